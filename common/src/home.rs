@@ -1,0 +1,240 @@
+//! The home directory: where everything lies, and what kind of place a path is.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Component, Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::error::{Code, Error, Result};
+
+/// A directory in the shape of a control plane root. Nothing in it needs to exist.
+#[derive(Clone, Debug)]
+pub struct Home {
+    root: PathBuf,
+    origin: &'static str,
+}
+
+impl Home {
+    /// The home that was asked for, else `CP_HOME`, else `cp` in the XDG data directory. Never searched for upward.
+    pub fn find(asked: Option<&Path>) -> Result<Self> {
+        let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let (root, origin) = if let Some(asked) = asked {
+            (asked.to_owned(), "flag")
+        } else if let Some(root) = named("CP_HOME") {
+            (root, "environment")
+        } else if let Some(data) = named("XDG_DATA_HOME").filter(|data| data.is_absolute()) {
+            (data.join("cp"), "default")
+        } else if let Some(user) = named("HOME") {
+            (user.join(".local/share/cp"), "default")
+        } else {
+            return Err(Error::config("no home directory: HOME is not set").hint("give --home DIR or set CP_HOME"));
+        };
+        let root = std::path::absolute(&root).map_err(|e| Error::io(root.display(), e))?;
+        Ok(Self { root, origin })
+    }
+
+    /// The directory itself, absolute.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where the choice came from: flag, environment or default.
+    pub fn origin(&self) -> &'static str {
+        self.origin
+    }
+
+    /// A path below it.
+    pub fn path(&self, below: impl AsRef<Path>) -> PathBuf {
+        self.root.join(below)
+    }
+
+    /// `config/cp.toml`
+    pub fn config_file(&self) -> PathBuf {
+        self.path("config/cp.toml")
+    }
+
+    /// `config/policy.toml`
+    pub fn policy_file(&self) -> PathBuf {
+        self.path("config/policy.toml")
+    }
+
+    /// `config/agents.json`
+    pub fn agents_file(&self) -> PathBuf {
+        self.path("config/agents.json")
+    }
+
+    /// `ledger/<name>`
+    pub fn ledger(&self, name: &str) -> PathBuf {
+        self.path("ledger").join(name)
+    }
+
+    /// `planes/<tier>/sessions`
+    pub fn sessions(&self, tier: &str) -> PathBuf {
+        self.path("planes").join(tier).join("sessions")
+    }
+
+    /// `planes/<tier>/runs`
+    pub fn runs(&self, tier: &str) -> PathBuf {
+        self.path("planes").join(tier).join("runs")
+    }
+
+    /// `state/<name>`: tokens and request ids.
+    pub fn state(&self, name: &str) -> PathBuf {
+        self.path("state").join(name)
+    }
+
+    /// `keys/`
+    pub fn keys(&self) -> PathBuf {
+        self.path("keys")
+    }
+
+    /// What kind of place `path` is, seen from this root.
+    pub fn classify(&self, path: &Path, governed_roots: &[String]) -> PathClass {
+        classify(&self.root, path, governed_roots)
+    }
+}
+
+/// The roots that are governed where `config/governed_roots.json` does not say.
+pub const GOVERNED_ROOTS: [&str; 12] = [
+    "lib",
+    "scripts",
+    "frameworks",
+    "schemas",
+    "policies",
+    "registries",
+    "modules",
+    "tests",
+    "specs",
+    "config",
+    "docs",
+    "governed_prompts",
+];
+
+/// What may be done with a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum PathClass {
+    /// Under a governed root: not written by these programs.
+    Pristine,
+    /// Made from something else, and made again at will.
+    Derived,
+    /// Ledgers: appended to, never changed.
+    AppendOnly,
+    /// Nothing is known of it.
+    Unknown,
+    /// Outside the root.
+    External,
+}
+
+const DERIVED: [&str; 6] = ["packages_store", "registries/compiled", "versions", "tmp", "_staging", "installed"];
+
+/// The class of `path` (relative to `root`, or absolute), after `.`, `..` and symbolic links are resolved. A prefix is a whole component.
+pub fn classify(root: &Path, path: &Path, governed_roots: &[String]) -> PathClass {
+    let root = resolved(root);
+    let path = resolved(&root.join(path));
+    let Ok(inside) = path.strip_prefix(&root) else {
+        return PathClass::External;
+    };
+    let parts: Vec<&str> = inside.components().filter_map(|part| part.as_os_str().to_str()).collect();
+    let under = |prefix: &str| {
+        let prefix: Vec<&str> = prefix.split('/').filter(|part| !part.is_empty()).collect();
+        !prefix.is_empty() && parts.starts_with(&prefix)
+    };
+    let append_only = match parts.as_slice() {
+        ["ledger", ..] | ["planes", _, "ledger", ..] => true,
+        ["planes", _, "sessions", _, rest @ ..] => !rest.is_empty(),
+        _ => false,
+    };
+    if append_only {
+        PathClass::AppendOnly
+    } else if DERIVED.into_iter().any(under) {
+        PathClass::Derived
+    } else if governed_roots.iter().any(|prefix| under(prefix)) {
+        PathClass::Pristine
+    } else {
+        PathClass::Unknown
+    }
+}
+
+/// `path` with symbolic links resolved as far as it exists, and `.` and `..` resolved after that.
+pub fn resolved(path: &Path) -> PathBuf {
+    let mut real = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                real.pop();
+            }
+            Component::CurDir => {}
+            other => {
+                real.push(other);
+                if let Ok(canonical) = real.canonicalize() {
+                    real = canonical;
+                }
+            }
+        }
+    }
+    real
+}
+
+/// Makes a directory and what leads to it, mode 0700.
+pub fn make_directory(path: &Path) -> Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| {
+        Error::io("creating the directory", e).in_file(path).hint("give --home a directory that can be written").fatal()
+    })
+}
+
+/// Writes a file that appears whole or not at all, mode 0600, durable.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    use std::io::Write as _;
+    let directory = path.parent().ok_or_else(|| Error::new(Code::Io, "not a file name").in_file(path))?;
+    make_directory(directory)?;
+    let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
+    let written = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&temporary)
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_data()))
+        .and_then(|()| std::fs::rename(&temporary, path))
+        .and_then(|()| File::open(directory)?.sync_all());
+    written.map_err(|e| {
+        let _ = std::fs::remove_file(&temporary);
+        Error::io("writing", e).in_file(path)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(path: &str) -> PathClass {
+        let roots: Vec<String> = GOVERNED_ROOTS.iter().map(|r| (*r).to_owned()).collect();
+        classify(Path::new("/nowhere/root"), Path::new(path), &roots)
+    }
+
+    #[test]
+    fn paths_are_told_apart_by_whole_components() {
+        assert_eq!(class("lib/x.py"), PathClass::Pristine);
+        assert_eq!(class("library/x.py"), PathClass::Unknown);
+        assert_eq!(class("ledger/a.jsonl"), PathClass::AppendOnly);
+        assert_eq!(class("ledgerish/x"), PathClass::Unknown);
+        assert_eq!(class("planes/ho2/ledger/workorder.jsonl"), PathClass::AppendOnly);
+        assert_eq!(class("planes/ho1/sessions/SES-1/session.jsonl"), PathClass::AppendOnly);
+        assert_eq!(class("registries/compiled/x.json"), PathClass::Derived);
+        assert_eq!(class("registries/x.csv"), PathClass::Pristine);
+        assert_eq!(class("lib/../../etc/passwd"), PathClass::External);
+        assert_eq!(class("tmp/../lib/x"), PathClass::Pristine);
+    }
+
+    #[test]
+    fn a_link_does_not_hide_where_it_leads() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("lib")).unwrap();
+        std::os::unix::fs::symlink("lib", root.path().join("innocent")).unwrap();
+        let roots = ["lib".to_owned()];
+        assert_eq!(classify(root.path(), Path::new("innocent/x"), &roots), PathClass::Pristine);
+        assert_eq!(classify(root.path(), Path::new("other/x"), &roots), PathClass::Unknown);
+    }
+}
