@@ -1,0 +1,629 @@
+//! Appending: many processes, one order. Every line is on the chain, whole, and acknowledged only if it stays.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+pub use cp_common::wire::Receipt;
+use cp_common::{Code, Error, Result, clock};
+use rustix::fs::{FlockOperation, flock};
+
+use crate::blob;
+pub use crate::entry::Entry;
+use crate::line::{self, Hash, LINE_LIMIT, Line, PREV_LEN, TAIL_LEN, TS_LEN, inside, members};
+use crate::read::read_at;
+use crate::redact::Redactor;
+use crate::tail::{self, Last, Tail};
+
+/// The name of the format, as line 0 has it.
+pub const FORMAT: &str = "cp-ledger/1";
+/// What a line adds to its body at most.
+const FRAME: usize = 32 + TS_LEN + PREV_LEN + TAIL_LEN;
+/// How long a stream's lines may wait for the disk.
+const BATCH_TIME: Duration = Duration::from_millis(50);
+
+/// When an append is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Sync {
+    /// When the disk has it.
+    Line,
+    /// When the kernel has it; the disk follows at [`Ledger::sync`], or 50 ms after the last time.
+    Batch,
+    /// When the kernel has it. A power cut may lose it.
+    None,
+}
+
+/// The lines that one [`Ledger::commit`] wrote.
+#[derive(Clone, Debug)]
+pub struct Committed {
+    /// The place of the first.
+    pub first: u64,
+    /// The hash of each, in order.
+    pub hashes: Vec<Hash>,
+}
+
+/// A ledger that is open for appending.
+#[derive(Debug)]
+pub struct Ledger {
+    path: PathBuf,
+    file: File,
+    sync: Sync,
+    redactor: Redactor,
+    known: Option<Known>,
+    /// Bodies that wait for [`Ledger::commit`], one after the other, and where each ends.
+    staged: Vec<u8>,
+    ends: Vec<usize>,
+    /// The lines being written; kept for its memory.
+    lines: Vec<u8>,
+    unsynced: bool,
+    synced_at: Instant,
+    /// A sync failed: what the disk has is unknown, and asking again would hide that.
+    doubtful: bool,
+}
+
+/// The end of the file after our last look.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    inode: u64,
+    size: u64,
+    next: u64,
+    hash: Hash,
+}
+
+impl Ledger {
+    /// Opens a ledger, and creates it if there is none. A file that is no ledger is refused.
+    pub fn open(path: &Path, sync: Sync) -> Result<Self> {
+        // Side files lie beside the file itself, not beside a link to it.
+        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let file = open_file(&path)?;
+        let mut ledger = Self {
+            path,
+            file,
+            sync,
+            redactor: Redactor::from_environment(),
+            known: None,
+            staged: Vec::new(),
+            ends: Vec::new(),
+            lines: Vec::new(),
+            unsynced: false,
+            synced_at: Instant::now(),
+            doubtful: false,
+        };
+        if ledger.size()? == 0 {
+            let locked = ledger.lock()?;
+            ledger.settle(locked)?;
+            ledger.unlock();
+        } else {
+            ledger.refuse_foreign()?;
+        }
+        Ok(ledger)
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What takes secrets out.
+    pub fn redactor(&self) -> &Redactor {
+        &self.redactor
+    }
+
+    /// Appends one entry. When this returns it is as durable as [`Sync`] says.
+    #[expect(clippy::needless_pass_by_value, reason = "an entry is appended once")]
+    pub fn append(&mut self, entry: Entry) -> Result<Receipt> {
+        self.stage(&entry)?;
+        let committed = self.commit()?;
+        let hash = committed.hashes.last().ok_or_else(|| Error::new(Code::Unknown, "nothing was appended"))?;
+        Ok(self.receipt(committed.first, hash))
+    }
+
+    /// Appends entries that stand together: all of them in one write, or none.
+    #[expect(clippy::needless_pass_by_value, reason = "an entry is appended once")]
+    pub fn append_all(&mut self, entries: Vec<Entry>) -> Result<Vec<Receipt>> {
+        for entry in &entries {
+            if let Err(e) = self.stage(entry) {
+                self.discard();
+                return Err(e);
+            }
+        }
+        let committed = self.commit()?;
+        Ok((committed.first..).zip(&committed.hashes).map(|(seq, hash)| self.receipt(seq, hash)).collect())
+    }
+
+    /// The proof of a line that this ledger wrote.
+    pub fn receipt(&self, seq: u64, hash: &Hash) -> Receipt {
+        Receipt { ledger: self.path.display().to_string(), seq, hash: hash.to_string() }
+    }
+
+    /// Gets an entry ready without writing it: in normal form, without secrets, short enough for a line.
+    pub fn stage(&mut self, entry: &Entry) -> Result<()> {
+        if let Some(fault) = entry.fault() {
+            return Err(fault);
+        }
+        let start = self.staged.len();
+        entry.compose(&mut self.staged);
+        let redactions = self.redactor.redact(&mut self.staged, start);
+        let done = self.finish_body(entry, start, redactions);
+        match done {
+            Ok(()) => self.ends.push(self.staged.len()),
+            Err(_) => self.staged.truncate(start),
+        }
+        done
+    }
+
+    fn finish_body(&mut self, entry: &Entry, start: usize, redactions: u32) -> Result<()> {
+        let body = &mut self.staged;
+        if entry.replaced() > 0 {
+            count_in_data(body, start, "replaced", entry.replaced());
+        }
+        if redactions > 0 {
+            count_in_data(body, start, "redactions", u64::from(redactions));
+        } else if let Some(original) = entry.original() {
+            // With a secret in it the original is not kept: there is no taking it out of bytes that are no text.
+            let hash = blob::store(&self.path, original)?;
+            let reference = format!("{{\"blob\":\"{hash}\",\"len\":{}}}", original.len());
+            put_in_data(body, start, "original", reference.as_bytes());
+        }
+        if body.len() - start > LINE_LIMIT - FRAME {
+            blob::shrink(&self.path, body, start, LINE_LIMIT - FRAME)?;
+        }
+        Ok(())
+    }
+
+    /// How many bytes wait for [`Ledger::commit`].
+    pub fn staged(&self) -> usize {
+        self.staged.len()
+    }
+
+    /// Forgets what was staged.
+    pub fn discard(&mut self) {
+        self.staged.clear();
+        self.ends.clear();
+    }
+
+    /// Writes everything that was staged, in one write.
+    pub fn commit(&mut self) -> Result<Committed> {
+        if self.ends.is_empty() {
+            return Ok(Committed { first: 0, hashes: Vec::new() });
+        }
+        if self.doubtful {
+            return Err(self.doubt());
+        }
+        let locked = self.lock()?;
+        let written = self.settle(locked).and_then(|known| self.write_staged(known));
+        self.unlock();
+        self.discard();
+        let committed = written?;
+        self.unsynced = true;
+        match self.sync {
+            Sync::Line => self.sync()?,
+            Sync::Batch if self.synced_at.elapsed() >= BATCH_TIME => self.sync()?,
+            Sync::Batch | Sync::None => {}
+        }
+        Ok(committed)
+    }
+
+    /// Waits until the disk has everything that was appended.
+    ///
+    /// The lock is not held, so others append meanwhile; one sync covers all bytes before it.
+    pub fn sync(&mut self) -> Result<()> {
+        if self.doubtful {
+            return Err(self.doubt());
+        }
+        if self.unsynced && self.sync != Sync::None {
+            if self.file.sync_data().is_err() {
+                // The kernel may have dropped the pages: a second, successful sync would be a lie.
+                self.doubtful = true;
+                return Err(self.doubt());
+            }
+            self.unsynced = false;
+        }
+        self.synced_at = Instant::now();
+        Ok(())
+    }
+
+    fn doubt(&self) -> Error {
+        Error::new(Code::Io, "sync failed: durability unknown").in_file(&self.path).fatal()
+    }
+
+    fn write_staged(&mut self, known: Known) -> Result<Committed> {
+        let now = clock::now();
+        self.lines.clear();
+        let (mut start, mut prev) = (0, known.hash);
+        let mut hashes = Vec::with_capacity(self.ends.len());
+        for (seq, &end) in (known.next..).zip(&self.ends) {
+            prev = line::compose(seq, &now, &self.staged[start..end], &prev, &mut self.lines)?;
+            hashes.push(prev);
+            start = end;
+        }
+        self.write_lines(known, known.next + hashes.len() as u64, prev)?;
+        Ok(Committed { first: known.next, hashes })
+    }
+
+    /// Writes `lines` behind the known end, whole or not at all, and moves the known end.
+    fn write_lines(&mut self, known: Known, next: u64, hash: Hash) -> Result<()> {
+        let written = loop {
+            match self.file.write(&self.lines) {
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                done => break done,
+            }
+        };
+        if !matches!(written, Ok(count) if count == self.lines.len()) {
+            // Cut back under the lock, so nobody ever follows half a line.
+            let cut = self.file.set_len(known.size);
+            self.known = None;
+            let reason = match written {
+                Ok(_) => "the disk or the file size limit is full".to_owned(),
+                Err(e) => e.to_string(),
+            };
+            let after = if cut.is_ok() { "nothing was appended" } else { "and the torn bytes could not be removed" };
+            return Err(Error::new(Code::Io, format!("cannot append: {reason}; {after}")).in_file(&self.path).fatal());
+        }
+        self.known = Some(Known { size: known.size + self.lines.len() as u64, next, hash, ..known });
+        Ok(())
+    }
+
+    /// Takes the lock on the file that has the name now. Returns its inode and size.
+    fn lock(&mut self) -> Result<(u64, u64)> {
+        loop {
+            while let Err(e) = flock(&self.file, FlockOperation::LockExclusive) {
+                if e != rustix::io::Errno::INTR {
+                    return Err(Error::io("cannot lock", e).in_file(&self.path).fatal());
+                }
+            }
+            let ours = self.metadata()?;
+            match std::fs::metadata(&self.path) {
+                Ok(named) if (named.ino(), named.dev()) == (ours.ino(), ours.dev()) => {
+                    return Ok((ours.ino(), ours.len()));
+                }
+                _ => {
+                    // Rotated or replaced while we waited: the lock we have is on a file that is over.
+                    self.file = open_file(&self.path)?;
+                    self.known = None;
+                }
+            }
+        }
+    }
+
+    fn unlock(&self) {
+        // Closing would release it too; there is nothing to do about a failure.
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+
+    fn metadata(&self) -> Result<std::fs::Metadata> {
+        self.file.metadata().map_err(|e| Error::io("cannot look at", e).in_file(&self.path).fatal())
+    }
+
+    fn size(&self) -> Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    /// Brings a locked file into the state that a line can follow: created, untorn. Returns its end.
+    fn settle(&mut self, (inode, size): (u64, u64)) -> Result<Known> {
+        if let Some(known) = self.known.filter(|known| (known.inode, known.size) == (inode, size)) {
+            return Ok(known);
+        }
+        let tail = Tail::read(&self.file, size).map_err(|e| Error::io("cannot read", e).in_file(&self.path).fatal())?;
+        let (next, hash) = match tail.last {
+            Last::Intact { seq, hash, .. } => (seq + 1, hash),
+            Last::Damaged => return Err(damaged(&self.path, tail.start)),
+            Last::None if size > 0 && !self.is_torn_creation(size)? => return Err(foreign(&self.path)),
+            Last::None => (0, Hash::of(b"")),
+        };
+        let known = Known { inode, size: tail.end, next, hash };
+        let recovered = match size - tail.end {
+            0 => None,
+            _ => Some(tail::seal(&self.file, &self.path, tail.end, size, next)?),
+        };
+        let known = if tail.last == Last::None { self.create(known)? } else { known };
+        if let Some(sealed) = recovered {
+            return self.write_own(known, &Entry::new("ledger.recovered").data(&sealed));
+        }
+        self.known = Some(known);
+        Ok(known)
+    }
+
+    /// Writes line 0.
+    fn create(&mut self, known: Known) -> Result<Known> {
+        let origin = format!("cp-ledger/{}", random_hex()?);
+        let entry =
+            Entry::new("ledger.open").with("format", FORMAT).with("origin", &origin).with("nonce", &random_hex()?);
+        let known = self.write_own(Known { hash: Hash::of_origin(&origin), ..known }, &entry)?;
+        self.file.sync_all().map_err(|e| Error::io("cannot sync", e).in_file(&self.path).fatal())?;
+        tail::sync_directory(&self.path)?;
+        Ok(known)
+    }
+
+    /// Writes one entry of the ledger's own, under the lock that is held.
+    fn write_own(&mut self, known: Known, entry: &Entry) -> Result<Known> {
+        let mut body = Vec::new();
+        entry.compose(&mut body);
+        self.lines.clear();
+        let hash = line::compose(known.next, &clock::now(), &body, &known.hash, &mut self.lines)?;
+        self.write_lines(known, known.next + 1, hash)?;
+        self.known.ok_or_else(|| Error::new(Code::Unknown, "the end of the ledger is unknown"))
+    }
+
+    /// Refuses a file whose first line is not the beginning of a ledger, unless its last line proves that it is one.
+    fn refuse_foreign(&self) -> Result<()> {
+        let mut head = vec![0; 4096];
+        let read = read_at(&self.file, &mut head, 0).map_err(|e| Error::io("cannot read", e).in_file(&self.path))?;
+        let first = head[..read].split(|byte| *byte == b'\n').next().and_then(Line::parse);
+        if first.is_some_and(|line| line.is_event("ledger.open") || line.is_event("segment.open")) {
+            return Ok(());
+        }
+        let size = self.size()?;
+        let tail = Tail::read(&self.file, size).map_err(|e| Error::io("cannot read", e).in_file(&self.path))?;
+        match tail.last {
+            Last::Intact { .. } => Ok(()),
+            Last::None if self.is_torn_creation(size)? => Ok(()),
+            Last::None | Last::Damaged => Err(foreign(&self.path)),
+        }
+    }
+
+    /// Whether a file without a whole line is what a crash left of a new ledger.
+    fn is_torn_creation(&self, size: u64) -> Result<bool> {
+        const START: &[u8] = b"{\"seq\":0,\"ts\":\"";
+        let mut head = [0; START.len()];
+        let read = read_at(&self.file, &mut head, 0).map_err(|e| Error::io("cannot read", e).in_file(&self.path))?;
+        let head = &head[..read];
+        Ok(size == 0 || START.starts_with(head) || head.iter().all(|byte| *byte == 0))
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        // Who needs to know calls `sync`; for the others this is better than nothing.
+        if self.sync == Sync::Batch && self.unsynced && !self.doubtful {
+            let _ = self.file.sync_data();
+        }
+    }
+}
+
+fn open_file(path: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).append(true).create(true).mode(0o600);
+    let opened = match options.open(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            let made = path.parent().map(|parent| DirBuilder::new().recursive(true).mode(0o700).create(parent));
+            made.transpose().and_then(|_| options.open(path))
+        }
+        opened => opened,
+    };
+    let file = opened.map_err(|e| cannot_open(path, &e))?;
+    match file.metadata() {
+        Ok(metadata) if metadata.is_file() => Ok(file),
+        Ok(_) => Err(Error::validation("not a regular file, so no ledger").in_file(path).fatal()),
+        Err(e) => Err(cannot_open(path, &e)),
+    }
+}
+
+fn cannot_open(path: &Path, e: &io::Error) -> Error {
+    let code = if e.kind() == ErrorKind::PermissionDenied { Code::Forbidden } else { Code::Io };
+    Error::new(code, format!("cannot open for appending: {}", e.kind())).in_file(path).fatal()
+}
+
+fn foreign(path: &Path) -> Error {
+    Error::validation("not a ledger of ours, so nothing is appended")
+        .in_file(path)
+        .hint("name a new file, or use --plain to append bare lines without a chain")
+        .fatal()
+}
+
+fn damaged(path: &Path, offset: u64) -> Error {
+    Error::new(Code::Integrity, format!("the last line is damaged, at byte {offset}; nothing is appended"))
+        .with("offset", offset)
+        .in_file(path)
+        .hint("cp-log verify shows it; cp-log repair --tail moves it aside")
+        .fatal()
+}
+
+fn random_hex() -> Result<String> {
+    let mut bytes = [0; 16];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(Hash::from_raw(&[bytes, [0; 16]].concat().try_into().unwrap_or([0; 32])).hex()[..32].to_owned())
+}
+
+/// Puts a count into the data of a body, on top of what the data has under that name.
+fn count_in_data(body: &mut Vec<u8>, start: usize, name: &str, count: u64) {
+    let there =
+        data_member(&body[start..], name).and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse::<u64>().ok());
+    put_in_data(body, start, name, (there.unwrap_or(0) + count).to_string().as_bytes());
+}
+
+/// Sets a member of the data of a body, which need not have data yet.
+fn put_in_data(body: &mut Vec<u8>, start: usize, name: &str, value: &[u8]) {
+    let member = [b"\"", name.as_bytes(), b"\":", value].concat();
+    if let Some((place, old)) = data_member(&body[start..], name) {
+        let (from, to) = (start + place, start + place + old.len());
+        body.splice(from..to, value.iter().copied());
+    } else if members(&body[start..]).any(|(found, _)| found == b"data") {
+        // Data is the last member, and never empty.
+        body.pop();
+        body.push(b',');
+        body.extend_from_slice(&member);
+        body.push(b'}');
+    } else {
+        body.extend_from_slice(b",\"data\":{");
+        body.extend_from_slice(&member);
+        body.push(b'}');
+    }
+}
+
+/// Where a member of a body's data has its value, and the value.
+fn data_member<'a>(body: &'a [u8], name: &str) -> Option<(usize, &'a [u8])> {
+    let (_, data) = members(body).find(|(found, _)| *found == b"data")?;
+    let (_, value) = members(inside(data)?).find(|(found, _)| *found == name.as_bytes())?;
+    Some((value.as_ptr() as usize - body.as_ptr() as usize, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::lines;
+    use cp_common::json;
+
+    fn ledger() -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("deep/er/l.jsonl");
+        (dir, path)
+    }
+
+    /// The events of a file, after proving every line of it.
+    fn proven(path: &Path) -> Vec<String> {
+        let (mut events, mut reader) = (Vec::new(), lines(path).unwrap());
+        let mut prev = None;
+        while let Some(raw) = reader.next().unwrap() {
+            let line = raw.stored().expect("a line of ours");
+            assert!(line.is_intact() && json::is_normal(line.bytes()));
+            assert_eq!(line.seq(), events.len() as u64);
+            assert!(prev.is_none_or(|prev| prev == line.prev()));
+            prev = Some(line.hash());
+            events.push(
+                line.member("event").map(|event| String::from_utf8_lossy(event).replace('"', "")).unwrap_or_default(),
+            );
+        }
+        events
+    }
+
+    fn append(path: &Path, event: &str) -> Result<Receipt> {
+        Ledger::open(path, Sync::None)?.append(Entry::new(event))
+    }
+
+    #[test]
+    fn a_new_ledger_opens_with_its_origin_and_chains_from_it() {
+        let (_dir, path) = ledger();
+        let receipt = append(&path, "a").unwrap();
+        assert_eq!(receipt.seq, 1);
+        assert_eq!(proven(&path), ["ledger.open", "a"]);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let first = Line::parse(text.lines().next().unwrap().as_bytes()).unwrap();
+        let data: serde_json::Value = serde_json::from_slice(first.member("data").unwrap()).unwrap();
+        assert_eq!(data["format"], FORMAT);
+        assert_eq!(first.prev(), Hash::of_origin(data["origin"].as_str().unwrap()));
+        let mode = std::fs::metadata(&path).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(std::fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn two_that_are_open_at_once_take_turns() {
+        let (_dir, path) = ledger();
+        let mut one = Ledger::open(&path, Sync::Line).unwrap();
+        let mut two = Ledger::open(&path, Sync::Batch).unwrap();
+        for turn in 1..=5 {
+            assert_eq!(one.append(Entry::new("one")).unwrap().seq, 2 * turn - 1);
+            assert_eq!(two.append(Entry::new("two")).unwrap().seq, 2 * turn);
+        }
+        let receipts = one.append_all(vec![Entry::new("x"), Entry::new("y")]).unwrap();
+        assert_eq!((receipts[0].seq, receipts[1].seq), (11, 12));
+        assert_eq!(proven(&path).len(), 13);
+    }
+
+    #[test]
+    fn all_or_nothing_when_one_of_many_is_wrong() {
+        let (_dir, path) = ledger();
+        let mut ledger = Ledger::open(&path, Sync::None).unwrap();
+        assert!(ledger.append_all(vec![Entry::new("x"), Entry::new("y").data(&1)]).is_err());
+        ledger.append(Entry::new("z")).unwrap();
+        assert_eq!(proven(&path), ["ledger.open", "z"]);
+    }
+
+    #[test]
+    fn torn_bytes_are_moved_aside_and_told() {
+        for torn in [&b"{\"seq\":2,\"ts\":\"20"[..], &[0; 5000], b"x"] {
+            let (_dir, path) = ledger();
+            append(&path, "a").unwrap();
+            let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+            file.write_all(torn).unwrap();
+            append(&path, "b").unwrap();
+            assert_eq!(proven(&path), ["ledger.open", "a", "ledger.recovered", "b"]);
+            let text = std::fs::read_to_string(&path).unwrap();
+            let told = Line::parse(text.lines().nth(2).unwrap().as_bytes()).unwrap();
+            let data: serde_json::Value = serde_json::from_slice(told.member("data").unwrap()).unwrap();
+            assert_eq!(data["len"], torn.len());
+            let kept = std::fs::read(path.with_file_name(data["file"].as_str().unwrap())).unwrap();
+            assert_eq!(kept, torn);
+        }
+    }
+
+    #[test]
+    fn every_truncation_can_be_appended_to() {
+        let (_dir, path) = ledger();
+        append(&path, "a").unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        for length in 0..whole.len() {
+            std::fs::write(&path, &whole[..length]).unwrap();
+            append(&path, "b").unwrap();
+            assert_eq!(proven(&path).last().map(String::as_str), Some("b"), "{length}");
+        }
+    }
+
+    #[test]
+    fn foreign_files_stay_as_they_are() {
+        for foreign in ["{\"a\":1}\n", "hello", "\n", "{\"seq\":0,\"ts\":\"2026\"}\n", "{}"] {
+            let (_dir, path) = ledger();
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, foreign).unwrap();
+            assert_eq!(append(&path, "a").unwrap_err().code(), Code::Validation, "{foreign}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), foreign);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        assert!(append(dir.path(), "a").is_err());
+    }
+
+    #[test]
+    fn a_damaged_last_line_stops_appending_and_a_damaged_middle_does_not() {
+        let (_dir, path) = ledger();
+        append(&path, "a").unwrap();
+        append(&path, "b").unwrap();
+        let good = std::fs::read(&path).unwrap();
+        let last = memchr::memmem::rfind(&good, b"\"event\":\"b\"").unwrap();
+        let mut bad = good.clone();
+        bad[last + 9] = b'X';
+        std::fs::write(&path, &bad).unwrap();
+        assert_eq!(append(&path, "c").unwrap_err().code(), Code::Integrity);
+        assert_eq!(std::fs::read(&path).unwrap(), bad);
+        let mut bad = good.clone();
+        bad[30] = b'X';
+        std::fs::write(&path, &bad).unwrap();
+        assert_eq!(append(&path, "c").unwrap().seq, 3);
+    }
+
+    #[test]
+    fn a_replaced_file_is_noticed_under_the_lock() {
+        let (dir, path) = ledger();
+        let mut ledger = Ledger::open(&path, Sync::None).unwrap();
+        ledger.append(Entry::new("a")).unwrap();
+        std::fs::rename(&path, dir.path().join("old")).unwrap();
+        assert_eq!(ledger.append(Entry::new("b")).unwrap().seq, 1);
+        assert_eq!(proven(&path), ["ledger.open", "b"]);
+    }
+
+    #[test]
+    fn secrets_and_bad_bytes_are_counted_and_large_values_moved() {
+        let (_dir, path) = ledger();
+        let mut ledger = Ledger::open(&path, Sync::None).unwrap();
+        ledger.append(Entry::new("e").message("password=hunter22").with("redactions", &1)).unwrap();
+        let mut bad = Entry::new("e");
+        bad.set_message_bytes(b"a\xff");
+        ledger.append(bad).unwrap();
+        ledger.append(Entry::new("e").content(&"x".repeat(3 << 20))).unwrap();
+        proven(&path);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<_> = text.lines().skip(1).map(|line| Line::parse(line.as_bytes()).unwrap()).collect();
+        assert_eq!(
+            lines[0].body(),
+            br#","event":"e","message":"password=[REDACTED:assignment]","data":{"redactions":2}"#
+        );
+        let data: serde_json::Value = serde_json::from_slice(lines[1].member("data").unwrap()).unwrap();
+        assert_eq!(data["replaced"], 1);
+        let hash = Hash::parse(data["original"]["blob"].as_str().unwrap()).unwrap();
+        assert_eq!(blob::load(&path, &hash).unwrap(), b"a\xff");
+        let content = blob::resolve(&path, lines[2].member("content").unwrap()).unwrap().unwrap();
+        assert_eq!(content.len(), (3 << 20) + 2);
+    }
+}

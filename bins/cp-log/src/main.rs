@@ -1,0 +1,3 @@
+//! `cp-log`: keep, query and prove a tamper-evident ledger.
+
+fn main() {}
