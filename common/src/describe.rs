@@ -38,18 +38,6 @@ const SCHEMAS: [(&str, &str); 5] = [
     ("completions", include_str!("../schemas/completions.json")),
 ];
 
-/// The schemas of the record types, for the programs that print them.
-pub const RECORD_SCHEMAS: [(&str, &str); 8] = [
-    ("prompt", include_str!("../schemas/prompt.json")),
-    ("message", include_str!("../schemas/message.json")),
-    ("delta", include_str!("../schemas/delta.json")),
-    ("tool_call", include_str!("../schemas/tool_call.json")),
-    ("tool_result", include_str!("../schemas/tool_result.json")),
-    ("exec_result", include_str!("../schemas/exec_result.json")),
-    ("receipt", include_str!("../schemas/receipt.json")),
-    ("preview", include_str!("../schemas/preview.json")),
-];
-
 /// Their place in the command tree.
 pub(crate) fn commands() -> Vec<clap::Command> {
     vec![
@@ -306,11 +294,10 @@ fn leaves(
             continue;
         }
         path.push(shown.to_owned());
-        if verb.has_subcommands() {
-            leaves(program, verb, path, docs, into)?;
-        } else {
+        if !verb.has_subcommands() || !verb.is_subcommand_required_set() {
             into.push(leaf(program, verb, path.join(" ").trim(), docs)?);
         }
+        leaves(program, verb, path, docs, into)?;
         path.pop();
     }
     Ok(())

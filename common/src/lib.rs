@@ -1,7 +1,7 @@
 //! The contract the cp-tools share. It holds what two programs must agree on, and nothing that belongs to one of them.
 //!
 //! *Wire*: [`record`] (the envelope), [`wire`] (what it carries), [`error`] (codes, exits, retryable), [`json`] (strict JSON),
-//! [`words`] (command strings), [`fields`] (projections).
+//! [`words`] (command strings), [`fields`] (projections), [`schemas`].
 //! *Process*: [`program`] (start and exit), [`options`], [`context`], [`input`], [`filter`], [`output`], [`signals`], [`clock`],
 //! [`home`], [`config`], [`confirm`], [`request`], [`part`] (programs that run programs), [`describe`] (what a program says of itself).
 
@@ -23,6 +23,7 @@ pub mod part;
 pub mod program;
 pub mod record;
 pub mod request;
+pub mod schemas;
 pub mod signals;
 pub mod text;
 pub mod wire;

@@ -3,26 +3,23 @@
 #![expect(clippy::unwrap_used, reason = "a failure to read or write is a failed test")]
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cp_common::error::{Code, EXITS};
+use cp_common::schemas::same_or_update;
 use cp_common::{confirm, describe, wire};
 use schemars::{Schema, schema_for};
 use serde_json::{Value, json};
 
-fn in_crate(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
-}
-
-fn same_or_update(name: &str, value: &Value) {
-    let path = in_crate(name);
-    let expected = format!("{}\n", serde_json::to_string_pretty(value).unwrap());
+fn same_contract(name: &str, value: &Value) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+    let expected = format!("{value:#}\n");
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, expected).unwrap();
         return;
     }
     let found = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(found, expected, "{name} differs from the code: look at the change, then run with UPDATE=1");
+    assert_eq!(found, expected, "{name} differs from the table: look at the change, then run with UPDATE=1");
 }
 
 #[test]
@@ -43,7 +40,7 @@ fn schemas_are_those_of_the_types() {
         ("completions", schema_for!(describe::Completions)),
     ];
     for (name, schema) in schemas {
-        same_or_update(&format!("schemas/{name}.json"), &serde_json::to_value(schema).unwrap());
+        same_or_update(env!("CARGO_MANIFEST_DIR"), name, &schema);
     }
 }
 
@@ -78,8 +75,8 @@ fn the_contract_files_are_the_table() {
             "changelog": ["current_version", "entries"]
         }
     });
-    same_or_update("contract.json", &contract);
-    same_or_update("contract-ext.json", &json!({"schema_version": "1.0", "error_codes": {"ext": codes(false)}}));
+    same_contract("contract.json", &contract);
+    same_contract("contract-ext.json", &json!({"schema_version": "1.0", "error_codes": {"ext": codes(false)}}));
 }
 
 #[test]
