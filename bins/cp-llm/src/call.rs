@@ -1,0 +1,212 @@
+//! From a prompt to a message: the request, its tries, the models to fall back to, and what goes on the ledger.
+
+use std::time::{Duration, Instant};
+
+use cp_common::wire::Block;
+use cp_common::wire::{Content, Message, Prompt, ToolCall, Usage};
+use cp_common::{Code, Error, Result};
+use serde_json::value::to_raw_value;
+
+use crate::backend::Backend;
+use crate::book::{Book, Tried};
+use crate::exchange::{Traces, hash_of};
+use crate::prices::Prices;
+use crate::retry::{self, Patience};
+use crate::wire::{Answer, Ask, Tokens};
+
+/// Who hears what happens while an answer is made.
+pub(crate) trait Listener {
+    /// New words of the model.
+    fn words(&mut self, text: &str) -> Result<()>;
+    /// Something a person should know.
+    fn warn(&mut self, message: &str);
+}
+
+/// A prompt with everything decided but the model.
+pub(crate) struct Work {
+    /// The prompt as it came.
+    pub prompt: Prompt,
+    /// What to ask; the model is one of `models`.
+    pub ask: Ask,
+    /// The models to ask, the first one first.
+    pub models: Vec<String>,
+    /// The place among the items of this process.
+    pub place: u64,
+}
+
+/// What answers prompts. Shared by every thread that asks.
+pub(crate) struct Engine {
+    /// Who answers.
+    pub backend: Backend,
+    /// How often and how long to try.
+    pub patience: Patience,
+    /// What tokens cost.
+    pub prices: Prices,
+    /// Stop reasons that are failures.
+    pub fail_on: Vec<String>,
+    /// Where it is recorded.
+    pub book: Book,
+}
+
+impl Engine {
+    /// Answers one prompt.
+    pub(crate) fn message(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
+        let models = work.models.clone();
+        for (n, model) in models.iter().enumerate() {
+            work.ask.model.clone_from(model);
+            let mut shown = false;
+            let outcome = self.tries(work, &mut shown, listener);
+            match (outcome, models.get(n + 1)) {
+                (Err(error), Some(next)) if !shown && is_theirs(&error) => {
+                    listener.warn(&format!("{model} gave up ({}); falling back to {next}", error.code()));
+                }
+                (outcome, _) => return outcome,
+            }
+        }
+        Err(Error::config("no model is named").fatal())
+    }
+
+    /// Asks one model, again where that may help.
+    fn tries(&self, work: &Work, shown: &mut bool, listener: &mut dyn Listener) -> Result<Message> {
+        let body = self.body(&work.ask)?;
+        for attempt in 1.. {
+            let outcome = self.attempt(work, &body, attempt, shown, listener);
+            let error = match outcome {
+                Ok(message) => return Ok(message),
+                Err(error) => error.with("attempts", attempt),
+            };
+            let wait = if *shown { None } else { self.patience.wait(&error, attempt, retry::luck()) };
+            let Some(wait) = wait else { return Err(error) };
+            let seconds = wait.as_secs_f64();
+            listener.warn(&format!("try {attempt} failed: {}; again in {seconds:.1} s", error.message()));
+            retry::pause(wait)?;
+        }
+        Err(Error::new(Code::Unknown, "out of tries"))
+    }
+
+    /// The exact body that is sent.
+    pub(crate) fn body(&self, ask: &Ask) -> Result<Vec<u8>> {
+        match &self.backend {
+            Backend::Server(server) => server.wire.body(ask),
+            // The stub has no wire; what it is asked is written as the widest one would have it.
+            Backend::Stub(_) => crate::wire::Wire::body(&crate::wire::anthropic::Anthropic, ask),
+        }
+    }
+
+    fn attempt(
+        &self,
+        work: &Work,
+        body: &[u8],
+        attempt: u32,
+        shown: &mut bool,
+        listener: &mut dyn Listener,
+    ) -> Result<Message> {
+        let hash = hash_of(body);
+        let tried = Tried { backend: self.backend.name(), model: &work.ask.model, attempt, request_hash: &hash };
+        self.book.asked(&tried, work, body)?;
+        let start = Instant::now();
+        let mut traces = Traces::default();
+        let outcome = self.answer(work, body, &mut traces, listener).and_then(|answer| self.accepted(answer));
+        *shown |= traces.shown;
+        let usage = outcome.as_ref().ok().map(|answer| self.usage(answer, work));
+        let receipt = self.book.answered(&tried, work, &outcome, usage.as_ref(), &traces, start.elapsed())?;
+        let (answer, usage) = (outcome?, usage.unwrap_or_default());
+        let mut message = message_of(answer, usage, work, self.backend.name())?;
+        message.receipt = receipt;
+        Ok(message)
+    }
+
+    fn answer(&self, work: &Work, body: &[u8], traces: &mut Traces, listener: &mut dyn Listener) -> Result<Answer> {
+        let stream = work.ask.stream;
+        let mut show = |text: &str| if stream { listener.words(text) } else { Ok(()) };
+        match &self.backend {
+            Backend::Server(server) => {
+                let outcome = server.exchange(&work.ask, body, traces, &mut show);
+                traces.shown &= stream;
+                outcome
+            }
+            Backend::Stub(stub) => {
+                let answer = stub.answer(&work.ask, work.place)?;
+                traces.first = Some(Duration::ZERO);
+                traces.hash = Some(hash_of(answer.text.as_bytes()));
+                if stream {
+                    traces.shown = true;
+                    answer.text.split_inclusive(' ').try_for_each(&mut show)?;
+                }
+                Ok(answer)
+            }
+        }
+    }
+
+    /// The answer, unless the caller calls its end a failure.
+    fn accepted(&self, answer: Answer) -> Result<Answer> {
+        if !self.fail_on.contains(&answer.stop) {
+            return Ok(answer);
+        }
+        let code = if answer.stop == "refusal" { Code::Forbidden } else { Code::Validation };
+        let error = Error::new(code, format!("the answer ended with {}", answer.stop))
+            .with("origin", "upstream")
+            .with("reason", answer.stop)
+            .with("partial", answer.text)
+            .with("_untrusted", vec!["/partial"]);
+        Err(error.hint("--fail-on makes this a failure"))
+    }
+
+    fn usage(&self, answer: &Answer, work: &Work) -> Usage {
+        let Tokens { input, output, cache_read, cache_write } = answer.usage.unwrap_or_default();
+        let mut usage = Usage {
+            input_tokens: input,
+            output_tokens: output,
+            cache_read_tokens: cache_read,
+            cache_write_tokens: cache_write,
+            cost_usd: None,
+        };
+        let model = answer.model.as_deref().unwrap_or(&work.ask.model);
+        usage.cost_usd = answer.usage.and_then(|_| self.prices.cost(&[model, &work.ask.model], &usage));
+        usage
+    }
+}
+
+/// Whether another model may do better: the failure is of the model's server, and not of the request or the caller.
+fn is_theirs(error: &Error) -> bool {
+    matches!(error.code(), Code::RateLimited | Code::Server | Code::Timeout)
+}
+
+fn message_of(answer: Answer, usage: Usage, work: &Work, backend: &str) -> Result<Message> {
+    let content = if answer.others.is_empty() {
+        Content::Text(answer.text)
+    } else {
+        let mut blocks = Vec::with_capacity(answer.others.len() + 1);
+        for other in &answer.others {
+            let raw = to_raw_value(other).map_err(|e| Error::new(Code::Unknown, format!("encoding a block: {e}")))?;
+            blocks.push(Block::from_raw(raw));
+        }
+        if !answer.text.is_empty() {
+            blocks.push(Block::text(&answer.text));
+        }
+        Content::Blocks(blocks)
+    };
+    let calls = answer.calls.into_iter().map(|call| ToolCall {
+        id: call.id,
+        name: call.name,
+        input: call.input,
+        untrusted: Vec::new(),
+    });
+    Ok(Message {
+        id: answer.id.unwrap_or_default(),
+        role: "assistant".to_owned(),
+        content,
+        tool_calls: calls.collect(),
+        input: work.prompt.input().to_vec(),
+        model: answer.model.unwrap_or_else(|| work.ask.model.clone()),
+        backend: backend.to_owned(),
+        stop_reason: answer.stop,
+        usage,
+        session_id: work.prompt.session_id.clone(),
+        agent: work.prompt.agent.clone(),
+        row: work.prompt.row.clone(),
+        parsed: None,
+        receipt: None,
+        untrusted: ["/content", "/tool_calls", "/input"].map(str::to_owned).to_vec(),
+    })
+}

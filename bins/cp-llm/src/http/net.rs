@@ -1,0 +1,216 @@
+//! Sockets whose waits end at a signal. Everything blocks on this thread, in slices, so that neither a stalled server nor a name
+//! that does not resolve keeps an interrupted program alive, and no second thread is needed to watch.
+
+use std::cell::Cell;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
+use ureq::Error;
+use ureq::config::Config;
+use ureq::http::Uri;
+use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{
+    Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, Transport,
+};
+
+/// How long a wait goes on without a look at the signals. A signal that reaches the waiting thread ends the slice by itself.
+const SLICE: Duration = Duration::from_millis(50);
+
+thread_local! {
+    /// An earlier end for the waits of this thread.
+    static HURRY: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// Ends the waits of this thread after so long, whatever the request was given.
+pub(super) fn hurry(left: Option<Duration>) {
+    HURRY.set(left.map(|left| Instant::now() + left));
+}
+
+/// Resolves names in a thread that is left behind when the answer takes too long.
+#[derive(Debug)]
+pub(super) struct Names;
+
+impl Resolver for Names {
+    fn resolve(&self, uri: &Uri, config: &Config, timeout: NextTimeout) -> Result<ResolvedSocketAddrs, Error> {
+        let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
+            return Err(Error::BadUri(uri.to_string()));
+        };
+        let target = DefaultResolver::host_and_port(scheme, authority).ok_or_else(|| Error::BadUri(uri.to_string()))?;
+        let found = match target.parse::<SocketAddr>() {
+            Ok(address) => vec![address],
+            Err(_) => look_up(target, timeout)?,
+        };
+        let mut addresses = self.empty();
+        // The type holds sixteen.
+        for address in config.ip_family().keep_wanted(found.into_iter()).take(16) {
+            addresses.push(address);
+        }
+        if addresses.is_empty() { Err(Error::HostNotFound) } else { Ok(addresses) }
+    }
+}
+
+fn look_up(target: String, timeout: NextTimeout) -> Result<Vec<SocketAddr>, Error> {
+    let wait = Wait::new(timeout);
+    let (sender, answer) = mpsc::sync_channel(1);
+    std::thread::spawn(move || sender.send(target.to_socket_addrs().map(Iterator::collect)));
+    loop {
+        match answer.recv_timeout(wait.slice()?) {
+            Ok(found) => return found.map_err(|_| Error::HostNotFound),
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Err(mpsc::RecvTimeoutError::Disconnected) => return Err(Error::HostNotFound),
+        }
+    }
+}
+
+/// Opens TCP connections.
+#[derive(Debug)]
+pub(super) struct Sockets;
+
+impl<In: Transport> Connector<In> for Sockets {
+    type Out = Either<In, Socket>;
+
+    fn connect(&self, details: &ConnectionDetails, chained: Option<In>) -> Result<Option<Self::Out>, Error> {
+        // A proxy's tunnel is there already.
+        if let Some(tunnel) = chained {
+            return Ok(Some(Either::A(tunnel)));
+        }
+        let mut failure = Error::HostNotFound;
+        let wait = Wait::new(details.timeout);
+        for (tried, address) in details.addrs.iter().enumerate() {
+            let share = details.addrs.len() - tried;
+            match connected(address, &wait, u32::try_from(share).unwrap_or(1)) {
+                Ok(stream) => {
+                    let buffers =
+                        LazyBuffers::new(details.config.input_buffer_size(), details.config.output_buffer_size());
+                    return Ok(Some(Either::B(Socket { stream, buffers })));
+                }
+                Err(e) => failure = e,
+            }
+            wait.slice()?;
+        }
+        Err(failure)
+    }
+}
+
+/// Connects within its share of the time that is left.
+fn connected(address: &SocketAddr, wait: &Wait, share: u32) -> Result<TcpStream, Error> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket: OwnedFd = rustix::net::socket_with(family, SocketType::STREAM, flags, None).map_err(io::Error::from)?;
+    match rustix::net::connect(&socket, address) {
+        Ok(()) => {}
+        Err(Errno::INPROGRESS | Errno::INTR) => {
+            let end = wait.left().map(|left| Instant::now() + left / share);
+            while !ready(&socket, PollFlags::OUT, wait.slice()?)? {
+                if end.is_some_and(|end| Instant::now() >= end) {
+                    return Err(Error::Timeout(ureq::Timeout::Connect));
+                }
+            }
+            sockopt::socket_error(&socket).map_err(io::Error::from)?.map_err(io::Error::from)?;
+        }
+        Err(e) => return Err(io::Error::from(e).into()),
+    }
+    let stream = TcpStream::from(socket);
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// A connection, always non-blocking underneath.
+#[derive(Debug)]
+pub(super) struct Socket {
+    stream: TcpStream,
+    buffers: LazyBuffers,
+}
+
+impl Transport for Socket {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        &mut self.buffers
+    }
+
+    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
+        let wait = Wait::new(timeout.for_write());
+        let mut output = &self.buffers.output()[..amount];
+        while !output.is_empty() {
+            match self.stream.write(output) {
+                Ok(written) => output = &output[written..],
+                Err(e) if would_wait(&e) => {
+                    ready(&self.stream, PollFlags::OUT, wait.slice()?)?;
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
+        let wait = Wait::new(timeout.for_read());
+        while !ready(&self.stream, PollFlags::IN, wait.slice()?)? {}
+        let amount = match self.stream.read(self.buffers.input_append_buf()) {
+            Ok(amount) => amount,
+            // Woken for nothing; the caller asks again only after progress, so we do.
+            Err(e) if would_wait(&e) => return self.await_input(timeout),
+            Err(e) => return Err(e.into()),
+        };
+        self.buffers.input_appended(amount);
+        Ok(amount > 0)
+    }
+
+    fn is_open(&mut self) -> bool {
+        // Between answers nothing may come: bytes or an end mean that the connection is of no more use.
+        let mut byte = [0];
+        matches!(
+            rustix::net::recv(&self.stream, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT),
+            Err(Errno::WOULDBLOCK)
+        )
+    }
+}
+
+fn would_wait(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// Whether the socket became ready in the slice.
+fn ready(socket: &impl AsFd, flags: PollFlags, slice: Duration) -> Result<bool, Error> {
+    let slice = Timespec::try_from(slice).ok();
+    match poll(&mut [PollFd::new(socket, flags)], slice.as_ref()) {
+        Ok(count) => Ok(count > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(e) => Err(io::Error::from(e).into()),
+    }
+}
+
+/// A wait with an end, taken in slices.
+struct Wait {
+    end: Option<Instant>,
+    reason: ureq::Timeout,
+}
+
+impl Wait {
+    fn new(timeout: NextTimeout) -> Self {
+        let end = if timeout.after.is_not_happening() { None } else { Instant::now().checked_add(*timeout.after) };
+        let end = [end, HURRY.get()].into_iter().flatten().min();
+        Self { end, reason: timeout.reason }
+    }
+
+    fn left(&self) -> Option<Duration> {
+        self.end.map(|end| end.saturating_duration_since(Instant::now()))
+    }
+
+    /// How long to wait now. Fails when the time is up or a signal came.
+    fn slice(&self) -> Result<Duration, Error> {
+        if cp_common::signals::interrupted() {
+            return Err(Error::Io(io::Error::other("interrupted by a signal")));
+        }
+        match self.left() {
+            None => Ok(SLICE),
+            Some(Duration::ZERO) => Err(Error::Timeout(self.reason)),
+            Some(left) => Ok(left.min(SLICE)),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! `cp-llm`: send a prompt to a model, get a message.
+//!
+//! A prompt becomes a request in the dialect of a backend ([`wire`]), goes over HTTP ([`http`], [`exchange`]), is tried again and on
+//! other models ([`call`], [`retry`]), is recorded ([`book`]), and comes out as a message ([`send`]).
+
+mod backend;
+mod book;
+mod call;
+mod exchange;
+mod http;
+mod loose;
+mod models;
+mod prices;
+mod retry;
+mod secret;
+mod send;
+mod sse;
+mod stub;
+mod wire;
+
+use cp_common::program::{Check, Class, Program, Status, VerbDoc};
+use cp_common::{Context, Result};
+
+/// What this program says of itself.
+pub static PROGRAM: Program = Program {
+    name: "cp-llm",
+    about: "send a prompt to a model and get a message",
+    risk_tier: "T1",
+    verbs: &[
+        VerbDoc {
+            path: "",
+            class: Class::Governed,
+            output: "message",
+            examples: &["cp-llm --backend stub -- hello", "cp-llm --backend stub --dry-run -s 'be brief' -- hello"],
+            dangerous: false,
+        },
+        VerbDoc {
+            path: "models",
+            class: Class::Query,
+            output: "models",
+            examples: &["cp-llm models --backend stub"],
+            dangerous: false,
+        },
+    ],
+    implicit: Some("send"),
+    schemas: &[
+        ("message", include_str!("../../../common/schemas/message.json")),
+        ("models", include_str!("../schemas/models.json")),
+        ("request", include_str!("../schemas/request.json")),
+    ],
+    checks,
+    credentials: backend::credentials,
+    audit: book::audit,
+};
+
+/// The command line.
+#[derive(clap::Parser)]
+#[command(name = "cp-llm")]
+pub struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(clap::Subcommand)]
+enum Verb {
+    #[command(hide = true)]
+    Send(send::Args),
+    Models(models::Args),
+}
+
+/// Runs the verb that was asked for.
+pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
+    match cli.verb {
+        Verb::Send(args) => send::run(&args, context),
+        Verb::Models(args) => models::run(&args, context),
+    }
+}
+
+fn checks(context: &mut Context) -> Vec<Check> {
+    let backend = match backend::name_of(None, None, context) {
+        Ok(name) => Check::pass("backend", name),
+        Err(e) => Check::not_fine("backend", Status::Warn, e.message(), e.cure().unwrap_or("choose with --backend")),
+    };
+    let file = context.home.path("config/prices.toml");
+    let prices = match prices::Prices::load(&file) {
+        Ok(_) if file.exists() => Check::pass("prices", file.display().to_string()),
+        Ok(_) => {
+            Check::not_fine("prices", Status::Warn, "no prices: costs are null", format!("write {}", file.display()))
+        }
+        Err(e) => Check::not_fine("prices", Status::Fail, e.message(), "correct the file"),
+    };
+    vec![backend, prices]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The schemas that are checked in are those of the types. `UPDATE=1` writes them.
+    #[test]
+    fn schemas_are_those_of_the_types() {
+        let request = serde_json::to_value(schemars::schema_for!(send::DryRun)).unwrap();
+        let models = serde_json::to_value(schemars::schema_for!(models::Models)).unwrap();
+        for (name, schema) in [("request", request), ("models", models)] {
+            let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas").join(format!("{name}.json"));
+            let text = format!("{}\n", serde_json::to_string_pretty(&schema).unwrap());
+            if std::env::var_os("UPDATE").is_some() {
+                std::fs::write(&file, &text).unwrap();
+            }
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), text, "{}: run with UPDATE=1", file.display());
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The models that a backend has.
+
+use std::time::Duration;
+
+use cp_common::options::QueryOptions;
+use cp_common::output::Reply;
+use cp_common::{Context, Error, Result, fields};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::backend::{self, Backend};
+use crate::http::client::Waits;
+use crate::prices::Prices;
+use crate::stub;
+
+/// List the models that the backend has
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Whose models: anthropic, openai or stub
+    #[arg(long, value_name = "NAME")]
+    backend: Option<String>,
+    /// How long to wait for the list, in seconds
+    #[arg(long, value_name = "S", default_value_t = 30)]
+    timeout: u64,
+    #[command(flatten)]
+    query: QueryOptions,
+}
+
+/// The answer.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Models {
+    /// One page of them, in the order of their names.
+    items: Vec<Value>,
+    /// How many there are on this page.
+    count: usize,
+    /// Where the next page starts, if there is one.
+    next_cursor: Option<String>,
+    /// Whether there is one.
+    has_more: bool,
+}
+
+/// A model.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Model {
+    /// Its name, for -m.
+    id: String,
+    /// Who has it.
+    backend: String,
+    /// Whether config/prices.toml has its price.
+    priced: bool,
+}
+
+impl Reply for Models {
+    fn text(&self) -> String {
+        self.items.iter().filter_map(|item| item.get("id")?.as_str()).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    fields::check(&args.query.fields, &["id", "backend", "priced"])?;
+    let name = backend::name_of(args.backend.as_deref(), None, context)?;
+    let waits = Waits { total: Duration::from_secs(args.timeout.max(1)), idle: None };
+    let mut ids = match Backend::of(&name, None, waits, 1)? {
+        Backend::Stub(_) => vec![stub::MODEL.to_owned()],
+        Backend::Server(server) => {
+            let path = if server.name == "anthropic" { "/v1/models?limit=1000" } else { "/models" };
+            let list = server.fetch(path)?;
+            let models = list.get("data").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+            models.iter().filter_map(|model| model.get("id")?.as_str().map(str::to_owned)).collect()
+        }
+    };
+    ids.sort();
+    ids.dedup();
+    let prices = Prices::load(&context.home.path("config/prices.toml"))?;
+    let answer = page(ids, &args.query, |id| Model { priced: prices.knows(&id), id, backend: name.clone() })?;
+    context.out.answer(&answer)
+}
+
+/// The page that was asked for. The cursor is the last name of the page before.
+fn page(ids: Vec<String>, query: &QueryOptions, model: impl Fn(String) -> Model) -> Result<Models> {
+    let limit = query.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    let mut left = ids.into_iter().filter(|id| query.cursor.as_ref().is_none_or(|cursor| id > cursor)).peekable();
+    let mut items = Vec::new();
+    let mut last = None;
+    while items.len() < limit {
+        let Some(id) = left.next() else { break };
+        last = Some(id.clone());
+        let value = serde_json::to_value(model(id)).map_err(|e| Error::validation(e.to_string()))?;
+        items.push(fields::project(value, &query.fields));
+    }
+    let has_more = left.peek().is_some();
+    Ok(Models { count: items.len(), next_cursor: last.filter(|_| has_more), has_more, items })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_follow_each_other_without_a_gap() {
+        let ids: Vec<String> = ["a", "b", "c"].map(str::to_owned).to_vec();
+        let model = |id| Model { id, backend: "x".into(), priced: false };
+        let first = page(ids.clone(), &QueryOptions { limit: Some(2), ..QueryOptions::default() }, model).unwrap();
+        assert_eq!((first.text().as_str(), first.has_more, first.next_cursor.as_deref()), ("a\nb", true, Some("b")));
+        let next = page(ids, &QueryOptions { cursor: first.next_cursor, ..QueryOptions::default() }, model).unwrap();
+        assert_eq!((next.text().as_str(), next.has_more, next.next_cursor), ("c", false, None));
+    }
+}

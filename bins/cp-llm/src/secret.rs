@@ -1,0 +1,71 @@
+//! Keys: read from the environment, from a file it names, never from an option, and never shown.
+
+use std::path::PathBuf;
+
+use cp_common::{Error, Result};
+
+/// A key. It has no `Debug` and no `Display`.
+#[derive(Clone)]
+pub(crate) struct Secret(String);
+
+impl Secret {
+    /// The key, for the header that needs it.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// The text with the key taken out: servers are known to repeat it in their errors.
+    pub(crate) fn scrub(&self, text: &str) -> String {
+        text.replace(&self.0, "[REDACTED]")
+    }
+}
+
+/// Where a key is, if it is anywhere.
+pub(crate) fn source_of(name: &str, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
+    [name.to_owned(), format!("{name}_FILE")]
+        .into_iter()
+        .find(|name| variable(name).is_some_and(|value| !value.is_empty()))
+}
+
+/// The key in the variable `name`, else in the file that `name_FILE` names.
+pub(crate) fn key(name: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Option<Secret>> {
+    let Some(source) = source_of(name, &variable) else { return Ok(None) };
+    let value = variable(&source).unwrap_or_default();
+    let text = if source == name {
+        value
+    } else {
+        let file = PathBuf::from(value);
+        std::fs::read_to_string(&file)
+            .map_err(|e| Error::config(format!("{source}: {}", Error::from(e).message())).in_file(&file).fatal())?
+    };
+    let text = text.trim();
+    if text.is_empty() || text.contains(char::is_whitespace) || text.contains(char::is_control) {
+        return Err(Error::config(format!("{source} does not hold one key")).hint("it must be one word").fatal());
+    }
+    Ok(Some(Secret(text.to_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    #[test]
+    fn the_variable_wins_over_the_file_and_ends_are_trimmed() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(b" from-file\n").unwrap();
+        let path = file.path().display().to_string();
+        let in_file = |name: &str| (name == "K_FILE").then(|| path.clone());
+        assert_eq!(key("K", in_file).unwrap().unwrap().reveal(), "from-file");
+        assert_eq!(source_of("K", in_file).unwrap(), "K_FILE");
+        let both = |name: &str| Some(if name == "K" { "direct".to_owned() } else { path.clone() });
+        assert_eq!(key("K", both).unwrap().unwrap().reveal(), "direct");
+        assert!(key("K", |_| None).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_key_that_is_no_word_is_refused_without_being_shown() {
+        let e = key("K", |name| (name == "K").then(|| "sk-secret\nX-Other: 1".to_owned())).err().unwrap();
+        assert!(!format!("{e:?}{:?}", e.details()).contains("sk-secret"));
+    }
+}

@@ -1,0 +1,331 @@
+//! Texts and prompts in, messages out: the verb that is meant when none is named.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cp_common::filter::{self, Body, Filter, Source, text_of};
+use cp_common::options::StreamOptions;
+use cp_common::output::{Format, Reply};
+use cp_common::record::{self, Kind};
+use cp_common::wire::{Delta, Prompt, ToolSpec};
+use cp_common::{Code, Context, Error, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use crate::backend::{self, Backend};
+use crate::book::Book;
+use crate::call::{Engine, Listener, Work};
+use crate::http::client::Waits;
+use crate::prices::Prices;
+use crate::retry::Patience;
+use crate::stub;
+use crate::wire::Ask;
+
+/// Send each prompt to a model and print its message
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The system text, or @FILE
+    #[arg(short, long, value_name = "TEXT|@FILE")]
+    system: Option<String>,
+    /// The model; more of them, separated by commas, are fallen back to in order
+    #[arg(short, long, value_name = "MODEL,…", value_delimiter = ',')]
+    model: Vec<String>,
+    /// Who answers: anthropic, openai or stub
+    #[arg(long, value_name = "NAME")]
+    backend: Option<String>,
+    /// Print the words as they come
+    #[arg(long)]
+    stream: bool,
+    /// The most tokens to answer with
+    #[arg(long, value_name = "N")]
+    max_tokens: Option<u64>,
+    /// How freely to choose words
+    #[arg(long, value_name = "T")]
+    temperature: Option<f64>,
+    /// The longest time for one try, in seconds
+    #[arg(long, value_name = "S", default_value_t = 600.0)]
+    timeout: f64,
+    /// The longest silence of a server that streams, in seconds
+    #[arg(long, value_name = "S", default_value_t = 120.0)]
+    idle_timeout: f64,
+    /// How often to try again what may succeed later
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    retries: u32,
+    /// The longest wait before a try, in seconds
+    #[arg(long, value_name = "S", default_value_t = 60.0)]
+    retry_max_wait: f64,
+    /// Stop reasons that are failures, such as `max_tokens,refusal`
+    #[arg(long, value_name = "REASON,…", value_delimiter = ',')]
+    fail_on: Vec<String>,
+    /// The tools that the model may call: a JSON list of name, description and `input_schema`
+    #[arg(long, value_name = "FILE")]
+    tools: Option<PathBuf>,
+    /// What the stub plays, one JSON object a line
+    #[arg(long, value_name = "FILE")]
+    stub_script: Option<PathBuf>,
+    /// Print the request instead of sending it
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    stream_options: StreamOptions,
+    /// The text to send; - adds standard input
+    #[arg(value_name = "TEXT")]
+    text: Vec<String>,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let source = Source::from_operands(&args.text)?;
+    let mut send = Send::new(args, context)?;
+    filter::run(&mut send, source, args.stream_options, context)
+}
+
+/// What a dry run prints.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct DryRun {
+    /// Who would be asked.
+    backend: String,
+    /// Where the request would go; absent for a backend without a server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<String>,
+    /// The headers, the key left out.
+    headers: Map<String, Value>,
+    /// The body, byte for byte.
+    request: Box<RawValue>,
+}
+
+impl Reply for DryRun {
+    fn text(&self) -> String {
+        self.request.get().to_owned()
+    }
+}
+
+struct Send {
+    engine: Engine,
+    defaults: Defaults,
+    dry_run: bool,
+    place: u64,
+}
+
+/// What the flags say for every prompt.
+struct Defaults {
+    system: Option<String>,
+    models: Vec<String>,
+    /// The model that the settings name, for prompts that name none.
+    fallback: Option<String>,
+    tools: Option<Vec<ToolSpec>>,
+    max_tokens: Option<u64>,
+    temperature: Option<f64>,
+    stream: bool,
+}
+
+impl Send {
+    fn new(args: &Args, context: &Context) -> Result<Self> {
+        let setting = context.config.text("model", None);
+        let models: Vec<String> = args.model.iter().filter(|model| !model.is_empty()).cloned().collect();
+        let name = backend::name_of(
+            args.backend.as_deref(),
+            models.first().or(setting.as_ref()).map(String::as_str),
+            context,
+        )?;
+        let waits = Waits {
+            total: seconds("--timeout", args.timeout)?,
+            idle: if args.stream { Some(seconds("--idle-timeout", args.idle_timeout)?) } else { None },
+        };
+        let script = args.stub_script.clone().or_else(|| context.config.text("stub_script", None).map(PathBuf::from));
+        Ok(Self {
+            engine: Engine {
+                backend: Backend::of(&name, script.as_deref(), waits, 1)?,
+                patience: Patience {
+                    retries: args.retries,
+                    max_wait: seconds("--retry-max-wait", args.retry_max_wait)?,
+                },
+                prices: Prices::load(&context.home.path("config/prices.toml"))?,
+                fail_on: args.fail_on.clone(),
+                book: Book::of(context)?,
+            },
+            defaults: Defaults {
+                system: args.system.as_deref().map(system_text).transpose()?,
+                models,
+                fallback: setting,
+                tools: args.tools.as_deref().map(tools).transpose()?,
+                max_tokens: args.max_tokens,
+                temperature: args.temperature,
+                stream: args.stream,
+            },
+            dry_run: args.dry_run,
+            place: 0,
+        })
+    }
+
+    fn work(&mut self, body: &Body<'_>) -> Result<Work> {
+        let (prompt, params) = match body {
+            Body::Text(text) => (Prompt::of_text(text_of(text)?), Map::new()),
+            Body::Row(data) => (record::read::<Prompt>(data)?.checked()?, params_of(data)?),
+            Body::Record(record) => {
+                let data = record.data.ok_or_else(|| Error::validation("the prompt has no `data`"))?;
+                (record::read::<Prompt>(data)?.checked()?, params_of(data)?)
+            }
+        };
+        let place = match &self.engine.backend {
+            Backend::Stub(stub) => stub.next_place(),
+            Backend::Server(_) => self.place,
+        };
+        self.place += 1;
+        let is_stub = matches!(self.engine.backend, Backend::Stub(_));
+        self.defaults.work(prompt, params, place, is_stub)
+    }
+
+    fn request(&self, work: &mut Work) -> Result<DryRun> {
+        work.ask.model.clone_from(&work.models[0]);
+        let body = self.engine.body(&work.ask)?;
+        let text = String::from_utf8(body).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
+        let request = RawValue::from_string(text).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
+        let (mut url, mut headers) = (None, Map::new());
+        if let Backend::Server(server) = &self.engine.backend {
+            let (address, all) = server.address(&work.ask);
+            let secret = ["x-api-key", "authorization", "x-goog-api-key"];
+            headers.extend(
+                all.into_iter()
+                    .filter(|(name, _)| !secret.contains(&name.as_str()))
+                    .map(|(name, value)| (name, value.into())),
+            );
+            url = Some(address);
+        }
+        Ok(DryRun { backend: self.engine.backend.name().to_owned(), url, headers, request })
+    }
+}
+
+impl Defaults {
+    fn work(&self, prompt: Prompt, mut params: Map<String, Value>, place: u64, is_stub: bool) -> Result<Work> {
+        let mut models = self.models.clone();
+        if models.is_empty() {
+            models.extend(
+                prompt
+                    .model
+                    .clone()
+                    .or_else(|| self.fallback.clone())
+                    .or_else(|| is_stub.then(|| stub::MODEL.to_owned())),
+            );
+        }
+        if models.is_empty() {
+            return Err(Error::config("no model is named")
+                .hint("give -m MODEL, or set CP_MODEL; `cp-llm models` lists what the backend has")
+                .fatal());
+        }
+        if let Some(most) = self.max_tokens {
+            params.insert("max_tokens".to_owned(), most.into());
+        }
+        if let Some(temperature) = self.temperature {
+            params.insert("temperature".to_owned(), temperature.into());
+        }
+        let ask = Ask {
+            system: self.system.clone().or_else(|| prompt.system.clone()).unwrap_or_default(),
+            messages: prompt.messages.clone(),
+            tools: self.tools.clone().unwrap_or_else(|| prompt.tools.clone()),
+            model: String::new(),
+            params,
+            schema: None,
+            stream: self.stream,
+        };
+        Ok(Work { prompt, ask, models, place })
+    }
+}
+
+impl Filter for Send {
+    fn accepts(&self) -> &'static [Kind] {
+        &[Kind::Prompt]
+    }
+
+    fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
+        let mut work = self.work(&body)?;
+        if self.dry_run {
+            let request = self.request(&mut work)?;
+            return context.out.record(Kind::Item, &request);
+        }
+        let mut listener = Screen { context, spoke: false };
+        let outcome = self.engine.message(&mut work, &mut listener);
+        let spoke = listener.spoke;
+        let as_words = context.out.format() != Format::Json;
+        if spoke && as_words {
+            context.out.raw(b"\n")?;
+        }
+        let message = outcome?;
+        if spoke && as_words { Ok(()) } else { context.out.record(Kind::Message, &message) }
+    }
+}
+
+/// Shows what happens while an answer is made.
+struct Screen<'a> {
+    context: &'a mut Context,
+    spoke: bool,
+}
+
+impl Listener for Screen<'_> {
+    fn words(&mut self, text: &str) -> Result<()> {
+        self.spoke = true;
+        if self.context.out.format() == Format::Json {
+            self.context.out.streaming()?;
+            self.context.out.record(Kind::Delta, &Delta::new(text))?;
+        } else {
+            self.context.out.raw(text.as_bytes())?;
+        }
+        self.context.out.flush()
+    }
+
+    fn warn(&mut self, message: &str) {
+        self.context.warn(message);
+    }
+}
+
+/// The members of `params`, those that only a provider knows among them.
+fn params_of(data: &RawValue) -> Result<Map<String, Value>> {
+    #[derive(Deserialize)]
+    struct Head {
+        #[serde(default)]
+        params: Map<String, Value>,
+    }
+    Ok(record::read::<Head>(data)?.params)
+}
+
+fn system_text(given: &str) -> Result<String> {
+    let Some(file) = given.strip_prefix('@') else { return Ok(given.to_owned()) };
+    let text = std::fs::read_to_string(file).map_err(|e| unreadable(e, Path::new(file)))?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+fn unreadable(e: std::io::Error, file: &Path) -> Error {
+    let code = if e.kind() == std::io::ErrorKind::NotFound { Code::NotFound } else { Code::Io };
+    Error::new(code, Error::from(e).message()).in_file(file).fatal()
+}
+
+/// A tool as the catalogues of different programs spell it.
+#[derive(Deserialize)]
+struct CatalogueTool {
+    name: String,
+    #[serde(default)]
+    description: String,
+    #[serde(alias = "parameters", alias = "inputSchema")]
+    input_schema: Box<RawValue>,
+}
+
+fn tools(file: &Path) -> Result<Vec<ToolSpec>> {
+    let text = std::fs::read_to_string(file).map_err(|e| unreadable(e, file))?;
+    let tools: Vec<CatalogueTool> = serde_json::from_str(&text)
+        .map_err(|e| Error::validation(format!("not a list of tools: {e}")).in_file(file).fatal())?;
+    let specs = tools.into_iter().map(|tool| ToolSpec {
+        name: tool.name,
+        description: tool.description,
+        input_schema: tool.input_schema,
+    });
+    Ok(specs.collect())
+}
+
+fn seconds(option: &str, given: f64) -> Result<Duration> {
+    Duration::try_from_secs_f64(given)
+        .ok()
+        .filter(|d| !d.is_zero() || option == "--retry-max-wait")
+        .ok_or_else(|| Error::usage(format!("{option} must be a number of seconds above 0, not {given}")))
+}

@@ -1,0 +1,199 @@
+//! The stub: a model that counts, or plays a script. No network, no key, the same answer every time.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use cp_common::wire::Usage;
+use cp_common::{Code, Error, Result};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::retry;
+use crate::wire::{Answer, Ask, Call, Tokens};
+
+/// The model that stands in where none is named.
+pub(crate) const MODEL: &str = "stub";
+
+/// The backend.
+#[derive(Default)]
+pub(crate) struct Stub {
+    script: Vec<Line>,
+    asked: AtomicU64,
+}
+
+/// One line of a script.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    content: Option<String>,
+    #[serde(default)]
+    tool_calls: Vec<ScriptedCall>,
+    stop_reason: Option<String>,
+    usage: Option<Usage>,
+    #[serde(default)]
+    delay_ms: u64,
+    error: Option<ScriptedError>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ScriptedCall {
+    id: Option<String>,
+    name: String,
+    #[serde(default)]
+    input: Option<Box<RawValue>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ScriptedError {
+    code: String,
+    #[serde(default)]
+    message: String,
+    #[serde(default)]
+    retry_after_ms: Option<u64>,
+}
+
+impl Stub {
+    /// A stub that plays a file and counts after its end.
+    pub(crate) fn with_script(file: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(file).map_err(|e| {
+            Error::config(format!("the stub's script cannot be read: {}", Error::from(e).message()))
+                .in_file(file)
+                .fatal()
+        })?;
+        let mut script = Vec::new();
+        for (n, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+            let line: Line = serde_json::from_str(line)
+                .map_err(|e| Error::config(e.to_string()).at_line(n as u64 + 1).in_file(file).fatal())?;
+            if let Some(error) = line.error.as_ref().filter(|error| Code::from_name(&error.code).is_none()) {
+                let unknown = format!("`{}` is no error code", error.code);
+                return Err(Error::config(unknown).at_line(n as u64 + 1).in_file(file).fatal());
+            }
+            script.push(line);
+        }
+        Ok(Self { script, asked: AtomicU64::new(0) })
+    }
+
+    /// The place of the next item, from 0. Drawn in the order of the input, so that a batch is the same every time.
+    pub(crate) fn next_place(&self) -> u64 {
+        self.asked.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Answers. `place` is the item's, see [`Stub::next_place`].
+    pub(crate) fn answer(&self, ask: &Ask, place: u64) -> Result<Answer> {
+        let turns = ask.messages.iter().filter(|turn| turn.role == "assistant").count() as u64;
+        let number = 1 + turns.max(place);
+        let scripted = usize::try_from(number - 1).ok().and_then(|at| self.script.get(at));
+        let line = scripted
+            .cloned()
+            .unwrap_or_else(|| Line { content: Some(format!("stub response {number}")), ..Line::default() });
+        retry::pause(Duration::from_millis(line.delay_ms))?;
+        if let Some(error) = line.error {
+            return Err(scripted_error(&error));
+        }
+        let text = line.content.unwrap_or_default();
+        let usage = line.usage.map_or_else(
+            || counted(ask, &text),
+            |usage| Tokens {
+                input: usage.input_tokens,
+                output: usage.output_tokens,
+                cache_read: usage.cache_read_tokens,
+                cache_write: usage.cache_write_tokens,
+            },
+        );
+        let calls = line.tool_calls.into_iter().enumerate().map(|(n, call)| Call {
+            id: call.id.unwrap_or_else(|| format!("call_{number}_{}", n + 1)),
+            name: call.name,
+            input: call.input.unwrap_or_else(|| RawValue::from_string("{}".to_owned()).unwrap_or_default()),
+        });
+        let answer = Answer {
+            id: Some(format!("stub-{number}")),
+            model: Some(ask.model.clone()),
+            text,
+            calls: calls.collect(),
+            stop: line.stop_reason.unwrap_or_default(),
+            usage: Some(usage),
+            ..Answer::default()
+        };
+        answer.checked()
+    }
+}
+
+fn scripted_error(error: &ScriptedError) -> Error {
+    let code = Code::from_name(&error.code).unwrap_or(Code::Unknown);
+    let message = if error.message.is_empty() { "scripted failure" } else { &error.message };
+    let built = Error::new(code, message).with("origin", "upstream");
+    let built = match error.retry_after_ms {
+        Some(ms) => built.with("retry_after_ms", ms),
+        None => built,
+    };
+    if matches!(code, Code::Auth | Code::Forbidden | Code::Config) { built.fatal() } else { built }
+}
+
+/// A word is a token here: enough to try out a budget.
+fn counted(ask: &Ask, text: &str) -> Tokens {
+    let words = |text: &str| text.split_whitespace().count() as u64;
+    let asked = ask.messages.iter().map(|turn| words(&turn.content.text()));
+    Tokens { input: words(&ask.system) + asked.sum::<u64>(), output: words(text), ..Tokens::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cp_common::wire::Turn;
+    use std::io::Write as _;
+
+    fn ask(turns: &[(&str, &str)]) -> Ask {
+        Ask {
+            system: "be brief".into(),
+            messages: turns.iter().map(|(role, text)| Turn::text(role, text)).collect(),
+            tools: Vec::new(),
+            model: MODEL.into(),
+            params: serde_json::Map::new(),
+            schema: None,
+            stream: false,
+        }
+    }
+
+    fn scripted(lines: &str) -> Result<Stub> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(lines.as_bytes()).unwrap();
+        Stub::with_script(file.path())
+    }
+
+    #[test]
+    fn it_counts_turns_or_items_whichever_is_more() {
+        let stub = Stub::default();
+        let hi = ask(&[("user", "hi there")]);
+        assert_eq!(stub.answer(&hi, stub.next_place()).unwrap().text, "stub response 1");
+        let second = stub.answer(&hi, stub.next_place()).unwrap();
+        assert_eq!(second.text, "stub response 2");
+        assert_eq!(second.usage, Some(Tokens { input: 4, output: 3, ..Tokens::default() }));
+        let third =
+            ask(&["user", "assistant", "user", "assistant", "user", "assistant", "user"].map(|role| (role, "x")));
+        assert_eq!(stub.answer(&third, stub.next_place()).unwrap().text, "stub response 4");
+    }
+
+    #[test]
+    fn a_script_plays_and_then_it_counts() {
+        let stub = scripted(concat!(
+            "{\"tool_calls\":[{\"name\":\"weather\",\"input\":{\"city\":\"Oslo\"}}]}\n",
+            "\n{\"error\":{\"code\":\"E_RATE_LIMITED\",\"retry_after_ms\":5}}\n"
+        ))
+        .unwrap();
+        let hi = ask(&[]);
+        let first = stub.answer(&hi, 0).unwrap();
+        assert_eq!((first.stop.as_str(), first.calls[0].id.as_str()), ("tool_use", "call_1_1"));
+        assert_eq!(stub.answer(&hi, 1).unwrap_err().code(), Code::RateLimited);
+        assert_eq!(stub.answer(&hi, 2).unwrap().text, "stub response 3");
+    }
+
+    #[test]
+    fn a_broken_script_names_its_line() {
+        let e = scripted("{}\n{\"contnet\":\"x\"}\n").err().unwrap();
+        assert!(e.message().contains("line 2") && e.message().contains("contnet"), "{e}");
+        assert!(scripted("{\"error\":{\"code\":\"E_NOPE\"}}\n").err().unwrap().message().contains("E_NOPE"));
+    }
+}
