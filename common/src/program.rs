@@ -400,8 +400,7 @@ fn takes_the_next_word(command: &clap::Command, word: &str) -> bool {
 fn usage_error(program: &Program, error: &clap::Error) -> Error {
     let text = error.to_string();
     let first = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim).collect::<Vec<_>>().join(" ");
-    let message =
-        first.strip_prefix("error: ").unwrap_or(&first).replace(&format!(" {} ", program.implicit.unwrap_or(" ")), " ");
+    let message = first.strip_prefix("error: ").unwrap_or(&first).replace("subcommand", "verb");
     let known = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
     let suggestion = known.into_iter().find_map(|kind| match error.get(kind) {
         Some(ContextValue::String(one)) => Some(one.clone()),

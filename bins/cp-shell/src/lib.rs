@@ -1,1 +1,95 @@
-//! placeholder
+//! `cp-shell`: the front door. The map: its verbs, and what `reference` says of them.
+
+mod agents;
+mod config;
+mod init;
+
+use clap::{Parser, Subcommand};
+use cp_common::program::{Check, Class, Credentials, Program, Status, VerbDoc};
+use cp_common::{Context, Result, part, schemas};
+
+/// Set up a home and look into it
+#[derive(Parser)]
+pub struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Init(init::Args),
+    Config(config::Args),
+}
+
+/// What the program says of itself.
+pub static PROGRAM: Program = Program {
+    name: "cp-shell",
+    about: "Set up a home and look into it",
+    risk_tier: "T1",
+    verbs: &[
+        VerbDoc {
+            path: "init",
+            class: Class::Append,
+            output: "init",
+            examples: &["cp-shell init --dry-run", "cp-shell init"],
+            dangerous: false,
+        },
+        VerbDoc {
+            path: "config",
+            class: Class::Query,
+            output: "config",
+            examples: &["cp-shell config"],
+            dangerous: false,
+        },
+        VerbDoc {
+            path: "config get",
+            class: Class::Query,
+            output: "setting",
+            examples: &["cp-shell config get tier"],
+            dangerous: false,
+        },
+        VerbDoc {
+            path: "config agent",
+            class: Class::Query,
+            output: "agent_setting",
+            examples: &["cp-shell init | jq -c .ok; cp-shell config agent default soul"],
+            dangerous: false,
+        },
+    ],
+    implicit: None,
+    schemas: &[
+        ("init", include_str!("../schemas/init.json")),
+        ("config", include_str!("../schemas/config.json")),
+        ("setting", include_str!("../schemas/setting.json")),
+        ("agent_setting", include_str!("../schemas/agent_setting.json")),
+        schemas::RECEIPT,
+    ],
+    checks,
+    credentials: |_| Credentials { configured: true, sources: Vec::new() },
+    audit: cp_log::audit,
+};
+
+/// Runs the verb that was asked for.
+pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
+    match cli.verb {
+        Verb::Init(args) => init::run(&args, context),
+        Verb::Config(args) => config::run(&args, context),
+    }
+}
+
+/// Whether the programs that it works with are there, and the agents can be read.
+fn checks(context: &mut Context) -> Vec<Check> {
+    let names = ["cp-log", "cp-session", "cp-compose", "cp-llm", "cp-exec", "cp-toolloop"];
+    let mut checks: Vec<Check> = names
+        .into_iter()
+        .map(|name| match part::find(name) {
+            Ok(path) => Check::pass(name, path.display().to_string()),
+            Err(e) => Check::not_fine(name, Status::Fail, e.message(), e.cure().unwrap_or("install it")),
+        })
+        .collect();
+    checks.push(match agents::load(&context.home.agents_file()) {
+        Ok(agents) => Check::pass("agents", format!("{} configured", agents.len())),
+        Err(e) => Check::not_fine("agents", Status::Fail, e.message(), e.cure().unwrap_or("correct the file")),
+    });
+    checks
+}

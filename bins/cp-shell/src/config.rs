@@ -1,0 +1,166 @@
+//! `cp-shell config`: the settings in force, and where each comes from.
+
+use clap::Subcommand;
+use cp_common::config::{Origin, SETTINGS};
+use cp_common::output::Reply;
+use cp_common::text::nearest;
+use cp_common::{Context, Error, Result};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::agents;
+
+/// Print the settings in force and where each comes from
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Print one setting
+    Get {
+        /// Its name
+        key: String,
+    },
+    /// Print what config/agents.json says of an agent
+    Agent {
+        /// The agent
+        id: String,
+        /// Which member
+        key: String,
+    },
+}
+
+/// Every setting.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct All {
+    /// The file that settings are read from.
+    file: String,
+    /// In the order of the manual.
+    items: Vec<One>,
+    /// How many.
+    count: usize,
+}
+
+/// One setting.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct One {
+    /// Its name.
+    key: &'static str,
+    /// Its value; null where nothing says one.
+    value: Option<String>,
+    /// Where the value came from; null where there is none.
+    origin: Option<Origin>,
+    /// The environment variable that sets it.
+    variable: Option<&'static str>,
+    /// What it decides.
+    meaning: &'static str,
+}
+
+/// A member of an agent.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct AgentSetting {
+    /// The agent.
+    agent: String,
+    /// Which member.
+    key: String,
+    /// Its value, as the file has it.
+    value: Value,
+}
+
+impl Reply for All {
+    fn text(&self) -> String {
+        self.items.iter().map(|one| format!("{} = {}", one.key, one.text())).collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl Reply for One {
+    fn text(&self) -> String {
+        self.value.clone().unwrap_or_default()
+    }
+}
+
+impl Reply for AgentSetting {
+    fn text(&self) -> String {
+        self.value.as_str().map_or_else(|| self.value.to_string(), str::to_owned)
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    match &args.what {
+        None => {
+            let items: Vec<One> = SETTINGS.iter().map(|setting| one(setting.key, context)).collect::<Result<_>>()?;
+            let file = context.config.file().display().to_string();
+            context.out.answer(&All { file, count: items.len(), items })
+        }
+        Some(What::Get { key }) => {
+            let answer = one(key, context)?;
+            context.out.answer(&answer)
+        }
+        Some(What::Agent { id, key }) => {
+            let answer = agent(id, key, context)?;
+            context.out.answer(&answer)
+        }
+    }
+}
+
+fn one(key: &str, context: &Context) -> Result<One> {
+    let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) else {
+        let error = Error::not_found(format!("no setting `{key}`"));
+        return Err(match nearest(key, SETTINGS.iter().map(|setting| setting.key)) {
+            Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
+            None => error.hint("`cp-shell config` lists them"),
+        });
+    };
+    let value = context.config.get(key, None);
+    Ok(One {
+        key: setting.key,
+        origin: value.as_ref().map(|value| value.origin),
+        value: value.map(|value| value.text),
+        variable: setting.variable,
+        meaning: setting.meaning,
+    })
+}
+
+fn agent(id: &str, key: &str, context: &Context) -> Result<AgentSetting> {
+    let file = context.home.agents_file();
+    let agents = agents::load(&file)?;
+    let missing = |what: String, known: Vec<&String>| {
+        let error = Error::not_found(what).in_file(&file);
+        match nearest(key, known.iter().map(|name| name.as_str())) {
+            Some(near) => error.hint(format!("did you mean `{near}`?")),
+            None if known.is_empty() => error.hint("`cp-shell init` makes a first agent"),
+            None => error
+                .hint(format!("there are {}", known.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", "))),
+        }
+    };
+    let members = agents
+        .get(id)
+        .and_then(Value::as_object)
+        .ok_or_else(|| missing(format!("no agent `{id}`"), agents.keys().collect()))?;
+    let value = members
+        .get(key)
+        .ok_or_else(|| missing(format!("the agent `{id}` has no `{key}`"), members.keys().collect()))?;
+    Ok(AgentSetting { agent: id.to_owned(), key: key.to_owned(), value: value.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schemas_are_those_of_the_types() {
+        cp_common::schemas::same_or_update(env!("CARGO_MANIFEST_DIR"), "config", &schemars::schema_for!(All));
+        cp_common::schemas::same_or_update(env!("CARGO_MANIFEST_DIR"), "setting", &schemars::schema_for!(One));
+        cp_common::schemas::same_or_update(
+            env!("CARGO_MANIFEST_DIR"),
+            "agent_setting",
+            &schemars::schema_for!(AgentSetting),
+        );
+    }
+}

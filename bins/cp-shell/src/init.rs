@@ -1,0 +1,199 @@
+//! `cp-shell init`: make the home. Only what is absent is made, each file goes on the ledger, and nothing is needed twice.
+
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use cp_common::confirm::hex;
+use cp_common::home::make_directory;
+use cp_common::options::AppendOptions;
+use cp_common::output::Reply;
+use cp_common::wire::Receipt;
+use cp_common::{Code, Context, Error, Result, part, request};
+use cp_log::ledger::{Entry, Ledger};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+/// Make the home: directories and starter files, only those that are absent
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    append: AppendOptions,
+}
+
+/// What a home begins with: path, text, and what the file is for.
+const STARTERS: [(&str, &str, &str); 7] = [
+    ("config/cp.toml", include_str!("../starter/cp.toml"), "settings: flags and environment win over it"),
+    ("config/cp.env", include_str!("../starter/cp.env"), "assignments that the scripts read for unset names"),
+    ("config/agents.json", include_str!("../starter/agents.json"), "who can speak: an id, its soul, its model"),
+    ("config/governed_roots.json", include_str!("../starter/governed_roots.json"), "which paths are pristine"),
+    ("agents/default/soul.md", SOUL, "the system text of the agent `default`"),
+    ("governed_prompts/PRM-DEFAULT-SOUL-001.md", SOUL, "the same text as a governed prompt"),
+    ("registries/prompts_registry.csv", "", "the registered prompts and their hashes"),
+];
+
+const SOUL: &str = include_str!("../starter/soul.md");
+
+const DIRECTORIES: [&str; 4] = ["tools", "memory", "tmp", "output"];
+
+/// What was made and what was there.
+#[derive(Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Made {
+    /// The home.
+    home: String,
+    /// The files, in the order they are made.
+    items: Vec<Item>,
+    /// How many files.
+    count: usize,
+    /// Where the last file was recorded; null if nothing was made.
+    receipt: Option<Receipt>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Item {
+    /// The path below the home.
+    path: String,
+    /// What became of it.
+    action: Action,
+    /// What the file is for.
+    purpose: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+enum Action {
+    /// It was made, or in a dry run would be.
+    Created,
+    /// It was there and is as it was.
+    Kept,
+}
+
+impl Reply for Made {
+    fn text(&self) -> String {
+        let line = |item: &Item| {
+            let mark = if item.action == Action::Created { "+" } else { "=" };
+            format!("{mark} {:<44} {}", item.path, item.purpose)
+        };
+        self.items.iter().map(line).chain([format!("home: {}", self.home)]).collect::<Vec<_>>().join("\n")
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let made = if args.append.dry_run {
+        plan(context)
+    } else {
+        let home = context.home.root().to_owned();
+        request::once(args.append.request_id.as_deref(), &("init", home), context, make)?
+    };
+    context.out.answer(&made)
+}
+
+/// What would be made.
+fn plan(context: &Context) -> Made {
+    let item = |path: &str, purpose: &str| {
+        let action = if context.home.path(path).exists() { Action::Kept } else { Action::Created };
+        Item { path: path.to_owned(), action, purpose: purpose.to_owned() }
+    };
+    let mut items: Vec<Item> = STARTERS.iter().map(|(path, _, purpose)| item(path, purpose)).collect();
+    items.push(item("config/policy.toml", POLICY_PURPOSE));
+    Made { home: context.home.root().display().to_string(), count: items.len(), items, receipt: None }
+}
+
+const POLICY_PURPOSE: &str = "what may run, be read and be written (from cp-exec policy init)";
+
+fn make(context: &mut Context) -> Result<Made> {
+    // Before the first file: without it the home would stay half made.
+    let governor = part::find("cp-exec")?;
+    let mut ledger = cp_log::effect_ledger(context, "cp-log.jsonl")?;
+    for directory in DIRECTORIES {
+        make_directory(&context.home.path(directory))?;
+    }
+    let mut made = plan(context);
+    for (path, text, purpose) in STARTERS {
+        let registry = registry();
+        let text = if path.ends_with("prompts_registry.csv") { registry.as_str() } else { text };
+        if create(&context.home.path(path), text)? {
+            made.receipt = Some(record(&mut ledger, path, text, purpose)?);
+        }
+    }
+    if !context.home.policy_file().exists() {
+        policy(&governor, context)?;
+        let text =
+            std::fs::read_to_string(context.home.policy_file()).map_err(|e| Error::io("reading the new policy", e))?;
+        made.receipt = Some(record(&mut ledger, "config/policy.toml", &text, POLICY_PURPOSE)?);
+    }
+    ledger.sync()?;
+    Ok(made)
+}
+
+/// Creates a file that is absent. False if it was there.
+fn create(path: &Path, text: &str) -> Result<bool> {
+    if let Some(directory) = path.parent() {
+        make_directory(directory)?;
+    }
+    let failed = |e: std::io::Error| Error::io("creating the file", e).in_file(path);
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(mut file) => file.write_all(text.as_bytes()).and_then(|()| file.sync_data()).map(|()| true).map_err(failed),
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(false),
+        Err(e) => Err(failed(e)),
+    }
+}
+
+fn record(ledger: &mut Ledger, path: &str, text: &str, purpose: &str) -> Result<Receipt> {
+    let entry = Entry::new("init.created")
+        .message(path)
+        .with("path", path)
+        .with("sha256", &hash(text))
+        .with("purpose", purpose);
+    ledger.append(entry)
+}
+
+fn hash(text: &str) -> String {
+    format!("sha256:{}", hex(&Sha256::digest(text)))
+}
+
+/// The registry of governed prompts, with the default soul in it.
+fn registry() -> String {
+    let day = cp_common::clock::now();
+    let day = day.get(..10).unwrap_or_default();
+    format!(
+        "prompt_id,title,status,hash,created,updated\nPRM-DEFAULT-SOUL-001,Default soul,active,{},{day},{day}\n",
+        hash(SOUL)
+    )
+}
+
+/// The starter policy is cp-exec's to write: it knows its own rules.
+fn policy(governor: &Path, context: &Context) -> Result<()> {
+    let home = context.home.root().as_os_str().to_owned();
+    let words = ["policy".into(), "init".into(), "--home".into(), home];
+    let output = duct::cmd(governor, words).stdout_capture().stderr_null().unchecked().run();
+    let output = output.map_err(|e| Error::io("running cp-exec policy init", e))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    Err(Error::new(Code::Unknown, "cp-exec policy init failed").with("answer", said.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_is_that_of_the_type() {
+        cp_common::schemas::same_or_update(env!("CARGO_MANIFEST_DIR"), "init", &schemars::schema_for!(Made));
+    }
+
+    #[test]
+    fn starter_files_are_what_their_readers_take() {
+        for (path, text, _) in STARTERS {
+            if Path::new(path).extension().is_some_and(|kind| kind == "json") {
+                serde_json::from_str::<serde_json::Value>(text).unwrap();
+            }
+        }
+    }
+}

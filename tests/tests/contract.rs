@@ -1,0 +1,284 @@
+//! The contract suite: every program, every verb that its `reference` lists. A new verb is covered by being listed; one that is not listed fails.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure to set up is a failed test")]
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use cp_tests::{PROGRAMS, Place, Ran, check_contract};
+use serde_json::Value;
+
+fn reference(program: &str) -> Value {
+    let ran = Place::new().sh(&format!("{program} reference"));
+    assert_eq!(ran.status, 0, "{program}: {}", ran.stderr);
+    check_contract(&ran);
+    ran.closing()["data"].clone()
+}
+
+fn words(program: &str, command: &Value) -> String {
+    format!("{program} {}", command["path"].as_str().unwrap()).trim().to_owned()
+}
+
+/// An example whose last command is the program itself prints the program's own lines.
+fn prints_envelopes(program: &str, example: &str) -> bool {
+    let last = example.rsplit(['|', ';', '\n']).next().unwrap_or_default().trim();
+    let last = last.split("&&").last().unwrap_or_default().trim();
+    last.starts_with(program) && !["--format", ">", "--help", "--version"].iter().any(|word| last.contains(word))
+}
+
+#[test]
+fn every_example_of_every_verb_runs_and_prints_what_its_schema_says() {
+    for program in PROGRAMS {
+        let reference = reference(program);
+        for command in reference["commands"].as_array().unwrap() {
+            let verb = words(program, command);
+            let schema = &reference["schemas"][command["output_schema"].as_str().unwrap()];
+            assert!(schema["fields"].as_array().is_some_and(|fields| !fields.is_empty()), "{verb}: the schema has no fields");
+            let examples = command["examples"].as_array().unwrap();
+            assert!(!examples.is_empty(), "{verb}: no example");
+            let mut checked = 0;
+            for example in examples.iter().map(|example| example.as_str().unwrap()) {
+                let ran = Place::new().sh(example);
+                assert_eq!(ran.status, 0, "{example}\n{}\n{}", ran.stdout, ran.stderr);
+                if prints_envelopes(program, example) {
+                    check_contract(&ran);
+                    checked += check_data(example, &ran, &schema["json_schema"], &reference["schemas"]);
+                }
+            }
+            assert!(checked > 0, "{verb}: no example shows the verb's own output");
+        }
+    }
+}
+
+/// Checks the data of each line against the verb's schema; closing summaries carry counts of their own. Returns how many lines it looked at.
+fn check_data(example: &str, ran: &Ran, schema: &Value, schemas: &Value) -> usize {
+    let validator = jsonschema::validator_for(schema).expect("a valid schema");
+    let lines = ran.json();
+    for line in &lines {
+        let kind = line["type"].as_str();
+        if kind == Some("summary") {
+            for name in ["total", "succeeded", "failed", "skipped"] {
+                assert!(line["data"][name].is_u64(), "{example}: the summary has no {name}");
+            }
+            continue;
+        }
+        // A stream may carry records of other kinds; each is described by the schema of its own name.
+        let own = kind.map(|kind| &schemas[kind]["json_schema"]).filter(|own| own.is_object());
+        let found: Vec<String> = match own {
+            Some(own) if !validator.is_valid(&line["data"]) => {
+                let own = jsonschema::validator_for(own).expect("a valid schema");
+                own.iter_errors(&line["data"]).map(|e| e.to_string()).collect()
+            }
+            _ => validator.iter_errors(&line["data"]).map(|e| e.to_string()).collect(),
+        };
+        assert!(found.is_empty(), "{example}: {found:?}\n{line}");
+    }
+    lines.len()
+}
+
+#[test]
+fn reference_holds_the_whole_table_and_what_the_contract_asks() {
+    for program in PROGRAMS {
+        let reference = reference(program);
+        for name in ["tool", "version", "risk_tier", "release_readiness", "commands", "schemas", "exit_codes", "error_codes"] {
+            assert!(!reference[name].is_null(), "{program}: no {name}");
+        }
+        for (code, row) in reference["error_codes"].as_object().unwrap() {
+            let expected = cp_tests::table_row(code);
+            assert_eq!((&row["exit"], &row["retryable"]), (&expected["exit"], &expected["retryable"]), "{program}: {code}");
+        }
+        assert_eq!(reference["error_codes"].as_object().unwrap().len(), 20, "{program}");
+        let doctor = Place::new().sh(&format!("{program} doctor")).closing();
+        let checks = doctor["data"]["checks"].as_array().unwrap().clone();
+        assert!(checks.iter().any(|check| check["check"] == "release_readiness"), "{program}");
+    }
+}
+
+#[test]
+fn a_verb_that_is_not_listed_fails() {
+    for program in PROGRAMS {
+        let help = Place::new().sh(&format!("{program} --help")).stdout;
+        let listed: Vec<String> = reference(program)["commands"].as_array().unwrap().iter().map(|c| c["path"].as_str().unwrap().to_owned()).collect();
+        let shown = help.lines().skip_while(|line| !line.starts_with("Commands:")).skip(1).take_while(|line| line.starts_with("  "));
+        let verbs: Vec<&str> = shown.filter(|line| !line.starts_with("   ")).filter_map(|line| line.split_whitespace().next()).collect();
+        assert!(verbs.len() >= 5, "{program}: {help}");
+        for verb in verbs {
+            assert!(listed.iter().any(|path| path == verb || path.starts_with(&format!("{verb} "))), "{program} {verb} is not listed");
+        }
+    }
+}
+
+#[test]
+fn a_slip_in_a_verb_or_an_option_is_a_usage_error_that_names_the_nearest() {
+    for program in PROGRAMS {
+        let place = Place::new();
+        let ran = place.sh(&format!("{program} refrence"));
+        check_contract(&ran);
+        assert_eq!(ran.closing()["error"]["code"], "E_USAGE", "{program}");
+        assert_eq!(ran.closing()["error"]["details"]["nearest"], "reference", "{program}");
+        for command in reference(program)["commands"].as_array().unwrap() {
+            let ran = place.sh(&format!("{} --formaat json", words(program, command)));
+            check_contract(&ran);
+            assert_eq!(ran.closing()["error"]["code"], "E_USAGE", "{}", words(program, command));
+            assert_eq!(ran.closing()["error"]["details"]["nearest"], "--format", "{}", words(program, command));
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_under_standard_output_is_an_error() {
+    for program in PROGRAMS {
+        for command in reference(program)["commands"].as_array().unwrap() {
+            let example = command["examples"][0].as_str().unwrap();
+            if prints_envelopes(program, example) {
+                let ran = Place::new().sh(&format!("{{ {example}; }} >/dev/full"));
+                assert_eq!(ran.status, 1, "{example}: {}", ran.stderr);
+                assert!(ran.stderr.contains("no space left"), "{example}: {}", ran.stderr);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_ends_a_program_quietly() {
+    for program in PROGRAMS {
+        let ran = Place::new().sh(&format!("{{ {program} reference; echo status $? >&2; }} | exec true"));
+        // The reader may leave before or after: either way nothing is said and the status is 0.
+        assert_eq!(ran.stderr.trim(), "status 0", "{program}");
+    }
+}
+
+#[test]
+fn closed_standard_streams_are_survived() {
+    for program in PROGRAMS {
+        let ran = Place::new().sh(&format!("{program} context <&-"));
+        assert_eq!(ran.status, 0, "{program}: {}", ran.stderr);
+        check_contract(&ran);
+    }
+}
+
+/// The verbs that read a stream: they take `--input`.
+fn streaming_verbs() -> Vec<(String, Value)> {
+    let mut verbs = Vec::new();
+    for program in PROGRAMS {
+        for command in reference(program)["commands"].as_array().unwrap() {
+            if command["params"].as_array().unwrap().iter().any(|param| param["name"] == "--input") {
+                verbs.push((words(program, command), command.clone()));
+            }
+        }
+    }
+    assert!(verbs.len() >= 6, "{verbs:?}");
+    verbs
+}
+
+/// What a streaming verb needs beside its input, in an empty home.
+fn needs(verb: &str) -> (&'static str, &'static str) {
+    match verb {
+        "cp-llm" => ("", "--backend stub"),
+        "cp-toolloop" => ("", "--backend stub"),
+        "cp-session append" | "cp-session tee" => ("CP_SESSION=$(cp-session start | jq -r .data.session_id); export CP_SESSION; ", ""),
+        _ => ("", ""),
+    }
+}
+
+#[test]
+fn empty_input_is_a_validation_error() {
+    for (verb, _) in streaming_verbs() {
+        let (before, options) = needs(&verb);
+        let ran = Place::new().sh(&format!("{before}{verb} {options} </dev/null"));
+        check_contract(&ran);
+        assert_eq!(ran.closing()["error"]["code"], "E_VALIDATION", "{verb}: {}", ran.stdout);
+    }
+}
+
+#[test]
+fn a_bad_line_in_a_stream_is_an_item_error_with_its_index() {
+    for (verb, _) in streaming_verbs() {
+        if verb.ends_with(" tee") {
+            continue; // tee passes every line, whatever it is; its own tests say so
+        }
+        let (before, options) = needs(&verb);
+        let ran = Place::new().sh(&format!("{before}printf '%s\\n' '{{\"ok\":true,\"schema_version\":\"1.0\",\"type\":' | {verb} {options} --input records"));
+        check_contract(&ran);
+        let lines = ran.json();
+        assert_eq!(lines[0]["error"]["code"], "E_VALIDATION", "{verb}: {}", ran.stdout);
+        assert_eq!(lines[0]["error"]["details"]["index"], 0, "{verb}: {}", ran.stdout);
+    }
+}
+
+#[test]
+fn a_failure_from_upstream_comes_through_with_its_exit() {
+    let failure = r#"{"ok":false,"schema_version":"1.0","type":"error","error":{"code":"E_NOT_FOUND","message":"gone","details":{},"retryable":false},"meta":{"duration_ms":1}}"#;
+    for (verb, _) in streaming_verbs() {
+        let (before, options) = needs(&verb);
+        let ran = Place::new().sh(&format!("{before}echo '{failure}' | {verb} {options}"));
+        assert_eq!(ran.status, 3, "{verb}: {} {}", ran.stdout, ran.stderr);
+        assert!(ran.stdout.contains("\"E_NOT_FOUND\""), "{verb}: {}", ran.stdout);
+        check_contract(&ran);
+    }
+}
+
+fn finished(child: &mut Child, limit: Duration) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < limit {
+        if child.try_wait().unwrap().is_some() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let _ = child.kill();
+    false
+}
+
+#[test]
+fn an_argument_is_the_whole_input_even_when_standard_input_stays_open() {
+    for (program, words) in [
+        ("cp-llm", &["--backend", "stub", "--", "a text"][..]),
+        ("cp-compose", &["--", "a text"]),
+        ("cp-toolloop", &["--backend", "stub", "--", "a text"]),
+        ("cp-log", &["append", "a text"]),
+    ] {
+        let place = Place::new();
+        let mut child = place.command(program).args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        assert!(finished(&mut child, Duration::from_secs(10)), "{program} waits for its standard input");
+        assert!(child.wait().unwrap().success(), "{program}");
+    }
+}
+
+#[test]
+fn a_signal_leaves_a_closing_line_and_130() {
+    for (verb, _) in streaming_verbs() {
+        if verb.ends_with(" tee") {
+            continue; // tee drains to the end of its input first
+        }
+        let place = Place::new();
+        let (before, options) = needs(&verb);
+        let script = format!("{before}exec {verb} {options} --input records");
+        let mut child = place.command("sh").args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(600));
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        assert!(finished(&mut child, Duration::from_secs(10)), "{verb} goes on after SIGINT");
+        let mut stdout = String::new();
+        child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(status.code(), Some(130), "{verb}: {status:?} signal {:?}: {stdout}", status.signal());
+        let closing: Value = serde_json::from_str(stdout.lines().last().unwrap_or_default()).unwrap();
+        assert_eq!(closing["error"]["code"], "E_INTERRUPTED", "{verb}");
+    }
+}
+
+#[test]
+fn a_record_comes_out_before_the_input_ends() {
+    let prompt = r#"{"ok":true,"schema_version":"1.0","type":"prompt","data":{"messages":[{"role":"user","content":"a"}]}}"#;
+    let place = Place::new();
+    let mut child = place.command("cp-llm").args(["--backend", "stub"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    writeln!(stdin, "{prompt}").unwrap();
+    let mut first = [0; 10];
+    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"{\"ok\":true");
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+}

@@ -1,0 +1,83 @@
+//! What the manual shows, this runs; what the programs take, the manual names.
+#![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
+
+use cp_tests::transcript::{self, examples_of_page};
+use cp_tests::{PROGRAMS, Place, repository};
+
+fn pages() -> Vec<(String, String)> {
+    let mut pages: Vec<(String, String)> = std::fs::read_dir(repository().join("man"))
+        .unwrap()
+        .map(|entry| {
+            let entry = entry.unwrap();
+            (entry.file_name().into_string().unwrap(), std::fs::read_to_string(entry.path()).unwrap())
+        })
+        .collect();
+    pages.sort();
+    pages
+}
+
+#[test]
+fn every_example_of_every_page_runs() {
+    for (name, page) in pages() {
+        let blocks = examples_of_page(&page);
+        let is_program = std::path::Path::new(&name).extension().is_some_and(|section| section == "1");
+        assert!(!is_program || !blocks.is_empty(), "{name} has no EXAMPLES block with a `$ ` line");
+        for block in blocks {
+            transcript::run(&name, &block, &Place::new());
+        }
+    }
+}
+
+#[test]
+fn the_readme_and_the_transcripts_run() {
+    let readme = std::fs::read_to_string(repository().join("README.md")).unwrap();
+    let blocks: Vec<&str> = readme.split("```").skip(1).step_by(2).filter_map(|block| block.strip_prefix("console\n")).collect();
+    assert!(!blocks.is_empty());
+    for block in blocks {
+        transcript::run("README.md", block, &Place::new());
+    }
+    for entry in std::fs::read_dir(repository().join("tests/transcripts")).unwrap() {
+        let path = entry.unwrap().path();
+        transcript::run(&path.display().to_string(), &std::fs::read_to_string(&path).unwrap(), &Place::new());
+    }
+}
+
+#[test]
+fn a_page_says_what_its_program_says_and_names_every_option() {
+    for program in PROGRAMS {
+        let page = std::fs::read_to_string(repository().join(format!("man/{program}.1"))).unwrap();
+        let overview = std::fs::read_to_string(repository().join("man/cp-tools.7")).unwrap();
+        let reference = Place::new().sh(&format!("{program} reference")).closing()["data"].clone();
+        let about = page.lines().find_map(|line| line.strip_prefix(".Nd ")).unwrap_or_default();
+        assert_eq!(about.to_lowercase(), reference["about"].as_str().unwrap().to_lowercase(), "{program}: .Nd and about differ");
+        for command in reference["commands"].as_array().unwrap() {
+            for param in command["params"].as_array().unwrap() {
+                let name = param["name"].as_str().unwrap();
+                let flag = name.trim_start_matches('-');
+                let named = |text: &str| text.split_whitespace().collect::<Vec<_>>().windows(2).any(|w| w[0] == "Fl" && w[1].trim_start_matches(['\\', '-']) == flag);
+                let is_option = name.starts_with('-');
+                assert!(!is_option || named(&page) || named(&overview), "{program} {}: {name} is in no page", command["path"]);
+            }
+            let path = command["path"].as_str().unwrap();
+            assert!(path.is_empty() || page.contains(path) || overview.contains(path), "{program}: the verb {path} is in no page");
+        }
+        for section in ["EXIT STATUS", "EXAMPLES", "SEE ALSO"] {
+            assert!(page.contains(&format!(".Sh {section}")), "{program}: no {section}");
+        }
+    }
+}
+
+#[test]
+fn the_table_of_cp_exit_is_the_contract() {
+    let page = std::fs::read_to_string(repository().join("man/cp-exit.7")).unwrap();
+    for file in ["contract.json", "contract-ext.json"] {
+        let text = std::fs::read_to_string(repository().join("common").join(file)).unwrap();
+        let contract: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let rows = contract["error_codes"].as_object().unwrap().values().next().unwrap().as_object().unwrap().clone();
+        for (code, row) in rows {
+            let retryable = if row["retryable"] == true { "yes" } else { "no" };
+            let line = format!(".It {} Ta {} Ta {retryable}", row["exit"], code);
+            assert!(page.contains(&line), "cp-exit(7) lacks `{line}`");
+        }
+    }
+}
