@@ -139,6 +139,10 @@ impl Entry {
         self.original = None;
         let message = self.message.get_or_insert_default();
         message.clear();
+        if let Ok(text) = std::str::from_utf8(bytes) {
+            message.push_str(text);
+            return;
+        }
         for chunk in bytes.utf8_chunks() {
             message.push_str(chunk.valid());
             if !chunk.invalid().is_empty() {
@@ -146,9 +150,7 @@ impl Entry {
                 self.replaced += 1;
             }
         }
-        if self.replaced > 0 {
-            self.original = Some(bytes.to_vec());
-        }
+        self.original = Some(bytes.to_vec());
     }
 
     /// Takes over the members of an object, given as its text between the braces in normal form: those an entry has are lifted
@@ -169,6 +171,27 @@ impl Entry {
                 _ => self.add(&[b"\"", name, b"\":", value].concat()),
             }
         }
+    }
+
+    /// Like [`Entry::lift`], but only these names are lifted.
+    pub(crate) fn lift_named(&mut self, object: &[u8], names: &[&str]) {
+        let (mut lifted, mut rest) = (Vec::new(), Vec::new());
+        for (name, value) in members(object) {
+            let into = if names.iter().any(|known| known.as_bytes() == name) { &mut lifted } else { &mut rest };
+            into.extend_from_slice(&[b",\"", name, b"\":", value].concat());
+        }
+        self.lift(&lifted);
+        self.add(&rest);
+    }
+
+    /// Sets the content to JSON in normal form.
+    pub(crate) fn set_content(&mut self, content: Vec<u8>) {
+        self.content = Some(content);
+    }
+
+    /// Counts characters that were lost before the entry was made.
+    pub(crate) fn count_replaced(&mut self, replaced: u32) {
+        self.replaced += u64::from(replaced);
     }
 
     /// Adds members in normal form to the data. The same name twice is a fault.

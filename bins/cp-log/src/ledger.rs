@@ -133,6 +133,29 @@ impl Ledger {
         Ok((committed.first..).zip(&committed.hashes).map(|(seq, hash)| self.receipt(seq, hash)).collect())
     }
 
+    /// Appends entries that name each other's places: `entries` is told, under the lock, which place the first of them will have.
+    /// All of them in one write, or none.
+    pub fn append_placed(&mut self, entries: impl FnOnce(u64) -> Result<Vec<Entry>>) -> Result<Vec<Receipt>> {
+        if self.doubtful {
+            return Err(self.doubt());
+        }
+        self.discard();
+        let locked = self.lock()?;
+        let written = self.settle(locked).and_then(|known| {
+            for entry in entries(known.next)? {
+                self.stage(&entry)?;
+            }
+            if self.ends.is_empty() {
+                return Ok(Committed { first: known.next, hashes: Vec::new() });
+            }
+            self.write_staged(known)
+        });
+        self.unlock();
+        self.discard();
+        let committed = self.acknowledged(written)?;
+        Ok((committed.first..).zip(&committed.hashes).map(|(seq, hash)| self.receipt(seq, hash)).collect())
+    }
+
     /// The proof of a line that this ledger wrote.
     pub fn receipt(&self, seq: u64, hash: &Hash) -> Receipt {
         Receipt { ledger: self.path.display().to_string(), seq, hash: hash.to_string() }
@@ -196,8 +219,13 @@ impl Ledger {
         let written = self.settle(locked).and_then(|known| self.write_staged(known));
         self.unlock();
         self.discard();
+        self.acknowledged(written)
+    }
+
+    /// What was written, once the disk has it if it must.
+    fn acknowledged(&mut self, written: Result<Committed>) -> Result<Committed> {
         let committed = written?;
-        self.unsynced = true;
+        self.unsynced |= !committed.hashes.is_empty();
         match self.sync {
             Sync::Line => self.sync()?,
             Sync::Batch if self.synced_at.elapsed() >= BATCH_TIME => self.sync()?,

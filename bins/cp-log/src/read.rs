@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use cp_common::{Code, Error, Result};
+use memchr::memmem::Finder;
 
 use crate::line::{HARD_LIMIT, Line};
 
@@ -118,6 +119,33 @@ impl Lines {
                     return Ok(None);
                 }
                 return Ok(Some(self.take(searched, 0, End::File)));
+            }
+        }
+    }
+
+    /// The next line that holds `needle`. Lines in between are not counted, so its number is 0.
+    ///
+    /// The search runs over whole blocks, which is why it is much faster than looking at each line.
+    pub(crate) fn next_with(&mut self, needle: &Finder<'_>) -> Result<Option<Raw<'_>>> {
+        loop {
+            let unread = &self.buffer[self.from..self.to];
+            if let Some(found) = needle.find(unread) {
+                let start = memchr::memrchr(b'\n', &unread[..found]).map_or(0, |feed| feed + 1);
+                self.from += start;
+                self.offset += start as u64;
+                return self.next().map(|raw| raw.map(|raw| Raw { number: 0, ..raw }));
+            }
+            // What follows the last line feed may be the beginning of a line that holds it.
+            let done = memchr::memrchr(b'\n', unread).map_or(0, |feed| feed + 1);
+            self.from += done;
+            self.offset += done as u64;
+            if self.to - self.from > HARD_LIMIT {
+                let over = (self.to - self.from) as u64 + self.pass_over()?;
+                self.from = self.to;
+                self.offset += over;
+            }
+            if !self.fill()? {
+                return Ok(None);
             }
         }
     }
@@ -328,6 +356,15 @@ mod tests {
             }
             prop_assert!(forward(&path) == expected);
             prop_assert!(from_the_end(&path) == expected);
+            for letter in [b'a', b'c'] {
+                let needle = Finder::new(std::slice::from_ref(&letter));
+                let (mut seen, mut reader) = (Seen::new(), lines(&path).unwrap());
+                while let Some(raw) = reader.next_with(&needle).unwrap() {
+                    seen.push((raw.bytes.to_vec(), raw.offset, raw.end));
+                }
+                let having: Seen = expected.iter().filter(|(bytes, ..)| bytes.contains(&letter)).cloned().collect();
+                prop_assert!(seen == having);
+            }
         }
     }
 

@@ -1,0 +1,355 @@
+//! `cp-log append`: put entries on a ledger, from arguments or one for each line of standard input.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use cp_common::filter::{self, Body, Filter, Source, Texts};
+use cp_common::options::{AppendOptions, StreamOptions};
+use cp_common::output::Reply;
+use cp_common::record::Kind;
+use cp_common::wire::Receipt;
+use cp_common::{Code, Context, Error, Result, clock, json, request};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::entry::Entry;
+use crate::ledger::{Ledger, Sync};
+use crate::line::{Hash, inside};
+use crate::redact::Redactor;
+use crate::target::{is_ledger, own_ledger};
+
+/// How much is staged before it is written.
+const ENOUGH: usize = 256 << 10;
+
+/// Append entries to a ledger
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The ledger (default: --ledger, the setting, else ledger/cp-log.jsonl of home)
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    members: Members,
+    /// The entry's data, a JSON object
+    #[arg(long, value_name = "JSON")]
+    data: Option<String>,
+    /// When to acknowledge (default: line for one entry, batch for a stream)
+    #[arg(long, value_enum, value_name = "WHEN")]
+    sync: Option<Sync>,
+    /// Append a bare line of ts, agent, event and message to a file that is no ledger
+    #[arg(long, requires = "file")]
+    plain: bool,
+    #[command(flatten)]
+    append: AppendOptions,
+    #[command(flatten)]
+    stream: StreamOptions,
+    /// The text of one entry; - reads it from standard input
+    #[arg(value_name = "MESSAGE")]
+    message: Vec<String>,
+}
+
+/// The members that flags set on every entry. They win over what a record or a row says.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Members {
+    /// What happened, one word (default: log, or a record's type)
+    #[arg(long, value_name = "E")]
+    event: Option<String>,
+    /// The agent it is about
+    #[arg(long, value_name = "A")]
+    agent: Option<String>,
+    /// Who speaks
+    #[arg(long, value_name = "ROLE")]
+    role: Option<String>,
+    /// Its turn in the session or run
+    #[arg(long, value_name = "N")]
+    turn: Option<u64>,
+}
+
+/// What `--dry-run` answers.
+#[derive(Debug, Serialize, Deserialize)]
+struct Planned {
+    dry_run: bool,
+    ledger: String,
+    entry: Box<RawValue>,
+}
+
+impl Reply for Planned {
+    fn text(&self) -> String {
+        format!("would append {} to {}", self.entry.get(), self.ledger)
+    }
+}
+
+/// What `--plain` answers.
+#[derive(Debug, Serialize)]
+struct Written {
+    file: String,
+    line: Box<RawValue>,
+}
+
+impl Reply for Written {
+    fn text(&self) -> String {
+        self.line.get().to_owned()
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let path = own_ledger(args.file.as_deref(), context);
+    let source = Source::from_operands(&args.message)?;
+    match source {
+        Source::Argument(text) => one(args, &path, Some(&text), context),
+        Source::Input if args.data.is_some() => one(args, &path, None, context),
+        source => {
+            if args.append.request_id.is_some() {
+                return Err(
+                    Error::usage("--request-id needs one entry from arguments").hint("send one request for each entry")
+                );
+            }
+            if args.plain {
+                return Err(Error::usage("--plain needs one entry from arguments"));
+            }
+            let mut stream = Stream::new(args, path)?;
+            filter::run(&mut stream, source, args.stream, context)
+        }
+    }
+}
+
+fn one(args: &Args, path: &Path, message: Option<&str>, context: &mut Context) -> Result<()> {
+    let make = |context: &Context| -> Result<Entry> {
+        let mut entry = args.members.apply(Entry::new("log"), context);
+        if let Some(message) = message {
+            entry = entry.message(message);
+        }
+        match &args.data {
+            Some(data) => entry.data_json(data.as_bytes()),
+            None => Ok(entry),
+        }
+    };
+    if args.plain {
+        return plain(args, path, message.unwrap_or_default(), context);
+    }
+    if args.append.dry_run {
+        let entry = raw(&planned(&make(context)?)?)?;
+        return context.out.answer(&Planned { dry_run: true, ledger: path.display().to_string(), entry });
+    }
+    let arguments =
+        (path, message, &args.data, format!("{:?}", args.members), context.session(), context.options.run.clone());
+    let id = args.append.request_id.as_deref();
+    let receipt: Receipt = request::once(id, &arguments, context, |context| {
+        Ledger::open(path, args.sync.unwrap_or(Sync::Line))?.append(make(context)?)
+    })?;
+    context.out.answer(&receipt)
+}
+
+/// The members that the line would have, as an object.
+fn planned(entry: &Entry) -> Result<Vec<u8>> {
+    if let Some(fault) = entry.fault() {
+        return Err(fault);
+    }
+    let mut object = vec![b'{'];
+    entry.compose(&mut object);
+    Redactor::from_environment().redact(&mut object, 1);
+    if object.len() > 1 {
+        // The comma before the first member.
+        object.remove(1);
+    }
+    object.push(b'}');
+    Ok(object)
+}
+
+fn plain(args: &Args, path: &Path, message: &str, context: &mut Context) -> Result<()> {
+    if is_ledger(path) {
+        return Err(Error::new(Code::Conflict, "a bare line would break the chain of this ledger")
+            .in_file(path)
+            .hint("leave --plain out"));
+    }
+    let mut line = Vec::new();
+    let members = [
+        ("{\"ts\":", clock::now()),
+        (",\"agent\":", context.agent(args.members.agent.as_deref())),
+        (",\"event\":", args.members.event.clone().unwrap_or_else(|| "log".to_owned())),
+        (",\"message\":", message.to_owned()),
+    ];
+    for (name, value) in members {
+        line.extend_from_slice(name.as_bytes());
+        json::string(&value, &mut line);
+    }
+    line.push(b'}');
+    Redactor::from_environment().redact(&mut line, 0);
+    let reply = Written { file: path.display().to_string(), line: raw(&line)? };
+    if !args.append.dry_run {
+        line.push(b'\n');
+        let mut options = OpenOptions::new();
+        let opened = options.append(true).create(true).mode(0o600).open(path);
+        opened.and_then(|mut file| file.write_all(&line)).map_err(|e| Error::io("cannot append", e).in_file(path))?;
+    }
+    context.out.answer(&reply)
+}
+
+fn raw(text: &[u8]) -> Result<Box<RawValue>> {
+    serde_json::from_slice(text).map_err(|e| Error::new(Code::Unknown, format!("a composed entry is no JSON: {e}")))
+}
+
+impl Members {
+    /// Sets what the flags and the shared options say.
+    pub(crate) fn apply(&self, mut entry: Entry, context: &Context) -> Entry {
+        if let Some(event) = &self.event {
+            entry.event.clone_from(event);
+        }
+        if let Some(agent) = &self.agent {
+            entry = entry.agent(agent);
+        }
+        if let Some(session) = &context.options.session {
+            entry = entry.session(session);
+        }
+        if let Some(run) = &context.options.run {
+            entry = entry.run(run);
+        }
+        if let Some(turn) = self.turn {
+            entry = entry.turn(turn);
+        }
+        match &self.role {
+            Some(role) => entry.role(role),
+            None => entry,
+        }
+    }
+
+    /// The entry that an item of a stream becomes.
+    pub(crate) fn entry_of(&self, body: &Body<'_>, context: &Context) -> Result<Entry> {
+        let mut entry = Entry::new("log");
+        match body {
+            Body::Text(text) => entry.set_message_bytes(text),
+            Body::Row(row) => lift(&mut entry, row.get().as_bytes(), true)?,
+            Body::Record(record) if !record.ok => {
+                entry = Entry::new("error");
+                let error = record.error.map_or("{}", RawValue::get);
+                lift(&mut entry, error.as_bytes(), true)?;
+            }
+            Body::Record(record) => {
+                entry = Entry::new(record.kind_name.as_deref().unwrap_or("answer"));
+                let stored = record.kind == Some(Kind::Entry);
+                lift(&mut entry, record.data.map_or("{}", RawValue::get).as_bytes(), stored)?;
+            }
+        }
+        Ok(self.apply(entry, context))
+    }
+}
+
+/// Brings the members of an object into an entry. Of a record only `role` and `content` are lifted: its other names mean other things.
+fn lift(entry: &mut Entry, object: &[u8], all: bool) -> Result<()> {
+    let mut text = Vec::with_capacity(object.len());
+    let normal = json::normalize(object, &mut text)
+        .map_err(|fault| Error::validation(format!("not valid JSON: {fault}")).with("offset", fault.offset))?;
+    entry.count_replaced(normal.replaced);
+    match inside(&text) {
+        Some(members) if all => entry.lift(members),
+        Some(members) => entry.lift_named(members, &["role", "content"]),
+        None => entry.set_content(text),
+    }
+    Ok(())
+}
+
+/// Appends one entry for each item.
+struct Stream<'a> {
+    args: &'a Args,
+    /// None on a dry run.
+    ledger: Option<Ledger>,
+    path: PathBuf,
+    /// The entry of a text line: only its message changes.
+    text: Option<Entry>,
+    first: Option<(u64, Hash)>,
+    last: Option<(u64, Hash)>,
+}
+
+impl<'a> Stream<'a> {
+    fn new(args: &'a Args, path: PathBuf) -> Result<Self> {
+        let sync = args.sync.unwrap_or(Sync::Batch);
+        let ledger = if args.append.dry_run { None } else { Some(Ledger::open(&path, sync)?) };
+        Ok(Self { args, ledger, path, text: None, first: None, last: None })
+    }
+
+    fn commit(&mut self, context: &mut Context) -> Result<()> {
+        let Some(ledger) = &mut self.ledger else { return Ok(()) };
+        match ledger.commit() {
+            Ok(committed) => {
+                if let Some(hash) = committed.hashes.first() {
+                    self.first.get_or_insert((committed.first, *hash));
+                }
+                if let Some(hash) = committed.hashes.last() {
+                    self.last = Some((committed.first + committed.hashes.len() as u64 - 1, *hash));
+                }
+                Ok(())
+            }
+            Err(e) => {
+                // What was acknowledged before stays true.
+                self.tell(context);
+                Err(e)
+            }
+        }
+    }
+
+    fn tell(&self, context: &mut Context) {
+        context.out.extra("ledger", self.path.display().to_string());
+        for (name, place) in [("first", &self.first), ("last", &self.last)] {
+            if let Some((seq, hash)) = place {
+                context.out.extra(name, serde_json::json!({"seq": seq, "hash": hash.to_string()}));
+            }
+        }
+        if self.ledger.is_none() {
+            context.out.extra("dry_run", true);
+        }
+    }
+}
+
+impl Filter for Stream<'_> {
+    fn accepts(&self) -> &'static [Kind] {
+        &[]
+    }
+
+    fn texts(&self) -> Texts {
+        Texts::Lines
+    }
+
+    fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
+        let fresh;
+        let entry = match (&body, &mut self.text) {
+            (Body::Text(text), Some(entry)) => {
+                entry.set_message_bytes(text);
+                entry
+            }
+            (Body::Text(_), none) => none.insert(self.args.members.entry_of(&body, context)?),
+            _ => {
+                fresh = self.args.members.entry_of(&body, context)?;
+                &fresh
+            }
+        };
+        let Some(ledger) = &mut self.ledger else { return entry.fault().map_or(Ok(()), Err) };
+        ledger.stage(entry)?;
+        if ledger.staged() >= ENOUGH { self.commit(context) } else { Ok(()) }
+    }
+
+    fn idle(&mut self, context: &mut Context) -> Result<()> {
+        if input_waits() {
+            return Ok(());
+        }
+        self.commit(context)?;
+        self.ledger.as_mut().map_or(Ok(()), Ledger::sync)
+    }
+
+    fn finish(&mut self, context: &mut Context) -> Result<()> {
+        self.commit(context)?;
+        if let Some(ledger) = &mut self.ledger {
+            ledger.sync()?;
+        }
+        self.tell(context);
+        Ok(())
+    }
+}
+
+/// Whether the next read will not block, so that writing can wait for a fuller batch.
+fn input_waits() -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let stdin = rustix::stdio::stdin();
+    let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+}

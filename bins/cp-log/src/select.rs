@@ -1,0 +1,152 @@
+//! Which lines a query wants. What can be told by a byte search is told so, before anything is parsed.
+
+use chrono::{DateTime, NaiveDate, SecondsFormat, TimeDelta, Utc};
+use cp_common::{Error, Result, clock, json};
+use memchr::memmem::Finder;
+use regex::bytes::Regex;
+
+use crate::line::Line;
+
+/// Filters on the lines of a ledger
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Filters {
+    /// Only this event; give it again for another
+    #[arg(long, value_name = "E")]
+    event: Vec<String>,
+    /// Only this agent
+    #[arg(long, value_name = "A")]
+    agent: Option<String>,
+    /// Not before this time: RFC 3339, a date, or so long ago as 90s, 15m, 2h, 7d
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Before this time
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// Only lines whose bytes match this regular expression; a plain word is found however JSON spells it
+    #[arg(long, value_name = "REGEX")]
+    grep: Option<String>,
+}
+
+/// Filters, ready to be applied.
+pub(crate) struct Select {
+    events: Vec<Vec<u8>>,
+    /// Members and the JSON that they must have as value.
+    equal: Vec<(&'static str, Vec<u8>)>,
+    since: Option<String>,
+    until: Option<String>,
+    pattern: Option<Pattern>,
+    /// Bytes that every wanted line holds.
+    needle: Option<Finder<'static>>,
+}
+
+enum Pattern {
+    Plain(Box<Finder<'static>>),
+    Regex(Regex),
+}
+
+impl Select {
+    /// Makes filters ready; `session` and `run` come from the options of every program.
+    pub(crate) fn new(filters: &Filters, session: Option<&str>, run: Option<&str>) -> Result<Self> {
+        let mut equal = Vec::new();
+        for (name, value) in [("agent", filters.agent.as_deref()), ("session", session), ("run", run)] {
+            equal.extend(value.map(|value| (name, quoted(value))));
+        }
+        let events: Vec<Vec<u8>> = filters.event.iter().map(|event| quoted(event)).collect();
+        let pattern = filters.grep.as_deref().map(Pattern::new).transpose()?;
+        let mut needles: Vec<Vec<u8>> =
+            equal.iter().map(|(name, value)| [b",\"", name.as_bytes(), b"\":", value].concat()).collect();
+        if let [event] = &events[..] {
+            needles.push([b",\"event\":", &event[..]].concat());
+        }
+        if let Some(Pattern::Plain(plain)) = &pattern {
+            needles.push(plain.needle().to_vec());
+        }
+        // The longest is the rarest, as a rule.
+        let needle = needles.into_iter().max_by_key(Vec::len).map(|needle| Finder::new(&needle).into_owned());
+        let time = |text: &Option<String>| text.as_deref().map(time_of).transpose();
+        Ok(Self { events, equal, since: time(&filters.since)?, until: time(&filters.until)?, pattern, needle })
+    }
+
+    /// Bytes that every wanted line holds, if there are such.
+    pub(crate) fn needle(&self) -> Option<&Finder<'static>> {
+        self.needle.as_ref()
+    }
+
+    /// Whether a line is wanted.
+    pub(crate) fn wants(&self, line: &Line<'_>) -> bool {
+        let ts = line.ts();
+        self.since.as_deref().is_none_or(|since| ts >= since)
+            && self.until.as_deref().is_none_or(|until| ts < until)
+            && (self.events.is_empty()
+                || line.member("event").is_some_and(|event| self.events.iter().any(|one| one == event)))
+            && self.equal.iter().all(|(name, value)| line.member(name) == Some(value))
+            && match &self.pattern {
+                None => true,
+                Some(Pattern::Plain(plain)) => plain.find(line.bytes()).is_some(),
+                Some(Pattern::Regex(regex)) => regex.is_match(line.bytes()),
+            }
+    }
+}
+
+impl Pattern {
+    fn new(text: &str) -> Result<Self> {
+        if regex::escape(text) == text {
+            let spelt = quoted(text);
+            return Ok(Self::Plain(Box::new(Finder::new(&spelt[1..spelt.len() - 1]).into_owned())));
+        }
+        let regex = Regex::new(text).map_err(|e| {
+            let reason = e.to_string();
+            Error::usage(format!("--grep: {}", reason.lines().last().unwrap_or("not a regular expression").trim()))
+        })?;
+        Ok(Self::Regex(regex))
+    }
+}
+
+fn quoted(text: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len() + 2);
+    json::string(text, &mut out);
+    out
+}
+
+/// A time as lines have it, from what a person writes.
+pub(crate) fn time_of(text: &str) -> Result<String> {
+    let printed = |time: DateTime<Utc>| time.to_rfc3339_opts(SecondsFormat::Micros, true);
+    if let Ok(time) = DateTime::parse_from_rfc3339(text) {
+        return Ok(printed(time.with_timezone(&Utc)));
+    }
+    if let Some(midnight) = NaiveDate::parse_from_str(text, "%Y-%m-%d").ok().and_then(|day| day.and_hms_opt(0, 0, 0)) {
+        return Ok(printed(midnight.and_utc()));
+    }
+    let ago = text.char_indices().last().and_then(|(at, unit)| {
+        let count: i64 = text[..at].parse().ok().filter(|count| *count >= 0)?;
+        let seconds = match unit {
+            's' => 1,
+            'm' => 60,
+            'h' => 3600,
+            'd' => 86_400,
+            _ => return None,
+        };
+        let now = DateTime::parse_from_rfc3339(&clock::now()).ok()?.with_timezone(&Utc);
+        now.checked_sub_signed(TimeDelta::try_seconds(count.checked_mul(seconds)?)?)
+    });
+    ago.map(printed).ok_or_else(|| {
+        Error::usage(format!("`{text}` is not a time"))
+            .hint("write 2026-11-21T03:00:00Z, 2026-11-21, or an age such as 15m, 2h, 7d")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_people_write_them() {
+        assert_eq!(time_of("2026-11-21").unwrap(), "2026-11-21T00:00:00.000000Z");
+        assert_eq!(time_of("2026-11-21T03:00:00+02:00").unwrap(), "2026-11-21T01:00:00.000000Z");
+        assert_eq!(time_of("2026-11-21T03:00:00.5Z").unwrap(), "2026-11-21T03:00:00.500000Z");
+        assert!(time_of("2h").unwrap() < clock::now());
+        for bad in ["", "h", "-1h", "yesterday", "2026-13-01", "99999999999999999d", "1é"] {
+            assert!(time_of(bad).is_err(), "{bad}");
+        }
+    }
+}

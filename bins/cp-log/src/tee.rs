@@ -1,0 +1,46 @@
+//! `cp-log tee`: pass every line on, byte for byte, and put it on a ledger. The closing line waits until the ledger has it all.
+
+use std::path::PathBuf;
+
+use cp_common::filter::{self, Body, Recorder};
+use cp_common::options::StreamOptions;
+use cp_common::{Context, Result};
+
+use crate::append::Members;
+use crate::ledger::{Ledger, Sync};
+use crate::target::own_ledger;
+
+/// Pass lines on and append each to a ledger
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    members: Members,
+    #[command(flatten)]
+    stream: StreamOptions,
+    /// The ledger (default: --ledger, the setting, else ledger/cp-log.jsonl of home)
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let path = own_ledger(args.file.as_deref(), context);
+    let mut tee = Tee { members: &args.members, ledger: Ledger::open(&path, Sync::Batch)? };
+    filter::tee(&mut tee, args.stream, context)
+}
+
+struct Tee<'a> {
+    members: &'a Members,
+    ledger: Ledger,
+}
+
+impl Recorder for Tee<'_> {
+    fn record(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
+        let entry = self.members.entry_of(&body, context)?;
+        // Line by line: what has passed must not be lost if the next line never comes.
+        self.ledger.append(entry).map(|_| ())
+    }
+
+    fn acknowledge(&mut self, _context: &mut Context) -> Result<()> {
+        self.ledger.sync()
+    }
+}

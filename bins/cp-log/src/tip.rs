@@ -1,0 +1,65 @@
+//! `cp-log tip`: the last line of a ledger, which stands for all lines before it.
+
+use std::path::PathBuf;
+
+use cp_common::output::Reply;
+use cp_common::{Code, Context, Error, Result};
+use serde::Serialize;
+
+use crate::line::Line;
+use crate::read::{End, backward};
+use crate::target::own_ledger;
+
+/// Print the place and the hash of the last line
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The ledger (default: --ledger, the setting, else ledger/cp-log.jsonl of home)
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+/// The end of a ledger.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Tip {
+    /// The file.
+    ledger: String,
+    /// The place of the last line.
+    seq: u64,
+    /// The hash of the last line.
+    hash: String,
+    /// The writer's clock in the last line.
+    ts: String,
+    /// The bytes up to the end of the last line.
+    size: u64,
+    /// Whether bytes of a line that is not whole follow: complete or `in_flight`.
+    tail: &'static str,
+}
+
+impl Reply for Tip {
+    fn text(&self) -> String {
+        format!("{} {} {}", self.seq, self.hash, self.ts)
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let path = own_ledger(args.file.as_deref(), context);
+    let mut reader = backward(&path)?;
+    let mut tail = "complete";
+    while let Some(raw) = reader.next()? {
+        if raw.end == End::File {
+            tail = "in_flight";
+            continue;
+        }
+        let Some(line) = raw.stored().filter(Line::is_intact) else {
+            return Err(Error::new(Code::Integrity, format!("the last line is damaged, at byte {}", raw.offset))
+                .with("offset", raw.offset)
+                .in_file(&path)
+                .hint("cp-log verify tells more"));
+        };
+        let size = raw.offset + line.bytes().len() as u64 + 1;
+        let (seq, hash, ts) = (line.seq(), line.hash().to_string(), line.ts().to_owned());
+        return context.out.answer(&Tip { ledger: path.display().to_string(), seq, hash, ts, size, tail });
+    }
+    Err(Error::not_found("the ledger has no whole line").in_file(&path))
+}

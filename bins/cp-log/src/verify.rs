@@ -1,0 +1,190 @@
+//! `cp-log verify`: prove ledgers, and name every line that is not what was written.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use cp_common::output::{Reply, Severity};
+use cp_common::record::Kind as Record;
+use cp_common::{Code, Context, Error, Result};
+use serde::Serialize;
+
+use crate::target::{Target, is_segment_of, stem_of, to_read};
+use crate::verifier::{self, Fault, Options, Report, State};
+
+/// Prove that ledgers are what was written
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Leave out the check that each line is JSON in normal form
+    #[arg(long)]
+    no_json: bool,
+    /// Nobody is writing: a last line that is not whole is a fault
+    #[arg(long)]
+    closed: bool,
+    /// How many threads share the work (default: one for each processor)
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Ledgers, or directories of them (default: the session's, else all of home's)
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+/// What was found in one file.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Verified {
+    /// The file.
+    file: String,
+    /// Whether nothing is wrong.
+    intact: bool,
+    /// How many lines there are.
+    lines: u64,
+    /// How many bytes there are.
+    bytes: u64,
+    /// The number of the first line.
+    first_seq: Option<u64>,
+    /// The number of the last line.
+    last_seq: Option<u64>,
+    /// The hash of the last line, which stands for all lines before it.
+    hash: Option<String>,
+    /// How the file ends: complete, or `in_flight` with bytes of a line that is not whole.
+    tail: &'static str,
+    /// How often a writer's clock was behind that of the line before. A time is a claim, so this is no fault.
+    clock_backwards: u64,
+    /// How many faults there are.
+    fault_count: u64,
+    /// The first hundred of them.
+    faults: Vec<Fault>,
+}
+
+impl Verified {
+    fn new(path: &Path, report: &Report) -> Self {
+        Self {
+            file: path.display().to_string(),
+            intact: report.fault_count == 0,
+            lines: report.lines,
+            bytes: report.bytes,
+            first_seq: report.first,
+            last_seq: report.last.map(|(seq, _)| seq),
+            hash: report.last.map(|(_, hash)| hash.to_string()),
+            tail: if report.in_flight { "in_flight" } else { "complete" },
+            clock_backwards: report.clock_backwards,
+            fault_count: report.fault_count,
+            faults: report.faults.clone(),
+        }
+    }
+
+    /// The failure that the faults are, with the first of them in its words.
+    fn error(&self) -> Option<Error> {
+        let first = self.faults.first()?;
+        let seq = first.seq.map_or(String::new(), |seq| format!(", seq {seq}"));
+        let more = if self.fault_count > 1 { format!("; {} faults in all", self.fault_count) } else { String::new() };
+        let message = format!("line {} at byte {}{seq}: {}{more}", first.line, first.offset, first.message);
+        let mut error = Error::new(Code::Integrity, message).in_file(Path::new(&self.file));
+        if let Ok(serde_json::Value::Object(members)) = serde_json::to_value(self) {
+            for (name, value) in members {
+                error = error.with(&name, value);
+            }
+        }
+        for (name, value) in [("line", first.line), ("offset", first.offset)] {
+            error = error.with(name, value);
+        }
+        let kind = serde_json::to_value(first.kind).unwrap_or_default();
+        Some(
+            error
+                .with("kind", kind)
+                .with("seq", first.seq)
+                .hint("look at the line with sed -n LINEp; cp-ledger(5) tells what each kind means"),
+        )
+    }
+}
+
+impl Reply for Verified {
+    fn text(&self) -> String {
+        let mut lines = vec![format!("{}: {} lines, {} bytes, {}", self.file, self.lines, self.bytes, self.tail)];
+        lines.extend(self.faults.iter().map(|fault| {
+            let kind = serde_json::to_value(fault.kind).unwrap_or_default();
+            let kind = kind.as_str().unwrap_or_default();
+            let seq = fault.seq.map_or("-".to_owned(), |seq| seq.to_string());
+            format!("  line {} byte {} seq {seq} {kind}: {}", fault.line, fault.offset, fault.message)
+        }));
+        lines.join("\n")
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let targets = to_read(&args.files, context)?;
+    let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+    let options =
+        Options { json: !args.no_json, closed: args.closed, threads: args.threads.unwrap_or_else(processors).min(64) };
+    if let [only] = &targets[..]
+        && only.named
+    {
+        let verified = one(only, None, &options, context)?.0;
+        return match verified.error() {
+            None => context.out.answer(&verified),
+            Some(error) => context.out.refuse(&verified, &error),
+        };
+    }
+    many(&targets, &options, context)
+}
+
+fn many(targets: &[Target], options: &Options, context: &mut Context) -> Result<()> {
+    context.out.streaming()?;
+    let (mut first_failure, mut before): (Option<Error>, Option<(&Path, State)>) = (None, None);
+    for target in targets {
+        let state = before.filter(|(path, _)| follows(&target.path, path)).map(|(_, state)| state);
+        let outcome = one(target, state, options, context);
+        let error = match outcome {
+            Ok((verified, report)) => {
+                before = Some((&target.path, report.end));
+                if !target.named && report.intact == 0 && report.lines > 0 {
+                    context.out.item_skipped();
+                    let message = format!("{} is no ledger", target.path.display());
+                    context.out.notice("not_a_ledger", Severity::Info, message);
+                    continue;
+                }
+                let Some(error) = verified.error() else {
+                    context.out.record(Record::Item, &verified)?;
+                    context.out.item_succeeded();
+                    continue;
+                };
+                error
+            }
+            Err(e) if e.is_fatal() => return Err(e),
+            Err(e) => {
+                before = None;
+                e
+            }
+        };
+        first_failure.get_or_insert_with(|| Error::new(error.code(), error.message()));
+        context.out.item_failed(error)?;
+    }
+    match first_failure {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+/// Whether a file goes on where a sealed segment ends.
+fn follows(path: &Path, before: &Path) -> bool {
+    let stem = |path: &Path| {
+        let name = stem_of(path).unwrap_or_default().to_owned();
+        match name.rsplit_once('.') {
+            Some((stem, _)) if is_segment_of(&format!("{name}.jsonl"), stem) => stem.to_owned(),
+            _ => name,
+        }
+    };
+    path.parent() == before.parent() && stem(path) == stem(before)
+}
+
+fn one(target: &Target, before: Option<State>, options: &Options, context: &Context) -> Result<(Verified, Report)> {
+    let mut told = Instant::now();
+    let mut progress = |done: u64, size: u64| {
+        if told.elapsed() >= Duration::from_secs(1) {
+            told = Instant::now();
+            context.progress(&format!("{}: {}%", target.path.display(), done.saturating_mul(100) / size.max(1)));
+        }
+    };
+    let report = verifier::verify(&target.path, before, options, &mut progress)?;
+    Ok((Verified::new(&target.path, &report), report))
+}
