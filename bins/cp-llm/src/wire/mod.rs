@@ -172,7 +172,7 @@ impl Complaint {
     /// The error for this complaint. `status` is that of the answer; after a 200 the complaint's own counts.
     pub(crate) fn into_error(self, status: u16) -> Error {
         use crate::http::status::{code_of, status_of};
-        let meant = if status < 400 { self.status.unwrap_or_else(|| status_of(&self.kind)) } else { status };
+        let meant = if status < 300 { self.status.unwrap_or_else(|| status_of(&self.kind)) } else { status };
         let code = code_of(meant, &self.kind);
         let words = match (self.message.trim(), self.kind.as_str()) {
             ("", "") => format!("the upstream answered with status {meant}"),

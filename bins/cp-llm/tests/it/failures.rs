@@ -1,0 +1,251 @@
+//! Each way an upstream can fail, for both wires, whole and streamed: the code, the exit, and how often it was asked.
+
+use serde_json::{Value, json};
+
+use crate::messages;
+use crate::server::{Program, Ran, Server, Step, answer, chunk, json as json_answer, stream_head};
+
+const WIRES: [&str; 2] = ["anthropic", "openai"];
+
+/// Runs against a script; tries at most twice, without waiting long.
+fn run(backend: &str, stream: bool, script: Vec<Step>) -> (Ran, usize) {
+    let server = Server::start(vec![script]);
+    let mut arguments =
+        vec!["--backend", backend, "-m", "m", "--retries", "1", "--retry-max-wait", "0.05", "--timeout", "0.6"];
+    arguments.extend(["--idle-timeout", "0.4"]);
+    if stream {
+        arguments.push("--stream");
+    }
+    arguments.extend(["--", "hi"]);
+    let ran = Program::asking(backend, &server).run(&arguments);
+    (ran, server.requests().len())
+}
+
+fn check(what: &str, script: &[Step], code: &str, exit: i32, requests: usize) -> Vec<Value> {
+    let mut errors = Vec::new();
+    for backend in WIRES {
+        for stream in [false, true] {
+            let (ran, asked) = run(backend, stream, script.to_vec());
+            let error = ran.error();
+            let case = format!("{what}, {backend}, stream {stream}: {} {}", ran.stdout, ran.stderr);
+            assert_eq!((error["code"].as_str().unwrap(), ran.status, asked), (code, exit, requests), "{case}");
+            assert_eq!(ran.last()["error"]["code"], code, "{case}");
+            assert!(!ran.stderr.is_empty(), "{case}");
+            errors.push(error);
+        }
+    }
+    errors
+}
+
+#[test]
+fn each_status_has_its_code_and_only_what_may_pass_is_asked_again() {
+    let complaint = json!({"type":"error","error":{"type":"some_error","message":"it says no"}});
+    for (status, code, exit, requests) in [
+        (400, "E_VALIDATION", 2, 1),
+        (401, "E_AUTH", 4, 1),
+        (402, "E_FORBIDDEN", 4, 1),
+        (403, "E_FORBIDDEN", 4, 1),
+        (404, "E_NOT_FOUND", 3, 1),
+        (408, "E_TIMEOUT", 8, 2),
+        (409, "E_CONFLICT", 6, 1),
+        (413, "E_VALIDATION", 2, 1),
+        (422, "E_VALIDATION", 2, 1),
+        (429, "E_RATE_LIMITED", 7, 2),
+        (500, "E_SERVER", 7, 2),
+        (503, "E_SERVER", 7, 2),
+        (529, "E_SERVER", 7, 2),
+    ] {
+        for error in check(&status.to_string(), &json_answer(status, &complaint), code, exit, requests) {
+            assert_eq!(error["details"]["status"], status);
+            assert_eq!(error["details"]["attempts"], requests);
+            assert!(error["message"].as_str().unwrap().contains("it says no"));
+            assert!(error["details"]["_untrusted"].as_array().unwrap().contains(&json!("/upstream_message")));
+        }
+    }
+}
+
+#[test]
+fn the_wait_that_is_asked_for_is_kept_and_one_too_long_ends_it() {
+    let body = br#"{"error":{"type":"rate_limit_error","message":"slow down"}}"#;
+    let soon = answer(429, "application/json", "retry-after-ms: 20\r\n", body);
+    assert_eq!(check("soon", &soon, "E_RATE_LIMITED", 7, 2)[0]["details"]["retry_after_ms"], 20);
+    let later = answer(429, "application/json", "retry-after: 3600\r\n", body);
+    assert_eq!(check("later", &later, "E_RATE_LIMITED", 7, 1)[0]["details"]["retry_after_ms"], 3_600_000);
+}
+
+#[test]
+fn an_exhausted_quota_is_no_rate_limit() {
+    check(
+        "quota",
+        &json_answer(429, &json!({"error":{"code":"insufficient_quota","message":"pay"}})),
+        "E_FORBIDDEN",
+        4,
+        1,
+    );
+}
+
+#[test]
+fn a_connection_that_breaks_or_stalls() {
+    check("reset", &[Step::Reset], "E_NETWORK", 7, 2);
+    check("stalled before the head", &[Step::Stall], "E_TIMEOUT", 8, 2);
+    let head = Step::Bytes(
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{\"id\":".to_vec(),
+    );
+    for error in check("cut body", &[head.clone(), Step::Reset], "E_NETWORK", 7, 2) {
+        assert_eq!((&error["details"]["reason"], &error["details"]["partial"]), (&json!("cut"), &json!("{\"id\":")));
+    }
+    check("stalled body", &[head, Step::Stall], "E_TIMEOUT", 8, 2);
+}
+
+#[test]
+fn what_is_no_answer_though_the_status_says_so() {
+    let reason = |what: &str, body: &[u8], kind: &str| {
+        check(what, &answer(200, kind, "", body), "E_SERVER", 7, 2)[0]["details"]["reason"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(reason("html", b"<!doctype html><p>log in", "text/html"), "html");
+    assert_eq!(reason("html called json", b" <html>", "application/json"), "html");
+    assert_eq!(reason("empty", b"", "application/json"), "empty");
+    assert_eq!(reason("bad bytes", b"{\"id\":\"\xFF\"}", "application/json"), "invalid_utf8");
+    assert_eq!(reason("half", b"{\"id\":", "application/json"), "invalid_json");
+    assert_eq!(reason("another object", b"{\"hello\":1}", "application/json"), "invalid_json");
+    let gzip = answer(200, "application/json", "content-encoding: gzip\r\n", b"\x1f\x8b\x08\0");
+    assert_eq!(check("gzip", &gzip, "E_SERVER", 7, 2)[0]["details"]["reason"], "encoding");
+    let redirect = answer(302, "text/html", "location: https://elsewhere.example/\r\n", b"");
+    assert_eq!(check("redirect", &redirect, "E_CONFIG", 4, 1)[0]["details"]["location"], "https://elsewhere.example/");
+}
+
+#[test]
+fn an_answer_with_nothing_in_it_is_a_failure() {
+    let empty = [
+        ("anthropic", json!({"id":"m","content":[],"stop_reason":"end_turn","usage":{}})),
+        ("openai", json!({"id":"m","choices":[{"message":{"content":""},"finish_reason":"stop"}]})),
+    ];
+    for (backend, body) in empty {
+        let (ran, asked) = run(backend, false, json_answer(200, &body));
+        assert_eq!((ran.status, asked, &ran.error()["details"]["reason"]), (7, 2, &json!("empty")), "{}", ran.stdout);
+    }
+}
+
+#[test]
+fn a_stream_that_breaks_keeps_what_was_said_and_is_not_asked_again() {
+    for backend in WIRES {
+        let start = messages::stream_start(backend);
+        let cases: [(&str, Vec<Step>, &str, i32, &str); 4] = [
+            ("cut", vec![Step::Reset], "E_NETWORK", 7, "cut"),
+            ("ended early", vec![Step::Bytes(b"0\r\n\r\n".to_vec())], "E_NETWORK", 7, "cut"),
+            (
+                "half an event",
+                vec![chunk(b"data: {\"type\":\"content_bl"), Step::Bytes(b"0\r\n\r\n".to_vec())],
+                "E_NETWORK",
+                7,
+                "cut",
+            ),
+            ("stalled", vec![Step::Stall], "E_TIMEOUT", 8, ""),
+        ];
+        for (what, end, code, exit, reason) in cases {
+            let mut script = vec![stream_head(), chunk(start.as_bytes())];
+            script.extend(end);
+            let (ran, asked) = run(backend, true, script);
+            let error = ran.error();
+            assert_eq!(
+                (error["code"].as_str().unwrap(), ran.status, asked),
+                (code, exit, 1),
+                "{backend} {what}: {}",
+                ran.stdout
+            );
+            assert_eq!(error["details"]["partial"], "Hel", "{backend} {what}");
+            assert_eq!(error["details"]["reason"].as_str().unwrap_or_default(), reason, "{backend} {what}");
+            assert_eq!(ran.records()[0]["data"]["text"], "Hel");
+        }
+    }
+}
+
+#[test]
+fn bad_bytes_and_error_events_inside_a_stream() {
+    for backend in WIRES {
+        let start = messages::stream_start(backend);
+        for (event, code, exit) in [
+            (&b"data: {\"x\":\"\xFF\"}\n\n"[..], "E_SERVER", 7),
+            (b"data: {\"x\":\n\n", "E_SERVER", 7),
+            (b"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"busy\"}}\n\n", "E_SERVER", 7),
+            (b"data: {\"error\":{\"type\":\"rate_limit_error\",\"message\":\"slow\"}}\n\n", "E_RATE_LIMITED", 7),
+            (b"data: {\"error\":{\"type\":\"invalid_request_error\",\"message\":\"no\"}}\n\n", "E_VALIDATION", 2),
+        ] {
+            let (ran, asked) = run(backend, true, vec![stream_head(), chunk(start.as_bytes()), chunk(event)]);
+            let error = ran.error();
+            assert_eq!((error["code"].as_str().unwrap(), ran.status, asked), (code, exit, 1), "{backend} {event:?}: {}", ran.stdout);
+            assert_eq!(error["details"]["partial"], "Hel");
+        }
+    }
+}
+
+#[test]
+fn a_failure_before_the_first_word_of_a_stream_is_tried_again() {
+    for backend in WIRES {
+        let overloaded = b"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"busy\"}}\n\n";
+        let server = Server::start(vec![crate::server::events(&[overloaded]), messages::stream_of(backend, "Hello")]);
+        let ran = Program::asking(backend, &server).run(&[
+            "-m",
+            "m",
+            "--stream",
+            "--format",
+            "text",
+            "--retry-max-wait",
+            "0.01",
+            "hi",
+        ]);
+        assert_eq!((ran.status, ran.stdout.as_str()), (0, "Hello\n"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("try 1 failed"), "{}", ran.stderr);
+        assert_eq!(server.requests().len(), 2);
+    }
+}
+
+#[test]
+fn each_try_is_on_the_ledger() {
+    let server = Server::start(vec![json_answer(503, &json!({})), messages::whole("openai", "fine")]);
+    let program = Program::asking("openai", &server);
+    assert_eq!(program.run(&["-m", "m", "--retry-max-wait", "0.01", "hi"]).status, 0);
+    let entries: Vec<(String, Value, Value)> = program
+        .ledger()
+        .iter()
+        .filter(|entry| entry["event"].as_str().unwrap().starts_with("llm."))
+        .map(|entry| {
+            (
+                entry["event"].as_str().unwrap().to_owned(),
+                entry["data"]["attempt"].clone(),
+                entry["data"]["status"].clone(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        entries,
+        [
+            ("llm.request".to_owned(), json!(1), Value::Null),
+            ("llm.response".to_owned(), json!(1), json!(503)),
+            ("llm.request".to_owned(), json!(2), Value::Null),
+            ("llm.response".to_owned(), json!(2), json!(200)),
+        ]
+    );
+}
+
+#[test]
+fn the_next_model_is_asked_when_one_gives_up_and_not_when_we_are_at_fault() {
+    let server = Server::start(vec![json_answer(529, &json!({})), messages::whole("openai", "fine")]);
+    let ran = Program::asking("openai", &server).run(&["-m", "a,b", "--retries", "0", "hi"]);
+    assert_eq!(ran.status, 0, "{}", ran.stdout);
+    assert!(ran.stderr.contains("falling back to b"), "{}", ran.stderr);
+    let models: Vec<Value> = server.requests().iter().map(|request| request.json()["model"].clone()).collect();
+    assert_eq!(models, ["a", "b"]);
+    let server = Server::start(vec![json_answer(400, &json!({"error":{"message":"no"}}))]);
+    assert_eq!(Program::asking("openai", &server).run(&["-m", "a,b", "--retries", "0", "hi"]).status, 2);
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[test]
+fn nothing_listens_and_no_such_name() {
+    let refused = Program::new().set("OPENAI_BASE_URL", "http://127.0.0.1:9/v1");
+    let ran = refused.run(&["-m", "m", "--retries", "0", "hi"]);
+    assert_eq!((ran.status, ran.error()["code"].as_str().unwrap().to_owned()), (7, "E_NETWORK".to_owned()));
+    let bad = Program::new().set("OPENAI_BASE_URL", "ftp://x");
+    assert_eq!(bad.run(&["-m", "m", "hi"]).error()["code"], "E_CONFIG");
+}

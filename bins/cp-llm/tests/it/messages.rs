@@ -1,0 +1,291 @@
+//! What comes out of an answer: text, tool calls, usage, stop reasons; whole and streamed alike.
+
+use serde_json::{Value, json};
+
+use crate::server::{Program, Server, Step, chunk, events, json as json_answer, stream_head};
+
+/// A whole answer with this text.
+pub(crate) fn whole(backend: &str, text: &str) -> Vec<Step> {
+    json_answer(
+        200,
+        &match backend {
+            "anthropic" => {
+                json!({"id":"msg_1","model":"m-1","role":"assistant","content":[{"type":"text","text":text}],
+            "stop_reason":"end_turn","usage":{"input_tokens":7,"output_tokens":3}})
+            }
+            _ => json!({"id":"c_1","model":"m-1","choices":[{"index":0,"message":{"role":"assistant","content":text},
+            "finish_reason":"stop"}],"usage":{"prompt_tokens":7,"completion_tokens":3}}),
+        },
+    )
+}
+
+/// The beginning of a stream, up to the words `Hel`.
+pub(crate) fn stream_start(backend: &str) -> String {
+    match backend {
+        "anthropic" => concat!(
+            "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\",\"model\":\"m-1\",\"usage\":{\"input_tokens\":7}}}\n\n",
+            "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n",
+            "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"Hel\"}}\n\n",
+        ),
+        _ => "data: {\"id\":\"c_1\",\"model\":\"m-1\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"Hel\"}}]}\n\n",
+    }
+    .to_owned()
+}
+
+/// A stream that says this text in pieces of two bytes, which cut characters and events apart.
+pub(crate) fn stream_of(backend: &str, text: &str) -> Vec<Step> {
+    let escaped = json!(text);
+    let body = match backend {
+        "anthropic" => format!(
+            "event: message_start\r\ndata: {{\"type\":\"message_start\",\"message\":{{\"id\":\"msg_1\",\"model\":\"m-1\",\"usage\":{{\"input_tokens\":7}}}}}}\r\n\r\n\
+             event: ping\ndata: {{\"type\":\"ping\"}}\n\n: comment\n\n\
+             event: content_block_start\ndata: {{\"type\":\"content_block_start\",\"index\":0,\"content_block\":{{\"type\":\"text\",\"text\":\"\"}}}}\n\n\
+             event: new_thing\ndata: {{\"type\":\"new_thing\",\"x\":1}}\n\n\
+             event: content_block_delta\ndata: {{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{{\"type\":\"text_delta\",\"text\":{escaped}}}}}\n\n\
+             event: content_block_stop\ndata: {{\"type\":\"content_block_stop\",\"index\":0}}\n\n\
+             event: message_delta\ndata: {{\"type\":\"message_delta\",\"delta\":{{\"stop_reason\":\"end_turn\"}},\"usage\":{{\"output_tokens\":3}}}}\n\n\
+             event: message_stop\ndata: {{\"type\":\"message_stop\"}}\n\n"
+        ),
+        _ => format!(
+            "data: {{\"id\":\"c_1\",\"model\":\"m-1\",\"choices\":[{{\"index\":0,\"delta\":{{\"role\":\"assistant\",\"content\":\"\"}}}}]}}\n\n: keep-alive\n\n\
+             data: {{\"id\":\"c_1\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":{escaped}}}}}]}}  \n\n\
+             data: {{\"id\":\"c_1\",\"choices\":[{{\"index\":0,\"delta\":{{}},\"finish_reason\":\"stop\"}}]}}\n\n\
+             data: {{\"id\":\"c_1\",\"choices\":[],\"usage\":{{\"prompt_tokens\":7,\"completion_tokens\":3}}}}\n\n\
+             data: [DONE]\n\n"
+        ),
+    };
+    let pieces: Vec<&[u8]> = body.as_bytes().chunks(2).collect();
+    events(&pieces)
+}
+
+fn ask(backend: &str, script: Vec<Step>, arguments: &[&str]) -> (Vec<Value>, Server) {
+    let server = Server::start(vec![script]);
+    let mut all = vec!["--backend", backend, "-m", "m", "--retries", "0"];
+    all.extend(arguments);
+    all.extend(["--", "hi"]);
+    let ran = Program::asking(backend, &server).run(&all);
+    assert_eq!(ran.status, 0, "{} {}", ran.stdout, ran.stderr);
+    (ran.records(), server)
+}
+
+#[test]
+fn whole_and_streamed_answers_make_the_same_message() {
+    for backend in ["anthropic", "openai"] {
+        let text = "Grüße \u{1F600} an\nalle";
+        let (one, _) = ask(backend, whole(backend, text), &[]);
+        let (many, _) = ask(backend, stream_of(backend, text), &["--stream"]);
+        let deltas: String =
+            many.iter().filter(|r| r["type"] == "delta").map(|r| r["data"]["text"].as_str().unwrap()).collect();
+        assert_eq!(deltas, text, "{backend}");
+        assert_eq!(many.last().unwrap()["data"], json!({"total":1,"succeeded":1,"failed":0,"skipped":0}));
+        let mut data = [one[0]["data"].clone(), many[many.len() - 2]["data"].clone()];
+        for data in &mut data {
+            assert!(data["receipt"]["hash"].as_str().unwrap().starts_with("sha256:"));
+            data.as_object_mut().unwrap().remove("receipt");
+        }
+        assert_eq!(data[0], data[1], "{backend}");
+        assert_eq!(data[0]["content"], text);
+        assert_eq!(data[0]["input"], json!([{"role":"user","content":"hi"}]));
+        assert_eq!(
+            (&data[0]["model"], &data[0]["backend"], &data[0]["stop_reason"]),
+            (&json!("m-1"), &json!(backend), &json!("end_turn"))
+        );
+        assert_eq!(
+            data[0]["usage"],
+            json!({"input_tokens":7,"output_tokens":3,"cache_read_tokens":0,"cache_write_tokens":0,"cost_usd":null})
+        );
+        assert_eq!(data[0]["_untrusted"], json!(["/content", "/tool_calls", "/input"]));
+    }
+}
+
+#[test]
+fn parallel_tool_calls_are_given_when_they_are_complete() {
+    let anthropic = [
+        "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"model\":\"m-1\",\"usage\":{\"input_tokens\":1,\"cache_read_input_tokens\":5,\"cache_creation_input_tokens\":2}}}\n\n",
+        "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"tool_use\",\"id\":\"t1\",\"name\":\"weather\",\"input\":{}}}\n\n",
+        "data: {\"type\":\"content_block_start\",\"index\":1,\"content_block\":{\"type\":\"tool_use\",\"id\":\"t2\",\"name\":\"now\",\"input\":{}}}\n\n",
+        "data: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"{\\\"city\\\":\\\"\\ud83d\"}}\n\n",
+        "data: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"\\ude00\\\",\\\"n\\\":123456789012345678901234567890}\"}}\n\n",
+        "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"tool_use\"},\"usage\":{\"output_tokens\":9}}\n\n",
+        "data: {\"type\":\"message_stop\"}\n\n",
+    ];
+    let openai = [
+        "data: {\"id\":\"m\",\"model\":\"m-1\",\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"t1\",\"function\":{\"name\":\"weather\",\"arguments\":\"\"}}]}}]}\n\n",
+        "data: {\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"{\\\"city\\\":\\\"\\ud83d\"}}]}}]}\n\n",
+        "data: {\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"\\ude00\\\",\\\"n\\\":123456789012345678901234567890}\"}},{\"index\":1,\"id\":\"t2\",\"function\":{\"name\":\"now\"}}]}}]}\n\n",
+        "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"tool_calls\"}]}\n\n",
+        "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":6,\"completion_tokens\":9,\"prompt_tokens_details\":{\"cached_tokens\":5}}}\n\ndata: [DONE]",
+    ];
+    for (backend, pieces) in [("anthropic", &anthropic[..]), ("openai", &openai[..])] {
+        let pieces: Vec<&[u8]> = pieces.iter().map(|piece| piece.as_bytes()).collect();
+        let server = Server::start(vec![events(&pieces)]);
+        let ran = Program::asking(backend, &server).run(&["-m", "m", "--stream", "--retries", "0", "hi"]);
+        assert_eq!(ran.status, 0, "{}", ran.stdout);
+        let line = ran.stdout.lines().find(|line| line.contains("\"type\":\"message\"")).unwrap();
+        // The bytes of the arguments, a long integer among them, are those that the model wrote.
+        assert!(line.contains("\"input\":{\"city\":\"\u{1F600}\",\"n\":123456789012345678901234567890}"), "{line}");
+        let data: Value = serde_json::from_str::<Value>(line).unwrap()["data"].clone();
+        assert_eq!(data["tool_calls"][1], json!({"id":"t2","name":"now","input":{}}));
+        assert_eq!((&data["stop_reason"], &data["content"]), (&json!("tool_use"), &json!("")));
+        assert_eq!(
+            (&data["usage"]["input_tokens"], &data["usage"]["cache_read_tokens"]),
+            (&json!(1), &json!(5)),
+            "{backend}"
+        );
+    }
+}
+
+#[test]
+fn whole_tool_calls_keep_their_bytes() {
+    let anthropic = br#"{"id":"m","model":"x","content":[{"type":"text","text":"let me look"},{"type":"tool_use","id":"t1","name":"f","input":{"n":123456789012345678901234567890}}],"stop_reason":"tool_use","usage":{}}"#;
+    let openai = br#"{"id":"m","choices":[{"message":{"content":"let me look","tool_calls":[{"id":"t1","type":"function","function":{"name":"f","arguments":"{\"n\":123456789012345678901234567890}"}}]},"finish_reason":"tool_calls"}]}"#;
+    for (backend, body) in [("anthropic", &anthropic[..]), ("openai", &openai[..])] {
+        let server = Server::start(vec![crate::server::answer(200, "application/json", "", body)]);
+        let ran = Program::asking(backend, &server).run(&["-m", "m", "hi"]);
+        assert!(
+            ran.stdout.contains("{\"id\":\"t1\",\"name\":\"f\",\"input\":{\"n\":123456789012345678901234567890}}"),
+            "{}",
+            ran.stdout
+        );
+        assert_eq!(ran.only()["data"]["content"], "let me look");
+    }
+}
+
+#[test]
+fn servers_that_call_tools_in_their_own_way_are_understood() {
+    // Every call with index 0, the id repeated, `stop` at the end, no `[DONE]`.
+    let pieces = [
+        "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}}]}\n\n",
+        "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"b\",\"function\":{\"name\":\"g\",\"arguments\":\"{\\\"x\\\"\"}}]}}]}\n\n",
+        "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"b\",\"function\":{\"arguments\":\":1}\"}}]}}]}\n\n",
+        "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"function\":{\"name\":\"h\",\"arguments\":{\"y\":2}},\"id\":\"c\"}]},\"finish_reason\":\"stop\"}]}\n\n",
+    ];
+    let pieces: Vec<&[u8]> = pieces.iter().map(|piece| piece.as_bytes()).collect();
+    let (records, _) = ask("openai", events(&pieces), &["--stream"]);
+    let data = &records[0]["data"];
+    assert_eq!(
+        data["tool_calls"],
+        json!([
+        {"id":"a","name":"f","input":{}}, {"id":"b","name":"g","input":{"x":1}}, {"id":"c","name":"h","input":{"y":2}}])
+    );
+    assert_eq!(data["stop_reason"], "tool_use");
+}
+
+#[test]
+fn stop_reasons_are_one_set_and_can_be_failures() {
+    let openai = |reason: &str| {
+        json_answer(200, &json!({"id":"m","choices":[{"message":{"content":"abc"},"finish_reason":reason}]}))
+    };
+    for (theirs, ours) in [("stop", "end_turn"), ("length", "max_tokens"), ("content_filter", "refusal")] {
+        let (records, _) = ask("openai", openai(theirs), &[]);
+        assert_eq!(records[0]["data"]["stop_reason"], ours);
+    }
+    for (theirs, exit, code) in [("length", 2, "E_VALIDATION"), ("content_filter", 4, "E_FORBIDDEN")] {
+        let server = Server::start(vec![openai(theirs)]);
+        let ran = Program::asking("openai", &server).run(&["-m", "m", "--fail-on", "max_tokens,refusal", "hi"]);
+        let error = ran.only()["error"].clone();
+        assert_eq!(
+            (ran.status, error["code"].as_str().unwrap(), &error["details"]["partial"]),
+            (exit, code, &json!("abc"))
+        );
+        assert_eq!(server.requests().len(), 1);
+    }
+}
+
+#[test]
+fn a_refusal_in_its_own_member_is_text_and_a_reason() {
+    let body = json!({"id":"m","choices":[{"message":{"content":null,"refusal":"I cannot"},"finish_reason":"stop"}]});
+    let (records, _) = ask("openai", json_answer(200, &body), &[]);
+    assert_eq!(
+        (&records[0]["data"]["content"], &records[0]["data"]["stop_reason"]),
+        (&json!("I cannot"), &json!("refusal"))
+    );
+}
+
+#[test]
+fn arguments_that_the_room_cut_off_are_no_call() {
+    let piece = "data: {\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\"}}]},\"finish_reason\":\"length\"}]}\n\ndata: [DONE]\n\n";
+    let (records, _) = ask("openai", events(&[piece.as_bytes()]), &["--stream"]);
+    assert_eq!(
+        (&records[0]["data"]["tool_calls"], &records[0]["data"]["stop_reason"]),
+        (&json!([]), &json!("max_tokens"))
+    );
+}
+
+#[test]
+fn thinking_is_kept_as_blocks_for_the_next_turn() {
+    let pieces = [
+        "data: {\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"model\":\"x\",\"usage\":{}}}\n\n",
+        "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"thinking\",\"thinking\":\"\"}}\n\n",
+        "data: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"thinking_delta\",\"thinking\":\"well\"}}\n\n",
+        "data: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"signature_delta\",\"signature\":\"sig\"}}\n\n",
+        "data: {\"type\":\"content_block_start\",\"index\":1,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n",
+        "data: {\"type\":\"content_block_delta\",\"index\":1,\"delta\":{\"type\":\"text_delta\",\"text\":\"yes\"}}\n\n",
+        "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\ndata: {\"type\":\"message_stop\"}\n\n",
+    ];
+    let pieces: Vec<&[u8]> = pieces.iter().map(|piece| piece.as_bytes()).collect();
+    let (records, _) = ask("anthropic", events(&pieces), &["--stream"]);
+    let message = records.iter().find(|r| r["type"] == "message").unwrap();
+    assert_eq!(
+        message["data"]["content"],
+        json!([{"type":"thinking","thinking":"well","signature":"sig"},{"type":"text","text":"yes"}])
+    );
+}
+
+#[test]
+fn a_server_that_ignores_the_wish_to_stream_is_understood() {
+    for backend in ["anthropic", "openai"] {
+        let (records, _) = ask(backend, whole(backend, "Hello"), &["--stream"]);
+        assert_eq!((&records[0]["type"], &records[0]["data"]["text"]), (&json!("delta"), &json!("Hello")));
+        assert_eq!(records[1]["data"]["content"], "Hello");
+    }
+}
+
+#[test]
+fn a_word_is_out_before_the_next_one_comes() {
+    use std::io::{BufRead, BufReader};
+    for backend in ["anthropic", "openai"] {
+        let server = Server::start(vec![vec![
+            stream_head(),
+            chunk(crate::messages::stream_start(backend).as_bytes()),
+            Step::Stall,
+        ]]);
+        let program = Program::asking(backend, &server);
+        let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("cp-llm"));
+        command.env_clear().env("CP_HOME", program.home.path()).env("OPENAI_BASE_URL", format!("{}/v1", server.url()));
+        command.env("ANTHROPIC_BASE_URL", server.url()).args(["--backend", backend, "-m", "m", "--stream", "hi"]);
+        let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.contains("\"text\":\"Hel\""), "{line}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+#[test]
+fn costs_come_from_the_price_file() {
+    let server = Server::start(vec![whole("openai", "x")]);
+    let program = Program::asking("openai", &server);
+    std::fs::create_dir(program.home.path().join("config")).unwrap();
+    std::fs::write(program.home.path().join("config/prices.toml"), "[m]\ninput = 1.0\noutput = 2.0\n").unwrap();
+    let ran = program.run(&["-m", "m", "hi"]);
+    assert_eq!(ran.only()["data"]["usage"]["cost_usd"], json!(0.000_013));
+}
+
+#[test]
+fn one_connection_serves_a_whole_stream_of_prompts() {
+    for (backend, stream) in [("anthropic", false), ("openai", true)] {
+        let script = if stream { stream_of(backend, "x") } else { whole(backend, "x") };
+        let server = Server::start(vec![script]);
+        let mut arguments = vec!["-m", "m", "--rows"];
+        arguments.extend(stream.then_some("--stream"));
+        let rows = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n".repeat(3);
+        let ran = Program::asking(backend, &server).run_with(&arguments, &rows);
+        assert_eq!(ran.last()["data"]["succeeded"], 3, "{}", ran.stdout);
+        let indices: Vec<Value> =
+            ran.records().iter().filter(|r| r["type"] == "message").map(|r| r["data"]["index"].clone()).collect();
+        assert_eq!(indices, [json!(0), json!(1), json!(2)]);
+        assert_eq!(server.connections(), 1, "{backend}");
+    }
+}
