@@ -225,6 +225,9 @@ fn with_options<C: Parser>(
     let format = config.text("format", flag).and_then(|name| format_of(&name));
     let out = Output::new(program.name, format.unwrap_or(Format::Json), options.quiet, started);
     let mut context = Context { program, options, home, config, out };
+    if program.implicit == Some(verb.as_str()) {
+        context.out.filtering();
+    }
     let result = if format.is_none() {
         Err(Error::config("the format is not json, text or raw").hint("see CP_FORMAT and `format` in config/cp.toml"))
     } else if describes {

@@ -1,5 +1,5 @@
 //! Support for the end-to-end tests: a fresh directory, an empty home, the real programs on `PATH`, and nothing else of the caller's environment.
-#![expect(clippy::expect_used, reason = "a failure to set up is a failed test")]
+#![expect(clippy::expect_used, clippy::missing_panics_doc, reason = "a failure to set up is a failed test")]
 
 pub mod transcript;
 
@@ -14,7 +14,10 @@ pub const PROGRAMS: [&str; 7] = ["cp-log", "cp-session", "cp-compose", "cp-llm",
 /// The directory of the programs: beside the test's own executable, where `cargo build --workspace` puts them.
 pub fn programs() -> PathBuf {
     let test = std::env::current_exe().expect("the test has a path");
-    let directory = test.ancestors().find(|place| place.join("cp-log").is_file()).expect("the programs are built: run scripts/test");
+    let directory = test
+        .ancestors()
+        .find(|place| place.join("cp-log").is_file())
+        .expect("the programs are built: run scripts/test");
     directory.to_owned()
 }
 
@@ -86,20 +89,14 @@ impl From<Output> for Ran {
 
 impl Ran {
     /// The lines of standard output as JSON.
-    ///
-    /// # Panics
-    ///
-    /// Panics when a line is no JSON.
     pub fn json(&self) -> Vec<Value> {
-        let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|e| panic!("not JSON ({e}): {line}\nstderr: {}", self.stderr));
+        let parse = |line: &str| {
+            serde_json::from_str(line).unwrap_or_else(|e| panic!("not JSON ({e}): {line}\nstderr: {}", self.stderr))
+        };
         self.stdout.lines().map(parse).collect()
     }
 
     /// The last line of standard output as JSON.
-    ///
-    /// # Panics
-    ///
-    /// Panics when there is none.
     pub fn closing(&self) -> Value {
         self.json().pop().unwrap_or_else(|| panic!("no output; stderr: {}", self.stderr))
     }
@@ -107,10 +104,6 @@ impl Ran {
 
 /// Checks that the output keeps the contract: every line an envelope with exact keys, `meta` on the last line and only there, codes and exit
 /// as the table says. The table is read from the checked-in files, not from the code.
-///
-/// # Panics
-///
-/// Panics where it does not.
 pub fn check_contract(ran: &Ran) {
     let lines = ran.json();
     assert!(!lines.is_empty(), "no output; stderr: {}", ran.stderr);
@@ -119,7 +112,12 @@ pub fn check_contract(ran: &Ran) {
         check_envelope(line, at == last);
     }
     let closing = &lines[last];
-    assert_eq!(closing["ok"] == Value::Bool(true), ran.status == 0, "closing ok and exit {} disagree: {closing}", ran.status);
+    assert_eq!(
+        closing["ok"] == Value::Bool(true),
+        ran.status == 0,
+        "closing ok and exit {} disagree: {closing}",
+        ran.status
+    );
     if let Some(code) = closing["error"]["code"].as_str() {
         assert_eq!(i64::from(ran.status), table_row(code)["exit"].as_i64().expect("an exit"), "exit of {code}");
     }
@@ -152,17 +150,15 @@ fn check_envelope(line: &Value, is_last: bool) {
 }
 
 /// The row of a code in the checked-in contract.
-///
-/// # Panics
-///
-/// Panics when the code is in neither file.
 pub fn table_row(code: &str) -> Value {
     let read = |name: &str| -> Value {
         let text = std::fs::read_to_string(repository().join("common").join(name)).expect("the contract file");
         serde_json::from_str(&text).expect("the contract file is JSON")
     };
-    let core = read("contract.json")["error_codes"]["core"][code].clone();
-    let row = if core.is_null() { read("contract-ext.json")["error_codes"]["ext"][code].clone() } else { core };
+    let mut row = read("contract.json")["error_codes"]["core"][code].clone();
+    if row.is_null() {
+        row = read("contract-ext.json")["error_codes"]["ext"][code].clone();
+    }
     assert!(row.is_object(), "the code {code} is in no contract file");
     row
 }

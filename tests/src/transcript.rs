@@ -30,27 +30,31 @@ pub fn steps(text: &str) -> Vec<Step> {
 }
 
 /// Runs the steps one after the other in one shell, so that variables and files carry over.
-///
-/// # Panics
-///
-/// Panics when a step fails or prints something else.
 pub fn run(name: &str, text: &str, place: &Place) {
     let steps = steps(text);
     assert!(!steps.is_empty(), "{name}: no `$ ` line");
     let mark = "-=- step -=-";
-    let script: String = steps.iter().map(|step| format!("{}\necho \"{mark} $?\"\n", step.command)).collect();
-    let ran = place.sh(&script);
+    let script: Vec<String> = steps.iter().map(|step| format!("{}\necho \"{mark} $?\"\n", step.command)).collect();
+    let ran = place.sh(&script.concat());
     let mut outputs = ran.stdout.split(mark);
     let mut output = outputs.next().unwrap_or_default().to_owned();
     for step in &steps {
-        let rest = outputs.next().unwrap_or_else(|| panic!("{name}: `{}` ended the shell; stderr:\n{}", step.command, ran.stderr));
+        let rest = outputs
+            .next()
+            .unwrap_or_else(|| panic!("{name}: `{}` ended the shell; stderr:\n{}", step.command, ran.stderr));
         let (status, next) = rest.split_once('\n').unwrap_or((rest, ""));
         let lines: Vec<&str> = output.lines().collect();
         if step.expected.is_empty() {
             assert_eq!(status.trim(), "0", "{name}: `{}` failed:\n{output}\nstderr:\n{}", step.command, ran.stderr);
         } else {
             let expected: Vec<&str> = step.expected.iter().map(String::as_str).collect();
-            assert!(lines_match(&expected, &lines), "{name}: `{}`\nexpected:\n{}\nprinted:\n{output}\nstderr:\n{}", step.command, expected.join("\n"), ran.stderr);
+            assert!(
+                lines_match(&expected, &lines),
+                "{name}: `{}`\nexpected:\n{}\nprinted:\n{output}\nstderr:\n{}",
+                step.command,
+                expected.join("\n"),
+                ran.stderr
+            );
         }
         next.clone_into(&mut output);
     }
@@ -60,7 +64,9 @@ fn lines_match(expected: &[&str], lines: &[&str]) -> bool {
     match expected {
         [] => lines.is_empty(),
         ["...", rest @ ..] => (0..=lines.len()).any(|skipped| lines_match(rest, &lines[skipped..])),
-        [first, rest @ ..] => lines.split_first().is_some_and(|(line, others)| line_matches(first, line) && lines_match(rest, others)),
+        [first, rest @ ..] => {
+            lines.split_first().is_some_and(|(line, others)| line_matches(first, line) && lines_match(rest, others))
+        }
     }
 }
 
@@ -99,7 +105,16 @@ pub fn examples_of_page(page: &str) -> Vec<String> {
 }
 
 fn unescaped(line: &str) -> String {
-    let pairs = [("\\e", "\\"), ("\\&", ""), ("\\-", "-"), ("\\(aq", "'"), ("\\(dq", "\""), ("\\(ti", "~"), ("\\(ha", "^"), ("\\(ga", "`")];
+    let pairs = [
+        ("\\e", "\\"),
+        ("\\&", ""),
+        ("\\-", "-"),
+        ("\\(aq", "'"),
+        ("\\(dq", "\""),
+        ("\\(ti", "~"),
+        ("\\(ha", "^"),
+        ("\\(ga", "`"),
+    ];
     let mut text = String::new();
     let mut rest = line;
     while let Some(at) = rest.find('\\') {

@@ -34,7 +34,10 @@ fn every_example_of_every_verb_runs_and_prints_what_its_schema_says() {
         for command in reference["commands"].as_array().unwrap() {
             let verb = words(program, command);
             let schema = &reference["schemas"][command["output_schema"].as_str().unwrap()];
-            assert!(schema["fields"].as_array().is_some_and(|fields| !fields.is_empty()), "{verb}: the schema has no fields");
+            assert!(
+                schema["fields"].as_array().is_some_and(|fields| !fields.is_empty()),
+                "{verb}: the schema has no fields"
+            );
             let examples = command["examples"].as_array().unwrap();
             assert!(!examples.is_empty(), "{verb}: no example");
             let mut checked = 0;
@@ -81,12 +84,18 @@ fn check_data(example: &str, ran: &Ran, schema: &Value, schemas: &Value) -> usiz
 fn reference_holds_the_whole_table_and_what_the_contract_asks() {
     for program in PROGRAMS {
         let reference = reference(program);
-        for name in ["tool", "version", "risk_tier", "release_readiness", "commands", "schemas", "exit_codes", "error_codes"] {
+        for name in
+            ["tool", "version", "risk_tier", "release_readiness", "commands", "schemas", "exit_codes", "error_codes"]
+        {
             assert!(!reference[name].is_null(), "{program}: no {name}");
         }
         for (code, row) in reference["error_codes"].as_object().unwrap() {
             let expected = cp_tests::table_row(code);
-            assert_eq!((&row["exit"], &row["retryable"]), (&expected["exit"], &expected["retryable"]), "{program}: {code}");
+            assert_eq!(
+                (&row["exit"], &row["retryable"]),
+                (&expected["exit"], &expected["retryable"]),
+                "{program}: {code}"
+            );
         }
         assert_eq!(reference["error_codes"].as_object().unwrap().len(), 20, "{program}");
         let doctor = Place::new().sh(&format!("{program} doctor")).closing();
@@ -99,12 +108,25 @@ fn reference_holds_the_whole_table_and_what_the_contract_asks() {
 fn a_verb_that_is_not_listed_fails() {
     for program in PROGRAMS {
         let help = Place::new().sh(&format!("{program} --help")).stdout;
-        let listed: Vec<String> = reference(program)["commands"].as_array().unwrap().iter().map(|c| c["path"].as_str().unwrap().to_owned()).collect();
-        let shown = help.lines().skip_while(|line| !line.starts_with("Commands:")).skip(1).take_while(|line| line.starts_with("  "));
-        let verbs: Vec<&str> = shown.filter(|line| !line.starts_with("   ")).filter_map(|line| line.split_whitespace().next()).collect();
+        let listed: Vec<String> = reference(program)["commands"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|c| c["path"].as_str().unwrap().to_owned())
+            .collect();
+        let shown = help
+            .lines()
+            .skip_while(|line| !line.starts_with("Commands:"))
+            .skip(1)
+            .take_while(|line| line.starts_with("  "));
+        let verbs: Vec<&str> =
+            shown.filter(|line| !line.starts_with("   ")).filter_map(|line| line.split_whitespace().next()).collect();
         assert!(verbs.len() >= 5, "{program}: {help}");
         for verb in verbs {
-            assert!(listed.iter().any(|path| path == verb || path.starts_with(&format!("{verb} "))), "{program} {verb} is not listed");
+            assert!(
+                listed.iter().any(|path| path == verb || path.starts_with(&format!("{verb} "))),
+                "{program} {verb} is not listed"
+            );
         }
     }
 }
@@ -177,7 +199,9 @@ fn needs(verb: &str) -> (&'static str, &'static str) {
     match verb {
         "cp-llm" => ("", "--backend stub"),
         "cp-toolloop" => ("", "--backend stub"),
-        "cp-session append" | "cp-session tee" => ("CP_SESSION=$(cp-session start | jq -r .data.session_id); export CP_SESSION; ", ""),
+        "cp-session append" | "cp-session tee" => {
+            ("CP_SESSION=$(cp-session start | jq -r .data.session_id); export CP_SESSION; ", "")
+        }
         _ => ("", ""),
     }
 }
@@ -240,7 +264,8 @@ fn an_argument_is_the_whole_input_even_when_standard_input_stays_open() {
         ("cp-log", &["append", "a text"]),
     ] {
         let place = Place::new();
-        let mut child = place.command(program).args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child =
+            place.command(program).args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         assert!(finished(&mut child, Duration::from_secs(10)), "{program} waits for its standard input");
         assert!(child.wait().unwrap().success(), "{program}");
     }
@@ -255,7 +280,14 @@ fn a_signal_leaves_a_closing_line_and_130() {
         let place = Place::new();
         let (before, options) = needs(&verb);
         let script = format!("{before}exec {verb} {options} --input records");
-        let mut child = place.command("sh").args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = place
+            .command("sh")
+            .args(["-c", &script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         std::thread::sleep(Duration::from_millis(600));
         let pid = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
@@ -271,9 +303,16 @@ fn a_signal_leaves_a_closing_line_and_130() {
 
 #[test]
 fn a_record_comes_out_before_the_input_ends() {
-    let prompt = r#"{"ok":true,"schema_version":"1.0","type":"prompt","data":{"messages":[{"role":"user","content":"a"}]}}"#;
+    let prompt =
+        r#"{"ok":true,"schema_version":"1.0","type":"prompt","data":{"messages":[{"role":"user","content":"a"}]}}"#;
     let place = Place::new();
-    let mut child = place.command("cp-llm").args(["--backend", "stub"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = place
+        .command("cp-llm")
+        .args(["--backend", "stub"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     writeln!(stdin, "{prompt}").unwrap();
     let mut first = [0; 10];

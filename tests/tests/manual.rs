@@ -31,7 +31,8 @@ fn every_example_of_every_page_runs() {
 #[test]
 fn the_readme_and_the_transcripts_run() {
     let readme = std::fs::read_to_string(repository().join("README.md")).unwrap();
-    let blocks: Vec<&str> = readme.split("```").skip(1).step_by(2).filter_map(|block| block.strip_prefix("console\n")).collect();
+    let blocks: Vec<&str> =
+        readme.split("```").skip(1).step_by(2).filter_map(|block| block.strip_prefix("console\n")).collect();
     assert!(!blocks.is_empty());
     for block in blocks {
         transcript::run("README.md", block, &Place::new());
@@ -49,17 +50,33 @@ fn a_page_says_what_its_program_says_and_names_every_option() {
         let overview = std::fs::read_to_string(repository().join("man/cp-tools.7")).unwrap();
         let reference = Place::new().sh(&format!("{program} reference")).closing()["data"].clone();
         let about = page.lines().find_map(|line| line.strip_prefix(".Nd ")).unwrap_or_default();
-        assert_eq!(about.to_lowercase(), reference["about"].as_str().unwrap().to_lowercase(), "{program}: .Nd and about differ");
+        assert_eq!(
+            about.to_lowercase(),
+            reference["about"].as_str().unwrap().to_lowercase(),
+            "{program}: .Nd and about differ"
+        );
         for command in reference["commands"].as_array().unwrap() {
             for param in command["params"].as_array().unwrap() {
                 let name = param["name"].as_str().unwrap();
                 let flag = name.trim_start_matches('-');
-                let named = |text: &str| text.split_whitespace().collect::<Vec<_>>().windows(2).any(|w| w[0] == "Fl" && w[1].trim_start_matches(['\\', '-']) == flag);
+                let named = |text: &str| {
+                    text.split_whitespace()
+                        .collect::<Vec<_>>()
+                        .windows(2)
+                        .any(|w| w[0] == "Fl" && w[1].trim_start_matches(['\\', '-']) == flag)
+                };
                 let is_option = name.starts_with('-');
-                assert!(!is_option || named(&page) || named(&overview), "{program} {}: {name} is in no page", command["path"]);
+                assert!(
+                    !is_option || named(&page) || named(&overview),
+                    "{program} {}: {name} is in no page",
+                    command["path"]
+                );
             }
             let path = command["path"].as_str().unwrap();
-            assert!(path.is_empty() || page.contains(path) || overview.contains(path), "{program}: the verb {path} is in no page");
+            assert!(
+                path.is_empty() || page.contains(path) || overview.contains(path),
+                "{program}: the verb {path} is in no page"
+            );
         }
         for section in ["EXIT STATUS", "EXAMPLES", "SEE ALSO"] {
             assert!(page.contains(&format!(".Sh {section}")), "{program}: no {section}");
