@@ -1,5 +1,7 @@
 //! The program as a user meets it: a real binary against servers whose every byte is chosen here.
 
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that meets the unexpected fails")]
+
 mod failures;
 mod interrupt;
 mod messages;

@@ -98,7 +98,7 @@ fn serve(mut stream: TcpStream, script: &[Vec<Step>], seen: &Mutex<Vec<Request>>
                     let _ = stream.shutdown(Shutdown::Both);
                     return;
                 }
-                Step::Stall => std::thread::sleep(Duration::from_secs(600)),
+                Step::Stall => std::thread::sleep(Duration::from_mins(10)),
             }
         }
     }
@@ -184,7 +184,7 @@ impl Program {
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::cargo_bin("cp-llm").unwrap();
         command.env_clear().env("CP_HOME", self.home.path()).envs(self.variables.iter().cloned());
-        command.timeout(Duration::from_secs(60));
+        command.timeout(Duration::from_mins(1));
         command
     }
 
