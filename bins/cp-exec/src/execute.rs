@@ -1,0 +1,186 @@
+//! A decided command from its intent on the ledger to its result.
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::json;
+
+use cp_common::wire::{ExecResult, Executable, Receipt, raw};
+use cp_common::{Code, Error, Result};
+
+use crate::capture::Captured;
+use crate::decide::Ruling;
+use crate::engine::{self, Ended, NotRun, Outcome, Run, Watch};
+use crate::governor::Governor;
+use crate::journal;
+use crate::sandbox::plan::{Cause, Failure};
+
+/// The longest grace: from the request to end to the kill.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// What became of a command that ran.
+pub(crate) struct Done {
+    /// The result, as it is answered.
+    pub result: ExecResult,
+    /// Why it counts as a failure, if it does.
+    pub failure: Option<(Code, String)>,
+}
+
+impl Done {
+    /// The result, or the failure with the same members in its details.
+    pub(crate) fn into_answer(self) -> Result<ExecResult> {
+        let Some((code, message)) = self.failure else { return Ok(self.result) };
+        let mut error = Error::new(code, message);
+        if let Ok(serde_json::Value::Object(members)) = serde_json::to_value(&self.result) {
+            for (name, value) in members {
+                error = error.with(&name, value);
+            }
+        }
+        Err(error)
+    }
+}
+
+/// What one execution takes beside the ruling.
+#[derive(Default)]
+pub(crate) struct Manner<'a> {
+    /// The tool it is run for.
+    pub tool: &'static str,
+    /// What it reads.
+    pub stdin: Option<std::os::fd::OwnedFd>,
+    /// How long before the deadline it is asked to end.
+    pub grace: Option<Duration>,
+    /// Sees the bytes as they come.
+    pub watch: Option<Watch<'a>>,
+}
+
+/// Runs a ruled command, on the record.
+pub(crate) fn execute(governor: &mut Governor, ruling: &Ruling, manner: Manner<'_>) -> Result<Done> {
+    let intent = journal::intend(governor, manner.tool, ruling, 0)?;
+    let grace = manner.grace.unwrap_or(GRACE.min(ruling.timeout / 10)).min(ruling.timeout);
+    let run = Run {
+        stdin: manner.stdin,
+        timeout: ruling.timeout,
+        grace,
+        output_limit: governor.loaded.policy.exec.output_limit,
+        watch: manner.watch,
+        interrupted: cp_common::signals::interrupted,
+    };
+    let outcome = engine::run(&ruling.plan, run);
+    for made in &ruling.made {
+        // Only what stayed empty goes.
+        drop(fs::remove_dir(made));
+    }
+    match outcome {
+        Ok(mut outcome) => {
+            outcome.enforcement.killed_processes = outcome.killed_processes;
+            outcome.enforcement.missing.extend(governor.not_kernel_enforced());
+            let receipt = journal::conclude(governor, &intent, &outcome)?;
+            done(ruling, &outcome, receipt)
+        }
+        Err(not_run) => {
+            let error = explain(not_run);
+            journal::abandon(governor, &intent, &error)?;
+            Err(error)
+        }
+    }
+}
+
+fn explain(not_run: NotRun) -> Error {
+    match not_run {
+        NotRun::Lost(error) => error,
+        NotRun::Failed(Failure { step, message, cause }) => match cause {
+            Cause::Required => Error::new(Code::Forbidden, message)
+                .with("rule", "require")
+                .with("layer", step)
+                .hint("`cp-exec doctor` says what this machine gives and how to get the rest"),
+            Cause::Changed => Error::new(Code::Forbidden, message)
+                .with("rule", "changed")
+                .hint("it was replaced between the check and the start; look at who did, then ask again"),
+            Cause::Exec => Error::new(Code::Forbidden, message).with("rule", "not_executable"),
+            Cause::Setup => Error::new(Code::Unknown, format!("the sandbox could not be built: {message}"))
+                .with("step", step)
+                .hint("`cp-exec doctor` probes every layer"),
+        },
+    }
+}
+
+fn done(ruling: &Ruling, outcome: &Outcome, receipt: Receipt) -> Result<Done> {
+    let timed_out = outcome.ended == Some(Ended::TimedOut);
+    let truncated = outcome.stdout.gap.is_some() || outcome.stderr.gap.is_some();
+    let streams = json!({ "stdout": about(&outcome.stdout), "stderr": about(&outcome.stderr) });
+    let result = ExecResult {
+        argv: ruling.argv.clone(),
+        stdout: text(&outcome.stdout),
+        stderr: text(&outcome.stderr),
+        return_code: outcome.status.code,
+        signal: outcome.status.signal,
+        timed_out,
+        truncated,
+        duration_ms: u64::try_from(outcome.duration.as_millis()).unwrap_or(u64::MAX),
+        exe: Executable { path: ruling.pinned.path.display().to_string(), sha256: ruling.pinned.sha256.clone() },
+        enforcement: raw(&outcome.enforcement)?,
+        streams: Some(raw(&streams)?),
+        receipt: Some(receipt),
+        untrusted: vec!["/stdout".to_owned(), "/stderr".to_owned(), "/streams".to_owned()],
+    };
+    let name = &ruling.argv[0];
+    let failure = match (outcome.ended, outcome.status.code, outcome.status.signal) {
+        (Some(Ended::TimedOut), ..) => {
+            Some((Code::Timeout, format!("{name} did not end within {} s", ruling.timeout.as_secs_f64())))
+        }
+        (Some(Ended::OutputLimit), ..) => {
+            Some((Code::CommandFailed, format!("{name} wrote more than it may (output_limit)")))
+        }
+        (Some(Ended::Interrupted), ..) => Some((Code::Interrupted, format!("{name} was stopped: we were interrupted"))),
+        (None, Some(0), _) => None,
+        (None, Some(code), _) => Some((Code::CommandFailed, format!("{name} exited with {code}"))),
+        (None, None, signal) => {
+            Some((Code::CommandFailed, format!("{name} was killed by signal {}", signal.unwrap_or_default())))
+        }
+    };
+    Ok(Done { result, failure })
+}
+
+/// A stream as text. Bytes that are none are replaced; where something is left out, the place says so.
+fn text(captured: &Captured) -> String {
+    let Some((at, left_out)) = captured.gap else { return String::from_utf8_lossy(&captured.bytes).into_owned() };
+    let (head, tail) = captured.bytes.split_at(at);
+    format!("{}\n[… {left_out} bytes left out …]\n{}", String::from_utf8_lossy(head), String::from_utf8_lossy(tail))
+}
+
+fn about(captured: &Captured) -> serde_json::Value {
+    let mut about = json!({ "bytes": captured.total, "sha256": captured.sha256 });
+    if let Some((at, left_out)) = captured.gap {
+        about["omitted"] = json!({ "at": at, "bytes": left_out });
+    }
+    if std::str::from_utf8(&captured.bytes).is_err() {
+        about["base64"] = base64(&captured.bytes).into();
+    }
+    about
+}
+
+/// Bytes in base64, with padding.
+pub(crate) fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let word = chunk.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        for place in 0..4 {
+            let digit = (word >> (18 - 6 * place)) & 63;
+            text.push(if place <= chunk.len() { char::from(DIGITS[digit as usize]) } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::base64;
+
+    #[test]
+    fn base64_is_the_standards() {
+        for (plain, coded) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
+            assert_eq!(base64(plain.as_bytes()), coded);
+        }
+    }
+}

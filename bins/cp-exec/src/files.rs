@@ -1,0 +1,265 @@
+//! `filesystem.read_file`, `list_directory` and `write_file`: file work under the policy's paths, without a process.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde_json::json;
+
+use cp_common::home::resolved;
+use cp_common::output::Reply;
+use cp_common::wire::Receipt;
+use cp_common::{Code, Error, Result};
+
+use crate::capture::sha256;
+use crate::decide::denied;
+use crate::execute::base64;
+use crate::governor::{Governor, expand};
+use crate::journal;
+use crate::patterns::covering;
+use crate::request::{Encoding, FileOperation, ListDirectory, ReadFile, WriteFile, WriteMode};
+
+/// The most bytes one read answers with.
+const READ: u64 = 4 << 20;
+/// The most entries one page of a listing has.
+const PAGE: usize = 1000;
+
+/// What an operation without a process answers.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Item {
+    /// The operation, `tool.name`.
+    pub operation: &'static str,
+    /// What it answers.
+    pub value: serde_json::Value,
+    /// Where it was recorded.
+    pub receipt: Receipt,
+    /// JSON Pointers to what is not ours.
+    #[serde(rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
+    pub untrusted: Vec<String>,
+}
+
+impl Item {
+    /// What a model reads: the content of a file itself, anything else as JSON.
+    pub(crate) fn content(&self) -> String {
+        match self.value.get("content").and_then(serde_json::Value::as_str) {
+            Some(content) => content.to_owned(),
+            None => self.value.to_string(),
+        }
+    }
+}
+
+impl Reply for Item {
+    fn text(&self) -> String {
+        self.content()
+    }
+}
+
+/// Does a file operation, on the record.
+pub(crate) fn operate(governor: &mut Governor, operation: &FileOperation) -> Result<Item> {
+    governor.check_base()?;
+    match operation {
+        FileOperation::ReadFile(read) => read_file(governor, read),
+        FileOperation::ListDirectory(list) => list_directory(governor, list),
+        FileOperation::WriteFile(write) => write_file(governor, write),
+    }
+}
+
+fn path_of(governor: &Governor, asked: &str) -> Result<PathBuf> {
+    if asked.is_empty() || asked.contains('\0') {
+        return Err(Error::validation("the path is empty or holds a NUL byte").with("rule", "path"));
+    }
+    Ok(resolved(&governor.places.base.join(expand(asked, &governor.tilde()))))
+}
+
+/// A path that may be read. What is masked from commands is hidden here too.
+fn readable(governor: &Governor, path: &Path) -> Result<()> {
+    let hint = "the policy's [paths] say what may be read";
+    if let Some(pattern) = covering(&governor.forbidden, path) {
+        return Err(denied("read", path).with("rule", "forbidden").with("pattern", pattern.text()).hint(hint));
+    }
+    let directory = path.parent().unwrap_or(path);
+    if governor.masks(directory).iter().any(|mask| path.starts_with(mask)) {
+        return Err(denied("read", path).with("rule", "secret").hint("secrets are hidden from commands and tools"));
+    }
+    let tool = governor.tools.iter().any(|tools| path.starts_with(tools));
+    if !tool && !governor.read.iter().any(|pattern| pattern.matches(path)) {
+        return Err(denied("read", path).with("rule", "paths.read").hint(hint));
+    }
+    Ok(())
+}
+
+/// A path that may be written: declared, and neither pristine nor forbidden nor something that runs later.
+fn writable(governor: &Governor, path: &Path) -> Result<()> {
+    readable(governor, path)?;
+    let hint = "the policy's [paths] say what may be written";
+    if let Some(pattern) = covering(&governor.pristine, path) {
+        return Err(denied("write", path).with("rule", "pristine").with("pattern", pattern.text()).hint(hint));
+    }
+    if governor.protected().iter().any(|protected| path.starts_with(protected)) {
+        return Err(denied("write", path).with("rule", "protected").hint("others run what this file says"));
+    }
+    if !governor.write.iter().any(|pattern| pattern.matches(path)) {
+        return Err(denied("write", path).with("rule", "paths.write").hint(hint));
+    }
+    Ok(())
+}
+
+/// Opens a path that was resolved and allowed, and makes sure that no link was put in between.
+fn open(path: &Path) -> Result<File> {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).map_err(
+        |e| match e.kind() {
+            std::io::ErrorKind::NotFound => Error::not_found(format!("no file {}", path.display())),
+            _ => Error::io("cannot be read", e).in_file(path),
+        },
+    )?;
+    let at = fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file)));
+    if at.is_ok_and(|at| at != path) {
+        return Err(denied("read", path).with("rule", "changed"));
+    }
+    Ok(file)
+}
+
+fn read_file(governor: &mut Governor, read: &ReadFile) -> Result<Item> {
+    let path = path_of(governor, &read.path)?;
+    readable(governor, &path)?;
+    let mut file = open(&path)?;
+    let meta = file.metadata().map_err(|e| Error::io("cannot be looked at", e).in_file(&path))?;
+    if !meta.is_file() {
+        return Err(Error::validation(format!("{} is not a file", path.display()))
+            .hint("for a directory use filesystem.list_directory"));
+    }
+    let limit = read.limit.unwrap_or(READ).min(READ);
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(read.offset))
+        .and_then(|_| file.take(limit).read_to_end(&mut bytes))
+        .map_err(|e| Error::io("cannot be read", e).in_file(&path))?;
+    let end = read.offset + bytes.len() as u64;
+    let (content, encoding) = match (std::str::from_utf8(&bytes), read.encoding) {
+        (_, Some(Encoding::Base64)) | (Err(_), None) => (base64(&bytes), "base64"),
+        (Ok(text), _) => (text.to_owned(), "utf-8"),
+        (Err(e), Some(Encoding::Utf8)) => {
+            let at = read.offset + e.valid_up_to() as u64;
+            return Err(Error::validation(format!("{} is not UTF-8: byte {at}", path.display()))
+                .hint(r#"ask with "encoding":"base64""#));
+        }
+    };
+    let hash = sha256(&bytes);
+    let shown = path.display().to_string();
+    let what = json!({ "reads": [{ "path": shown, "sha256": hash, "offset": read.offset, "bytes": bytes.len() }] });
+    let receipt = journal::operation(governor, "filesystem.read_file", &what)?;
+    let value = json!({
+        "path": shown, "content": content, "encoding": encoding, "offset": read.offset, "bytes": bytes.len(),
+        "size": meta.len(), "has_more": end < meta.len(), "sha256": hash,
+    });
+    Ok(Item { operation: "filesystem.read_file", value, receipt, untrusted: vec!["/value/content".to_owned()] })
+}
+
+fn list_directory(governor: &mut Governor, list: &ListDirectory) -> Result<Item> {
+    let path = path_of(governor, &list.path)?;
+    readable(governor, &path)?;
+    let failed = |e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::NotFound => Error::not_found(format!("no directory {}", path.display())),
+        std::io::ErrorKind::NotADirectory => Error::validation(format!("{} is not a directory", path.display()))
+            .hint("for a file use filesystem.read_file"),
+        _ => Error::io("cannot be listed", e).in_file(&path),
+    };
+    let mut names: Vec<String> = fs::read_dir(&path)
+        .map_err(failed)?
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    let limit = list.limit.unwrap_or(PAGE).clamp(1, PAGE);
+    let after = list.cursor.as_deref();
+    let mut rest = names.into_iter().filter(|name| after.is_none_or(|after| name.as_str() > after));
+    let page: Vec<String> = rest.by_ref().take(limit).collect();
+    let has_more = rest.next().is_some();
+    let entries: Vec<serde_json::Value> = page.iter().filter_map(|name| describe(&path.join(name), name)).collect();
+    let shown = path.display().to_string();
+    let what = json!({ "reads": [{ "path": shown }] });
+    let receipt = journal::operation(governor, "filesystem.list_directory", &what)?;
+    let next = has_more.then(|| page.last().cloned()).flatten();
+    let value = json!({
+        "path": shown, "entries": entries, "count": entries.len(), "has_more": has_more, "next_cursor": next,
+    });
+    Ok(Item { operation: "filesystem.list_directory", value, receipt, untrusted: vec!["/value/entries".to_owned()] })
+}
+
+fn describe(path: &Path, name: &str) -> Option<serde_json::Value> {
+    let meta = fs::symlink_metadata(path).ok()?;
+    let kind = match meta.file_type() {
+        kind if kind.is_dir() => "directory",
+        kind if kind.is_file() => "file",
+        kind if kind.is_symlink() => "symlink",
+        _ => "other",
+    };
+    let modified = cp_common::clock::from_unix_seconds(u64::try_from(meta.mtime()).unwrap_or(0));
+    Some(json!({ "name": name, "kind": kind, "size": meta.len(), "mtime": modified }))
+}
+
+fn write_file(governor: &mut Governor, write: &WriteFile) -> Result<Item> {
+    let path = path_of(governor, &write.path)?;
+    writable(governor, &path)?;
+    let before = fs::symlink_metadata(&path).ok();
+    if before.as_ref().is_some_and(|meta| !meta.is_file()) {
+        return Err(Error::validation(format!("{} is there and is not a file", path.display())));
+    }
+    let hash = sha256(write.content.as_bytes());
+    let shown = path.display().to_string();
+    if before.is_some() {
+        confirm_overwrite(governor, write, &path, &hash)?;
+    }
+    let what = json!({ "writes": [{ "path": shown, "sha256": hash, "bytes": write.content.len(), "mode": if before.is_some() { "overwrite" } else { "create" } }] });
+    let receipt = journal::operation(governor, "filesystem.write_file", &what)?;
+    write_whole(&path, write.content.as_bytes(), before.as_ref())?;
+    let value = json!({ "path": shown, "bytes": write.content.len(), "sha256": hash, "created": before.is_none() });
+    Ok(Item { operation: "filesystem.write_file", value, receipt, untrusted: Vec::new() })
+}
+
+/// Replacing a file destroys what it held, so it needs the word `overwrite`, and a token for exactly this replacement.
+fn confirm_overwrite(governor: &Governor, write: &WriteFile, path: &Path, hash: &str) -> Result<()> {
+    if write.mode == WriteMode::Create {
+        return Err(Error::new(Code::Conflict, format!("{} is there already", path.display()))
+            .with("rule", "exists")
+            .hint(r#"ask with "mode":"overwrite" if it is to be replaced"#));
+    }
+    let old = fs::read(path).map(|bytes| sha256(&bytes)).unwrap_or_default();
+    let binding = serde_json::to_vec(&("filesystem.write_file", path, old, hash, &governor.loaded.sha256))
+        .map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
+    if let Some(token) = &write.confirm {
+        return cp_common::confirm::redeem(&governor.cp_home, token, &binding);
+    }
+    let (token, expires) = cp_common::confirm::issue(&governor.cp_home.join("keys"), &binding)?;
+    Err(Error::new(Code::ConfirmationRequired, format!("{} would be overwritten", path.display()))
+        .with("rule", "overwrite")
+        .with("confirm_token", token)
+        .with("expires_at", cp_common::clock::from_unix_seconds(expires))
+        .hint(r#"send the same request again with "confirm":TOKEN"#))
+}
+
+/// Writes a file that appears whole or not at all, with the mode of the one it replaces.
+fn write_whole(path: &Path, bytes: &[u8], before: Option<&fs::Metadata>) -> Result<()> {
+    let failed = |e| Error::io("cannot be written", e).in_file(path);
+    let name = path.file_name().ok_or_else(|| Error::validation("not a file name"))?;
+    let temporary = path.with_file_name(format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id()));
+    let mode = before.map_or(0o644, |meta| meta.mode() & 0o777);
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(&temporary)
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()));
+    let placed = written.and_then(|()| match before {
+        Some(_) => fs::rename(&temporary, path),
+        // Without replacing: a file that came meanwhile stays.
+        None => fs::hard_link(&temporary, path).and_then(|()| fs::remove_file(&temporary)),
+    });
+    placed.map_err(|e| {
+        drop(fs::remove_file(&temporary));
+        failed(e)
+    })
+}

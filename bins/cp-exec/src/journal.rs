@@ -1,0 +1,127 @@
+//! What goes on the ledger: the intent before, the result after, and every refusal.
+
+use serde::Serialize;
+
+use cp_common::wire::Receipt;
+use cp_common::{Error, Result};
+use cp_log::ledger::Entry;
+
+use crate::capture::sha256;
+use crate::decide::Ruling;
+use crate::engine::{Ended, Outcome};
+use crate::governor::Governor;
+
+/// The hash of what is to run: words, place, and the names of variables. Values stay out.
+pub(crate) fn command_hash(ruling: &Ruling) -> String {
+    let names: Vec<&str> = ruling.plan.env.iter().map(|(name, _)| name.as_str()).collect();
+    let bound = (&ruling.argv, ruling.plan.cwd.path.display().to_string(), names);
+    sha256(serde_json::to_string(&bound).unwrap_or_default().as_bytes())
+}
+
+/// The hash of what came of it.
+pub(crate) fn result_hash(outcome: &Outcome) -> String {
+    let bound = (&outcome.stdout.sha256, &outcome.stderr.sha256, outcome.status.code, outcome.status.signal);
+    sha256(serde_json::to_string(&bound).unwrap_or_default().as_bytes())
+}
+
+/// An entry that names who acts.
+fn entry(governor: &Governor, event: &str) -> Entry {
+    let (agent, session, run) = &governor.who;
+    let mut entry = Entry::new(event).agent(agent.clone());
+    if let Some(session) = session {
+        entry = entry.session(session.clone());
+    }
+    if let Some(run) = run {
+        entry = entry.run(run.clone());
+    }
+    entry
+}
+
+/// Records that a command is about to run, on the disk before it does.
+pub(crate) fn intend(governor: &mut Governor, tool: &str, ruling: &Ruling, stage: usize) -> Result<Receipt> {
+    let exec = &governor.loaded.policy.exec;
+    let pinned = &ruling.pinned;
+    let entry = entry(governor, "exec.intent")
+        .with("tool", tool)
+        .with("argv", &ruling.argv)
+        .with("stage", &stage)
+        .with("command_hash", &command_hash(ruling))
+        .with("cwd", &ruling.plan.cwd.path.display().to_string())
+        .with(
+            "exe",
+            &serde_json::json!({
+                "path": pinned.path.display().to_string(),
+                "sha256": pinned.sha256,
+                "cached": pinned.cached,
+                "interpreter": (pinned.exe.path != pinned.path).then(|| pinned.exe.path.display().to_string()),
+            }),
+        )
+        .with("env", &ruling.plan.env.iter().map(|(name, _)| name).collect::<Vec<_>>())
+        .with("timeout_ms", &u64::try_from(ruling.timeout.as_millis()).unwrap_or(u64::MAX))
+        .with("profile", &ruling.plan.profile)
+        .with("network", &ruling.plan.network)
+        .with("argument_rules", &exec.argument_rules)
+        .with("rule", &ruling.rule)
+        .with("risk", &ruling.risk)
+        .with("policy", &governor.loaded.sha256)
+        .with("origin", governor.origin.name());
+    durably(governor, entry)
+}
+
+/// Records how a command ended.
+pub(crate) fn conclude(governor: &mut Governor, intent: &Receipt, outcome: &Outcome) -> Result<Receipt> {
+    let ended = outcome.ended.map(|ended| match ended {
+        Ended::TimedOut => "timed_out",
+        Ended::OutputLimit => "output_limit",
+        Ended::Interrupted => "interrupted",
+    });
+    let stream =
+        |captured: &crate::capture::Captured| serde_json::json!({ "bytes": captured.total, "sha256": captured.sha256 });
+    let entry = entry(governor, "exec.result")
+        .with("intent", &intent.seq)
+        .with("return_code", &outcome.status.code)
+        .with("signal", &outcome.status.signal)
+        .with("ended", &ended)
+        .with("duration_ms", &u64::try_from(outcome.duration.as_millis()).unwrap_or(u64::MAX))
+        .with("stdout", &stream(&outcome.stdout))
+        .with("stderr", &stream(&outcome.stderr))
+        .with("result_hash", &result_hash(outcome))
+        .with("enforcement", &outcome.enforcement);
+    governor.ledger()?.append(entry).map_err(Error::fatal)
+}
+
+/// Records that an intended command did not start, or was lost.
+pub(crate) fn abandon(governor: &mut Governor, intent: &Receipt, error: &Error) -> Result<Receipt> {
+    let entry = entry(governor, "exec.result")
+        .message(error.message())
+        .with("intent", &intent.seq)
+        .with("return_code", &None::<i32>)
+        .with("code", error.code().row().name);
+    governor.ledger()?.append(entry).map_err(Error::fatal)
+}
+
+/// Records a refusal: what was asked, and by which rule it was refused.
+pub(crate) fn refused(governor: &mut Governor, asked: &impl Serialize, error: &Error) -> Result<Receipt> {
+    let details = error.details();
+    let entry = entry(governor, "exec.refused")
+        .message(error.message())
+        .with("asked", asked)
+        .with("code", error.code().row().name)
+        .with("rule", &details.get("rule"))
+        .with("policy", &governor.loaded.sha256)
+        .with("origin", governor.origin.name());
+    governor.ledger()?.append(entry).map_err(Error::fatal)
+}
+
+/// Records an operation that needs no process.
+pub(crate) fn operation(governor: &mut Governor, name: &str, data: &impl Serialize) -> Result<Receipt> {
+    let entry = entry(governor, "exec.operation").with("operation", name).with("what", data);
+    durably(governor, entry)
+}
+
+fn durably(governor: &mut Governor, entry: Entry) -> Result<Receipt> {
+    let ledger = governor.ledger()?;
+    let receipt = ledger.append(entry).map_err(Error::fatal)?;
+    ledger.sync().map_err(Error::fatal)?;
+    Ok(receipt)
+}

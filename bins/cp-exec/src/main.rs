@@ -1,0 +1,6 @@
+//! `cp-exec`: run a command under policy, sandboxed, on the record.
+
+fn main() -> std::process::ExitCode {
+    // The helper must start before anything else makes a thread or a handler.
+    cp_exec::sandbox::enter().unwrap_or_else(|| cp_common::program::main(&cp_exec::PROGRAM, cp_exec::run))
+}

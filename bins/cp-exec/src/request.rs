@@ -1,0 +1,372 @@
+//! Requests: what comes in on a line or on the command line, read strictly before anything is decided.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use cp_common::text::nearest;
+use cp_common::words;
+use cp_common::{Error, Result};
+
+/// The longest request, in bytes.
+const LONGEST: usize = 1 << 20;
+
+/// Something to do.
+#[derive(Clone, Debug)]
+pub(crate) enum Request {
+    /// Run a command.
+    Command(Command),
+    /// Read, list or write a file.
+    File(FileOperation),
+    /// Tell about this machine, or about this program's state.
+    System(SystemOperation),
+    /// Call or describe an executable of a `--tools` directory.
+    Tool(ToolCall),
+}
+
+/// A command to run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Command {
+    /// One list of words; more than one is a pipeline.
+    pub stages: Vec<Vec<String>>,
+    /// Where.
+    pub cwd: Option<String>,
+    /// Variables to set.
+    pub env: BTreeMap<String, String>,
+    /// Seconds it may take.
+    pub timeout: Option<f64>,
+    /// What it reads.
+    pub stdin: Option<String>,
+    /// A token that confirms it.
+    pub confirm: Option<String>,
+    /// What the tokenizer let pass literally.
+    pub notices: Vec<String>,
+}
+
+/// A call of an executable tool.
+#[derive(Clone, Debug)]
+pub(crate) struct ToolCall {
+    /// Its name: a file in a `--tools` directory.
+    pub name: String,
+    /// Whether it is asked to describe itself.
+    pub describe: bool,
+    /// Its arguments, as JSON.
+    pub arguments: Box<RawValue>,
+}
+
+/// An operation on a file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "operation", content = "arguments", rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum FileOperation {
+    /// Read a file, or a piece of it.
+    ReadFile(ReadFile),
+    /// List a directory.
+    ListDirectory(ListDirectory),
+    /// Write a file.
+    WriteFile(WriteFile),
+}
+
+/// `filesystem.read_file`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReadFile {
+    /// Which file.
+    pub path: String,
+    /// The first byte.
+    #[serde(default)]
+    pub offset: u64,
+    /// At most so many bytes.
+    pub limit: Option<u64>,
+    /// utf-8 or base64.
+    pub encoding: Option<Encoding>,
+}
+
+/// How bytes are written as text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) enum Encoding {
+    /// As they are; they must be UTF-8.
+    #[serde(rename = "utf-8")]
+    Utf8,
+    /// In base64.
+    #[serde(rename = "base64")]
+    Base64,
+}
+
+/// `filesystem.list_directory`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListDirectory {
+    /// Which directory.
+    pub path: String,
+    /// At most so many entries.
+    pub limit: Option<usize>,
+    /// Where the last page ended.
+    pub cursor: Option<String>,
+}
+
+/// `filesystem.write_file`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WriteFile {
+    /// Which file.
+    pub path: String,
+    /// What it will hold.
+    pub content: String,
+    /// create or overwrite.
+    #[serde(default)]
+    pub mode: WriteMode,
+    /// The token that confirms an overwrite.
+    pub confirm: Option<String>,
+}
+
+/// Whether a file may be there already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum WriteMode {
+    /// It must not.
+    #[default]
+    Create,
+    /// It is replaced.
+    Overwrite,
+}
+
+/// An operation on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum SystemOperation {
+    /// What it is.
+    GetInfo,
+    /// How it is.
+    GetStatus,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Envelope {
+    tool: String,
+    operation: Option<String>,
+    arguments: Option<Box<RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Shell {
+    command: Option<String>,
+    argv: Option<Vec<String>>,
+    pipeline: Option<Vec<Vec<String>>>,
+    cwd: Option<String>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    timeout: Option<f64>,
+    stdin: Option<String>,
+    confirm: Option<String>,
+}
+
+const FILE_OPERATIONS: [&str; 3] = ["read_file", "list_directory", "write_file"];
+const SYSTEM_OPERATIONS: [&str; 2] = ["get_info", "get_status"];
+
+/// Reads a bare request: `{"tool":…,"operation":…,"arguments":{…}}`.
+pub(crate) fn of_row(row: &RawValue, tilde: &str) -> Result<Request> {
+    check_length(row)?;
+    let envelope: Envelope = read(row.get(), "request")?;
+    let arguments = match envelope.arguments {
+        Some(arguments) => arguments,
+        None => empty()?,
+    };
+    of(&envelope.tool, envelope.operation.as_deref(), arguments, tilde)
+}
+
+/// Reads the input of a tool call by its tool's name. For filesystem and system the operation is a member of the input.
+pub(crate) fn of_call(name: &str, input: &RawValue, tilde: &str) -> Result<Request> {
+    check_length(input)?;
+    if !matches!(name, "filesystem" | "system") {
+        return of(name, None, input.to_owned(), tilde);
+    }
+    let mut members: serde_json::Map<String, serde_json::Value> = read(input.get(), "input")?;
+    let operation = members.remove("operation").and_then(|value| value.as_str().map(str::to_owned));
+    let arguments = match members.remove("arguments") {
+        Some(nested) if members.is_empty() => nested,
+        Some(_) => return Err(Error::validation("`arguments` and other members beside it")),
+        None => members.into(),
+    };
+    let arguments = serde_json::value::to_raw_value(&arguments).map_err(|e| Error::validation(e.to_string()))?;
+    of(name, operation.as_deref(), arguments, tilde)
+}
+
+fn of(tool: &str, operation: Option<&str>, arguments: Box<RawValue>, tilde: &str) -> Result<Request> {
+    match tool {
+        "shell" => shell(operation, &arguments, tilde),
+        "filesystem" => {
+            let operation = known(tool, operation, &FILE_OPERATIONS)?;
+            let tagged = format!(r#"{{"operation":"{operation}","arguments":{}}}"#, arguments.get());
+            Ok(Request::File(read(&tagged, "arguments")?))
+        }
+        "system" => {
+            let operation = known(tool, operation, &SYSTEM_OPERATIONS)?;
+            let _: Nothing = read(arguments.get(), "arguments")?;
+            Ok(Request::System(if operation == "get_info" {
+                SystemOperation::GetInfo
+            } else {
+                SystemOperation::GetStatus
+            }))
+        }
+        name => {
+            let operation = known(name, operation.or(Some("call")), &["call", "describe"])?;
+            Ok(Request::Tool(ToolCall { name: name.to_owned(), describe: operation == "describe", arguments }))
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+fn shell(operation: Option<&str>, arguments: &RawValue, tilde: &str) -> Result<Request> {
+    match operation {
+        None | Some("execute_command") => {}
+        Some(other) if FILE_OPERATIONS.contains(&other) => {
+            return Err(Error::validation(format!("`{other}` is an operation of the tool `filesystem`"))
+                .with("rule", "operation")
+                .hint(format!(r#"send {{"tool":"filesystem","operation":"{other}",…}}"#)));
+        }
+        Some(other) if SYSTEM_OPERATIONS.contains(&other) => {
+            return Err(Error::validation(format!("`{other}` is an operation of the tool `system`"))
+                .with("rule", "operation")
+                .hint(format!(r#"send {{"tool":"system","operation":"{other}"}}"#)));
+        }
+        Some(other) => {
+            return Err(Error::validation(format!("the tool `shell` has no operation `{other}`"))
+                .with("rule", "operation")
+                .hint("its one operation is `execute_command`"));
+        }
+    }
+    let shell: Shell = read(arguments.get(), "arguments")?;
+    let mut command = Command {
+        cwd: shell.cwd,
+        env: shell.env,
+        timeout: shell.timeout,
+        stdin: shell.stdin,
+        confirm: shell.confirm,
+        ..Command::default()
+    };
+    match (shell.command, shell.argv, shell.pipeline) {
+        (Some(text), None, None) => command.take_string(&text, tilde)?,
+        (None, Some(argv), None) => command.stages = vec![argv],
+        (None, None, Some(stages)) => command.stages = stages,
+        _ => {
+            return Err(Error::validation("give one of `command`, `argv` and `pipeline`")
+                .with("rule", "request")
+                .hint(r#"{"command":"git status"} or {"argv":["git","status"]}"#));
+        }
+    }
+    command.check()?;
+    Ok(Request::Command(command))
+}
+
+impl Command {
+    /// Splits a command string into the words of one stage.
+    pub(crate) fn take_string(&mut self, text: &str, tilde: &str) -> Result<()> {
+        let words = words::split(text)?;
+        self.notices.clone_from(&words.notices);
+        self.stages = vec![words.with_home(tilde)];
+        Ok(())
+    }
+
+    /// Checks what words given outright may hold.
+    pub(crate) fn check(&self) -> Result<()> {
+        let empty = self.stages.is_empty() || self.stages.iter().any(|argv| argv.first().is_none_or(String::is_empty));
+        if empty {
+            return Err(Error::validation("there is no command").with("rule", "empty"));
+        }
+        if self.stages.iter().flatten().any(|word| word.contains('\0')) {
+            return Err(Error::validation("a NUL byte ends an argument").with("rule", "nul_byte"));
+        }
+        Ok(())
+    }
+}
+
+/// The operation, if the tool has it.
+fn known<'a>(tool: &str, operation: Option<&'a str>, known: &[&'static str]) -> Result<&'a str> {
+    let Some(operation) = operation else {
+        return Err(Error::validation(format!("no `operation` for the tool `{tool}`"))
+            .hint(format!("it has {}", known.join(", "))));
+    };
+    if known.contains(&operation) {
+        return Ok(operation);
+    }
+    let error =
+        Error::validation(format!("the tool `{tool}` has no operation `{operation}`")).with("rule", "operation");
+    Err(match nearest(operation, known.iter().copied()) {
+        Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
+        None => error.hint(format!("it has {}", known.join(", "))),
+    })
+}
+
+fn check_length(value: &RawValue) -> Result<()> {
+    let length = value.get().len();
+    if length > LONGEST {
+        return Err(Error::validation(format!("the request has {length} bytes, at most {LONGEST} are read")));
+    }
+    Ok(())
+}
+
+fn empty() -> Result<Box<RawValue>> {
+    RawValue::from_string("{}".to_owned()).map_err(|e| Error::validation(e.to_string()))
+}
+
+fn read<'a, T: Deserialize<'a>>(text: &'a str, what: &str) -> Result<T> {
+    serde_json::from_str(text).map_err(|e| {
+        let text = e.to_string();
+        let reason = text.split_once(" at line").map_or(text.as_str(), |(reason, _)| reason);
+        Error::validation(format!("{what}: {reason}")).with("rule", "request")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(text: &str) -> Result<Request> {
+        of_row(&RawValue::from_string(text.to_owned()).unwrap(), "/h")
+    }
+
+    #[test]
+    fn the_contracts_request_becomes_words() {
+        let request = row(
+            r#"{"tool":"shell","operation":"execute_command","arguments":{"command":"npm run build","cwd":"~/x","timeout":60}}"#,
+        );
+        let Ok(Request::Command(command)) = request else { panic!("{request:?}") };
+        assert_eq!(command.stages, [["npm", "run", "build"]]);
+        assert_eq!(command.timeout, Some(60.0));
+    }
+
+    #[test]
+    fn unknown_members_operations_and_tools_in_the_wrong_place_are_refused() {
+        assert!(
+            row(r#"{"tool":"shell","operation":"execute_command","arguments":{"command":"a","shell":true}}"#)
+                .unwrap_err()
+                .message()
+                .contains("shell")
+        );
+        let e = row(r#"{"tool":"shell","operation":"read_file","arguments":{"path":"x"}}"#).unwrap_err();
+        assert!(e.message().contains("filesystem"));
+        assert!(
+            row(r#"{"tool":"filesystem","operation":"red_file","arguments":{"path":"x"}}"#)
+                .unwrap_err()
+                .cure()
+                .unwrap()
+                .contains("read_file")
+        );
+        assert!(row(r#"{"tool":"shell","arguments":{"command":"a","argv":["a"]}}"#).is_err());
+        assert!(row(r#"{"tool":"shell","arguments":{"argv":[]}}"#).is_err());
+    }
+
+    #[test]
+    fn a_tool_call_of_the_siblings_names_its_operation_inside() {
+        let input = RawValue::from_string(r#"{"operation":"read_file","path":"a"}"#.to_owned()).unwrap();
+        assert!(matches!(of_call("filesystem", &input, "/h"), Ok(Request::File(FileOperation::ReadFile(_)))));
+        let input = RawValue::from_string(r#"{"a":1}"#.to_owned()).unwrap();
+        assert!(matches!(of_call("weather", &input, "/h"), Ok(Request::Tool(_))));
+    }
+}

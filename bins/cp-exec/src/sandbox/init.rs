@@ -1,0 +1,207 @@
+//! The init of the sandbox: it builds the mount view, starts the command, reaps, and kills what is left.
+//!
+//! In a process namespace its end is the end of everything in it. Without one it is a subreaper: what a command leaves
+//! behind becomes its child, so that a walk over its descendants finds all of them.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
+
+use super::outer::{die_with_parent, give_up, has, setup};
+use super::plan::{Enforcement, Failure, Layer, Network, Order, Plan, Report, Status};
+use super::sys::{self, Forked};
+use super::{leader, mounts, wire};
+
+/// How long the walk over descendants goes on killing before it gives up on the unkillable.
+const WALK: Duration = Duration::from_millis(200);
+
+/// Runs the init. It never returns: this process ends when the command and all it started have.
+pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<'_>) -> ! {
+    let prepared = prepare(plan, &mut enforcement);
+    let signals = match prepared.and_then(|()| sys::child_signals().map_err(|e| setup("signals", e))) {
+        Ok(signals) => signals,
+        Err(failure) => give_up(socket, failure),
+    };
+    let leader = match sys::fork() {
+        Ok(Forked::Child) => leader::run(plan, enforcement, socket),
+        Ok(Forked::Parent(leader)) => leader,
+        Err(e) => give_up(socket, setup("fork", e)),
+    };
+    let tree = Tree { owns_namespace: has(&enforcement, Layer::Pid), leader, cgroups: plan.cgroups.clone() };
+    // Standard streams belong to the command: held here too, they would never reach their end.
+    close_streams();
+    tree.supervise(socket, signals.as_fd());
+    sys::leave(0)
+}
+
+fn prepare(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
+    die_with_parent().map_err(|e| setup("parent_death", e))?;
+    let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    if has(enforcement, Layer::Uts) {
+        let _ = rustix::system::sethostname(b"sandbox");
+    }
+    if plan.network == Network::Loopback {
+        if !has(enforcement, Layer::Network) {
+            return Err(setup("network", std::io::Error::other("a loopback of its own needs a network namespace")));
+        }
+        sys::loopback_up().map_err(|e| setup("loopback", e))?;
+    }
+    if has(enforcement, Layer::Mount)
+        && let Err(failure) = mounts::build(plan, enforcement)
+    {
+        return Err(failure);
+    }
+    if has(enforcement, Layer::Pid) {
+        "pid_namespace".clone_into(&mut enforcement.kill);
+    } else {
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(|e| setup("subreaper", e))?;
+        let kill = if plan.cgroups.is_empty() { "subreaper" } else { "cgroup" };
+        kill.clone_into(&mut enforcement.kill);
+    }
+    Ok(())
+}
+
+fn close_streams() {
+    if let Ok(null) = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty()) {
+        let _ = rustix::stdio::dup2_stdin(&null);
+        let _ = rustix::stdio::dup2_stdout(&null);
+        let _ = rustix::stdio::dup2_stderr(&null);
+    }
+}
+
+struct Tree {
+    owns_namespace: bool,
+    leader: Pid,
+    cgroups: Vec<std::path::PathBuf>,
+}
+
+impl Tree {
+    /// Reaps and obeys until nothing is left, or the order to kill has been carried out.
+    fn supervise(&self, socket: BorrowedFd<'_>, signals: BorrowedFd<'_>) {
+        loop {
+            if !self.reap(socket) {
+                return;
+            }
+            let mut fds =
+                [PollFd::from_borrowed_fd(socket, PollFlags::IN), PollFd::from_borrowed_fd(signals, PollFlags::IN)];
+            let _ = rustix::event::poll(&mut fds, None);
+            if !fds[1].revents().is_empty() {
+                let _ = rustix::io::read(signals, &mut [0_u8; 128]);
+            }
+            if !fds[0].revents().is_empty() {
+                match wire::receive_order(socket) {
+                    Ok(Some(Order::Terminate)) => self.terminate(),
+                    Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+                    Ok(Some(Order::Kill) | None) | Err(_) => {
+                        let killed = self.kill();
+                        self.reap(socket);
+                        wire::send_report(socket, &Report::Killed(killed), None);
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Collects the ended; false when no child is left.
+    fn reap(&self, socket: BorrowedFd<'_>) -> bool {
+        loop {
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) if pid == self.leader => {
+                    let status = Status { code: status.exit_status(), signal: status.terminating_signal() };
+                    wire::send_report(socket, &Report::Exited(status), None);
+                }
+                Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+                Ok(None) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    fn terminate(&self) {
+        if self.owns_namespace {
+            sys::signal_all(libc::SIGTERM);
+            return;
+        }
+        for pid in descendants() {
+            let _ = rustix::process::kill_process(pid, Signal::TERM);
+        }
+    }
+
+    /// Kills everything but this process, and says how many there were.
+    fn kill(&self) -> u32 {
+        let alive = if self.owns_namespace { others() } else { descendants() };
+        let count = u32::try_from(alive.len()).unwrap_or(u32::MAX);
+        if self.owns_namespace {
+            sys::signal_all(libc::SIGKILL);
+            return count;
+        }
+        for group in &self.cgroups {
+            // Version 2 kills the whole group at once; this process is in it, and its last act is done.
+            if group.join("cgroup.kill").exists() {
+                break;
+            }
+        }
+        // A child may fork between the walk and the kill, so walk until nothing is found.
+        let end = Instant::now() + WALK;
+        loop {
+            let left = descendants();
+            if left.is_empty() || Instant::now() > end {
+                return count;
+            }
+            for pid in left {
+                let _ = rustix::process::kill_process(pid, Signal::KILL);
+            }
+            while matches!(rustix::process::wait(WaitOptions::NOHANG), Ok(Some(_))) {}
+        }
+    }
+}
+
+/// The other live processes of this namespace, as its own `/proc` lists them.
+fn others() -> Vec<Pid> {
+    let me = rustix::process::getpid();
+    processes().into_iter().filter(|process| process.pid != me && !process.zombie).map(|process| process.pid).collect()
+}
+
+/// The live descendants of this process, nearest first.
+fn descendants() -> Vec<Pid> {
+    let mut children: HashMap<Pid, Vec<(Pid, bool)>> = HashMap::new();
+    for process in processes() {
+        if let Some(parent) = process.parent {
+            children.entry(parent).or_default().push((process.pid, process.zombie));
+        }
+    }
+    let (mut found, mut next) = (Vec::new(), vec![rustix::process::getpid()]);
+    while let Some(pid) = next.pop() {
+        for (child, zombie) in children.remove(&pid).unwrap_or_default() {
+            next.push(child);
+            if !zombie {
+                found.push(child);
+            }
+        }
+    }
+    found
+}
+
+struct Process {
+    pid: Pid,
+    parent: Option<Pid>,
+    zombie: bool,
+}
+
+fn processes() -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let read = |entry: fs::DirEntry| {
+        let pid = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        // The name may hold anything, also parentheses; what follows the last one is regular.
+        let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace();
+        let zombie = matches!(fields.next()?, "Z" | "X");
+        Some(Process { pid, parent: Pid::from_raw(fields.next()?.parse().ok()?), zombie })
+    };
+    entries.flatten().filter_map(read).collect()
+}

@@ -1,0 +1,163 @@
+//! Landlock: which files the command may read, write and execute, and that it can reach nobody outside by TCP,
+//! signals or abstract sockets.
+
+use std::path::Path;
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, PathBeneath, PathFd,
+    RestrictionStatus, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+};
+
+use super::plan::{Landlock, Network, Plan, Profile};
+
+/// The newest interface whose rights are asked for; an older kernel gives what it has.
+const NEWEST: ABI = ABI::V6;
+
+/// Libraries and what programs read to work at all.
+const LIBRARIES: [&str; 12] = [
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/usr/lib",
+    "/usr/lib32",
+    "/usr/lib64",
+    "/usr/libexec",
+    "/usr/share",
+    "/usr/include",
+    "/usr/local/lib",
+    "/usr/local/share",
+    "/usr/local/include",
+];
+
+/// Configuration without secrets, and what the kernel tells about this machine.
+const SETTINGS: [&str; 40] = [
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/ca-certificates.conf",
+    "/etc/crypto-policies",
+    "/etc/default/locale",
+    "/etc/debian_version",
+    "/etc/fonts",
+    "/etc/gai.conf",
+    "/etc/group",
+    "/etc/host.conf",
+    "/etc/hostname",
+    "/etc/hosts",
+    "/etc/inputrc",
+    "/etc/java",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/locale.alias",
+    "/etc/locale.conf",
+    "/etc/localtime",
+    "/etc/lsb-release",
+    "/etc/machine-id",
+    "/etc/magic",
+    "/etc/mime.types",
+    "/etc/nsswitch.conf",
+    "/etc/os-release",
+    "/etc/passwd",
+    "/etc/perl",
+    "/etc/pki",
+    "/etc/protocols",
+    "/etc/python3",
+    "/etc/resolv.conf",
+    "/etc/rpc",
+    "/etc/services",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/etc/terminfo",
+    "/etc/timezone",
+    "/proc",
+    "/sys/fs/cgroup",
+];
+
+/// What the kernel tells about processors and memory.
+const MACHINE: [&str; 2] = ["/sys/devices/system", "/sys/kernel/mm"];
+
+/// Programs, in the build profile.
+const PROGRAMS: [&str; 5] = ["/usr", "/bin", "/sbin", "/opt", "/nix/store"];
+
+/// Restricts this thread, and says how much of it the kernel enforces.
+pub(super) fn restrict(plan: &Plan, scratch: &[&Path]) -> Result<Landlock, RulesetError> {
+    let status = ruleset(plan, scratch)?.restrict_self()?;
+    Ok(describe(&status))
+}
+
+fn describe(status: &RestrictionStatus) -> Landlock {
+    let abi = match status.landlock {
+        LandlockStatus::Available { effective_abi, .. } => effective_abi as u32,
+        LandlockStatus::NotEnabled | LandlockStatus::NotImplemented => 0,
+    };
+    let status = match status.ruleset {
+        RulesetStatus::FullyEnforced => "full",
+        RulesetStatus::PartiallyEnforced => "partial",
+        RulesetStatus::NotEnforced => "none",
+    };
+    Landlock { abi, status: status.to_owned() }
+}
+
+fn ruleset(plan: &Plan, scratch: &[&Path]) -> Result<RulesetCreated, RulesetError> {
+    let mut ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(NEWEST))?
+        .scope(Scope::from_all(NEWEST))?;
+    if plan.network != Network::Host {
+        ruleset = ruleset.handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp)?;
+    }
+    let mut rules = ruleset.create()?;
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let run = read | AccessFs::Execute;
+    let write = AccessFs::from_all(NEWEST) & !AccessFs::Execute;
+    for path in LIBRARIES.iter().chain(&SETTINGS).chain(&MACHINE) {
+        rules = allow(rules, Path::new(path), read)?;
+    }
+    if plan.profile == Profile::Build {
+        for path in PROGRAMS.iter().chain(&LIBRARIES) {
+            rules = allow(rules, Path::new(path), run)?;
+        }
+    }
+    // The kernel opens a program's loader with the right to execute it.
+    for path in loaders() {
+        rules = allow(rules, &path, AccessFs::ReadFile | AccessFs::Execute)?;
+    }
+    for device in ["null", "zero", "full", "random", "urandom"] {
+        rules = allow(rules, &Path::new("/dev").join(device), AccessFs::ReadFile | AccessFs::WriteFile)?;
+    }
+    for path in &plan.read {
+        rules = allow(rules, path, read)?;
+    }
+    for path in plan.write.iter().map(std::path::PathBuf::as_path).chain(scratch.iter().copied()) {
+        rules = allow(rules, path, write)?;
+    }
+    rules = allow(rules, &plan.exe.path, AccessFs::ReadFile | AccessFs::Execute)?;
+    if plan.profile == Profile::Build {
+        for path in &plan.execute {
+            rules = allow(rules, path, run)?;
+        }
+    }
+    Ok(rules)
+}
+
+/// Adds a rule for a path that exists. A file gets only the rights of files: with one of directories among them the
+/// kernel would count the whole as partial.
+fn allow(rules: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Result<RulesetCreated, RulesetError> {
+    let (Ok(meta), Ok(file)) = (std::fs::metadata(path), PathFd::new(path)) else { return Ok(rules) };
+    let access = if meta.is_dir() { access } else { access & AccessFs::from_file(NEWEST) };
+    rules.add_rule(PathBeneath::new(file, access))
+}
+
+/// The dynamic loaders of this machine.
+fn loaders() -> Vec<std::path::PathBuf> {
+    [
+        "/lib64/ld-linux-x86-64.so.2",
+        "/lib/ld-linux-aarch64.so.1",
+        "/lib/ld-musl-x86_64.so.1",
+        "/lib/ld-musl-aarch64.so.1",
+    ]
+    .into_iter()
+    .map(std::path::PathBuf::from)
+    .filter(|path| path.exists())
+    .collect()
+}

@@ -1,0 +1,201 @@
+//! The command's own process: from the init's child to the execution of the pinned file.
+
+use std::ffi::CString;
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Resource, Rlimit};
+use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
+
+use super::outer::{die_with_parent, give_up, has, setup};
+use super::plan::{Cause, Enforcement, Failure, Identity, Layer, Plan, Report};
+use super::{landlock, seccomp, sys, wire};
+
+/// Becomes the command, or says why not.
+pub(super) fn run(plan: &Plan, enforcement: Enforcement, socket: BorrowedFd<'_>) -> ! {
+    match become_command(plan, enforcement, socket) {
+        Err(failure) => give_up(socket, failure),
+        Ok(never) => match never {},
+    }
+}
+
+/// A value that cannot be: executing does not return.
+enum Never {}
+
+fn become_command(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<'_>) -> Result<Never, Failure> {
+    sys::default_signals();
+    die_with_parent().map_err(|e| setup("parent_death", e))?;
+    rustix::process::setsid().map_err(|e| setup("setsid", e))?;
+    let scratch = Scratch::find(plan, has(&enforcement, Layer::Mount))?;
+    limit(plan, &mut enforcement)?;
+
+    let directory = open_same(&plan.cwd)?;
+    rustix::process::fchdir(&directory).map_err(|e| setup("cwd", e))?;
+    let file = open_same(&plan.exe)?;
+
+    if let Some((uid, gid)) = plan.run_as {
+        become_user(uid, gid).map_err(|e| setup("run_as", e))?;
+        die_with_parent().map_err(|e| setup("parent_death", e))?;
+    }
+    drop_capabilities()?;
+    rustix::thread::set_no_new_privs(true).map_err(|e| setup("no_new_privs", e))?;
+    enforcement.no_new_privs = true;
+    match landlock::restrict(plan, &scratch.writable()) {
+        Ok(landlock) => enforcement.landlock = landlock,
+        Err(e) => enforcement.missing.push(format!("landlock: {e}")),
+    }
+    match seccomp::install(plan.network) {
+        Ok(()) => enforcement.seccomp = true,
+        Err(e) => enforcement.missing.push(format!("seccomp: {e}")),
+    }
+    required(plan, &enforcement)?;
+
+    let words = |words: Vec<String>| words.into_iter().map(CString::new).collect::<Result<Vec<_>, _>>();
+    let argv = words(plan.argv.clone()).map_err(|e| setup("argv", std::io::Error::other(e)))?;
+    let mut env: Vec<String> = plan.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    env.push(format!("HOME={}", scratch.home.display()));
+    env.push(format!("TMPDIR={}", scratch.tmp.display()));
+    let env = words(env).map_err(|e| setup("env", std::io::Error::other(e)))?;
+
+    wire::send_report(socket, &Report::Ready(enforcement), None);
+    sys::close_on_exec().map_err(|e| setup("close", e))?;
+    let error = sys::execute(file.as_fd(), &argv, &env);
+    let message = format!("{}: {error}", plan.exe.path.display());
+    Err(Failure { step: "exec".to_owned(), message, cause: Cause::Exec })
+}
+
+/// The command's own places to write.
+struct Scratch {
+    tmp: PathBuf,
+    home: PathBuf,
+}
+
+impl Scratch {
+    fn find(plan: &Plan, private: bool) -> Result<Self, Failure> {
+        if private {
+            return Ok(Self { tmp: "/tmp".into(), home: "/tmp/home".into() });
+        }
+        let home = plan.scratch.join("home");
+        fs::create_dir_all(&home).map_err(|e| setup("scratch", e))?;
+        Ok(Self { tmp: plan.scratch.clone(), home })
+    }
+
+    fn writable(&self) -> [&Path; 2] {
+        [&self.tmp, Path::new("/dev/shm")]
+    }
+}
+
+fn limit(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
+    let set = |resource, value: u64| {
+        // Never above what this process was given.
+        let value = rustix::process::getrlimit(resource).maximum.map_or(value, |most| most.min(value));
+        rustix::process::setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) })
+            .map_err(|e| setup("limits", e))
+    };
+    set(Resource::Core, 0)?;
+    set(Resource::Cpu, plan.limits.cpu_seconds)?;
+    set(Resource::Fsize, plan.limits.file_bytes)?;
+    set(Resource::Nofile, plan.limits.open_files)?;
+    if plan.cgroups.is_empty() {
+        set(Resource::Data, plan.limits.memory_bytes)?;
+        // It counts all processes of the user, and does not bind root.
+        let own_user = has(enforcement, Layer::User) || plan.run_as.is_some();
+        if own_user {
+            set(Resource::Nproc, plan.limits.processes)?;
+        }
+        "rlimits".clone_into(&mut enforcement.cgroup);
+        if has(enforcement, Layer::Pid) {
+            enforcement.cgroup.push_str("+pid_namespace");
+        }
+    } else {
+        "cgroup".clone_into(&mut enforcement.cgroup);
+    }
+    Ok(())
+}
+
+/// Opens what a path names now, and insists that it is what was decided about.
+fn open_same(identity: &Identity) -> Result<OwnedFd, Failure> {
+    let open = || -> std::io::Result<(OwnedFd, Identity)> {
+        let fd = rustix::fs::open(&identity.path, OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
+        let now = Identity::of(&identity.path, &fs::File::from(fd.try_clone()?).metadata()?);
+        Ok((fd, now))
+    };
+    let changed = |message: String| Failure { step: "identity".to_owned(), message, cause: Cause::Changed };
+    let (fd, now) = open().map_err(|e| changed(format!("{}: {e}", identity.path.display())))?;
+    if now != *identity {
+        return Err(changed(format!("{} is not the file that was checked", identity.path.display())));
+    }
+    Ok(fd)
+}
+
+impl Identity {
+    /// What tells this file or directory from another.
+    pub(crate) fn of(path: &Path, meta: &fs::Metadata) -> Self {
+        let nanoseconds = |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
+        let content = meta.is_file().then(|| {
+            (meta.len(), nanoseconds(meta.mtime(), meta.mtime_nsec()), nanoseconds(meta.ctime(), meta.ctime_nsec()))
+        });
+        Self { path: path.to_owned(), dev: meta.dev(), ino: meta.ino(), content }
+    }
+}
+
+fn become_user(uid: u32, gid: u32) -> std::io::Result<()> {
+    let (uid, gid) = (rustix::process::Uid::from_raw(uid), rustix::process::Gid::from_raw(gid));
+    rustix::thread::set_thread_groups(&[])?;
+    rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+    rustix::thread::set_thread_res_uid(uid, uid, uid)?;
+    Ok(())
+}
+
+/// Empties every capability set, so that even uid 0 is an ordinary user to the kernel.
+fn drop_capabilities() -> Result<(), Failure> {
+    let bits = CapabilitiesSecureBits::NO_ROOT
+        | CapabilitiesSecureBits::NO_ROOT_LOCKED
+        | CapabilitiesSecureBits::NO_SETUID_FIXUP
+        | CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED
+        | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
+        | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
+    // Both need a capability, which an ordinary user without namespaces has not, and then has none to lose.
+    let _ = rustix::thread::set_capabilities_secure_bits(bits);
+    for bit in 0..64 {
+        let Some(capability) = CapabilitySet::from_bits(1 << bit) else { continue };
+        let _ = rustix::thread::remove_capability_from_bounding_set(capability);
+    }
+    let _ = rustix::thread::clear_ambient_capability_set();
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    rustix::thread::set_capabilities(None, none).map_err(|e| setup("capabilities", e))
+}
+
+/// Refuses to go on without a layer that the policy insists on.
+fn required(plan: &Plan, enforcement: &Enforcement) -> Result<(), Failure> {
+    let missing = |layer: &Layer| match layer {
+        Layer::NoNewPrivs => !enforcement.no_new_privs,
+        Layer::Seccomp => !enforcement.seccomp,
+        Layer::Landlock => enforcement.landlock.abi == 0,
+        Layer::Cgroup => plan.cgroups.is_empty(),
+        Layer::RunAs => plan.run_as.is_none(),
+        Layer::User | Layer::Pid | Layer::Mount | Layer::Network | Layer::Ipc | Layer::Uts => !has(enforcement, *layer),
+    };
+    let refusal =
+        |layer: Layer, message: String| Err(Failure { step: layer.name().to_owned(), message, cause: Cause::Required });
+    if !has(enforcement, Layer::Mount) {
+        let readable = |mask: &&PathBuf| plan.read.iter().chain(&plan.write).any(|root| mask.starts_with(root));
+        if let Some(mask) = plan.mask.iter().find(readable).filter(|_| plan.refuse_unmasked) {
+            let message = format!("without a mount namespace {} cannot be hidden", mask.display());
+            return refusal(Layer::Mount, message);
+        }
+        if enforcement.uid == 0 && enforcement.landlock.abi == 0 {
+            let message = "root without a mount namespace and without Landlock is not contained".to_owned();
+            return refusal(Layer::Landlock, message);
+        }
+    }
+    let Some(layer) = plan.require.iter().find(|layer| missing(layer)) else { return Ok(()) };
+    refusal(*layer, format!("the policy requires `{}`, which this machine does not give", layer.name()))
+}

@@ -1,0 +1,33 @@
+//! The sandbox: what the program becomes when it starts itself again as a helper, and what both of them say.
+//!
+//! The helper is a fresh, single-threaded process. It closes what it inherited, takes namespaces, and forks an init,
+//! which builds the mount view and starts the command behind rlimits, empty capabilities, Landlock and seccomp.
+
+mod init;
+mod landlock;
+mod leader;
+mod mounts;
+mod outer;
+pub(crate) mod plan;
+mod seccomp;
+mod sys;
+mod wire;
+
+pub(crate) use wire::{Received, receive_report, send_order, send_plan};
+
+/// The one argument that makes this program the helper. The rest comes over the socket on standard input.
+pub(crate) const VERB: &str = "--sandbox-helper";
+
+/// Becomes the helper if that is what this process was started for; returns its exit status then.
+pub fn enter() -> Option<std::process::ExitCode> {
+    let mut args = std::env::args_os().skip(1);
+    if args.next()? != VERB || args.next().is_some() {
+        return None;
+    }
+    Some(outer::run())
+}
+
+/// The kernel's Landlock interface, 0 where there is none.
+pub(crate) fn landlock_abi() -> u32 {
+    sys::landlock_abi()
+}

@@ -1,0 +1,157 @@
+//! The system call filter: what no command of ours needs, and what would lead out of the sandbox.
+
+use std::collections::BTreeMap;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    sock_filter,
+};
+
+use super::plan::Network;
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// Refused with EPERM whatever the arguments are.
+const REFUSED: [i64; 43] = [
+    // Other processes.
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    // Kernel interfaces with a history of faults, which go round other filters.
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    // The kernel itself.
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    libc::SYS_syslog,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    libc::SYS_adjtimex,
+    // The view of the file system.
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_open_tree,
+    libc::SYS_move_mount,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_open_by_handle_at,
+    // Namespaces.
+    libc::SYS_setns,
+    libc::SYS_unshare,
+];
+
+/// Every flag of `clone` that makes a namespace.
+const NEW_NAMESPACE: [i32; 8] = [
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
+    0x80, // CLONE_NEWTIME
+];
+
+/// Typing into the terminal, and pasting into a console.
+const TERMINAL_INJECTION: [u64; 2] = [0x5412, 0x541c];
+
+/// Installs the filters in this thread; they hold for everything it executes.
+pub(super) fn install(network: Network) -> Result<(), seccompiler::Error> {
+    let mut refused: Rules = REFUSED.into_iter().map(|call| (call, Vec::new())).collect();
+    refused.insert(
+        libc::SYS_ioctl,
+        TERMINAL_INJECTION
+            .into_iter()
+            .map(|request| rule(vec![arg(1, SeccompCmpOp::Eq, request)?]))
+            .collect::<Result<_, _>>()?,
+    );
+    refused.insert(
+        libc::SYS_clone,
+        NEW_NAMESPACE
+            .into_iter()
+            .map(|flag| u64::from(flag.cast_unsigned()))
+            .map(|flag| rule(vec![arg(0, SeccompCmpOp::MaskedEq(flag), flag)?]))
+            .collect::<Result<_, _>>()?,
+    );
+    // Asking for the personality is harmless, and so is setting the ordinary one.
+    refused.insert(
+        libc::SYS_personality,
+        vec![rule(vec![arg(0, SeccompCmpOp::Ne, 0xffff_ffff)?, arg(0, SeccompCmpOp::Ne, 0)?])?],
+    );
+    apply(refused, libc::EPERM)?;
+
+    // Its flags lie in memory, where a filter cannot look; without it libraries fall back to `clone`.
+    apply([(libc::SYS_clone3, Vec::new())].into(), libc::ENOSYS)?;
+
+    let families: &[i32] = match network {
+        Network::None => &[libc::AF_UNIX],
+        Network::Loopback | Network::Host => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6],
+    };
+    let other = families
+        .iter()
+        .map(|family| arg(0, SeccompCmpOp::Ne, u64::from(family.cast_unsigned())))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut sockets = vec![rule(other)?];
+    if network != Network::None {
+        // Raw sockets would need a capability; refusing them costs nothing.
+        sockets.push(rule(vec![arg(1, SeccompCmpOp::MaskedEq(0xf), 3)?])?);
+    }
+    apply([(libc::SYS_socket, sockets.clone()), (libc::SYS_socketpair, sockets)].into(), libc::EAFNOSUPPORT)
+}
+
+fn rule(conditions: Vec<SeccompCondition>) -> Result<SeccompRule, seccompiler::Error> {
+    Ok(SeccompRule::new(conditions)?)
+}
+
+/// A condition on the lower half of an argument: the kernel reads no more of these.
+fn arg(index: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompCondition, seccompiler::Error> {
+    Ok(SeccompCondition::new(index, SeccompCmpArgLen::Dword, operator, value)?)
+}
+
+fn apply(rules: Rules, errno: i32) -> Result<(), seccompiler::Error> {
+    let refuse = SeccompAction::Errno(errno.cast_unsigned());
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, std::env::consts::ARCH.try_into()?)?;
+    let mut program = no_second_table();
+    program.extend(BpfProgram::try_from(filter)?);
+    seccompiler::apply_filter(&program)
+}
+
+// Instructions of the filter's machine.
+const LOAD_WORD: u16 = 0x20;
+const JUMP_IF_AT_LEAST: u16 = 0x35;
+const RETURN: u16 = 0x06;
+
+/// Refuses the x32 calls, which pass for calls of this architecture under other numbers.
+fn no_second_table() -> BpfProgram {
+    if !cfg!(target_arch = "x86_64") {
+        return Vec::new();
+    }
+    vec![
+        sock_filter { code: LOAD_WORD, jt: 0, jf: 0, k: 0 },
+        sock_filter { code: JUMP_IF_AT_LEAST, jt: 0, jf: 1, k: 0x4000_0000 },
+        sock_filter { code: RETURN, jt: 0, jf: 0, k: 0x0005_0000 | libc::ENOSYS.cast_unsigned() },
+    ]
+}

@@ -1,0 +1,153 @@
+//! The system calls that have no safe wrapper, each behind a function that is safe to call here.
+//!
+//! The helper is single-threaded from its start to its end, so a fork leaves no lock held and no thread behind.
+#![expect(unsafe_code, reason = "the one place for system calls that no safe crate wraps")]
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+
+use rustix::process::Pid;
+
+/// Which side of a fork this is.
+pub(super) enum Forked {
+    /// The parent, which knows the child.
+    Parent(Pid),
+    /// The child.
+    Child,
+}
+
+fn check(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Makes a second process of this one.
+pub(super) fn fork() -> io::Result<Forked> {
+    // SAFETY: this process has one thread, so the child may go on as any program would.
+    let pid = unsafe { libc::fork() };
+    check(pid.into())?;
+    Ok(Pid::from_raw(pid).map_or(Forked::Child, Forked::Parent))
+}
+
+/// Ends this process at once, without running what the parent's copy registered to run at its end.
+pub(super) fn leave(status: i32) -> ! {
+    // SAFETY: the call does not return and touches no memory of ours.
+    unsafe { libc::_exit(status) }
+}
+
+/// Gives this process namespaces of its own.
+pub(super) fn unshare(flags: i32) -> io::Result<()> {
+    // SAFETY: the flags used here leave the memory and the descriptors of this single thread alone.
+    check(unsafe { libc::unshare(flags) }.into()).map(drop)
+}
+
+/// Executes the file behind a descriptor; returns only if that failed.
+pub(super) fn execute(file: BorrowedFd<'_>, argv: &[CString], env: &[CString]) -> io::Error {
+    let pointers = |words: &[CString]| -> Vec<*const libc::c_char> {
+        words.iter().map(|word| word.as_ptr()).chain([ptr::null()]).collect()
+    };
+    let (argv, env) = (pointers(argv), pointers(env));
+    // SAFETY: both arrays end with a null pointer, and their strings outlive the call.
+    unsafe {
+        libc::syscall(
+            libc::SYS_execveat,
+            file.as_raw_fd(),
+            c"".as_ptr(),
+            argv.as_ptr(),
+            env.as_ptr(),
+            libc::AT_EMPTY_PATH,
+        );
+    }
+    io::Error::last_os_error()
+}
+
+/// Sets attributes on the mount behind a descriptor, and on those below it.
+pub(super) fn set_mount_attributes(mount: BorrowedFd<'_>, set: u64) -> io::Result<()> {
+    let attributes = libc::mount_attr { attr_set: set, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    // SAFETY: the structure is the kernel's own and outlives the call.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH | libc::AT_RECURSIVE,
+            ptr::from_ref(&attributes),
+            size_of::<libc::mount_attr>(),
+        )
+    })
+    .map(drop)
+}
+
+/// Closes every descriptor from `first` on.
+pub(super) fn close_from(first: u32) {
+    // SAFETY: called once, before anything in this process owns a descriptor from `first` on.
+    unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) };
+}
+
+/// Has every descriptor from 3 on closed by the next execution.
+pub(super) fn close_on_exec() -> io::Result<()> {
+    // SAFETY: no descriptor is closed now.
+    check(unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) }).map(drop)
+}
+
+/// Blocks SIGCHLD and gives a descriptor that is readable when one is due.
+pub(super) fn child_signals() -> io::Result<OwnedFd> {
+    // SAFETY: the set is initialised by `sigemptyset` before it is read; the descriptor is new and ours.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
+        check(libc::sigprocmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()).into())?;
+        let fd = libc::signalfd(-1, &raw const set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC);
+        check(fd.into())?;
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// Puts every signal back to its default and unblocks all of them, as a fresh command expects.
+pub(super) fn default_signals() {
+    // SAFETY: no handler of ours is replaced but by the default; the empty set is initialised.
+    unsafe {
+        for signal in 1..=64 {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        let mut none = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
+    }
+}
+
+/// Sends a signal to every process of this process namespace but its init, which must be this process.
+pub(super) fn signal_all(signal: i32) {
+    if rustix::process::getpid().as_raw_nonzero().get() == 1 {
+        // SAFETY: sends a signal; as init of a namespace it reaches this namespace only.
+        unsafe { libc::kill(-1, signal) };
+    }
+}
+
+/// Brings the loopback interface of this network namespace up.
+pub(super) fn loopback_up() -> io::Result<()> {
+    let socket = rustix::net::socket_with(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::DGRAM,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )?;
+    // SAFETY: a zeroed `ifreq` is valid; name and flags are set before the call and it outlives the call.
+    unsafe {
+        let mut request: libc::ifreq = std::mem::zeroed();
+        request.ifr_name[0] = b'l'.cast_signed();
+        request.ifr_name[1] = b'o'.cast_signed();
+        request.ifr_ifru.ifru_flags = i16::try_from(libc::IFF_UP).unwrap_or(1);
+        check(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request).into()).map(drop)
+    }
+}
+
+/// The version of the kernel's Landlock interface, 0 where there is none.
+pub(super) fn landlock_abi() -> u32 {
+    const VERSION: u32 = 1;
+    // SAFETY: with this flag the kernel reads no memory and only answers.
+    let abi = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, ptr::null::<u8>(), 0_usize, VERSION) };
+    u32::try_from(abi).unwrap_or(0)
+}

@@ -1,0 +1,103 @@
+//! Messages between the program and its helper: one datagram each, with descriptors where needed.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Seek, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::MemfdFlags;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+};
+
+use super::plan::{Order, Plan, Report};
+
+/// Reports are short; the plan, which need not be, travels in a file of its own.
+const LONGEST: usize = 16 * 1024;
+
+/// What came from the helper.
+pub(crate) enum Received {
+    /// A report, and the descriptor that came along.
+    Report(Report, Option<OwnedFd>),
+    /// Nothing just now.
+    Nothing,
+    /// The helper and everything it started have closed the socket.
+    End,
+}
+
+fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8], flags: RecvFlags) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = flags | RecvFlags::CMSG_CLOEXEC;
+    let got = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
+    let fds = control
+        .drain()
+        .filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    Ok((got.bytes, fds))
+}
+
+/// Sends the plan and the command's standard input to the helper.
+pub(crate) fn send_plan(socket: BorrowedFd<'_>, plan: &Plan, stdin: BorrowedFd<'_>) -> io::Result<()> {
+    let mut file = std::fs::File::from(rustix::fs::memfd_create("plan", MemfdFlags::CLOEXEC)?);
+    file.write_all(&serde_json::to_vec(plan)?)?;
+    file.rewind()?;
+    send(socket, b"plan", &[file.as_fd(), stdin])
+}
+
+/// Receives the plan and the command's standard input.
+pub(super) fn receive_plan(socket: BorrowedFd<'_>) -> io::Result<(Plan, OwnedFd)> {
+    let (_, fds) = receive(socket, &mut [0; 16], RecvFlags::empty())?;
+    let Ok([plan, stdin]) = <[OwnedFd; 2]>::try_from(fds) else { return Err(io::ErrorKind::UnexpectedEof.into()) };
+    let mut text = Vec::new();
+    std::fs::File::from(plan).read_to_end(&mut text)?;
+    Ok((serde_json::from_slice(&text)?, stdin))
+}
+
+/// Sends a report, with a descriptor if there is one. A program that is gone cannot be told.
+pub(super) fn send_report(socket: BorrowedFd<'_>, report: &Report, fd: Option<BorrowedFd<'_>>) {
+    if let Ok(mut bytes) = serde_json::to_vec(report) {
+        bytes.truncate(LONGEST);
+        drop(send(socket, &bytes, fd.as_slice()));
+    }
+}
+
+/// Receives a report without waiting.
+pub(crate) fn receive_report(socket: BorrowedFd<'_>) -> io::Result<Received> {
+    let mut bytes = [0; LONGEST];
+    match receive(socket, &mut bytes, RecvFlags::DONTWAIT) {
+        Ok((0, _)) => Ok(Received::End),
+        Ok((length, fds)) => Ok(Received::Report(serde_json::from_slice(&bytes[..length])?, fds.into_iter().next())),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Received::Nothing),
+        Err(e) if e.kind() == io::ErrorKind::ConnectionReset => Ok(Received::End),
+        Err(e) => Err(e),
+    }
+}
+
+/// Sends an order to the init of the sandbox. One that has ended needs none.
+pub(crate) fn send_order(socket: BorrowedFd<'_>, order: Order) {
+    drop(send(socket, &[order.byte()], &[]));
+}
+
+/// Receives an order without waiting; none means that the program has gone.
+pub(super) fn receive_order(socket: BorrowedFd<'_>) -> io::Result<Option<Order>> {
+    let mut byte = [0];
+    let (length, _) = receive(socket, &mut byte, RecvFlags::DONTWAIT)?;
+    if length == 0 {
+        return Ok(None);
+    }
+    Ok([Order::Terminate, Order::Kill].into_iter().find(|order| order.byte() == byte[0]))
+}
