@@ -1,1 +1,81 @@
-//! placeholder
+//! `cp-compose`: assemble a prompt and account for every part of it.
+//!
+//! What all prompts of a command line share is read once ([`assembly`]): the agent ([`agent`]), the system text, the session
+//! ([`history`]). Then each text, record or row that comes becomes a prompt ([`compose`]).
+
+mod agent;
+mod assembly;
+mod compose;
+mod files;
+mod history;
+mod parts;
+#[cfg(test)]
+mod schemas;
+mod system;
+
+use cp_common::program::{Check, Class, Credentials, Program, Status, VerbDoc};
+use cp_common::{Context, Result};
+
+/// What this program says of itself.
+pub static PROGRAM: Program = Program {
+    name: "cp-compose",
+    about: "assemble a prompt and account for every part of it",
+    risk_tier: "T0",
+    verbs: &[
+        VerbDoc {
+            path: "",
+            class: Class::Query,
+            output: "prompt",
+            examples: &["cp-compose -s 'be brief' -- hello", "echo hello | cp-compose --agent default"],
+            dangerous: false,
+        },
+        VerbDoc {
+            path: "system",
+            class: Class::Query,
+            output: "system_text",
+            examples: &["cp-compose system -s 'be brief'"],
+            dangerous: false,
+        },
+    ],
+    implicit: Some("compose"),
+    schemas: &[cp_common::schemas::PROMPT, ("system_text", include_str!("../schemas/system_text.json"))],
+    checks,
+    credentials: |_| Credentials { configured: true, sources: Vec::new() },
+    audit: |_| Ok(None),
+};
+
+/// The command line.
+#[derive(clap::Parser)]
+#[command(name = "cp-compose")]
+pub struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(clap::Subcommand)]
+enum Verb {
+    #[command(hide = true)]
+    Compose(compose::Args),
+    System(system::Args),
+}
+
+/// Runs the verb that was asked for.
+pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
+    match cli.verb {
+        Verb::Compose(args) => compose::run(&args, context),
+        Verb::System(args) => system::run(&args, context),
+    }
+}
+
+fn checks(context: &mut Context) -> Vec<Check> {
+    let id = context.agent(None);
+    let agent = match agent::Agent::load(&id, &context.home) {
+        Ok(agent) => Check::pass("agent", agent.id),
+        Err(e) => Check::not_fine("agent", Status::Fail, e.message(), e.cure().unwrap_or("correct the file")),
+    };
+    let session = match cp_common::part::find("cp-session") {
+        Ok(path) => Check::pass("cp-session", path.display().to_string()),
+        Err(e) => Check::not_fine("cp-session", Status::Warn, e.message(), e.cure().unwrap_or_default()),
+    };
+    vec![agent, session]
+}

@@ -1,1 +1,5 @@
-fn main() {}
+//! `cp-compose`: assemble a prompt and account for every part of it.
+
+fn main() -> std::process::ExitCode {
+    cp_common::program::main(&cp_compose::PROGRAM, cp_compose::run)
+}

@@ -1,1 +1,113 @@
-//! placeholder
+//! `cp-session`: keep conversations as ledgers.
+//!
+//! A session is a directory ([`place`]) with a ledger of turns ([`transcript`]). A round, which is a question and its answer, is stored
+//! in one append ([`round`]): many programs may write to a session, and none leaves half of a round.
+
+mod answer;
+mod append;
+mod count;
+mod end;
+mod load;
+mod place;
+mod round;
+#[cfg(test)]
+mod schemas;
+mod show;
+mod start;
+mod tee;
+mod transcript;
+
+use cp_common::program::{Check, Class, Credentials, Program, VerbDoc};
+use cp_common::{Context, Result};
+
+/// What this program says of itself.
+pub static PROGRAM: Program = Program {
+    name: "cp-session",
+    about: "keep conversations as ledgers",
+    risk_tier: "T1",
+    verbs: &[
+        doc("start", Class::Append, "session_started", &["cp-session start", "cp-session start --mode isolated"]),
+        doc(
+            "append",
+            Class::Append,
+            "session_appended",
+            &["S=$(cp-session start --format text); cp-session append --session \"$S\" -- hello"],
+        ),
+        doc(
+            "tee",
+            Class::Append,
+            "message",
+            &["S=$(cp-session start --format text); cp-llm --backend stub -- hello | cp-session tee \"$S\""],
+        ),
+        doc("load", Class::Query, "session_loaded", &["S=$(cp-session start --format text); cp-session load \"$S\""]),
+        doc("count", Class::Query, "session_counted", &["S=$(cp-session start --format text); cp-session count \"$S\""]),
+        doc("show", Class::Query, "session_shown", &["S=$(cp-session start --format text); cp-session show \"$S\""]),
+        doc("end", Class::Append, "session_ended", &["S=$(cp-session start --format text); cp-session end \"$S\""]),
+    ],
+    implicit: None,
+    schemas: &[
+        cp_common::schemas::MESSAGE,
+        ("session_started", include_str!("../schemas/session_started.json")),
+        ("session_appended", include_str!("../schemas/session_appended.json")),
+        ("session_loaded", include_str!("../schemas/session_loaded.json")),
+        ("session_counted", include_str!("../schemas/session_counted.json")),
+        ("session_shown", include_str!("../schemas/session_shown.json")),
+        ("session_ended", include_str!("../schemas/session_ended.json")),
+    ],
+    checks,
+    credentials: |_| Credentials { configured: true, sources: Vec::new() },
+    audit: cp_log::audit,
+};
+
+const fn doc(
+    path: &'static str,
+    class: Class,
+    output: &'static str,
+    examples: &'static [&'static str],
+) -> VerbDoc {
+    VerbDoc { path, class, output, examples, dangerous: false }
+}
+
+/// The command line.
+#[derive(clap::Parser)]
+#[command(name = "cp-session")]
+pub struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(clap::Subcommand)]
+enum Verb {
+    Start(start::Args),
+    Append(append::Args),
+    Tee(tee::Args),
+    Load(load::Args),
+    Count(count::Args),
+    Show(show::Args),
+    End(end::Args),
+}
+
+/// Runs the verb that was asked for.
+pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
+    match cli.verb {
+        Verb::Start(args) => start::run(&args, context),
+        Verb::Append(args) => append::run(&args, context),
+        Verb::Tee(args) => tee::run(&args, context),
+        Verb::Load(args) => load::run(&args, context),
+        Verb::Count(args) => count::run(&args, context),
+        Verb::Show(args) => show::run(&args, context),
+        Verb::End(args) => end::run(&args, context),
+    }
+}
+
+fn checks(context: &mut Context) -> Vec<Check> {
+    vec![match place::all(context) {
+        Ok(all) => Check::pass("sessions", format!("{} in {}", all.len(), context.home.root().display())),
+        Err(e) => Check::not_fine(
+            "sessions",
+            cp_common::program::Status::Fail,
+            e.message(),
+            "give --home a directory that can be read",
+        ),
+    }]
+}

@@ -1,0 +1,122 @@
+//! The account of a prompt: where each part came from, how large it is, what was taken out of it and what was left out.
+
+use cp_log::line::Hash;
+use cp_log::redact::Redactor;
+use serde::Serialize;
+
+/// A part of a prompt.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Part {
+    /// soul, context, system, history, user, …
+    #[serde(rename = "part")]
+    pub(crate) kind: &'static str,
+    /// The file or session it came from; null for the command line and standard input.
+    pub(crate) source: Option<String>,
+    /// Its size in the prompt.
+    pub(crate) bytes: usize,
+    /// The hash of its bytes in the prompt, `sha256:` and 64 hex digits.
+    pub(crate) sha256: String,
+    /// About how many tokens it is: bytes divided by four.
+    pub(crate) estimated_tokens: usize,
+    /// How many secrets were taken out of it.
+    pub(crate) redactions: u32,
+}
+
+/// Something that was left out.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Dropped {
+    /// What: turns.
+    pub(crate) what: &'static str,
+    /// How many.
+    pub(crate) count: usize,
+    /// Why.
+    pub(crate) why: String,
+}
+
+/// The account so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Account {
+    /// What the prompt is made of, in its order.
+    pub(crate) parts: Vec<Part>,
+    /// What is not in it.
+    pub(crate) dropped: Vec<Dropped>,
+}
+
+/// What a prompt says of itself: nothing where nothing was taken out and nothing was left out.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    redactions: u32,
+    redacted: Vec<Redacted<'a>>,
+    dropped: &'a [Dropped],
+}
+
+#[derive(Debug, Serialize)]
+struct Redacted<'a> {
+    part: &'static str,
+    source: Option<&'a str>,
+    redactions: u32,
+}
+
+impl Account {
+    /// Enters a part.
+    pub(crate) fn part(&mut self, kind: &'static str, source: Option<String>, bytes: &[u8], redactions: u32) {
+        self.parts.push(Part {
+            kind,
+            source,
+            bytes: bytes.len(),
+            sha256: Hash::of(bytes).to_string(),
+            estimated_tokens: estimated_tokens(bytes.len()),
+            redactions,
+        });
+    }
+
+    /// Enters something that was left out; nothing of it is no entry.
+    pub(crate) fn dropped(&mut self, what: &'static str, count: usize, why: impl Into<String>) {
+        if count > 0 {
+            self.dropped.push(Dropped { what, count, why: why.into() });
+        }
+    }
+
+    /// What the prompt says of itself.
+    pub(crate) fn report(&self) -> cp_common::Result<Option<Box<serde_json::value::RawValue>>> {
+        let redacted: Vec<Redacted<'_>> = self
+            .parts
+            .iter()
+            .filter(|part| part.redactions > 0)
+            .map(|part| Redacted { part: part.kind, source: part.source.as_deref(), redactions: part.redactions })
+            .collect();
+        if redacted.is_empty() && self.dropped.is_empty() {
+            return Ok(None);
+        }
+        let redactions = redacted.iter().map(|part| part.redactions).sum();
+        cp_common::wire::raw(&Report { redactions, redacted, dropped: &self.dropped }).map(Some)
+    }
+}
+
+/// About how many tokens so many bytes are. An estimate: every model counts in its own way.
+pub(crate) const fn estimated_tokens(bytes: usize) -> usize {
+    bytes.div_ceil(4)
+}
+
+/// Takes secrets out of what goes to a model, unless it is told not to. Nothing is made ready before it is needed.
+pub(crate) struct Cleaner {
+    redactor: Option<Redactor>,
+    off: bool,
+}
+
+impl Cleaner {
+    /// One that does its work, or one that lets everything pass.
+    pub(crate) const fn new(off: bool) -> Self {
+        Self { redactor: None, off }
+    }
+
+    /// The text without secrets, and how many there were.
+    pub(crate) fn clean(&mut self, text: &str) -> (String, u32) {
+        if self.off {
+            return (text.to_owned(), 0);
+        }
+        self.redactor.get_or_insert_with(Redactor::from_environment).redact_text(text)
+    }
+}

@@ -1,0 +1,156 @@
+//! `cp-session append`: add a turn. A text is one turn, whole; rows and messages are a turn each.
+
+use cp_common::filter::{self, Body, Filter, Source, text_of};
+use cp_common::options::{AppendOptions, StreamOptions};
+use cp_common::output::Reply;
+use cp_common::record::{self, Kind};
+use cp_common::wire::{Receipt, Turn};
+use cp_common::{Context, Error, Result, request};
+use cp_log::{Ledger, Sync};
+use serde::{Deserialize, Serialize};
+
+use crate::place::{self, Session};
+use crate::round::{check_role, redactions, turn_entry};
+use crate::transcript::must_be_open;
+
+/// Add a turn to a session
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Who speaks
+    #[arg(long, value_enum, default_value_t)]
+    role: Role,
+    /// When an append is acknowledged
+    #[arg(long, value_enum, default_value = "line", value_name = "WHEN")]
+    sync: Sync,
+    #[command(flatten)]
+    append: AppendOptions,
+    #[command(flatten)]
+    stream: StreamOptions,
+    /// What was said; - adds standard input
+    text: Vec<String>,
+}
+
+/// Who speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Role {
+    /// A person, or a program that asks
+    #[default]
+    User,
+    /// The model
+    Assistant,
+}
+
+impl Role {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Assistant => "assistant",
+        }
+    }
+}
+
+/// A turn that was added.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Appended {
+    /// The session.
+    session_id: String,
+    /// Who spoke.
+    role: String,
+    /// How many secrets were taken out.
+    redactions: u32,
+    /// Where it is recorded; a dry run records nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    receipt: Option<Receipt>,
+}
+
+impl Reply for Appended {
+    fn text(&self) -> String {
+        match &self.receipt {
+            Some(receipt) => format!("{} {}", receipt.seq, receipt.hash),
+            None => format!("would append a turn of {} to {}", self.role, self.session_id),
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let session = place::find(None, context)?;
+    must_be_open(&session.file())?;
+    let source = Source::from_operands(&args.text)?;
+    let ledger = Ledger::open(&session.file(), args.sync)?;
+    let mut appender = Appender { args, session, ledger };
+    filter::run(&mut appender, source, args.stream, context)
+}
+
+struct Appender<'a> {
+    args: &'a Args,
+    session: Session,
+    ledger: Ledger,
+}
+
+#[derive(Deserialize)]
+struct Spoken {
+    #[serde(default)]
+    role: Option<String>,
+    content: cp_common::wire::Content,
+}
+
+impl Appender<'_> {
+    fn turn(&self, body: &Body<'_>) -> Result<Turn> {
+        let data = match body {
+            Body::Text(bytes) => {
+                let text = text_of(bytes)?;
+                if text.trim().is_empty() {
+                    return Err(Error::validation("the text is empty").hint("say something"));
+                }
+                return Ok(Turn::text(self.args.role.name(), text));
+            }
+            Body::Record(record) => record.data.ok_or_else(|| Error::validation("the record has no `data`"))?,
+            Body::Row(row) => row,
+        };
+        let spoken: Spoken = record::read(data)?;
+        let role = spoken.role.unwrap_or_else(|| self.args.role.name().to_owned());
+        check_role(&role)?;
+        if spoken.content.is_empty() {
+            return Err(Error::validation("the content is empty"));
+        }
+        Ok(Turn { role, content: spoken.content })
+    }
+
+    fn append(&mut self, turn: &Turn) -> Result<Appended> {
+        let redactions = redactions(&turn.content, &self.ledger)?;
+        let receipt = if self.args.append.dry_run {
+            None
+        } else {
+            Some(self.ledger.append(turn_entry(&self.session.id, turn))?)
+        };
+        Ok(Appended { session_id: self.session.id.clone(), role: turn.role.clone(), redactions, receipt })
+    }
+}
+
+impl Filter for Appender<'_> {
+    fn accepts(&self) -> &'static [Kind] {
+        &[Kind::Message]
+    }
+
+    fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
+        let turn = self.turn(&body)?;
+        let is_text = matches!(body, Body::Text(_));
+        let Some(id) = &self.args.append.request_id else {
+            let appended = self.append(&turn)?;
+            return if is_text { context.out.answer(&appended) } else { context.out.record(Kind::Item, &appended) };
+        };
+        if !is_text {
+            return Err(Error::usage("--request-id names one request, and a stream is many")
+                .hint("give one text")
+                .fatal());
+        }
+        let asked = ("append", self.session.id.clone(), turn.clone());
+        let appended = request::once(Some(id.as_str()), &asked, context, |_| self.append(&turn))?;
+        context.out.answer(&appended)
+    }
+
+    fn finish(&mut self, _context: &mut Context) -> Result<()> {
+        self.ledger.sync()
+    }
+}

@@ -1,0 +1,42 @@
+//! `cp-session count`: how many turns there are.
+
+use cp_common::output::Reply;
+use cp_common::{Context, Result};
+use serde::Serialize;
+
+use crate::answer::answer;
+use crate::place;
+use crate::transcript;
+
+/// Count the turns
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The session: an id, a unique beginning of one, or a path
+    #[arg(value_name = "S")]
+    session: Option<String>,
+    /// Only these members, dotted names, separated by commas
+    #[arg(long, value_name = "A,B.C", value_delimiter = ',')]
+    fields: Vec<String>,
+}
+
+/// How long a conversation is.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Counted {
+    /// The session.
+    session_id: String,
+    /// How many turns it has: a question and its answer are two.
+    count: u64,
+}
+
+impl Reply for Counted {
+    fn text(&self) -> String {
+        self.count.to_string()
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let session = place::find(args.session.as_deref(), context)?;
+    let count = transcript::count(&session.file())?;
+    answer(&Counted { session_id: session.id, count }, &args.fields, &["session_id", "count"], context)
+}

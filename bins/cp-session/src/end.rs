@@ -1,0 +1,78 @@
+//! `cp-session end`: end a session, once.
+
+use cp_common::options::AppendOptions;
+use cp_common::output::Reply;
+use cp_common::wire::Receipt;
+use cp_common::{Context, Result, request};
+use cp_log::{Entry, Ledger, Sync};
+use serde::{Deserialize, Serialize};
+
+use crate::place::{self, Session};
+use crate::transcript::{self, END};
+
+/// End a session: nothing more is added to it
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The session: an id, a unique beginning of one, or a path
+    #[arg(value_name = "S")]
+    session: Option<String>,
+    #[command(flatten)]
+    append: AppendOptions,
+}
+
+/// A session that has ended.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Ended {
+    /// The session.
+    session_id: String,
+    /// How many turns it has.
+    turns: u64,
+    /// Whether it had ended before.
+    already: bool,
+    /// Where its end is recorded; a dry run records nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    receipt: Option<Receipt>,
+}
+
+impl Reply for Ended {
+    fn text(&self) -> String {
+        format!("{} ended after {} turns", self.session_id, self.turns)
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let session = place::find(args.session.as_deref(), context)?;
+    let answer = if args.append.dry_run {
+        let already = transcript::ended(&session.file())?.is_some();
+        Ended { turns: transcript::count(&session.file())?, session_id: session.id, already, receipt: None }
+    } else {
+        let asked = ("end", session.id.clone());
+        request::once(args.append.request_id.as_deref(), &asked, context, |_| end(&session))?
+    };
+    context.out.answer(&answer)
+}
+
+fn end(session: &Session) -> Result<Ended> {
+    let file = session.file();
+    let mut ledger = Ledger::open(&file, Sync::Line)?;
+    let mut before = None;
+    let mut turns = 0;
+    // Looked at under the lock: of two ends at once, one comes second and finds the first.
+    let receipts = ledger.append_placed(|_| {
+        turns = transcript::count(&file)?;
+        before = transcript::ended(&file)?;
+        Ok(match before {
+            Some(_) => Vec::new(),
+            None => vec![Entry::new(END).session(&session.id).with("turns", &turns)],
+        })
+    })?;
+    let path = ledger.path().display().to_string();
+    let earlier = before.map(|(seq, hash)| Receipt { ledger: path, seq, hash });
+    Ok(Ended {
+        session_id: session.id.clone(),
+        turns,
+        already: earlier.is_some(),
+        receipt: receipts.into_iter().next().or(earlier),
+    })
+}

@@ -1,0 +1,159 @@
+//! A round as it is written: the question, the answer and the entry that closes it, in one append. All of them, or none.
+
+use cp_common::wire::{Block, Content, Receipt, ToolCall, Turn};
+use cp_common::{Error, Result};
+use cp_log::{Entry, Ledger};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::transcript::{MESSAGE, TURN};
+
+/// What is read of a message. Everything but what was said may be missing: other programs write messages too.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Said {
+    #[serde(default = "assistant")]
+    role: String,
+    content: Content,
+    #[serde(default)]
+    tool_calls: Vec<ToolCall>,
+    #[serde(default)]
+    input: Vec<Turn>,
+    /// The session that its prompt came from.
+    #[serde(default)]
+    pub(crate) session_id: Option<String>,
+    #[serde(default)]
+    agent: Option<String>,
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    model: Option<String>,
+    #[serde(default)]
+    backend: Option<String>,
+    #[serde(default)]
+    stop_reason: Option<String>,
+    #[serde(default)]
+    usage: Option<Box<RawValue>>,
+    #[serde(default)]
+    receipt: Option<Box<RawValue>>,
+}
+
+fn assistant() -> String {
+    "assistant".to_owned()
+}
+
+/// Where an answer came from and what it cost: the `data` of its entry.
+#[derive(Debug, Serialize)]
+struct Origin<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backend: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stop_reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receipt: Option<&'a RawValue>,
+}
+
+/// The `data` of the entry that closes a round.
+#[derive(Debug, Serialize)]
+struct Closing {
+    user_seq: Option<u64>,
+    assistant_seq: u64,
+    risk: Option<&'static str>,
+    cancelled: bool,
+    dry_run: bool,
+    hints: Vec<String>,
+    redactions: u32,
+}
+
+impl Said {
+    /// Reads a message.
+    pub(crate) fn read(data: &RawValue) -> Result<Self> {
+        let said: Self = cp_common::record::read(data)?;
+        if said.role != "assistant" {
+            return Err(Error::validation(format!("a message has the role `{}`, not assistant", said.role))
+                .hint("cp-session append stores a turn of any role"));
+        }
+        for turn in &said.input {
+            check_role(&turn.role)?;
+        }
+        Ok(said)
+    }
+
+    /// What was said with the tools that were called, as blocks where there are any: a later request must repeat the calls.
+    fn whole(&self) -> Content {
+        let blocks = self.content.blocks();
+        let has = |id: &str| {
+            blocks.iter().any(|block| {
+                block.view().is_ok_and(|view| view.kind == "tool_use" && view.id.as_deref() == Some(id))
+            })
+        };
+        let absent: Vec<&ToolCall> = self.tool_calls.iter().filter(|call| !has(&call.id)).collect();
+        if absent.is_empty() {
+            return self.content.clone();
+        }
+        let calls = absent.into_iter().map(|call| Block::tool_use(&call.id, &call.name, &call.input));
+        Content::Blocks(blocks.iter().cloned().chain(calls).collect())
+    }
+
+    fn origin(&self) -> Origin<'_> {
+        Origin {
+            id: self.id.as_deref(),
+            model: self.model.as_deref(),
+            backend: self.backend.as_deref(),
+            stop_reason: self.stop_reason.as_deref(),
+            usage: self.usage.as_deref(),
+            receipt: self.receipt.as_deref(),
+        }
+    }
+
+    /// Stores the round. Both sides of it are in the ledger when this returns, or neither is.
+    pub(crate) fn store(&self, session: &str, ledger: &mut Ledger) -> Result<Vec<Receipt>> {
+        let answer = self.whole();
+        let redactions = redactions(&answer, ledger)?
+            + self.input.iter().try_fold(0, |sum, turn| redactions(&turn.content, ledger).map(|more| sum + more))?;
+        let asked = self.input.iter().position(|turn| turn.role == "user");
+        ledger.append_placed(|first| {
+            let place = |at: usize| first + at as u64;
+            let mut entries: Vec<Entry> = self.input.iter().map(|turn| turn_entry(session, turn)).collect();
+            let mut entry = Entry::new(MESSAGE).session(session).role("assistant").content(&answer).data(&self.origin());
+            if let Some(agent) = &self.agent {
+                entry = entry.agent(agent);
+            }
+            entries.push(entry);
+            entries.push(Entry::new(TURN).session(session).data(&Closing {
+                user_seq: asked.map(place),
+                assistant_seq: place(self.input.len()),
+                risk: None,
+                cancelled: false,
+                dry_run: false,
+                hints: Vec::new(),
+                redactions,
+            }));
+            Ok(entries)
+        })
+    }
+}
+
+/// The entry of one turn.
+pub(crate) fn turn_entry(session: &str, turn: &Turn) -> Entry {
+    Entry::new(MESSAGE).session(session).role(&turn.role).content(&turn.content)
+}
+
+/// Refuses a role that no model knows.
+pub(crate) fn check_role(role: &str) -> Result<()> {
+    if matches!(role, "user" | "assistant") {
+        return Ok(());
+    }
+    Err(Error::validation(format!("the role `{role}` is neither user nor assistant")))
+}
+
+/// How many secrets the ledger will take out of it.
+pub(crate) fn redactions(content: &Content, ledger: &Ledger) -> Result<u32> {
+    let mut text = cp_common::wire::raw(content)?.get().as_bytes().to_vec();
+    Ok(ledger.redactor().redact(&mut text, 0))
+}

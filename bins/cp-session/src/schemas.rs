@@ -1,0 +1,19 @@
+//! The checked-in schemas are those of the types. `UPDATE=1` rewrites them.
+
+use cp_common::schemas::same_or_update;
+use schemars::{Schema, schema_for};
+
+#[test]
+fn schemas_are_those_of_the_types() {
+    let schemas: [(&str, Schema); 6] = [
+        ("session_started", schema_for!(crate::start::Started)),
+        ("session_appended", schema_for!(crate::append::Appended)),
+        ("session_loaded", schema_for!(crate::load::Loaded)),
+        ("session_counted", schema_for!(crate::count::Counted)),
+        ("session_shown", schema_for!(crate::show::Shown)),
+        ("session_ended", schema_for!(crate::end::Ended)),
+    ];
+    for (name, schema) in schemas {
+        same_or_update(env!("CARGO_MANIFEST_DIR"), name, &schema);
+    }
+}

@@ -1,0 +1,108 @@
+//! `cp-session show`: what a session is, without what was said in it.
+
+use cp_common::output::Reply;
+use cp_common::{Context, Error, Result};
+use serde::Serialize;
+
+use crate::answer::answer;
+use crate::place::{self, Session};
+use crate::transcript::{self, Fork, Mode};
+
+/// Print what a session is and where it lies
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The session: an id, a unique beginning of one, or a path
+    #[arg(value_name = "S")]
+    session: Option<String>,
+    /// Only these members, dotted names, separated by commas
+    #[arg(long, value_name = "A,B.C", value_delimiter = ',')]
+    fields: Vec<String>,
+}
+
+/// What a session is.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Shown {
+    /// Its id.
+    session_id: String,
+    /// The ledger that holds the turns.
+    path: String,
+    /// The directory of everything that belongs to it.
+    directory: String,
+    /// Where it lies; null for one outside home.
+    tier: Option<String>,
+    /// Who speaks in it.
+    agent: String,
+    /// How much of it goes to the model.
+    mode: Mode,
+    /// The directory it was started in.
+    cwd: Option<String>,
+    /// What it was forked from.
+    forked_from: Option<Fork>,
+    /// When it was started.
+    started_at: String,
+    /// When its newest entry was stored.
+    updated_at: String,
+    /// Whether it has ended.
+    ended: bool,
+    /// How many turns it has.
+    turns: u64,
+    /// The place of its newest entry.
+    last_seq: u64,
+    /// The size of its ledger.
+    bytes: u64,
+}
+
+pub(crate) const MEMBERS: [&str; 14] = [
+    "session_id",
+    "path",
+    "directory",
+    "tier",
+    "agent",
+    "mode",
+    "cwd",
+    "forked_from",
+    "started_at",
+    "updated_at",
+    "ended",
+    "turns",
+    "last_seq",
+    "bytes",
+];
+
+impl Reply for Shown {
+    fn text(&self) -> String {
+        let state = if self.ended { "ended" } else { "open" };
+        format!("{}  {}  {}  {} turns  {state}", self.session_id, self.updated_at, self.agent, self.turns)
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let session = place::find(args.session.as_deref(), context)?;
+    let shown = shown(&session)?;
+    answer(&shown, &args.fields, &MEMBERS, context)
+}
+
+/// Looks at a session.
+pub(crate) fn shown(session: &Session) -> Result<Shown> {
+    let file = session.file();
+    let bytes = file.metadata().map_err(|e| Error::io("looking at the session", e).in_file(&file))?.len();
+    let (start, started_at) = transcript::start_of(&file)?;
+    let (last_seq, updated_at) = transcript::tip(&file)?.unwrap_or_default();
+    Ok(Shown {
+        session_id: session.id.clone(),
+        path: file.display().to_string(),
+        directory: session.directory.display().to_string(),
+        tier: session.tier(),
+        agent: start.agent,
+        mode: start.mode,
+        cwd: start.cwd,
+        forked_from: start.forked_from,
+        started_at,
+        updated_at,
+        ended: transcript::ended(&file)?.is_some(),
+        turns: transcript::count(&file)?,
+        last_seq,
+        bytes,
+    })
+}

@@ -1,0 +1,82 @@
+//! `cp-session tee`: pass records on, and store each message with the question it answers. Both sides of a round, or neither.
+
+use cp_common::filter::{self, Body, Recorder};
+use cp_common::options::StreamOptions;
+use cp_common::record::Kind;
+use cp_common::{Context, Error, Result};
+use cp_log::{Entry, Ledger, Sync};
+use serde_json::value::RawValue;
+
+use crate::place::{self, Session};
+use crate::round::Said;
+use crate::transcript::must_be_open;
+
+/// Pass records on and store the messages among them, each with its question
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The session: an id, a unique beginning of one, or a path
+    #[arg(value_name = "S")]
+    session: Option<String>,
+    #[command(flatten)]
+    stream: StreamOptions,
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    context.out.filtering();
+    let session = place::find(args.session.as_deref(), context)?;
+    must_be_open(&session.file())?;
+    let ledger = Ledger::open(&session.file(), Sync::Batch)?;
+    let mut keeper = Keeper { session, ledger, stored: 0, failed: 0 };
+    filter::tee(&mut keeper, args.stream, context)?;
+    if keeper.stored == 0 && keeper.failed == 0 {
+        context.warn("nothing was stored: no message came");
+    }
+    Ok(())
+}
+
+struct Keeper {
+    session: Session,
+    ledger: Ledger,
+    stored: u64,
+    failed: u64,
+}
+
+impl Keeper {
+    fn message(&mut self, data: &RawValue, context: &Context) -> Result<()> {
+        let said = Said::read(data)?;
+        if let Some(other) = said.session_id.as_deref().filter(|id| *id != self.session.id) {
+            context.warn(&format!("the message answers a prompt of {other} and is stored in {}", self.session.id));
+        }
+        said.store(&self.session.id, &mut self.ledger)?;
+        self.stored += 1;
+        Ok(())
+    }
+}
+
+impl Recorder for Keeper {
+    fn record(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
+        let record = match body {
+            Body::Text(_) => {
+                return Err(Error::validation("the input is text, not records")
+                    .hint("cp-session append stores a text; cp-llm writes messages")
+                    .fatal());
+            }
+            Body::Row(row) => return self.message(row, context),
+            Body::Record(record) => record,
+        };
+        if !record.ok {
+            self.failed += 1;
+            let error = record.error.map_or("{}", RawValue::get);
+            let entry = Entry::new("error").session(&self.session.id).data_json(error.as_bytes())?;
+            return self.ledger.append(entry).map(|_| ());
+        }
+        match (record.kind, record.data) {
+            (Some(Kind::Message), Some(data)) => self.message(data, context),
+            _ => Ok(()),
+        }
+    }
+
+    fn acknowledge(&mut self, _context: &mut Context) -> Result<()> {
+        self.ledger.sync()
+    }
+}
