@@ -1,0 +1,125 @@
+//! Where a run stands: the conversation so far and the calls that wait. It is made of the run's steps and of nothing else, so a
+//! resume stands exactly where the run stopped.
+
+use cp_common::wire::{Block, Content, Message, Prompt, ToolCall, ToolResult, Turn};
+use cp_common::{Code, Error, Result};
+
+use crate::journal::{Decision, Step};
+use crate::plan::{Limits, Plan};
+use crate::tally::Tally;
+
+/// A call of the last message.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    /// What the model asks for.
+    pub(crate) call: ToolCall,
+    /// It was dispatched once.
+    pub(crate) started: bool,
+    /// What a person said about it.
+    pub(crate) decision: Option<Decision>,
+    /// What came of it.
+    pub(crate) result: Option<ToolResult>,
+}
+
+/// The state of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Conversation {
+    /// What the model is asked next: everything said so far.
+    pub(crate) prompt: Prompt,
+    /// When to stop.
+    pub(crate) limits: Limits,
+    /// What was used.
+    pub(crate) tally: Tally,
+    /// The calls of the last message, until all have results.
+    pub(crate) calls: Vec<Call>,
+    /// The last message, if it called no tool.
+    pub(crate) last_words: Option<Message>,
+    /// How many turns some message has had as its input, or was.
+    told: usize,
+}
+
+impl Conversation {
+    /// A conversation that has not begun.
+    pub(crate) fn new(plan: &Plan) -> Self {
+        Self {
+            told: plan.prompt.history,
+            prompt: plan.prompt.clone(),
+            limits: plan.limits,
+            tally: Tally::default(),
+            calls: Vec::new(),
+            last_words: None,
+        }
+    }
+
+    /// The conversation that these steps lead to, with its plan.
+    pub(crate) fn of_steps(steps: Vec<Step>) -> Result<(Plan, Self)> {
+        let mut steps = steps.into_iter();
+        let Some(Step::Plan(plan)) = steps.next() else {
+            return Err(Error::new(Code::Integrity, "the run's state does not begin with its plan"));
+        };
+        let mut conversation = Self::new(&plan);
+        for step in steps {
+            conversation.take(step)?;
+        }
+        Ok((*plan, conversation))
+    }
+
+    /// Goes one step on.
+    pub(crate) fn take(&mut self, step: Step) -> Result<()> {
+        match step {
+            Step::Plan(_) => return Err(Error::new(Code::Integrity, "the run's state has two plans")),
+            Step::Owner(_) => {}
+            Step::Limits(limits) => self.limits = limits,
+            Step::Message(message) => self.answered(*message),
+            Step::Started(at) => self.call(at)?.started = true,
+            Step::Decided(at, decision) => self.call(at)?.decision = Some(decision),
+            Step::Finished(at, result) => {
+                self.tally.returned(result.is_error);
+                self.call(at)?.result = Some(*result);
+                self.settle();
+            }
+        }
+        Ok(())
+    }
+
+    /// The turns that the next message answers and no message has had as its input.
+    pub(crate) fn news(&self) -> Vec<Turn> {
+        self.prompt.messages.get(self.told..).unwrap_or_default().to_vec()
+    }
+
+    fn call(&mut self, at: usize) -> Result<&mut Call> {
+        self.calls
+            .get_mut(at)
+            .ok_or_else(|| Error::new(Code::Integrity, "the run's state names a call that is not there"))
+    }
+
+    fn answered(&mut self, message: Message) {
+        self.tally.answered(&message.usage);
+        self.prompt.messages.push(Turn { role: "assistant".to_owned(), content: message.content.clone() });
+        self.told = self.prompt.messages.len();
+        let waiting = |call: &ToolCall| Call { call: call.clone(), started: false, decision: None, result: None };
+        self.calls = message.tool_calls.iter().map(waiting).collect();
+        self.last_words = self.calls.is_empty().then_some(message);
+    }
+
+    /// When all calls have results, they are what the user says next.
+    fn settle(&mut self) {
+        if self.calls.iter().any(|call| call.result.is_none()) {
+            return;
+        }
+        let results = self.calls.drain(..).filter_map(|call| call.result);
+        let blocks = results.map(|result| Block::tool_result(&result.id, &result.content, result.is_error)).collect();
+        self.prompt.messages.push(Turn { role: "user".to_owned(), content: Content::Blocks(blocks) });
+    }
+}
+
+/// A message whose content holds its calls, as a provider must get it back.
+pub(crate) fn with_calls(mut message: Message) -> Message {
+    let mut blocks = message.content.blocks();
+    let holds_call = |block: &Block| block.view().is_ok_and(|view| view.kind == "tool_use");
+    if !message.tool_calls.is_empty() && !blocks.iter().any(holds_call) {
+        blocks.extend(message.tool_calls.iter().map(|call| Block::tool_use(&call.id, &call.name, &call.input)));
+        message.content = Content::Blocks(blocks);
+    }
+    message
+}

@@ -1,0 +1,56 @@
+//! What is said while a run runs, beside messages, calls and results.
+
+use cp_common::output::{Format, Reply};
+use cp_common::record::Kind;
+use cp_common::{Context, Result};
+use serde::Serialize;
+
+/// A point in a run.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Event {
+    /// `run_start`, `run_resumed` or `iteration`.
+    event: &'static str,
+    /// The run.
+    run_id: String,
+    /// Which turn of the model begins, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    iteration: Option<u64>,
+    /// The run's ledger.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ledger: Option<String>,
+    /// The tools that the model may call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<Vec<String>>,
+}
+
+impl Event {
+    /// A run begins, or goes on.
+    pub(crate) fn start(event: &'static str, run: &str, ledger: String, tools: Vec<String>) -> Self {
+        Self { event, run_id: run.to_owned(), iteration: None, ledger: Some(ledger), tools: Some(tools) }
+    }
+
+    /// The model is about to be asked.
+    pub(crate) fn iteration(run: &str, number: u64) -> Self {
+        Self { event: "iteration", run_id: run.to_owned(), iteration: Some(number), ledger: None, tools: None }
+    }
+
+    /// Shows it at once.
+    pub(crate) fn show(&self, context: &mut Context) -> Result<()> {
+        context.progress(&self.text());
+        if context.out.format() != Format::Json {
+            return Ok(());
+        }
+        context.out.record(Kind::Item, self)?;
+        context.out.flush()
+    }
+}
+
+impl Reply for Event {
+    fn text(&self) -> String {
+        match self.iteration {
+            Some(number) => format!("· asking the model, turn {number}"),
+            None => format!("· {} {}", self.event.replace('_', " "), self.run_id),
+        }
+    }
+}

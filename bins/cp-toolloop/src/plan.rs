@@ -1,0 +1,56 @@
+//! What a run is started with: everything that a resume needs to go on as if nothing had happened.
+
+use std::path::PathBuf;
+
+use cp_common::wire::Prompt;
+use cp_common::{Context, Result, clock, confirm};
+use serde::{Deserialize, Serialize};
+
+use crate::tool::Tool;
+
+/// A run's plan. It does not change; a resume may only give it new [`Limits`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    /// The run's id.
+    pub(crate) run: String,
+    /// When it was started.
+    pub(crate) started: String,
+    /// The directory that `.` means in policy.
+    pub(crate) base: PathBuf,
+    /// What was asked, with the tools that may be used.
+    pub(crate) prompt: Prompt,
+    /// The tools, pinned.
+    pub(crate) tools: Vec<Tool>,
+    /// Where cp-exec finds the executables among them.
+    pub(crate) directories: Vec<PathBuf>,
+    /// How the model is asked.
+    pub(crate) model: ModelCommand,
+    /// When to stop.
+    pub(crate) limits: Limits,
+    /// Whether a tool that fails ends the run.
+    pub(crate) fail_on_tool_error: bool,
+}
+
+/// How the model is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ModelCommand {
+    /// The program that answers prompts, with its arguments.
+    pub(crate) argv: Vec<String>,
+}
+
+/// When to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Limits {
+    /// The most turns of the model.
+    pub(crate) max_iterations: u64,
+}
+
+/// A new run's id: `RUN-`, the date, 8 hex digits.
+pub(crate) fn new_id() -> Result<String> {
+    Ok(format!("RUN-{}-{}", clock::today(), confirm::hex(&confirm::random::<4>()?)))
+}
+
+/// The ledger of a run.
+pub(crate) fn ledger_of(run: &str, context: &Context) -> PathBuf {
+    context.home.runs(&context.tier()).join(format!("{run}.jsonl"))
+}

@@ -1,0 +1,83 @@
+//! What a run has used so far.
+
+use cp_common::output::Output;
+use cp_common::wire::Usage;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+/// Counts of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Tally {
+    /// Turns of the model.
+    pub(crate) iterations: u64,
+    /// Calls that have a result.
+    pub(crate) tool_calls: u64,
+    /// Those of them that failed, or were not permitted.
+    pub(crate) tool_errors: u64,
+    /// Tokens and dollars. Dollars are unknown as soon as one answer has no price.
+    pub(crate) usage: Usage,
+}
+
+impl Tally {
+    /// Adds what an answer cost.
+    pub(crate) fn answered(&mut self, usage: &Usage) {
+        let cost = if self.iterations == 0 { Some(0.0) } else { self.usage.cost_usd };
+        self.iterations += 1;
+        self.usage.input_tokens += usage.input_tokens;
+        self.usage.output_tokens += usage.output_tokens;
+        self.usage.cache_read_tokens += usage.cache_read_tokens;
+        self.usage.cache_write_tokens += usage.cache_write_tokens;
+        self.usage.cost_usd = cost.zip(usage.cost_usd).map(|(sum, one)| sum + one);
+    }
+
+    /// Adds a result.
+    pub(crate) fn returned(&mut self, is_error: bool) {
+        self.tool_calls += 1;
+        self.tool_errors += u64::from(is_error);
+    }
+
+    /// All tokens, however they were counted.
+    pub(crate) fn tokens(&self) -> u64 {
+        let usage = &self.usage;
+        usage.input_tokens + usage.output_tokens + usage.cache_read_tokens + usage.cache_write_tokens
+    }
+
+    /// Adds another run's.
+    pub(crate) fn add(&mut self, other: &Self) {
+        let cost = if self.iterations == 0 { Some(0.0) } else { self.usage.cost_usd };
+        self.iterations += other.iterations;
+        self.tool_calls += other.tool_calls;
+        self.tool_errors += other.tool_errors;
+        self.usage.input_tokens += other.usage.input_tokens;
+        self.usage.output_tokens += other.usage.output_tokens;
+        self.usage.cache_read_tokens += other.usage.cache_read_tokens;
+        self.usage.cache_write_tokens += other.usage.cache_write_tokens;
+        self.usage.cost_usd = cost.zip(other.usage.cost_usd).map(|(sum, one)| sum + one);
+    }
+
+    /// Puts the counts into the closing line.
+    pub(crate) fn close(&self, run: &str, out: &mut Output) {
+        out.extra("run_id", run);
+        out.extra("iterations", self.iterations);
+        out.extra("tool_calls", self.tool_calls);
+        out.extra("tool_errors", self.tool_errors);
+        out.extra("usage", json!(self.usage));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_answer_without_a_price_makes_the_sum_unknown() {
+        let mut tally = Tally::default();
+        tally.answered(&Usage { input_tokens: 3, cost_usd: Some(0.5), ..Usage::default() });
+        assert_eq!((tally.tokens(), tally.usage.cost_usd), (3, Some(0.5)));
+        tally.answered(&Usage { output_tokens: 4, cost_usd: None, ..Usage::default() });
+        assert_eq!((tally.tokens(), tally.usage.cost_usd), (7, None));
+        tally.answered(&Usage { cost_usd: Some(1.0), ..Usage::default() });
+        assert_eq!(tally.usage.cost_usd, None);
+    }
+}

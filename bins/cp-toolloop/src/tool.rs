@@ -1,0 +1,104 @@
+//! A tool: what the model is told of it, where it came from, and how it wants to be treated.
+
+use std::path::PathBuf;
+
+use cp_common::output::Reply;
+use cp_common::wire::ToolSpec;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// The longest name that every provider takes.
+const NAME_LIMIT: usize = 64;
+
+/// A tool that was resolved: everything about it is pinned for the run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("x-untrusted" = ["description", "input_schema"])))]
+pub(crate) struct Tool {
+    /// What the model calls it.
+    pub(crate) name: String,
+    /// What it does, in its own words.
+    pub(crate) description: String,
+    /// The JSON Schema of its arguments.
+    pub(crate) input_schema: Box<RawValue>,
+    /// Where it came from.
+    pub(crate) origin: Origin,
+    /// How it wants to be treated.
+    pub(crate) hints: Hints,
+}
+
+/// Where a tool came from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) enum Origin {
+    /// Part of these programs.
+    Builtin,
+    /// A file that is run.
+    Executable {
+        /// Its path, absolute and without links.
+        path: PathBuf,
+        /// The hash of its bytes when it was described.
+        sha256: String,
+    },
+}
+
+/// What a tool says of itself beside its arguments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Hints {
+    /// Calling it twice does no more than calling it once.
+    #[serde(default)]
+    pub(crate) idempotent: bool,
+    /// A person decides about each call.
+    #[serde(default)]
+    pub(crate) approve: bool,
+}
+
+impl Tool {
+    /// What the model is told.
+    pub(crate) fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: self.name.clone(),
+            description: self.description.clone(),
+            input_schema: self.input_schema.clone(),
+        }
+    }
+
+    /// The name that cp-exec knows it by.
+    pub(crate) fn exec_name(&self) -> String {
+        match &self.origin {
+            Origin::Executable { path, .. } => {
+                path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+            }
+            Origin::Builtin => self.name.clone(),
+        }
+    }
+}
+
+impl Reply for Tool {
+    fn text(&self) -> String {
+        format!("{:<24} {}", self.name, self.description.lines().next().unwrap_or_default())
+    }
+}
+
+/// Whether a name is one that every provider takes, and that cannot be taken for a path.
+pub(crate) fn is_name(name: &str) -> bool {
+    (1..=NAME_LIMIT).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_name;
+
+    #[test]
+    fn a_name_is_letters_digits_underscores_and_hyphens() {
+        for good in ["a", "word_count", "mcp-files_read", &"x".repeat(64)] {
+            assert!(is_name(good), "{good}");
+        }
+        for bad in ["", "../x", "a.b", "a b", "ä", "a/b", "a\n", &"x".repeat(65)] {
+            assert!(!is_name(bad), "{bad}");
+        }
+    }
+}
