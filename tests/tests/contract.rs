@@ -197,8 +197,7 @@ fn streaming_verbs() -> Vec<(String, Value)> {
 /// What a streaming verb needs beside its input, in an empty home.
 fn needs(verb: &str) -> (&'static str, &'static str) {
     match verb {
-        "cp-llm" => ("", "--backend stub"),
-        "cp-toolloop" => ("", "--backend stub"),
+        "cp-llm" | "cp-toolloop" => ("", "--backend stub"),
         "cp-session append" | "cp-session tee" => {
             ("CP_SESSION=$(cp-session start | jq -r .data.session_id); export CP_SESSION; ", "")
         }

@@ -1,0 +1,197 @@
+//! Two and more programs in one pipe: what the wire promises between them.
+#![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
+
+use cp_tests::{Place, Ran, check_contract};
+
+fn types(ran: &Ran) -> Vec<String> {
+    ran.json().iter().map(|line| line["type"].as_str().unwrap_or("answer").to_owned()).collect()
+}
+
+#[test]
+fn three_rounds_through_the_pipe_alternate_strictly() {
+    let place = Place::new();
+    let ran = place.sh(
+        r#"S=$(cp-session start | jq -r .data.session_id)
+        for m in one two three; do
+            echo $m | cp-compose -s "be brief" --session "$S" | cp-llm --backend stub | cp-session tee "$S" | cp-log tee run.jsonl | jq -r .data.content
+        done
+        cp-session load "$S" --format text
+        cp-session count "$S" | jq .data.count
+        cp-log verify run.jsonl | jq -c .ok
+        cp-log verify "$(dirname "$(cp-session show "$S" | jq -r .data.path)")/session.jsonl" >/dev/null 2>&1 || true"#,
+    );
+    let expected = "stub response 1\nstub response 2\nstub response 3\n\
+        user: one\nassistant: stub response 1\nuser: two\nassistant: stub response 2\nuser: three\nassistant: stub response 3\n6\ntrue\n";
+    assert_eq!(ran.stdout, expected, "{}", ran.stderr);
+}
+
+#[test]
+fn streams_are_concatenated_and_close_once() {
+    let ran = Place::new().sh("{ cp-compose a; cp-compose b; } | cp-llm --backend stub");
+    check_contract(&ran);
+    assert_eq!(types(&ran), ["message", "message", "summary"]);
+    let indexes: Vec<_> = ran.json().iter().take(2).map(|line| line["data"]["index"].clone()).collect();
+    assert_eq!(indexes, [0, 1]);
+}
+
+#[test]
+fn a_failure_travels_through_three_programs() {
+    let ran = Place::new().sh("S=$(cp-session start | jq -r .data.session_id); cp-compose --agent nobody x | cp-llm --backend stub | cp-session tee $S | cp-log tee r.jsonl");
+    assert_eq!(ran.status, 3, "{}", ran.stderr);
+    check_contract(&ran);
+    assert_eq!(ran.closing()["error"]["code"], "E_NOT_FOUND");
+    assert!(ran.closing()["error"]["message"].as_str().unwrap().contains("nobody"));
+}
+
+#[test]
+fn a_failure_among_successes_is_passed_and_becomes_the_code_of_the_end() {
+    let ran = Place::new().sh("{ cp-compose a; cp-compose --agent nobody b; cp-compose c; } | cp-llm --backend stub");
+    check_contract(&ran);
+    assert_eq!(types(&ran), ["message", "error", "message", "summary"]);
+    assert_eq!(ran.status, 3);
+    assert_eq!(ran.closing()["error"]["details"]["succeeded"], 2);
+}
+
+const PROMPT: &str =
+    r#"{"ok":true,"schema_version":"1.0","type":"prompt","data":{"messages":[{"role":"user","content":"a"}]}}"#;
+
+#[test]
+fn input_that_ends_without_its_closing_line_is_noted_or_refused() {
+    let ran = Place::new().sh(&format!("echo '{PROMPT}' | cp-llm --backend stub"));
+    check_contract(&ran);
+    assert_eq!(ran.status, 0);
+    assert_eq!(ran.closing()["meta"]["notices"][0]["type"], "input_not_closed");
+    assert!(ran.stderr.is_empty(), "the last line is whole: {}", ran.stderr);
+    let torn = Place::new().sh(&format!("printf %s '{PROMPT}' | cp-llm --backend stub"));
+    assert!(torn.stderr.contains("closing line"), "{}", torn.stderr);
+    let closed = Place::new().sh(&format!("echo '{PROMPT}' | cp-llm --backend stub --closed"));
+    check_contract(&closed);
+    assert_eq!(closed.closing()["error"]["code"], "E_IO");
+    assert_eq!(types(&closed), ["message", "summary"], "what came is processed");
+}
+
+#[test]
+fn strangers_pass_and_a_program_that_saw_only_strangers_says_so() {
+    let place = Place::new();
+    let ran = place.sh("cp-log append one >/dev/null; cp-log query | cp-llm --backend stub");
+    check_contract(&ran);
+    assert_eq!(ran.closing()["error"]["code"], "E_VALIDATION");
+    assert!(
+        ran.closing()["error"]["message"].as_str().unwrap().contains("`entry` records, expected prompt"),
+        "{}",
+        ran.stdout
+    );
+    let stranger =
+        r#"{"ok":true,"schema_version":"1.0","type":"item","data":{"big":123456789012345678901234567890,"e":1e2}}"#;
+    let mixed = place.sh(&format!("{{ echo '{stranger}'; cp-compose a; }} | cp-llm --backend stub"));
+    assert_eq!(mixed.status, 0, "{}", mixed.stdout);
+    assert_eq!(mixed.stdout.lines().next().unwrap(), stranger, "byte for byte");
+}
+
+#[test]
+fn a_bad_line_is_an_item_error_with_its_index_and_the_rest_goes_on() {
+    let ran = Place::new()
+        .sh(&format!("printf '%s\\n' '{PROMPT}' '{{\"ok\":true' '{PROMPT}' | cp-llm --backend stub --strict-exit"));
+    check_contract(&ran);
+    assert_eq!(types(&ran), ["message", "error", "message", "summary"]);
+    assert_eq!(ran.json()[1]["error"]["details"]["index"], 1);
+    assert_eq!(ran.closing()["error"]["code"], "E_PARTIAL");
+    let stopped = Place::new()
+        .sh(&format!("printf '%s\\n' '{{\"ok\":true,' '{PROMPT}' | cp-llm --backend stub --continue-on-error false"));
+    check_contract(&stopped);
+    assert_eq!(types(&stopped), ["error", "summary"]);
+}
+
+#[test]
+fn duplicate_names_and_bad_bytes_are_item_errors() {
+    for line in [
+        r#"{"ok":true,"schema_version":"1.0","type":"prompt","data":{"messages":[],"messages":[]}}"#,
+        "{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"\\377\"}",
+    ] {
+        let ran = Place::new().sh(&format!("printf '{line}\\n' | cp-llm --backend stub --input records"));
+        check_contract(&ran);
+        assert_eq!(ran.json()[0]["error"]["code"], "E_VALIDATION", "{line}: {}", ran.stdout);
+    }
+}
+
+#[test]
+fn carriage_returns_and_a_first_mark_are_tolerated() {
+    let ran = Place::new().sh(&format!("printf '\\357\\273\\277%s\\r\\n\\r\\n' '{PROMPT}' | cp-llm --backend stub"));
+    assert_eq!(ran.status, 0, "{}", ran.stdout);
+    assert_eq!(ran.json()[0]["data"]["content"], "stub response 1");
+}
+
+#[test]
+fn rows_need_no_envelope() {
+    let ran = Place::new()
+        .sh(r#"printf 'a\nb\n' | jq -Rc '{messages:[{role:"user",content:.}]}' | cp-llm --rows --backend stub"#);
+    check_contract(&ran);
+    assert_eq!(types(&ran), ["message", "message", "summary"]);
+}
+
+#[test]
+fn text_formats_are_words_and_errors_go_to_standard_error() {
+    let place = Place::new();
+    assert_eq!(place.sh("echo hi | cp-llm --backend stub --format text | wc -l").stdout.trim(), "1");
+    let ran = place.sh("cp-compose --agent nobody hi --format text");
+    assert_eq!((ran.status, ran.stdout.as_str()), (3, ""));
+    assert!(ran.stderr.starts_with("✗ ") && ran.stderr.contains("\n  Hint: "), "{}", ran.stderr);
+}
+
+#[test]
+fn an_argument_with_bytes_waiting_on_standard_input_gives_a_notice() {
+    let ran = Place::new().sh("echo unread | { sleep 0.2; cp-llm --backend stub hi; }");
+    assert_eq!(ran.closing()["meta"]["notices"][0]["type"], "stdin_ignored");
+    let both = Place::new().sh("echo tail | cp-compose 'head' - | jq -r '.data.messages[0].content'");
+    assert_eq!(both.stdout, "head\n\ntail\n");
+}
+
+#[test]
+fn two_texts_and_near_misses_are_refused_and_the_separator_sends_them() {
+    let place = Place::new();
+    assert_eq!(place.sh("cp-llm --backend stub two texts").closing()["error"]["code"], "E_USAGE");
+    assert_eq!(place.sh("cp-llm --backend stub modles").closing()["error"]["details"]["nearest"], "models");
+    assert_eq!(place.sh("cp-llm --backend stub -- modles").status, 0);
+    assert_eq!(place.sh("cp-llm --backend stub -- models").closing()["data"]["content"], "stub response 1");
+}
+
+#[test]
+fn a_home_that_cannot_be_written_is_an_error_before_any_effect() {
+    let place = Place::new();
+    let ran = place.sh("CP_HOME=/proc/nowhere cp-llm --backend stub hi");
+    check_contract(&ran);
+    assert_ne!(ran.status, 0);
+    assert!(
+        ran.closing()["error"]["details"]["hint"].as_str().is_some_and(|hint| hint.contains("--home")),
+        "{}",
+        ran.stdout
+    );
+}
+
+#[test]
+fn refusals_and_failures_are_on_the_ledger() {
+    let place = Place::new();
+    let ran = place.sh("cp-exec -- rm x; cp-log query --format raw");
+    assert!(ran.stdout.contains("\"exec.refused\""), "{}", ran.stdout);
+    let ran = place.sh("cp-llm hi; cat home/ledger/cp-llm.jsonl");
+    assert!(ran.stdout.contains("\"code\":\"E_CONFIG\""), "{}", ran.stdout);
+}
+
+#[test]
+fn a_writer_killed_in_the_middle_loses_nothing_that_was_acknowledged() {
+    let place = Place::new();
+    let ran = place.sh(
+        r#"( for i in $(seq 400); do cp-log append -f k.jsonl --event e "$i" || break; done ) >acks & loop=$!
+        sleep 0.5; kill -9 $loop
+        { i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); echo $i; done; } | cp-log append -f k.jsonl --event stream >/dev/null & stream=$!
+        sleep 0.3; kill -9 $stream; wait 2>/dev/null
+        cp-log append -f k.jsonl --event last end >>acks
+        cp-log verify k.jsonl | jq .ok
+        jq -r 'select(.ok) | .data | "\(.seq) \(.hash)"' acks | sort -u >acknowledged
+        jq -r '"\(.seq) \(.hash)"' k.jsonl | sort -u >stored
+        comm -23 acknowledged stored | wc -l; wc -l <acknowledged; grep -c '"event":"stream"' k.jsonl"#,
+    );
+    let lines: Vec<&str> = ran.stdout.lines().collect();
+    assert_eq!(lines[..2], ["true", "0"], "{} {}", ran.stdout, ran.stderr);
+    assert!(lines[2].parse::<u32>().unwrap() > 5, "{}", ran.stdout);
+}
