@@ -431,7 +431,7 @@ fn open_file(path: &Path) -> Result<File> {
 
 fn cannot_open(path: &Path, e: &io::Error) -> Error {
     let code = if e.kind() == ErrorKind::PermissionDenied { Code::Forbidden } else { Code::Io };
-    Error::new(code, format!("cannot open for appending: {}", e.kind())).in_file(path).fatal()
+    Error::new(code, format!("cannot open for appending: {e}")).in_file(path).fatal()
 }
 
 fn foreign(path: &Path) -> Error {

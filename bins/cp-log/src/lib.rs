@@ -69,6 +69,7 @@ pub static PROGRAM: Program = Program {
     ],
     implicit: None,
     schemas: &[
+        cp_common::schemas::RECEIPT,
         ("entry", include_str!("../schemas/entry.json")),
         ("tip", include_str!("../schemas/tip.json")),
         ("verified", include_str!("../schemas/verified.json")),

@@ -206,6 +206,8 @@ struct First {
     ts: String,
     /// What `prev` must be if this is the first line of all; `None` if a ledger cannot begin like this.
     origin: Option<Hash>,
+    /// Whether its place was already judged by the hash of a damaged line before it.
+    anchored: bool,
 }
 
 impl Chunk {
@@ -268,7 +270,8 @@ impl Chunk {
         if self.first.is_none() {
             let origin = origin_of(&line);
             let (ts, prev) = (line.ts().to_owned(), line.prev());
-            self.first = Some(First { line: self.lines, offset: raw.offset, seq, prev, ts, origin });
+            let anchored = self.end.hashes.is_some();
+            self.first = Some(First { line: self.lines, offset: raw.offset, seq, prev, ts, origin, anchored });
         }
         if self.last_ts.as_deref().is_some_and(|before| line.ts() < before) {
             self.clock_backwards += 1;
@@ -385,6 +388,9 @@ impl Joined {
 
     /// Why the first intact line of a chunk does not follow the lines before the chunk.
     fn misfit(&self, first: &First) -> Option<(Kind, String)> {
+        if first.anchored {
+            return None;
+        }
         if self.begins && self.report.lines == 0 && first.line == 1 {
             return match &first.origin {
                 Some(origin) if *origin == first.prev => None,

@@ -1,0 +1,25 @@
+//! `cp-log` as a shell user meets it: a file for each verb, one program, so that it is linked once.
+
+#[cfg(test)]
+mod append;
+#[cfg(test)]
+mod at;
+#[cfg(test)]
+mod query;
+#[cfg(test)]
+mod tee;
+#[cfg(test)]
+mod tip;
+#[cfg(test)]
+mod verify;
+#[cfg(test)]
+mod writers;
+
+#[test]
+fn no_file_is_forgotten() {
+    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests")).unwrap();
+    for file in files.map(|file| file.unwrap().file_name().into_string().unwrap()) {
+        let name = file.trim_end_matches(".rs");
+        assert!(name == "main" || include_str!("main.rs").contains(&format!("mod {name};")), "{name}");
+    }
+}

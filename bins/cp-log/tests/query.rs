@@ -1,0 +1,117 @@
+//! `cp-log query`, as a shell user meets it.
+
+use crate::at::At;
+use serde_json::{Value, json};
+
+fn filled() -> At {
+    let at = At::new();
+    let rows = concat!(
+        r#"{"event":"turn","agent":"a","session":"S1","message":"one"}"#,
+        "\n",
+        r#"{"event":"turn","agent":"b","session":"S2","message":"say \"two\"","n":1e2}"#,
+        "\n",
+        r#"{"event":"tool_call","agent":"a","session":"S1","message":"three","inner":{"event":"turn"}}"#,
+        "\n"
+    );
+    at.lines(&["append", "-f", "l.jsonl", "--rows"], rows);
+    at
+}
+
+/// The numbers of the lines found, and the closing line.
+fn found(at: &At, arguments: &[&str]) -> (Vec<u64>, Value) {
+    let mut lines = at.lines(&[&["query", "l.jsonl"], arguments].concat(), "");
+    let closing = lines.pop().unwrap();
+    assert!(lines.iter().all(|line| line["type"] == "entry" && line.get("meta").is_none()));
+    (lines.iter().map(|line| line["data"]["seq"].as_u64().unwrap()).collect(), closing)
+}
+
+#[test]
+fn filters_join_and_look_at_their_own_member() {
+    let at = filled();
+    assert_eq!(found(&at, &[]).0, [0, 1, 2, 3]);
+    assert_eq!(found(&at, &["--event", "turn"]).0, [1, 2]);
+    assert_eq!(found(&at, &["--event", "turn", "--agent", "a"]).0, [1]);
+    assert_eq!(found(&at, &["--session", "S1"]).0, [1, 3]);
+    assert_eq!(found(&at, &["--event", "turn", "--event", "ledger.open"]).0, [0, 1, 2]);
+    assert_eq!(found(&at, &["--grep", "say \"two\""]).0, [2]);
+    assert_eq!(found(&at, &["--grep", "thr(e|x)+"]).0, [3]);
+    assert_eq!(found(&at, &["--since", "1h"]).0, [0, 1, 2, 3]);
+    assert_eq!(found(&at, &["--until", "2020-01-01"]).0, [0_u64; 0]);
+    assert_eq!(found(&at, &["--event", "nothing"]).1["data"]["count"], 0);
+}
+
+#[test]
+fn pages_follow_each_other_in_both_directions() {
+    let at = filled();
+    for (direction, expected) in [(&[][..], [0, 1, 2, 3]), (&["--reverse"][..], [3, 2, 1, 0])] {
+        let (mut seen, mut cursor) = (Vec::new(), None::<String>);
+        loop {
+            let mut arguments = [direction, &["--limit", "1"]].concat();
+            if let Some(cursor) = &cursor {
+                arguments.extend(["--cursor", cursor]);
+            }
+            let (page, closing) = found(&at, &arguments);
+            assert_eq!(page.len(), 1);
+            seen.extend(page);
+            assert_eq!(closing["data"]["has_more"], !closing["data"]["next_cursor"].is_null());
+            match closing["data"]["next_cursor"].as_str() {
+                Some(next) => cursor = Some(next.to_owned()),
+                None => break,
+            }
+        }
+        assert_eq!(seen, expected);
+    }
+}
+
+#[test]
+fn raw_gives_the_bytes_of_the_file() {
+    let at = filled();
+    let done = at.cp_log(&["query", "l.jsonl", "--format", "raw"]).assert().success();
+    assert_eq!(done.get_output().stdout, std::fs::read(at.path("l.jsonl")).unwrap());
+}
+
+#[test]
+fn fields_project_and_keep_the_text_of_numbers() {
+    let at = filled();
+    let done = at
+        .cp_log(&["query", "l.jsonl", "--agent", "b", "--fields", "seq,data.n", "--format", "raw"])
+        .assert()
+        .success();
+    assert_eq!(String::from_utf8_lossy(&done.get_output().stdout), "{\"seq\":2,\"data\":{\"n\":1e2}}\n");
+    let closing = at.closing(&["query", "l.jsonl", "--fields", "sequence"], "", 2);
+    assert_eq!(closing["error"]["code"], "E_USAGE");
+}
+
+#[test]
+fn damage_is_told_and_hides_nothing() {
+    let at = filled();
+    let path = at.path("l.jsonl");
+    let mut lines: Vec<Vec<u8>> =
+        std::fs::read(&path).unwrap().split_inclusive(|b| *b == b'\n').map(<[u8]>::to_vec).collect();
+    lines.insert(2, b"{\"not\":\"ours\"}\n".to_vec());
+    std::fs::write(&path, lines.concat()).unwrap();
+    let done = at.cp_log(&["query", "l.jsonl"]).assert().success();
+    let lines = crate::at::parsed(&done.get_output().stdout);
+    assert_eq!(lines[2]["error"]["code"], "E_INTEGRITY");
+    assert_eq!(lines[4]["data"]["seq"], 3);
+    assert_eq!(lines[5]["data"]["failed"], 1);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_told_and_the_others_are_read() {
+    let at = filled();
+    let done = at.cp_log(&["query", "none.jsonl", "l.jsonl", "--event", "turn"]).assert().success();
+    let lines = crate::at::parsed(&done.get_output().stdout);
+    assert_eq!(lines[0]["error"]["code"], "E_NOT_FOUND");
+    assert_eq!(lines.last().unwrap()["data"]["succeeded"], 2);
+    assert_eq!(at.closing(&["query", "none.jsonl"], "", 3)["error"]["code"], "E_NOT_FOUND");
+}
+
+#[test]
+fn without_operands_all_of_home_is_read() {
+    let at = At::new();
+    at.lines(&["append", "--event", "e", "m"], "");
+    let lines = at.lines(&["query", "--event", "e"], "");
+    assert_eq!(lines[0]["data"]["message"], json!("m"));
+    assert!(At::new().closing(&["query"], "", 0)["data"]["count"] == 0);
+}

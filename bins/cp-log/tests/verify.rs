@@ -1,0 +1,202 @@
+//! `cp-log verify`: what is damaged is found, at its line, and nothing else is.
+
+use crate::at::At;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn faults(at: &At, name: &str) -> Vec<(u64, String)> {
+    let closing = at.closing(&["verify", "--closed", name], "", 1);
+    assert_eq!(closing["error"]["code"], "E_INTEGRITY");
+    let faults = closing["error"]["details"]["faults"].as_array().unwrap();
+    faults.iter().map(|fault| (fault["line"].as_u64().unwrap(), fault["kind"].as_str().unwrap().to_owned())).collect()
+}
+
+fn lines_of(at: &At, name: &str) -> Vec<Vec<u8>> {
+    std::fs::read(at.path(name)).unwrap().split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect()
+}
+
+/// A line with this body, rightly hashed.
+fn composed(seq: u64, body: &str, prev: &str) -> Vec<u8> {
+    let head = format!("{{\"seq\":{seq},\"ts\":\"2026-11-21T03:00:00.000000Z\"{body},\"prev\":\"{prev}\"");
+    let hash = cp_log::line::Hash::of(head.as_bytes());
+    format!("{head},\"hash\":\"{hash}\"}}\n").into_bytes()
+}
+
+fn hash_of(line: &[u8]) -> String {
+    serde_json::from_slice::<Value>(line).unwrap()["hash"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn an_intact_ledger_is_proved_and_summed_up() {
+    let at = At::new();
+    at.ledger("l.jsonl", 100);
+    let answer = at.closing(&["verify", "l.jsonl"], "", 0);
+    let data = &answer["data"];
+    assert_eq!((&data["intact"], &data["lines"], &data["last_seq"]), (&json!(true), &json!(100), &json!(99)));
+    assert_eq!(data["hash"], at.stored("l.jsonl")[99]["hash"]);
+    assert_eq!(data["tail"], "complete");
+}
+
+#[test]
+fn lines_that_were_removed_doubled_swapped_or_made_up_are_found() {
+    let at = At::new();
+    at.ledger("l.jsonl", 10);
+    let good = lines_of(&at, "l.jsonl");
+    let check = |change: &dyn Fn(&mut Vec<Vec<u8>>), line: u64, kind: &str| {
+        let mut lines = good.clone();
+        change(&mut lines);
+        std::fs::write(at.path("x.jsonl"), lines.concat()).unwrap();
+        assert_eq!(faults(&at, "x.jsonl")[0], (line, kind.to_owned()));
+    };
+    check(&|lines| drop(lines.remove(4)), 5, "chain");
+    check(&|lines| drop(lines.remove(0)), 1, "chain");
+    check(&|lines| lines.insert(4, lines[4].clone()), 6, "chain");
+    check(&|lines| lines.swap(4, 5), 5, "chain");
+    check(&|lines| lines[4] = b"\n".to_vec(), 5, "shape");
+    check(&|lines| lines[4] = composed(4, ",\"event\":\"forged\"", &hash_of(&lines[3])), 6, "chain");
+    check(&|lines| lines[9] = composed(10, ",\"event\":\"e\"", &hash_of(&lines[8])), 10, "seq");
+    check(&|lines| lines[9] = composed(9, ",\"event\":", &hash_of(&lines[8])), 10, "json");
+    check(&|lines| lines[9] = composed(9, ",\"event\": \"e\"", &hash_of(&lines[8])), 10, "normal_form");
+    check(&|lines| lines[9] = composed(9, ",\"event\":\"\\u0041\"", &hash_of(&lines[8])), 10, "normal_form");
+    check(&|lines| lines[9] = composed(9, ",\"data\":{\"a\":1,\"a\":1}", &hash_of(&lines[8])), 10, "json");
+    check(&|lines| lines[9].truncate(20), 10, "torn");
+}
+
+#[test]
+fn what_hashes_right_but_is_no_json_can_be_let_pass() {
+    let at = At::new();
+    at.ledger("l.jsonl", 2);
+    let mut lines = lines_of(&at, "l.jsonl");
+    lines.push(composed(2, ",\"event\":", &hash_of(&lines[1])));
+    std::fs::write(at.path("l.jsonl"), lines.concat()).unwrap();
+    at.closing(&["verify", "--no-json", "l.jsonl"], "", 0);
+    at.closing(&["verify", "l.jsonl"], "", 1);
+}
+
+#[test]
+fn nested_hashes_do_not_mislead() {
+    let at = At::new();
+    let inner = r#"{"prev":"sha256:0000000000000000000000000000000000000000000000000000000000000000","hash":"sha256:0000000000000000000000000000000000000000000000000000000000000000"}"#;
+    at.lines(&["append", "-f", "l.jsonl", "--rows"], &format!("{{\"event\":\"e\",\"data\":{inner}}}\n{inner}\n"));
+    at.closing(&["verify", "l.jsonl"], "", 0);
+    assert_eq!(at.stored("l.jsonl")[2]["data"]["hash"], serde_json::from_str::<Value>(inner).unwrap()["hash"]);
+}
+
+#[test]
+fn bytes_of_a_line_that_is_being_written_are_no_fault_until_nobody_writes() {
+    let at = At::new();
+    at.ledger("l.jsonl", 3);
+    let mut bytes = std::fs::read(at.path("l.jsonl")).unwrap();
+    bytes.extend_from_slice(b"{\"seq\":3,\"ts\"");
+    std::fs::write(at.path("l.jsonl"), bytes).unwrap();
+    assert_eq!(at.closing(&["verify", "l.jsonl"], "", 0)["data"]["tail"], "in_flight");
+    assert_eq!(faults(&at, "l.jsonl"), [(4, "torn".to_owned())]);
+}
+
+#[test]
+fn threads_find_what_one_finds() {
+    let at = At::new();
+    let input = (0..60_000).map(|n| format!("{n} {}", "x".repeat(n % 300))).collect::<Vec<_>>().join("\n");
+    at.lines(&["append", "-f", "l.jsonl", "--sync", "none"], &input);
+    let mut lines = lines_of(&at, "l.jsonl");
+    for line in [1, 17_000, 17_001, 30_000, 59_999] {
+        lines[line][60] ^= 1;
+    }
+    lines.remove(45_000);
+    std::fs::write(at.path("l.jsonl"), lines.concat()).unwrap();
+    let found = |threads| {
+        let mut closing = at.closing(&["verify", "l.jsonl", "--threads", threads], "", 1);
+        closing["error"].take()
+    };
+    let one = found("1");
+    assert_eq!(one["details"]["fault_count"], 6);
+    assert_eq!(found("4"), one);
+    assert_eq!(found("64"), one);
+}
+
+#[test]
+fn many_files_are_each_reported() {
+    let at = At::new();
+    std::fs::create_dir(at.path("d")).unwrap();
+    at.ledger("d/a.jsonl", 3);
+    at.ledger("d/b.jsonl", 3);
+    std::fs::write(at.path("d/notes.jsonl"), "{}\n").unwrap();
+    let lines = at.lines(&["verify", "d"], "");
+    assert_eq!(lines.len(), 3);
+    assert_eq!(lines[2]["data"]["skipped"], 1);
+    let mut bad = lines_of(&at, "d/a.jsonl");
+    bad[1][50] ^= 1;
+    std::fs::write(at.path("d/a.jsonl"), bad.concat()).unwrap();
+    let closing = at.closing(&["verify", "d"], "", 1);
+    assert_eq!(closing["error"]["details"]["succeeded"], 1);
+    at.closing(&["verify", "d/notes.jsonl"], "", 1);
+    at.closing(&["verify", "none.jsonl"], "", 3);
+}
+
+#[test]
+fn a_flip_of_any_byte_is_found_at_its_line() {
+    let at = At::new();
+    at.ledger("l.jsonl", 100);
+    let lines = lines_of(&at, "l.jsonl");
+    let path = at.path("x.jsonl");
+    let options = cp_log::verifier::Options { json: true, closed: true, threads: 1 };
+    let verified = |bytes: &[u8], before| {
+        std::fs::write(&path, bytes).unwrap();
+        cp_log::verifier::verify(&path, before, &options, &mut |_, _| {}).unwrap()
+    };
+    for (number, line) in lines.iter().enumerate() {
+        // What is before was proved once; two lines after it show that the damage does not spread.
+        let before = (number > 0).then(|| verified(&lines[..number].concat(), None).end);
+        let rest = lines[number..lines.len().min(number + 3)].concat();
+        for place in 0..line.len() {
+            for mask in [0x01, 0xff] {
+                let mut bad = rest.clone();
+                bad[place] ^= mask;
+                let faults = verified(&bad, before).faults;
+                assert!(
+                    !faults.is_empty() && faults.iter().all(|fault| fault.line == 1),
+                    "line {number} byte {place}: {faults:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_truncation_is_classified() {
+    let at = At::new();
+    at.ledger("l.jsonl", 4);
+    let good = std::fs::read(at.path("l.jsonl")).unwrap();
+    let path = at.path("x.jsonl");
+    for length in 0..good.len() {
+        std::fs::write(&path, &good[..length]).unwrap();
+        for closed in [false, true] {
+            let options = cp_log::verifier::Options { json: true, closed, threads: 1 };
+            let report = cp_log::verifier::verify(&path, None, &options, &mut |_, _| {}).unwrap();
+            let whole = length == 0 || good[length - 1] == b'\n';
+            assert_eq!(report.in_flight, !whole);
+            assert_eq!(report.fault_count, u64::from(closed && !whole), "{length}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn any_bytes_have_a_verdict(bytes in prop::collection::vec(prop_oneof![any::<u8>(), Just(b'\n')], 0..400)) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        std::fs::write(&path, &bytes).unwrap();
+        let options = cp_log::verifier::Options { json: true, closed: true, threads: 2 };
+        let report = cp_log::verifier::verify(&path, None, &options, &mut |_, _| {}).unwrap();
+        prop_assert_eq!(report.fault_count > 0, !bytes.is_empty());
+        let before = std::fs::read(&path).unwrap();
+        let appended = cp_log::Ledger::open(&path, cp_log::Sync::None).and_then(|mut l| l.append(cp_log::Entry::new("e")));
+        if appended.is_ok() {
+            let report = cp_log::verifier::verify(&path, None, &options, &mut |_, _| {}).unwrap();
+            prop_assert_eq!(report.fault_count, 0);
+        } else {
+            prop_assert_eq!(std::fs::read(&path).unwrap(), before);
+        }
+    }
+}
