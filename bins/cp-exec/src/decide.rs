@@ -320,6 +320,7 @@ pub(crate) fn plan(
         argv: words,
         env,
         exe: pinned.exe.clone(),
+        script: pinned.script.clone(),
         cwd: Identity::of(cwd, &meta),
         profile: exec.profile,
         network: exec.network,

@@ -18,7 +18,7 @@ use crate::sandbox::{self, Received};
 /// After the command itself has ended, how long its output may still be held open by what it left behind.
 const DRAIN: Duration = Duration::from_millis(200);
 /// How long the init may take to count and kill, before it is killed itself.
-const OBEY: Duration = Duration::from_millis(15);
+const OBEY: Duration = Duration::from_millis(30);
 
 /// Sees the bytes of a command as they come.
 pub(crate) type Watch<'a> = &'a mut dyn FnMut(Stream, &[u8]);

@@ -51,7 +51,7 @@ pub static PROGRAM: Program = Program {
         dangerous: false,
     }],
     implicit: Some("run"),
-    schemas: &[],
+    schemas: &[cp_common::schemas::EXEC_RESULT],
     checks: |_| Vec::new(),
     credentials: |_| Credentials { configured: true, sources: Vec::new() },
     audit: cp_log::effect::audit,

@@ -22,6 +22,8 @@ const DEPTH: u8 = 4;
 pub(crate) struct Pinned {
     /// What the kernel executes: the file itself, or the interpreter of a script.
     pub exe: Identity,
+    /// The file that was named, where the kernel executes another for it.
+    pub script: Option<Identity>,
     /// The hash of the file that was named: the script's, where it is one.
     pub sha256: String,
     /// The file that was named.
@@ -143,7 +145,7 @@ impl Names<'_> {
         }
         let identity = Identity::of(path, &meta);
         let (sha256, cached) = hashes.of(&identity)?;
-        let pinned = Pinned { exe: identity, sha256, path: path.to_owned(), cached, prefix: Vec::new() };
+        let pinned = Pinned { exe: identity, script: None, sha256, path: path.to_owned(), cached, prefix: Vec::new() };
         match shebang(path)? {
             None => Ok(pinned),
             Some(_) if depth == 0 => Err(refuse("interpreter_depth", format!("{shown}: scripts all the way down"))),
@@ -177,7 +179,7 @@ impl Names<'_> {
         }
         prefix.extend(arguments);
         prefix.push(script_path.to_owned());
-        Ok(Pinned { exe: interpreter.exe, prefix, ..script })
+        Ok(Pinned { exe: interpreter.exe, script: Some(script.exe.clone()), prefix, ..script })
     }
 
     /// How deep [`Names::pin`] may follow interpreters.

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
+use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, WaitStatus};
 
 use super::outer::{die_with_parent, give_up, has, setup};
 use super::plan::{Enforcement, Failure, Layer, Network, Order, Plan, Report, Status};
@@ -31,7 +31,7 @@ pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
         Ok(Forked::Parent(leader)) => leader,
         Err(e) => give_up(socket, setup("fork", e)),
     };
-    let tree = Tree { owns_namespace: has(&enforcement, Layer::Pid), leader, cgroups: plan.cgroups.clone() };
+    let tree = Tree { owns_namespace: has(&enforcement, Layer::Pid), leader };
     // Standard streams belong to the command: held here too, they would never reach their end.
     close_streams();
     tree.supervise(socket, signals.as_fd());
@@ -76,7 +76,6 @@ fn close_streams() {
 struct Tree {
     owns_namespace: bool,
     leader: Pid,
-    cgroups: Vec<std::path::PathBuf>,
 }
 
 impl Tree {
@@ -97,8 +96,7 @@ impl Tree {
                     Ok(Some(Order::Terminate)) => self.terminate(),
                     Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
                     Ok(Some(Order::Kill) | None) | Err(_) => {
-                        let killed = self.kill();
-                        self.reap(socket);
+                        let killed = self.kill(socket);
                         wire::send_report(socket, &Report::Killed(killed), None);
                         return;
                     }
@@ -111,11 +109,8 @@ impl Tree {
     fn reap(&self, socket: BorrowedFd<'_>) -> bool {
         loop {
             match rustix::process::wait(WaitOptions::NOHANG) {
-                Ok(Some((pid, status))) if pid == self.leader => {
-                    let status = Status { code: status.exit_status(), signal: status.terminating_signal() };
-                    wire::send_report(socket, &Report::Exited(status), None);
-                }
-                Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+                Ok(Some(ended)) => self.report(socket, ended),
+                Err(rustix::io::Errno::INTR) => {}
                 Ok(None) => return true,
                 Err(_) => return false,
             }
@@ -133,38 +128,46 @@ impl Tree {
     }
 
     /// Kills everything but this process, and says how many there were.
-    fn kill(&self) -> u32 {
-        let alive = if self.owns_namespace { others() } else { descendants() };
-        let count = u32::try_from(alive.len()).unwrap_or(u32::MAX);
+    fn kill(&self, socket: BorrowedFd<'_>) -> u32 {
+        let end = Instant::now() + WALK;
+        let mut killed = 0;
         if self.owns_namespace {
             sys::signal_all(libc::SIGKILL);
-            return count;
-        }
-        for group in &self.cgroups {
-            // Version 2 kills the whole group at once; this process is in it, and its last act is done.
-            if group.join("cgroup.kill").exists() {
-                break;
+            // Every orphan becomes a child of this process, so collecting the ended counts them all.
+            loop {
+                match rustix::process::wait(WaitOptions::empty()) {
+                    Ok(Some(ended)) => {
+                        killed += 1;
+                        self.report(socket, ended);
+                    }
+                    Err(rustix::io::Errno::INTR) => {}
+                    Ok(None) | Err(_) => return killed,
+                }
             }
         }
         // A child may fork between the walk and the kill, so walk until nothing is found.
-        let end = Instant::now() + WALK;
         loop {
             let left = descendants();
             if left.is_empty() || Instant::now() > end {
-                return count;
+                return killed;
             }
             for pid in left {
                 let _ = rustix::process::kill_process(pid, Signal::KILL);
             }
-            while matches!(rustix::process::wait(WaitOptions::NOHANG), Ok(Some(_))) {}
+            while let Ok(Some(ended)) = rustix::process::wait(WaitOptions::NOHANG) {
+                killed += 1;
+                self.report(socket, ended);
+            }
         }
     }
-}
 
-/// The other live processes of this namespace, as its own `/proc` lists them.
-fn others() -> Vec<Pid> {
-    let me = rustix::process::getpid();
-    processes().into_iter().filter(|process| process.pid != me && !process.zombie).map(|process| process.pid).collect()
+    /// Tells of the command's own end.
+    fn report(&self, socket: BorrowedFd<'_>, (pid, status): (Pid, WaitStatus)) {
+        if pid == self.leader {
+            let status = Status { code: status.exit_status(), signal: status.terminating_signal() };
+            wire::send_report(socket, &Report::Exited(status), None);
+        }
+    }
 }
 
 /// The live descendants of this process, nearest first.

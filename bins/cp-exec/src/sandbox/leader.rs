@@ -35,6 +35,9 @@ fn become_command(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
     let directory = open_same(&plan.cwd)?;
     rustix::process::fchdir(&directory).map_err(|e| setup("cwd", e))?;
     let file = open_same(&plan.exe)?;
+    if let Some(script) = &plan.script {
+        open_same(script)?;
+    }
 
     if let Some((uid, gid)) = plan.run_as {
         become_user(uid, gid).map_err(|e| setup("run_as", e))?;

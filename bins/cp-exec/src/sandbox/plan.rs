@@ -13,6 +13,8 @@ pub(crate) struct Plan {
     pub env: Vec<(String, String)>,
     /// The file to execute, as it was when it was decided about.
     pub exe: Identity,
+    /// The script that the file interprets, as it was when it was decided about.
+    pub script: Option<Identity>,
     /// The working directory, as it was when it was decided about.
     pub cwd: Identity,
     /// Which files may be executed.

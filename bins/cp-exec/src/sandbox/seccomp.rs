@@ -78,6 +78,9 @@ const NEW_NAMESPACE: [i32; 8] = [
 /// Typing into the terminal, and pasting into a console.
 const TERMINAL_INJECTION: [u64; 2] = [0x5412, 0x541c];
 
+/// The flag of `memfd_create` that makes a file nobody can execute.
+const NOEXEC_SEAL: u64 = 8;
+
 /// Installs the filters in this thread; they hold for everything it executes.
 pub(super) fn install(network: Network) -> Result<(), seccompiler::Error> {
     let mut refused: Rules = REFUSED.into_iter().map(|call| (call, Vec::new())).collect();
@@ -105,6 +108,10 @@ pub(super) fn install(network: Network) -> Result<(), seccompiler::Error> {
 
     // Its flags lie in memory, where a filter cannot look; without it libraries fall back to `clone`.
     apply([(libc::SYS_clone3, Vec::new())].into(), libc::ENOSYS)?;
+
+    // A file in memory can be executed wherever it came from, unless it is sealed against that.
+    let unsealed = rule(vec![arg(1, SeccompCmpOp::MaskedEq(NOEXEC_SEAL), 0)?])?;
+    apply([(libc::SYS_memfd_create, vec![unsealed])].into(), libc::ENOSYS)?;
 
     let families: &[i32] = match network {
         Network::None => &[libc::AF_UNIX],

@@ -1,0 +1,403 @@
+//! What slips past every check is still contained: each denial beside a control that shows the same thing working.
+
+mod harness;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use harness::{House, POLICY, Who, everyone};
+use serde_json::Value;
+
+/// Runs Python inside; the script prints `control` lines and `denied` or `ESCAPED` lines.
+fn python(house: &House, script: &str) -> Value {
+    house.write("probe.py", &format!("{PRELUDE}\n{script}"));
+    let (answer, _) = house.run(&["--timeout", "20", "--", "python3", "probe.py"]);
+    let result = if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] };
+    assert!(result["argv"].is_array(), "it did not run: {answer}");
+    result.clone()
+}
+
+const PRELUDE: &str = r#"
+import os, sys, errno, socket
+def denied(name, f):
+    try:
+        f()
+        print("ESCAPED", name)
+    except (OSError, PermissionError, MemoryError) as e:
+        print("denied", name, getattr(e, "errno", None))
+def control(name, f):
+    try:
+        f()
+        print("control", name)
+    except BaseException as e:
+        print("BROKEN", name, e)
+"#;
+
+/// Nothing escaped, no control is broken, and every name given was looked at.
+fn assert_contained(who: Who, result: &Value, denied: &[&str], controls: &[&str]) {
+    let out = result["stdout"].as_str().unwrap();
+    let shown = format!("{who:?}: {out}{}", result["stderr"].as_str().unwrap());
+    assert!(!out.contains("ESCAPED") && !out.contains("BROKEN"), "{shown}");
+    for name in denied {
+        assert!(out.lines().any(|line| line.starts_with(&format!("denied {name} "))), "{name}: {shown}");
+    }
+    for name in controls {
+        assert!(out.lines().any(|line| line == format!("control {name}")), "{name}: {shown}");
+    }
+}
+
+#[test]
+fn only_local_sockets_can_be_made() {
+    for who in everyone() {
+        let house = House::new(who);
+        let result = python(
+            &house,
+            r#"
+control("unix", lambda: socket.socketpair())
+denied("udp", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+denied("tcp", lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+denied("udp6", lambda: socket.socket(socket.AF_INET6, socket.SOCK_DGRAM))
+denied("netlink", lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0))
+denied("vsock", lambda: socket.socket(40, socket.SOCK_STREAM))
+denied("packet", lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW))
+denied("alg", lambda: socket.socket(38, 5))
+"#,
+        );
+        let names = ["udp", "tcp", "udp6", "netlink", "vsock", "packet", "alg"];
+        assert_contained(who, &result, &names, &["unix"]);
+    }
+}
+
+#[test]
+fn a_loopback_of_its_own_reaches_only_itself() {
+    for who in everyone() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let house = House::with_policy(who, &POLICY.replace("intent =", "network = \"loopback\"\nintent ="));
+        // TCP is Landlock's business too, so the control is a datagram to itself.
+        let script = format!(
+            r#"
+def itself():
+    a = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); a.bind(("127.0.0.1", 0)); a.settimeout(5)
+    a.sendto(b"x", a.getsockname()); assert a.recv(1) == b"x"
+control("itself", itself)
+denied("host", lambda: socket.create_connection(("127.0.0.1", {port}), 2))
+denied("raw", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1))
+"#
+        );
+        assert_contained(who, &python(&house, &script), &["host", "raw"], &["itself"]);
+    }
+}
+
+#[test]
+fn calls_that_lead_out_are_refused() {
+    for who in everyone() {
+        let house = House::new(who);
+        let result = python(
+            &house,
+            r#"
+import ctypes, fcntl
+libc = ctypes.CDLL(None, use_errno=True)
+def call(number, *args):
+    def f():
+        if libc.syscall(number, *args) < 0:
+            raise OSError(ctypes.get_errno(), "syscall")
+    return f
+def wants(name, number, *args):
+    # Only a refusal by the filter counts: a wrong argument would fail as well.
+    try:
+        call(number, *args)()
+        print("ESCAPED", name)
+    except OSError as e:
+        print("denied" if e.errno in (errno.EPERM, errno.ENOSYS) else "ESCAPED", name, e.errno)
+control("getpid", call(39))
+wants("ptrace", 101, 0, 0, 0, 0)
+wants("unshare_user", 272, 0x10000000)
+wants("clone_newuser", 56, 0x10000000 | 17, 0, 0, 0, 0)
+wants("clone3", 435, 0, 0)
+wants("setns", 308, 0, 0)
+wants("mount", 165, b"none", b"/tmp", b"tmpfs", 0, 0)
+wants("umount", 166, b"/proc", 2)
+wants("chroot", 161, b"/tmp")
+wants("bpf", 321, 0, 0, 0)
+wants("io_uring", 425, 1, 0)
+wants("keyctl", 250, 0, 0, 0, 0, 0)
+wants("userfaultfd", 323, 0)
+wants("perf", 298, 0, 0, 0, 0, 0)
+wants("open_by_handle", 304, 0, 0, 0)
+wants("personality", 135, 0x0040000)
+wants("x32_getpid", 0x40000000 + 39)
+try:
+    fcntl.ioctl(0, 0x5412, b"x"); print("ESCAPED tiocsti")
+except OSError as e:
+    print("denied" if e.errno == errno.EPERM else "ESCAPED", "tiocsti", e.errno)
+try:
+    fcntl.ioctl(0, 0x5413, b"x" * 8); print("ESCAPED winsize")
+except OSError as e:
+    print("control winsize" if e.errno != errno.EPERM else "BROKEN winsize")
+try:
+    fcntl.ioctl(0, 0x100005412, b"x"); print("ESCAPED tiocsti_high")
+except (OSError, OverflowError, ValueError) as e:
+    print("denied tiocsti_high", getattr(e, "errno", None))
+"#,
+        );
+        let names = [
+            "ptrace",
+            "unshare_user",
+            "clone_newuser",
+            "clone3",
+            "setns",
+            "mount",
+            "umount",
+            "chroot",
+            "bpf",
+            "io_uring",
+            "keyctl",
+            "userfaultfd",
+            "perf",
+            "open_by_handle",
+            "personality",
+            "x32_getpid",
+            "tiocsti",
+            "tiocsti_high",
+        ];
+        assert_contained(who, &result, &names, &["getpid", "winsize"]);
+    }
+}
+
+#[test]
+fn files_outside_stay_as_they_are_and_secrets_stay_hidden() {
+    for who in everyone() {
+        let house = House::new(who);
+        house.write("readme", "read me");
+        house.write(".env", "SECRET=1");
+        house.write(".git/config", "[core]\n");
+        house.write(".git/hooks/pre-commit", "#!/bin/sh\n");
+        house.write("real", "x");
+        let outside = house.root().join("outside");
+        fs::write(&outside, "outside").unwrap();
+        house.own_all();
+        let policy = house.home().join("config/policy.toml");
+        let script = format!(
+            r#"
+outside = {outside:?}
+control("read", lambda: open("readme").read())
+control("write", lambda: open("new", "w").write("x"))
+control("scratch", lambda: open(os.environ["TMPDIR"] + "/x", "w").write("x"))
+control("home", lambda: open(os.environ["HOME"] + "/x", "w").write("x"))
+control("shm", lambda: open("/dev/shm/x", "w").write("x"))
+control("null", lambda: open("/dev/null", "w").write("x"))
+control("random", lambda: open("/dev/urandom", "rb").read(1))
+denied("outside", lambda: open(outside).read())
+denied("policy", lambda: open({policy:?}).read())
+denied("shadow", lambda: open("/etc/shadow").read())
+denied("env", lambda: open(".env").read())
+denied("usr", lambda: open("/usr/x", "w"))
+denied("etc", lambda: open("/etc/x", "w"))
+denied("git_config", lambda: open(".git/config", "w"))
+denied("git_hook", lambda: open(".git/hooks/post-checkout", "w"))
+denied("git_hook_move", lambda: os.rename(".git/hooks", "hooks"))
+os.symlink("/etc/hostname", "link")
+denied("symlink", lambda: open("link", "w"))
+os.symlink("/etc/fstab", "link_to_read")
+denied("symlink_read", lambda: open("link_to_read").read())
+denied("hardlink", lambda: os.link("/etc/passwd", "passwd"))
+denied("hardlink_out", lambda: os.link("real", "/usr/share/real"))
+denied("init_environ", lambda: open("/proc/1/environ").read())
+denied("init_root", lambda: os.listdir("/proc/1/root"))
+denied("init_mem", lambda: open("/proc/1/mem", "rb").read(1))
+denied("core_pattern", lambda: open("/proc/sys/kernel/core_pattern", "w").write("|/bin/sh"))
+denied("sysrq", lambda: open("/proc/sysrq-trigger", "w").write("b"))
+denied("sys", lambda: open("/sys/kernel/uevent_helper", "w").write("x"))
+denied("chmod", lambda: os.chmod("/usr/bin/env", 0o777))
+denied("disk", lambda: open("/dev/vda", "rb").read(1))
+denied("mem", lambda: open("/dev/mem", "rb").read(1))
+denied("tty", lambda: open("/dev/tty"))
+"#
+        );
+        let result = python(&house, &script);
+        let names = [
+            "outside",
+            "policy",
+            "shadow",
+            "env",
+            "usr",
+            "etc",
+            "git_config",
+            "git_hook",
+            "symlink",
+            "symlink_read",
+            "hardlink",
+            "init_environ",
+            "init_root",
+            "core_pattern",
+            "chmod",
+            "disk",
+            "tty",
+        ];
+        assert_contained(who, &result, &names, &["read", "write", "scratch", "home", "shm", "null", "random"]);
+        assert_eq!(fs::read_to_string(&outside).unwrap(), "outside");
+        assert!(house.project().join("new").exists());
+    }
+}
+
+#[test]
+fn no_capability_and_no_new_rights_whoever_runs_it() {
+    for who in everyone() {
+        let house = House::new(who);
+        let result = house.sh("cat /proc/self/status; ls -l /proc/self/fd; hostname");
+        let out = result["stdout"].as_str().unwrap();
+        for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+            assert!(out.contains(&format!("{set}:\t0000000000000000")), "{who:?} {set}: {out}");
+        }
+        assert!(out.contains("NoNewPrivs:\t1") && out.contains("Seccomp:\t2"), "{out}");
+        let enforcement = &result["enforcement"];
+        assert_eq!(enforcement["seccomp"], true);
+        assert_eq!(enforcement["no_new_privs"], true);
+        assert_eq!(enforcement["landlock"]["status"], "full", "this kernel has no Landlock: {enforcement}");
+        assert!(enforcement["namespaces"].as_array().unwrap().contains(&"pid".into()), "{enforcement}");
+        // Standard streams, and the descriptor that reads the directory.
+        assert_eq!(out.lines().filter(|line| line.contains(" -> ")).count(), 4, "{out}");
+    }
+}
+
+#[test]
+fn what_is_written_cannot_be_executed() {
+    for who in everyone() {
+        let house = House::new(who);
+        let script = r#"
+import subprocess, shutil
+control("system", lambda: subprocess.check_call(["/bin/true"]))
+shutil.copy("/bin/true", "copy"); os.chmod("copy", 0o4755)
+denied("copy", lambda: subprocess.check_call(["./copy"]))
+shutil.copy("/bin/true", "/tmp/copy"); os.chmod("/tmp/copy", 0o755)
+denied("tmp", lambda: subprocess.check_call(["/tmp/copy"]))
+loader = "/lib64/ld-linux-x86-64.so.2"
+control("loader", lambda: subprocess.check_call([loader, "/bin/true"]))
+def through(path):
+    if subprocess.call([loader, path], stderr=subprocess.DEVNULL) != 0: raise OSError(1, "refused")
+denied("loader_copy", lambda: through(os.path.abspath("copy")))
+denied("loader_tmp", lambda: through("/tmp/copy"))
+fd = os.memfd_create("x"); os.write(fd, open("/bin/true", "rb").read())
+denied("memfd", lambda: os.execve(fd, ["x"], {}))
+"#;
+        let result = python(&house, script);
+        assert_contained(who, &result, &["copy", "tmp", "loader_copy", "loader_tmp"], &["system", "loader"]);
+    }
+}
+
+#[test]
+fn declared_execute_paths_run_even_where_they_are_written() {
+    for who in everyone() {
+        let policy = format!("{POLICY}\n[paths]\nread = [\".\"]\nwrite = [\".\"]\nexecute = [\"target/**\"]\n");
+        let house = House::with_policy(who, &policy);
+        let script = r#"
+import subprocess, shutil
+shutil.copy("/bin/true", "target/built"); os.chmod("target/built", 0o755)
+control("built", lambda: subprocess.check_call(["target/built"]))
+shutil.copy("/bin/true", "copy"); os.chmod("copy", 0o755)
+denied("beside", lambda: subprocess.check_call(["./copy"]))
+"#;
+        assert_contained(who, &python(&house, script), &["beside"], &["built"]);
+    }
+}
+
+#[test]
+fn strict_runs_the_one_program_and_no_other_not_even_through_the_loader() {
+    for who in everyone() {
+        let house = House::with_policy(who, &POLICY.replace("intent =", "profile = \"strict\"\nintent ="));
+        let script = r#"
+control("itself", lambda: print("here"))
+denied("child", lambda: os.execv("/bin/true", ["true"]))
+def through(path):
+    pid = os.fork()
+    if pid == 0:
+        os.dup2(os.open("/dev/null", os.O_WRONLY), 2)
+        os.execv("/lib64/ld-linux-x86-64.so.2", ["ld.so", path])
+    if os.waitpid(pid, 0)[1] != 0: raise OSError(1, "refused")
+denied("loader", lambda: through("/bin/true"))
+denied("read_bin", lambda: open("/usr/bin/env", "rb").read(1))
+"#;
+        assert_contained(who, &python(&house, script), &["child", "loader", "read_bin"], &["itself"]);
+    }
+}
+
+#[test]
+fn processes_memory_and_scratch_space_have_an_end() {
+    for who in everyone() {
+        let limits = "processes = 400\nmemory = 600000000\nscratch = 4000000\nintent =";
+        let house = House::with_policy(who, &POLICY.replace("intent =", limits));
+        let script = r#"
+control("memory", lambda: bytearray(50_000_000))
+denied("memory", lambda: bytearray(2_000_000_000))
+control("space", lambda: open("/tmp/a", "wb").write(b"x" * 1_000_000))
+denied("space", lambda: open("/tmp/b", "wb").write(b"x" * 20_000_000))
+def bomb():
+    for _ in range(3000):
+        if os.fork() == 0:
+            import time; time.sleep(60); os._exit(0)
+control("fork", lambda: os.fork() or os._exit(0))
+denied("bomb", bomb)
+"#;
+        let result = python(&house, script);
+        assert_contained(who, &result, &["memory", "space", "bomb"], &["memory", "space", "fork"]);
+        // Ending hundreds of processes can take longer than the count may.
+        let killed = result["enforcement"]["killed_processes"].as_u64();
+        assert!(killed.is_none_or(|killed| (1..=1024).contains(&killed)), "{killed:?}");
+    }
+}
+
+#[test]
+fn root_can_give_its_uid_away() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not root: run_as cannot be tested");
+        return;
+    }
+    let house = House::with_policy(Who::Me, &POLICY.replace("intent =", "run_as = 65534\nintent ="));
+    fs::set_permissions(house.project(), fs::Permissions::from_mode(0o777)).unwrap();
+    let result = house.sh("id -u; id -g; id -G; touch mine");
+    assert_eq!(result["stdout"], "65534\n65534\n65534\n", "{result}");
+    assert_eq!(result["enforcement"]["uid"], 65534);
+    assert!(house.project().join("mine").exists());
+    let house = House::with_policy(Who::Me, &POLICY.replace("intent =", "run_as = \"owner-of-cwd\"\nintent ="));
+    std::os::unix::fs::chown(house.project(), Some(1000), Some(1000)).unwrap();
+    assert_eq!(house.sh("id -u")["stdout"], "1000\n");
+}
+
+#[test]
+fn a_swap_between_check_and_start_is_noticed() {
+    for who in everyone() {
+        let policy = format!(
+            "{}\n[paths]\nread = [\".\"]\nwrite = []\nexecute = [\"tool\"]\n",
+            POLICY.replace("\"sh\",", "\"sh\", \"tool\",")
+        );
+        let house = House::with_policy(
+            who,
+            &policy.replace("restricted", "pin = { tool = \"TOOL\" }\nrestricted").replace("TOOL", "/PIN/tool"),
+        );
+        let tool = house.executable("tool", "#!/bin/sh\necho first\n");
+        let policy = fs::read_to_string(house.home().join("config/policy.toml")).unwrap();
+        let policy = policy.replace("/PIN/tool", tool.to_str().unwrap());
+        fs::write(house.home().join("config/policy.toml"), policy).unwrap();
+        house.own_all();
+        let (answer, status) = house.run(&["--", "tool"]);
+        assert_eq!((status, answer["data"]["stdout"].as_str()), (0, Some("first\n")), "control: {answer}");
+
+        // The ledger's lock holds the program between the decision and the start.
+        let ledger = fs::File::open(house.ledger()).unwrap();
+        ledger.lock().unwrap();
+        let before = fs::read_to_string(house.ledger()).unwrap();
+        let mut child = house.command(&["--", "tool"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(700));
+        assert_eq!(fs::read_to_string(house.ledger()).unwrap(), before, "it did not wait");
+        fs::write(house.project().join("other"), "#!/bin/sh\necho ESCAPED\n").unwrap();
+        fs::set_permissions(house.project().join("other"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::rename(house.project().join("other"), &tool).unwrap();
+        ledger.unlock().unwrap();
+        let mut out = String::new();
+        std::io::Read::read_to_string(&mut child.stdout.take().unwrap(), &mut out).unwrap();
+        child.wait().unwrap();
+        assert!(!out.contains("ESCAPED"), "{who:?}: {out}");
+        assert!(out.contains(r#""rule":"changed""#), "{who:?}: {out}");
+    }
+}

@@ -1,0 +1,112 @@
+//! Nothing that a command started outlives it, and the answer comes at the deadline.
+
+mod harness;
+
+use std::time::{Duration, Instant};
+
+use harness::{House, alive, everyone};
+
+/// Starts children that hold standard output in every way, each with a word in its command line to be found by.
+const DAEMONS: &str = r#"
+import os, sys, time
+word = sys.argv[1]
+how = sys.argv[2].split(",")
+def sleeper(name):
+    os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(600)", word + name])
+print("partial", flush=True)
+if "child" in how:
+    if os.fork() == 0: sleeper("-child")
+if "grandchild" in how:
+    if os.fork() == 0:
+        if os.fork() == 0: sleeper("-grandchild")
+        time.sleep(600)
+if "setsid" in how:
+    if os.fork() == 0:
+        os.setsid()
+        sleeper("-setsid")
+if "double" in how:
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0: sleeper("-double")
+        os._exit(0)
+if "deaf" in how:
+    import signal
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+time.sleep(float(sys.argv[3]))
+"#;
+
+fn word() -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    format!("survivor-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+#[test]
+fn no_child_of_any_kind_survives_the_deadline() {
+    for who in everyone() {
+        for how in ["child", "grandchild", "setsid", "double", "child,grandchild,setsid,double,deaf"] {
+            let (house, word) = (House::new(who), word());
+            house.write("daemons.py", DAEMONS);
+            let started = Instant::now();
+            let (answer, status) = house.run(&["--timeout", "1", "--", "python3", "daemons.py", &word, how, "600"]);
+            let took = started.elapsed();
+            assert_eq!(status, 8, "{who:?} {how}: {answer}");
+            let details = &answer["error"]["details"];
+            assert_eq!(answer["error"]["code"], "E_TIMEOUT");
+            assert_eq!(details["stdout"], "partial\n", "{who:?} {how}");
+            assert_eq!(details["timed_out"], true);
+            let reported = Duration::from_millis(details["duration_ms"].as_u64().unwrap());
+            assert!(reported <= Duration::from_millis(1250), "{who:?} {how}: {reported:?}");
+            assert!(took < Duration::from_secs(5), "{who:?} {how}: {took:?}");
+            assert!(!alive(&word), "{who:?} {how}: something survived");
+        }
+    }
+}
+
+#[test]
+fn what_outlives_its_command_is_killed_soon_after_and_counted() {
+    for who in everyone() {
+        let (house, word) = (House::new(who), word());
+        house.write("daemons.py", DAEMONS);
+        let started = Instant::now();
+        let (answer, status) = house.run(&["--", "python3", "daemons.py", &word, "child,setsid,double", "0"]);
+        assert_eq!(status, 0, "{answer}");
+        assert_eq!(answer["data"]["stdout"], "partial\n");
+        assert!(answer["data"]["duration_ms"].as_u64().unwrap() < 2000, "{answer}");
+        assert!(started.elapsed() < Duration::from_secs(10));
+        assert_eq!(answer["data"]["enforcement"]["killed_processes"], 3);
+        assert!(!alive(&word), "{who:?}: something survived");
+    }
+}
+
+#[test]
+fn a_command_that_is_killed_takes_everything_with_it_even_if_cp_exec_is_killed_too() {
+    for who in everyone() {
+        let (house, word) = (House::new(who), word());
+        house.write("daemons.py", DAEMONS);
+        let all = "child,grandchild,setsid,double,deaf";
+        let mut child = house.command(&["--", "python3", "daemons.py", &word, all, "600"]).spawn().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !alive(&format!("{word}-double")) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(alive(&word), "{who:?}: the control did not start");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while alive(&word) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(!alive(&word), "{who:?}: something survived");
+    }
+}
+
+#[test]
+fn a_command_that_heeds_the_request_to_end_has_timed_out_all_the_same() {
+    let house = House::new(everyone()[0]);
+    let (answer, status) =
+        house.run(&["--timeout", "1", "--", "sh", "-c", "trap 'echo bye; exit 3' TERM; while :; do sleep 0.05; done"]);
+    assert_eq!((status, answer["error"]["code"].as_str()), (8, Some("E_TIMEOUT")), "{answer}");
+    assert_eq!(answer["error"]["details"]["stdout"], "bye\n");
+    assert_eq!(answer["error"]["details"]["return_code"], 3);
+}
