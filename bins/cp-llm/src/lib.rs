@@ -3,6 +3,7 @@
 //! A prompt becomes a request in the dialect of a backend ([`wire`]), goes over HTTP ([`http`], [`exchange`]), is tried again and on
 //! other models ([`call`], [`retry`]), is recorded ([`book`]), and comes out as a message ([`send`]).
 
+mod ahead;
 mod backend;
 mod book;
 mod call;
@@ -17,6 +18,7 @@ mod send;
 mod sse;
 mod stub;
 mod wire;
+mod work;
 
 use cp_common::program::{Check, Class, Program, Status, VerbDoc};
 use cp_common::{Context, Result};

@@ -1,26 +1,28 @@
 //! Texts and prompts in, messages out: the verb that is meant when none is named.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use cp_common::filter::{self, Body, Filter, Source, text_of};
+use cp_common::filter::{self, Body, Filter, Source};
 use cp_common::options::StreamOptions;
 use cp_common::output::{Format, Reply};
-use cp_common::record::{self, Kind};
-use cp_common::wire::{Delta, Prompt, ToolSpec};
+use cp_common::record::Kind;
+use cp_common::wire::{Delta, ToolSpec};
 use cp_common::{Code, Context, Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use crate::ahead::{Ahead, Answered};
 use crate::backend::{self, Backend};
 use crate::book::Book;
 use crate::call::{Engine, Listener, Work};
 use crate::http::client::Waits;
 use crate::prices::Prices;
 use crate::retry::Patience;
-use crate::stub;
-use crate::wire::Ask;
+use crate::work::{Asker, Defaults};
 
 /// Send each prompt to a model and print its message
 #[derive(clap::Args)]
@@ -64,6 +66,13 @@ pub(crate) struct Args {
     /// What the stub plays, one JSON object a line
     #[arg(long, value_name = "FILE")]
     stub_script: Option<PathBuf>,
+    /// How many prompts to ask at the same time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(conflicts_with = "stream")]
+    jobs: u16,
+    /// Print each message as soon as it is there, and not in the order of the prompts
+    #[arg(long)]
+    unordered: bool,
     /// Print the request instead of sending it
     #[arg(long)]
     dry_run: bool,
@@ -78,6 +87,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let source = Source::from_operands(&args.text)?;
     let mut send = Send::new(args, context)?;
+    if args.jobs > 1 && source == Source::Input && !args.dry_run {
+        send.ahead = Ahead::start(&send.asker, args.jobs.into(), args.unordered, args.stream_options.kind())?;
+    }
     filter::run(&mut send, source, args.stream_options, context)
 }
 
@@ -103,22 +115,9 @@ impl Reply for DryRun {
 }
 
 struct Send {
-    engine: Engine,
-    defaults: Defaults,
+    asker: Arc<Asker>,
+    ahead: Option<Ahead>,
     dry_run: bool,
-    place: u64,
-}
-
-/// What the flags say for every prompt.
-struct Defaults {
-    system: Option<String>,
-    models: Vec<String>,
-    /// The model that the settings name, for prompts that name none.
-    fallback: Option<String>,
-    tools: Option<Vec<ToolSpec>>,
-    max_tokens: Option<u64>,
-    temperature: Option<f64>,
-    stream: bool,
 }
 
 impl Send {
@@ -135,9 +134,9 @@ impl Send {
             idle: if args.stream { Some(seconds("--idle-timeout", args.idle_timeout)?) } else { None },
         };
         let script = args.stub_script.clone().or_else(|| context.config.text("stub_script", None).map(PathBuf::from));
-        Ok(Self {
+        let asker = Asker {
             engine: Engine {
-                backend: Backend::of(&name, script.as_deref(), waits, 1)?,
+                backend: Backend::of(&name, script.as_deref(), waits, args.jobs.into())?,
                 patience: Patience {
                     retries: args.retries,
                     max_wait: seconds("--retry-max-wait", args.retry_max_wait)?,
@@ -155,36 +154,29 @@ impl Send {
                 temperature: args.temperature,
                 stream: args.stream,
             },
-            dry_run: args.dry_run,
-            place: 0,
-        })
+            asked: AtomicU64::new(0),
+        };
+        Ok(Self { asker: Arc::new(asker), ahead: None, dry_run: args.dry_run })
     }
 
-    fn work(&mut self, body: &Body<'_>) -> Result<Work> {
-        let (prompt, params) = match body {
-            Body::Text(text) => (Prompt::of_text(text_of(text)?), Map::new()),
-            Body::Row(data) => (record::read::<Prompt>(data)?.checked()?, params_of(data)?),
-            Body::Record(record) => {
-                let data = record.data.ok_or_else(|| Error::validation("the prompt has no `data`"))?;
-                (record::read::<Prompt>(data)?.checked()?, params_of(data)?)
-            }
+    /// The answer that was asked for ahead.
+    fn from_ahead(&self, body: &Body<'_>, context: &mut Context) -> Result<Option<Answered>> {
+        let data = match body {
+            Body::Text(_) => None,
+            Body::Row(data) => Some(*data),
+            Body::Record(record) => record.data,
         };
-        let place = match &self.engine.backend {
-            Backend::Stub(stub) => stub.next_place(),
-            Backend::Server(_) => self.place,
-        };
-        self.place += 1;
-        let is_stub = matches!(self.engine.backend, Backend::Stub(_));
-        self.defaults.work(prompt, params, place, is_stub)
+        let (Some(ahead), Some(data)) = (&self.ahead, data) else { return Ok(None) };
+        ahead.take(data.get(), || context.out.flush())
     }
 
     fn request(&self, work: &mut Work) -> Result<DryRun> {
         work.ask.model.clone_from(&work.models[0]);
-        let body = self.engine.body(&work.ask)?;
+        let body = self.asker.engine.body(&work.ask)?;
         let text = String::from_utf8(body).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
         let request = RawValue::from_string(text).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
         let (mut url, mut headers) = (None, Map::new());
-        if let Backend::Server(server) = &self.engine.backend {
+        if let Backend::Server(server) = &self.asker.engine.backend {
             let (address, all) = server.address(&work.ask);
             let secret = ["x-api-key", "authorization", "x-goog-api-key"];
             headers.extend(
@@ -194,43 +186,7 @@ impl Send {
             );
             url = Some(address);
         }
-        Ok(DryRun { backend: self.engine.backend.name().to_owned(), url, headers, request })
-    }
-}
-
-impl Defaults {
-    fn work(&self, prompt: Prompt, mut params: Map<String, Value>, place: u64, is_stub: bool) -> Result<Work> {
-        let mut models = self.models.clone();
-        if models.is_empty() {
-            models.extend(
-                prompt
-                    .model
-                    .clone()
-                    .or_else(|| self.fallback.clone())
-                    .or_else(|| is_stub.then(|| stub::MODEL.to_owned())),
-            );
-        }
-        if models.is_empty() {
-            return Err(Error::config("no model is named")
-                .hint("give -m MODEL, or set CP_MODEL; `cp-llm models` lists what the backend has")
-                .fatal());
-        }
-        if let Some(most) = self.max_tokens {
-            params.insert("max_tokens".to_owned(), most.into());
-        }
-        if let Some(temperature) = self.temperature {
-            params.insert("temperature".to_owned(), temperature.into());
-        }
-        let ask = Ask {
-            system: self.system.clone().or_else(|| prompt.system.clone()).unwrap_or_default(),
-            messages: prompt.messages.clone(),
-            tools: self.tools.clone().unwrap_or_else(|| prompt.tools.clone()),
-            model: String::new(),
-            params,
-            schema: None,
-            stream: self.stream,
-        };
-        Ok(Work { prompt, ask, models, place })
+        Ok(DryRun { backend: self.asker.engine.backend.name().to_owned(), url, headers, request })
     }
 }
 
@@ -240,13 +196,18 @@ impl Filter for Send {
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
-        let mut work = self.work(&body)?;
+        if let Some(answered) = self.from_ahead(&body, context)? {
+            answered.warnings.iter().for_each(|warning| context.warn(warning));
+            context.out.set_index(Some(answered.index));
+            return context.out.record(Kind::Message, &answered.outcome?);
+        }
+        let mut work = self.asker.work(&body)?;
         if self.dry_run {
             let request = self.request(&mut work)?;
             return context.out.record(Kind::Item, &request);
         }
         let mut listener = Screen { context, spoke: false };
-        let outcome = self.engine.message(&mut work, &mut listener);
+        let outcome = self.asker.engine.message(&mut work, &mut listener);
         let spoke = listener.spoke;
         let as_words = context.out.format() != Format::Json;
         if spoke && as_words {
@@ -254,6 +215,13 @@ impl Filter for Send {
         }
         let message = outcome?;
         if spoke && as_words { Ok(()) } else { context.out.record(Kind::Message, &message) }
+    }
+
+    fn finish(&mut self, _: &mut Context) -> Result<()> {
+        if let Some(ahead) = &self.ahead {
+            ahead.settle();
+        }
+        Ok(())
     }
 }
 
@@ -278,16 +246,6 @@ impl Listener for Screen<'_> {
     fn warn(&mut self, message: &str) {
         self.context.warn(message);
     }
-}
-
-/// The members of `params`, those that only a provider knows among them.
-fn params_of(data: &RawValue) -> Result<Map<String, Value>> {
-    #[derive(Deserialize)]
-    struct Head {
-        #[serde(default)]
-        params: Map<String, Value>,
-    }
-    Ok(record::read::<Head>(data)?.params)
 }
 
 fn system_text(given: &str) -> Result<String> {

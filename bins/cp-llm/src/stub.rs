@@ -1,7 +1,6 @@
 //! The stub: a model that counts, or plays a script. No network, no key, the same answer every time.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cp_common::wire::Usage;
@@ -19,7 +18,6 @@ pub(crate) const MODEL: &str = "stub";
 #[derive(Default)]
 pub(crate) struct Stub {
     script: Vec<Line>,
-    asked: AtomicU64,
 }
 
 /// One line of a script.
@@ -73,15 +71,10 @@ impl Stub {
             }
             script.push(line);
         }
-        Ok(Self { script, asked: AtomicU64::new(0) })
+        Ok(Self { script })
     }
 
-    /// The place of the next item, from 0. Drawn in the order of the input, so that a batch is the same every time.
-    pub(crate) fn next_place(&self) -> u64 {
-        self.asked.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Answers. `place` is the item's, see [`Stub::next_place`].
+    /// Answers. `place` is the item's among those of this process, from 0.
     pub(crate) fn answer(&self, ask: &Ask, place: u64) -> Result<Answer> {
         let turns = ask.messages.iter().filter(|turn| turn.role == "assistant").count() as u64;
         let number = 1 + turns.max(place);
@@ -167,13 +160,13 @@ mod tests {
     fn it_counts_turns_or_items_whichever_is_more() {
         let stub = Stub::default();
         let hi = ask(&[("user", "hi there")]);
-        assert_eq!(stub.answer(&hi, stub.next_place()).unwrap().text, "stub response 1");
-        let second = stub.answer(&hi, stub.next_place()).unwrap();
+        assert_eq!(stub.answer(&hi, 0).unwrap().text, "stub response 1");
+        let second = stub.answer(&hi, 1).unwrap();
         assert_eq!(second.text, "stub response 2");
         assert_eq!(second.usage, Some(Tokens { input: 4, output: 3, ..Tokens::default() }));
         let third =
             ask(&["user", "assistant", "user", "assistant", "user", "assistant", "user"].map(|role| (role, "x")));
-        assert_eq!(stub.answer(&third, stub.next_place()).unwrap().text, "stub response 4");
+        assert_eq!(stub.answer(&third, 2).unwrap().text, "stub response 4");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that meets the unexpected fails")]
 
+mod batch;
 mod failures;
 mod interrupt;
 mod messages;

@@ -17,6 +17,8 @@ use tempfile::TempDir;
 pub(crate) enum Step {
     /// Bytes, in one write.
     Bytes(Vec<u8>),
+    /// Nothing for so many milliseconds.
+    Wait(u64),
     /// The connection breaks.
     Reset,
     /// Nothing, and no end.
@@ -94,6 +96,7 @@ fn serve(mut stream: TcpStream, script: &[Vec<Step>], seen: &Mutex<Vec<Request>>
                         return;
                     }
                 }
+                Step::Wait(ms) => std::thread::sleep(Duration::from_millis(*ms)),
                 Step::Reset => {
                     let _ = stream.shutdown(Shutdown::Both);
                     return;

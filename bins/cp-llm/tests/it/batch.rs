@@ -1,0 +1,110 @@
+//! Many prompts at once: the same stream as one after the other, only faster.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::server::{Program, Server, Step};
+
+fn rows(count: usize) -> String {
+    (0..count)
+        .map(|n| format!("{}\n", json!({"messages":[{"role":"user","content":format!("row {n}")}],"row":{"n":n}})))
+        .collect()
+}
+
+/// An answer that takes a while.
+fn slow(ms: u64, mut script: Vec<Step>) -> Vec<Step> {
+    script.insert(0, Step::Wait(ms));
+    script
+}
+
+#[test]
+fn order_counts_and_places_are_those_of_a_stream_without_jobs() {
+    let input = format!("{}{{\"messages\":[]}}\n\n{}", rows(30), rows(3));
+    let one = Program::new().run_with(&["--backend", "stub", "--rows"], &input);
+    let many = Program::new().run_with(&["--backend", "stub", "--rows", "--jobs", "8"], &input);
+    let plain = |ran: &crate::server::Ran| -> Vec<Value> {
+        let mut records = ran.records();
+        for record in &mut records {
+            if let Some(data) = record.get_mut("data").and_then(Value::as_object_mut) {
+                data.remove("receipt");
+            }
+            record.as_object_mut().unwrap().remove("meta");
+        }
+        records
+    };
+    assert_eq!(plain(&one), plain(&many));
+    assert_eq!(many.last()["data"], json!({"total":34,"succeeded":33,"failed":1,"skipped":0}));
+    assert_eq!(many.records()[32]["data"]["index"], 32);
+}
+
+#[test]
+fn records_strangers_and_failures_pass_in_their_places() {
+    let prompt =
+        json!({"ok":true,"schema_version":"1.0","type":"prompt","data":{"messages":[{"role":"user","content":"x"}]}});
+    let stranger = "{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"entry\",\"data\":{\"n\":1e2}}";
+    let failure = "{\"ok\":false,\"schema_version\":\"1.0\",\"type\":\"error\",\"error\":{\"code\":\"E_SERVER\",\"message\":\"m\",\"details\":{\"index\":2},\"retryable\":true}}";
+    let summary =
+        "{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"summary\",\"data\":{},\"meta\":{\"duration_ms\":0}}";
+    let input = format!("{prompt}\n{stranger}\n{failure}\n{prompt}\n{summary}\n");
+    let ran = Program::new().run_with(&["--backend", "stub", "--jobs", "4"], &input);
+    let lines: Vec<&str> = ran.stdout.lines().collect();
+    assert_eq!((lines[1], lines[2]), (stranger, failure));
+    let records = ran.records();
+    assert_eq!(
+        (&records[0]["data"]["content"], &records[3]["data"]["content"]),
+        (&json!("stub response 1"), &json!("stub response 2"))
+    );
+    assert_eq!(ran.last()["data"], json!({"total":3,"succeeded":2,"failed":1,"skipped":0}));
+}
+
+#[test]
+fn a_text_is_still_one_text() {
+    let ran = Program::new().run_with(&["--backend", "stub", "--jobs", "4"], "one\ntwo\n");
+    assert_eq!(ran.only()["data"]["input"][0]["content"], "one\ntwo");
+}
+
+#[test]
+fn requests_overlap_and_failures_stay_with_their_items() {
+    let good = slow(150, crate::messages::whole("openai", "fine"));
+    let bad = slow(150, crate::server::json(400, &json!({"error":{"message":"no"}})));
+    let mut script = vec![good.clone(), bad];
+    script.extend(vec![good; 30]);
+    let server = Server::start(script);
+    let start = Instant::now();
+    let ran = Program::asking("openai", &server).run_with(&["-m", "m", "--rows", "--jobs", "16"], &rows(32));
+    assert!(start.elapsed() < Duration::from_millis(32 * 150 / 2), "{:?}", start.elapsed());
+    let records = ran.records();
+    let places: Vec<&Value> = records[..32]
+        .iter()
+        .map(|r| r.pointer("/data/index").or_else(|| r.pointer("/error/details/index")).unwrap())
+        .collect();
+    assert_eq!(places, (0..32).map(Value::from).collect::<Vec<_>>().iter().collect::<Vec<_>>());
+    assert_eq!(ran.last()["data"], json!({"total":32,"succeeded":31,"failed":1,"skipped":0}));
+}
+
+#[test]
+fn unordered_gives_each_message_with_its_place_as_it_comes() {
+    let quick = crate::messages::whole("openai", "fine");
+    let mut script = vec![slow(400, quick.clone())];
+    script.extend(vec![quick; 7]);
+    let server = Server::start(script);
+    let ran =
+        Program::asking("openai", &server).run_with(&["-m", "m", "--rows", "--jobs", "4", "--unordered"], &rows(8));
+    let records = ran.records();
+    let mut places: Vec<u64> = records[..8].iter().map(|r| r["data"]["index"].as_u64().unwrap()).collect();
+    for record in &records[..8] {
+        assert_eq!(record["data"]["row"]["n"], record["data"]["index"]);
+    }
+    assert_ne!(places, (0..8).collect::<Vec<_>>());
+    places.sort_unstable();
+    assert_eq!(places, (0..8).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_no_item_can_help_ends_the_batch_at_once() {
+    let server = Server::start(vec![crate::server::json(401, &json!({"error":{"message":"no"}}))]);
+    let ran = Program::asking("openai", &server).run_with(&["-m", "m", "--rows", "--jobs", "4"], &rows(100));
+    assert_eq!((ran.status, ran.last()["error"]["code"].as_str().unwrap()), (4, "E_AUTH"));
+    assert!(server.requests().len() < 40, "{}", server.requests().len());
+}
