@@ -10,10 +10,7 @@ use crate::ledger::{Entry, Ledger, Sync};
 /// Opens the one ledger that an effect of this command line goes to: the one that was named, else the run's, else the session's, else
 /// `ledger/<name>` of home.
 pub fn effect_ledger(context: &Context, name: &str) -> Result<Ledger> {
-    Ledger::open(&effect_path(context, name)?, Sync::Batch).map_err(|e| match e.code() {
-        Code::Io | Code::Forbidden => e.hint("give --home a directory that can be written, or set CP_HOME").fatal(),
-        _ => e.fatal(),
-    })
+    Ledger::open(&effect_path(context, name)?, Sync::Batch)
 }
 
 /// The file that [`effect_ledger`] opens.

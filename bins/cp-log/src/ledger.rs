@@ -421,17 +421,18 @@ fn open_file(path: &Path) -> Result<File> {
         }
         opened => opened,
     };
-    let file = opened.map_err(|e| cannot_open(path, &e))?;
+    let file = opened.map_err(|e| cannot_open(path, e))?;
     match file.metadata() {
         Ok(metadata) if metadata.is_file() => Ok(file),
         Ok(_) => Err(Error::validation("not a regular file, so no ledger").in_file(path).fatal()),
-        Err(e) => Err(cannot_open(path, &e)),
+        Err(e) => Err(cannot_open(path, e)),
     }
 }
 
-fn cannot_open(path: &Path, e: &io::Error) -> Error {
+fn cannot_open(path: &Path, e: io::Error) -> Error {
     let code = if e.kind() == ErrorKind::PermissionDenied { Code::Forbidden } else { Code::Io };
-    Error::new(code, format!("cannot open for appending: {e}")).in_file(path).fatal()
+    let failed = Error::io("cannot open for appending", e);
+    Error::new(code, failed.message()).in_file(path).hint("give --home or --ledger a place that can be written").fatal()
 }
 
 fn foreign(path: &Path) -> Error {
