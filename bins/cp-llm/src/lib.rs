@@ -46,9 +46,9 @@ pub static PROGRAM: Program = Program {
     ],
     implicit: Some("send"),
     schemas: &[
-        ("message", include_str!("../../../common/schemas/message.json")),
+        cp_common::schemas::MESSAGE,
         ("models", include_str!("../schemas/models.json")),
-        ("request", include_str!("../schemas/request.json")),
+        ("item", include_str!("../schemas/request.json")),
     ],
     checks,
     credentials: backend::credentials,

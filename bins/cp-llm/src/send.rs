@@ -160,7 +160,7 @@ impl Send {
     }
 
     /// The answer that was asked for ahead.
-    fn from_ahead(&self, body: &Body<'_>, context: &mut Context) -> Result<Option<Answered>> {
+    fn answered_ahead(&self, body: &Body<'_>, context: &mut Context) -> Result<Option<Answered>> {
         let data = match body {
             Body::Text(_) => None,
             Body::Row(data) => Some(*data),
@@ -196,7 +196,7 @@ impl Filter for Send {
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
-        if let Some(answered) = self.from_ahead(&body, context)? {
+        if let Some(answered) = self.answered_ahead(&body, context)? {
             answered.warnings.iter().for_each(|warning| context.warn(warning));
             context.out.set_index(Some(answered.index));
             return context.out.record(Kind::Message, &answered.outcome?);
