@@ -4,6 +4,7 @@ use std::io::{BufWriter, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -11,6 +12,10 @@ use crate::error::{Code, Error, Result};
 use crate::input::{Lines, Next};
 use crate::record::{Kind, SCHEMA_VERSION};
 use crate::words;
+
+/// The line that closes the requests.
+const CLOSING: &[u8] =
+    b"{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"summary\",\"data\":{},\"meta\":{\"duration_ms\":0}}\n";
 
 /// Where a program is. One of ours (`cp-…`) lies beside the running executable, else on `PATH` in absolute directories that
 /// others cannot write. Any other must be named with a `/`.
@@ -118,9 +123,17 @@ impl Part {
         }
     }
 
+    /// Waits for an answer, at most so long. True when [`Part::receive`] will not wait, or not long.
+    pub fn wait(&self, limit: Duration) -> Result<bool> {
+        self.answers.wait(limit)
+    }
+
     /// Says that no more will be sent, reads its answers to the end, and waits for it to leave.
     pub fn finish(mut self) -> Result<()> {
-        self.requests = None;
+        if let Some(mut requests) = self.requests.take() {
+            // The closing line tells the end from a break. A part that has left already needs none.
+            let _ = requests.write_all(CLOSING).and_then(|()| requests.flush());
+        }
         while !matches!(self.answers.next(&mut || Ok(()))?, Next::End) {}
         self.child.wait().map_err(|e| Error::io(format!("waiting for {}", self.name), e)).map(|_| ())
     }
@@ -143,12 +156,12 @@ impl Drop for Part {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
-        let asked = std::time::Instant::now();
-        while asked.elapsed() < std::time::Duration::from_secs(2) {
+        let asked = Instant::now();
+        while asked.elapsed() < Duration::from_secs(2) {
             if matches!(self.child.try_wait(), Ok(Some(_))) {
                 return;
             }
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(5));
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
