@@ -26,9 +26,10 @@ pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the repository").to_owned()
 }
 
-/// A fresh directory with an empty home.
+/// A fresh working directory, and beside it an empty home: policy refuses to work in a directory that contains the home.
 pub struct Place {
     directory: tempfile::TempDir,
+    work: PathBuf,
 }
 
 impl Default for Place {
@@ -40,12 +41,20 @@ impl Default for Place {
 impl Place {
     /// Makes one.
     pub fn new() -> Self {
-        Self { directory: tempfile::tempdir().expect("a temporary directory") }
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let work = directory.path().join("work");
+        std::fs::create_dir(&work).expect("a working directory");
+        Self { directory, work }
     }
 
     /// The working directory of everything that runs here.
     pub fn path(&self) -> &Path {
-        self.directory.path()
+        &self.work
+    }
+
+    /// The home, which nothing has made yet.
+    pub fn home(&self) -> PathBuf {
+        self.directory.path().join("home")
     }
 
     /// A command with the pinned environment and no standard input.
@@ -53,7 +62,7 @@ impl Place {
         let mut command = Command::new(program);
         let path = format!("{}:/usr/local/bin:/usr/bin:/bin", programs().display());
         command.current_dir(self.path()).env_clear().stdin(Stdio::null());
-        command.env("PATH", path).env("HOME", self.path()).env("CP_HOME", self.path().join("home"));
+        command.env("PATH", path).env("HOME", self.path()).env("CP_HOME", self.home());
         command.env("LANG", "C.UTF-8").env("TZ", "UTC");
         command
     }

@@ -13,17 +13,17 @@ fn init_makes_what_is_absent_and_nothing_twice() {
     let items = first.closing()["data"]["items"].as_array().unwrap().clone();
     assert!(items.iter().all(|item| item["action"] == "created"), "{}", first.stdout);
     for item in &items {
-        let path = place.path().join("home").join(item["path"].as_str().unwrap());
+        let path = place.home().join(item["path"].as_str().unwrap());
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{}", path.display());
     }
-    std::fs::write(place.path().join("home/agents/default/soul.md"), "mine\n").unwrap();
+    std::fs::write(place.home().join("agents/default/soul.md"), "mine\n").unwrap();
     let second = place.sh("cp-shell init");
     assert!(
         second.closing()["data"]["items"].as_array().unwrap().iter().all(|item| item["action"] == "kept"),
         "{}",
         second.stdout
     );
-    assert_eq!(std::fs::read_to_string(place.path().join("home/agents/default/soul.md")).unwrap(), "mine\n");
+    assert_eq!(std::fs::read_to_string(place.home().join("agents/default/soul.md")).unwrap(), "mine\n");
 }
 
 #[test]
@@ -31,10 +31,10 @@ fn each_file_is_on_the_ledger_with_its_hash() {
     let place = Place::new();
     let made = place.sh("cp-shell init").closing();
     let ran = place.sh(
-        r#"cd home; jq -r 'select(.event == "init.created") | "\(.data.sha256 | ltrimstr("sha256:"))  \(.data.path)"' ledger/cp-log.jsonl | sha256sum -c --quiet && cp-log verify | jq .ok"#,
+        r#"cd "$CP_HOME"; jq -r 'select(.event == "init.created") | "\(.data.sha256 | ltrimstr("sha256:"))  \(.data.path)"' ledger/cp-log.jsonl | sha256sum -c --quiet && cp-log verify | jq .ok"#,
     );
     assert_eq!(ran.stdout, "true\n", "{}", ran.stderr);
-    let count = place.sh("grep -c init.created home/ledger/cp-log.jsonl").stdout;
+    let count = place.sh("grep -c init.created $CP_HOME/ledger/cp-log.jsonl").stdout;
     assert_eq!(count.trim(), made["data"]["count"].to_string());
 }
 
@@ -42,7 +42,7 @@ fn each_file_is_on_the_ledger_with_its_hash() {
 fn a_dry_run_makes_nothing() {
     let place = Place::new();
     assert_eq!(place.sh("cp-shell init --dry-run").status, 0);
-    assert!(!place.path().join("home").exists());
+    assert!(!place.home().exists());
 }
 
 #[test]

@@ -173,7 +173,7 @@ fn refusals_and_failures_are_on_the_ledger() {
     let place = Place::new();
     let ran = place.sh("cp-exec -- rm x; cp-log query --format raw");
     assert!(ran.stdout.contains("\"exec.refused\""), "{}", ran.stdout);
-    let ran = place.sh("cp-llm hi; cat home/ledger/cp-llm.jsonl");
+    let ran = place.sh("cp-llm hi; cat $CP_HOME/ledger/cp-llm.jsonl");
     assert!(ran.stdout.contains("\"code\":\"E_CONFIG\""), "{}", ran.stdout);
 }
 
