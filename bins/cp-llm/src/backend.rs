@@ -11,7 +11,9 @@ use crate::secret;
 use crate::stub::Stub;
 use crate::wire::Wire;
 use crate::wire::anthropic::Anthropic;
+use crate::wire::gemini::Gemini;
 use crate::wire::openai::OpenAi;
+use crate::wire::responses::Responses;
 
 /// What answers.
 pub(crate) enum Backend {
@@ -33,8 +35,10 @@ pub(crate) struct Provider {
     models: &'static [&'static str],
 }
 
+const RESPONSES: &str = "openai-responses";
+
 /// Every provider.
-pub(crate) const PROVIDERS: [Provider; 2] = [
+pub(crate) const PROVIDERS: [Provider; 4] = [
     Provider {
         name: "anthropic",
         key: "ANTHROPIC_API_KEY",
@@ -49,6 +53,21 @@ pub(crate) const PROVIDERS: [Provider; 2] = [
         default_base: "https://api.openai.com/v1",
         models: &["gpt-", "o1", "o3", "o4", "chatgpt"],
     },
+    // The same server and key in its other dialect: only when it is named.
+    Provider {
+        name: RESPONSES,
+        key: "OPENAI_API_KEY",
+        base: "OPENAI_BASE_URL",
+        default_base: "https://api.openai.com/v1",
+        models: &[],
+    },
+    Provider {
+        name: "gemini",
+        key: "GEMINI_API_KEY",
+        base: "GEMINI_BASE_URL",
+        default_base: "https://generativelanguage.googleapis.com/v1beta",
+        models: &["gemini"],
+    },
 ];
 
 impl Provider {
@@ -60,6 +79,8 @@ impl Provider {
     fn wire(&self, base: &str) -> Box<dyn Wire> {
         match self.name {
             "anthropic" => Box::new(Anthropic),
+            "gemini" => Box::new(Gemini),
+            RESPONSES => Box::new(Responses),
             _ => Box::new(OpenAi { original: base == self.default_base }),
         }
     }
@@ -92,7 +113,8 @@ pub(crate) fn name_of(flag: Option<&str>, model: Option<&str>, context: &Context
     if let Some(name) = context.config.text("backend", flag) {
         return Ok(name);
     }
-    let configured: Vec<&Provider> = PROVIDERS.iter().filter(|provider| provider.is_configured()).collect();
+    let configured: Vec<&Provider> =
+        PROVIDERS.iter().filter(|provider| provider.name != RESPONSES && provider.is_configured()).collect();
     if let [only] = configured.as_slice() {
         return Ok(only.name.to_owned());
     }
@@ -103,7 +125,7 @@ pub(crate) fn name_of(flag: Option<&str>, model: Option<&str>, context: &Context
     }
     if configured.is_empty() {
         return Err(Error::config("no backend is configured")
-            .hint("set ANTHROPIC_API_KEY or OPENAI_API_KEY (or OPENAI_BASE_URL for a server of your own), or give --backend stub to try without one")
+            .hint("set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY (or OPENAI_BASE_URL for a server of your own), or give --backend stub to try without one")
             .fatal());
     }
     let names: Vec<&str> = configured.iter().map(|provider| provider.name).collect();
@@ -144,8 +166,10 @@ fn unknown(name: &str) -> Error {
 
 /// Which keys are there, and where; never what they are.
 pub(crate) fn credentials(_: &Context) -> Credentials {
-    let found =
-        PROVIDERS.iter().filter_map(|provider| Some((provider.name, secret::source_of(provider.key, variable)?)));
+    let found = PROVIDERS
+        .iter()
+        .filter(|provider| provider.name != RESPONSES)
+        .filter_map(|provider| Some((provider.name, secret::source_of(provider.key, variable)?)));
     let sources: Vec<CredentialSource> =
         found.map(|(provider, source)| CredentialSource { provider: provider.to_owned(), source }).collect();
     Credentials { configured: !sources.is_empty(), sources }

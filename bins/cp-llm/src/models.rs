@@ -16,7 +16,7 @@ use crate::stub;
 /// List the models that the backend has
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Whose models: anthropic, openai or stub
+    /// Whose models: anthropic, openai, gemini or stub
     #[arg(long, value_name = "NAME")]
     backend: Option<String>,
     /// How long to wait for the list, in seconds
@@ -66,10 +66,16 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let mut ids = match Backend::of(&name, None, waits, 1)? {
         Backend::Stub(_) => vec![stub::MODEL.to_owned()],
         Backend::Server(server) => {
-            let path = if server.name == "anthropic" { "/v1/models?limit=1000" } else { "/models" };
+            let path = match server.name {
+                "anthropic" => "/v1/models?limit=1000",
+                "gemini" => "/models?pageSize=1000",
+                _ => "/models",
+            };
             let list = server.fetch(path)?;
-            let models = list.get("data").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-            models.iter().filter_map(|model| model.get("id")?.as_str().map(str::to_owned)).collect()
+            let models = list.get("data").or_else(|| list.get("models")).and_then(Value::as_array);
+            let name = |model: &Value| model.get("id").or_else(|| model.get("name"))?.as_str().map(str::to_owned);
+            let names = models.into_iter().flatten().filter_map(name);
+            names.map(|name| name.trim_start_matches("models/").to_owned()).collect()
         }
     };
     ids.sort();

@@ -75,6 +75,7 @@ fn until(text: &str, now_ms: i64) -> Option<Duration> {
 
 /// Google's `RetryInfo`, and the members that compatible servers put beside the message.
 fn body_delay(body: &Value) -> Option<Duration> {
+    let body = body.as_array().and_then(|list| list.first()).unwrap_or(body);
     let error = body.get("error").unwrap_or(body);
     let info = error.get("details").and_then(Value::as_array).into_iter().flatten().find_map(|d| d.get("retryDelay"));
     let delay = info.or_else(|| error.get("retry_after")).or_else(|| error.pointer("/metadata/retry_after"))?;

@@ -2,8 +2,10 @@
 
 pub(crate) mod anthropic;
 mod body;
+pub(crate) mod gemini;
 pub(crate) mod openai;
 mod partial;
+pub(crate) mod responses;
 
 use cp_common::wire::{ToolSpec, Turn};
 use cp_common::{Code, Error, Result};

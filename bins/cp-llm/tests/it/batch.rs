@@ -7,9 +7,8 @@ use serde_json::{Value, json};
 use crate::server::{Program, Server, Step};
 
 fn rows(count: usize) -> String {
-    (0..count)
-        .map(|n| format!("{}\n", json!({"messages":[{"role":"user","content":format!("row {n}")}],"row":{"n":n}})))
-        .collect()
+    let row = |n| json!({"messages":[{"role":"user","content":format!("row {n}")}],"row":{"n":n}}).to_string() + "\n";
+    (0..count).map(row).collect::<Vec<_>>().concat()
 }
 
 /// An answer that takes a while.

@@ -4,9 +4,11 @@
 
 mod batch;
 mod failures;
+mod gemini;
 mod interrupt;
 mod messages;
 mod requests;
+mod responses;
 mod secrets;
 mod server;
 mod stub;

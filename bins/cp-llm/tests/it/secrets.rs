@@ -94,7 +94,7 @@ fn without_any_backend_there_are_two_ways_out() {
 #[test]
 fn with_two_keys_the_model_or_the_caller_decides() {
     let server = Server::start(vec![whole("openai", "fine")]);
-    let program = Program::asking("openai", &server).set("ANTHROPIC_API_KEY", KEY);
+    let program = Program::asking("openai", &server).set("ANTHROPIC_API_KEY", KEY).set("CP_BACKEND", "");
     assert_eq!(program.run(&["-m", "some", "hi"]).error()["code"], "E_CONFIG");
     assert_eq!(program.run(&["-m", "gpt-x", "hi"]).only()["data"]["backend"], "openai");
     assert_eq!(program.run(&["-m", "some", "--backend", "openai", "hi"]).status, 0);

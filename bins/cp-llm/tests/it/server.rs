@@ -171,10 +171,12 @@ impl Program {
         let mut program = Self::new();
         let (base, key, url) = match backend {
             "anthropic" => ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", server.url()),
-            "openai" => ("OPENAI_BASE_URL", "OPENAI_API_KEY", format!("{}/v1", server.url())),
+            "gemini" => ("GEMINI_BASE_URL", "GEMINI_API_KEY", format!("{}/v1beta", server.url())),
+            "openai" | "openai-responses" => ("OPENAI_BASE_URL", "OPENAI_API_KEY", format!("{}/v1", server.url())),
             other => panic!("no provider {other}"),
         };
-        program.variables = vec![(base, url), (key, "key-of-the-test-0123456789".to_owned())];
+        program.variables =
+            vec![(base, url), (key, "key-of-the-test-0123456789".to_owned()), ("CP_BACKEND", backend.to_owned())];
         program
     }
 
