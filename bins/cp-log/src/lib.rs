@@ -1,23 +1,35 @@
 //! A tamper-evident ledger in JSON lines: the library that every program writes its effects with, and the verbs of `cp-log`.
 
 mod append;
+mod base64;
 pub mod blob;
+mod check_proof;
+mod checkpoint;
 pub mod effect;
 mod entry;
+mod keygen;
+mod leaves;
 pub mod ledger;
 pub mod line;
+mod note;
+mod prove;
 mod query;
 pub mod read;
 pub mod redact;
+mod repair;
+mod rotate;
 #[cfg(test)]
 mod schemas;
+mod segment;
 mod select;
 mod tail;
 mod target;
 mod tee;
 mod tip;
+mod tree;
 pub mod verifier;
 mod verify;
+mod witness;
 
 use cp_common::program::{Class, Credentials, Program, VerbDoc};
 use cp_common::{Context, Result};
@@ -25,54 +37,66 @@ use cp_common::{Context, Result};
 pub use effect::{audit, effect_ledger, effect_path};
 pub use ledger::{Entry, Ledger, Receipt, Sync};
 
+const fn verb(path: &'static str, class: Class, output: &'static str, examples: &'static [&'static str]) -> VerbDoc {
+    VerbDoc { path, class, output, examples, dangerous: false }
+}
+
 /// What `cp-log` is.
 pub static PROGRAM: Program = Program {
     name: "cp-log",
     about: "keep, query and prove a tamper-evident ledger",
     risk_tier: "T1",
     verbs: &[
-        VerbDoc {
-            path: "append",
-            class: Class::Append,
-            output: "receipt",
-            examples: &["{} append --event deploy 'version 7 is live'", "seq 3 | {} append --event tick --sync batch"],
-            dangerous: false,
-        },
-        VerbDoc {
-            path: "tee",
-            class: Class::Append,
-            output: "entry",
-            examples: &["{} append --event e m | {} tee copy.jsonl"],
-            dangerous: false,
-        },
-        VerbDoc {
-            path: "query",
-            class: Class::Query,
-            output: "entry",
-            examples: &["{} query --event deploy --limit 1", "{} query --fields seq,event"],
-            dangerous: false,
-        },
-        VerbDoc {
-            path: "tip",
-            class: Class::Query,
-            output: "tip",
-            examples: &["{} append m && {} tip"],
-            dangerous: false,
-        },
-        VerbDoc {
-            path: "verify",
-            class: Class::Query,
-            output: "verified",
-            examples: &["{} append m && {} verify"],
-            dangerous: false,
-        },
+        verb(
+            "append",
+            Class::Append,
+            "receipt",
+            &["{} append --event deploy 'version 7 is live'", "seq 3 | {} append --event tick --sync batch"],
+        ),
+        verb("tee", Class::Append, "entry", &["seq 3 | {} tee copy.jsonl"]),
+        verb("query", Class::Query, "entry", &["{} query --event deploy --limit 1", "{} query --fields seq,event"]),
+        verb("tip", Class::Query, "tip", &["{} append hello && {} tip"]),
+        verb("verify", Class::Query, "verified", &["{} append hello && {} verify"]),
+        verb("repair", Class::Write, "repaired", &["{} append hello && {} repair --dry-run"]),
+        verb("rotate", Class::Append, "rotated", &["{} append hello && {} rotate"]),
+        verb("keygen", Class::Append, "made", &["{} keygen K"]),
+        verb("checkpoint", Class::Append, "signed", &["{} append hello && {} keygen C && {} checkpoint --key C"]),
+        verb(
+            "prove",
+            Class::Query,
+            "proof",
+            &["{} append hello && {} keygen P && {} checkpoint --key P && {} prove 1 --format raw"],
+        ),
+        verb(
+            "check-proof",
+            Class::Query,
+            "checked",
+            &[
+                "{} append -f l.jsonl hello && {} keygen Q && {} checkpoint -f l.jsonl --key Q && {} prove 1 -f l.jsonl --format raw > p && sed -n 2p l.jsonl | {} check-proof --key Q.pub p",
+            ],
+        ),
+        verb(
+            "witness",
+            Class::Append,
+            "witnessed",
+            &[
+                "{} append hello && {} keygen R && {} keygen W && {} checkpoint --key R && {} checkpoint --witness-request --format raw | {} witness --key W --signer R.pub --state seen",
+            ],
+        ),
     ],
     implicit: None,
     schemas: &[
+        ("checked", include_str!("../schemas/checked.json")),
         cp_common::schemas::RECEIPT,
         ("entry", include_str!("../schemas/entry.json")),
+        ("made", include_str!("../schemas/made.json")),
+        ("proof", include_str!("../schemas/proof.json")),
+        ("repaired", include_str!("../schemas/repaired.json")),
+        ("rotated", include_str!("../schemas/rotated.json")),
+        ("signed", include_str!("../schemas/signed.json")),
         ("tip", include_str!("../schemas/tip.json")),
         ("verified", include_str!("../schemas/verified.json")),
+        ("witnessed", include_str!("../schemas/witnessed.json")),
     ],
     checks: target::checks,
     credentials: |_| Credentials { configured: true, sources: Vec::new() },
@@ -94,6 +118,13 @@ enum Verb {
     Query(query::Args),
     Tip(tip::Args),
     Verify(verify::Args),
+    Repair(repair::Args),
+    Rotate(rotate::Args),
+    Keygen(keygen::Args),
+    Checkpoint(checkpoint::Args),
+    Prove(prove::Args),
+    CheckProof(check_proof::Args),
+    Witness(witness::Args),
 }
 
 /// Runs the verb that was asked for.
@@ -104,5 +135,12 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Query(args) => query::run(&args, context),
         Verb::Tip(args) => tip::run(&args, context),
         Verb::Verify(args) => verify::run(&args, context),
+        Verb::Repair(args) => repair::run(&args, context),
+        Verb::Rotate(args) => rotate::run(&args, context),
+        Verb::Keygen(args) => keygen::run(&args, context),
+        Verb::Checkpoint(args) => checkpoint::run(&args, context),
+        Verb::Prove(args) => prove::run(&args, context),
+        Verb::CheckProof(args) => check_proof::run(&args, context),
+        Verb::Witness(args) => witness::run(&args, context),
     }
 }
