@@ -12,9 +12,11 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::blob;
 pub use crate::entry::Entry;
+use crate::leaves::{checkpoint_path, read_checkpoint};
 use crate::line::{self, Hash, LINE_LIMIT, Line, PREV_LEN, TAIL_LEN, TS_LEN, inside, members};
 use crate::read::read_at;
 use crate::redact::Redactor;
+use crate::segment;
 use crate::tail::{self, Last, Tail};
 
 /// The name of the format, as line 0 has it.
@@ -92,9 +94,9 @@ impl Ledger {
             doubtful: false,
         };
         if ledger.size()? == 0 {
-            let locked = ledger.lock()?;
-            ledger.settle(locked)?;
+            let ready = ledger.ready();
             ledger.unlock();
+            ready?;
         } else {
             ledger.refuse_foreign()?;
         }
@@ -140,8 +142,7 @@ impl Ledger {
             return Err(self.doubt());
         }
         self.discard();
-        let locked = self.lock()?;
-        let written = self.settle(locked).and_then(|known| {
+        let written = self.ready().and_then(|known| {
             for entry in entries(known.next)? {
                 self.stage(&entry)?;
             }
@@ -215,8 +216,7 @@ impl Ledger {
         if self.doubtful {
             return Err(self.doubt());
         }
-        let locked = self.lock()?;
-        let written = self.settle(locked).and_then(|known| self.write_staged(known));
+        let written = self.ready().and_then(|known| self.write_staged(known));
         self.unlock();
         self.discard();
         self.acknowledged(written)
@@ -329,18 +329,37 @@ impl Ledger {
         Ok(self.metadata()?.len())
     }
 
-    /// Brings a locked file into the state that a line can follow: created, untorn. Returns its end.
-    fn settle(&mut self, (inode, size): (u64, u64)) -> Result<Known> {
+    /// Takes the lock, and brings the file into the state that a line can follow: created, untorn, not sealed. Returns its end.
+    fn ready(&mut self) -> Result<Known> {
+        loop {
+            let locked = self.lock()?;
+            if let Some(known) = self.settle(locked)? {
+                return Ok(known);
+            }
+        }
+    }
+
+    /// One step of [`Ledger::ready`]; `None` if another file has the name now.
+    fn settle(&mut self, (inode, size): (u64, u64)) -> Result<Option<Known>> {
         if let Some(known) = self.known.filter(|known| (known.inode, known.size) == (inode, size)) {
-            return Ok(known);
+            return Ok(Some(known));
         }
         let tail = Tail::read(&self.file, size).map_err(|e| Error::io("cannot read", e).in_file(&self.path).fatal())?;
         let (next, hash) = match tail.last {
+            Last::Intact { seq, hash, seals: true } => {
+                if segment::is_closed(&self.path) {
+                    return Err(Error::new(Code::Conflict, "this segment is closed").in_file(&self.path).fatal());
+                }
+                // A rotation that did not get to its end.
+                segment::finish(&self.file, &self.path, tail.end, seq, &hash)?;
+                return Ok(None);
+            }
             Last::Intact { seq, hash, .. } => (seq + 1, hash),
             Last::Damaged => return Err(damaged(&self.path, tail.start)),
             Last::None if size > 0 && !self.is_torn_creation(size)? => return Err(foreign(&self.path)),
             Last::None => (0, Hash::of(b"")),
         };
+        self.refuse_rolled_back(next)?;
         let known = Known { inode, size: tail.end, next, hash };
         let recovered = match size - tail.end {
             0 => None,
@@ -348,10 +367,76 @@ impl Ledger {
         };
         let known = if tail.last == Last::None { self.create(known)? } else { known };
         if let Some(sealed) = recovered {
-            return self.write_own(known, &Entry::new("ledger.recovered").data(&sealed));
+            return self.write_own(known, &Entry::new("ledger.recovered").data(&sealed)).map(Some);
         }
         self.known = Some(known);
-        Ok(known)
+        Ok(Some(known))
+    }
+
+    /// Refuses a ledger that has fewer lines than its newest checkpoint says.
+    fn refuse_rolled_back(&self, lines: u64) -> Result<()> {
+        let path = checkpoint_path(&self.path);
+        match read_checkpoint(&path)? {
+            Some((_, checkpoint)) if lines < checkpoint.size => {
+                let message =
+                    format!("rolled back: {lines} lines, but {} were signed; nothing is appended", checkpoint.size);
+                Err(Error::new(Code::Integrity, message)
+                    .in_file(&self.path)
+                    .hint("cp-log repair --rollback accepts it, on the record")
+                    .fatal())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The name that the file gets when it is closed.
+    pub fn segment_path(&self) -> Result<PathBuf> {
+        segment::name_of(&self.path)
+    }
+
+    /// Closes the file as a segment and goes on in a new one. Returns the segment's file.
+    pub fn rotate(&mut self) -> Result<PathBuf> {
+        let done = self.ready().and_then(|known| {
+            let name = segment::name_of(&self.path)?;
+            let sealed = self.write_own(known, &segment::seal(&self.path)?)?;
+            self.file.sync_data().map_err(|e| Error::io("cannot sync", e).in_file(&self.path).fatal())?;
+            self.known = None;
+            segment::finish(&self.file, &self.path, sealed.size, sealed.next - 1, &sealed.hash)?;
+            Ok(name)
+        });
+        self.unlock();
+        done
+    }
+
+    /// What repair would move aside: where it starts, how much it is, and its hash. `None` if the last line is intact and whole.
+    pub fn damaged_tail(&self) -> Result<Option<(u64, u64, Hash)>> {
+        let size = self.size()?;
+        let good = tail::intact_end(&self.file, &self.path, size)?;
+        match good {
+            None => Err(foreign(&self.path)),
+            Some((end, _)) if end == size => Ok(None),
+            Some((end, _)) => {
+                let hash = tail::hash_of(&self.file, end, size)
+                    .map_err(|e| Error::io("cannot read", e).in_file(&self.path))?;
+                Ok(Some((end, size - end, hash)))
+            }
+        }
+    }
+
+    /// Moves everything after the last intact line aside, and says so. Returns the entry's receipt.
+    pub fn repair_tail(&mut self) -> Result<Receipt> {
+        let (inode, size) = self.lock()?;
+        let done = tail::intact_end(&self.file, &self.path, size).and_then(|good| {
+            let (end, last) = good.ok_or_else(|| foreign(&self.path))?;
+            let known = Known { inode, size: end, next: last.0 + 1, hash: last.1 };
+            let sealed = tail::seal(&self.file, &self.path, end, size, known.next)?;
+            let known = self.write_own(known, &Entry::new("ledger.recovered").data(&sealed))?;
+            Ok(self.receipt(known.next - 1, &known.hash))
+        });
+        self.unlock();
+        self.unsynced = true;
+        self.sync()?;
+        done
     }
 
     /// Writes line 0.

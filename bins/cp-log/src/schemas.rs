@@ -20,7 +20,14 @@ fn of<T: JsonSchema>(name: &str) {
 
 #[test]
 fn schemas_are_those_of_the_types() {
+    of::<crate::check_proof::Checked>("checked");
+    of::<crate::keygen::Made>("made");
+    of::<crate::prove::Proved>("proof");
+    of::<crate::repair::Repaired>("repaired");
+    of::<crate::rotate::Rotated>("rotated");
+    of::<crate::checkpoint::Signed>("signed");
     of::<crate::tip::Tip>("tip");
+    of::<crate::witness::Witnessed>("witnessed");
     of::<crate::verify::Verified>("verified");
 }
 

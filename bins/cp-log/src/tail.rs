@@ -60,6 +60,31 @@ impl Tail {
     }
 }
 
+/// Where the last intact line ends, with its number and hash. `None` if no line is intact.
+pub(crate) fn intact_end(file: &File, path: &Path, size: u64) -> Result<Option<(u64, (u64, Hash))>> {
+    let failed = |e: io::Error| Error::io("cannot read", e).in_file(path);
+    let mut end = size;
+    loop {
+        let tail = Tail::read(file, end).map_err(failed)?;
+        match tail.last {
+            Last::None => return Ok(None),
+            Last::Intact { seq, hash, .. } => return Ok(Some((tail.end, (seq, hash)))),
+            // Without the damaged line's line feed, the one before it is the last whole one.
+            Last::Damaged => end = tail.start,
+        }
+    }
+}
+
+/// The hash of a part of a file.
+pub(crate) fn hash_of(file: &File, from: u64, to: u64) -> io::Result<Hash> {
+    let mut hasher = Sha256::new();
+    for_blocks(file, from, to, |block| {
+        hasher.update(block);
+        Ok(())
+    })?;
+    Ok(Hash::from_raw(&hasher.finalize().into()))
+}
+
 /// The offset of the last line feed before `end`.
 fn last_feed(file: &File, end: u64) -> io::Result<Option<u64>> {
     let mut block = vec![0; 4096];
@@ -101,13 +126,7 @@ pub(crate) struct Sealed {
 pub(crate) fn seal(file: &File, path: &Path, offset: u64, size: u64, seq: u64) -> Result<Sealed> {
     let doing = |e: io::Error| Error::io("cannot move torn bytes aside", e).in_file(path).fatal();
     // Hash first: the name holds it, and a name that is final from the start leaves no litter.
-    let mut hasher = Sha256::new();
-    for_blocks(file, offset, size, |block| {
-        hasher.update(block);
-        Ok(())
-    })
-    .map_err(doing)?;
-    let hash = Hash::from_raw(&hasher.finalize().into());
+    let hash = hash_of(file, offset, size).map_err(doing)?;
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".torn.{seq}.{}", &hash.hex()[..8]));
     let target = PathBuf::from(name);
@@ -121,7 +140,13 @@ pub(crate) fn seal(file: &File, path: &Path, offset: u64, size: u64, seq: u64) -
     Ok(Sealed { offset, len: size - offset, sha256: hash.hex().to_owned(), file: name })
 }
 
-fn for_blocks(file: &File, from: u64, to: u64, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+/// Reads a part of a file block by block.
+pub(crate) fn for_blocks(
+    file: &File,
+    from: u64,
+    to: u64,
+    mut each: impl FnMut(&[u8]) -> io::Result<()>,
+) -> io::Result<()> {
     let mut block = vec![0; BLOCK];
     let mut at = from;
     while at < to {

@@ -1,5 +1,6 @@
 //! `cp-log verify`: prove ledgers, and name every line that is not what was written.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -8,8 +9,12 @@ use cp_common::record::Kind as Record;
 use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
 
+use crate::leaves::{checkpoint_path, read_checkpoint, walk};
+use crate::note::Verifier;
+use crate::segment;
 use crate::target::{Target, is_segment_of, stem_of, to_read};
-use crate::verifier::{self, Fault, Options, Report, State};
+use crate::tree::Tree;
+use crate::verifier::{self, Fault, Kind, Options, Report, State};
 
 /// Prove that ledgers are what was written
 #[derive(Debug, clap::Args)]
@@ -20,6 +25,12 @@ pub(crate) struct Args {
     /// Nobody is writing: a last line that is not whole is a fault
     #[arg(long)]
     closed: bool,
+    /// A checkpoint that the ledger must go on from (default: the one beside it, if there is one)
+    #[arg(long, value_name = "FILE")]
+    checkpoint: Option<PathBuf>,
+    /// The public key that must have signed the checkpoint
+    #[arg(long, value_name = "KEY")]
+    key: Option<PathBuf>,
     /// How many threads share the work (default: one for each processor)
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -111,29 +122,100 @@ impl Reply for Verified {
     }
 }
 
+/// What the caller demands of checkpoints.
+struct Demand {
+    checkpoint: Option<PathBuf>,
+    key: Option<Verifier>,
+}
+
+impl Demand {
+    /// What is wrong with a ledger in the light of its checkpoint.
+    fn fault(&self, path: &Path, report: &Report) -> Result<Option<Fault>> {
+        let at = |kind, message: String| {
+            Some(Fault {
+                line: report.lines,
+                offset: report.bytes,
+                seq: report.last.map(|(seq, _)| seq),
+                kind,
+                message,
+            })
+        };
+        if segment::is_closed(path) {
+            // The checkpoint is that of the whole ledger, and looked at with its last file.
+            return Ok(None);
+        }
+        let file = self.checkpoint.clone().unwrap_or_else(|| checkpoint_path(path));
+        let Some((note, checkpoint)) = read_checkpoint(&file)? else {
+            if self.checkpoint.is_some() {
+                return Err(Error::not_found("no such checkpoint").in_file(&file));
+            }
+            return Ok(self
+                .key
+                .as_ref()
+                .and_then(|key| at(Kind::Unsigned, format!("no checkpoint is signed by {}", key.name()))));
+        };
+        if let Some(key) = &self.key {
+            match note.is_signed_by(key) {
+                Some(true) => {}
+                Some(false) => return Ok(at(Kind::Signature, format!("the signature of {} is wrong", key.name()))),
+                None => return Ok(at(Kind::Unsigned, format!("the checkpoint is not signed by {}", key.name()))),
+            }
+        }
+        let mut tree = Tree::default();
+        let walked = walk(path, |leaf| {
+            if tree.size() < checkpoint.size {
+                tree.push(leaf);
+            }
+            if tree.size() < checkpoint.size { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        let walked = match walked {
+            // The damage is told line by line already.
+            Err(e) if e.code() == Code::Integrity && report.fault_count > 0 => return Ok(None),
+            walked => walked?,
+        };
+        if walked.origin != checkpoint.origin {
+            return Ok(at(Kind::Fork, format!("the checkpoint is about {}, not {}", checkpoint.origin, walked.origin)));
+        }
+        if tree.size() < checkpoint.size {
+            return Ok(at(
+                Kind::Rollback,
+                format!("there are {} lines, but {} were signed", tree.size(), checkpoint.size),
+            ));
+        }
+        let same = checkpoint.size == 0 || tree.root() == checkpoint.root;
+        Ok(if same {
+            None
+        } else {
+            at(Kind::Fork, format!("the first {} lines are not those that were signed", checkpoint.size))
+        })
+    }
+}
+
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let targets = to_read(&args.files, context)?;
     let processors = || std::thread::available_parallelism().map_or(1, usize::from);
     let options =
         Options { json: !args.no_json, closed: args.closed, threads: args.threads.unwrap_or_else(processors).min(64) };
+    let key = args.key.as_deref().map(Verifier::load).transpose()?;
+    let demand = Demand { checkpoint: args.checkpoint.clone(), key };
     if let [only] = &targets[..]
         && only.named
     {
-        let verified = one(only, None, &options, context)?.0;
+        let verified = one(only, None, &options, &demand, context)?.0;
         return match verified.error() {
             None => context.out.answer(&verified),
             Some(error) => context.out.refuse(&verified, &error),
         };
     }
-    many(&targets, &options, context)
+    many(&targets, &options, &demand, context)
 }
 
-fn many(targets: &[Target], options: &Options, context: &mut Context) -> Result<()> {
+fn many(targets: &[Target], options: &Options, demand: &Demand, context: &mut Context) -> Result<()> {
     context.out.streaming()?;
     let (mut first_failure, mut before): (Option<Error>, Option<(&Path, State)>) = (None, None);
     for target in targets {
         let state = before.filter(|(path, _)| follows(&target.path, path)).map(|(_, state)| state);
-        let outcome = one(target, state, options, context);
+        let outcome = one(target, state, options, demand, context);
         let error = match outcome {
             Ok((verified, report)) => {
                 before = Some((&target.path, report.end));
@@ -177,7 +259,13 @@ fn follows(path: &Path, before: &Path) -> bool {
     path.parent() == before.parent() && stem(path) == stem(before)
 }
 
-fn one(target: &Target, before: Option<State>, options: &Options, context: &Context) -> Result<(Verified, Report)> {
+fn one(
+    target: &Target,
+    before: Option<State>,
+    options: &Options,
+    demand: &Demand,
+    context: &Context,
+) -> Result<(Verified, Report)> {
     let mut told = Instant::now();
     let mut progress = |done: u64, size: u64| {
         if told.elapsed() >= Duration::from_secs(1) {
@@ -185,6 +273,12 @@ fn one(target: &Target, before: Option<State>, options: &Options, context: &Cont
             context.progress(&format!("{}: {}%", target.path.display(), done.saturating_mul(100) / size.max(1)));
         }
     };
-    let report = verifier::verify(&target.path, before, options, &mut progress)?;
+    let mut report = verifier::verify(&target.path, before, options, &mut progress)?;
+    if report.intact > 0
+        && let Some(fault) = demand.fault(&target.path, &report)?
+    {
+        report.faults.push(fault);
+        report.fault_count += 1;
+    }
     Ok((Verified::new(&target.path, &report), report))
 }

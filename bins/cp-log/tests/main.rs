@@ -5,7 +5,13 @@ mod append;
 #[cfg(test)]
 mod at;
 #[cfg(test)]
+mod proofs;
+#[cfg(test)]
 mod query;
+#[cfg(test)]
+mod repair;
+#[cfg(test)]
+mod rotate;
 #[cfg(test)]
 mod tee;
 #[cfg(test)]

@@ -1,0 +1,189 @@
+//! `cp-log checkpoint`: sign how far a ledger has come, so that nobody can take it back; and what witnesses need for that.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use cp_common::output::Reply;
+use cp_common::wire::Receipt;
+use cp_common::{Code, Context, Error, Result};
+use serde::Serialize;
+
+use crate::base64;
+use crate::leaves::{checkpoint_path, read_checkpoint, walk, write_checkpoint};
+use crate::ledger::{Entry, Ledger, Sync};
+use crate::note::{Checkpoint, Note, Signer, Verifier};
+use crate::target::own_ledger;
+use crate::tree::{Node, Ranges, Tree, consistency};
+
+/// Sign the tree of all lines, or pass a checkpoint to witnesses and back
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The ledger (default: --ledger, the setting, else ledger/cp-log.jsonl of home)
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// The key that signs
+    #[arg(long, value_name = "KEY", required_unless_present_any = ["witness_request", "add_signature"])]
+    key: Option<PathBuf>,
+    /// Print what a witness wants to see of the newest checkpoint
+    #[arg(long, conflicts_with_all = ["key", "add_signature"])]
+    witness_request: bool,
+    /// The size that the witness signed last
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "witness_request")]
+    old: u64,
+    /// Add the signature lines in this file, a witness's answer, to the newest checkpoint
+    #[arg(long, value_name = "FILE", requires = "witness", conflicts_with = "key")]
+    add_signature: Option<PathBuf>,
+    /// The witness's public key
+    #[arg(long, value_name = "KEY")]
+    witness: Option<PathBuf>,
+}
+
+/// A checkpoint.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Signed {
+    /// The file of the checkpoint.
+    checkpoint: String,
+    /// Which ledger it is about.
+    origin: String,
+    /// How many lines it covers.
+    size: u64,
+    /// The root of their tree, in base 64.
+    root: String,
+    /// The signed note itself, or the request for a witness.
+    note: String,
+    /// The entry that says so, where one was made.
+    receipt: Option<Receipt>,
+}
+
+impl Reply for Signed {
+    fn text(&self) -> String {
+        format!("{} {} {}", self.origin, self.size, self.root)
+    }
+
+    fn raw(&self) -> Vec<u8> {
+        self.note.clone().into_bytes()
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let ledger = own_ledger(args.file.as_deref(), context);
+    let path = checkpoint_path(&ledger);
+    let signed = match (&args.key, &args.add_signature) {
+        (Some(key), _) => sign(&ledger, &path, &Signer::load(key)?)?,
+        (None, Some(signatures)) => add(&path, signatures, args.witness.as_deref())?,
+        (None, None) => request(&ledger, &path, args.old)?,
+    };
+    context.out.answer(&signed)
+}
+
+fn told(path: &Path, checkpoint: &Checkpoint, note: String, receipt: Option<Receipt>) -> Signed {
+    let Checkpoint { origin, size, root } = checkpoint;
+    let (origin, size, root) = (origin.clone(), *size, base64::encode(root));
+    Signed { checkpoint: path.display().to_string(), origin, size, root, note, receipt }
+}
+
+fn sign(ledger: &Path, path: &Path, signer: &Signer) -> Result<Signed> {
+    let before = read_checkpoint(path)?;
+    if let Some((note, _)) = &before
+        && note.is_signed_by(&signer.verifier()) != Some(true)
+    {
+        return Err(Error::new(Code::Integrity, "the newest checkpoint is not signed by this key")
+            .in_file(path)
+            .hint("use its key; to begin with a new key, move the old checkpoint away and keep it"));
+    }
+    let old_size = before.as_ref().map_or(0, |(_, checkpoint)| checkpoint.size);
+    let (mut tree, mut old_root) = (Tree::default(), None::<Node>);
+    let walked = walk(ledger, |leaf| {
+        tree.push(leaf);
+        if tree.size() == old_size {
+            old_root = Some(tree.root());
+        }
+        ControlFlow::Continue(())
+    })?;
+    let checkpoint = Checkpoint { origin: walked.origin, size: walked.size, root: tree.root() };
+    if let Some((_, before)) = &before
+        && (before.origin != checkpoint.origin || old_root.is_none_or(|root| root != before.root))
+    {
+        let message =
+            format!("the ledger does not go on from its checkpoint of {} lines: nothing is signed", before.size);
+        return Err(Error::new(Code::Integrity, message)
+            .in_file(ledger)
+            .hint("cp-log verify tells whether it was rolled back or forked"));
+    }
+    let note = signer.sign(&checkpoint.to_text());
+    write_checkpoint(path, &note)?;
+    let entry = Entry::new("ledger.checkpoint")
+        .with("size", &checkpoint.size)
+        .with("root", &base64::encode(&checkpoint.root))
+        .with("key", &signer.verifier().to_text());
+    let receipt = Ledger::open(ledger, Sync::Line)?.append(entry)?;
+    Ok(told(path, &checkpoint, note.to_string(), Some(receipt)))
+}
+
+/// The newest checkpoint, which must be there.
+pub(crate) fn newest(path: &Path) -> Result<(Note, Checkpoint)> {
+    read_checkpoint(path)?
+        .ok_or_else(|| Error::not_found("there is no checkpoint").in_file(path).hint("make one with cp-log checkpoint"))
+}
+
+/// The proof that a ledger's newest checkpoint goes on from `old` lines, as witnesses want it.
+pub(crate) fn request_text(ledger: &Path, note: &Note, checkpoint: &Checkpoint, old: u64) -> Result<String> {
+    if old > checkpoint.size {
+        return Err(Error::validation(format!("{old} is more than the {} lines of the checkpoint", checkpoint.size)));
+    }
+    let hashes = hashes(ledger, checkpoint, consistency(old, checkpoint.size))?;
+    let proof: String = hashes.iter().map(|hash| base64::encode(hash) + "\n").collect();
+    Ok(format!("old {old}\n{proof}\n{note}"))
+}
+
+/// The hashes of ranges of a ledger's leaves, after proving that the ledger has the checkpoint's root.
+pub(crate) fn hashes(ledger: &Path, checkpoint: &Checkpoint, ranges: Vec<std::ops::Range<u64>>) -> Result<Vec<Node>> {
+    let (mut parts, mut tree) = (Ranges::new(ranges), Tree::default());
+    if checkpoint.size > 0 {
+        walk(ledger, |leaf| {
+            parts.push(leaf);
+            tree.push(leaf);
+            if tree.size() == checkpoint.size { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+    }
+    if tree.size() != checkpoint.size || tree.root() != checkpoint.root {
+        return Err(Error::new(Code::Integrity, "the ledger is not the one that was signed").in_file(ledger));
+    }
+    Ok(parts.hashes())
+}
+
+fn request(ledger: &Path, path: &Path, old: u64) -> Result<Signed> {
+    let (note, checkpoint) = newest(path)?;
+    let text = request_text(ledger, &note, &checkpoint, old)?;
+    Ok(told(path, &checkpoint, text, None))
+}
+
+fn add(path: &Path, signatures: &Path, witness: Option<&Path>) -> Result<Signed> {
+    let (mut note, checkpoint) = newest(path)?;
+    let witness = Verifier::load(witness.ok_or_else(|| Error::usage("--add-signature needs --witness"))?)?.as_witness();
+    let lines = std::fs::read_to_string(signatures)
+        .map_err(|e| Error::io("cannot read the signatures", e).in_file(signatures))?;
+    let mut added = false;
+    for line in lines.lines().filter(|line| !line.is_empty()) {
+        // A signature of a key that nobody vouches for is left out.
+        let alone = Note::parse(&format!("{}\n{line}\n", note.text));
+        match alone.and_then(|alone| alone.is_signed_by(&witness)) {
+            Some(true) => {
+                note.add(line);
+                added = true;
+            }
+            Some(false) => {
+                return Err(Error::new(Code::Integrity, "the witness's signature is wrong").in_file(signatures));
+            }
+            None => {}
+        }
+    }
+    if !added {
+        let message = format!("no signature of {} is in there", witness.name());
+        return Err(Error::validation(message).in_file(signatures));
+    }
+    write_checkpoint(path, &note)?;
+    let text = note.to_string();
+    Ok(told(path, &checkpoint, text, None))
+}

@@ -1,0 +1,92 @@
+//! The lines of a whole ledger, all segments, as the leaves of its tree: each proved on the way.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use cp_common::home::write_whole;
+use cp_common::{Code, Error, Result, json, signals};
+
+use crate::line::{Hash, Line, inside, members};
+use crate::note::{Checkpoint, Note};
+use crate::read::{End, lines};
+use crate::target::segments_of;
+use crate::tree::{Node, leaf};
+
+/// What was walked.
+pub(crate) struct Walked {
+    /// The ledger's name.
+    pub(crate) origin: String,
+    /// How many lines there were.
+    pub(crate) size: u64,
+}
+
+/// Passes the leaves of a ledger's tree to `each`, in order, until it breaks or the lines end. Damage is a failure.
+pub(crate) fn walk(path: &Path, mut each: impl FnMut(Node) -> ControlFlow<()>) -> Result<Walked> {
+    let mut files = segments_of(path)?;
+    files.push(path.to_owned());
+    let (mut origin, mut prev, mut size) = (None, None::<Hash>, 0);
+    for file in &files {
+        let mut reader = lines(file)?;
+        while let Some(raw) = reader.next()? {
+            if raw.end == End::File {
+                break;
+            }
+            let fits =
+                |line: &Line<'_>| line.is_intact() && line.seq() == size && prev.is_none_or(|prev| prev == line.prev());
+            let Some(line) = raw.stored().filter(fits) else {
+                return Err(Error::new(Code::Integrity, "the line does not follow from those before it")
+                    .with("offset", raw.offset)
+                    .at_line(raw.number)
+                    .in_file(file)
+                    .hint("cp-log verify tells more"));
+            };
+            if size == 0 {
+                origin = origin_of(&line);
+            }
+            let hash = line.hash();
+            (prev, size) = (Some(hash), size + 1);
+            if each(leaf(&hash.raw())).is_break() {
+                return found(origin, size, path);
+            }
+            if size % 65_536 == 0 {
+                signals::check()?;
+            }
+        }
+    }
+    found(origin, size, path)
+}
+
+fn found(origin: Option<String>, size: u64, path: &Path) -> Result<Walked> {
+    match origin {
+        Some(origin) => Ok(Walked { origin, size }),
+        None => Err(Error::validation("not a ledger: it has no opening line").in_file(path)),
+    }
+}
+
+fn origin_of(line: &Line<'_>) -> Option<String> {
+    let data = inside(line.member("data")?)?;
+    let (_, origin) = members(data).find(|(name, _)| *name == b"origin")?;
+    json::unquote(origin)
+}
+
+/// Where a ledger's checkpoint is: `X.checkpoint` beside `X.jsonl`.
+pub(crate) fn checkpoint_path(ledger: &Path) -> PathBuf {
+    let name = ledger.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    ledger.with_file_name(format!("{}.checkpoint", name.strip_suffix(".jsonl").unwrap_or(&name)))
+}
+
+/// Reads a checkpoint. `None` if there is no such file.
+pub(crate) fn read_checkpoint(path: &Path) -> Result<Option<(Note, Checkpoint)>> {
+    let text = match std::fs::read_to_string(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        text => text.map_err(|e| Error::io("cannot read the checkpoint", e).in_file(path))?,
+    };
+    let read = Note::parse(&text).and_then(|note| Checkpoint::parse(&note.text).map(|checkpoint| (note, checkpoint)));
+    read.map(Some).ok_or_else(|| Error::new(Code::Integrity, "not a checkpoint").in_file(path))
+}
+
+/// Writes a checkpoint so that it appears whole.
+pub(crate) fn write_checkpoint(path: &Path, note: &Note) -> Result<()> {
+    let path = std::path::absolute(path).map_err(|e| Error::io("cannot write the checkpoint", e).in_file(path))?;
+    write_whole(&path, note.to_string().as_bytes())
+}

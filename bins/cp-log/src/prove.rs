@@ -1,0 +1,73 @@
+//! `cp-log prove`: the proof that a line is in a ledger, or that a ledger goes on from an earlier size, for people who have neither.
+
+use std::path::PathBuf;
+
+use cp_common::output::Reply;
+use cp_common::{Context, Error, Result};
+use serde::Serialize;
+
+use crate::base64;
+use crate::checkpoint::{hashes, newest, request_text};
+use crate::leaves::checkpoint_path;
+use crate::target::own_ledger;
+use crate::tree::inclusion;
+
+/// Prove a line, or the growth of the ledger, against the newest checkpoint
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The ledger (default: --ledger, the setting, else ledger/cp-log.jsonl of home)
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Prove that the ledger goes on where it ended with so many lines
+    #[arg(long, value_name = "M", conflicts_with = "seq")]
+    consistency: Option<u64>,
+    /// The number of the line
+    #[arg(value_name = "SEQ", required_unless_present = "consistency")]
+    seq: Option<u64>,
+}
+
+/// What was proved, and the proof.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Proved {
+    /// Which ledger it is about.
+    origin: String,
+    /// How many lines the checkpoint covers.
+    size: u64,
+    /// The number of the line, or how many lines there were.
+    of: u64,
+    /// The proof itself, with the checkpoint: what `--format raw` prints.
+    proof: String,
+}
+
+impl Reply for Proved {
+    fn text(&self) -> String {
+        self.proof.trim_end().to_owned()
+    }
+
+    fn raw(&self) -> Vec<u8> {
+        self.proof.clone().into_bytes()
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let ledger = own_ledger(args.file.as_deref(), context);
+    let (note, checkpoint) = newest(&checkpoint_path(&ledger))?;
+    let (of, proof) = match (args.consistency, args.seq) {
+        (Some(old), _) => (old, request_text(&ledger, &note, &checkpoint, old)?),
+        (None, Some(seq)) => {
+            if seq >= checkpoint.size {
+                return Err(Error::not_found(format!(
+                    "line {seq} is not under the checkpoint of {} lines",
+                    checkpoint.size
+                ))
+                .hint("make a new one with cp-log checkpoint"));
+            }
+            let hashes = hashes(&ledger, &checkpoint, inclusion(seq, checkpoint.size))?;
+            let lines: String = hashes.iter().map(|hash| base64::encode(hash) + "\n").collect();
+            (seq, format!("c2sp.org/tlog-proof@v1\nindex {seq}\n{lines}\n{note}"))
+        }
+        (None, None) => return Err(Error::usage("name a line, or --consistency")),
+    };
+    context.out.answer(&Proved { origin: checkpoint.origin, size: checkpoint.size, of, proof })
+}

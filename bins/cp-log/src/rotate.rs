@@ -1,0 +1,58 @@
+//! `cp-log rotate`: close a ledger's file as a segment and go on in a new one, on the same chain.
+
+use std::path::PathBuf;
+
+use cp_common::options::AppendOptions;
+use cp_common::output::Reply;
+use cp_common::{Context, Error, Result, request};
+use serde::{Deserialize, Serialize};
+
+use crate::ledger::{Ledger, Sync};
+use crate::target::own_ledger;
+
+/// Close the file as a segment and go on in a new one
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    append: AppendOptions,
+    /// The ledger (default: --ledger, the setting, else ledger/cp-log.jsonl of home)
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+/// What was closed.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Rotated {
+    /// The file that goes on.
+    ledger: String,
+    /// The file that was closed.
+    segment: String,
+    /// Whether it was only tried.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    dry_run: bool,
+}
+
+impl Reply for Rotated {
+    fn text(&self) -> String {
+        self.segment.clone()
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let path = own_ledger(args.file.as_deref(), context);
+    if !path.exists() {
+        return Err(Error::not_found("no such ledger").in_file(&path));
+    }
+    let ledger = path.display().to_string();
+    if args.append.dry_run {
+        let segment = Ledger::open(&path, Sync::Line)?.segment_path()?.display().to_string();
+        return context.out.answer(&Rotated { ledger, segment, dry_run: true });
+    }
+    let id = args.append.request_id.as_deref();
+    let rotated: Rotated = request::once(id, &path, context, |_| {
+        let segment = Ledger::open(&path, Sync::Line)?.rotate()?.display().to_string();
+        Ok(Rotated { ledger: ledger.clone(), segment, dry_run: false })
+    })?;
+    context.out.answer(&rotated)
+}

@@ -1,0 +1,106 @@
+//! `cp-log witness`: sign somebody else's checkpoint, if it goes on from the one signed before (c2sp.org/tlog-witness, without HTTP).
+
+use std::path::{Path, PathBuf};
+
+use cp_common::input::Lines;
+use cp_common::output::Reply;
+use cp_common::{Code, Context, Error, Result, clock};
+use serde::Serialize;
+
+use crate::base64;
+use crate::leaves::{read_checkpoint, write_checkpoint};
+use crate::note::{Checkpoint, Note, Signer, Verifier};
+use crate::tree::{Node, is_consistent};
+
+/// Sign a checkpoint request on standard input, if it goes on from the one signed before
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The witness's key
+    #[arg(long, value_name = "KEY")]
+    key: PathBuf,
+    /// The public key of the ledger's signer
+    #[arg(long, value_name = "KEY")]
+    signer: PathBuf,
+    /// Where the newest checkpoint that was signed is kept
+    #[arg(long, value_name = "FILE")]
+    state: PathBuf,
+}
+
+/// A signature of a witness.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Witnessed {
+    /// Which ledger it is about.
+    origin: String,
+    /// How many lines the checkpoint covers.
+    size: u64,
+    /// The signature line, for `checkpoint --add-signature`.
+    signature: String,
+}
+
+impl Reply for Witnessed {
+    fn text(&self) -> String {
+        self.signature.clone()
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let (key, signer) = (Signer::load(&args.key)?, Verifier::load(&args.signer)?);
+    let body = Lines::new(rustix::stdio::stdin()).rest(&mut || Ok(()))?;
+    let body = String::from_utf8(body).map_err(|_| Error::validation("the request is not UTF-8"))?;
+    let request = Request::parse(&body).ok_or_else(|| {
+        Error::validation("not a request for a witness")
+            .hint("cp-log checkpoint --witness-request --format raw writes one")
+    })?;
+    request.refuse(&signer, &args.state)?;
+    // Kept before it is said: a witness that forgets would sign a fork.
+    write_checkpoint(&args.state, &request.note)?;
+    let signature = key.cosign(&request.note.text, clock::unix_seconds());
+    context.out.answer(&Witnessed { origin: request.checkpoint.origin, size: request.checkpoint.size, signature })
+}
+
+struct Request {
+    old: u64,
+    proof: Vec<Node>,
+    note: Note,
+    checkpoint: Checkpoint,
+}
+
+impl Request {
+    fn parse(body: &str) -> Option<Self> {
+        let (head, note) = body.split_once("\n\n")?;
+        let mut lines = head.split('\n');
+        let number = lines.next()?.strip_prefix("old ")?;
+        let old: u64 = number.parse().ok().filter(|old: &u64| old.to_string() == number)?;
+        let proof: Option<Vec<Node>> = lines.map(|line| base64::decode(line)?.try_into().ok()).collect();
+        let note = Note::parse(note)?;
+        let checkpoint = Checkpoint::parse(&note.text)?;
+        Some(Self { old, proof: proof?, note, checkpoint })
+    }
+
+    /// Fails unless the checkpoint is signed and goes on from the one in `state`.
+    fn refuse(&self, signer: &Verifier, state: &Path) -> Result<()> {
+        if self.note.is_signed_by(signer) != Some(true) {
+            return Err(Error::new(Code::Integrity, format!("the checkpoint is not signed by {}", signer.name())));
+        }
+        let before = read_checkpoint(state)?.map(|(_, checkpoint)| checkpoint);
+        let known = before.as_ref().map_or(0, |before| before.size);
+        if before.as_ref().is_some_and(|before| before.origin != self.checkpoint.origin) {
+            return Err(Error::validation("the state is about another ledger").in_file(state));
+        }
+        if self.old != known || self.old > self.checkpoint.size {
+            return Err(Error::new(Code::Conflict, format!("the size signed before is {known}, not {}", self.old))
+                .with("size", known)
+                .hint(format!("ask again with --old {known}")));
+        }
+        let root = before.map_or(self.checkpoint.root, |before| before.root);
+        if is_consistent(self.old, &root, self.checkpoint.size, &self.checkpoint.root, &self.proof) {
+            Ok(())
+        } else {
+            Err(Error::new(
+                Code::Integrity,
+                "the checkpoint does not go on from the one signed before: nothing is signed",
+            ))
+        }
+    }
+}
