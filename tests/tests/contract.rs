@@ -24,7 +24,8 @@ fn words(program: &str, command: &Value) -> String {
 fn prints_envelopes(program: &str, example: &str) -> bool {
     let last = example.rsplit(['|', ';', '\n']).next().unwrap_or_default().trim();
     let last = last.split("&&").last().unwrap_or_default().trim();
-    last.starts_with(program) && !["--format", ">", "--help", "--version"].iter().any(|word| last.contains(word))
+    last.starts_with(program)
+        && !["--format", "--jq", ">", "--help", "--version"].iter().any(|word| last.contains(word))
 }
 
 /// The example with only its last command heard.
@@ -212,6 +213,10 @@ fn streaming_verbs() -> Vec<(String, Value)> {
 fn needs(verb: &str) -> (&'static str, &'static str) {
     match verb {
         "cp-llm" | "cp-toolloop" => ("", "--backend stub"),
+        "cp-log check-proof" => (
+            "{ cp-log keygen K; seq 9 | cp-log append -f L; cp-log checkpoint -f L --key K; } >/dev/null; cp-log prove 5 -f L --format raw >p; ",
+            "--key K.pub p",
+        ),
         "cp-session append" | "cp-session tee" => {
             ("CP_SESSION=$(cp-session start | jq -r .data.session_id); export CP_SESSION; ", "")
         }

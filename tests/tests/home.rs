@@ -31,7 +31,7 @@ fn each_file_is_on_the_ledger_with_its_hash() {
     let place = Place::new();
     let made = place.sh("cp-shell init").closing();
     let ran = place.sh(
-        r#"cd "$CP_HOME"; jq -r 'select(.event == "init.created") | "\(.data.sha256 | ltrimstr("sha256:"))  \(.data.path)"' ledger/cp-log.jsonl | sha256sum -c --quiet && cp-log verify | jq .ok"#,
+        r#"cd "$CP_HOME"; jq -r 'select(.event == "init.created") | "\(.data.sha256 | ltrimstr("sha256:"))  \(.data.path)"' ledger/cp-log.jsonl | sha256sum -c --quiet && cp-log verify | jq -s 'all(.ok)'"#,
     );
     assert_eq!(ran.stdout, "true\n", "{}", ran.stderr);
     let count = place.sh("grep -c init.created $CP_HOME/ledger/cp-log.jsonl").stdout;
