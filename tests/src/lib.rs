@@ -133,7 +133,8 @@ pub fn check_contract(ran: &Ran) {
 }
 
 fn check_envelope(line: &Value, is_last: bool) {
-    let keys: Vec<&str> = line.as_object().expect("an object").keys().map(String::as_str).collect();
+    let object = line.as_object().unwrap_or_else(|| panic!("not an envelope: {line}"));
+    let keys: Vec<&str> = object.keys().map(String::as_str).collect();
     let ok = line["ok"].as_bool().expect("ok is a boolean");
     let body = if ok { "data" } else { "error" };
     let expected: &[&[&str]] = if is_last {

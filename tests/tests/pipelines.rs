@@ -1,5 +1,4 @@
 //! Two and more programs in one pipe: what the wire promises between them.
-#![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
 use cp_tests::{Place, Ran, check_contract};
 

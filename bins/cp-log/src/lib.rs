@@ -3,10 +3,13 @@
 mod append;
 mod base64;
 pub mod blob;
+mod blobs;
 mod check_proof;
 mod checkpoint;
 pub mod effect;
 mod entry;
+mod follow;
+mod jq;
 mod keygen;
 mod leaves;
 pub mod ledger;
@@ -22,6 +25,7 @@ mod rotate;
 mod schemas;
 mod segment;
 mod select;
+mod stats;
 mod tail;
 mod target;
 mod tee;
@@ -55,6 +59,16 @@ pub static PROGRAM: Program = Program {
         ),
         verb("tee", Class::Append, "entry", &["seq 3 | {} tee copy.jsonl"]),
         verb("query", Class::Query, "entry", &["{} query --event deploy --limit 1", "{} query --fields seq,event"]),
+        verb("follow", Class::Query, "entry", &["{} append hello && {} follow --last 1 --limit 1"]),
+        verb("stats", Class::Query, "stats", &["{} append hello && {} stats"]),
+        verb(
+            "blob",
+            Class::Query,
+            "blob",
+            &[
+                "head -c 2000000 /dev/zero | tr '\\0' x | {} append && {} blob $({} query --event log --jq .message.blob --format raw)",
+            ],
+        ),
         verb("tip", Class::Query, "tip", &["{} append hello && {} tip"]),
         verb("verify", Class::Query, "verified", &["{} append hello && {} verify"]),
         verb("repair", Class::Write, "repaired", &["{} append hello && {} repair --dry-run"]),
@@ -65,7 +79,7 @@ pub static PROGRAM: Program = Program {
             "prove",
             Class::Query,
             "proof",
-            &["{} append hello && {} keygen P && {} checkpoint --key P && {} prove 1 --format raw"],
+            &["{} append hello && {} keygen P && {} checkpoint --key P && {} prove 1"],
         ),
         verb(
             "check-proof",
@@ -86,6 +100,7 @@ pub static PROGRAM: Program = Program {
     ],
     implicit: None,
     schemas: &[
+        ("blob", include_str!("../schemas/blob.json")),
         ("checked", include_str!("../schemas/checked.json")),
         cp_common::schemas::RECEIPT,
         ("entry", include_str!("../schemas/entry.json")),
@@ -94,6 +109,7 @@ pub static PROGRAM: Program = Program {
         ("repaired", include_str!("../schemas/repaired.json")),
         ("rotated", include_str!("../schemas/rotated.json")),
         ("signed", include_str!("../schemas/signed.json")),
+        ("stats", include_str!("../schemas/stats.json")),
         ("tip", include_str!("../schemas/tip.json")),
         ("verified", include_str!("../schemas/verified.json")),
         ("witnessed", include_str!("../schemas/witnessed.json")),
@@ -116,6 +132,9 @@ enum Verb {
     Append(append::Args),
     Tee(tee::Args),
     Query(query::Args),
+    Follow(follow::Args),
+    Stats(stats::Args),
+    Blob(blobs::Args),
     Tip(tip::Args),
     Verify(verify::Args),
     Repair(repair::Args),
@@ -133,6 +152,9 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Append(args) => append::run(&args, context),
         Verb::Tee(args) => tee::run(&args, context),
         Verb::Query(args) => query::run(&args, context),
+        Verb::Follow(args) => follow::run(&args, context),
+        Verb::Stats(args) => stats::run(&args, context),
+        Verb::Blob(args) => blobs::run(&args, context),
         Verb::Tip(args) => tip::run(&args, context),
         Verb::Verify(args) => verify::run(&args, context),
         Verb::Repair(args) => repair::run(&args, context),
