@@ -6,6 +6,7 @@ use cp_common::options::QueryOptions;
 use cp_common::output::Format;
 use cp_common::{Code, Context, Error, Result, fields, json};
 
+use crate::jq::Program;
 use crate::line::{Line, inside, members};
 use crate::read::{Backward, End, Lines, Raw, backward, lines};
 use crate::select::{Filters, Select};
@@ -23,6 +24,12 @@ pub(crate) struct Args {
     /// Newest first
     #[arg(long)]
     reverse: bool,
+    /// In the order of time over all files, then of files
+    #[arg(long, conflicts_with_all = ["reverse", "cursor"])]
+    merge: bool,
+    /// Run this jq program on each line and print bare values
+    #[arg(long, value_name = "FILTER", conflicts_with = "fields")]
+    jq: Option<String>,
     #[command(flatten)]
     query: QueryOptions,
     /// Ledgers, or directories of them (default: the session's, else all of home's)
@@ -31,7 +38,6 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    fields::check(&args.query.fields, &MEMBERS)?;
     let mut targets = to_read(&args.files, context)?;
     if args.reverse {
         targets.reverse();
@@ -47,15 +53,15 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let session = context.options.session.as_deref().filter(|_| !args.files.is_empty());
     let run = context.options.run.clone();
     let select = Select::new(&args.filters, session, run.as_deref())?;
-    let mut printer = Printer {
-        fields: args.query.fields.iter().map(|field| field.split('.').collect()).collect(),
-        limit: args.query.limit.unwrap_or(u64::MAX),
-        count: 0,
-        last: None,
-        has_more: false,
-        line: Vec::new(),
-    };
-    context.out.streaming()?;
+    let mut printer = Printer::new(&args.query.fields, args.query.limit)?;
+    printer.jq = args.jq.as_deref().map(Program::new).transpose()?;
+    if printer.jq.is_none() {
+        context.out.streaming()?;
+    }
+    if args.merge {
+        merge(&targets, &select, &mut printer, context)?;
+        return printer.finish(context);
+    }
     for target in &targets {
         let after = cursor.as_ref().filter(|cursor| cursor.path == target.path).map(|cursor| cursor.seq);
         let outcome = read(target, &select, args.reverse, after, &mut printer, context);
@@ -73,8 +79,65 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             break;
         }
     }
-    printer.close(context);
+    printer.finish(context)
+}
+
+/// Prints the lines of all files in the order of their times; of equal times the earlier file's comes first.
+fn merge(targets: &[Target], select: &Select, printer: &mut Printer<'_>, context: &mut Context) -> Result<()> {
+    let mut heads = Vec::new();
+    for target in targets {
+        let opened = lines(&target.path).and_then(|reader| Head::new(target, reader).next(select));
+        match opened {
+            Ok(head) => heads.extend(head),
+            Err(e) => context.out.item_failed(e)?,
+        }
+    }
+    while let Some(first) = (0..heads.len()).min_by(|a, b| heads[*a].ts().cmp(heads[*b].ts())) {
+        let mut head = heads.remove(first);
+        if let Some(line) = Line::parse(&head.line)
+            && !printer.print(&head.target.path, &line, context)?
+        {
+            return Ok(());
+        }
+        head.line.clear();
+        if let Some(head) = head.next(select)? {
+            heads.insert(first, head);
+        }
+    }
     Ok(())
+}
+
+/// The next line of one of the files that are merged.
+struct Head<'a> {
+    target: &'a Target,
+    reader: Lines,
+    line: Vec<u8>,
+}
+
+impl<'a> Head<'a> {
+    fn new(target: &'a Target, reader: Lines) -> Self {
+        Self { target, reader, line: Vec::new() }
+    }
+
+    fn ts(&self) -> &str {
+        Line::parse(&self.line).map_or("", |line| line.ts())
+    }
+
+    /// The same file, at its next wanted line; `None` at its end.
+    fn next(mut self, select: &Select) -> Result<Option<Self>> {
+        loop {
+            let raw = match select.needle() {
+                Some(needle) => self.reader.next_with(needle)?,
+                None => self.reader.next()?,
+            };
+            let Some(raw) = raw else { return Ok(None) };
+            let wanted = raw.stored().filter(|line| select.wants(line) && json::check(line.bytes()).is_ok());
+            if let Some(line) = wanted {
+                self.line.extend_from_slice(line.bytes());
+                return Ok(Some(self));
+            }
+        }
+    }
 }
 
 fn read(
@@ -149,8 +212,11 @@ impl Cursor {
     }
 }
 
-struct Printer<'a> {
+/// Prints lines until there are enough.
+pub(crate) struct Printer<'a> {
     fields: Vec<Vec<&'a str>>,
+    jq: Option<Program>,
+    jq_failures: u64,
     limit: u64,
     count: u64,
     last: Option<(PathBuf, u64)>,
@@ -159,10 +225,24 @@ struct Printer<'a> {
     line: Vec<u8>,
 }
 
+impl<'a> Printer<'a> {
+    pub(crate) fn new(fields: &'a [String], limit: Option<u64>) -> Result<Self> {
+        fields::check(fields, &MEMBERS)?;
+        let fields = fields.iter().map(|field| field.split('.').collect()).collect();
+        let limit = limit.unwrap_or(u64::MAX);
+        Ok(Self { fields, jq: None, jq_failures: 0, limit, count: 0, last: None, has_more: false, line: Vec::new() })
+    }
+}
+
 impl Printer<'_> {
+    /// Whether as many were printed as may be.
+    pub(crate) fn is_full(&self) -> bool {
+        self.count == self.limit
+    }
+
     /// Prints a line; false when there are enough.
-    fn print(&mut self, path: &Path, line: &Line<'_>, context: &mut Context) -> Result<bool> {
-        if self.count == self.limit {
+    pub(crate) fn print(&mut self, path: &Path, line: &Line<'_>, context: &mut Context) -> Result<bool> {
+        if self.is_full() {
             self.has_more = true;
             return Ok(false);
         }
@@ -173,6 +253,14 @@ impl Printer<'_> {
         }
         self.line.clear();
         let format = context.out.format();
+        if let Some(program) = &self.jq {
+            if let Err(e) = program.run(line.bytes(), format != Format::Json, &mut self.line) {
+                self.jq_failures += 1;
+                context.warn(&format!("{}: seq {}: {e}", path.display(), line.seq()));
+            }
+            context.out.raw(&self.line)?;
+            return Ok(true);
+        }
         if format == Format::Json {
             self.line.extend_from_slice(b"{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"entry\",\"data\":");
         }
@@ -191,7 +279,20 @@ impl Printer<'_> {
         Ok(true)
     }
 
-    fn close(&self, context: &mut Context) {
+    /// Leaves the closing line; bare values have none.
+    fn finish(&self, context: &mut Context) -> Result<()> {
+        if self.jq.is_none() {
+            self.close(context);
+            return Ok(());
+        }
+        if self.jq_failures > 0 {
+            return Err(Error::validation(format!("--jq failed on {} lines", self.jq_failures)));
+        }
+        context.out.ended_with(0);
+        Ok(())
+    }
+
+    pub(crate) fn close(&self, context: &mut Context) {
         let next = self.last.as_ref().filter(|_| self.has_more).map(|(path, seq)| format!("{}:{seq}", path.display()));
         context.out.extra("count", self.count);
         context.out.extra("next_cursor", next);

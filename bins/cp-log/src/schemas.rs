@@ -20,6 +20,8 @@ fn of<T: JsonSchema>(name: &str) {
 
 #[test]
 fn schemas_are_those_of_the_types() {
+    of::<crate::blobs::Found>("blob");
+    of::<crate::stats::Stats>("stats");
     of::<crate::check_proof::Checked>("checked");
     of::<crate::keygen::Made>("made");
     of::<crate::prove::Proved>("proof");

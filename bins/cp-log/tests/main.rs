@@ -5,6 +5,8 @@ mod append;
 #[cfg(test)]
 mod at;
 #[cfg(test)]
+mod follow;
+#[cfg(test)]
 mod proofs;
 #[cfg(test)]
 mod query;
@@ -12,6 +14,8 @@ mod query;
 mod repair;
 #[cfg(test)]
 mod rotate;
+#[cfg(test)]
+mod stats;
 #[cfg(test)]
 mod tee;
 #[cfg(test)]

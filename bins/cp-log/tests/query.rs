@@ -115,3 +115,30 @@ fn without_operands_all_of_home_is_read() {
     assert_eq!(lines[0]["data"]["message"], json!("m"));
     assert!(At::new().closing(&["query"], "", 0)["data"]["count"] == 0);
 }
+
+#[test]
+fn jq_prints_bare_values() {
+    let at = filled();
+    let run = |arguments: &[&str]| {
+        let done = at.cp_log(&[&["query", "l.jsonl"], arguments].concat()).assert().success();
+        String::from_utf8(done.get_output().stdout.clone()).unwrap()
+    };
+    assert_eq!(run(&["--jq", "select(.event==\"turn\" and .seq%2==0).message"]), "\"say \\\"two\\\"\"\n");
+    assert_eq!(run(&["--event", "turn", "--jq", ".seq"]), "1\n2\n");
+    assert_eq!(run(&["--event", "turn", "--limit", "1", "--jq", ".message", "--format", "raw"]), "one\n");
+    at.closing(&["query", "l.jsonl", "--jq", ".["], "", 2);
+    assert_eq!(at.closing(&["query", "l.jsonl", "--jq", ".seq.x"], "", 2)["error"]["code"], "E_VALIDATION");
+}
+
+#[test]
+fn merged_files_come_in_the_order_of_time() {
+    let at = At::new();
+    for (file, message) in [("b.jsonl", "1"), ("a.jsonl", "2"), ("b.jsonl", "3"), ("c.jsonl", "4"), ("a.jsonl", "5")] {
+        at.lines(&["append", "-f", file, "--event", "e", message], "");
+    }
+    let lines = at.lines(&["query", "--merge", "--event", "e", "a.jsonl", "b.jsonl", "c.jsonl"], "");
+    let messages: Vec<_> = lines[..5].iter().map(|line| line["data"]["message"].as_str().unwrap()).collect();
+    assert_eq!(messages, ["1", "2", "3", "4", "5"]);
+    let limited = at.lines(&["query", "--merge", "--event", "e", "--limit", "2", "."], "");
+    assert_eq!((limited.len(), limited[2]["data"]["has_more"].as_bool()), (3, Some(true)));
+}

@@ -1,0 +1,59 @@
+//! `cp-log blob`: the bytes of a value that was too large for its line.
+
+use std::path::PathBuf;
+
+use cp_common::output::Reply;
+use cp_common::{Context, Error, Result};
+use serde::Serialize;
+
+use crate::base64;
+use crate::blob;
+use crate::line::Hash;
+use crate::target::own_ledger;
+
+/// Print the bytes that a line names by their hash
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The ledger (default: --ledger, the setting, else ledger/cp-log.jsonl of home)
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// The hash, as the line has it
+    #[arg(value_name = "HASH")]
+    hash: String,
+}
+
+/// A blob. One of `text` and `base64` is there.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Found {
+    /// The hash of the bytes.
+    blob: String,
+    /// How many there are.
+    len: usize,
+    /// The bytes, if they are UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+    /// The bytes, if they are not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base64: Option<String>,
+    #[serde(skip)]
+    bytes: Vec<u8>,
+}
+
+impl Reply for Found {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
+
+    fn raw(&self) -> Vec<u8> {
+        self.bytes.clone()
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let hash = Hash::parse(&args.hash).ok_or_else(|| Error::usage(format!("`{}` is not a hash", args.hash)))?;
+    let bytes = blob::load(&own_ledger(args.file.as_deref(), context), &hash)?;
+    let text = String::from_utf8(bytes.clone()).ok();
+    let base64 = text.is_none().then(|| base64::encode(&bytes));
+    context.out.answer(&Found { blob: hash.to_string(), len: bytes.len(), text, base64, bytes })
+}

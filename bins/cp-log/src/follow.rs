@@ -1,0 +1,153 @@
+//! `cp-log follow`: print entries as they are appended, across rotation.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cp_common::{Context, Error, Result, signals};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::inotify;
+
+use crate::line::Line;
+use crate::query::Printer;
+use crate::read::{End, Lines, backward, open};
+use crate::select::{Filters, Select};
+use crate::target::own_ledger;
+
+/// How long to sleep where no event can wake us: another kind of file system, a lost event.
+const POLL: Duration = Duration::from_millis(250);
+
+/// Print entries as they come
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    filters: Filters,
+    /// Begin with so many of the last lines
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 0)]
+    last: u64,
+    /// Only these members, dotted names, separated by commas
+    #[arg(long, value_name = "A,B.C", value_delimiter = ',')]
+    fields: Vec<String>,
+    /// Stop after so many
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// The ledger (default: --ledger, the setting, else ledger/cp-log.jsonl of home)
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let path = own_ledger(args.file.as_deref(), context);
+    let session = context.options.session.clone();
+    let select = Select::new(&args.filters, session.as_deref(), context.options.run.clone().as_deref())?;
+    let mut printer = Printer::new(&args.fields, args.limit)?;
+    let mut place = Place::open(&path, args.last)?;
+    let watch = watch(&path);
+    context.out.streaming()?;
+    while !printer.is_full() {
+        place.read(&select, &mut printer, context)?;
+        context.out.flush()?;
+        if printer.is_full() {
+            break;
+        }
+        if let Some(watch) = &watch {
+            if signals::wait_readable(watch.as_fd(), Some(POLL))? {
+                drain(watch);
+            }
+        } else {
+            std::thread::sleep(POLL);
+            signals::check()?;
+        }
+    }
+    printer.close(context);
+    Ok(())
+}
+
+/// Where in which file we are.
+struct Place {
+    path: PathBuf,
+    file: File,
+    offset: u64,
+}
+
+impl Place {
+    fn open(path: &Path, last: u64) -> Result<Self> {
+        let file = open(path)?;
+        let mut offset = None;
+        let mut reader = backward(path)?;
+        let mut left = last;
+        while let Some(raw) = reader.next()? {
+            // A line that is being written is ours to print once it is whole.
+            if raw.end == End::File {
+                offset = Some(raw.offset);
+                continue;
+            }
+            if left == 0 {
+                offset.get_or_insert(raw.offset + raw.bytes.len() as u64 + 1);
+                break;
+            }
+            offset = Some(raw.offset);
+            left -= 1;
+        }
+        Ok(Self { path: path.to_owned(), file, offset: offset.unwrap_or(0) })
+    }
+
+    /// Prints what is new, going on in the next file where this one was closed.
+    fn read(&mut self, select: &Select, printer: &mut Printer<'_>, context: &mut Context) -> Result<()> {
+        loop {
+            // Asked before reading: after the rename nothing is appended to the old file any more.
+            let replaced = self.replaced();
+            let size = self.size()?;
+            if size < self.offset {
+                return Err(Error::new(cp_common::Code::Conflict, "the file was truncated").in_file(&self.path));
+            }
+            let mut reader = Lines::new(self.file.try_clone()?, &self.path, self.offset, size);
+            while let Some(raw) = reader.next()? {
+                if raw.end == End::File {
+                    break;
+                }
+                self.offset = raw.offset + raw.bytes.len() as u64 + 1;
+                let wanted = raw.stored().filter(|line: &Line<'_>| select.wants(line));
+                if let Some(line) = wanted
+                    && !printer.print(&self.path, &line, context)?
+                {
+                    return Ok(());
+                }
+            }
+            if !replaced {
+                return Ok(());
+            }
+            self.file = open(&self.path)?;
+            self.offset = 0;
+        }
+    }
+
+    fn size(&self) -> Result<u64> {
+        Ok(self.file.metadata().map_err(|e| Error::io("cannot look at", e).in_file(&self.path))?.len())
+    }
+
+    /// Whether another file has our file's name.
+    fn replaced(&self) -> bool {
+        let id = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+        match (std::fs::metadata(&self.path).map(id), self.file.metadata().map(id)) {
+            (Ok(named), Ok(ours)) => named != ours,
+            _ => false,
+        }
+    }
+}
+
+/// Watches the file's directory, where both appends and renames are seen. `None` where the kernel has no watch left.
+fn watch(path: &Path) -> Option<OwnedFd> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK).ok()?;
+    let events = inotify::WatchFlags::MODIFY | inotify::WatchFlags::MOVED_TO;
+    inotify::add_watch(&watch, directory, events).ok()?;
+    Some(watch)
+}
+
+/// Empties the queue: what happened is read from the file.
+fn drain(watch: &OwnedFd) {
+    let mut buffer = [0; 4096];
+    while rustix::io::read(watch, &mut buffer).is_ok_and(|read| read > 0) {}
+}

@@ -1,0 +1,340 @@
+//! `cp-log stats`: how much happened, what it cost and how long it took; by event, agent, model and session.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use cp_common::output::Reply;
+use cp_common::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::read::lines;
+use crate::select::{Filters, Select};
+use crate::target::to_read;
+
+/// Sum up events, tokens, cost and latency
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    filters: Filters,
+    /// Ledgers, or directories of them (default: the session's, else all of home's)
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+/// What happened, by the four things one asks about.
+#[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Stats {
+    /// How many files were read.
+    files: u64,
+    /// How many lines were counted.
+    entries: u64,
+    /// The earliest time in them.
+    from: Option<String>,
+    /// The latest time in them.
+    until: Option<String>,
+    /// All of them together.
+    total: Row,
+    /// By what happened.
+    by_event: Vec<Row>,
+    /// By agent.
+    by_agent: Vec<Row>,
+    /// By model.
+    by_model: Vec<Row>,
+    /// By session.
+    by_session: Vec<Row>,
+}
+
+/// One line of the sums.
+#[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Row {
+    /// What it is about; null for those that do not say.
+    name: Option<String>,
+    /// How many entries.
+    count: u64,
+    /// Tokens read, those from and into a cache included.
+    input_tokens: u64,
+    /// Tokens written.
+    output_tokens: u64,
+    /// US dollars, as far as prices were known.
+    cost_usd: f64,
+    /// How many entries say how long they took.
+    timed: u64,
+    /// Half of those took at most so long, within two per cent.
+    p50_ms: Option<f64>,
+    /// Nine of ten took at most so long.
+    p90_ms: Option<f64>,
+    /// Ninety-nine of a hundred took at most so long.
+    p99_ms: Option<f64>,
+    /// The longest.
+    max_ms: Option<f64>,
+}
+
+/// The members of a line that are summed up.
+#[derive(Deserialize)]
+struct Line<'a> {
+    ts: &'a str,
+    event: Option<String>,
+    agent: Option<String>,
+    session: Option<String>,
+    #[serde(default)]
+    data: Data,
+}
+
+#[derive(Default, Deserialize)]
+struct Data {
+    #[serde(default)]
+    model: Option<Text>,
+    #[serde(default)]
+    usage: Option<Usage>,
+    #[serde(default, alias = "latency_ms")]
+    duration_ms: Option<Number>,
+}
+
+/// A member that others may use for something else: then it does not count.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Text {
+    Text(String),
+    Other(serde::de::IgnoredAny),
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Number {
+    Number(f64),
+    Other(serde::de::IgnoredAny),
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Usage {
+    Usage {
+        #[serde(default)]
+        input_tokens: u64,
+        #[serde(default)]
+        output_tokens: u64,
+        #[serde(default)]
+        cache_read_tokens: u64,
+        #[serde(default)]
+        cache_write_tokens: u64,
+        #[serde(default)]
+        cost_usd: Option<f64>,
+    },
+    Other(serde::de::IgnoredAny),
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let session = context.options.session.as_deref().filter(|_| !args.files.is_empty());
+    let select = Select::new(&args.filters, session, context.options.run.as_deref())?;
+    let mut sums = Sums::default();
+    let mut stats = Stats::default();
+    for target in to_read(&args.files, context)? {
+        let mut reader = lines(&target.path)?;
+        stats.files += 1;
+        while let Some(raw) = match select.needle() {
+            Some(needle) => reader.next_with(needle)?,
+            None => reader.next()?,
+        } {
+            let stored = raw.stored().filter(|line| select.wants(line));
+            let Some(Ok(line)) = stored.map(|line| serde_json::from_slice::<Line<'_>>(line.bytes())) else { continue };
+            stats.entries += 1;
+            if stats.from.as_deref().is_none_or(|from| line.ts < from) {
+                stats.from = Some(line.ts.to_owned());
+            }
+            if stats.until.as_deref().is_none_or(|until| line.ts > until) {
+                stats.until = Some(line.ts.to_owned());
+            }
+            sums.add(line);
+        }
+    }
+    stats.total = sums.total.row(None);
+    stats.by_event = rows(sums.event);
+    stats.by_agent = rows(sums.agent);
+    stats.by_model = rows(sums.model);
+    stats.by_session = rows(sums.session);
+    context.out.answer(&stats)
+}
+
+#[derive(Default)]
+struct Sums {
+    total: Sum,
+    event: BTreeMap<Option<String>, Sum>,
+    agent: BTreeMap<Option<String>, Sum>,
+    model: BTreeMap<Option<String>, Sum>,
+    session: BTreeMap<Option<String>, Sum>,
+}
+
+#[derive(Default)]
+struct Sum {
+    count: u64,
+    input_tokens: u64,
+    output_tokens: u64,
+    cost_usd: f64,
+    /// How many took how long, in steps of two per cent: memory does not grow with the ledger.
+    times: BTreeMap<i32, u64>,
+    longest: f64,
+}
+
+impl Sums {
+    fn add(&mut self, line: Line<'_>) {
+        let model = match line.data.model {
+            Some(Text::Text(model)) => Some(model),
+            Some(Text::Other(_)) | None => None,
+        };
+        let took = match line.data.duration_ms {
+            Some(Number::Number(took)) => Some(took),
+            Some(Number::Other(_)) | None => None,
+        };
+        let usage = line.data.usage.as_ref();
+        self.total.add(usage, took);
+        self.event.entry(line.event).or_default().add(usage, took);
+        self.agent.entry(line.agent).or_default().add(usage, took);
+        self.session.entry(line.session).or_default().add(usage, took);
+        if model.is_some() {
+            self.model.entry(model).or_default().add(usage, took);
+        }
+    }
+}
+
+/// The width of a step of latency, as a factor.
+const STEP: f64 = 1.02;
+
+impl Sum {
+    fn add(&mut self, usage: Option<&Usage>, took: Option<f64>) {
+        self.count += 1;
+        if let Some(Usage::Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd }) =
+            usage
+        {
+            let input = input_tokens.saturating_add(*cache_read_tokens).saturating_add(*cache_write_tokens);
+            self.input_tokens = self.input_tokens.saturating_add(input);
+            self.output_tokens = self.output_tokens.saturating_add(*output_tokens);
+            self.cost_usd += cost_usd.unwrap_or(0.0);
+        }
+        if let Some(took) = took.filter(|took| *took >= 0.0) {
+            #[expect(clippy::cast_possible_truncation, reason = "a logarithm of a number of milliseconds is small")]
+            let step = took.max(0.001).log(STEP).ceil() as i32;
+            *self.times.entry(step).or_default() += 1;
+            self.longest = self.longest.max(took);
+        }
+    }
+
+    fn row(&self, name: Option<String>) -> Row {
+        let timed = self.times.values().sum();
+        let (count, input_tokens, output_tokens, cost_usd) =
+            (self.count, self.input_tokens, self.output_tokens, self.cost_usd);
+        let [p50_ms, p90_ms, p99_ms] = [50, 90, 99].map(|percent| self.percentile(percent, timed));
+        let max_ms = (timed > 0).then_some(self.longest);
+        Row { name, count, input_tokens, output_tokens, cost_usd, timed, p50_ms, p90_ms, p99_ms, max_ms }
+    }
+
+    /// The smallest time that so many in a hundred did not exceed.
+    fn percentile(&self, percent: u64, timed: u64) -> Option<f64> {
+        let wanted = (timed * percent).div_ceil(100);
+        let mut seen = 0;
+        self.times.iter().find_map(|(step, count)| {
+            seen += count;
+            (seen >= wanted && seen > 0).then(|| {
+                let upper = STEP.powi(*step).min(self.longest);
+                (upper * 1000.0).round() / 1000.0
+            })
+        })
+    }
+}
+
+fn rows(sums: BTreeMap<Option<String>, Sum>) -> Vec<Row> {
+    let mut rows: Vec<Row> = sums.into_iter().map(|(name, sum)| sum.row(name)).collect();
+    rows.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.name.cmp(&b.name)));
+    rows
+}
+
+impl Reply for Stats {
+    fn text(&self) -> String {
+        let span = match (&self.from, &self.until) {
+            (Some(from), Some(until)) => format!(", {from} to {until}"),
+            _ => String::new(),
+        };
+        let mut text = format!("{} entries in {} files{span}\n", self.entries, self.files);
+        for (title, rows) in [
+            ("event", &self.by_event),
+            ("agent", &self.by_agent),
+            ("model", &self.by_model),
+            ("session", &self.by_session),
+        ] {
+            if rows.iter().any(|row| row.name.is_some()) {
+                text.push('\n');
+                text.push_str(&table(title, rows));
+            }
+        }
+        text.trim_end().to_owned()
+    }
+}
+
+/// How wide the longest bar is.
+const BAR: u64 = 20;
+
+fn table(title: &str, rows: &[Row]) -> String {
+    let head = [title, "count", "", "input", "output", "usd", "p50 ms", "p90 ms", "p99 ms"].map(str::to_owned);
+    let most = rows.iter().map(|row| row.count).max().unwrap_or(1).max(1);
+    let mut cells = vec![head];
+    for row in rows {
+        let time = |time: Option<f64>| time.map_or_else(|| "-".to_owned(), |time| format!("{time:.1}"));
+        let number = |number: u64| if number == 0 { "-".to_owned() } else { number.to_string() };
+        let bar = usize::try_from((row.count * BAR).div_ceil(most)).unwrap_or(0);
+        let usd = if row.cost_usd > 0.0 { format!("{:.4}", row.cost_usd) } else { "-".to_owned() };
+        cells.push([
+            row.name.clone().unwrap_or_else(|| "-".to_owned()),
+            row.count.to_string(),
+            "█".repeat(bar),
+            number(row.input_tokens),
+            number(row.output_tokens),
+            usd,
+            time(row.p50_ms),
+            time(row.p90_ms),
+            time(row.p99_ms),
+        ]);
+    }
+    let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..9).map(width).collect();
+    let mut text = String::new();
+    for row in &cells {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            let space = " ".repeat(widths[column] - cell.chars().count());
+            // Names and bars begin at the left, numbers end at the right.
+            let left = column == 0 || column == 2;
+            line.extend(if left { [cell, space.as_str(), "  "] } else { [space.as_str(), cell, "  "] });
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_within_two_per_cent() {
+        let mut sum = Sum::default();
+        for took in 1..=1000 {
+            sum.add(None, Some(f64::from(took)));
+        }
+        let row = sum.row(None);
+        for (found, true_one) in [(row.p50_ms, 500.0), (row.p90_ms, 900.0), (row.p99_ms, 990.0), (row.max_ms, 1000.0)] {
+            let found = found.unwrap();
+            assert!((found / true_one - 1.0).abs() < 0.021, "{found} {true_one}");
+        }
+        assert!(Sum::default().row(None).p50_ms.is_none());
+    }
+
+    #[test]
+    fn members_of_another_type_do_not_count_and_do_not_fail() {
+        let line = r#"{"ts":"t","data":{"model":7,"usage":"none","duration_ms":"long","x":1}}"#;
+        let mut sums = Sums::default();
+        sums.add(serde_json::from_str(line).unwrap());
+        assert_eq!((sums.total.count, sums.total.times.len(), sums.model.len()), (1, 0, 0));
+    }
+}
