@@ -36,8 +36,8 @@ struct Slot {
 
 /// What came of a prompt.
 pub(crate) struct Answered {
-    /// The message or the failure.
-    pub outcome: Result<Message>,
+    /// The message or the failure; no message where an earlier run has printed it.
+    pub outcome: Result<Option<Message>>,
     /// What a person should know.
     pub warnings: Vec<String>,
     /// The place of its line.
@@ -165,7 +165,7 @@ fn work_off(asker: &Asker, board: &Board) {
         }
         board.busy.fetch_add(1, Ordering::Relaxed);
         let mut listener = Silent(Vec::new());
-        let outcome = asker.engine.message(&mut work, &mut listener);
+        let outcome = asker.engine.message(&mut work, &mut listener).map(Some);
         *lock(&slot.answer) = Some(Answered { outcome, warnings: listener.0, index: slot.index });
         board.busy.fetch_sub(1, Ordering::Relaxed);
         // Under the lock that the one who waits holds, so that no wake-up falls between its look and its sleep.
@@ -234,7 +234,13 @@ impl Scout {
         };
         // What is no good prompt is left to the stream, which says why.
         let Some((data, work)) = data.and_then(|data| Some((data, self.asker.work_of(data).ok()?))) else { return };
-        let slot = Arc::new(Slot { data: data.get().to_owned(), index: self.lines, answer: Mutex::new(None) });
+        let known = self.asker.done.as_ref().map_or(Ok(false), |done| done.has(self.lines, work.prompt.input()));
+        let answer = match known {
+            Ok(false) => None,
+            other => Some(Answered { outcome: other.map(|_| None), warnings: Vec::new(), index: self.lines }),
+        };
+        let settled = answer.is_some();
+        let slot = Arc::new(Slot { data: data.get().to_owned(), index: self.lines, answer: Mutex::new(answer) });
         let mut slots = lock(&self.board.slots);
         while slots.held.len() >= self.window {
             slots = wait(&self.board.changed, slots);
@@ -242,6 +248,10 @@ impl Scout {
         slots.due.push_back(Arc::clone(&slot));
         slots.held.push_back(Arc::clone(&slot));
         drop(slots);
+        if settled {
+            self.board.changed.notify_all();
+            return;
+        }
         lock(&self.board.open).push_back((slot, work));
         self.board.opened.notify_one();
     }

@@ -86,12 +86,12 @@ impl Provider {
     }
 
     /// The provider's server, ready to be asked.
-    pub(crate) fn server(&self, waits: Waits, connections: usize) -> Result<Server> {
+    pub(crate) fn server(&self, waits: Waits, connections: usize, needs_key: bool) -> Result<Server> {
         let given = variable(self.base);
         let base = given.as_deref().unwrap_or(self.default_base).trim_end_matches('/');
         let base = if self.name == "anthropic" { base.strip_suffix("/v1").unwrap_or(base) } else { base };
         let key = secret::key(self.key, variable)?;
-        if key.is_none() && given.is_none() {
+        if needs_key && key.is_none() && given.is_none() {
             return Err(Error::new(Code::Auth, format!("{}: no key is set", self.name))
                 .with("backend", self.name)
                 .with("missing", self.key)
@@ -136,12 +136,18 @@ pub(crate) fn name_of(flag: Option<&str>, model: Option<&str>, context: &Context
 
 impl Backend {
     /// The backend of this name.
-    pub(crate) fn of(name: &str, script: Option<&Path>, waits: Waits, connections: usize) -> Result<Self> {
+    pub(crate) fn of(
+        name: &str,
+        script: Option<&Path>,
+        waits: Waits,
+        connections: usize,
+        needs_key: bool,
+    ) -> Result<Self> {
         if name == "stub" {
             return Ok(Self::Stub(script.map(Stub::with_script).transpose()?.unwrap_or_default()));
         }
         match PROVIDERS.iter().find(|provider| provider.name == name) {
-            Some(provider) => Ok(Self::Server(provider.server(waits, connections)?)),
+            Some(provider) => Ok(Self::Server(provider.server(waits, connections, needs_key)?)),
             None => Err(unknown(name)),
         }
     }

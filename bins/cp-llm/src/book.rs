@@ -105,6 +105,12 @@ impl Book {
         self.append(entry).map(Some)
     }
 
+    /// Records that an answer was taken from a recording, and nobody was asked.
+    pub(crate) fn recalled(&self, from: &str, key: &str, work: &Work) -> Result<()> {
+        let tried = Tried { backend: from, model: &work.models[0], attempt: 0, request_hash: key };
+        self.append(self.entry("llm.response", &tried, work).with("cached", &true)).map(|_| ())
+    }
+
     fn is_named(&self) -> bool {
         self.session.is_some() || self.run.is_some()
     }
@@ -154,8 +160,18 @@ impl Audit for WithoutWords {
 }
 
 /// Options that stand alone: what follows one of them is not its value.
-const FLAGS: [&str; 9] =
-    ["--stream", "--dry-run", "--json", "--compact", "--quiet", "--rows", "--closed", "--strict-exit", "--unordered"];
+const FLAGS: [&str; 10] = [
+    "--stream",
+    "--dry-run",
+    "--json",
+    "--compact",
+    "--quiet",
+    "--rows",
+    "--closed",
+    "--strict-exit",
+    "--unordered",
+    "--cache",
+];
 
 /// The command line with each text replaced by its hash.
 fn without_words(argv: &[String]) -> Vec<String> {

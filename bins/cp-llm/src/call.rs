@@ -2,16 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use cp_common::wire::Block;
-use cp_common::wire::{Content, Message, Prompt, ToolCall, Usage};
+use cp_common::wire::{Block, Content, Message, Prompt, ToolCall, Turn, Usage};
 use cp_common::{Code, Error, Result};
 use serde_json::value::to_raw_value;
 
 use crate::backend::Backend;
 use crate::book::{Book, Tried};
+use crate::budget::Budget;
 use crate::exchange::{Traces, hash_of};
+use crate::pace::Pace;
 use crate::prices::Prices;
 use crate::retry::{self, Patience};
+use crate::schema::Schema;
+use crate::tape::Tape;
 use crate::wire::{Answer, Ask, Tokens};
 
 /// Who hears what happens while an answer is made.
@@ -44,13 +47,75 @@ pub(crate) struct Engine {
     pub prices: Prices,
     /// Stop reasons that are failures.
     pub fail_on: Vec<String>,
+    /// What the answer must look like.
+    pub schema: Option<Schema>,
+    /// Where answers are taken from or kept.
+    pub tape: Option<Tape>,
+    /// What may be spent.
+    pub budget: Option<Budget>,
+    /// How fast to go.
+    pub pace: Option<Pace>,
     /// Where it is recorded.
     pub book: Book,
 }
 
 impl Engine {
-    /// Answers one prompt.
+    /// Answers one prompt, in the shape that was asked for.
     pub(crate) fn message(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
+        let mut message = self.answered(work, listener)?;
+        let Some(schema) = self.schema.as_ref().filter(|_| message.tool_calls.is_empty()) else { return Ok(message) };
+        let text = message.content.text();
+        let misfit = match schema.parsed(&text) {
+            Ok(parsed) => {
+                message.parsed = Some(parsed);
+                return Ok(message);
+            }
+            Err(misfit) => misfit,
+        };
+        listener.warn(&format!("the answer does not fit the schema ({}); asking once more", misfit.complaint));
+        work.ask.messages.extend([Turn::text("assistant", &text), Turn::text("user", &misfit.request())]);
+        let first = message.usage;
+        message = self.answered(work, listener)?;
+        message.usage = sum(&first, &message.usage);
+        let text = message.content.text();
+        match schema.parsed(&text) {
+            Ok(parsed) => message.parsed = Some(parsed),
+            Err(misfit) => {
+                let error = Error::validation(format!("the answer does not fit the schema: {}", misfit.complaint));
+                let error = error.with("origin", "upstream").with("reason", "schema").with("path", misfit.path);
+                return Err(error.with("partial", text).with("_untrusted", vec!["/partial"]));
+            }
+        }
+        Ok(message)
+    }
+
+    /// Answers from the tape where it can, and else asks one model after the other.
+    fn answered(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
+        let Some(tape) = &self.tape else { return self.asked(work, listener) };
+        // What is recorded does not depend on how the words are shown.
+        let mut canonical = Ask { stream: false, ..work.ask.clone() };
+        canonical.model.clone_from(&work.models[0]);
+        let request = self.body(&canonical)?;
+        let key = hash_of(&[self.backend.name().as_bytes(), b"\n", &request].concat());
+        if let Some(recorded) = tape.find(&key)? {
+            self.book.recalled(tape.name(), &key, work)?;
+            let text = recorded.content.text();
+            if work.ask.stream {
+                text.split_inclusive(' ').try_for_each(|piece| listener.words(piece))?;
+            }
+            let Prompt { session_id, agent, row, .. } = work.prompt.clone();
+            return Ok(Message { input: work.prompt.input().to_vec(), session_id, agent, row, ..recorded });
+        }
+        if tape.is_all_there_is() {
+            return Err(tape.miss(&key, &request));
+        }
+        let message = self.asked(work, listener)?;
+        tape.keep(&key, self.backend.name(), &request, &message)?;
+        Ok(message)
+    }
+
+    /// Asks one model after the other.
+    fn asked(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
         let models = work.models.clone();
         for (n, model) in models.iter().enumerate() {
             work.ask.model.clone_from(model);
@@ -101,6 +166,7 @@ impl Engine {
         shown: &mut bool,
         listener: &mut dyn Listener,
     ) -> Result<Message> {
+        self.admit(&work.ask.model)?;
         let hash = hash_of(body);
         let tried = Tried { backend: self.backend.name(), model: &work.ask.model, attempt, request_hash: &hash };
         self.book.asked(&tried, work, body)?;
@@ -109,11 +175,36 @@ impl Engine {
         let outcome = self.answer(work, body, &mut traces, listener).and_then(|answer| self.accepted(answer));
         *shown |= traces.shown;
         let usage = outcome.as_ref().ok().map(|answer| self.usage(answer, work));
+        if let Some(usage) = &usage {
+            self.count(usage);
+        }
         let receipt = self.book.answered(&tried, work, &outcome, usage.as_ref(), &traces, start.elapsed())?;
         let (answer, usage) = (outcome?, usage.unwrap_or_default());
         let mut message = message_of(answer, usage, work, self.backend.name())?;
         message.receipt = receipt;
         Ok(message)
+    }
+
+    /// Lets a request through when there is money for it and its turn has come.
+    fn admit(&self, model: &str) -> Result<()> {
+        if let Some(budget) = &self.budget {
+            if budget.counts_dollars() && !self.prices.knows(model) {
+                return Err(Error::config(format!("{model} has no price, so a budget in dollars cannot be kept"))
+                    .hint("add it to config/prices.toml, or use --budget-tokens")
+                    .fatal());
+            }
+            budget.admit()?;
+        }
+        self.pace.as_ref().map_or(Ok(()), Pace::wait)
+    }
+
+    fn count(&self, usage: &Usage) {
+        if let Some(budget) = &self.budget {
+            budget.count(usage);
+        }
+        if let Some(pace) = &self.pace {
+            pace.count(usage);
+        }
     }
 
     fn answer(&self, work: &Work, body: &[u8], traces: &mut Traces, listener: &mut dyn Listener) -> Result<Answer> {
@@ -164,6 +255,17 @@ impl Engine {
         let model = answer.model.as_deref().unwrap_or(&work.ask.model);
         usage.cost_usd = answer.usage.and_then(|_| self.prices.cost(&[model, &work.ask.model], &usage));
         usage
+    }
+}
+
+/// What two requests used together.
+fn sum(a: &Usage, b: &Usage) -> Usage {
+    Usage {
+        input_tokens: a.input_tokens + b.input_tokens,
+        output_tokens: a.output_tokens + b.output_tokens,
+        cache_read_tokens: a.cache_read_tokens + b.cache_read_tokens,
+        cache_write_tokens: a.cache_write_tokens + b.cache_write_tokens,
+        cost_usd: a.cost_usd.zip(b.cost_usd).map(|(a, b)| a + b),
     }
 }
 

@@ -6,17 +6,22 @@
 mod ahead;
 mod backend;
 mod book;
+mod budget;
 mod call;
 mod exchange;
 mod http;
 mod loose;
 mod models;
+mod pace;
 mod prices;
+mod resume;
 mod retry;
+mod schema;
 mod secret;
 mod send;
 mod sse;
 mod stub;
+mod tape;
 mod wire;
 mod work;
 
@@ -66,7 +71,7 @@ pub struct Cli {
 #[derive(clap::Subcommand)]
 enum Verb {
     #[command(hide = true)]
-    Send(send::Args),
+    Send(Box<send::Args>),
     Models(models::Args),
 }
 

@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     fields::check(&args.query.fields, &["id", "backend", "priced"])?;
     let name = backend::name_of(args.backend.as_deref(), None, context)?;
     let waits = Waits { total: Duration::from_secs(args.timeout.max(1)), idle: None };
-    let mut ids = match Backend::of(&name, None, waits, 1)? {
+    let mut ids = match Backend::of(&name, None, waits, 1, true)? {
         Backend::Stub(_) => vec![stub::MODEL.to_owned()],
         Backend::Server(server) => {
             let path = match server.name {

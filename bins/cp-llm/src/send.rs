@@ -18,14 +18,20 @@ use serde_json::{Map, Value};
 use crate::ahead::{Ahead, Answered};
 use crate::backend::{self, Backend};
 use crate::book::Book;
+use crate::budget::Budget;
 use crate::call::{Engine, Listener, Work};
 use crate::http::client::Waits;
+use crate::pace::Pace;
 use crate::prices::Prices;
+use crate::resume::Done;
 use crate::retry::Patience;
+use crate::schema::Schema;
+use crate::tape::{Tape, Use};
 use crate::work::{Asker, Defaults};
 
 /// Send each prompt to a model and print its message
 #[derive(clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of the command line")]
 pub(crate) struct Args {
     /// The system text, or @FILE
     #[arg(short, long, value_name = "TEXT|@FILE")]
@@ -66,6 +72,36 @@ pub(crate) struct Args {
     /// What the stub plays, one JSON object a line
     #[arg(long, value_name = "FILE")]
     stub_script: Option<PathBuf>,
+    /// The JSON Schema that the answer must fit: it is parsed into `parsed`
+    #[arg(long, value_name = "FILE", conflicts_with = "stream")]
+    schema: Option<PathBuf>,
+    /// Add each answer to a recording
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["replay", "cache"])]
+    record: Option<PathBuf>,
+    /// Answer from a recording and ask nobody
+    #[arg(long, value_name = "FILE", conflicts_with = "cache")]
+    replay: Option<PathBuf>,
+    /// Answer from what was asked before, and keep what was not
+    #[arg(long)]
+    cache: bool,
+    /// The most dollars to spend
+    #[arg(long, value_name = "X")]
+    budget_usd: Option<f64>,
+    /// The most tokens to spend
+    #[arg(long, value_name = "N")]
+    budget_tokens: Option<u64>,
+    /// The sums of a budget that processes share
+    #[arg(long, value_name = "FILE")]
+    budget_file: Option<PathBuf>,
+    /// The most requests in a minute
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rpm: Option<u32>,
+    /// The most tokens in a minute
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    tpm: Option<u32>,
+    /// The output of an earlier run: what it has is not asked again
+    #[arg(long, value_name = "OUT", conflicts_with = "stream")]
+    resume: Option<PathBuf>,
     /// How many prompts to ask at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     #[arg(conflicts_with = "stream")]
@@ -87,10 +123,13 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let source = Source::from_operands(&args.text)?;
     let mut send = Send::new(args, context)?;
-    if args.jobs > 1 && source == Source::Input && !args.dry_run {
+    let reads_ahead = args.jobs > 1 || args.resume.is_some();
+    if reads_ahead && source == Source::Input && !args.dry_run {
         send.ahead = Ahead::start(&send.asker, args.jobs.into(), args.unordered, args.stream_options.kind())?;
     }
-    filter::run(&mut send, source, args.stream_options, context)
+    let outcome = filter::run(&mut send, source, args.stream_options, context);
+    let settled = send.asker.engine.budget.as_ref().map_or(Ok(()), Budget::settle);
+    outcome.and(settled)
 }
 
 /// What a dry run prints.
@@ -118,31 +157,43 @@ struct Send {
     asker: Arc<Asker>,
     ahead: Option<Ahead>,
     dry_run: bool,
+    /// How many items an earlier run had done.
+    resumed: u64,
 }
 
 impl Send {
     fn new(args: &Args, context: &Context) -> Result<Self> {
         let setting = context.config.text("model", None);
         let models: Vec<String> = args.model.iter().filter(|model| !model.is_empty()).cloned().collect();
-        let name = backend::name_of(
-            args.backend.as_deref(),
-            models.first().or(setting.as_ref()).map(String::as_str),
-            context,
-        )?;
+        let tape = tape(args, context)?;
+        let replayed = tape.as_ref().filter(|tape| tape.is_all_there_is());
+        let model = models.first().or(setting.as_ref()).map(String::as_str);
+        let name = match (backend::name_of(args.backend.as_deref(), model, context), replayed) {
+            (Err(_), Some(tape)) if args.backend.is_none() => tape.backend()?,
+            (name, _) => name?,
+        };
+        // Neither a recording nor a look at the request needs a key.
+        let needs_key = replayed.is_none() && !args.dry_run;
         let waits = Waits {
             total: seconds("--timeout", args.timeout)?,
             idle: if args.stream { Some(seconds("--idle-timeout", args.idle_timeout)?) } else { None },
         };
         let script = args.stub_script.clone().or_else(|| context.config.text("stub_script", None).map(PathBuf::from));
+        let schema = args.schema.as_deref().map(Schema::load).transpose()?;
+        let schema_text = schema.as_ref().map(|schema| schema.text.clone());
         let asker = Asker {
             engine: Engine {
-                backend: Backend::of(&name, script.as_deref(), waits, args.jobs.into())?,
+                backend: Backend::of(&name, script.as_deref(), waits, args.jobs.into(), needs_key)?,
                 patience: Patience {
                     retries: args.retries,
                     max_wait: seconds("--retry-max-wait", args.retry_max_wait)?,
                 },
                 prices: Prices::load(&context.home.path("config/prices.toml"))?,
                 fail_on: args.fail_on.clone(),
+                tape,
+                budget: Budget::of(args.budget_usd, args.budget_tokens, args.budget_file.as_deref())?,
+                pace: Pace::of(args.rpm, args.tpm),
+                schema,
                 book: Book::of(context)?,
             },
             defaults: Defaults {
@@ -152,11 +203,18 @@ impl Send {
                 tools: args.tools.as_deref().map(tools).transpose()?,
                 max_tokens: args.max_tokens,
                 temperature: args.temperature,
+                schema: schema_text,
                 stream: args.stream,
             },
+            done: args.resume.as_deref().map(Done::read).transpose()?,
             asked: AtomicU64::new(0),
         };
-        Ok(Self { asker: Arc::new(asker), ahead: None, dry_run: args.dry_run })
+        Ok(Self { asker: Arc::new(asker), ahead: None, dry_run: args.dry_run, resumed: 0 })
+    }
+
+    /// Whether answers cost nothing.
+    fn is_free(&self) -> bool {
+        matches!(self.asker.engine.backend, Backend::Stub(_))
     }
 
     /// The answer that was asked for ahead.
@@ -199,7 +257,17 @@ impl Filter for Send {
         if let Some(answered) = self.answered_ahead(&body, context)? {
             answered.warnings.iter().for_each(|warning| context.warn(warning));
             context.out.set_index(Some(answered.index));
-            return context.out.record(Kind::Message, &answered.outcome?);
+            match answered.outcome? {
+                Some(message) => {
+                    context.out.record(Kind::Message, &message)?;
+                    if !self.is_free() {
+                        // What was paid for is in the reader's hands before the next failure can take it.
+                        context.out.flush()?;
+                    }
+                }
+                None => self.resumed += 1,
+            }
+            return Ok(());
         }
         let mut work = self.asker.work(&body)?;
         if self.dry_run {
@@ -217,9 +285,12 @@ impl Filter for Send {
         if spoke && as_words { Ok(()) } else { context.out.record(Kind::Message, &message) }
     }
 
-    fn finish(&mut self, _: &mut Context) -> Result<()> {
+    fn finish(&mut self, context: &mut Context) -> Result<()> {
         if let Some(ahead) = &self.ahead {
             ahead.settle();
+        }
+        if self.asker.done.is_some() {
+            context.out.extra("resumed", self.resumed);
         }
         Ok(())
     }
@@ -254,7 +325,18 @@ fn system_text(given: &str) -> Result<String> {
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-fn unreadable(e: std::io::Error, file: &Path) -> Error {
+/// The recording that is used, if one is.
+fn tape(args: &Args, context: &Context) -> Result<Option<Tape>> {
+    if args.dry_run {
+        return Ok(None);
+    }
+    let cache = args.cache.then(|| context.home.state("llm-cache.jsonl"));
+    let named = [(&args.record, Use::Record), (&args.replay, Use::Replay), (&cache, Use::Cache)];
+    named.into_iter().find_map(|(file, mode)| file.as_deref().map(|file| Tape::open(file, mode))).transpose()
+}
+
+/// The failure to read a file that an option names.
+pub(crate) fn unreadable(e: std::io::Error, file: &Path) -> Error {
     let code = if e.kind() == std::io::ErrorKind::NotFound { Code::NotFound } else { Code::Io };
     Error::new(code, Error::from(e).message()).in_file(file).fatal()
 }

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::backend::Backend;
 use crate::call::{Engine, Work};
+use crate::resume::Done;
 use crate::stub;
 use crate::wire::Ask;
 
@@ -29,6 +30,8 @@ pub(crate) struct Defaults {
     pub max_tokens: Option<u64>,
     /// How freely to choose words.
     pub temperature: Option<f64>,
+    /// The JSON Schema that answers shall follow.
+    pub schema: Option<Value>,
     /// Whether words are shown as they come.
     pub stream: bool,
 }
@@ -39,6 +42,8 @@ pub(crate) struct Asker {
     pub engine: Engine,
     /// What the flags say.
     pub defaults: Defaults,
+    /// What an earlier run has done.
+    pub done: Option<Done>,
     /// How many items there were.
     pub asked: AtomicU64,
 }
@@ -98,7 +103,7 @@ impl Defaults {
             tools: self.tools.clone().unwrap_or_else(|| prompt.tools.clone()),
             model: String::new(),
             params,
-            schema: None,
+            schema: self.schema.clone(),
             stream: self.stream,
         };
         Ok(Work { prompt, ask, models, place: 0 })

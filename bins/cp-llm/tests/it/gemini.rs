@@ -72,7 +72,9 @@ fn whole_and_streamed_answers_make_the_same_message() {
     let (many, server, _) = ask(events(&pieces), &["--stream"], &hi());
     assert!(server.requests()[0].head.contains(":streamGenerateContent?alt=sse "));
     let mut data = [one[0]["data"].clone(), many[2]["data"].clone()];
-    data.iter_mut().for_each(|data| drop(data.as_object_mut().unwrap().remove("receipt")));
+    for data in &mut data {
+        data.as_object_mut().unwrap().remove("receipt");
+    }
     assert_eq!(data[0], data[1]);
     assert_eq!(
         (&data[0]["content"], &data[0]["model"], &data[0]["id"]),
