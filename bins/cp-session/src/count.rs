@@ -13,7 +13,7 @@ use crate::transcript;
 pub(crate) struct Args {
     /// The session: an id, a unique beginning of one, or a path
     #[arg(value_name = "S")]
-    session: Option<String>,
+    named: Option<String>,
     /// Only these members, dotted names, separated by commas
     #[arg(long, value_name = "A,B.C", value_delimiter = ',')]
     fields: Vec<String>,
@@ -36,7 +36,7 @@ impl Reply for Counted {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let session = place::find(args.session.as_deref(), context)?;
+    let session = place::find(args.named.as_deref(), context)?;
     let count = transcript::count(&session.file())?;
     answer(&Counted { session_id: session.id, count }, &args.fields, &["session_id", "count"], context)
 }

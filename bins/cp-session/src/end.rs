@@ -15,7 +15,7 @@ use crate::transcript::{self, END};
 pub(crate) struct Args {
     /// The session: an id, a unique beginning of one, or a path
     #[arg(value_name = "S")]
-    session: Option<String>,
+    named: Option<String>,
     #[command(flatten)]
     append: AppendOptions,
 }
@@ -42,7 +42,7 @@ impl Reply for Ended {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let session = place::find(args.session.as_deref(), context)?;
+    let session = place::find(args.named.as_deref(), context)?;
     let answer = if args.append.dry_run {
         let already = transcript::ended(&session.file())?.is_some();
         Ended { turns: transcript::count(&session.file())?, session_id: session.id, already, receipt: None }

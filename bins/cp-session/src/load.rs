@@ -14,7 +14,7 @@ use crate::transcript::{self, Mode};
 pub(crate) struct Args {
     /// The session: an id, a unique beginning of one, or a path
     #[arg(value_name = "S")]
-    session: Option<String>,
+    named: Option<String>,
     /// Only the newest N turns
     #[arg(long, value_name = "N")]
     last: Option<usize>,
@@ -69,7 +69,7 @@ pub(crate) fn words(turn: &Turn) -> String {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let session = place::find(args.session.as_deref(), context)?;
+    let session = place::find(args.named.as_deref(), context)?;
     let file = session.file();
     let (start, _) = transcript::start_of(&file)?;
     let turns = transcript::newest(&file, args.last)?;

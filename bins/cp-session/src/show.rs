@@ -13,7 +13,7 @@ use crate::transcript::{self, Fork, Mode};
 pub(crate) struct Args {
     /// The session: an id, a unique beginning of one, or a path
     #[arg(value_name = "S")]
-    session: Option<String>,
+    named: Option<String>,
     /// Only these members, dotted names, separated by commas
     #[arg(long, value_name = "A,B.C", value_delimiter = ',')]
     fields: Vec<String>,
@@ -78,7 +78,7 @@ impl Reply for Shown {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let session = place::find(args.session.as_deref(), context)?;
+    let session = place::find(args.named.as_deref(), context)?;
     let shown = shown(&session)?;
     answer(&shown, &args.fields, &MEMBERS, context)
 }

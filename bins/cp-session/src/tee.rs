@@ -16,14 +16,14 @@ use crate::transcript::must_be_open;
 pub(crate) struct Args {
     /// The session: an id, a unique beginning of one, or a path
     #[arg(value_name = "S")]
-    session: Option<String>,
+    named: Option<String>,
     #[command(flatten)]
     stream: StreamOptions,
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.filtering();
-    let session = place::find(args.session.as_deref(), context)?;
+    let session = place::find(args.named.as_deref(), context)?;
     must_be_open(&session.file())?;
     let ledger = Ledger::open(&session.file(), Sync::Batch)?;
     let mut keeper = Keeper { session, ledger, stored: 0, failed: 0 };
