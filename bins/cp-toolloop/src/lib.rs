@@ -6,6 +6,7 @@
 mod arguments;
 mod book;
 mod builtin;
+mod cancel;
 mod catalogue;
 mod conversation;
 mod describe;
@@ -15,30 +16,62 @@ mod event;
 mod executor;
 mod journal;
 mod model;
+mod place;
 mod plan;
 mod repeat;
+mod resume;
 mod run;
+mod runs;
+#[cfg(test)]
+mod schemas;
 mod seam;
+mod show;
 mod tally;
 mod tool;
+mod tools;
 
-use cp_common::program::{Check, Class, Credentials, Program, VerbDoc};
-use cp_common::{Context, Result, schemas};
+use cp_common::program::{Check, Class, Credentials, Program, Status, VerbDoc};
+use cp_common::{Context, Result, schemas as wire};
+
+/// A run that stops at its limit, and goes on.
+const RESUME: &str = r#"printf '{"tool_calls":[{"name":"nope"}]}\n' >script; cp-toolloop --backend stub --stub-script script --max-iterations 1 -- hello; cp-toolloop resume RUN- --max-iterations 2"#;
+/// A run that stops at its limit, and is ended.
+const CANCEL: &str = r#"printf '{"tool_calls":[{"name":"nope"}]}\n' >script; cp-toolloop --backend stub --stub-script script --max-iterations 1 -- hello; cp-toolloop cancel RUN-"#;
+
+const fn verb(path: &'static str, class: Class, output: &'static str, examples: &'static [&'static str]) -> VerbDoc {
+    VerbDoc { path, class, output, examples, dangerous: false }
+}
 
 /// What this program says of itself.
 pub static PROGRAM: Program = Program {
     name: "cp-toolloop",
     about: "let a model use tools until it is done, within budgets",
     risk_tier: "T2",
-    verbs: &[VerbDoc {
-        path: "",
-        class: Class::Governed,
-        output: "message",
-        examples: &["cp-toolloop --backend stub -- 'How full is the disk?'"],
-        dangerous: false,
-    }],
+    verbs: &[
+        verb("", Class::Governed, "message", &["cp-toolloop --backend stub -- 'How full is the disk?'"]),
+        verb(
+            "tools",
+            Class::Query,
+            "tools",
+            &["cp-toolloop tools", "cp-toolloop tools --allow system --fields name,origin"],
+        ),
+        verb("runs", Class::Query, "runs", &["cp-toolloop --backend stub -- hello && cp-toolloop runs --limit 1"]),
+        verb("show", Class::Query, "run", &["cp-toolloop --backend stub -- hello && cp-toolloop show RUN-"]),
+        verb("resume", Class::Governed, "message", &[RESUME]),
+        verb("cancel", Class::Governed, "cancelled", &[CANCEL]),
+    ],
     implicit: Some("run"),
-    schemas: &[schemas::MESSAGE, schemas::DELTA, schemas::TOOL_CALL, schemas::TOOL_RESULT],
+    schemas: &[
+        wire::MESSAGE,
+        wire::DELTA,
+        wire::TOOL_CALL,
+        wire::TOOL_RESULT,
+        ("item", include_str!("../schemas/item.json")),
+        ("tools", include_str!("../schemas/tools.json")),
+        ("runs", include_str!("../schemas/runs.json")),
+        ("run", include_str!("../schemas/run.json")),
+        ("cancelled", include_str!("../schemas/cancelled.json")),
+    ],
     checks,
     credentials: |_| Credentials { configured: true, sources: Vec::new() },
     audit: cp_log::audit,
@@ -56,15 +89,30 @@ pub struct Cli {
 enum Verb {
     #[command(hide = true)]
     Run(run::Args),
+    Resume(resume::Args),
+    Tools(tools::Args),
+    Runs(runs::Args),
+    Show(show::Args),
+    Cancel(cancel::Args),
 }
 
 /// Runs the verb that was asked for.
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     match cli.verb {
         Verb::Run(args) => run::run(&args, context),
+        Verb::Resume(args) => resume::run(&args, context),
+        Verb::Tools(args) => tools::run(&args, context),
+        Verb::Runs(args) => runs::run(&args, context),
+        Verb::Show(args) => show::run(&args, context),
+        Verb::Cancel(args) => cancel::run(&args, context),
     }
 }
 
 fn checks(_: &mut Context) -> Vec<Check> {
-    Vec::new()
+    let parts = ["cp-llm", "cp-exec"].into_iter();
+    let check = |name: &str| match cp_common::part::find(name) {
+        Ok(path) => Check::pass(name, path.display().to_string()),
+        Err(e) => Check::not_fine(name, Status::Fail, e.message(), e.cure().unwrap_or("install it")),
+    };
+    parts.map(check).collect()
 }
