@@ -96,6 +96,15 @@ pub(crate) struct Ruling {
     pub made: Vec<PathBuf>,
 }
 
+impl Ruling {
+    /// Takes the directories away that were made for it, if they stayed empty.
+    pub(crate) fn leave(&self) {
+        for made in &self.made {
+            drop(fs::remove_dir(made));
+        }
+    }
+}
+
 /// Decides about one stage of a command.
 pub(crate) fn decide(governor: &mut Governor, command: &Command, argv: &[String]) -> Result<Ruling> {
     let served = intent::served(argv);

@@ -1,6 +1,5 @@
 //! A decided command from its intent on the ledger to its result.
 
-use std::fs;
 use std::time::Duration;
 
 use serde_json::json;
@@ -66,10 +65,7 @@ pub(crate) fn execute(governor: &mut Governor, ruling: &Ruling, manner: Manner<'
         interrupted: cp_common::signals::interrupted,
     };
     let outcome = engine::run(&ruling.plan, run);
-    for made in &ruling.made {
-        // Only what stayed empty goes.
-        drop(fs::remove_dir(made));
-    }
+    ruling.leave();
     match outcome {
         Ok(mut outcome) => {
             outcome.enforcement.killed_processes = outcome.killed_processes;

@@ -3,8 +3,12 @@
 //! A request is read strictly ([`request`]), decided about ([`decide`]), pinned to one file ([`names`]), put on the
 //! ledger ([`journal`]) and run ([`engine`]) in a sandbox that this program builds by starting itself again ([`sandbox`]).
 
+mod approve;
 mod capture;
+mod check;
+mod confirm;
 mod decide;
+mod doctor;
 mod engine;
 mod environment;
 mod execute;
@@ -16,10 +20,13 @@ mod machine;
 mod names;
 mod patterns;
 mod policy;
+mod policy_verbs;
 mod request;
 mod rules;
 mod run;
 pub mod sandbox;
+#[cfg(test)]
+mod schemas;
 mod tools;
 
 use cp_common::program::{Class, Credentials, Program, VerbDoc};
@@ -36,23 +43,48 @@ pub struct Cli {
 enum Verb {
     #[command(hide = true)]
     Run(run::Args),
+    Check(check::Args),
+    Policy(policy_verbs::Args),
+    Approve(approve::Args),
+}
+
+const fn verb(path: &'static str, class: Class, output: &'static str, examples: &'static [&'static str]) -> VerbDoc {
+    VerbDoc { path, class, output, examples, dangerous: false }
 }
 
 /// What the program is.
 pub static PROGRAM: Program = Program {
     name: "cp-exec",
-    about: "Run a command under policy, sandboxed, on the record",
+    about: "run a command under policy, sandboxed, on the record",
     risk_tier: "T2",
-    verbs: &[VerbDoc {
-        path: "",
-        class: Class::Governed,
-        output: "exec_result",
-        examples: &[r#"echo '{"tool":"system","operation":"get_info"}' | cp-exec"#],
-        dangerous: false,
-    }],
+    verbs: &[
+        verb(
+            "",
+            Class::Governed,
+            "exec_result",
+            &[
+                r#"echo '{"tool":"system","operation":"get_info"}' | {}"#,
+                "{} policy init --format raw --dry-run > p && mkdir -p \"$CP_HOME/config\" && sed 's/^allowed_commands = .*/allowed_commands = [\"echo\"]/' p > \"$CP_HOME/config/policy.toml\" && {} -- echo hello",
+            ],
+        ),
+        verb("check", Class::Query, "decision", &["{} check -- git push --force", "{} check -c 'ls; id'"]),
+        verb("policy show", Class::Query, "policy", &["{} policy show"]),
+        verb("policy init", Class::Append, "policy_begun", &["{} policy init"]),
+        verb("policy test", Class::Query, "policy_tested", &["{} policy test"]),
+        verb("approve", Class::Append, "approvals", &["{} approve"]),
+    ],
     implicit: Some("run"),
-    schemas: &[cp_common::schemas::EXEC_RESULT],
-    checks: |_| Vec::new(),
+    schemas: &[
+        ("approvals", include_str!("../schemas/approvals.json")),
+        ("decision", include_str!("../schemas/decision.json")),
+        cp_common::schemas::EXEC_RESULT,
+        ("item", include_str!("../schemas/item.json")),
+        ("policy", include_str!("../schemas/policy.json")),
+        ("policy_begun", include_str!("../schemas/policy_begun.json")),
+        ("policy_tested", include_str!("../schemas/policy_tested.json")),
+        cp_common::schemas::TOOL_RESULT,
+    ],
+    checks: doctor::checks,
     credentials: |_| Credentials { configured: true, sources: Vec::new() },
     audit: cp_log::effect::audit,
 };
@@ -61,5 +93,8 @@ pub static PROGRAM: Program = Program {
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     match cli.verb {
         Verb::Run(args) => run::run(&args, context),
+        Verb::Check(args) => check::run(&args, context),
+        Verb::Policy(args) => policy_verbs::run(&args, context),
+        Verb::Approve(args) => approve::run(&args, context),
     }
 }

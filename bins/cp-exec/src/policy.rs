@@ -290,6 +290,7 @@ pub(crate) fn parse(text: &str) -> Result<Policy> {
             .at_line(line("run_as"))
             .with("key", "exec.run_as"));
     }
+    crate::rules::check_policy(&policy.exec.rule)?;
     Ok(policy)
 }
 

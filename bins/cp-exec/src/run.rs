@@ -17,7 +17,7 @@ use crate::engine::{self, Stream, Watch};
 use crate::execute::{Done, Manner, execute};
 use crate::governor::Governor;
 use crate::request::{self, Command, Request};
-use crate::{decide, files, journal, machine, tools};
+use crate::{check, confirm, decide, files, journal, machine, tools};
 
 /// Run a command, or the requests on standard input
 #[derive(clap::Args)]
@@ -59,6 +59,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let raw = context.out.format() == Format::Raw;
     let mut governor = Governor::new(context, &args.tools)?;
+    if args.dry_run {
+        return preview(&mut governor, args, context);
+    }
     if args.string.is_none() && args.command.is_empty() {
         let mut requests = Requests { governor, grace: args.grace };
         return filter::run(&mut requests, Source::Input, args.stream, context);
@@ -84,6 +87,15 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     Ok(())
 }
 
+/// Says what would run, with the token that confirms it where one is needed.
+fn preview(governor: &mut Governor, args: &Args, context: &mut Context) -> Result<()> {
+    let command = command_of(governor, args)?;
+    let ruling = decide::decide(governor, &command, &command.stages[0])?;
+    ruling.leave();
+    let decision = check::ruled(governor, ruling, true)?;
+    context.out.answer(&decision)
+}
+
 /// Runs the one command of the command line.
 fn one(governor: &mut Governor, args: &Args, context: &mut Context) -> Result<Done> {
     let asked = command_of(governor, args);
@@ -91,6 +103,8 @@ fn one(governor: &mut Governor, args: &Args, context: &mut Context) -> Result<Do
     let argv = request.stages[0].clone();
     let decided = decide::decide(governor, &request, &argv);
     let ruling = on_record(governor, &argv, decided)?;
+    let settled = confirm::settle(governor, &ruling, request.confirm.as_deref());
+    on_record(governor, &argv, settled)?;
     for notice in &ruling.notices {
         context.out.notice("command", Severity::Info, notice.clone());
     }
@@ -268,6 +282,8 @@ impl Requests {
             Request::Command(command) => {
                 let decided = decide::decide(governor, command, &command.stages[0]);
                 let ruling = on_record(governor, asked, decided)?;
+                let settled = confirm::settle(governor, &ruling, command.confirm.as_deref());
+                on_record(governor, asked, settled)?;
                 let stdin = command.stdin.as_ref().map(|text| engine::stdin_of(text.as_bytes())).transpose()?;
                 let grace = seconds("--grace", self.grace)?;
                 let done = execute(governor, &ruling, Manner { tool: "shell", stdin, grace, watch: None })?;

@@ -1,0 +1,199 @@
+//! `cp-exec check`: decides about a command and runs nothing.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use cp_common::output::Reply;
+use cp_common::wire::Executable;
+use cp_common::{Code, Context, Error, Result};
+
+use crate::confirm;
+use crate::decide::{self, Risk, Ruling};
+use crate::governor::Governor;
+use crate::policy::Confirm;
+use crate::request::Command;
+use crate::sandbox::plan::{Network, Profile};
+
+/// Say whether a command may run, and why, without running it
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Where it would run
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<String>,
+    /// One string, split into words by the strict rules
+    #[arg(short = 'c', value_name = "STRING", conflicts_with = "command")]
+    string: Option<String>,
+    /// Exit with 4 when it may not run, with 5 when it must be confirmed
+    #[arg(long)]
+    strict_exit: bool,
+    /// The command and its arguments
+    #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<String>,
+}
+
+/// What is decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Decided {
+    /// It may run.
+    Allow,
+    /// It may run when confirmed.
+    Ask,
+    /// It may not run.
+    Deny,
+}
+
+/// A decision, and why.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "decision"))]
+pub(crate) struct Decision {
+    /// allow, ask or deny.
+    pub decision: Decided,
+    /// The words it would get; null where the string is no command.
+    pub argv: Option<Vec<String>>,
+    /// The rule that decided.
+    pub rule: String,
+    /// Why.
+    pub reason: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+    /// How much harm it can do.
+    pub risk: Option<Risk>,
+    /// The code a run would fail with.
+    pub code: Option<&'static str>,
+    /// Where in the string the fault is, in bytes.
+    pub offset: Option<u64>,
+    /// The file that would be executed.
+    pub exe: Option<Executable>,
+    /// Where it would run.
+    pub cwd: Option<String>,
+    /// The profile it would run under.
+    pub profile: Option<Profile>,
+    /// The network it would see.
+    pub network: Option<Network>,
+    /// The token that confirms it, where one is given for asking.
+    pub confirm_token: Option<String>,
+    /// When the token expires.
+    pub expires_at: Option<String>,
+    /// The hash of the policy.
+    pub policy: String,
+    /// Worth saying.
+    pub notices: Vec<String>,
+}
+
+impl Reply for Decision {
+    fn text(&self) -> String {
+        let decision = match self.decision {
+            Decided::Allow => "allow",
+            Decided::Ask => "ask",
+            Decided::Deny => "deny",
+        };
+        let hint = self.hint.as_ref().map(|hint| format!("\n  Hint: {hint}")).unwrap_or_default();
+        format!("{decision}  {}: {}{hint}", self.rule, self.reason)
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let mut governor = Governor::new(context, &[])?;
+    let mut command = Command { cwd: args.cwd.clone(), stages: vec![args.command.clone()], ..Command::default() };
+    let read = match &args.string {
+        Some(string) => command.take_string(string, &governor.tilde()),
+        None if args.command.is_empty() => {
+            return Err(Error::usage("no command to check").hint("cp-exec check -- COMMAND ARG…"));
+        }
+        None => Ok(()),
+    };
+    let decision = match read.and_then(|()| command.check()) {
+        Err(error) => refused(&governor, None, error)?,
+        Ok(()) => decision_on(&mut governor, &command)?,
+    };
+    if !args.strict_exit || decision.decision == Decided::Allow {
+        return context.out.answer(&decision);
+    }
+    let code = if decision.decision == Decided::Deny { Code::Forbidden } else { Code::ConfirmationRequired };
+    let mut error = Error::new(code, decision.reason.clone());
+    if let Ok(Value::Object(members)) = serde_json::to_value(&decision) {
+        for (name, value) in members {
+            error = error.with(&name, value);
+        }
+    }
+    context.out.refuse(&decision, &error)
+}
+
+/// The decision about the first refused stage, or about the last.
+pub(crate) fn decision_on(governor: &mut Governor, command: &Command) -> Result<Decision> {
+    let mut last = None;
+    for argv in &command.stages {
+        match decide::decide(governor, command, argv) {
+            Err(error) => return refused(governor, Some(argv.clone()), error),
+            Ok(ruling) => {
+                ruling.leave();
+                let decision = ruled(governor, ruling, false)?;
+                if decision.decision == Decided::Ask {
+                    return Ok(decision);
+                }
+                last = Some(decision);
+            }
+        }
+    }
+    last.ok_or_else(|| Error::validation("there is no command"))
+}
+
+pub(crate) fn ruled(governor: &Governor, ruling: Ruling, with_token: bool) -> Result<Decision> {
+    let asks = ruling.confirm.is_some();
+    let token = if with_token { confirm::token(governor, &ruling)? } else { None };
+    let hint = match governor.loaded.policy.exec.confirm {
+        _ if !asks => None,
+        Confirm::Agent => Some("run it with --dry-run for a token, then again with --confirm TOKEN".to_owned()),
+        Confirm::Owner => Some("a person approves it with `cp-exec approve` once it was asked for".to_owned()),
+    };
+    let (confirm_token, expires_at) = token.unzip();
+    Ok(Decision {
+        decision: if asks { Decided::Ask } else { Decided::Allow },
+        argv: Some(ruling.argv),
+        rule: ruling.rule,
+        reason: ruling.reason,
+        hint,
+        risk: Some(ruling.risk),
+        code: asks.then_some(Code::ConfirmationRequired.row().name),
+        offset: None,
+        exe: Some(Executable { path: ruling.pinned.path.display().to_string(), sha256: ruling.pinned.sha256 }),
+        cwd: Some(ruling.plan.cwd.path.display().to_string()),
+        profile: Some(ruling.plan.profile),
+        network: Some(ruling.plan.network),
+        confirm_token,
+        expires_at,
+        policy: governor.loaded.sha256.clone(),
+        notices: ruling.notices,
+    })
+}
+
+/// A refusal is a decision; a broken policy is not.
+fn refused(governor: &Governor, argv: Option<Vec<String>>, error: Error) -> Result<Decision> {
+    let decided = matches!(error.code(), Code::Forbidden | Code::Validation | Code::NotFound);
+    if !decided || error.is_fatal() {
+        return Err(error);
+    }
+    let details = error.details();
+    let text = |name: &str| details.get(name).and_then(Value::as_str).map(str::to_owned);
+    Ok(Decision {
+        decision: Decided::Deny,
+        argv,
+        rule: text("rule").unwrap_or_else(|| "request".to_owned()),
+        reason: error.message().to_owned(),
+        hint: error.cure().map(str::to_owned),
+        risk: None,
+        code: Some(error.code().row().name),
+        offset: details.get("offset").and_then(Value::as_u64),
+        exe: None,
+        cwd: None,
+        profile: None,
+        network: None,
+        confirm_token: None,
+        expires_at: None,
+        policy: governor.loaded.sha256.clone(),
+        notices: Vec::new(),
+    })
+}
