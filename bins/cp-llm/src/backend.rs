@@ -7,6 +7,7 @@ use cp_common::{Code, Context, Error, Result};
 
 use crate::exchange::Server;
 use crate::http::client::{Client, Waits};
+use crate::program::{Llm, Speaker};
 use crate::secret;
 use crate::stub::Stub;
 use crate::wire::Wire;
@@ -21,6 +22,10 @@ pub(crate) enum Backend {
     Stub(Stub),
     /// A server.
     Server(Server),
+    /// An executable that speaks records, and the path it was named by.
+    Speaker(Speaker, String),
+    /// The `llm` program.
+    Llm(Llm),
 }
 
 /// A provider with a server.
@@ -146,6 +151,12 @@ impl Backend {
         if name == "stub" {
             return Ok(Self::Stub(script.map(Stub::with_script).transpose()?.unwrap_or_default()));
         }
+        if name == "llm" {
+            return Ok(Self::Llm(Llm::on_path(waits.total)?));
+        }
+        if name.contains('/') {
+            return Ok(Self::Speaker(Speaker::at(name, waits.total)?, name.to_owned()));
+        }
         match PROVIDERS.iter().find(|provider| provider.name == name) {
             Some(provider) => Ok(Self::Server(provider.server(waits, connections, needs_key)?)),
             None => Err(unknown(name)),
@@ -156,17 +167,19 @@ impl Backend {
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Stub(_) => "stub",
+            Self::Llm(_) => "llm",
+            Self::Speaker(_, name) => name,
             Self::Server(server) => server.name,
         }
     }
 }
 
 fn unknown(name: &str) -> Error {
-    let known: Vec<&str> = PROVIDERS.iter().map(|provider| provider.name).chain(["stub"]).collect();
+    let known: Vec<&str> = PROVIDERS.iter().map(|provider| provider.name).chain(["llm", "stub"]).collect();
     let error = Error::config(format!("there is no backend `{name}`")).with("known", known.clone()).fatal();
     match cp_common::text::nearest(name, known.iter().copied()) {
         Some(nearest) => error.hint(format!("did you mean `{nearest}`?")),
-        None => error.hint(format!("it is one of {}", known.join(", "))),
+        None => error.hint(format!("it is one of {}, or the path of an executable", known.join(", "))),
     }
 }
 

@@ -12,6 +12,7 @@ use crate::budget::Budget;
 use crate::exchange::{Traces, hash_of};
 use crate::pace::Pace;
 use crate::prices::Prices;
+use crate::program::Llm;
 use crate::retry::{self, Patience};
 use crate::schema::Schema;
 use crate::tape::Tape;
@@ -154,7 +155,11 @@ impl Engine {
         match &self.backend {
             Backend::Server(server) => server.wire.body(ask),
             // The stub has no wire; what it is asked is written as the widest one would have it.
-            Backend::Stub(_) => crate::wire::Wire::body(&crate::wire::anthropic::Anthropic, ask),
+            Backend::Stub(_) | Backend::Speaker(..) => crate::wire::Wire::body(&crate::wire::anthropic::Anthropic, ask),
+            Backend::Llm(_) => {
+                let (arguments, stdin) = Llm::request(ask);
+                Ok(serde_json::json!({"arguments": arguments, "stdin": stdin}).to_string().into_bytes())
+            }
         }
     }
 
@@ -209,11 +214,25 @@ impl Engine {
 
     fn answer(&self, work: &Work, body: &[u8], traces: &mut Traces, listener: &mut dyn Listener) -> Result<Answer> {
         let stream = work.ask.stream;
-        let mut show = |text: &str| if stream { listener.words(text) } else { Ok(()) };
+        let mut spoke = false;
+        let mut show = |text: &str| {
+            spoke |= stream;
+            if stream { listener.words(text) } else { Ok(()) }
+        };
         match &self.backend {
             Backend::Server(server) => {
                 let outcome = server.exchange(&work.ask, body, traces, &mut show);
                 traces.shown &= stream;
+                outcome
+            }
+            Backend::Speaker(program, _) => {
+                let outcome = program.answer(&work.ask, &mut show);
+                traces.shown = spoke;
+                outcome
+            }
+            Backend::Llm(program) => {
+                let outcome = program.answer(&work.ask, &mut show);
+                traces.shown = spoke;
                 outcome
             }
             Backend::Stub(stub) => {

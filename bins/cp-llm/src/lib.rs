@@ -14,6 +14,7 @@ mod loose;
 mod models;
 mod pace;
 mod prices;
+mod program;
 mod resume;
 mod retry;
 mod schema;

@@ -65,6 +65,10 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let waits = Waits { total: Duration::from_secs(args.timeout.max(1)), idle: None };
     let mut ids = match Backend::of(&name, None, waits, 1, true)? {
         Backend::Stub(_) => vec![stub::MODEL.to_owned()],
+        Backend::Speaker(..) | Backend::Llm(_) => {
+            return Err(Error::validation(format!("{name} has no list of models that could be asked for"))
+                .hint("ask the program itself"));
+        }
         Backend::Server(server) => {
             let path = match server.name {
                 "anthropic" => "/v1/models?limit=1000",

@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// The model; more of them, separated by commas, are fallen back to in order
     #[arg(short, long, value_name = "MODEL,…", value_delimiter = ',')]
     model: Vec<String>,
-    /// Who answers: anthropic, openai, openai-responses, gemini or stub
+    /// Who answers: anthropic, openai, openai-responses, gemini, llm, stub, or the path of an executable
     #[arg(long, value_name = "NAME")]
     backend: Option<String>,
     /// Print the words as they come

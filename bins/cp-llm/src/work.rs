@@ -66,25 +66,24 @@ impl Asker {
     }
 
     fn placed(&self, prompt: Prompt, params: Map<String, Value>) -> Result<Work> {
-        let is_stub = matches!(self.engine.backend, Backend::Stub(_));
+        let own = match &self.engine.backend {
+            Backend::Stub(_) => Some(stub::MODEL),
+            // The program has a model of its own; an empty name asks for it.
+            Backend::Llm(_) | Backend::Speaker(..) => Some(""),
+            Backend::Server(_) => None,
+        };
         // Work that cannot be made takes no place.
-        let work = self.defaults.work(prompt, params, is_stub)?;
+        let work = self.defaults.work(prompt, params, own)?;
         Ok(Work { place: self.asked.fetch_add(1, Ordering::Relaxed), ..work })
     }
 }
 
 impl Defaults {
     /// The work that a prompt is.
-    fn work(&self, prompt: Prompt, mut params: Map<String, Value>, is_stub: bool) -> Result<Work> {
+    fn work(&self, prompt: Prompt, mut params: Map<String, Value>, own: Option<&str>) -> Result<Work> {
         let mut models = self.models.clone();
         if models.is_empty() {
-            models.extend(
-                prompt
-                    .model
-                    .clone()
-                    .or_else(|| self.fallback.clone())
-                    .or_else(|| is_stub.then(|| stub::MODEL.to_owned())),
-            );
+            models.extend(prompt.model.clone().or_else(|| self.fallback.clone()).or_else(|| own.map(str::to_owned)));
         }
         if models.is_empty() {
             return Err(Error::config("no model is named")

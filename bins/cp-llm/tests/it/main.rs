@@ -8,6 +8,7 @@ mod gemini;
 mod interrupt;
 mod limits;
 mod messages;
+mod programs;
 mod requests;
 mod responses;
 mod secrets;

@@ -1,0 +1,81 @@
+//! Programs as backends: an executable that speaks records, and one that stands for `llm`.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use crate::server::Program;
+
+fn executable(program: &Program, name: &str, script: &str) -> PathBuf {
+    let file = program.home.path().join(name);
+    std::fs::write(&file, format!("#!/bin/sh\n{script}")).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    file
+}
+
+const ECHO: &str = r#"
+while read -r line; do
+  n=$((n+1))
+  echo '{"ok":true,"schema_version":"1.0","type":"delta","data":{"text":"He"}}'
+  printf '{"ok":true,"schema_version":"1.0","type":"message","data":{"id":"e%s","role":"assistant","content":"Hello %s","tool_calls":[{"id":"t","name":"f","input":{"n":123456789012345678901234567890}}],"model":"echo-1","backend":"x","stop_reason":"tool_use","usage":{"input_tokens":1,"output_tokens":2}}}\n' $n $n
+done
+"#;
+
+#[test]
+fn an_executable_that_speaks_records_is_started_once() {
+    let program = Program::new();
+    let echo = executable(&program, "echo-model", ECHO);
+    let rows = "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}\n".repeat(3);
+    let ran = program.run_with(&["--backend", echo.to_str().unwrap(), "--rows"], &rows);
+    assert_eq!(ran.status, 0, "{}", ran.stdout);
+    assert!(ran.stdout.contains("{\"n\":123456789012345678901234567890}"), "{}", ran.stdout);
+    let said: Vec<_> = ran.records()[..3].iter().map(|r| r["data"]["content"].clone()).collect();
+    assert_eq!(said, [json!("Hello 1"), json!("Hello 2"), json!("Hello 3")]);
+    let data = ran.records()[0]["data"].clone();
+    assert_eq!((&data["model"], &data["backend"]), (&json!("echo-1"), &json!(echo.to_str().unwrap())));
+    assert_eq!((&data["input"][0]["content"], &data["usage"]["output_tokens"]), (&json!("x"), &json!(2)));
+    let streamed = program.run(&["--backend", echo.to_str().unwrap(), "--stream", "hi"]);
+    assert_eq!(streamed.records()[0]["data"]["text"], "He");
+}
+
+#[test]
+fn an_executable_that_fails_dies_or_hangs_is_told() {
+    let program = Program::new();
+    let refuse = r#"read -r line; echo '{"ok":false,"schema_version":"1.0","type":"error","error":{"code":"E_FORBIDDEN","message":"not you","details":{"x":1},"retryable":false}}'"#;
+    for (name, script, exit, code) in [
+        ("refuses", refuse, 4, "E_FORBIDDEN"),
+        ("dies", "exit 3", 7, "E_NETWORK"),
+        ("hangs", "exec sleep 60", 8, "E_TIMEOUT"),
+        ("babbles", "read -r line; echo hello", 7, "E_SERVER"),
+    ] {
+        let file = executable(&program, name, script);
+        let ran = program.run(&["--backend", file.to_str().unwrap(), "--retries", "0", "--timeout", "0.3", "hi"]);
+        assert_eq!((ran.status, ran.error()["code"].as_str().unwrap()), (exit, code), "{name}: {}", ran.stdout);
+    }
+    assert_eq!(program.run(&["--backend", "./nowhere", "hi"]).status, 3);
+}
+
+#[test]
+fn the_llm_program_gets_a_text_and_gives_one() {
+    let program = Program::new();
+    executable(&program, "llm", r#"printf '%s|' "$@"; cat"#);
+    let program = program.set("PATH", "/usr/bin:/bin");
+    let path = format!("{}:/usr/bin:/bin", program.home.path().display());
+    let program = program.set("PATH", &path).set("CP_BACKEND", "llm");
+    let ran = program.run(&["-m", "some", "-s", "be brief", "--max-tokens", "5", "hello"]);
+    let data = ran.only()["data"].clone();
+    assert_eq!(data["content"], "prompt|--no-log|-m|some|-s|be brief|--no-stream|-o|max_tokens|5|hello");
+    assert_eq!((&data["backend"], &data["stop_reason"]), (&json!("llm"), &json!("end_turn")));
+    let turns = json!({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}]});
+    let ran = program.run_with(&["--rows", "--stream", "--format", "text"], &format!("{turns}\n"));
+    assert_eq!(ran.stdout, "prompt|--no-log|user: a\n\nassistant: b\n\nuser: c\n");
+    executable(&program, "llm", "echo 'Error: No key found' >&2; exit 1");
+    let error = program.run(&["hello"]).error();
+    assert_eq!(
+        (&error["code"], error["message"].as_str().unwrap()),
+        (&json!("E_COMMAND_FAILED"), "llm failed: Error: No key found")
+    );
+    let error = Program::new().set("PATH", "/nowhere").run(&["--backend", "llm", "hello"]).error();
+    assert_eq!(error["code"], "E_CONFIG");
+}
