@@ -119,11 +119,8 @@ impl Appender<'_> {
 
     fn append(&mut self, turn: &Turn) -> Result<Appended> {
         let redactions = redactions(&turn.content, &self.ledger)?;
-        let receipt = if self.args.append.dry_run {
-            None
-        } else {
-            Some(self.ledger.append(turn_entry(&self.session.id, turn))?)
-        };
+        let receipt =
+            if self.args.append.dry_run { None } else { Some(self.ledger.append(turn_entry(&self.session.id, turn))?) };
         Ok(Appended { session_id: self.session.id.clone(), role: turn.role.clone(), redactions, receipt })
     }
 }

@@ -40,7 +40,12 @@ pub static PROGRAM: Program = Program {
             &["S=$(cp-session start --format text); cp-llm --backend stub -- hello | cp-session tee \"$S\""],
         ),
         doc("load", Class::Query, "session_loaded", &["S=$(cp-session start --format text); cp-session load \"$S\""]),
-        doc("count", Class::Query, "session_counted", &["S=$(cp-session start --format text); cp-session count \"$S\""]),
+        doc(
+            "count",
+            Class::Query,
+            "session_counted",
+            &["S=$(cp-session start --format text); cp-session count \"$S\""],
+        ),
         doc("show", Class::Query, "session_shown", &["S=$(cp-session start --format text); cp-session show \"$S\""]),
         doc("end", Class::Append, "session_ended", &["S=$(cp-session start --format text); cp-session end \"$S\""]),
     ],
@@ -59,12 +64,7 @@ pub static PROGRAM: Program = Program {
     audit: cp_log::audit,
 };
 
-const fn doc(
-    path: &'static str,
-    class: Class,
-    output: &'static str,
-    examples: &'static [&'static str],
-) -> VerbDoc {
+const fn doc(path: &'static str, class: Class, output: &'static str, examples: &'static [&'static str]) -> VerbDoc {
     VerbDoc { path, class, output, examples, dangerous: false }
 }
 

@@ -88,9 +88,9 @@ impl Said {
     fn whole(&self) -> Content {
         let blocks = self.content.blocks();
         let has = |id: &str| {
-            blocks.iter().any(|block| {
-                block.view().is_ok_and(|view| view.kind == "tool_use" && view.id.as_deref() == Some(id))
-            })
+            blocks
+                .iter()
+                .any(|block| block.view().is_ok_and(|view| view.kind == "tool_use" && view.id.as_deref() == Some(id)))
         };
         let absent: Vec<&ToolCall> = self.tool_calls.iter().filter(|call| !has(&call.id)).collect();
         if absent.is_empty() {
@@ -120,7 +120,8 @@ impl Said {
         ledger.append_placed(|first| {
             let place = |at: usize| first + at as u64;
             let mut entries: Vec<Entry> = self.input.iter().map(|turn| turn_entry(session, turn)).collect();
-            let mut entry = Entry::new(MESSAGE).session(session).role("assistant").content(&answer).data(&self.origin());
+            let mut entry =
+                Entry::new(MESSAGE).session(session).role("assistant").content(&answer).data(&self.origin());
             if let Some(agent) = &self.agent {
                 entry = entry.agent(agent);
             }

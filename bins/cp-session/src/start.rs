@@ -111,9 +111,8 @@ fn check_agent(agent: &str, home: &Home) -> Result<()> {
     }
     let file = home.agents_file();
     let registered: serde_json::Map<String, serde_json::Value> = match std::fs::read(&file) {
-        Ok(bytes) => {
-            serde_json::from_slice(&bytes).map_err(|e| Error::config(format!("not as it should be: {e}")).in_file(&file))?
-        }
+        Ok(bytes) => serde_json::from_slice(&bytes)
+            .map_err(|e| Error::config(format!("not as it should be: {e}")).in_file(&file))?,
         Err(_) => serde_json::Map::new(),
     };
     if registered.contains_key(agent) {

@@ -1,0 +1,8 @@
+//! `cp-compose` as a shell user meets it. The session comes from a stand-in for cp-session that lies beside the program.
+
+#![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
+
+mod compose;
+mod house;
+mod session;
+mod system;

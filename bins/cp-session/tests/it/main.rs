@@ -1,0 +1,13 @@
+//! `cp-session` as a shell user meets it: a file for each verb.
+
+#![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
+
+mod append;
+mod count;
+mod end;
+mod house;
+mod load;
+mod naming;
+mod show;
+mod start;
+mod tee;
