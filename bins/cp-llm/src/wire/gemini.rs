@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::body::Body;
-use super::partial::{PartialCall, arguments};
+use super::partial::{PartialCall, arguments, fresh_id};
 use super::{Answer, Ask, Decoder, Partial, Tokens, Wire, bad_answer, count_of, text_of};
 
 /// The dialect.
@@ -189,6 +189,7 @@ fn part(block: &Block, names: &mut Names) -> Result<Value> {
 fn stop(reason: &str) -> String {
     match reason {
         "STOP" => "end_turn",
+        "FUNCTION_CALL" | "TOOL_CALL" => "tool_use",
         "MAX_TOKENS" => "max_tokens",
         "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "IMAGE_SAFETY" => "refusal",
         other => return other.to_ascii_lowercase(),
@@ -231,7 +232,7 @@ impl Decoder for Stream {
             if let Some(call) = part.get("functionCall") {
                 let n = self.partial.calls.len();
                 let name = text_of(call, "name").unwrap_or_default().to_owned();
-                let id = text_of(call, "id").map_or_else(|| format!("call_{n}"), str::to_owned);
+                let id = text_of(call, "id").map_or_else(fresh_id, str::to_owned);
                 let mut whole = PartialCall { id, name, ..PartialCall::default() };
                 let exact = self.exact.as_ref().and_then(|inputs| inputs.get(n).cloned());
                 let input = exact.unwrap_or_else(|| call.get("args").map_or_else(|| "{}".to_owned(), Value::to_string));

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::body::Body;
-use super::partial::{PartialCall, arguments};
+use super::partial::{PartialCall, arguments, fresh_id};
 use super::{Answer, Ask, Call, Decoder, Partial, Tokens, Wire, bad_answer, count_of, text_of};
 
 /// The dialect.
@@ -60,7 +60,7 @@ impl Wire for OpenAi {
         let message = &choice["message"];
         let refusal = text_of(message, "refusal").filter(|text| !text.is_empty());
         let mut calls = Vec::new();
-        for (n, call) in message["tool_calls"].as_array().into_iter().flatten().enumerate() {
+        for call in message["tool_calls"].as_array().into_iter().flatten() {
             let function = &call["function"];
             let name = text_of(function, "name").unwrap_or_default();
             let input = match &function["arguments"] {
@@ -72,7 +72,7 @@ impl Wire for OpenAi {
                 // Some servers forget to write the arguments as text.
                 object => arguments(name, &object.to_string())?,
             };
-            calls.push(Call { id: id_of(text_of(call, "id"), n), name: name.to_owned(), input });
+            calls.push(Call { id: id_of(text_of(call, "id")), name: name.to_owned(), input });
         }
         Answer {
             id: text_of(body, "id").map(str::to_owned),
@@ -100,8 +100,8 @@ impl Wire for OpenAi {
 }
 
 /// A call must have an id to be answered, even where the server gave none.
-fn id_of(id: Option<&str>, n: usize) -> String {
-    id.filter(|id| !id.is_empty()).map_or_else(|| format!("call_{n}"), str::to_owned)
+fn id_of(id: Option<&str>) -> String {
+    id.filter(|id| !id.is_empty()).map_or_else(fresh_id, str::to_owned)
 }
 
 fn stop(reason: &str) -> String {
@@ -254,7 +254,7 @@ impl Stream {
         };
         let known = known.filter(|at| id.is_none() || name.is_none() || id == Some(calls[*at].id.as_str()));
         let at = known.unwrap_or_else(|| {
-            let id = id_of(id, calls.len());
+            let id = id_of(id);
             calls.push(PartialCall { index, id, ..PartialCall::default() });
             calls.len() - 1
         });

@@ -103,6 +103,14 @@ pub(crate) fn arguments(name: &str, text: &str) -> Result<Box<RawValue>> {
     })
 }
 
+/// An id for a call that came without one. It is not only unique in its answer: a conversation has many.
+pub(crate) fn fresh_id() -> String {
+    let mut bytes = [0; 8];
+    // What the kernel cannot fill stays zero, and one id of that kind is still an id.
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    format!("call_{:016x}", u64::from_ne_bytes(bytes))
+}
+
 /// The stream ended before the answer did.
 pub(crate) fn cut() -> Error {
     Error::new(Code::Network, "the answer was cut short").with("origin", "upstream").with("reason", "cut")

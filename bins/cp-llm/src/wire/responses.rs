@@ -39,6 +39,10 @@ impl Wire for Responses {
         if let Some(schema) = &ask.schema {
             body.set("text", &json!({"format": {"type": "json_schema", "name": "answer", "schema": schema}}))?;
         }
+        if ask.params.contains_key("stop") {
+            return Err(Error::validation("an openai-responses server has no stop words")
+                .hint("leave `stop` out, or use --backend openai"));
+        }
         for (name, value) in &ask.params {
             body.set(if name == "max_tokens" { "max_output_tokens" } else { name }, value)?;
         }
@@ -125,7 +129,6 @@ fn put_turn(turn: &Turn, items: &mut Vec<Value>) -> Result<()> {
         }
         Content::Blocks(blocks) => blocks,
     };
-    let words = if turn.role == "assistant" { "output_text" } else { "input_text" };
     let (mut parts, mut calls) = (Vec::new(), Vec::new());
     for block in blocks {
         let value: Value = record::read(block.raw())?;
@@ -135,7 +138,7 @@ fn put_turn(turn: &Turn, items: &mut Vec<Value>) -> Result<()> {
             text_of(source, "data").map(|data| format!("data:{media};base64,{data}"))
         };
         match (text_of(&value, "type"), text_of(source, "type")) {
-            (Some("text"), _) => parts.push(json!({"type": words, "text": value["text"]})),
+            (Some("text"), _) => parts.push(json!({"type": "input_text", "text": value["text"]})),
             (Some("tool_use"), _) => {
                 let input = block.view()?.input.map_or("{}", RawValue::get).to_owned();
                 calls.push(
@@ -150,9 +153,11 @@ fn put_turn(turn: &Turn, items: &mut Vec<Value>) -> Result<()> {
                 items.push(json!({"type": "function_call_output", "call_id": value["tool_use_id"], "output": output}));
             }
             (Some("thinking" | "redacted_thinking"), _) => {}
-            (Some("document"), Some("text")) => parts.push(json!({"type": words, "text": source["data"]})),
-            (Some("image"), Some("url")) => parts.push(json!({"type": "input_image", "image_url": source["url"]})),
-            (Some("image"), _) => parts.push(json!({"type": "input_image", "image_url": data()})),
+            (Some("document"), Some("text")) => parts.push(json!({"type": "input_text", "text": source["data"]})),
+            (Some("image"), Some("url")) => {
+                parts.push(json!({"type": "input_image", "detail": "auto", "image_url": source["url"]}))
+            }
+            (Some("image"), _) => parts.push(json!({"type": "input_image", "detail": "auto", "image_url": data()})),
             (Some("document"), Some("base64")) => {
                 let name = text_of(&value, "title").unwrap_or("document.pdf");
                 parts.push(json!({"type": "input_file", "filename": name, "file_data": data()}));
@@ -165,7 +170,11 @@ fn put_turn(turn: &Turn, items: &mut Vec<Value>) -> Result<()> {
             }
         }
     }
-    if !parts.is_empty() {
+    if turn.role == "assistant" && !parts.is_empty() {
+        // Given back as parts it would have to be an item of theirs, with its id.
+        let text: String = parts.iter().filter_map(|part| text_of(part, "text")).collect();
+        items.push(json!({"role": turn.role, "content": text}));
+    } else if !parts.is_empty() {
         items.push(json!({"role": turn.role, "content": parts}));
     }
     items.extend(calls);
