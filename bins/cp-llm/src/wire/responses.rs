@@ -155,7 +155,7 @@ fn put_turn(turn: &Turn, items: &mut Vec<Value>) -> Result<()> {
             (Some("thinking" | "redacted_thinking"), _) => {}
             (Some("document"), Some("text")) => parts.push(json!({"type": "input_text", "text": source["data"]})),
             (Some("image"), Some("url")) => {
-                parts.push(json!({"type": "input_image", "detail": "auto", "image_url": source["url"]}))
+                parts.push(json!({"type": "input_image", "detail": "auto", "image_url": source["url"]}));
             }
             (Some("image"), _) => parts.push(json!({"type": "input_image", "detail": "auto", "image_url": data()})),
             (Some("document"), Some("base64")) => {
