@@ -34,6 +34,9 @@ pub(crate) struct Args {
     /// The entry's data, a JSON object
     #[arg(long, value_name = "JSON")]
     data: Option<String>,
+    /// Keep the value of message, content or data.NAME in the vault; the line has its salted hash
+    #[arg(long, value_name = "FIELD", conflicts_with = "plain")]
+    seal: Vec<String>,
     /// When to acknowledge (default: line for one entry, batch for a stream)
     #[arg(long, value_enum, value_name = "WHEN")]
     sync: Option<Sync>,
@@ -136,7 +139,9 @@ fn one(args: &Args, path: &Path, message: Option<&str>, context: &mut Context) -
         (path, message, &args.data, format!("{:?}", args.members), context.session(), context.options.run.clone());
     let id = args.append.request_id.as_deref();
     let receipt: Receipt = request::once(id, &arguments, context, |context| {
-        Ledger::open(path, args.sync.unwrap_or(Sync::Line))?.append(make(context)?)
+        let mut ledger = Ledger::open(path, args.sync.unwrap_or(Sync::Line))?;
+        ledger.seal(&args.seal)?;
+        ledger.append(make(context)?)
     })?;
     context.out.answer(&receipt)
 }
@@ -264,7 +269,10 @@ struct Stream<'a> {
 impl<'a> Stream<'a> {
     fn new(args: &'a Args, path: PathBuf) -> Result<Self> {
         let sync = args.sync.unwrap_or(Sync::Batch);
-        let ledger = if args.append.dry_run { None } else { Some(Ledger::open(&path, sync)?) };
+        let mut ledger = if args.append.dry_run { None } else { Some(Ledger::open(&path, sync)?) };
+        if let Some(ledger) = &mut ledger {
+            ledger.seal(&args.seal)?;
+        }
         Ok(Self { args, ledger, path, text: None, first: None, last: None })
     }
 

@@ -18,6 +18,7 @@ use crate::read::read_at;
 use crate::redact::Redactor;
 use crate::segment;
 use crate::tail::{self, Last, Tail};
+use crate::vault;
 
 /// The name of the format, as line 0 has it.
 pub const FORMAT: &str = "cp-ledger/1";
@@ -53,6 +54,8 @@ pub struct Ledger {
     file: File,
     sync: Sync,
     redactor: Redactor,
+    /// Members whose values go to the vault.
+    sealed: Vec<String>,
     known: Option<Known>,
     /// Bodies that wait for [`Ledger::commit`], one after the other, and where each ends.
     staged: Vec<u8>,
@@ -85,6 +88,7 @@ impl Ledger {
             file,
             sync,
             redactor: Redactor::from_environment(),
+            sealed: Vec::new(),
             known: None,
             staged: Vec::new(),
             ends: Vec::new(),
@@ -111,6 +115,16 @@ impl Ledger {
     /// What takes secrets out.
     pub fn redactor(&self) -> &Redactor {
         &self.redactor
+    }
+
+    /// Keeps the values of these fields (`message`, `content`, `data.NAME`) of all entries to come in the vault: the lines have their
+    /// salted hashes only.
+    pub fn seal(&mut self, fields: &[String]) -> Result<()> {
+        if let Some(field) = fields.iter().find(|field| !vault::is_field(field)) {
+            return Err(Error::usage(format!("`{field}` cannot be sealed")).hint("message, content and data.NAME can"));
+        }
+        self.sealed = fields.to_vec();
+        Ok(())
     }
 
     /// Appends one entry. When this returns it is as durable as [`Sync`] says.
@@ -169,6 +183,12 @@ impl Ledger {
         }
         let start = self.staged.len();
         entry.compose(&mut self.staged);
+        for field in &self.sealed {
+            if let Err(e) = vault::seal(&self.path, &mut self.staged, start, field) {
+                self.staged.truncate(start);
+                return Err(e);
+            }
+        }
         let redactions = self.redactor.redact(&mut self.staged, start);
         let done = self.finish_body(entry, start, redactions);
         match done {

@@ -6,10 +6,12 @@ pub mod blob;
 mod blobs;
 mod check_proof;
 mod checkpoint;
+mod dialect;
 pub mod effect;
 mod entry;
+mod export;
 mod follow;
-mod jq;
+mod forget;
 mod keygen;
 mod leaves;
 pub mod ledger;
@@ -20,6 +22,7 @@ mod query;
 pub mod read;
 pub mod redact;
 mod repair;
+mod reveal;
 mod rotate;
 #[cfg(test)]
 mod schemas;
@@ -31,6 +34,7 @@ mod target;
 mod tee;
 mod tip;
 mod tree;
+mod vault;
 pub mod verifier;
 mod verify;
 mod witness;
@@ -61,6 +65,22 @@ pub static PROGRAM: Program = Program {
         verb("query", Class::Query, "entry", &["{} query --event deploy --limit 1", "{} query --fields seq,event"]),
         verb("follow", Class::Query, "entry", &["{} append hello && {} follow --last 1 --limit 1"]),
         verb("stats", Class::Query, "stats", &["{} append hello && {} stats"]),
+        verb("export", Class::Query, "otlp", &["{} append hello && {} export --to otlp"]),
+        verb(
+            "reveal",
+            Class::Query,
+            "revealed",
+            &["{} append --seal message secret && {} reveal $({} query --event log --jq '.message[]' --format raw)"],
+        ),
+        VerbDoc {
+            path: "forget",
+            class: Class::Write,
+            output: "forgotten",
+            examples: &[
+                "{} append --seal message secret && {} forget --dangerous --dry-run $({} query --event log --jq '.message[]' --format raw)",
+            ],
+            dangerous: true,
+        },
         verb(
             "blob",
             Class::Query,
@@ -104,9 +124,12 @@ pub static PROGRAM: Program = Program {
         ("checked", include_str!("../schemas/checked.json")),
         cp_common::schemas::RECEIPT,
         ("entry", include_str!("../schemas/entry.json")),
+        ("forgotten", include_str!("../schemas/forgotten.json")),
         ("made", include_str!("../schemas/made.json")),
+        ("otlp", include_str!("../schemas/otlp.json")),
         ("proof", include_str!("../schemas/proof.json")),
         ("repaired", include_str!("../schemas/repaired.json")),
+        ("revealed", include_str!("../schemas/revealed.json")),
         ("rotated", include_str!("../schemas/rotated.json")),
         ("signed", include_str!("../schemas/signed.json")),
         ("stats", include_str!("../schemas/stats.json")),
@@ -135,6 +158,9 @@ enum Verb {
     Follow(follow::Args),
     Stats(stats::Args),
     Blob(blobs::Args),
+    Export(export::Args),
+    Reveal(reveal::Args),
+    Forget(forget::Args),
     Tip(tip::Args),
     Verify(verify::Args),
     Repair(repair::Args),
@@ -155,6 +181,9 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Follow(args) => follow::run(&args, context),
         Verb::Stats(args) => stats::run(&args, context),
         Verb::Blob(args) => blobs::run(&args, context),
+        Verb::Export(args) => export::run(&args, context),
+        Verb::Reveal(args) => reveal::run(&args, context),
+        Verb::Forget(args) => forget::run(&args, context),
         Verb::Tip(args) => tip::run(&args, context),
         Verb::Verify(args) => verify::run(&args, context),
         Verb::Repair(args) => repair::run(&args, context),

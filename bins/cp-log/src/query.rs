@@ -6,11 +6,11 @@ use cp_common::options::QueryOptions;
 use cp_common::output::Format;
 use cp_common::{Code, Context, Error, Result, fields, json};
 
-use crate::jq::Program;
 use crate::line::{Line, inside, members};
 use crate::read::{Backward, End, Lines, Raw, backward, lines};
 use crate::select::{Filters, Select};
 use crate::target::{Target, to_read};
+use cp_log_jq::Program;
 
 /// The members that a line can have.
 const MEMBERS: [&str; 13] =

@@ -23,6 +23,8 @@ fn schemas_are_those_of_the_types() {
     of::<crate::blobs::Found>("blob");
     of::<crate::stats::Stats>("stats");
     of::<crate::check_proof::Checked>("checked");
+    of::<crate::forget::Forgotten>("forgotten");
+    of::<crate::reveal::Revealed>("revealed");
     of::<crate::keygen::Made>("made");
     of::<crate::prove::Proved>("proof");
     of::<crate::repair::Repaired>("repaired");
@@ -55,6 +57,24 @@ fn the_schema_of_an_entry_is_the_format() {
                 "data": {"type": "object"},
                 "prev": {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"},
                 "hash": {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"},
+            },
+            "additionalProperties": false,
+        }),
+    );
+}
+
+#[test]
+fn the_schema_of_an_export_is_that_of_its_lines() {
+    compare(
+        "otlp",
+        &json!({
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "title": "Otlp",
+            "description": "An export request of OpenTelemetry: one span or one log record, bare, one a line.",
+            "type": "object",
+            "properties": {
+                "resourceSpans": {"type": "array", "minItems": 1, "maxItems": 1},
+                "resourceLogs": {"type": "array", "minItems": 1, "maxItems": 1},
             },
             "additionalProperties": false,
         }),

@@ -3,7 +3,7 @@
 use chrono::{DateTime, NaiveDate, SecondsFormat, TimeDelta, Utc};
 use cp_common::{Error, Result, clock, json};
 use memchr::memmem::Finder;
-use regex::bytes::Regex;
+use regex_bites::bytes::Regex;
 
 use crate::line::Line;
 
@@ -58,8 +58,10 @@ impl Select {
         if let [event] = &events[..] {
             needles.push([b",\"event\":", &event[..]].concat());
         }
-        if let Some(Pattern::Plain(plain)) = &pattern {
-            needles.push(plain.needle().to_vec());
+        match &pattern {
+            Some(Pattern::Plain(plain)) => needles.push(plain.needle().to_vec()),
+            Some(Pattern::Regex(regex)) => needles.extend(certain(regex.as_str())),
+            None => {}
         }
         // The longest is the rarest, as a rule.
         let needle = needles.into_iter().max_by_key(Vec::len).map(|needle| Finder::new(&needle).into_owned());
@@ -90,7 +92,7 @@ impl Select {
 
 impl Pattern {
     fn new(text: &str) -> Result<Self> {
-        if regex::escape(text) == text {
+        if regex_bites::escape(text) == text {
             let spelt = quoted(text);
             return Ok(Self::Plain(Box::new(Finder::new(&spelt[1..spelt.len() - 1]).into_owned())));
         }
@@ -100,6 +102,23 @@ impl Pattern {
         })?;
         Ok(Self::Regex(regex))
     }
+}
+
+/// A word that every match of a regular expression holds, if one is easily seen.
+fn certain(pattern: &str) -> Option<Vec<u8>> {
+    // With alternatives, groups and flags a word may be optional, or mean another; without them what is not quantified is there.
+    if pattern.contains(['|', '(', ')', '\\', '[', ']', '{']) {
+        let before = pattern.find(['|', '(', ')', '\\', '[', ']', '{'])?;
+        return if pattern.contains(['|', '?']) { None } else { certain(&pattern[..before]) };
+    }
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, ' ' | '_' | '-' | ':' | ',');
+    let words = pattern.split_inclusive(|c: char| !is_plain(c)).map(|part| match part.chars().last() {
+        // What a quantifier follows may be absent.
+        Some('?' | '*') => part.len().checked_sub(2).map_or("", |end| &part[..end]),
+        Some(last) if !is_plain(last) => part.strip_suffix(last).unwrap_or(part),
+        _ => part,
+    });
+    words.filter(|word| word.len() >= 3).max_by_key(|word| word.len()).map(|word| word.as_bytes().to_vec())
 }
 
 fn quoted(text: &str) -> Vec<u8> {
@@ -138,6 +157,26 @@ pub(crate) fn time_of(text: &str) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_certain_word_is_in_every_match() {
+        for (pattern, word) in [
+            ("polic[xy]", Some("polic")),
+            ("^a.*session-7$", Some("session-7")),
+            ("abcd*", Some("abc")),
+            ("abcd?ef", Some("abc")),
+            ("abc|def", None),
+            ("(?i)abc", None),
+            ("abc(def)*", Some("abc")),
+            (r"abc\d+", Some("abc")),
+            ("abcé*", None),
+            ("x{3}abc", None),
+            ("abcd{0}", None),
+        ] {
+            let found = certain(pattern).map(|word| String::from_utf8(word).unwrap());
+            assert!(found.is_none() || found.as_deref() == word, "{pattern} {found:?}");
+        }
+    }
 
     #[test]
     fn times_are_read_as_people_write_them() {

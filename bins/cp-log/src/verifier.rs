@@ -57,6 +57,8 @@ pub enum Kind {
     Unsigned,
     /// A signature is wrong.
     Signature,
+    /// A chain that begins again in the middle (control plane only).
+    Restart,
 }
 
 /// One thing that is wrong, and where.
@@ -115,6 +117,24 @@ pub struct Report {
     pub fault_count: u64,
     /// What a following segment must follow.
     pub end: State,
+}
+
+impl Report {
+    /// A report on a file of which nothing is known yet.
+    pub(crate) fn empty(bytes: u64) -> Self {
+        Self {
+            lines: 0,
+            intact: 0,
+            bytes,
+            first: None,
+            last: None,
+            in_flight: false,
+            clock_backwards: 0,
+            faults: Vec::new(),
+            fault_count: 0,
+            end: State::UNKNOWN,
+        }
+    }
 }
 
 /// Proves a file. `before` is the end of the segment before it. `progress` is told how many bytes are done.
@@ -339,18 +359,7 @@ struct Joined {
 
 impl Joined {
     fn new(before: Option<State>) -> Self {
-        let report = Report {
-            lines: 0,
-            intact: 0,
-            bytes: 0,
-            first: None,
-            last: None,
-            in_flight: false,
-            clock_backwards: 0,
-            faults: Vec::new(),
-            fault_count: 0,
-            end: State::UNKNOWN,
-        };
+        let report = Report::empty(0);
         Self { report, begins: before.is_none(), state: before.unwrap_or(State::UNKNOWN), last_ts: None }
     }
 

@@ -9,6 +9,7 @@ use cp_common::record::Kind as Record;
 use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
 
+use crate::dialect;
 use crate::leaves::{checkpoint_path, read_checkpoint, walk};
 use crate::note::Verifier;
 use crate::segment;
@@ -31,12 +32,24 @@ pub(crate) struct Args {
     /// The public key that must have signed the checkpoint
     #[arg(long, value_name = "KEY")]
     key: Option<PathBuf>,
+    /// Whose format the ledgers are in
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = Dialect::Cp, conflicts_with_all = ["checkpoint", "key"])]
+    dialect: Dialect,
     /// How many threads share the work (default: one for each processor)
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// Ledgers, or directories of them (default: the session's, else all of home's)
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
+}
+
+/// A format of ledgers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Dialect {
+    /// Ours
+    Cp,
+    /// The control plane's, chained by `entry_hash` and `previous_hash`
+    ControlPlane,
 }
 
 /// What was found in one file.
@@ -122,8 +135,9 @@ impl Reply for Verified {
     }
 }
 
-/// What the caller demands of checkpoints.
+/// What the caller demands beyond the lines themselves.
 struct Demand {
+    dialect: Dialect,
     checkpoint: Option<PathBuf>,
     key: Option<Verifier>,
 }
@@ -197,7 +211,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let options =
         Options { json: !args.no_json, closed: args.closed, threads: args.threads.unwrap_or_else(processors).min(64) };
     let key = args.key.as_deref().map(Verifier::load).transpose()?;
-    let demand = Demand { checkpoint: args.checkpoint.clone(), key };
+    let demand = Demand { dialect: args.dialect, checkpoint: args.checkpoint.clone(), key };
     if let [only] = &targets[..]
         && only.named
     {
@@ -273,6 +287,10 @@ fn one(
             context.progress(&format!("{}: {}%", target.path.display(), done.saturating_mul(100) / size.max(1)));
         }
     };
+    if demand.dialect == Dialect::ControlPlane {
+        let report = dialect::verify(&target.path, options.closed)?;
+        return Ok((Verified::new(&target.path, &report), report));
+    }
     let mut report = verifier::verify(&target.path, before, options, &mut progress)?;
     if report.intact > 0
         && let Some(fault) = demand.fault(&target.path, &report)?

@@ -5,6 +5,8 @@ mod append;
 #[cfg(test)]
 mod at;
 #[cfg(test)]
+mod export;
+#[cfg(test)]
 mod follow;
 #[cfg(test)]
 mod proofs;
@@ -14,6 +16,8 @@ mod query;
 mod repair;
 #[cfg(test)]
 mod rotate;
+#[cfg(test)]
+mod seal;
 #[cfg(test)]
 mod stats;
 #[cfg(test)]

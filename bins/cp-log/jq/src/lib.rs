@@ -10,13 +10,14 @@ use jaq_json::{Val, read};
 type Data = JustLut<Val>;
 
 /// A program that is ready to run.
-pub(crate) struct Program {
+pub struct Program {
     filter: jaq_core::compile::Filter<Native<Data>>,
     print: Pp,
 }
 
 impl Program {
-    pub(crate) fn new(text: &str) -> Result<Self> {
+    /// Reads a program. A mistake in it is a usage error that says where.
+    pub fn new(text: &str) -> Result<Self> {
         let wrong = |what: String| {
             Error::usage(format!("--jq: {what}")).hint("quote the program for the shell; jq(1) tells of the language")
         };
@@ -34,7 +35,7 @@ impl Program {
     }
 
     /// Appends what the program makes of a line, one value a line. Strings are bare if `raw`.
-    pub(crate) fn run(&self, line: &[u8], raw: bool, out: &mut Vec<u8>) -> Result<()> {
+    pub fn run(&self, line: &[u8], raw: bool, out: &mut Vec<u8>) -> Result<()> {
         let input = read::parse_single(line).map_err(|e| Error::validation(format!("not JSON: {e}")))?;
         let context = Ctx::<Data>::new(&self.filter.lut, Vars::new([]));
         for value in self.filter.id.run((context, input)).map(unwrap_valr) {

@@ -1,0 +1,151 @@
+//! `cp-log export`: entries for other tools. OpenTelemetry JSON lines, one request a line, as a collector's file receiver reads them.
+
+use std::path::PathBuf;
+
+use chrono::DateTime;
+use cp_common::{Context, Result};
+use serde_json::{Map, Value, json};
+
+use crate::line::Hash;
+use crate::read::lines;
+use crate::select::{Filters, Select};
+use crate::target::to_read;
+
+/// The version of the semantic conventions that the names are from. The generative ones may change in the next.
+const CONVENTIONS: &str = "https://opentelemetry.io/schemas/1.37.0";
+
+/// Write entries in another tool's format
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The format
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    to: Format,
+    #[command(flatten)]
+    filters: Filters,
+    /// Ledgers, or directories of them (default: the session's, else all of home's)
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+/// A format to export to.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Format {
+    /// OpenTelemetry: spans for what says how long it took, log records for the rest
+    Otlp,
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let session = context.options.session.as_deref().filter(|_| !args.files.is_empty());
+    let select = Select::new(&args.filters, session, context.options.run.as_deref())?;
+    let Format::Otlp = args.to;
+    for target in to_read(&args.files, context)? {
+        let mut reader = lines(&target.path)?;
+        while let Some(raw) = match select.needle() {
+            Some(needle) => reader.next_with(needle)?,
+            None => reader.next()?,
+        } {
+            let stored = raw.stored().filter(|line| select.wants(line));
+            let Some(Ok(entry)) = stored.map(|line| serde_json::from_slice::<Map<String, Value>>(line.bytes())) else {
+                continue;
+            };
+            let mut text = otlp(&entry).to_string();
+            text.push('\n');
+            context.out.raw(text.as_bytes())?;
+        }
+    }
+    context.out.ended_with(0);
+    Ok(())
+}
+
+/// One export request with the one span or log record that an entry is.
+fn otlp(entry: &Map<String, Value>) -> Value {
+    let empty = Map::new();
+    let data = entry.get("data").and_then(Value::as_object).unwrap_or(&empty);
+    let hash = text(entry, "hash").unwrap_or_default();
+    let hash = hash.strip_prefix("sha256:").unwrap_or(hash);
+    let end = nanoseconds(text(entry, "ts").unwrap_or_default());
+    // What belongs together is one trace: a run, else a session; an entry of neither stands alone.
+    let group = text(entry, "run").or_else(|| text(entry, "session")).unwrap_or(hash);
+    let trace = Hash::of(group.as_bytes()).hex()[..32].to_owned();
+    let resource = json!({"attributes": [{"key": "service.name", "value": {"stringValue": "cp-tools"}}]});
+    let scope = json!({"name": "cp-log", "version": env!("CARGO_PKG_VERSION")});
+    let name = text(entry, "event").unwrap_or("entry");
+    let attributes = attributes(entry, data);
+    let took = data.get("duration_ms").or_else(|| data.get("latency_ms")).and_then(Value::as_u64);
+    let Some(took) = took else {
+        let body = text(entry, "message").or_else(|| text(entry, "content")).map(|text| json!({"stringValue": text}));
+        let record = json!({
+            "timeUnixNano": end.to_string(), "severityNumber": if data.contains_key("code") { 17 } else { 9 },
+            "eventName": name, "body": body, "attributes": attributes, "traceId": trace, "spanId": "",
+        });
+        return json!({"resourceLogs": [{"resource": resource, "scopeLogs": [
+            {"scope": scope, "schemaUrl": CONVENTIONS, "logRecords": [record]}]}]});
+    };
+    let model = text(data, "model");
+    let start = end.saturating_sub(took.saturating_mul(1_000_000));
+    let name = model.map_or_else(|| name.to_owned(), |model| format!("chat {model}"));
+    let span = json!({
+        "traceId": trace, "spanId": hash.get(..16), "name": name, "kind": if model.is_some() { 3 } else { 1 },
+        "startTimeUnixNano": start.to_string(), "endTimeUnixNano": end.to_string(), "attributes": attributes,
+        "status": if data.contains_key("code") { json!({"code": 2, "message": text(entry, "message")}) } else { json!({}) },
+    });
+    json!({"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": scope, "schemaUrl": CONVENTIONS, "spans": [span]}]}]})
+}
+
+fn text<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
+    object.get(name)?.as_str()
+}
+
+fn nanoseconds(ts: &str) -> u64 {
+    DateTime::parse_from_rfc3339(ts).ok().and_then(|time| u64::try_from(time.timestamp_nanos_opt()?).ok()).unwrap_or(0)
+}
+
+fn attributes(entry: &Map<String, Value>, data: &Map<String, Value>) -> Vec<Value> {
+    let empty = Map::new();
+    let usage = data.get("usage").and_then(Value::as_object).unwrap_or(&empty);
+    let operation = if data.contains_key("model") {
+        Some("chat")
+    } else if text(entry, "event").is_some_and(|event| event.contains("tool")) {
+        Some("execute_tool")
+    } else {
+        None
+    };
+    let finish = data.get("stop_reason").filter(|reason| reason.is_string()).map(|reason| json!([reason]));
+    let operation = operation.map(Value::from);
+    let named: [(&str, Option<&Value>); 18] = [
+        ("gen_ai.operation.name", operation.as_ref()),
+        ("gen_ai.provider.name", data.get("backend")),
+        ("gen_ai.request.model", data.get("model")),
+        ("gen_ai.response.model", data.get("answered_by")),
+        ("gen_ai.response.id", data.get("id")),
+        ("gen_ai.response.finish_reasons", finish.as_ref()),
+        ("gen_ai.usage.input_tokens", usage.get("input_tokens")),
+        ("gen_ai.usage.output_tokens", usage.get("output_tokens")),
+        ("gen_ai.usage.cache_read.input_tokens", usage.get("cache_read_tokens")),
+        ("gen_ai.usage.cache_creation.input_tokens", usage.get("cache_write_tokens")),
+        ("gen_ai.tool.name", data.get("tool").or_else(|| data.get("name"))),
+        ("gen_ai.tool.call.id", data.get("call_id")),
+        ("gen_ai.conversation.id", entry.get("session")),
+        ("gen_ai.agent.name", entry.get("agent")),
+        ("error.type", data.get("code")),
+        ("cp.run", entry.get("run")),
+        ("cp.ledger.seq", entry.get("seq")),
+        ("cp.ledger.hash", entry.get("hash")),
+    ];
+    let given = named.into_iter().filter_map(|(key, value)| Some(json!({"key": key, "value": any_value(value?)?})));
+    given.collect()
+}
+
+/// A value in the spelling of OpenTelemetry; integers are strings there.
+fn any_value(value: &Value) -> Option<Value> {
+    Some(match value {
+        Value::String(text) => json!({"stringValue": text}),
+        Value::Bool(truth) => json!({"boolValue": truth}),
+        Value::Number(number) if number.is_f64() => json!({"doubleValue": number}),
+        Value::Number(number) => json!({"intValue": number.to_string()}),
+        Value::Array(values) => {
+            json!({"arrayValue": {"values": values.iter().filter_map(any_value).collect::<Vec<_>>()}})
+        }
+        Value::Null | Value::Object(_) => return None,
+    })
+}
