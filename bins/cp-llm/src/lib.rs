@@ -109,7 +109,7 @@ mod tests {
     fn schemas_are_those_of_the_types() {
         let request = serde_json::to_value(schemars::schema_for!(send::DryRun)).unwrap();
         let models = serde_json::to_value(schemars::schema_for!(models::Models)).unwrap();
-        for (name, schema) in [("request", request), ("models", models)] {
+        for (name, schema) in [("item", request), ("models", models)] {
             let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas").join(format!("{name}.json"));
             let text = format!("{}\n", serde_json::to_string_pretty(&schema).unwrap());
             if std::env::var_os("UPDATE").is_some() {
