@@ -54,7 +54,7 @@ pub static PROGRAM: Program = Program {
     schemas: &[
         cp_common::schemas::MESSAGE,
         ("models", include_str!("../schemas/models.json")),
-        ("item", include_str!("../schemas/request.json")),
+        ("item", include_str!("../schemas/item.json")),
     ],
     checks,
     credentials: backend::credentials,
