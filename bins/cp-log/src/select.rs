@@ -107,8 +107,10 @@ impl Pattern {
 /// A word that every match of a regular expression holds, if one is easily seen.
 fn certain(pattern: &str) -> Option<Vec<u8>> {
     // With alternatives, groups and flags a word may be optional, or mean another; without them what is not quantified is there.
-    if pattern.contains(['|', '(', ')', '\\', '[', ']', '{']) {
-        let before = pattern.find(['|', '(', ')', '\\', '[', ']', '{'])?;
+    if pattern.contains('{') {
+        return None;
+    }
+    if let Some(before) = pattern.find(['|', '(', ')', '\\', '[', ']']) {
         return if pattern.contains(['|', '?']) { None } else { certain(&pattern[..before]) };
     }
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, ' ' | '_' | '-' | ':' | ',');
