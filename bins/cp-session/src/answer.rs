@@ -1,4 +1,4 @@
-//! Answers of queries: whole, or only the members that were asked for.
+//! Answers of queries: whole, or only the members that were asked for; pages of lists.
 
 use cp_common::output::Reply;
 use cp_common::{Context, Result, fields};
@@ -29,4 +29,55 @@ impl Reply for Projected {
     fn text(&self) -> String {
         self.text.clone()
     }
+}
+
+/// A page of a list.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Page<T> {
+    /// What is on the page.
+    pub(crate) items: Vec<T>,
+    /// How many there are on it.
+    pub(crate) count: usize,
+    /// Where the next page begins; null on the last.
+    pub(crate) next_cursor: Option<String>,
+    /// Whether there is a next page.
+    pub(crate) has_more: bool,
+    /// JSON Pointers to what is not ours.
+    #[serde(rename = "_untrusted", default, skip_serializing_if = "<[_]>::is_empty")]
+    pub(crate) untrusted: &'static [&'static str],
+}
+
+impl<T: Reply> Reply for Page<T> {
+    fn text(&self) -> String {
+        self.items.iter().map(Reply::text).collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl<T: Reply> Page<T> {
+    /// A page of these items, each with the cursor that leads behind it; one more than the limit says that there are more.
+    pub(crate) fn of(mut items: Vec<(String, T)>, limit: Option<usize>, untrusted: &'static [&'static str]) -> Self {
+        let has_more = limit.is_some_and(|limit| items.len() > limit);
+        items.truncate(limit.unwrap_or(usize::MAX));
+        let next_cursor = items.last().filter(|_| has_more).map(|(cursor, _)| cursor.clone());
+        let items: Vec<T> = items.into_iter().map(|(_, item)| item).collect();
+        Self { count: items.len(), items, next_cursor, has_more, untrusted }
+    }
+
+    /// Answers with the page; of each item only the members that `asked` names.
+    pub(crate) fn answer(self, asked: &[String], known: &[&str], context: &mut Context) -> Result<()> {
+        fields::check(asked, known)?;
+        let mut items = Vec::with_capacity(self.items.len());
+        for item in &self.items {
+            let value = serde_json::to_value(item).map_err(|e| cp_common::Error::validation(e.to_string()))?;
+            items.push(Projected { value: fields::project(value, asked), text: item.text() });
+        }
+        let Self { count, next_cursor, has_more, untrusted, .. } = self;
+        context.out.answer(&Page { items, count, next_cursor, has_more, untrusted })
+    }
+}
+
+/// The limit of a page as the machine counts.
+pub(crate) fn limit(asked: Option<u64>) -> Option<usize> {
+    asked.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }

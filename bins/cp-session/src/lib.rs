@@ -5,8 +5,13 @@
 
 mod answer;
 mod append;
+mod clear;
 mod count;
+mod delete;
 mod end;
+mod export;
+mod fork;
+mod list;
 mod load;
 mod place;
 mod round;
@@ -48,6 +53,34 @@ pub static PROGRAM: Program = Program {
         ),
         doc("show", Class::Query, "session_shown", &["S=$(cp-session start --format text); cp-session show \"$S\""]),
         doc("end", Class::Append, "session_ended", &["S=$(cp-session start --format text); cp-session end \"$S\""]),
+        doc("list", Class::Query, "session_page", &["cp-session list --limit 10"]),
+        doc(
+            "clear",
+            Class::Append,
+            "session_cleared",
+            &["S=$(cp-session start --format text); cp-session clear \"$S\""],
+        ),
+        doc(
+            "export",
+            Class::Append,
+            "session_exported",
+            &["S=$(cp-session start --format text); cp-session export \"$S\""],
+        ),
+        doc(
+            "fork",
+            Class::Append,
+            "session_forked",
+            &["S=$(cp-session start --format text); cp-session fork \"$S\" --at 0"],
+        ),
+        VerbDoc {
+            path: "delete",
+            class: Class::Write,
+            output: "session_deleted",
+            examples: &[
+                "S=$(cp-session start --format text); T=$(cp-session delete \"$S\" --dangerous --dry-run | jq -r .data.confirm_token); cp-session delete \"$S\" --dangerous --confirm \"$T\"",
+            ],
+            dangerous: true,
+        },
     ],
     implicit: None,
     schemas: &[
@@ -57,6 +90,12 @@ pub static PROGRAM: Program = Program {
         ("session_loaded", include_str!("../schemas/session_loaded.json")),
         ("session_counted", include_str!("../schemas/session_counted.json")),
         ("session_shown", include_str!("../schemas/session_shown.json")),
+        ("session_page", include_str!("../schemas/session_page.json")),
+        ("session_cleared", include_str!("../schemas/session_cleared.json")),
+        ("session_exported", include_str!("../schemas/session_exported.json")),
+        ("session_forked", include_str!("../schemas/session_forked.json")),
+        ("session_deleted", include_str!("../schemas/session_deleted.json")),
+        cp_common::schemas::PREVIEW,
         ("session_ended", include_str!("../schemas/session_ended.json")),
     ],
     checks,
@@ -83,6 +122,11 @@ enum Verb {
     Tee(tee::Args),
     Load(load::Args),
     Count(count::Args),
+    List(list::Args),
+    Clear(clear::Args),
+    Export(export::Args),
+    Fork(fork::Args),
+    Delete(delete::Args),
     Show(show::Args),
     End(end::Args),
 }
@@ -95,6 +139,11 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Tee(args) => tee::run(&args, context),
         Verb::Load(args) => load::run(&args, context),
         Verb::Count(args) => count::run(&args, context),
+        Verb::List(args) => list::run(&args, context),
+        Verb::Clear(args) => clear::run(&args, context),
+        Verb::Export(args) => export::run(&args, context),
+        Verb::Fork(args) => fork::run(&args, context),
+        Verb::Delete(args) => delete::run(&args, context),
         Verb::Show(args) => show::run(&args, context),
         Verb::End(args) => end::run(&args, context),
     }

@@ -5,12 +5,17 @@ use schemars::{Schema, schema_for};
 
 #[test]
 fn schemas_are_those_of_the_types() {
-    let schemas: [(&str, Schema); 6] = [
+    let schemas: [(&str, Schema); 11] = [
         ("session_started", schema_for!(crate::start::Started)),
         ("session_appended", schema_for!(crate::append::Appended)),
         ("session_loaded", schema_for!(crate::load::Loaded)),
         ("session_counted", schema_for!(crate::count::Counted)),
         ("session_shown", schema_for!(crate::show::Shown)),
+        ("session_page", schema_for!(crate::answer::Page<crate::list::Listed>)),
+        ("session_cleared", schema_for!(crate::clear::Cleared)),
+        ("session_exported", schema_for!(crate::export::Exported)),
+        ("session_forked", schema_for!(crate::fork::Forked)),
+        ("session_deleted", schema_for!(crate::delete::Deleted)),
         ("session_ended", schema_for!(crate::end::Ended)),
     ];
     for (name, schema) in schemas {

@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let asked = ("start", &start);
     let id = args.append.request_id.as_deref();
     let answer = request::once(id, &asked, context, |context| {
-        let (session, receipt) = make(&start, context)?;
+        let (session, receipt) = make(&start, context, |_| Vec::new())?;
         Ok(started(Some(&session), start.clone(), Some(receipt)))
     })?;
     context.out.answer(&answer)
@@ -84,20 +84,22 @@ fn started(session: Option<&Session>, start: Start, receipt: Option<Receipt>) ->
     }
 }
 
-/// Makes the session with its three ledgers and its first entry.
-pub(crate) fn make(start: &Start, context: &Context) -> Result<(Session, Receipt)> {
+/// Makes the session with its three ledgers and its first entry; `more` gives those that follow, in the same write.
+pub(crate) fn make(
+    start: &Start,
+    context: &Context,
+    more: impl FnOnce(&str) -> Vec<Entry>,
+) -> Result<(Session, Receipt)> {
     let session = place::create(&start.tier, context)?;
     for name in ["exec.jsonl", "evidence.jsonl"] {
         Ledger::open(&session.directory.join("ledger").join(name), Sync::Batch)?;
     }
     let mut ledger = Ledger::open(&session.file(), Sync::Line)?;
-    let receipt = ledger.append(start_entry(&session.id, start))?;
+    let mut entries = vec![Entry::new(START).agent(&start.agent).session(&session.id).data(start)];
+    entries.extend(more(&session.id));
+    let receipt = ledger.append_all(entries)?.into_iter().next();
+    let receipt = receipt.ok_or_else(|| Error::new(cp_common::Code::Unknown, "the start was not recorded"))?;
     Ok((session, receipt))
-}
-
-/// The entry that starts a session.
-pub(crate) fn start_entry(id: &str, start: &Start) -> Entry {
-    Entry::new(START).agent(&start.agent).session(id).data(start)
 }
 
 pub(crate) fn working_directory() -> Option<String> {

@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) const MESSAGE: &str = "message";
 /// The event that starts a session.
 pub(crate) const START: &str = "session_start";
+/// The event that begins it again after its turns were archived.
+pub(crate) const CLEAR: &str = "session_clear";
 /// The event that ends one.
 pub(crate) const END: &str = "session_end";
 /// The event that closes a round: a question and its answer.
@@ -76,7 +78,7 @@ pub(crate) fn start_of(file: &Path) -> Result<(Start, String)> {
     let mut lines = read::lines(file)?;
     while let Some(raw) = lines.next()? {
         let Some(line) = raw.stored() else { continue };
-        if line.is_event(START) {
+        if line.is_event(START) || line.is_event(CLEAR) {
             let data = line.member("data").unwrap_or(b"{}");
             let start = serde_json::from_slice(data)
                 .map_err(|e| Error::new(Code::Integrity, format!("its start entry is wrong: {e}")).in_file(file))?;
@@ -150,7 +152,7 @@ pub(crate) fn ended(file: &Path) -> Result<Option<(u64, String)>> {
         if line.is_event(END) {
             return Ok(Some((line.seq(), line.hash().to_string())));
         }
-        if line.is_event(MESSAGE) || line.is_event(START) {
+        if line.is_event(MESSAGE) || line.is_event(START) || line.is_event(CLEAR) {
             break;
         }
     }

@@ -3,9 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
 mod append;
+mod clear;
 mod count;
+mod delete;
 mod end;
+mod export;
+mod fork;
 mod house;
+mod list;
 mod load;
 mod naming;
 mod show;

@@ -1,0 +1,74 @@
+//! `cp-session clear`: archive the turns and begin again. The archive is a closed segment of the same ledger.
+
+use cp_common::options::AppendOptions;
+use cp_common::output::Reply;
+use cp_common::wire::Receipt;
+use cp_common::{Context, Result, request};
+use cp_log::{Entry, Ledger, Sync};
+use serde::{Deserialize, Serialize};
+
+use crate::place::{self, Session};
+use crate::transcript::{self, CLEAR};
+
+/// Archive the turns and begin again
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The session: an id, a unique beginning of one, or a path
+    #[arg(value_name = "S")]
+    named: Option<String>,
+    #[command(flatten)]
+    append: AppendOptions,
+}
+
+/// A session that begins again.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Cleared {
+    /// The session.
+    session_id: String,
+    /// How many turns were archived.
+    turns: u64,
+    /// The file that holds them now.
+    archive: String,
+    /// Where it is recorded; a dry run records nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    receipt: Option<Receipt>,
+}
+
+impl Reply for Cleared {
+    fn text(&self) -> String {
+        format!("{} turns archived in {}", self.turns, self.archive)
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let session = place::find(args.named.as_deref(), context)?;
+    let file = session.file();
+    transcript::must_be_open(&file)?;
+    let answer = if args.append.dry_run {
+        let archive = Ledger::open(&file, Sync::Line)?.segment_path()?.display().to_string();
+        Cleared { turns: transcript::count(&file)?, session_id: session.id, archive, receipt: None }
+    } else {
+        let asked = ("clear", session.id.clone());
+        request::once(args.append.request_id.as_deref(), &asked, context, |_| clear(&session))?
+    };
+    context.out.answer(&answer)
+}
+
+fn clear(session: &Session) -> Result<Cleared> {
+    let file = session.file();
+    let (start, _) = transcript::start_of(&file)?;
+    let mut ledger = Ledger::open(&file, Sync::Line)?;
+    let archive = ledger.rotate()?;
+    // What came in until the last moment is archived too, so it is counted there.
+    let turns = transcript::count(&archive)?;
+    let entry = Entry::new(CLEAR).agent(&start.agent).session(&session.id).data(&start);
+    let archived = archive.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let receipt = ledger.append(entry.with("archive", &archived).with("turns", &turns))?;
+    Ok(Cleared {
+        session_id: session.id.clone(),
+        turns,
+        archive: archive.display().to_string(),
+        receipt: Some(receipt),
+    })
+}

@@ -1,0 +1,130 @@
+//! `cp-session delete`: remove sessions for good. It shows them first, and one token does it for all that were shown.
+
+use cp_common::confirm::{Change, gate};
+use cp_common::options::WriteOptions;
+use cp_common::output::Reply;
+use cp_common::{Context, Error, Result};
+use cp_log::{Entry, Ledger, Sync};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::place::{self, Session};
+use crate::transcript;
+
+/// Remove sessions for good
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The sessions: ids, unique beginnings of ids, or paths
+    #[arg(value_name = "S")]
+    operands: Vec<String>,
+    /// More of them, separated by commas
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    ids: Vec<String>,
+    #[command(flatten)]
+    write: WriteOptions,
+}
+
+/// What became of each session.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Deleted {
+    /// One for each that was named, in the order they were.
+    items: Vec<Outcome>,
+    /// How many there were.
+    summary: Counts,
+}
+
+/// What became of one.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Outcome {
+    /// As it was named.
+    target: String,
+    /// Whether it is gone.
+    ok: bool,
+    /// Why it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<serde_json::Value>,
+}
+
+/// How many there were.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Counts {
+    total: usize,
+    succeeded: usize,
+    failed: usize,
+    skipped: usize,
+}
+
+impl Reply for Deleted {
+    fn text(&self) -> String {
+        let lines =
+            self.items.iter().map(|item| format!("{} {}", if item.ok { "deleted" } else { "kept" }, item.target));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let mut found: Vec<(String, Result<Session>)> = Vec::new();
+    for name in args.operands.iter().chain(&args.ids).filter(|name| !name.is_empty()) {
+        if !found.iter().any(|(known, _)| known == name) {
+            let session = place::find(Some(name), context).and_then(|session| in_home(session, context));
+            found.push((name.clone(), session));
+        }
+    }
+    if found.is_empty() {
+        return Err(Error::validation("no session is named").hint("name at least one"));
+    }
+    if found.iter().all(|(_, session)| session.is_err()) {
+        return found.remove(0).1.map(|_| ());
+    }
+    let changes = found.iter().filter_map(|(_, session)| session.as_ref().ok()).map(change).collect::<Result<_>>()?;
+    if !gate("delete", changes, true, &args.write, context)? {
+        return Ok(());
+    }
+    remove(found, context)
+}
+
+/// Only what lies in home is ours to delete.
+fn in_home(session: Session, context: &Context) -> Result<Session> {
+    if session.tier().is_some_and(|tier| {
+        let sessions = context.home.sessions(&tier);
+        session.directory.parent().is_some_and(|parent| {
+            parent == sessions || sessions.canonicalize().is_ok_and(|sessions| parent == sessions)
+        })
+    }) {
+        return Ok(session);
+    }
+    Err(Error::validation(format!("{} lies outside home", session.directory.display())))
+}
+
+fn change(session: &Session) -> Result<Change> {
+    let file = session.file();
+    let (last_seq, updated_at) = transcript::tip(&file)?.unwrap_or_default();
+    Ok(Change {
+        action: "delete".to_owned(),
+        resource: "session".to_owned(),
+        id: session.id.clone(),
+        before: json!({"turns": transcript::count(&file)?, "last_seq": last_seq, "updated_at": updated_at}),
+        after: serde_json::Value::Null,
+    })
+}
+
+fn remove(found: Vec<(String, Result<Session>)>, context: &mut Context) -> Result<()> {
+    // The record of what was deleted cannot lie in what is deleted.
+    let mut ledger = Ledger::open(&context.home.ledger("cp-log.jsonl"), Sync::Line)?;
+    let mut items = Vec::new();
+    for (target, session) in found {
+        let outcome = session.and_then(|session| {
+            ledger.append(Entry::new("session_delete").session(&session.id).data(&change(&session)?))?;
+            std::fs::remove_dir_all(&session.directory)
+                .map_err(|e| Error::io("deleting", e).in_file(&session.directory))
+        });
+        let error = outcome.as_ref().err().map(Error::to_value);
+        items.push(Outcome { target, ok: error.is_none(), error });
+    }
+    let succeeded = items.iter().filter(|item| item.ok).count();
+    let summary = Counts { total: items.len(), succeeded, failed: items.len() - succeeded, skipped: 0 };
+    context.out.answer(&Deleted { items, summary })
+}

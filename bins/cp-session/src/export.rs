@@ -1,0 +1,128 @@
+//! `cp-session export`: a summary of a session in one file, always without secrets.
+
+use cp_common::home::write_whole;
+use cp_common::options::AppendOptions;
+use cp_common::output::Reply;
+use cp_common::wire::Receipt;
+use cp_common::{Context, Result, clock, request};
+use cp_log::line::Hash;
+use cp_log::redact::Redactor;
+use cp_log::{Entry, Ledger, Sync};
+use serde::{Deserialize, Serialize};
+
+use crate::load::words;
+use crate::place::{self, Session};
+use crate::transcript::{self, Mode};
+
+/// Write summary.json beside the session: who, when, and what was said, without secrets
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The session: an id, a unique beginning of one, or a path
+    #[arg(value_name = "S")]
+    named: Option<String>,
+    #[command(flatten)]
+    append: AppendOptions,
+}
+
+/// A summary that was written.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Exported {
+    /// The session.
+    session_id: String,
+    /// The file.
+    path: String,
+    /// The hash of its bytes, `sha256:` and 64 hex digits.
+    sha256: String,
+    /// How many turns it tells of.
+    turns: u64,
+    /// How many secrets were taken out now; those that were never stored are not counted again.
+    redactions: u32,
+    /// Where it is recorded; a dry run writes nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    receipt: Option<Receipt>,
+}
+
+impl Reply for Exported {
+    fn text(&self) -> String {
+        self.path.clone()
+    }
+}
+
+/// The file.
+#[derive(Serialize)]
+struct Summary<'a> {
+    schema_version: &'static str,
+    session_id: &'a str,
+    agent: String,
+    mode: Mode,
+    tier: Option<String>,
+    started_at: String,
+    exported_at: String,
+    ended: bool,
+    turn_count: u64,
+    turns: Vec<Told>,
+}
+
+#[derive(Serialize)]
+struct Told {
+    seq: u64,
+    ts: String,
+    role: String,
+    text: String,
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let session = place::find(args.named.as_deref(), context)?;
+    let answer = if args.append.dry_run {
+        export(&session, true)?
+    } else {
+        let asked = ("export", session.id.clone());
+        request::once(args.append.request_id.as_deref(), &asked, context, |_| export(&session, false))?
+    };
+    context.out.answer(&answer)
+}
+
+fn export(session: &Session, dry_run: bool) -> Result<Exported> {
+    let file = session.file();
+    let (start, started_at) = transcript::start_of(&file)?;
+    let redactor = Redactor::from_environment();
+    let (mut turns, mut redactions) = (Vec::new(), 0);
+    transcript::each_turn(&file, &mut |line| {
+        let turn = transcript::turn_of(line, &file)?;
+        // Stored text has lost its secrets already; the rules may have learnt since.
+        let (text, count) = redactor.redact_text(&words(&turn));
+        redactions += count;
+        turns.push(Told { seq: line.seq(), ts: line.ts().to_owned(), role: turn.role, text });
+        Ok(())
+    })?;
+    let summary = Summary {
+        schema_version: "1.0",
+        session_id: &session.id,
+        agent: start.agent,
+        mode: start.mode,
+        tier: session.tier(),
+        started_at,
+        exported_at: clock::now(),
+        ended: transcript::ended(&file)?.is_some(),
+        turn_count: turns.len() as u64,
+        turns,
+    };
+    let mut bytes = cp_common::wire::raw(&summary)?.get().as_bytes().to_vec();
+    bytes.push(b'\n');
+    let path = session.directory.join("summary.json");
+    let mut exported = Exported {
+        session_id: session.id.clone(),
+        path: path.display().to_string(),
+        sha256: Hash::of(&bytes).to_string(),
+        turns: summary.turn_count,
+        redactions,
+        receipt: None,
+    };
+    if !dry_run {
+        write_whole(&path, &bytes)?;
+        let entry = Entry::new("session_export").session(&session.id).data(&exported);
+        exported.receipt = Some(Ledger::open(&file, Sync::Line)?.append(entry)?);
+    }
+    Ok(exported)
+}

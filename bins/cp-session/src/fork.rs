@@ -1,0 +1,99 @@
+//! `cp-session fork`: a new session that begins with the turns of another.
+
+use cp_common::options::AppendOptions;
+use cp_common::output::{Reply, Severity};
+use cp_common::wire::{Receipt, Turn};
+use cp_common::{Context, Error, Result, request};
+use serde::{Deserialize, Serialize};
+
+use crate::place::{self, Session};
+use crate::round::turn_entry;
+use crate::start;
+use crate::transcript::{self, Fork, Start};
+
+/// Start a session with the first turns of another
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The session: an id, a unique beginning of one, or a path
+    #[arg(value_name = "S")]
+    named: Option<String>,
+    /// How many turns to take over, as count counts them (default: all)
+    #[arg(long, value_name = "TURN")]
+    at: Option<u64>,
+    #[command(flatten)]
+    append: AppendOptions,
+}
+
+/// A session that was forked.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Forked {
+    /// The new session. A dry run makes none.
+    session_id: Option<String>,
+    /// Its ledger.
+    path: Option<String>,
+    /// Where it comes from.
+    #[serde(rename = "forked_from")]
+    origin: Fork,
+    /// Where its start is recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    receipt: Option<Receipt>,
+}
+
+impl Reply for Forked {
+    fn text(&self) -> String {
+        self.session_id.clone().unwrap_or_else(|| format!("would fork {} turns", self.origin.turns))
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let origin = place::find(args.named.as_deref(), context)?;
+    let turns = first_turns(&origin, args.at)?;
+    let forked_from = Fork { session_id: origin.id.clone(), turns: turns.len() as u64 };
+    if turns.last().is_some_and(calls_a_tool) {
+        let message = "the fork ends with a tool call that has no result: cp-session check --repair gives it one";
+        context.out.notice("open_tool_call", Severity::Warning, message);
+        context.warn(message);
+    }
+    if args.append.dry_run {
+        return context.out.answer(&Forked { session_id: None, path: None, origin: forked_from, receipt: None });
+    }
+    let (start, _) = transcript::start_of(&origin.file())?;
+    let start = Start { forked_from: Some(forked_from.clone()), cwd: start::working_directory(), ..start };
+    let id = args.append.request_id.as_deref();
+    let answer = request::once(id, &("fork", &forked_from), context, |context| {
+        let (session, receipt) =
+            start::make(&start, context, |id| turns.iter().map(|turn| turn_entry(id, turn)).collect())?;
+        let path = session.file().display().to_string();
+        Ok(Forked {
+            session_id: Some(session.id),
+            path: Some(path),
+            origin: forked_from.clone(),
+            receipt: Some(receipt),
+        })
+    })?;
+    context.out.answer(&answer)
+}
+
+fn first_turns(origin: &Session, at: Option<u64>) -> Result<Vec<Turn>> {
+    let file = origin.file();
+    let mut turns = Vec::new();
+    transcript::each_turn(&file, &mut |line| {
+        if at.is_none_or(|at| (turns.len() as u64) < at) {
+            turns.push(transcript::turn_of(line, &file)?);
+        }
+        Ok(())
+    })?;
+    match at {
+        Some(at) if (turns.len() as u64) < at => {
+            Err(Error::validation(format!("there is no turn {at}, there are {}", turns.len()))
+                .with("turns", turns.len())
+                .hint("cp-session count tells how many there are"))
+        }
+        _ => Ok(turns),
+    }
+}
+
+fn calls_a_tool(turn: &Turn) -> bool {
+    turn.content.blocks().iter().any(|block| block.view().is_ok_and(|view| view.kind == "tool_use"))
+}

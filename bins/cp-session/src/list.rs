@@ -1,0 +1,97 @@
+//! `cp-session list`: the sessions of home, in the order of their ids.
+
+use cp_common::options::QueryOptions;
+use cp_common::output::Reply;
+use cp_common::{Context, Error, Result};
+use serde::Serialize;
+
+use crate::answer::{Page, limit};
+use crate::place::{self, Session};
+use crate::transcript::{self, Mode};
+
+/// List the sessions
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only those of this agent
+    #[arg(long, value_name = "ID")]
+    agent: Option<String>,
+    /// Only those that have not ended
+    #[arg(long)]
+    open: bool,
+    #[command(flatten)]
+    query: QueryOptions,
+}
+
+/// A session in the list.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Listed {
+    /// Its id.
+    session_id: String,
+    /// Where it lies.
+    tier: Option<String>,
+    /// Who speaks in it.
+    agent: String,
+    /// How much of it goes to the model.
+    mode: Mode,
+    /// When it was started.
+    started_at: String,
+    /// When its newest entry was stored.
+    updated_at: String,
+    /// Whether it has ended.
+    ended: bool,
+    /// The size of its ledger.
+    bytes: u64,
+}
+
+const MEMBERS: [&str; 8] = ["session_id", "tier", "agent", "mode", "started_at", "updated_at", "ended", "bytes"];
+
+impl Reply for Listed {
+    fn text(&self) -> String {
+        let state = if self.ended { "ended" } else { "open" };
+        format!("{}  {}  {}  {state}", self.session_id, self.updated_at, self.agent)
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let limit = limit(args.query.limit);
+    let after = args.query.cursor.as_deref();
+    let mut found = Vec::new();
+    let mut broken = 0_u64;
+    // A session that came after the cursor was given has its place by its id, so no page shows one twice.
+    for session in place::all(context)?.iter().filter(|session| after.is_none_or(|after| session.id.as_str() > after)) {
+        if limit.is_some_and(|limit| found.len() > limit) {
+            break;
+        }
+        match listed(session) {
+            Ok(listed) if fits(&listed, args) => found.push((session.id.clone(), listed)),
+            Ok(_) => {}
+            Err(_) => broken += 1,
+        }
+    }
+    if broken > 0 {
+        context.warn(&format!("{broken} directories hold no session that can be read"));
+    }
+    Page::of(found, limit, &[]).answer(&args.query.fields, &MEMBERS, context)
+}
+
+fn fits(listed: &Listed, args: &Args) -> bool {
+    args.agent.as_ref().is_none_or(|agent| *agent == listed.agent) && !(args.open && listed.ended)
+}
+
+fn listed(session: &Session) -> Result<Listed> {
+    let file = session.file();
+    let bytes = file.metadata().map_err(|e| Error::io("looking at the session", e).in_file(&file))?.len();
+    let (start, started_at) = transcript::start_of(&file)?;
+    let (_, updated_at) = transcript::tip(&file)?.unwrap_or_default();
+    Ok(Listed {
+        session_id: session.id.clone(),
+        tier: session.tier(),
+        agent: start.agent,
+        mode: start.mode,
+        started_at,
+        updated_at,
+        ended: transcript::ended(&file)?.is_some(),
+        bytes,
+    })
+}
