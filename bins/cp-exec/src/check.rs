@@ -50,7 +50,8 @@ pub(crate) enum Decided {
 #[cfg_attr(test, schemars(rename = "decision"))]
 pub(crate) struct Decision {
     /// allow, ask or deny.
-    pub decision: Decided,
+    #[serde(rename = "decision")]
+    pub verdict: Decided,
     /// The words it would get; null where the string is no command.
     pub argv: Option<Vec<String>>,
     /// The rule that decided.
@@ -85,7 +86,7 @@ pub(crate) struct Decision {
 
 impl Reply for Decision {
     fn text(&self) -> String {
-        let decision = match self.decision {
+        let decision = match self.verdict {
             Decided::Allow => "allow",
             Decided::Ask => "ask",
             Decided::Deny => "deny",
@@ -109,10 +110,10 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         Err(error) => refused(&governor, None, error)?,
         Ok(()) => decision_on(&mut governor, &command)?,
     };
-    if !args.strict_exit || decision.decision == Decided::Allow {
+    if !args.strict_exit || decision.verdict == Decided::Allow {
         return context.out.answer(&decision);
     }
-    let code = if decision.decision == Decided::Deny { Code::Forbidden } else { Code::ConfirmationRequired };
+    let code = if decision.verdict == Decided::Deny { Code::Forbidden } else { Code::ConfirmationRequired };
     let mut error = Error::new(code, decision.reason.clone());
     if let Ok(Value::Object(members)) = serde_json::to_value(&decision) {
         for (name, value) in members {
@@ -131,7 +132,7 @@ pub(crate) fn decision_on(governor: &mut Governor, command: &Command) -> Result<
             Ok(ruling) => {
                 ruling.leave();
                 let decision = ruled(governor, ruling, false)?;
-                if decision.decision == Decided::Ask {
+                if decision.verdict == Decided::Ask {
                     return Ok(decision);
                 }
                 last = Some(decision);
@@ -151,7 +152,7 @@ pub(crate) fn ruled(governor: &Governor, ruling: Ruling, with_token: bool) -> Re
     };
     let (confirm_token, expires_at) = token.unzip();
     Ok(Decision {
-        decision: if asks { Decided::Ask } else { Decided::Allow },
+        verdict: if asks { Decided::Ask } else { Decided::Allow },
         argv: Some(ruling.argv),
         rule: ruling.rule,
         reason: ruling.reason,
@@ -179,7 +180,7 @@ fn refused(governor: &Governor, argv: Option<Vec<String>>, error: Error) -> Resu
     let details = error.details();
     let text = |name: &str| details.get(name).and_then(Value::as_str).map(str::to_owned);
     Ok(Decision {
-        decision: Decided::Deny,
+        verdict: Decided::Deny,
         argv,
         rule: text("rule").unwrap_or_else(|| "request".to_owned()),
         reason: error.message().to_owned(),

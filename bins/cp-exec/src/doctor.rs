@@ -99,6 +99,7 @@ fn probe() -> Result<Enforcement, String> {
     };
     let run = Run {
         stdin: None,
+        stdout: None,
         timeout: Duration::from_secs(5),
         grace: Duration::ZERO,
         output_limit: None,

@@ -1,7 +1,7 @@
 //! Runs one planned command: starts the helper, captures, keeps the deadline, and leaves nothing alive.
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,8 @@ pub(crate) type Watch<'a> = &'a mut dyn FnMut(Stream, &[u8]);
 pub(crate) struct Run<'a> {
     /// What the command reads on its standard input; none is `/dev/null`.
     pub stdin: Option<OwnedFd>,
+    /// Where its standard output goes instead of being captured.
+    pub stdout: Option<OwnedFd>,
     /// When everything is killed.
     pub timeout: Duration,
     /// How long before that it is asked to end.
@@ -96,7 +98,7 @@ impl From<Error> for NotRun {
 /// Runs a planned command to the end of everything it started.
 pub(crate) fn run(plan: &Plan, run: Run<'_>) -> std::result::Result<Outcome, NotRun> {
     let started = Instant::now();
-    let mut watched = start(plan, run.stdin)?;
+    let mut watched = start(plan, run.stdin, run.stdout)?;
     let mut events = Events::new(started, run.timeout, run.grace, run.output_limit);
     watched.follow(&mut events, run.watch, run.interrupted);
     watched.finish(plan, &events, started)
@@ -121,7 +123,7 @@ struct Pipe {
     capture: Capture,
 }
 
-fn start(plan: &Plan, stdin: Option<OwnedFd>) -> Result<Watched> {
+fn start(plan: &Plan, stdin: Option<OwnedFd>, stdout: Option<OwnedFd>) -> Result<Watched> {
     let failed = |doing: &'static str| move |e: rustix::io::Errno| Error::io(doing, e);
     let (ours, theirs) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
@@ -132,7 +134,11 @@ fn start(plan: &Plan, stdin: Option<OwnedFd>) -> Result<Watched> {
         rustix::io::ioctl_fionbio(&source, true).map_err(failed("cannot prepare a pipe"))?;
         Ok((Pipe { stream, source: Some(source), capture: Capture::new() }, writer))
     };
-    let (out, out_writer) = pipe(Stream::Out)?;
+    let (mut out, out_writer) = pipe(Stream::Out)?;
+    let out_writer = stdout.map_or(OwnedFd::from(out_writer), |elsewhere| {
+        out.source = None;
+        elsewhere
+    });
     let (err, err_writer) = pipe(Stream::Err)?;
     let helper = duct::cmd("/proc/self/exe", [sandbox::VERB])
         .full_env(std::iter::empty::<(&str, &str)>())
@@ -340,13 +346,7 @@ impl Pipe {
 
 /// A file with these bytes, to be a command's standard input.
 pub(crate) fn stdin_of(bytes: &[u8]) -> Result<OwnedFd> {
-    let prepare = || -> std::io::Result<OwnedFd> {
-        let mut file = File::from(rustix::fs::memfd_create("stdin", rustix::fs::MemfdFlags::CLOEXEC)?);
-        file.write_all(bytes)?;
-        std::io::Seek::rewind(&mut file)?;
-        Ok(file.into())
-    };
-    prepare().map_err(|e| Error::io("cannot prepare the standard input", e))
+    sandbox::memory_file("stdin", bytes).map_err(|e| Error::io("cannot prepare the standard input", e))
 }
 
 /// The descriptor of our own standard input, for a command that is to read it.

@@ -1,5 +1,6 @@
 //! A decided command from its intent on the ledger to its result.
 
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use serde_json::json;
@@ -45,7 +46,7 @@ pub(crate) struct Manner<'a> {
     /// The tool it is run for.
     pub tool: &'static str,
     /// What it reads.
-    pub stdin: Option<std::os::fd::OwnedFd>,
+    pub stdin: Option<OwnedFd>,
     /// How long before the deadline it is asked to end.
     pub grace: Option<Duration>,
     /// Sees the bytes as they come.
@@ -58,6 +59,7 @@ pub(crate) fn execute(governor: &mut Governor, ruling: &Ruling, manner: Manner<'
     let grace = manner.grace.unwrap_or(GRACE.min(ruling.timeout / 10)).min(ruling.timeout);
     let run = Run {
         stdin: manner.stdin,
+        stdout: None,
         timeout: ruling.timeout,
         grace,
         output_limit: governor.loaded.policy.exec.output_limit,
@@ -66,19 +68,101 @@ pub(crate) fn execute(governor: &mut Governor, ruling: &Ruling, manner: Manner<'
     };
     let outcome = engine::run(&ruling.plan, run);
     ruling.leave();
+    settle(governor, ruling, &intent, outcome)
+}
+
+/// Puts what came of an intent on the ledger, and makes the answer.
+fn settle(governor: &mut Governor, ruling: &Ruling, intent: &Receipt, outcome: Ran) -> Result<Done> {
     match outcome {
         Ok(mut outcome) => {
             outcome.enforcement.killed_processes = outcome.killed_processes;
             outcome.enforcement.missing.extend(governor.not_kernel_enforced());
-            let receipt = journal::conclude(governor, &intent, &outcome)?;
+            let receipt = journal::conclude(governor, intent, &outcome)?;
             done(ruling, &outcome, receipt)
         }
         Err(not_run) => {
             let error = explain(not_run);
-            journal::abandon(governor, &intent, &error)?;
+            journal::abandon(governor, intent, &error)?;
             Err(error)
         }
     }
+}
+
+/// Runs the stages of a pipeline at once, each in a sandbox of its own, the output of one the input of the next.
+pub(crate) fn pipeline(governor: &mut Governor, rulings: &[Ruling], stdin: Option<OwnedFd>) -> Result<Done> {
+    let mut intents = Vec::new();
+    for (stage, ruling) in rulings.iter().enumerate() {
+        intents.push(journal::intend(governor, "shell", ruling, stage)?);
+    }
+    let limit = governor.loaded.policy.exec.output_limit;
+    let outcomes = run_stages(rulings, stdin, limit)?;
+    for ruling in rulings {
+        ruling.leave();
+    }
+    let mut dones = Vec::new();
+    for ((ruling, intent), outcome) in rulings.iter().zip(&intents).zip(outcomes) {
+        dones.push(settle(governor, ruling, intent, outcome));
+    }
+    join(dones.into_iter().collect::<Result<Vec<_>>>()?)
+}
+
+type Ran = std::result::Result<Outcome, NotRun>;
+
+fn run_stages(rulings: &[Ruling], stdin: Option<OwnedFd>, output_limit: Option<u64>) -> Result<Vec<Ran>> {
+    let mut ends = Vec::new();
+    let mut input = stdin;
+    for stage in 0..rulings.len() {
+        let last = stage + 1 == rulings.len();
+        let (reader, writer) = if last {
+            (None, None)
+        } else {
+            let (reader, writer) = os_pipe::pipe().map_err(|e| Error::io("cannot make a pipe", e))?;
+            (Some(OwnedFd::from(reader)), Some(OwnedFd::from(writer)))
+        };
+        ends.push((input, writer));
+        input = reader;
+    }
+    let outcomes = std::thread::scope(|scope| {
+        let start = |(ruling, (stdin, stdout)): (&Ruling, (Option<OwnedFd>, Option<OwnedFd>))| {
+            let (plan, timeout) = (ruling.plan.clone(), ruling.timeout);
+            scope.spawn(move || {
+                let interrupted = cp_common::signals::interrupted;
+                let grace = GRACE.min(timeout / 10);
+                engine::run(&plan, Run { stdin, stdout, timeout, grace, output_limit, watch: None, interrupted })
+            })
+        };
+        let threads: Vec<_> = rulings.iter().zip(ends).map(start).collect();
+        let lost = |_| Err(NotRun::Lost(Error::new(Code::Unknown, "a stage of the pipeline was lost")));
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(lost)).collect()
+    });
+    Ok(outcomes)
+}
+
+/// One result of many: the output of the last stage, the complaints of all, and the first stage that failed.
+fn join(dones: Vec<Done>) -> Result<Done> {
+    const BROKEN_PIPE: i32 = 13;
+    let stages: Vec<_> = dones
+        .iter()
+        .map(|done| json!({ "argv": done.result.argv, "return_code": done.result.return_code, "signal": done.result.signal }))
+        .collect();
+    let argv: Vec<String> = dones.iter().map(|done| done.result.argv.clone()).collect::<Vec<_>>().join(&"|".to_owned());
+    let stderr = dones.iter().map(|done| done.result.stderr.as_str()).collect();
+    let timed_out = dones.iter().any(|done| done.result.timed_out);
+    // A stage whose reader had enough did its work.
+    let failure =
+        dones.iter().filter(|done| done.result.signal != Some(BROKEN_PIPE)).find_map(|done| done.failure.clone());
+    let Some(mut last) = dones.into_iter().next_back() else {
+        return Err(Error::validation("there is no command"));
+    };
+    let mut streams: serde_json::Value =
+        last.result.streams.as_ref().and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+    streams["stages"] = stages.into();
+    last.result.streams = Some(raw(&streams)?);
+    last.result.argv = argv;
+    last.result.stderr = stderr;
+    last.result.timed_out = timed_out;
+    last.failure = failure;
+    Ok(last)
 }
 
 fn explain(not_run: NotRun) -> Error {

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use cp_common::home::resolved;
 use cp_common::options::Origin;
 use cp_common::{Context, Error, Result};
 use cp_log::ledger::{Ledger, Sync};
@@ -119,9 +120,9 @@ impl Governor {
             pins: pins.iter().map(|(name, path)| (name.clone(), expand(path, &home).into())).collect(),
             tools,
             origin: context.origin(),
-            cp_home: context.home.root().to_owned(),
+            cp_home: resolved(context.home.root()),
             hashes: Hashes::default(),
-            ledger_path: cp_log::effect::effect_path(context, "cp-exec.jsonl")?,
+            ledger_path: resolved(&std::path::absolute(cp_log::effect_path(context, "cp-exec.jsonl")?)?),
             ledger: None,
             who: (context.agent(None), session, context.options.run.clone()),
             places,
@@ -156,13 +157,12 @@ impl Governor {
         let base = &self.places.base;
         let paths = &self.loaded.policy.paths;
         let uses_base = paths.read.iter().chain(&paths.write).any(|text| text == "." || text == "./");
-        let cp_home = cp_common::home::resolved(&self.cp_home);
         let (why, all) = if base == Path::new("/") {
             ("the root of the file system", true)
         } else if *base == self.places.home {
             ("a home directory", true)
         } else {
-            ("a directory that contains the cp home", cp_home.starts_with(base))
+            ("a directory that contains the cp home", self.cp_home.starts_with(base))
         };
         let by_name = || {
             let listed =

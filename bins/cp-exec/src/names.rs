@@ -106,7 +106,7 @@ impl Names<'_> {
     /// Whoever can write to a directory of programs decides what runs.
     fn check_directory(&self, directory: &Path) -> Result<()> {
         let meta = fs::metadata(directory).map_err(|e| Error::io("cannot be looked at", e).in_file(directory))?;
-        let trusted = meta.uid() == 0 || meta.uid() == self.owner;
+        let trusted = meta.uid() == root_as_seen() || meta.uid() == self.owner;
         if !trusted || others_write(&meta) {
             return Err(refuse("path_unsafe", format!("others can write to {}", directory.display()))
                 .hint("take the directory out of exec.path, or its write permission from others"));
@@ -186,6 +186,17 @@ impl Names<'_> {
     pub(crate) const fn depth() -> u8 {
         DEPTH
     }
+}
+
+/// The uid that root's files show here. In a user namespace that does not know root they show nobody's.
+fn root_as_seen() -> u32 {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let knows_root = map.lines().any(|line| line.split_whitespace().next() == Some("0"));
+    if knows_root || map.is_empty() {
+        return 0;
+    }
+    let nobody = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
+    nobody.trim().parse().unwrap_or(0)
 }
 
 fn others_write(meta: &fs::Metadata) -> bool {

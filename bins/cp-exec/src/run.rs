@@ -14,8 +14,9 @@ use cp_common::wire::{ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result};
 
 use crate::engine::{self, Stream, Watch};
-use crate::execute::{Done, Manner, execute};
+use crate::execute::{Done, Manner, execute, pipeline};
 use crate::governor::Governor;
+use crate::names::refuse;
 use crate::request::{self, Command, Request};
 use crate::{check, confirm, decide, files, journal, machine, tools};
 
@@ -98,13 +99,13 @@ fn preview(governor: &mut Governor, args: &Args, context: &mut Context) -> Resul
 
 /// Runs the one command of the command line.
 fn one(governor: &mut Governor, args: &Args, context: &mut Context) -> Result<Done> {
-    let asked = command_of(governor, args);
-    let request = on_record(governor, &(&args.command, &args.string), asked)?;
-    let argv = request.stages[0].clone();
-    let decided = decide::decide(governor, &request, &argv);
-    let ruling = on_record(governor, &argv, decided)?;
-    let settled = confirm::settle(governor, &ruling, request.confirm.as_deref());
-    on_record(governor, &argv, settled)?;
+    let read = command_of(governor, args);
+    let command = on_record(governor, &(&args.command, &args.string), read)?;
+    let words = command.stages[0].clone();
+    let decided = decide::decide(governor, &command, &words);
+    let ruling = on_record(governor, &words, decided)?;
+    let settled = confirm::settle(governor, &ruling, command.confirm.as_deref());
+    on_record(governor, &words, settled)?;
     for notice in &ruling.notices {
         context.out.notice("command", Severity::Info, notice.clone());
     }
@@ -214,6 +215,21 @@ impl Filter for Requests {
     }
 }
 
+/// Decides about every stage before any runs.
+fn rule(governor: &mut Governor, command: &Command) -> Result<Vec<decide::Ruling>> {
+    let mut rulings = Vec::new();
+    for argv in &command.stages {
+        let ruling = decide::decide(governor, command, argv)?;
+        if command.stages.len() > 1 && ruling.confirm.is_some() {
+            return Err(refuse("pipeline", format!("`{}` must be confirmed, and a pipeline cannot be", argv[0]))
+                .hint("send this stage as a request of its own"));
+        }
+        confirm::settle(governor, &ruling, command.confirm.as_deref())?;
+        rulings.push(ruling);
+    }
+    Ok(rulings)
+}
+
 /// What answers a request.
 enum Answer {
     Done(Box<Done>),
@@ -280,12 +296,14 @@ impl Requests {
         let governor = &mut self.governor;
         match request {
             Request::Command(command) => {
-                let decided = decide::decide(governor, command, &command.stages[0]);
-                let ruling = on_record(governor, asked, decided)?;
-                let settled = confirm::settle(governor, &ruling, command.confirm.as_deref());
-                on_record(governor, asked, settled)?;
+                let decided = rule(governor, command);
+                let mut rulings = on_record(governor, asked, decided)?;
                 let stdin = command.stdin.as_ref().map(|text| engine::stdin_of(text.as_bytes())).transpose()?;
+                if rulings.len() > 1 {
+                    return pipeline(governor, &rulings, stdin).map(|done| Answer::Done(Box::new(done)));
+                }
                 let grace = seconds("--grace", self.grace)?;
+                let ruling = rulings.remove(0);
                 let done = execute(governor, &ruling, Manner { tool: "shell", stdin, grace, watch: None })?;
                 Ok(Answer::Done(Box::new(done)))
             }

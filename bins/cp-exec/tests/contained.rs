@@ -1,11 +1,9 @@
 //! What slips past every check is still contained: each denial beside a control that shows the same thing working.
 
-mod harness;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use harness::{House, POLICY, Who, everyone};
+use crate::harness::{House, POLICY, Who, everyone};
 use serde_json::Value;
 
 /// Runs Python inside; the script prints `control` lines and `denied` or `ESCAPED` lines.

@@ -1,10 +1,8 @@
 //! Nothing that a command started outlives it, and the answer comes at the deadline.
 
-mod harness;
-
 use std::time::{Duration, Instant};
 
-use harness::{House, alive, everyone};
+use crate::harness::{House, alive, everyone};
 
 /// Starts children that hold standard output in every way, each with a word in its command line to be found by.
 const DAEMONS: &str = r#"

@@ -1,6 +1,6 @@
 //! `cp-exec policy init`: a starter policy with the toolchains of this machine. A file that is there stays as it is.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -50,8 +50,11 @@ impl Reply for Begun {
 const WANTED: [&str; 12] =
     ["git", "cargo", "rustc", "npm", "node", "python3", "make", "go", "grep", "rg", "sed", "diff"];
 
+/// A program, its directory, what it needs to read, and its variables.
+type Toolchain = (&'static str, &'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
+
 /// Where toolchains lie below a home directory: the directory of a program, what it needs to read, and its variables.
-const TOOLCHAINS: [(&str, &str, &[&str], &[(&str, &str)]); 4] = [
+const TOOLCHAINS: [Toolchain; 4] = [
     ("cargo", ".cargo/bin", &[".cargo/**", ".rustup/**"], &[("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")]),
     ("rustc", ".cargo/bin", &[], &[]),
     ("go", "go/bin", &["go/**"], &[]),
@@ -110,7 +113,7 @@ fn starter(home: &Path) -> String {
     execute.sort();
     execute.dedup();
     let list = |items: &[&str]| items.iter().map(|item| format!("\"{item}\"")).collect::<Vec<_>>().join(", ");
-    let more = |items: &[String]| items.iter().map(|item| format!(", {item}")).collect::<String>();
+    let more = |items: &[String]| items.iter().fold(String::new(), |text, item| text + ", " + item);
     let table =
         |items: &[String]| if items.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", items.join(", ")) };
     format!(
@@ -177,7 +180,7 @@ mod tests {
     fn a_starter_is_a_policy_wherever_the_toolchains_are() {
         let home = tempfile::tempdir().unwrap();
         assert!(policy::parse(&starter(home.path())).is_ok());
-        let bin: PathBuf = home.path().join(".cargo/bin");
+        let bin = home.path().join(".cargo/bin");
         std::fs::create_dir_all(&bin).unwrap();
         std::fs::write(bin.join("cargo"), "").unwrap();
         let policy = policy::parse(&starter(home.path())).unwrap();

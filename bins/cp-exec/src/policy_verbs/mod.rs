@@ -6,9 +6,8 @@ mod test;
 
 use cp_common::{Context, Result};
 
-pub(crate) use init::Begun;
-pub(crate) use show::Shown;
-pub(crate) use test::Tested;
+#[cfg(test)]
+pub(crate) use {init::Begun, show::Shown, test::Tested};
 
 /// Show, start or test the policy
 #[derive(clap::Args)]

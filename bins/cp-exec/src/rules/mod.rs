@@ -318,13 +318,14 @@ fn wrapped(argv: &[String]) -> Result<Option<&[String]>> {
         .hint("write the words"));
     }
     let mut places = items.iter().filter_map(|item| match item {
-        Item::Operand(word, at) if !(name == "env" && word.contains('=')) => Some(*at),
-        _ => None,
+        Item::Operand(word, at) => Some((*word, *at)),
+        Item::Option(..) => None,
     });
-    if name == "env" && items.iter().any(|item| matches!(item, Item::Operand(word, _) if word.contains('='))) {
+    let first = places.clone().next();
+    if name == "env" && first.is_some_and(|(word, _)| word.contains('=')) {
         return Err(refuse("wrapper.env", "`env` would set variables that nobody checked").hint("send them in `env`"));
     }
-    Ok(Some(places.nth(*before).map_or(&[], |at| &argv[at..])))
+    Ok(Some(places.nth(*before).map_or(&[], |(_, at)| &argv[at..])))
 }
 
 /// A script must lie in an execute path; code from standard input is code from nowhere.

@@ -34,7 +34,7 @@ struct Script<'a> {
     rest: &'a str,
 }
 
-impl<'a> Script<'a> {
+impl Script<'_> {
     fn objection(&mut self) -> Option<String> {
         loop {
             self.rest = self.rest.trim_start_matches([' ', '\t', '\n', ';', '{', '}']);

@@ -13,7 +13,7 @@ mod seccomp;
 mod sys;
 mod wire;
 
-pub(crate) use wire::{Received, receive_report, send_order, send_plan};
+pub(crate) use wire::{Received, memory_file, receive_report, send_order, send_plan};
 
 /// The one argument that makes this program the helper. The rest comes over the socket on standard input.
 pub(crate) const VERB: &str = "--sandbox-helper";

@@ -129,21 +129,6 @@ pub(crate) enum Layer {
 }
 
 impl Layer {
-    /// Every layer, in the order of the manual.
-    pub(crate) const ALL: [Self; 11] = [
-        Self::NoNewPrivs,
-        Self::Seccomp,
-        Self::Landlock,
-        Self::User,
-        Self::Pid,
-        Self::Mount,
-        Self::Network,
-        Self::Ipc,
-        Self::Uts,
-        Self::Cgroup,
-        Self::RunAs,
-    ];
-
     /// The name in a policy and on the record.
     pub(crate) const fn name(self) -> &'static str {
         match self {

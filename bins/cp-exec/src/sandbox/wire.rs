@@ -50,12 +50,21 @@ fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8], flags: RecvFlags) -> io::Re
     Ok((got.bytes, fds))
 }
 
+/// A file in memory, sealed against execution where the kernel knows such a seal.
+pub(crate) fn memory_file(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC;
+    let created = rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL)
+        .or_else(|_| rustix::fs::memfd_create(name, flags))?;
+    let mut file = std::fs::File::from(created);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(file.into())
+}
+
 /// Sends the plan and the command's standard input to the helper.
 pub(crate) fn send_plan(socket: BorrowedFd<'_>, plan: &Plan, stdin: BorrowedFd<'_>) -> io::Result<()> {
-    let mut file = std::fs::File::from(rustix::fs::memfd_create("plan", MemfdFlags::CLOEXEC)?);
-    file.write_all(&serde_json::to_vec(plan)?)?;
-    file.rewind()?;
-    send(socket, b"plan", &[file.as_fd(), stdin])
+    let plan = memory_file("plan", &serde_json::to_vec(plan)?)?;
+    send(socket, b"plan", &[plan.as_fd(), stdin])
 }
 
 /// Receives the plan and the command's standard input.

@@ -1,6 +1,5 @@
 //! A home, a project and a policy in a directory of their own, and cp-exec in it: as the user the tests run as, and,
 //! where that is root, as an ordinary user too.
-#![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::fs;
 use std::io::Write;

@@ -1,0 +1,31 @@
+//! The corpus: command lines with what is decided about them, and by which rule.
+
+use crate::harness::{House, Who};
+
+/// Allows much, so that what is refused is refused by a rule and not by absence.
+const GENEROUS: &str = include_str!("data/policies/generous.toml");
+
+/// `decision TAB rule TAB command line`; `*` as the rule stands for any.
+const CORPUS: &str = include_str!("data/corpus.tsv");
+
+#[test]
+fn every_line_of_the_corpus_is_decided_as_it_says() {
+    let house = House::with_policy(Who::Me, GENEROUS);
+    house.write("scripts/build.py", "");
+    house.write("scripts/build.sh", "");
+    house.write("other.py", "");
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    for line in CORPUS.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let mut fields = line.splitn(3, '\t');
+        let (decision, rule, text) = (fields.next().unwrap(), fields.next().unwrap(), fields.next().unwrap());
+        let text = text.replace("\\n", "\n").replace("\\r", "\r");
+        let (answer, _) = house.run(&["check", "-c", &text]);
+        let (found, by) = (&answer["data"]["decision"], &answer["data"]["rule"]);
+        count += 1;
+        if found != decision || (rule != "*" && by != rule) {
+            wrong.push(format!("{line}\n    is {found} by {by}: {}", answer["data"]["reason"]));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(count >= 150, "{count} lines");
+}

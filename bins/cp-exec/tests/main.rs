@@ -1,0 +1,8 @@
+//! What a user of cp-exec meets, and what a command in its sandbox does.
+#![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
+
+mod contained;
+mod decisions;
+mod harness;
+mod run;
+mod survivors;
