@@ -53,6 +53,7 @@ pub static PROGRAM: Program = Program {
     implicit: Some("send"),
     schemas: &[
         cp_common::schemas::MESSAGE,
+        cp_common::schemas::DELTA,
         ("models", include_str!("../schemas/models.json")),
         ("item", include_str!("../schemas/item.json")),
     ],
@@ -85,19 +86,37 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
 }
 
 fn checks(context: &mut Context) -> Vec<Check> {
-    let backend = match backend::name_of(None, None, context) {
-        Ok(name) => Check::pass("backend", name),
-        Err(e) => Check::not_fine("backend", Status::Warn, e.message(), e.cure().unwrap_or("choose with --backend")),
-    };
+    let mut checks = Vec::new();
+    match backend::name_of(None, None, context) {
+        Ok(name) => checks.extend([probe(&name), Some(Check::pass("backend", name))].into_iter().flatten()),
+        Err(e) => {
+            let cure = e.cure().unwrap_or("choose with --backend");
+            checks.push(Check::not_fine("backend", Status::Warn, e.message(), cure));
+        }
+    }
     let file = context.home.path("config/prices.toml");
-    let prices = match prices::Prices::load(&file) {
+    checks.push(match prices::Prices::load(&file) {
         Ok(_) if file.exists() => Check::pass("prices", file.display().to_string()),
         Ok(_) => {
             Check::not_fine("prices", Status::Warn, "no prices: costs are null", format!("write {}", file.display()))
         }
         Err(e) => Check::not_fine("prices", Status::Fail, e.message(), "correct the file"),
-    };
-    vec![backend, prices]
+    });
+    checks
+}
+
+/// Whether the server takes our key: the cheapest thing that can be asked is what models it has.
+fn probe(name: &str) -> Option<Check> {
+    let outcome = models::of_backend(name, std::time::Duration::from_secs(5))?;
+    Some(match outcome {
+        Ok(models) => Check::pass("upstream", format!("{name} has {} models for this key", models.len())),
+        Err(e) => Check::not_fine(
+            "upstream",
+            Status::Fail,
+            e.message(),
+            e.cure().unwrap_or("see error.code with `cp-llm models`"),
+        ),
+    })
 }
 
 #[cfg(test)]

@@ -62,31 +62,38 @@ impl Reply for Models {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     fields::check(&args.query.fields, &["id", "backend", "priced"])?;
     let name = backend::name_of(args.backend.as_deref(), None, context)?;
-    let waits = Waits { total: Duration::from_secs(args.timeout.max(1)), idle: None };
-    let mut ids = match Backend::of(&name, None, waits, 1, true)? {
-        Backend::Stub(_) => vec![stub::MODEL.to_owned()],
-        Backend::Speaker(..) | Backend::Llm(_) => {
-            return Err(Error::validation(format!("{name} has no list of models that could be asked for"))
-                .hint("ask the program itself"));
-        }
-        Backend::Server(server) => {
-            let path = match server.name {
-                "anthropic" => "/v1/models?limit=1000",
-                "gemini" => "/models?pageSize=1000",
-                _ => "/models",
-            };
-            let list = server.fetch(path)?;
-            let models = list.get("data").or_else(|| list.get("models")).and_then(Value::as_array);
-            let name = |model: &Value| model.get("id").or_else(|| model.get("name"))?.as_str().map(str::to_owned);
-            let names = models.into_iter().flatten().filter_map(name);
-            names.map(|name| name.trim_start_matches("models/").to_owned()).collect()
-        }
-    };
+    let outcome = of_backend(&name, Duration::from_secs(args.timeout.max(1)));
+    let mut ids = outcome.unwrap_or_else(|| {
+        let missing = Error::validation(format!("{name} has no list of models that could be asked for"));
+        Err(missing.hint("ask the program itself"))
+    })?;
     ids.sort();
     ids.dedup();
     let prices = Prices::load(&context.home.path("config/prices.toml"))?;
     let answer = page(ids, &args.query, |id| Model { priced: prices.knows(&id), id, backend: name.clone() })?;
     context.out.answer(&answer)
+}
+
+/// The models of a backend; `None` where there is nothing that could be asked.
+pub(crate) fn of_backend(name: &str, limit: Duration) -> Option<Result<Vec<String>>> {
+    let waits = Waits { total: limit, idle: None };
+    let server = match Backend::of(name, None, waits, 1, true) {
+        Ok(Backend::Server(server)) => server,
+        Ok(Backend::Stub(_)) => return Some(Ok(vec![stub::MODEL.to_owned()])),
+        Ok(Backend::Speaker(..) | Backend::Llm(_)) => return None,
+        Err(e) => return Some(Err(e)),
+    };
+    let path = match server.name {
+        "anthropic" => "/v1/models?limit=1000",
+        "gemini" => "/models?pageSize=1000",
+        _ => "/models",
+    };
+    Some(server.fetch(path).map(|list| {
+        let models = list.get("data").or_else(|| list.get("models")).and_then(Value::as_array);
+        let name = |model: &Value| model.get("id").or_else(|| model.get("name"))?.as_str().map(str::to_owned);
+        let names = models.into_iter().flatten().filter_map(name);
+        names.map(|name| name.trim_start_matches("models/").to_owned()).collect()
+    }))
 }
 
 /// The page that was asked for. The cursor is the last name of the page before.

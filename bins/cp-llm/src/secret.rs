@@ -1,6 +1,7 @@
-//! Keys: read from the environment, from a file it names, never from an option, and never shown.
+//! Keys: read from the environment, from a file or the output of a command that it names, never from an option, and never shown.
 
 use std::path::PathBuf;
+use std::process::Stdio;
 
 use cp_common::{Error, Result};
 
@@ -27,12 +28,14 @@ pub(crate) fn source_of(name: &str, variable: impl Fn(&str) -> Option<String>) -
         .find(|name| variable(name).is_some_and(|value| !value.is_empty()))
 }
 
-/// The key in the variable `name`, else in the file that `name_FILE` names.
+/// The key in the variable `name`, else in the file that `name_FILE` names, else what the command in `name_COMMAND` prints.
 pub(crate) fn key(name: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Option<Secret>> {
     let Some(source) = source_of(name, &variable) else { return Ok(None) };
     let value = variable(&source).unwrap_or_default();
     let text = if source == name {
         value
+    } else if source.ends_with("_COMMAND") {
+        printed(&source, &value)?
     } else {
         let file = PathBuf::from(value);
         std::fs::read_to_string(&file)
@@ -43,6 +46,20 @@ pub(crate) fn key(name: &str, variable: impl Fn(&str) -> Option<String>) -> Resu
         return Err(Error::config(format!("{source} does not hold one key")).hint("it must be one word").fatal());
     }
     Ok(Some(Secret(text.to_owned())))
+}
+
+/// What a helper prints. It is started without a shell, by its path.
+fn printed(source: &str, command: &str) -> Result<String> {
+    let wrong = |what: String| Error::config(format!("{source}: {what}")).fatal();
+    let argv = cp_common::part::command_line(command).map_err(|e| wrong(e.message().to_owned()))?;
+    let (program, arguments) = argv.split_first().ok_or_else(|| wrong("it is empty".to_owned()))?;
+    let ran =
+        std::process::Command::new(program).args(arguments).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let ran = ran.map_err(|e| wrong(Error::from(e).message().to_owned()))?;
+    if !ran.status.success() {
+        return Err(wrong(format!("the command ended with {}", ran.status)));
+    }
+    String::from_utf8(ran.stdout).map_err(|_| wrong("the command printed no text".to_owned()))
 }
 
 #[cfg(test)]
@@ -61,6 +78,15 @@ mod tests {
         let both = |name: &str| Some(if name == "K" { "direct".to_owned() } else { path.clone() });
         assert_eq!(key("K", both).unwrap().unwrap().reveal(), "direct");
         assert!(key("K", |_| None).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_helper_prints_the_key() {
+        let helper = |command: &'static str| move |name: &str| (name == "K_COMMAND").then(|| command.to_owned());
+        assert_eq!(key("K", helper("/bin/echo 'from-helper'")).unwrap().unwrap().reveal(), "from-helper");
+        assert!(key("K", helper("/bin/false")).is_err());
+        assert!(key("K", helper("/bin/echo x; rm y")).is_err());
+        assert!(key("K", helper("echo x")).is_err());
     }
 
     #[test]

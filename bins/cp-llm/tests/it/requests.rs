@@ -173,5 +173,12 @@ fn models_are_listed_in_order() {
         let ran = Program::asking(backend, &server).run(&["models", "--fields", "id"]);
         assert_eq!(ran.only()["data"]["items"], json!([{"id":"a"},{"id":"b"}]));
         assert!(server.requests()[0].head.starts_with(path), "{}", server.requests()[0].head);
+        let checks = Program::asking(backend, &server).run(&["doctor"]).only()["data"]["checks"].clone();
+        let upstream = checks.as_array().unwrap().iter().find(|check| check["check"] == "upstream").unwrap().clone();
+        assert_eq!(
+            (&upstream["status"], upstream["found"].as_str().unwrap().contains("3 models")),
+            (&json!("pass"), true),
+            "{upstream}"
+        );
     }
 }
