@@ -23,7 +23,7 @@ impl Secret {
 
 /// Where a key is, if it is anywhere.
 pub(crate) fn source_of(name: &str, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
-    [name.to_owned(), format!("{name}_FILE")]
+    [name.to_owned(), format!("{name}_FILE"), format!("{name}_COMMAND")]
         .into_iter()
         .find(|name| variable(name).is_some_and(|value| !value.is_empty()))
 }
