@@ -7,6 +7,8 @@ mod at;
 #[cfg(test)]
 mod export;
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
 mod follow;
 #[cfg(test)]
 mod proofs;
