@@ -1,6 +1,6 @@
 //! The run's ledger: every step an entry, before its effect.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cp_common::wire::{Message, Receipt, ToolCall, ToolResult};
 use cp_common::{Error, Result};
@@ -34,11 +34,6 @@ impl Book {
         // The parts sync the same file before each effect, and their sync covers what was written before.
         let ledger = Ledger::open(path, Sync::Batch)?;
         Ok(Self { ledger, run: run.to_owned(), agent: agent.to_owned(), session: session.map(str::to_owned) })
-    }
-
-    /// The file.
-    pub(crate) fn path(&self) -> PathBuf {
-        self.ledger.path().to_owned()
     }
 
     /// The run begins: what was asked, of whom, with which tools, within which limits.
@@ -112,11 +107,6 @@ impl Book {
         let receipt = self.append(self.entry("run_end").with("status", status).with("tally", tally))?;
         self.ledger.sync()?;
         Ok(receipt)
-    }
-
-    /// Waits until the disk has every entry.
-    pub(crate) fn sync(&mut self) -> Result<()> {
-        self.ledger.sync()
     }
 
     /// Keeps a text that is too long for the conversation, without its secrets. Returns its name.

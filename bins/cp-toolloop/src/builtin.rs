@@ -29,7 +29,7 @@ pub(crate) fn all() -> Result<Vec<Tool>> {
             "Tell about this machine: get_info gives operating system, architecture, host and user; get_status gives load, memory \
              and disk space. Always prefer this to shell for such questions: uname, hostname and whoami are refused there.",
             SYSTEM,
-            Hints { idempotent: true, approve: false },
+            Hints { idempotent: true, ..Hints::default() },
         )?,
         tool(
             "shell",

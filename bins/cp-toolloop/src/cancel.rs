@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let agent = context.agent(plan.prompt.agent.as_deref());
     let mut book = Book::open(&place.ledger, &plan.run, &agent, plan.prompt.session_id.as_deref())?;
     book.end("cancelled", &conversation.tally)?;
-    journal.remove()?;
+    journal.close(None)?;
     let ledger = place.ledger.display().to_string();
     context.out.answer(&Cancelled { run_id: plan.run, status: "cancelled", was_running, ledger })
 }

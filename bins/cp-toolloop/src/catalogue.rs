@@ -51,14 +51,16 @@ pub(crate) struct Broken {
 #[derive(Clone, Debug, Deserialize)]
 struct Description {
     name: Option<String>,
-    #[serde(default)]
-    description: String,
+    #[serde(default, rename = "description")]
+    words: String,
     #[serde(alias = "input_schema")]
     parameters: Option<Box<RawValue>>,
     #[serde(default)]
     idempotent: bool,
     #[serde(default)]
     approve: bool,
+    #[serde(default)]
+    timeout: Option<f64>,
 }
 
 /// A file that may be a tool, and what is known of it before it is asked.
@@ -265,8 +267,10 @@ fn tool_of(text: &str, candidate: &Candidate) -> Result<Tool, String> {
     };
     arguments::compile(&input_schema).map_err(|e| e.message().to_owned())?;
     let origin = Origin::Executable { path: candidate.path.clone(), sha256: candidate.sha256.clone() };
-    let hints = Hints { idempotent: described.idempotent, approve: described.approve };
-    Ok(Tool { name, description: described.description, input_schema, origin, hints })
+    let timeout =
+        described.timeout.filter(|seconds| seconds.is_finite() && *seconds > 0.0).map(|seconds| seconds.min(86_400.0));
+    let hints = Hints { idempotent: described.idempotent, approve: described.approve, timeout };
+    Ok(Tool { name, description: described.words, input_schema, origin, hints })
 }
 
 /// The description that lies beside a file: `NAME.json`, with or without the file's own extension.

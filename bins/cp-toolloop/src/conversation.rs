@@ -12,7 +12,7 @@ use crate::tally::Tally;
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     /// What the model asks for.
-    pub(crate) call: ToolCall,
+    pub(crate) asked: ToolCall,
     /// It was dispatched once.
     pub(crate) started: bool,
     /// What a person said about it.
@@ -32,6 +32,8 @@ pub(crate) struct Conversation {
     pub(crate) tally: Tally,
     /// The calls of the last message, until all have results.
     pub(crate) calls: Vec<Call>,
+    /// The results that the model has not been told yet.
+    pub(crate) returned: Vec<ToolResult>,
     /// The last message, if it called no tool.
     pub(crate) last_words: Option<Message>,
     /// How many turns some message has had as its input, or was.
@@ -47,6 +49,7 @@ impl Conversation {
             limits: plan.limits,
             tally: Tally::default(),
             calls: Vec::new(),
+            returned: Vec::new(),
             last_words: None,
         }
     }
@@ -72,6 +75,7 @@ impl Conversation {
             Step::Limits(limits) => self.limits = limits,
             Step::Message(message) => self.answered(*message),
             Step::Started(at) => self.call(at)?.started = true,
+            Step::Withdrawn(at) => self.call(at)?.started = false,
             Step::Decided(at, decision) => self.call(at)?.decision = Some(decision),
             Step::Finished(at, result) => {
                 self.tally.returned(result.is_error);
@@ -97,7 +101,7 @@ impl Conversation {
         self.tally.answered(&message.usage);
         self.prompt.messages.push(Turn { role: "assistant".to_owned(), content: message.content.clone() });
         self.told = self.prompt.messages.len();
-        let waiting = |call: &ToolCall| Call { call: call.clone(), started: false, decision: None, result: None };
+        let waiting = |call: &ToolCall| Call { asked: call.clone(), started: false, decision: None, result: None };
         self.calls = message.tool_calls.iter().map(waiting).collect();
         self.last_words = self.calls.is_empty().then_some(message);
     }
@@ -107,8 +111,12 @@ impl Conversation {
         if self.calls.iter().any(|call| call.result.is_none()) {
             return;
         }
-        let results = self.calls.drain(..).filter_map(|call| call.result);
-        let blocks = results.map(|result| Block::tool_result(&result.id, &result.content, result.is_error)).collect();
+        self.returned = self.calls.drain(..).filter_map(|call| call.result).collect();
+        let blocks = self
+            .returned
+            .iter()
+            .map(|result| Block::tool_result(&result.id, &result.content, result.is_error))
+            .collect();
         self.prompt.messages.push(Turn { role: "user".to_owned(), content: Content::Blocks(blocks) });
     }
 }

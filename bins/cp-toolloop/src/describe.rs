@@ -53,7 +53,7 @@ pub(crate) fn ask(names: &[String], directories: &[PathBuf], context: &Context) 
             }
         });
         let lines = stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).split(b'\n'));
-        lines.map_while(|line| line.ok()).filter_map(|line| answer_of(&line)).take(names.len()).collect::<Vec<_>>()
+        lines.map_while(Result::ok).filter_map(|line| answer_of(&line)).take(names.len()).collect::<Vec<_>>()
     });
     child.wait().map_err(|e| Error::io("waiting for cp-exec", e))?;
     let missing = names.len() - answers.len();

@@ -1,14 +1,16 @@
 //! Carrying out the calls of a message: each is judged, then run, and its result shown, in the order of the calls.
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cp_common::output::Format;
 use cp_common::record::Kind;
 use cp_common::wire::{ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result};
 use cp_log::line::Hash;
+use serde_json::json;
 
+use crate::bound;
 use crate::engine::Engine;
 use crate::journal::{Decision, Step};
 use crate::tool::{Origin, Tool};
@@ -16,43 +18,101 @@ use crate::tool::{Origin, Tool};
 /// What becomes of a call.
 enum Verdict {
     /// It is carried out, by this tool.
-    Run(Tool),
+    Run(Box<Tool>),
     /// It is not, and this is what the model is told.
     Answer(String),
 }
 
+/// A call that is being carried out.
+struct Underway {
+    at: usize,
+    call: ToolCall,
+    began: Instant,
+    what: What,
+}
+
+enum What {
+    /// It is answered already.
+    Answered(String),
+    /// It runs in this slot, at most so long.
+    Runs(usize, Option<Duration>),
+}
+
 impl Engine {
-    /// Carries out the calls that have no result.
+    /// Carries out the calls that have no result, as many at a time as the plan says.
     pub(crate) fn dispatch(&mut self, context: &mut Context) -> Result<()> {
         let waiting: Vec<usize> =
             (0..).zip(&self.conversation.calls).filter(|(_, call)| call.result.is_none()).map(|(at, _)| at).collect();
-        for at in waiting {
-            self.carry_out(at, context)?;
+        for group in waiting.chunks(self.plan.parallel.max(1)) {
+            let mut underway = Vec::new();
+            // What stops one call does not leave those before it without their results.
+            let mut stopped = Ok(());
+            for (slot, at) in group.iter().enumerate() {
+                match self.begin(*at, slot, context) {
+                    Ok(begun) => underway.push(begun),
+                    Err(error) => {
+                        stopped = Err(error);
+                        break;
+                    }
+                }
+            }
+            for begun in underway {
+                self.complete(begun, context)?;
+            }
+            stopped?;
         }
         Ok(())
     }
 
-    fn carry_out(&mut self, at: usize, context: &mut Context) -> Result<()> {
-        let call = self.conversation.calls[at].call.clone();
-        self.show_call(&call, context)?;
+    fn begin(&mut self, at: usize, slot: usize, context: &mut Context) -> Result<Underway> {
+        let call = self.conversation.calls[at].asked.clone();
         let began = Instant::now();
-        let result = match self.judge(at)? {
-            Verdict::Answer(words) => answer(&call, &words, began),
+        if self.replay.is_some() {
+            show_call(&call, context)?;
+            return Ok(Underway { at, call, began, what: What::Answered(String::new()) });
+        }
+        let what = match self.judge(at)? {
+            Verdict::Answer(words) => {
+                show_call(&call, context)?;
+                What::Answered(words)
+            }
             Verdict::Run(tool) => {
-                self.book.call(self.conversation.tally.iterations, &call)?;
+                let turn = self.conversation.tally.iterations;
+                self.note(|book| book.call(turn, &call))?;
                 self.step(Step::Started(at))?;
-                self.journal.sync()?;
-                self.executor.start(0, &renamed(&call, &tool), context)?;
-                self.collect(0, &call, began)?
+                self.sync()?;
+                show_call(&call, context)?;
+                self.start_call(slot, &renamed(&call, &tool), context)?;
+                What::Runs(slot, tool.hints.timeout.map(Duration::from_secs_f64))
             }
         };
+        Ok(Underway { at, call, began, what })
+    }
+
+    fn complete(&mut self, begun: Underway, context: &mut Context) -> Result<()> {
+        let Underway { at, call, began, what } = begun;
+        if let Some(replay) = &mut self.replay {
+            let result = replay.result()?;
+            return self.finished(at, &call, result, context);
+        }
+        let mut result = match what {
+            What::Answered(words) => answer(&call, &words, began),
+            What::Runs(slot, limit) => self.collect(slot, limit, at, &call, began)?,
+        };
+        if let Some(told) = self.repeats.note(&call, &result) {
+            result.content = format!("{}\n\n{told}", result.content);
+        }
+        if let Some((head, tail, missing)) = bound::cut(&result.content) {
+            let kept = self.keep(&result.content)?.map(|hash| format!(", the whole is {hash}")).unwrap_or_default();
+            result.content = format!("{head}\n[… {missing} bytes are left out here{kept} …]\n{tail}");
+        }
         self.finished(at, &call, result, context)
     }
 
     /// Decides about a call before anything is started.
     fn judge(&mut self, at: usize) -> Result<Verdict> {
         let waiting = &self.conversation.calls[at];
-        let call = &waiting.call;
+        let call = &waiting.asked;
         let Some(tool) = self.plan.tools.iter().find(|tool| tool.name == call.name).cloned() else {
             return Ok(Verdict::Answer(format!("Tool not permitted: {}", call.name)));
         };
@@ -62,7 +122,8 @@ impl Engine {
         if let Err(complaint) = self.arguments.check(&tool, &call.input) {
             return Ok(Verdict::Answer(complaint.message().to_owned()));
         }
-        if waiting.started && !tool.hints.idempotent && waiting.decision != Some(Decision::Approved) {
+        let approved = waiting.decision == Some(Decision::Approved);
+        if waiting.started && !tool.hints.idempotent && !approved {
             return Err(self.unfinished(call));
         }
         if let Origin::Executable { path, sha256 } = &tool.origin
@@ -73,24 +134,69 @@ impl Engine {
                 tool.name
             )));
         }
-        Ok(Verdict::Run(tool))
+        if !approved && self.approver.is_asked_about(&tool) {
+            let call = call.clone();
+            let decision = self.approver.decide(&self.plan.run, &call, &tool)?;
+            let Some(decision) = decision else { return Err(self.unapproved(&call)) };
+            let (is_approved, words) = match &decision {
+                Decision::Approved => (true, String::new()),
+                Decision::Denied(words) => (false, words.clone()),
+            };
+            self.note(|book| book.decision(&call.id, is_approved, "approver", &words))?;
+            self.step(Step::Decided(at, decision))?;
+            if !is_approved {
+                return Ok(Verdict::Answer(format!("Denied: {words}")));
+            }
+        }
+        Ok(Verdict::Run(Box::new(tool)))
     }
 
     /// A call that was started and has no result: whether it had its effect, only a person can find out.
     fn unfinished(&self, call: &ToolCall) -> Error {
-        let resume = self.resume_line(&format!(" --approve {}", call.id));
-        Error::new(Code::HumanRequired, format!("{} was started and its end is not known", call.name))
-            .with("action", "resolve_unfinished_call")
-            .with("call", serde_json::json!({"id": call.id, "name": call.name, "input": &call.input}))
-            .with("resume", resume)
-            .with("otherwise", self.resume_line(&format!(" --deny {} --message 'it is done'", call.id)))
+        self.human("resolve_unfinished_call", format!("{} was started and its end is not known", call.name), call)
             .hint("look whether it had its effect: --approve runs it again, --deny goes on without")
     }
 
+    /// A call that needs a word, and there is nobody to say it.
+    fn unapproved(&self, call: &ToolCall) -> Error {
+        self.human("approve_tool_call", format!("{} needs a person's approval", call.name), call)
+            .hint("--approve runs it, --deny tells the model no")
+    }
+
+    fn human(&self, action: &str, message: String, call: &ToolCall) -> Error {
+        let id = &call.id;
+        Error::new(Code::HumanRequired, message)
+            .with("action", action)
+            .with("call", json!({"id": id, "name": call.name, "input": &call.input}))
+            .with("_untrusted", json!(["/call"]))
+            .with("resume", self.resume_line(&format!(" --approve {id}")))
+            .with("otherwise", self.resume_line(&format!(" --deny {id} --message no")))
+    }
+
     /// Waits for a call. What cp-exec refuses is an answer too: the model may find another way.
-    fn collect(&mut self, slot: usize, call: &ToolCall, began: Instant) -> Result<ToolResult> {
-        match self.executor.result(slot) {
-            Ok(result) => Ok(ToolResult { id: call.id.clone(), name: call.name.clone(), ..result }),
+    fn collect(
+        &mut self,
+        slot: usize,
+        limit: Option<Duration>,
+        at: usize,
+        call: &ToolCall,
+        began: Instant,
+    ) -> Result<ToolResult> {
+        let left = self.time_left()?;
+        let patience = [limit, left].into_iter().flatten().min();
+        match self.executor.result(slot, patience) {
+            Ok(Some(result)) => Ok(ToolResult { id: call.id.clone(), name: call.name.clone(), ..result }),
+            Ok(None) => {
+                // Stopping cp-exec stops the tool with everything it started.
+                self.executor.stop(slot);
+                self.time_left()?;
+                Ok(answer(call, &format!("stopped after {:.1} seconds", began.elapsed().as_secs_f64()), began))
+            }
+            Err(error) if error.code() == Code::HumanRequired => {
+                // It was not run: the same call can simply be made again.
+                self.step(Step::Withdrawn(at))?;
+                Err(error)
+            }
             Err(error) if error.is_fatal() => Err(error),
             Err(error) => {
                 let hint = error.cure().map(|hint| format!(" ({hint})")).unwrap_or_default();
@@ -101,13 +207,9 @@ impl Engine {
 
     fn finished(&mut self, at: usize, call: &ToolCall, mut result: ToolResult, context: &mut Context) -> Result<()> {
         result.untrusted = vec!["/name".to_owned(), "/content".to_owned()];
-        if let Some(told) = self.repeats.note(call, &result) {
-            result.content = format!("{}\n\n{told}", result.content);
-        }
         let turn = self.conversation.tally.iterations;
         self.step(Step::Finished(at, Box::new(result.clone())))?;
-        let receipt = self.book.result(turn, &result)?;
-        result.receipt.get_or_insert(receipt);
+        self.note(|book| book.result(turn, &result))?;
         context.progress(&format!("  {} {}", if result.is_error { "✗" } else { "✓" }, call.name));
         if context.out.format() == Format::Json {
             context.out.record(Kind::ToolResult, &result)?;
@@ -120,16 +222,16 @@ impl Engine {
         }
         Ok(())
     }
+}
 
-    fn show_call(&self, call: &ToolCall, context: &mut Context) -> Result<()> {
-        if context.out.format() != Format::Json {
-            return Ok(());
-        }
-        let mut shown = call.clone();
-        shown.untrusted = vec!["/name".to_owned(), "/input".to_owned()];
-        context.out.record(Kind::ToolCall, &shown)?;
-        context.out.flush()
+fn show_call(call: &ToolCall, context: &mut Context) -> Result<()> {
+    if context.out.format() != Format::Json {
+        return Ok(());
     }
+    let mut shown = call.clone();
+    shown.untrusted = vec!["/name".to_owned(), "/input".to_owned()];
+    context.out.record(Kind::ToolCall, &shown)?;
+    context.out.flush()
 }
 
 /// A result that no tool gave.

@@ -10,7 +10,8 @@ use serde::Serialize;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Event {
     /// `run_start`, `run_resumed` or `iteration`.
-    event: &'static str,
+    #[serde(rename = "event")]
+    what: &'static str,
     /// The run.
     run_id: String,
     /// Which turn of the model begins, from 1.
@@ -27,12 +28,12 @@ pub(crate) struct Event {
 impl Event {
     /// A run begins, or goes on.
     pub(crate) fn start(event: &'static str, run: &str, ledger: String, tools: Vec<String>) -> Self {
-        Self { event, run_id: run.to_owned(), iteration: None, ledger: Some(ledger), tools: Some(tools) }
+        Self { what: event, run_id: run.to_owned(), iteration: None, ledger: Some(ledger), tools: Some(tools) }
     }
 
     /// The model is about to be asked.
     pub(crate) fn iteration(run: &str, number: u64) -> Self {
-        Self { event: "iteration", run_id: run.to_owned(), iteration: Some(number), ledger: None, tools: None }
+        Self { what: "iteration", run_id: run.to_owned(), iteration: Some(number), ledger: None, tools: None }
     }
 
     /// Shows it at once.
@@ -50,7 +51,7 @@ impl Reply for Event {
     fn text(&self) -> String {
         match self.iteration {
             Some(number) => format!("· asking the model, turn {number}"),
-            None => format!("· {} {}", self.event.replace('_', " "), self.run_id),
+            None => format!("· {} {}", self.what.replace('_', " "), self.run_id),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What carries out calls: cp-exec as a coprocess, one for each call that runs at the same time.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use cp_common::part::{self, Part};
 use cp_common::record::Kind;
@@ -12,7 +13,7 @@ use crate::seam;
 /// The coprocesses. Each works on one call at a time, so neither side ever waits for the other to read.
 pub(crate) struct Executor {
     directories: Vec<PathBuf>,
-    parts: Vec<Part>,
+    parts: Vec<Option<Part>>,
 }
 
 impl Executor {
@@ -23,29 +24,44 @@ impl Executor {
 
     /// Starts a call in a slot, which must be free.
     pub(crate) fn start(&mut self, slot: usize, call: &ToolCall, context: &Context) -> Result<()> {
-        while self.parts.len() <= slot {
-            let started = self.start_part(context)?;
-            self.parts.push(started);
+        if self.parts.len() <= slot {
+            self.parts.resize_with(slot + 1, || None);
         }
-        self.parts[slot].send(Kind::ToolCall, call)
+        let part = match self.parts[slot].take() {
+            Some(part) => part,
+            None => self.start_part(context)?,
+        };
+        self.parts[slot].insert(part).send(Kind::ToolCall, call)
     }
 
-    /// Waits for the result of the call in a slot. A refusal is an error that is not fatal.
-    pub(crate) fn result(&mut self, slot: usize) -> Result<ToolResult> {
-        seam::next(&mut self.parts[slot], |name, record| {
+    /// Waits for the result of the call in a slot, at most so long: `None` when that was not enough. A refusal is an error that is
+    /// not fatal.
+    pub(crate) fn result(&mut self, slot: usize, limit: Option<Duration>) -> Result<Option<ToolResult>> {
+        let Some(part) = &mut self.parts[slot] else { return Ok(None) };
+        if let Some(limit) = limit
+            && !part.wait(limit)?
+        {
+            return Ok(None);
+        }
+        seam::next(part, |name, record| {
             if !record.ok {
                 return Err(seam::failure(name, record));
             }
             match record.kind {
-                Some(Kind::ToolResult) => record.read(),
+                Some(Kind::ToolResult) => record.read().map(Some),
                 _ => Err(seam::unexpected(name, record)),
             }
         })
     }
 
+    /// Makes the coprocess of a slot go, and what it runs with it.
+    pub(crate) fn stop(&mut self, slot: usize) {
+        self.parts[slot] = None;
+    }
+
     /// Lets the coprocesses leave in their own time.
     pub(crate) fn finish(&mut self) -> Result<()> {
-        self.parts.drain(..).try_for_each(Part::finish)
+        self.parts.drain(..).flatten().try_for_each(Part::finish)
     }
 
     fn start_part(&self, context: &Context) -> Result<Part> {

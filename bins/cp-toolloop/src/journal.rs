@@ -15,12 +15,15 @@ use cp_common::wire::{Message, ToolResult};
 use cp_common::{Code, Error, Result};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::{FdFlags, fcntl_setfd};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::Sha256;
 
 use crate::plan::{Limits, Plan};
 
+/// What the journal of a run that is over and was kept is called.
+const RECORDED: &str = "recorded";
 /// How long a resume waits for the parts of a killed run to leave.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -38,6 +41,8 @@ pub(crate) enum Step {
     Message(Box<Message>),
     /// A call of the last message is about to be dispatched.
     Started(usize),
+    /// A call of the last message was not run after all.
+    Withdrawn(usize),
     /// A call of the last message has its result.
     Finished(usize, Box<ToolResult>),
     /// A person decided about a call of the last message.
@@ -76,6 +81,11 @@ pub(crate) struct Journal {
     path: PathBuf,
     key: [u8; 32],
     mac: String,
+}
+
+/// Where the journal of a run that was kept lies.
+pub(crate) fn recording_of(ledger: &Path) -> PathBuf {
+    ledger.with_extension(RECORDED)
 }
 
 /// Where the journal of a run lies.
@@ -141,14 +151,28 @@ impl Journal {
         self.file.write_all(&line).map_err(|e| Error::io("writing the run's state", e).in_file(&self.path).fatal())
     }
 
+    /// Lets a part that `start` starts hold the lock too: until it has left, its tool may still be at work, and nobody takes over.
+    pub(crate) fn shared<T>(&self, start: impl FnOnce() -> Result<T>) -> Result<T> {
+        let failed = |e| Error::io("sharing the run's lock", e).in_file(&self.path).fatal();
+        fcntl_setfd(&self.file, FdFlags::empty()).map_err(failed)?;
+        let started = start();
+        fcntl_setfd(&self.file, FdFlags::CLOEXEC).map_err(failed)?;
+        started
+    }
+
     /// Waits until the disk has every step: before what cannot be undone.
     pub(crate) fn sync(&self) -> Result<()> {
         self.file.sync_data().map_err(|e| Error::io("writing the run's state", e).in_file(&self.path).fatal())
     }
 
-    /// Removes it: the run is over.
-    pub(crate) fn remove(self) -> Result<()> {
-        std::fs::remove_file(&self.path).map_err(|e| Error::io("removing the run's state", e).in_file(&self.path))
+    /// Removes it: the run is over. A run that is recorded is kept, beside its ledger and where it was asked for.
+    pub(crate) fn close(self, record: Option<&Path>) -> Result<()> {
+        let failed = |e: std::io::Error| Error::io("closing the run's state", e).in_file(&self.path);
+        let Some(record) = record else { return std::fs::remove_file(&self.path).map_err(failed) };
+        let text = std::fs::read(&self.path).map_err(failed)?;
+        let kept = cp_common::home::write_whole(record, &text);
+        std::fs::rename(&self.path, self.path.with_extension(RECORDED)).map_err(failed)?;
+        kept
     }
 
     /// The steps in the file. A torn last line is cut off; a line that was changed is damage.
@@ -233,7 +257,7 @@ fn seal(key: &[u8; 32], before: &str, step: &str) -> Result<String> {
 }
 
 /// The key of this home's seals, made when first needed.
-fn key(home: &Home) -> Result<[u8; 32]> {
+pub(crate) fn key(home: &Home) -> Result<[u8; 32]> {
     let path = home.keys().join("runs.key");
     let failed = |e: std::io::Error| Error::io("reading the key of the seals", e).in_file(&path).fatal();
     make_directory(&home.keys())?;

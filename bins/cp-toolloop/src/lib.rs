@@ -3,8 +3,10 @@
 //! [`run`] makes a [`plan`] of each prompt and the [`catalogue`] of tools; the [`engine`] asks the [`model`] and carries out what it
 //! calls ([`dispatch`], [`executor`]). Each step goes to the [`journal`], which a resume goes on from, and to the [`book`], the run's ledger.
 
+mod approval;
 mod arguments;
 mod book;
+mod bound;
 mod builtin;
 mod cancel;
 mod catalogue;
@@ -19,6 +21,7 @@ mod model;
 mod place;
 mod plan;
 mod repeat;
+mod replay;
 mod resume;
 mod run;
 mod runs;

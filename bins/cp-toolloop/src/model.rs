@@ -1,9 +1,11 @@
 //! The model, as a part: a prompt goes in, deltas and a message come out, turn after turn over one process.
 
+use std::time::{Duration, Instant};
+
 use cp_common::part::Part;
 use cp_common::record::Kind;
-use cp_common::wire::{Delta, Message, Prompt};
-use cp_common::{Context, Result, part};
+use cp_common::wire::{Content, Delta, Message, Prompt, ToolCall, ToolResult, Usage};
+use cp_common::{Context, Error, Result, part};
 
 use crate::plan::ModelCommand;
 use crate::seam;
@@ -21,25 +23,34 @@ pub(crate) struct Choice {
     pub(crate) stub_script: Option<String>,
     /// Whether words are wanted as they come.
     pub(crate) stream: bool,
+    /// What drives the loop: native, bash, llm, or a program.
+    pub(crate) tool_backend: String,
 }
 
 impl Choice {
     /// The command that asks it.
     pub(crate) fn command(&self) -> Result<ModelCommand> {
-        let mut argv = match &self.command {
-            Some(text) => part::command_line(text)?,
-            None => vec![part::find("cp-llm")?.display().to_string()],
+        let drives = self.tool_backend != "native";
+        let mut argv = match (&self.command, self.tool_backend.as_str()) {
+            (Some(_), backend) if drives => {
+                return Err(Error::usage(format!("--llm is for the native loop, not for the loop of {backend}")));
+            }
+            (Some(text), _) => part::command_line(text)?,
+            (None, "native") => vec![part::find("cp-llm")?.display().to_string()],
+            (None, name @ ("bash" | "llm")) => vec![part::find(&format!("cp-loop-{name}"))?.display().to_string()],
+            (None, program) => part::command_line(program)?,
         };
-        let given = [("--backend", &self.backend), ("--model", &self.model), ("--stub-script", &self.stub_script)];
+        let own = [("--backend", &self.backend), ("--stub-script", &self.stub_script)];
+        let given = [("--model", &self.model)].into_iter().chain(own.into_iter().filter(|_| !drives));
         for (flag, value) in given {
             if let Some(value) = value {
                 argv.extend([flag.to_owned(), value.clone()]);
             }
         }
-        if self.stream {
+        if self.stream && !drives {
             argv.push("--stream".to_owned());
         }
-        Ok(ModelCommand { argv })
+        Ok(ModelCommand { argv, drives })
     }
 }
 
@@ -55,26 +66,46 @@ impl Model {
         Self { command, part: None }
     }
 
-    /// Asks for the next turn of a conversation.
-    pub(crate) fn ask(&mut self, prompt: &Prompt, context: &mut Context) -> Result<Message> {
+    /// Asks for the next turn of a conversation, and waits at most so long: `None` when that was not enough. A program that drives the
+    /// loop itself is told only the results it does not know.
+    pub(crate) fn ask(
+        &mut self,
+        prompt: &Prompt,
+        results: &[ToolResult],
+        limit: Option<Duration>,
+        context: &mut Context,
+    ) -> Result<Option<Message>> {
+        let until = limit.map(|limit| Instant::now() + limit);
+        let knows = self.command.drives && self.part.is_some();
         let part = match &mut self.part {
             Some(part) => part,
             none => none.insert(start(&self.command, context)?),
         };
-        part.send(Kind::Prompt, prompt)?;
+        if knows {
+            results.iter().try_for_each(|result| part.send(Kind::ToolResult, result))?;
+        } else {
+            part.send(Kind::Prompt, prompt)?;
+        }
         loop {
+            if let Some(until) = until
+                && !part.wait(until.saturating_duration_since(Instant::now()))?
+            {
+                self.part = None;
+                return Ok(None);
+            }
             let answer = seam::next(part, |name, record| {
                 if !record.ok {
                     return Err(seam::failure(name, record));
                 }
                 match record.kind {
                     Some(Kind::Message) => record.read::<Message>().map(Some),
+                    Some(Kind::ToolCall) => record.read::<ToolCall>().map(|call| Some(message_of(call, name))),
                     Some(Kind::Delta) => show(&record.read()?, context).map(|()| None),
                     _ => Err(seam::unexpected(name, record)),
                 }
             })?;
-            if let Some(message) = answer {
-                return Ok(message);
+            if answer.is_some() {
+                return Ok(answer);
             }
         }
     }
@@ -85,10 +116,31 @@ impl Model {
     }
 }
 
+/// A turn of a model that a program tells only by its call.
+fn message_of(call: ToolCall, backend: &str) -> Message {
+    Message {
+        id: call.id.clone(),
+        role: "assistant".to_owned(),
+        content: Content::Text(String::new()),
+        tool_calls: vec![call],
+        input: Vec::new(),
+        model: String::new(),
+        backend: backend.to_owned(),
+        stop_reason: "tool_use".to_owned(),
+        usage: Usage::default(),
+        session_id: None,
+        agent: None,
+        row: None,
+        parsed: None,
+        receipt: None,
+        untrusted: Vec::new(),
+    }
+}
+
 /// Starts the part. Our own programs are told where they belong; another program gets its own arguments and no more.
 fn start(command: &ModelCommand, context: &Context) -> Result<Part> {
     let mut argv = command.argv.clone();
-    if is_ours(&argv[0]) {
+    if !command.drives && is_ours(&argv[0]) {
         argv.push("--closed".to_owned());
         argv.extend(context.handed_on());
     }

@@ -27,8 +27,14 @@ pub(crate) struct Plan {
     pub(crate) model: ModelCommand,
     /// When to stop.
     pub(crate) limits: Limits,
+    /// How many calls of a message run at the same time.
+    pub(crate) parallel: usize,
     /// Whether a tool that fails ends the run.
     pub(crate) fail_on_tool_error: bool,
+    /// The program that decides about calls, as it was given.
+    pub(crate) approver: Option<String>,
+    /// Where the whole run is kept at its end.
+    pub(crate) record: Option<PathBuf>,
 }
 
 /// How the model is asked.
@@ -36,6 +42,8 @@ pub(crate) struct Plan {
 pub(crate) struct ModelCommand {
     /// The program that answers prompts, with its arguments.
     pub(crate) argv: Vec<String>,
+    /// Whether the program drives the loop itself: it is given the prompt once, and results from then on.
+    pub(crate) drives: bool,
 }
 
 /// When to stop.
@@ -43,6 +51,12 @@ pub(crate) struct ModelCommand {
 pub(crate) struct Limits {
     /// The most turns of the model.
     pub(crate) max_iterations: u64,
+    /// The most tokens, read and written.
+    pub(crate) tokens: Option<u64>,
+    /// The most dollars.
+    pub(crate) usd: Option<f64>,
+    /// The most seconds, counted anew by each resume.
+    pub(crate) deadline: Option<f64>,
 }
 
 /// A new run's id: `RUN-`, the date, 8 hex digits.

@@ -8,14 +8,16 @@ use cp_common::record::{self, Kind};
 use cp_common::wire::{Prompt, ToolSpec};
 use cp_common::{Context, Error, Result, clock};
 
+use crate::approval::Approver;
 use crate::book::Book;
 use crate::catalogue::{Catalogue, Sources};
 use crate::conversation::Conversation;
-use crate::engine::Engine;
+use crate::engine::{Engine, Trace};
 use crate::event::Event;
 use crate::journal::{self, Journal};
 use crate::model::Choice;
 use crate::plan::{self, Limits, ModelCommand, Plan};
+use crate::replay::Replay;
 
 /// Where tools come from.
 #[derive(clap::Args, Debug)]
@@ -63,6 +65,30 @@ pub(crate) struct Args {
     /// The most turns of the model
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     max_iterations: u64,
+    /// The most tokens, read and written
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    budget_tokens: Option<u64>,
+    /// The most dollars
+    #[arg(long, value_name = "X", value_parser = positive)]
+    budget_usd: Option<f64>,
+    /// The most seconds
+    #[arg(long, value_name = "S", value_parser = positive)]
+    deadline: Option<f64>,
+    /// How many calls of one answer run at the same time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=32))]
+    parallel: u8,
+    /// The program that decides about calls which need a word, by its exit status
+    #[arg(long, value_name = "PROGRAM")]
+    approver: Option<String>,
+    /// What drives the loop: native, bash, llm, or a program
+    #[arg(long, value_name = "B")]
+    tool_backend: Option<String>,
+    /// Keep the whole run in this file at its end
+    #[arg(long, value_name = "FILE", conflicts_with = "replay")]
+    record: Option<PathBuf>,
+    /// Play a run again from its recording: no model, no tool, no network
+    #[arg(long, value_name = "FILE|RUN")]
+    replay: Option<String>,
     /// Stop when a tool fails
     #[arg(long)]
     fail_on_tool_error: bool,
@@ -76,16 +102,47 @@ pub(crate) struct Args {
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let source = Source::from_operands(&args.text)?;
+    if let Some(recording) = &args.replay {
+        return replayed(recording, &source, context);
+    }
     let choice = Choice {
         command: args.llm.clone(),
         backend: args.backend.clone(),
         model: args.model.clone(),
         stub_script: args.stub_script.as_deref().map(absolute).transpose()?,
         stream: args.stream,
+        tool_backend: context.config.text("tool_backend", args.tool_backend.as_deref()).unwrap_or_default(),
     };
     let system = args.system.as_deref().map(system_text).transpose()?;
     let mut runs = Runs { args, choice, system, ready: None };
     filter::run(&mut runs, source, args.stream_options, context)
+}
+
+/// A number that a limit can be.
+pub(crate) fn positive(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if number > 0.0 && number <= 1e9 { Ok(number) } else { Err("must be more than 0".to_owned()) }
+}
+
+/// Plays a recording. A text, if there is one, must be the one that was asked then.
+fn replayed(recording: &str, source: &Source, context: &mut Context) -> Result<()> {
+    let (plan, replay) = Replay::load(recording, context)?;
+    if let Source::Argument(text) = source
+        && plan.prompt.messages.last().is_none_or(|turn| turn.content.text() != *text)
+    {
+        return Err(Error::validation("the recording is of another prompt").with("recording", recording));
+    }
+    context.out.streaming()?;
+    let names = plan.tools.iter().map(|tool| tool.name.clone()).collect();
+    let ledger = plan::ledger_of(&plan.run, context).display().to_string();
+    Event::start("run_start", &plan.run, ledger, names).show(context)?;
+    let mut conversation = Conversation::new(&plan);
+    conversation.limits = Limits { max_iterations: u64::MAX, tokens: None, usd: None, deadline: None };
+    let mut engine = Engine::new(plan, conversation, None, Approver::default());
+    engine.replay = Some(replay);
+    engine.drive(context)?;
+    context.out.item_succeeded();
+    Ok(())
 }
 
 fn absolute(path: &Path) -> Result<String> {
@@ -153,19 +210,30 @@ fn start(args: &Args, ready: &Ready, mut prompt: Prompt, context: &mut Context) 
         tools: catalogue.tools.clone(),
         directories: catalogue.directories.clone(),
         model: ready.model.clone(),
-        limits: Limits { max_iterations: args.max_iterations },
+        limits: Limits {
+            max_iterations: args.max_iterations,
+            tokens: args.budget_tokens,
+            usd: args.budget_usd,
+            deadline: args.deadline,
+        },
+        parallel: usize::from(args.parallel),
         fail_on_tool_error: args.fail_on_tool_error,
+        approver: args.approver.clone(),
+        record: args.record.as_ref().map(std::path::absolute).transpose()?,
         prompt,
     };
     let ledger = plan::ledger_of(&plan.run, context);
     let agent = context.agent(plan.prompt.agent.as_deref());
     let mut book = Book::open(&ledger, &plan.run, &agent, plan.prompt.session_id.as_deref())?;
     book.start(&plan)?;
+    let approver = Approver::new(args.approver.as_deref(), context)?;
     let journal = Journal::create(&journal::path_of(&ledger), &context.home, &plan)?;
     let names = plan.tools.iter().map(|tool| tool.name.clone()).collect();
     Event::start("run_start", &plan.run, ledger.display().to_string(), names).show(context)?;
     let conversation = Conversation::new(&plan);
-    within(&ledger, &plan.run.clone(), context, |context| Engine::new(plan, conversation, journal, book).drive(context))
+    within(&ledger, &plan.run.clone(), context, |context| {
+        Engine::new(plan, conversation, Some(Trace { journal, book }), approver).drive(context)
+    })
 }
 
 /// Does something with the run's own ledger as the one that every effect goes to.

@@ -120,5 +120,5 @@ fn pending(sealed: &std::path::Path) -> Result<Vec<Pending>> {
     let whole = memchr::memrchr(b'\n', &text).map_or(0, |at| at + 1);
     let (_, conversation) = Conversation::of_steps(journal::steps_of(&text[..whole], None)?.0)?;
     let waiting = conversation.calls.into_iter().filter(|call| call.result.is_none());
-    Ok(waiting.map(|call| Pending { id: call.call.id, name: call.call.name, started: call.started }).collect())
+    Ok(waiting.map(|call| Pending { id: call.asked.id, name: call.asked.name, started: call.started }).collect())
 }

@@ -43,19 +43,6 @@ impl Tally {
         usage.input_tokens + usage.output_tokens + usage.cache_read_tokens + usage.cache_write_tokens
     }
 
-    /// Adds another run's.
-    pub(crate) fn add(&mut self, other: &Self) {
-        let cost = if self.iterations == 0 { Some(0.0) } else { self.usage.cost_usd };
-        self.iterations += other.iterations;
-        self.tool_calls += other.tool_calls;
-        self.tool_errors += other.tool_errors;
-        self.usage.input_tokens += other.usage.input_tokens;
-        self.usage.output_tokens += other.usage.output_tokens;
-        self.usage.cache_read_tokens += other.usage.cache_read_tokens;
-        self.usage.cache_write_tokens += other.usage.cache_write_tokens;
-        self.usage.cost_usd = cost.zip(other.usage.cost_usd).map(|(sum, one)| sum + one);
-    }
-
     /// Puts the counts into the closing line.
     pub(crate) fn close(&self, run: &str, out: &mut Output) {
         out.extra("run_id", run);

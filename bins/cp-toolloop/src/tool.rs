@@ -44,7 +44,7 @@ pub(crate) enum Origin {
 }
 
 /// What a tool says of itself beside its arguments.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Hints {
     /// Calling it twice does no more than calling it once.
@@ -53,6 +53,9 @@ pub(crate) struct Hints {
     /// A person decides about each call.
     #[serde(default)]
     pub(crate) approve: bool,
+    /// How many seconds a call may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) timeout: Option<f64>,
 }
 
 impl Tool {

@@ -55,12 +55,12 @@ const MEMBERS: [&str; 8] = ["name", "description", "input_schema", "origin", "hi
 impl Reply for Page {
     fn text(&self) -> String {
         let word = |item: &Value, name: &str| item.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let line = |item: &Value| match item.get("why") {
-            Some(_) => format!("✗ {}: {}", word(item, "left_out"), word(item, "why")),
-            None => {
-                let description = word(item, "description");
-                format!("{:<24} {}", word(item, "name"), description.lines().next().unwrap_or_default())
+        let line = |item: &Value| {
+            if item.get("why").is_some() {
+                return format!("✗ {}: {}", word(item, "left_out"), word(item, "why"));
             }
+            let description = word(item, "description");
+            format!("{:<24} {}", word(item, "name"), description.lines().next().unwrap_or_default())
         };
         self.items.iter().map(line).collect::<Vec<_>>().join("\n")
     }

@@ -1,0 +1,61 @@
+//! A run once more, from what was recorded: no model, no tool, no process, no network.
+
+use std::collections::VecDeque;
+use std::path::Path;
+
+use cp_common::wire::{Message, ToolResult};
+use cp_common::{Context, Error, Result};
+
+use crate::journal::{self, Step};
+use crate::place;
+use crate::plan::Plan;
+
+/// The answers of a recorded run, in their order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Replay {
+    messages: VecDeque<Message>,
+    results: VecDeque<ToolResult>,
+}
+
+impl Replay {
+    /// What was recorded in a file, or of a run that was kept.
+    pub(crate) fn load(named: &str, context: &Context) -> Result<(Plan, Self)> {
+        let path = Path::new(named);
+        let (path, key) = if path.is_file() {
+            (path.to_owned(), None)
+        } else {
+            let kept = journal::recording_of(&place::find(named, context)?.ledger);
+            if !kept.exists() {
+                return Err(Error::not_found(format!("the run `{named}` was not kept")).hint("--record keeps a run"));
+            }
+            (kept, Some(journal::key(&context.home)?))
+        };
+        let text = std::fs::read(&path).map_err(|e| Error::io("reading the recording", e).in_file(&path))?;
+        let (steps, _) = journal::steps_of(&text, key.as_ref()).map_err(|e| e.in_file(&path))?;
+        let (mut plan, mut replay) = (None, Self::default());
+        for step in steps {
+            match step {
+                Step::Plan(recorded) => plan = Some(*recorded),
+                Step::Message(message) => replay.messages.push_back(*message),
+                Step::Finished(_, result) => replay.results.push_back(*result),
+                Step::Owner(_) | Step::Limits(_) | Step::Started(_) | Step::Withdrawn(_) | Step::Decided(..) => {}
+            }
+        }
+        let plan = plan.ok_or_else(|| Error::validation("not the recording of a run").in_file(&path))?;
+        Ok((plan, replay))
+    }
+
+    /// The next answer of the model.
+    pub(crate) fn message(&mut self) -> Result<Message> {
+        self.messages.pop_front().ok_or_else(|| over("message"))
+    }
+
+    /// The next result.
+    pub(crate) fn result(&mut self) -> Result<ToolResult> {
+        self.results.pop_front().ok_or_else(|| over("tool result"))
+    }
+}
+
+fn over(what: &str) -> Error {
+    Error::not_found(format!("the recording ends before the next {what}")).hint("the run that was recorded did not end")
+}

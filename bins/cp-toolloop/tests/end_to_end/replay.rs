@@ -1,0 +1,78 @@
+//! What was recorded can be played again: the same records, without a model, a tool, a process or a network.
+
+use crate::place::Place;
+use serde_json::{Value, json};
+
+/// The lines without what may differ: times, durations and the place of the ledger.
+fn timeless(lines: &[Value]) -> Vec<Value> {
+    let mut lines = lines.to_vec();
+    for line in &mut lines {
+        line["meta"] = Value::Null;
+        if let Some(data) = line["data"].as_object_mut() {
+            data.remove("run_id");
+            data.remove("ledger");
+        }
+    }
+    lines
+}
+
+#[test]
+fn a_recorded_run_plays_again_byte_for_byte_and_starts_nothing() {
+    let place = Place::new();
+    place.tool("good", "", "echo ran >>ran; echo good");
+    place.tool("fails", "", "exit 2");
+    place.script(&[
+        r#"{"content":"a","tool_calls":[{"name":"good"},{"name":"nope"},{"name":"fails"}]}"#,
+        r#"{"tool_calls":[{"name":"fails"}]}"#,
+    ]);
+    let recording = place.path("r.jsonl").display().to_string();
+    let ran = place.with_tools(&["--parallel", "2", "--record", &recording, "x"]);
+    assert_eq!(ran.status, 0, "{ran:?}");
+    let run = ran.closing()["data"]["run_id"].as_str().unwrap().to_owned();
+    std::fs::remove_dir_all(place.path("tools")).unwrap();
+    std::fs::remove_file(place.path("script")).unwrap();
+    for source in [&recording, &run] {
+        let again = place.run(&["--replay", source]);
+        assert_eq!(again.status, 0, "{again:?}");
+        assert_eq!(timeless(&again.lines), timeless(&ran.lines));
+    }
+    assert_eq!(place.written("ran"), "ran\n");
+    assert_eq!(place.run(&["--replay", &recording, "x"]).status, 0);
+    assert_eq!(place.run(&["--replay", &recording, "other"]).status, 2);
+    assert_eq!(place.run(&["resume", &run]).status, 6);
+}
+
+#[test]
+fn a_run_that_was_not_kept_cannot_be_played() {
+    let place = Place::new();
+    let ran = place.run(&["x"]);
+    let run = ran.closing()["data"]["run_id"].as_str().unwrap().to_owned();
+    let replay = place.run(&["--replay", &run]);
+    assert_eq!((replay.status, &replay.error()["code"]), (3, &json!("E_NOT_FOUND")), "{replay:?}");
+}
+
+#[test]
+fn calls_of_one_answer_run_at_the_same_time_and_answer_in_their_order() {
+    let place = Place::new();
+    place.tool("slow", "", "sleep 2; echo slow");
+    place.tool("quick", "", "echo quick");
+    place.script(&[r#"{"tool_calls":[{"name":"slow"},{"name":"quick"},{"name":"slow","input":{"n":2}},{"name":"slow","input":{"n":3}}]}"#]);
+    let began = std::time::Instant::now();
+    let ran = place.with_tools(&["--parallel", "4", "x"]);
+    assert_eq!(ran.results(), ["slow\n", "quick\n", "slow\n", "slow\n"], "{ran:?}");
+    assert!(began.elapsed().as_secs_f64() < 5.5, "{:?}", began.elapsed());
+}
+
+#[test]
+fn the_middle_of_a_long_answer_is_cut_and_the_whole_is_kept() {
+    let place = Place::new();
+    place.tool("long", "", "echo begin; head -c 300000 /dev/zero | tr '\\0' x; echo end");
+    place.script(&[r#"{"tool_calls":[{"name":"long"}]}"#]);
+    let ran = place.with_tools(&["x"]);
+    let content = ran.results()[0];
+    assert!(content.len() < 70_000 && content.starts_with("begin") && content.ends_with("end\n"), "{}", content.len());
+    let hash = content.split("the whole is sha256:").nth(1).unwrap().split(' ').next().unwrap();
+    let ledger = ran.of("item")[0]["ledger"].as_str().unwrap();
+    let whole = std::fs::read(format!("{ledger}.blobs/{hash}")).unwrap();
+    assert_eq!(whole.len(), 300_010);
+}

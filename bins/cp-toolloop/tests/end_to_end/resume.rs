@@ -1,0 +1,243 @@
+//! Runs that are killed, stopped, approved, denied, cancelled, and go on without repeating what was done.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::place::{Place, Ran};
+use serde_json::{Value, json};
+
+/// A place whose model calls `step` five times, one after the other, each with its number.
+fn five_steps(idempotent: bool) -> Place {
+    let place = Place::new();
+    let hint = format!(r#","idempotent":{idempotent}"#);
+    place.tool(
+        "step",
+        &hint,
+        r#"n=$(cat); grep -qxF "$n" effects 2>/dev/null || echo "$n" >>effects; echo "$n" >>calls; echo did"#,
+    );
+    let lines: Vec<String> =
+        (1..=5).map(|n| format!(r#"{{"tool_calls":[{{"name":"step","input":{{"n":{n}}}}}]}}"#)).collect();
+    place.script(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+    place
+}
+
+/// Starts a run, kills it with SIGKILL when its line number `kill_at` is out, and returns its id.
+fn killed(place: &Place, kill_at: usize) -> String {
+    killed_after(place, kill_at, Duration::ZERO)
+}
+
+/// The same, but it has so long to go on after that line.
+fn killed_after(place: &Place, kill_at: usize, delay: Duration) -> String {
+    let tools = place.path("tools").display().to_string();
+    let mut child = place.command(&["--tools", &tools, "go"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut run = String::new();
+    for _ in 0..kill_at {
+        let Some(line) = lines.next() else { break };
+        let line: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        if let Some(id) = line["data"]["run_id"].as_str() {
+            id.clone_into(&mut run);
+        }
+    }
+    std::thread::sleep(delay);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    run
+}
+
+/// Goes on until the run is over, deciding about each unfinished call by looking whether it had its effect.
+fn finish(place: &Place, run: &str) -> Ran {
+    let mut arguments = vec!["resume".to_owned(), run.to_owned()];
+    for _ in 0..10 {
+        let ran = place.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        if ran.error()["code"] != "E_HUMAN_REQUIRED" {
+            return ran;
+        }
+        assert_eq!((ran.status, ran.detail("action").as_str()), (9, "resolve_unfinished_call"), "{ran:?}");
+        let call = &ran.error()["details"]["call"];
+        let effect = format!("{}\n", call["input"]);
+        let (option, id) =
+            if place.written("effects").contains(&effect) { ("--deny", call) } else { ("--approve", call) };
+        arguments = vec!["resume".to_owned(), run.to_owned(), option.to_owned(), id["id"].as_str().unwrap().to_owned()];
+    }
+    panic!("the run does not end");
+}
+
+#[test]
+fn killed_at_every_line_each_effect_happens_exactly_once() {
+    // 1 run_start, then for each of five turns: iteration, message, tool_call, tool_result; then iteration, message, summary.
+    for kill_at in 1..=23 {
+        let place = five_steps(false);
+        let run = killed(&place, kill_at);
+        let ran = finish(&place, &run);
+        let finished_before = ran.error()["code"] == "E_CONFLICT" && kill_at >= 22;
+        assert!(ran.status == 0 || finished_before, "killed at {kill_at}: {ran:?}");
+        let expected = [1, 2, 3, 4, 5].map(|n| format!("{{\"n\":{n}}}\n")).concat();
+        assert_eq!((kill_at, place.written("calls")), (kill_at, expected));
+    }
+}
+
+#[test]
+fn nobody_takes_over_while_the_tool_of_a_killed_run_is_at_work() {
+    let place = Place::new();
+    place.tool("step", "", "sleep 2; echo x >>effects");
+    place.script(&[r#"{"tool_calls":[{"name":"step"}]}"#]);
+    let run = killed_after(&place, 4, Duration::from_millis(700));
+    assert_eq!(place.written("effects"), "");
+    let ran = place.run(&["resume", &run]);
+    assert_eq!((ran.status, place.written("effects").as_str()), (9, "x\n"), "{ran:?}");
+}
+
+#[test]
+fn a_call_that_says_it_is_idempotent_is_simply_repeated() {
+    for kill_at in [4, 8, 12] {
+        let place = five_steps(true);
+        let run = killed(&place, kill_at);
+        let ran = place.run(&["resume", &run]);
+        assert_eq!(ran.status, 0, "killed at {kill_at}: {ran:?}");
+        assert_eq!(place.written("effects").lines().count(), 5);
+    }
+}
+
+#[test]
+fn a_run_can_be_taken_over_once() {
+    let place = five_steps(false);
+    place.tool("step", "", "sleep 4; echo did");
+    let tools = place.path("tools").display().to_string();
+    let mut running = place.command(&["--tools", &tools, "go"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(running.stdout.take().unwrap()).lines();
+    let first: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    let run = first["data"]["run_id"].as_str().unwrap().to_owned();
+    let second = place.run(&["resume", &run]);
+    assert_eq!((second.status, &second.error()["code"]), (6, &json!("E_CONFLICT")), "{second:?}");
+    let shown = place.run(&["runs"]);
+    assert_eq!(shown.closing()["data"]["items"][0]["status"], "running");
+    let cancelled = place.run(&["cancel", &run]);
+    assert_eq!(cancelled.closing()["data"]["was_running"], true, "{cancelled:?}");
+    running.wait().unwrap();
+    let listed = place.run(&["runs", "--fields", "id,status"]);
+    assert_eq!(listed.closing()["data"]["items"], json!([{"id": run, "status": "cancelled"}]));
+    assert_eq!(place.run(&["resume", &run]).status, 6);
+    assert_eq!(place.run(&["cancel", &run]).status, 6);
+}
+
+#[test]
+fn a_changed_state_is_refused() {
+    let place = five_steps(false);
+    let run = killed(&place, 9);
+    let sealed = place.path(&format!("home/planes/ho1/runs/{run}.sealed"));
+    let text = std::fs::read_to_string(&sealed).unwrap();
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&sealed.metadata().unwrap().permissions()) & 0o777, 0o600);
+    std::fs::write(&sealed, text.replacen("\"started\":0", "\"started\":1", 1).replacen("go", "no", 1)).unwrap();
+    let ran = place.run(&["resume", &run]);
+    assert_eq!((ran.status, &ran.error()["code"]), (1, &json!("E_INTEGRITY")), "{ran:?}");
+    // A line that a power cut tore is simply not there.
+    std::fs::write(&sealed, format!("{text}{{\"mac\":\"00")).unwrap();
+    assert_eq!(finish(&place, &run).status, 0);
+}
+
+#[test]
+fn without_an_approver_a_person_says_yes_or_no_later() {
+    for (answer, expected) in [("--approve", "deployed\n"), ("--deny", "")] {
+        let place = Place::new();
+        place.tool("deploy", r#","approve":true"#, "echo deployed | tee -a deployed");
+        place.script(&[r#"{"tool_calls":[{"name":"deploy","input":{"to":"here"}}]}"#]);
+        let asked = place.with_tools(&["x"]);
+        assert_eq!((asked.status, &asked.error()["code"]), (9, &json!("E_HUMAN_REQUIRED")), "{asked:?}");
+        assert_eq!(asked.detail("action"), "approve_tool_call");
+        assert_eq!(asked.error()["details"]["call"]["input"], json!({"to":"here"}));
+        assert_eq!(place.written("deployed"), "");
+        let call = asked.error()["details"]["call"]["id"].as_str().unwrap().to_owned();
+        let run = asked.detail("run_id");
+        let shown = place.run(&["show", &run]);
+        assert_eq!(shown.closing()["data"]["pending"][0]["id"], json!(call), "{shown:?}");
+        assert_eq!(place.run(&["resume", &run, "--approve", "nobody"]).status, 3);
+        let more: &[&str] = if answer == "--deny" { &["--message", "not on a friday"] } else { &[] };
+        let ran = place.run(&[&["resume", &run, answer, &call], more].concat());
+        assert_eq!(ran.status, 0, "{ran:?}");
+        assert_eq!(place.written("deployed"), expected);
+        assert!(ran.results()[0].contains(if answer == "--deny" { "not on a friday" } else { "deployed" }));
+    }
+}
+
+#[test]
+fn the_policy_asks_and_a_program_answers() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.path("home/config")).unwrap();
+    std::fs::write(place.path("home/config/policy.toml"), "[tools]\napprove = [\"dep*\"]\n").unwrap();
+    place.tool("deploy", "", "echo deployed | tee -a deployed");
+    place.executable("yes", "#!/bin/sh\ncat >question\n");
+    place.executable("no", "#!/bin/sh\necho too late\nexit 1\n");
+    place.script(&[r#"{"tool_calls":[{"name":"deploy"}]}"#]);
+    let yes = place.path("yes").display().to_string();
+    let ran = place.with_tools(&["--approver", &yes, "x"]);
+    assert_eq!((ran.status, ran.results()), (0, vec!["deployed\n"]), "{ran:?}");
+    let question: Value = serde_json::from_str(&place.written("question")).unwrap();
+    assert_eq!((&question["call"]["name"], &question["tool"]["name"]), (&json!("deploy"), &json!("deploy")));
+    let no = place.path("no").display().to_string();
+    let ran = place.with_tools(&["--approver", &no, "x"]);
+    assert_eq!((ran.status, ran.results()), (0, vec!["Denied: too late"]), "{ran:?}");
+    assert_eq!(place.written("deployed"), "deployed\n");
+    assert_eq!(place.with_tools(&["x"]).status, 9);
+}
+
+#[test]
+fn the_budgets_of_tokens_and_time_stop_a_run_that_can_go_on() {
+    let place = Place::new();
+    place.tool("slow", r#","idempotent":true"#, "[ -e quick ] || sleep 30; echo done");
+    let call = r#"{"tool_calls":[{"name":"slow"}],"usage":{"input_tokens":10,"output_tokens":10}}"#;
+    place.script(&[call]);
+    let began = Instant::now();
+    let ran = place.with_tools(&["--deadline", "1.5", "x"]);
+    assert!(began.elapsed() < Duration::from_secs(8), "{ran:?}");
+    assert_eq!((ran.status, ran.detail("budget").as_str()), (9, "time"), "{ran:?}");
+    std::fs::write(place.path("work/quick"), "").unwrap();
+    let again = place.run(&Ran::words_of(&ran.detail("resume")));
+    assert_eq!((again.status, again.results()), (0, vec!["done\n"]), "{again:?}");
+    let ran = place.with_tools(&["--budget-tokens", "20", "x"]);
+    assert_eq!((ran.status, ran.detail("budget").as_str()), (9, "tokens"), "{ran:?}");
+    assert_eq!(place.run(&Ran::words_of(&ran.detail("resume"))).status, 0);
+    let unpriced = place.with_tools(&["--budget-usd", "1", "x"]);
+    assert_eq!((unpriced.status, &unpriced.error()["code"]), (4, &json!("E_CONFIG")), "{unpriced:?}");
+}
+
+#[test]
+fn a_tool_that_takes_longer_than_it_says_is_stopped_and_the_model_told() {
+    let place = Place::new();
+    place.tool("slow", r#","timeout":0.5"#, "sleep 30");
+    place.script(&[r#"{"tool_calls":[{"name":"slow"}]}"#]);
+    let began = Instant::now();
+    let ran = place.with_tools(&["x"]);
+    assert!(ran.status == 0 && ran.results()[0].starts_with("stopped after"), "{ran:?}");
+    assert!(began.elapsed() < Duration::from_secs(8));
+}
+
+#[test]
+fn an_interrupt_leaves_a_closing_line_and_a_run_that_can_go_on() {
+    let place = five_steps(true);
+    place.tool("step", r#","idempotent":true"#, "[ -e quick ] || sleep 30; echo did");
+    let tools = place.path("tools").display().to_string();
+    let child =
+        place.command(&["--tools", &tools, "go"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let ran = Ran::from(child.wait_with_output().unwrap());
+    assert_eq!((ran.status, &ran.error()["code"]), (130, &json!("E_INTERRUPTED")), "{ran:?}");
+    std::fs::write(place.path("work/quick"), "").unwrap();
+    assert_eq!(place.run(&Ran::words_of(&ran.detail("resume"))).status, 0);
+}
+
+#[test]
+fn a_model_that_dies_is_an_error_and_no_hang() {
+    let place = Place::new();
+    place.executable("dies", "#!/bin/sh\nread -r line\nexit 3\n");
+    let dies = place.path("dies").display().to_string();
+    let ran = place.run(&["--llm", &dies, "x"]);
+    assert_eq!((ran.status, &ran.error()["code"]), (1, &json!("E_IO")), "{ran:?}");
+    place.executable("babbles", "#!/bin/sh\nread -r line\necho hello\nsleep 5\n");
+    let babbles = place.path("babbles").display().to_string();
+    let ran = place.run(&["--llm", &babbles, "x"]);
+    assert_eq!((ran.status, &ran.error()["code"]), (1, &json!("E_IO")), "{ran:?}");
+}

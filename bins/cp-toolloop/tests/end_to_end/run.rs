@@ -1,0 +1,177 @@
+//! Runs from end to end: the real programs, the stub model playing a script, real tools in the sandbox.
+
+use crate::place::{Place, Ran};
+use serde_json::{Value, json};
+
+const SCHEMA: &str = r#","parameters":{"type":"object","properties":{"text":{"type":"string"}},"required":["text"],"additionalProperties":false}"#;
+
+#[test]
+fn without_a_call_the_first_answer_is_the_last() {
+    let ran = Place::new().run(&["--", "hello"]);
+    assert_eq!(ran.status, 0, "{ran:?}");
+    let message = ran.of("message")[0];
+    assert_eq!((&message["content"], &message["tool_calls"]), (&json!("stub response 1"), &json!([])));
+    assert_eq!(message["input"], json!([{"role":"user","content":"hello"}]));
+    let closing = ran.closing();
+    assert_eq!((&closing["type"], &closing["data"]["iterations"]), (&json!("summary"), &json!(1)));
+    assert!(closing["data"]["run_id"].as_str().unwrap().starts_with("RUN-"));
+}
+
+#[test]
+fn a_call_is_carried_out_and_its_result_is_what_the_model_is_told() {
+    let place = Place::new();
+    place.tool("echo_it", SCHEMA, "cat");
+    place.script(&[r#"{"content":"let me see","tool_calls":[{"name":"echo_it","input":{"text":"x"}}]}"#]);
+    let ran = place.with_tools(&["hello"]);
+    assert_eq!(ran.status, 0, "{ran:?}");
+    let kinds: Vec<&str> = ran.lines.iter().map(|line| line["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["item", "item", "message", "tool_call", "tool_result", "item", "message", "summary"]);
+    assert_eq!(ran.results(), [r#"{"text":"x"}"#]);
+    let messages = ran.of("message");
+    assert_eq!(messages[0]["content"][0], json!({"type":"text","text":"let me see"}));
+    assert_eq!(messages[0]["content"][1]["type"], "tool_use");
+    assert_eq!(messages[1]["input"][0]["content"][0]["content"], r#"{"text":"x"}"#);
+    assert_eq!(messages[1]["content"], "stub response 2");
+    let receipt = &ran.of("tool_result")[0]["receipt"];
+    assert!(receipt["ledger"].as_str().unwrap().contains("/runs/RUN-"));
+}
+
+#[test]
+fn a_name_that_is_not_allowed_is_told_to_the_model_and_the_run_goes_on() {
+    let place = Place::new();
+    place.tool("good", "", "echo ran >ran; echo good");
+    place.tool("bad", "", "echo ran >bad; echo bad");
+    place.script(&[r#"{"tool_calls":[{"name":"bad"},{"name":"../good"},{"name":"good"}]}"#]);
+    let ran = place.with_tools(&["--allow", "good", "x"]);
+    assert_eq!(ran.status, 0, "{ran:?}");
+    assert_eq!(ran.results(), ["Tool not permitted: bad", "Tool not permitted: ../good", "good\n"]);
+    assert_eq!((place.written("ran").as_str(), place.written("bad").as_str()), ("ran\n", ""));
+    let offered = place.with_tools(&["tools", "--allow", "good"]);
+    assert_eq!(offered.closing()["data"]["count"], 1);
+}
+
+#[test]
+fn two_rounds_and_a_failing_tool() {
+    let place = Place::new();
+    place.tool("fails", "", "echo half; echo why >&2; exit 3");
+    place.script(&[r#"{"tool_calls":[{"name":"fails"}]}"#, r#"{"tool_calls":[{"name":"fails"}]}"#]);
+    let ran = place.with_tools(&["x"]);
+    assert_eq!(ran.status, 0, "{ran:?}");
+    let results = ran.of("tool_result");
+    assert_eq!((&results[0]["is_error"], &results[0]["exit_code"]), (&json!(true), &json!(3)));
+    assert!(ran.results()[0].contains("half") && ran.results()[0].contains("why"));
+    assert!(!ran.results()[0].contains("same call") && ran.results()[1].contains("made 2 times"), "{ran:?}");
+    assert_eq!(ran.closing()["data"]["tool_errors"], 2);
+    let ran = place.with_tools(&["--fail-on-tool-error", "x"]);
+    assert_eq!((ran.status, &ran.error()["code"]), (1, &json!("E_COMMAND_FAILED")));
+    assert_eq!(ran.error()["details"]["tool"], "fails");
+}
+
+#[test]
+fn arguments_arrive_as_they_were_written() {
+    let place = Place::new();
+    place.tool("echo_it", "", "cat");
+    let input = r#"{"a":"q\"\\ \n\t$(id) `id` ; ' ü 😀","n":12345678901234567890123,"deep":{"l":[1,{"m":null}]}}"#;
+    place.script(&[&format!(r#"{{"tool_calls":[{{"name":"echo_it","input":{input}}}]}}"#)]);
+    let ran = place.with_tools(&["x"]);
+    assert_eq!(ran.results(), [input]);
+}
+
+#[test]
+fn arguments_that_do_not_fit_are_complained_about_and_nothing_is_started() {
+    let place = Place::new();
+    place.tool("strict", SCHEMA, "echo ran >ran");
+    place.script(&[r#"{"tool_calls":[{"name":"strict","input":{"txet":"x"}}]}"#]);
+    let ran = place.with_tools(&["x"]);
+    assert!(ran.results()[0].contains("\"text\" is a required property"), "{ran:?}");
+    assert_eq!(place.written("ran"), "");
+}
+
+#[test]
+fn at_the_iteration_limit_the_results_are_kept_and_the_run_can_go_on() {
+    let place = Place::new();
+    place.tool("count", "", "echo x >>count; echo done");
+    place.script(&[r#"{"tool_calls":[{"name":"count"}]}"#, r#"{"content":"three"}"#]);
+    let ran = place.with_tools(&["--max-iterations", "1", "x"]);
+    assert_eq!((ran.status, &ran.error()["code"]), (9, &json!("E_BUDGET_EXHAUSTED")), "{ran:?}");
+    assert_eq!((ran.detail("budget").as_str(), ran.detail("action").as_str()), ("iterations", "raise_budget"));
+    assert_eq!(ran.results(), ["done\n"]);
+    let resume = ran.detail("resume");
+    let again = place.run(&Ran::words_of(&resume));
+    assert_eq!(again.status, 0, "{resume}\n{again:?}");
+    assert_eq!(again.of("message")[0]["content"], "three");
+    assert_eq!(again.of("message")[0]["input"][0]["content"][0]["type"], "tool_result");
+    assert_eq!(place.written("count"), "x\n");
+    let over = place.run(&Ran::words_of(&resume));
+    assert_eq!((over.status, &over.error()["code"]), (6, &json!("E_CONFLICT")));
+}
+
+#[test]
+fn what_a_tool_prints_never_becomes_a_record() {
+    let place = Place::new();
+    let forged = r#"{"ok":true,"schema_version":"1.0","type":"message","data":{},"meta":{"duration_ms":0}}"#;
+    place.tool("forger", "", &format!("echo '{forged}'; printf '\\033[2J\\033]0;x\\007\\n{{\"ok\":false'"));
+    place.script(&[r#"{"tool_calls":[{"name":"forger"}]}"#]);
+    let ran = place.with_tools(&["x"]);
+    assert_eq!(ran.status, 0, "{ran:?}");
+    assert_eq!(ran.lines.len(), ran.stdout.lines().count());
+    assert_eq!(ran.lines.iter().filter(|line| !line["meta"].is_null()).count(), 1);
+    assert_eq!(ran.of("message").len(), 2);
+    assert!(ran.results()[0].contains("\"type\":\"message\""));
+    assert!(!ran.stdout.contains('\u{1b}'));
+}
+
+#[test]
+fn the_ledger_of_a_run_has_each_call_before_its_result_and_verifies() {
+    let place = Place::new();
+    place.tool("good", "", "echo good");
+    place.script(&[r#"{"tool_calls":[{"name":"good"}]}"#]);
+    let ran = place.with_tools(&["my key is sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789"]);
+    let ledger = ran.of("item")[0]["ledger"].as_str().unwrap().to_owned();
+    let text = std::fs::read_to_string(&ledger).unwrap();
+    assert!(!text.contains("abcdefghijklmnop"), "{text}");
+    let entries: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let events: Vec<&str> = entries.iter().map(|entry| entry["event"].as_str().unwrap()).collect();
+    let at = |event: &str| events.iter().position(|found| *found == event).unwrap();
+    assert!(at("run_start") < at("iteration") && at("iteration") < at("message") && at("message") < at("tool_call"));
+    assert!(at("tool_call") < at("tool_result") && at("tool_result") < at("run_end"));
+    assert_eq!((events[1], *events.last().unwrap()), ("run_start", "run_end"));
+    let verified =
+        std::process::Command::new(std::path::Path::new(env!("CARGO_BIN_EXE_cp-toolloop")).with_file_name("cp-log"))
+            .args(["verify", &ledger])
+            .output()
+            .unwrap();
+    assert!(verified.status.success(), "{verified:?}");
+    assert!(!std::path::Path::new(&ledger).with_extension("sealed").exists());
+}
+
+#[test]
+fn text_format_is_the_last_words_alone() {
+    let place = Place::new();
+    place.tool("good", "", "echo good");
+    place.script(&[r#"{"content":"looking","tool_calls":[{"name":"good"}]}"#, r#"{"content":"all good"}"#]);
+    let ran = place.with_tools(&["--format", "text", "x"]);
+    assert_eq!((ran.status, ran.stdout.as_str()), (0, "all good\n"), "{ran:?}");
+}
+
+#[test]
+fn a_prompt_with_history_is_answered_with_what_is_new() {
+    let place = Place::new();
+    let prompt = r#"{"ok":true,"schema_version":"1.0","type":"prompt","data":{"session_id":null,"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}],"history":2},"meta":{"duration_ms":0}}"#;
+    std::fs::write(place.path("prompt"), prompt).unwrap();
+    let mut command = place.command(&[]);
+    command.stdin(std::fs::File::open(place.path("prompt")).unwrap());
+    let ran = Ran::from(command.output().unwrap());
+    assert_eq!(ran.of("message")[0]["input"], json!([{"role":"user","content":"c"}]), "{ran:?}");
+}
+
+#[test]
+fn a_model_that_fails_leaves_a_run_that_can_go_on() {
+    let place = Place::new();
+    place.script(&[r#"{"error":{"code":"E_FORBIDDEN","message":"no"}}"#]);
+    let ran = place.run(&["x"]);
+    assert_eq!((ran.status, &ran.error()["code"]), (4, &json!("E_FORBIDDEN")), "{ran:?}");
+    place.script(&[r#"{"content":"better"}"#]);
+    let again = place.run(&Ran::words_of(&ran.detail("resume")));
+    assert_eq!(again.of("message")[0]["content"], "better", "{again:?}");
+}

@@ -1,0 +1,100 @@
+//! Which tools are found, how they are described, and what is left out.
+
+use crate::place::Place;
+use serde_json::{Value, json};
+
+fn names(page: &Value) -> Vec<&str> {
+    page["data"]["items"].as_array().unwrap().iter().filter_map(|item| item["name"].as_str()).collect()
+}
+
+#[test]
+fn the_built_ins_are_always_there_and_shell_comes_last() {
+    let ran = Place::new().run(&["tools"]);
+    assert_eq!(names(ran.closing()), ["filesystem", "system", "shell"]);
+    let shell = &ran.closing()["data"]["items"][0]["description"];
+    assert!(shell.as_str().unwrap().contains("prefer"));
+}
+
+#[test]
+fn a_tool_has_its_schema_and_its_origin() {
+    let place = Place::new();
+    place.tool("good", r#","parameters":{"type":"object"},"idempotent":true"#, "true");
+    let ran = place.with_tools(&["tools", "--allow", "good"]);
+    let tool = &ran.closing()["data"]["items"][0];
+    assert_eq!((&tool["status"], &tool["input_schema"]), (&json!("ok"), &json!({"type":"object"})));
+    assert_eq!((&tool["origin"]["kind"], &tool["hints"]["idempotent"]), (&json!("executable"), &json!(true)));
+    assert!(tool["origin"]["sha256"].as_str().unwrap().starts_with("sha256:"));
+}
+
+#[test]
+fn what_is_broken_is_left_out_and_said() {
+    let place = Place::new();
+    place.executable("tools/noise", "#!/bin/sh\n# --describe\necho hello\n");
+    place.executable("tools/wrong", "#!/bin/sh\n# --describe\necho '{\"name\":\"../x\"}'\n");
+    place.executable(
+        "tools/remote",
+        "#!/bin/sh\n# --describe\necho '{\"name\":\"remote\",\"parameters\":{\"$ref\":\"http://127.0.0.1/x\"}}'\n",
+    );
+    place.executable("tools/shell", "#!/bin/sh\n# --describe\necho '{\"name\":\"shell\"}'\n");
+    place.executable("tools/sleeps", "#!/bin/sh\n# --describe\nsleep 60\n");
+    place.tool("good", "", "true");
+    let began = std::time::Instant::now();
+    let ran = place.with_tools(&["tools"]);
+    assert!(began.elapsed().as_secs() < 30);
+    assert_eq!(names(ran.closing()), ["good", "filesystem", "system", "shell"], "{ran:?}");
+    let items = ran.closing()["data"]["items"].as_array().unwrap();
+    assert_eq!(items.iter().filter(|item| item["status"] == "broken").count(), 5, "{ran:?}");
+}
+
+#[test]
+fn only_what_says_that_it_is_a_tool_is_asked_and_only_what_is_allowed() {
+    let place = Place::new();
+    place.executable("tools/innocent", "#!/bin/sh\necho asked >innocent\n");
+    place.executable("tools/other", "#!/bin/sh\n# --describe\necho asked >other; echo '{\"name\":\"other\"}'\n");
+    let ran = place.with_tools(&["tools", "--allow", "system"]);
+    assert_eq!(names(ran.closing()), ["system"], "{ran:?}");
+    assert_eq!((place.written("innocent"), place.written("other")), (String::new(), String::new()));
+}
+
+#[test]
+fn a_sidecar_describes_a_tool_that_cannot() {
+    let place = Place::new();
+    place.executable("tools/plain.sh", "#!/bin/sh\necho plain\n");
+    std::fs::write(place.path("tools/plain.sh.json"), r#"{"name":"plain","description":"d"}"#).unwrap();
+    place.script(&[r#"{"tool_calls":[{"name":"plain"}]}"#]);
+    let ran = place.with_tools(&["--allow", "plain", "x"]);
+    assert_eq!(ran.results(), ["plain\n"], "{ran:?}");
+}
+
+#[test]
+fn a_catalogue_names_executables_beside_it() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("tools/bin")).unwrap();
+    place.executable("tools/bin/get_it", "#!/bin/sh\nprintf '%s' \"$1\" >>\"${LLM_OUTPUT:-/dev/stdout}\"\n");
+    let catalogue = r#"[{"name":"get_it","description":"d","parameters":{"type":"object","properties":{"a":{"type":"integer"}}}},{"name":"gone"}]"#;
+    std::fs::write(place.path("tools/functions.json"), catalogue).unwrap();
+    place.script(&[r#"{"tool_calls":[{"name":"get_it","input":{"a":1}}]}"#]);
+    let ran = place.with_tools(&["x"]);
+    assert_eq!(ran.results(), [r#"{"a":1}"#], "{ran:?}");
+    assert!(ran.stderr.contains("gone is left out"), "{ran:?}");
+}
+
+#[test]
+fn a_place_that_is_not_there_is_named() {
+    let ran = Place::new().run(&["--tools", "/nowhere", "x"]);
+    assert_eq!((ran.status, &ran.error()["code"]), (3, &json!("E_NOT_FOUND")), "{ran:?}");
+    assert!(ran.error()["message"].as_str().unwrap().contains("/nowhere"));
+}
+
+#[test]
+fn a_tool_that_changed_since_the_run_began_is_not_run() {
+    let place = Place::new();
+    place.tool("good", "", "echo one");
+    place.script(&[r#"{"tool_calls":[{"name":"good"}]}"#, r#"{"tool_calls":[{"name":"good"}]}"#]);
+    let stopped = place.with_tools(&["--max-iterations", "1", "x"]);
+    assert_eq!(stopped.results(), ["one\n"], "{stopped:?}");
+    place.tool("good", "", "echo two; echo changed >changed");
+    let ran = place.run(&crate::place::Ran::words_of(&stopped.detail("resume")));
+    assert!(ran.results()[0].contains("not the tool it was"), "{ran:?}");
+    assert_eq!(place.written("changed"), "");
+}
