@@ -27,7 +27,7 @@ pub(crate) struct Args {
     #[arg(long)]
     strict_exit: bool,
     /// The command and its arguments
-    #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "COMMAND", last = true)]
     command: Vec<String>,
 }
 

@@ -300,7 +300,15 @@ pub(crate) fn plan(
 ) -> Result<(Plan, Vec<PathBuf>)> {
     let exec = &governor.loaded.policy.exec;
     let home = governor.tilde();
-    let path: Vec<String> = exec.path.iter().map(|path| path.display().to_string()).collect();
+    // What a pinned program starts, it looks for beside itself last.
+    let beside = governor.pins.iter().filter_map(|(_, path)| path.parent().map(Path::to_owned));
+    let mut path: Vec<String> = Vec::new();
+    for directory in exec.path.iter().cloned().chain(beside) {
+        let directory = directory.display().to_string();
+        if !path.contains(&directory) {
+            path.push(directory);
+        }
+    }
     let set = exec.env_set.iter().map(|(name, value)| (name.clone(), expand(value, &home))).collect();
     let meta = fs::metadata(cwd).map_err(|e| Error::io("the working directory", e).in_file(cwd))?;
     let run_as = run_as(exec.run_as.as_ref(), &meta);
@@ -309,7 +317,7 @@ pub(crate) fn plan(
 
     let mut words = pinned.prefix.clone();
     if words.is_empty() {
-        words.extend(argv.first().cloned());
+        words.extend(argv.first().map(|name| governor.names().told(name)));
     }
     words.extend(argv.iter().skip(1).cloned());
 

@@ -103,6 +103,12 @@ impl Names<'_> {
             .hint("add its directory to exec.path, or its file to exec.pin"))
     }
 
+    /// The name a program is told to have. A pinned one hears its pin: a virtual environment is found by that path.
+    pub(crate) fn told(&self, name: &str) -> String {
+        let pin = self.pins.iter().find(|(pinned, _)| pinned == name);
+        pin.map_or_else(|| name.to_owned(), |(_, path)| path.display().to_string())
+    }
+
     /// Whoever can write to a directory of programs decides what runs.
     fn check_directory(&self, directory: &Path) -> Result<()> {
         let meta = fs::metadata(directory).map_err(|e| Error::io("cannot be looked at", e).in_file(directory))?;
@@ -175,7 +181,7 @@ impl Names<'_> {
         let script_path = script.path.to_str().ok_or_else(|| Error::validation("the script's path is not UTF-8"))?;
         let mut prefix = interpreter.prefix;
         if prefix.is_empty() {
-            prefix.push(name);
+            prefix.push(self.told(&name));
         }
         prefix.extend(arguments);
         prefix.push(script_path.to_owned());

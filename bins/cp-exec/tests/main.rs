@@ -4,5 +4,6 @@
 mod contained;
 mod decisions;
 mod harness;
+mod projects;
 mod run;
 mod survivors;
