@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use cp_common::{Context, Error, Result};
+use cp_common::{Context, Error, Result, json};
 use cp_log::line::Hash;
 use memchr::memmem;
 use serde::Deserialize;
@@ -250,7 +250,7 @@ fn refuse_same_files(candidates: &[Candidate]) -> Result<()> {
 }
 
 fn tool_of(text: &str, candidate: &Candidate) -> Result<Tool, String> {
-    cp_common::json::check(text.as_bytes()).map_err(|fault| format!("its description is not JSON: {fault}"))?;
+    json::check(text.as_bytes()).map_err(|fault| format!("its description is not JSON: {fault}"))?;
     let described: Description = serde_json::from_str(text)
         .map_err(|e| format!("its description is not {{name, description, parameters}}: {e}"))?;
     let stem = candidate.path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
@@ -261,16 +261,22 @@ fn tool_of(text: &str, candidate: &Candidate) -> Result<Tool, String> {
     if builtin::NAMES.contains(&name.as_str()) || builtin::NAMES.contains(&candidate.file_name().as_str()) {
         return Err("its name is that of a built-in tool".to_owned());
     }
-    let input_schema = match described.parameters {
-        Some(schema) => schema,
-        None => RawValue::from_string(r#"{"type":"object","properties":{}}"#.to_owned()).map_err(|e| e.to_string())?,
-    };
+    let schema = described.parameters.as_deref().map_or(r#"{"type":"object","properties":{}}"#, RawValue::get);
+    let input_schema = on_one_line(schema)?;
     arguments::compile(&input_schema).map_err(|e| e.message().to_owned())?;
     let origin = Origin::Executable { path: candidate.path.clone(), sha256: candidate.sha256.clone() };
     let timeout =
         described.timeout.filter(|seconds| seconds.is_finite() && *seconds > 0.0).map(|seconds| seconds.min(86_400.0));
     let hints = Hints { idempotent: described.idempotent, approve: described.approve, timeout };
     Ok(Tool { name, description: described.words, input_schema, origin, hints })
+}
+
+/// A schema in normal form: people write theirs over several lines, and a record is one.
+fn on_one_line(schema: &str) -> Result<Box<RawValue>, String> {
+    let mut text = Vec::with_capacity(schema.len());
+    json::normalize(schema.as_bytes(), &mut text).map_err(|fault| format!("its schema is not JSON: {fault}"))?;
+    let text = String::from_utf8(text).map_err(|e| e.to_string())?;
+    RawValue::from_string(text).map_err(|e| e.to_string())
 }
 
 /// The description that lies beside a file: `NAME.json`, with or without the file's own extension.

@@ -60,7 +60,8 @@ fn only_what_says_that_it_is_a_tool_is_asked_and_only_what_is_allowed() {
 fn a_sidecar_describes_a_tool_that_cannot() {
     let place = Place::new();
     place.executable("tools/plain.sh", "#!/bin/sh\necho plain\n");
-    std::fs::write(place.path("tools/plain.sh.json"), r#"{"name":"plain","description":"d"}"#).unwrap();
+    let sidecar = "{\n  \"name\": \"plain\",\n  \"parameters\": {\n    \"type\": \"object\",\n    \"description\": \"two  blanks\"\n  }\n}\n";
+    std::fs::write(place.path("tools/plain.sh.json"), sidecar).unwrap();
     place.script(&[r#"{"tool_calls":[{"name":"plain"}]}"#]);
     let ran = place.with_tools(&["--allow", "plain", "x"]);
     assert_eq!(ran.results(), ["plain\n"], "{ran:?}");
