@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Write};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -55,6 +55,8 @@ struct Board {
     /// A prompt is open.
     opened: Condvar,
     busy: AtomicUsize,
+    /// No more is to be asked.
+    closed: AtomicBool,
 }
 
 /// Prompts in the order of the input.
@@ -93,6 +95,7 @@ impl Ahead {
             changed: Condvar::new(),
             opened: Condvar::new(),
             busy: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
         });
         for _ in 0..jobs {
             let (asker, board) = (Arc::clone(asker), Arc::clone(&board));
@@ -132,12 +135,18 @@ impl Ahead {
         }
     }
 
-    /// Lets the workers end what a signal has ended.
-    pub(crate) fn settle(&self) {
-        let end = Instant::now() + LAST_WORDS;
-        while signals::interrupted() && self.board.busy.load(Ordering::Relaxed) > 0 && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(5));
+    /// Starts nothing more, lets the workers end what they have begun, and gives the messages that are there and were not taken:
+    /// they are paid for. After a signal the workers have only a moment, for what they have to put on the ledger.
+    pub(crate) fn close(&self) -> Vec<Answered> {
+        self.board.closed.store(true, Ordering::Relaxed);
+        lock(&self.board.open).clear();
+        let asked = Instant::now();
+        while self.board.busy.load(Ordering::Relaxed) > 0 && !(signals::interrupted() && asked.elapsed() > LAST_WORDS) {
+            std::thread::sleep(Duration::from_millis(2));
         }
+        let held = std::mem::take(&mut lock(&self.board.slots).held);
+        let answered = held.iter().filter_map(|slot| lock(&slot.answer).take());
+        answered.filter(|answered| matches!(answered.outcome, Ok(Some(_)))).collect()
     }
 }
 
@@ -159,11 +168,13 @@ fn work_off(asker: &Asker, board: &Board) {
             }
             open = wait(&board.opened, open);
         };
+        // Before the lock is given back, so that whoever closes the board sees that this one was begun.
+        board.busy.fetch_add(1, Ordering::Relaxed);
         drop(open);
-        if signals::interrupted() {
+        if signals::interrupted() || board.closed.load(Ordering::Relaxed) {
+            board.busy.fetch_sub(1, Ordering::Relaxed);
             return;
         }
-        board.busy.fetch_add(1, Ordering::Relaxed);
         let mut listener = Silent(Vec::new());
         let outcome = asker.engine.message(&mut work, &mut listener).map(Some);
         *lock(&slot.answer) = Some(Answered { outcome, warnings: listener.0, index: slot.index });

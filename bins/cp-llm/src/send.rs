@@ -10,7 +10,7 @@ use cp_common::options::StreamOptions;
 use cp_common::output::{Format, Reply};
 use cp_common::record::Kind;
 use cp_common::wire::{Delta, ToolSpec};
-use cp_common::{Code, Context, Error, Result};
+use cp_common::{Code, Context, Error, Result, signals};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -212,6 +212,18 @@ impl Send {
         Ok(Self { asker: Arc::new(asker), ahead: None, dry_run: args.dry_run, resumed: 0 })
     }
 
+    /// Prints the messages that came before their turn, when their turn will not come.
+    fn rescue(&self, context: &mut Context) -> Result<()> {
+        for answered in self.ahead.iter().flat_map(Ahead::close) {
+            if let Ok(Some(message)) = &answered.outcome {
+                context.out.set_index(Some(answered.index));
+                context.out.record(Kind::Message, message)?;
+                context.out.item_succeeded();
+            }
+        }
+        Ok(())
+    }
+
     /// Whether answers cost nothing.
     fn is_free(&self) -> bool {
         matches!(self.asker.engine.backend, Backend::Stub(_))
@@ -257,15 +269,21 @@ impl Filter for Send {
         if let Some(answered) = self.answered_ahead(&body, context)? {
             answered.warnings.iter().for_each(|warning| context.warn(warning));
             context.out.set_index(Some(answered.index));
-            match answered.outcome? {
-                Some(message) => {
+            match answered.outcome {
+                Ok(Some(message)) => {
                     context.out.record(Kind::Message, &message)?;
                     if !self.is_free() {
                         // What was paid for is in the reader's hands before the next failure can take it.
                         context.out.flush()?;
                     }
                 }
-                None => self.resumed += 1,
+                Ok(None) => self.resumed += 1,
+                Err(error) => {
+                    if error.is_fatal() {
+                        self.rescue(context)?;
+                    }
+                    return Err(error);
+                }
             }
             return Ok(());
         }
@@ -286,8 +304,8 @@ impl Filter for Send {
     }
 
     fn finish(&mut self, context: &mut Context) -> Result<()> {
-        if let Some(ahead) = &self.ahead {
-            ahead.settle();
+        if signals::interrupted() {
+            self.rescue(context)?;
         }
         if self.asker.done.is_some() {
             context.out.extra("resumed", self.resumed);

@@ -152,7 +152,8 @@ fn spoken(wait: Duration) -> String {
 /// The certificates of a PEM file.
 fn certificates(file: &Path) -> Result<RootCerts> {
     let bad = |e: Error| e.in_file(file).fatal();
-    let pem = std::fs::read(file).map_err(|e| bad(Error::config(format!("SSL_CERT_FILE: {e}"))))?;
+    let pem =
+        std::fs::read(file).map_err(|e| bad(Error::config(format!("SSL_CERT_FILE: {}", Error::from(e).message()))))?;
     let found: Vec<Certificate<'static>> = parse_pem(&pem)
         .filter_map(|item| match item {
             Ok(PemItem::Certificate(certificate)) => Some(certificate),

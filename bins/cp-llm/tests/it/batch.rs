@@ -107,3 +107,18 @@ fn what_no_item_can_help_ends_the_batch_at_once() {
     assert_eq!((ran.status, ran.last()["error"]["code"].as_str().unwrap()), (4, "E_AUTH"));
     assert!(server.requests().len() < 40, "{}", server.requests().len());
 }
+
+#[test]
+fn what_was_paid_for_is_printed_when_the_budget_ends_the_batch() {
+    // The first one is slow, so the others are there before their turn when the budget is gone.
+    let quick = crate::messages::whole("openai", "fine");
+    let mut script = vec![slow(300, quick.clone())];
+    script.extend(vec![quick; 20]);
+    let server = Server::start(script);
+    let arguments = ["-m", "m", "--rows", "--jobs", "4", "--budget-tokens", "35"];
+    let ran = Program::asking("openai", &server).run_with(&arguments, &rows(20));
+    assert_eq!((ran.status, ran.last()["error"]["code"].as_str().unwrap()), (9, "E_BUDGET_EXHAUSTED"));
+    let messages = ran.records().iter().filter(|r| r["type"] == "message").count();
+    assert_eq!(messages, server.requests().len(), "{}", ran.stdout);
+    assert_eq!(ran.last()["error"]["details"]["succeeded"], messages);
+}

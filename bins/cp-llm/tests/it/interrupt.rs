@@ -58,6 +58,29 @@ fn a_signal_ends_a_stalled_answer_at_once_with_a_closing_line() {
     }
 }
 
+#[test]
+fn a_signal_in_a_batch_closes_the_stream_and_puts_what_was_in_flight_on_the_ledger() {
+    let mut slow = crate::messages::whole("openai", "fine");
+    slow.insert(0, Step::Wait(30_000));
+    let mut script = vec![crate::messages::whole("openai", "fine"); 5];
+    script.push(slow);
+    let server = Server::start(script);
+    let program = Program::new();
+    let mut child = spawn(&program, Some(&server), &["-m", "m", "--rows", "--jobs", "4"]);
+    let rows = "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}\n".repeat(50);
+    child.stdin.take().unwrap().write_all(rows.as_bytes()).unwrap();
+    while server.requests().len() < 9 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    let (status, records) = ended_after(child, Signal::INT);
+    let last = records.last().unwrap();
+    assert_eq!((status, &last["error"]["code"]), (130, &Value::from("E_INTERRUPTED")), "{records:?}");
+    assert_eq!((records.len(), &last["error"]["details"]["succeeded"]), (6, &Value::from(5)));
+    let count = |event: &str| program.ledger().iter().filter(|entry| entry["event"] == event).count();
+    assert_eq!((count("llm.request"), count("llm.response")), (9, 9));
+}
+
 fn ended_after(child: Child, signal: Signal) -> (i32, Vec<Value>) {
     let since = interrupt(&child, signal);
     ended(child, since)
