@@ -1,15 +1,18 @@
 //! What every prompt of a command line has in common: who speaks, the system text, and what was said before.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use cp_common::config::Origin;
-use cp_common::wire::{Prompt, Turn};
+use cp_common::wire::{Block, Content, Prompt, ToolSpec, Turn};
 use cp_common::{Context, Result};
 
 use crate::agent::Agent;
-use crate::files;
-use crate::history::{Mode, Session, unfit_beginning};
+use crate::attach::{self, Attachment};
+use crate::governed::{Governed, check_policy};
+use crate::history::{self, Mode, Session, unfit_beginning};
 use crate::parts::{Account, Cleaner};
+use crate::{catalogue, files, template};
 
 /// The options that say who speaks and with which system text.
 #[derive(clap::Args, Debug)]
@@ -20,6 +23,12 @@ pub(crate) struct Identity {
     /// More system text, after the agent's own
     #[arg(short, long, value_name = "TEXT|@FILE")]
     pub(crate) system: Option<String>,
+    /// The governed prompt that begins the system text
+    #[arg(long, value_name = "PRM-ID")]
+    pub(crate) prompt: Option<String>,
+    /// A variable for the governed prompt and the template; give it once for each
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) var: Vec<String>,
     /// Send context as it is, secrets and all
     #[arg(long)]
     pub(crate) no_redact: bool,
@@ -41,8 +50,15 @@ pub(crate) struct Assembly {
     agent: Agent,
     session: Option<Session>,
     system: Option<String>,
+    governed: Option<Governed>,
     /// What each prompt says before the user's own words.
     preface: String,
+    /// What it shows before them.
+    blocks: Vec<Block>,
+    /// What the model may call.
+    pub(crate) tools: Vec<ToolSpec>,
+    /// What the command line says of names in texts.
+    pub(crate) variables: BTreeMap<String, String>,
     /// The account of all this.
     pub(crate) account: Account,
     cleaner: Cleaner,
@@ -57,16 +73,23 @@ impl Assembly {
             _ => None,
         };
         let agent = Agent::load(&agent_id(identity, session.as_ref(), context), &context.home)?;
+        check_policy(identity.prompt.is_some(), &context.home)?;
+        let variables = template::variables(&identity.var)?;
+        let governed =
+            identity.prompt.as_deref().map(|id| Governed::load(id, &variables, &context.home)).transpose()?;
         let mut assembly = Self {
             agent,
             session,
             system: None,
+            governed,
             preface: String::new(),
+            blocks: Vec::new(),
+            tools: Vec::new(),
+            variables,
             account,
             cleaner: Cleaner::new(identity.no_redact),
         };
         assembly.system = assembly.system_text(identity)?;
-        assembly.enter_history()?;
         Ok(assembly)
     }
 
@@ -82,7 +105,11 @@ impl Assembly {
 
     fn system_text(&mut self, identity: &Identity) -> Result<Option<String>> {
         let mut texts: Vec<String> = Vec::new();
-        let Self { agent, account, cleaner, .. } = self;
+        let Self { agent, account, cleaner, governed, .. } = self;
+        if let Some(governed) = governed {
+            account.part("prompt", Some(governed.file.clone()), governed.text.as_bytes(), 0);
+            texts.push(governed.text.clone());
+        }
         if let Some(soul) = &agent.soul {
             account.part("soul", Some(soul.file.display().to_string()), soul.text.as_bytes(), 0);
             texts.push(soul.text.clone());
@@ -101,13 +128,6 @@ impl Assembly {
         Ok(Some(texts.join("\n\n")).filter(|text| !text.is_empty()))
     }
 
-    fn enter_history(&mut self) -> Result<()> {
-        let Some(session) = &self.session else { return Ok(()) };
-        let turns = cp_common::wire::raw(&session.messages)?;
-        self.account.part("history", Some(session.id.clone()), turns.get().as_bytes(), 0);
-        Ok(())
-    }
-
     /// Puts files before the user's own words. What is in them is not ours, and is marked off.
     pub(crate) fn add_context(&mut self, names: &[PathBuf]) -> Result<()> {
         for name in names {
@@ -119,15 +139,69 @@ impl Assembly {
         Ok(())
     }
 
-    /// Whether something in the prompts is not the caller's own word.
-    pub(crate) fn holds_foreign_words(&self) -> bool {
-        !self.preface.is_empty() || self.session.as_ref().is_some_and(|session| !session.messages.is_empty())
+    /// Attaches files to the user's own words: texts are marked off like context, the rest are blocks.
+    pub(crate) fn attach(&mut self, names: &[PathBuf]) -> Result<()> {
+        for name in names {
+            let source = Some(name.display().to_string());
+            match attach::read(name)? {
+                Attachment::Text(text) => {
+                    let (text, redactions) = self.cleaner.clean(&text);
+                    self.account.part("attachment", source, text.as_bytes(), redactions);
+                    self.preface.push_str(&marked_off(name, &text));
+                }
+                Attachment::Block(block, bytes) => {
+                    self.account.part("attachment", source, &bytes, 0);
+                    self.blocks.push(block);
+                }
+            }
+        }
+        Ok(())
     }
 
-    /// The prompt of one text.
-    pub(crate) fn prompt_of(&self, text: &str) -> Prompt {
-        let words = if self.preface.is_empty() { text.to_owned() } else { format!("{}{text}", self.preface) };
-        self.prompt_with(vec![Turn::text("user", &words)])
+    /// Reads the tools that the model may call.
+    pub(crate) fn add_tools(&mut self, names: &[PathBuf]) -> Result<()> {
+        self.tools = catalogue::load(names)?;
+        if !self.tools.is_empty() {
+            let text = cp_common::wire::raw(&self.tools)?;
+            let source = names.iter().map(|name| name.display().to_string()).collect::<Vec<_>>().join(", ");
+            self.account.part("tools", Some(source), text.get().as_bytes(), 0);
+        }
+        Ok(())
+    }
+
+    /// Puts what is remembered of these words before them. Gives the text and its part of the account.
+    pub(crate) fn recall(
+        &mut self,
+        kind: &str,
+        words: &str,
+        account: &mut Account,
+        context: &Context,
+    ) -> Result<String> {
+        let memory = history::recall(kind, words, context)?;
+        if memory.items.is_empty() {
+            return Ok(String::new());
+        }
+        let text = memory.items.iter().map(|item| item.text.as_str()).collect::<Vec<_>>().join("\n");
+        let (text, redactions) = self.cleaner.clean(&text);
+        account.part("memory", Some(kind.to_owned()), text.as_bytes(), redactions);
+        Ok(marked_off(Path::new(&format!("memory/{kind}")), &text))
+    }
+
+    /// Whether something in the prompts is not the caller's own word.
+    pub(crate) fn holds_foreign_words(&self) -> bool {
+        !self.preface.is_empty()
+            || !self.blocks.is_empty()
+            || self.session.as_ref().is_some_and(|session| !session.messages.is_empty())
+    }
+
+    /// The prompt of one text, and what is remembered of it.
+    pub(crate) fn prompt_of(&self, text: &str, memory: &str) -> Prompt {
+        let words = format!("{}{memory}{text}", self.preface);
+        if self.blocks.is_empty() {
+            return self.prompt_with(vec![Turn::text("user", &words)]);
+        }
+        let blocks = self.blocks.iter().cloned().chain([Block::text(&words)]).collect();
+        self.prompt_with(vec![Turn { role: "user".to_owned(), content: Content::Blocks(blocks) }])
     }
 
     /// The prompt that ends with these turns.
@@ -139,8 +213,10 @@ impl Assembly {
             agent: Some(self.agent.id.clone()),
             session_id: self.session.as_ref().map(|session| session.id.clone()),
             system: self.system.clone(),
+            prompt_id: self.governed.as_ref().map(|governed| governed.id.clone()),
             messages,
             history,
+            tools: self.tools.clone(),
             model: self.agent.model.clone(),
             ..Prompt::default()
         }

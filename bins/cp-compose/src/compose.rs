@@ -1,6 +1,6 @@
 //! What is meant when no verb is named: assemble a prompt.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cp_common::filter::{self, Body, Filter, Source, text_of};
 use cp_common::options::StreamOptions;
@@ -11,6 +11,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::assembly::{Assembly, Identity, Past};
+use crate::explain::Explained;
+use crate::fit::fit;
+use crate::parts::Account;
+use crate::template::{self, Template};
 
 /// Assemble a prompt
 #[derive(clap::Args)]
@@ -19,9 +23,27 @@ pub(crate) struct Args {
     identity: Identity,
     #[command(flatten)]
     past: Past,
+    /// Leave the oldest rounds out until the prompt is about so many tokens
+    #[arg(long, value_name = "N")]
+    fit_tokens: Option<usize>,
     /// A file to know; give it once for each
     #[arg(long, value_name = "FILE")]
     context: Vec<PathBuf>,
+    /// A text, image or PDF to look at, - for standard input; give it once for each
+    #[arg(long, value_name = "FILE")]
+    attach: Vec<PathBuf>,
+    /// A kind of memory to recall what the text is about from
+    #[arg(long, value_name = "KIND")]
+    memory: Option<String>,
+    /// A template that gives the text
+    #[arg(long, value_name = "FILE")]
+    template: Option<PathBuf>,
+    /// A file of tools that the model may call; give it once for each
+    #[arg(long, value_name = "FILE")]
+    tools: Vec<PathBuf>,
+    /// Print where every part comes from, with sizes and hashes, instead of the prompt
+    #[arg(long)]
+    explain: bool,
     #[command(flatten)]
     stream: StreamOptions,
     /// What to say to the model; - adds standard input
@@ -29,16 +51,32 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    context.out.filtering();
-    let source = Source::from_operands(&args.text)?;
+    let source = source(args)?;
+    let template = args.template.as_deref().map(Template::load).transpose()?;
     let mut assembly = Assembly::new(&args.identity, Some(&args.past), context)?;
+    assembly.add_tools(&args.tools)?;
     assembly.add_context(&args.context)?;
+    assembly.attach(&args.attach)?;
     let ours = matches!(source, Source::Argument(_));
-    filter::run(&mut Composer { assembly, ours }, source, args.stream, context)
+    filter::run(&mut Composer { args, assembly, template, ours }, source, args.stream, context)
 }
 
-struct Composer {
+/// Where the text comes from. Variables and a template are a whole text; standard input can be attached only once.
+fn source(args: &Args) -> Result<Source> {
+    let source = Source::from_operands(&args.text)?;
+    let attached = args.attach.iter().filter(|file| *file == Path::new("-")).count();
+    if attached > 1 || (attached == 1 && !matches!(source, Source::Argument(_))) {
+        return Err(Error::usage("standard input is attached, so the text must be an argument")
+            .hint("cp-compose --attach - -- 'what is this?' < file"));
+    }
+    let whole = args.template.is_some() && !args.identity.var.is_empty() && args.stream.kind().is_none();
+    Ok(if whole && source == Source::Input { Source::Argument(String::new()) } else { source })
+}
+
+struct Composer<'a> {
+    args: &'a Args,
     assembly: Assembly,
+    template: Option<Template>,
     /// Whether the text is on the command line, and so the caller's own.
     ours: bool,
 }
@@ -50,7 +88,7 @@ struct Said {
     row: Option<Box<RawValue>>,
 }
 
-impl Composer {
+impl Composer<'_> {
     /// The prompt that came, with everything around it that this command line says.
     fn around(&self, data: &RawValue) -> Result<Prompt> {
         let given = record::read::<Prompt>(data)?.checked()?;
@@ -65,6 +103,8 @@ impl Composer {
             agent: ours.agent.filter(|agent| agent != "default").or(given.agent),
             session_id: ours.session_id.or(given.session_id),
             system: ours.system.or(given.system),
+            prompt_id: ours.prompt_id.or(given.prompt_id),
+            tools: if ours.tools.is_empty() { given.tools } else { ours.tools },
             model: ours.model.or(given.model),
             messages,
             history,
@@ -72,44 +112,79 @@ impl Composer {
         })
     }
 
-    fn prompt(&self, body: &Body<'_>) -> Result<Prompt> {
+    /// The prompt of these words.
+    fn of_words(&mut self, words: &str, account: &mut Account, context: &Context) -> Result<Prompt> {
+        let memory = match &self.args.memory {
+            Some(kind) => self.assembly.recall(kind, words, account, context)?,
+            None => String::new(),
+        };
+        Ok(self.assembly.prompt_of(words, &memory))
+    }
+
+    fn prompt(&mut self, body: &Body<'_>, account: &mut Account, context: &Context) -> Result<Prompt> {
         match body {
             Body::Text(bytes) => {
                 let text = text_of(bytes)?;
+                if let Some(template) = &self.template {
+                    let given = Some(text).filter(|text| !text.is_empty());
+                    let text = template.render(&template::values(&self.assembly.variables, None, given)?)?;
+                    return self.of_words(&text, account, context);
+                }
                 if text.trim().is_empty() {
                     return Err(Error::validation("the text is empty").hint("say something"));
                 }
-                Ok(self.assembly.prompt_of(text))
+                self.of_words(text, account, context)
             }
-            Body::Row(row) => self.around(row),
+            Body::Row(row) => {
+                let Some(template) = &self.template else { return self.around(row) };
+                let text = template.render(&template::values(&self.assembly.variables, Some(row), None)?)?;
+                let prompt = self.of_words(&text, account, context)?;
+                Ok(Prompt { row: Some((*row).to_owned()), ..prompt })
+            }
             Body::Record(record) => {
                 let data = record.data.ok_or_else(|| Error::validation("the record has no `data`"))?;
                 if record.kind == Some(Kind::Prompt) {
                     return self.around(data);
                 }
                 let said: Said = record::read(data)?;
-                Ok(Prompt { row: said.row, ..self.assembly.prompt_of(&said.content.text()) })
+                let mut words = said.content.text();
+                if let Some(template) = &self.template {
+                    let row = said.row.as_deref();
+                    words = template.render(&template::values(&self.assembly.variables, row, Some(&words))?)?;
+                }
+                let prompt = self.of_words(&words, account, context)?;
+                Ok(Prompt { row: said.row, ..prompt })
             }
         }
     }
 }
 
-impl Filter for Composer {
+impl Filter for Composer<'_> {
     fn accepts(&self) -> &'static [Kind] {
         &[Kind::Prompt, Kind::Message]
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
-        let mut prompt = self.prompt(&body)?;
-        if !self.ours || self.assembly.holds_foreign_words() {
+        let mut account = self.assembly.account.clone();
+        let mut prompt = self.prompt(&body, &mut account, context)?;
+        if let Some(limit) = self.args.fit_tokens {
+            fit(&mut prompt, limit, &mut account)?;
+        }
+        if prompt.history > 0 {
+            let turns = cp_common::wire::raw(&prompt.messages[..prompt.history].to_vec())?;
+            account.part("history", prompt.session_id.clone(), turns.get().as_bytes(), 0);
+        }
+        let turns = cp_common::wire::raw(&prompt.input())?;
+        account.part("user", None, turns.get().as_bytes(), 0);
+        if self.args.explain {
+            return context.out.record(Kind::Item, &Explained::of(&prompt, account));
+        }
+        if !self.ours || self.assembly.holds_foreign_words() || self.args.memory.is_some() {
             prompt.untrusted.push("/messages".to_owned());
         }
         if prompt.row.is_some() {
             prompt.untrusted.push("/row".to_owned());
         }
-        let mut account = self.assembly.account.clone();
-        let turns = cp_common::wire::raw(&prompt.input())?;
-        account.part("user", None, turns.get().as_bytes(), 0);
         prompt.report = account.report()?;
         context.out.record(Kind::Prompt, &prompt)
     }

@@ -1,4 +1,4 @@
-//! What was said before, as `cp-session load` tells it. The session's files are its own affair.
+//! What was said before and what is remembered, as `cp-session` tells it. The session's files are its own affair.
 
 use std::process::{Command, Stdio};
 
@@ -61,34 +61,62 @@ struct Notice {
 impl Session {
     /// Runs `cp-session load` for the newest `last` turns. Its failure is ours, code and all.
     pub(crate) fn load(last: Option<usize>, context: &Context) -> Result<Self> {
-        let program = part::find("cp-session")?;
-        let mut command = Command::new(&program);
-        command.arg("load").args(context.handed_on()).args(["--format", "json"]);
+        let mut arguments = vec!["load".to_owned()];
         if let Some(last) = last {
-            command.args(["--last", &last.to_string()]);
+            arguments.extend(["--last".to_owned(), last.to_string()]);
         }
-        // Its words for people come back in the answer, and are said once.
-        let output = command
-            .stdin(Stdio::null())
-            .stderr(Stdio::null())
-            .output()
-            .map_err(|e| Error::io(format!("starting {}", program.display()), e))?;
-        let line = output.stdout.strip_suffix(b"\n").unwrap_or(&output.stdout);
-        let record = Record::parse(line).map_err(|e| broken(e.message()))?;
-        if !record.ok {
-            return Err(failure(&record));
-        }
-        if let Ok(Closing { meta }) = serde_json::from_slice(line) {
-            for notice in meta.notices {
-                context.warn(&format!("cp-session: {}", notice.message));
-            }
-        }
-        record.read().map_err(|e| broken(e.message()))
+        ask(&arguments, context)
     }
 }
 
+/// What was remembered.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Memory {
+    /// Each thing, best first.
+    pub(crate) items: Vec<Remembered>,
+}
+
+/// One thing.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Remembered {
+    /// What it says.
+    pub(crate) text: String,
+}
+
+/// Runs `cp-session recall` for what is remembered of this.
+pub(crate) fn recall(kind: &str, about: &str, context: &Context) -> Result<Memory> {
+    let words = ["recall", "--kind", kind, "--limit", "8", "--", about];
+    ask(&words.map(str::to_owned), context)
+}
+
+/// Runs a verb of `cp-session` and reads its answer.
+fn ask<T: serde::de::DeserializeOwned>(arguments: &[String], context: &Context) -> Result<T> {
+    let program = part::find("cp-session")?;
+    let (verb, rest) = arguments.split_first().ok_or_else(|| broken("no verb"))?;
+    let mut command = Command::new(&program);
+    command.arg(verb).args(context.handed_on()).args(["--format", "json"]).args(rest);
+    // Its words for people come back in the answer, and are said once.
+    let output = command
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .map_err(|e| Error::io(format!("starting {}", program.display()), e))?;
+    let line = output.stdout.strip_suffix(b"\n").unwrap_or(&output.stdout);
+    let record = Record::parse(line).map_err(|e| broken(e.message()))?;
+    if !record.ok {
+        return Err(failure(&record));
+    }
+    if let Ok(Closing { meta }) = serde_json::from_slice(line) {
+        for notice in meta.notices {
+            context.warn(&format!("cp-session: {}", notice.message));
+        }
+    }
+    let data = record.data.ok_or_else(|| broken("it has no data"))?;
+    serde_json::from_str(data.get()).map_err(|e| broken(&e.to_string()))
+}
+
 fn broken(reason: &str) -> Error {
-    Error::new(Code::Io, format!("cp-session load gave no answer: {reason}"))
+    Error::new(Code::Io, format!("cp-session gave no answer: {reason}"))
 }
 
 fn failure(record: &Record<'_>) -> Error {

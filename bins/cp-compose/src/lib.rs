@@ -5,13 +5,19 @@
 
 mod agent;
 mod assembly;
+mod attach;
+mod catalogue;
 mod compose;
+mod explain;
 mod files;
+mod fit;
+mod governed;
 mod history;
 mod parts;
 #[cfg(test)]
 mod schemas;
 mod system;
+mod template;
 
 use cp_common::program::{Check, Class, Credentials, Program, Status, VerbDoc};
 use cp_common::{Context, Result};
@@ -38,7 +44,11 @@ pub static PROGRAM: Program = Program {
         },
     ],
     implicit: Some("compose"),
-    schemas: &[cp_common::schemas::PROMPT, ("system_text", include_str!("../schemas/system_text.json"))],
+    schemas: &[
+        cp_common::schemas::PROMPT,
+        ("explained", include_str!("../schemas/explained.json")),
+        ("system_text", include_str!("../schemas/system_text.json")),
+    ],
     checks,
     credentials: |_| Credentials { configured: true, sources: Vec::new() },
     audit: |_| Ok(None),

@@ -5,7 +5,10 @@ use schemars::{Schema, schema_for};
 
 #[test]
 fn schemas_are_those_of_the_types() {
-    let schemas: [(&str, Schema); 1] = [("system_text", schema_for!(crate::system::SystemText))];
+    let schemas: [(&str, Schema); 2] = [
+        ("system_text", schema_for!(crate::system::SystemText)),
+        ("explained", schema_for!(crate::explain::Explained)),
+    ];
     for (name, schema) in schemas {
         same_or_update(env!("CARGO_MANIFEST_DIR"), name, &schema);
     }

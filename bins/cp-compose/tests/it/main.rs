@@ -2,7 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
+mod attach;
 mod compose;
+mod explain;
+mod governed;
 mod house;
+mod memory;
 mod session;
 mod system;
+mod template;
+mod tools;

@@ -1,0 +1,67 @@
+//! `--fit-tokens`: leave the oldest rounds out until the prompt is about so small. An estimate, and said to be one.
+
+use cp_common::wire::{Prompt, raw};
+use cp_common::{Error, Result};
+
+use crate::history::is_question;
+use crate::parts::{Account, estimated_tokens};
+
+/// Makes the prompt fit. What is new in it is never cut: where that alone is too much, it is an error.
+pub(crate) fn fit(prompt: &mut Prompt, limit: usize, account: &mut Account) -> Result<()> {
+    let mut sizes = Vec::with_capacity(prompt.messages.len());
+    for turn in &prompt.messages {
+        sizes.push(raw(turn)?.get().len());
+    }
+    let fixed = prompt.system.as_ref().map_or(0, String::len) + raw(&prompt.tools)?.get().len();
+    let mut bytes = fixed + sizes.iter().sum::<usize>();
+    let mut cut = 0;
+    while cut < prompt.history && estimated_tokens(bytes) > limit {
+        // A whole round goes: what stays must begin with a question.
+        bytes -= sizes[cut];
+        cut += 1;
+        while cut < prompt.history && !is_question(&prompt.messages[cut]) {
+            bytes -= sizes[cut];
+            cut += 1;
+        }
+    }
+    if estimated_tokens(bytes) > limit {
+        return Err(Error::validation(format!(
+            "about {} tokens without any history, and {limit} is the most",
+            estimated_tokens(bytes)
+        ))
+        .with("estimated_tokens", estimated_tokens(bytes))
+        .hint("give less context, or a higher --fit-tokens"));
+    }
+    prompt.messages.drain(..cut);
+    prompt.history -= cut;
+    account.dropped("turns", cut, format!("--fit-tokens {limit}, estimated"));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use cp_common::wire::Turn;
+
+    use super::*;
+
+    fn prompt() -> Prompt {
+        let turns = ["user", "assistant", "user", "assistant", "user"].map(|role| Turn::text(role, &"x".repeat(100)));
+        Prompt { messages: turns.to_vec(), history: 4, ..Prompt::default() }
+    }
+
+    #[test]
+    fn whole_rounds_go_and_the_new_turn_stays() {
+        let (mut prompt, mut account) = (prompt(), Account::default());
+        fit(&mut prompt, 120, &mut account).unwrap();
+        assert_eq!((prompt.messages.len(), prompt.history), (3, 2));
+        assert_eq!(account.dropped[0].count, 2);
+        assert!(fit(&mut prompt, 10, &mut account).is_err());
+    }
+
+    #[test]
+    fn what_fits_is_left_alone() {
+        let (mut prompt, mut account) = (prompt(), Account::default());
+        fit(&mut prompt, 1000, &mut account).unwrap();
+        assert_eq!((prompt.messages.len(), account.dropped.len()), (5, 0));
+    }
+}

@@ -1,0 +1,162 @@
+//! Governed prompts: registered texts whose bytes are what the registry says. Anything else is a failure, never a fallback.
+
+use std::collections::BTreeMap;
+
+use cp_common::home::Home;
+use cp_common::text::nearest;
+use cp_common::{Code, Error, Result};
+use cp_log::line::Hash;
+use serde::Deserialize;
+
+use crate::files;
+
+/// A governed prompt, checked.
+#[derive(Debug)]
+pub(crate) struct Governed {
+    /// Its id.
+    pub(crate) id: String,
+    /// Its file.
+    pub(crate) file: String,
+    /// Its text, with its variables filled in.
+    pub(crate) text: String,
+}
+
+impl Governed {
+    /// Reads a registered prompt, checks its status and its hash, and fills its `{variables}` in.
+    pub(crate) fn load(id: &str, variables: &BTreeMap<String, String>, home: &Home) -> Result<Self> {
+        let registry = home.path("registries/prompts_registry.csv");
+        let rows = files::text(&registry)?;
+        let rows: Vec<Vec<String>> = rows.lines().skip(1).map(columns).collect();
+        let name = |row: &Vec<String>| row.first().cloned().unwrap_or_default();
+        let Some(row) = rows.iter().find(|row| name(row) == id) else {
+            let known: Vec<String> = rows.iter().map(name).collect();
+            let error = Error::not_found(format!("no governed prompt `{id}` is registered")).with("prompt_id", id);
+            return Err(match nearest(id, known.iter().map(String::as_str)) {
+                Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
+                None => error.hint(format!("register it in {}", registry.display())),
+            });
+        };
+        let is_name = id.starts_with("PRM-") && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+        if !is_name {
+            return Err(Error::validation(format!("`{id}` is not the id of a prompt: PRM-<DOMAIN>-<SEQ>")));
+        }
+        let column = |at: usize| row.get(at).map(String::as_str).unwrap_or_default();
+        if column(2) != "active" {
+            return Err(Error::new(Code::Forbidden, format!("the prompt `{id}` is {}, not active", column(2)))
+                .with("status", column(2)));
+        }
+        let file = home.path("governed_prompts").join(format!("{id}.md"));
+        let text = files::text(&file)?;
+        let found = Hash::of(text.as_bytes()).to_string();
+        if Hash::parse(column(3)).is_none_or(|registered| registered.to_string() != found) {
+            return Err(Error::new(Code::Integrity, "its bytes are not those that were registered")
+                .in_file(&file)
+                .with("registered", column(3))
+                .with("found", found)
+                .hint("register the new hash, or restore the file"));
+        }
+        let text = filled(&text, variables).map_err(|e| e.in_file(&file))?;
+        Ok(Self { id: id.to_owned(), file: file.display().to_string(), text })
+    }
+}
+
+#[derive(Default, Deserialize)]
+struct Policy {
+    #[serde(default)]
+    llm: LlmPolicy,
+}
+
+#[derive(Default, Deserialize)]
+struct LlmPolicy {
+    #[serde(default)]
+    governed_prompts: Option<String>,
+}
+
+/// Refuses a prompt without a governed one where policy requires it.
+pub(crate) fn check_policy(has_one: bool, home: &Home) -> Result<()> {
+    let file = home.policy_file();
+    let text = match std::fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => return Ok(()),
+        Err(e) => return Err(Error::config(format!("cannot read: {e}")).in_file(&file)),
+    };
+    let policy: Policy = toml::from_str(&text).map_err(|e| Error::config(e.message().to_owned()).in_file(&file))?;
+    if !has_one && policy.llm.governed_prompts.as_deref() == Some("require") {
+        return Err(Error::new(Code::Forbidden, "policy requires a governed prompt")
+            .with("rule", "llm.governed_prompts")
+            .hint("name one with --prompt PRM-ID"));
+    }
+    Ok(())
+}
+
+/// The columns of a row of comma-separated values.
+fn columns(row: &str) -> Vec<String> {
+    let (mut columns, mut quoted, mut characters) = (vec![String::new()], false, row.trim_end().chars().peekable());
+    while let Some(character) = characters.next() {
+        match character {
+            '"' if quoted && characters.peek() == Some(&'"') => {
+                characters.next();
+                push(&mut columns, '"');
+            }
+            '"' => quoted = !quoted,
+            ',' if !quoted => columns.push(String::new()),
+            _ => push(&mut columns, character),
+        }
+    }
+    columns
+}
+
+fn push(columns: &mut [String], character: char) {
+    if let Some(last) = columns.last_mut() {
+        last.push(character);
+    }
+}
+
+/// The text with each `{name}` replaced. A name that nobody gave is an error with its line; other braces stay.
+fn filled(text: &str, variables: &BTreeMap<String, String>) -> Result<String> {
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(open) = rest.find('{') {
+        let after = &rest[open + 1..];
+        out.push_str(&rest[..open]);
+        let name = after.find('}').map(|close| &after[..close]).filter(|name| is_variable(name));
+        let Some(name) = name else {
+            out.push('{');
+            rest = after;
+            continue;
+        };
+        let Some(value) = variables.get(name) else {
+            let line = text[..text.len() - after.len()].matches('\n').count() as u64 + 1;
+            return Err(Error::validation(format!("the variable `{name}` is not given"))
+                .at_line(line)
+                .with("variable", name)
+                .hint(format!("add --var {name}=VALUE")));
+        };
+        out.push_str(value);
+        rest = &after[name.len() + 1..];
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+fn is_variable(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_filled_in_and_other_braces_stay() {
+        let variables = BTreeMap::from([("name".to_owned(), "{x}".to_owned())]);
+        assert_eq!(filled("a {name} {\"k\":{}} {", &variables).unwrap(), "a {x} {\"k\":{}} {");
+        let e = filled("a\nb {other}", &variables).unwrap_err();
+        assert!(e.message().contains("line 2") && e.message().contains("other"));
+    }
+
+    #[test]
+    fn quoted_columns_hold_commas() {
+        assert_eq!(columns("a,\"b, \"\"c\"\"\",,d\r"), ["a", "b, \"c\"", "", "d"]);
+    }
+}

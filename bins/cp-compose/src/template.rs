@@ -1,0 +1,95 @@
+//! Templates: a text with the fields of a row and the variables of the command line. A variable that is not there is an error.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use cp_common::{Error, Result};
+use minijinja::value::{Serde, Value};
+use minijinja::{Environment, ErrorKind, UndefinedBehavior};
+use serde_json::value::RawValue;
+
+use crate::files;
+
+/// A template, read and checked.
+pub(crate) struct Template {
+    file: PathBuf,
+    environment: Environment<'static>,
+}
+
+/// The name that the engine knows it by; errors name the file instead.
+const NAME: &str = "template";
+
+impl Template {
+    /// Reads a template.
+    pub(crate) fn load(file: &Path) -> Result<Self> {
+        let mut environment = Environment::new();
+        environment.set_undefined_behavior(UndefinedBehavior::Strict);
+        environment.set_debug(true);
+        // These are texts, not pages: nothing is escaped.
+        environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+        let text = files::text(file)?;
+        let mut template = Self { file: file.to_owned(), environment };
+        let added = template.environment.add_template_owned(NAME, text);
+        added.map_err(|e| template.fault(&e))?;
+        Ok(template)
+    }
+
+    /// The text for these values.
+    pub(crate) fn render(&self, values: &BTreeMap<String, Value>) -> Result<String> {
+        let template = self.environment.get_template(NAME).map_err(|e| self.fault(&e))?;
+        let text = template.render(values).map_err(|e| self.fault(&e))?;
+        if text.trim().is_empty() {
+            return Err(Error::validation("the template gives an empty text").in_file(&self.file));
+        }
+        Ok(text)
+    }
+
+    fn fault(&self, e: &minijinja::Error) -> Error {
+        let at = e.range().and_then(|range| e.template_source()?.get(range).map(str::to_owned));
+        let error = if e.kind() == ErrorKind::UndefinedError {
+            let name = at.unwrap_or_else(|| "a variable".to_owned());
+            Error::validation(format!("`{name}` is not defined"))
+                .with("variable", name)
+                .hint("give it with --var, or use `is defined` in the template")
+        } else {
+            Error::validation(format!("{}: {}", e.kind(), e.detail().unwrap_or("the template is wrong")))
+        };
+        let error = match e.line() {
+            Some(line) => error.at_line(line as u64),
+            None => error,
+        };
+        error.in_file(&self.file)
+    }
+}
+
+/// `k=v` of the command line.
+pub(crate) fn variables(given: &[String]) -> Result<BTreeMap<String, String>> {
+    given
+        .iter()
+        .map(|one| match one.split_once('=') {
+            Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+            _ => Err(Error::usage(format!("`{one}` is no variable")).hint("write --var NAME=VALUE")),
+        })
+        .collect()
+}
+
+/// What a template sees: the variables, the fields of the row under their names and under `row`, the text as `text`.
+pub(crate) fn values(
+    variables: &BTreeMap<String, String>,
+    row: Option<&RawValue>,
+    text: Option<&str>,
+) -> Result<BTreeMap<String, Value>> {
+    let mut values = BTreeMap::new();
+    if let Some(row) = row {
+        let fields: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(row.get()).map_err(|e| Error::validation(format!("the row is no object: {e}")))?;
+        values.insert("row".to_owned(), Value::from(Serde(&fields)));
+        values.extend(fields.iter().map(|(name, value)| (name.clone(), Value::from(Serde(value)))));
+    }
+    if let Some(text) = text {
+        values.insert("text".to_owned(), Value::from(text));
+    }
+    // What the command line says wins over what a row says.
+    values.extend(variables.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str()))));
+    Ok(values)
+}

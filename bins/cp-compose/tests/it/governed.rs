@@ -1,0 +1,40 @@
+use crate::house::House;
+
+const ID: &str = "PRM-TEST-001";
+/// The hash of `Speak {tone}.`
+const HASH: &str = "sha256:ead8899cbc0216d60684282bf3154d0246d3420383655e0cf5c86835b001ba0d";
+
+fn house(status: &str, hash: &str) -> House {
+    let house = House::new();
+    house.write("governed_prompts/PRM-TEST-001.md", "Speak {tone}.");
+    let row = format!(
+        "prompt_id,title,status,hash,created,updated\n{ID},\"A, test\",{status},{hash},2026-01-01,2026-01-01\n"
+    );
+    house.write("registries/prompts_registry.csv", &row);
+    house
+}
+
+#[test]
+fn a_registered_prompt_begins_the_system_text() {
+    let house = house("active", HASH);
+    let data = house.run(&["--prompt", ID, "--var", "tone=softly", "-s", "And briefly.", "--", "x"]).data();
+    assert_eq!((&data["system"], &data["prompt_id"]), (&"Speak softly.\n\nAnd briefly.".into(), &ID.into()));
+    let error = house.run(&["--prompt", ID, "--", "x"]).failed(2, "E_VALIDATION");
+    assert_eq!((&error["details"]["variable"], &error["details"]["line"]), (&"tone".into(), &1.into()));
+}
+
+#[test]
+fn what_is_not_registered_active_or_as_it_was_is_refused() {
+    house("active", &HASH.replace('0', "1")).run(&["--prompt", ID, "--", "x"]).failed(1, "E_INTEGRITY");
+    house("retired", HASH).run(&["--prompt", ID, "--", "x"]).failed(4, "E_FORBIDDEN");
+    let error = house("active", HASH).run(&["--prompt", "PRM-TEST-002", "--", "x"]).failed(3, "E_NOT_FOUND");
+    assert_eq!(error["details"]["nearest"], ID);
+}
+
+#[test]
+fn policy_can_require_one() {
+    let house = house("active", HASH);
+    house.write("config/policy.toml", "[llm]\ngoverned_prompts = \"require\"\n");
+    house.run(&["--", "x"]).failed(4, "E_FORBIDDEN");
+    house.run(&["--prompt", ID, "--var", "tone=softly", "--", "x"]).data();
+}
