@@ -1,9 +1,11 @@
-//! `cp-log export`: entries for other tools. OpenTelemetry JSON lines, one request a line, as a collector's file receiver reads them.
+//! `cp-log export`: entries for other tools. OpenTelemetry JSON, one request a record;
+//! with `--format raw` bare lines, as a collector's file receiver reads them.
 
 use std::path::PathBuf;
 
 use chrono::DateTime;
-use cp_common::{Context, Result};
+use cp_common::record::Kind;
+use cp_common::{Context, Result, wire};
 use serde_json::{Map, Value, json};
 
 use crate::line::Hash;
@@ -38,6 +40,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let session = context.options.session.as_deref().filter(|_| !args.files.is_empty());
     let select = Select::new(&args.filters, session, context.options.run.as_deref())?;
     let Format::Otlp = args.to;
+    context.out.streaming()?;
     for target in to_read(&args.files, context)? {
         let mut reader = lines(&target.path)?;
         while let Some(raw) = match select.needle() {
@@ -48,12 +51,10 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             let Some(Ok(entry)) = stored.map(|line| serde_json::from_slice::<Map<String, Value>>(line.bytes())) else {
                 continue;
             };
-            let mut text = otlp(&entry).to_string();
-            text.push('\n');
-            context.out.raw(text.as_bytes())?;
+            context.out.record_raw(Kind::Item, &wire::raw(&otlp(&entry))?)?;
+            context.out.item_succeeded();
         }
     }
-    context.out.ended_with(0);
     Ok(())
 }
 

@@ -217,9 +217,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// How many bytes wait for [`Ledger::commit`].
+    /// How many bytes [`Ledger::commit`] would write, about.
     pub fn staged(&self) -> usize {
-        self.staged.len()
+        self.staged.len() + self.ends.len() * FRAME
     }
 
     /// Forgets what was staged.

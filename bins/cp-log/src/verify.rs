@@ -216,6 +216,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         && only.named
     {
         let verified = one(only, None, &options, &demand, context)?.0;
+        note_missing(&verified, None, context);
         return match verified.error() {
             None => context.out.answer(&verified),
             Some(error) => context.out.refuse(&verified, &error),
@@ -232,6 +233,7 @@ fn many(targets: &[Target], options: &Options, demand: &Demand, context: &mut Co
         let outcome = one(target, state, options, demand, context);
         let error = match outcome {
             Ok((verified, report)) => {
+                note_missing(&verified, state, context);
                 before = Some((&target.path, report.end));
                 if !target.named && report.intact == 0 && report.lines > 0 {
                     context.out.item_skipped();
@@ -258,6 +260,14 @@ fn many(targets: &[Target], options: &Options, demand: &Demand, context: &mut Co
     match first_failure {
         Some(error) => Err(error),
         None => Ok(()),
+    }
+}
+
+/// Says that a ledger begins in the middle: its first segments may be kept elsewhere, or be gone.
+fn note_missing(verified: &Verified, before: Option<State>, context: &mut Context) {
+    if let (Some(first @ 1..), None) = (verified.first_seq, before) {
+        let message = format!("{} begins with line {first}: earlier segments are not here", verified.file);
+        context.out.notice("segments_missing", Severity::Warning, message);
     }
 }
 
@@ -291,7 +301,9 @@ fn one(
         let report = dialect::verify(&target.path, options.closed)?;
         return Ok((Verified::new(&target.path, &report), report));
     }
-    let mut report = verifier::verify(&target.path, before, options, &mut progress)?;
+    // To a closed segment nobody is writing.
+    let options = Options { closed: options.closed || segment::is_closed(&target.path), ..*options };
+    let mut report = verifier::verify(&target.path, before, &options, &mut progress)?;
     if report.intact > 0
         && let Some(fault) = demand.fault(&target.path, &report)?
     {

@@ -8,7 +8,7 @@ fn what_took_time_is_a_span_and_the_rest_are_log_records() {
     let at = At::new();
     let row = r#"{"event":"model_request","agent":"a","session":"S","data":{"model":"m","backend":"anthropic","answered_by":"m-1","id":"x","stop_reason":"end_turn","usage":{"input_tokens":10,"output_tokens":5},"duration_ms":1500}}"#;
     at.lines(&["append", "-f", "l.jsonl", "--rows"], row);
-    let done = at.cp_log(&["export", "--to", "otlp", "l.jsonl"]).assert().success();
+    let done = at.cp_log(&["export", "--to", "otlp", "--format", "raw", "l.jsonl"]).assert().success();
     let lines = crate::at::parsed(&done.get_output().stdout);
     assert_eq!(lines[0]["resourceLogs"][0]["scopeLogs"][0]["logRecords"][0]["eventName"], "ledger.open");
     let scope = &lines[1]["resourceSpans"][0]["scopeSpans"][0];

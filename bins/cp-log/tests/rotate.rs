@@ -41,6 +41,10 @@ fn a_missing_or_changed_segment_breaks_the_chain() {
     std::fs::remove_file(at.path("l.00000000000000000006.jsonl")).unwrap();
     let closing = at.closing(&["verify", "l.jsonl"], "", 1);
     assert_eq!(closing["error"]["code"], "E_INTEGRITY");
+    // Without the oldest ones the rest is intact, and the closing line says what is not here.
+    std::fs::remove_file(at.path(FIRST)).unwrap();
+    let closing = at.closing(&["verify", "l.jsonl"], "", 0);
+    assert_eq!(closing["meta"]["notices"][0]["type"], "segments_missing");
 }
 
 #[test]
