@@ -8,10 +8,12 @@ mod backend;
 mod book;
 mod budget;
 mod call;
+mod dry_run;
 mod exchange;
 mod http;
 mod loose;
 mod models;
+mod options;
 mod pace;
 mod prices;
 mod program;
@@ -73,7 +75,7 @@ pub struct Cli {
 #[derive(clap::Subcommand)]
 enum Verb {
     #[command(hide = true)]
-    Send(Box<send::Args>),
+    Send(Box<options::Args>),
     Models(models::Args),
 }
 
@@ -126,7 +128,7 @@ mod tests {
     /// The schemas that are checked in are those of the types. `UPDATE=1` writes them.
     #[test]
     fn schemas_are_those_of_the_types() {
-        let request = serde_json::to_value(schemars::schema_for!(send::DryRun)).unwrap();
+        let request = serde_json::to_value(schemars::schema_for!(dry_run::DryRun)).unwrap();
         let models = serde_json::to_value(schemars::schema_for!(models::Models)).unwrap();
         for (name, schema) in [("item", request), ("models", models)] {
             let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas").join(format!("{name}.json"));

@@ -16,7 +16,7 @@ pub(crate) struct Schema {
 impl Schema {
     /// Reads a schema. What it refers to must be in it: nothing is fetched.
     pub(crate) fn load(file: &Path) -> Result<Self> {
-        let bytes = std::fs::read(file).map_err(|e| crate::send::unreadable(e, file))?;
+        let bytes = std::fs::read(file).map_err(|e| crate::options::unreadable(e, file))?;
         let wrong = |what: String| Error::validation(format!("not a JSON Schema: {what}")).in_file(file).fatal();
         let text: Value = serde_json::from_slice(&bytes).map_err(|e| wrong(e.to_string()))?;
         let validator = jsonschema::validator_for(&text).map_err(|e| wrong(e.to_string()))?;
