@@ -306,16 +306,17 @@ fn asked_format(arguments: &[OsString]) -> Format {
 
 /// The whole command tree of a program: its own verbs, the verbs and options of every program.
 pub(crate) fn command_of<C: CommandFactory>(program: &'static Program) -> clap::Command {
-    let command = Shared::augment_args(C::command())
+    root_of(C::command(), program).subcommands(describe::commands())
+}
+
+/// What stands above the verbs.
+fn root_of(command: clap::Command, program: &'static Program) -> clap::Command {
+    Shared::augment_args(command)
         .name(program.name)
         .about(program.about)
         .version(VERSION)
         .disable_help_subcommand(true)
-        .subcommands(describe::commands());
-    match program.implicit {
-        Some(_) => command,
-        None => command.subcommand_required(true).arg_required_else_help(false),
-    }
+        .subcommand_required(program.implicit.is_none())
 }
 
 enum Parsed {
@@ -324,9 +325,14 @@ enum Parsed {
     Words(String),
 }
 
-fn parse(program: &'static Program, mut command: clap::Command, arguments: &[OsString]) -> Result<Parsed> {
-    command.build();
+fn parse(program: &'static Program, command: clap::Command, arguments: &[OsString]) -> Result<Parsed> {
     let arguments = with_verb_first(program, &command, arguments)?;
+    // Most of the time to start would go into verbs that are not meant.
+    let meant = arguments.first().and_then(|verb| command.find_subcommand(verb)).cloned();
+    let mut command = match meant {
+        Some(verb) => root_of(clap::Command::new(program.name), program).subcommand(verb),
+        None => command,
+    };
     let name = OsString::from(program.name);
     match command.try_get_matches_from_mut(std::iter::once(name).chain(arguments)) {
         Ok(matches) => Ok(Parsed::Matches(matches)),

@@ -1,6 +1,6 @@
 //! Transcripts: `$ command` lines and the output they are said to give, run in a shell and compared.
 //!
-//! `...` inside an expected line stands for anything, a line that is only `...` for any lines, and a command without expected lines must only exit with 0.
+//! Blank lines do not count. `...` inside an expected line stands for anything, a line that is only `...` for any lines, and a command without expected lines must only exit with 0.
 
 use crate::Place;
 
@@ -43,7 +43,7 @@ pub fn run(name: &str, text: &str, place: &Place) {
             .next()
             .unwrap_or_else(|| panic!("{name}: `{}` ended the shell; stderr:\n{}", step.command, ran.stderr));
         let (status, next) = rest.split_once('\n').unwrap_or((rest, ""));
-        let lines: Vec<&str> = output.lines().collect();
+        let lines: Vec<&str> = output.lines().filter(|line| !line.trim().is_empty()).collect();
         if step.expected.is_empty() {
             assert_eq!(status.trim(), "0", "{name}: `{}` failed:\n{output}\nstderr:\n{}", step.command, ran.stderr);
         } else {

@@ -22,8 +22,10 @@ fn every_example_of_every_page_runs() {
         let blocks = examples_of_page(&page);
         let is_program = std::path::Path::new(&name).extension().is_some_and(|section| section == "1");
         assert!(!is_program || !blocks.is_empty(), "{name} has no EXAMPLES block with a `$ ` line");
+        // The blocks of a page go on from each other, as it is read.
+        let place = Place::new();
         for block in blocks {
-            transcript::run(&name, &block, &Place::new());
+            transcript::run(&name, &block, &place);
         }
     }
 }
@@ -43,6 +45,19 @@ fn the_readme_and_the_transcripts_run() {
     }
 }
 
+/// Every flag that a page names: what follows `Fl`, and what else begins with a dash on that line.
+fn flags(page: &str) -> Vec<&str> {
+    let mut flags = Vec::new();
+    for line in page.lines() {
+        let words: Vec<&str> = line.split_whitespace().map(|word| word.trim_start_matches('.')).collect();
+        if words.contains(&"Fl") {
+            let after = words.windows(2).filter(|pair| pair[0] == "Fl").map(|pair| pair[1]);
+            flags.extend(after.chain(words.iter().copied().filter(|word| word.starts_with('-'))));
+        }
+    }
+    flags.into_iter().map(|word| word.trim_start_matches(['-', '\\'])).collect()
+}
+
 #[test]
 fn a_page_says_what_its_program_says_and_names_every_option() {
     for program in PROGRAMS {
@@ -59,12 +74,7 @@ fn a_page_says_what_its_program_says_and_names_every_option() {
             for param in command["params"].as_array().unwrap() {
                 let name = param["name"].as_str().unwrap();
                 let flag = name.trim_start_matches('-');
-                let named = |text: &str| {
-                    text.split_whitespace()
-                        .collect::<Vec<_>>()
-                        .windows(2)
-                        .any(|w| w[0] == "Fl" && w[1].trim_start_matches(['\\', '-']) == flag)
-                };
+                let named = |text: &str| flags(text).contains(&flag);
                 let is_option = name.starts_with('-');
                 assert!(
                     !is_option || named(&page) || named(&overview),

@@ -3,18 +3,21 @@
 use serde::Serialize;
 use serde_json::Value;
 
+use cp_common::filter::{self, Body, Filter, Source};
+use cp_common::options::{InputKind, StreamOptions};
 use cp_common::output::Reply;
-use cp_common::wire::Executable;
+use cp_common::record::Kind;
+use cp_common::wire::{Executable, ToolCall};
 use cp_common::{Code, Context, Error, Result};
 
 use crate::confirm;
-use crate::decide::{self, Risk, Ruling};
+use crate::decide::{self, Considered, Risk};
 use crate::governor::Governor;
 use crate::policy::Confirm;
-use crate::request::Command;
+use crate::request::{self, Command, Request};
 use crate::sandbox::plan::{Network, Profile};
 
-/// Say whether a command may run, and why, without running it
+/// Say whether a command, or each request on standard input, may run, and why
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Where it would run
@@ -23,9 +26,8 @@ pub(crate) struct Args {
     /// One string, split into words by the strict rules
     #[arg(short = 'c', value_name = "STRING", conflicts_with = "command")]
     string: Option<String>,
-    /// Exit with 4 when it may not run, with 5 when it must be confirmed
-    #[arg(long)]
-    strict_exit: bool,
+    #[command(flatten)]
+    stream: StreamOptions,
     /// The command and its arguments
     #[arg(value_name = "COMMAND", last = true)]
     command: Vec<String>,
@@ -102,7 +104,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let read = match &args.string {
         Some(string) => command.take_string(string, &governor.tilde()),
         None if args.command.is_empty() => {
-            return Err(Error::usage("no command to check").hint("cp-exec check -- COMMAND ARG…"));
+            return filter::run(&mut Requests { governor }, Source::Input, args.stream, context);
         }
         None => Ok(()),
     };
@@ -110,7 +112,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         Err(error) => refused(&governor, None, error)?,
         Ok(()) => decision_on(&mut governor, &command)?,
     };
-    if !args.strict_exit || decision.verdict == Decided::Allow {
+    if !args.stream.strict_exit || decision.verdict == Decided::Allow {
         return context.out.answer(&decision);
     }
     let code = if decision.verdict == Decided::Deny { Code::Forbidden } else { Code::ConfirmationRequired };
@@ -123,15 +125,49 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.refuse(&decision, &error)
 }
 
-/// The decision about the first refused stage, or about the last.
-pub(crate) fn decision_on(governor: &mut Governor, command: &Command) -> Result<Decision> {
+/// The requests on standard input, each answered with a decision.
+struct Requests {
+    governor: Governor,
+}
+
+impl Filter for Requests {
+    fn accepts(&self) -> &'static [Kind] {
+        &[Kind::ToolCall]
+    }
+
+    fn bare_json(&self) -> InputKind {
+        InputKind::Rows
+    }
+
+    fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
+        let tilde = self.governor.tilde();
+        let request = match body {
+            Body::Text(_) => return Err(Error::validation("requests are JSON objects, one a line")),
+            Body::Row(row) => request::of_row(row, &tilde),
+            Body::Record(record) => {
+                let call: ToolCall = record.read()?;
+                request::of_call(&call.name, &call.input, &tilde)
+            }
+        };
+        let decision = match request {
+            Ok(Request::Command(command)) => decision_on(&mut self.governor, &command)?,
+            Ok(_) => {
+                return Err(Error::validation("only commands are checked: requests of the tool `shell`"));
+            }
+            Err(error) => refused(&self.governor, None, error)?,
+        };
+        context.out.record(Kind::Item, &decision)
+    }
+}
+
+/// The decision about the first stage that is not simply allowed, or about the last.
+fn decision_on(governor: &mut Governor, command: &Command) -> Result<Decision> {
     let mut last = None;
     for argv in &command.stages {
-        match decide::decide(governor, command, argv) {
+        match decide::consider(governor, command, argv) {
             Err(error) => return refused(governor, Some(argv.clone()), error),
-            Ok(ruling) => {
-                ruling.leave();
-                let decision = ruled(governor, ruling, false)?;
+            Ok(considered) => {
+                let decision = ruled(governor, argv, considered, None);
                 if decision.verdict == Decided::Ask {
                     return Ok(decision);
                 }
@@ -142,33 +178,44 @@ pub(crate) fn decision_on(governor: &mut Governor, command: &Command) -> Result<
     last.ok_or_else(|| Error::validation("there is no command"))
 }
 
-pub(crate) fn ruled(governor: &Governor, ruling: Ruling, with_token: bool) -> Result<Decision> {
-    let asks = ruling.confirm.is_some();
-    let token = if with_token { confirm::token(governor, &ruling)? } else { None };
-    let hint = match governor.loaded.policy.exec.confirm {
+/// The decision about one command, with the token that a dry run gives.
+pub(crate) fn preview(governor: &mut Governor, command: &Command) -> Result<Decision> {
+    let argv = &command.stages[0];
+    let ruling = decide::decide(governor, command, argv)?;
+    ruling.leave();
+    let token = confirm::token(governor, &ruling)?;
+    let considered = decide::consider(governor, command, argv)?;
+    Ok(ruled(governor, argv, considered, token))
+}
+
+fn ruled(governor: &Governor, argv: &[String], considered: Considered, token: Option<(String, String)>) -> Decision {
+    let asks = considered.asks();
+    let exec = &governor.loaded.policy.exec;
+    let hint = match exec.confirm {
         _ if !asks => None,
         Confirm::Agent => Some("run it with --dry-run for a token, then again with --confirm TOKEN".to_owned()),
         Confirm::Owner => Some("a person approves it with `cp-exec approve` once it was asked for".to_owned()),
     };
     let (confirm_token, expires_at) = token.unzip();
-    Ok(Decision {
+    let Considered { finding, pinned, cwd, notices, .. } = considered;
+    Decision {
         verdict: if asks { Decided::Ask } else { Decided::Allow },
-        argv: Some(ruling.argv),
-        rule: ruling.rule,
-        reason: ruling.reason,
+        argv: Some(argv.to_vec()),
+        rule: finding.rule,
+        reason: finding.reason,
         hint,
-        risk: Some(ruling.risk),
+        risk: Some(finding.risk),
         code: asks.then_some(Code::ConfirmationRequired.row().name),
         offset: None,
-        exe: Some(Executable { path: ruling.pinned.path.display().to_string(), sha256: ruling.pinned.sha256 }),
-        cwd: Some(ruling.plan.cwd.path.display().to_string()),
-        profile: Some(ruling.plan.profile),
-        network: Some(ruling.plan.network),
+        exe: Some(Executable { path: pinned.path.display().to_string(), sha256: pinned.sha256 }),
+        cwd: Some(cwd.display().to_string()),
+        profile: Some(exec.profile),
+        network: Some(exec.network),
         confirm_token,
         expires_at,
         policy: governor.loaded.sha256.clone(),
-        notices: ruling.notices,
-    })
+        notices,
+    }
 }
 
 /// A refusal is a decision; a broken policy is not.
