@@ -58,6 +58,9 @@ impl Book {
             .with("stream", &work.ask.stream)
             .with("messages", &work.ask.messages.len())
             .with("tools", &work.ask.tools.len());
+        if !work.ask.system.is_empty() {
+            entry = entry.with("system_hash", &hash_of(work.ask.system.as_bytes()));
+        }
         if let Some(id) = &work.prompt.prompt_id {
             entry = entry.with("prompt_id", id);
         }

@@ -103,6 +103,9 @@ pub(crate) struct Args {
     /// Print each message as soon as it is there, and not in the order of the prompts
     #[arg(long)]
     pub unordered: bool,
+    /// A name for this request: the same one again is not sent, and gets the first answer
+    #[arg(long, value_name = "ID", conflicts_with_all = ["jobs", "resume"])]
+    pub request_id: Option<String>,
     /// Print the request instead of sending it
     #[arg(long)]
     pub dry_run: bool,

@@ -1,26 +1,32 @@
 //! Texts and prompts in, messages out: the verb that is meant when none is named.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use cp_common::filter::{self, Body, Filter, Source};
 use cp_common::output::Format;
 use cp_common::record::Kind;
 use cp_common::wire::{Delta, Message};
-use cp_common::{Context, Result, signals};
+use cp_common::{Context, Result, request, signals};
 
 use crate::ahead::{Ahead, Answered};
 use crate::backend::Backend;
 use crate::budget::Budget;
-use crate::call::Listener;
+use crate::call::{Listener, Work};
 use crate::dry_run::DryRun;
 use crate::options::Args;
 use crate::work::Asker;
+
+/// The time between two lines of progress.
+const BETWEEN: Duration = Duration::from_secs(2);
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let source = Source::from_operands(&args.text)?;
     let asker = Arc::new(args.asker(context)?);
-    let mut send = Send { asker, ahead: None, dry_run: args.dry_run, resumed: 0 };
+    let request_id = args.request_id.clone();
+    let mut send =
+        Send { asker, ahead: None, dry_run: args.dry_run, request_id, resumed: 0, taken: 0, told: Instant::now() };
     let reads_ahead = args.jobs > 1 || args.resume.is_some();
     if reads_ahead && source == Source::Input && !args.dry_run {
         send.ahead = Ahead::start(&send.asker, args.jobs.into(), args.unordered, args.stream_options.kind())?;
@@ -34,8 +40,12 @@ struct Send {
     asker: Arc<Asker>,
     ahead: Option<Ahead>,
     dry_run: bool,
+    request_id: Option<String>,
     /// How many items an earlier run had done.
     resumed: u64,
+    /// How many answers were taken that were asked for ahead, and when that was last said.
+    taken: u64,
+    told: Instant,
 }
 
 impl Send {
@@ -60,6 +70,21 @@ impl Send {
         }
     }
 
+    /// Says on a terminal how far a batch has come, now and then.
+    fn tell(&mut self, context: &Context) {
+        self.taken += 1;
+        if self.told.elapsed() >= BETWEEN {
+            self.told = Instant::now();
+            context.progress(&format!("{} done", self.taken));
+        }
+    }
+
+    /// The request id of an item: the one that was given, and with its place for those after the first.
+    fn id_of(&self, work: &Work) -> Option<String> {
+        let id = self.request_id.as_ref()?;
+        Some(if work.place == 0 { id.clone() } else { format!("{id}#{}", work.place) })
+    }
+
     /// The answer that was asked for ahead.
     fn answered_ahead(&self, body: &Body<'_>, context: &mut Context) -> Result<Option<Answered>> {
         let data = match body {
@@ -79,6 +104,7 @@ impl Filter for Send {
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
         if let Some(answered) = self.answered_ahead(&body, context)? {
+            self.tell(context);
             answered.warnings.iter().for_each(|warning| context.warn(warning));
             context.out.set_index(Some(answered.index));
             match answered.outcome {
@@ -98,15 +124,21 @@ impl Filter for Send {
             let request = DryRun::of(&self.asker.engine, &mut work)?;
             return context.out.record(Kind::Item, &request);
         }
-        let mut listener = Screen { context, spoke: false };
-        let outcome = self.asker.engine.message(&mut work, &mut listener);
-        let spoke = listener.spoke;
-        let as_words = context.out.format() != Format::Json;
-        if spoke && as_words {
-            context.out.raw(b"\n")?;
-        }
-        let message = outcome?;
-        if spoke && as_words { Ok(()) } else { self.print(&message, context) }
+        let mut spoke = false;
+        let id = self.id_of(&work);
+        let arguments = (&work.models, id.is_some().then(|| self.asker.engine.body(&work.ask)).transpose()?);
+        let arguments = serde_json::json!(arguments);
+        let message = request::once(id.as_deref(), &arguments, context, |context| {
+            let mut listener = Screen { context, spoke: false };
+            let outcome = self.asker.engine.message(&mut work, &mut listener);
+            spoke = listener.spoke;
+            if spoke && context.out.format() != Format::Json {
+                context.out.raw(b"\n")?;
+            }
+            outcome
+        })?;
+        // Words that were shown as they came are not shown again.
+        if spoke && context.out.format() != Format::Json { Ok(()) } else { self.print(&message, context) }
     }
 
     fn finish(&mut self, context: &mut Context) -> Result<()> {

@@ -158,3 +158,20 @@ fn killed_in_the_middle_and_run_again_each_row_is_there_once() {
     // What was in flight when it was killed is all that was asked twice.
     assert!(server.requests().len() <= 300 + 2 * 8 * 5, "{}", server.requests().len());
 }
+
+#[test]
+fn the_same_request_id_is_not_sent_twice() {
+    let server =
+        Server::start(vec![crate::server::json(500, &json!({})), whole("openai", "first"), whole("openai", "second")]);
+    let program = Program::asking("openai", &server);
+    let ask =
+        |arguments: &[&str]| program.run(&[&["-m", "m", "--retries", "0", "--request-id", "r1"], arguments].concat());
+    // A failure has no effect, so the id is still free.
+    assert_eq!(ask(&["hi"]).status, 7);
+    let first = ask(&["hi"]);
+    let again = ask(&["hi"]);
+    assert_eq!((first.only()["data"].clone(), server.requests().len()), (again.only()["data"].clone(), 2));
+    assert_eq!(ask(&["other"]).error()["code"], "E_CONFLICT");
+    assert_eq!(ask(&["--jobs", "2", "hi"]).error()["code"], "E_USAGE");
+    assert_eq!(server.requests().len(), 2);
+}
