@@ -109,6 +109,11 @@ impl Book {
         Ok(receipt)
     }
 
+    /// Waits until the disk has every entry.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        self.ledger.sync()
+    }
+
     /// Keeps a text that is too long for the conversation, without its secrets. Returns its name.
     pub(crate) fn keep(&self, text: &str) -> Result<Hash> {
         let (redacted, _) = self.ledger.redactor().redact_text(text);

@@ -10,11 +10,14 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::describe;
+use crate::mcp::{Offer, Servers, Spec};
 use crate::tool::{Hints, Origin, Tool, is_name};
 use crate::{arguments, builtin};
 
 /// What a file must hold to be asked for its description.
 const MARK: &[u8] = b"--describe";
+/// The schema of a tool that names none.
+const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
 /// A larger file is no tool of this kind.
 const LARGEST: u64 = 64 << 20;
 
@@ -23,12 +26,14 @@ const LARGEST: u64 = 64 << 20;
 pub(crate) struct Sources {
     /// Directories, executables and JSON catalogues.
     pub(crate) places: Vec<PathBuf>,
+    /// MCP servers.
+    pub(crate) mcp: Vec<Spec>,
     /// The names that may be called; empty: all.
     pub(crate) allow: Vec<String>,
 }
 
 /// The tools that resolved, and what is wrong with the others.
-#[derive(Clone, Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Catalogue {
     /// The tools, executables first, in the order of their places and names.
     pub(crate) tools: Vec<Tool>,
@@ -36,6 +41,8 @@ pub(crate) struct Catalogue {
     pub(crate) broken: Vec<Broken>,
     /// The directories that cp-exec finds them in.
     pub(crate) directories: Vec<PathBuf>,
+    /// The servers that were started to ask them.
+    pub(crate) servers: Servers,
 }
 
 /// A tool that was left out.
@@ -101,6 +108,9 @@ impl Sources {
                 Ok(tool) => found.add(tool, self),
                 Err(why) => found.broken.push(Broken { what: candidate.path.display().to_string(), why }),
             }
+        }
+        for spec in &self.mcp {
+            found.ask(spec, self);
         }
         for tool in builtin::all()? {
             found.add(tool, self);
@@ -220,6 +230,28 @@ impl Catalogue {
         self.tools.push(tool);
     }
 
+    /// Adds the tools of a server. A name that is taken is told apart by the server's.
+    fn ask(&mut self, spec: &Spec, sources: &Sources) {
+        let offers = match self.servers.offers(spec) {
+            Ok(offers) => offers,
+            Err(e) => {
+                return self.broken.push(Broken { what: format!("server {}", spec.name), why: e.message().to_owned() });
+            }
+        };
+        for offer in offers {
+            let is_taken =
+                |name: &str| builtin::NAMES.contains(&name) || self.tools.iter().any(|there| there.name == name);
+            let name = if is_taken(&offer.name) { format!("{}_{}", spec.name, offer.name) } else { offer.name.clone() };
+            if !sources.allows(&name) {
+                continue;
+            }
+            match tool_of_server(name, offer, &spec.name) {
+                Ok(tool) => self.add(tool, sources),
+                Err((what, why)) => self.broken.push(Broken { what, why }),
+            }
+        }
+    }
+
     /// Says what was left out.
     pub(crate) fn report(&self, context: &Context) {
         for broken in &self.broken {
@@ -261,7 +293,7 @@ fn tool_of(text: &str, candidate: &Candidate) -> Result<Tool, String> {
     if builtin::NAMES.contains(&name.as_str()) || builtin::NAMES.contains(&candidate.file_name().as_str()) {
         return Err("its name is that of a built-in tool".to_owned());
     }
-    let schema = described.parameters.as_deref().map_or(r#"{"type":"object","properties":{}}"#, RawValue::get);
+    let schema = described.parameters.as_deref().map_or(NO_ARGUMENTS, RawValue::get);
     let input_schema = on_one_line(schema)?;
     arguments::compile(&input_schema).map_err(|e| e.message().to_owned())?;
     let origin = Origin::Executable { path: candidate.path.clone(), sha256: candidate.sha256.clone() };
@@ -269,6 +301,25 @@ fn tool_of(text: &str, candidate: &Candidate) -> Result<Tool, String> {
         described.timeout.filter(|seconds| seconds.is_finite() && *seconds > 0.0).map(|seconds| seconds.min(86_400.0));
     let hints = Hints { idempotent: described.idempotent, approve: described.approve, timeout };
     Ok(Tool { name, description: described.words, input_schema, origin, hints })
+}
+
+fn tool_of_server(name: String, offer: Offer, server: &str) -> Result<Tool, (String, String)> {
+    let what = format!("{server}: {name}");
+    if !is_name(&name) {
+        return Err((what, "no name for a tool: 1 to 64 letters, digits, _ and -".to_owned()));
+    }
+    let schema = offer.input_schema.as_deref().map_or(NO_ARGUMENTS, RawValue::get);
+    let checked = on_one_line(schema).and_then(|schema| match arguments::compile(&schema) {
+        Ok(_) => Ok(schema),
+        Err(e) => Err(e.message().to_owned()),
+    });
+    let origin = Origin::Mcp { server: server.to_owned(), tool: offer.name };
+    match checked {
+        Ok(input_schema) => {
+            Ok(Tool { name, description: offer.description, input_schema, origin, hints: Hints::default() })
+        }
+        Err(why) => Err((what, why)),
+    }
 }
 
 /// A schema in normal form: people write theirs over several lines, and a record is one.

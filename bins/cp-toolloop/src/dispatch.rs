@@ -13,7 +13,11 @@ use serde_json::json;
 use crate::bound;
 use crate::engine::Engine;
 use crate::journal::{Decision, Step};
+use crate::mcp::{Outcome, Spec};
 use crate::tool::{Origin, Tool};
+
+/// How long a call of a server's tool may take.
+const SERVER: Duration = Duration::from_mins(1);
 
 /// What becomes of a call.
 enum Verdict {
@@ -36,6 +40,8 @@ enum What {
     Answered(String),
     /// It runs in this slot, at most so long.
     Runs(usize, Option<Duration>),
+    /// It is a tool of this server, under this name there.
+    Asks(Spec, String),
 }
 
 impl Engine {
@@ -82,6 +88,11 @@ impl Engine {
                 self.step(Step::Started(at))?;
                 self.sync()?;
                 show_call(&call, context)?;
+                if let Origin::Mcp { server, tool } = &tool.origin {
+                    let spec = self.plan.mcp.iter().find(|spec| spec.name == *server).cloned();
+                    let spec = spec.ok_or_else(|| Error::not_found(format!("no server {server}")).fatal())?;
+                    return Ok(Underway { at, call, began, what: What::Asks(spec, tool.clone()) });
+                }
                 self.start_call(slot, &renamed(&call, &tool), context)?;
                 What::Runs(slot, tool.hints.timeout.map(Duration::from_secs_f64))
             }
@@ -97,6 +108,7 @@ impl Engine {
         }
         let mut result = match what {
             What::Answered(words) => answer(&call, &words, began),
+            What::Asks(spec, tool) => self.ask_server(&spec, &tool, at, &call, began)?,
             What::Runs(slot, limit) => self.collect(slot, limit, at, &call, began)?,
         };
         if let Some(told) = self.repeats.note(&call, &result) {
@@ -203,6 +215,36 @@ impl Engine {
                 Ok(answer(call, &format!("{}: {}{hint}", error.code(), error.message()), began))
             }
         }
+    }
+
+    /// Calls a tool of a server. One that fails is an answer too: the model may find another way.
+    fn ask_server(
+        &mut self,
+        spec: &Spec,
+        tool: &str,
+        at: usize,
+        call: &ToolCall,
+        began: Instant,
+    ) -> Result<ToolResult> {
+        let limit = self.time_left()?.map_or(SERVER, |left| left.min(SERVER));
+        let (text, is_error) = match self.servers.call(spec, tool, &call.input, limit) {
+            Ok(Outcome::Answer { text, is_error }) => (text, is_error),
+            Ok(Outcome::TimedOut) => {
+                self.time_left()?;
+                (format!("stopped after {:.1} seconds", began.elapsed().as_secs_f64()), true)
+            }
+            Ok(Outcome::InputRequired(questions)) => {
+                self.step(Step::Withdrawn(at))?;
+                let message = format!("the server {} asks for something that only a person can answer", spec.name);
+                return Err(self
+                    .human("answer_mcp_input", message, call)
+                    .with("questions", questions)
+                    .hint("give the server what it needs in its own way, then --approve asks it again"));
+            }
+            Err(error) if error.is_fatal() => return Err(error),
+            Err(error) => (error.message().to_owned(), true),
+        };
+        Ok(ToolResult { is_error, ..answer(call, &text, began) })
     }
 
     fn finished(&mut self, at: usize, call: &ToolCall, mut result: ToolResult, context: &mut Context) -> Result<()> {

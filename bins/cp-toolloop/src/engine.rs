@@ -15,6 +15,7 @@ use crate::conversation::{Conversation, with_calls};
 use crate::event::Event;
 use crate::executor::Executor;
 use crate::journal::{Journal, Step};
+use crate::mcp::Servers;
 use crate::model::Model;
 use crate::plan::Plan;
 use crate::repeat::Repeats;
@@ -28,6 +29,8 @@ pub(crate) struct Engine {
     pub(crate) arguments: Arguments,
     pub(crate) repeats: Repeats,
     pub(crate) approver: Approver,
+    /// The MCP servers.
+    pub(crate) servers: Servers,
     /// When the time is up.
     pub(crate) deadline: Option<Instant>,
     /// What happened before, in place of a model and of tools.
@@ -55,6 +58,7 @@ impl Engine {
             model: Model::new(plan.model.clone()),
             arguments: Arguments::default(),
             repeats: Repeats::default(),
+            servers: Servers::default(),
             deadline: conversation.limits.deadline.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds)),
             replay: None,
             record: plan.record.clone(),
@@ -218,7 +222,9 @@ impl Engine {
 
     /// Waits until the disk has everything: before what cannot be undone.
     pub(crate) fn sync(&mut self) -> Result<()> {
-        self.trace.as_mut().map_or(Ok(()), |trace| trace.journal.sync())
+        let Some(trace) = &mut self.trace else { return Ok(()) };
+        trace.book.sync()?;
+        trace.journal.sync()
     }
 
     /// Keeps the whole of a text that is cut.

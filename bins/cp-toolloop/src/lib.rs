@@ -17,6 +17,7 @@ mod engine;
 mod event;
 mod executor;
 mod journal;
+mod mcp;
 mod model;
 mod place;
 mod plan;

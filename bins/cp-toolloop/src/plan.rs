@@ -6,6 +6,7 @@ use cp_common::wire::Prompt;
 use cp_common::{Context, Result, clock, confirm};
 use serde::{Deserialize, Serialize};
 
+use crate::mcp::Spec;
 use crate::tool::Tool;
 
 /// A run's plan. It does not change; a resume may only give it new [`Limits`].
@@ -23,6 +24,8 @@ pub(crate) struct Plan {
     pub(crate) tools: Vec<Tool>,
     /// Where cp-exec finds the executables among them.
     pub(crate) directories: Vec<PathBuf>,
+    /// The MCP servers among them.
+    pub(crate) mcp: Vec<Spec>,
     /// How the model is asked.
     pub(crate) model: ModelCommand,
     /// When to stop.

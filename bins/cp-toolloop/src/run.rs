@@ -15,6 +15,7 @@ use crate::conversation::Conversation;
 use crate::engine::{Engine, Trace};
 use crate::event::Event;
 use crate::journal::{self, Journal};
+use crate::mcp::Spec;
 use crate::model::Choice;
 use crate::plan::{self, Limits, ModelCommand, Plan};
 use crate::replay::Replay;
@@ -28,14 +29,18 @@ pub(crate) struct ToolOptions {
     /// A tool that may be called; give it once for each (default: all)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     allow: Vec<String>,
+    /// An MCP server and what it is called; give it once for each
+    #[arg(long, value_name = "NAME=COMMAND")]
+    mcp: Vec<String>,
 }
 
 impl ToolOptions {
     /// Where tools come from, with the configured directory where no place is named.
-    pub(crate) fn sources(&self, context: &Context) -> Sources {
+    pub(crate) fn sources(&self, context: &Context) -> Result<Sources> {
         let configured = || context.config.text("tools_dir", None).map(PathBuf::from).into_iter().collect();
         let places = if self.tools.is_empty() { configured() } else { self.tools.clone() };
-        Sources { places, allow: self.allow.clone() }
+        let mcp = self.mcp.iter().map(|server| Spec::parse(server, context)).collect::<Result<_>>()?;
+        Ok(Sources { places, allow: self.allow.clone(), mcp })
     }
 }
 
@@ -169,6 +174,7 @@ struct Runs<'a> {
 
 struct Ready {
     catalogue: Catalogue,
+    mcp: Vec<Spec>,
     model: ModelCommand,
 }
 
@@ -190,17 +196,18 @@ impl Filter for Runs<'_> {
         let ready = match &mut self.ready {
             Some(ready) => ready,
             none => {
-                let catalogue = self.args.tools.sources(context).resolve(context).map_err(Error::fatal)?;
-                catalogue.report(context);
+                let sources = self.args.tools.sources(context).map_err(Error::fatal)?;
                 let model = self.choice.command().map_err(Error::fatal)?;
-                none.insert(Ready { catalogue, model })
+                let catalogue = sources.resolve(context).map_err(Error::fatal)?;
+                catalogue.report(context);
+                none.insert(Ready { mcp: sources.mcp, catalogue, model })
             }
         };
         start(self.args, ready, prompt, context)
     }
 }
 
-fn start(args: &Args, ready: &Ready, mut prompt: Prompt, context: &mut Context) -> Result<()> {
+fn start(args: &Args, ready: &mut Ready, mut prompt: Prompt, context: &mut Context) -> Result<()> {
     let catalogue = &ready.catalogue;
     prompt.tools = catalogue.tools.iter().map(crate::tool::Tool::spec).collect::<Vec<ToolSpec>>();
     let plan = Plan {
@@ -209,6 +216,7 @@ fn start(args: &Args, ready: &Ready, mut prompt: Prompt, context: &mut Context) 
         base: context.base()?,
         tools: catalogue.tools.clone(),
         directories: catalogue.directories.clone(),
+        mcp: ready.mcp.clone(),
         model: ready.model.clone(),
         limits: Limits {
             max_iterations: args.max_iterations,
@@ -231,8 +239,12 @@ fn start(args: &Args, ready: &Ready, mut prompt: Prompt, context: &mut Context) 
     let names = plan.tools.iter().map(|tool| tool.name.clone()).collect();
     Event::start("run_start", &plan.run, ledger.display().to_string(), names).show(context)?;
     let conversation = Conversation::new(&plan);
+    let servers = std::mem::take(&mut ready.catalogue.servers);
     within(&ledger, &plan.run.clone(), context, |context| {
-        Engine::new(plan, conversation, Some(Trace { journal, book }), approver).drive(context)
+        let mut engine = Engine::new(plan, conversation, Some(Trace { journal, book }), approver);
+        // Those that were started to be asked are asked on.
+        engine.servers = servers;
+        engine.drive(context)
     })
 }
 

@@ -41,6 +41,13 @@ pub(crate) enum Origin {
         /// The hash of its bytes when it was described.
         sha256: String,
     },
+    /// A tool of an MCP server.
+    Mcp {
+        /// What the server is called here.
+        server: String,
+        /// What the tool is called there.
+        tool: String,
+    },
 }
 
 /// What a tool says of itself beside its arguments.
@@ -74,7 +81,7 @@ impl Tool {
             Origin::Executable { path, .. } => {
                 path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
             }
-            Origin::Builtin => self.name.clone(),
+            Origin::Builtin | Origin::Mcp { .. } => self.name.clone(),
         }
     }
 }

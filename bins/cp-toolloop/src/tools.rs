@@ -69,7 +69,7 @@ impl Reply for Page {
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     fields::check(&args.query.fields, &MEMBERS)?;
-    let catalogue = args.tools.sources(context).resolve(context)?;
+    let catalogue = args.tools.sources(context)?.resolve(context)?;
     let tools =
         catalogue.tools.into_iter().map(|tool| Item { tool: Some(tool), left_out: None, status: "ok", why: None });
     let broken = catalogue.broken.into_iter().map(|broken| Item {

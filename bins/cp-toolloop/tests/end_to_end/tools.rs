@@ -99,3 +99,43 @@ fn a_tool_that_changed_since_the_run_began_is_not_run() {
     assert!(ran.results()[0].contains("not the tool it was"), "{ran:?}");
     assert_eq!(place.written("changed"), "");
 }
+
+#[test]
+fn the_tools_of_a_server_are_offered_and_called_like_all_others() {
+    let place = Place::new();
+    place.executable(
+        "server",
+        r#"#!/usr/bin/python3
+import json, os, sys
+for line in sys.stdin:
+    m = json.loads(line)
+    if "id" not in m: continue
+    method, params = m["method"], m.get("params", {})
+    schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+    answer = {"jsonrpc": "2.0", "id": m["id"]}
+    if method == "initialize": answer["result"] = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
+    elif method == "tools/list": answer["result"] = {"tools": [{"name": name, "inputSchema": schema} for name in ("say", "system", "../x")]}
+    elif method == "tools/call": answer["result"] = {"content": [{"type": "text", "text": params["arguments"]["text"] + " " + str("OPENAI_API_KEY" in os.environ)}]}
+    else: answer["error"] = {"code": -32601, "message": "no"}
+    print(json.dumps(answer), flush=True)
+"#,
+    );
+    let server = format!("s={}", place.path("server").display());
+    let listed = place.run(&["tools", "--mcp", &server]);
+    assert_eq!(names(listed.closing()), ["say", "s_system", "filesystem", "system", "shell"], "{listed:?}");
+    place.script(&[r#"{"tool_calls":[{"name":"say","input":{"text":"hi"}},{"name":"say","input":{}},{"name":"s_system","input":{"text":"x"}}]}"#]);
+    let mut command = place.command(&["--mcp", &server, "--allow", "say", "x"]);
+    let ran = crate::place::Ran::from(command.env("OPENAI_API_KEY", "k").output().unwrap());
+    let results = ran.results();
+    assert_eq!((results[0], results[2]), ("hi False", "Tool not permitted: s_system"), "{ran:?}");
+    assert!(results[1].contains("\"text\" is a required property"));
+    assert_eq!(place.run(&["--mcp", "nonsense", "x"]).status, 2);
+}
+
+#[test]
+fn a_server_that_is_none_is_left_out() {
+    let place = Place::new();
+    let ran = place.run(&["tools", "--mcp", "t=/bin/true"]);
+    assert_eq!(names(ran.closing()), ["filesystem", "system", "shell"]);
+    assert_eq!(ran.closing()["data"]["items"][3]["status"], "broken", "{ran:?}");
+}
