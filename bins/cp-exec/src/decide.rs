@@ -15,7 +15,7 @@ use crate::names::{Names, Pinned, refuse};
 use crate::patterns::covering;
 use crate::policy::{Degraded, Intent, LONGEST, RunAs, Verdict};
 use crate::request::Command;
-use crate::rules;
+use crate::rules::{self, Finding};
 use crate::sandbox::plan::{Identity, Limits, Plan};
 
 /// Programs that give rights or leave the sandbox. No policy allows them.
@@ -84,8 +84,6 @@ pub(crate) struct Ruling {
     pub timeout: Duration,
     /// The rule that decided.
     pub rule: String,
-    /// Why.
-    pub reason: String,
     /// What to confirm, and why, where it is not simply allowed.
     pub confirm: Option<String>,
     /// How much harm it can do.
@@ -105,8 +103,48 @@ impl Ruling {
     }
 }
 
-/// Decides about one stage of a command.
+/// What is decided about a command, before its sandbox is planned.
+pub(crate) struct Considered {
+    /// What the rules say.
+    pub finding: Finding,
+    /// The file it would be.
+    pub pinned: Pinned,
+    /// Where it would run.
+    pub cwd: PathBuf,
+    /// How long it may take.
+    pub timeout: Duration,
+    /// Worth saying.
+    pub notices: Vec<String>,
+}
+
+impl Considered {
+    /// Whether it needs to be confirmed.
+    pub(crate) fn asks(&self) -> bool {
+        self.finding.verdict == Verdict::Confirm
+    }
+}
+
+/// Decides about one stage of a command, and plans its run.
 pub(crate) fn decide(governor: &mut Governor, command: &Command, argv: &[String]) -> Result<Ruling> {
+    let considered = consider(governor, command, argv)?;
+    let asks = considered.asks();
+    let Considered { finding, pinned, cwd, timeout, notices } = considered;
+    let (plan, made) = plan(governor, command, argv, &pinned, &cwd, timeout)?;
+    Ok(Ruling {
+        plan,
+        argv: argv.to_vec(),
+        pinned,
+        timeout,
+        rule: finding.rule,
+        confirm: asks.then_some(finding.reason),
+        risk: finding.risk,
+        notices,
+        made,
+    })
+}
+
+/// Decides about one stage of a command.
+pub(crate) fn consider(governor: &mut Governor, command: &Command, argv: &[String]) -> Result<Considered> {
     let served = intent::served(argv);
     let mut notices = command.notices.clone();
     let outcome = allowed_name(governor, argv).and_then(|()| redirect(governor, served, &mut notices));
@@ -125,19 +163,12 @@ pub(crate) fn decide(governor: &mut Governor, command: &Command, argv: &[String]
     let cwd = cwd_of(governor, command)?;
     arguments_allowed(governor, argv, &cwd)?;
     let timeout = timeout_of(governor, command)?;
-    let (plan, made) = plan(governor, command, argv, &pinned, &cwd, timeout)?;
-    Ok(Ruling {
-        plan,
-        argv: argv.to_vec(),
-        pinned,
-        timeout,
-        rule: finding.rule,
-        reason: finding.reason.clone(),
-        confirm: (finding.verdict == Verdict::Confirm).then_some(finding.reason),
-        risk: finding.risk,
-        notices,
-        made,
-    })
+    environment::check_all(&exec_of(governor).env_allow, &command.env)?;
+    Ok(Considered { finding, pinned, cwd, timeout, notices })
+}
+
+fn exec_of(governor: &Governor) -> &crate::policy::Exec {
+    &governor.loaded.policy.exec
 }
 
 /// The base command against the lists. What is restricted stays restricted, whatever allows it.

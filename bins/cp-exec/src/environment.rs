@@ -88,11 +88,16 @@ pub(crate) fn build(
     for (name, value) in set_by_policy {
         put(name, value);
     }
+    check_all(allowed_by_policy, asked)?;
     for (name, value) in asked {
-        check(name, value, allowed_by_policy)?;
         put(name, value);
     }
     Ok(env.into_iter().collect())
+}
+
+/// Checks the variables that a request sets.
+pub(crate) fn check_all(allowed_by_policy: &[String], asked: &BTreeMap<String, String>) -> Result<()> {
+    asked.iter().try_for_each(|(name, value)| check(name, value, allowed_by_policy))
 }
 
 /// A name that is not allowed is a refusal, not a drop: a command without its variable may do something else.

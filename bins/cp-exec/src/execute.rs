@@ -77,7 +77,7 @@ fn settle(governor: &mut Governor, ruling: &Ruling, intent: &Receipt, outcome: R
         Ok(mut outcome) => {
             outcome.enforcement.killed_processes = outcome.killed_processes;
             outcome.enforcement.missing.extend(governor.not_kernel_enforced());
-            let receipt = journal::conclude(governor, intent, &outcome)?;
+            let receipt = journal::conclude(governor, ruling, intent, &outcome)?;
             done(ruling, &outcome, receipt)
         }
         Err(not_run) => {

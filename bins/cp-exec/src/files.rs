@@ -29,6 +29,7 @@ const PAGE: usize = 1000;
 /// What an operation without a process answers.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("x-untrusted" = ["value"])))]
 pub(crate) struct Item {
     /// The operation, `tool.name`.
     pub operation: &'static str,

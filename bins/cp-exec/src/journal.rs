@@ -1,5 +1,8 @@
 //! What goes on the ledger: the intent before, the result after, and every refusal.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use serde::Serialize;
 
 use cp_common::wire::Receipt;
@@ -10,6 +13,9 @@ use crate::capture::sha256;
 use crate::decide::Ruling;
 use crate::engine::{Ended, Outcome};
 use crate::governor::Governor;
+
+/// Declared files up to this size are hashed.
+const HASHED: u64 = 16 << 20;
 
 /// The hash of what is to run: words, place, and the names of variables. Values stay out.
 pub(crate) fn command_hash(ruling: &Ruling) -> String {
@@ -69,7 +75,12 @@ pub(crate) fn intend(governor: &mut Governor, tool: &str, ruling: &Ruling, stage
 }
 
 /// Records how a command ended.
-pub(crate) fn conclude(governor: &mut Governor, intent: &Receipt, outcome: &Outcome) -> Result<Receipt> {
+pub(crate) fn conclude(
+    governor: &mut Governor,
+    ruling: &Ruling,
+    intent: &Receipt,
+    outcome: &Outcome,
+) -> Result<Receipt> {
     let ended = outcome.ended.map(|ended| match ended {
         Ended::TimedOut => "timed_out",
         Ended::OutputLimit => "output_limit",
@@ -87,7 +98,29 @@ pub(crate) fn conclude(governor: &mut Governor, intent: &Receipt, outcome: &Outc
         .with("stderr", &stream(&outcome.stderr))
         .with("result_hash", &result_hash(outcome))
         .with("enforcement", &outcome.enforcement);
-    governor.ledger()?.append(entry).map_err(Error::fatal)
+    let evidence = evidence(governor, intent, ruling);
+    let mut receipts = governor.ledger()?.append_all(vec![entry, evidence]).map_err(Error::fatal)?;
+    Ok(receipts.swap_remove(0))
+}
+
+/// What a command was declared to read and write: files with their hashes, directories by name.
+fn evidence(governor: &Governor, intent: &Receipt, ruling: &Ruling) -> Entry {
+    let declared = |paths: &[PathBuf]| paths.iter().map(|path| state_of(path)).collect::<Vec<_>>();
+    entry(governor, "exec.evidence")
+        .with("intent", &intent.seq)
+        .with("declared_reads", &declared(&ruling.plan.read))
+        .with("declared_writes", &declared(&ruling.plan.write))
+        .with("external_calls", &Vec::<String>::new())
+}
+
+fn state_of(path: &Path) -> serde_json::Value {
+    let hashed = fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= HASHED);
+    let hash = hashed.then(|| fs::read(path).ok()).flatten().map(|bytes| sha256(&bytes));
+    let mut state = serde_json::json!({ "path": path.display().to_string() });
+    if let Some(hash) = hash {
+        state["sha256"] = hash.into();
+    }
+    state
 }
 
 /// Records that an intended command did not start, or was lost.

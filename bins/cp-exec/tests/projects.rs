@@ -5,13 +5,9 @@ use std::process::Command;
 
 use crate::harness::{House, Who};
 
-/// Where a program is, and whether it runs; says so where it does not.
+/// Whether a program is there and runs.
 fn found(program: &str, args: &[&str]) -> bool {
-    let there = Command::new(program).args(args).output().is_ok_and(|output| output.status.success());
-    if !there {
-        eprintln!("{program} {args:?} does not run here: its project is not tried");
-    }
-    there
+    Command::new(program).args(args).output().is_ok_and(|output| output.status.success())
 }
 
 #[test]
@@ -50,6 +46,9 @@ fn a_python_project_is_tested() {
         "import multiprocessing, subprocess, sys, tempfile, unittest\n\ndef double(x):\n    return 2 * x\n\nclass It(unittest.TestCase):\n    def test_it(self):\n        with tempfile.TemporaryFile() as f:\n            f.write(b'x')\n        with multiprocessing.Pool(2) as pool:\n            self.assertEqual(pool.map(double, [1, 2]), [2, 4])\n        self.assertEqual(subprocess.check_output([sys.executable, '-c', 'print(1)']), b'1\\n')\n",
     );
     let pytest = found(python.to_str().unwrap(), &["-m", "pytest", "--version"]);
+    if !pytest {
+        eprintln!("no pytest: unittest is tried instead");
+    }
     let line: &[&str] = if pytest { &["-m", "pytest", "tests/"] } else { &["-m", "unittest", "discover", "tests"] };
     let (answer, status) = house.run(&[&["--", "python3"], line].concat());
     assert_eq!(status, 0, "{answer}");

@@ -8,6 +8,8 @@ use landlock::{
     RestrictionStatus, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 
+use rustix::fs::FileType;
+
 use super::plan::{Landlock, Network, Plan, Profile};
 
 /// The newest interface whose rights are asked for; an older kernel gives what it has.
@@ -77,7 +79,7 @@ const SETTINGS: [&str; 40] = [
 const MACHINE: [&str; 2] = ["/sys/devices/system", "/sys/kernel/mm"];
 
 /// Programs, in the build profile.
-const PROGRAMS: [&str; 5] = ["/usr", "/bin", "/sbin", "/opt", "/nix/store"];
+const PROGRAMS: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/nix/store"];
 
 /// Restricts this thread, and says how much of it the kernel enforces.
 pub(super) fn restrict(plan: &Plan, scratch: &[&Path]) -> Result<Landlock, RulesetError> {
@@ -110,13 +112,16 @@ fn ruleset(plan: &Plan, scratch: &[&Path]) -> Result<RulesetCreated, RulesetErro
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let run = read | AccessFs::Execute;
     let write = AccessFs::from_all(NEWEST) & !AccessFs::Execute;
-    for path in LIBRARIES.iter().chain(&SETTINGS).chain(&MACHINE) {
-        rules = allow(rules, Path::new(path), read)?;
+    // Programs and libraries lie in the same trees, so one rule says both.
+    let (trees, rights): (&[&str], _) = match plan.profile {
+        Profile::Strict => (&LIBRARIES, read),
+        Profile::Build => (&PROGRAMS, run),
+    };
+    for path in trees.iter().filter(|path| !leads_into(path, trees)) {
+        rules = allow(rules, Path::new(path), rights)?;
     }
-    if plan.profile == Profile::Build {
-        for path in PROGRAMS.iter().chain(&LIBRARIES) {
-            rules = allow(rules, Path::new(path), run)?;
-        }
+    for path in SETTINGS.iter().chain(&MACHINE) {
+        rules = allow(rules, Path::new(path), read)?;
     }
     // The kernel opens a program's loader with the right to execute it.
     for path in loaders() {
@@ -140,11 +145,18 @@ fn ruleset(plan: &Plan, scratch: &[&Path]) -> Result<RulesetCreated, RulesetErro
     Ok(rules)
 }
 
+/// Whether a path is a link into another tree, as `/lib` is on most systems.
+fn leads_into(path: &str, trees: &[&str]) -> bool {
+    let target = std::fs::read_link(path).map(|target| Path::new("/").join(target));
+    target.is_ok_and(|target| trees.iter().any(|tree| *tree != path && target.starts_with(tree)))
+}
+
 /// Adds a rule for a path that exists. A file gets only the rights of files: with one of directories among them the
 /// kernel would count the whole as partial.
 fn allow(rules: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Result<RulesetCreated, RulesetError> {
-    let (Ok(meta), Ok(file)) = (std::fs::metadata(path), PathFd::new(path)) else { return Ok(rules) };
-    let access = if meta.is_dir() { access } else { access & AccessFs::from_file(NEWEST) };
+    let Ok(file) = PathFd::new(path) else { return Ok(rules) };
+    let directory = rustix::fs::fstat(&file).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir());
+    let access = if directory { access } else { access & AccessFs::from_file(NEWEST) };
     rules.add_rule(PathBeneath::new(file, access))
 }
 

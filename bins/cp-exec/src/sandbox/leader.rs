@@ -165,7 +165,10 @@ fn drop_capabilities() -> Result<(), Failure> {
     let _ = rustix::thread::set_capabilities_secure_bits(bits);
     for bit in 0..64 {
         let Some(capability) = CapabilitySet::from_bits(1 << bit) else { continue };
-        let _ = rustix::thread::remove_capability_from_bounding_set(capability);
+        // The kernel knows no capability beyond the first that it refuses.
+        if rustix::thread::remove_capability_from_bounding_set(capability).is_err() {
+            break;
+        }
     }
     let _ = rustix::thread::clear_ambient_capability_set();
     let none = CapabilitySets {

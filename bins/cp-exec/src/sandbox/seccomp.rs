@@ -106,12 +106,10 @@ pub(super) fn install(network: Network) -> Result<(), seccompiler::Error> {
     );
     apply(refused, libc::EPERM)?;
 
-    // Its flags lie in memory, where a filter cannot look; without it libraries fall back to `clone`.
-    apply([(libc::SYS_clone3, Vec::new())].into(), libc::ENOSYS)?;
-
+    // The flags of `clone3` lie in memory, where a filter cannot look; without it libraries fall back to `clone`.
     // A file in memory can be executed wherever it came from, unless it is sealed against that.
     let unsealed = rule(vec![arg(1, SeccompCmpOp::MaskedEq(NOEXEC_SEAL), 0)?])?;
-    apply([(libc::SYS_memfd_create, vec![unsealed])].into(), libc::ENOSYS)?;
+    apply([(libc::SYS_clone3, Vec::new()), (libc::SYS_memfd_create, vec![unsealed])].into(), libc::ENOSYS)?;
 
     let families: &[i32] = match network {
         Network::None => &[libc::AF_UNIX],
