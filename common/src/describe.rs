@@ -15,6 +15,7 @@ use crate::error::{Code, EXITS, Error, Result};
 use crate::output::Reply;
 use crate::program::{Check, Class, Credentials, Program, Status, VERSION, VerbDoc, command_of};
 use crate::record::SCHEMA_VERSION;
+use crate::schemas;
 
 /// The verbs of every program.
 pub(crate) const VERBS: [VerbDoc; 5] = [
@@ -256,11 +257,13 @@ fn reference(program: &'static Program, mut command: clap::Command) -> Result<Re
     let docs: Vec<&VerbDoc> = program.verbs.iter().chain(&VERBS).collect();
     let mut commands = Vec::new();
     leaves(program, &command, &mut Vec::new(), &docs, &mut commands)?;
-    let mut schemas = BTreeMap::new();
-    for (name, text) in program.schemas.iter().chain(&SCHEMAS) {
-        schemas.insert((*name).to_owned(), schema(name, text)?);
+    let mut catalogue = BTreeMap::new();
+    // What the dry run of a write answers with.
+    let preview = docs.iter().any(|doc| doc.class == Class::Write).then_some(&schemas::PREVIEW);
+    for (name, text) in program.schemas.iter().chain(&SCHEMAS).chain(preview) {
+        catalogue.insert((*name).to_owned(), schema(name, text)?);
     }
-    if let Some(doc) = docs.iter().find(|doc| !schemas.contains_key(doc.output)) {
+    if let Some(doc) = docs.iter().find(|doc| !catalogue.contains_key(doc.output)) {
         return Err(Error::new(Code::Unknown, format!("the schema `{}` of `{}` is missing", doc.output, doc.path)));
     }
     let errors = Code::ALL.into_iter().map(Code::row);
@@ -272,7 +275,7 @@ fn reference(program: &'static Program, mut command: clap::Command) -> Result<Re
         risk_tier: program.risk_tier,
         release_readiness: readiness(),
         commands,
-        schemas,
+        schemas: catalogue,
         exit_codes: EXITS.into_iter().map(|(exit, meaning)| (exit.to_string(), meaning)).collect(),
         error_codes: errors
             .map(|row| (row.name, ErrorReference { exit: row.exit, retryable: row.retryable, core: row.core }))

@@ -93,6 +93,8 @@ pub fn normalize(input: &[u8], out: &mut Vec<u8>) -> Result<Normal, Fault> {
 }
 
 /// Like [`normalize`], with another limit on the depth.
+// Not inlined: the scanner behind it must be compiled with this crate, which is built for speed, not with its callers.
+#[inline(never)]
 pub fn normalize_within(input: &[u8], out: &mut Vec<u8>, depth: usize) -> Result<Normal, Fault> {
     let start = out.len();
     let result = scan(input, &mut Written { out: &mut *out }, depth);
@@ -112,6 +114,8 @@ pub fn check(input: &[u8]) -> Result<(), Fault> {
 }
 
 /// Whether `input` is one strict JSON value in normal form.
+// Not inlined: the scanner behind it must be compiled with this crate, which is built for speed, not with its callers.
+#[inline(never)]
 pub fn is_normal(input: &[u8]) -> bool {
     scan(input, &mut Unchanged { input, at: 0 }, MAX_DEPTH).is_ok()
 }
