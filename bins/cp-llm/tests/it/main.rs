@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that meets the unexpected fails")]
 
 mod batch;
+mod counterparts;
 mod failures;
 mod gemini;
 mod interrupt;
