@@ -20,22 +20,36 @@ fn words(program: &str, command: &Value) -> String {
     format!("{program} {}", command["path"].as_str().unwrap()).trim().to_owned()
 }
 
+/// Splits an example before its last command: what `;` and `&&` separate outside of quotes and `$(...)`.
+fn split(example: &str) -> (&str, &str) {
+    let (mut depth, mut quote, mut last) = (0, None, 0);
+    for (at, c) in example.char_indices() {
+        match (quote, c) {
+            (Some(open), c) if open == c => quote = None,
+            (Some(_), _) => {}
+            (None, '\'' | '"') => quote = Some(c),
+            (None, '(') => depth += 1,
+            (None, ')') => depth -= 1,
+            (None, ';' | '&') if depth == 0 => last = at + 1,
+            (None, _) => {}
+        }
+    }
+    example.split_at(last)
+}
+
 /// An example whose last command is the program itself prints the program's own lines.
 fn prints_envelopes(program: &str, example: &str) -> bool {
-    let last = example.rsplit("&& ").next().unwrap_or_default();
-    let last = last.split("$(").next().unwrap_or_default();
-    let last = last.rsplit(['|', ';', '\n']).next().unwrap_or_default().trim();
+    let last = split(example).1.split("$(").next().unwrap_or_default();
+    let last = last.rsplit('|').next().unwrap_or_default().trim();
     last.starts_with(program)
         && !["--format", "--jq", ">", "--help", "--version"].iter().any(|word| last.contains(word))
 }
 
 /// The example with only its last command heard.
 fn with_silent_prelude(example: &str) -> String {
-    let last =
-        ["&& ", "; "].into_iter().filter_map(|between| example.rfind(between).map(|at| (at, between.len()))).max();
-    match last {
-        Some((at, length)) => format!("{{ {}; }} >/dev/null\n{}", &example[..at].trim_end(), &example[at + length..]),
-        None => example.to_owned(),
+    match split(example) {
+        ("", last) => last.to_owned(),
+        (prelude, last) => format!("{{ {}; }} >/dev/null\n{last}", prelude.trim_end_matches([';', '&', ' '])),
     }
 }
 
