@@ -1,0 +1,62 @@
+//! Programs that drive the loop themselves: a prompt, then results in; calls and messages out. What they ask for is dispatched like
+//! what a model asks for.
+
+use serde_json::json;
+
+use crate::place::{Place, Ran};
+
+/// A loop backend that asks for `word` twice, the second time as a bare call, and then says what it was told.
+const BACKEND: &str = r#"#!/usr/bin/python3
+import json, sys
+def out(kind, data): print(json.dumps({"ok": True, "schema_version": "1.0", "type": kind, "data": data}), flush=True)
+def message(content, calls): return {"id": "m", "role": "assistant", "content": content, "tool_calls": calls, "model": "own", "backend": "own", "stop_reason": "end_turn", "usage": {"input_tokens": 1, "output_tokens": 1}}
+prompt = json.loads(sys.stdin.readline())["data"]
+known = [b["content"] for m in prompt["messages"] if isinstance(m["content"], list) for b in m["content"] if b["type"] == "tool_result"]
+def call(n, name="word"): return {"id": "c%d" % n, "name": name, "input": {"n": n}}
+def result(): known.append(json.loads(sys.stdin.readline())["data"]["content"])
+if not known:
+    out("message", message("first", [call(1), call(2, "nope")]))
+    result(); result()
+if len(known) < 3:
+    out("tool_call", call(3))
+    result()
+out("message", message(" ".join(word.strip() for word in known), []))
+sys.stdin.read()
+"#;
+
+fn place() -> (Place, String) {
+    let place = Place::new();
+    place.tool("word", "", "echo word >>words; cat; echo");
+    place.executable("backend", BACKEND);
+    let backend = place.path("backend").display().to_string();
+    (place, backend)
+}
+
+#[test]
+fn its_calls_are_carried_out_in_messages_and_alone() {
+    let (place, backend) = place();
+    let ran = place.with_tools(&["--tool-backend", &backend, "x"]);
+    assert_eq!(ran.status, 0, "{ran:?}");
+    assert_eq!(ran.results(), ["{\"n\": 1}\n", "Tool not permitted: nope", "{\"n\": 3}\n"]);
+    let messages = ran.of("message");
+    assert_eq!(messages.len(), 3);
+    assert_eq!(messages[2]["content"], r#"{"n": 1} Tool not permitted: nope {"n": 3}"#);
+    assert_eq!(messages[1]["input"][0]["content"][0]["tool_use_id"], "c1");
+    assert_eq!(messages[2]["input"][0]["content"][0]["tool_use_id"], "c3");
+}
+
+#[test]
+fn it_goes_on_where_it_stopped_and_keeps_to_the_limit() {
+    let (place, backend) = place();
+    let stopped = place.with_tools(&["--tool-backend", &backend, "--max-iterations", "1", "x"]);
+    assert_eq!((stopped.status, &stopped.error()["code"]), (9, &json!("E_BUDGET_EXHAUSTED")), "{stopped:?}");
+    let ran = place.run(&Ran::words_of(&stopped.detail("resume").replace("iterations 2", "iterations 9")));
+    assert_eq!((ran.status, ran.results()), (0, vec!["{\"n\": 3}\n"]), "{ran:?}");
+    assert_eq!(place.written("words"), "word\nword\n");
+}
+
+#[test]
+fn it_takes_no_model_command() {
+    let (place, backend) = place();
+    assert_eq!(place.run(&["--tool-backend", &backend, "--llm", "cp-llm", "x"]).status, 2);
+}
