@@ -97,7 +97,7 @@ impl Reply for Written {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let path = own_ledger(args.file.as_deref(), context);
+    let path = std::path::absolute(own_ledger(args.file.as_deref(), context))?;
     let source = Source::from_operands(&args.message)?;
     match source {
         Source::Argument(text) => one(args, &path, Some(&text), context),

@@ -50,6 +50,8 @@ pub struct Committed {
 /// A ledger that is open for appending.
 #[derive(Debug)]
 pub struct Ledger {
+    /// What the caller calls it.
+    named: PathBuf,
     path: PathBuf,
     file: File,
     sync: Sync,
@@ -80,10 +82,13 @@ struct Known {
 impl Ledger {
     /// Opens a ledger, and creates it if there is none. A file that is no ledger is refused.
     pub fn open(path: &Path, sync: Sync) -> Result<Self> {
+        // A receipt must still point at the ledger when it is read in another directory.
+        let named = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         // Side files lie beside the file itself, not beside a link to it.
-        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let path = std::fs::canonicalize(path).unwrap_or_else(|_| named.clone());
         let file = open_file(&path)?;
         let mut ledger = Self {
+            named,
             path,
             file,
             sync,
@@ -173,7 +178,7 @@ impl Ledger {
 
     /// The proof of a line that this ledger wrote.
     pub fn receipt(&self, seq: u64, hash: &Hash) -> Receipt {
-        Receipt { ledger: self.path.display().to_string(), seq, hash: hash.to_string() }
+        Receipt { ledger: self.named.display().to_string(), seq, hash: hash.to_string() }
     }
 
     /// Gets an entry ready without writing it: in normal form, without secrets, short enough for a line.

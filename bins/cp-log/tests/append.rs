@@ -24,7 +24,7 @@ fn one_entry_gives_its_receipt() {
         "",
         0,
     );
-    assert_eq!((&answer["data"]["ledger"], &answer["data"]["seq"]), (&json!("l.jsonl"), &json!(1)));
+    assert_eq!((&answer["data"]["ledger"], &answer["data"]["seq"]), (&json!(at.path("l.jsonl")), &json!(1)));
     let text = std::fs::read_to_string(at.path("l.jsonl")).unwrap();
     let line = text.lines().nth(1).unwrap();
     assert!(
