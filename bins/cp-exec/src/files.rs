@@ -5,6 +5,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use serde::Serialize;
 use serde_json::json;
 
@@ -38,7 +39,7 @@ pub(crate) struct Item {
     /// Where it was recorded.
     pub receipt: Receipt,
     /// JSON Pointers to what is not ours.
-    #[serde(rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
     pub untrusted: Vec<String>,
 }
 
@@ -241,26 +242,29 @@ fn confirm_overwrite(governor: &Governor, write: &WriteFile, path: &Path, hash: 
         .hint(r#"send the same request again with "confirm":TOKEN"#))
 }
 
-/// Writes a file that appears whole or not at all, with the mode of the one it replaces.
+/// Writes a file that appears whole or not at all, with the mode of the one it replaces. The path was resolved before, so
+/// a link on the way to it now is one that somebody put there since.
 fn write_whole(path: &Path, bytes: &[u8], before: Option<&fs::Metadata>) -> Result<()> {
-    let failed = |e| Error::io("cannot be written", e).in_file(path);
-    let name = path.file_name().ok_or_else(|| Error::validation("not a file name"))?;
-    let temporary = path.with_file_name(format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id()));
-    let mode = before.map_or(0o644, |meta| meta.mode() & 0o777);
-    let written = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(&temporary)
-        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()));
-    let placed = written.and_then(|()| match before {
-        Some(_) => fs::rename(&temporary, path),
-        // Without replacing: a file that came meanwhile stays.
-        None => fs::hard_link(&temporary, path).and_then(|()| fs::remove_file(&temporary)),
-    });
-    placed.map_err(|e| {
-        drop(fs::remove_file(&temporary));
-        failed(e)
-    })
+    let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
+        return Err(Error::validation("not a file name").with("rule", "path"));
+    };
+    let place = || -> std::io::Result<()> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::openat2(CWD, parent, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+        let temporary = format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id());
+        let mode = Mode::from_raw_mode(before.map_or(0o644, |meta| meta.mode() & 0o777));
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut file = File::from(rustix::fs::openat(&directory, &temporary, flags, mode)?);
+        let written = file.write_all(bytes).and_then(|()| file.sync_all());
+        let placed = written.and_then(|()| match before {
+            Some(_) => Ok(rustix::fs::renameat(&directory, &temporary, &directory, name)?),
+            // Without replacing: a file that came meanwhile stays.
+            None => Ok(rustix::fs::linkat(&directory, &temporary, &directory, name, AtFlags::empty())?),
+        });
+        if placed.is_err() || before.is_none() {
+            rustix::fs::unlinkat(&directory, &temporary, AtFlags::empty())?;
+        }
+        placed
+    };
+    place().map_err(|e| Error::io("cannot be written", e).in_file(path))
 }
