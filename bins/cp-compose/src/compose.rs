@@ -90,9 +90,10 @@ struct Said {
 
 impl Composer<'_> {
     /// The prompt that came, with everything around it that this command line says.
-    fn around(&self, data: &RawValue) -> Result<Prompt> {
+    fn around(&self, data: &RawValue, account: &mut Account) -> Result<Prompt> {
         let given = record::read::<Prompt>(data)?.checked()?;
         let new = given.messages.get(given.history..).unwrap_or_default().to_vec();
+        account.part("user", None, cp_common::wire::raw(&new)?.get().as_bytes(), 0);
         let ours = self.assembly.prompt_with(new);
         // Its own history stays where this command line names no session.
         let (messages, history) = match ours.session_id {
@@ -118,6 +119,7 @@ impl Composer<'_> {
             Some(kind) => self.assembly.recall(kind, words, account, context)?,
             None => String::new(),
         };
+        account.part("user", None, words.as_bytes(), 0);
         Ok(self.assembly.prompt_of(words, &memory))
     }
 
@@ -136,7 +138,7 @@ impl Composer<'_> {
                 self.of_words(text, account, context)
             }
             Body::Row(row) => {
-                let Some(template) = &self.template else { return self.around(row) };
+                let Some(template) = &self.template else { return self.around(row, account) };
                 let text = template.render(&template::values(&self.assembly.variables, Some(row), None)?)?;
                 let prompt = self.of_words(&text, account, context)?;
                 Ok(Prompt { row: Some((*row).to_owned()), ..prompt })
@@ -144,7 +146,7 @@ impl Composer<'_> {
             Body::Record(record) => {
                 let data = record.data.ok_or_else(|| Error::validation("the record has no `data`"))?;
                 if record.kind == Some(Kind::Prompt) {
-                    return self.around(data);
+                    return self.around(data, account);
                 }
                 let said: Said = record::read(data)?;
                 let mut words = said.content.text();
@@ -174,8 +176,6 @@ impl Filter for Composer<'_> {
             let turns = cp_common::wire::raw(&prompt.messages[..prompt.history].to_vec())?;
             account.part("history", prompt.session_id.clone(), turns.get().as_bytes(), 0);
         }
-        let turns = cp_common::wire::raw(&prompt.input())?;
-        account.part("user", None, turns.get().as_bytes(), 0);
         if self.args.explain {
             return context.out.record(Kind::Item, &Explained::of(&prompt, account));
         }

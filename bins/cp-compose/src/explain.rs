@@ -16,7 +16,7 @@ pub(crate) struct Explained {
     session_id: Option<String>,
     /// The governed prompt.
     prompt_id: Option<String>,
-    /// What the prompt is made of, in its order.
+    /// What the prompt is made of.
     parts: Vec<Part>,
     /// What was left out.
     dropped: Vec<Dropped>,

@@ -38,7 +38,7 @@ pub(crate) struct Dropped {
 /// The account so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Account {
-    /// What the prompt is made of, in its order.
+    /// What the prompt is made of.
     pub(crate) parts: Vec<Part>,
     /// What is not in it.
     pub(crate) dropped: Vec<Dropped>,

@@ -5,7 +5,9 @@
 
 mod answer;
 mod append;
+mod check;
 mod clear;
+mod compact;
 mod count;
 mod delete;
 mod end;
@@ -13,10 +15,14 @@ mod export;
 mod fork;
 mod list;
 mod load;
+mod memory;
 mod place;
+mod recall;
+mod remember;
 mod round;
 #[cfg(test)]
 mod schemas;
+mod search;
 mod show;
 mod start;
 mod tee;
@@ -72,6 +78,28 @@ pub static PROGRAM: Program = Program {
             "session_forked",
             &["S=$(cp-session start --format text); cp-session fork \"$S\" --at 0"],
         ),
+        doc(
+            "compact",
+            Class::Governed,
+            "session_compacted",
+            &[
+                "export CP_SESSION=$(cp-session start --format text); for m in a b c; do cp-session append -- $m >&2; cp-session append --role assistant -- $m >&2; done; cp-session compact --keep 2 --backend stub",
+            ],
+        ),
+        doc("search", Class::Query, "session_found", &["cp-session search hello"]),
+        doc(
+            "check",
+            Class::Append,
+            "session_checked",
+            &["S=$(cp-session start --format text); cp-session check \"$S\""],
+        ),
+        doc(
+            "remember",
+            Class::Append,
+            "session_remembered",
+            &["cp-session remember --kind note -- 'the build takes four minutes'"],
+        ),
+        doc("recall", Class::Query, "session_recalled", &["cp-session recall --kind session_turn build"]),
         VerbDoc {
             path: "delete",
             class: Class::Write,
@@ -96,6 +124,11 @@ pub static PROGRAM: Program = Program {
         ("session_forked", include_str!("../schemas/session_forked.json")),
         ("session_deleted", include_str!("../schemas/session_deleted.json")),
         cp_common::schemas::PREVIEW,
+        ("session_compacted", include_str!("../schemas/session_compacted.json")),
+        ("session_found", include_str!("../schemas/session_found.json")),
+        ("session_checked", include_str!("../schemas/session_checked.json")),
+        ("session_remembered", include_str!("../schemas/session_remembered.json")),
+        ("session_recalled", include_str!("../schemas/session_recalled.json")),
         ("session_ended", include_str!("../schemas/session_ended.json")),
     ],
     checks,
@@ -127,6 +160,11 @@ enum Verb {
     Export(export::Args),
     Fork(fork::Args),
     Delete(delete::Args),
+    Compact(compact::Args),
+    Search(search::Args),
+    Check(check::Args),
+    Remember(remember::Args),
+    Recall(recall::Args),
     Show(show::Args),
     End(end::Args),
 }
@@ -144,6 +182,11 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Export(args) => export::run(&args, context),
         Verb::Fork(args) => fork::run(&args, context),
         Verb::Delete(args) => delete::run(&args, context),
+        Verb::Compact(args) => compact::run(&args, context),
+        Verb::Search(args) => search::run(&args, context),
+        Verb::Check(args) => check::run(&args, context),
+        Verb::Remember(args) => remember::run(&args, context),
+        Verb::Recall(args) => recall::run(&args, context),
         Verb::Show(args) => show::run(&args, context),
         Verb::End(args) => end::run(&args, context),
     }

@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let (start, _) = transcript::start_of(&file)?;
     let turns = transcript::newest(&file, args.last)?;
     note_skipped(turns.skipped, context);
-    let messages = turns.list;
+    let messages: Vec<Turn> = turns.list.into_iter().map(|stored| stored.turn).collect();
     let loaded = Loaded {
         session_id: session.id,
         agent: start.agent,

@@ -5,7 +5,7 @@ use schemars::{Schema, schema_for};
 
 #[test]
 fn schemas_are_those_of_the_types() {
-    let schemas: [(&str, Schema); 11] = [
+    let schemas: [(&str, Schema); 16] = [
         ("session_started", schema_for!(crate::start::Started)),
         ("session_appended", schema_for!(crate::append::Appended)),
         ("session_loaded", schema_for!(crate::load::Loaded)),
@@ -16,6 +16,11 @@ fn schemas_are_those_of_the_types() {
         ("session_exported", schema_for!(crate::export::Exported)),
         ("session_forked", schema_for!(crate::fork::Forked)),
         ("session_deleted", schema_for!(crate::delete::Deleted)),
+        ("session_compacted", schema_for!(crate::compact::Compacted)),
+        ("session_found", schema_for!(crate::answer::Page<crate::search::Found>)),
+        ("session_checked", schema_for!(crate::check::Checked)),
+        ("session_remembered", schema_for!(crate::remember::Remembered)),
+        ("session_recalled", schema_for!(crate::answer::Page<crate::recall::Recalled>)),
         ("session_ended", schema_for!(crate::end::Ended)),
     ];
     for (name, schema) in schemas {

@@ -60,7 +60,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if !TIERS.contains(&tier.as_str()) {
         return Err(Error::usage(format!("no tier `{tier}`")).hint(format!("there are {}", TIERS.join(", "))));
     }
-    let start = Start { agent, tier, mode: args.mode, cwd: working_directory(), forked_from: None };
+    let start =
+        Start { agent, tier, mode: args.mode, cwd: working_directory(), forked_from: None, imported_from: None };
     if args.append.dry_run {
         return context.out.answer(&started(None, start, None));
     }

@@ -17,6 +17,10 @@ pub(crate) const START: &str = "session_start";
 pub(crate) const CLEAR: &str = "session_clear";
 /// The event that ends one.
 pub(crate) const END: &str = "session_end";
+/// The event of a compaction: its content stands for older turns.
+pub(crate) const COMPACT: &str = "session_compact";
+/// The event of a repair: turns that were missing, and after which entry each belongs.
+pub(crate) const REPAIR: &str = "session_repair";
 /// The event that closes a round: a question and its answer.
 pub(crate) const TURN: &str = "session_turn";
 
@@ -50,6 +54,18 @@ pub(crate) struct Start {
     /// The session and the number of its turns that this one began with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) forked_from: Option<Fork>,
+    /// The transcript of another program that it was made from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) imported_from: Option<Imported>,
+}
+
+/// Where an imported session comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Imported {
+    /// The form of the transcript.
+    pub(crate) format: String,
+    /// What the other program calls the conversation.
+    pub(crate) id: String,
 }
 
 /// Where a forked session comes from.
@@ -62,15 +78,40 @@ pub(crate) struct Fork {
     pub(crate) turns: u64,
 }
 
+/// A turn and its entry's place; what was put in by a repair or a compaction has none.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    /// The place.
+    pub(crate) seq: Option<u64>,
+    /// Who spoke, and what.
+    pub(crate) turn: Turn,
+}
+
 /// Turns as they were read, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     /// The turns.
-    pub(crate) list: Vec<Turn>,
+    pub(crate) list: Vec<Stored>,
     /// Whether there are older ones.
     pub(crate) has_more: bool,
     /// Lines that are no entries of ours.
     pub(crate) skipped: u64,
+}
+
+/// A turn that a repair puts in.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Insert {
+    /// The place of the entry that it follows.
+    pub(crate) after_seq: u64,
+    /// The turn.
+    pub(crate) turn: Turn,
+}
+
+/// The `data` of a repair.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Repair {
+    /// What it puts in.
+    pub(crate) inserts: Vec<Insert>,
 }
 
 /// How a session was started, and when.
@@ -92,35 +133,79 @@ pub(crate) fn start_of(file: &Path) -> Result<(Start, String)> {
     Ok((Start::default(), String::new()))
 }
 
-/// The newest turns, at most `last` of them, read from the end.
+/// The newest turns, at most `last` of them, read from the end. What a repair put in is in its place; what a compaction covers is
+/// left out, and its summary stands there as a round of its own.
 pub(crate) fn newest(file: &Path, last: Option<usize>) -> Result<Turns> {
     let mut found = Turns::default();
+    let mut inserts: Vec<Insert> = Vec::new();
+    let mut covered: Option<(u64, Content)> = None;
     let mut lines = read::backward(file)?;
     while let Some(raw) = lines.next()? {
         let Some(line) = counted(raw, &mut found.skipped) else { continue };
-        if line.is_event(MESSAGE) {
+        if line.is_event(REPAIR) {
+            inserts.extend(repair_of(&line, file)?.inserts);
+        } else if line.is_event(COMPACT) && covered.is_none() {
+            let through = line.member("data").and_then(|data| serde_json::from_slice::<Covered>(data).ok());
+            covered = through
+                .map(|through| turn_of(&line, file).map(|turn| (through.through_seq, turn.content)))
+                .transpose()?;
+        } else if line.is_event(MESSAGE) {
+            if covered.as_ref().is_some_and(|(through, _)| line.seq() <= *through) {
+                break;
+            }
             if last.is_some_and(|last| found.list.len() >= last) {
                 found.has_more = true;
                 break;
             }
-            found.list.push(turn_of(&line, file)?);
+            for insert in inserts.iter().filter(|insert| insert.after_seq == line.seq()) {
+                found.list.push(Stored { seq: None, turn: insert.turn.clone() });
+            }
+            found.list.push(Stored { seq: Some(line.seq()), turn: turn_of(&line, file)? });
+        }
+    }
+    if let (Some((_, summary)), false) = (covered, found.has_more) {
+        for (role, content) in [("assistant", summary), ("user", Content::Text(ASKED.to_owned()))] {
+            if last.is_none_or(|last| found.list.len() < last) {
+                found.list.push(Stored { seq: None, turn: Turn { role: role.to_owned(), content } });
+            } else {
+                found.has_more = true;
+            }
         }
     }
     found.list.reverse();
     Ok(found)
 }
 
-/// Calls `each` with every turn's line, oldest first. Gives the number of lines that are not ours.
-pub(crate) fn each_turn(file: &Path, each: &mut dyn FnMut(&Line<'_>) -> Result<()>) -> Result<u64> {
+/// What the summary of a compaction is the answer to.
+const ASKED: &str = "Summarise our conversation so far.";
+
+#[derive(Deserialize)]
+struct Covered {
+    through_seq: u64,
+}
+
+/// What a repair puts in.
+pub(crate) fn repair_of(line: &Line<'_>, file: &Path) -> Result<Repair> {
+    let data = line.member("data").unwrap_or(b"{\"inserts\":[]}");
+    serde_json::from_slice(data)
+        .map_err(|e| Error::new(Code::Integrity, format!("entry {}: {e}", line.seq())).in_file(file))
+}
+
+/// Calls `each` with every line that is an entry, oldest first. Gives the number of lines that are not ours.
+pub(crate) fn each_entry(file: &Path, each: &mut dyn FnMut(&Line<'_>) -> Result<()>) -> Result<u64> {
     let mut skipped = 0;
     let mut lines = read::lines(file)?;
     while let Some(raw) = lines.next()? {
-        let Some(line) = counted(raw, &mut skipped) else { continue };
-        if line.is_event(MESSAGE) {
+        if let Some(line) = counted(raw, &mut skipped) {
             each(&line)?;
         }
     }
     Ok(skipped)
+}
+
+/// Calls `each` with every turn's line, oldest first. Gives the number of lines that are not ours.
+pub(crate) fn each_turn(file: &Path, each: &mut dyn FnMut(&Line<'_>) -> Result<()>) -> Result<u64> {
+    each_entry(file, &mut |line| if line.is_event(MESSAGE) { each(line) } else { Ok(()) })
 }
 
 /// How many turns there are.

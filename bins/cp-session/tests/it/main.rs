@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
 mod append;
+mod check;
 mod clear;
+mod compact;
 mod count;
 mod delete;
 mod end;
@@ -12,7 +14,9 @@ mod fork;
 mod house;
 mod list;
 mod load;
+mod memory;
 mod naming;
+mod search;
 mod show;
 mod start;
 mod tee;

@@ -1,0 +1,201 @@
+//! `cp-session compact`: let a model summarise the older turns. The originals stay; the summary stands for them.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use cp_common::options::AppendOptions;
+use cp_common::output::Reply;
+use cp_common::record::Record;
+use cp_common::wire::{Content, Prompt, Receipt, Turn, Usage};
+use cp_common::{Code, Context, Error, Result, part, request};
+use cp_log::{Entry, Ledger, Sync};
+use serde::{Deserialize, Serialize};
+
+use crate::load::words;
+use crate::place::{self, Session};
+use crate::transcript::{self, COMPACT, Stored};
+
+/// Let a model summarise the older turns; the originals stay on disk
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The session: an id, a unique beginning of one, or a path
+    #[arg(value_name = "S")]
+    named: Option<String>,
+    /// How many of the newest turns stay as they are
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    keep: usize,
+    /// The model to ask
+    #[arg(short, long, value_name = "MODEL")]
+    model: Option<String>,
+    /// How to ask it, as cp-llm takes it
+    #[arg(long, value_name = "BACKEND")]
+    backend: Option<String>,
+    #[command(flatten)]
+    append: AppendOptions,
+}
+
+/// A session that was compacted.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("x-untrusted" = ["summary"])))]
+pub(crate) struct Compacted {
+    /// The session.
+    session_id: String,
+    /// How many turns the summary stands for.
+    turns: usize,
+    /// The place of the last of them.
+    through_seq: u64,
+    /// The summary; a dry run asks for none.
+    summary: Option<String>,
+    /// Where it is recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    receipt: Option<Receipt>,
+    /// JSON Pointers to what is not ours.
+    #[serde(rename = "_untrusted", default, skip_serializing_if = "Vec::is_empty")]
+    untrusted: Vec<String>,
+}
+
+impl Reply for Compacted {
+    fn text(&self) -> String {
+        self.summary.clone().unwrap_or_else(|| format!("would summarise {} turns", self.turns))
+    }
+}
+
+#[derive(Deserialize)]
+struct Summary {
+    content: Content,
+    #[serde(default)]
+    model: String,
+    #[serde(default)]
+    usage: Usage,
+}
+
+#[derive(Serialize)]
+struct Request<'a> {
+    ok: bool,
+    schema_version: &'static str,
+    r#type: &'static str,
+    data: &'a Prompt,
+    meta: Meta,
+}
+
+#[derive(Serialize)]
+struct Meta {
+    duration_ms: u64,
+}
+
+const TASK: &str = "Summarise the conversation for whoever continues it: what was asked, what was decided, what was found \
+(names, paths, numbers, exact words where they matter), and what is still open. Leave out greetings. Add nothing.";
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let session = place::find(args.named.as_deref(), context)?;
+    transcript::must_be_open(&session.file())?;
+    let turns = transcript::newest(&session.file(), None)?.list;
+    let (cut, through_seq) = cut_of(&turns, args.keep)?;
+    let turns = &turns[..cut];
+    if args.append.dry_run {
+        let session_id = session.id;
+        return context.out.answer(&Compacted {
+            session_id,
+            turns: cut,
+            through_seq,
+            summary: None,
+            receipt: None,
+            untrusted: Vec::new(),
+        });
+    }
+    let asked = ("compact", session.id.clone(), through_seq);
+    let answer = request::once(args.append.request_id.as_deref(), &asked, context, |context| {
+        let summary = summarise(turns, args, context)?;
+        store(&session, turns.len(), through_seq, &summary)
+    })?;
+    context.out.answer(&answer)
+}
+
+/// How many turns to cover, and the place of the last: what stays begins with a question.
+fn cut_of(turns: &[Stored], keep: usize) -> Result<(usize, u64)> {
+    let nothing = || {
+        Error::validation(format!("nothing to compact: there are {} turns, and {keep} stay", turns.len()))
+            .with("turns", turns.len())
+            .hint("--keep says how many stay")
+    };
+    let mut cut = turns.len().saturating_sub(keep);
+    while cut < turns.len() && cut > 0 && !is_question(&turns[cut].turn) {
+        cut -= 1;
+    }
+    let through = turns[..cut].iter().rev().find_map(|stored| stored.seq).ok_or_else(nothing)?;
+    if cut < 2 { Err(nothing()) } else { Ok((cut, through)) }
+}
+
+fn is_question(turn: &Turn) -> bool {
+    turn.role == "user"
+        && !turn.content.blocks().iter().any(|block| block.view().is_ok_and(|view| view.kind == "tool_result"))
+}
+
+fn summarise(turns: &[Stored], args: &Args, context: &Context) -> Result<Summary> {
+    let lines: Vec<String> =
+        turns.iter().map(|stored| format!("{}: {}", stored.turn.role, words(&stored.turn))).collect();
+    let prompt = Prompt { system: Some(TASK.to_owned()), ..Prompt::of_text(&lines.join("\n")) };
+    let request =
+        Request { ok: true, schema_version: "1.0", r#type: "prompt", data: &prompt, meta: Meta { duration_ms: 0 } };
+    let mut line = cp_common::wire::raw(&request)?.get().as_bytes().to_vec();
+    line.push(b'\n');
+    let program = part::find("cp-llm")?;
+    let mut command = Command::new(&program);
+    command.args(context.handed_on()).args(["--format", "json", "--input", "records", "--closed"]);
+    for (flag, value) in [("--backend", &args.backend), ("--model", &args.model)] {
+        if let Some(value) = value {
+            command.args([flag, value]);
+        }
+    }
+    let failed = |e: std::io::Error| Error::io(format!("running {}", program.display()), e);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(failed)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A part that refuses its command line reads nothing: what it says then is the better error.
+        let _ = stdin.write_all(&line);
+    }
+    let output = child.wait_with_output().map_err(failed)?;
+    read_summary(output.stdout.trim_ascii_end())
+}
+
+fn read_summary(line: &[u8]) -> Result<Summary> {
+    let record =
+        Record::parse(line).map_err(|e| Error::new(Code::Io, format!("cp-llm gave no answer: {}", e.message())))?;
+    if !record.ok {
+        let error: serde_json::Value =
+            record.error.and_then(|error| serde_json::from_str(error.get()).ok()).unwrap_or_default();
+        let failure =
+            Error::new(record.code(), error["message"].as_str().unwrap_or("cp-llm failed")).with("part", "cp-llm");
+        return Err(match error["details"]["hint"].as_str() {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        });
+    }
+    let summary: Summary = record.read()?;
+    if summary.content.text().trim().is_empty() {
+        return Err(Error::new(Code::Server, "the model gave an empty summary"));
+    }
+    Ok(summary)
+}
+
+fn store(session: &Session, turns: usize, through_seq: u64, summary: &Summary) -> Result<Compacted> {
+    let text = summary.content.text();
+    let entry = Entry::new(COMPACT)
+        .session(&session.id)
+        .role("assistant")
+        .content(&text)
+        .with("through_seq", &through_seq)
+        .with("turns", &turns)
+        .with("model", &summary.model)
+        .with("usage", &summary.usage);
+    let receipt = Ledger::open(&session.file(), Sync::Line)?.append(entry)?;
+    Ok(Compacted {
+        session_id: session.id.clone(),
+        turns,
+        through_seq,
+        summary: Some(text),
+        receipt: Some(receipt),
+        untrusted: vec!["/summary".to_owned()],
+    })
+}

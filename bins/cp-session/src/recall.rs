@@ -1,0 +1,95 @@
+//! `cp-session recall`: what was remembered, the best match first.
+
+use std::cmp::Reverse;
+use std::collections::HashSet;
+use std::path::Path;
+
+use cp_common::options::QueryOptions;
+use cp_common::output::Reply;
+use cp_common::{Context, Error, Result, json};
+use cp_log::blob;
+use serde::Serialize;
+
+use crate::answer::{Page, limit};
+use crate::memory;
+use crate::transcript;
+
+/// Find what was remembered: the best match first, without a query the newest
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What it is about
+    #[arg(long, value_name = "KIND")]
+    kind: String,
+    #[command(flatten)]
+    page: QueryOptions,
+    /// What to look for: the more of these words, the better
+    #[arg(value_name = "QUERY")]
+    query: Option<String>,
+}
+
+/// Something that is remembered.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Recalled {
+    /// What it says.
+    text: String,
+    /// How many words of the query it has.
+    score: usize,
+    /// When it was remembered.
+    ts: String,
+    /// Its entry's place.
+    seq: u64,
+    /// The session it came from.
+    session_id: Option<String>,
+}
+
+const MEMBERS: [&str; 5] = ["text", "score", "ts", "seq", "session_id"];
+
+impl Reply for Recalled {
+    fn text(&self) -> String {
+        self.text.clone()
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let mut found = match memory::existing(&args.kind, context)? {
+        Some(file) => matching(&file, args.query.as_deref().unwrap_or_default())?,
+        None => Vec::new(),
+    };
+    found.sort_by_key(|recalled| Reverse((recalled.score, recalled.seq)));
+    let after = args.page.cursor.as_deref().map(place_of).transpose()?;
+    let behind = |recalled: &Recalled| after.is_none_or(|after| (recalled.score, recalled.seq) < after);
+    let items = found.into_iter().filter(behind).map(|item| (format!("{}:{}", item.score, item.seq), item)).collect();
+    Page::of(items, limit(args.page.limit), &["/items"]).answer(&args.page.fields, &MEMBERS, context)
+}
+
+fn matching(file: &Path, query: &str) -> Result<Vec<Recalled>> {
+    let wanted = words(query);
+    let mut found = Vec::new();
+    transcript::each_entry(file, &mut |line| {
+        if !line.is_event("memory") {
+            return Ok(());
+        }
+        let stored = line.member("message").unwrap_or(b"\"\"");
+        let whole = blob::resolve(file, stored)?;
+        let text = json::unquote(whole.as_deref().unwrap_or(stored)).unwrap_or_default();
+        let score = words(&text).intersection(&wanted).count();
+        if score > 0 || wanted.is_empty() {
+            let session_id = line.member("session").and_then(json::unquote);
+            found.push(Recalled { text, score, ts: line.ts().to_owned(), seq: line.seq(), session_id });
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// The words of a text, without those so short that they are in every other.
+fn words(text: &str) -> HashSet<String> {
+    let words = text.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase);
+    words.filter(|word| word.chars().count() > 2).collect()
+}
+
+fn place_of(cursor: &str) -> Result<(usize, u64)> {
+    let parts = cursor.split_once(':').and_then(|(score, seq)| Some((score.parse().ok()?, seq.parse().ok()?)));
+    parts.ok_or_else(|| Error::usage(format!("`{cursor}` is no cursor")).hint("give the next_cursor of a page"))
+}

@@ -1,0 +1,90 @@
+//! `cp-session remember`: keep a text beyond its session.
+
+use cp_common::filter::{self, Body, Filter, Source, text_of};
+use cp_common::options::{AppendOptions, InputKind, StreamOptions};
+use cp_common::output::Reply;
+use cp_common::record::Kind;
+use cp_common::wire::Receipt;
+use cp_common::{Context, Error, Result, request};
+use cp_log::{Entry, Ledger, Sync};
+use serde::{Deserialize, Serialize};
+
+use crate::memory;
+use crate::place;
+
+/// Keep a text beyond its session
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What it is about: a lower-case name, such as note
+    #[arg(long, value_name = "KIND")]
+    kind: String,
+    #[command(flatten)]
+    append: AppendOptions,
+    /// What to keep; - adds standard input
+    text: Vec<String>,
+}
+
+/// Something that was remembered.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Remembered {
+    /// What it is about.
+    kind: String,
+    /// The session it came from.
+    session_id: Option<String>,
+    /// Where it is recorded; a dry run records nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    receipt: Option<Receipt>,
+}
+
+impl Reply for Remembered {
+    fn text(&self) -> String {
+        match &self.receipt {
+            Some(receipt) => format!("{} {}", receipt.seq, receipt.hash),
+            None => format!("would remember it as {}", self.kind),
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    memory::file_of(&args.kind, context)?;
+    let source = Source::from_operands(&args.text)?;
+    let input = if source == Source::Input { Some(InputKind::Text) } else { None };
+    let options = StreamOptions { input, continue_on_error: true, ..StreamOptions::default() };
+    filter::run(&mut Keeper { args }, source, options, context)
+}
+
+struct Keeper<'a> {
+    args: &'a Args,
+}
+
+impl Filter for Keeper<'_> {
+    fn accepts(&self) -> &'static [Kind] {
+        &[Kind::Item]
+    }
+
+    fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
+        let Body::Text(bytes) = body else { return Err(Error::validation("only a text can be remembered")) };
+        let text = text_of(bytes)?;
+        if text.trim().is_empty() {
+            return Err(Error::validation("the text is empty").hint("say something"));
+        }
+        let kind = &self.args.kind;
+        let session = context.session().map(|_| place::find(None, context)).transpose()?.map(|session| session.id);
+        let remembered = |receipt| Remembered { kind: kind.clone(), session_id: session.clone(), receipt };
+        let answer = if self.args.append.dry_run {
+            remembered(None)
+        } else {
+            let asked = ("remember", kind, text);
+            request::once(self.args.append.request_id.as_deref(), &asked, context, |context| {
+                let mut entry = Entry::new("memory").message(text).with("kind", kind);
+                if let Some(session) = &session {
+                    entry = entry.session(session);
+                }
+                let file = memory::file_of(kind, context)?;
+                Ok(remembered(Some(Ledger::open(&file, Sync::Line)?.append(entry)?)))
+            })?
+        };
+        context.out.answer(&answer)
+    }
+}

@@ -1,0 +1,118 @@
+//! `cp-session search`: where something was said, in every session or in one.
+
+use cp_common::options::QueryOptions;
+use cp_common::output::Reply;
+use cp_common::{Context, Error, Result};
+use serde::Serialize;
+
+use crate::answer::Page;
+use crate::load::words;
+use crate::place;
+use crate::transcript;
+
+/// Find turns that hold some words, whatever their case
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What to look for
+    #[arg(value_name = "QUERY")]
+    query: String,
+    #[command(flatten)]
+    page: QueryOptions,
+}
+
+/// A turn that was found.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Found {
+    /// Its session.
+    session_id: String,
+    /// Its entry's place.
+    seq: u64,
+    /// When it was stored.
+    ts: String,
+    /// Who spoke.
+    role: String,
+    /// What stands around the words.
+    snippet: String,
+}
+
+const MEMBERS: [&str; 5] = ["session_id", "seq", "ts", "role", "snippet"];
+/// How many are found where nobody says.
+const LIMIT: u64 = 100;
+/// How many characters stand before and after what was found.
+const AROUND: usize = 60;
+
+impl Reply for Found {
+    fn text(&self) -> String {
+        format!("{}:{}  {}: {}", self.session_id, self.seq, self.role, self.snippet.replace('\n', " "))
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let query = args.query.to_lowercase();
+    if query.trim().is_empty() {
+        return Err(Error::validation("the query is empty"));
+    }
+    let limit = crate::answer::limit(Some(args.page.limit.unwrap_or(LIMIT))).unwrap_or(usize::MAX);
+    let after = args.page.cursor.as_deref().map(place_of).transpose()?;
+    let sessions = match context.session() {
+        Some(_) => vec![place::find(None, context)?],
+        None => place::all(context)?,
+    };
+    let mut found: Vec<(String, Found)> = Vec::new();
+    for session in sessions {
+        let from = match &after {
+            Some((id, _)) if session.id < *id => continue,
+            Some((id, seq)) if session.id == *id => Some(*seq),
+            _ => None,
+        };
+        if found.len() > limit {
+            break;
+        }
+        let file = session.file();
+        if !file.is_file() {
+            continue;
+        }
+        transcript::each_turn(&file, &mut |line| {
+            if found.len() > limit || from.is_some_and(|from| line.seq() <= from) {
+                return Ok(());
+            }
+            let turn = transcript::turn_of(line, &file)?;
+            if let Some(snippet) = snippet(&words(&turn), &query) {
+                let cursor = format!("{}:{}", session.id, line.seq());
+                let (session_id, ts) = (session.id.clone(), line.ts().to_owned());
+                found.push((cursor, Found { session_id, seq: line.seq(), ts, role: turn.role, snippet }));
+            }
+            Ok(())
+        })?;
+    }
+    Page::of(found, Some(limit), &["/items"]).answer(&args.page.fields, &MEMBERS, context)
+}
+
+fn place_of(cursor: &str) -> Result<(String, u64)> {
+    let parts = cursor.rsplit_once(':').and_then(|(id, seq)| Some((id.to_owned(), seq.parse().ok()?)));
+    parts.ok_or_else(|| Error::usage(format!("`{cursor}` is no cursor")).hint("give the next_cursor of a page"))
+}
+
+/// What stands around the first place that holds the query, which is in lower case.
+pub(crate) fn snippet(text: &str, query: &str) -> Option<String> {
+    let lower: Vec<char> = text.chars().filter_map(|c| c.to_lowercase().next()).collect();
+    let query: Vec<char> = query.chars().collect();
+    let at = lower.windows(query.len()).position(|window| window == query)?;
+    let characters = text.chars().skip(at.saturating_sub(AROUND)).take(query.len() + AROUND + at.min(AROUND));
+    Some(characters.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn case_does_not_matter_and_the_middle_is_shown() {
+        let text = format!("{}Größe{}", "x".repeat(200), "y".repeat(200));
+        let found = snippet(&text, "größe").unwrap();
+        assert!(found.contains("Größe") && found.chars().count() == 125, "{found}");
+        assert_eq!(snippet("abc", "d"), None);
+        assert_eq!(snippet("ab", "abc"), None);
+    }
+}

@@ -1,0 +1,39 @@
+use crate::house::House;
+
+#[test]
+fn what_is_remembered_is_recalled_best_match_first() {
+    let house = House::new();
+    for text in ["The user likes green tea", "the build needs clang", "tea is bought on Mondays, green tea too"] {
+        house.run(&["remember", "--kind", "note", "--", text]).data();
+    }
+    let data = house.run(&["recall", "--kind", "note", "which green tea on mondays?"]).data();
+    let texts: Vec<&str> =
+        data["items"].as_array().unwrap().iter().map(|item| item["text"].as_str().unwrap()).collect();
+    assert_eq!(texts, ["tea is bought on Mondays, green tea too", "The user likes green tea"]);
+    let page = house.run(&["recall", "--kind", "note", "--limit", "1", "--fields", "text"]).data();
+    assert_eq!(page["items"], serde_json::json!([{"text": "tea is bought on Mondays, green tea too"}]));
+    let next = page["next_cursor"].as_str().unwrap();
+    assert_eq!(house.run(&["recall", "--kind", "note", "--cursor", next]).data()["count"], 2);
+}
+
+#[test]
+fn secrets_are_not_remembered_and_the_session_is() {
+    let house = House::new();
+    let session = house.start();
+    let data =
+        house.feed(&["remember", "--kind", "session_turn", "--session", &session], "password=hunter2hunter\n").data();
+    assert_eq!(data["session_id"], session.as_str());
+    assert!(!std::fs::read_to_string(house.root.path().join("memory/session_turn.jsonl")).unwrap().contains("hunter2"));
+}
+
+#[test]
+fn kinds_are_names_and_unknown_ones_are_told() {
+    let house = House::new();
+    house.run(&["remember", "--kind", "../x", "--", "y"]).failed(2, "E_VALIDATION");
+    house.run(&["remember", "--kind", "note", "--", " "]).failed(2, "E_VALIDATION");
+    assert!(house.run(&["remember", "--kind", "note", "--dry-run", "--", "y"]).data()["receipt"].is_null());
+    assert_eq!(house.run(&["recall", "--kind", "session_turn"]).data()["count"], 0);
+    house.run(&["recall", "--kind", "note"]).failed(3, "E_NOT_FOUND");
+    house.run(&["remember", "--kind", "note", "--", "y"]).data();
+    assert_eq!(house.run(&["recall", "--kind", "notes"]).failed(3, "E_NOT_FOUND")["details"]["nearest"], "note");
+}
