@@ -498,6 +498,10 @@ fn plain_run(bytes: &[u8]) -> usize {
     at + bytes[at..].iter().position(|&byte| is_stop(byte)).unwrap_or(bytes.len() - at)
 }
 
+/// A word of ones, and a word of highest bits: arithmetic on eight bytes at once.
+const ONES: u64 = 0x0101_0101_0101_0101;
+const HIGH: u64 = 0x8080_8080_8080_8080;
+
 #[inline]
 fn is_stop(byte: u8) -> bool {
     byte == b'"' || byte == b'\\' || byte < 0x20
@@ -506,22 +510,29 @@ fn is_stop(byte: u8) -> bool {
 /// Marks the bytes of a word that end a run, by their highest bit; the lowest mark is exact.
 #[inline]
 fn stops_in(word: &[u8]) -> u64 {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = 0x8080_8080_8080_8080;
     let mut bytes = [0; 8];
     bytes.copy_from_slice(word);
     let word = u64::from_le_bytes(bytes);
     let zero_in = |x: u64| x.wrapping_sub(ONES) & !x & HIGH;
     let quote = zero_in(word ^ (ONES * 0x22));
     let backslash = zero_in(word ^ (ONES * 0x5c));
-    let control = word.wrapping_sub(ONES * 0x20) & !word & HIGH;
-    quote | backslash | control
+    quote | backslash | controls_in(word)
+}
+
+/// Marks the bytes of a word that are below 0x20, by their highest bit; the lowest mark is exact.
+#[inline]
+fn controls_in(word: u64) -> u64 {
+    word.wrapping_sub(ONES * 0x20) & !word & HIGH
 }
 
 fn first_control(run: &[u8]) -> Option<usize> {
-    // A minimum over whole chunks is what a compiler turns into vector code.
-    let clean = run.chunks(64).all(|chunk| chunk.iter().fold(u8::MAX, |least, &byte| least.min(byte)) >= 0x20);
-    if clean { None } else { run.iter().position(|&byte| byte < 0x20) }
+    // By words and by hand: what a compiler makes vector code of depends on how the whole program is built.
+    let (words, rest) = run.as_chunks::<8>();
+    let any = words.iter().fold(0, |any, word| any | controls_in(u64::from_le_bytes(*word)));
+    if any == 0 && rest.iter().all(|&byte| byte >= 0x20) {
+        return None;
+    }
+    run.iter().position(|&byte| byte < 0x20)
 }
 
 #[inline]
