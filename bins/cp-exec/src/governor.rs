@@ -214,6 +214,10 @@ impl Governor {
         let mut paths: Vec<PathBuf> =
             self.pristine.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned)).collect();
         for root in trees(&self.write) {
+            // A directory of hooks that is not there yet could be made, and then be full of them.
+            if root.join(".git/config").is_file() {
+                drop(fs::create_dir(root.join(".git/hooks")));
+            }
             let listed = |path: &Path| self.write.iter().any(|pattern| pattern.tree() == Some(path));
             paths.extend(DORMANT.iter().map(|name| root.join(name)).filter(|path| !listed(path)));
         }

@@ -111,11 +111,16 @@ impl Names<'_> {
 
     /// Whoever can write to a directory of programs decides what runs.
     fn check_directory(&self, directory: &Path) -> Result<()> {
-        let meta = fs::metadata(directory).map_err(|e| Error::io("cannot be looked at", e).in_file(directory))?;
-        let trusted = meta.uid() == root_as_seen() || meta.uid() == self.owner;
-        if !trusted || others_write(&meta) {
-            return Err(refuse("path_unsafe", format!("others can write to {}", directory.display()))
-                .hint("take the directory out of exec.path, or its write permission from others"));
+        const STICKY: u32 = 0o1000;
+        for place in directory.ancestors() {
+            let meta = fs::metadata(place).map_err(|e| Error::io("cannot be looked at", e).in_file(place))?;
+            let trusted = meta.uid() == root_as_seen() || meta.uid() == self.owner;
+            // On the way to it, what others may add to but not replace in does no harm.
+            let shared = place != directory && meta.mode() & STICKY != 0;
+            if !trusted || (others_write(&meta) && !shared) {
+                return Err(refuse("path_unsafe", format!("others can write to {}", place.display()))
+                    .hint("take the directory out of exec.path, or its write permission from others"));
+            }
         }
         Ok(())
     }
@@ -205,7 +210,8 @@ fn root_as_seen() -> u32 {
     nobody.trim().parse().unwrap_or(0)
 }
 
-fn others_write(meta: &fs::Metadata) -> bool {
+/// Whether somebody else than its owner can write to a file or directory.
+pub(crate) fn others_write(meta: &fs::Metadata) -> bool {
     // A group with the owner's own number is the owner's private group.
     meta.mode() & 0o002 != 0 || (meta.mode() & 0o020 != 0 && meta.gid() != 0 && meta.gid() != meta.uid())
 }

@@ -10,6 +10,7 @@ use cp_common::text::nearest;
 use cp_common::{Error, Result};
 
 use crate::capture::sha256;
+use crate::names::others_write;
 use crate::sandbox::plan::{Layer, Network, Profile};
 
 /// A policy as its file says it; what the file leaves out is built in.
@@ -248,7 +249,16 @@ pub(crate) struct Loaded {
 pub(crate) fn load(file: &Path) -> Result<Loaded> {
     let me = rustix::process::getuid().as_raw();
     let (text, owner) = match std::fs::read_to_string(file) {
-        Ok(text) => (Some(text), std::fs::metadata(file).map_or(me, |meta| meta.uid())),
+        Ok(text) => {
+            let meta = std::fs::metadata(file).map_err(|e| Error::io("the policy", e).in_file(file).fatal())?;
+            if others_write(&meta) {
+                return Err(Error::config("others can write the policy")
+                    .in_file(file)
+                    .hint(format!("chmod go-w {}", file.display()))
+                    .fatal());
+            }
+            (Some(text), meta.uid())
+        }
         Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => (None, me),
         Err(e) => return Err(Error::config(format!("cannot be read: {e}")).in_file(file).fatal()),
     };

@@ -195,6 +195,8 @@ denied("etc", lambda: open("/etc/x", "w"))
 denied("git_config", lambda: open(".git/config", "w"))
 denied("git_hook", lambda: open(".git/hooks/post-checkout", "w"))
 denied("git_hook_move", lambda: os.rename(".git/hooks", "hooks"))
+denied("git_move", lambda: os.rename(".git", "moved"))
+control("git_write", lambda: open(".git/index", "w").write("x"))
 os.symlink("/etc/hostname", "link")
 denied("symlink", lambda: open("link", "w"))
 os.symlink("/etc/fstab", "link_to_read")
@@ -223,6 +225,8 @@ denied("tty", lambda: open("/dev/tty"))
             "etc",
             "git_config",
             "git_hook",
+            "git_hook_move",
+            "git_move",
             "symlink",
             "symlink_read",
             "hardlink",
@@ -233,7 +237,12 @@ denied("tty", lambda: open("/dev/tty"))
             "disk",
             "tty",
         ];
-        assert_contained(who, &result, &names, &["read", "write", "scratch", "home", "shm", "null", "random"]);
+        assert_contained(
+            who,
+            &result,
+            &names,
+            &["read", "write", "scratch", "home", "shm", "null", "random", "git_write"],
+        );
         assert_eq!(fs::read_to_string(&outside).unwrap(), "outside");
         assert!(house.project().join("new").exists());
     }

@@ -59,13 +59,27 @@ pub(super) fn build(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Fa
         attach(&piece).map_err(|e| setup(&format!("bind {}", piece.path.display()), e))?;
     }
     masks(plan).map_err(|e| setup("mask", e))?;
-    for path in plan.protect.iter().filter(|path| path.exists()) {
-        cover(path, &take(path).map_err(|e| setup("protect", e))?, libc::MOUNT_ATTR_RDONLY)
-            .map_err(|e| setup("protect", e))?;
-    }
+    protect(plan).map_err(|e| setup("protect", e))?;
     fs::create_dir("/tmp/home")
         .and_then(|()| fs::set_permissions("/tmp/home", fs::Permissions::from_mode(0o777)))
         .map_err(|e| setup("home", e))
+}
+
+/// Makes what is protected read-only, and every directory on the way to it a mount of its own: one that could be renamed
+/// would leave its place free for another.
+fn protect(plan: &Plan) -> io::Result<()> {
+    let protected: Vec<&PathBuf> = plan.protect.iter().filter(|path| path.exists()).collect();
+    let inside = |path: &&Path| plan.write.iter().any(|root| path.starts_with(root) && *path != root);
+    let mut way: Vec<&Path> = protected.iter().flat_map(|path| path.ancestors().skip(1).filter(inside)).collect();
+    way.sort();
+    way.dedup();
+    for directory in way {
+        cover(directory, &take(directory)?, 0)?;
+    }
+    for path in protected {
+        cover(path, &take(path)?, libc::MOUNT_ATTR_RDONLY)?;
+    }
+    Ok(())
 }
 
 /// The declared paths that the new view would otherwise hide or make read-only, outermost first.
