@@ -13,6 +13,7 @@ mod delete;
 mod end;
 mod export;
 mod fork;
+mod import;
 mod list;
 mod load;
 mod memory;
@@ -27,6 +28,7 @@ mod show;
 mod start;
 mod tee;
 mod transcript;
+mod transcripts;
 
 use cp_common::program::{Check, Class, Credentials, Program, VerbDoc};
 use cp_common::{Context, Result};
@@ -86,6 +88,14 @@ pub static PROGRAM: Program = Program {
                 "export CP_SESSION=$(cp-session start --format text); for m in a b c; do cp-session append -- $m >&2; cp-session append --role assistant -- $m >&2; done; cp-session compact --keep 2 --backend stub",
             ],
         ),
+        doc(
+            "import",
+            Class::Append,
+            "session_imported",
+            &[
+                "echo '[{\"conversation_id\":\"c\",\"prompt\":\"hi\",\"response\":\"hello\"}]' > log.json; cp-session import log.json",
+            ],
+        ),
         doc("search", Class::Query, "session_found", &["cp-session search hello"]),
         doc(
             "check",
@@ -129,6 +139,7 @@ pub static PROGRAM: Program = Program {
         ("session_checked", include_str!("../schemas/session_checked.json")),
         ("session_remembered", include_str!("../schemas/session_remembered.json")),
         ("session_recalled", include_str!("../schemas/session_recalled.json")),
+        ("session_imported", include_str!("../schemas/session_imported.json")),
         ("session_ended", include_str!("../schemas/session_ended.json")),
     ],
     checks,
@@ -165,6 +176,7 @@ enum Verb {
     Check(check::Args),
     Remember(remember::Args),
     Recall(recall::Args),
+    Import(import::Args),
     Show(show::Args),
     End(end::Args),
 }
@@ -187,6 +199,7 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Check(args) => check::run(&args, context),
         Verb::Remember(args) => remember::run(&args, context),
         Verb::Recall(args) => recall::run(&args, context),
+        Verb::Import(args) => import::run(&args, context),
         Verb::Show(args) => show::run(&args, context),
         Verb::End(args) => end::run(&args, context),
     }

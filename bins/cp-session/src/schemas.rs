@@ -5,7 +5,7 @@ use schemars::{Schema, schema_for};
 
 #[test]
 fn schemas_are_those_of_the_types() {
-    let schemas: [(&str, Schema); 16] = [
+    let schemas: [(&str, Schema); 17] = [
         ("session_started", schema_for!(crate::start::Started)),
         ("session_appended", schema_for!(crate::append::Appended)),
         ("session_loaded", schema_for!(crate::load::Loaded)),
@@ -21,6 +21,7 @@ fn schemas_are_those_of_the_types() {
         ("session_checked", schema_for!(crate::check::Checked)),
         ("session_remembered", schema_for!(crate::remember::Remembered)),
         ("session_recalled", schema_for!(crate::answer::Page<crate::recall::Recalled>)),
+        ("session_imported", schema_for!(crate::import::Answer)),
         ("session_ended", schema_for!(crate::end::Ended)),
     ];
     for (name, schema) in schemas {

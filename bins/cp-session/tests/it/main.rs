@@ -12,6 +12,7 @@ mod end;
 mod export;
 mod fork;
 mod house;
+mod import;
 mod list;
 mod load;
 mod memory;

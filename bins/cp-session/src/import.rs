@@ -1,0 +1,177 @@
+//! `cp-session import`: a session from a transcript of another program. The same transcript again adds only what is new in it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Seek as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use cp_common::home::make_directory;
+use cp_common::options::AppendOptions;
+use cp_common::output::{Reply, Severity};
+use cp_common::wire::Receipt;
+use cp_common::{Code, Context, Error, Result, request};
+use cp_log::line::Hash;
+use cp_log::{Entry, Ledger, Sync};
+use serde::{Deserialize, Serialize};
+
+use crate::place::{self, Session};
+use crate::round::turn_entry;
+use crate::start;
+use crate::transcript::{Imported, Mode, Start, must_be_open};
+use crate::transcripts::{self, Transcript};
+
+/// Make a session from a transcript of Claude Code, codex or llm
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The transcript
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    append: AppendOptions,
+}
+
+/// A session that was imported.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Answer {
+    /// The session. A dry run makes none.
+    session_id: Option<String>,
+    /// Its ledger.
+    path: Option<String>,
+    /// Whose transcript it is: `claude_code`, `codex` or `llm`.
+    format: String,
+    /// How many turns the transcript has.
+    turns: usize,
+    /// How many of them are new in the session.
+    added: usize,
+    /// How many lines of the transcript could not be read.
+    skipped: u64,
+    /// Where the first new one is recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    receipt: Option<Receipt>,
+}
+
+impl Reply for Answer {
+    fn text(&self) -> String {
+        self.session_id.clone().unwrap_or_else(|| format!("would import {} turns", self.turns))
+    }
+}
+
+/// What is known of a transcript that was imported before.
+#[derive(Serialize, Deserialize)]
+struct Known {
+    session: PathBuf,
+    turns: usize,
+}
+
+/// The largest transcript: it is held in memory.
+const LIMIT: u64 = 1 << 30;
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let bytes = bytes_of(&args.file)?;
+    let transcript = transcripts::read(&bytes).map_err(|e| e.in_file(&args.file))?;
+    if transcript.skipped > 0 {
+        let message = format!("{} lines could not be read and were passed over", transcript.skipped);
+        context.out.notice("lines_skipped", Severity::Warning, message.clone());
+        context.warn(&message);
+    }
+    // One without a name of its own is known by its first bytes: it may have grown.
+    let id = match transcript.id.as_str() {
+        "" => Hash::of(bytes.split(|byte| *byte == b'\n').next().unwrap_or_default()).to_string(),
+        id => id.to_owned(),
+    };
+    let from = Imported { format: transcript.format.to_owned(), id };
+    let answer = if args.append.dry_run {
+        answer(None, &transcript, 0, None)
+    } else {
+        let asked = ("import", &from, transcript.turns.len());
+        request::once(args.append.request_id.as_deref(), &asked, context, |context| {
+            import(&transcript, &from, context)
+        })?
+    };
+    context.out.answer(&answer)
+}
+
+fn bytes_of(file: &Path) -> Result<Vec<u8>> {
+    let failed = |e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::NotFound => Error::not_found("no such file").in_file(file),
+        _ => Error::io("reading", e).in_file(file),
+    };
+    let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() || metadata.len() > LIMIT {
+        return Err(Error::validation(format!("not a regular file of at most {LIMIT} bytes")).in_file(file));
+    }
+    std::fs::read(file).map_err(failed)
+}
+
+fn answer(session: Option<&Session>, transcript: &Transcript, added: usize, receipt: Option<Receipt>) -> Answer {
+    Answer {
+        session_id: session.map(|session| session.id.clone()),
+        path: session.map(|session| session.file().display().to_string()),
+        format: transcript.format.to_owned(),
+        turns: transcript.turns.len(),
+        added,
+        skipped: transcript.skipped,
+        receipt,
+    }
+}
+
+fn import(transcript: &Transcript, from: &Imported, context: &Context) -> Result<Answer> {
+    let (mut slot, known) = slot_of(from, context)?;
+    let entries = |id: &str, skip: usize| -> Vec<Entry> {
+        transcript.turns.iter().skip(skip).map(|turn| turn_entry(id, turn)).collect()
+    };
+    let before = known.and_then(|known| Some((session_at(&known.session)?, known.turns)));
+    let (session, added, receipt) = if let Some((session, before)) = before {
+        let new = entries(&session.id, before);
+        let added = new.len();
+        let mut receipt = None;
+        if added > 0 {
+            must_be_open(&session.file())?;
+            receipt = Ledger::open(&session.file(), Sync::Line)?.append_all(new)?.into_iter().next();
+        }
+        (session, added, receipt)
+    } else {
+        let start = Start {
+            agent: context.agent(None),
+            tier: context.tier(),
+            mode: Mode::Persistent,
+            cwd: start::working_directory(),
+            imported_from: Some(from.clone()),
+            ..Start::default()
+        };
+        let (session, receipt) = start::make(&start, context, |id| entries(id, 0))?;
+        (session, transcript.turns.len(), Some(receipt))
+    };
+    let known = Known { session: session.directory.clone(), turns: transcript.turns.len() };
+    let text = cp_common::wire::raw(&known)?;
+    let stored = slot.rewind().and_then(|()| slot.set_len(0)).and_then(|()| slot.write_all(text.get().as_bytes()));
+    stored.map_err(|e| Error::io("noting what was imported", e))?;
+    Ok(answer(Some(&session), transcript, added, receipt))
+}
+
+fn session_at(directory: &Path) -> Option<Session> {
+    let id = directory.file_name()?.to_str()?.to_owned();
+    directory.join(place::FILE).is_file().then(|| Session { id, directory: directory.to_owned() })
+}
+
+/// The note of earlier imports of this transcript, locked: of two imports at once the second finds what the first did.
+fn slot_of(from: &Imported, context: &Context) -> Result<(File, Option<Known>)> {
+    let directory = context.home.state("imports");
+    make_directory(&directory)?;
+    let path = directory.join(Hash::of(format!("{}\n{}", from.format, from.id).as_bytes()).hex());
+    let failed = |e: std::io::Error| Error::io("looking for earlier imports", e).in_file(&path);
+    let mut options = OpenOptions::new();
+    let mut file =
+        options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(failed)?;
+    file.lock().map_err(failed)?;
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(failed)?;
+    if text.is_empty() {
+        return Ok((file, None));
+    }
+    let known = serde_json::from_str(&text).map_err(|e| {
+        Error::new(Code::Integrity, format!("damaged: {e}")).in_file(&path).hint("remove it to import anew")
+    })?;
+    Ok((file, Some(known)))
+}

@@ -1,0 +1,38 @@
+use crate::house::House;
+
+const LINES: [&str; 4] = [
+    r#"{"type":"user","sessionId":"s1","message":{"role":"user","content":"the password=hunter2hunter is old"}}"#,
+    r#"{"type":"assistant","sessionId":"s1","message":{"content":[{"type":"tool_use","id":"t","name":"ls","input":{"n":1}}]}}"#,
+    r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t","content":"a b"}]}}"#,
+    r#"{"type":"assistant","message":{"content":[{"type":"text","text":"done"}]}}"#,
+];
+
+#[test]
+fn the_same_transcript_is_one_session_and_grows() {
+    let house = House::new();
+    let file = house.root.path().join("t.jsonl");
+    std::fs::write(&file, LINES[..2].join("\n") + "\n{\"torn").unwrap();
+    let first = house.run(&["import", "t.jsonl"]);
+    assert_eq!(first.closing()["meta"]["notices"][0]["type"], "lines_skipped");
+    let first = first.data();
+    assert_eq!((&first["format"], &first["added"], &first["skipped"]), (&"claude_code".into(), &2.into(), &1.into()));
+    std::fs::write(&file, LINES.join("\n")).unwrap();
+    let second = house.run(&["import", "t.jsonl"]).data();
+    assert_eq!((&second["session_id"], &second["added"]), (&first["session_id"], &2.into()));
+    assert_eq!(house.run(&["import", "t.jsonl"]).data()["added"], 0);
+    let session = first["session_id"].as_str().unwrap();
+    assert_eq!(house.count(session), 4);
+    assert!(!std::fs::read_to_string(house.file(session)).unwrap().contains("hunter2"));
+    assert_eq!(house.run(&["check", session]).data()["intact"], true);
+}
+
+#[test]
+fn a_dry_run_makes_nothing_and_other_files_are_refused() {
+    let house = House::new();
+    std::fs::write(house.root.path().join("t.jsonl"), LINES.join("\n")).unwrap();
+    assert_eq!(house.run(&["import", "t.jsonl", "--dry-run"]).data()["turns"], 4);
+    assert_eq!(house.run(&["list"]).data()["count"], 0);
+    std::fs::write(house.root.path().join("x"), "hello\n").unwrap();
+    house.run(&["import", "x"]).failed(2, "E_VALIDATION");
+    house.run(&["import", "none"]).failed(3, "E_NOT_FOUND");
+}
