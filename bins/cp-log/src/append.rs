@@ -333,7 +333,8 @@ impl Filter for Stream<'_> {
         };
         let Some(ledger) = &mut self.ledger else { return entry.fault().map_or(Ok(()), Err) };
         ledger.stage(entry)?;
-        if ledger.staged() >= ENOUGH { self.commit(context) } else { Ok(()) }
+        let is_enough = ledger.staged() >= ENOUGH || self.args.sync == Some(Sync::Line);
+        if is_enough { self.commit(context) } else { Ok(()) }
     }
 
     fn idle(&mut self, context: &mut Context) -> Result<()> {
