@@ -51,7 +51,7 @@ impl Engine {
             (0..).zip(&self.conversation.calls).filter(|(_, call)| call.result.is_none()).map(|(at, _)| at).collect();
         for group in waiting.chunks(self.plan.parallel.max(1)) {
             let mut underway = Vec::new();
-            // What stops one call does not leave those before it without their results.
+            // What stops one call does not leave the others without their results.
             let mut stopped = Ok(());
             for (slot, at) in group.iter().enumerate() {
                 match self.begin(*at, slot, context) {
@@ -63,7 +63,8 @@ impl Engine {
                 }
             }
             for begun in underway {
-                self.complete(begun, context)?;
+                let completed = self.complete(begun, context);
+                stopped = stopped.and(completed);
             }
             stopped?;
         }

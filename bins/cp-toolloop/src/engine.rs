@@ -78,11 +78,7 @@ impl Engine {
         match outcome {
             Ok(last_words) => {
                 // The parts write their own last entries, and the end of the run is the last of all.
-                for left in [self.model.finish(), self.executor.finish()] {
-                    if let Err(error) = left {
-                        context.warn(error.message());
-                    }
-                }
+                self.let_parts_leave(context);
                 self.note(|book| book.end("completed", &tally))?;
                 if let Some(trace) = self.trace.take() {
                     trace.journal.close(self.record.as_deref())?;
@@ -95,11 +91,22 @@ impl Engine {
             }
             Err(error) => {
                 let error = self.resumable(error, context);
+                if is_at_rest(&error) {
+                    self.let_parts_leave(context);
+                }
                 if let Err(unwritten) = self.note(|book| book.paused(&error, &tally)) {
                     context.warn(&format!("the stop is not on the ledger: {unwritten}"));
                 }
                 tally.close(&self.plan.run, &mut context.out);
                 Err(error)
+            }
+        }
+    }
+
+    fn let_parts_leave(&mut self, context: &Context) {
+        for left in [self.model.finish(), self.executor.finish()] {
+            if let Err(error) = left {
+                context.warn(error.message());
             }
         }
     }
@@ -255,6 +262,15 @@ impl Engine {
             error = error.with(name, line.replacen("cp-toolloop ", &format!("cp-toolloop --home {home} "), 1));
         }
         error
+    }
+}
+
+/// Whether a run stopped between two steps, with nothing under way in its parts.
+fn is_at_rest(error: &Error) -> bool {
+    match error.code() {
+        Code::HumanRequired | Code::CommandFailed => true,
+        Code::BudgetExhausted => error.details().get("budget").is_none_or(|budget| budget != "time"),
+        _ => false,
     }
 }
 

@@ -57,7 +57,7 @@ pub static PROGRAM: Program = Program {
             "tools",
             Class::Query,
             "tools",
-            &["cp-toolloop tools", "cp-toolloop tools --allow system --fields name,origin"],
+            &["cp-toolloop tools", "cp-toolloop tools --allow system --fields name,origin,status"],
         ),
         verb("runs", Class::Query, "runs", &["cp-toolloop --backend stub -- hello && cp-toolloop runs --limit 1"]),
         verb("show", Class::Query, "run", &["cp-toolloop --backend stub -- hello && cp-toolloop show RUN-"]),
