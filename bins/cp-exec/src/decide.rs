@@ -16,7 +16,7 @@ use crate::patterns::covering;
 use crate::policy::{Degraded, Intent, LONGEST, RunAs, Verdict};
 use crate::request::Command;
 use crate::rules::{self, Finding};
-use crate::sandbox::plan::{Identity, Limits, Plan};
+use crate::sandbox::plan::{Identity, Layer, Limits, Plan};
 
 /// Programs that give rights or leave the sandbox. No policy allows them.
 const PRIVILEGE: [&str; 34] = [
@@ -389,6 +389,7 @@ pub(crate) fn plan(
         },
         run_as,
         require: exec.require.clone(),
+        wants_cgroup: exec.cgroup || exec.require.contains(&Layer::Cgroup),
         cgroups: Vec::new(),
     };
     Ok((plan, made))

@@ -95,6 +95,7 @@ fn probe() -> Result<Enforcement, String> {
         },
         run_as: None,
         require: Vec::new(),
+        wants_cgroup: true,
         cgroups: Vec::new(),
     };
     let run = Run {
@@ -142,6 +143,12 @@ fn layers(enforcement: &Enforcement, checks: &mut Vec<Check>) {
             "allow user namespaces (user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns), or run as root",
         );
     }
+    check(
+        "cgroup",
+        enforcement.cgroup.starts_with("cgroup"),
+        enforcement.cgroup.clone(),
+        "delegate a control group with pids and memory to this user; without one each process has limits, but not all together",
+    );
     check(
         "kill",
         enforcement.kill == "pid_namespace",

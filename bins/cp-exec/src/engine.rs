@@ -12,6 +12,7 @@ use rustix::process::Signal;
 use cp_common::{Error, Result};
 
 use crate::capture::{Capture, Captured};
+use crate::cgroup::Group;
 use crate::sandbox::plan::{Enforcement, Failure, Order, Plan, Report, Status};
 use crate::sandbox::{self, Received};
 
@@ -98,6 +99,9 @@ impl From<Error> for NotRun {
 /// Runs a planned command to the end of everything it started.
 pub(crate) fn run(plan: &Plan, run: Run<'_>) -> std::result::Result<Outcome, NotRun> {
     let started = Instant::now();
+    let group = if plan.wants_cgroup { Group::make(&plan.limits) } else { None };
+    let grouped = group.as_ref().map(|group| Plan { cgroups: group.directories().to_vec(), ..plan.clone() });
+    let plan = grouped.as_ref().unwrap_or(plan);
     let mut watched = start(plan, run.stdin, run.stdout)?;
     let mut events = Events::new(started, run.timeout, run.grace, run.output_limit);
     watched.follow(&mut events, run.watch, run.interrupted);

@@ -5,6 +5,7 @@
 
 mod approve;
 mod capture;
+mod cgroup;
 mod check;
 mod confirm;
 mod decide;

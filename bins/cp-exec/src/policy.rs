@@ -63,6 +63,8 @@ pub(crate) struct Exec {
     pub run_as: Option<RunAs>,
     /// Who confirms what needs to be confirmed.
     pub confirm: Confirm,
+    /// Whether each run gets a control group of its own.
+    pub cgroup: bool,
     /// Bytes of output after which a command is killed.
     pub output_limit: Option<u64>,
     /// Bytes of memory.
@@ -93,6 +95,7 @@ impl Default for Exec {
             pin: BTreeMap::new(),
             run_as: None,
             confirm: Confirm::Agent,
+            cgroup: false,
             output_limit: None,
             memory: 4 << 30,
             processes: 1024,

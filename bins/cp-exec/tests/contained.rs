@@ -355,6 +355,40 @@ denied("bomb", bomb)
 }
 
 #[test]
+fn a_control_group_bounds_all_processes_together() {
+    let limits = "cgroup = true\nprocesses = 40\nmemory = 300000000\nintent =";
+    let house = House::with_policy(Who::Me, &POLICY.replace("intent =", limits));
+    let script = r#"
+import time
+def bomb():
+    for _ in range(100):
+        if os.fork() == 0: time.sleep(60); os._exit(0)
+denied("bomb", bomb)
+"#;
+    let result = python(&house, script);
+    let cgroup = result["enforcement"]["cgroup"].as_str().unwrap();
+    if !cgroup.starts_with("cgroup") {
+        eprintln!("no control group can be made here: {cgroup} stands in for it");
+        return;
+    }
+    assert_contained(Who::Me, &result, &["bomb"], &[]);
+    // Each of them is within the limit, all of them are not.
+    let result = python(
+        &house,
+        r#"
+for _ in range(6):
+    if os.fork() == 0:
+        keep = b"x" * 100_000_000
+        import time; time.sleep(1); os._exit(0)
+statuses = [os.wait()[1] for _ in range(6)]
+print("control some" if 0 in statuses else "BROKEN none")
+print("denied all 12" if 9 in statuses else "ESCAPED all")
+"#,
+    );
+    assert_contained(Who::Me, &result, &["all"], &["some"]);
+}
+
+#[test]
 fn root_can_give_its_uid_away() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("not root: run_as cannot be tested");

@@ -114,7 +114,8 @@ fn limit(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
             enforcement.cgroup.push_str("+pid_namespace");
         }
     } else {
-        "cgroup".clone_into(&mut enforcement.cgroup);
+        let version = if plan.cgroups.len() > 1 { "cgroup_v1" } else { "cgroup_v2" };
+        version.clone_into(&mut enforcement.cgroup);
     }
     Ok(())
 }

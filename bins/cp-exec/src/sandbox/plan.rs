@@ -41,6 +41,8 @@ pub(crate) struct Plan {
     pub run_as: Option<(u32, u32)>,
     /// Layers without which the command must not start.
     pub require: Vec<Layer>,
+    /// Whether to make a control group for the run.
+    pub wants_cgroup: bool,
     /// Control groups already made for this run, to be joined before the command starts.
     pub cgroups: Vec<PathBuf>,
 }

@@ -1,0 +1,84 @@
+//! A control group for one run: an end to its processes and memory together. Made only when the policy asks for one:
+//! moving a process into a group can take the kernel tens of milliseconds.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::sandbox::plan::Limits;
+
+const ROOT: &str = "/sys/fs/cgroup";
+
+/// Groups made by this process, to tell them apart.
+static GROUPS: AtomicU64 = AtomicU64::new(0);
+
+/// The directories of a group: one in version 2, one for each controller in version 1.
+pub(crate) struct Group(Vec<PathBuf>);
+
+impl Group {
+    /// Makes a group with these limits, below the one this process is in; none where that may not be written.
+    pub(crate) fn make(limits: &Limits) -> Option<Self> {
+        let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let name = format!("cp-exec-{}-{}", std::process::id(), GROUPS.fetch_add(1, Ordering::Relaxed));
+        // The helper and the init are in it too.
+        let (processes, memory) = ((limits.processes + 2).to_string(), limits.memory_bytes.to_string());
+        Self::version_1(&own, &name, &processes, &memory).or_else(|| Self::version_2(&own, &name, &processes, &memory))
+    }
+
+    /// Where the processes of the run are to be put.
+    pub(crate) fn directories(&self) -> &[PathBuf] {
+        &self.0
+    }
+
+    fn version_1(own: &str, name: &str, processes: &str, memory: &str) -> Option<Self> {
+        // Dropping what was made so far takes it away again.
+        let mut group = Self(Vec::new());
+        for (controller, file, limit) in [("pids", "pids.max", processes), ("memory", "memory.limit_in_bytes", memory)]
+        {
+            let place = own.lines().find_map(|line| {
+                let mut fields = line.splitn(3, ':').skip(1);
+                let mounted = fields.next()?.split(',').any(|known| known == controller);
+                mounted.then(|| fields.next()).flatten()
+            })?;
+            let directory = Path::new(ROOT).join(controller).join(place.trim_start_matches('/')).join(name);
+            fs::create_dir(&directory).ok()?;
+            group.0.push(directory.clone());
+            fs::write(directory.join(file), limit).ok()?;
+        }
+        Some(group)
+    }
+
+    fn version_2(own: &str, name: &str, processes: &str, memory: &str) -> Option<Self> {
+        let place = own.lines().find_map(|line| line.strip_prefix("0::"))?;
+        let parent = Path::new(ROOT).join(place.trim_start_matches('/'));
+        let controllers = fs::read_to_string(parent.join("cgroup.subtree_control")).ok()?;
+        if !["pids", "memory"].iter().all(|needed| controllers.split_whitespace().any(|known| known == *needed)) {
+            return None;
+        }
+        let directory = parent.join(name);
+        fs::create_dir(&directory).ok()?;
+        let group = Self(vec![directory.clone()]);
+        fs::write(directory.join("pids.max"), processes).ok()?;
+        fs::write(directory.join("memory.max"), memory).ok()?;
+        // A kernel without swap accounting has no such file.
+        drop(fs::write(directory.join("memory.swap.max"), "0"));
+        Some(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for directory in &self.0 {
+            // Everything in it is dead, but the kernel may still be taking it apart.
+            for _ in 0..50 {
+                match fs::remove_dir(directory) {
+                    Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    _ => break,
+                }
+            }
+        }
+    }
+}
