@@ -135,13 +135,14 @@ impl Ahead {
         }
     }
 
-    /// Starts nothing more, lets the workers end what they have begun, and gives the messages that are there and were not taken:
-    /// they are paid for. After a signal the workers have only a moment, for what they have to put on the ledger.
-    pub(crate) fn close(&self) -> Vec<Answered> {
+    /// Starts nothing more, and gives the messages that are there and were not taken: they are paid for. With `patience` it waits for
+    /// those that are under way; without, and after a signal, the workers have only a moment, for what they put on the ledger.
+    pub(crate) fn close(&self, patience: bool) -> Vec<Answered> {
         self.board.closed.store(true, Ordering::Relaxed);
         lock(&self.board.open).clear();
         let asked = Instant::now();
-        while self.board.busy.load(Ordering::Relaxed) > 0 && !(signals::interrupted() && asked.elapsed() > LAST_WORDS) {
+        let in_time = || (patience && !signals::interrupted()) || asked.elapsed() < LAST_WORDS;
+        while self.board.busy.load(Ordering::Relaxed) > 0 && in_time() {
             std::thread::sleep(Duration::from_millis(2));
         }
         let held = std::mem::take(&mut lock(&self.board.slots).held);

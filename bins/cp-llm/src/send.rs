@@ -7,7 +7,7 @@ use cp_common::filter::{self, Body, Filter, Source};
 use cp_common::output::Format;
 use cp_common::record::Kind;
 use cp_common::wire::{Delta, Message};
-use cp_common::{Context, Result, request, signals};
+use cp_common::{Code, Context, Result, request, signals};
 
 use crate::ahead::{Ahead, Answered};
 use crate::backend::Backend;
@@ -50,8 +50,8 @@ struct Send {
 
 impl Send {
     /// Prints the messages that came before their turn, when their turn will not come.
-    fn rescue(&self, context: &mut Context) -> Result<()> {
-        for answered in self.ahead.iter().flat_map(Ahead::close) {
+    fn rescue(&self, patience: bool, context: &mut Context) -> Result<()> {
+        for answered in self.ahead.iter().flat_map(|ahead| ahead.close(patience)) {
             if let Ok(Some(message)) = &answered.outcome {
                 context.out.set_index(Some(answered.index));
                 context.out.record(Kind::Message, message)?;
@@ -112,7 +112,8 @@ impl Filter for Send {
                 Ok(None) => self.resumed += 1,
                 Err(error) => {
                     if error.is_fatal() {
-                        self.rescue(context)?;
+                        // A budget that is gone has paid for what is under way; a refused key has not.
+                        self.rescue(error.code() == Code::BudgetExhausted, context)?;
                     }
                     return Err(error);
                 }
@@ -143,7 +144,7 @@ impl Filter for Send {
 
     fn finish(&mut self, context: &mut Context) -> Result<()> {
         if signals::interrupted() {
-            self.rescue(context)?;
+            self.rescue(false, context)?;
         }
         if self.asker.done.is_some() {
             context.out.extra("resumed", self.resumed);

@@ -7,12 +7,13 @@ use crate::server::{Program, Ran, Server, Step, answer, chunk, json as json_answ
 
 const WIRES: [&str; 2] = ["anthropic", "openai"];
 
-/// Runs against a script; tries at most twice, without waiting long.
+/// Runs against a script; tries at most twice, without waiting long for a server that stalls.
 fn run(backend: &str, stream: bool, script: Vec<Step>) -> (Ran, usize) {
+    let stalls = script.iter().any(|step| matches!(step, Step::Stall));
+    let (total, idle) = if stalls { ("0.3", "0.2") } else { ("30", "20") };
     let server = Server::start(vec![script]);
-    let mut arguments =
-        vec!["--backend", backend, "-m", "m", "--retries", "1", "--retry-max-wait", "0.05", "--timeout", "0.6"];
-    arguments.extend(["--idle-timeout", "0.4"]);
+    let mut arguments = vec!["--backend", backend, "-m", "m", "--retries", "1", "--retry-max-wait", "0.05"];
+    arguments.extend(["--timeout", total, "--idle-timeout", idle]);
     if stream {
         arguments.push("--stream");
     }
