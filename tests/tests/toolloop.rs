@@ -30,7 +30,7 @@ fn turns_that_a_session_keeps_alternate_strictly() {
     let ran = place.sh(
         r#"S=$(cp-session start | jq -r .data.session_id)
         for n in 1 2; do
-            echo '{"content":"let me see","tool_calls":[{"name":"echo_it","input":{"n":1}},{"name":"nope"}]}' >script
+            echo '{"content":"let me see","tool_calls":[{"name":"echo_it","input":{"n":1}},{"name":"nope"}]}' >>script
             echo '{"tool_calls":[{"name":"echo_it"}]}' >>script
             echo '{"content":"done"}' >>script
             cp-compose --session "$S" "question $n" | cp-toolloop --tools tools --backend stub --stub-script script | cp-session tee "$S" >out.$n || exit
@@ -94,13 +94,14 @@ fn the_example_tools_do_what_they_say() {
 #[test]
 fn a_signal_in_the_middle_of_a_pipe_leaves_every_line_whole_and_nothing_behind() {
     let place = Place::new();
-    tool(&place, "slow", "echo $$ >pid; sleep 30");
+    tool(&place, "slow", "echo $$ >pid; sleep 31.4159");
     std::fs::write(place.path().join("script"), "{\"tool_calls\":[{\"name\":\"slow\"}]}\n").unwrap();
     let ran = place.sh("cp-toolloop --tools tools --backend stub --stub-script script x >out & \
          until [ -s pid ]; do sleep 0.05; done; kill -INT $!; wait $!; echo $?; tail -n 1 out | jq -r .error.code; \
-         pgrep -f 'sleep 30' >/dev/null && pgrep -af 'sleep 30' | grep -c \"$PWD\"; true");
-    let lines: Vec<&str> = ran.stdout.lines().collect();
-    assert_eq!(lines[..2], ["130", "E_INTERRUPTED"], "{ran:?}");
+         cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -c 'sleep 31[.]4159'; true");
+    assert_eq!(ran.stdout.lines().collect::<Vec<_>>(), ["130", "E_INTERRUPTED", "0"], "{ran:?}");
+    let out = std::fs::read_to_string(place.path().join("out")).unwrap();
+    assert!(out.ends_with('\n') && out.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{out}");
 }
 
 /// A server of chat completions on loopback: its answer depends on how many answers the request already has.
