@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use cp_common::output::Format;
 use cp_common::record::Kind;
-use cp_common::wire::{ToolCall, ToolResult};
+use cp_common::wire::{Receipt, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result};
 use cp_log::line::Hash;
 use serde_json::json;
@@ -40,8 +40,8 @@ enum What {
     Answered(String),
     /// It runs in this slot, at most so long.
     Runs(usize, Option<Duration>),
-    /// It is a tool of this server, under this name there.
-    Asks(Spec, String),
+    /// It is a tool of this server, under this name there; the proof that it was asked.
+    Asks(Spec, String, Option<Receipt>),
 }
 
 impl Engine {
@@ -85,14 +85,14 @@ impl Engine {
             }
             Verdict::Run(tool) => {
                 let turn = self.conversation.tally.iterations;
-                self.note(|book| book.call(turn, &call))?;
+                let receipt = self.note(|book| book.call(turn, &call))?;
                 self.step(Step::Started(at))?;
                 self.sync()?;
                 show_call(&call, context)?;
                 if let Origin::Mcp { server, tool } = &tool.origin {
                     let spec = self.plan.mcp.iter().find(|spec| spec.name == *server).cloned();
                     let spec = spec.ok_or_else(|| Error::not_found(format!("no server {server}")).fatal())?;
-                    return Ok(Underway { at, call, began, what: What::Asks(spec, tool.clone()) });
+                    return Ok(Underway { at, call, began, what: What::Asks(spec, tool.clone(), receipt) });
                 }
                 self.start_call(slot, &renamed(&call, &tool), context)?;
                 What::Runs(slot, tool.hints.timeout.map(Duration::from_secs_f64))
@@ -109,7 +109,9 @@ impl Engine {
         }
         let mut result = match what {
             What::Answered(words) => answer(&call, &words, began),
-            What::Asks(spec, tool) => self.ask_server(&spec, &tool, at, &call, began)?,
+            What::Asks(spec, tool, receipt) => {
+                ToolResult { receipt, ..self.ask_server(&spec, &tool, at, &call, began)? }
+            }
             What::Runs(slot, limit) => self.collect(slot, limit, at, &call, began)?,
         };
         if let Some(told) = self.repeats.note(&call, &result) {

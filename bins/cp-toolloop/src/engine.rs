@@ -222,9 +222,9 @@ impl Engine {
         }
     }
 
-    /// Writes an entry into the ledger.
-    pub(crate) fn note(&mut self, what: impl FnOnce(&mut Book) -> Result<Receipt>) -> Result<()> {
-        self.trace.as_mut().map_or(Ok(()), |trace| what(&mut trace.book).map(|_| ()))
+    /// Writes an entry into the ledger. Where it stands; a replay writes none.
+    pub(crate) fn note(&mut self, what: impl FnOnce(&mut Book) -> Result<Receipt>) -> Result<Option<Receipt>> {
+        self.trace.as_mut().map(|trace| what(&mut trace.book)).transpose()
     }
 
     /// Waits until the disk has everything: before what cannot be undone.
