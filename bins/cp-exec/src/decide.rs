@@ -150,8 +150,10 @@ pub(crate) fn consider(governor: &mut Governor, command: &Command, argv: &[Strin
     let outcome = allowed_name(governor, argv).and_then(|()| redirect(governor, served, &mut notices));
     outcome.map_err(|error| point_to(error, governor, served))?;
 
-    let finding = rules::judge(governor, argv)?;
-    let path = canonical_program(governor, &argv[0], &cwd_of(governor, command)?)?;
+    governor.check_base()?;
+    let cwd = cwd_of(governor, command)?;
+    let finding = rules::judge(governor, argv, &cwd)?;
+    let path = canonical_program(governor, &argv[0], &cwd)?;
     let mut hashes = std::mem::take(&mut governor.hashes);
     let writable = |path: &Path| governor.writable_only(path);
     let pinned = governor.names().pin(&path, &mut hashes, &writable, Names::depth());
@@ -159,8 +161,6 @@ pub(crate) fn consider(governor: &mut Governor, command: &Command, argv: &[Strin
     let pinned = pinned?;
     restricted_target(governor, &pinned.path)?;
 
-    governor.check_base()?;
-    let cwd = cwd_of(governor, command)?;
     arguments_allowed(governor, argv, &cwd)?;
     let timeout = timeout_of(governor, command)?;
     environment::check_all(&exec_of(governor).env_allow, &command.env)?;

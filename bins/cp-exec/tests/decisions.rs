@@ -29,3 +29,17 @@ fn every_line_of_the_corpus_is_decided_as_it_says() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(count >= 150, "{count} lines");
 }
+
+#[test]
+fn a_script_is_looked_for_where_the_request_says_it_runs() {
+    let house = House::with_policy(Who::Me, GENEROUS);
+    house.write("scripts/build.py", "");
+    house.write("evil/scripts/build.py", "");
+    let ask = |cwd: &str, script: &str| {
+        house.run(&["check", "--cwd", cwd, "--", "python3", script]).0["data"]["decision"].clone()
+    };
+    assert_eq!(ask(".", "scripts/build.py"), "allow");
+    assert_eq!(ask("scripts", "build.py"), "allow");
+    assert_eq!(ask("evil", "scripts/build.py"), "deny");
+    assert_eq!(ask("evil", "../scripts/build.py"), "allow");
+}

@@ -12,7 +12,7 @@ use std::path::Path;
 use cp_common::{Error, Result, words};
 
 use crate::decide::{Risk, allowed_name};
-use crate::governor::{Governor, expand};
+use crate::governor::Governor;
 use crate::names::refuse;
 use crate::patterns::{Pattern, name_matches};
 use crate::policy::{ArgumentRules, Rule, Verdict};
@@ -94,8 +94,9 @@ const WRAPPERS: [(&str, Syntax, usize); 13] = [
     ("toybox", Syntax { stops: true, ..PLAIN }, 0),
 ];
 
-/// Options by which a wrapper takes its command as one string, or from somewhere we cannot see.
-const WRAPPED_STRINGS: [(&str, &[&str]); 2] = [("env", &["-S", "--split-string"]), ("flock", &["-c", "--command"])];
+/// Options by which a wrapper takes its command as one string, or runs it in another place than the one looked at.
+const WRAPPED_STRINGS: [(&str, &[&str]); 2] =
+    [("env", &["-S", "--split-string", "-C", "--chdir"]), ("flock", &["-c", "--command"])];
 
 /// Programs whose first operand is a script.
 const INTERPRETERS: [&str; 26] = [
@@ -137,12 +138,12 @@ const BUILDERS: [&str; 16] = [
 ];
 
 /// Judges the arguments of a command whose name is allowed.
-pub(crate) fn judge(governor: &Governor, argv: &[String]) -> Result<Finding> {
+pub(crate) fn judge(governor: &Governor, argv: &[String], cwd: &Path) -> Result<Finding> {
     let built_in = governor.loaded.policy.exec.argument_rules == ArgumentRules::Default;
-    judge_at(governor, argv, built_in, DEPTH)
+    judge_at(governor, argv, cwd, built_in, DEPTH)
 }
 
-fn judge_at(governor: &Governor, argv: &[String], built_in: bool, depth: u8) -> Result<Finding> {
+fn judge_at(governor: &Governor, argv: &[String], cwd: &Path, built_in: bool, depth: u8) -> Result<Finding> {
     let name = base(&argv[0]);
     let mut finding = Finding::allowed();
     for rule in &governor.loaded.policy.exec.rule {
@@ -158,7 +159,7 @@ fn judge_at(governor: &Governor, argv: &[String], built_in: bool, depth: u8) -> 
             finding = finding.or(denied("sed.run", reason));
         }
         if INTERPRETERS.iter().any(|known| name_matches(known, name)) {
-            finding = finding.or(script(governor, argv));
+            finding = finding.or(script(governor, argv, cwd));
         }
         if BUILDERS.contains(&name) {
             finding.risk = finding.risk.max(Risk::Medium);
@@ -181,7 +182,11 @@ fn judge_at(governor: &Governor, argv: &[String], built_in: bool, depth: u8) -> 
         return Err(refuse("wrapper.path", format!("`{name}` would run {} by its path", inner[0]))
             .hint("write the name; it is looked up on the policy's path"));
     }
-    Ok(finding.or(judge_at(governor, inner, built_in, depth - 1)?))
+    if built_in && name == "xargs" && has_rules(base(&inner[0])) {
+        return Err(refuse("wrapper.input", format!("`{}` would get arguments that nobody looked at", inner[0]))
+            .hint("ask for it with its arguments"));
+    }
+    Ok(finding.or(judge_at(governor, inner, cwd, built_in, depth - 1)?))
 }
 
 /// Checks that each rule of a policy is about its examples and not about its counterexamples.
@@ -313,9 +318,9 @@ fn wrapped(argv: &[String]) -> Result<Option<&[String]>> {
     if strings.is_some_and(|(_, options)| has_option(&items, options)) {
         return Err(refuse(
             "wrapper.string",
-            format!("`{name}` would split a string into a command by rules of its own"),
+            format!("`{name}` would make the command, or its place, by rules of its own"),
         )
-        .hint("write the words"));
+        .hint("write the words, and ask for the place with `cwd`"));
     }
     let mut places = items.iter().filter_map(|item| match item {
         Item::Operand(word, at) => Some((*word, *at)),
@@ -328,8 +333,14 @@ fn wrapped(argv: &[String]) -> Result<Option<&[String]>> {
     Ok(Some(places.nth(*before).map_or(&[], |(_, at)| &argv[at..])))
 }
 
+/// Whether the arguments of a command matter to any rule.
+fn has_rules(name: &str) -> bool {
+    let known = |commands: &[&str]| commands.iter().any(|command| name_matches(command, name));
+    name == "sed" || known(&INTERPRETERS) || RULES.iter().any(|rule| known(rule.commands))
+}
+
 /// A script must lie in an execute path; code from standard input is code from nowhere.
-fn script(governor: &Governor, argv: &[String]) -> Finding {
+fn script(governor: &Governor, argv: &[String], cwd: &Path) -> Finding {
     let name = base(&argv[0]);
     let takes = match name {
         name if name.starts_with("py") => "mWXQc",
@@ -354,8 +365,7 @@ fn script(governor: &Governor, argv: &[String]) -> Finding {
     if path == "-" || path.starts_with("/dev/") || path.starts_with("/proc/") {
         return denied("interpreter.stdin", format!("`{name} {path}` runs what it reads"));
     }
-    let here = std::env::current_dir().unwrap_or_else(|_| governor.places.base.clone());
-    let full = cp_common::home::resolved(&here.join(expand(path, &governor.tilde())));
+    let full = cp_common::home::resolved(&cwd.join(path));
     if runs(&governor.execute, &full) || governor.tools.iter().any(|tools| full.starts_with(tools)) {
         return Finding { risk: Risk::Medium, ..Finding::allowed() };
     }
