@@ -20,6 +20,7 @@ const NAME: &str = "cp-llm.jsonl";
 /// The ledger of a run of this program, opened with the first request.
 pub(crate) struct Book {
     path: PathBuf,
+    sync: Sync,
     ledger: Mutex<Option<Ledger>>,
     agent: String,
     session: Option<String>,
@@ -39,10 +40,12 @@ pub(crate) struct Tried<'a> {
 }
 
 impl Book {
-    /// The ledger that this command line's effects go to.
-    pub(crate) fn of(context: &Context) -> Result<Self> {
+    /// The ledger that this command line's effects go to, for one prompt or for a stream of them.
+    pub(crate) fn of(context: &Context, is_one: bool) -> Result<Self> {
         Ok(Self {
             path: cp_log::effect_path(context, NAME)?,
+            // The audit's entry follows at once in the same file, and its sync covers ours.
+            sync: if is_one { Sync::None } else { Sync::Batch },
             ledger: Mutex::new(None),
             agent: context.agent(None),
             session: context.session(),
@@ -137,7 +140,7 @@ impl Book {
         let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
         let open = match ledger.take() {
             Some(open) => open,
-            None => Ledger::open(&self.path, Sync::Batch)?,
+            None => Ledger::open(&self.path, self.sync)?,
         };
         let receipt = ledger.insert(open).append(entry)?;
         Ok(Receipt { ledger: receipt.ledger, seq: receipt.seq, hash: receipt.hash })

@@ -117,8 +117,8 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// What works on the prompts.
-    pub(crate) fn asker(&self, context: &Context) -> Result<Asker> {
+    /// What works on the prompts: on one, or on a stream of them.
+    pub(crate) fn asker(&self, is_one: bool, context: &Context) -> Result<Asker> {
         let setting = context.config.text("model", None);
         let models: Vec<String> = self.model.iter().filter(|model| !model.is_empty()).cloned().collect();
         let tape = tape(self, context)?;
@@ -150,7 +150,7 @@ impl Args {
                 budget: Budget::of(self.budget_usd, self.budget_tokens, self.budget_file.as_deref())?,
                 pace: Pace::of(self.rpm, self.tpm),
                 schema,
-                book: Book::of(context)?,
+                book: Book::of(context, is_one)?,
             },
             defaults: Defaults {
                 system: self.system.as_deref().map(system_text).transpose()?,

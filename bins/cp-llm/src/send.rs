@@ -23,7 +23,7 @@ const BETWEEN: Duration = Duration::from_secs(2);
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let source = Source::from_operands(&args.text)?;
-    let asker = Arc::new(args.asker(context)?);
+    let asker = Arc::new(args.asker(source != Source::Input, context)?);
     let request_id = args.request_id.clone();
     let mut send =
         Send { asker, ahead: None, dry_run: args.dry_run, request_id, resumed: 0, taken: 0, told: Instant::now() };
