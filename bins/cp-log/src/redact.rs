@@ -3,6 +3,9 @@
 //! One pass over the bytes looks for three-byte anchors; only where one stands is anything else done. No pattern is
 //! compiled, so a process that writes one line pays nothing.
 
+#[cfg(test)]
+mod corpus;
+
 use std::ops::Range;
 
 use cp_common::json;
@@ -118,6 +121,8 @@ enum Rule {
     Url,
     /// The credentials after `Bearer`.
     Bearer,
+    /// The credentials in an `Authorization` header, whatever their scheme.
+    Authorization,
     /// A word that names a secret, then `=` or `:`, then the secret.
     Assignment,
 }
@@ -131,6 +136,10 @@ enum Alphabet {
     Mixed,
     /// Upper-case letters and digits, exactly so many.
     Upper,
+    /// Lower-case hex digits, for prefixes that words have too.
+    Hex,
+    /// The same as `Token`, and `/`: the path of a URL that is a secret itself.
+    Path,
 }
 
 const fn key(name: &'static str, prefix: &'static str, least: usize) -> Rule {
@@ -148,8 +157,7 @@ const fn upper(name: &'static str, prefix: &'static str, least: usize) -> Rule {
 /// Three bytes (letters in any case), how far they are into what the rule looks at, and the rule.
 ///
 /// Anchors are the rarest three bytes of their rule, not always the first.
-const ANCHORS: [(&[u8; 3], usize, Rule); 42] = [
-    (b"sk-", 0, key("anthropic_key", "sk-ant-", 20)),
+const ANCHORS: [(&[u8; 3], usize, Rule); 64] = [
     (b"sk-", 0, mixed("api_key", "sk-", 20)),
     (b"sk_", 0, mixed("stripe_key", "sk_", 20)),
     (b"rk_", 0, mixed("stripe_key", "rk_", 20)),
@@ -177,10 +185,31 @@ const ANCHORS: [(&[u8; 3], usize, Rule); 42] = [
     (b"sg.", 0, key("sendgrid_key", "SG.", 20)),
     (b"p_v", 2, key("digitalocean_token", "dop_v1_", 60)),
     (b"y-1", 13, key("age_key", "AGE-SECRET-KEY-1", 50)),
+    (b"hpa", 1, key("shopify_token", "shpat_", 32)),
+    (b"in_", 1, key("linear_key", "lin_api_", 32)),
+    (b"ntn", 0, key("notion_token", "ntn_", 40)),
+    (b"dap", 0, Rule::Key { name: "databricks_token", prefix: "dapi", least: 32, of: Alphabet::Hex }),
+    (b"hvs", 0, key("vault_token", "hvs.", 24)),
+    (b"ckr", 1, key("docker_token", "dckr_pat_", 20)),
+    (b"tt3", 3, key("atlassian_token", "ATATT3", 60)),
+    (b"ms_", 6, key("rubygems_key", "rubygems_", 40)),
+    (b"lsa", 1, key("grafana_token", "glsa_", 32)),
+    (b"ys_", 4, key("sentry_token", "sntrys_", 40)),
+    (b"sbp", 0, key("supabase_token", "sbp_", 40)),
+    (b"tsk", 0, mixed("tailscale_key", "tskey-", 24)),
+    (b"dp.", 0, key("doppler_token", "dp.pt.", 40)),
+    (b"sq0", 0, key("square_token", "sq0", 22)),
+    (b"pma", 0, mixed("postman_key", "PMAK-", 50)),
+    (
+        b"s.s",
+        4,
+        Rule::Key { name: "slack_webhook", prefix: "hooks.slack.com/services/", least: 20, of: Alphabet::Path },
+    ),
     (b"---", 0, Rule::PrivateKey),
     (b"eyj", 0, Rule::Jwt),
     (b"://", 0, Rule::Url),
     (b"rer", 3, Rule::Bearer),
+    (b"riz", 5, Rule::Authorization),
     (b"ssw", 0, Rule::Assignment),
     (b"ssp", 0, Rule::Assignment),
     (b"pwd", 0, Rule::Assignment),
@@ -191,6 +220,12 @@ const ANCHORS: [(&[u8; 3], usize, Rule); 42] = [
     (b"i-k", 0, Rule::Assignment),
     (b"s_k", 0, Rule::Assignment),
     (b"e_k", 0, Rule::Assignment),
+    (b"ssk", 0, Rule::Assignment),
+    (b"ntk", 0, Rule::Assignment),
+    (b"tek", 0, Rule::Assignment),
+    (b"g_k", 0, Rule::Assignment),
+    (b"n_k", 0, Rule::Assignment),
+    (b"ede", 0, Rule::Assignment),
 ];
 
 /// For each of the three places, which anchors a byte fits.
@@ -224,12 +259,16 @@ impl Rule {
     fn secret(self, text: &[u8], start: usize) -> Option<Secret> {
         match self {
             Self::Key { name, prefix, least, of } => {
-                key_at(text, start, prefix, least, of).map(|at| Secret { at, rule: name })
+                let at = key_at(text, start, prefix, least, of)?;
+                // Two providers share the prefix; an anchor for each would find every place twice.
+                let rule = if text[at.clone()].starts_with(b"sk-ant-") { "anthropic_key" } else { name };
+                Some(Secret { at, rule })
             }
             Self::PrivateKey => private_key_at(text, start).map(|at| Secret { at, rule: "private_key" }),
             Self::Jwt => jwt_at(text, start).map(|at| Secret { at, rule: "jwt" }),
             Self::Url => url_password_at(text, start).map(|at| Secret { at, rule: "url_password" }),
             Self::Bearer => bearer_at(text, start).map(|at| Secret { at, rule: "bearer" }),
+            Self::Authorization => authorization_at(text, start),
             Self::Assignment => assignment_at(text, start),
         }
     }
@@ -257,10 +296,16 @@ fn key_at(text: &[u8], start: usize, prefix: &str, least: usize, of: Alphabet) -
         return None;
     }
     let tail = start + prefix.len();
-    let length = run(text, tail, |byte| is_token(byte) || byte == b'.' && of != Alphabet::Upper);
+    let more = |byte| match of {
+        Alphabet::Token | Alphabet::Mixed => byte == b'.',
+        Alphabet::Path => byte == b'/',
+        Alphabet::Upper | Alphabet::Hex => false,
+    };
+    let length = run(text, tail, |byte| is_token(byte) || more(byte));
     let body = &text[tail..tail + length];
     let fits = match of {
-        Alphabet::Token => length >= least,
+        Alphabet::Token | Alphabet::Path => length >= least,
+        Alphabet::Hex => length >= least && body.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b'-')),
         Alphabet::Mixed => length >= least && body.iter().any(u8::is_ascii_digit),
         Alphabet::Upper => {
             length == least && body.iter().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit())
@@ -325,6 +370,32 @@ fn bearer_at(text: &[u8], start: usize) -> Option<Range<usize>> {
     (length >= 16 && token.iter().any(u8::is_ascii_digit)).then_some(start..start + length)
 }
 
+fn authorization_at(text: &[u8], start: usize) -> Option<Secret> {
+    const NAME: &[u8] = b"authorization";
+    let end = start + NAME.len();
+    if !text.get(start..end)?.eq_ignore_ascii_case(NAME) {
+        return None;
+    }
+    let mut at = end + quote_at(text, end).len();
+    if !matches!(text.get(at), Some(b':' | b'=')) {
+        return None;
+    }
+    at += 1;
+    at += run(text, at, |byte| byte == b' ');
+    at += quote_at(text, at).len();
+    let scheme = run(text, at, |byte| byte.is_ascii_alphabetic());
+    let mut rule = "authorization";
+    if text.get(at + scheme) == Some(&b' ') {
+        if text[at..at + scheme].eq_ignore_ascii_case(b"bearer") {
+            rule = "bearer";
+        }
+        at += scheme + 1;
+    }
+    let length = run(text, at, |byte| is_token(byte) || matches!(byte, b'.' | b'~' | b'+' | b'/' | b'=' | b':'));
+    let secretive = length >= 12 && text[at..at + length].iter().any(u8::is_ascii_digit);
+    secretive.then_some(Secret { at: at..at + length, rule })
+}
+
 fn string_end(text: &[u8]) -> usize {
     let mut at = 0;
     while let Some(next) = text.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
@@ -339,7 +410,7 @@ fn string_end(text: &[u8]) -> usize {
 
 /// Whether a name of a variable or a member says that its value is secret.
 fn names_a_secret(name: &[u8]) -> bool {
-    const ENDS: [&str; 12] = [
+    const ENDS: [&str; 18] = [
         "password",
         "passwd",
         "passphrase",
@@ -352,6 +423,12 @@ fn names_a_secret(name: &[u8]) -> bool {
         "refreshtoken",
         "authtoken",
         "token",
+        "accountkey",
+        "signingkey",
+        "encryptionkey",
+        "secretkeybase",
+        "credential",
+        "credentials",
     ];
     const WHOLE: [&str; 2] = ["pwd", "authorization"];
     let mut plain = [0; 64];
@@ -435,8 +512,14 @@ fn quote_at(text: &[u8], at: usize) -> &[u8] {
     }
 }
 
+/// Whether a value stands for one: a variable, a mark, or the word for a type where code and schemas have one.
 fn is_placeholder(value: &[u8]) -> bool {
-    value.is_empty() || matches!(value[0], b'$' | b'<' | b'*' | b'%' | b'{') || value.starts_with(b"[REDACTED")
+    const WORDS: [&str; 10] =
+        ["string", "str", "none", "null", "true", "false", "undefined", "required", "optional", "bytes"];
+    value.is_empty()
+        || matches!(value[0], b'$' | b'<' | b'*' | b'%' | b'{')
+        || value.starts_with(b"[REDACTED")
+        || WORDS.iter().any(|word| value.eq_ignore_ascii_case(word.as_bytes()))
 }
 
 #[cfg(test)]
