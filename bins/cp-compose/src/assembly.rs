@@ -189,19 +189,33 @@ impl Assembly {
 
     /// Whether something in the prompts is not the caller's own word.
     pub(crate) fn holds_foreign_words(&self) -> bool {
-        !self.preface.is_empty()
-            || !self.blocks.is_empty()
-            || self.session.as_ref().is_some_and(|session| !session.messages.is_empty())
+        self.comes_before() || self.session.as_ref().is_some_and(|session| !session.messages.is_empty())
     }
 
     /// The prompt of one text, and what is remembered of it.
     pub(crate) fn prompt_of(&self, text: &str, memory: &str) -> Prompt {
-        let words = format!("{}{memory}{text}", self.preface);
-        if self.blocks.is_empty() {
-            return self.prompt_with(vec![Turn::text("user", &words)]);
+        let content = self.before(memory, Content::Text(text.to_owned()));
+        self.prompt_with(vec![Turn { role: "user".to_owned(), content }])
+    }
+
+    /// Whether something is to come before what is said.
+    pub(crate) fn comes_before(&self) -> bool {
+        !self.preface.is_empty() || !self.blocks.is_empty()
+    }
+
+    /// What was said, with the files, the attachments and what is remembered before it.
+    pub(crate) fn before(&self, memory: &str, said: Content) -> Content {
+        let preface = format!("{}{memory}", self.preface);
+        match said {
+            Content::Text(text) if self.blocks.is_empty() => Content::Text(preface + &text),
+            Content::Text(text) => {
+                Content::Blocks(self.blocks.iter().cloned().chain([Block::text(&(preface + &text))]).collect())
+            }
+            Content::Blocks(blocks) => {
+                let preface = Some(preface.trim_end()).filter(|preface| !preface.is_empty()).map(Block::text);
+                Content::Blocks(self.blocks.iter().cloned().chain(preface).chain(blocks).collect())
+            }
         }
-        let blocks = self.blocks.iter().cloned().chain([Block::text(&words)]).collect();
-        self.prompt_with(vec![Turn { role: "user".to_owned(), content: Content::Blocks(blocks) }])
     }
 
     /// The prompt that ends with these turns.

@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use crate::assembly::{Assembly, Identity, Past};
 use crate::explain::Explained;
 use crate::fit::fit;
+use crate::history::is_question;
 use crate::parts::Account;
 use crate::template::{self, Template};
 
@@ -64,6 +65,9 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 /// Where the text comes from. Variables and a template are a whole text; standard input can be attached only once.
 fn source(args: &Args) -> Result<Source> {
     let source = Source::from_operands(&args.text)?;
+    if !args.identity.var.is_empty() && args.template.is_none() && args.identity.prompt.is_none() {
+        return Err(Error::usage("--var has nothing to fill").hint("give --template FILE or --prompt PRM-ID"));
+    }
     let attached = args.attach.iter().filter(|file| *file == Path::new("-")).count();
     if attached > 1 || (attached == 1 && !matches!(source, Source::Argument(_))) {
         return Err(Error::usage("standard input is attached, so the text must be an argument")
@@ -90,21 +94,35 @@ struct Said {
 
 impl Composer<'_> {
     /// The prompt that came, with everything around it that this command line says.
-    fn around(&self, data: &RawValue, account: &mut Account) -> Result<Prompt> {
+    fn around(&mut self, data: &RawValue, account: &mut Account, context: &Context) -> Result<Prompt> {
+        if let Some(file) = &self.args.template {
+            return Err(Error::validation("a template takes texts, messages and rows, not prompts").in_file(file));
+        }
         let given = record::read::<Prompt>(data)?.checked()?;
-        let new = given.messages.get(given.history..).unwrap_or_default().to_vec();
-        account.part("user", None, cp_common::wire::raw(&new)?.get().as_bytes(), 0);
+        let mut new = given.messages.get(given.history..).unwrap_or_default().to_vec();
+        let asked = cp_common::wire::raw(&new)?;
+        if let Some(question) = new.iter_mut().find(|turn| is_question(turn)) {
+            let memory = self.memory(&question.content.text(), account, context)?;
+            let said = std::mem::replace(&mut question.content, Content::Text(String::new()));
+            question.content = self.assembly.before(&memory, said);
+        } else if self.assembly.comes_before() {
+            return Err(Error::validation("the prompt has no question to put the context before"));
+        }
+        account.part("user", None, asked.get().as_bytes(), 0);
         let ours = self.assembly.prompt_with(new);
         // Its own history stays where this command line names no session.
-        let (messages, history) = match ours.session_id {
-            Some(_) => (ours.messages, ours.history),
-            None => (given.messages, given.history),
+        let (messages, history) = if ours.session_id.is_some() {
+            (ours.messages, ours.history)
+        } else {
+            let earlier = given.messages.into_iter().take(given.history);
+            (earlier.chain(ours.messages).collect(), given.history)
         };
         Ok(Prompt {
             agent: ours.agent.filter(|agent| agent != "default").or(given.agent),
             session_id: ours.session_id.or(given.session_id),
+            // The id says what the system text is: another text must not go under it.
+            prompt_id: if ours.system.is_some() { ours.prompt_id } else { given.prompt_id },
             system: ours.system.or(given.system),
-            prompt_id: ours.prompt_id.or(given.prompt_id),
             tools: if ours.tools.is_empty() { given.tools } else { ours.tools },
             model: ours.model.or(given.model),
             messages,
@@ -113,12 +131,17 @@ impl Composer<'_> {
         })
     }
 
+    /// What is remembered of these words, if that is asked for.
+    fn memory(&mut self, words: &str, account: &mut Account, context: &Context) -> Result<String> {
+        match &self.args.memory {
+            Some(kind) => self.assembly.recall(kind, words, account, context),
+            None => Ok(String::new()),
+        }
+    }
+
     /// The prompt of these words.
     fn of_words(&mut self, words: &str, account: &mut Account, context: &Context) -> Result<Prompt> {
-        let memory = match &self.args.memory {
-            Some(kind) => self.assembly.recall(kind, words, account, context)?,
-            None => String::new(),
-        };
+        let memory = self.memory(words, account, context)?;
         account.part("user", None, words.as_bytes(), 0);
         Ok(self.assembly.prompt_of(words, &memory))
     }
@@ -138,7 +161,7 @@ impl Composer<'_> {
                 self.of_words(text, account, context)
             }
             Body::Row(row) => {
-                let Some(template) = &self.template else { return self.around(row, account) };
+                let Some(template) = &self.template else { return self.around(row, account, context) };
                 let text = template.render(&template::values(&self.assembly.variables, Some(row), None)?)?;
                 let prompt = self.of_words(&text, account, context)?;
                 Ok(Prompt { row: Some((*row).to_owned()), ..prompt })
@@ -146,7 +169,7 @@ impl Composer<'_> {
             Body::Record(record) => {
                 let data = record.data.ok_or_else(|| Error::validation("the record has no `data`"))?;
                 if record.kind == Some(Kind::Prompt) {
-                    return self.around(data, account);
+                    return self.around(data, account, context);
                 }
                 let said: Said = record::read(data)?;
                 let mut words = said.content.text();
