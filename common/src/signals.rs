@@ -28,6 +28,8 @@ pub(crate) fn install() {
             signal_hook::flag::register(signal, Arc::clone(&seen)).ok()?;
             signal_hook::low_level::pipe::register(signal, sender.try_clone().ok()?).ok()?;
         }
+        // A file at its size limit is then an error of the write, which can be told, and not the end of the program.
+        signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default()).ok()?;
         Some(Signals { seen, wake })
     });
 }
