@@ -387,3 +387,19 @@ fn bad_requests_name_what_is_wrong_and_the_stream_goes_on() {
     let output = house.output(&["--", "true"]);
     assert_eq!(lines(&output).len(), 1);
 }
+
+#[test]
+fn a_starter_policy_is_written_once_and_never_over_another() {
+    let house = House::new(Who::Me);
+    assert_eq!(house.run(&["policy", "init"]).1, 6);
+    std::fs::remove_file(house.home().join("config/policy.toml")).unwrap();
+    assert_eq!(house.run(&["policy", "init", "--dry-run"]).0["data"]["written"], false);
+    let (first, _) = house.run(&["policy", "init", "--request-id", "r1"]);
+    assert_eq!(first["data"]["written"], true, "{first}");
+    assert_eq!(house.run(&["policy", "init", "--request-id", "r1"]).0["data"], first["data"]);
+    assert_eq!(house.run(&["policy", "test"]).1, 0);
+    assert_eq!(house.entries("policy.init").len(), 1);
+    std::fs::set_permissions(house.home().join("config/policy.toml"), std::fs::Permissions::from_mode(0o666)).unwrap();
+    let (answer, status) = house.run(&["--", "true"]);
+    assert_eq!((status, answer["error"]["code"].as_str()), (4, Some("E_CONFIG")), "{answer}");
+}

@@ -108,3 +108,29 @@ fn a_command_that_heeds_the_request_to_end_has_timed_out_all_the_same() {
     assert_eq!(answer["error"]["details"]["stdout"], "bye\n");
     assert_eq!(answer["error"]["details"]["return_code"], 3);
 }
+
+#[test]
+fn a_signal_to_cp_exec_ends_everything_and_leaves_the_output_so_far() {
+    for who in everyone() {
+        let (house, word) = (House::new(who), word());
+        house.write("daemons.py", DAEMONS);
+        let child = house
+            .command(&["--", "python3", "daemons.py", &word, "child,setsid", "600"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !alive(&format!("{word}-setsid")) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{output:?}");
+        let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(answer["error"]["code"], "E_INTERRUPTED", "{answer}");
+        assert_eq!(answer["error"]["details"]["stdout"], "partial\n");
+        assert!(!alive(&word), "{who:?}: something survived");
+        assert_eq!(house.entries("exec.result").len(), 1);
+    }
+}

@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use cp_common::home::write_whole;
+use cp_common::options::AppendOptions;
 use cp_common::output::Reply;
+use cp_common::request;
 use cp_common::{Code, Context, Error, Result};
 use cp_log::{Entry, effect_ledger};
 
@@ -14,13 +16,12 @@ use crate::policy;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Say what would be written, and write nothing
-    #[arg(long)]
-    dry_run: bool,
+    #[command(flatten)]
+    append: AppendOptions,
 }
 
 /// A starter policy.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "policy_begun"))]
 pub(crate) struct Begun {
@@ -63,25 +64,37 @@ const TOOLCHAINS: [Toolchain; 4] = [
 
 pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let file = context.home.policy_file();
+    let id = args.append.request_id.as_deref();
+    let begun = if args.append.dry_run {
+        begin(&file, false)?
+    } else {
+        request::once(id, &("policy init", &file), context, |context| {
+            let begun = begin(&file, true)?;
+            let entry =
+                Entry::new("policy.init").with("file", &begun.file.as_str()).with("sha256", &begun.sha256.as_str());
+            let mut ledger = effect_ledger(context, "cp-exec.jsonl")?;
+            ledger.append(entry)?;
+            ledger.sync()?;
+            Ok(begun)
+        })?
+    };
+    context.out.answer(&begun)
+}
+
+fn begin(file: &Path, write: bool) -> Result<Begun> {
     if file.exists() {
         return Err(Error::new(Code::Conflict, "there is a policy already, and it stays as it is")
-            .in_file(&file)
+            .in_file(file)
             .hint("`cp-exec policy show` shows it; move it away to begin anew"));
     }
-    let text = starter(&policy::load(&file)?.home);
+    let text = starter(&policy::load(file)?.home);
     let parsed = policy::parse(&text)?;
-    if !args.dry_run {
-        write_whole(&file, text.as_bytes())?;
-        let entry = Entry::new("policy.init")
-            .with("file", &file.display().to_string())
-            .with("sha256", &sha256(text.as_bytes()));
-        let mut ledger = effect_ledger(context, "cp-exec.jsonl")?;
-        ledger.append(entry)?;
-        ledger.sync()?;
+    if write {
+        write_whole(file, text.as_bytes())?;
     }
-    context.out.answer(&Begun {
+    Ok(Begun {
         file: file.display().to_string(),
-        written: !args.dry_run,
+        written: write,
         sha256: sha256(text.as_bytes()),
         allowed_commands: parsed.exec.allowed_commands,
         text,
