@@ -24,14 +24,13 @@ fn words(program: &str, command: &Value) -> String {
 fn split(example: &str) -> (&str, &str) {
     let (mut depth, mut quote, mut last) = (0, None, 0);
     for (at, c) in example.char_indices() {
-        match (quote, c) {
-            (Some(open), c) if open == c => quote = None,
-            (Some(_), _) => {}
-            (None, '\'' | '"') => quote = Some(c),
-            (None, '(') => depth += 1,
-            (None, ')') => depth -= 1,
-            (None, ';' | '&') if depth == 0 => last = at + 1,
-            (None, _) => {}
+        match c {
+            _ if quote == Some(c) => quote = None,
+            '\'' | '"' if quote.is_none() => quote = Some(c),
+            '(' if quote.is_none() => depth += 1,
+            ')' if quote.is_none() => depth -= 1,
+            ';' | '&' if quote.is_none() && depth == 0 => last = at + 1,
+            _ => {}
         }
     }
     example.split_at(last)
