@@ -1,5 +1,4 @@
 //! `cp-shell init`: the home that the programs then work in.
-#![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
 use std::os::unix::fs::PermissionsExt as _;
 
