@@ -66,6 +66,9 @@ impl<T: Reply> Page<T> {
 
     /// Answers with the page; of each item only the members that `asked` names.
     pub(crate) fn answer(self, asked: &[String], known: &[&str], context: &mut Context) -> Result<()> {
+        if asked.is_empty() {
+            return context.out.answer(&self);
+        }
         fields::check(asked, known)?;
         let mut items = Vec::with_capacity(self.items.len());
         for item in &self.items {

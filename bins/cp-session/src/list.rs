@@ -2,7 +2,7 @@
 
 use cp_common::options::QueryOptions;
 use cp_common::output::Reply;
-use cp_common::{Context, Error, Result};
+use cp_common::{Context, Result};
 use serde::Serialize;
 
 use crate::answer::{Page, limit};
@@ -80,18 +80,15 @@ fn fits(listed: &Listed, args: &Args) -> bool {
 }
 
 fn listed(session: &Session) -> Result<Listed> {
-    let file = session.file();
-    let bytes = file.metadata().map_err(|e| Error::io("looking at the session", e).in_file(&file))?.len();
-    let (start, started_at) = transcript::start_of(&file)?;
-    let (_, updated_at) = transcript::tip(&file)?.unwrap_or_default();
+    let glance = transcript::glance(&session.file())?;
     Ok(Listed {
         session_id: session.id.clone(),
         tier: session.tier(),
-        agent: start.agent,
-        mode: start.mode,
-        started_at,
-        updated_at,
-        ended: transcript::ended(&file)?.is_some(),
-        bytes,
+        agent: glance.start.agent,
+        mode: glance.start.mode,
+        started_at: glance.started_at,
+        updated_at: glance.updated_at,
+        ended: glance.ended,
+        bytes: glance.bytes,
     })
 }

@@ -3,6 +3,7 @@
 use cp_common::options::QueryOptions;
 use cp_common::output::Reply;
 use cp_common::{Context, Error, Result};
+use cp_log::line::Line;
 use serde::Serialize;
 
 use crate::answer::Page;
@@ -74,7 +75,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             continue;
         }
         transcript::each_turn(&file, &mut |line| {
-            if found.len() > limit || from.is_some_and(|from| line.seq() <= from) {
+            let passed = found.len() > limit || from.is_some_and(|from| line.seq() <= from);
+            if passed || !may_hold(line, &query) {
                 return Ok(());
             }
             let turn = transcript::turn_of(line, &file)?;
@@ -92,6 +94,19 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 fn place_of(cursor: &str) -> Result<(String, u64)> {
     let parts = cursor.rsplit_once(':').and_then(|(id, seq)| Some((id.to_owned(), seq.parse().ok()?)));
     parts.ok_or_else(|| Error::usage(format!("`{cursor}` is no cursor")).hint("give the next_cursor of a page"))
+}
+
+/// Whether a line is worth a closer look. A query that JSON spells in one way is looked for in the bytes as they lie; a content that
+/// lies in a blob is always looked at.
+fn may_hold(line: &Line<'_>, query: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\' || byte == b' ';
+    if !query.bytes().all(plain) || line.member("content").is_none_or(|content| content.starts_with(b"{")) {
+        return true;
+    }
+    let (query, text) = (query.as_bytes(), line.body());
+    let (first, upper) = (query[0], query[0].to_ascii_uppercase());
+    memchr::memchr2_iter(first, upper, text)
+        .any(|at| text.get(at..at + query.len()).is_some_and(|found| found.eq_ignore_ascii_case(query)))
 }
 
 /// What stands around the first place that holds the query, which is in lower case.

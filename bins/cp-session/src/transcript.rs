@@ -114,6 +114,50 @@ pub(crate) struct Repair {
     pub(crate) inserts: Vec<Insert>,
 }
 
+/// What a list tells of a session.
+#[derive(Debug, Default)]
+pub(crate) struct Glance {
+    /// How it was started.
+    pub(crate) start: Start,
+    /// When it was started.
+    pub(crate) started_at: String,
+    /// When its newest entry was stored.
+    pub(crate) updated_at: String,
+    /// Whether it has ended.
+    pub(crate) ended: bool,
+    /// The size of its ledger.
+    pub(crate) bytes: u64,
+}
+
+/// A ledger up to this size is read whole for a glance: one read is cheaper than a look at each end.
+const SMALL: u64 = 32 << 10;
+
+/// Looks at the two ends of a session.
+pub(crate) fn glance(file: &Path) -> Result<Glance> {
+    let failed = |e: std::io::Error| Error::io("looking at the session", e).in_file(file);
+    let mut open = std::fs::File::open(file).map_err(failed)?;
+    let bytes = open.metadata().map_err(failed)?.len();
+    if bytes > SMALL {
+        let (start, started_at) = start_of(file)?;
+        let (_, updated_at) = tip(file)?.unwrap_or_default();
+        return Ok(Glance { start, started_at, updated_at, ended: ended(file)?.is_some(), bytes });
+    }
+    let mut text = Vec::with_capacity(usize::try_from(bytes).unwrap_or_default() + 1);
+    std::io::Read::read_to_end(&mut open, &mut text).map_err(failed)?;
+    let mut glance = Glance { bytes, ..Glance::default() };
+    let mut begun = false;
+    for line in text.split(|byte| *byte == b'\n').filter_map(Line::parse) {
+        if !begun && (line.is_event(START) || line.is_event(CLEAR)) {
+            glance.start = serde_json::from_slice(line.member("data").unwrap_or(b"{}")).unwrap_or_default();
+            line.ts().clone_into(&mut glance.started_at);
+            begun = true;
+        }
+        line.ts().clone_into(&mut glance.updated_at);
+        glance.ended |= line.is_event(END);
+    }
+    Ok(glance)
+}
+
 /// How a session was started, and when.
 pub(crate) fn start_of(file: &Path) -> Result<(Start, String)> {
     let mut lines = read::lines(file)?;
