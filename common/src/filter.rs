@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::IsTerminal as _;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{FileType, SeekFrom, fstat, seek};
 use serde_json::value::RawValue;
@@ -12,7 +12,7 @@ use crate::error::{Code, Error, Result};
 use crate::input::{LINE_LIMIT, Lines, Next};
 use crate::json;
 use crate::options::{InputKind, StreamOptions};
-use crate::output::Severity;
+use crate::output::{Fate, Place, Severity};
 use crate::record::{self, Kind, Record};
 use crate::signals;
 
@@ -51,7 +51,14 @@ pub trait Filter {
         InputKind::Text
     }
 
-    /// Works on one item. A failure is the item's, and the stream goes on, unless it is marked fatal.
+    /// For a filter whose answers may come later ([`crate::jobs`]): what becomes readable when one may have come. `idle` runs then, and
+    /// must make it unreadable again.
+    fn wakes(&self) -> Result<Option<OwnedFd>> {
+        Ok(None)
+    }
+
+    /// Works on one item. A failure is the item's, and the stream goes on, unless it is marked fatal. A filter that answers later says
+    /// [`crate::output::Output::defer_item`], and [`settle`] when it knows.
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()>;
 
     /// Runs when the next read could block: what waits for more items must wait no longer.
@@ -179,9 +186,48 @@ fn empty() -> Error {
 }
 
 fn one(filter: &mut dyn Filter, body: Body<'_>, context: &mut Context) -> Result<()> {
-    filter.item(body, context)?;
-    context.out.item_succeeded();
+    take_item(filter, body, context)?;
     filter.finish(context)
+}
+
+fn take_item(filter: &mut dyn Filter, body: Body<'_>, context: &mut Context) -> Result<()> {
+    let outcome = filter.item(body, context);
+    let fate = context.out.take_fate();
+    outcome?;
+    match fate {
+        Fate::Done => context.out.item_succeeded(),
+        Fate::Skipped => context.out.item_skipped(),
+        Fate::Deferred => {}
+    }
+    Ok(())
+}
+
+/// Counts an item that was deferred, and writes its failure. What `answer` writes has the item's index.
+pub fn settle(
+    place: Place,
+    options: StreamOptions,
+    context: &mut Context,
+    answer: impl FnOnce(&mut Context) -> Result<()>,
+) -> Result<()> {
+    let here = context.out.place();
+    context.out.set_place(place);
+    let outcome = match answer(context) {
+        Ok(()) => {
+            context.out.item_succeeded();
+            Ok(())
+        }
+        Err(error) => failed_at(place, error, options, context),
+    };
+    context.out.set_place(here);
+    outcome
+}
+
+fn failed_at(place: Place, error: Error, options: StreamOptions, context: &mut Context) -> Result<()> {
+    let error = match place.line {
+        Some(line) if !error.is_fatal() => error.with("line", line),
+        _ => error,
+    };
+    item_failed(error, options, context)
 }
 
 fn idle(filter: &mut dyn Filter, context: &mut Context) -> Result<()> {
@@ -230,14 +276,14 @@ fn each_line(
     options: StreamOptions,
     context: &mut Context,
 ) -> Result<()> {
-    let mut lines = Lines::new(rustix::stdio::stdin());
+    let mut lines = Lines::new(rustix::stdio::stdin()).woken_by(filter.wakes()?);
     let mut kind = kind;
     let mut seen = Seen { terminated: true, ..Seen::default() };
     loop {
         let line = match lines.next(&mut || idle(filter, context))? {
             Next::End => break,
             Next::TooLong(number) => {
-                context.out.set_index(Some(seen.lines));
+                context.out.set_place(Place { index: Some(seen.lines), line: Some(number) });
                 seen.lines += 1;
                 context.out.streaming()?;
                 item_failed(too_long(number), options, context)?;
@@ -255,7 +301,8 @@ fn each_line(
             }
         }
         seen.terminated = line.terminated;
-        context.out.set_index(Some(seen.lines));
+        let place = Place { index: Some(seen.lines), line: Some(line.number) };
+        context.out.set_place(place);
         seen.lines += 1;
         let outcome = match kind {
             Some(InputKind::Text) => {
@@ -270,11 +317,10 @@ fn each_line(
             Some(InputKind::Records) | None => take_record(filter, lines.bytes(&line), &mut seen, context),
         };
         if let Err(error) = outcome {
-            let error = if error.is_fatal() { error } else { error.with("line", line.number) };
-            item_failed(error, options, context)?;
+            failed_at(place, error, options, context)?;
         }
     }
-    context.out.set_index(None);
+    context.out.set_place(Place::default());
     filter.finish(context)?;
     end_of(kind, filter, &seen, options, context)
 }
@@ -323,9 +369,7 @@ fn take_record(filter: &mut dyn Filter, line: &[u8], seen: &mut Seen, context: &
 
 fn handle(filter: &mut dyn Filter, body: Body<'_>, seen: &mut Seen, context: &mut Context) -> Result<()> {
     seen.handled += 1;
-    filter.item(body, context)?;
-    context.out.item_succeeded();
-    Ok(())
+    take_item(filter, body, context)
 }
 
 fn row_of(line: &[u8]) -> Result<&RawValue> {
@@ -410,6 +454,11 @@ pub trait Recorder {
     /// Records one line. A failure that is not fatal is said on standard error, and the line passes.
     fn record(&mut self, body: Body<'_>, context: &mut Context) -> Result<()>;
 
+    /// Runs when the next read could block: what was gathered is written, before the lines are seen downstream.
+    fn idle(&mut self, _context: &mut Context) -> Result<()> {
+        Ok(())
+    }
+
     /// Returns once everything recorded so far is safe.
     fn acknowledge(&mut self, context: &mut Context) -> Result<()>;
 }
@@ -425,7 +474,10 @@ pub fn tee(recorder: &mut dyn Recorder, options: StreamOptions, context: &mut Co
     let mut held: Option<Held> = None;
     let mut seen = Seen { terminated: true, ..Seen::default() };
     loop {
-        let line = match lines.next(&mut || context.out.flush())? {
+        let line = match lines.next(&mut || {
+            recorder.idle(context)?;
+            context.out.flush()
+        })? {
             Next::End => break,
             Next::TooLong(number) => return Err(too_long(number).fatal()),
             Next::Line(line) => line,

@@ -1,7 +1,7 @@
 //! Lines in, with bounded memory: each wait can be interrupted, and what was written is flushed before it.
 
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -45,6 +45,7 @@ pub struct Lines<F> {
     number: u64,
     ended: bool,
     drains: bool,
+    wake: Option<OwnedFd>,
     limit: usize,
 }
 
@@ -59,6 +60,7 @@ impl<F: AsFd> Lines<F> {
             number: 0,
             ended: false,
             drains: false,
+            wake: None,
             limit: LINE_LIMIT,
         }
     }
@@ -67,6 +69,13 @@ impl<F: AsFd> Lines<F> {
     #[must_use]
     pub fn draining(mut self) -> Self {
         self.drains = true;
+        self
+    }
+
+    /// Runs `idle` again whenever `wake` becomes readable during a wait. `idle` must make it unreadable.
+    #[must_use]
+    pub fn woken_by(mut self, wake: Option<OwnedFd>) -> Self {
+        self.wake = wake;
         self
     }
 
@@ -155,6 +164,11 @@ impl<F: AsFd> Lines<F> {
             return Ok(false);
         }
         idle()?;
+        while let Some(wake) = &self.wake
+            && !signals::wait_either(self.source.as_fd(), Some(wake.as_fd()), None)?
+        {
+            idle()?;
+        }
         self.buffer.drain(..self.start);
         self.scanned -= self.start;
         self.start = 0;

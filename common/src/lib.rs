@@ -2,7 +2,7 @@
 //!
 //! *Wire*: [`record`] (the envelope), [`wire`] (what it carries), [`error`] (codes, exits, retryable), [`json`] (strict JSON),
 //! [`words`] (command strings), [`fields`] (projections), [`schemas`].
-//! *Process*: [`program`] (start and exit), [`options`], [`context`], [`input`], [`filter`], [`output`], [`signals`], [`clock`],
+//! *Process*: [`program`] (start and exit), [`options`], [`context`], [`input`], [`filter`], [`jobs`], [`output`], [`signals`], [`clock`],
 //! [`home`], [`config`], [`confirm`], [`request`], [`part`] (programs that run programs), [`describe`] (what a program says of itself).
 
 mod changelog;
@@ -16,6 +16,7 @@ pub mod fields;
 pub mod filter;
 pub mod home;
 pub mod input;
+pub mod jobs;
 pub mod json;
 pub mod options;
 pub mod output;

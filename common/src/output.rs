@@ -54,6 +54,27 @@ pub trait Reply: Serialize {
     }
 }
 
+/// The place of an item in the input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The 0-based index among the lines that are not blank. None for an input that is one text.
+    pub index: Option<u64>,
+    /// The line, from 1. None where `index` is.
+    pub line: Option<u64>,
+}
+
+/// How the counts take the item that a filter has just returned from.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Done.
+    #[default]
+    Done,
+    /// Left out.
+    Skipped,
+    /// Not known yet.
+    Deferred,
+}
+
 /// How many items a stream had, and what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
@@ -127,7 +148,8 @@ pub struct Output {
     held: Option<Held>,
     /// The last line is out: an answer, a passed closing line, or bytes with their own status.
     ended: Option<u8>,
-    index: Option<u64>,
+    place: Place,
+    fate: Fate,
     pub(crate) counts: Counts,
     first_failure: Option<Error>,
     upstream_failures: bool,
@@ -153,7 +175,8 @@ impl Output {
             shape: Shape::Answer,
             held: None,
             ended: None,
-            index: None,
+            place: Place::default(),
+            fate: Fate::Done,
             counts: Counts::default(),
             first_failure: None,
             upstream_failures: false,
@@ -243,9 +266,29 @@ impl Output {
         }
     }
 
-    /// The 0-based place of the input line that the next records answer.
-    pub fn set_index(&mut self, index: Option<u64>) {
-        self.index = index;
+    /// The place of the input line that the next records answer.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Says which input line the next records answer.
+    pub fn set_place(&mut self, place: Place) {
+        self.place = place;
+    }
+
+    /// Says that the item under way is not counted yet: [`crate::filter::settle`] will be told what came of it.
+    pub fn defer_item(&mut self) {
+        self.fate = Fate::Deferred;
+    }
+
+    /// Says that the item under way is left out.
+    pub fn skip_item(&mut self) {
+        self.fate = Fate::Skipped;
+    }
+
+    /// What the counts take the item for that was under way until now.
+    pub(crate) fn take_fate(&mut self) -> Fate {
+        std::mem::take(&mut self.fate)
     }
 
     /// Counts an item that was done.
@@ -263,7 +306,7 @@ impl Output {
         self.counts.failed += 1;
         if self.format == Format::Json {
             let mut value = error.to_value();
-            if let (Some(index), Some(Value::Object(details))) = (self.index, value.get_mut("details")) {
+            if let (Some(index), Some(Value::Object(details))) = (self.place.index, value.get_mut("details")) {
                 details.insert("index".to_owned(), index.into());
             }
             let mut open = record::head(false, Some(Kind::Error.name()));
@@ -535,7 +578,7 @@ impl Output {
     }
 
     fn indexed(&self, mut data: Vec<u8>) -> Vec<u8> {
-        let (Some(index), Some(b'}')) = (self.index, data.last()) else {
+        let (Some(index), Some(b'}')) = (self.place.index, data.last()) else {
             return data;
         };
         data.pop();
@@ -734,7 +777,7 @@ mod tests {
     fn the_index_goes_into_the_data() {
         let mut out = output();
         out.streaming().unwrap();
-        out.set_index(Some(4));
+        out.set_place(Place { index: Some(4), line: Some(5) });
         out.record(Kind::Item, &Word { word: "a" }).unwrap();
         let (lines, _) = closed(out, Ok(()));
         assert!(lines[0].contains(r#"{"word":"a","index":4}"#));

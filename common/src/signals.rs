@@ -50,12 +50,17 @@ pub fn check() -> Result<()> {
 
 /// Waits until `fd` can be read, or a signal comes, or the time is over. True when it can be read (or has ended).
 pub fn wait_readable(fd: BorrowedFd<'_>, limit: Option<Duration>) -> Result<bool> {
+    wait_either(fd, None, limit)
+}
+
+/// As [`wait_readable`], and `other` wakes it too. True when `fd` can be read.
+pub fn wait_either(fd: BorrowedFd<'_>, other: Option<BorrowedFd<'_>>, limit: Option<Duration>) -> Result<bool> {
     check()?;
     let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
     let wake = installed().map(|signals| signals.wake.as_fd());
     loop {
         let mut fds = vec![PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-        fds.extend(wake.map(|wake| PollFd::from_borrowed_fd(wake, PollFlags::IN)));
+        fds.extend([wake, other].into_iter().flatten().map(|wake| PollFd::from_borrowed_fd(wake, PollFlags::IN)));
         match poll(&mut fds, limit.as_ref()) {
             Ok(0) => return Ok(false),
             Ok(_) => {

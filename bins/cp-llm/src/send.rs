@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cp_common::filter::{self, Body, Filter, Source};
-use cp_common::output::Format;
+use cp_common::output::{Format, Place};
 use cp_common::record::Kind;
 use cp_common::wire::{Delta, Message};
 use cp_common::{Code, Context, Result, request, signals};
@@ -53,7 +53,7 @@ impl Send {
     fn rescue(&self, patience: bool, context: &mut Context) -> Result<()> {
         for answered in self.ahead.iter().flat_map(|ahead| ahead.close(patience)) {
             if let Ok(Some(message)) = &answered.outcome {
-                context.out.set_index(Some(answered.index));
+                context.out.set_place(Place { index: Some(answered.index), line: None });
                 context.out.record(Kind::Message, message)?;
                 context.out.item_succeeded();
             }
@@ -106,7 +106,7 @@ impl Filter for Send {
         if let Some(answered) = self.answered_ahead(&body, context)? {
             self.tell(context);
             answered.warnings.iter().for_each(|warning| context.warn(warning));
-            context.out.set_index(Some(answered.index));
+            context.out.set_place(Place { index: Some(answered.index), line: None });
             match answered.outcome {
                 Ok(Some(message)) => return self.print(&message, context),
                 Ok(None) => self.resumed += 1,
