@@ -21,7 +21,7 @@ use crate::redact::Redactor;
 use crate::target::{is_ledger, own_ledger};
 
 /// How much is staged before it is written.
-const ENOUGH: usize = 256 << 10;
+pub(crate) const ENOUGH: usize = 256 << 10;
 
 /// Append entries to a ledger
 #[derive(Debug, clap::Args)]

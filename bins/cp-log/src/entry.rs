@@ -154,20 +154,23 @@ impl Entry {
     }
 
     /// Takes over the members of an object, given as its text between the braces in normal form: those an entry has are lifted
-    /// when they have the right type, the rest is data. So is what only a stored line may have: `seq`, `ts`, `prev`, `hash`.
+    /// when they have the right type, the rest is data. So is what only a stored line may have: `seq`, `ts`, `prev`, `hash`; where
+    /// the object's own data has one of these, it stays together, as `data.data`.
     pub fn lift(&mut self, object: &[u8]) {
+        let apart = data_is_apart(object);
         for (name, value) in members(object) {
             let text = || json::unquote(value);
             match name {
-                b"event" if value.starts_with(b"\"") => self.event = text().unwrap_or_default(),
-                b"agent" if value.starts_with(b"\"") => self.agent = text(),
-                b"session" if value.starts_with(b"\"") => self.session = text(),
-                b"run" if value.starts_with(b"\"") => self.run = text(),
-                b"role" if value.starts_with(b"\"") => self.role = text(),
-                b"message" if value.starts_with(b"\"") => self.message = text(),
-                b"turn" if parsed(value).is_some() => self.turn = parsed(value),
+                _ if !is_lifted(name, value) => self.add(&[b"\"", name, b"\":", value].concat()),
+                b"event" => self.event = text().unwrap_or_default(),
+                b"agent" => self.agent = text(),
+                b"session" => self.session = text(),
+                b"run" => self.run = text(),
+                b"role" => self.role = text(),
+                b"message" => self.message = text(),
+                b"turn" => self.turn = parsed(value),
                 b"content" => self.content = Some(value.to_vec()),
-                b"data" if value.starts_with(b"{") => self.add(inside(value).unwrap_or_default()),
+                b"data" if !apart => self.add(inside(value).unwrap_or_default()),
                 _ => self.add(&[b"\"", name, b"\":", value].concat()),
             }
         }
@@ -255,6 +258,24 @@ impl Entry {
     }
 }
 
+/// Whether a member of an object becomes one of the entry's own.
+fn is_lifted(name: &[u8], value: &[u8]) -> bool {
+    match name {
+        b"event" | b"agent" | b"session" | b"run" | b"role" | b"message" => value.starts_with(b"\""),
+        b"turn" => parsed(value).is_some(),
+        b"data" => value.starts_with(b"{"),
+        b"content" => true,
+        _ => false,
+    }
+}
+
+/// Whether the data of an object has a name that something beside it has too.
+fn data_is_apart(object: &[u8]) -> bool {
+    let Some((_, data)) = members(object).find(|(name, _)| *name == b"data") else { return false };
+    let beside = |inner: &[u8]| members(object).any(|(name, value)| name == inner && !is_lifted(name, value));
+    members(inside(data).unwrap_or_default()).any(|(inner, _)| beside(inner))
+}
+
 fn parsed(number: &[u8]) -> Option<u64> {
     std::str::from_utf8(number).ok()?.parse().ok()
 }
@@ -308,6 +329,14 @@ mod tests {
             body(&entry),
             r#","event":"x","turn":2,"content":[1],"message":"hi","data":{"role":7,"seq":4,"k":true}"#
         );
+    }
+
+    #[test]
+    fn data_that_names_what_is_beside_it_stays_together() {
+        let mut entry = Entry::new("default");
+        entry.lift(br#""seq":9,"turn":"x","data":{"seq":4,"turn":1}"#);
+        assert_eq!(body(&entry), r#","event":"default","data":{"seq":9,"turn":"x","data":{"seq":4,"turn":1}}"#);
+        assert!(entry.fault().is_none());
     }
 
     #[test]

@@ -4,13 +4,13 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 pub use cp_common::wire::Receipt;
 use cp_common::{Code, Error, Result, clock};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::blob;
+use crate::durable::Durable;
 pub use crate::entry::Entry;
 use crate::leaves::{checkpoint_path, read_checkpoint};
 use crate::line::{self, Hash, LINE_LIMIT, Line, PREV_LEN, TAIL_LEN, TS_LEN, inside, members};
@@ -24,15 +24,13 @@ use crate::vault;
 pub const FORMAT: &str = "cp-ledger/1";
 /// What a line adds to its body at most.
 const FRAME: usize = 32 + TS_LEN + PREV_LEN + TAIL_LEN;
-/// How long a stream's lines may wait for the disk.
-const BATCH_TIME: Duration = Duration::from_millis(50);
 
 /// When an append is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Sync {
     /// When the disk has it.
     Line,
-    /// When the kernel has it; the disk follows at [`Ledger::sync`], or 50 ms after the last time.
+    /// When the kernel has it; the disk follows at [`Ledger::sync`], and meanwhile every 50 ms or 2 MiB.
     Batch,
     /// When the kernel has it. A power cut may lose it.
     None,
@@ -54,7 +52,7 @@ pub struct Ledger {
     named: PathBuf,
     path: PathBuf,
     file: File,
-    sync: Sync,
+    durable: Durable,
     redactor: Redactor,
     /// Members whose values go to the vault.
     sealed: Vec<String>,
@@ -64,10 +62,17 @@ pub struct Ledger {
     ends: Vec<usize>,
     /// The lines being written; kept for its memory.
     lines: Vec<u8>,
-    unsynced: bool,
-    synced_at: Instant,
-    /// A sync failed: what the disk has is unknown, and asking again would hide that.
-    doubtful: bool,
+    /// What line 0 says, if the file is made here.
+    birth: Birth,
+}
+
+/// What the first line of a new ledger says of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Birth {
+    /// Its name in checkpoints; drawn when none is given.
+    pub origin: Option<String>,
+    /// The public key that its checkpoints are signed with.
+    pub verifier: Option<String>,
 }
 
 /// The end of the file after our last look.
@@ -82,26 +87,7 @@ struct Known {
 impl Ledger {
     /// Opens a ledger, and creates it if there is none. A file that is no ledger is refused.
     pub fn open(path: &Path, sync: Sync) -> Result<Self> {
-        // A receipt must still point at the ledger when it is read in another directory.
-        let named = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        // Side files lie beside the file itself, not beside a link to it.
-        let path = std::fs::canonicalize(path).unwrap_or_else(|_| named.clone());
-        let file = open_file(&path)?;
-        let mut ledger = Self {
-            named,
-            path,
-            file,
-            sync,
-            redactor: Redactor::from_environment(),
-            sealed: Vec::new(),
-            known: None,
-            staged: Vec::new(),
-            ends: Vec::new(),
-            lines: Vec::new(),
-            unsynced: false,
-            synced_at: Instant::now(),
-            doubtful: false,
-        };
+        let mut ledger = Self::opened(path, sync)?;
         if ledger.size()? == 0 {
             let ready = ledger.ready();
             ledger.unlock();
@@ -110,6 +96,53 @@ impl Ledger {
             ledger.refuse_foreign()?;
         }
         Ok(ledger)
+    }
+
+    /// Begins a new ledger, and gives its origin. None, and nothing done, when the file holds something already.
+    pub(crate) fn create(path: &Path, birth: &Birth) -> Result<Option<String>> {
+        let mut ledger = Self::opened(path, Sync::Line)?;
+        let origin = match &birth.origin {
+            Some(origin) => origin.clone(),
+            None => drawn_origin()?,
+        };
+        ledger.birth = Birth { origin: Some(origin.clone()), ..birth.clone() };
+        let created = ledger.lock().and_then(|(inode, size)| match size {
+            0 => ledger.create_line(Known { inode, size: 0, next: 0, hash: Hash::of(b"") }).map(|_| Some(origin)),
+            _ => Ok(None),
+        });
+        ledger.unlock();
+        created
+    }
+
+    /// Whether there is a file that holds something.
+    pub(crate) fn is_there(path: &Path) -> Result<bool> {
+        match std::fs::metadata(path) {
+            Ok(found) => Ok(!found.is_file() || found.len() > 0),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(Error::io("cannot look at", e).in_file(path)),
+        }
+    }
+
+    /// The file, which may be empty or foreign.
+    fn opened(path: &Path, sync: Sync) -> Result<Self> {
+        // A receipt must still point at the ledger when it is read in another directory.
+        let named = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        // Side files lie beside the file itself, not beside a link to it.
+        let path = std::fs::canonicalize(path).unwrap_or_else(|_| named.clone());
+        let file = open_file(&path)?;
+        Ok(Self {
+            named,
+            path,
+            file,
+            durable: Durable::new(sync),
+            redactor: Redactor::from_environment(),
+            sealed: Vec::new(),
+            known: None,
+            staged: Vec::new(),
+            ends: Vec::new(),
+            lines: Vec::new(),
+            birth: Birth::default(),
+        })
     }
 
     /// The file.
@@ -157,9 +190,7 @@ impl Ledger {
     /// Appends entries that name each other's places: `entries` is told, under the lock, which place the first of them will have.
     /// All of them in one write, or none.
     pub fn append_placed(&mut self, entries: impl FnOnce(u64) -> Result<Vec<Entry>>) -> Result<Vec<Receipt>> {
-        if self.doubtful {
-            return Err(self.doubt());
-        }
+        self.durable.certain(&self.path)?;
         self.discard();
         let written = self.ready().and_then(|known| {
             for entry in entries(known.next)? {
@@ -238,9 +269,7 @@ impl Ledger {
         if self.ends.is_empty() {
             return Ok(Committed { first: 0, hashes: Vec::new() });
         }
-        if self.doubtful {
-            return Err(self.doubt());
-        }
+        self.durable.certain(&self.path)?;
         let written = self.ready().and_then(|known| self.write_staged(known));
         self.unlock();
         self.discard();
@@ -250,11 +279,8 @@ impl Ledger {
     /// What was written, once the disk has it if it must.
     fn acknowledged(&mut self, written: Result<Committed>) -> Result<Committed> {
         let committed = written?;
-        self.unsynced |= !committed.hashes.is_empty();
-        match self.sync {
-            Sync::Line => self.sync()?,
-            Sync::Batch if self.synced_at.elapsed() >= BATCH_TIME => self.sync()?,
-            Sync::Batch | Sync::None => {}
+        if !committed.hashes.is_empty() {
+            self.durable.written(self.lines.len(), &self.file, &self.path)?;
         }
         Ok(committed)
     }
@@ -263,23 +289,7 @@ impl Ledger {
     ///
     /// The lock is not held, so others append meanwhile; one sync covers all bytes before it.
     pub fn sync(&mut self) -> Result<()> {
-        if self.doubtful {
-            return Err(self.doubt());
-        }
-        if self.unsynced && self.sync != Sync::None {
-            if self.file.sync_data().is_err() {
-                // The kernel may have dropped the pages: a second, successful sync would be a lie.
-                self.doubtful = true;
-                return Err(self.doubt());
-            }
-            self.unsynced = false;
-        }
-        self.synced_at = Instant::now();
-        Ok(())
-    }
-
-    fn doubt(&self) -> Error {
-        Error::new(Code::Io, "sync failed: durability unknown").in_file(&self.path).fatal()
+        self.durable.sync(&self.file, &self.path)
     }
 
     fn write_staged(&mut self, known: Known) -> Result<Committed> {
@@ -390,7 +400,7 @@ impl Ledger {
             0 => None,
             _ => Some(tail::seal(&self.file, &self.path, tail.end, size, next)?),
         };
-        let known = if tail.last == Last::None { self.create(known)? } else { known };
+        let known = if tail.last == Last::None { self.create_line(known)? } else { known };
         if let Some(sealed) = recovered {
             return self.write_own(known, &Entry::new("ledger.recovered").data(&sealed)).map(Some);
         }
@@ -459,16 +469,22 @@ impl Ledger {
             Ok(self.receipt(known.next - 1, &known.hash))
         });
         self.unlock();
-        self.unsynced = true;
+        self.durable.written(self.lines.len(), &self.file, &self.path)?;
         self.sync()?;
         done
     }
 
     /// Writes line 0.
-    fn create(&mut self, known: Known) -> Result<Known> {
-        let origin = format!("cp-ledger/{}", random_hex()?);
-        let entry =
+    fn create_line(&mut self, known: Known) -> Result<Known> {
+        let origin = match &self.birth.origin {
+            Some(origin) => origin.clone(),
+            None => drawn_origin()?,
+        };
+        let mut entry =
             Entry::new("ledger.open").with("format", FORMAT).with("origin", &origin).with("nonce", &random_hex()?);
+        if let Some(verifier) = &self.birth.verifier {
+            entry = entry.with("verifier", verifier);
+        }
         let known = self.write_own(Known { hash: Hash::of_origin(&origin), ..known }, &entry)?;
         self.file.sync_all().map_err(|e| Error::io("cannot sync", e).in_file(&self.path).fatal())?;
         tail::sync_directory(&self.path)?;
@@ -515,9 +531,7 @@ impl Ledger {
 impl Drop for Ledger {
     fn drop(&mut self) {
         // Who needs to know calls `sync`; for the others this is better than nothing.
-        if self.sync == Sync::Batch && self.unsynced && !self.doubtful {
-            let _ = self.file.sync_data();
-        }
+        let _ = self.sync();
     }
 }
 
@@ -558,6 +572,10 @@ fn damaged(path: &Path, offset: u64) -> Error {
         .in_file(path)
         .hint("cp-log verify shows it; cp-log repair --tail moves it aside")
         .fatal()
+}
+
+fn drawn_origin() -> Result<String> {
+    Ok(format!("cp-ledger/{}", random_hex()?))
 }
 
 fn random_hex() -> Result<String> {

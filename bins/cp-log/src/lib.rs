@@ -6,7 +6,9 @@ pub mod blob;
 mod blobs;
 mod check_proof;
 mod checkpoint;
+mod create;
 mod dialect;
+mod durable;
 pub mod effect;
 mod entry;
 mod export;
@@ -61,6 +63,7 @@ pub static PROGRAM: Program = Program {
             "receipt",
             &["{} append --event deploy 'version 7 is live'", "seq 3 | {} append --event tick --sync batch"],
         ),
+        verb("create", Class::Append, "begun", &["{} create --name example.com/audit audit.jsonl"]),
         verb("tee", Class::Append, "entry", &["seq 3 | {} tee copy.jsonl"]),
         verb("query", Class::Query, "entry", &["{} query --event deploy --limit 1", "{} query --fields seq,event"]),
         verb("follow", Class::Query, "entry", &["{} append hello && {} follow --last 1 --limit 1"]),
@@ -120,6 +123,7 @@ pub static PROGRAM: Program = Program {
     ],
     implicit: None,
     schemas: &[
+        ("begun", include_str!("../schemas/begun.json")),
         ("blob", include_str!("../schemas/blob.json")),
         ("checked", include_str!("../schemas/checked.json")),
         cp_common::schemas::RECEIPT,
@@ -153,6 +157,7 @@ pub struct Cli {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     Append(append::Args),
+    Create(create::Args),
     Tee(tee::Args),
     Query(query::Args),
     Follow(follow::Args),
@@ -176,6 +181,7 @@ enum Verb {
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     match cli.verb {
         Verb::Append(args) => append::run(&args, context),
+        Verb::Create(args) => create::run(&args, context),
         Verb::Tee(args) => tee::run(&args, context),
         Verb::Query(args) => query::run(&args, context),
         Verb::Follow(args) => follow::run(&args, context),

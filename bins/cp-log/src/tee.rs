@@ -6,7 +6,7 @@ use cp_common::filter::{self, Body, Recorder};
 use cp_common::options::StreamOptions;
 use cp_common::{Context, Result};
 
-use crate::append::Members;
+use crate::append::{ENOUGH, Members};
 use crate::ledger::{Ledger, Sync};
 use crate::target::own_ledger;
 
@@ -36,11 +36,16 @@ struct Tee<'a> {
 impl Recorder for Tee<'_> {
     fn record(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
         let entry = self.members.entry_of(&body, context)?;
-        // Line by line: what has passed must not be lost if the next line never comes.
-        self.ledger.append(entry).map(|_| ())
+        self.ledger.stage(&entry)?;
+        if self.ledger.staged() >= ENOUGH { self.idle(context) } else { Ok(()) }
     }
 
-    fn acknowledge(&mut self, _context: &mut Context) -> Result<()> {
+    fn idle(&mut self, _context: &mut Context) -> Result<()> {
+        self.ledger.commit().map(|_| ())
+    }
+
+    fn acknowledge(&mut self, context: &mut Context) -> Result<()> {
+        self.idle(context)?;
         self.ledger.sync()
     }
 }

@@ -237,3 +237,18 @@ fn a_line_is_written_before_the_input_ends() {
     drop(stdin);
     assert!(child.wait().unwrap().success());
 }
+
+#[test]
+fn a_copy_of_a_copy_keeps_every_line_that_was() {
+    let at = At::new();
+    at.ledger("a.jsonl", 2);
+    for (from, to) in [("a.jsonl", "b.jsonl"), ("b.jsonl", "c.jsonl"), ("c.jsonl", "d.jsonl")] {
+        let records = at.cp_log(&["query", from, "--event", "tick"]).assert().success();
+        let records = String::from_utf8(records.get_output().stdout.clone()).unwrap();
+        at.lines(&["append", "-f", to], &records);
+    }
+    let first = at.stored("a.jsonl").remove(1);
+    let last = at.stored("d.jsonl").remove(1);
+    assert_eq!(last["message"], "line 1");
+    assert_eq!(last["data"]["data"]["data"]["hash"], first["hash"]);
+}

@@ -103,3 +103,40 @@ fn a_creation_can_die_at_any_step() {
         }
     }
 }
+
+/// Runs a script of the shell in a directory that is a file system of its own, of 64 KiB. `None` where that is not possible.
+fn on_a_small_disk(at: &At, script: &str) -> Option<Output> {
+    std::fs::create_dir_all(at.path("small")).unwrap();
+    let mount = "mount -t tmpfs -o size=64k none small || exit 99\ncd small\n";
+    let mut command = Command::new("unshare");
+    command
+        .current_dir(at.path(""))
+        .env_clear()
+        .env("CP_HOME", at.path("home"))
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &format!("{mount}{script}"), "sh"]);
+    let done = command.arg(assert_cmd::cargo::cargo_bin("cp-log")).output().ok()?;
+    let refused = done.status.code() == Some(99) || String::from_utf8_lossy(&done.stderr).contains("unshare");
+    if refused {
+        eprintln!("no file system can be mounted here, so no disk is filled");
+    }
+    (!refused).then_some(done)
+}
+
+#[test]
+fn a_full_disk_leaves_whole_lines_and_room_lets_it_go_on() {
+    let at = At::new();
+    let script = r#"
+        "$1" append -f l.jsonl --sync none first >/dev/null || exit 1
+        head -c 40000 /dev/zero >ballast
+        head -c 30000 /dev/zero | tr '\0' x | "$1" append -f l.jsonl --sync none >refused
+        echo "exit $?"
+        "$1" verify --closed l.jsonl >/dev/null && echo verified
+        rm ballast
+        "$1" append -f l.jsonl --sync none last >/dev/null && "$1" verify --closed l.jsonl >/dev/null && echo again
+        cat refused"#;
+    let Some(done) = on_a_small_disk(&at, script) else { return };
+    let out = String::from_utf8(done.stdout).unwrap();
+    assert!(out.starts_with("exit 1\nverified\nagain\n"), "{out}{}", String::from_utf8_lossy(&done.stderr));
+    assert!(out.contains("E_IO") && out.contains("nothing was appended"), "{out}");
+}

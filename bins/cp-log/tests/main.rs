@@ -5,6 +5,8 @@ mod append;
 #[cfg(test)]
 mod at;
 #[cfg(test)]
+mod create;
+#[cfg(test)]
 mod export;
 #[cfg(test)]
 mod faults;

@@ -57,3 +57,23 @@ fn the_ledger_is_kept_when_the_reader_has_gone() {
     assert_eq!(std::fs::read_to_string(at.path("out")).unwrap(), "line 0\n");
     assert_eq!(at.stored("l.jsonl").len(), 5001);
 }
+
+#[test]
+fn a_line_is_recorded_before_it_is_seen() {
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Command, Stdio};
+    let at = At::new();
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin("cp-log"));
+    command.current_dir(at.path("")).env_clear().env("CP_HOME", at.path("home")).args(["tee", "l.jsonl"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut input, mut output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+    for turn in 1..=3 {
+        writeln!(input, "line {turn}").unwrap();
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert_eq!(line, format!("line {turn}\n"));
+        assert_eq!(at.stored("l.jsonl").last().unwrap()["message"], line.trim_end());
+    }
+    drop(input);
+    assert!(child.wait().unwrap().success());
+}

@@ -1,0 +1,82 @@
+//! `cp-log create`: begin a ledger that has a name, and the key that signs it on its first line.
+
+use std::path::{Path, PathBuf};
+
+use cp_common::options::AppendOptions;
+use cp_common::output::Reply;
+use cp_common::{Code, Context, Error, Result, request};
+use serde::{Deserialize, Serialize};
+
+use crate::ledger::{Birth, Ledger};
+use crate::note::{Verifier, is_key_name};
+use crate::target::own_ledger;
+
+/// The longest name of a ledger, in bytes.
+const LONGEST: usize = 255;
+
+/// Begin a ledger under a name of its own
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// What checkpoints call it, a host and a path by custom: example.com/audit (default: drawn at random)
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// The public key that its checkpoints are to be signed with: kept on the first line
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    #[command(flatten)]
+    append: AppendOptions,
+    /// The ledger (default: --ledger, the setting, else ledger/cp-log.jsonl of home)
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+/// A ledger that was begun.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Begun {
+    /// The file.
+    ledger: String,
+    /// What checkpoints call it; null when a dry run has not drawn one.
+    origin: Option<String>,
+    /// The public key on its first line.
+    verifier: Option<String>,
+    /// Whether it was only tried.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    dry_run: bool,
+}
+
+impl Reply for Begun {
+    fn text(&self) -> String {
+        self.origin.clone().unwrap_or_default()
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let path = std::path::absolute(own_ledger(args.file.as_deref(), context))?;
+    if let Some(name) = args.name.as_deref().filter(|name| !is_key_name(name) || name.len() > LONGEST) {
+        return Err(Error::usage(format!("`{name}` cannot be a ledger's name"))
+            .hint(format!("use at most {LONGEST} bytes, no spaces and no plus sign")));
+    }
+    let verifier = args.key.as_deref().map(Verifier::load).transpose()?;
+    let birth = Birth { origin: args.name.clone(), verifier: verifier.map(|verifier| verifier.to_text()) };
+    let arguments = (&path, &birth.origin, &birth.verifier);
+    let id = args.append.request_id.as_deref().filter(|_| !args.append.dry_run);
+    let begun: Begun = request::once(id, &arguments, context, |_| begin(&path, &birth, args.append.dry_run))?;
+    context.out.answer(&begun)
+}
+
+fn begin(path: &Path, birth: &Birth, dry_run: bool) -> Result<Begun> {
+    let origin = if dry_run {
+        if Ledger::is_there(path)? {
+            return Err(taken(path));
+        }
+        birth.origin.clone()
+    } else {
+        Some(Ledger::create(path, birth)?.ok_or_else(|| taken(path))?)
+    };
+    Ok(Begun { ledger: path.display().to_string(), origin, verifier: birth.verifier.clone(), dry_run })
+}
+
+fn taken(path: &Path) -> Error {
+    Error::new(Code::Conflict, "the file exists").in_file(path).hint("choose another name, or just append to it")
+}
