@@ -1,8 +1,15 @@
 //! `cp-shell`: the front door. The map: its verbs, and what `reference` says of them.
 
+mod agent;
 mod agents;
 mod config;
 mod init;
+mod interactive;
+mod journal;
+mod pipe;
+mod plane;
+mod session;
+mod signals;
 
 use clap::{Parser, Subcommand};
 use cp_common::program::{Check, Class, Credentials, Program, Status, VerbDoc};
@@ -17,6 +24,8 @@ pub struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
+    #[command(hide = true)]
+    Session(session::Args),
     Init(init::Args),
     Config(config::Args),
 }
@@ -56,7 +65,7 @@ pub static PROGRAM: Program = Program {
             dangerous: false,
         },
     ],
-    implicit: None,
+    implicit: Some("session"),
     schemas: &[
         ("init", include_str!("../schemas/init.json")),
         ("config", include_str!("../schemas/config.json")),
@@ -72,6 +81,7 @@ pub static PROGRAM: Program = Program {
 /// Runs the verb that was asked for.
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     match cli.verb {
+        Verb::Session(args) => session::run(&args, context),
         Verb::Init(args) => init::run(&args, context),
         Verb::Config(args) => config::run(&args, context),
     }

@@ -1,0 +1,63 @@
+//! Why a request of the control plane failed: a code of its own table, words, and facts.
+
+use serde_json::{Map, Value, json};
+
+/// A failure, as the control plane tells it.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// Its code, such as `MISSING_FIELD`.
+    pub(crate) code: &'static str,
+    /// What happened.
+    pub(crate) message: String,
+    /// Facts for programs; `hint` is the cure.
+    pub(crate) details: Map<String, Value>,
+}
+
+impl Failure {
+    /// A failure without facts.
+    pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), details: Map::new() }
+    }
+
+    /// A member of the request has the wrong type or value.
+    pub(crate) fn request(message: impl Into<String>) -> Self {
+        Self::new("INVALID_REQUEST", message)
+    }
+
+    /// The tree cannot be read as it should.
+    pub(crate) fn handler(message: impl Into<String>) -> Self {
+        Self::new("HANDLER_ERROR", message)
+    }
+
+    /// Adds a fact.
+    #[must_use]
+    pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.details.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Adds the cure.
+    #[must_use]
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
+        self.with("hint", hint.into())
+    }
+
+    /// The cure, if one is known.
+    pub(crate) fn cure(&self) -> Option<&str> {
+        self.details.get("hint").and_then(Value::as_str)
+    }
+
+    /// The `error` member of an envelope.
+    pub(crate) fn to_value(&self) -> Value {
+        json!({"code": self.code, "message": self.message, "details": self.details})
+    }
+}
+
+impl From<cp_common::Error> for Failure {
+    /// An error of ours keeps its code and its facts in the details.
+    fn from(error: cp_common::Error) -> Self {
+        let mut details = error.details();
+        details.insert("error_code".to_owned(), error.code().row().name.into());
+        Self { code: "HANDLER_ERROR", message: error.message().to_owned(), details }
+    }
+}
