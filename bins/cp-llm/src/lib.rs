@@ -1,10 +1,11 @@
 //! `cp-llm`: send a prompt to a model, get a message.
 //!
 //! A prompt becomes a request in the dialect of a backend ([`wire`]), goes over HTTP ([`http`], [`exchange`]), is tried again and on
-//! other models ([`call`], [`retry`]), is recorded ([`book`]), and comes out as a message ([`send`]).
+//! other models ([`call`], [`retry`]), is recorded ([`book`]), and comes out as a message ([`send`]), alone or
+//! among many ([`batch`]).
 
-mod ahead;
 mod backend;
+mod batch;
 mod book;
 mod budget;
 mod call;

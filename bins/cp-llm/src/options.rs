@@ -94,11 +94,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     tpm: Option<u32>,
     /// The output of an earlier run: what it has is not asked again
-    #[arg(long, value_name = "OUT", conflicts_with = "stream")]
+    #[arg(long, value_name = "OUT")]
     pub resume: Option<PathBuf>,
     /// How many prompts to ask at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    #[arg(conflicts_with = "stream")]
     pub jobs: u16,
     /// Print each message as soon as it is there, and not in the order of the prompts
     #[arg(long)]
@@ -119,6 +118,12 @@ pub(crate) struct Args {
 impl Args {
     /// What works on the prompts: on one, or on a stream of them.
     pub(crate) fn asker(&self, is_one: bool, context: &Context) -> Result<Asker> {
+        if self.stream && self.jobs > 1 {
+            return Err(Error::usage(
+                "--stream shows the words of one answer as they come, --jobs asks for several at once",
+            )
+            .hint("leave out --stream, or --jobs"));
+        }
         let setting = context.config.text("model", None);
         let models: Vec<String> = self.model.iter().filter(|model| !model.is_empty()).cloned().collect();
         let tape = tape(self, context)?;

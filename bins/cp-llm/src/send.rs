@@ -1,16 +1,18 @@
 //! Texts and prompts in, messages out: the verb that is meant when none is named.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cp_common::filter::{self, Body, Filter, Source};
-use cp_common::output::{Format, Place};
+use cp_common::options::StreamOptions;
+use cp_common::output::Format;
 use cp_common::record::Kind;
 use cp_common::wire::{Delta, Message};
-use cp_common::{Code, Context, Result, request, signals};
+use cp_common::{Code, Context, Error, Result, request, signals};
 
-use crate::ahead::{Ahead, Answered};
 use crate::backend::Backend;
+use crate::batch::{Answered, Batch};
 use crate::budget::Budget;
 use crate::call::{Listener, Work};
 use crate::dry_run::DryRun;
@@ -19,46 +21,83 @@ use crate::work::Asker;
 
 /// The time between two lines of progress.
 const BETWEEN: Duration = Duration::from_secs(2);
+/// How long what is under way may take to put on the ledger what became of it, when nobody waits for its answer.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let source = Source::from_operands(&args.text)?;
     let asker = Arc::new(args.asker(source != Source::Input, context)?);
-    let request_id = args.request_id.clone();
-    let mut send =
-        Send { asker, ahead: None, dry_run: args.dry_run, request_id, resumed: 0, taken: 0, told: Instant::now() };
-    let reads_ahead = args.jobs > 1 || args.resume.is_some();
-    if reads_ahead && source == Source::Input && !args.dry_run {
-        send.ahead = Ahead::start(&send.asker, args.jobs.into(), args.unordered, args.stream_options.kind())?;
-    }
+    let in_parallel = args.jobs > 1 && source == Source::Input && !args.dry_run;
+    let batch = in_parallel.then(|| Batch::new(&asker, args.jobs.into(), args.unordered)).transpose()?;
+    let mut send = Send {
+        asker,
+        batch,
+        options: args.stream_options,
+        dry_run: args.dry_run,
+        request_id: args.request_id.clone(),
+        taken: 0,
+        told: Instant::now(),
+    };
     let outcome = filter::run(&mut send, source, args.stream_options, context);
+    if let Err(error) = &outcome {
+        send.rescue(error, context);
+    }
     let settled = send.asker.engine.budget.as_ref().map_or(Ok(()), Budget::settle);
     outcome.and(settled)
 }
 
 struct Send {
     asker: Arc<Asker>,
-    ahead: Option<Ahead>,
+    batch: Option<Batch>,
+    options: StreamOptions,
     dry_run: bool,
     request_id: Option<String>,
-    /// How many items an earlier run had done.
-    resumed: u64,
-    /// How many answers were taken that were asked for ahead, and when that was last said.
+    /// How many answers of the batch were taken, and when that was last said.
     taken: u64,
     told: Instant,
 }
 
 impl Send {
-    /// Prints the messages that came before their turn, when their turn will not come.
-    fn rescue(&self, patience: bool, context: &mut Context) -> Result<()> {
-        for answered in self.ahead.iter().flat_map(|ahead| ahead.close(patience)) {
-            if let Ok(Some(message)) = &answered.outcome {
-                context.out.set_place(Place { index: Some(answered.index), line: None });
-                context.out.record(Kind::Message, message)?;
-                context.out.item_succeeded();
+    /// Prints what is paid for when the stream ends before its turn.
+    fn rescue(&mut self, end: &Error, context: &mut Context) {
+        let Some(batch) = &mut self.batch else { return };
+        // A budget that is gone has paid for what is under way, and so has a reader who left; a refused key has not.
+        let patient = end.code() != Code::Auth && !signals::interrupted();
+        let remaining = batch.remaining(if patient { Duration::MAX } else { LAST_WORDS });
+        let options = StreamOptions { continue_on_error: true, ..self.options };
+        // Who reads no more gets no more.
+        for answered in remaining.into_iter().filter(|_| !end.is_reader_gone()) {
+            let printed = match answered.outcome {
+                Err(error) if error.code() == Code::Interrupted => {
+                    context.out.set_place(answered.place);
+                    context.out.item_failed(error)
+                }
+                // Why the stream ended is said by its end, once.
+                Err(error) if error.is_fatal() => Ok(()),
+                _ => self.settle_with(answered, options, context),
+            };
+            if printed.is_err() {
+                return;
             }
         }
-        Ok(())
+    }
+
+    /// Prints and counts an answer of the batch.
+    fn settle(&mut self, answered: Answered, context: &mut Context) -> Result<()> {
+        self.settle_with(answered, self.options, context)
+    }
+
+    fn settle_with(&mut self, answered: Answered, options: StreamOptions, context: &mut Context) -> Result<()> {
+        self.taken += 1;
+        if self.told.elapsed() >= BETWEEN {
+            self.told = Instant::now();
+            context.progress(&format!("{} done", self.taken));
+        }
+        filter::settle(answered.place, options, context, |context| {
+            answered.warnings.iter().for_each(|warning| context.warn(warning));
+            self.print(&answered.outcome?, context)
+        })
     }
 
     /// Prints a message. One that was paid for is in the reader's hands before the next failure can take it.
@@ -70,61 +109,22 @@ impl Send {
         }
     }
 
-    /// Says on a terminal how far a batch has come, now and then.
-    fn tell(&mut self, context: &Context) {
-        self.taken += 1;
-        if self.told.elapsed() >= BETWEEN {
-            self.told = Instant::now();
-            context.progress(&format!("{} done", self.taken));
-        }
-    }
-
     /// The request id of an item: the one that was given, and with its place for those after the first.
     fn id_of(&self, work: &Work) -> Option<String> {
         let id = self.request_id.as_ref()?;
         Some(if work.place == 0 { id.clone() } else { format!("{id}#{}", work.place) })
     }
 
-    /// The answer that was asked for ahead.
-    fn answered_ahead(&self, body: &Body<'_>, context: &mut Context) -> Result<Option<Answered>> {
-        let data = match body {
-            Body::Text(_) => None,
-            Body::Row(data) => Some(*data),
-            Body::Record(record) => record.data,
-        };
-        let (Some(ahead), Some(data)) = (&self.ahead, data) else { return Ok(None) };
-        ahead.take(data.get(), || context.out.flush())
-    }
-}
-
-impl Filter for Send {
-    fn accepts(&self) -> &'static [Kind] {
-        &[Kind::Prompt]
+    /// Whether an earlier run has the answer.
+    fn is_done(&self, work: &Work, context: &Context) -> Result<bool> {
+        match (&self.asker.done, context.out.place().index) {
+            (Some(done), Some(index)) => done.has(index, work.prompt.input()),
+            _ => Ok(false),
+        }
     }
 
-    fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
-        if let Some(answered) = self.answered_ahead(&body, context)? {
-            self.tell(context);
-            answered.warnings.iter().for_each(|warning| context.warn(warning));
-            context.out.set_place(Place { index: Some(answered.index), line: None });
-            match answered.outcome {
-                Ok(Some(message)) => return self.print(&message, context),
-                Ok(None) => self.resumed += 1,
-                Err(error) => {
-                    if error.is_fatal() {
-                        // A budget that is gone has paid for what is under way; a refused key has not.
-                        self.rescue(error.code() == Code::BudgetExhausted, context)?;
-                    }
-                    return Err(error);
-                }
-            }
-            return Ok(());
-        }
-        let mut work = self.asker.work(&body)?;
-        if self.dry_run {
-            let request = DryRun::of(&self.asker.engine, &mut work)?;
-            return context.out.record(Kind::Item, &request);
-        }
+    /// Asks, and prints what comes.
+    fn ask(&self, mut work: Work, context: &mut Context) -> Result<()> {
         let mut spoke = false;
         let id = self.id_of(&work);
         let arguments = (&work.models, id.is_some().then(|| self.asker.engine.body(&work.ask)).transpose()?);
@@ -141,13 +141,54 @@ impl Filter for Send {
         // Words that were shown as they came are not shown again.
         if spoke && context.out.format() != Format::Json { Ok(()) } else { self.print(&message, context) }
     }
+}
+
+impl Filter for Send {
+    fn accepts(&self) -> &'static [Kind] {
+        &[Kind::Prompt]
+    }
+
+    fn wakes(&self) -> Result<Option<OwnedFd>> {
+        self.batch.as_ref().map(Batch::wakes).transpose()
+    }
+
+    fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
+        let work = self.asker.work(&body);
+        if let Ok(work) = &work
+            && self.is_done(work, context)?
+        {
+            context.out.skip_item();
+            return Ok(());
+        }
+        // An input that is one text has nothing to be asked beside.
+        if self.batch.is_none() || matches!(body, Body::Text(_)) {
+            let mut work = work?;
+            if self.dry_run {
+                let request = DryRun::of(&self.asker.engine, &mut work)?;
+                return context.out.record(Kind::Item, &request);
+            }
+            return self.ask(work, context);
+        }
+        while let Some(batch) = self.batch.as_mut().filter(|batch| !batch.has_room()) {
+            let Some(answered) = batch.next(|| context.out.flush())? else { break };
+            self.settle(answered, context)?;
+        }
+        context.out.defer_item();
+        let place = context.out.place();
+        self.batch.as_mut().map_or(Ok(()), |batch| batch.give(place, work))
+    }
+
+    fn idle(&mut self, context: &mut Context) -> Result<()> {
+        while let Some(answered) = self.batch.as_mut().and_then(Batch::ready) {
+            self.settle(answered, context)?;
+        }
+        Ok(())
+    }
 
     fn finish(&mut self, context: &mut Context) -> Result<()> {
-        if signals::interrupted() {
-            self.rescue(false, context)?;
-        }
-        if self.asker.done.is_some() {
-            context.out.extra("resumed", self.resumed);
+        while let Some(batch) = &mut self.batch {
+            let Some(answered) = batch.next(|| context.out.flush())? else { break };
+            self.settle(answered, context)?;
         }
         Ok(())
     }

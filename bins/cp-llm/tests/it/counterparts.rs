@@ -1,7 +1,9 @@
-//! Programs that others wrote: a server that speaks every dialect, and the providers' own types for requests. Where one is not
-//! installed the test says so and ends; with `CP_COUNTERPARTS=1` in the environment it fails instead.
+//! Programs that others wrote: a server that speaks every dialect, and the providers' own types for requests. They are those of
+//! `.ci/packages`, else those on `PATH`. Where one is not installed the test says so and ends; with `CP_COUNTERPARTS=1` or `CI=true`
+//! in the environment it fails instead.
 
 use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -13,8 +15,15 @@ const BACKENDS: [&str; 4] = ["anthropic", "openai", "openai-responses", "gemini"
 
 #[expect(clippy::print_stderr, reason = "a test that was skipped must not pass for one that ran")]
 fn absent(what: &str) {
-    assert!(std::env::var_os("CP_COUNTERPARTS").is_none(), "{what} is not installed");
+    let is_wanted = std::env::var_os("CP_COUNTERPARTS").is_some() || std::env::var("CI").is_ok_and(|ci| ci == "true");
+    assert!(!is_wanted, "{what} is not installed");
     eprintln!("skipped: {what} is not installed");
+}
+
+/// The program of `.ci/packages`, else the one on `PATH`.
+fn installed(below: &str) -> PathBuf {
+    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.ci/packages").join(below);
+    if ours.exists() { ours } else { PathBuf::from(ours.file_name().unwrap()) }
 }
 
 /// A server that is ended with the test.
@@ -27,7 +36,7 @@ impl Drop for Mock {
     }
 }
 
-fn mock(directory: &std::path::Path) -> Option<Mock> {
+fn mock(directory: &Path) -> Option<Mock> {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let fixtures = json!({"fixtures":[
         {"match":{"userMessage":"weather"},"response":{"toolCalls":[
@@ -35,7 +44,7 @@ fn mock(directory: &std::path::Path) -> Option<Mock> {
         {"match":{"userMessage":"hello"},"response":{"content":"Grüße \u{1F600}"}}
     ]});
     std::fs::write(directory.join("fixtures.json"), fixtures.to_string()).unwrap();
-    let mut command = Command::new("llmock");
+    let mut command = Command::new(installed("node_modules/.bin/llmock"));
     command.args(["-p", &port.to_string(), "-f"]).arg(directory).stdout(Stdio::null()).stderr(Stdio::null());
     let mock = Mock(command.spawn().ok()?, port);
     for _ in 0..200 {
@@ -105,12 +114,12 @@ for line in sys.stdin:
 #[test]
 fn requests_fit_the_types_that_the_providers_publish() {
     let python = |code: &str| {
-        let mut command = Command::new("python3");
+        let mut command = Command::new(installed("python/bin/python3"));
         command.args(["-c", code]).stdin(Stdio::piped()).stderr(Stdio::piped());
         command
     };
-    let installed = python("import anthropic, openai, pydantic").output().is_ok_and(|ran| ran.status.success());
-    if !installed {
+    let is_there = python("import anthropic, openai, pydantic").output().is_ok_and(|ran| ran.status.success());
+    if !is_there {
         return absent("the anthropic and openai packages (Python)");
     }
     let prompt = json!({

@@ -76,7 +76,10 @@ fn a_signal_in_a_batch_closes_the_stream_and_puts_what_was_in_flight_on_the_ledg
     let (status, records) = ended_after(child, Signal::INT);
     let last = records.last().unwrap();
     assert_eq!((status, &last["error"]["code"]), (130, &Value::from("E_INTERRUPTED")), "{records:?}");
-    assert_eq!((records.len(), &last["error"]["details"]["succeeded"]), (6, &Value::from(5)));
+    let count = |kind: &str| records.iter().filter(|record| record["type"] == kind).count();
+    assert_eq!((count("message"), &last["error"]["details"]["succeeded"]), (5, &Value::from(5)));
+    // What was in flight is marked, and what nobody began is not there.
+    assert_eq!((count("error"), &last["error"]["details"]["failed"]), (4, &Value::from(4)), "{records:?}");
     let count = |event: &str| program.ledger().iter().filter(|entry| entry["event"] == event).count();
     assert_eq!((count("llm.request"), count("llm.response")), (9, 9));
 }
