@@ -1,5 +1,5 @@
 //! What goes on the ledger: each try's request before it is sent, and what came of it. Hashes and counts always; what was said only
-//! inside a session or run that was named. Never a header, so never a key.
+//! inside a session or run that was named, or where policy says so. Never a header, so never a key.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -25,6 +25,10 @@ pub(crate) struct Book {
     agent: String,
     session: Option<String>,
     run: Option<String>,
+    /// Why the network may be used, where it is.
+    network: Option<&'static str>,
+    /// What is said goes on the ledger too.
+    keeps_words: bool,
 }
 
 /// One try.
@@ -41,15 +45,23 @@ pub(crate) struct Tried<'a> {
 
 impl Book {
     /// The ledger that this command line's effects go to, for one prompt or for a stream of them.
-    pub(crate) fn of(context: &Context, is_one: bool) -> Result<Self> {
+    pub(crate) fn of(
+        context: &Context,
+        is_one: bool,
+        network: Option<&'static str>,
+        logs_content: bool,
+    ) -> Result<Self> {
+        let (session, run) = (context.session(), context.options.run.clone());
         Ok(Self {
             path: cp_log::effect_path(context, NAME)?,
             // The audit's entry follows at once in the same file, and its sync covers ours.
             sync: if is_one { Sync::None } else { Sync::Batch },
             ledger: Mutex::new(None),
             agent: context.agent(None),
-            session: context.session(),
-            run: context.options.run.clone(),
+            keeps_words: logs_content || session.is_some() || run.is_some(),
+            session,
+            run,
+            network,
         })
     }
 
@@ -67,7 +79,10 @@ impl Book {
         if let Some(id) = &work.prompt.prompt_id {
             entry = entry.with("prompt_id", id);
         }
-        if self.is_named() {
+        if let Some(network) = self.network {
+            entry = entry.with("network", network);
+        }
+        if self.keeps_words {
             entry = entry.content(work.prompt.input());
         }
         self.append(entry).map(|_| ())
@@ -99,7 +114,7 @@ impl Book {
                     .with("stop_reason", &answer.stop)
                     .with("tool_calls", &answer.calls.len())
                     .with("usage", &usage);
-                if self.is_named() {
+                if self.keeps_words {
                     entry = entry.content(&answer.text);
                 }
             }
@@ -115,10 +130,6 @@ impl Book {
     pub(crate) fn recalled(&self, from: &str, key: &str, work: &Work) -> Result<()> {
         let tried = Tried { backend: from, model: &work.models[0], attempt: 0, request_hash: key };
         self.append(self.entry("llm.response", &tried, work).with("cached", &true)).map(|_| ())
-    }
-
-    fn is_named(&self) -> bool {
-        self.session.is_some() || self.run.is_some()
     }
 
     fn entry(&self, event: &str, tried: &Tried<'_>, work: &Work) -> Entry {

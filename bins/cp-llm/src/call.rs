@@ -11,6 +11,7 @@ use crate::book::{Book, Tried};
 use crate::budget::Budget;
 use crate::exchange::{Traces, hash_of};
 use crate::pace::Pace;
+use crate::policy::Policy;
 use crate::prices::Prices;
 use crate::program::Llm;
 use crate::retry::{self, Patience};
@@ -58,6 +59,8 @@ pub(crate) struct Engine {
     pub pace: Option<Pace>,
     /// Where it is recorded.
     pub book: Book,
+    /// What may be asked.
+    pub policy: Policy,
 }
 
 impl Engine {

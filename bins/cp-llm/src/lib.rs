@@ -11,11 +11,13 @@ mod budget;
 mod call;
 mod dry_run;
 mod exchange;
+mod governed;
 mod http;
 mod loose;
 mod models;
 mod options;
 mod pace;
+mod policy;
 mod prices;
 mod program;
 mod resume;
@@ -91,11 +93,15 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
 fn checks(context: &mut Context) -> Vec<Check> {
     let mut checks = Vec::new();
     match backend::name_of(None, None, context) {
-        Ok(name) => checks.extend([probe(&name), Some(Check::pass("backend", name))].into_iter().flatten()),
+        Ok(name) => checks.extend([probe(&name, context), Some(Check::pass("backend", name))].into_iter().flatten()),
         Err(e) => {
             let cure = e.cure().unwrap_or("choose with --backend");
             checks.push(Check::not_fine("backend", Status::Warn, e.message(), cure));
         }
+    }
+    if let Err(e) = policy::Policy::load(&context.home) {
+        let cure = e.cure().unwrap_or("correct the file");
+        checks.push(Check::not_fine("policy", Status::Fail, e.message(), cure));
     }
     let file = context.home.path("config/prices.toml");
     checks.push(match prices::Prices::load(&file) {
@@ -109,8 +115,8 @@ fn checks(context: &mut Context) -> Vec<Check> {
 }
 
 /// Whether the server takes our key: the cheapest thing that can be asked is what models it has.
-fn probe(name: &str) -> Option<Check> {
-    let outcome = models::of_backend(name, std::time::Duration::from_secs(5))?;
+fn probe(name: &str, context: &Context) -> Option<Check> {
+    let outcome = models::of_backend(name, std::time::Duration::from_secs(5), context)?;
     Some(match outcome {
         Ok(models) => Check::pass("upstream", format!("{name} has {} models for this key", models.len())),
         Err(e) => Check::not_fine(

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::backend::{self, Backend};
 use crate::http::client::Waits;
+use crate::policy::Policy;
 use crate::prices::Prices;
 use crate::stub;
 
@@ -62,7 +63,7 @@ impl Reply for Models {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     fields::check(&args.query.fields, &["id", "backend", "priced"])?;
     let name = backend::name_of(args.backend.as_deref(), None, context)?;
-    let outcome = of_backend(&name, Duration::from_secs(args.timeout.max(1)));
+    let outcome = of_backend(&name, Duration::from_secs(args.timeout.max(1)), context);
     let mut ids = outcome.unwrap_or_else(|| {
         let missing = Error::validation(format!("{name} has no list of models that could be asked for"));
         Err(missing.hint("ask the program itself"))
@@ -75,7 +76,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 }
 
 /// The models of a backend; `None` where there is nothing that could be asked.
-pub(crate) fn of_backend(name: &str, limit: Duration) -> Option<Result<Vec<String>>> {
+pub(crate) fn of_backend(name: &str, limit: Duration, context: &Context) -> Option<Result<Vec<String>>> {
     let waits = Waits { total: limit, idle: None };
     let server = match Backend::of(name, None, waits, 1, true) {
         Ok(Backend::Server(server)) => server,
@@ -83,6 +84,9 @@ pub(crate) fn of_backend(name: &str, limit: Duration) -> Option<Result<Vec<Strin
         Ok(Backend::Speaker(..) | Backend::Llm(_)) => return None,
         Err(e) => return Some(Err(e)),
     };
+    if let Err(e) = Policy::load(&context.home).and_then(|policy| policy.network()) {
+        return Some(Err(e));
+    }
     let path = match server.name {
         "anthropic" => "/v1/models?limit=1000",
         "gemini" => "/models?pageSize=1000",

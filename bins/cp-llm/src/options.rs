@@ -16,6 +16,7 @@ use crate::budget::Budget;
 use crate::call::Engine;
 use crate::http::client::Waits;
 use crate::pace::Pace;
+use crate::policy::Policy;
 use crate::prices::Prices;
 use crate::resume::Done;
 use crate::retry::Patience;
@@ -142,9 +143,14 @@ impl Args {
         let script = self.stub_script.clone().or_else(|| context.config.text("stub_script", None).map(PathBuf::from));
         let schema = self.schema.as_deref().map(Schema::load).transpose()?;
         let schema_text = schema.as_ref().map(|schema| schema.text.clone());
+        let policy = Policy::load(&context.home)?;
+        let backend = Backend::of(&name, script.as_deref(), waits, self.jobs.into(), needs_key)?;
+        let dials = needs_key && !matches!(backend, Backend::Stub(_));
+        let network = dials.then(|| policy.network()).transpose()?;
+        let dollars = policy.budget(self.budget_usd, &backend);
         Ok(Asker {
             engine: Engine {
-                backend: Backend::of(&name, script.as_deref(), waits, self.jobs.into(), needs_key)?,
+                backend,
                 patience: Patience {
                     retries: self.retries,
                     max_wait: seconds("--retry-max-wait", self.retry_max_wait)?,
@@ -152,10 +158,11 @@ impl Args {
                 prices: Prices::load(&context.home.path("config/prices.toml"))?,
                 fail_on: self.fail_on.clone(),
                 tape,
-                budget: Budget::of(self.budget_usd, self.budget_tokens, self.budget_file.as_deref())?,
+                budget: Budget::of(dollars, self.budget_tokens, self.budget_file.as_deref())?,
                 pace: Pace::of(self.rpm, self.tpm),
                 schema,
-                book: Book::of(context, is_one)?,
+                book: Book::of(context, is_one, network, policy.logs_content())?,
+                policy,
             },
             defaults: Defaults {
                 system: self.system.as_deref().map(system_text).transpose()?,

@@ -74,13 +74,14 @@ impl Asker {
         };
         // Work that cannot be made takes no place.
         let work = self.defaults.work(prompt, params, own)?;
+        self.engine.policy.permit(work.prompt.prompt_id.as_deref(), &work.ask.system)?;
         Ok(Work { place: self.asked.fetch_add(1, Ordering::Relaxed), ..work })
     }
 }
 
 impl Defaults {
     /// The work that a prompt is.
-    fn work(&self, prompt: Prompt, mut params: Map<String, Value>, own: Option<&str>) -> Result<Work> {
+    fn work(&self, mut prompt: Prompt, mut params: Map<String, Value>, own: Option<&str>) -> Result<Work> {
         let mut models = self.models.clone();
         if models.is_empty() {
             models.extend(prompt.model.clone().or_else(|| self.fallback.clone()).or_else(|| own.map(str::to_owned)));
@@ -95,6 +96,10 @@ impl Defaults {
         }
         if let Some(temperature) = self.temperature {
             params.insert("temperature".to_owned(), temperature.into());
+        }
+        if self.system.is_some() {
+            // The words that it named are not sent.
+            prompt.prompt_id = None;
         }
         let ask = Ask {
             system: self.system.clone().or_else(|| prompt.system.clone()).unwrap_or_default(),

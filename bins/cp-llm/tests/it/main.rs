@@ -9,6 +9,7 @@ mod gemini;
 mod interrupt;
 mod limits;
 mod messages;
+mod policy;
 mod programs;
 mod requests;
 mod responses;
