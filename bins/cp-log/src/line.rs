@@ -105,14 +105,9 @@ pub struct Line<'a> {
 impl<'a> Line<'a> {
     /// Reads the shape of a line; `None` if it is not one of ours.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let rest = bytes.strip_prefix(SEQ)?;
-        let digits = rest.iter().take(17).position(|byte| !byte.is_ascii_digit())?;
-        if digits == 0 || digits > 16 || (digits > 1 && rest[0] == b'0') {
-            return None;
-        }
-        let seq = rest[..digits].iter().fold(0, |seq, digit| seq * 10 + u64::from(digit - b'0'));
-        let ts = rest[digits..].strip_prefix(TS)?;
-        if seq > MAX_SEQ || !is_time(ts.get(..TS_LEN)?) || ts.get(TS_LEN) != Some(&b'"') {
+        let (seq, rest) = claimed_seq(bytes)?;
+        let ts = rest.strip_prefix(TS)?;
+        if !is_time(ts.get(..TS_LEN)?) || ts.get(TS_LEN) != Some(&b'"') {
             return None;
         }
         let body = bytes.len() - ts.len() + TS_LEN + 1;
@@ -218,6 +213,17 @@ pub(crate) fn compose(seq: u64, ts: &str, body: &[u8], prev: &Hash, out: &mut Ve
     out.extend_from_slice(&hash.0);
     out.extend_from_slice(b"\"}\n");
     Ok(hash)
+}
+
+/// The number that a line begins with, whatever comes after it, and what does.
+pub(crate) fn claimed_seq(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let rest = bytes.strip_prefix(SEQ)?;
+    let digits = rest.iter().take(17).position(|byte| !byte.is_ascii_digit())?;
+    if digits == 0 || digits > 16 || (digits > 1 && rest[0] == b'0') {
+        return None;
+    }
+    let seq = rest[..digits].iter().fold(0, |seq, digit| seq * 10 + u64::from(digit - b'0'));
+    (seq <= MAX_SEQ).then_some((seq, &rest[digits..]))
 }
 
 /// Appends a number in decimal.

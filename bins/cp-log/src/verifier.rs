@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use cp_common::{Error, Result, json, signals};
 use serde::Serialize;
 
-use crate::line::{Hash, Line, inside, members};
+use crate::line::{Hash, Line, claimed_seq, inside, members};
 use crate::read::{End, Lines, Raw, open};
 
 /// How many faults are told one by one; the others are counted.
@@ -271,7 +271,7 @@ impl Chunk {
         self.lines += 1;
         let Some(line) = raw.stored() else {
             let what = if raw.end == End::Limit { "the line is too long" } else { "not the shape of a line" };
-            self.fault(raw, None, Kind::Shape, what);
+            self.fault(raw, claimed_seq(raw.bytes).map(|(seq, _)| seq), Kind::Shape, what);
             self.end = State { hashes: None, intact: false, slack: self.end.slack + 1, ..self.end };
             return;
         };

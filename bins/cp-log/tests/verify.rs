@@ -63,6 +63,18 @@ fn lines_that_were_removed_doubled_swapped_or_made_up_are_found() {
 }
 
 #[test]
+fn a_line_that_lost_its_shape_is_named_by_the_number_it_begins_with() {
+    let at = At::new();
+    at.ledger("l.jsonl", 10);
+    let mut lines = lines_of(&at, "l.jsonl");
+    let last = lines[4].len() - 10;
+    lines[4][last] = b'x';
+    std::fs::write(at.path("l.jsonl"), lines.concat()).unwrap();
+    let details = at.closing(&["verify", "l.jsonl"], "", 1)["error"]["details"].clone();
+    assert_eq!((&details["kind"], &details["line"], &details["seq"]), (&json!("shape"), &json!(5), &json!(4)));
+}
+
+#[test]
 fn what_hashes_right_but_is_no_json_can_be_let_pass() {
     let at = At::new();
     at.ledger("l.jsonl", 2);
