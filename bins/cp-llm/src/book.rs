@@ -44,18 +44,13 @@ pub(crate) struct Tried<'a> {
 }
 
 impl Book {
-    /// The ledger that this command line's effects go to, for one prompt or for a stream of them.
-    pub(crate) fn of(
-        context: &Context,
-        is_one: bool,
-        network: Option<&'static str>,
-        logs_content: bool,
-    ) -> Result<Self> {
+    /// The ledger that this command line's effects go to. `network` says why somebody may be asked, if somebody is.
+    pub(crate) fn of(context: &Context, network: Option<&'static str>, logs_content: bool) -> Result<Self> {
         let (session, run) = (context.session(), context.options.run.clone());
         Ok(Self {
             path: cp_log::effect_path(context, NAME)?,
-            // The audit's entry follows at once in the same file, and its sync covers ours.
-            sync: if is_one { Sync::None } else { Sync::Batch },
+            // What is paid for goes to the disk, and nobody waits for it; what costs nothing can be had again.
+            sync: if network.is_some() { Sync::Batch } else { Sync::None },
             ledger: Mutex::new(None),
             agent: context.agent(None),
             keeps_words: logs_content || session.is_some() || run.is_some(),

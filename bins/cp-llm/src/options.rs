@@ -117,8 +117,8 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// What works on the prompts: on one, or on a stream of them.
-    pub(crate) fn asker(&self, is_one: bool, context: &Context) -> Result<Asker> {
+    /// What works on the prompts.
+    pub(crate) fn asker(&self, context: &Context) -> Result<Asker> {
         if self.stream && self.jobs > 1 {
             return Err(Error::usage(
                 "--stream shows the words of one answer as they come, --jobs asks for several at once",
@@ -161,7 +161,7 @@ impl Args {
                 budget: Budget::of(dollars, self.budget_tokens, self.budget_file.as_deref())?,
                 pace: Pace::of(self.rpm, self.tpm),
                 schema,
-                book: Book::of(context, is_one, network, policy.logs_content())?,
+                book: Book::of(context, network, policy.logs_content())?,
                 policy,
             },
             defaults: Defaults {

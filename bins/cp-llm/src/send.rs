@@ -27,7 +27,7 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let source = Source::from_operands(&args.text)?;
-    let asker = Arc::new(args.asker(source != Source::Input, context)?);
+    let asker = Arc::new(args.asker(context)?);
     let in_parallel = args.jobs > 1 && source == Source::Input && !args.dry_run;
     let batch = in_parallel.then(|| Batch::new(&asker, args.jobs.into(), args.unordered)).transpose()?;
     let mut send = Send {
