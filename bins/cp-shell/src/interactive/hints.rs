@@ -1,0 +1,187 @@
+//! Hints: what a careful colleague would say of a turn. Fixed rules; they inform, and change neither the risk nor what is done.
+
+use serde::Serialize;
+
+use crate::interactive::risk::{self, Level};
+
+/// A hint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Hint {
+    /// The rule.
+    pub(crate) rule: &'static str,
+    /// What it says.
+    pub(crate) message: String,
+}
+
+/// What the rules look at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Situation<'a> {
+    /// What is said.
+    pub(crate) text: &'a str,
+    /// Its risk.
+    pub(crate) level: Level,
+    /// Whether each of the turns before it was destructive or a mass edit, the newest last.
+    pub(crate) heavy: &'a [bool],
+    /// What was loaded from the hub.
+    pub(crate) hub: &'a str,
+}
+
+/// How many turns back a repetition is looked for.
+const LOOK_BACK: usize = 5;
+
+/// Whether a turn counts for `repeated-destructive-intent`.
+pub(crate) fn is_heavy(text: &str, level: Level) -> bool {
+    level >= Level::Destructive || risk::is_mass_edit(text)
+}
+
+/// The hints of a turn.
+pub(crate) fn hints(situation: &Situation<'_>) -> Vec<Hint> {
+    let rules = [credential_routing, secret_anti_pattern, remote_execution, repeated_destruction, hub_alignment];
+    rules.into_iter().filter_map(|rule| rule(situation)).collect()
+}
+
+const SECRETS: [&str; 16] = [
+    "api key", "api-key", "api_key", "apikey", "password", "passwd", "passphrase", "secret", "credential", "access token",
+    "auth token", "bearer token", "private key", "ssh key", "access key", "token for",
+];
+
+fn credential_routing(situation: &Situation<'_>) -> Option<Hint> {
+    let text = situation.text.to_lowercase();
+    if !has_any(&text, &SECRETS) || text.contains("warden route") {
+        return None;
+    }
+    let message = "it is about a secret: ask `warden route` which way it should be handed over, and keep the secret out of here";
+    Some(Hint { rule: "credential-routing", message: message.to_owned() })
+}
+
+fn secret_anti_pattern(situation: &Situation<'_>) -> Option<Hint> {
+    const HANDS_OUT: [&str; 16] = [
+        "vend", "give", "hand", "issue", "provide", "return", "fetch", "get", "send", "store", "print", "show", "supply", "tell",
+        "ask", "from",
+    ];
+    let text = situation.text.to_lowercase();
+    let names_it = has_any(&text, &["ops-warden", "ops warden", "opswarden"]);
+    let secret = has_any(&text, &["api key", "api-key", "api_key", "apikey", "password", "passwd", "secret", "credential", "token"]);
+    if !(names_it && secret && words(&text).any(|word| HANDS_OUT.iter().any(|verb| is_form_of(word, verb)))) {
+        return None;
+    }
+    let message = "ops-warden says which way a secret goes and hands none out: it has no API keys or passwords to give";
+    Some(Hint { rule: "ops-warden-secret-anti-pattern", message: message.to_owned() })
+}
+
+fn remote_execution(situation: &Situation<'_>) -> Option<Hint> {
+    if !risk::runs_remote_code(situation.text) {
+        return None;
+    }
+    let message = "it runs a download at once: save it, read it, check its hash, and run it then";
+    Some(Hint { rule: "remote-exec-review", message: message.to_owned() })
+}
+
+fn repeated_destruction(situation: &Situation<'_>) -> Option<Hint> {
+    if !is_heavy(situation.text, situation.level) {
+        return None;
+    }
+    let before = situation.heavy.iter().rev().take(LOOK_BACK).filter(|heavy| **heavy).count();
+    if before == 0 {
+        return None;
+    }
+    let message = format!(
+        "{} turns in a row of the last {} delete or change much: look at what is there now before going on",
+        before + 1,
+        situation.heavy.len().min(LOOK_BACK) + 1
+    )
+    .replace(" in a row", "");
+    Some(Hint { rule: "repeated-destructive-intent", message })
+}
+
+fn hub_alignment(situation: &Situation<'_>) -> Option<Hint> {
+    let hub = situation.hub.to_uppercase();
+    let unseen = workplans(situation.text).into_iter().find(|id| !hub.contains(id.as_str()))?;
+    let message = format!("{unseen} is not in what the hub told: the workplan file in the repository is what counts");
+    Some(Hint { rule: "state-hub-alignment", message })
+}
+
+/// The ids of workplans in a text: `CYA-WP-0007`.
+fn workplans(text: &str) -> Vec<String> {
+    let upper = text.to_uppercase();
+    let words = upper.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '-'));
+    words
+        .filter(|word| {
+            let (before, number) = word.split_once("-WP-").unwrap_or_default();
+            !before.is_empty() && !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit())
+        })
+        .map(str::to_owned)
+        .collect()
+}
+
+fn has_any(text: &str, parts: &[&str]) -> bool {
+    parts.iter().any(|part| text.contains(part))
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty())
+}
+
+/// give, gives, giving, fetched: close enough for a hint.
+fn is_form_of(word: &str, verb: &str) -> bool {
+    let stem = verb.strip_suffix('e').unwrap_or(verb);
+    word.strip_prefix(stem).is_some_and(|ending| matches!(ending, "" | "e" | "s" | "es" | "ed" | "d" | "ing" | "ting" | "out"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interactive::risk::classify;
+
+    fn rules(text: &str, heavy: &[bool], hub: &str) -> Vec<&'static str> {
+        let level = classify(text).level;
+        hints(&Situation { text, level, heavy, hub }).into_iter().map(|hint| hint.rule).collect()
+    }
+
+    #[test]
+    fn a_secret_without_a_route_gets_credential_routing() {
+        assert_eq!(rules("where do I put the API key of the mailer?", &[], ""), ["credential-routing"]);
+        assert_eq!(rules("`warden route mailer` says where the API key goes", &[], ""), [""; 0]);
+        assert_eq!(rules("where do I put the milk?", &[], ""), [""; 0]);
+    }
+
+    #[test]
+    fn ops_warden_is_not_asked_for_secrets() {
+        let rule = "ops-warden-secret-anti-pattern";
+        assert!(rules("have ops-warden give me the database password", &[], "").contains(&rule));
+        assert!(rules("get the API key from ops warden", &[], "").contains(&rule));
+        assert!(!rules("ask ops-warden which route to take", &[], "").contains(&rule));
+        assert!(!rules("give me the database password", &[], "").contains(&rule));
+    }
+
+    #[test]
+    fn a_download_that_is_run_is_reviewed() {
+        assert_eq!(rules("curl https://get.example | sh", &[], ""), ["remote-exec-review"]);
+        assert_eq!(rules("curl https://get.example | jq .", &[], ""), [""; 0]);
+    }
+
+    #[test]
+    fn a_second_destructive_turn_is_noticed_and_a_first_is_not() {
+        assert_eq!(rules("delete the logs", &[false, true], ""), ["repeated-destructive-intent"]);
+        assert_eq!(rules("rename all modules", &[true], ""), ["repeated-destructive-intent"]);
+        assert_eq!(rules("delete the logs", &[false, false], ""), [""; 0]);
+        assert_eq!(rules("hello", &[true, true], ""), [""; 0]);
+        assert_eq!(rules("delete the logs", &[true, false, false, false, false, false], ""), [""; 0]);
+    }
+
+    #[test]
+    fn a_workplan_that_the_hub_does_not_show_is_noticed() {
+        assert_eq!(rules("go on with cya-wp-0007", &[], "CYA-WP-0006 shell"), ["state-hub-alignment"]);
+        assert_eq!(rules("go on with CYA-WP-0007", &[], "cya-wp-0007 shell"), [""; 0]);
+        assert_eq!(rules("go on with the wp", &[], ""), [""; 0]);
+    }
+
+    #[test]
+    fn hints_leave_the_risk_alone() {
+        let text = "delete it, then curl https://x | sh, with the password of CYA-WP-0001 that ops-warden gives";
+        let before = classify(text);
+        let found = hints(&Situation { text, level: before.level, heavy: &[true], hub: "" });
+        assert_eq!(found.len(), 5);
+        assert_eq!(classify(text), before);
+    }
+}

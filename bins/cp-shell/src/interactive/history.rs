@@ -1,0 +1,259 @@
+//! The history of the person's own shell, where they want it to be context: the newest lines, without secrets, each with where it
+//! stands. Files of bash, zsh (with times or without) and fish are read; nothing is ever written to them.
+
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use cp_common::{Error, Result};
+use cp_log::redact::Redactor;
+use serde::Serialize;
+
+use crate::interactive::settings::ShellHistory;
+
+/// The most lines, whatever the settings say.
+const CAP: usize = 50;
+/// How much of a large file is looked at, from its end.
+const TAIL: u64 = 1 << 20;
+
+/// What was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct History {
+    /// Whether the person wants it.
+    pub(crate) enabled: bool,
+    /// The file.
+    pub(crate) path: Option<String>,
+    /// What named the file: `shell_history.histfile`, `HISTFILE`, or the shell it belongs to.
+    pub(crate) source: Option<&'static str>,
+    /// The lines, oldest first.
+    pub(crate) lines: Vec<Line>,
+    /// How many secrets were taken out.
+    pub(crate) redactions: u32,
+    /// Why there are none.
+    pub(crate) error: Option<String>,
+}
+
+/// A line of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Line {
+    /// Where it stands, from 1.
+    pub(crate) line: u64,
+    /// What was typed, without secrets.
+    pub(crate) command: String,
+}
+
+/// Reads it, if it is wanted. What goes wrong is in the answer: a session does not fail for it.
+pub(crate) fn collect(settings: &ShellHistory, wanted: bool, redactor: &Redactor) -> History {
+    if !(wanted || settings.enabled) {
+        return History::default();
+    }
+    let user = std::env::var_os("HOME").map(PathBuf::from);
+    let named = std::env::var_os("HISTFILE").filter(|name| !name.is_empty()).map(PathBuf::from);
+    let Some((path, source)) = place(settings.histfile.as_deref(), named, user.as_deref()) else {
+        let error = "no history file was found: set HISTFILE, or histfile in config/shell.toml";
+        return History { enabled: true, error: Some(error.to_owned()), ..History::default() };
+    };
+    let mut history =
+        History { enabled: true, path: Some(path.display().to_string()), source: Some(source), ..History::default() };
+    match tail(&path) {
+        Ok((text, first)) => {
+            for (line, command) in newest(&text, first, settings.limit.min(CAP)) {
+                let (command, redactions) = redactor.redact_text(&command);
+                history.redactions += redactions;
+                history.lines.push(Line { line, command });
+            }
+        }
+        Err(e) => history.error = Some(e.to_string()),
+    }
+    history
+}
+
+/// The file: the one in the settings, else `$HISTFILE`, else that of bash, zsh or fish, whichever is there.
+fn place(set: Option<&Path>, named: Option<PathBuf>, user: Option<&Path>) -> Option<(PathBuf, &'static str)> {
+    if let Some(set) = set {
+        let path = match (set.strip_prefix("~"), user) {
+            (Ok(below), Some(user)) => user.join(below),
+            _ => set.to_owned(),
+        };
+        return Some((path, "shell_history.histfile"));
+    }
+    if let Some(named) = named {
+        return Some((named, "HISTFILE"));
+    }
+    let known = [(".bash_history", "bash"), (".zsh_history", "zsh"), (".local/share/fish/fish_history", "fish")];
+    known.into_iter().map(|(below, shell)| (user.unwrap_or(Path::new("/")).join(below), shell)).find(|(path, _)| path.is_file())
+}
+
+/// The end of a file, from the beginning of a line, and the number of that line.
+fn tail(path: &Path) -> Result<(String, u64)> {
+    let failed = |e: std::io::Error| Error::io("reading the shell's history", e).in_file(path);
+    let mut file = File::open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(Error::validation("the shell's history is no file").in_file(path));
+    }
+    let mut first = 1;
+    if metadata.len() > TAIL {
+        // The numbers of the lines are those of the whole file: what comes before is counted, and not kept.
+        let mut before = metadata.len() - TAIL;
+        let mut piece = vec![0; 64 << 10];
+        while before > 0 {
+            let most = piece.len().min(usize::try_from(before).unwrap_or(usize::MAX));
+            let read = file.read(&mut piece[..most]).map_err(failed)?;
+            if read == 0 {
+                break;
+            }
+            first += piece[..read].iter().filter(|byte| **byte == b'\n').count() as u64;
+            before -= read as u64;
+        }
+        file.seek(SeekFrom::Start(metadata.len() - TAIL)).map_err(failed)?;
+    }
+    let mut bytes = Vec::new();
+    file.take(TAIL).read_to_end(&mut bytes).map_err(failed)?;
+    let bytes = unmetafied(&bytes);
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    if first == 1 {
+        return Ok((text, first));
+    }
+    let cut = text.find('\n').map_or(text.len(), |at| at + 1);
+    Ok((text[cut..].to_owned(), first + 1))
+}
+
+/// zsh writes some bytes as 0x83 and the byte with a bit flipped; UTF-8 text has no 0x83 before such a byte on its own.
+fn unmetafied(bytes: &[u8]) -> Vec<u8> {
+    if std::str::from_utf8(bytes).is_ok() {
+        return bytes.to_vec();
+    }
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut rest = bytes.iter();
+    while let Some(byte) = rest.next() {
+        match (byte, rest.as_slice().first()) {
+            (0x83, Some(next)) if *next >= 0x80 => {
+                plain.push(next ^ 0x20);
+                rest.next();
+            }
+            _ => plain.push(*byte),
+        }
+    }
+    plain
+}
+
+/// The newest commands with their lines, oldest first. The format shows itself: fish by `- cmd: `, zsh by `: time:length;`, bash by
+/// `#time` before a command.
+fn newest(text: &str, first: u64, limit: usize) -> Vec<(u64, String)> {
+    let mut commands: Vec<(u64, String)> = Vec::new();
+    let is_fish = text.lines().any(|line| line.starts_with("- cmd: "));
+    let mut goes_on = false;
+    for (number, line) in (first..).zip(text.lines()) {
+        if is_fish {
+            if let Some(command) = line.strip_prefix("- cmd: ") {
+                commands.push((number, command.replace("\\n", "\n").replace("\\\\", "\\")));
+            }
+            continue;
+        }
+        let continued = std::mem::take(&mut goes_on);
+        if !continued && is_time(line) {
+            continue;
+        }
+        let extended = without_times(line);
+        let (line, ends_open) = match line.strip_suffix('\\') {
+            // Only zsh writes a command of several lines with a backslash before each line feed.
+            Some(open) if continued || extended.is_some() => (open, true),
+            _ => (line, false),
+        };
+        match (continued, commands.last_mut()) {
+            (true, Some((_, command))) => {
+                command.push('\n');
+                command.push_str(line);
+            }
+            _ => commands.push((number, without_times(line).unwrap_or(line).to_owned())),
+        }
+        goes_on = ends_open;
+    }
+    commands.retain(|(_, command)| !command.trim().is_empty());
+    commands.split_off(commands.len().saturating_sub(limit))
+}
+
+/// `#1700000000`
+fn is_time(line: &str) -> bool {
+    line.strip_prefix('#').is_some_and(|time| time.len() >= 9 && time.bytes().all(|digit| digit.is_ascii_digit()))
+}
+
+/// `: 1700000000:0;command`
+fn without_times(line: &str) -> Option<&str> {
+    let (times, command) = line.strip_prefix(": ")?.split_once(';')?;
+    let (time, length) = times.split_once(':')?;
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
+    (digits(time) && digits(length)).then_some(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn commands(text: &str) -> Vec<(u64, String)> {
+        newest(text, 1, CAP)
+    }
+
+    #[test]
+    fn bash_lines_come_with_their_numbers_and_without_times() {
+        assert_eq!(commands("#1700000000\nls -la\n\ngit status\n"), [(2, "ls -la".into()), (4, "git status".into())]);
+        assert_eq!(commands("echo \\\nnext\n"), [(1, "echo \\".into()), (2, "next".into())]);
+    }
+
+    #[test]
+    fn zsh_lines_lose_their_times_and_find_their_continuation() {
+        let text = ": 1700000000:0;ls\n: 1700000001:2;for x in a b\\\ndo echo $x\\\ndone\n: 1700000002:0;pwd\n";
+        assert_eq!(
+            commands(text),
+            [(1, "ls".into()), (2, "for x in a b\ndo echo $x\ndone".into()), (5, "pwd".into())]
+        );
+    }
+
+    #[test]
+    fn fish_commands_are_taken_out_of_their_records() {
+        let text = "- cmd: ls\n  when: 1700000000\n- cmd: echo a\\nb\n  when: 1700000001\n  paths:\n    - a\n";
+        assert_eq!(commands(text), [(1, "ls".into()), (3, "echo a\nb".into())]);
+    }
+
+    #[test]
+    fn no_more_than_fifty_lines_and_no_secret_among_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("h");
+        let mut text: String = (0..80).map(|at| format!("echo {at}\n")).collect();
+        text.push_str("export API_TOKEN=ghp_16C7e42F292c6912E7710c838347Ae178B4a\n");
+        std::fs::write(&file, text).unwrap();
+        let settings = ShellHistory { enabled: true, limit: 500, histfile: Some(file.clone()) };
+        let history = collect(&settings, false, &Redactor::knowing([]));
+        assert_eq!((history.lines.len(), history.redactions), (50, 1));
+        assert_eq!((history.lines[0].line, history.source), (32, Some("shell_history.histfile")));
+        assert!(!history.lines[49].command.contains("ghp_"), "{:?}", history.lines[49]);
+        let off = ShellHistory { enabled: false, ..settings };
+        assert_eq!(collect(&off, false, &Redactor::knowing([])), History::default());
+        assert_eq!(collect(&off, true, &Redactor::knowing([])).lines.len(), 50);
+    }
+
+    #[test]
+    fn a_large_file_is_read_from_its_end_with_the_right_numbers() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("h");
+        let text: String = (1..=100_000).map(|at| format!("echo number {at}\n")).collect();
+        std::fs::write(&file, text).unwrap();
+        let settings = ShellHistory { enabled: true, limit: 2, histfile: Some(file) };
+        let history = collect(&settings, false, &Redactor::knowing([]));
+        assert_eq!(history.lines[1], Line { line: 100_000, command: "echo number 100000".into() });
+    }
+
+    #[test]
+    fn the_file_is_the_one_that_was_set_then_the_one_of_the_shell() {
+        let user = tempfile::tempdir().unwrap();
+        std::fs::write(user.path().join(".zsh_history"), "").unwrap();
+        let found = |set: Option<&str>, named: Option<&str>| {
+            place(set.map(Path::new), named.map(PathBuf::from), Some(user.path())).map(|(path, source)| (path.display().to_string(), source))
+        };
+        let here = user.path().display();
+        assert_eq!(found(Some("~/x"), Some("/y")), Some((format!("{here}/x"), "shell_history.histfile")));
+        assert_eq!(found(None, Some("/y")), Some(("/y".to_owned(), "HISTFILE")));
+        assert_eq!(found(None, None), Some((format!("{here}/.zsh_history"), "zsh")));
+    }
+}

@@ -1,0 +1,279 @@
+//! The hub: what others are working on. It is read in the background when a session starts, and never waited for; it is written to
+//! only by a command that says so. What it says is not ours, and is shown and sent as such.
+
+mod http;
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
+use std::time::Duration;
+
+use cp_common::{Code, Error, Result};
+use cp_log::redact::Redactor;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use self::http::{Client, encoded};
+use crate::interactive::settings;
+
+/// The largest part of a brief that is read.
+const BRIEF: usize = 64 << 10;
+
+/// What was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Loaded {
+    /// Whether a hub was asked, or why not.
+    pub(crate) status: &'static str,
+    /// The brief file.
+    pub(crate) brief: Option<Brief>,
+    /// The workstreams that are active.
+    pub(crate) workstreams: Vec<Thing>,
+    /// The tasks that are open.
+    pub(crate) tasks: Vec<Thing>,
+    /// The messages that are unread.
+    pub(crate) messages: Vec<Thing>,
+    /// What went wrong.
+    pub(crate) errors: Vec<String>,
+}
+
+/// A file that tells a newcomer what is going on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Brief {
+    /// The file.
+    pub(crate) path: String,
+    /// What it says, without secrets.
+    pub(crate) text: String,
+    /// How many secrets were taken out.
+    pub(crate) redactions: u32,
+}
+
+/// A workstream, a task or a message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Thing {
+    /// Its id.
+    pub(crate) id: String,
+    /// What it is about.
+    pub(crate) title: String,
+    /// How it stands, or who sent it.
+    pub(crate) note: String,
+}
+
+/// The hub of a session.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    client: Option<Client>,
+    settings: settings::Hub,
+    coming: Option<Receiver<Loaded>>,
+    loaded: Loaded,
+}
+
+/// Whether the hub may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// It may.
+    Open,
+    /// The person said `--no-hub`.
+    Left,
+    /// The person said `--offline`.
+    Offline,
+}
+
+impl Hub {
+    /// Reads the brief, and begins to ask the hub in the background.
+    pub(crate) fn start(settings: &settings::Hub, reach: Reach, directory: &Path) -> Self {
+        let mut loaded = Loaded { status: "asked", ..Loaded::default() };
+        if reach != Reach::Left {
+            loaded.brief = brief(&directory.join(&settings.brief));
+        }
+        let mut hub = Self { client: None, settings: settings.clone(), coming: None, loaded };
+        hub.loaded.status = match (reach, &settings.url) {
+            (Reach::Left, _) => "left alone: --no-hub",
+            (Reach::Offline, _) => "not asked: --offline",
+            (Reach::Open, None) => "not asked: no url in config/shell.toml",
+            (Reach::Open, Some(url)) => {
+                let client = Client::new(url, Duration::from_millis(settings.timeout_ms));
+                let (sender, receiver) = channel();
+                let (asked, settings, start) = (client.clone(), settings.clone(), hub.loaded.clone());
+                std::thread::spawn(move || sender.send(ask(&asked, &settings, start)));
+                hub.coming = Some(receiver);
+                hub.client = Some(client);
+                "asked"
+            }
+        };
+        hub
+    }
+
+    /// What is known now.
+    pub(crate) fn loaded(&self) -> &Loaded {
+        &self.loaded
+    }
+
+    /// Whether an answer is still to come.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.coming.is_some()
+    }
+
+    /// Takes the answer if it is there within this time. True when something came.
+    pub(crate) fn take(&mut self, wait: Duration) -> bool {
+        let Some(coming) = &self.coming else { return false };
+        let got = if wait.is_zero() {
+            coming.try_recv().map_err(|e| e == TryRecvError::Disconnected)
+        } else {
+            coming.recv_timeout(wait).map_err(|e| e == RecvTimeoutError::Disconnected)
+        };
+        match got {
+            Ok(loaded) => self.loaded = loaded,
+            Err(true) => self.loaded.errors.push("the hub was not asked: no thread could be started".to_owned()),
+            Err(false) => return false,
+        }
+        self.coming = None;
+        true
+    }
+
+    /// The longest time that the questions of the start can take.
+    pub(crate) fn patience(&self) -> Duration {
+        Duration::from_millis(self.settings.timeout_ms.saturating_mul(3).saturating_add(500))
+    }
+
+    /// Posts a note. To be called after a person has said yes.
+    pub(crate) fn log(&self, summary: &str, session: &str) -> Result<()> {
+        self.client()?.post("/progress/", &self.note(summary, session)).map(|_| ())
+    }
+
+    /// What [`Hub::log`] posts.
+    pub(crate) fn note(&self, summary: &str, session: &str) -> Value {
+        json!({
+            "topic_id": self.settings.topic,
+            "agent": self.settings.agent,
+            "session_id": session,
+            "event_type": "note",
+            "summary": summary,
+        })
+    }
+
+    /// Marks one message as read.
+    pub(crate) fn read(&mut self, id: &str) -> Result<()> {
+        let path = format!("/messages/{}/read", encoded(id));
+        self.client()?.post(&path, &json!({"agent": self.settings.agent}))?;
+        self.loaded.messages.retain(|message| message.id != id);
+        Ok(())
+    }
+
+    fn client(&self) -> Result<&Client> {
+        self.client.as_ref().ok_or_else(|| {
+            Error::new(Code::Config, format!("the hub is {}", self.loaded.status))
+                .hint("set url in [hub] of config/shell.toml, and leave --no-hub and --offline out")
+        })
+    }
+}
+
+impl Loaded {
+    /// Whether there is anything to say.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.brief.is_none() && self.workstreams.is_empty() && self.tasks.is_empty() && self.messages.is_empty()
+    }
+
+    /// All of it as text: for the context of a turn, and for what looks for ids in it.
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        if let Some(brief) = &self.brief {
+            text.push_str(brief.text.trim_end());
+            text.push('\n');
+        }
+        for (name, things) in self.parts() {
+            for thing in things {
+                text.push_str(&format!("{name} {}: {} ({})\n", thing.id, thing.title, thing.note));
+            }
+        }
+        text
+    }
+
+    /// The lists with their names.
+    pub(crate) fn parts(&self) -> [(&'static str, &[Thing]); 3] {
+        [("workstream", &self.workstreams), ("task", &self.tasks), ("message", &self.messages)]
+    }
+}
+
+/// The questions of the start. One that fails leaves the others; where nobody listens the others are not asked.
+fn ask(client: &Client, settings: &settings::Hub, mut loaded: Loaded) -> Loaded {
+    let topic = settings.topic.as_deref().map(|topic| ("topic_id", topic));
+    let with = |rest: [(&'static str, &'static str); 1]| topic.into_iter().chain(rest).collect::<Vec<_>>();
+    let messages = vec![("to_agent", settings.agent.as_str()), ("unread_only", "true")];
+    let questions = [
+        ("/workstreams/", with([("status", "active")]), "workstreams"),
+        ("/tasks/", with([("status", "open")]), "tasks"),
+        ("/messages/", messages, "messages"),
+    ];
+    for (path, query, name) in questions {
+        match client.get(path, &query) {
+            Ok(answer) => {
+                let things = things(&answer, name);
+                match name {
+                    "workstreams" => loaded.workstreams = things,
+                    "tasks" => loaded.tasks = things,
+                    _ => loaded.messages = things,
+                }
+            }
+            Err(e) => {
+                let nobody = matches!(e.code(), Code::Timeout) || e.message().contains("onnect");
+                loaded.errors.push(e.message().to_owned());
+                if nobody {
+                    return loaded;
+                }
+            }
+        }
+    }
+    loaded
+}
+
+/// The things in an answer: a list, or the list under the name that was asked for, `items` or `results`.
+fn things(answer: &Value, name: &str) -> Vec<Thing> {
+    let list = answer.as_array().or_else(|| [name, "items", "results"].iter().find_map(|name| answer.get(name)?.as_array()));
+    let member = |thing: &Value, names: &[&str]| {
+        let found = names.iter().find_map(|name| thing.get(name).filter(|value| !value.is_null()));
+        found.map_or_else(String::new, |value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+    };
+    let list = list.into_iter().flatten().take(100).filter(|thing| thing.is_object());
+    list.map(|thing| Thing {
+        id: member(thing, &["id", "workstream_id", "task_id", "message_id", "slug"]),
+        title: member(thing, &["title", "subject", "name", "summary", "body"]),
+        note: member(thing, &["from_agent", "from", "sender", "status"]),
+    })
+    .collect()
+}
+
+/// The brief, if there is one.
+fn brief(path: &PathBuf) -> Option<Brief> {
+    let mut bytes = std::fs::read(path).ok()?;
+    bytes.truncate(BRIEF);
+    let (text, redactions) = Redactor::from_environment().redact_text(&String::from_utf8_lossy(&bytes));
+    Some(Brief { path: path.display().to_string(), text, redactions })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_found_wherever_a_hub_puts_them() {
+        let one = json!([{"id": 7, "title": "A", "status": "active"}]);
+        let thing = Thing { id: "7".into(), title: "A".into(), note: "active".into() };
+        assert_eq!(things(&one, "workstreams"), [thing.clone()]);
+        assert_eq!(things(&json!({"items": one}), "workstreams"), [thing.clone()]);
+        assert_eq!(things(&json!({"workstreams": one}), "workstreams"), [thing]);
+        assert_eq!(things(&json!({"detail": "x"}), "workstreams"), []);
+        let message = json!([{"id": "m1", "from_agent": "ops", "subject": "hi", "status": "unread"}]);
+        assert_eq!(things(&message, "messages")[0].note, "ops");
+    }
+
+    #[test]
+    fn a_hub_that_may_not_be_asked_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join(".custodian-brief.md"), "go on with CYA-WP-0007\n").unwrap();
+        let settings = settings::Hub { url: Some("http://127.0.0.1:9".into()), ..settings::Hub::default() };
+        let offline = Hub::start(&settings, Reach::Offline, directory.path());
+        assert!(!offline.is_pending() && offline.loaded().text().contains("CYA-WP-0007"));
+        let left = Hub::start(&settings, Reach::Left, directory.path());
+        assert!(!left.is_pending() && left.loaded().is_empty());
+        assert!(left.log("x", "SES-1").unwrap_err().message().contains("--no-hub"));
+    }
+}

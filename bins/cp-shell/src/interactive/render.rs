@@ -1,0 +1,238 @@
+//! Words for the terminal: text that is not ours made harmless, tables that fit the width, and colour where it is wanted.
+
+use serde_json::{Map, Value};
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+/// How the terminal takes text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Style {
+    /// How many columns there are.
+    pub(crate) width: usize,
+    /// Whether colour is wanted: a terminal, and no `NO_COLOR`.
+    pub(crate) colour: bool,
+}
+
+impl Style {
+    /// Words that stand back.
+    pub(crate) fn faint(self, text: &str) -> String {
+        self.painted("2", text)
+    }
+
+    /// Words that stand out.
+    pub(crate) fn strong(self, text: &str) -> String {
+        self.painted("1", text)
+    }
+
+    /// Words that warn.
+    pub(crate) fn warning(self, text: &str) -> String {
+        self.painted("33", text)
+    }
+
+    /// An error and its cure, as everywhere: `✗ message`, `  Hint: cure`.
+    pub(crate) fn error(self, message: &str, cure: Option<&str>) -> String {
+        let mut text = self.painted("31", "✗");
+        text.push(' ');
+        text.push_str(&harmless(message));
+        if let Some(cure) = cure {
+            text.push_str("\n  Hint: ");
+            text.push_str(&harmless(cure));
+        }
+        text.push('\n');
+        text
+    }
+
+    fn painted(self, code: &str, text: &str) -> String {
+        if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// The text without anything that a terminal acts on: escapes and other controls are shown as what they are, marks that turn the
+/// direction of writing by their number. Line feeds and tabs stay.
+pub(crate) fn harmless(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\n' | '\t' => out.push(letter),
+            '\r' if letters.peek() == Some(&'\n') => {}
+            '\0'..='\x1f' => out.extend(['^', char::from(letter as u8 + 0x40)]),
+            '\x7f' => out.push_str("^?"),
+            '\u{80}'..='\u{9f}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}' => {
+                out.push_str(&format!("<U+{:04X}>", u32::from(letter)));
+            }
+            _ => out.push(letter),
+        }
+    }
+    out
+}
+
+/// A value as one line.
+pub(crate) fn cell(value: &Value) -> String {
+    let text = match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) if items.iter().all(|item| !item.is_object() && !item.is_array()) => {
+            items.iter().map(cell).collect::<Vec<_>>().join(", ")
+        }
+        other => other.to_string(),
+    };
+    harmless(&text).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The text cut to so many columns, with `…` where something is left out.
+pub(crate) fn cut(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut left = width.saturating_sub(1);
+    let kept = text.chars().take_while(|letter| {
+        let fits = letter.width().unwrap_or(0) <= left;
+        left = left.saturating_sub(letter.width().unwrap_or(0));
+        fits
+    });
+    kept.chain(['…']).collect()
+}
+
+/// Rows below their headings, cut so that no line is wider than the terminal.
+pub(crate) fn table(headings: &[&str], rows: &[Vec<String>], style: Style) -> String {
+    let mut widths: Vec<usize> = headings.iter().map(|heading| heading.width()).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.width());
+        }
+    }
+    shrink(&mut widths, style.width.max(20));
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let cells = cells.zip(&widths).map(|(cell, width)| {
+            let cell = cut(cell, *width);
+            let pad = width.saturating_sub(cell.width());
+            format!("{cell}{}", " ".repeat(pad))
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    let mut text = style.faint(&line(&mut headings.iter().copied()));
+    text.push('\n');
+    for row in rows {
+        text.push_str(&line(&mut row.iter().map(String::as_str)));
+        text.push('\n');
+    }
+    text
+}
+
+/// Takes from the widest column until all of them fit.
+fn shrink(widths: &mut [usize], total: usize) {
+    let gaps = 2 * widths.len().saturating_sub(1);
+    while widths.iter().sum::<usize>() + gaps > total {
+        match widths.iter_mut().max() {
+            Some(widest) if *widest > 4 => *widest -= 1,
+            _ => return,
+        }
+    }
+}
+
+/// A result for people: a list of objects as a table, other members as `name  value`, and what is deeper as JSON.
+pub(crate) fn value(value: &Value, style: Style) -> String {
+    match value {
+        Value::Object(members) => object(members, style),
+        Value::Array(items) => list("", items, style),
+        other => format!("{}\n", cell(other)),
+    }
+}
+
+fn object(members: &Map<String, Value>, style: Style) -> String {
+    let is_list = |value: &Value| value.as_array().is_some_and(|items| items.iter().any(Value::is_object));
+    let plain: Vec<(&String, &Value)> = members.iter().filter(|(_, value)| !is_list(value)).collect();
+    let names = plain.iter().map(|(name, _)| name.width()).max().unwrap_or(0);
+    let mut text = String::new();
+    for (name, value) in plain {
+        let (name, room) = (harmless(name), style.width.saturating_sub(names + 2).max(16));
+        match value {
+            Value::Object(inner) if !inner.is_empty() => {
+                text.push_str(&format!("{}\n", style.strong(&name)));
+                for line in self::value(value, Style { width: style.width.saturating_sub(2), ..style }).lines() {
+                    text.push_str(&format!("  {line}\n"));
+                }
+            }
+            _ => text.push_str(&format!("{name:<names$}  {}\n", cut(&cell(value), room))),
+        }
+    }
+    for (name, items) in members.iter().filter_map(|(name, value)| Some((name, value.as_array().filter(|_| is_list(value))?))) {
+        text.push_str(&list(name, items, style));
+    }
+    text
+}
+
+fn list(name: &str, items: &[Value], style: Style) -> String {
+    let mut text = if name.is_empty() { String::new() } else { format!("{}\n", style.strong(&harmless(name))) };
+    let mut headings: Vec<&str> = Vec::new();
+    for member in items.iter().filter_map(Value::as_object).flat_map(Map::keys) {
+        if !headings.contains(&member.as_str()) {
+            headings.push(member);
+        }
+    }
+    if headings.is_empty() {
+        return text + &items.iter().map(|item| format!("{}\n", cell(item))).collect::<String>();
+    }
+    let rows: Vec<Vec<String>> = items
+        .iter()
+        .map(|item| headings.iter().map(|name| item.get(*name).map_or_else(|| "-".to_owned(), cell)).collect())
+        .collect();
+    let shown: Vec<String> = headings.iter().map(|name| harmless(name)).collect();
+    text.push_str(&table(&shown.iter().map(String::as_str).collect::<Vec<_>>(), &rows, style));
+    text
+}
+
+/// A count and its noun: `1 turn`, `2 turns`.
+pub(crate) fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const PLAIN: Style = Style { width: 40, colour: false };
+
+    #[test]
+    fn what_a_terminal_acts_on_is_shown_and_not_done() {
+        assert_eq!(harmless("a\x1b[31mred\x07\r\nb\tc"), "a^[[31mred^G\nb\tc");
+        assert_eq!(harmless("x\u{9b}2J\u{202e}y\x7f\rz"), "x<U+009B>2J<U+202E>y^?^Mz");
+        assert_eq!(harmless("grüße 日本 👍"), "grüße 日本 👍");
+    }
+
+    #[test]
+    fn an_error_has_its_cure_below_it() {
+        assert_eq!(PLAIN.error("no \x1b", Some("do x")), "✗ no ^[\n  Hint: do x\n");
+        assert_eq!(PLAIN.error("no", None), "✗ no\n");
+        let colour = Style { colour: true, ..PLAIN };
+        assert!(colour.error("no", None).contains("\x1b[31m✗\x1b[0m"));
+    }
+
+    #[test]
+    fn a_table_is_never_wider_than_the_terminal() {
+        let rows = vec![vec!["PKG-A".to_owned(), "x".repeat(80)], vec!["日本語".to_owned(), "short".to_owned()]];
+        for width in [20, 40, 100] {
+            let text = table(&["id", "title"], &rows, Style { width, colour: false });
+            assert!(text.lines().all(|line| line.width() <= width), "{width}:\n{text}");
+        }
+        let text = table(&["id", "title"], &rows, Style { width: 100, colour: false });
+        assert!(text.contains("日本語  short"), "{text}");
+    }
+
+    #[test]
+    fn a_result_is_a_table_where_it_is_a_list_of_objects() {
+        let result = json!({"packages": [{"package_id": "PKG-A", "version": "1"}], "count": 1, "note": null});
+        assert_eq!(value(&result, PLAIN), "count  1\nnote   -\npackages\npackage_id  version\nPKG-A       1\n");
+        assert_eq!(value(&json!({"gates": {"G1": {"phase": "x"}}}), PLAIN), "gates\n  G1\n    phase  x\n");
+    }
+
+    #[test]
+    fn a_cut_says_so() {
+        assert_eq!(cut("abcdef", 4), "abc…");
+        assert_eq!(cut("日本語", 4), "日…");
+        assert_eq!(cut("abc", 3), "abc");
+        assert_eq!(count(1, "turn"), "1 turn");
+    }
+}

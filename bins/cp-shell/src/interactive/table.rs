@@ -1,0 +1,149 @@
+//! The commands: one table with their names, what they take, what they do, and which capability of the agent they need.
+
+use cp_common::program::Class;
+use cp_common::text::nearest;
+
+use crate::agent::Capability;
+
+/// What a command does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    Help,
+    Quit,
+    Clear,
+    State,
+    Agent,
+    Mode,
+    Explain,
+    Export,
+    Signals,
+    Trust,
+    Learn,
+    Memory,
+    View,
+    Notes,
+    AddNote,
+    AddDeveloperNote,
+    Packages,
+    Ledger,
+    Gate,
+    WorkOrders,
+    Compliance,
+    Trace,
+    Specs,
+    Frameworks,
+    Roots,
+    Path,
+    Hub,
+    Inbox,
+}
+
+/// A command.
+#[derive(Debug)]
+pub(crate) struct Command {
+    /// Its names, the whole one first.
+    pub(crate) names: &'static [&'static str],
+    /// What it takes, as help shows it.
+    pub(crate) takes: &'static str,
+    /// What it does, in a line.
+    pub(crate) help: &'static str,
+    /// What the agent must be able to do.
+    pub(crate) needs: Option<Capability>,
+    /// How far it reaches.
+    pub(crate) class: Class,
+    /// What to do.
+    pub(crate) act: Act,
+}
+
+impl Command {
+    /// Its whole name.
+    pub(crate) fn name(&self) -> &'static str {
+        self.names.first().copied().unwrap_or_default()
+    }
+}
+
+const fn command(
+    act: Act,
+    names: &'static [&'static str],
+    takes: &'static str,
+    help: &'static str,
+    needs: Option<Capability>,
+    class: Class,
+) -> Command {
+    Command { names, takes, help, needs, class, act }
+}
+
+use Capability::{Governance, Ledger, Memory, PackageMgt, Signals, Trust};
+use Class::{Append, Query, Write};
+
+/// Every command, in the order help shows them.
+pub(crate) const COMMANDS: [Command; 28] = [
+    command(Act::Help, &["help", "h", "?"], "[COMMAND]", "show the commands, or one of them", None, Query),
+    command(Act::Quit, &["quit", "q", "exit", "x", "bye"], "", "end the session", None, Query),
+    command(Act::Clear, &["clear", "c", "cls"], "", "clear the screen", None, Query),
+    command(Act::State, &["state", "s"], "", "show the state as JSON", None, Query),
+    command(Act::Agent, &["agent", "a", "agents"], "[NAME]", "show who answers, or let another one answer", None, Query),
+    command(Act::Mode, &["ctx", "context"], "[persistent|isolated]", "show or set what goes to the model", None, Query),
+    command(Act::Explain, &["explain", "why"], "", "show risk, context, sources and hints of the last turn", None, Query),
+    command(Act::Export, &["export-session", "export"], "", "write summary.json beside the session, without secrets", None, Append),
+    command(Act::Memory, &["memory", "m", "mem", "recall"], "[QUERY]", "show what is remembered", Some(Memory), Query),
+    command(Act::View, &["v", "view", "history"], "[N]", "show the last turns of the session", Some(Memory), Query),
+    command(Act::Notes, &["notes", "n", "nd"], "", "show the notes", Some(Memory), Query),
+    command(Act::AddNote, &["n+", "note"], "TEXT", "keep a note, in memory/note.jsonl", Some(Memory), Append),
+    command(Act::AddDeveloperNote, &["nd+"], "TEXT", "keep a note for developers, in memory/dev_note.jsonl", Some(Memory), Append),
+    command(Act::Signals, &["signals", "sig", "signal"], "", "show how the session stands", Some(Signals), Query),
+    command(Act::Trust, &["trust", "t"], "", "show how far tools and commands were trusted", Some(Trust), Query),
+    command(Act::Learn, &["learn", "l"], "[LESSON]", "keep a lesson now, in memory/lesson.jsonl", Some(Trust), Append),
+    command(Act::Packages, &["pkg", "packages", "package", "pkgs"], "[PKG-ID]", "list the packages, or show one", Some(PackageMgt), Query),
+    command(Act::Ledger, &["ledger", "log"], "[TYPE] [N]", "show the newest entries of a ledger of the tree", Some(Ledger), Query),
+    command(Act::Gate, &["gate", "gates"], "[GATE]", "show the gates and what failed at them", Some(Governance), Query),
+    command(Act::WorkOrders, &["wo", "workorders", "work-orders"], "", "show the work orders", Some(Governance), Query),
+    command(Act::Compliance, &["compliance"], "", "show how the tree is governed", Some(Governance), Query),
+    command(Act::Trace, &["trace"], "ID", "show what an artifact is and where it comes from", Some(Governance), Query),
+    command(Act::Specs, &["specs", "spec"], "[SPEC-ID]", "list the specs, or show one", Some(Governance), Query),
+    command(Act::Frameworks, &["frameworks", "framework"], "", "list the frameworks", Some(Governance), Query),
+    command(Act::Roots, &["roots", "governed-roots"], "", "list the governed roots", Some(Governance), Query),
+    command(Act::Path, &["path", "explain-path"], "PATH", "show what may be done with a path", Some(Governance), Query),
+    command(Act::Hub, &["hub"], "[log TEXT]", "show what the hub said; log posts a note, after a yes", None, Write),
+    command(Act::Inbox, &["inbox"], "[read ID]", "show unread messages; read marks one", None, Write),
+];
+
+/// The command of a name, in any case.
+pub(crate) fn find(name: &str) -> Option<&'static Command> {
+    let name = name.to_lowercase();
+    COMMANDS.iter().find(|command| command.names.contains(&name.as_str()))
+}
+
+/// The nearest name to one that is no command.
+pub(crate) fn near(name: &str) -> Option<&'static str> {
+    nearest(&name.to_lowercase(), COMMANDS.iter().flat_map(|command| command.names.iter().copied()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_name_belongs_to_one_command() {
+        let mut seen = HashSet::new();
+        for command in &COMMANDS {
+            assert!(!command.help.is_empty() && !command.help.ends_with('.'), "{}", command.name());
+            for name in command.names {
+                assert!(seen.insert(*name), "{name} twice");
+                assert_eq!(find(name).map(|found| found.act), Some(command.act));
+            }
+        }
+    }
+
+    #[test]
+    fn the_standard_names_are_there() {
+        let standard = "help h quit q clear c state s agent a memory m v ctx sig signals trust t learn l notes n n+ nd+ pkg \
+                        ledger gate wo exit explain hub inbox export-session";
+        for name in standard.split_whitespace() {
+            assert!(find(name).is_some(), "{name}");
+        }
+        assert_eq!(near("qiut"), Some("quit"));
+    }
+}
