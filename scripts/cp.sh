@@ -1,0 +1,605 @@
+#!/bin/sh
+# Functions for scripts that compose the programs: source this file. Nothing runs on load. The page is cp.sh(7).
+#
+# POSIX sh. What a function keeps to itself it keeps in a subshell, so the caller's variables, options and traps stay as they are;
+# only config_init sets variables. Texts travel through pipes, never through eval, sh -c or a jq program.
+
+# --- Logging
+
+# log_event EVENT [MESSAGE]: one line on LOG_FILE, or an entry on the ledger where LOG_FILE is not set.
+log_event() (
+    [ $# -ge 1 ] && [ $# -le 2 ] || cp_fail log_event 'expected: log_event EVENT [MESSAGE]' || exit 1
+    cp_environment || exit 1
+    agent=$(cp_agent) || exit 1
+    text=${2-}
+    if [ -z "${LOG_FILE-}" ]; then
+        printf '%s' "$text" | jq -Rsc '{message: .}' |
+            cp-log append --rows --sync line --event="$1" --agent "$agent" >/dev/null || exit 1
+    elif cp_is_ledger "$LOG_FILE"; then
+        printf '%s' "$text" | jq -Rsc '{message: .}' |
+            cp-log append --rows --sync line --event="$1" --agent "$agent" -f "$LOG_FILE" >/dev/null || exit 1
+    elif [ "$text" = - ] || [ ${#text} -gt 30000 ]; then
+        # A lone hyphen would mean standard input, and a long text is too long for an argument.
+        printf '%s' "$text" | jq -Rsc '{message: .}' |
+            cp_plain "$LOG_FILE" '{ts, agent, event, message}' --event="$1" --agent "$agent" || exit 1
+    else
+        cp-log append --plain -f "$LOG_FILE" --event="$1" --agent "$agent" -- "$text" >/dev/null || exit 1
+    fi
+)
+
+# --- Configuration
+
+# config_init: reads config/cp.env for names that are not set, and exports them.
+config_init() {
+    cp_environment || return 1
+    cp-shell config >/dev/null || return 1
+    cp_agents || return 1
+    SHELLCLAW_HOME=$CP_HOME
+    : "${SHELLCLAW_MODEL:=${CP_MODEL-}}" "${SHELLCLAW_DEFAULT_AGENT:=${CP_AGENT:-default}}"
+    : "${SHELLCLAW_LLM_BACKEND:=${CP_BACKEND-}}" "${SHELLCLAW_TOOL_BACKEND:=${CP_TOOL_BACKEND:-native}}"
+    : "${SHELLCLAW_SKILLS_DIR:=${CP_TOOLS_DIR-}}"
+}
+
+# cp_agents: whether config/agents.json can be read. One that is not there can, and an agent need not be in it.
+cp_agents() (
+    agent=$(cp_agent) || exit 1
+    status=0
+    said=$(cp-shell config agent --quiet "$agent" soul 2>&1 >/dev/null) || status=$?
+    [ "$status" -ne 4 ] || { printf '%s\n' "$said" >&2; exit 1; }
+)
+
+# config_get KEY: a setting, by its name here or in the environment; nothing where it has no value.
+config_get() (
+    [ $# -eq 1 ] || cp_fail config_get 'expected: config_get KEY' || exit 1
+    cp_environment || exit 1
+    case $1 in
+        home | CP_HOME | SHELLCLAW_HOME) printf '%s\n' "$CP_HOME" && exit ;;
+        log_file | LOG_FILE) printf '%s\n' "${LOG_FILE-}" && exit ;;
+        default_agent | CP_AGENT | SHELLCLAW_DEFAULT_AGENT | SHELLCLAW_AGENT_ID) key=agent ;;
+        llm_backend | SHELLCLAW_LLM_BACKEND) key=backend ;;
+        skills_dir | SHELLCLAW_SKILLS_DIR) key=tools_dir ;;
+        SHELLCLAW_* | CP_*) key=$(printf '%s' "${1#*_}" | tr '[:upper:]' '[:lower:]') ;;
+        *) key=$1 ;;
+    esac
+    cp-shell config get --format text -- "$key"
+)
+
+# config_agent ID KEY: what config/agents.json says of an agent; nothing where it says null.
+config_agent() (
+    [ $# -eq 2 ] || cp_fail config_agent 'expected: config_agent ID KEY' || exit 1
+    cp_environment || exit 1
+    said=$(cp-shell config agent -- "$1" "$2") || exit $?
+    printf '%s\n' "$said" | jq -r '.data.value | if . == null then empty else . end'
+)
+
+# --- Conversations
+
+# session_append FILE ROLE CONTENT: a line {ts, role, content} on a file of yours, or a turn in a session.
+session_append() (
+    [ $# -eq 3 ] || cp_fail session_append 'expected: session_append FILE ROLE CONTENT' || exit 1
+    cp_environment || exit 1
+    if session=$(cp_session_of "$1"); then
+        printf '%s' "$3" | cp-session append --session "$session" --role="$2" --input text >/dev/null || exit 1
+    else
+        # Built from text and not from arguments, which have a largest size.
+        { printf '%s' "$2" | jq -Rs . && printf '%s' "$3" | jq -Rs .; } | jq -sc '{role: .[0], content: .[1]}' |
+            cp_plain "$1" '{ts, role, content}' || exit 1
+    fi
+)
+
+# session_load FILE [LIMIT]: the conversation as `role: content` lines, the newest LIMIT of it.
+session_load() (
+    [ $# -ge 1 ] && [ $# -le 2 ] || cp_fail session_load 'expected: session_load FILE [LIMIT]' || exit 1
+    [ $# -eq 1 ] || cp_number session_load LIMIT "$2" || exit 1
+    cp_environment || exit 1
+    if session=$(cp_session_of "$1"); then
+        if [ $# -eq 2 ]; then set -- --last "$2"; else set --; fi
+        cp-session load --session "$session" --format text "$@" || exit 1
+    elif [ -e "$1" ]; then
+        # A line that is no entry hides nothing but itself.
+        jq -Rrn --argjson limit "${2:-null}" '
+            [inputs | select(. != "") | . as $line | try fromjson catch {role: "damaged line", content: $line}
+                | if type == "object" then . else {role: "damaged line", content: tojson} end]
+            | if $limit == 0 then [] elif $limit then .[-$limit:] else . end
+            | .[] | "\(.role): \(.content)"' <"$1" || exit 1
+    fi
+)
+
+# session_count FILE: how many entries it has.
+session_count() (
+    [ $# -eq 1 ] || cp_fail session_count 'expected: session_count FILE' || exit 1
+    cp_environment || exit 1
+    if session=$(cp_session_of "$1"); then
+        cp-session count --session "$session" --format text || exit 1
+    elif [ -e "$1" ]; then
+        awk 'NF { n++ } END { print n + 0 }' <"$1" || exit 1
+    else
+        echo 0
+    fi
+)
+
+# session_clear FILE: archives it beside itself and begins again.
+session_clear() (
+    [ $# -eq 1 ] || cp_fail session_clear 'expected: session_clear FILE' || exit 1
+    cp_environment || exit 1
+    if session=$(cp_session_of "$1"); then
+        cp-session clear --session "$session" >/dev/null || exit 1
+        exit 0
+    fi
+    # The lock makes the file where there is none.
+    cp_lock "$1" || exit 1
+    if [ -s "$1" ]; then cp_archive "$1" || exit 1; fi
+    : >|"$1.new" && mv -f -- "$1.new" "$1"
+)
+
+# session_compact SESSION [KEEP]: lets the model summarise all but the newest KEEP turns, 10 of them. The originals stay on disk.
+session_compact() (
+    [ $# -ge 1 ] && [ $# -le 2 ] || cp_fail session_compact 'expected: session_compact SESSION [KEEP]' || exit 1
+    cp_number session_compact KEEP "${2:-10}" || exit 1
+    cp_environment || exit 1
+    session=$(cp_session_of "$1") || cp_fail session_compact "$1 is a file of yours: cp-session(1) compacts sessions" || exit 1
+    cp-session compact --session "$session" --keep "${2:-10}" >/dev/null || exit 1
+)
+
+# --- The model
+
+# llm_call MESSAGE [--system TEXT] [--model MODEL] [--continue]: the answer's words. 0 success, 1 error.
+llm_call() (
+    cp_environment || exit 1
+    system='' model='' continue=no literal=no
+    unset message
+    while [ $# -gt 0 ]; do
+        if [ "$literal" = no ]; then
+            case $1 in
+                -s | --system | -m | --model)
+                    [ $# -ge 2 ] || cp_fail llm_call "$1 needs a value" || exit 1
+                    case $1 in *s | *system) system=$2 ;; *) model=$2 ;; esac
+                    shift 2
+                    continue
+                    ;;
+                -c | --continue) continue=yes && shift && continue ;;
+                --) literal=yes && shift && continue ;;
+                -?*) cp_fail llm_call "unknown option $1" 'write -- before a message that begins with a hyphen' || exit 1 ;;
+            esac
+        fi
+        [ -z "${message+given}" ] || cp_fail llm_call "two messages, the second is $1" 'quote it' || exit 1
+        message=$1
+        shift
+    done
+    if [ -z "${message+given}" ]; then
+        [ ! -t 0 ] || cp_fail llm_call 'expected: llm_call MESSAGE [--system TEXT] [--model MODEL] [--continue]' || exit 1
+        message=$(cat && echo .) || exit 1
+        message=${message%.}
+    fi
+    agent=$(cp_agent) && session=$(cp_conversation "$agent" "$continue") || exit 1
+    set -- cp-llm
+    if [ -n "$model" ]; then set -- cp-llm --model "$model"; fi
+    speaker=$agent
+    if [ -n "${CP_SESSION-}" ]; then speaker=''; fi
+    # The system text is the one given here and no agent's, so it takes the place of what was composed.
+    printf '%s' "$message" | cp_prompt "$session" "$speaker" "$continue" |
+        jq -c --arg system "$system" 'if .type != "prompt" then . elif $system == "" then del(.data.system) else .data.system = $system end' |
+        cp_answer "$session" "$@" || exit 1
+    [ "$continue" = yes ] || cp_keep "$agent" "$session" || exit 1
+)
+
+# llm_call_stub MESSAGE: `stub response N`, counting from 1 in each shell, its substitutions and pipes included.
+llm_call_stub() (
+    cp_environment || exit 1
+    umask 077
+    directory=$CP_HOME/state/stub
+    mkdir -p -- "$directory" || exit 1
+    for file in "$directory"/*; do
+        kill -0 "${file##*/}" 2>/dev/null || rm -f -- "$file"
+    done
+    # $$ is the number of the shell in its subshells too; when it began tells it from one that had the number before.
+    began=$(sed 's/.*) //' "/proc/$$/stat" 2>/dev/null | cut -d ' ' -f 20)
+    cp_lock "$directory/$$" || exit 1
+    count=0
+    if IFS=' ' read -r of last <"$directory/$$" && [ "$of" = "${began:-0}" ]; then count=$last; fi
+    count=$((count + 1))
+    printf '%s %s\n' "${began:-0}" "$count" >|"$directory/$$" || exit 1
+    printf 'stub response %s\n' "$count"
+)
+
+# compose_system DIRECTORY: the system text of an agent: its soul.md, then its context.
+compose_system() (
+    [ $# -eq 1 ] || cp_fail compose_system 'expected: compose_system DIRECTORY' || exit 1
+    cp_environment || exit 1
+    [ -r "$1/soul.md" ] || cp_fail compose_system "$1/soul.md: cannot be read" || exit 1
+    directory=$(CDPATH='' cd -P -- "$1" && pwd) || exit 1
+    home=$(CDPATH='' cd -P -- "$CP_HOME" 2>/dev/null && pwd) || home=''
+    id=${directory##*/}
+    if [ "$directory" = "$home/agents/$id" ]; then
+        cp-compose system --agent "$id" --format text || exit 1
+        exit 0
+    fi
+    # Elsewhere the directory is the agent of a home of its own.
+    scratch=$(mktemp -d) || exit 1
+    trap 'rm -rf "$scratch"' EXIT
+    mkdir "$scratch/agents" && ln -s "$directory" "$scratch/agents/it" || exit 1
+    cp-compose system --home "$scratch" --agent it --format text || exit 1
+)
+
+# tool_loop MESSAGE SYSTEM TOOLS [MAX_ITERATIONS]: the final words. 0 success, 1 error, 2 iterations used up.
+# TOOLS is a JSON list of tools, whose executables lie in CP_TOOLS_DIR, or in bin/ beside it; or what cp-toolloop --tools takes.
+tool_loop() (
+    [ $# -ge 3 ] && [ $# -le 4 ] || cp_fail tool_loop 'expected: tool_loop MESSAGE SYSTEM TOOLS [MAX_ITERATIONS]' || exit 1
+    cp_environment || exit 1
+    message=$1 system=$2 tools=$3 iterations=${4-}
+    [ -e "$tools" ] || cp_fail tool_loop "$tools: no such file" || exit 1
+    scratch=$(mktemp -d) || exit 1
+    trap 'rm -rf "$scratch"' EXIT
+    trap 'exit 1' HUP INT TERM
+    set -- --tools "$tools"
+    case $tools in
+        *.json)
+            cp_catalogue "$tools" "$scratch" || exit 1
+            # What is listed may be called and nothing else. A full stop is no tool's name.
+            allowed=$(jq -r 'map(.name) | if . == [] then "." else join(",") end' "$scratch/tools.json") || exit 1
+            set -- --tools "$scratch/tools.json" --allow "$allowed"
+            ;;
+    esac
+    if [ -n "$iterations" ]; then
+        cp_number tool_loop MAX_ITERATIONS "$iterations" || exit 1
+        set -- "$@" --max-iterations "$iterations"
+    fi
+    { printf '%s' "$system" | jq -Rs . && printf '%s' "$message" | jq -Rs .; } |
+        jq -sc '{ok: true, schema_version: "1.0", type: "prompt", data: {system: .[0], messages: [{role: "user", content: .[1]}]}, meta: {duration_ms: 0}}' |
+        cp-toolloop --input records "$@" | tee "$scratch/records" | cp_log_rounds || :
+    # The closing line says how it went, and a record before it what was used up.
+    case $(jq -rn '[inputs] | if last.meta and last.ok then "done" else [.[].error.details.budget? // empty] | last // "" end' "$scratch/records") in
+        done) cp_words <"$scratch/records" || exit 1 ;;
+        iterations) exit 2 ;;
+        *) exit 1 ;;
+    esac
+)
+
+# --- What the functions share, with each other and with cp-ask
+
+# cp_fail NAME MESSAGE [CURE]: says what is wrong. Always false.
+cp_fail() {
+    printf '%s: %s\n' "$1" "$2" >&2
+    [ $# -lt 3 ] || printf '  Hint: %s\n' "$3" >&2
+    return 1
+}
+
+# cp_number NAME WHAT VALUE: whether it is a number.
+cp_number() {
+    case $3 in '' | *[!0-9]*) cp_fail "$1" "$2 is a number, not '$3'" ;; esac
+}
+
+# cp_home: the home, as the programs find it.
+cp_home() (
+    home=${CP_HOME:-${SHELLCLAW_HOME-}}
+    case ${XDG_DATA_HOME-} in /*) data=$XDG_DATA_HOME ;; *) data=${HOME-}/.local/share ;; esac
+    home=${home:-$data/cp}
+    case $home in /*) ;; *) home=$PWD/$home ;; esac
+    printf '%s\n' "$home"
+)
+
+# cp_environment: exports what the environment says under the names of the programs, then what config/cp.env says of names without
+# a value. The file is data: nothing in it is ever executed.
+cp_environment() {
+    CP_HOME=$(cp_home)
+    export CP_HOME CP_AGENT CP_BACKEND CP_LEDGER CP_MODEL CP_SESSION CP_STUB_SCRIPT CP_TIER CP_TOOL_BACKEND CP_TOOLS_DIR
+    cp_set CP_MODEL "${SHELLCLAW_MODEL-}"
+    cp_set CP_BACKEND "${SHELLCLAW_LLM_BACKEND-}"
+    cp_set CP_AGENT "${SHELLCLAW_AGENT_ID:-${SHELLCLAW_DEFAULT_AGENT-}}"
+    cp_set SHELLCLAW_TOOL_BACKEND "${SHELLCLAW_TOOL_BACKEND-}"
+    cp_set CP_TOOLS_DIR "${SHELLCLAW_SKILLS_DIR:-${SHELLCLAW_TOOLS_DIR-}}"
+    for cp_file in "$CP_HOME/config/cp.env" "$CP_HOME/config/shellclaw.env"; do
+        [ -f "$cp_file" ] || continue
+        cp_lines=$(cp_assignments "$cp_file") || return 1
+        while IFS= read -r cp_line; do
+            [ -z "$cp_line" ] || cp_set "${cp_line%%=*}" "${cp_line#*=}"
+        done <<CP_END
+$cp_lines
+CP_END
+    done
+    unset cp_file cp_lines cp_line
+}
+
+# cp_set NAME VALUE: gives a variable that has no value this one, and exports it. False for a name that is none of ours.
+cp_set() {
+    [ -n "$2" ] || return 0
+    case $1 in
+        CP_HOME | SHELLCLAW_HOME | CP_FORMAT) ;;
+        CP_AGENT | SHELLCLAW_AGENT_ID | SHELLCLAW_DEFAULT_AGENT) export CP_AGENT="${CP_AGENT:-$2}" ;;
+        CP_BACKEND | SHELLCLAW_LLM_BACKEND) export CP_BACKEND="${CP_BACKEND:-$2}" ;;
+        CP_LEDGER) export CP_LEDGER="${CP_LEDGER:-$2}" ;;
+        CP_MODEL | SHELLCLAW_MODEL) export CP_MODEL="${CP_MODEL:-$2}" ;;
+        CP_SESSION) export CP_SESSION="${CP_SESSION:-$2}" ;;
+        CP_STUB_SCRIPT) export CP_STUB_SCRIPT="${CP_STUB_SCRIPT:-$2}" ;;
+        CP_TIER) export CP_TIER="${CP_TIER:-$2}" ;;
+        CP_TOOL_BACKEND) export CP_TOOL_BACKEND="${CP_TOOL_BACKEND:-$2}" ;;
+        # The native loop has the place of that one.
+        SHELLCLAW_TOOL_BACKEND) if [ "$2" = elixir ]; then cp_set CP_TOOL_BACKEND native; else cp_set CP_TOOL_BACKEND "$2"; fi ;;
+        CP_TOOLS_DIR | SHELLCLAW_SKILLS_DIR | SHELLCLAW_TOOLS_DIR) export CP_TOOLS_DIR="${CP_TOOLS_DIR:-$2}" ;;
+        LOG_FILE) export LOG_FILE="${LOG_FILE:-$2}" ;;
+        ANTHROPIC_API_KEY) export ANTHROPIC_API_KEY="${ANTHROPIC_API_KEY:-$2}" ;;
+        ANTHROPIC_API_KEY_FILE) export ANTHROPIC_API_KEY_FILE="${ANTHROPIC_API_KEY_FILE:-$2}" ;;
+        ANTHROPIC_API_KEY_COMMAND) export ANTHROPIC_API_KEY_COMMAND="${ANTHROPIC_API_KEY_COMMAND:-$2}" ;;
+        ANTHROPIC_BASE_URL) export ANTHROPIC_BASE_URL="${ANTHROPIC_BASE_URL:-$2}" ;;
+        OPENAI_API_KEY) export OPENAI_API_KEY="${OPENAI_API_KEY:-$2}" ;;
+        OPENAI_API_KEY_FILE) export OPENAI_API_KEY_FILE="${OPENAI_API_KEY_FILE:-$2}" ;;
+        OPENAI_API_KEY_COMMAND) export OPENAI_API_KEY_COMMAND="${OPENAI_API_KEY_COMMAND:-$2}" ;;
+        OPENAI_BASE_URL) export OPENAI_BASE_URL="${OPENAI_BASE_URL:-$2}" ;;
+        GEMINI_API_KEY) export GEMINI_API_KEY="${GEMINI_API_KEY:-$2}" ;;
+        GEMINI_API_KEY_FILE) export GEMINI_API_KEY_FILE="${GEMINI_API_KEY_FILE:-$2}" ;;
+        GEMINI_API_KEY_COMMAND) export GEMINI_API_KEY_COMMAND="${GEMINI_API_KEY_COMMAND:-$2}" ;;
+        GEMINI_BASE_URL) export GEMINI_BASE_URL="${GEMINI_BASE_URL:-$2}" ;;
+        *) return 1 ;;
+    esac
+}
+
+# cp_assignments FILE: its assignments, as NAME=VALUE lines without quotes.
+cp_assignments() (
+    exec <"$1"
+    number=0
+    return_character=$(printf '\r')
+    while IFS= read -r line || [ -n "$line" ]; do
+        number=$((number + 1))
+        wrong() { cp_fail "$1" "line $number: $2" "${3-}"; }
+        line=${line%"$return_character"}
+        line=${line#"${line%%[![:blank:]]*}"}
+        line=${line#export }
+        name=${line%%=*}
+        value=${line#*=}
+        case $line in
+            '' | '#'*) continue ;;
+            [A-Z]*=*) ;;
+            *) wrong "$1" 'expected NAME=VALUE' 'this file is read and never executed' || exit 1 ;;
+        esac
+        case $value in
+            \'*\'*)
+                value=${value#\'}
+                after=${value#*\'}
+                value=${value%%\'*}
+                ;;
+            \"*\"*)
+                value=${value#\"}
+                after=${value#*\"}
+                value=${value%%\"*}
+                case $value in *[\$\`\\]*) wrong "$1" 'nothing is expanded in a value' "write '…' around it, and mean it as it is" || exit 1 ;; esac
+                ;;
+            *)
+                after=${value#"${value%%[[:blank:]]*}"}
+                value=${value%%[[:blank:]]*}
+                case $value in *[\$\`\\\'\"]*) wrong "$1" 'nothing is expanded in a value' "write '…' around it, and mean it as it is" || exit 1 ;; esac
+                ;;
+        esac
+        after=${after#"${after%%[![:blank:]]*}"}
+        case $after in '' | '#'*) ;; *) wrong "$1" "what is '$after' after the value?" 'quote a value with blanks' || exit 1 ;; esac
+        # Names of the older file that mean nothing here are passed over.
+        (cp_set "$name" x) || case $name in
+            SHELLCLAW_*) continue ;;
+            *) wrong "$1" "$name is not read from here" 'cp.sh(7) has the names; set others in the environment' || exit 1 ;;
+        esac
+        printf '%s=%s\n' "$name" "$value"
+    done
+)
+
+# cp_agent: who speaks.
+cp_agent() (
+    agent=${SHELLCLAW_AGENT_ID:-${CP_AGENT-}}
+    if [ -z "$agent" ]; then agent=$(cp-shell config get agent --format text) || exit 1; fi
+    case $agent in *[!A-Za-z0-9_-]*) cp_fail cp.sh "'$agent' is no agent: letters, digits, _ and -" || exit 1 ;; esac
+    printf '%s\n' "$agent"
+)
+
+# cp_is_ledger FILE: whether its first line is chained, so that a bare line would break it.
+cp_is_ledger() (
+    [ -f "$1" ] && IFS= read -r first <"$1" || exit 1
+    case $first in '{"seq":'*'"prev":"sha256:'*'"hash":"sha256:'*) ;; *) exit 1 ;; esac
+)
+
+# cp_session_of WORD: the operand for cp-session, if the word means a session. False for a file of the caller's.
+cp_session_of() (
+    word=${1:-${CP_SESSION-}}
+    # Without a word cp-session says that none was given.
+    [ -n "$word" ] || exit 0
+    case $word in
+        SES-* | */*) ;;
+        *) word=./$word ;;
+    esac
+    case $word in
+        SES-*) ;;
+        *) [ -d "$word" ] || cp_is_ledger "$word" || exit 1 ;;
+    esac
+    printf '%s\n' "$word"
+)
+
+# cp_lock FILE: makes it where it is absent, and locks it until the subshell ends. What the subshell makes after that is private.
+cp_lock() {
+    command -v flock >/dev/null || cp_fail cp.sh 'flock is needed' 'it is in util-linux' || return 1
+    umask 077
+    command exec 9>>"$1" && flock 9
+}
+
+# cp_archive FILE: a second name for it, with the time, that was not there before.
+cp_archive() (
+    base=${1%.jsonl}.$(date -u +%Y%m%dT%H%M%SZ)
+    archive=$base.jsonl
+    number=1
+    # ln never takes another file's place.
+    until ln -- "$1" "$archive" 2>/dev/null; do
+        [ -e "$archive" ] || cp_fail cp.sh "$archive: cannot be made" || exit 1
+        number=$((number + 1))
+        archive=$base-$number.jsonl
+    done
+)
+
+# cp_plain FILE FILTER ARGUMENT…: appends what jq makes of the entry that cp-log makes of the row on standard input: without
+# secrets, and with the clock of the programs.
+cp_plain() (
+    file=$1 filter=$2
+    case $file in -*) file=./$file ;; esac
+    shift 2
+    scratch=$(mktemp -d) || exit 1
+    trap 'rm -rf "$scratch"' EXIT
+    cp-log append --rows --sync none -f "$scratch/line" "$@" >/dev/null || exit 1
+    line=$(tail -n 1 "$scratch/line" | jq -c "$filter"' | if .content | type == "object" then error("longer than a line: keep it in a session") else . end') || exit 1
+    cp_lock "$file" || exit 1
+    # A line that somebody left unfinished is theirs.
+    if [ -s "$file" ] && [ -n "$(tail -c 1 "$file")" ]; then echo >>"$file" || exit 1; fi
+    printf '%s\n' "$line" >>"$file"
+)
+
+# cp_conversation AGENT CONTINUE: the session to speak in: the one that CP_SESSION names, the agent's current one, or a new one.
+cp_conversation() (
+    if [ -n "${CP_SESSION-}" ]; then
+        printf '%s\n' "$CP_SESSION"
+    elif [ "$2" = yes ]; then
+        cp_lock_agent "$1" || exit 1
+        cp_current "$1" && exit 0
+        session=$(cp-session start --agent "$1" --format text) && cp_point "$1" "$session" && printf '%s\n' "$session"
+    else
+        cp-session start --agent "$1" --format text
+    fi
+)
+
+# cp_keep AGENT SESSION: from now on this is the agent's current session, unless CP_SESSION names one.
+cp_keep() (
+    [ -z "${CP_SESSION-}" ] || exit 0
+    cp_lock_agent "$1" && cp_point "$1" "$2"
+)
+
+# cp_current AGENT: the id of the agent's current session. False where there is none.
+cp_current() (
+    link=$CP_HOME/agents/$1/sessions/current.jsonl
+    [ -L "$link" ] && [ -f "$link" ] && target=$(readlink -- "$link") || exit 1
+    target=${target%/*}
+    printf '%s\n' "${target##*/}"
+)
+
+# cp_lock_agent AGENT: locks its links until the subshell ends. The lock lies apart: an agent's directory is made for one that exists.
+cp_lock_agent() {
+    (umask 077 && mkdir -p -- "$CP_HOME/state/current") && cp_lock "$CP_HOME/state/current/$1"
+}
+
+# cp_point AGENT SESSION: moves the agent's links. The caller has the lock.
+cp_point() (
+    directory=$(cp-session show --session "$2" | jq -r .data.directory) || exit 1
+    agent=$CP_HOME/agents/$1
+    mkdir -p -- "$agent/sessions" || exit 1
+    cp_link "$agent/sessions/current.jsonl" "$directory/session.jsonl" ../../.. &&
+        cp_link "$agent/agent.jsonl" "$directory/ledger/llm.jsonl" ../..
+)
+
+# cp_link LINK TARGET UP: a link that holds when the home is moved. A file of that name is archived first.
+cp_link() (
+    case $2 in "$CP_HOME"/*) target=$3/${2#"$CP_HOME"/} ;; *) target=$2 ;; esac
+    if [ -e "$1" ] && ! [ -L "$1" ]; then cp_archive "$1" || exit 1; fi
+    rm -f -- "$1.new" && ln -s -- "$target" "$1.new" && mv -f -- "$1.new" "$1"
+)
+
+# cp_prompt SESSION AGENT CONTINUE ARGUMENT…: the prompt, with the history if it is to be continued. An empty agent is the session's.
+cp_prompt() (
+    session=$1 agent=$2 mode=isolated
+    if [ "$3" = yes ]; then mode=persistent; fi
+    shift 3
+    if [ -n "$agent" ]; then set -- --agent "$agent" "$@"; fi
+    cp-compose --session "$session" --mode "$mode" --input text "$@"
+)
+
+# cp_answer SESSION PROGRAM ARGUMENT…: lets the program answer the prompt on standard input, stores the turn in the session and
+# prints the words. The status is that of the first program that failed.
+cp_answer() (
+    # The statuses are looked at here, whatever the caller's shell does about them.
+    set +e
+    session=$1
+    shift
+    records=/dev/null
+    if [ -n "${LOG_FILE-}" ]; then
+        scratch=$(mktemp -d) || exit 1
+        trap 'rm -rf "$scratch"' EXIT
+        records=$scratch/records
+    fi
+    terminal=false
+    if [ -t 1 ]; then terminal=true && set -- "$@" --stream; fi
+    # The words go past the substitution that gathers the statuses.
+    {
+        statuses=$(
+            {
+                {
+                    "$@" --session "$session" 3>&- 4>&- | cp-session tee --session "$session" 3>&- 4>&-
+                    echo "stored:$?" >&3
+                } | tee "$records" 3>&- 4>&- | cp_words "$terminal" >&4 3>&- 4>&-
+                echo "printed:$?" >&3
+            } 3>&1
+        )
+    } 4>&1
+    if [ -n "${LOG_FILE-}" ]; then cp_log_rounds <"$records"; fi
+    status=1
+    case $statuses in *stored:*) status=${statuses#*stored:} && status=${status%%[!0-9]*} ;; esac
+    case $status$statuses in
+        # A reader that leaves early is no failure.
+        0*printed:0 | 0*printed:141) ;;
+        0*) cp_fail cp.sh 'the answer is stored, and could not be printed' || exit 1 ;;
+    esac
+    exit "$status"
+)
+
+# cp_words [TERMINAL]: the words of the last message; on a terminal the words as they come. Of a failure what can be done about it.
+cp_words() {
+    jq -nj --unbuffered --argjson terminal "${1:-false}" '
+        def words: if type == "string" then . else [.[] | select(.type == "text") | .text] | join("") end;
+        def line: if . == "" or endswith("\n") then . else . + "\n" end;
+        # What a model says is no command to a terminal.
+        def harmless: gsub("[\\x00-\\x08\\x0b-\\x1f\\x7f\\x{80}-\\x{9f}]"; "");
+        foreach inputs as $r ({last: "", cure: "", begun: false};
+            .out = ""
+            | if $r.type == "delta" then
+                if $terminal then .out = ($r.data.text // "" | harmless) | .begun = (.begun or .out != "") else . end
+              elif $r.type == "message" then
+                ($r.data.content | words | line) as $said
+                | .last = $said
+                | if $terminal then .out = (if .begun then "\n" else $said | harmless end) else . end
+                | .begun = false
+              else . end
+            | .cure = .cure + ($r.error.details // {} | [(.hint // empty | "  Hint: \(.)\n"), (.resume // empty | "  Resume: \(.)\n")] | join(""))
+            | if $r.meta == null then .
+              elif $r.ok then if $terminal then . else .out = .last end
+              else .failed = true | if .begun then .out = "\n" else . end
+              end;
+            .out, if .failed then .cure | halt_error(1) else empty end)'
+}
+
+# cp_log_rounds: what the records on standard input say happened, as lines on LOG_FILE.
+cp_log_rounds() {
+    if [ -z "${LOG_FILE-}" ]; then
+        cat >/dev/null
+        return
+    fi
+    jq -c --unbuffered '
+        def words: if type == "string" then . else [.[] | select(.type == "text") | .text] | join("") end;
+        if .type == "item" and .data.event == "iteration" then ["iteration", "\(.data.iteration)"]
+        elif .type == "message" then
+            (.data.input[]? | select(.role == "user") | .content | words | select(. != "") | ["request", .]),
+            (.data.content | words | select(. != "") | ["response", .])
+        elif .type == "tool_call" then ["tool_call", "\(.data.name) \(.data.input | tojson)"]
+        elif .type == "tool_result" then ["tool_result", "\(.data.name)\(if .data.is_error then " failed" else "" end): \(.data.content | words)"]
+        elif .ok == false and .type != "summary" then ["error", "\(.error.code): \(.error.message)"]
+        else empty end' |
+        while IFS= read -r cp_line; do
+            log_event "$(printf '%s' "$cp_line" | jq -r '.[0]')" "$(printf '%s' "$cp_line" | jq -r '.[1]')"
+        done
+}
+
+# cp_catalogue FILE DIRECTORY: the list of tools as cp-toolloop reads it, in DIRECTORY, with links to their executables.
+cp_catalogue() (
+    jq -e 'if type == "object" then .tools else . end
+        | map((.function // .) | .parameters = (.parameters // .input_schema // {type: "object"}) | del(.input_schema))
+        | if all(.name | type == "string" and test("^[A-Za-z0-9_-]+$")) then . else error("a tool without a name") end' "$1" >"$2/tools.json" 2>"$2/complaint" ||
+        cp_fail tool_loop "$1: not a list of tools: $(cat "$2/complaint")" 'each is {"name", "description", "parameters"}' || exit 1
+    beside=$(dirname -- "$1")
+    mkdir "$2/bin" || exit 1
+    jq -r '.[].name' "$2/tools.json" | while IFS= read -r name; do
+        for file in "${CP_TOOLS_DIR:-$beside/bin}/$name" "${CP_TOOLS_DIR:-$beside/bin}/$name.sh" "$beside/bin/$name" "$beside/$name"; do
+            if ! [ -f "$file" ] || ! [ -x "$file" ]; then continue; fi
+            ln -s -- "$(CDPATH='' cd -P -- "$(dirname -- "$file")" && pwd)/${file##*/}" "$2/bin/$name"
+            break
+        done
+    done
+)
