@@ -1,18 +1,32 @@
-//! A control plane tree, read: its packages, registries, ledgers and work orders. Nothing here writes.
+//! A control plane tree, read: its packages, registries, ledgers and work orders. Nothing here writes to it.
 
+pub(crate) mod canonical;
+mod capabilities;
+pub(crate) mod commands;
 mod failure;
-pub(crate) mod files;
+mod files;
+mod gates;
+mod guidance;
+mod ledgers;
 pub(crate) mod operations;
-pub(crate) mod request;
-pub(crate) mod table;
+mod packages;
+mod paths;
+mod registries;
+mod request;
+mod table;
+mod trace;
+pub(crate) mod work_orders;
+mod yaml;
 
 use std::path::Path;
 
 use cp_common::{Error, Result};
+use serde_json::{Value, json};
 
 pub(crate) use failure::Failure;
-pub(crate) use files::Read;
+pub(crate) use files::{Read, hash_of};
 pub(crate) use request::{Operation, Request};
+pub(crate) use work_orders::WorkOrder;
 
 use crate::signals::GateState;
 
@@ -23,7 +37,7 @@ pub(crate) struct Plane {
 }
 
 impl Plane {
-    /// The tree below `root`, which need not exist.
+    /// The tree below `root`. A home that nobody has made yet is an empty tree.
     pub(crate) fn open(root: &Path) -> Result<Self> {
         let real = root.canonicalize().or_else(|_| std::path::absolute(root))?;
         if real.exists() && !real.is_dir() {
@@ -42,13 +56,50 @@ impl Plane {
         self.files.take_reads()
     }
 
+    /// The work orders by id.
+    pub(crate) fn work_orders(&self) -> Result<Vec<WorkOrder>, Failure> {
+        work_orders::all(self)
+    }
+
     /// The work order in force, if one is.
     pub(crate) fn active_work_order(&self) -> Option<String> {
-        None
+        work_orders::active(self)
     }
 
     /// Whether the gates let things through.
     pub(crate) fn gate_state(&self) -> GateState {
-        GateState::Open
+        gates::state(self)
+    }
+
+    /// The ids that a person may want to complete: packages, frameworks, specs, work orders. What cannot be read has none.
+    pub(crate) fn ids(&self) -> Vec<String> {
+        let mut ids: Vec<String> =
+            packages::all(self).unwrap_or_default().into_iter().map(|package| package.id).collect();
+        let column = |table: Result<table::Table, Failure>, name: &str| {
+            table.unwrap_or_default().rows().map(|row| row.get(name).to_owned()).collect::<Vec<_>>()
+        };
+        ids.extend(column(registries::frameworks(self), "framework_id"));
+        ids.extend(column(registries::specs(self), "spec_id"));
+        ids.extend(self.work_orders().unwrap_or_default().into_iter().map(|order| order.id));
+        ids
+    }
+
+    /// Refuses a command that the tree forbids the shell.
+    pub(crate) fn check_capability(&self, argv: &[String]) -> Result<(), Failure> {
+        capabilities::check(self, argv)
+    }
+
+    /// The tier that the tree says it is.
+    pub(crate) fn tier(&self) -> Option<String> {
+        self.files.json("tier.json").ok()??.get("tier")?.as_str().map(str::to_owned)
+    }
+
+    /// The governed prompts of the tree: none if it has no registry of them.
+    pub(crate) fn prompts(&self) -> Result<Option<Value>, Failure> {
+        if self.files.bytes("registries/prompts_registry.csv")?.is_none() {
+            return Ok(None);
+        }
+        let table = self.files.table("registries/prompts_registry.csv")?;
+        Ok(Some(json!(table.rows().map(|row| row.to_value()).collect::<Vec<_>>())))
     }
 }

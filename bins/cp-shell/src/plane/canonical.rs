@@ -1,0 +1,180 @@
+//! The hash that the control plane takes of a JSON value: SHA-256 of its text with sorted names, `", "` and `": "` between the parts, and
+//! characters beyond ASCII as they are. That is what Python writes with `json.dumps(value, sort_keys=True, ensure_ascii=False)`.
+
+use cp_common::json;
+use serde_json::Value;
+
+use crate::plane::files::hash_of;
+
+/// The hash of a value.
+pub(crate) fn hash_value(value: &Value) -> String {
+    hash_normal(value.to_string().as_bytes())
+}
+
+/// The hash of the JSON text that [`json::normalize`] made.
+pub(crate) fn hash_normal(text: &[u8]) -> String {
+    let mut out = Vec::with_capacity(text.len() + text.len() / 4);
+    write(text, &mut out);
+    hash_of(&out)
+}
+
+fn write(value: &[u8], out: &mut Vec<u8>) {
+    match value.first() {
+        Some(b'{') => {
+            let mut members: Vec<(String, &[u8], &[u8])> = elements(value)
+                .map(|member| {
+                    let (name, rest) = member.split_at(end_of(member));
+                    (json::unquote(name).unwrap_or_default(), name, rest.get(1..).unwrap_or_default())
+                })
+                .collect();
+            members.sort_by(|a, b| a.0.cmp(&b.0));
+            out.push(b'{');
+            for (at, (_, name, value)) in members.iter().enumerate() {
+                out.extend_from_slice(if at == 0 { b"" } else { b", " });
+                out.extend_from_slice(name);
+                out.extend_from_slice(b": ");
+                write(value, out);
+            }
+            out.push(b'}');
+        }
+        Some(b'[') => {
+            out.push(b'[');
+            for (at, element) in elements(value).enumerate() {
+                out.extend_from_slice(if at == 0 { b"" } else { b", " });
+                write(element, out);
+            }
+            out.push(b']');
+        }
+        Some(b'-' | b'0'..=b'9') => number(value, out),
+        _ => out.extend_from_slice(value),
+    }
+}
+
+/// The parts between the brackets of an object (`"name":value`) or a list.
+fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = value.get(1..value.len().saturating_sub(1)).unwrap_or_default();
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let mut end = end_of(rest);
+        if rest.get(end) == Some(&b':') {
+            end += 1;
+            end += end_of(&rest[end..]);
+        }
+        let (element, after) = rest.split_at(end);
+        rest = after.get(1..).unwrap_or_default();
+        Some(element)
+    })
+}
+
+/// Where the value that `text` begins with ends.
+fn end_of(text: &[u8]) -> usize {
+    let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
+    for (at, byte) in text.iter().enumerate() {
+        if quoted {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' => {
+                    quoted = false;
+                    if depth == 0 {
+                        return at + 1;
+                    }
+                }
+                _ => {}
+            }
+            continue;
+        }
+        match byte {
+            b'"' => quoted = true,
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' if depth <= 1 => return if depth == 1 { at + 1 } else { at },
+            b'}' | b']' => depth -= 1,
+            b',' | b':' if depth == 0 => return at,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// Whole numbers keep their digits; the others are written as Python writes them.
+fn number(text: &[u8], out: &mut Vec<u8>) {
+    let whole = !text.iter().any(|byte| matches!(byte, b'.' | b'e' | b'E'));
+    match std::str::from_utf8(text).ok().and_then(|text| text.parse::<f64>().ok()) {
+        _ if text == b"-0" => out.push(b'0'),
+        Some(float) if !whole => out.extend_from_slice(python(float).as_bytes()),
+        _ => out.extend_from_slice(text),
+    }
+}
+
+/// The shortest digits that give the number back, with an exponent below -4 and from 16 on.
+fn python(float: f64) -> String {
+    if float.is_infinite() {
+        return if float > 0.0 { "Infinity" } else { "-Infinity" }.to_owned();
+    }
+    let text = format!("{float:e}");
+    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or_default();
+    if float != 0.0 && !(-4..16).contains(&exponent) {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        return format!("{digits}e{sign}{:02}", exponent.abs());
+    }
+    let plain = format!("{float}");
+    if plain.contains('.') { plain } else { format!("{plain}.0") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn text(json: &str) -> String {
+        let (mut normal, mut out) = (Vec::new(), Vec::new());
+        json::normalize(json.as_bytes(), &mut normal).unwrap();
+        write(&normal, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_known_hashes_of_the_control_plane() {
+        for (value, hash) in [
+            (json!({"operation": "signal_status"}), "53ac6d34788ff22586c541810e716e8bf63ec78fb54a1f0be0fd4540a98bf167"),
+            (
+                json!({"operation": "governed_roots"}),
+                "a79c45b26cfc5707c0591daf7813a3f17c44e585586e499410524ad097ee5ffa",
+            ),
+            (json!({"cmd": ":help"}), "c04f56bc0b76db6804f3f019dbf2acbd71e585f88c4bb3a7f0a20403af753d55"),
+        ] {
+            assert_eq!(hash_value(&value), format!("sha256:{hash}"));
+        }
+    }
+
+    #[test]
+    fn names_are_sorted_at_every_depth_and_the_rest_keeps_its_order() {
+        assert_eq!(
+            text(r#"{"b":[3,{"z":1,"a":{"y":null,"x":true}}],"a":"é\"{,:","":[]}"#),
+            r#"{"": [], "a": "é\"{,:", "b": [3, {"a": {"x": true, "y": null}, "z": 1}]}"#
+        );
+        assert_eq!(text(r#"{"\u00e9":1,"z":{}}"#), r#"{"z": {}, "é": 1}"#);
+        assert_eq!(text("[[],[[1]],{}]"), "[[], [[1]], {}]");
+    }
+
+    #[test]
+    fn numbers_are_written_as_python_writes_them() {
+        for (json, python) in [
+            ("1.0", "1.0"),
+            ("1e2", "100.0"),
+            ("1e16", "1e+16"),
+            ("1.5e300", "1.5e+300"),
+            ("0.0001", "0.0001"),
+            ("0.00001", "1e-05"),
+            ("-0.0", "-0.0"),
+            ("-0", "0"),
+            ("123456789012345678901234567890", "123456789012345678901234567890"),
+            ("0.1", "0.1"),
+        ] {
+            assert_eq!(text(json), python);
+        }
+    }
+}

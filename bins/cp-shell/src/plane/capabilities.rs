@@ -1,0 +1,126 @@
+//! What the tree lets the shell do: `modules/shell/capabilities.json`. It narrows what policy allows, and never widens it.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::plane::files::damaged;
+use crate::plane::paths::followed;
+use crate::plane::{Failure, Plane};
+
+const FILE: &str = "modules/shell/capabilities.json";
+
+/// Refuses a command whose words name what is forbidden, or whose program is a script that is not declared.
+pub(super) fn check(plane: &Plane, argv: &[String]) -> Result<(), Failure> {
+    let Some(capabilities) = plane.files.json(FILE)? else { return Ok(()) };
+    let forbidden = patterns(&capabilities, "forbidden")?;
+    let execute = patterns(&capabilities, "execute")?;
+    let here = std::env::current_dir().unwrap_or_default();
+    for (at, word) in argv.iter().enumerate() {
+        for base in [plane.root(), &here] {
+            let real = followed(base, Path::new(word));
+            let Some(path) = real.strip_prefix(plane.root()).ok().and_then(Path::to_str) else { continue };
+            let action = if at == 0 { "execute" } else { "read" };
+            if forbidden.iter().any(|pattern| matches(pattern, path)) {
+                return Err(denied(action, path).hint("This path is forbidden by package manifest"));
+            }
+            let is_script = at == 0 && word.contains('/') && real.is_file();
+            if is_script && !execute.iter().any(|pattern| matches(pattern, path)) {
+                return Err(
+                    denied(action, path).hint(format!("{FILE} declares what may be executed: {}", execute.join(", ")))
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+fn denied(action: &str, path: &str) -> Failure {
+    Failure::new("CAPABILITY_DENIED", format!("Capability denied: {action} on {path}"))
+        .with("capability", action)
+        .with("path", path)
+}
+
+fn patterns(capabilities: &Value, name: &str) -> Result<Vec<String>, Failure> {
+    let wrong = || damaged(Path::new(FILE), &format!("`capabilities.{name}` is no list of strings"));
+    match &capabilities["capabilities"][name] {
+        Value::Null => Ok(Vec::new()),
+        Value::Array(list) => {
+            list.iter().map(|pattern| pattern.as_str().map(str::to_owned)).collect::<Option<_>>().ok_or_else(wrong)
+        }
+        _ => Err(wrong()),
+    }
+}
+
+/// Whether a path is what a pattern means: `*` and `?` stay inside a part, `**` does not; a directory means what is below it.
+fn matches(pattern: &str, path: &str) -> bool {
+    let pattern = pattern.trim_start_matches("./");
+    let below = pattern.strip_suffix('/').unwrap_or(pattern);
+    glob(below.as_bytes(), path.as_bytes()) || glob(format!("{below}/**").as_bytes(), path.as_bytes())
+}
+
+fn glob(pattern: &[u8], path: &[u8]) -> bool {
+    match pattern {
+        [] => path.is_empty(),
+        [b'*', b'*', rest @ ..] => {
+            let rest = rest.strip_prefix(b"/").filter(|_| path.is_empty()).unwrap_or(rest);
+            (0..=path.len()).any(|at| glob(rest, &path[at..]))
+                || rest.strip_prefix(b"/").is_some_and(|rest| glob(rest, path))
+        }
+        [b'*', rest @ ..] => {
+            let end = path.iter().position(|byte| *byte == b'/').unwrap_or(path.len());
+            (0..=end).any(|at| glob(rest, &path[at..]))
+        }
+        [b'?', rest @ ..] => path.first().is_some_and(|byte| *byte != b'/') && glob(rest, &path[1..]),
+        [byte, rest @ ..] => path.first() == Some(byte) && glob(rest, &path[1..]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_mean_files_parts_and_directories() {
+        for (pattern, path) in [
+            ("lib/secret.py", "lib/secret.py"),
+            ("lib/*.py", "lib/a.py"),
+            ("lib", "lib/a/b.py"),
+            ("lib/", "lib/a.py"),
+            ("**/secret*", "a/b/secret.txt"),
+            ("**/secret*", "secret.txt"),
+            ("lib/**", "lib/a/b"),
+            ("l?b/a", "lib/a"),
+        ] {
+            assert!(matches(pattern, path), "{pattern} {path}");
+        }
+        for (pattern, path) in [("lib/*.py", "lib/a/b.py"), ("lib", "library"), ("l?b", "l/b"), ("secret", "a/secret")]
+        {
+            assert!(!matches(pattern, path), "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn what_is_forbidden_and_what_is_not_declared_is_denied() {
+        let root = tempfile::tempdir().unwrap();
+        for directory in ["modules/shell", "lib", "scripts"] {
+            std::fs::create_dir_all(root.path().join(directory)).unwrap();
+        }
+        for file in ["scripts/good.sh", "scripts/bad.sh", "lib/secret.py"] {
+            std::fs::write(root.path().join(file), "").unwrap();
+        }
+        let text = r#"{"capabilities":{"execute":["scripts/good*"],"forbidden":["lib/secret.py"]}}"#;
+        std::fs::write(root.path().join(FILE), text).unwrap();
+        let plane = Plane::open(root.path()).unwrap();
+        let check = |words: &[&str]| check(&plane, &words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        check(&["cat", "lib/other.py"]).unwrap();
+        check(&["scripts/good.sh"]).unwrap();
+        check(&["ls"]).unwrap();
+        let denied = check(&["cat", "lib/../lib/secret.py"]).unwrap_err();
+        assert_eq!(
+            (denied.code, denied.message.as_str()),
+            ("CAPABILITY_DENIED", "Capability denied: read on lib/secret.py")
+        );
+        assert_eq!(check(&["scripts/bad.sh"]).unwrap_err().message, "Capability denied: execute on scripts/bad.sh");
+    }
+}

@@ -1,0 +1,98 @@
+//! What the control plane tells those who make packages: fixed texts, as JSON.
+
+use serde_json::{Map, Value, json};
+
+use crate::plane::Failure;
+
+const CHAIN: &str = include_str!("guidance/chain.json");
+const EXAMPLE_AGENT: &str = include_str!("guidance/example_agent.json");
+const EXAMPLE_LIBRARY: &str = include_str!("guidance/example_library.json");
+const GATES: &str = include_str!("guidance/gates.json");
+const MANIFEST_REQUIREMENTS: &str = include_str!("guidance/manifest_requirements.json");
+const PACKAGING_WORKFLOW: &str = include_str!("guidance/packaging_workflow.json");
+const QUICK_REFERENCE: &str = include_str!("guidance/quick_reference.json");
+const TROUBLESHOOT: &str = include_str!("guidance/troubleshoot.json");
+
+fn value(text: &str) -> Result<Value, Failure> {
+    serde_json::from_str(text).map_err(|e| Failure::handler(format!("a built-in text: {e}")))
+}
+
+fn object(text: &str) -> Result<Map<String, Value>, Failure> {
+    serde_json::from_str(text).map_err(|e| Failure::handler(format!("a built-in text: {e}")))
+}
+
+/// The chain that a package stands at the end of.
+pub(super) fn chain() -> Result<Value, Failure> {
+    value(CHAIN)
+}
+
+/// The gates by name: phase and description.
+pub(super) fn gates() -> Result<Map<String, Value>, Failure> {
+    object(GATES)
+}
+
+/// The four commands that are needed most.
+pub(super) fn quick_reference() -> Result<Value, Failure> {
+    value(QUICK_REFERENCE)
+}
+
+/// What a manifest must hold.
+pub(super) fn manifest_requirements() -> Result<Value, Failure> {
+    value(MANIFEST_REQUIREMENTS)
+}
+
+/// The seven steps to a package.
+pub(super) fn packaging_workflow() -> Result<Value, Failure> {
+    value(PACKAGING_WORKFLOW)
+}
+
+/// What the errors of the gates mean. Without a match all are told: a wrong guess must not end in nothing.
+pub(super) fn troubleshoot(error_type: Option<&str>) -> Result<Value, Failure> {
+    let mut guide = object(TROUBLESHOOT)?;
+    if let Some(wanted) = error_type.map(str::to_uppercase) {
+        let matches = |name: &str| name.to_uppercase().contains(&wanted);
+        if guide.keys().any(|name| matches(name)) {
+            guide.retain(|name, _| matches(name));
+        }
+    }
+    Ok(json!({"troubleshooting": guide}))
+}
+
+/// A manifest to start from.
+pub(super) fn example_manifest(package_type: Option<&str>) -> Result<Value, Failure> {
+    let package_type = package_type.unwrap_or("library");
+    let mut example = object(if package_type == "agent" { EXAMPLE_AGENT } else { EXAMPLE_LIBRARY })?;
+    example.insert("package_type".to_owned(), package_type.into());
+    Ok(json!({"example": example, "note": "Put the SHA-256 of each file in the place of <64 hex>."}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_built_in_texts_are_json() {
+        for text in [
+            CHAIN,
+            EXAMPLE_AGENT,
+            EXAMPLE_LIBRARY,
+            GATES,
+            MANIFEST_REQUIREMENTS,
+            PACKAGING_WORKFLOW,
+            QUICK_REFERENCE,
+            TROUBLESHOOT,
+        ] {
+            assert!(object(text).is_ok_and(|object| !object.is_empty()));
+        }
+    }
+
+    #[test]
+    fn an_error_type_filters_and_an_unknown_one_tells_all() {
+        let names = |wanted| {
+            troubleshoot(wanted).unwrap()["troubleshooting"].as_object().unwrap().keys().cloned().collect::<Vec<_>>()
+        };
+        assert_eq!(names(Some("g0a")), ["G0A_UNDECLARED", "G0A_HASH_MISMATCH"]);
+        assert_eq!(names(Some("nothing like it")).len(), 8);
+        assert_eq!(names(None).len(), 8);
+    }
+}

@@ -1,0 +1,87 @@
+//! The registries: frameworks, specs, and the counts of all of them.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::plane::files::damaged;
+use crate::plane::packages::is_name;
+use crate::plane::table::Table;
+use crate::plane::{Failure, Plane, yaml};
+
+const FRAMEWORKS: &str = "registries/frameworks_registry.csv";
+const SPECS: &str = "registries/specs_registry.csv";
+const OWNERSHIP: &str = "registries/file_ownership.csv";
+
+/// The registered frameworks.
+pub(super) fn frameworks(plane: &Plane) -> Result<Table, Failure> {
+    plane.files.table(FRAMEWORKS)
+}
+
+/// The registered specs.
+pub(super) fn specs(plane: &Plane) -> Result<Table, Failure> {
+    plane.files.table(SPECS)
+}
+
+/// Who owns which file.
+pub(super) fn ownership(plane: &Plane) -> Result<Table, Failure> {
+    plane.files.table(OWNERSHIP)
+}
+
+/// `list_frameworks`
+pub(super) fn list_frameworks(plane: &Plane) -> Result<Value, Failure> {
+    let frameworks: Vec<Value> = frameworks(plane)?.rows().map(|row| row.to_value()).collect();
+    Ok(json!({"count": frameworks.len(), "frameworks": frameworks}))
+}
+
+/// `list_specs`
+pub(super) fn list_specs(plane: &Plane, framework: Option<&str>) -> Result<Value, Failure> {
+    let table = specs(plane)?;
+    let wanted = table.rows().filter(|row| framework.is_none_or(|id| row.get("framework_id") == id));
+    let specs: Vec<Value> = wanted.map(|row| row.to_value()).collect();
+    Ok(json!({"count": specs.len(), "specs": specs, "filter": framework}))
+}
+
+/// `spec_info`
+pub(super) fn spec_info(plane: &Plane, id: &str) -> Result<Value, Failure> {
+    let manifest = spec_manifest(plane, id)?.ok_or_else(|| {
+        Failure::new("SPEC_NOT_FOUND", format!("the spec `{id}` has no manifest"))
+            .with("spec_id", id)
+            .hint("list_specs tells the registered ones")
+    })?;
+    Ok(json!({"spec_id": id, "manifest": manifest}))
+}
+
+/// The manifest of a spec, if it has one.
+pub(super) fn spec_manifest(plane: &Plane, id: &str) -> Result<Option<Value>, Failure> {
+    if !is_name(id) {
+        return Ok(None);
+    }
+    let file = std::path::Path::new("specs").join(id).join("manifest.yaml");
+    let Some(text) = plane.files.text(&file)? else { return Ok(None) };
+    match yaml::parse(&text) {
+        Ok(manifest @ Value::Object(_)) => Ok(Some(manifest)),
+        Ok(_) => Err(damaged(&file, "no mapping")),
+        Err(reason) => Err(damaged(&file, &format!("not YAML: {reason}"))),
+    }
+}
+
+/// How much each registry holds.
+pub(super) fn stats(plane: &Plane) -> Result<Value, Failure> {
+    let (mut total, mut registries) = (0, 0);
+    let (mut by_status, mut by_registry) = (BTreeMap::<String, usize>::new(), BTreeMap::new());
+    for name in plane.files.names("registries")? {
+        if std::path::Path::new(&name).extension().is_none_or(|kind| kind != "csv") {
+            continue;
+        }
+        let table = plane.files.table(std::path::Path::new("registries").join(&name))?;
+        registries += 1;
+        total += table.len();
+        by_registry.insert(name, table.len());
+        for (status, count) in table.counts("status") {
+            let status = if status.is_empty() { "unknown".to_owned() } else { status };
+            *by_status.entry(status).or_default() += count;
+        }
+    }
+    Ok(json!({"registries": registries, "total_items": total, "by_status": by_status, "by_registry": by_registry}))
+}

@@ -1,0 +1,205 @@
+//! Work orders: files below `work_orders/`, and what the ledger of the second plane says became of them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use cp_common::{Code, Error, Result, clock};
+use cp_log::ledger::{Entry, Ledger, Sync};
+use serde_json::{Value, json};
+
+use crate::plane::canonical::hash_value;
+use crate::plane::ledgers::{entry, event_of, member};
+use crate::plane::{Failure, Plane};
+
+const LEDGER: &str = "planes/ho2/ledger/workorder.jsonl";
+/// How deep the directories of work orders may lie.
+const DEPTH: usize = 8;
+
+/// A work order.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct WorkOrder {
+    /// `WO-YYYYMMDD-NNN`
+    pub(crate) id: String,
+    /// What was last said of it, in lower case.
+    pub(crate) status: String,
+    /// Its file below the root, or the ledger.
+    pub(crate) source: String,
+    /// What it says: the file, or the newest entry.
+    pub(crate) payload: Value,
+    /// Its place in time.
+    order: usize,
+}
+
+impl WorkOrder {
+    /// Whether it is in force.
+    pub(crate) fn is_active(&self) -> bool {
+        const OVER: [&str; 8] = ["complete", "closed", "done", "cancel", "reject", "fail", "expire", "draft"];
+        !OVER.iter().any(|word| self.status.contains(word))
+    }
+
+    /// As a row of a list.
+    pub(crate) fn to_value(&self) -> Value {
+        json!({"work_order_id": self.id, "status": self.status, "active": self.is_active(), "source": self.source})
+    }
+}
+
+/// The work orders by id.
+pub(super) fn all(plane: &Plane) -> Result<Vec<WorkOrder>, Failure> {
+    let mut orders: BTreeMap<String, WorkOrder> = BTreeMap::new();
+    for file in files(plane, Path::new("work_orders"), 0)? {
+        let Some(payload) = plane.files.json(&file)? else { continue };
+        let named = id_in(&payload).map(str::to_owned);
+        let Some(id) = named.or_else(|| Some(file.file_stem()?.to_str()?.to_owned())) else { continue };
+        let status = payload.get("status").and_then(Value::as_str).unwrap_or("issued").to_lowercase();
+        let source = file.display().to_string();
+        orders.insert(id.clone(), WorkOrder { id, status, source, payload, order: 0 });
+    }
+    let mut place = 0;
+    plane.files.lines(Path::new(LEDGER), &mut |number, bytes, _| {
+        let said = entry(number, bytes);
+        let Some(id) = id_in(&said).map(str::to_owned) else { return };
+        place += 1;
+        let status = member(&said, "status").and_then(Value::as_str).unwrap_or_else(|| event_of(&said)).to_lowercase();
+        let order = orders.entry(id.clone()).or_insert_with(|| WorkOrder {
+            id,
+            status: String::new(),
+            source: LEDGER.to_owned(),
+            payload: said.clone(),
+            order: 0,
+        });
+        (order.status, order.order) = (status, place);
+    })?;
+    Ok(orders.into_values().collect())
+}
+
+/// The work order in force: the one that was spoken of last, else the newest id.
+pub(super) fn active(plane: &Plane) -> Option<String> {
+    let orders = all(plane).ok()?;
+    let newest = orders.into_iter().filter(WorkOrder::is_active).max_by(|a, b| (a.order, &a.id).cmp(&(b.order, &b.id)));
+    newest.map(|order| order.id)
+}
+
+fn id_in(value: &Value) -> Option<&str> {
+    ["work_order_id", "wo_id", "id"]
+        .iter()
+        .filter_map(|name| member(value, name)?.as_str())
+        .find(|id| id.starts_with("WO-"))
+}
+
+fn files(plane: &Plane, directory: &Path, depth: usize) -> Result<Vec<PathBuf>, Failure> {
+    let mut found = Vec::new();
+    for name in plane.files.names(directory)? {
+        let path = directory.join(&name);
+        let kind = plane.root().join(&path).symlink_metadata();
+        if kind.as_ref().is_ok_and(std::fs::Metadata::is_dir) {
+            if depth < DEPTH {
+                found.extend(files(plane, &path, depth + 1)?);
+            }
+        } else if path.extension().is_some_and(|kind| kind == "json") {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+/// What applying a work order came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Applied {
+    /// It is new, and on the ledger now.
+    New,
+    /// It was applied before with the same payload: nothing was done.
+    Already,
+}
+
+/// Applies a work order to a home: its payload goes on the ledger of the second plane, once. The same id with another payload is a
+/// conflict.
+pub(crate) fn apply(home: &Path, payload: &Value) -> Result<(String, Applied)> {
+    let id = id_in(payload)
+        .filter(|id| is_id(id))
+        .ok_or_else(|| {
+            Error::validation("the work order has no id")
+                .hint("give it `work_order_id`: WO-, the day as YYYYMMDD, and three digits: WO-20260203-001")
+        })?
+        .to_owned();
+    let path = home.join(LEDGER);
+    if let Some(directory) = path.parent() {
+        cp_common::home::make_directory(directory)?;
+    }
+    let mut ledger = Ledger::open(&path, Sync::Line)?;
+    let hash = hash_value(payload);
+    let mut applied = Applied::New;
+    // Looked at under the lock: of two that apply at once, one comes second and finds the first.
+    ledger.append_placed(|_| {
+        match applied_before(&path, &id)? {
+            Some(before) if before == hash => {
+                applied = Applied::Already;
+                return Ok(Vec::new());
+            }
+            Some(before) => {
+                return Err(Error::new(Code::Conflict, format!("`{id}` was applied with another payload"))
+                    .with("work_order_id", id.clone())
+                    .with("applied", before)
+                    .with("given", hash.clone())
+                    .hint("a work order does not change: give the new one a new id"));
+            }
+            None => {}
+        }
+        let entry = Entry::new("WO_APPLIED")
+            .with("event_type", "WO_APPLIED")
+            .with("work_order_id", &id)
+            .with("payload_hash", &hash)
+            .with("payload", payload)
+            .with("status", "active")
+            .with("timestamp", &clock::now());
+        Ok(vec![entry])
+    })?;
+    Ok((id, applied))
+}
+
+/// The hash of the payload that a work order was applied with.
+fn applied_before(path: &Path, id: &str) -> Result<Option<String>> {
+    let mut lines = cp_log::read::lines(path)?;
+    while let Some(raw) = lines.next()? {
+        let said = entry(raw.number, raw.bytes);
+        if event_of(&said) == "WO_APPLIED" && id_in(&said) == Some(id) {
+            return Ok(member(&said, "payload_hash").and_then(Value::as_str).map(str::to_owned));
+        }
+    }
+    Ok(None)
+}
+
+fn is_id(id: &str) -> bool {
+    let digits = |text: &str, many: usize| text.len() == many && text.bytes().all(|byte| byte.is_ascii_digit());
+    let mut parts = id.split('-');
+    parts.next() == Some("WO")
+        && parts.next().is_some_and(|day| digits(day, 8))
+        && parts.next().is_some_and(|number| digits(number, 3))
+        && parts.next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_again_is_nothing_and_another_payload_is_a_conflict() {
+        let home = tempfile::tempdir().unwrap();
+        let order = json!({"work_order_id": "WO-20260203-001", "task": "a"});
+        let spelled = json!({"task": "a", "work_order_id": "WO-20260203-001"});
+        assert_eq!(apply(home.path(), &order).unwrap().1, Applied::New);
+        let before = std::fs::read(home.path().join(LEDGER)).unwrap();
+        assert_eq!(apply(home.path(), &spelled).unwrap().1, Applied::Already);
+        let other = json!({"work_order_id": "WO-20260203-001", "task": "b"});
+        assert_eq!(apply(home.path(), &other).unwrap_err().code(), Code::Conflict);
+        assert_eq!(std::fs::read(home.path().join(LEDGER)).unwrap(), before);
+        assert_eq!(Plane::open(home.path()).unwrap().active_work_order().as_deref(), Some("WO-20260203-001"));
+    }
+
+    #[test]
+    fn ids_have_one_form() {
+        assert!(is_id("WO-20260203-001"));
+        for bad in ["", "WO-1-1", "WO-20260203-0011", "wo-20260203-001", "WO-20260203-001-x", "../WO-20260203-001"] {
+            assert!(!is_id(bad), "{bad}");
+        }
+    }
+}
