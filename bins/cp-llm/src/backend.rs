@@ -7,7 +7,8 @@ use cp_common::{Code, Context, Error, Result};
 
 use crate::exchange::Server;
 use crate::http::client::{Client, Waits};
-use crate::program::{Llm, Speaker};
+use crate::llm::Llm;
+use crate::program::Speaker;
 use crate::secret;
 use crate::stub::Stub;
 use crate::wire::Wire;

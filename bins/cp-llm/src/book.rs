@@ -12,6 +12,7 @@ use cp_log::{Entry, Ledger, Sync};
 
 use crate::call::Work;
 use crate::exchange::{Traces, hash_of};
+use crate::mirror::{self, Conversation};
 use crate::wire::Answer;
 
 /// The ledger's name below home.
@@ -58,6 +59,12 @@ impl Book {
             run,
             network,
         })
+    }
+
+    /// How a prompt goes to a backend that keeps conversations; none outside of a session.
+    pub(crate) fn conversation(&self, work: &Work) -> Result<Option<Conversation>> {
+        let session = work.prompt.session_id.as_ref().or(self.session.as_ref());
+        session.map(|session| mirror::conversation(&work.ask.messages, session, &self.path)).transpose()
     }
 
     /// Records that a request is about to be sent.
@@ -109,6 +116,9 @@ impl Book {
                     .with("stop_reason", &answer.stop)
                     .with("tool_calls", &answer.calls.len())
                     .with("usage", &usage);
+                if let Some(mirror) = &traces.mirror {
+                    entry = entry.with("mirror", mirror);
+                }
                 if self.keeps_words {
                     entry = entry.content(&answer.text);
                 }

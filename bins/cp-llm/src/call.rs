@@ -10,10 +10,11 @@ use crate::backend::Backend;
 use crate::book::{Book, Tried};
 use crate::budget::Budget;
 use crate::exchange::{Traces, hash_of};
+use crate::llm::Llm;
+use crate::mirror;
 use crate::pace::Pace;
 use crate::policy::Policy;
 use crate::prices::Prices;
-use crate::program::Llm;
 use crate::retry::{self, Patience};
 use crate::schema::Schema;
 use crate::tape::Tape;
@@ -96,8 +97,8 @@ impl Engine {
     /// Answers from the tape where it can, and else asks one model after the other.
     fn answered(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
         let Some(tape) = &self.tape else { return self.asked(work, listener) };
-        // What is recorded does not depend on how the words are shown.
-        let mut canonical = Ask { stream: false, ..work.ask.clone() };
+        // What is recorded depends neither on how the words are shown nor on where the backend keeps them.
+        let mut canonical = Ask { stream: false, conversation: None, ..work.ask.clone() };
         canonical.model.clone_from(&work.models[0]);
         let request = self.body(&canonical)?;
         let key = hash_of(&[self.backend.name().as_bytes(), b"\n", &request].concat());
@@ -118,8 +119,17 @@ impl Engine {
         Ok(message)
     }
 
+    /// Finds the conversation that the backend keeps, where it keeps one. An answer that may be asked for once more belongs in none.
+    pub(crate) fn find_conversation(&self, work: &mut Work) -> Result<()> {
+        if matches!(self.backend, Backend::Llm(_)) && self.schema.is_none() {
+            work.ask.conversation = self.book.conversation(work)?;
+        }
+        Ok(())
+    }
+
     /// Asks one model after the other.
     fn asked(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
+        self.find_conversation(work)?;
         let models = work.models.clone();
         for (n, model) in models.iter().enumerate() {
             work.ask.model.clone_from(model);
@@ -236,7 +246,13 @@ impl Engine {
             Backend::Llm(program) => {
                 let outcome = program.answer(&work.ask, &mut show);
                 traces.shown = spoke;
-                outcome
+                let answer = outcome?;
+                if let Some(conversation) = &work.ask.conversation {
+                    let known = conversation.cid.clone();
+                    let cid = known.or_else(|| program.conversation_of(&conversation.text, &answer.text));
+                    traces.mirror = cid.map(|cid| mirror::after(cid, conversation, &work.ask.messages, &answer.text));
+                }
+                Ok(answer)
             }
             Backend::Stub(stub) => {
                 let answer = stub.answer(&work.ask, work.place)?;

@@ -34,6 +34,7 @@ impl DryRun {
     /// The request that the work would begin with.
     pub(crate) fn of(engine: &Engine, work: &mut Work) -> Result<Self> {
         work.ask.model.clone_from(&work.models[0]);
+        engine.find_conversation(work)?;
         let body = engine.body(&work.ask)?;
         let text = String::from_utf8(body).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
         let request = RawValue::from_string(text).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;

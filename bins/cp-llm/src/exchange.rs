@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::http::client::{Client, Reply};
 use crate::http::status;
+use crate::mirror::Mirror;
 use crate::secret::Secret;
 use crate::sse;
 use crate::wire::{Answer, Ask, Decoder, Wire, bad_answer, complaint, feed, parsed};
@@ -39,6 +40,8 @@ pub(crate) struct Traces {
     pub hash: Option<String>,
     /// Whether words were shown.
     pub shown: bool,
+    /// What the backend keeps of the conversation.
+    pub mirror: Option<Mirror>,
 }
 
 /// `sha256:` and the hash of bytes.

@@ -1,5 +1,4 @@
-//! Backends that are programs: any executable that answers `prompt` records with `message` records, and the `llm` program, which
-//! takes a text and prints one.
+//! Backends that are programs: any executable that answers `prompt` records with `message` records.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -70,14 +69,17 @@ struct Open<'a> {
 }
 
 /// A child process and what it has written. It does not outlive its owner.
-struct Running {
-    child: Child,
+pub(crate) struct Running {
+    /// The process.
+    pub child: Child,
     stdout: ChildStdout,
-    buffer: Vec<u8>,
+    /// What it has written, and nobody took.
+    pub buffer: Vec<u8>,
 }
 
 impl Running {
-    fn start(mut command: Command) -> Result<Self> {
+    /// Starts it, with pipes for its standard input and output.
+    pub(crate) fn start(mut command: Command) -> Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         let mut child = command.spawn().map_err(|e| Error::io(format!("starting {name}"), e).fatal())?;
@@ -123,7 +125,7 @@ impl Running {
     }
 
     /// Waits for more and returns how much came; nothing at the end.
-    fn more(&mut self, end: Instant) -> Result<usize> {
+    pub(crate) fn more(&mut self, end: Instant) -> Result<usize> {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() || !signals::wait_readable(self.stdout.as_fd(), Some(left))? {
             return Err(Error::new(Code::Timeout, "the program did not answer in time")
@@ -191,99 +193,4 @@ fn answer_of(message: Message) -> Result<Answer> {
         }),
     };
     answer.checked()
-}
-
-/// The `llm` program.
-pub(crate) struct Llm {
-    path: PathBuf,
-    limit: Duration,
-}
-
-impl Llm {
-    /// The program on `PATH`, in a directory that is absolute.
-    pub(crate) fn on_path(limit: Duration) -> Result<Self> {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let found = std::env::split_paths(&path)
-            .filter(|place| place.is_absolute())
-            .map(|place| place.join("llm"))
-            .find(|f| f.is_file());
-        let path = found.ok_or_else(|| {
-            Error::config("the llm program is not on PATH").hint("install it, or choose another --backend").fatal()
-        })?;
-        Ok(Self { path, limit })
-    }
-
-    /// The arguments it is called with, and its standard input.
-    pub(crate) fn request(ask: &Ask) -> (Vec<String>, String) {
-        let mut arguments = vec!["prompt".to_owned(), "--no-log".to_owned()];
-        let mut add = |words: &[&str]| arguments.extend(words.iter().map(|word| (*word).to_owned()));
-        if !ask.model.is_empty() {
-            add(&["-m", &ask.model]);
-        }
-        if !ask.system.is_empty() {
-            add(&["-s", &ask.system]);
-        }
-        if !ask.stream {
-            add(&["--no-stream"]);
-        }
-        for (name, value) in &ask.params {
-            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            add(&["-o", name, &value]);
-        }
-        // It takes one text. A conversation goes in as its turns, each with who said it.
-        let text = match ask.messages.as_slice() {
-            [only] => only.content.text(),
-            turns => turns
-                .iter()
-                .map(|turn| format!("{}: {}", turn.role, turn.content.text()))
-                .collect::<Vec<_>>()
-                .join("\n\n"),
-        };
-        (arguments, text)
-    }
-
-    /// Asks it.
-    pub(crate) fn answer(&self, ask: &Ask, show: &mut dyn FnMut(&str) -> Result<()>) -> Result<Answer> {
-        if !ask.tools.is_empty() {
-            return Err(Error::validation("the llm program cannot be given tools").hint("choose another --backend"));
-        }
-        let (arguments, text) = Self::request(ask);
-        let mut command = Command::new(&self.path);
-        command.args(arguments).stderr(Stdio::piped());
-        let mut running = Running::start(command)?;
-        let complaints = running.child.stderr.take().map(|mut stderr| {
-            std::thread::spawn(move || {
-                let mut text = Vec::new();
-                let _ = stderr.read_to_end(&mut text);
-                String::from_utf8_lossy(&text).into_owned()
-            })
-        });
-        if let Some(mut stdin) = running.child.stdin.take() {
-            // One that does not read to the end says why with its status.
-            let _ = stdin.write_all(text.as_bytes());
-        }
-        let end = Instant::now() + self.limit;
-        let mut shown = 0;
-        while running.more(end)? > 0 {
-            let whole = running.buffer[shown..].utf8_chunks().next().map_or("", |chunk| chunk.valid());
-            if !whole.is_empty() {
-                show(whole)?;
-                shown += whole.len();
-            }
-        }
-        let status = running.child.wait()?;
-        if !status.success() {
-            let said = complaints.and_then(|thread| thread.join().ok()).unwrap_or_default();
-            let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it gave no reason");
-            return Err(Error::new(Code::CommandFailed, format!("llm failed: {}", crate::wire::shortened(last)))
-                .with("origin", "upstream")
-                .with("return_code", status.code().unwrap_or(-1))
-                .with("partial", String::from_utf8_lossy(&running.buffer).into_owned())
-                .with("_untrusted", vec!["/partial"]));
-        }
-        let text = String::from_utf8(std::mem::take(&mut running.buffer))
-            .map_err(|_| bad_answer("invalid_utf8", "the answer is not valid UTF-8"))?;
-        Answer { text: text.trim_end_matches('\n').to_owned(), model: Some(ask.model.clone()), ..Answer::default() }
-            .checked()
-    }
 }

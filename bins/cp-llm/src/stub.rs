@@ -147,6 +147,7 @@ mod tests {
             params: serde_json::Map::new(),
             schema: None,
             stream: false,
+            conversation: None,
         }
     }
 

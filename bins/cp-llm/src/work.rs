@@ -109,6 +109,7 @@ impl Defaults {
             params,
             schema: self.schema.clone(),
             stream: self.stream,
+            conversation: None,
         };
         Ok(Work { prompt, ask, models, place: 0 })
     }

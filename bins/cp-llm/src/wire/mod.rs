@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 
 pub(crate) use self::partial::{Partial, cut};
 use crate::loose;
+use crate::mirror::Conversation;
 use crate::sse::Event;
 
 /// One request to a model, in nobody's dialect.
@@ -33,6 +34,8 @@ pub(crate) struct Ask {
     pub schema: Option<Value>,
     /// Whether the answer shall come in pieces.
     pub stream: bool,
+    /// Where the conversation is, for a backend that keeps it.
+    pub conversation: Option<Conversation>,
 }
 
 /// A tool call, whole.

@@ -153,3 +153,39 @@ fn requests_fit_the_types_that_the_providers_publish() {
     let ran = child.wait_with_output().unwrap();
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
 }
+
+#[test]
+fn the_llm_program_itself_keeps_a_session_as_its_conversation() {
+    let program = installed("python/bin/llm");
+    let Some(directory) = program.parent().filter(|directory| directory.is_absolute()) else {
+        return absent("llm (Python)");
+    };
+    let script = [1, 2, 3].map(|n| crate::messages::whole("openai", &format!("answer {n}"))).to_vec();
+    let server = crate::server::Server::start(script);
+    let home = tempfile::tempdir().unwrap();
+    let models =
+        format!("- model_id: local\n  model_name: local\n  api_base: {}/v1\n  can_stream: false\n", server.url());
+    std::fs::write(home.path().join("extra-openai-models.yaml"), models).unwrap();
+    let program = Program::new()
+        .set("PATH", &format!("{}:/usr/bin:/bin", directory.display()))
+        .set("LLM_USER_PATH", home.path().to_str().unwrap())
+        .set("OPENAI_API_KEY", "k")
+        .set("CP_BACKEND", "llm");
+    let ask = |turns: Value| {
+        let history = turns.as_array().unwrap().len() - 1;
+        let row = json!({"session_id":"SES-1","system":"be brief","messages":turns,"history":history});
+        program.run_with(&["-m", "local", "--rows"], &format!("{row}\n"))
+    };
+    let turn = |role: &str, text: &str| json!({"role":role,"content":text});
+    let first = ask(json!([turn("user", "one")]));
+    assert_eq!(first.records()[0]["data"]["content"], "answer 1", "{}", first.stdout);
+    let second = ask(json!([turn("user", "one"), turn("assistant", "answer 1"), turn("user", "two")]));
+    assert_eq!(second.records()[0]["data"]["content"], "answer 2", "{}", second.stdout);
+    let sent = server.requests()[1].json()["messages"].clone();
+    assert_eq!(
+        sent.as_array().unwrap()[1..],
+        [turn("user", "one"), turn("assistant", "answer 1"), turn("user", "two")]
+    );
+    let other = ask(json!([turn("user", "else"), turn("assistant", "answer 1"), turn("user", "three")]));
+    assert_eq!(other.error()["code"], "E_CONFLICT", "{}", other.stdout);
+}
