@@ -54,6 +54,7 @@ impl Book {
         }
         entry = entry
             .with("base", &plan.base)
+            .with("parent", &plan.parent)
             .with("tools", &pinned)
             .with("limits", &plan.limits)
             .with("messages", &plan.prompt.messages.len());
@@ -81,6 +82,11 @@ impl Book {
     pub(crate) fn call(&mut self, number: u64, call: &ToolCall) -> Result<Receipt> {
         let entry = self.entry("tool_call").turn(number).with("id", &call.id).with("name", &call.name);
         self.append(entry.with("input", &call.input))
+    }
+
+    /// A call is given to an agent, in a run of its own.
+    pub(crate) fn delegated(&mut self, number: u64, call: &str, run: &str) -> Result<Receipt> {
+        self.append(self.entry("agent_start").turn(number).with("call", call).with("run_id", run))
     }
 
     /// A call has its result.

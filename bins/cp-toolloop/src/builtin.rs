@@ -9,10 +9,14 @@ const FILESYSTEM: &str = r#"{"type":"object","properties":{"operation":{"type":"
 
 const SYSTEM: &str = r#"{"type":"object","properties":{"operation":{"type":"string","enum":["get_info","get_status"]}},"required":["operation"],"additionalProperties":false}"#;
 
+const AGENT: &str = r#"{"type":"object","properties":{"task":{"type":"string","minLength":1,"description":"What it is to do and what to answer. It knows nothing of this conversation: say everything it needs"},"system":{"type":"string","description":"What it is told of itself"},"tools":{"type":"array","items":{"type":"string"},"description":"The tools it may use, by name; all of yours if not given"},"max_iterations":{"type":"integer","minimum":1,"description":"The most turns it may take"}},"required":["task"],"additionalProperties":false}"#;
+
 const SHELL: &str = r#"{"type":"object","properties":{"command":{"type":"string","description":"One command with its arguments, as one string; quotes work, nothing else of a shell does"},"argv":{"type":"array","items":{"type":"string"},"minItems":1,"description":"One command with its arguments, word by word; instead of command"},"cwd":{"type":"string","description":"The directory to run it in"},"timeout":{"type":"number","exclusiveMinimum":0,"description":"Seconds until it is stopped"}},"additionalProperties":false}"#;
 
 /// The names that no other tool can have.
-pub(crate) const NAMES: [&str; 3] = ["filesystem", "system", "shell"];
+pub(crate) const NAMES: [&str; 4] = ["filesystem", "system", AGENT_NAME, "shell"];
+/// The tool that hands a task to another run.
+pub(crate) const AGENT_NAME: &str = "agent";
 
 /// The built-in tools, those to be preferred first.
 pub(crate) fn all() -> Result<Vec<Tool>> {
@@ -30,6 +34,13 @@ pub(crate) fn all() -> Result<Vec<Tool>> {
              and disk space. Always prefer this to shell for such questions: uname, hostname and whoami are refused there.",
             SYSTEM,
             Hints { idempotent: true, ..Hints::default() },
+        )?,
+        tool(
+            AGENT_NAME,
+            "Hand a task to another model run with the same tools, which works on its own and answers once, at its end. It takes its share of \
+             your budget. Use it for work that needs many steps whose details you do not need.",
+            AGENT,
+            Hints::default(),
         )?,
         tool(
             "shell",

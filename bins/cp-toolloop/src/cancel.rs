@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::book::Book;
 use crate::conversation::Conversation;
 use crate::journal::{self, Journal, Owner, Step};
-use crate::place;
+use crate::place::{self, Place};
 
 /// How long a running process has to leave in its own way.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -47,6 +47,12 @@ impl Reply for Cancelled {
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let place = place::find(&args.run, context)?;
+    let cancelled = end(&place, context)?;
+    context.out.answer(&cancelled)
+}
+
+/// Ends a run, and with it those of its agents that are not over.
+fn end(place: &Place, context: &Context) -> Result<Cancelled> {
     let sealed = journal::path_of(&place.ledger);
     let was_running = journal::is_running(&sealed);
     if was_running {
@@ -58,8 +64,16 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let mut book = Book::open(&place.ledger, &plan.run, &agent, plan.prompt.session_id.as_deref())?;
     book.end("cancelled", &conversation.tally)?;
     journal.close(None)?;
+    for agent in conversation.calls.iter().filter(|call| call.result.is_none()).filter_map(|call| call.agent.as_ref()) {
+        let Ok(place) = place::find(agent, context) else { continue };
+        // One that is over has nothing left but its result.
+        let _ = std::fs::remove_file(journal::recording_of(&place.ledger));
+        if journal::path_of(&place.ledger).exists() {
+            end(&place, context)?;
+        }
+    }
     let ledger = place.ledger.display().to_string();
-    context.out.answer(&Cancelled { run_id: plan.run, status: "cancelled", was_running, ledger })
+    Ok(Cancelled { run_id: plan.run, status: "cancelled", was_running, ledger })
 }
 
 /// Stops the process that runs a run, and waits until it has let go.

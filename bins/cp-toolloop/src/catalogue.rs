@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::describe;
-use crate::mcp::{Offer, Servers, Spec};
+use crate::mcp::{Ground, Offer, Servers, Spec};
 use crate::tool::{Hints, Origin, Tool, is_name};
 use crate::{arguments, builtin};
 
@@ -28,6 +28,8 @@ pub(crate) struct Sources {
     pub(crate) places: Vec<PathBuf>,
     /// MCP servers.
     pub(crate) mcp: Vec<Spec>,
+    /// Whether agents may be started.
+    pub(crate) agents: bool,
     /// The names that may be called; empty: all.
     pub(crate) allow: Vec<String>,
 }
@@ -109,10 +111,11 @@ impl Sources {
                 Err(why) => found.broken.push(Broken { what: candidate.path.display().to_string(), why }),
             }
         }
-        for spec in &self.mcp {
-            found.ask(spec, self);
+        if !self.mcp.is_empty() {
+            let ground = Ground::of(context)?;
+            self.mcp.iter().for_each(|spec| found.ask(spec, &ground, self));
         }
-        for tool in builtin::all()? {
+        for tool in builtin::all()?.into_iter().filter(|tool| self.agents || tool.name != builtin::AGENT_NAME) {
             found.add(tool, self);
         }
         Ok(found)
@@ -231,8 +234,8 @@ impl Catalogue {
     }
 
     /// Adds the tools of a server. A name that is taken is told apart by the server's.
-    fn ask(&mut self, spec: &Spec, sources: &Sources) {
-        let offers = match self.servers.offers(spec) {
+    fn ask(&mut self, spec: &Spec, ground: &Ground, sources: &Sources) {
+        let offers = match self.servers.offers(spec, ground) {
             Ok(offers) => offers,
             Err(e) => {
                 return self.broken.push(Broken { what: format!("server {}", spec.name), why: e.message().to_owned() });
@@ -241,7 +244,10 @@ impl Catalogue {
         for offer in offers {
             let is_taken =
                 |name: &str| builtin::NAMES.contains(&name) || self.tools.iter().any(|there| there.name == name);
-            let name = if is_taken(&offer.name) { format!("{}_{}", spec.name, offer.name) } else { offer.name.clone() };
+            let told_apart = format!("{}_{}", spec.name, offer.name);
+            // Who names it with the server's name means it even where the other one is not there.
+            let is_meant = !sources.allows(&offer.name) && sources.allows(&told_apart);
+            let name = if is_meant || is_taken(&offer.name) { told_apart } else { offer.name.clone() };
             if !sources.allows(&name) {
                 continue;
             }

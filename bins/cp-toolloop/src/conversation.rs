@@ -6,7 +6,7 @@ use cp_common::{Code, Error, Result};
 
 use crate::journal::{Decision, Step};
 use crate::plan::{Limits, Plan};
-use crate::tally::Tally;
+use crate::tally::{Spent, Tally};
 
 /// A call of the last message.
 #[derive(Clone, Debug)]
@@ -15,10 +15,20 @@ pub(crate) struct Call {
     pub(crate) asked: ToolCall,
     /// It was dispatched once.
     pub(crate) started: bool,
+    /// The run of the agent that works on it.
+    pub(crate) agent: Option<String>,
+    /// What that agent used.
+    pub(crate) spent: Option<Spent>,
     /// What a person said about it.
     pub(crate) decision: Option<Decision>,
     /// What came of it.
     pub(crate) result: Option<ToolResult>,
+}
+
+impl Call {
+    fn of(asked: &ToolCall) -> Self {
+        Self { asked: asked.clone(), started: false, agent: None, spent: None, decision: None, result: None }
+    }
 }
 
 /// The state of a run.
@@ -75,11 +85,17 @@ impl Conversation {
             Step::Limits(limits) => self.limits = limits,
             Step::Message(message) => self.answered(*message),
             Step::Started(at) => self.call(at)?.started = true,
+            Step::Delegated(at, run) => self.call(at)?.agent = Some(run),
+            Step::Spent(at, spent) => self.call(at)?.spent = Some(spent),
             Step::Withdrawn(at) => self.call(at)?.started = false,
             Step::Decided(at, decision) => self.call(at)?.decision = Some(decision),
             Step::Finished(at, result) => {
                 self.tally.returned(result.is_error);
-                self.call(at)?.result = Some(*result);
+                let call = self.call(at)?;
+                call.result = Some(*result);
+                if let Some(spent) = call.spent {
+                    self.tally.delegated(&spent);
+                }
                 self.settle();
             }
         }
@@ -101,8 +117,7 @@ impl Conversation {
         self.tally.answered(&message.usage);
         self.prompt.messages.push(Turn { role: "assistant".to_owned(), content: message.content.clone() });
         self.told = self.prompt.messages.len();
-        let waiting = |call: &ToolCall| Call { asked: call.clone(), started: false, decision: None, result: None };
-        self.calls = message.tool_calls.iter().map(waiting).collect();
+        self.calls = message.tool_calls.iter().map(Call::of).collect();
         self.last_words = self.calls.is_empty().then_some(message);
     }
 

@@ -10,10 +10,13 @@ use cp_common::{Code, Context, Error, Result};
 use cp_log::line::Hash;
 use serde_json::json;
 
+use crate::agent::Agent;
 use crate::bound;
+use crate::delegate::is_agent;
 use crate::engine::Engine;
-use crate::journal::{Decision, Step};
-use crate::mcp::{Outcome, Spec};
+use crate::journal::{self, Decision, Step};
+use crate::mcp::{Ground, Outcome, Spec};
+use crate::place;
 use crate::tool::{Origin, Tool};
 
 /// How long a call of a server's tool may take.
@@ -40,6 +43,8 @@ enum What {
     Answered(String),
     /// It runs in this slot, at most so long.
     Runs(usize, Option<Duration>),
+    /// An agent works on it.
+    Delegated(Box<Agent>),
     /// It is a tool of this server, under this name there; the proof that it was asked.
     Asks(Spec, String, Option<Receipt>),
 }
@@ -89,6 +94,13 @@ impl Engine {
                 self.step(Step::Started(at))?;
                 self.sync()?;
                 show_call(&call, context)?;
+                if is_agent(&tool) {
+                    let what = match self.delegate(at, &call, context)? {
+                        Ok(agent) => What::Delegated(Box::new(agent)),
+                        Err(words) => What::Answered(words),
+                    };
+                    return Ok(Underway { at, call, began, what });
+                }
                 if let Origin::Mcp { server, tool } = &tool.origin {
                     let spec = self.plan.mcp.iter().find(|spec| spec.name == *server).cloned();
                     let spec = spec.ok_or_else(|| Error::not_found(format!("no server {server}")).fatal())?;
@@ -104,13 +116,17 @@ impl Engine {
     fn complete(&mut self, begun: Underway, context: &mut Context) -> Result<()> {
         let Underway { at, call, began, what } = begun;
         if let Some(replay) = &mut self.replay {
-            let result = replay.result()?;
+            let (spent, result) = replay.result()?;
+            if let Some(spent) = spent {
+                self.step(Step::Spent(at, spent))?;
+            }
             return self.finished(at, &call, result, context);
         }
         let mut result = match what {
             What::Answered(words) => answer(&call, &words, began),
+            What::Delegated(agent) => self.returned(at, &call, *agent, began, context)?,
             What::Asks(spec, tool, receipt) => {
-                ToolResult { receipt, ..self.ask_server(&spec, &tool, at, &call, began)? }
+                ToolResult { receipt, ..self.ask_server(&spec, &tool, at, &call, began, context)? }
             }
             What::Runs(slot, limit) => self.collect(slot, limit, at, &call, began)?,
         };
@@ -121,7 +137,13 @@ impl Engine {
             let kept = self.keep(&result.content)?.map(|hash| format!(", the whole is {hash}")).unwrap_or_default();
             result.content = format!("{head}\n[… {missing} bytes are left out here{kept} …]\n{tail}");
         }
-        self.finished(at, &call, result, context)
+        let agent = self.conversation.calls[at].agent.clone();
+        let finished = self.finished(at, &call, result, context);
+        if let Some(place) = agent.and_then(|run| place::find(&run, context).ok()) {
+            // Its result is on our own record now.
+            let _ = std::fs::remove_file(journal::recording_of(&place.ledger));
+        }
+        finished
     }
 
     /// Decides about a call before anything is started.
@@ -137,8 +159,9 @@ impl Engine {
         if let Err(complaint) = self.arguments.check(&tool, &call.input) {
             return Ok(Verdict::Answer(complaint.message().to_owned()));
         }
-        let approved = waiting.decision == Some(Decision::Approved);
-        if waiting.started && !tool.hints.idempotent && !approved {
+        // An agent that was started goes on where it stopped, and repeats nothing.
+        let approved = waiting.decision == Some(Decision::Approved) || waiting.agent.is_some();
+        if waiting.started && !tool.hints.idempotent && !approved && !is_agent(&tool) {
             return Err(self.unfinished(call));
         }
         if let Origin::Executable { path, sha256 } = &tool.origin
@@ -228,9 +251,14 @@ impl Engine {
         at: usize,
         call: &ToolCall,
         began: Instant,
+        context: &Context,
     ) -> Result<ToolResult> {
         let limit = self.time_left()?.map_or(SERVER, |left| left.min(SERVER));
-        let (text, is_error) = match self.servers.call(spec, tool, &call.input, limit) {
+        let ground = match &self.ground {
+            Some(ground) => ground,
+            None => self.ground.insert(Ground::of(context)?),
+        };
+        let (text, is_error) = match self.servers.call(spec, tool, &call.input, limit, ground) {
             Ok(Outcome::Answer { text, is_error }) => (text, is_error),
             Ok(Outcome::TimedOut) => {
                 self.time_left()?;
@@ -280,7 +308,7 @@ fn show_call(call: &ToolCall, context: &mut Context) -> Result<()> {
 }
 
 /// A result that no tool gave.
-fn answer(call: &ToolCall, words: &str, began: Instant) -> ToolResult {
+pub(crate) fn answer(call: &ToolCall, words: &str, began: Instant) -> ToolResult {
     ToolResult {
         id: call.id.clone(),
         name: call.name.clone(),

@@ -1,5 +1,6 @@
 //! The loop: ask the model, carry out what it calls, tell it what came of that, until it calls nothing or a limit is reached.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -8,14 +9,15 @@ use cp_common::record::Kind;
 use cp_common::wire::{Message, Receipt, ToolCall};
 use cp_common::{Code, Context, Error, Result, signals};
 
+use crate::agent::Share;
 use crate::approval::Approver;
 use crate::arguments::Arguments;
 use crate::book::Book;
 use crate::conversation::{Conversation, with_calls};
 use crate::event::Event;
 use crate::executor::Executor;
-use crate::journal::{Journal, Step};
-use crate::mcp::Servers;
+use crate::journal::{Decision, Journal, Step};
+use crate::mcp::{Ground, Servers};
 use crate::model::Model;
 use crate::plan::Plan;
 use crate::repeat::Repeats;
@@ -31,8 +33,14 @@ pub(crate) struct Engine {
     pub(crate) approver: Approver,
     /// The MCP servers.
     pub(crate) servers: Servers,
+    /// What starting them needs, read when first needed.
+    pub(crate) ground: Option<Ground>,
     /// When the time is up.
     pub(crate) deadline: Option<Instant>,
+    /// What the agents under way were given of the budget, by their calls.
+    pub(crate) shares: BTreeMap<usize, Share>,
+    /// What a person said about calls in the runs of agents.
+    pub(crate) forwarded: Vec<(String, Decision)>,
     /// What happened before, in place of a model and of tools.
     pub(crate) replay: Option<Replay>,
     model: Model,
@@ -59,7 +67,10 @@ impl Engine {
             arguments: Arguments::default(),
             repeats: Repeats::default(),
             servers: Servers::default(),
+            ground: None,
             deadline: conversation.limits.deadline.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds)),
+            shares: BTreeMap::new(),
+            forwarded: Vec::new(),
             replay: None,
             record: plan.record.clone(),
             plan,
@@ -128,8 +139,8 @@ impl Engine {
     fn check_limits(&self) -> Result<()> {
         let (tally, limits) = (&self.conversation.tally, &self.conversation.limits);
         let (doubled, as_dollars) = (|limit: u64| limit.saturating_mul(2), |usd: f64| format!("{:.4}", usd * 2.0));
-        if tally.iterations >= limits.max_iterations {
-            let message = format!("the model was asked {} times and is not done", tally.iterations);
+        if tally.all_iterations() >= limits.max_iterations {
+            let message = format!("the model was asked {} times and is not done", tally.all_iterations());
             return Err(self.exhausted(
                 "iterations",
                 message,

@@ -20,7 +20,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::Sha256;
 
+use crate::conversation::Conversation;
 use crate::plan::{Limits, Plan};
+use crate::tally::Spent;
 
 /// What the journal of a run that is over and was kept is called.
 const RECORDED: &str = "recorded";
@@ -41,6 +43,10 @@ pub(crate) enum Step {
     Message(Box<Message>),
     /// A call of the last message is about to be dispatched.
     Started(usize),
+    /// A call of the last message is worked on by an agent, in the run of this id.
+    Delegated(usize, String),
+    /// What the agent of a call used.
+    Spent(usize, Spent),
     /// A call of the last message was not run after all.
     Withdrawn(usize),
     /// A call of the last message has its result.
@@ -227,6 +233,14 @@ fn started(pid: u32) -> Option<u64> {
 pub(crate) fn is_running(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return false };
     flock(&file, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
+}
+
+/// Where the run of a ledger stands. Its seals are not looked at: nothing is done by what is found.
+pub(crate) fn standing(ledger: &Path) -> Result<Conversation> {
+    let path = path_of(ledger);
+    let text = std::fs::read(&path).map_err(|e| Error::io("reading the run's state", e).in_file(&path))?;
+    let whole = memchr::memrchr(b'\n', &text).map_or(0, |at| at + 1);
+    Conversation::of_steps(steps_of(&text[..whole], None)?.0).map(|(_, conversation)| conversation)
 }
 
 /// The steps of a journal, and the seal of the last one. Without a key the seals are not looked at: a recording from elsewhere.

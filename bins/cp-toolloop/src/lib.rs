@@ -3,6 +3,7 @@
 //! [`run`] makes a [`plan`] of each prompt and the [`catalogue`] of tools; the [`engine`] asks the [`model`] and carries out what it
 //! calls ([`dispatch`], [`executor`]). Each step goes to the [`journal`], which a resume goes on from, and to the [`book`], the run's ledger.
 
+mod agent;
 mod approval;
 mod arguments;
 mod book;
@@ -11,6 +12,7 @@ mod builtin;
 mod cancel;
 mod catalogue;
 mod conversation;
+mod delegate;
 mod describe;
 mod dispatch;
 mod engine;
@@ -92,7 +94,7 @@ pub struct Cli {
 #[derive(clap::Subcommand)]
 enum Verb {
     #[command(hide = true)]
-    Run(run::Args),
+    Run(Box<run::Args>),
     Resume(resume::Args),
     Tools(tools::Args),
     Runs(runs::Args),

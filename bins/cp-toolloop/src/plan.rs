@@ -22,6 +22,9 @@ pub(crate) struct Plan {
     pub(crate) prompt: Prompt,
     /// The tools, pinned.
     pub(crate) tools: Vec<Tool>,
+    /// Where they were looked for: an agent looks there too.
+    #[serde(default)]
+    pub(crate) places: Vec<PathBuf>,
     /// Where cp-exec finds the executables among them.
     pub(crate) directories: Vec<PathBuf>,
     /// The MCP servers among them.
@@ -36,6 +39,12 @@ pub(crate) struct Plan {
     pub(crate) fail_on_tool_error: bool,
     /// The program that decides about calls, as it was given.
     pub(crate) approver: Option<String>,
+    /// How many levels of agents may be under this run.
+    #[serde(default)]
+    pub(crate) agent_depth: u8,
+    /// The run that this one works for.
+    #[serde(default)]
+    pub(crate) parent: Option<String>,
     /// Where the whole run is kept at its end.
     pub(crate) record: Option<PathBuf>,
 }

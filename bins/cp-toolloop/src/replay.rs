@@ -1,6 +1,6 @@
 //! A run once more, from what was recorded: no model, no tool, no process, no network.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 
 use cp_common::wire::{Message, ToolResult};
@@ -9,12 +9,13 @@ use cp_common::{Context, Error, Result};
 use crate::journal::{self, Step};
 use crate::place;
 use crate::plan::Plan;
+use crate::tally::Spent;
 
 /// The answers of a recorded run, in their order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replay {
     messages: VecDeque<Message>,
-    results: VecDeque<ToolResult>,
+    results: VecDeque<(Option<Spent>, ToolResult)>,
 }
 
 impl Replay {
@@ -32,13 +33,19 @@ impl Replay {
         };
         let text = std::fs::read(&path).map_err(|e| Error::io("reading the recording", e).in_file(&path))?;
         let (steps, _) = journal::steps_of(&text, key.as_ref()).map_err(|e| e.in_file(&path))?;
-        let (mut plan, mut replay) = (None, Self::default());
+        let (mut plan, mut replay, mut spent) = (None, Self::default(), HashMap::new());
         for step in steps {
             match step {
                 Step::Plan(recorded) => plan = Some(*recorded),
                 Step::Message(message) => replay.messages.push_back(*message),
-                Step::Finished(_, result) => replay.results.push_back(*result),
-                Step::Owner(_) | Step::Limits(_) | Step::Started(_) | Step::Withdrawn(_) | Step::Decided(..) => {}
+                Step::Spent(at, used) => drop(spent.insert(at, used)),
+                Step::Finished(at, result) => replay.results.push_back((spent.remove(&at), *result)),
+                Step::Delegated(..)
+                | Step::Owner(_)
+                | Step::Limits(_)
+                | Step::Started(_)
+                | Step::Withdrawn(_)
+                | Step::Decided(..) => {}
             }
         }
         let plan = plan.ok_or_else(|| Error::validation("not the recording of a run").in_file(&path))?;
@@ -50,8 +57,8 @@ impl Replay {
         self.messages.pop_front().ok_or_else(|| over("message"))
     }
 
-    /// The next result.
-    pub(crate) fn result(&mut self) -> Result<ToolResult> {
+    /// The next result, and what its agent used.
+    pub(crate) fn result(&mut self) -> Result<(Option<Spent>, ToolResult)> {
         self.results.pop_front().ok_or_else(|| over("tool result"))
     }
 }

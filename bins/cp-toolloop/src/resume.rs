@@ -5,11 +5,12 @@ use cp_common::{Context, Error, Result};
 use crate::approval::Approver;
 use crate::book::Book;
 use crate::conversation::Conversation;
+use crate::delegate::{self, Waiting};
 use crate::engine::{Engine, Trace};
 use crate::event::Event;
 use crate::journal::{Decision, Journal, Step};
 use crate::plan::Limits;
-use crate::run::{positive, within};
+use crate::run::{leave_with_parent, positive, within};
 use crate::{journal, place};
 
 /// Go on with a run that stopped
@@ -39,17 +40,28 @@ pub(crate) struct Args {
     /// The most seconds from now on
     #[arg(long, value_name = "S", value_parser = positive)]
     deadline: Option<f64>,
+    /// The run that this one works for
+    #[arg(long, value_name = "RUN", hide = true)]
+    parent: Option<String>,
     /// The program that decides about calls which need a word, by its exit status
     #[arg(long, value_name = "PROGRAM")]
     approver: Option<String>,
 }
 
+/// Decisions about calls of the run itself, by their places.
+type Own = Vec<(usize, Decision)>;
+/// Decisions about calls of agents, by run and call.
+type Forwarded = Vec<(String, Decision)>;
+
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    if args.parent.is_some() {
+        leave_with_parent()?;
+    }
     let place = place::find(&args.run, context)?;
     let (mut journal, steps) = Journal::open(&journal::path_of(&place.ledger), &context.home)?;
     let (plan, mut conversation) = Conversation::of_steps(steps)?;
-    let decisions = args.decisions(&conversation)?;
+    let (decisions, forwarded) = args.decisions(&plan.run, &conversation, context)?;
     let limits = args.limits(conversation.limits);
     let approver = Approver::new(args.approver.as_deref().or(plan.approver.as_deref()), context)?;
     let agent = context.agent(plan.prompt.agent.as_deref());
@@ -74,7 +86,9 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let names = plan.tools.iter().map(|tool| tool.name.clone()).collect();
     Event::start("run_resumed", &plan.run, place.ledger.display().to_string(), names).show(context)?;
     within(&place.ledger, &plan.run.clone(), context, |context| {
-        Engine::new(plan, conversation, Some(Trace { journal, book }), approver).drive(context)
+        let mut engine = Engine::new(plan, conversation, Some(Trace { journal, book }), approver);
+        engine.forwarded = forwarded;
+        engine.drive(context)
     })?;
     context.out.item_succeeded();
     Ok(())
@@ -91,21 +105,33 @@ impl Args {
         }
     }
 
-    /// What was decided about which waiting call. All are checked before anything is written down.
-    fn decisions(&self, conversation: &Conversation) -> Result<Vec<(usize, Decision)>> {
+    /// What was decided about which waiting call of this run, and what about calls of its agents. All are checked before anything is
+    /// written down.
+    fn decisions(&self, run: &str, conversation: &Conversation, context: &Context) -> Result<(Own, Forwarded)> {
         let words = self.message.clone().unwrap_or_else(|| "a person said no".to_owned());
         let approved = self.approve.iter().map(|id| (id, Decision::Approved));
         let denied = self.deny.iter().map(|id| (id, Decision::Denied(words.clone())));
-        approved.chain(denied).map(|(id, decision)| Ok((waiting(id, conversation)?, decision))).collect()
+        let (mut own, mut forwarded) = (Vec::new(), Vec::new());
+        let waiting = delegate::waiting_in(run, conversation, context);
+        for (id, decision) in approved.chain(denied) {
+            let meant: Vec<&Waiting> = waiting.iter().filter(|waiting| waiting.is(id)).collect();
+            match meant.as_slice() {
+                [one] if one.run == run => {
+                    let calls = conversation.calls.iter();
+                    let at = calls.zip(0..).find(|(call, _)| call.asked.id == one.call).map(|(_, at)| at);
+                    own.extend(at.map(|at| (at, decision)));
+                }
+                [one] => forwarded.push((format!("{}/{}", one.run, one.call), decision)),
+                [] => {
+                    let ids: Vec<&str> = waiting.iter().map(|waiting| waiting.call.as_str()).collect();
+                    return Err(Error::not_found(format!("no call `{id}` waits for a word")).with("waiting", ids));
+                }
+                several => {
+                    let ids: Vec<String> = several.iter().map(|one| format!("{}/{}", one.run, one.call)).collect();
+                    return Err(Error::usage(format!("`{id}` are {} calls", ids.len())).with("waiting", ids));
+                }
+            }
+        }
+        Ok((own, forwarded))
     }
-}
-
-/// The call that waits under this id.
-fn waiting(id: &str, conversation: &Conversation) -> Result<usize> {
-    let found = conversation.calls.iter().position(|call| call.asked.id == id && call.result.is_none());
-    found.ok_or_else(|| {
-        let waiting = conversation.calls.iter().filter(|call| call.result.is_none());
-        let ids: Vec<&str> = waiting.map(|call| call.asked.id.as_str()).collect();
-        Error::not_found(format!("no call `{id}` waits for a word")).with("waiting", ids)
-    })
 }

@@ -7,6 +7,7 @@ use cp_common::options::StreamOptions;
 use cp_common::record::{self, Kind};
 use cp_common::wire::{Prompt, ToolSpec};
 use cp_common::{Context, Error, Result, clock};
+use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::approval::Approver;
 use crate::book::Book;
@@ -32,6 +33,9 @@ pub(crate) struct ToolOptions {
     /// An MCP server and what it is called; give it once for each
     #[arg(long, value_name = "NAME=COMMAND")]
     mcp: Vec<String>,
+    /// How many levels of agents may be started: 0 is none
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=8))]
+    agent_depth: u8,
 }
 
 impl ToolOptions {
@@ -40,7 +44,7 @@ impl ToolOptions {
         let configured = || context.config.text("tools_dir", None).map(PathBuf::from).into_iter().collect();
         let places = if self.tools.is_empty() { configured() } else { self.tools.clone() };
         let mcp = self.mcp.iter().map(|server| Spec::parse(server, context)).collect::<Result<_>>()?;
-        Ok(Sources { places, allow: self.allow.clone(), mcp })
+        Ok(Sources { places, allow: self.allow.clone(), mcp, agents: self.agent_depth > 0 })
     }
 }
 
@@ -97,6 +101,12 @@ pub(crate) struct Args {
     /// Stop when a tool fails
     #[arg(long)]
     fail_on_tool_error: bool,
+    /// The run that this one works for
+    #[arg(long, value_name = "RUN", hide = true)]
+    parent: Option<String>,
+    /// The id of the run
+    #[arg(long = "as", value_name = "RUN", hide = true, requires = "parent")]
+    id: Option<String>,
     #[command(flatten)]
     stream_options: StreamOptions,
     /// What to do; - adds standard input
@@ -106,6 +116,9 @@ pub(crate) struct Args {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    if args.parent.is_some() {
+        leave_with_parent()?;
+    }
     let source = Source::from_operands(&args.text)?;
     if let Some(recording) = &args.replay {
         return replayed(recording, &source, context);
@@ -121,6 +134,11 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let system = args.system.as_deref().map(system_text).transpose()?;
     let mut runs = Runs { args, choice, system, ready: None };
     filter::run(&mut runs, source, args.stream_options, context)
+}
+
+/// An agent stops when the run that it works for is gone: that one lets it go on when it goes on itself.
+pub(crate) fn leave_with_parent() -> Result<()> {
+    set_parent_process_death_signal(Some(Signal::TERM)).map_err(|e| Error::io("following the run's process", e).fatal())
 }
 
 /// A number that a limit can be.
@@ -175,6 +193,7 @@ struct Runs<'a> {
 struct Ready {
     catalogue: Catalogue,
     mcp: Vec<Spec>,
+    places: Vec<PathBuf>,
     model: ModelCommand,
 }
 
@@ -200,7 +219,8 @@ impl Filter for Runs<'_> {
                 let model = self.choice.command().map_err(Error::fatal)?;
                 let catalogue = sources.resolve(context).map_err(Error::fatal)?;
                 catalogue.report(context);
-                none.insert(Ready { mcp: sources.mcp, catalogue, model })
+                let places = sources.places.iter().map(std::path::absolute).collect::<std::io::Result<_>>()?;
+                none.insert(Ready { mcp: sources.mcp, places, catalogue, model })
             }
         };
         start(self.args, ready, prompt, context)
@@ -211,10 +231,11 @@ fn start(args: &Args, ready: &mut Ready, mut prompt: Prompt, context: &mut Conte
     let catalogue = &ready.catalogue;
     prompt.tools = catalogue.tools.iter().map(crate::tool::Tool::spec).collect::<Vec<ToolSpec>>();
     let plan = Plan {
-        run: plan::new_id()?,
+        run: args.id.clone().map_or_else(plan::new_id, Ok)?,
         started: clock::now(),
         base: context.base()?,
         tools: catalogue.tools.clone(),
+        places: ready.places.clone(),
         directories: catalogue.directories.clone(),
         mcp: ready.mcp.clone(),
         model: ready.model.clone(),
@@ -227,6 +248,8 @@ fn start(args: &Args, ready: &mut Ready, mut prompt: Prompt, context: &mut Conte
         parallel: usize::from(args.parallel),
         fail_on_tool_error: args.fail_on_tool_error,
         approver: args.approver.clone(),
+        agent_depth: args.tools.agent_depth,
+        parent: args.parent.clone(),
         record: args.record.as_ref().map(std::path::absolute).transpose()?,
         prompt,
     };

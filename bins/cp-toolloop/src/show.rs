@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::conversation::Conversation;
+use crate::conversation::Call;
 use crate::journal;
 use crate::place::{self, Summary};
 
@@ -46,6 +46,9 @@ struct Pending {
     name: String,
     /// Whether it was dispatched.
     started: bool,
+    /// The run of the agent that works on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent: Option<String>,
 }
 
 /// An entry of the run's ledger.
@@ -110,15 +113,14 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         }
     }
     let sealed = journal::path_of(&place.ledger);
-    let pending = if sealed.exists() { pending(&sealed)? } else { Vec::new() };
+    let pending = if sealed.exists() { pending(&place.ledger)? } else { Vec::new() };
     context.out.answer(&Shown { summary, pending, steps, untrusted: ["/steps", "/pending"] })
 }
 
 /// The calls that wait. Only their names are told: the arguments in the sealed file are the real ones.
-fn pending(sealed: &std::path::Path) -> Result<Vec<Pending>> {
-    let text = std::fs::read(sealed)?;
-    let whole = memchr::memrchr(b'\n', &text).map_or(0, |at| at + 1);
-    let (_, conversation) = Conversation::of_steps(journal::steps_of(&text[..whole], None)?.0)?;
-    let waiting = conversation.calls.into_iter().filter(|call| call.result.is_none());
-    Ok(waiting.map(|call| Pending { id: call.asked.id, name: call.asked.name, started: call.started }).collect())
+fn pending(ledger: &std::path::Path) -> Result<Vec<Pending>> {
+    let waiting = journal::standing(ledger)?.calls.into_iter().filter(|call| call.result.is_none());
+    let pending =
+        |call: Call| Pending { id: call.asked.id, name: call.asked.name, started: call.started, agent: call.agent };
+    Ok(waiting.map(pending).collect())
 }

@@ -15,26 +15,64 @@ pub(crate) struct Tally {
     pub(crate) tool_calls: u64,
     /// Those of them that failed, or were not permitted.
     pub(crate) tool_errors: u64,
-    /// Tokens and dollars. Dollars are unknown as soon as one answer has no price.
+    /// Turns of the models of agents, in runs of their own.
+    #[serde(default)]
+    pub(crate) agent_iterations: u64,
+    /// Tokens and dollars, those of agents included. Dollars are unknown as soon as one answer has no price.
     pub(crate) usage: Usage,
+}
+
+/// What the run of an agent used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Spent {
+    /// Turns of its model, and of the models of its own agents.
+    pub(crate) iterations: u64,
+    /// Tokens and dollars.
+    pub(crate) usage: Usage,
+}
+
+impl From<&Tally> for Spent {
+    fn from(tally: &Tally) -> Self {
+        Self { iterations: tally.all_iterations(), usage: tally.usage }
+    }
 }
 
 impl Tally {
     /// Adds what an answer cost.
     pub(crate) fn answered(&mut self, usage: &Usage) {
-        let cost = if self.iterations == 0 { Some(0.0) } else { self.usage.cost_usd };
+        if self.iterations == 0 {
+            self.usage.cost_usd = Some(0.0);
+        }
         self.iterations += 1;
+        self.add(usage);
+    }
+
+    fn add(&mut self, usage: &Usage) {
         self.usage.input_tokens += usage.input_tokens;
         self.usage.output_tokens += usage.output_tokens;
         self.usage.cache_read_tokens += usage.cache_read_tokens;
         self.usage.cache_write_tokens += usage.cache_write_tokens;
-        self.usage.cost_usd = cost.zip(usage.cost_usd).map(|(sum, one)| sum + one);
+        self.usage.cost_usd = self.usage.cost_usd.zip(usage.cost_usd).map(|(sum, one)| sum + one);
+    }
+
+    /// Adds what an agent used.
+    pub(crate) fn delegated(&mut self, spent: &Spent) {
+        // One that could not begin has no price, and needs none.
+        if spent.iterations > 0 {
+            self.agent_iterations += spent.iterations;
+            self.add(&spent.usage);
+        }
     }
 
     /// Adds a result.
     pub(crate) fn returned(&mut self, is_error: bool) {
         self.tool_calls += 1;
         self.tool_errors += u64::from(is_error);
+    }
+
+    /// All turns, those of agents included.
+    pub(crate) fn all_iterations(&self) -> u64 {
+        self.iterations + self.agent_iterations
     }
 
     /// All tokens, however they were counted.
@@ -47,6 +85,7 @@ impl Tally {
     pub(crate) fn close(&self, run: &str, out: &mut Output) {
         out.extra("run_id", run);
         out.extra("iterations", self.iterations);
+        out.extra("agent_iterations", self.agent_iterations);
         out.extra("tool_calls", self.tool_calls);
         out.extra("tool_errors", self.tool_errors);
         out.extra("usage", json!(self.usage));

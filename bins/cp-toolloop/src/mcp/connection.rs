@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::pipe::Pipe;
-use super::{Offer, Outcome, Spec};
+use super::{Ground, Offer, Outcome, Spec};
 
 /// The version without sessions.
 const MODERN: &str = "2026-07-28";
@@ -87,8 +87,19 @@ struct Called {
 impl Connection {
     /// Starts a server and finds out which era it lives in. Some servers stay in the era of the first message, and some end at a
     /// message that they do not know: then it is started once more for the handshake.
-    pub(super) fn open(spec: &Spec) -> Result<Self> {
-        let mut connection = Self::start(spec)?;
+    pub(super) fn open(spec: &Spec, ground: &Ground) -> Result<Self> {
+        let mut connection = Self::probe(spec, ground)?;
+        connection.pipe.has_begun();
+        Ok(connection)
+    }
+
+    /// Whether it will be there for so long.
+    pub(super) fn lasts(&mut self, time: Duration) -> bool {
+        self.pipe.lasts(time)
+    }
+
+    fn probe(spec: &Spec, ground: &Ground) -> Result<Self> {
+        let mut connection = Self::start(spec, ground)?;
         let until = Instant::now() + START;
         match connection.request("server/discover", json!({}), until) {
             Ok(Answered::Result(_)) => return Ok(connection),
@@ -99,19 +110,19 @@ impl Connection {
                     return Err(Error::config(format!("the server {} speaks only {}", spec.name, versions.join(", "))));
                 }
             }
-            Ok(Answered::Nothing) | Err(_) => connection = Self::start(spec)?,
+            Ok(Answered::Nothing) | Err(_) => connection = Self::start(spec, ground)?,
         }
         connection.era = Era::Legacy;
         if connection.shake_hands().is_err() {
             // It stays in the era of the first message that it got.
-            connection = Self { era: Era::Legacy, ..Self::start(spec)? };
+            connection = Self { era: Era::Legacy, ..Self::start(spec, ground)? };
             connection.shake_hands()?;
         }
         Ok(connection)
     }
 
-    fn start(spec: &Spec) -> Result<Self> {
-        Ok(Self { name: spec.name.clone(), pipe: Pipe::open(spec)?, era: Era::Modern, next: 1 })
+    fn start(spec: &Spec, ground: &Ground) -> Result<Self> {
+        Ok(Self { name: spec.name.clone(), pipe: Pipe::open(spec, ground)?, era: Era::Modern, next: 1 })
     }
 
     fn shake_hands(&mut self) -> Result<()> {

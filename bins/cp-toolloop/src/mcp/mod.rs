@@ -4,17 +4,23 @@
 //! Which one it is, is found out by asking; see [`connection`]. Only tools are used: no prompts, resources, sampling.
 
 mod connection;
+mod launch;
 mod pipe;
+mod policy;
 
 use std::time::Duration;
 
-use cp_common::{Context, Error, Result, part};
+use cp_common::{Context, Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::tool::is_name;
 use connection::Connection;
+pub(crate) use launch::Ground;
+
+/// How long a server may run in the sandbox: the longest that cp-exec gives.
+const LIFETIME: Duration = Duration::from_mins(10);
 
 /// A server, as the command line names it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,8 +29,6 @@ pub(crate) struct Spec {
     pub(crate) name: String,
     /// What starts it.
     pub(crate) argv: Vec<String>,
-    /// The variables of ours that it is given, by the policy's word.
-    pub(crate) env: Vec<String>,
 }
 
 /// A tool of a server, as it describes it.
@@ -63,58 +67,50 @@ pub(crate) struct Servers {
 }
 
 impl Spec {
-    /// Reads `NAME=COMMAND`.
+    /// Reads `NAME=COMMAND`, or `NAME` of a server whose command the policy has.
     pub(crate) fn parse(text: &str, context: &Context) -> Result<Self> {
-        let usage = |why: &str| {
-            Error::usage(format!("--mcp {text}: {why}")).hint("write --mcp NAME='/path/to/server arguments'")
-        };
-        let (name, command) = text.split_once('=').ok_or_else(|| usage("there is no `=`"))?;
+        let (name, command) = text.split_once('=').map_or((text, None), |(name, command)| (name, Some(command)));
         if !is_name(name) {
-            return Err(usage("the name must be 1 to 64 letters, digits, _ and -"));
+            return Err(Error::usage(format!("--mcp {text}: the name must be 1 to 64 letters, digits, _ and -"))
+                .hint("write --mcp NAME='/path/to/server arguments'"));
         }
-        Ok(Self { name: name.to_owned(), argv: part::command_line(command)?, env: allowed_environment(name, context)? })
+        Ok(Self { name: name.to_owned(), argv: Ground::of(context)?.argv(name, command)? })
     }
 }
 
 impl Servers {
     /// The tools that a server offers.
-    pub(crate) fn offers(&mut self, spec: &Spec) -> Result<Vec<Offer>> {
-        self.connection(spec)?.tools()
+    pub(crate) fn offers(&mut self, spec: &Spec, ground: &Ground) -> Result<Vec<Offer>> {
+        self.connection(spec, ground, Duration::ZERO)?.tools()
     }
 
-    /// Calls a tool of a server, and waits at most so long. A server that has ended is started anew by the next call.
-    pub(crate) fn call(&mut self, spec: &Spec, tool: &str, input: &RawValue, limit: Duration) -> Result<Outcome> {
-        let called = self.connection(spec)?.call(tool, input, limit);
+    /// Calls a tool of a server, and waits at most so long. A server that has ended, or would before the call has, is started anew.
+    pub(crate) fn call(
+        &mut self,
+        spec: &Spec,
+        tool: &str,
+        input: &RawValue,
+        limit: Duration,
+        ground: &Ground,
+    ) -> Result<Outcome> {
+        let called = self.connection(spec, ground, limit)?.call(tool, input, limit);
         if called.is_err() {
             self.running.retain(|(running, _)| running != spec);
         }
         called
     }
 
-    fn connection(&mut self, spec: &Spec) -> Result<&mut Connection> {
+    fn connection(&mut self, spec: &Spec, ground: &Ground, time: Duration) -> Result<&mut Connection> {
+        self.running.retain_mut(|(running, connection)| running != spec || connection.lasts(time));
         let at = self.running.iter().position(|(running, _)| running == spec);
         let at = if let Some(at) = at {
             at
         } else {
-            self.running.push((spec.clone(), Connection::open(spec)?));
+            self.running.push((spec.clone(), Connection::open(spec, ground)?));
             self.running.len() - 1
         };
         Ok(&mut self.running[at].1)
     }
-}
-
-/// `[mcp.NAME] env` of the policy: the variables that a server may be given. A model's keys are never among them.
-fn allowed_environment(name: &str, context: &Context) -> Result<Vec<String>> {
-    let file = context.home.policy_file();
-    let Ok(text) = std::fs::read_to_string(&file) else { return Ok(Vec::new()) };
-    let table: toml::Table = toml::from_str(&text).map_err(|e| Error::config(e.message()).in_file(&file).fatal())?;
-    let listed = table.get("mcp").and_then(|mcp| mcp.get(name)).and_then(|server| server.get("env"));
-    let names = listed.and_then(toml::Value::as_array).into_iter().flatten().filter_map(toml::Value::as_str);
-    Ok(names.filter(|name| !is_key_of_a_model(name)).map(str::to_owned).collect())
-}
-
-fn is_key_of_a_model(name: &str) -> bool {
-    ["ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_API"].iter().any(|prefix| name.starts_with(prefix))
 }
 
 #[cfg(test)]

@@ -1,21 +1,25 @@
-//! The process of a server and its two pipes: one JSON object a line, each way.
+//! The process of a server and its pipes: one JSON object a line, each way, and a little of what it complains about.
 
-use std::io::Write as _;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cp_common::input::{Lines, Next};
-use cp_common::{Code, Error, Result};
+use cp_common::{Code, Error, Result, signals};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::Spec;
+use super::launch::{Ground, Place};
+use super::{LIFETIME, Spec};
 
 /// How long a server has to leave after its standard input is closed, and again after it was asked to.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// The variables that every server has.
-const ENVIRONMENT: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
+/// How much of its first complaints is kept, for the error that says it ended.
+const COMPLAINT: usize = 2000;
 
 /// A server's process.
 pub(super) struct Pipe {
@@ -23,26 +27,36 @@ pub(super) struct Pipe {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: Lines<ChildStdout>,
+    /// The same descriptor again, to wait on while a line is half there.
+    readable: OwnedFd,
+    complaints: Complaints,
+    /// When the sandbox will end it.
+    ends: Option<Instant>,
+    place: Option<Place>,
 }
 
 impl Pipe {
-    /// Starts the server, with as little of our environment as it can live with. What it says on standard error is its own affair.
-    pub(super) fn open(spec: &Spec) -> Result<Self> {
-        let failed = |e: std::io::Error| Error::io(format!("starting the server {}", spec.name), e);
-        let (program, arguments) = spec.argv.split_first().ok_or_else(|| Error::usage("the command is empty"))?;
-        let given = ENVIRONMENT.into_iter().chain(spec.env.iter().map(String::as_str));
-        let mut child = Command::new(program)
-            .args(arguments)
-            .env_clear()
-            .envs(given.filter_map(|name| Some((name, std::env::var_os(name)?))))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(failed)?;
-        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        let stdout = stdout.ok_or_else(|| Error::new(Code::Io, format!("the server {} has no output", spec.name)))?;
-        Ok(Self { name: spec.name.clone(), child, stdin, lines: Lines::new(stdout) })
+    /// Starts the server.
+    pub(super) fn open(spec: &Spec, ground: &Ground) -> Result<Self> {
+        let mut started = ground.start(spec)?;
+        let none = |what: &str| Error::new(Code::Io, format!("the server {} has no {what}", spec.name));
+        let stdin = started.child.stdin.take();
+        let stdout = started.child.stdout.take().ok_or_else(|| none("output"))?;
+        let complaints = Complaints::of(started.child.stderr.take().ok_or_else(|| none("error output"))?);
+        let readable = stdout.as_fd().try_clone_to_owned().map_err(|e| Error::io("watching a server", e))?;
+        let ends = started.is_sandboxed.then(|| Instant::now() + LIFETIME);
+        let (child, place) = (started.child, started.place);
+        Ok(Self { name: spec.name.clone(), child, stdin, lines: Lines::new(stdout), readable, complaints, ends, place })
+    }
+
+    /// Whether it is still there, and will be for so long.
+    pub(super) fn lasts(&mut self, time: Duration) -> bool {
+        matches!(self.child.try_wait(), Ok(None)) && self.ends.is_none_or(|ends| Instant::now() + time < ends)
+    }
+
+    /// It has answered: what was made for its start is not needed any more.
+    pub(super) fn has_begun(&mut self) {
+        self.place = None;
     }
 
     /// Sends one message.
@@ -61,23 +75,28 @@ impl Pipe {
 
     fn send_line(&mut self, mut line: Vec<u8>) -> Result<()> {
         line.push(b'\n');
-        let gone = self.gone();
-        let Some(stdin) = &mut self.stdin else { return Err(gone) };
-        stdin.write_all(&line).and_then(|()| stdin.flush()).map_err(|_| gone)
+        let Some(stdin) = &mut self.stdin else { return Err(self.gone()) };
+        let sent = stdin.write_all(&line).and_then(|()| stdin.flush());
+        sent.map_err(|_| self.gone())
     }
 
     /// The next message, waited for until then; `None` when that was not enough. Lines that are no JSON object are passed over:
     /// servers print banners.
     pub(super) fn receive(&mut self, until: Instant) -> Result<Option<Box<RawValue>>> {
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || !self.lines.wait(left)? {
-                return Ok(None);
-            }
-            let line = match self.lines.next(&mut || Ok(()))? {
-                Next::Line(line) => self.lines.bytes(&line),
-                Next::TooLong(_) => continue,
-                Next::End => return Err(self.gone()),
+            let mut late = false;
+            // Before each read, and not only before the first: half a line must not outlast the time.
+            let mut in_time = || {
+                let left = until.saturating_duration_since(Instant::now());
+                late = left.is_zero() || !signals::wait_readable(self.readable.as_fd(), Some(left))?;
+                if late { Err(Error::new(Code::Timeout, "the server is late")) } else { Ok(()) }
+            };
+            let line = match self.lines.next(&mut in_time) {
+                Err(_) if late => return Ok(None),
+                Err(error) => return Err(error),
+                Ok(Next::Line(line)) => self.lines.bytes(&line),
+                Ok(Next::TooLong(_)) => continue,
+                Ok(Next::End) => return Err(self.gone()),
             };
             if line.trim_ascii_start().starts_with(b"{")
                 && let Ok(message) = serde_json::from_slice(line)
@@ -87,8 +106,11 @@ impl Pipe {
         }
     }
 
-    fn gone(&self) -> Error {
-        Error::new(Code::Io, format!("the server {} ended", self.name))
+    /// That it ended, with what it said of that.
+    fn gone(&mut self) -> Error {
+        let said = self.complaints.first_words();
+        let message = format!("the server {} ended", self.name);
+        Error::new(Code::Io, if said.is_empty() { message } else { format!("{message}: {said}") })
     }
 
     fn leaves_within(&mut self, patience: Duration) -> bool {
@@ -117,5 +139,39 @@ impl Drop for Pipe {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
+    }
+}
+
+/// What a server says on standard error: read to the end, the beginning kept.
+struct Complaints {
+    kept: Arc<Mutex<Vec<u8>>>,
+    reader: JoinHandle<()>,
+}
+
+impl Complaints {
+    fn of(mut stderr: ChildStderr) -> Self {
+        let kept = Arc::new(Mutex::new(Vec::new()));
+        let into = Arc::clone(&kept);
+        let reader = std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(length @ 1..) = stderr.read(&mut buffer) {
+                let mut kept = into.lock().unwrap_or_else(PoisonError::into_inner);
+                let room = COMPLAINT.saturating_sub(kept.len()).min(length);
+                kept.extend_from_slice(&buffer[..room]);
+            }
+        });
+        Self { kept, reader }
+    }
+
+    /// On one line, without what a terminal would obey. A server that just ended may have its words still in the pipe.
+    fn first_words(&self) -> String {
+        let asked = Instant::now();
+        while !self.reader.is_finished() && asked.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(&kept);
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty()).take(3);
+        lines.collect::<Vec<_>>().join("; ").replace(char::is_control, " ")
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
 
-use super::{Outcome, Servers, Spec};
+use super::{Ground, Outcome, Servers, Spec};
 
 /// A server in Python: `answer` is the body of a function of a request, which returns a result or raises a code.
 fn server(directory: &tempfile::TempDir, answer: &str) -> Spec {
@@ -18,7 +18,12 @@ fn server(directory: &tempfile::TempDir, answer: &str) -> Spec {
     );
     std::fs::write(&path, text).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    Spec { name: "s".into(), argv: vec![path.display().to_string()], env: Vec::new() }
+    Spec { name: "s".into(), argv: vec![path.display().to_string()] }
+}
+
+/// A ground whose policy lets the server run outside: what is tested here is the conversation.
+fn ground(directory: &tempfile::TempDir) -> Ground {
+    Ground::outside("s", directory.path())
 }
 
 fn raw(text: &str) -> Box<RawValue> {
@@ -53,13 +58,14 @@ fn a_server_without_sessions_is_told_the_version_each_time() {
     let directory = tempfile::tempdir().unwrap();
     let spec = server(&directory, MODERN);
     let mut servers = Servers::default();
-    let names: Vec<String> = servers.offers(&spec).unwrap().into_iter().map(|offer| offer.name).collect();
+    let names: Vec<String> =
+        servers.offers(&spec, &ground(&directory)).unwrap().into_iter().map(|offer| offer.name).collect();
     assert_eq!(names, ["one", "two"]);
     let input = raw(r#"{"n":12345678901234567890123,"s":"a\n\"b\""}"#);
-    let answer = servers.call(&spec, "one", &input, Duration::from_secs(5)).unwrap();
+    let answer = servers.call(&spec, "one", &input, Duration::from_secs(5), &ground(&directory)).unwrap();
     let text = r#"{"n": 12345678901234567890123, "s": "a\n\"b\""}"#.to_owned();
     assert_eq!(answer, Outcome::Answer { text, is_error: false });
-    let asked = servers.call(&spec, "two", &raw("{}"), Duration::from_secs(5)).unwrap();
+    let asked = servers.call(&spec, "two", &raw("{}"), Duration::from_secs(5), &ground(&directory)).unwrap();
     assert!(matches!(asked, Outcome::InputRequired(_)));
 }
 
@@ -68,8 +74,10 @@ fn a_server_with_a_handshake_is_given_one_and_its_chatter_passes_by() {
     let directory = tempfile::tempdir().unwrap();
     let spec = server(&directory, LEGACY);
     let mut servers = Servers::default();
-    assert_eq!(servers.offers(&spec).unwrap()[0].name, "echo");
-    let call = |servers: &mut Servers, input: &str, limit| servers.call(&spec, "echo", &raw(input), limit);
+    assert_eq!(servers.offers(&spec, &ground(&directory)).unwrap()[0].name, "echo");
+    let call = |servers: &mut Servers, input: &str, limit| {
+        servers.call(&spec, "echo", &raw(input), limit, &ground(&directory))
+    };
     let long = Duration::from_secs(5);
     let text = "hi\n[image, image/png: not shown]".to_owned();
     assert_eq!(call(&mut servers, "{}", long).unwrap(), Outcome::Answer { text: text.clone(), is_error: false });
@@ -83,8 +91,9 @@ fn a_server_with_a_handshake_is_given_one_and_its_chatter_passes_by() {
 
 #[test]
 fn what_is_no_server_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
     let mut servers = Servers::default();
-    let spec = |program: &str| Spec { name: "s".into(), argv: vec![program.into()], env: Vec::new() };
-    assert!(servers.offers(&spec("/bin/true")).is_err());
-    assert!(servers.offers(&spec("/nowhere/at/all")).is_err());
+    let spec = |program: &str| Spec { name: "s".into(), argv: vec![program.into()] };
+    assert!(servers.offers(&spec("/bin/true"), &ground(&directory)).is_err());
+    assert!(servers.offers(&spec("/nowhere/at/all"), &ground(&directory)).is_err());
 }

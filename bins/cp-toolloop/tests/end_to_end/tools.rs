@@ -10,7 +10,7 @@ fn names(page: &Value) -> Vec<&str> {
 #[test]
 fn the_built_ins_are_always_there_and_shell_comes_last() {
     let ran = Place::new().run(&["tools"]);
-    assert_eq!(names(ran.closing()), ["filesystem", "system", "shell"]);
+    assert_eq!(names(ran.closing()), ["filesystem", "system", "agent", "shell"]);
     let shell = &ran.closing()["data"]["items"][0]["description"];
     assert!(shell.as_str().unwrap().contains("prefer"));
 }
@@ -41,7 +41,7 @@ fn what_is_broken_is_left_out_and_said() {
     let began = std::time::Instant::now();
     let ran = place.with_tools(&["tools"]);
     assert!(began.elapsed().as_secs() < 30);
-    assert_eq!(names(ran.closing()), ["good", "filesystem", "system", "shell"], "{ran:?}");
+    assert_eq!(names(ran.closing()), ["good", "filesystem", "system", "agent", "shell"], "{ran:?}");
     let items = ran.closing()["data"]["items"].as_array().unwrap();
     assert_eq!(items.iter().filter(|item| item["status"] == "broken").count(), 5, "{ran:?}");
 }
@@ -122,7 +122,7 @@ for line in sys.stdin:
     );
     let server = format!("s={}", place.path("server").display());
     let listed = place.run(&["tools", "--mcp", &server]);
-    assert_eq!(names(listed.closing()), ["say", "s_system", "filesystem", "system", "shell"], "{listed:?}");
+    assert_eq!(names(listed.closing()), ["say", "s_system", "filesystem", "system", "agent", "shell"], "{listed:?}");
     place.script(&[r#"{"tool_calls":[{"name":"say","input":{"text":"hi"}},{"name":"say","input":{}},{"name":"s_system","input":{"text":"x"}}]}"#]);
     let mut command = place.command(&["--mcp", &server, "--allow", "say", "x"]);
     let ran = crate::place::Ran::from(command.env("OPENAI_API_KEY", "k").output().unwrap());
@@ -137,6 +137,6 @@ for line in sys.stdin:
 fn a_server_that_is_none_is_left_out() {
     let place = Place::new();
     let ran = place.run(&["tools", "--mcp", "t=/bin/true"]);
-    assert_eq!(names(ran.closing()), ["filesystem", "system", "shell"]);
-    assert_eq!(ran.closing()["data"]["items"][3]["status"], "broken", "{ran:?}");
+    assert_eq!(names(ran.closing()), ["filesystem", "system", "agent", "shell"]);
+    assert_eq!(ran.closing()["data"]["items"][4]["status"], "broken", "{ran:?}");
 }

@@ -1,0 +1,224 @@
+//! `[mcp.NAME]` of the policy: what the server of that name is, and what it may do.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use cp_common::home::resolved;
+use cp_common::text::nearest;
+use cp_common::{Context, Error, Result};
+use serde::Deserialize;
+
+/// The keys of a table.
+const KEYS: [&str; 6] = ["command", "sandbox", "network", "env", "read", "write"];
+/// Variables with the keys of models begin with one of these.
+const KEYS_OF_MODELS: [&str; 4] = ["ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_API"];
+/// What of our home no server sees.
+const HOME_PARTS: [&str; 8] = ["config", "keys", "ledger", "state", "planes", "memory", "agents", "tmp"];
+
+/// One table.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Table {
+    /// What starts it, as the command line would say it.
+    pub(crate) command: Option<String>,
+    /// Where it runs.
+    pub(crate) sandbox: Sandbox,
+    /// The network that it sees.
+    pub(crate) network: Network,
+    /// The variables of ours that it is given.
+    pub(crate) env: Vec<String>,
+    /// What it may read beside what everything may.
+    pub(crate) read: Vec<String>,
+    /// What it may write beside what everything may.
+    pub(crate) write: Vec<String>,
+}
+
+/// Where a server runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Sandbox {
+    /// Where tools run.
+    #[default]
+    Tool,
+    /// Outside.
+    None,
+}
+
+/// The network that a server sees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Network {
+    /// None at all.
+    #[default]
+    None,
+    /// This machine.
+    Loopback,
+    /// Everything.
+    Host,
+}
+
+impl Network {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Loopback => "loopback",
+            Self::Host => "host",
+        }
+    }
+}
+
+/// The policy of a home, as far as servers are concerned.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Policy {
+    file: PathBuf,
+    whole: toml::Table,
+    /// The home directory that `~` means there, where it is not that of whoever runs this.
+    tilde: Option<String>,
+}
+
+impl Policy {
+    /// Reads the policy. Without a file the built-in one holds.
+    pub(crate) fn load(context: &Context) -> Result<Self> {
+        let file = context.home.policy_file();
+        let text = match std::fs::read_to_string(&file) {
+            Ok(text) => text,
+            Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
+                return Ok(Self { file, ..Self::default() });
+            }
+            Err(e) => return Err(Error::config(format!("cannot be read: {e}")).in_file(&file).fatal()),
+        };
+        let whole = toml::from_str(&text).map_err(|e| Error::config(e.message()).in_file(&file).fatal())?;
+        let owner = file.metadata().map_err(|e| Error::io("the policy", e).in_file(&file).fatal())?.uid();
+        let tilde = if owner == rustix::process::getuid().as_raw() { None } else { home_of(owner) };
+        Ok(Self { file, whole, tilde })
+    }
+
+    /// A policy of a test.
+    #[cfg(test)]
+    pub(super) fn of_text(text: &str) -> Self {
+        Self { whole: toml::from_str(text).unwrap_or_default(), ..Self::default() }
+    }
+
+    /// The table of a server. One that has none is sandboxed, without a network.
+    pub(crate) fn table(&self, name: &str) -> Result<Table> {
+        let Some(found) = self.whole.get("mcp").and_then(|mcp| mcp.get(name)) else { return Ok(Table::default()) };
+        let wrong = |what: String| Error::config(format!("[mcp.{name}] {what}")).in_file(&self.file).fatal();
+        if let Some(unknown) = found.as_table().and_then(|table| table.keys().find(|key| !KEYS.contains(&key.as_str())))
+        {
+            let near = nearest(unknown, KEYS).map(|near| format!("did you mean `{near}`?"));
+            return Err(wrong(format!("unknown key `{unknown}`"))
+                .with("key", unknown.as_str())
+                .hint(near.unwrap_or_else(|| format!("known here: {}", KEYS.join(", ")))));
+        }
+        let table: Table = found.clone().try_into().map_err(|e: toml::de::Error| wrong(e.message().to_owned()))?;
+        let is_key = |variable: &&String| KEYS_OF_MODELS.iter().any(|prefix| variable.starts_with(prefix));
+        match table.env.iter().find(is_key) {
+            Some(key) => Err(wrong(format!("env lists {key}, and no server is given the keys of models"))
+                .hint("give the server a key of its own under another name")),
+            None => Ok(table),
+        }
+    }
+
+    /// The policy under which this server, and nothing else, may run: the same paths and limits, its own network and variables.
+    pub(crate) fn narrowed(&self, table: &Table, argv: &[String], home: &Path) -> String {
+        let mut exec = self.section("exec");
+        for gone in ["output_limit", "env_allow"] {
+            exec.remove(gone);
+        }
+        let program = argv.first().cloned().unwrap_or_default();
+        exec.insert("allowed_commands".to_owned(), toml::Value::from(vec![program.clone()]));
+        exec.insert("network".to_owned(), table.network.name().into());
+        exec.insert("timeout".to_owned(), super::LIFETIME.as_secs_f64().into());
+        // Whoever named the server named its arguments.
+        exec.insert("argument_rules".to_owned(), "off".into());
+        exec.insert("intent".to_owned(), "off".into());
+        let mut env = exec.remove("env_set").and_then(|set| set.try_into::<toml::Table>().ok()).unwrap_or_default();
+        for name in &table.env {
+            if let Ok(value) = std::env::var(name) {
+                env.insert(name.clone(), value.into());
+            }
+        }
+        exec.insert("env_set".to_owned(), self.expanded(toml::Value::Table(env)));
+
+        let mut paths = self.section("paths");
+        let mut add = |key: &str, absent: &[&str], more: Vec<String>| {
+            let listed = paths.remove(key).and_then(|list| list.try_into::<Vec<String>>().ok());
+            let mut all = listed.unwrap_or_else(|| absent.iter().map(|&path| path.to_owned()).collect());
+            all.extend(more);
+            paths.insert(key.to_owned(), self.expanded(toml::Value::from(all)));
+        };
+        let its_own = argv.iter().filter_map(|word| program_files(word, home)).collect::<Vec<_>>();
+        add("read", &["."], [table.read.clone(), table.write.clone(), its_own].concat());
+        add("write", &["."], table.write.clone());
+        add("execute", &[], vec![program]);
+        add("forbidden", &[], HOME_PARTS.iter().map(|part| format!("{}/**", home.join(part).display())).collect());
+        let whole = toml::Table::from_iter([
+            ("exec".to_owned(), toml::Value::Table(exec)),
+            ("paths".to_owned(), toml::Value::Table(paths)),
+        ]);
+        whole.iter().map(|(name, value)| format!("{name} = {}\n", inline(value))).collect::<Vec<_>>().concat()
+    }
+
+    fn section(&self, name: &str) -> toml::Table {
+        self.whole.get(name).and_then(toml::Value::as_table).cloned().unwrap_or_default()
+    }
+
+    /// A value with each leading `~` replaced, where it would mean somebody else later.
+    fn expanded(&self, value: toml::Value) -> toml::Value {
+        let Some(home) = &self.tilde else { return value };
+        match value {
+            toml::Value::String(text) => match text.strip_prefix('~') {
+                Some(rest) if rest.is_empty() || rest.starts_with('/') => format!("{home}{rest}").into(),
+                _ => text.into(),
+            },
+            toml::Value::Array(list) => list.into_iter().map(|value| self.expanded(value)).collect::<Vec<_>>().into(),
+            toml::Value::Table(table) => {
+                toml::Value::Table(table.into_iter().map(|(name, value)| (name, self.expanded(value))).collect())
+            }
+            other => other,
+        }
+    }
+}
+
+/// A value as TOML has it on one line.
+fn inline(value: &toml::Value) -> String {
+    let word = |text: &str| serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f");
+    match value {
+        toml::Value::String(text) => word(text),
+        toml::Value::Integer(number) => number.to_string(),
+        // With its point, or it would be another type.
+        toml::Value::Float(number) => format!("{number:?}"),
+        toml::Value::Boolean(yes) => yes.to_string(),
+        toml::Value::Datetime(time) => time.to_string(),
+        toml::Value::Array(list) => format!("[{}]", list.iter().map(inline).collect::<Vec<_>>().join(", ")),
+        toml::Value::Table(table) => {
+            let members = table.iter().map(|(name, value)| format!("{} = {}", word(name), inline(value)));
+            format!("{{ {} }}", members.collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+/// Where the files lie that a word of a server's command names: naming it is the word that it may be read.
+fn program_files(word: &str, home: &Path) -> Option<String> {
+    let path = Path::new(word);
+    if !path.is_absolute() || !path.is_file() {
+        return None;
+    }
+    let modules = path.ancestors().filter(|place| place.file_name().is_some_and(|name| name == "node_modules")).last();
+    let beside = path.parent()?;
+    let above = beside.parent().filter(|_| beside.file_name().is_some_and(|name| name == "bin"));
+    let root = modules.or(above).unwrap_or(beside);
+    // Not everything of somebody's, and not what holds our own keys.
+    let person = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let is_too_much = root.parent().is_none() || root == person || resolved(home).starts_with(resolved(root));
+    Some(if is_too_much { path } else { root }.display().to_string())
+}
+
+/// The home directory of a user, as the password file has it.
+fn home_of(uid: u32) -> Option<String> {
+    let users = std::fs::read_to_string("/etc/passwd").ok()?;
+    users.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(':').collect();
+        (fields.get(2)? == &uid.to_string()).then(|| fields.get(5).map(|&home| home.to_owned())).flatten()
+    })
+}

@@ -1,0 +1,217 @@
+//! Agents: a task given to a run of its own, its share of the budget, and what becomes of it when somebody is killed or asked.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::place::{Place, Ran};
+use serde_json::{Value, json};
+
+/// A model that says what the script has for the conversation's first words, turn by turn.
+const MODEL: &str = r#"#!/usr/bin/python3
+import json, os, sys
+script = json.load(open(os.path.join(os.path.dirname(sys.argv[0]), "turns")))
+for line in sys.stdin:
+    record = json.loads(line)
+    if record.get("type") != "prompt": continue
+    data = record["data"]
+    turns = script[data["messages"][0]["content"]]
+    n = sum(1 for turn in data["messages"] if turn["role"] == "assistant")
+    says = turns[min(n, len(turns) - 1)]
+    calls = [{"id": "c%d_%d" % (n, i), "name": c[0], "input": c[1]} for i, c in enumerate(says.get("calls", []))]
+    content = says.get("says", "").replace("TOOLS", ",".join(t["name"] for t in data.get("tools", [])))
+    message = {"id": "m", "role": "assistant", "content": content, "tool_calls": calls, "input": [], "model": "x", "backend": "x",
+        "stop_reason": "tool_use" if calls else "end_turn", "usage": {"input_tokens": 10, "output_tokens": 1, "cost_usd": 0.5}}
+    print(json.dumps({"ok": True, "schema_version": "1.0", "type": "message", "data": message}), flush=True)
+"#;
+
+fn place(turns: &Value) -> Place {
+    let place = Place::new();
+    place.executable("model", MODEL);
+    std::fs::write(place.path("turns"), turns.to_string()).unwrap();
+    place
+}
+
+fn arguments(place: &Place) -> Vec<String> {
+    let path = |name: &str| place.path(name).display().to_string();
+    vec!["--tools".to_owned(), path("tools"), "--llm".to_owned(), path("model")]
+}
+
+fn ask(place: &Place, more: &[&str]) -> Ran {
+    let arguments = arguments(place);
+    place.run(&[&arguments.iter().map(String::as_str).collect::<Vec<_>>(), more].concat())
+}
+
+fn delegate(task: &str) -> Value {
+    json!({"calls": [["agent", {"task": task}]]})
+}
+
+fn runs(place: &Place) -> Vec<Value> {
+    place.run(&["runs"]).closing()["data"]["items"].as_array().unwrap().clone()
+}
+
+fn kept(place: &Place) -> usize {
+    let files = std::fs::read_dir(place.path("home/planes/ho1/runs")).unwrap();
+    files.filter(|file| file.as_ref().unwrap().path().extension().is_none_or(|extension| extension != "jsonl")).count()
+}
+
+#[test]
+fn it_works_in_a_run_of_its_own_and_answers_once() {
+    let place = place(&json!({
+        "go": [delegate("sub"), {"says": "done"}],
+        "sub": [{"calls": [["step", {}]]}, {"says": "found it with TOOLS"}],
+    }));
+    place.tool("step", "", "echo did");
+    let ran = ask(&place, &["--budget-usd", "10", "go"]);
+    assert_eq!(ran.status, 0, "{ran:?}");
+    // It cannot start agents itself.
+    assert_eq!(ran.results(), ["found it with step,filesystem,system,shell"]);
+    assert_eq!((ran.of("message").len(), ran.of("tool_call").len()), (2, 1), "only its answer is ours: {ran:?}");
+    let closing = &ran.closing()["data"];
+    assert_eq!((&closing["iterations"], &closing["agent_iterations"]), (&json!(2), &json!(2)));
+    assert_eq!(closing["usage"]["input_tokens"], 40);
+    assert_eq!(closing["usage"]["cost_usd"], 2.0);
+    let ledger = ran.of("tool_result")[0]["receipt"]["ledger"].as_str().unwrap().to_owned();
+    let shown = place.run(&["show", &ledger]);
+    let data = &shown.closing()["data"];
+    assert_eq!(data["status"], "completed", "{shown:?}");
+    assert_eq!(data["steps"][1]["data"]["parent"], closing["run_id"], "{shown:?}");
+    assert_eq!(runs(&place).len(), 2);
+    assert_eq!(kept(&place), 0, "nothing exact is left of runs that are over");
+}
+
+#[test]
+fn a_recorded_run_with_an_agent_plays_again() {
+    let place = place(&json!({"go": [delegate("sub"), {"says": "done"}], "sub": [{"says": "found"}]}));
+    let ran = ask(&place, &["--record", "r.jsonl", "go"]);
+    assert_eq!(ran.status, 0, "{ran:?}");
+    let again = place.run(&["--replay", "r.jsonl"]);
+    assert_eq!((again.status, again.results()), (0, vec!["found"]), "{again:?}");
+    for name in ["usage", "iterations", "agent_iterations", "tool_calls"] {
+        assert_eq!(again.closing()["data"][name], ran.closing()["data"][name], "{name}");
+    }
+    assert_eq!(runs(&place).len(), 2, "nothing was started");
+}
+
+#[test]
+fn it_has_half_of_what_is_left_and_only_the_tools_it_was_given() {
+    let place = place(&json!({
+        "go": [{"calls": [["agent", {"task": "sub", "tools": []}]]}, {"calls": [["agent", {"task": "sub", "tools": ["nope"]}]]},
+            delegate("sub"), {"says": "done"}],
+        "sub": [{"says": "I have (TOOLS)", "calls": [["step", {}]]}],
+    }));
+    place.tool("step", "", "echo x >>effects; echo did");
+    let ran = ask(&place, &["--max-iterations", "12", "go"]);
+    assert_eq!(ran.status, 0, "{ran:?}");
+    let results = ran.results();
+    // (12 - 1) / 2 turns, and then (12 - 3 - 5) / 2.
+    assert!(results[0].contains("E_BUDGET_EXHAUSTED") && results[0].contains("asked 5 times"), "{results:?}");
+    assert!(results[0].contains("So far: I have ()"), "{results:?}");
+    assert_eq!(results[1], "Tool not permitted: nope");
+    assert!(results[2].contains("asked 2 times") && results[2].contains("step,filesystem"), "{results:?}");
+    assert_eq!(place.written("effects").lines().count(), 2);
+    assert_eq!(ran.closing()["data"]["agent_iterations"], 7);
+    let poor = ask(&place, &["--max-iterations", "2", "go"]);
+    assert!(poor.results()[0].contains("not enough of the budget"), "{poor:?}");
+    let none = ask(&place, &["--agent-depth", "0", "--max-iterations", "2", "go"]);
+    assert_eq!(none.results()[0], "Tool not permitted: agent");
+}
+
+#[test]
+fn two_of_them_work_at_the_same_time() {
+    let two = json!({"calls": [["agent", {"task": "a"}], ["agent", {"task": "b"}]]});
+    let waits = json!({"calls": [["meet", {}]]});
+    let place =
+        place(&json!({"go": [two, {"says": "done"}], "a": [waits, {"says": "A"}], "b": [waits, {"says": "B"}]}));
+    place.tool(
+        "meet",
+        "",
+        "echo x >>here; for i in $(seq 200); do [ $(wc -l <here) = 2 ] && exit; sleep 0.05; done; exit 1",
+    );
+    let ran = ask(&place, &["--parallel", "2", "go"]);
+    assert_eq!((ran.status, ran.results()), (0, vec!["A", "B"]), "{ran:?}");
+}
+
+/// Waits until something is so.
+fn until(what: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !what() {
+        assert!(began.elapsed() < Duration::from_secs(20), "it does not come");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn after_a_kill_it_goes_on_where_it_stopped() {
+    let step = |n: u64| json!({"calls": [["step", {"n": n}]]});
+    for kill_at in 1..=3 {
+        let place = place(
+            &json!({"go": [delegate("sub"), {"says": "done"}], "sub": [step(1), step(2), step(3), {"says": "ok"}]}),
+        );
+        place.tool("step", r#","idempotent":true"#, "cat >>effects; echo >>effects; sleep 0.3; echo did");
+        let mut child = place
+            .command(&[&arguments(&place).iter().map(String::as_str).collect::<Vec<_>>()[..], &["go"]].concat())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        until(|| place.written("effects").lines().count() == kill_at);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let id = runs(&place).last().unwrap()["id"].as_str().unwrap().to_owned();
+        let ran = place.run(&["resume", &id]);
+        assert_eq!((ran.status, ran.results()), (0, vec!["ok"]), "killed at {kill_at}: {ran:?}");
+        let effects = place.written("effects");
+        let mut different: Vec<&str> = effects.lines().collect();
+        different.dedup();
+        assert_eq!(different, [1, 2, 3].map(|n| format!("{{\"n\": {n}}}")), "killed at {kill_at}");
+        assert!(effects.lines().count() <= 4, "only the step that was under way is repeated: {effects}");
+        let runs = runs(&place);
+        assert_eq!(runs.len(), 2, "no second agent was started");
+        assert!(runs.iter().all(|run| run["status"] == "completed"), "{runs:?}");
+        assert_eq!(kept(&place), 0);
+    }
+}
+
+#[test]
+fn what_it_needs_a_word_for_is_said_to_the_run_above() {
+    for (answer, expected) in [("resume", "did\n"), ("otherwise", "Denied: no")] {
+        let place = place(&json!({
+            "go": [delegate("sub"), {"says": "done"}],
+            "sub": [{"calls": [["deploy", {}]]}, {"says": "it is over"}],
+        }));
+        place.tool("deploy", r#","approve":true"#, "echo did");
+        let asked = ask(&place, &["go"]);
+        assert_eq!((asked.status, &asked.error()["code"]), (9, &json!("E_HUMAN_REQUIRED")), "{asked:?}");
+        let agent = asked.error()["details"]["agent"].as_str().unwrap().to_owned();
+        assert_eq!(asked.error()["details"]["call"]["id"], format!("{agent}/c0_0"));
+        assert_eq!(asked.detail("action"), "approve_tool_call");
+        let ran = place.run(&Ran::words_of(&asked.detail(answer)));
+        assert_eq!((ran.status, ran.results()), (0, vec!["it is over"]), "{ran:?}");
+        let shown = place.run(&["show", &agent]);
+        let told =
+            shown.closing()["data"]["steps"].as_array().unwrap().iter().find(|step| step["event"] == "tool_result");
+        assert_eq!(told.unwrap()["content"], expected);
+    }
+}
+
+#[test]
+fn it_ends_with_the_run_that_it_works_for() {
+    let place = place(&json!({"go": [delegate("sub")], "sub": [{"calls": [["deploy", {}]]}]}));
+    place.tool("deploy", r#","approve":true"#, "echo did");
+    let asked = ask(&place, &["go"]);
+    assert_eq!(place.run(&["cancel", &asked.detail("run_id")]).status, 0);
+    let runs = runs(&place);
+    assert!(runs.len() == 2 && runs.iter().all(|run| run["status"] == "cancelled"), "{runs:?}");
+    assert_eq!(kept(&place), 0);
+}
+
+#[test]
+fn the_deadline_of_the_run_is_its_deadline_too() {
+    let place =
+        place(&json!({"go": [delegate("sub"), {"says": "done"}], "sub": [{"calls": [["slow", {}]]}, {"says": "ok"}]}));
+    place.tool("slow", r#","idempotent":true"#, "[ -e quick ] || sleep 30; echo did");
+    let ran = ask(&place, &["--deadline", "2", "go"]);
+    assert_eq!((ran.status, ran.detail("budget").as_str()), (9, "time"), "{ran:?}");
+    std::fs::write(place.path("work/quick"), "").unwrap();
+    let again = place.run(&Ran::words_of(&ran.detail("resume")));
+    assert_eq!((again.status, again.results()), (0, vec!["ok"]), "{again:?}");
+}
