@@ -1,6 +1,6 @@
 //! Let a model use tools until it is done: within limits, on the record, and so that it can be stopped at any instant and go on.
 //!
-//! [`run`] makes a [`plan`] of each prompt and the [`catalogue`] of tools; the [`engine`] asks the [`model`] and carries out what it
+//! [`mod@run`] makes a [`plan`] of each prompt and the [`catalogue`] of tools; the [`engine`] asks the [`model`] and carries out what it
 //! calls ([`dispatch`], [`executor`]). Each step goes to the [`journal`], which a resume goes on from, and to the [`book`], the run's ledger.
 
 mod agent;
