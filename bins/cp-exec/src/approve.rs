@@ -8,7 +8,7 @@ use cp_common::confirm::issue;
 use cp_common::output::Reply;
 use cp_common::{Code, Context, Error, Result, clock};
 
-use crate::confirm::{Pending, pending_directory};
+use crate::confirm::{Pending, approved_file, pending_directory};
 
 /// Approve a command that waits for a person, or list what waits
 #[derive(clap::Args)]
@@ -63,6 +63,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         return Err(Error::new(Code::Forbidden, "not approved").with("rule", "approval"));
     }
     let (token, expires) = issue(&context.home.keys(), pending.binding.as_bytes())?;
+    // Whoever asks for the same again need not know the token.
+    cp_common::home::write_whole(&approved_file(context.home.root(), id), token.as_bytes())?;
     std::fs::remove_file(&file).map_err(|e| Error::io("cannot be removed", e).in_file(&file))?;
     context.out.answer(&Approvals {
         items: vec![pending],

@@ -1,5 +1,7 @@
 //! `cp-exec check`: decides about a command and runs nothing.
 
+use std::path::PathBuf;
+
 use serde::Serialize;
 use serde_json::Value;
 
@@ -26,6 +28,9 @@ pub(crate) struct Args {
     /// One string, split into words by the strict rules
     #[arg(short = 'c', value_name = "STRING", conflicts_with = "command")]
     string: Option<String>,
+    /// A control plane root whose modules narrow what may be done (default: the home)
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
     #[command(flatten)]
     stream: StreamOptions,
     /// The command and its arguments
@@ -99,7 +104,7 @@ impl Reply for Decision {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let mut governor = Governor::new(context, &[])?;
+    let mut governor = Governor::new(context, &[], args.root.as_deref())?;
     let mut command = Command { cwd: args.cwd.clone(), stages: vec![args.command.clone()], ..Command::default() };
     let read = match &args.string {
         Some(string) => command.take_string(string, &governor.tilde()),

@@ -25,12 +25,18 @@ struct Binding<'a> {
     profile: crate::sandbox::plan::Profile,
     network: crate::sandbox::plan::Network,
     limits: crate::sandbox::plan::Limits,
+    stdin: Option<&'a str>,
     policy: &'a str,
     uid: u32,
 }
 
-fn binding(governor: &Governor, ruling: &Ruling, level: &'static str) -> Result<Vec<u8>> {
+/// Everything a confirmation of a ruling is bound to, as bytes.
+pub(crate) fn binding(governor: &Governor, ruling: &Ruling) -> Result<Vec<u8>> {
     let plan = &ruling.plan;
+    let level = match ruling.level {
+        Confirm::Agent => "agent",
+        Confirm::Owner => "owner",
+    };
     let bound = Binding {
         level,
         argv: &ruling.argv,
@@ -41,6 +47,7 @@ fn binding(governor: &Governor, ruling: &Ruling, level: &'static str) -> Result<
         profile: plan.profile,
         network: plan.network,
         limits: plan.limits,
+        stdin: ruling.stdin.as_deref(),
         policy: &governor.loaded.sha256,
         uid: rustix::process::getuid().as_raw(),
     };
@@ -74,41 +81,71 @@ pub(crate) fn pending_directory(home: &Path) -> PathBuf {
     home.join("state/approvals")
 }
 
+/// The file that holds the token of a command that its owner approved, until it runs.
+pub(crate) fn approved_file(home: &Path, id: &str) -> PathBuf {
+    pending_directory(home).join(format!("{id}.token"))
+}
+
+/// What a request brings to be confirmed with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Consent<'a> {
+    /// The token of its own, if it has one.
+    Token(Option<&'a str>),
+    /// It is one of a set, whose token is spent.
+    Set(&'a str),
+}
+
 /// Lets a ruling go on: it needs no confirmation, or has it. The token is spent before anything starts.
-pub(crate) fn settle(governor: &Governor, ruling: &Ruling, token: Option<&str>) -> Result<()> {
+pub(crate) fn settle(governor: &Governor, ruling: &mut Ruling, consent: Consent<'_>) -> Result<()> {
     let Some(reason) = &ruling.confirm else { return Ok(()) };
-    match governor.loaded.policy.exec.confirm {
-        Confirm::Agent => {
-            let Some(token) = token else {
-                return Err(Error::new(Code::ConfirmationRequired, reason.clone())
-                    .with("rule", ruling.rule.clone())
-                    .with("reason", reason.clone())
-                    .hint("run it with --dry-run for a token, then again with --confirm TOKEN"));
-            };
-            redeem(&governor.cp_home, token, &binding(governor, ruling, "agent")?)
+    let token = match (ruling.level, consent) {
+        (Confirm::Agent, Consent::Set(token)) => token.to_owned(),
+        (_, Consent::Token(Some(token))) => {
+            redeem(&governor.cp_home, token, &binding(governor, ruling)?)?;
+            token.to_owned()
         }
-        Confirm::Owner => {
-            let binding = binding(governor, ruling, "owner")?;
-            match token {
-                Some(token) => redeem(&governor.cp_home, token, &binding),
-                None => Err(wait(governor, ruling, reason, &binding)?),
+        (Confirm::Agent, Consent::Token(None)) => {
+            return Err(Error::new(Code::ConfirmationRequired, reason.clone())
+                .with("rule", ruling.rule.clone())
+                .with("reason", reason.clone())
+                .hint("run it with --dry-run for a token, then again with --confirm TOKEN"));
+        }
+        (Confirm::Owner, Consent::Token(None) | Consent::Set(_)) => {
+            let binding = binding(governor, ruling)?;
+            match approval(governor, &binding) {
+                Some(token) => token,
+                None => return Err(wait(governor, ruling, reason, &binding)?),
             }
         }
-    }
+    };
+    ruling.confirmed = Some(sha256(token.as_bytes()));
+    Ok(())
 }
 
 /// A token for exactly this, with its expiry. An owner's approval is not given this way.
 pub(crate) fn token(governor: &Governor, ruling: &Ruling) -> Result<Option<(String, String)>> {
-    if ruling.confirm.is_none() || governor.loaded.policy.exec.confirm == Confirm::Owner {
+    if ruling.confirm.is_none() || ruling.level == Confirm::Owner {
         return Ok(None);
     }
-    let (token, expires) = issue(&governor.cp_home.join("keys"), &binding(governor, ruling, "agent")?)?;
+    let (token, expires) = issue(&governor.cp_home.join("keys"), &binding(governor, ruling)?)?;
     Ok(Some((token, clock::from_unix_seconds(expires))))
+}
+
+/// The approval that the owner gave for this, spent now. One that has expired is no approval any more.
+fn approval(governor: &Governor, binding: &[u8]) -> Option<String> {
+    let file = approved_file(&governor.cp_home, &id_of(binding));
+    let token = std::fs::read_to_string(&file).ok()?;
+    drop(std::fs::remove_file(&file));
+    redeem(&governor.cp_home, &token, binding).ok().map(|()| token)
+}
+
+fn id_of(binding: &[u8]) -> String {
+    sha256(binding).split_off("sha256:".len())[..16].to_owned()
 }
 
 /// Leaves the command where its owner finds it, and says how it goes on.
 fn wait(governor: &Governor, ruling: &Ruling, reason: &str, binding: &[u8]) -> Result<Error> {
-    let id = sha256(binding).split_off("sha256:".len())[..16].to_owned();
+    let id = id_of(binding);
     let pending = Pending {
         id: id.clone(),
         argv: ruling.argv.clone(),
@@ -122,18 +159,17 @@ fn wait(governor: &Governor, ruling: &Ruling, reason: &str, binding: &[u8]) -> R
     let file = pending_directory(&governor.cp_home).join(format!("{id}.json"));
     let bytes = serde_json::to_vec(&pending).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
     cp_common::home::write_whole(&file, &bytes)?;
-    let resume = format!("cp-exec --home {} approve {id}", shown(&governor.cp_home));
+    let resume = format!("cp-exec --home {} approve {id}", shown(&governor.cp_home.display().to_string()));
     Ok(Error::new(Code::HumanRequired, format!("a person must approve it: {reason}"))
         .with("rule", ruling.rule.clone())
         .with("action", "approve_command")
         .with("id", id)
         .with("resume", resume.clone())
-        .hint(format!("on a terminal: {resume}; it prints the token to ask again with")))
+        .hint(format!("on a terminal: {resume}; then ask for the same again")))
 }
 
-/// A path as a shell would need it.
-fn shown(path: &Path) -> String {
-    let text = path.display().to_string();
-    let plain = text.bytes().all(|c| c.is_ascii_alphanumeric() || b"/._-+,:@".contains(&c));
-    if plain { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+/// A word as a shell would need it.
+pub(crate) fn shown(word: &str) -> String {
+    let plain = !word.is_empty() && word.bytes().all(|c| c.is_ascii_alphanumeric() || b"/._-+,:@=%".contains(&c));
+    if plain { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }

@@ -8,12 +8,14 @@ use std::time::Duration;
 use cp_common::options::Origin;
 use cp_common::{Code, Error, Result};
 
+use crate::capabilities::Access;
+use crate::capture::sha256;
 use crate::environment;
 use crate::governor::{Governor, expand, trees};
 use crate::intent::{self, Served};
 use crate::names::{Names, Pinned, refuse};
 use crate::patterns::covering;
-use crate::policy::{Degraded, Intent, LONGEST, RunAs, Verdict};
+use crate::policy::{Confirm, Degraded, Intent, LONGEST, RunAs, Verdict};
 use crate::request::Command;
 use crate::rules::{self, Finding};
 use crate::sandbox::plan::{Identity, Layer, Limits, Plan};
@@ -86,6 +88,12 @@ pub(crate) struct Ruling {
     pub rule: String,
     /// What to confirm, and why, where it is not simply allowed.
     pub confirm: Option<String>,
+    /// Who confirms it.
+    pub level: Confirm,
+    /// The token that was spent for it.
+    pub confirmed: Option<String>,
+    /// The hash of what it reads, where that came with the request.
+    pub stdin: Option<String>,
     /// How much harm it can do.
     pub risk: Risk,
     /// Worth saying, though no reason to refuse.
@@ -137,6 +145,9 @@ pub(crate) fn decide(governor: &mut Governor, command: &Command, argv: &[String]
         timeout,
         rule: finding.rule,
         confirm: asks.then_some(finding.reason),
+        level: exec_of(governor).confirm,
+        confirmed: None,
+        stdin: command.stdin.as_ref().map(|text| sha256(text.as_bytes())),
         risk: finding.risk,
         notices,
         made,
@@ -161,6 +172,7 @@ pub(crate) fn consider(governor: &mut Governor, command: &Command, argv: &[Strin
     let pinned = pinned?;
     restricted_target(governor, &pinned.path)?;
 
+    declared_by_modules(governor, &cwd, &pinned.path)?;
     arguments_allowed(governor, argv, &cwd)?;
     let timeout = timeout_of(governor, command)?;
     environment::check_all(&exec_of(governor).env_allow, &command.env)?;
@@ -287,6 +299,17 @@ fn cwd_of(governor: &Governor, command: &Command) -> Result<PathBuf> {
     Ok(cwd)
 }
 
+/// What a module runs of its root, it declares, and it is run where the module may look.
+pub(crate) fn declared_by_modules(governor: &Governor, cwd: &Path, program: &Path) -> Result<()> {
+    for module in governor.modules_at(&[cwd, program]) {
+        module.check(Access::Read, cwd)?;
+        if governor.execute.iter().any(|pattern| pattern.matches(program)) {
+            module.check(Access::Execute, program)?;
+        }
+    }
+    Ok(())
+}
+
 /// The words of a refusal about a path.
 pub(crate) fn denied(operation: &str, path: &Path) -> Error {
     let message = format!("Capability denied: {operation} on {}", path.display());
@@ -295,6 +318,7 @@ pub(crate) fn denied(operation: &str, path: &Path) -> Error {
 
 /// No argument may name what is forbidden; the kernel hides what it can, and this says it before anything runs.
 fn arguments_allowed(governor: &Governor, argv: &[String], cwd: &Path) -> Result<()> {
+    let modules = governor.modules_at(&[cwd]);
     for word in &argv[1..] {
         let value = word.split_once('=').filter(|_| word.starts_with('-')).map_or(word.as_str(), |(_, value)| value);
         if value.is_empty() || value.starts_with('-') {
@@ -306,6 +330,9 @@ fn arguments_allowed(governor: &Governor, argv: &[String], cwd: &Path) -> Result
                 .with("rule", "forbidden")
                 .with("pattern", pattern.text())
                 .hint("the policy's paths.forbidden covers it"));
+        }
+        for module in &modules {
+            module.check_not_forbidden(&path)?;
         }
     }
     Ok(())
@@ -352,13 +379,19 @@ pub(crate) fn plan(
     }
     words.extend(argv.iter().skip(1).cloned());
 
-    let write: Vec<PathBuf> = trees(&governor.write);
+    let mut write: Vec<PathBuf> = trees(&governor.write);
     let made = make_execute_directories(governor, &write);
-    let mut execute = trees(&governor.execute);
+    let (mut read, mut execute) = (trees(&governor.read), trees(&governor.execute));
+    let mut mask = governor.masks(cwd);
+    for module in governor.modules_at(&[cwd, &pinned.path]) {
+        read = module.narrow(Access::Read, &read)?;
+        write = module.narrow(Access::Write, &write)?;
+        execute = module.narrow(Access::Execute, &execute)?;
+        mask.extend(module.hidden()?);
+    }
     execute.extend(exec.path.iter().filter_map(|path| path.canonicalize().ok()));
     execute.extend(governor.pins.iter().filter_map(|(_, path)| path.canonicalize().ok()));
     execute.extend(governor.tools.iter().cloned());
-    let mut read = trees(&governor.read);
     read.extend(governor.tools.iter().cloned());
     read.push(pinned.path.clone());
 
@@ -376,7 +409,7 @@ pub(crate) fn plan(
         write,
         execute,
         protect: governor.protected(),
-        mask: governor.masks(cwd),
+        mask,
         refuse_unmasked: exec.degraded == Degraded::Refuse,
         scratch,
         limits: Limits {

@@ -7,7 +7,8 @@ use cp_common::Context;
 use cp_common::program::{Check, Status};
 
 use crate::engine::{self, NotRun, Run};
-use crate::names::{Hashes, Names};
+use crate::hashes::Hashes;
+use crate::names::Names;
 use crate::policy::{self, Confirm};
 use crate::sandbox;
 use crate::sandbox::plan::{Enforcement, Identity, Layer, Limits, Network, Plan, Profile};

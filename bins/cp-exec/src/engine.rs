@@ -20,6 +20,8 @@ use crate::sandbox::{self, Received};
 const DRAIN: Duration = Duration::from_millis(200);
 /// How long the init may take to count and kill, before it is killed itself.
 const OBEY: Duration = Duration::from_millis(30);
+/// How often a wait looks for a signal, which wakes only the one thread that the kernel hands it to.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Sees the bytes of a command as they come.
 pub(crate) type Watch<'a> = &'a mut dyn FnMut(Stream, &[u8]);
@@ -248,10 +250,9 @@ impl Watched {
         let mut fds = vec![PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)];
         let sources = self.pipes.iter().filter_map(|pipe| pipe.source.as_ref());
         fds.extend(sources.map(|source| PollFd::from_borrowed_fd(source.as_fd(), PollFlags::IN)));
-        let left = until.saturating_duration_since(Instant::now());
+        let left = until.saturating_duration_since(Instant::now()).min(LOOK);
         let timeout =
             Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
-        // A signal that interrupts the wait is looked at by the caller.
         let _ = rustix::event::poll(&mut fds, Some(&timeout));
     }
 

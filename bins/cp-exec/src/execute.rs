@@ -40,38 +40,126 @@ impl Done {
     }
 }
 
-/// What one execution takes beside the ruling.
-#[derive(Default)]
-pub(crate) struct Manner<'a> {
-    /// The tool it is run for.
-    pub tool: &'static str,
-    /// What it reads.
-    pub stdin: Option<OwnedFd>,
+/// A command that is decided about, with its intent on the ledger: ready to run on any thread.
+pub(crate) struct Prepared {
+    /// One ruling for each stage.
+    rulings: Vec<Ruling>,
+    /// The entry of intent of each stage.
+    intents: Vec<Receipt>,
+    /// What the first stage reads.
+    stdin: Option<OwnedFd>,
     /// How long before the deadline it is asked to end.
-    pub grace: Option<Duration>,
-    /// Sees the bytes as they come.
-    pub watch: Option<Watch<'a>>,
+    grace: Option<Duration>,
+    /// More output than this kills it.
+    output_limit: Option<u64>,
 }
 
-/// Runs a ruled command, on the record.
-pub(crate) fn execute(governor: &mut Governor, ruling: &Ruling, manner: Manner<'_>) -> Result<Done> {
-    let intent = journal::intend(governor, manner.tool, ruling, 0)?;
-    let grace = manner.grace.unwrap_or(GRACE.min(ruling.timeout / 10)).min(ruling.timeout);
-    let run = Run {
-        stdin: manner.stdin,
-        stdout: None,
-        timeout: ruling.timeout,
-        grace,
-        output_limit: governor.loaded.policy.exec.output_limit,
-        watch: manner.watch,
-        interrupted: cp_common::signals::interrupted,
-    };
-    let outcome = engine::run(&ruling.plan, run);
-    ruling.leave();
-    settle(governor, ruling, &intent, outcome)
+/// What came of one stage.
+type Ran = std::result::Result<Outcome, NotRun>;
+
+/// What came of every stage.
+pub(crate) type Outcomes = Result<Vec<Ran>>;
+
+impl Prepared {
+    /// Puts the intent of each stage on the ledger. When this returns it is on the disk.
+    pub(crate) fn new(
+        governor: &mut Governor,
+        tool: &'static str,
+        rulings: Vec<Ruling>,
+        stdin: Option<OwnedFd>,
+        grace: Option<Duration>,
+    ) -> Result<Self> {
+        let mut intents = Vec::new();
+        for (stage, ruling) in rulings.iter().enumerate() {
+            intents.push(journal::intend(governor, tool, ruling, stage)?);
+        }
+        let output_limit = governor.loaded.policy.exec.output_limit;
+        Ok(Self { rulings, intents, stdin, grace, output_limit })
+    }
+
+    /// Runs it to the end of everything it started. Stages run at once, each in a sandbox of its own, the output of one the input
+    /// of the next.
+    pub(crate) fn run(&mut self, watch: Option<Watch<'_>>) -> Outcomes {
+        let stdin = self.stdin.take();
+        let outcomes = match self.rulings.as_slice() {
+            [ruling] => Ok(vec![engine::run(&ruling.plan, self.limits(ruling, stdin, None, watch))]),
+            stages => self.run_stages(stages, stdin),
+        };
+        for ruling in &self.rulings {
+            ruling.leave();
+        }
+        outcomes
+    }
+
+    fn limits<'a>(
+        &self,
+        ruling: &Ruling,
+        stdin: Option<OwnedFd>,
+        stdout: Option<OwnedFd>,
+        watch: Option<Watch<'a>>,
+    ) -> Run<'a> {
+        Run {
+            stdin,
+            stdout,
+            timeout: ruling.timeout,
+            grace: self.grace.unwrap_or(GRACE.min(ruling.timeout / 10)).min(ruling.timeout),
+            output_limit: self.output_limit,
+            watch,
+            interrupted: cp_common::signals::interrupted,
+        }
+    }
+
+    fn run_stages(&self, stages: &[Ruling], stdin: Option<OwnedFd>) -> Outcomes {
+        let mut ends = Vec::new();
+        let mut input = stdin;
+        for stage in 0..stages.len() {
+            let last = stage + 1 == stages.len();
+            let (reader, writer) = if last {
+                (None, None)
+            } else {
+                let (reader, writer) = os_pipe::pipe().map_err(|e| Error::io("cannot make a pipe", e))?;
+                (Some(OwnedFd::from(reader)), Some(OwnedFd::from(writer)))
+            };
+            ends.push((input, writer));
+            input = reader;
+        }
+        Ok(std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for (ruling, (stdin, stdout)) in stages.iter().zip(ends) {
+                threads.push(scope.spawn(move || engine::run(&ruling.plan, self.limits(ruling, stdin, stdout, None))));
+            }
+            let lost = |_| Err(NotRun::Lost(Error::new(Code::Unknown, "a stage of the pipeline was lost")));
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(lost)).collect()
+        }))
+    }
+
+    /// Puts what came of it on the ledger, and makes the answer.
+    pub(crate) fn settle(self, governor: &mut Governor, outcomes: Outcomes) -> Result<Done> {
+        let outcomes = match outcomes {
+            Ok(outcomes) => outcomes,
+            Err(error) => {
+                self.abandon(governor, &error)?;
+                return Err(error);
+            }
+        };
+        let mut dones = Vec::new();
+        for ((ruling, intent), outcome) in self.rulings.iter().zip(&self.intents).zip(outcomes) {
+            dones.push(settle(governor, ruling, intent, outcome));
+        }
+        let mut dones = dones.into_iter().collect::<Result<Vec<_>>>()?;
+        if dones.len() == 1 { Ok(dones.swap_remove(0)) } else { join(dones) }
+    }
+
+    /// Puts on the ledger that it did not run after all.
+    pub(crate) fn abandon(&self, governor: &mut Governor, error: &Error) -> Result<()> {
+        for (ruling, intent) in self.rulings.iter().zip(&self.intents) {
+            ruling.leave();
+            journal::abandon(governor, intent, error)?;
+        }
+        Ok(())
+    }
 }
 
-/// Puts what came of an intent on the ledger, and makes the answer.
 fn settle(governor: &mut Governor, ruling: &Ruling, intent: &Receipt, outcome: Ran) -> Result<Done> {
     match outcome {
         Ok(mut outcome) => {
@@ -86,56 +174,6 @@ fn settle(governor: &mut Governor, ruling: &Ruling, intent: &Receipt, outcome: R
             Err(error)
         }
     }
-}
-
-/// Runs the stages of a pipeline at once, each in a sandbox of its own, the output of one the input of the next.
-pub(crate) fn pipeline(governor: &mut Governor, rulings: &[Ruling], stdin: Option<OwnedFd>) -> Result<Done> {
-    let mut intents = Vec::new();
-    for (stage, ruling) in rulings.iter().enumerate() {
-        intents.push(journal::intend(governor, "shell", ruling, stage)?);
-    }
-    let limit = governor.loaded.policy.exec.output_limit;
-    let outcomes = run_stages(rulings, stdin, limit)?;
-    for ruling in rulings {
-        ruling.leave();
-    }
-    let mut dones = Vec::new();
-    for ((ruling, intent), outcome) in rulings.iter().zip(&intents).zip(outcomes) {
-        dones.push(settle(governor, ruling, intent, outcome));
-    }
-    join(dones.into_iter().collect::<Result<Vec<_>>>()?)
-}
-
-type Ran = std::result::Result<Outcome, NotRun>;
-
-fn run_stages(rulings: &[Ruling], stdin: Option<OwnedFd>, output_limit: Option<u64>) -> Result<Vec<Ran>> {
-    let mut ends = Vec::new();
-    let mut input = stdin;
-    for stage in 0..rulings.len() {
-        let last = stage + 1 == rulings.len();
-        let (reader, writer) = if last {
-            (None, None)
-        } else {
-            let (reader, writer) = os_pipe::pipe().map_err(|e| Error::io("cannot make a pipe", e))?;
-            (Some(OwnedFd::from(reader)), Some(OwnedFd::from(writer)))
-        };
-        ends.push((input, writer));
-        input = reader;
-    }
-    let outcomes = std::thread::scope(|scope| {
-        let start = |(ruling, (stdin, stdout)): (&Ruling, (Option<OwnedFd>, Option<OwnedFd>))| {
-            let (plan, timeout) = (ruling.plan.clone(), ruling.timeout);
-            scope.spawn(move || {
-                let interrupted = cp_common::signals::interrupted;
-                let grace = GRACE.min(timeout / 10);
-                engine::run(&plan, Run { stdin, stdout, timeout, grace, output_limit, watch: None, interrupted })
-            })
-        };
-        let threads: Vec<_> = rulings.iter().zip(ends).map(start).collect();
-        let lost = |_| Err(NotRun::Lost(Error::new(Code::Unknown, "a stage of the pipeline was lost")));
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(lost)).collect()
-    });
-    Ok(outcomes)
 }
 
 /// One result of many: the output of the last stage, the complaints of all, and the first stage that failed.

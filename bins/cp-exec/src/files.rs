@@ -9,11 +9,13 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use serde::Serialize;
 use serde_json::json;
 
+use cp_common::confirm::Change;
 use cp_common::home::resolved;
 use cp_common::output::Reply;
 use cp_common::wire::Receipt;
 use cp_common::{Code, Error, Result};
 
+use crate::capabilities::Access;
 use crate::capture::sha256;
 use crate::decide::denied;
 use crate::execute::base64;
@@ -59,13 +61,42 @@ impl Reply for Item {
     }
 }
 
-/// Does a file operation, on the record.
-pub(crate) fn operate(governor: &mut Governor, operation: &FileOperation) -> Result<Item> {
+/// Does a file operation, on the record. `spent` is the token of the set it belongs to.
+pub(crate) fn operate(governor: &mut Governor, operation: &FileOperation, spent: Option<&str>) -> Result<Item> {
     governor.check_base()?;
     match operation {
         FileOperation::ReadFile(read) => read_file(governor, read),
         FileOperation::ListDirectory(list) => list_directory(governor, list),
-        FileOperation::WriteFile(write) => write_file(governor, write),
+        FileOperation::WriteFile(write) => write_file(governor, write, spent),
+    }
+}
+
+/// What a file operation would do, and whether it destroys something.
+pub(crate) fn change(governor: &Governor, operation: &FileOperation) -> Result<(Change, bool)> {
+    governor.check_base()?;
+    let (action, asked) = match operation {
+        FileOperation::ReadFile(read) => ("read", &read.path),
+        FileOperation::ListDirectory(list) => ("list", &list.path),
+        FileOperation::WriteFile(write) => ("create", &write.path),
+    };
+    let path = path_of(governor, asked)?;
+    let change = |action: &str, before: serde_json::Value, after: serde_json::Value| Change {
+        action: action.to_owned(),
+        resource: "file".to_owned(),
+        id: path.display().to_string(),
+        before,
+        after,
+    };
+    let FileOperation::WriteFile(write) = operation else {
+        readable(governor, &path)?;
+        return Ok((change(action, json!(null), json!(null)), false));
+    };
+    writable(governor, &path)?;
+    let after = sha256(write.content.as_bytes()).into();
+    match fs::read(&path) {
+        Ok(_) if write.mode == WriteMode::Create => Err(there_already(&path)),
+        Ok(before) => Ok((change("overwrite", sha256(&before).into(), after), true)),
+        Err(_) => Ok((change(action, json!(null), after), false)),
     }
 }
 
@@ -78,6 +109,13 @@ fn path_of(governor: &Governor, asked: &str) -> Result<PathBuf> {
 
 /// A path that may be read. What is masked from commands is hidden here too.
 fn readable(governor: &Governor, path: &Path) -> Result<()> {
+    visible(governor, path, Access::Read)
+}
+
+fn visible(governor: &Governor, path: &Path, access: Access) -> Result<()> {
+    for module in governor.modules_at(&[&governor.places.base]) {
+        module.check(access, path)?;
+    }
     let hint = "the policy's [paths] say what may be read";
     if let Some(pattern) = covering(&governor.forbidden, path) {
         return Err(denied("read", path).with("rule", "forbidden").with("pattern", pattern.text()).hint(hint));
@@ -95,7 +133,7 @@ fn readable(governor: &Governor, path: &Path) -> Result<()> {
 
 /// A path that may be written: declared, and neither pristine nor forbidden nor something that runs later.
 fn writable(governor: &Governor, path: &Path) -> Result<()> {
-    readable(governor, path)?;
+    visible(governor, path, Access::Write)?;
     let hint = "the policy's [paths] say what may be written";
     if let Some(pattern) = covering(&governor.pristine, path) {
         return Err(denied("write", path).with("rule", "pristine").with("pattern", pattern.text()).hint(hint));
@@ -202,7 +240,7 @@ fn describe(path: &Path, name: &str) -> Option<serde_json::Value> {
     Some(json!({ "name": name, "kind": kind, "size": meta.len(), "mtime": modified }))
 }
 
-fn write_file(governor: &mut Governor, write: &WriteFile) -> Result<Item> {
+fn write_file(governor: &mut Governor, write: &WriteFile, spent: Option<&str>) -> Result<Item> {
     let path = path_of(governor, &write.path)?;
     writable(governor, &path)?;
     let before = fs::symlink_metadata(&path).ok();
@@ -211,28 +249,52 @@ fn write_file(governor: &mut Governor, write: &WriteFile) -> Result<Item> {
     }
     let hash = sha256(write.content.as_bytes());
     let shown = path.display().to_string();
-    if before.is_some() {
-        confirm_overwrite(governor, write, &path, &hash)?;
-    }
-    let what = json!({ "writes": [{ "path": shown, "sha256": hash, "bytes": write.content.len(), "mode": if before.is_some() { "overwrite" } else { "create" } }] });
+    let confirmed = match before {
+        Some(_) => Some(confirm_overwrite(governor, write, &path, &hash, spent)?),
+        None => None,
+    };
+    let what = json!({
+        "writes": [{
+            "path": shown,
+            "sha256": hash,
+            "bytes": write.content.len(),
+            "mode": if before.is_some() { "overwrite" } else { "create" },
+        }],
+        "confirmed": confirmed,
+    });
     let receipt = journal::operation(governor, "filesystem.write_file", &what)?;
     write_whole(&path, write.content.as_bytes(), before.as_ref())?;
     let value = json!({ "path": shown, "bytes": write.content.len(), "sha256": hash, "created": before.is_none() });
     Ok(Item { operation: "filesystem.write_file", value, receipt, untrusted: Vec::new() })
 }
 
-/// Replacing a file destroys what it held, so it needs the word `overwrite`, and a token for exactly this replacement.
-fn confirm_overwrite(governor: &Governor, write: &WriteFile, path: &Path, hash: &str) -> Result<()> {
+fn there_already(path: &Path) -> Error {
+    Error::new(Code::Conflict, format!("{} is there already", path.display()))
+        .with("rule", "exists")
+        .hint(r#"ask with "mode":"overwrite" if it is to be replaced"#)
+}
+
+/// Replacing a file destroys what it held, so it needs the word `overwrite`, and a token for exactly this replacement. Answers with
+/// the hash of the token that was spent.
+fn confirm_overwrite(
+    governor: &Governor,
+    write: &WriteFile,
+    path: &Path,
+    hash: &str,
+    spent: Option<&str>,
+) -> Result<String> {
     if write.mode == WriteMode::Create {
-        return Err(Error::new(Code::Conflict, format!("{} is there already", path.display()))
-            .with("rule", "exists")
-            .hint(r#"ask with "mode":"overwrite" if it is to be replaced"#));
+        return Err(there_already(path));
+    }
+    if let Some(token) = spent {
+        return Ok(sha256(token.as_bytes()));
     }
     let old = fs::read(path).map(|bytes| sha256(&bytes)).unwrap_or_default();
     let binding = serde_json::to_vec(&("filesystem.write_file", path, old, hash, &governor.loaded.sha256))
         .map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
     if let Some(token) = &write.confirm {
-        return cp_common::confirm::redeem(&governor.cp_home, token, &binding);
+        cp_common::confirm::redeem(&governor.cp_home, token, &binding)?;
+        return Ok(sha256(token.as_bytes()));
     }
     let (token, expires) = cp_common::confirm::issue(&governor.cp_home.join("keys"), &binding)?;
     Err(Error::new(Code::ConfirmationRequired, format!("{} would be overwritten", path.display()))

@@ -8,9 +8,12 @@ use cp_common::options::Origin;
 use cp_common::{Context, Error, Result};
 use cp_log::ledger::{Ledger, Sync};
 
-use crate::names::{Hashes, Names, refuse};
+use crate::capabilities::{Module, applying, modules};
+use crate::hashes::Hashes;
+use crate::keyed::Keyed;
+use crate::names::{Names, refuse};
 use crate::patterns::{Pattern, Places, name_matches};
-use crate::policy::{self, Loaded};
+use crate::policy::{self, Confirm, Loaded};
 
 /// Secrets of a user, below the home directory.
 const SECRETS: [&str; 16] = [
@@ -79,6 +82,8 @@ pub(crate) struct Governor {
     pub pristine: Vec<Pattern>,
     /// What is neither read nor written.
     pub forbidden: Vec<Pattern>,
+    /// What modules of the root declare about themselves.
+    pub modules: Vec<Module>,
     /// Directories of executable tools.
     pub tools: Vec<PathBuf>,
     /// Who asks.
@@ -89,6 +94,8 @@ pub(crate) struct Governor {
     pub pins: Vec<(String, PathBuf)>,
     /// Hashes of programs already seen.
     pub hashes: Hashes,
+    /// Hashes of values that stay out of the ledger.
+    pub keyed: Keyed,
     /// Where effects are recorded.
     ledger_path: PathBuf,
     ledger: Option<Ledger>,
@@ -98,7 +105,7 @@ pub(crate) struct Governor {
 
 impl Governor {
     /// Reads what this command line stands under.
-    pub(crate) fn new(context: &Context, tools: &[PathBuf]) -> Result<Self> {
+    pub(crate) fn new(context: &Context, tools: &[PathBuf], root: Option<&Path>) -> Result<Self> {
         let loaded = policy::load(&context.home.policy_file())?;
         let session = context.session();
         let places =
@@ -109,6 +116,14 @@ impl Governor {
             .iter()
             .map(|tools| tools.canonicalize().map_err(|e| Error::io("the tools directory", e).in_file(tools).fatal()))
             .collect::<Result<Vec<_>>>()?;
+        let cp_home = resolved(context.home.root());
+        let modules = match root {
+            None => modules(&cp_home, &places),
+            Some(root) => {
+                let root = root.canonicalize().map_err(|e| Error::io("the root", e).in_file(root).fatal())?;
+                modules(&root, &places)
+            }
+        };
         let home = places.home.to_string_lossy().into_owned();
         let pins = &loaded.policy.exec.pin;
         Ok(Self {
@@ -120,8 +135,10 @@ impl Governor {
             pins: pins.iter().map(|(name, path)| (name.clone(), expand(path, &home).into())).collect(),
             tools,
             origin: context.origin(),
-            cp_home: resolved(context.home.root()),
-            hashes: Hashes::default(),
+            hashes: Hashes::of_home(&cp_home),
+            keyed: Keyed::of_home(&cp_home),
+            cp_home,
+            modules,
             ledger_path: resolved(&std::path::absolute(cp_log::effect_path(context, "cp-exec.jsonl")?)?),
             ledger: None,
             who: (context.agent(None), session, context.options.run.clone()),
@@ -140,6 +157,22 @@ impl Governor {
                 Ok(empty.insert(ledger))
             }
         }
+    }
+
+    /// Where effects are recorded.
+    pub(crate) fn ledger_path(&self) -> &Path {
+        &self.ledger_path
+    }
+
+    /// Whether a person's approval could be given by whoever asks: the key of approvals is theirs to read.
+    pub(crate) fn approvals_are_advice(&self) -> bool {
+        let owner = self.loaded.policy.exec.confirm == Confirm::Owner || !self.loaded.policy.tools.approve.is_empty();
+        owner && rustix::fs::access(self.cp_home.join("keys"), rustix::fs::Access::READ_OK).is_ok()
+    }
+
+    /// The modules whose bounds hold for what is done in, or with, these places.
+    pub(crate) fn modules_at(&self, places: &[&Path]) -> Vec<&Module> {
+        applying(&self.modules, places)
     }
 
     /// How names are looked up.

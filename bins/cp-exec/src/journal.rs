@@ -17,7 +17,7 @@ use crate::governor::Governor;
 /// Declared files up to this size are hashed.
 const HASHED: u64 = 16 << 20;
 
-/// The hash of what is to run: words, place, and the names of variables. Values stay out.
+/// The hash of what is to run: words, place, and the names of variables.
 pub(crate) fn command_hash(ruling: &Ruling) -> String {
     let names: Vec<&str> = ruling.plan.env.iter().map(|(name, _)| name.as_str()).collect();
     let bound = (&ruling.argv, ruling.plan.cwd.path.display().to_string(), names);
@@ -62,13 +62,15 @@ pub(crate) fn intend(governor: &mut Governor, tool: &str, ruling: &Ruling, stage
                 "interpreter": (pinned.exe.path != pinned.path).then(|| pinned.exe.path.display().to_string()),
             }),
         )
-        .with("env", &ruling.plan.env.iter().map(|(name, _)| name).collect::<Vec<_>>())
+        .with("env", &governor.keyed.of_all(&ruling.plan.env))
+        .with("stdin", &ruling.stdin)
         .with("timeout_ms", &u64::try_from(ruling.timeout.as_millis()).unwrap_or(u64::MAX))
         .with("profile", &ruling.plan.profile)
         .with("network", &ruling.plan.network)
         .with("argument_rules", &exec.argument_rules)
         .with("rule", &ruling.rule)
         .with("risk", &ruling.risk)
+        .with("confirmed", &ruling.confirmed)
         .with("policy", &governor.loaded.sha256)
         .with("origin", governor.origin.name());
     durably(governor, entry)
@@ -105,7 +107,14 @@ pub(crate) fn conclude(
 
 /// What a command was declared to read and write: files with their hashes, directories by name.
 fn evidence(governor: &Governor, intent: &Receipt, ruling: &Ruling) -> Entry {
-    let declared = |paths: &[PathBuf]| paths.iter().map(|path| state_of(path)).collect::<Vec<_>>();
+    // The program is among what it reads, and its hash is known.
+    let state = |path: &PathBuf| {
+        if *path == ruling.pinned.path {
+            return serde_json::json!({ "path": path.display().to_string(), "sha256": ruling.pinned.sha256 });
+        }
+        state_of(path)
+    };
+    let declared = |paths: &[PathBuf]| paths.iter().map(state).collect::<Vec<_>>();
     entry(governor, "exec.evidence")
         .with("intent", &intent.seq)
         .with("declared_reads", &declared(&ruling.plan.read))

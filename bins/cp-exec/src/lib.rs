@@ -4,6 +4,7 @@
 //! ledger ([`journal`]) and run ([`engine`]) in a sandbox that this program builds by starting itself again ([`sandbox`]).
 
 mod approve;
+mod capabilities;
 mod capture;
 mod cgroup;
 mod check;
@@ -15,19 +16,23 @@ mod environment;
 mod execute;
 mod files;
 mod governor;
+mod hashes;
 mod intent;
 mod journal;
+mod keyed;
 mod machine;
 mod names;
 mod patterns;
 mod policy;
 mod policy_verbs;
 mod request;
+mod requests;
 mod rules;
 mod run;
 pub mod sandbox;
 #[cfg(test)]
 mod schemas;
+mod set;
 mod tools;
 
 use cp_common::program::{Class, Credentials, Program, VerbDoc};
@@ -83,6 +88,7 @@ pub static PROGRAM: Program = Program {
         ("policy", include_str!("../schemas/policy.json")),
         ("policy_begun", include_str!("../schemas/policy_begun.json")),
         ("policy_tested", include_str!("../schemas/policy_tested.json")),
+        cp_common::schemas::PREVIEW,
         cp_common::schemas::TOOL_RESULT,
     ],
     checks: doctor::checks,

@@ -1,17 +1,14 @@
 //! From the name of a command to the one file that will be executed: looked up on the policy's own path, checked,
 //! hashed, and for a script together with its interpreter.
 
-use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest, Sha256};
-
 use cp_common::{Code, Error, Result};
 
-use crate::capture::hex;
+use crate::hashes::Hashes;
 use crate::sandbox::plan::Identity;
 
 /// How deep scripts may have scripts as interpreters.
@@ -48,37 +45,6 @@ pub(crate) struct Names<'a> {
 pub(crate) fn refuse(rule: &str, reason: impl Into<String>) -> Error {
     let reason = reason.into();
     Error::new(Code::Forbidden, reason.clone()).with("rule", rule).with("reason", reason)
-}
-
-/// Hashes known from before, by what tells a file from another.
-#[derive(Default)]
-pub(crate) struct Hashes(HashMap<Identity, String>);
-
-impl std::hash::Hash for Identity {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        (self.dev, self.ino, self.content).hash(state);
-    }
-}
-
-impl Hashes {
-    /// The hash of a file, and whether it was known.
-    fn of(&mut self, identity: &Identity) -> Result<(String, bool)> {
-        if let Some(known) = self.0.get(identity) {
-            return Ok((known.clone(), true));
-        }
-        let failed = |e| Error::io("cannot be read", e).in_file(&identity.path);
-        let mut file = File::open(&identity.path).map_err(failed)?;
-        let (mut hash, mut buffer) = (Sha256::new(), vec![0; 64 * 1024]);
-        loop {
-            match file.read(&mut buffer).map_err(failed)? {
-                0 => break,
-                length => hash.update(&buffer[..length]),
-            }
-        }
-        let text = hex(&hash.finalize());
-        self.0.insert(identity.clone(), text.clone());
-        Ok((text, false))
-    }
 }
 
 impl Names<'_> {

@@ -53,6 +53,8 @@ pub(crate) struct ToolCall {
     pub describe: bool,
     /// Its arguments, as JSON.
     pub arguments: Box<RawValue>,
+    /// The id of the call, where a tool call asks.
+    pub id: Option<String>,
 }
 
 /// An operation on a file.
@@ -213,7 +215,12 @@ fn of(tool: &str, operation: Option<&str>, arguments: Box<RawValue>, tilde: &str
         }
         name => {
             let operation = known(name, operation.or(Some("call")), &["call", "describe"])?;
-            Ok(Request::Tool(ToolCall { name: name.to_owned(), describe: operation == "describe", arguments }))
+            Ok(Request::Tool(ToolCall {
+                name: name.to_owned(),
+                describe: operation == "describe",
+                arguments,
+                id: None,
+            }))
         }
     }
 }

@@ -4,13 +4,17 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::Deserialize;
+
 use cp_common::{Code, Error, Result};
 
-use crate::decide::{Risk, Ruling, plan};
+use crate::capture::sha256;
+use crate::decide::{Risk, Ruling, declared_by_modules, plan};
 use crate::engine;
 use crate::governor::Governor;
 use crate::names::{Names, refuse};
 use crate::patterns::name_matches;
+use crate::policy::Confirm;
 use crate::request::{Command, ToolCall};
 use crate::sandbox::plan::{Network, Profile};
 
@@ -39,6 +43,7 @@ pub(crate) fn rule(governor: &mut Governor, call: &ToolCall) -> Result<(Ruling, 
     let seconds = Duration::from_secs_f64(governor.loaded.policy.exec.timeout);
     let timeout = if call.describe { DESCRIBE } else { seconds };
     let base = governor.places.base.clone();
+    declared_by_modules(governor, &base, &path)?;
     let (mut plan, made) = plan(governor, &Command::default(), &argv, &pinned, &base, timeout)?;
     // A tool's own directory is no place for it to write, and asking what it is gives it nothing.
     plan.write.retain(|path| !governor.tools.contains(path));
@@ -47,14 +52,19 @@ pub(crate) fn rule(governor: &mut Governor, call: &ToolCall) -> Result<(Ruling, 
         plan.network = Network::None;
         plan.write.clear();
     }
-    let stdin = engine::stdin_of(if call.describe { b"" } else { arguments.as_bytes() })?;
+    let input: &[u8] = if call.describe { b"" } else { arguments.as_bytes() };
+    let stdin = engine::stdin_of(input)?;
+    let asks = !call.describe && asked_about(governor, &call.name) && !already_approved(governor, call.id.as_deref())?;
     let ruling = Ruling {
         plan,
         argv,
         pinned,
         timeout,
-        rule: "tools.allow".to_owned(),
-        confirm: None,
+        rule: if asks { "tools.approve" } else { "tools.allow" }.to_owned(),
+        confirm: asks.then(|| format!("the policy wants a person to approve the tool {}", call.name)),
+        level: Confirm::Owner,
+        confirmed: None,
+        stdin: Some(sha256(input)),
         risk: Risk::Medium,
         notices: Vec::new(),
         made,
@@ -81,4 +91,31 @@ fn permitted(governor: &Governor, name: &str) -> Result<()> {
         return Ok(());
     }
     Err(refuse("tools.allow", format!("Tool not permitted: {name}")).hint("add it to tools.allow of the policy"))
+}
+
+/// Whether the policy wants a person's word about a tool.
+fn asked_about(governor: &Governor, name: &str) -> bool {
+    governor.loaded.policy.tools.approve.iter().any(|pattern| name_matches(pattern, name))
+}
+
+/// Whether the run that this belongs to has the approval of the call on its ledger: the loop that makes the calls of a run asks
+/// for it, and nobody is to be asked twice.
+fn already_approved(governor: &Governor, id: Option<&str>) -> Result<bool> {
+    #[derive(Deserialize)]
+    struct Approved {
+        call: String,
+    }
+    let (Some(id), Some(_)) = (id, &governor.who.2) else { return Ok(false) };
+    if !governor.ledger_path().exists() {
+        return Ok(false);
+    }
+    let mut lines = cp_log::read::backward(governor.ledger_path())?;
+    while let Some(raw) = lines.next()? {
+        let Some(line) = raw.stored().filter(|line| line.is_event("approved")) else { continue };
+        let data = line.member("data").and_then(|data| serde_json::from_slice::<Approved>(data).ok());
+        if data.is_some_and(|approved| approved.call == id) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

@@ -1,9 +1,13 @@
 //! What a user of cp-exec meets, and what a command in its sandbox does.
 #![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
+mod approvals;
+mod capabilities;
 mod contained;
 mod decisions;
 mod harness;
 mod projects;
+mod requests;
 mod run;
+mod sets;
 mod survivors;

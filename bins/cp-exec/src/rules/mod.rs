@@ -11,6 +11,7 @@ use std::path::Path;
 
 use cp_common::{Error, Result, words};
 
+use crate::capabilities::Access;
 use crate::decide::{Risk, allowed_name};
 use crate::governor::Governor;
 use crate::names::refuse;
@@ -366,6 +367,11 @@ fn script(governor: &Governor, argv: &[String], cwd: &Path) -> Finding {
         return denied("interpreter.stdin", format!("`{name} {path}` runs what it reads"));
     }
     let full = cp_common::home::resolved(&cwd.join(path));
+    let undeclared =
+        governor.modules_at(&[cwd]).into_iter().find_map(|module| module.check(Access::Execute, &full).err());
+    if let Some(error) = undeclared {
+        return denied("capabilities", error.message());
+    }
     if runs(&governor.execute, &full) || governor.tools.iter().any(|tools| full.starts_with(tools)) {
         return Finding { risk: Risk::Medium, ..Finding::allowed() };
     }

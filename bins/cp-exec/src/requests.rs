@@ -1,0 +1,421 @@
+//! The requests on standard input: decided about in their order, run one after the other or several at once, answered in order.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use cp_common::filter::{self, Body, Filter};
+use cp_common::jobs::Jobs;
+use cp_common::options::{InputKind, StreamOptions, WriteOptions};
+use cp_common::output::{Place, Severity};
+use cp_common::record::Kind;
+use cp_common::wire::{ToolCall, ToolResult};
+use cp_common::{Code, Context, Error, Result, signals};
+
+use crate::confirm::{self, Consent};
+use crate::decide::{self, Ruling};
+use crate::execute::{Done, Outcomes, Prepared};
+use crate::files::Item;
+use crate::governor::Governor;
+use crate::names::refuse;
+use crate::policy::LONGEST;
+use crate::request::{self, Command, Request};
+use crate::set::Set;
+use crate::{engine, files, journal, machine, tools};
+
+/// The most notices about commands that a closing line carries.
+const NOTICES: usize = 20;
+
+/// What the command line says for every command. It wins over what a request says.
+#[derive(Default)]
+pub(crate) struct Given {
+    /// Where.
+    pub cwd: Option<String>,
+    /// Seconds it may take.
+    pub timeout: Option<f64>,
+    /// How long before the deadline it is asked to end.
+    pub grace: Option<Duration>,
+    /// Variables.
+    pub env: Vec<(String, String)>,
+}
+
+impl Given {
+    fn apply(&self, command: &mut Command) {
+        command.cwd = self.cwd.clone().or_else(|| command.cwd.take());
+        command.timeout = self.timeout.or(command.timeout);
+        command.env.extend(self.env.iter().cloned());
+    }
+}
+
+/// The filter over requests.
+pub(crate) struct Requests {
+    governor: Governor,
+    given: Given,
+    stream: StreamOptions,
+    /// What runs several at once; none: one after the other.
+    jobs: Option<Jobs<Task, Finished>>,
+    /// The requests so far, where they are shown or confirmed together.
+    set: Option<Set>,
+    noticed: usize,
+}
+
+/// Who asked, and in what form the answer goes back.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(crate) enum Asked {
+    /// A bare request.
+    Row(Box<RawValue>),
+    /// A tool call.
+    Call(Call),
+}
+
+/// A tool call, as it is told on the ledger.
+#[derive(Serialize)]
+pub(crate) struct Call {
+    #[serde(skip)]
+    id: String,
+    name: String,
+    input: Box<RawValue>,
+}
+
+/// A request under way.
+struct Task {
+    place: Place,
+    asked: Asked,
+    began: Instant,
+    todo: Todo,
+}
+
+enum Todo {
+    /// It is answered without a process, or refused.
+    Answered(Result<Item>),
+    /// It is ready to run.
+    Run(Box<Prepared>),
+}
+
+/// A request that is done, but for the ledger and the answer.
+struct Finished {
+    place: Place,
+    asked: Asked,
+    began: Instant,
+    what: What,
+}
+
+enum What {
+    Answered(Result<Item>),
+    Ran(Box<Prepared>, Outcomes),
+}
+
+enum Answer {
+    Done(Box<Done>),
+    Item(Item),
+}
+
+/// Does what needs neither policy nor ledger, on any thread.
+fn work(task: Task) -> Finished {
+    let what = match task.todo {
+        Todo::Answered(answer) => What::Answered(answer),
+        Todo::Run(mut prepared) => {
+            let outcomes = prepared.run(None);
+            What::Ran(prepared, outcomes)
+        }
+    };
+    Finished { place: task.place, asked: task.asked, began: task.began, what }
+}
+
+impl Requests {
+    /// Prepares to answer requests, `jobs` at once.
+    pub(crate) fn new(
+        governor: Governor,
+        given: Given,
+        stream: StreamOptions,
+        jobs: usize,
+        write: &WriteOptions,
+    ) -> Result<Self> {
+        let jobs = if jobs > 1 { Some(Jobs::new(jobs, false, work)?) } else { None };
+        let together = write.dry_run || write.confirm.is_some();
+        let set = together.then(|| Set::new(write.clone()));
+        Ok(Self { governor, given, stream, jobs, set, noticed: 0 })
+    }
+
+    /// Decides about a request, and puts its intent, or its refusal, on the ledger.
+    fn begin(
+        &mut self,
+        place: Place,
+        asked: Asked,
+        request: Result<Request>,
+        spent: Option<&str>,
+        context: &mut Context,
+    ) -> Result<Task> {
+        let began = Instant::now();
+        let todo = match request.and_then(|request| self.prepare(place, &request, spent, context)) {
+            Err(error) if error.is_fatal() => return Err(error),
+            Err(error) => {
+                journal::refused(&mut self.governor, &asked, &error)?;
+                Todo::Answered(Err(error))
+            }
+            Ok(todo) => todo,
+        };
+        Ok(Task { place, asked, began, todo })
+    }
+
+    fn prepare(&mut self, place: Place, request: &Request, spent: Option<&str>, context: &mut Context) -> Result<Todo> {
+        let governor = &mut self.governor;
+        let (tool, rulings, stdin, grace) = match request {
+            Request::File(operation) => {
+                return files::operate(governor, operation, spent).map(|item| Todo::Answered(Ok(item)));
+            }
+            Request::System(operation) => {
+                return machine::answer(governor, *operation).map(|item| Todo::Answered(Ok(item)));
+            }
+            Request::Command(command) => {
+                let consent = spent.map_or(Consent::Token(command.confirm.as_deref()), Consent::Set);
+                let rulings = rule(governor, command, consent)?;
+                let stdin = command.stdin.as_ref().map(|text| engine::stdin_of(text.as_bytes())).transpose()?;
+                ("shell", rulings, stdin, self.given.grace)
+            }
+            Request::Tool(call) => {
+                let (mut ruling, stdin): (Ruling, OwnedFd) = tools::rule(governor, call)?;
+                confirm::settle(governor, &mut ruling, spent.map_or(Consent::Token(None), Consent::Set))
+                    .inspect_err(|_| ruling.leave())?;
+                ("tool", vec![ruling], Some(stdin), None)
+            }
+        };
+        for notice in rulings.iter().flat_map(|ruling| &ruling.notices) {
+            self.noticed += 1;
+            if self.noticed <= NOTICES {
+                let at = place.index.map(|index| format!("request {index}: ")).unwrap_or_default();
+                context.out.notice("command", Severity::Info, format!("{at}{notice}"));
+            }
+        }
+        Prepared::new(governor, tool, rulings, stdin, grace).map(|prepared| Todo::Run(Box::new(prepared)))
+    }
+
+    /// Starts a request where others run already, or runs it and answers.
+    fn dispatch(&mut self, task: Task, context: &mut Context) -> Result<()> {
+        let Some(jobs) = &mut self.jobs else {
+            let finished = work(task);
+            return self.settle(finished, context);
+        };
+        while !jobs.has_room() {
+            let Some(finished) = jobs.wait()? else { break };
+            answer_at(&mut self.governor, finished, self.stream, context)?;
+        }
+        jobs.give(task)?;
+        self.take_finished(context)
+    }
+
+    fn settle(&mut self, finished: Finished, context: &mut Context) -> Result<()> {
+        answer_at(&mut self.governor, finished, self.stream, context)
+    }
+
+    /// Answers what has finished, in order, without waiting.
+    fn take_finished(&mut self, context: &mut Context) -> Result<()> {
+        while let Some(finished) = self.jobs.as_mut().and_then(Jobs::take) {
+            self.settle(finished, context)?;
+        }
+        Ok(())
+    }
+
+    fn wait_for_all(&mut self, context: &mut Context) -> Result<()> {
+        while let Some(jobs) = &mut self.jobs
+            && let Some(finished) = jobs.wait()?
+        {
+            self.settle(finished, context)?;
+        }
+        Ok(())
+    }
+
+    /// Brings what is under way to its end when the stream ended before it: what has not begun does not, the rest is waited for,
+    /// put on the ledger and answered. After a signal the engine ends it at once.
+    pub(crate) fn wind_down(&mut self, context: &mut Context) -> Result<()> {
+        let Some(jobs) = &mut self.jobs else { return Ok(()) };
+        let mut outcome = Ok(());
+        let never = Error::new(Code::Interrupted, "it did not begin: the stream ended before");
+        for task in jobs.take_back() {
+            if let Todo::Run(prepared) = task.todo {
+                outcome = outcome.and(prepared.abandon(&mut self.governor, &never));
+            }
+            context.out.item_skipped();
+        }
+        for finished in jobs.drain(Duration::from_secs_f64(LONGEST)) {
+            outcome = outcome.and(answer_at(&mut self.governor, finished, self.stream, context));
+        }
+        outcome
+    }
+
+    /// Shows the set, or runs it once its token is spent.
+    fn finish_set(&mut self, set: Set, context: &mut Context) -> Result<()> {
+        let Some((items, token)) = set.confirmed(&mut self.governor, context)? else { return Ok(()) };
+        let mut items = items.into_iter();
+        for (place, asked, request) in items.by_ref() {
+            let outcome =
+                self.begin(place, asked, request, Some(&token), context).and_then(|task| self.dispatch(task, context));
+            if let Err(error) = outcome {
+                items.for_each(|_| context.out.item_skipped());
+                return Err(error);
+            }
+        }
+        self.wait_for_all(context)
+    }
+}
+
+impl Filter for Requests {
+    fn accepts(&self) -> &'static [Kind] {
+        &[Kind::ToolCall]
+    }
+
+    fn bare_json(&self) -> InputKind {
+        InputKind::Rows
+    }
+
+    fn wakes(&self) -> Result<Option<OwnedFd>> {
+        self.jobs.as_ref().map(Jobs::wakes).transpose()
+    }
+
+    fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
+        context.out.outlive_reader();
+        let (asked, mut request) = read(body, &self.governor.tilde())?;
+        if let Ok(Request::Command(command)) = &mut request {
+            self.given.apply(command);
+        }
+        context.out.defer_item();
+        let place = context.out.place();
+        if let Some(set) = &mut self.set {
+            return set.add(place, asked, request);
+        }
+        let task = self.begin(place, asked, request, None, context)?;
+        self.dispatch(task, context)
+    }
+
+    fn idle(&mut self, context: &mut Context) -> Result<()> {
+        self.take_finished(context)
+    }
+
+    fn finish(&mut self, context: &mut Context) -> Result<()> {
+        if signals::interrupted() {
+            return self.wind_down(context);
+        }
+        match self.set.take() {
+            Some(set) => self.finish_set(set, context),
+            None => self.wait_for_all(context),
+        }
+    }
+}
+
+/// Reads a line as a request. One that cannot be read is refused like any other, in its turn.
+fn read(body: Body<'_>, tilde: &str) -> Result<(Asked, Result<Request>)> {
+    match body {
+        Body::Text(_) => Err(Error::validation("requests are JSON objects, one a line")
+            .hint("for a command line use -c STRING or -- COMMAND ARG…")),
+        Body::Row(row) => Ok((Asked::Row(row.to_owned()), request::of_row(row, tilde))),
+        Body::Record(record) => {
+            let call: ToolCall = record.read()?;
+            let mut request = request::of_call(&call.name, &call.input, tilde);
+            if let Ok(Request::Tool(tool)) = &mut request {
+                tool.id = Some(call.id.clone());
+            }
+            Ok((Asked::Call(Call { id: call.id, name: call.name, input: call.input }), request))
+        }
+    }
+}
+
+/// Decides about every stage before any runs.
+fn rule(governor: &mut Governor, command: &Command, consent: Consent<'_>) -> Result<Vec<Ruling>> {
+    let mut rulings: Vec<Ruling> = Vec::new();
+    let outcome = command.stages.iter().try_for_each(|argv| {
+        let mut ruling = decide::decide(governor, command, argv)?;
+        let alone = command.stages.len() == 1 || matches!(consent, Consent::Set(_));
+        let settled = if alone || ruling.confirm.is_none() {
+            confirm::settle(governor, &mut ruling, consent)
+        } else {
+            Err(refuse("pipeline", format!("`{}` must be confirmed, and a token is for one command or a set", argv[0]))
+                .hint("send the request with --dry-run for a token of the set, then again with --confirm TOKEN"))
+        };
+        rulings.push(ruling);
+        settled
+    });
+    outcome.inspect_err(|_| rulings.iter().for_each(Ruling::leave))?;
+    Ok(rulings)
+}
+
+/// Puts what came of a request on the ledger and answers it, with the place of its line.
+fn answer_at(governor: &mut Governor, finished: Finished, stream: StreamOptions, context: &mut Context) -> Result<()> {
+    let place = finished.place;
+    let mut stopped = None;
+    let outcome = filter::settle(place, stream, context, |context| match answer(governor, finished, context) {
+        // The output so far belongs to this request; that the stream is over is said at its end.
+        Err(error) if error.code() == Code::Interrupted && error.details().contains_key("argv") => {
+            stopped = Some(error);
+            Err(Error::new(Code::Interrupted, "stopped"))
+        }
+        outcome => outcome,
+    });
+    let Some(error) = stopped else { return outcome };
+    let here = context.out.place();
+    context.out.set_place(place);
+    let told = context.out.item_failed(error);
+    context.out.set_place(here);
+    told
+}
+
+fn answer(governor: &mut Governor, finished: Finished, context: &mut Context) -> Result<()> {
+    let outcome = match finished.what {
+        What::Answered(answer) => answer.map(Answer::Item),
+        What::Ran(prepared, outcomes) => prepared.settle(governor, outcomes).map(|done| Answer::Done(Box::new(done))),
+    };
+    match finished.asked {
+        Asked::Row(_) => match outcome? {
+            Answer::Done(done) => context.out.record(Kind::ExecResult, &done.into_answer()?),
+            Answer::Item(item) => context.out.record(Kind::Item, &item),
+        },
+        Asked::Call(call) => context.out.record(Kind::ToolResult, &call.result(outcome, finished.began)?),
+    }
+}
+
+impl Call {
+    /// The answer to a tool call: a refusal or a failure is a result too, for the model to read. What a person must do is not the
+    /// model's to read.
+    fn result(self, outcome: Result<Answer>, began: Instant) -> Result<ToolResult> {
+        let mut result = ToolResult {
+            id: self.id,
+            name: self.name,
+            content: String::new(),
+            is_error: false,
+            exit_code: None,
+            duration_ms: 0,
+            receipt: None,
+            untrusted: vec!["/content".to_owned()],
+        };
+        match outcome {
+            Err(error) if error.is_fatal() || error.code() == Code::HumanRequired => return Err(error),
+            Err(error) => {
+                result.is_error = true;
+                let hint = error.cure().map(|cure| format!("\nHint: {cure}")).unwrap_or_default();
+                result.content = format!("{error}{hint}");
+            }
+            Ok(Answer::Item(item)) => {
+                result.content = item.content();
+                result.receipt = Some(item.receipt);
+            }
+            Ok(Answer::Done(done)) => {
+                result.exit_code = done.result.return_code;
+                result.receipt = done.result.receipt;
+                result.content = done.result.stdout;
+                if let Some((_, message)) = done.failure {
+                    result.is_error = true;
+                    for part in [done.result.stderr, message] {
+                        if !result.content.is_empty() && !result.content.ends_with('\n') {
+                            result.content.push('\n');
+                        }
+                        result.content.push_str(&part);
+                    }
+                }
+            }
+        }
+        result.duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        Ok(result)
+    }
+}

@@ -1,0 +1,159 @@
+//! A set of requests that are shown together and confirmed by one token.
+
+use serde_json::json;
+
+use cp_common::confirm::{Change, gate};
+use cp_common::options::WriteOptions;
+use cp_common::output::Place;
+use cp_common::{Context, Error, Result};
+
+use crate::capture::sha256;
+use crate::confirm::{binding, shown};
+use crate::decide::{self, Ruling};
+use crate::files;
+use crate::governor::Governor;
+use crate::request::{Request, SystemOperation};
+use crate::requests::Asked;
+use crate::tools;
+
+/// The most requests that one token is for.
+const MOST: usize = 10_000;
+
+/// A request of the set, its place in the input, and in what form it is answered.
+pub(crate) type Member = (Place, Asked, Result<Request>);
+
+/// The requests so far.
+pub(crate) struct Set {
+    members: Vec<Member>,
+    options: WriteOptions,
+}
+
+/// What one request would do.
+struct Shown {
+    change: Change,
+    /// Whether it cannot be undone.
+    destroys: bool,
+}
+
+impl Set {
+    /// An empty set.
+    pub(crate) fn new(options: WriteOptions) -> Self {
+        Self { members: Vec::new(), options }
+    }
+
+    /// Adds a request.
+    pub(crate) fn add(&mut self, place: Place, asked: Asked, request: Result<Request>) -> Result<()> {
+        if self.members.len() == MOST {
+            return Err(Error::validation(format!("a set has at most {MOST} requests"))
+                .hint("send it in parts")
+                .fatal());
+        }
+        self.members.push((place, asked, request));
+        Ok(())
+    }
+
+    /// The requests and their token, which is spent now; none where the set is only shown. A request that is refused belongs to the
+    /// set too: the token is for what was shown.
+    pub(crate) fn confirmed(
+        self,
+        governor: &mut Governor,
+        context: &mut Context,
+    ) -> Result<Option<(Vec<Member>, String)>> {
+        let Self { members, options } = self;
+        if members.is_empty() {
+            return Ok(None);
+        }
+        let (mut changes, mut destroys, mut refused) = (Vec::new(), false, Vec::new());
+        for (_, _, request) in &members {
+            match request.as_ref().map_err(again).and_then(|request| show(governor, request)) {
+                Ok(shown) => {
+                    destroys |= shown.destroys;
+                    changes.push(shown.change);
+                }
+                Err(error) if error.is_fatal() => return Err(error),
+                Err(error) => {
+                    changes.push(refusal(changes.len(), &error));
+                    refused.push(error);
+                }
+            }
+        }
+        if refused.len() == members.len() {
+            return Err(refused.swap_remove(0).fatal());
+        }
+        let token = options.confirm.clone().unwrap_or_default();
+        Ok(gate("run", changes, destroys, &options, context)?.then_some((members, token)))
+    }
+}
+
+/// The same error once more.
+fn again(error: &Error) -> Error {
+    let mut copy = Error::new(error.code(), error.message());
+    for (name, value) in error.details() {
+        copy = copy.with(&name, value);
+    }
+    match error.cure() {
+        Some(cure) => copy.hint(cure),
+        None => copy,
+    }
+}
+
+fn show(governor: &mut Governor, request: &Request) -> Result<Shown> {
+    match request {
+        Request::Command(command) => {
+            let mut rulings = Vec::new();
+            for argv in &command.stages {
+                let ruling = decide::decide(governor, command, argv)?;
+                ruling.leave();
+                rulings.push(ruling);
+            }
+            of_rulings(governor, "run", "command", &rulings)
+        }
+        Request::Tool(call) => {
+            let (ruling, _) = tools::rule(governor, call)?;
+            ruling.leave();
+            of_rulings(governor, "call", "tool", &[ruling])
+        }
+        Request::File(operation) => {
+            let (change, destroys) = files::change(governor, operation)?;
+            Ok(Shown { change, destroys })
+        }
+        Request::System(operation) => {
+            let name = match operation {
+                SystemOperation::GetInfo => "get_info",
+                SystemOperation::GetStatus => "get_status",
+            };
+            Ok(Shown { change: change("ask", "system", name.to_owned(), json!(null)), destroys: false })
+        }
+    }
+}
+
+fn of_rulings(governor: &Governor, action: &str, resource: &str, rulings: &[Ruling]) -> Result<Shown> {
+    let stages = rulings.iter().map(|ruling| {
+        Ok(json!({
+            "argv": ruling.argv,
+            "cwd": ruling.plan.cwd.path.display().to_string(),
+            "exe": ruling.pinned.path.display().to_string(),
+            "sha256": ruling.pinned.sha256,
+            "rule": ruling.rule,
+            "risk": ruling.risk,
+            "confirm": ruling.confirm,
+            "bound_to": sha256(&binding(governor, ruling)?),
+        }))
+    });
+    let before = stages.collect::<Result<Vec<_>>>()?;
+    let words = |ruling: &Ruling| ruling.argv.iter().map(|word| shown(word)).collect::<Vec<_>>().join(" ");
+    let id = rulings.iter().map(words).collect::<Vec<_>>().join(" | ");
+    let destroys = rulings.iter().any(|ruling| ruling.confirm.is_some());
+    Ok(Shown { change: change(action, resource, id, before.into()), destroys })
+}
+
+fn refusal(at: usize, error: &Error) -> Change {
+    let details = error.details();
+    let before = json!({ "code": error.code().row().name, "rule": details.get("rule"), "reason": error.message() });
+    change("refuse", "request", at.to_string(), before)
+}
+
+/// One line of the preview. What a command leaves behind nobody knows before.
+fn change(action: &str, resource: &str, id: String, before: serde_json::Value) -> Change {
+    Change { action: action.to_owned(), resource: resource.to_owned(), id, before, after: json!(null) }
+}

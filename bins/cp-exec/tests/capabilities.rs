@@ -1,0 +1,163 @@
+//! What a module declares narrows what the policy allows, and never widens it.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::harness::{House, POLICY, Who, everyone};
+
+/// A home with a module, and a policy that lets commands work in all of its modules.
+fn house(who: Who, capabilities: &Value) -> House {
+    let house = House::new(who);
+    let modules = house.home().join("modules");
+    for directory in ["m/src", "m/out", "m/secret", "m/scripts", "shared", "plain"] {
+        fs::create_dir_all(modules.join(directory)).unwrap();
+    }
+    for (name, text) in [
+        ("m/src/a", "a"),
+        ("m/secret/s", "hidden"),
+        ("m/out/o", "o"),
+        ("m/scripts/yes.py", "print('ran')\n"),
+        ("m/src/no.py", "print('ran')\n"),
+        ("shared/x", "shared"),
+        ("plain/p", "p"),
+    ] {
+        fs::write(modules.join(name), text).unwrap();
+    }
+    let manifest =
+        json!({"package_id": "PKG-M", "name": "m", "tier": "T1", "capabilities": capabilities, "metadata": {}});
+    fs::write(modules.join("m/capabilities.json"), manifest.to_string()).unwrap();
+    let all = modules.display();
+    let paths = format!("\n[paths]\nread = [\"{all}\"]\nwrite = [\"{all}\"]\nexecute = [\"{all}\"]\n");
+    let policy = POLICY.replace("argument_rules = \"off\"\n", "") + &paths;
+    fs::write(house.home().join("config/policy.toml"), policy).unwrap();
+    house.own_all();
+    house
+}
+
+fn declared() -> Value {
+    json!({
+        "read": ["modules/m/src"],
+        "write": ["modules/m/out/**", "elsewhere"],
+        "execute": ["modules/m/scripts/*.py"],
+        "forbidden": ["modules/m/secret"],
+    })
+}
+
+/// Runs a script of Python in a directory of the modules, and gives what it printed.
+fn say(house: &House, directory: &str, script: &str, code: &str) -> Value {
+    let modules = house.home().join("modules");
+    fs::write(modules.join("m/scripts").join(script), code).unwrap();
+    fs::write(modules.join("plain").join(script), code).unwrap();
+    house.own_all();
+    let cwd = modules.join(directory);
+    let script = modules.join(if directory == "plain" { "plain" } else { "m/scripts" }).join(script);
+    house.run(&["--cwd", cwd.to_str().unwrap(), "--", "python3", script.to_str().unwrap()]).0
+}
+
+const PROBE: &str = r#"
+import os
+def attempt(name, f):
+    try:
+        f(); print("can", name)
+    except OSError:
+        print("cannot", name)
+base = os.path.abspath(__file__).split("/modules/")[0] + "/modules"
+at = lambda name: os.path.join(base, name)
+attempt("read_src", lambda: open(at("m/src/a")).read())
+attempt("read_secret", lambda: open(at("m/secret/s")).read())
+attempt("read_shared", lambda: open(at("shared/x")).read())
+attempt("write_out", lambda: open(at("m/out/new"), "w").write("x"))
+attempt("write_src", lambda: open(at("m/src/new"), "w").write("x"))
+attempt("write_shared", lambda: open(at("shared/new"), "w").write("x"))
+"#;
+
+#[test]
+fn the_kernel_holds_a_module_to_what_it_declares() {
+    for who in everyone() {
+        let house = house(who, &declared());
+        let answer = say(&house, "m", "probe.py", PROBE);
+        let out = answer["data"]["stdout"].as_str().unwrap_or_else(|| panic!("{who:?}: {answer}"));
+        let expected = "can read_src\ncannot read_secret\ncannot read_shared\ncan write_out\ncannot write_src\ncannot write_shared\n";
+        assert_eq!(out, expected, "{who:?}");
+        // The control: outside the module the policy alone decides.
+        let answer = say(&house, "plain", "probe.py", PROBE);
+        let out = answer["data"]["stdout"].as_str().unwrap_or_else(|| panic!("{who:?}: {answer}"));
+        assert!(!out.contains("cannot"), "{who:?}: {out}");
+    }
+}
+
+#[test]
+fn refusals_have_the_control_planes_words_and_name_the_manifest() {
+    let house = house(Who::Me, &declared());
+    let module = house.home().join("modules/m");
+    let check = |args: &[&str]| {
+        let cwd = module.to_str().unwrap();
+        house.run(&[&["check", "--cwd", cwd], args].concat()).0["data"].clone()
+    };
+    assert_eq!(check(&["--", "python3", "scripts/yes.py"])["decision"], "allow");
+    for (words, path) in [
+        (["python3", "src/no.py"], "execute on"),
+        (["cat", "secret/s"], "read on"),
+        (["python3", "../plain/p"], "execute on"),
+    ] {
+        let decision = check(&["--", words[0], words[1]]);
+        assert_eq!(decision["decision"], "deny", "{decision}");
+        let reason = decision["reason"].as_str().unwrap();
+        assert!(reason.starts_with(&format!("Capability denied: {path} ")), "{reason}");
+    }
+    let hint = check(&["--", "cat", "secret/s"])["hint"].clone();
+    assert!(hint.as_str().unwrap().contains("capabilities.json"), "{hint}");
+}
+
+#[test]
+fn files_are_held_to_it_too_when_the_work_is_in_the_module() {
+    let house = house(Who::Me, &declared());
+    let module = house.home().join("modules/m");
+    let ask = |operation: &str, path: &str| {
+        let request =
+            json!({"tool": "filesystem", "operation": operation, "arguments": {"path": path, "content": "x"}});
+        let mut request = request;
+        if operation == "read_file" {
+            request["arguments"].as_object_mut().unwrap().remove("content");
+        }
+        house.feed(&["--base", module.to_str().unwrap()], &request.to_string()).0[0].clone()
+    };
+    assert_eq!(ask("read_file", "src/a")["data"]["value"]["content"], "a");
+    assert_eq!(ask("write_file", "out/new")["ok"], true);
+    for (operation, path) in [("read_file", "../shared/x"), ("read_file", "secret/s"), ("write_file", "src/new")] {
+        let answer = ask(operation, path);
+        assert_eq!(answer["error"]["details"]["rule"], "capabilities", "{operation} {path}: {answer}");
+    }
+}
+
+#[test]
+fn nothing_declared_is_nothing_allowed_and_a_manifest_never_widens() {
+    // An empty list is no wildcard.
+    let house_empty = house(Who::Me, &json!({}));
+    let module = house_empty.home().join("modules/m");
+    let cwd = module.to_str().unwrap();
+    let decision = house_empty.run(&["check", "--cwd", cwd, "--", "python3", "scripts/yes.py"]).0;
+    assert_eq!(decision["data"]["rule"], "capabilities", "{decision}");
+    // What cannot be read stops what it is about.
+    fs::write(module.join("capabilities.json"), "{").unwrap();
+    let decision = house_empty.run(&["check", "--cwd", cwd, "--", "true"]).0;
+    assert_eq!(decision["data"]["decision"], "deny", "{decision}");
+    let wide = house(Who::Me, &json!({"read": ["/"], "write": ["/"], "execute": ["/"]}));
+    let outside = wide.root().join("outside");
+    fs::write(&outside, "x").unwrap();
+    let code = format!("open({outside:?}).read()\n");
+    let answer = say(&wide, "m", "probe.py", &code);
+    assert_eq!(answer["error"]["code"], "E_COMMAND_FAILED", "{answer}");
+}
+
+#[test]
+fn another_root_than_the_home_can_be_named() {
+    let house = house(Who::Me, &declared());
+    let other = house.root().join("other");
+    fs::create_dir_all(other.join("modules")).unwrap();
+    let cwd = house.home().join("modules/m");
+    let args =
+        ["check", "--root", other.to_str().unwrap(), "--cwd", cwd.to_str().unwrap(), "--", "python3", "src/no.py"];
+    assert_eq!(house.run(&args).0["data"]["decision"], "allow");
+}
