@@ -25,6 +25,15 @@ pub(crate) struct Call {
     pub(crate) result: Option<ToolResult>,
 }
 
+/// A record that was written down and perhaps not printed.
+#[derive(Clone, Debug)]
+pub(crate) enum Unshown {
+    /// An answer of the model.
+    Message(Box<Message>),
+    /// A result of a call.
+    Result(Box<ToolResult>),
+}
+
 impl Call {
     fn of(asked: &ToolCall) -> Self {
         Self { asked: asked.clone(), started: false, agent: None, spent: None, decision: None, result: None }
@@ -46,6 +55,8 @@ pub(crate) struct Conversation {
     pub(crate) returned: Vec<ToolResult>,
     /// The last message, if it called no tool.
     pub(crate) last_words: Option<Message>,
+    /// What was written down and perhaps not printed, oldest first.
+    pub(crate) unshown: Vec<Unshown>,
     /// How many turns some message has had as its input, or was.
     told: usize,
 }
@@ -61,6 +72,7 @@ impl Conversation {
             calls: Vec::new(),
             returned: Vec::new(),
             last_words: None,
+            unshown: Vec::new(),
         }
     }
 
@@ -83,19 +95,21 @@ impl Conversation {
             Step::Plan(_) => return Err(Error::new(Code::Integrity, "the run's state has two plans")),
             Step::Owner(_) => {}
             Step::Limits(limits) => self.limits = limits,
-            Step::Message(message) => self.answered(*message),
+            Step::Message(message) => self.answered(message),
             Step::Started(at) => self.call(at)?.started = true,
             Step::Delegated(at, run) => self.call(at)?.agent = Some(run),
             Step::Spent(at, spent) => self.call(at)?.spent = Some(spent),
             Step::Withdrawn(at) => self.call(at)?.started = false,
             Step::Decided(at, decision) => self.call(at)?.decision = Some(decision),
+            Step::Shown => self.unshown.clear(),
             Step::Finished(at, result) => {
                 self.tally.returned(result.is_error);
                 let call = self.call(at)?;
-                call.result = Some(*result);
+                call.result = Some((*result).clone());
                 if let Some(spent) = call.spent {
                     self.tally.delegated(&spent);
                 }
+                self.unshown.push(Unshown::Result(result));
                 self.settle();
             }
         }
@@ -113,12 +127,20 @@ impl Conversation {
             .ok_or_else(|| Error::new(Code::Integrity, "the run's state names a call that is not there"))
     }
 
-    fn answered(&mut self, message: Message) {
+    /// Nothing is left but to print the last words: whoever resumes wants them, even if they were printed before.
+    pub(crate) fn show_last_words_again(&mut self) {
+        if let (Some(message), true) = (&self.last_words, self.unshown.is_empty()) {
+            self.unshown.push(Unshown::Message(Box::new(message.clone())));
+        }
+    }
+
+    fn answered(&mut self, message: Box<Message>) {
         self.tally.answered(&message.usage);
         self.prompt.messages.push(Turn { role: "assistant".to_owned(), content: message.content.clone() });
         self.told = self.prompt.messages.len();
         self.calls = message.tool_calls.iter().map(Call::of).collect();
-        self.last_words = self.calls.is_empty().then_some(message);
+        self.last_words = self.calls.is_empty().then(|| (*message).clone());
+        self.unshown.push(Unshown::Message(message));
     }
 
     /// When all calls have results, they are what the user says next.

@@ -281,14 +281,12 @@ impl Engine {
     fn finished(&mut self, at: usize, call: &ToolCall, mut result: ToolResult, context: &mut Context) -> Result<()> {
         result.untrusted = vec!["/name".to_owned(), "/content".to_owned()];
         let turn = self.conversation.tally.iterations;
-        self.step(Step::Finished(at, Box::new(result.clone())))?;
         self.note(|book| book.result(turn, &result))?;
         context.progress(&format!("  {} {}", if result.is_error { "✗" } else { "✓" }, call.name));
-        if context.out.format() == Format::Json {
-            context.out.record(Kind::ToolResult, &result)?;
-            context.out.flush()?;
-        }
-        if result.is_error && self.plan.fail_on_tool_error {
+        let is_error = result.is_error;
+        self.step(Step::Finished(at, Box::new(result)))?;
+        self.show(context)?;
+        if is_error && self.plan.fail_on_tool_error {
             return Err(Error::new(Code::CommandFailed, format!("the tool {} failed", call.name))
                 .with("tool", call.name.as_str())
                 .with("call", call.id.as_str()));

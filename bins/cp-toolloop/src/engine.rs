@@ -13,7 +13,7 @@ use crate::agent::Share;
 use crate::approval::Approver;
 use crate::arguments::Arguments;
 use crate::book::Book;
-use crate::conversation::{Conversation, with_calls};
+use crate::conversation::{Conversation, Unshown, with_calls};
 use crate::event::Event;
 use crate::executor::Executor;
 use crate::journal::{Decision, Journal, Step};
@@ -123,6 +123,7 @@ impl Engine {
     }
 
     fn go_on(&mut self, context: &mut Context) -> Result<Message> {
+        self.show(context)?;
         loop {
             signals::check()?;
             if !self.conversation.calls.is_empty() {
@@ -207,13 +208,27 @@ impl Engine {
         let mut message = with_calls(message);
         message.input = self.conversation.news();
         message.untrusted = vec!["/content".to_owned(), "/tool_calls".to_owned(), "/input".to_owned()];
-        self.step(Step::Message(Box::new(message.clone())))?;
         self.note(|book| book.message(number, &message))?;
+        self.step(Step::Message(Box::new(message)))?;
+        self.show(context)
+    }
+
+    /// Prints what was written down and not printed, and writes down that it was.
+    pub(crate) fn show(&mut self, context: &mut Context) -> Result<()> {
+        let unshown = std::mem::take(&mut self.conversation.unshown);
+        if unshown.is_empty() {
+            return Ok(());
+        }
         if context.out.format() == Format::Json {
-            context.out.record(Kind::Message, &message)?;
+            for record in &unshown {
+                match record {
+                    Unshown::Message(message) => context.out.record(Kind::Message, &**message)?,
+                    Unshown::Result(result) => context.out.record(Kind::ToolResult, &**result)?,
+                }
+            }
             context.out.flush()?;
         }
-        Ok(())
+        self.step(Step::Shown)
     }
 
     /// Writes a step down, then goes it.

@@ -20,6 +20,9 @@ pub(crate) struct Event {
     /// The run's ledger.
     #[serde(skip_serializing_if = "Option::is_none")]
     ledger: Option<String>,
+    /// How many of the records that follow may have been printed before the run stopped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replayed: Option<usize>,
     /// The tools that the model may call.
     #[serde(skip_serializing_if = "Option::is_none")]
     tools: Option<Vec<String>>,
@@ -28,12 +31,31 @@ pub(crate) struct Event {
 impl Event {
     /// A run begins, or goes on.
     pub(crate) fn start(event: &'static str, run: &str, ledger: String, tools: Vec<String>) -> Self {
-        Self { what: event, run_id: run.to_owned(), iteration: None, ledger: Some(ledger), tools: Some(tools) }
+        Self {
+            what: event,
+            run_id: run.to_owned(),
+            iteration: None,
+            ledger: Some(ledger),
+            replayed: None,
+            tools: Some(tools),
+        }
+    }
+
+    /// A run goes on; so many of the records that follow may have been printed before.
+    pub(crate) fn resumed(run: &str, ledger: String, tools: Vec<String>, replayed: usize) -> Self {
+        Self { replayed: Some(replayed), ..Self::start("run_resumed", run, ledger, tools) }
     }
 
     /// The model is about to be asked.
     pub(crate) fn iteration(run: &str, number: u64) -> Self {
-        Self { what: "iteration", run_id: run.to_owned(), iteration: Some(number), ledger: None, tools: None }
+        Self {
+            what: "iteration",
+            run_id: run.to_owned(),
+            iteration: Some(number),
+            ledger: None,
+            replayed: None,
+            tools: None,
+        }
     }
 
     /// Shows it at once.

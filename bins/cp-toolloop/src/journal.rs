@@ -51,6 +51,8 @@ pub(crate) enum Step {
     Withdrawn(usize),
     /// A call of the last message has its result.
     Finished(usize, Box<ToolResult>),
+    /// What the step before was about has been printed.
+    Shown,
     /// A person decided about a call of the last message.
     Decided(usize, Decision),
 }

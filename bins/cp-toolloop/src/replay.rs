@@ -45,6 +45,7 @@ impl Replay {
                 | Step::Limits(_)
                 | Step::Started(_)
                 | Step::Withdrawn(_)
+                | Step::Shown
                 | Step::Decided(..) => {}
             }
         }

@@ -84,7 +84,9 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.streaming()?;
     context.options.base = Some(plan.base.clone());
     let names = plan.tools.iter().map(|tool| tool.name.clone()).collect();
-    Event::start("run_resumed", &plan.run, place.ledger.display().to_string(), names).show(context)?;
+    conversation.show_last_words_again();
+    let replayed = conversation.unshown.len();
+    Event::resumed(&plan.run, place.ledger.display().to_string(), names, replayed).show(context)?;
     within(&place.ledger, &plan.run.clone(), context, |context| {
         let mut engine = Engine::new(plan, conversation, Some(Trace { journal, book }), approver);
         engine.forwarded = forwarded;

@@ -97,3 +97,19 @@ fn what_is_no_server_is_an_error() {
     assert!(servers.offers(&spec("/bin/true"), &ground(&directory)).is_err());
     assert!(servers.offers(&spec("/nowhere/at/all"), &ground(&directory)).is_err());
 }
+
+#[test]
+fn a_slow_start_is_waited_for_and_half_a_line_is_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let slow = "
+    if method == 'server/discover': time.sleep(2); return {'supportedVersions': ['2026-07-28'], 'capabilities': {}}
+    if method == 'tools/list': return {'tools': [{'name': 'one', 'inputSchema': {'type': 'object'}}]}
+    sys.stdout.write('{\"jsonrpc\":'); sys.stdout.flush(); time.sleep(30)";
+    let spec = server(&directory, slow);
+    let mut servers = Servers::default();
+    assert_eq!(servers.offers(&spec, &ground(&directory)).unwrap()[0].name, "one");
+    let began = Instant::now();
+    let called = servers.call(&spec, "one", &raw("{}"), Duration::from_millis(300), &ground(&directory));
+    assert_eq!(called.unwrap(), Outcome::TimedOut);
+    assert!(began.elapsed() < Duration::from_secs(5));
+}

@@ -7,4 +7,5 @@ mod place;
 mod replay;
 mod resume;
 mod run;
+mod servers;
 mod tools;

@@ -241,3 +241,29 @@ fn a_model_that_dies_is_an_error_and_no_hang() {
     let ran = place.run(&["--llm", &babbles, "x"]);
     assert_eq!((ran.status, &ran.error()["code"]), (1, &json!("E_IO")), "{ran:?}");
 }
+
+#[test]
+fn what_was_written_down_and_not_printed_is_printed_by_the_resume() {
+    let place = Place::new();
+    place.tool("step", "", "echo did");
+    // More than a pipe holds: nobody reads it, so the run is killed in the middle of printing.
+    let long = "x".repeat(300_000);
+    place.script(&[&json!({"content": long, "tool_calls": [{"name": "step"}]}).to_string(), r#"{"content":"done"}"#]);
+    let tools = place.path("tools").display().to_string();
+    let mut child = place.command(&["--tools", &tools, "go"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let first: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    let run = first["data"]["run_id"].as_str().unwrap().to_owned();
+    let sealed = place.path(&format!("home/planes/ho1/runs/{run}.sealed"));
+    let began = Instant::now();
+    while !std::fs::read_to_string(&sealed).unwrap().contains(&long) {
+        assert!(began.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let ran = place.run(&["resume", &run]);
+    assert_eq!((ran.status, &ran.lines[0]["data"]["replayed"]), (0, &json!(1)), "{}", ran.stderr);
+    assert!(ran.lines[1]["type"] == "message" && ran.lines[1].to_string().contains(&long));
+    assert_eq!((ran.of("message").len(), ran.results()), (2, vec!["did\n"]));
+}

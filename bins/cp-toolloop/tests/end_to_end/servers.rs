@@ -1,0 +1,198 @@
+//! MCP servers that others wrote, really called; and what the policy says about servers.
+
+use std::path::PathBuf;
+
+use crate::place::{Place, Ran};
+use serde_json::{Value, json};
+
+/// The entry point of a reference server, or `None` where they are not installed: said, and under CI a failure.
+#[expect(clippy::print_stderr, reason = "a test that does not run says so")]
+fn reference(name: &str) -> Option<String> {
+    let default = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../.ci/packages");
+    let place = std::env::var_os("CP_COUNTERPARTS_DIR").map_or_else(default, PathBuf::from);
+    let file = place.join(format!("node_modules/@modelcontextprotocol/server-{name}/dist/index.js"));
+    let node = PathBuf::from("/usr/bin/node");
+    if let (Ok(file), true) = (file.canonicalize(), node.exists()) {
+        return Some(format!("/usr/bin/node {}", file.display()));
+    }
+    let missing = format!("NOT RUN: the MCP server {name} is not at {} (.ci/run installs it)", file.display());
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "{missing}");
+    eprintln!("{missing}");
+    None
+}
+
+/// Makes the calls, one answer of the model each, and gives their results.
+fn calls(place: &Place, server: &str, calls: &[(&str, Value)]) -> Vec<(String, bool)> {
+    let lines: Vec<String> =
+        calls.iter().map(|(name, input)| json!({"tool_calls": [{"name": name, "input": input}]}).to_string()).collect();
+    place.script(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+    let ran = place.run(&["--mcp", server, "x"]);
+    assert_eq!(ran.status, 0, "{ran:?}");
+    let result = |data: &&Value| (data["content"].as_str().unwrap().to_owned(), data["is_error"] == true);
+    ran.of("tool_result").iter().map(result).collect()
+}
+
+fn policy(place: &Place, text: &str) {
+    std::fs::create_dir_all(place.path("home/config")).unwrap();
+    std::fs::write(place.path("home/config/policy.toml"), text).unwrap();
+}
+
+#[test]
+fn the_server_of_everything_is_called_in_the_sandbox() {
+    let Some(command) = reference("everything") else { return };
+    let place = Place::new();
+    let text = "a \"b\" 'c' \\ \n\t{\"d\": [1]} ä 👍 $HOME `id`";
+    let results = calls(
+        &place,
+        &format!("all={command}"),
+        &[
+            ("echo", json!({"message": text})),
+            ("get-sum", json!({"a": 2, "b": 3})),
+            ("get-sum", json!({"a": "2"})),
+            ("trigger-long-running-operation", json!({"duration": 1, "steps": 3})),
+            ("get-structured-content", json!({"location": "Chicago"})),
+            ("get-tiny-image", json!({})),
+            ("get-env", json!({})),
+        ],
+    );
+    assert_eq!(results[0], (format!("Echo: {text}"), false));
+    assert_eq!(results[1], ("The sum of 2 and 3 is 5.".to_owned(), false));
+    assert!(results[2].1 && results[2].0.contains("do not fit its schema"), "{results:?}");
+    assert!(!results[3].1 && results[3].0.contains("completed"), "{results:?}");
+    assert!(!results[4].1 && results[4].0.contains("temperature"), "{results:?}");
+    assert!(results[5].0.contains("[image, image/png: not shown]"), "{results:?}");
+    let environment: Value = serde_json::from_str(&results[6].0).unwrap();
+    assert!(environment.get("CP_HOME").is_none() && environment.get("PATH").is_some(), "{environment}");
+    assert_ne!(environment["HOME"], json!(place.path("work")), "its home is a scratch directory");
+}
+
+#[test]
+fn the_server_of_files_writes_only_where_the_policy_says() {
+    let Some(command) = reference("filesystem") else { return };
+    let place = Place::new();
+    std::fs::create_dir(place.path("aside")).unwrap();
+    let (inside, aside) = (place.path("work/a.txt"), place.path("aside/a.txt"));
+    // It is told that it may write both; the sandbox knows better.
+    let server = format!("fs={command} {} {}", place.path("work").display(), place.path("aside").display());
+    let write = |path: &PathBuf| json!({"path": path, "content": "two\nlines\n"});
+    let wanted = [
+        ("write_file", write(&inside)),
+        ("read_text_file", json!({"path": inside})),
+        ("write_file", write(&aside)),
+        ("read_text_file", json!({"path": "/etc/passwd"})),
+    ];
+    let results = calls(&place, &server, &wanted);
+    assert!(!results[0].1 && results[1] == ("two\nlines\n".to_owned(), false), "{results:?}");
+    assert!(results[2].1 && !aside.exists(), "{results:?}");
+    assert!(results[3].1, "{results:?}");
+    policy(&place, &format!("[mcp.fs]\nwrite = [\"{}\"]\n", place.path("aside").display()));
+    let results = calls(&place, &server, &wanted);
+    assert!(!results[2].1 && aside.exists(), "{results:?}");
+}
+
+#[test]
+fn the_server_of_memories_gets_the_variable_that_the_policy_lists() {
+    let Some(command) = reference("memory") else { return };
+    let place = Place::new();
+    let server = format!("memory={command}");
+    policy(&place, "[mcp.memory]\nenv = [\"MEMORY_FILE_PATH\"]\n");
+    let entity = json!({"entities": [{"name": "Ada", "entityType": "person", "observations": ["writes programs"]}]});
+    let lines = [
+        json!({"tool_calls": [{"name": "create_entities", "input": entity}]}).to_string(),
+        json!({"tool_calls": [{"name": "read_graph", "input": {}}]}).to_string(),
+    ];
+    place.script(&[&lines[0], &lines[1]]);
+    let file = place.path("work/memory.jsonl");
+    let ran = Ran::from(place.command(&["--mcp", &server, "x"]).env("MEMORY_FILE_PATH", &file).output().unwrap());
+    assert!(ran.status == 0 && ran.results()[1].contains("writes programs"), "{ran:?}");
+    assert!(std::fs::read_to_string(&file).unwrap().contains("Ada"));
+}
+
+/// A server that answers a call with what `answer` evaluates to.
+fn server(place: &Place, answer: &str) -> String {
+    let text = r#"#!/usr/bin/python3
+import json, os, socket, sys
+def tried(what):
+    try: return str(what())
+    except Exception as e: return type(e).__name__
+for line in sys.stdin:
+    m = json.loads(line)
+    if "id" not in m: continue
+    if m["method"] == "server/discover": result = {"supportedVersions": ["2026-07-28"], "capabilities": {}}
+    elif m["method"] == "tools/list": result = {"tools": [{"name": "look", "inputSchema": {"type": "object"}}]}
+    else: result = {"content": [{"type": "text", "text": ANSWER}]}
+    print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": result}), flush=True)
+"#;
+    place.executable("server", &text.replace("ANSWER", answer));
+    place.path("server").display().to_string()
+}
+
+#[test]
+fn a_server_sees_neither_our_home_nor_a_network_nor_other_variables() {
+    let place = Place::new();
+    let home = place.path("home").display().to_string();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let answer = format!(
+        r#"" ".join([tried(lambda: len(os.listdir("{home}/keys"))), tried(lambda: socket.create_connection(("127.0.0.1", {port})).close()), tried(lambda: os.environ["MINE"]), tried(lambda: os.environ["OTHER"])])"#
+    );
+    let server = server(&place, &answer);
+    place.script(&[r#"{"tool_calls":[{"name":"look"}]}"#]);
+    let look = || {
+        let mut command = place.command(&["--mcp", &format!("s={server}"), "x"]);
+        let ran = Ran::from(command.env("MINE", "given").env("OTHER", "kept").output().unwrap());
+        assert_eq!(ran.status, 0, "{ran:?}");
+        ran.results()[0].to_owned()
+    };
+    let inside = look();
+    let seen: Vec<&str> = inside.split(' ').collect();
+    assert!(["0", "PermissionError", "FileNotFoundError"].contains(&seen[0]), "{inside}");
+    assert!(seen[1] != "None" && seen[2..] == ["KeyError", "KeyError"], "{inside}");
+    policy(&place, "[mcp.s]\nenv = [\"MINE\"]\n");
+    assert_eq!(look().split(' ').skip(2).collect::<Vec<_>>(), ["given", "KeyError"]);
+    // Outside it sees all that: it was there to be seen.
+    policy(&place, "[mcp.s]\nsandbox = \"none\"\nenv = [\"MINE\"]\n");
+    let outside = look();
+    assert_eq!(outside, "1 None given KeyError");
+    assert_eq!(std::fs::read_dir(place.path("home/tmp")).unwrap().count(), 0, "nothing is left of their homes");
+}
+
+#[test]
+fn the_policy_knows_the_command_of_a_server() {
+    let place = Place::new();
+    let server = server(&place, "'ok'");
+    policy(&place, &format!("[mcp.s]\ncommand = \"{server}\"\n"));
+    let listed = place.run(&["tools", "--mcp", "s", "--allow", "look", "--fields", "name,origin"]);
+    let origin = json!({"kind": "mcp", "server": "s", "tool": "look"});
+    assert_eq!(listed.closing()["data"]["items"][0], json!({"name": "look", "origin": origin}), "{listed:?}");
+    let other = place.run(&["tools", "--mcp", "s=/bin/cat"]);
+    assert_eq!((other.status, &other.error()["code"]), (4, &json!("E_FORBIDDEN")), "{other:?}");
+    assert_eq!(place.run(&["tools", "--mcp", "unknown"]).status, 2);
+}
+
+#[test]
+fn a_table_that_is_wrong_is_an_error_that_names_the_cure() {
+    let place = Place::new();
+    for (table, message, hint) in [
+        ("netwrok = \"host\"", "unknown key `netwrok`", "network"),
+        ("sandbox = \"no\"", "unknown variant", ""),
+        ("env = [\"ANTHROPIC_API_KEY\"]", "ANTHROPIC_API_KEY", "another name"),
+    ] {
+        policy(&place, &format!("[mcp.s]\n{table}\n"));
+        let ran = place.run(&["tools", "--mcp", "s=/bin/cat"]);
+        assert_eq!((ran.status, &ran.error()["code"]), (4, &json!("E_CONFIG")), "{table}: {ran:?}");
+        assert!(ran.error()["message"].as_str().unwrap().contains(message), "{ran:?}");
+        assert!(ran.detail("hint").contains(hint), "{ran:?}");
+    }
+}
+
+#[test]
+fn a_server_that_the_sandbox_refuses_says_why() {
+    let place = Place::new();
+    let server = server(&place, "'ok'");
+    policy(&place, "[exec]\nrestricted_commands = [\"server\"]\n");
+    let ran = place.run(&["tools", "--mcp", &format!("s={server}")]);
+    let broken = ran.closing()["data"]["items"].as_array().unwrap().last().unwrap();
+    assert_eq!(broken["status"], "broken", "{ran:?}");
+    assert!(broken["why"].as_str().unwrap().contains("restricted"), "{broken}");
+}
