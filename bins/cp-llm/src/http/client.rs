@@ -120,6 +120,11 @@ impl Client {
             e if e.to_string().contains("certificate") => Error::config(format!("{host}: {e}"))
                 .hint("name your own certificate authority with SSL_CERT_FILE")
                 .fatal(),
+            e if e.to_string().contains("corrupt message") => {
+                Error::config(format!("{host}: the server speaks no TLS"))
+                    .hint("for a server without TLS the base URL begins with http://")
+                    .fatal()
+            }
             ureq::Error::Io(e) => Error::new(Code::Network, format!("{host}: {}", Error::from(e).message())),
             e => Error::new(Code::Network, format!("{host}: {e}")),
         };

@@ -1,5 +1,7 @@
 //! Gemini `generateContent`.
 
+use std::collections::VecDeque;
+
 use cp_common::wire::{Block, Content, ToolSpec, Turn};
 use cp_common::{Error, Result, record};
 use serde::{Deserialize, Serialize};
@@ -60,10 +62,8 @@ impl Wire for Gemini {
     }
 
     fn whole(&self, body: &Value, bytes: &[u8]) -> Result<Answer> {
-        let mut stream = Stream {
-            exact: serde_json::from_slice::<Raw<'_>>(bytes).ok().map(|raw| raw.inputs()),
-            ..Stream::default()
-        };
+        let mut stream = Stream::default();
+        stream.bytes(bytes);
         stream.event(body, false, &mut |_| Ok(()))?;
         if stream.partial.id.is_none() && body.get("candidates").is_none() && body.get("promptFeedback").is_none() {
             return Err(bad_answer("invalid_json", "the answer has no candidates"));
@@ -110,7 +110,7 @@ struct RawCall<'a> {
 }
 
 impl Raw<'_> {
-    fn inputs(&self) -> Vec<String> {
+    fn inputs(&self) -> VecDeque<String> {
         let parts =
             self.candidates.first().and_then(|c| c.content.as_ref()).map(|c| c.parts.as_slice()).unwrap_or_default();
         let calls = parts.iter().filter_map(|part| part.call.as_ref());
@@ -210,10 +210,15 @@ fn tokens(usage: &Value) -> Tokens {
 #[derive(Default)]
 struct Stream {
     partial: Partial,
-    exact: Option<Vec<String>>,
+    /// The arguments of the calls that come next, in their bytes.
+    exact: VecDeque<String>,
 }
 
 impl Decoder for Stream {
+    fn bytes(&mut self, data: &[u8]) {
+        self.exact = serde_json::from_slice::<Raw<'_>>(data).map(|raw| raw.inputs()).unwrap_or_default();
+    }
+
     fn event(&mut self, data: &Value, halves: bool, show: &mut dyn FnMut(&str) -> Result<()>) -> Result<bool> {
         let partial = &mut self.partial;
         for (name, slot) in [("responseId", &mut partial.id), ("modelVersion", &mut partial.model)] {
@@ -230,11 +235,10 @@ impl Decoder for Stream {
         let Some(candidate) = data.pointer("/candidates/0") else { return Ok(false) };
         for part in candidate.pointer("/content/parts").and_then(Value::as_array).into_iter().flatten() {
             if let Some(call) = part.get("functionCall") {
-                let n = self.partial.calls.len();
                 let name = text_of(call, "name").unwrap_or_default().to_owned();
                 let id = text_of(call, "id").map_or_else(fresh_id, str::to_owned);
                 let mut whole = PartialCall { id, name, ..PartialCall::default() };
-                let exact = self.exact.as_ref().and_then(|inputs| inputs.get(n).cloned());
+                let exact = self.exact.pop_front();
                 let input = exact.unwrap_or_else(|| call.get("args").map_or_else(|| "{}".to_owned(), Value::to_string));
                 arguments(&whole.name, &input)?;
                 whole.arguments.push(&input, halves);

@@ -6,6 +6,8 @@ pub(crate) mod gemini;
 pub(crate) mod openai;
 mod partial;
 pub(crate) mod responses;
+#[cfg(test)]
+mod splits;
 
 use cp_common::wire::{ToolSpec, Turn};
 use cp_common::{Code, Error, Result};
@@ -108,6 +110,8 @@ pub(crate) trait Wire: Send + Sync {
 
 /// Puts a streamed answer together.
 pub(crate) trait Decoder {
+    /// Looks at the bytes of the event that comes next, where their spelling matters.
+    fn bytes(&mut self, _data: &[u8]) {}
     /// Takes an event, shows the text it brings, and returns whether it was the last.
     fn event(&mut self, data: &Value, halves: bool, show: &mut dyn FnMut(&str) -> Result<()>) -> Result<bool>;
     /// What has come so far.
@@ -125,6 +129,7 @@ pub(crate) fn feed(decoder: &mut dyn Decoder, event: &Event, show: &mut dyn FnMu
         return Ok(false);
     }
     let loose = parsed(data)?;
+    decoder.bytes(data);
     if let Some(complaint) = complaint(&loose.value, event.name == "error") {
         return Err(complaint.into_error(200));
     }

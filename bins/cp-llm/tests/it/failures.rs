@@ -1,11 +1,13 @@
-//! Each way an upstream can fail, for both wires, whole and streamed: the code, the exit, and how often it was asked.
+//! Each way an upstream can fail, for every wire, whole and streamed: the code, the exit, and how often it was asked.
 
 use serde_json::{Value, json};
 
 use crate::messages;
 use crate::server::{Program, Ran, Server, Step, answer, chunk, json as json_answer, stream_head};
 
+/// Those whose streams are broken off in the middle here.
 const WIRES: [&str; 2] = ["anthropic", "openai"];
+const ALL: [&str; 4] = ["anthropic", "openai", "openai-responses", "gemini"];
 
 /// Runs against a script; tries at most twice, without waiting long for a server that stalls.
 fn run(backend: &str, stream: bool, script: Vec<Step>) -> (Ran, usize) {
@@ -24,7 +26,7 @@ fn run(backend: &str, stream: bool, script: Vec<Step>) -> (Ran, usize) {
 
 fn check(what: &str, script: &[Step], code: &str, exit: i32, requests: usize) -> Vec<Value> {
     let mut errors = Vec::new();
-    for backend in WIRES {
+    for backend in ALL {
         for stream in [false, true] {
             let (ran, asked) = run(backend, stream, script.to_vec());
             let error = ran.error();
@@ -70,6 +72,10 @@ fn the_wait_that_is_asked_for_is_kept_and_one_too_long_ends_it() {
     let body = br#"{"error":{"type":"rate_limit_error","message":"slow down"}}"#;
     let soon = answer(429, "application/json", "retry-after-ms: 20\r\n", body);
     assert_eq!(check("soon", &soon, "E_RATE_LIMITED", 7, 2)[0]["details"]["retry_after_ms"], 20);
+    let now = answer(429, "application/json", "Retry-After: 0\r\n", body);
+    assert_eq!(check("at once", &now, "E_RATE_LIMITED", 7, 2)[0]["details"]["retry_after_ms"], 0);
+    let never = answer(429, "application/json", "", body);
+    assert_eq!(check("no wish", &never, "E_RATE_LIMITED", 7, 2)[0]["details"].get("retry_after_ms"), None);
     let later = answer(429, "application/json", "retry-after: 3600\r\n", body);
     assert_eq!(check("later", &later, "E_RATE_LIMITED", 7, 1)[0]["details"]["retry_after_ms"], 3_600_000);
 }

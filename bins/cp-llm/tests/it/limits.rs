@@ -175,3 +175,49 @@ fn the_same_request_id_is_not_sent_twice() {
     assert_eq!(ask(&["--jobs", "2", "hi"]).error()["code"], "E_USAGE");
     assert_eq!(server.requests().len(), 2);
 }
+
+#[test]
+fn memory_does_not_grow_with_the_number_of_rows() {
+    use std::io::{BufRead as _, BufReader, BufWriter};
+    use std::process::{Command, Stdio};
+    // The whole number takes a debug build most of a minute.
+    let many = if std::env::var("CI").is_ok_and(|ci| ci == "true") { 100_000 } else { 20_000 };
+    let program = Program::new();
+    let mut child = Command::new(assert_cmd::cargo::cargo_bin("cp-llm"))
+        .env_clear()
+        .env("CP_HOME", program.home.path())
+        .args(["--backend", "stub", "--rows", "--jobs", "16"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = BufWriter::new(child.stdin.take().unwrap());
+    let (more, wanted) = std::sync::mpsc::channel::<usize>();
+    let feeder = std::thread::spawn(move || {
+        for count in wanted {
+            for _ in 0..count {
+                input
+                    .write_all(b"{\"messages\":[{\"role\":\"user\",\"content\":\"a row of ordinary length\"}]}\n")
+                    .unwrap();
+            }
+            input.flush().unwrap();
+        }
+    });
+    let mut answers = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut peak_after = |count: usize| {
+        more.send(count).unwrap();
+        assert_eq!(answers.by_ref().take(count).filter(|line| line.as_ref().unwrap().contains("stub")).count(), count);
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")).unwrap();
+        peak.parse::<i64>().unwrap()
+    };
+    let few = peak_after(2000);
+    let all = peak_after(many - 2000);
+    // Buffers find their size in the beginning, threads at their own time. What is kept of each row would add up to more.
+    assert!(all - few < 3 << 10, "{few} KiB after 2000 rows, {all} KiB after {many}");
+    assert!(all < 20 << 10, "{all} KiB");
+    drop(more);
+    feeder.join().unwrap();
+    assert!(answers.next().unwrap().unwrap().contains(&format!("\"total\":{many}")));
+    assert!(child.wait().unwrap().success());
+}

@@ -17,3 +17,4 @@ mod secrets;
 mod server;
 mod stub;
 mod tape;
+mod tls;

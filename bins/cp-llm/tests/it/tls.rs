@@ -1,0 +1,116 @@
+//! Servers with certificates: who signed them decides, and a key never goes to one that is not trusted.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use serde_json::json;
+
+use crate::server::{Program, Ran};
+
+fn file(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/tls").join(name)
+}
+
+/// A server on loopback whose certificate is for `localhost`, and what it was asked.
+fn server() -> (u16, Arc<Mutex<Vec<String>>>) {
+    let chain = CertificateDer::pem_file_iter(file("localhost.pem")).unwrap().map(Result::unwrap).collect();
+    let key = PrivateKeyDer::from_pem_file(file("localhost.key.pem")).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = Arc::new(config.with_no_client_auth().with_single_cert(chain, key).unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&asked);
+    std::thread::spawn(move || {
+        for socket in listener.incoming().flatten() {
+            let connection = rustls::ServerConnection::new(Arc::clone(&config)).unwrap();
+            let mut stream = rustls::StreamOwned::new(connection, socket);
+            let mut request = Vec::new();
+            let mut byte = [0];
+            // The body is the last that the client sends, and ends with the brace that closes it.
+            while !(request.ends_with(b"}]}") || request.ends_with(b"\r\n\r\n") && request.starts_with(b"GET")) {
+                match stream.read(&mut byte) {
+                    Ok(1) => request.push(byte[0]),
+                    _ => break,
+                }
+            }
+            if request.is_empty() {
+                continue;
+            }
+            seen.lock().unwrap().push(String::from_utf8(request).unwrap());
+            let answer = json!({"id":"c","choices":[{"message":{"content":"in private"},"finish_reason":"stop"}]});
+            let answer = answer.to_string();
+            let head =
+                format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n", answer.len());
+            let _ = stream.write_all(format!("{head}connection: close\r\n\r\n{answer}").as_bytes());
+            stream.conn.send_close_notify();
+            let _ = stream.flush();
+        }
+    });
+    (port, asked)
+}
+
+fn ask(host: &str, port: u16, authority: Option<&str>) -> Ran {
+    let program = Program::new()
+        .set("OPENAI_BASE_URL", &format!("https://{host}:{port}/v1"))
+        .set("OPENAI_API_KEY", "key-of-the-test-0123456789")
+        .set("SSL_CERT_FILE", authority.map(|name| file(name).display().to_string()).unwrap_or_default().as_str());
+    program.run(&["-m", "m", "--retry-max-wait", "0", "hi"])
+}
+
+#[test]
+fn a_certificate_of_ones_own_authority_is_trusted_and_no_other() {
+    let (port, asked) = server();
+    let ran = ask("localhost", port, Some("authority.pem"));
+    assert_eq!(ran.only()["data"]["content"], "in private", "{} {}", ran.stdout, ran.stderr);
+    assert!(asked.lock().unwrap()[0].contains("Bearer key-of-the-test"));
+    for (host, authority, hint) in [
+        // Nobody that browsers know has signed it.
+        ("localhost", None, "SSL_CERT_FILE"),
+        // It is for another name.
+        ("127.0.0.1", Some("authority.pem"), "SSL_CERT_FILE"),
+    ] {
+        let ran = ask(host, port, authority);
+        let error = ran.only()["error"].clone();
+        assert_eq!((ran.status, error["code"].as_str().unwrap()), (4, "E_CONFIG"), "{host}: {error}");
+        assert!(error["details"]["hint"].as_str().unwrap().contains(hint), "{error}");
+        assert_eq!(error["details"]["attempts"], 1, "a certificate does not get better");
+    }
+    assert_eq!(asked.lock().unwrap().len(), 1, "a key was sent to a server that is not trusted");
+}
+
+#[test]
+fn a_file_of_authorities_that_has_none_is_said() {
+    let (port, asked) = server();
+    let program = Program::new();
+    let empty = program.home.path().join("empty.pem");
+    std::fs::write(&empty, "nothing here\n").unwrap();
+    for name in [empty.to_str().unwrap(), "/nowhere.pem"] {
+        let ran = ask("localhost", port, Some(name));
+        let error = ran.only()["error"].clone();
+        assert_eq!((ran.status, error["code"].as_str().unwrap()), (4, "E_CONFIG"));
+        assert!(error["message"].as_str().unwrap().contains("SSL_CERT_FILE"), "{error}");
+    }
+    assert!(asked.lock().unwrap().is_empty());
+}
+
+#[test]
+fn a_server_that_speaks_no_tls_is_told_from_one_that_is_down() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for mut socket in listener.incoming().flatten() {
+            let _ = socket.read(&mut [0; 1024]);
+            let _ = socket.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n");
+        }
+    });
+    let ran = ask("127.0.0.1", port, Some("authority.pem"));
+    let error = ran.only()["error"].clone();
+    assert_eq!((ran.status, error["code"].as_str().unwrap()), (4, "E_CONFIG"), "{error}");
+    assert!(error["details"]["hint"].as_str().unwrap().contains("http://"), "{error}");
+}
