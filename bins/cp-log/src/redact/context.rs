@@ -1,0 +1,44 @@
+//! What looks like a key where the words before it speak of one.
+
+use super::Secret;
+use super::key;
+use super::name::Name;
+use super::random::is_random_key;
+use super::scan::{is_base64, run};
+
+/// How far behind the word a key may stand.
+const REACH: usize = 48;
+/// What is longer is a file, not a key.
+const LONGEST: usize = 256;
+
+/// The drawn text that follows a name in the same clause.
+pub(super) fn after(text: &[u8], name: &Name) -> Option<Secret> {
+    // In base 64 everything is said at some place.
+    if name.at.start > 0 && matches!(text[name.at.start - 1], b'/' | b'+' | b'=') {
+        return None;
+    }
+    let mut at = name.at.end;
+    let limit = text.len().min(at + REACH);
+    while at < limit {
+        at += run(text, at, |byte| byte == b'=');
+        let length = run(&text[..text.len().min(at + LONGEST)], at, is_base64);
+        if length == LONGEST {
+            return None;
+        }
+        if is_random_key(&text[at..at + length]) && !is_known(&text[at..at + length]) {
+            return key::any_at(text, at).or(Some(Secret { at: at..at + length, rule: "entropy" }));
+        }
+        at += length;
+        match text.get(at)? {
+            b' ' | b':' | b'(' | b')' | b'`' | b'\'' | b'>' => at += 1,
+            b'\\' if text.get(at + 1) == Some(&b'"') => at += 2,
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// Public keys of SSH begin so, and sums that are named.
+fn is_known(value: &[u8]) -> bool {
+    value.starts_with(b"AAAA") || value.starts_with(b"sha") || value.starts_with(b"md5")
+}
