@@ -8,7 +8,8 @@ use rustyline::hint::Hinter;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 
 use crate::interactive::parse;
-use crate::interactive::table::{self, Act, COMMANDS};
+use crate::interactive::table::{self, Act, COMMANDS, Command};
+use crate::plane::Plane;
 
 /// The editor's helper: completion, and whether a line goes on.
 pub(crate) struct Helper {
@@ -27,22 +28,30 @@ pub(crate) struct Ids {
 
 impl Ids {
     /// What a command can be given.
-    fn of(&self, act: Act) -> Vec<String> {
+    fn of(&self, command: &Command) -> Vec<String> {
         let fixed = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-        match act {
+        match command.act {
+            Act::Plane => self.of_tree(command.name()),
             Act::Help => COMMANDS.iter().map(|command| command.name().to_owned()).collect(),
             Act::Agent => self.agents.clone(),
             Act::Mode => fixed(&["persistent", "isolated"]),
-            Act::Gate => fixed(&["MANIFEST", "G0A", "G0B", "G1", "OWN", "G3", "G4", "G5"]),
             Act::Hub => fixed(&["log"]),
             Act::Inbox => fixed(&["read"]),
-            Act::Packages => self.names("installed"),
-            Act::Specs => self.names("specs"),
-            Act::Ledger => {
+            _ => Vec::new(),
+        }
+    }
+
+    /// What a question about the tree can be about.
+    fn of_tree(&self, name: &str) -> Vec<String> {
+        match name {
+            "pkg" => self.names("installed"),
+            "spec" => self.names("specs"),
+            "gate" => ["MANIFEST", "G0A", "G0B", "G1", "OWN", "G3", "G4", "G5"].map(str::to_owned).to_vec(),
+            "ledger" => {
                 let files = self.names("ledger");
                 files.iter().filter_map(|name| name.strip_suffix(".jsonl").map(str::to_owned)).collect()
             }
-            Act::Trace => ["installed", "specs", "frameworks"].iter().flat_map(|below| self.names(below)).collect(),
+            "specs" | "trace" | "wo" => Plane::open(&self.root).map(|plane| plane.ids()).unwrap_or_default(),
             _ => Vec::new(),
         }
     }
@@ -84,7 +93,7 @@ pub(crate) fn candidates(line: &str, at: usize, ids: &Ids) -> (usize, Vec<String
     if begun.contains(char::is_whitespace) {
         return (at, Vec::new());
     }
-    let known = if command.act == Act::Path { ids.paths(begun) } else { ids.of(command.act) };
+    let known = if command.name() == "path" { ids.paths(begun) } else { ids.of(command) };
     (at - begun.len(), fitting(known, begun))
 }
 
@@ -120,7 +129,11 @@ mod tests {
             std::fs::create_dir_all(root.path().join(below)).unwrap();
         }
         std::fs::write(root.path().join("lib/x.py"), "").unwrap();
-        candidates(line, line.len(), &Ids { root: root.path().to_owned(), agents: vec!["default".into(), "dev".into()] })
+        candidates(
+            line,
+            line.len(),
+            &Ids { root: root.path().to_owned(), agents: vec!["default".into(), "dev".into()] },
+        )
     }
 
     #[test]
@@ -136,7 +149,7 @@ mod tests {
         assert_eq!(offered(":agent de"), (7, vec!["default".to_owned(), "dev".to_owned()]));
         assert_eq!(offered(":ctx i"), (5, vec!["isolated".to_owned()]));
         assert_eq!(offered(":path lib/"), (6, vec!["lib/sub/".to_owned(), "lib/x.py".to_owned()]));
-        assert_eq!(offered(":trace S"), (7, vec!["SPEC-X".to_owned()]));
+        assert_eq!(offered(":spec S"), (6, vec!["SPEC-X".to_owned()]));
         assert_eq!(offered(":nothing x"), (10, vec![]));
     }
 }

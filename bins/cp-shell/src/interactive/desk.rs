@@ -1,6 +1,7 @@
 //! Where a person sits: asks for lines and for yes or no, on a terminal with an editor, else from a script. A thread reads, so that
 //! a signal ends the wait; it reads only when it is asked, so that a script's next line is never an answer.
 
+use std::cell::Cell;
 use std::io::{BufRead as _, IsTerminal as _, Read as _};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -43,6 +44,8 @@ enum Question {
 pub(crate) struct Desk {
     questions: Sender<Question>,
     typed: Receiver<Typed>,
+    /// The session is to end: said while something else was asked.
+    terminated: Cell<bool>,
     /// How the terminal was before us.
     before: Option<Termios>,
 }
@@ -59,7 +62,7 @@ impl Desk {
         std::thread::Builder::new()
             .name("desk".to_owned())
             .spawn(move || if is_terminal { edit(&asked, &sender, ids, &known) } else { read(&asked, &sender) })?;
-        Ok(Self { questions, typed, before })
+        Ok(Self { questions, typed, terminated: Cell::new(false), before })
     }
 
     /// Whether a person sits at a terminal.
@@ -74,7 +77,12 @@ impl Desk {
 
     /// Waits for what was asked.
     pub(crate) fn wait(&self) -> Typed {
-        self.typed.recv().unwrap_or(Typed::End)
+        if self.terminated.get() {
+            return Typed::Terminated;
+        }
+        let typed = self.typed.recv().unwrap_or(Typed::End);
+        self.terminated.set(typed == Typed::Terminated);
+        typed
     }
 
     /// Asks a person. `None` where there is none, or they gave no answer.
@@ -96,18 +104,14 @@ impl Desk {
         self.answer(prompt).is_some_and(|answer| matches!(answer.to_lowercase().as_str(), "y" | "yes"))
     }
 
-    /// Takes the interruption of a turn that is over away: it was meant for the turn, not for what comes next. True when the session
-    /// is to end as well.
-    pub(crate) fn forget_interruption(&self) -> bool {
+    /// Takes the interruption of a turn that is over away: it was meant for the turn, not for what comes next.
+    pub(crate) fn forget_interruption(&self) {
         let mut wait = Duration::from_millis(500);
         while let Ok(typed) = self.typed.recv_timeout(wait) {
-            match typed {
-                Typed::Terminated => return true,
-                // It has come; there may be more of them.
-                _ => wait = Duration::from_millis(1),
-            }
+            self.terminated.set(self.terminated.get() || typed == Typed::Terminated);
+            // It has come; there may be more of them.
+            wait = Duration::from_millis(1);
         }
-        false
     }
 
     /// Leaves the terminal as it was, also while a line is being read.
@@ -144,8 +148,13 @@ fn watch(sender: Sender<Typed>) -> Result<()> {
 
 /// Lines from a terminal.
 fn edit(asked: &Receiver<Question>, sender: &Sender<Typed>, ids: Ids, known: &[String]) {
-    let colour = if std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty()) { ColorMode::Disabled } else { ColorMode::Enabled };
-    let config = Config::builder().completion_type(CompletionType::List).color_mode(colour).history_ignore_space(true).build();
+    let colour = if std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty()) {
+        ColorMode::Disabled
+    } else {
+        ColorMode::Enabled
+    };
+    let config =
+        Config::builder().completion_type(CompletionType::List).color_mode(colour).history_ignore_space(true).build();
     let history = MemHistory::with_config(&config);
     let mut editor: Editor<Helper, MemHistory> = match Editor::with_history(config, history) {
         Ok(editor) => editor,

@@ -41,8 +41,22 @@ pub(crate) fn hints(situation: &Situation<'_>) -> Vec<Hint> {
 }
 
 const SECRETS: [&str; 16] = [
-    "api key", "api-key", "api_key", "apikey", "password", "passwd", "passphrase", "secret", "credential", "access token",
-    "auth token", "bearer token", "private key", "ssh key", "access key", "token for",
+    "api key",
+    "api-key",
+    "api_key",
+    "apikey",
+    "password",
+    "passwd",
+    "passphrase",
+    "secret",
+    "credential",
+    "access token",
+    "auth token",
+    "bearer token",
+    "private key",
+    "ssh key",
+    "access key",
+    "token for",
 ];
 
 fn credential_routing(situation: &Situation<'_>) -> Option<Hint> {
@@ -50,18 +64,22 @@ fn credential_routing(situation: &Situation<'_>) -> Option<Hint> {
     if !has_any(&text, &SECRETS) || text.contains("warden route") {
         return None;
     }
-    let message = "it is about a secret: ask `warden route` which way it should be handed over, and keep the secret out of here";
+    let message =
+        "it is about a secret: ask `warden route` which way it should be handed over, and keep the secret out of here";
     Some(Hint { rule: "credential-routing", message: message.to_owned() })
 }
 
 fn secret_anti_pattern(situation: &Situation<'_>) -> Option<Hint> {
     const HANDS_OUT: [&str; 16] = [
-        "vend", "give", "hand", "issue", "provide", "return", "fetch", "get", "send", "store", "print", "show", "supply", "tell",
-        "ask", "from",
+        "vend", "give", "hand", "issue", "provide", "return", "fetch", "get", "send", "store", "print", "show",
+        "supply", "tell", "ask", "from",
     ];
     let text = situation.text.to_lowercase();
     let names_it = has_any(&text, &["ops-warden", "ops warden", "opswarden"]);
-    let secret = has_any(&text, &["api key", "api-key", "api_key", "apikey", "password", "passwd", "secret", "credential", "token"]);
+    let secret = has_any(
+        &text,
+        &["api key", "api-key", "api_key", "apikey", "password", "passwd", "secret", "credential", "token"],
+    );
     if !(names_it && secret && words(&text).any(|word| HANDS_OUT.iter().any(|verb| is_form_of(word, verb)))) {
         return None;
     }
@@ -125,7 +143,8 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 /// give, gives, giving, fetched: close enough for a hint.
 fn is_form_of(word: &str, verb: &str) -> bool {
     let stem = verb.strip_suffix('e').unwrap_or(verb);
-    word.strip_prefix(stem).is_some_and(|ending| matches!(ending, "" | "e" | "s" | "es" | "ed" | "d" | "ing" | "ting" | "out"))
+    word.strip_prefix(stem)
+        .is_some_and(|ending| matches!(ending, "" | "e" | "s" | "es" | "ed" | "d" | "ing" | "ting" | "out"))
 }
 
 #[cfg(test)]

@@ -81,7 +81,10 @@ fn place(set: Option<&Path>, named: Option<PathBuf>, user: Option<&Path>) -> Opt
         return Some((named, "HISTFILE"));
     }
     let known = [(".bash_history", "bash"), (".zsh_history", "zsh"), (".local/share/fish/fish_history", "fish")];
-    known.into_iter().map(|(below, shell)| (user.unwrap_or(Path::new("/")).join(below), shell)).find(|(path, _)| path.is_file())
+    known
+        .into_iter()
+        .map(|(below, shell)| (user.unwrap_or(Path::new("/")).join(below), shell))
+        .find(|(path, _)| path.is_file())
 }
 
 /// The end of a file, from the beginning of a line, and the number of that line.
@@ -204,10 +207,7 @@ mod tests {
     #[test]
     fn zsh_lines_lose_their_times_and_find_their_continuation() {
         let text = ": 1700000000:0;ls\n: 1700000001:2;for x in a b\\\ndo echo $x\\\ndone\n: 1700000002:0;pwd\n";
-        assert_eq!(
-            commands(text),
-            [(1, "ls".into()), (2, "for x in a b\ndo echo $x\ndone".into()), (5, "pwd".into())]
-        );
+        assert_eq!(commands(text), [(1, "ls".into()), (2, "for x in a b\ndo echo $x\ndone".into()), (5, "pwd".into())]);
     }
 
     #[test]
@@ -249,7 +249,8 @@ mod tests {
         let user = tempfile::tempdir().unwrap();
         std::fs::write(user.path().join(".zsh_history"), "").unwrap();
         let found = |set: Option<&str>, named: Option<&str>| {
-            place(set.map(Path::new), named.map(PathBuf::from), Some(user.path())).map(|(path, source)| (path.display().to_string(), source))
+            place(set.map(Path::new), named.map(PathBuf::from), Some(user.path()))
+                .map(|(path, source)| (path.display().to_string(), source))
         };
         let here = user.path().display();
         assert_eq!(found(Some("~/x"), Some("/y")), Some((format!("{here}/x"), "shell_history.histfile")));

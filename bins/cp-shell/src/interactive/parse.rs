@@ -23,7 +23,9 @@ pub(crate) fn parse(line: &str) -> Input<'_> {
     if text.is_empty() {
         return Input::Nothing;
     }
-    if let Some(command) = text.strip_prefix(":!").or_else(|| text.strip_prefix("/!")).or_else(|| text.strip_prefix('!')) {
+    if let Some(command) =
+        text.strip_prefix(":!").or_else(|| text.strip_prefix("/!")).or_else(|| text.strip_prefix('!'))
+    {
         return Input::Run(command.trim());
     }
     if line.starts_with(char::is_whitespace) {

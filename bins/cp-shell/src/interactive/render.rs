@@ -57,7 +57,12 @@ pub(crate) fn harmless(text: &str) -> String {
             '\r' if letters.peek() == Some(&'\n') => {}
             '\0'..='\x1f' => out.extend(['^', char::from(letter as u8 + 0x40)]),
             '\x7f' => out.push_str("^?"),
-            '\u{80}'..='\u{9f}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}' => {
+            '\u{80}'..='\u{9f}'
+            | '\u{200e}'
+            | '\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}'
+            | '\u{feff}' => {
                 out.push_str(&format!("<U+{:04X}>", u32::from(letter)));
             }
             _ => out.push(letter),
@@ -156,7 +161,9 @@ fn object(members: &Map<String, Value>, style: Style) -> String {
             _ => text.push_str(&format!("{name:<names$}  {}\n", cut(&cell(value), room))),
         }
     }
-    for (name, items) in members.iter().filter_map(|(name, value)| Some((name, value.as_array().filter(|_| is_list(value))?))) {
+    for (name, items) in
+        members.iter().filter_map(|(name, value)| Some((name, value.as_array().filter(|_| is_list(value))?)))
+    {
         text.push_str(&list(name, items, style));
     }
     text

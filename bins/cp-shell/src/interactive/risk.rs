@@ -57,8 +57,15 @@ const RULES: [Rule; 14] = [
         level: Level::Critical,
         kind: Kind::Command,
         patterns: &[
-            "mkfs~", "wipefs~", "dd * of=/dev/~", "shred * /dev/~", "> /dev/sd~", "> /dev/nvme~", "fdisk /dev/~",
-            "parted /dev/~", "cryptsetup luksformat~",
+            "mkfs~",
+            "wipefs~",
+            "dd * of=/dev/~",
+            "shred * /dev/~",
+            "> /dev/sd~",
+            "> /dev/nvme~",
+            "fdisk /dev/~",
+            "parted /dev/~",
+            "cryptsetup luksformat~",
         ],
         reason: "overwrites a disk",
     },
@@ -78,8 +85,16 @@ const RULES: [Rule; 14] = [
         level: Level::Critical,
         kind: Kind::Command,
         patterns: &[
-            "drop database", "drop schema", "terraform destroy", "kubectl delete namespace", "kubectl delete ns",
-            "dropdb~", "aws s3 rb * --force", "zpool destroy", "lvremove~", "vgremove~",
+            "drop database",
+            "drop schema",
+            "terraform destroy",
+            "kubectl delete namespace",
+            "kubectl delete ns",
+            "dropdb~",
+            "aws s3 rb * --force",
+            "zpool destroy",
+            "lvremove~",
+            "vgremove~",
         ],
         reason: "removes a whole service or store",
     },
@@ -87,33 +102,78 @@ const RULES: [Rule; 14] = [
         level: Level::Critical,
         kind: Kind::Words,
         patterns: &[
-            "format * disk", "format * drive", "format * partition", "wipe * disk", "wipe * drive", "wipe * server",
-            "wipe * machine", "erase * disk", "erase * drive", "delete everything", "erase everything",
-            "remove everything", "destroy everything", "delete * database", "drop * database", "wipe * database",
-            "delete * production", "destroy * production", "destroy * cluster", "delete * backups", "wipe * production",
+            "format * disk",
+            "format * drive",
+            "format * partition",
+            "wipe * disk",
+            "wipe * drive",
+            "wipe * server",
+            "wipe * machine",
+            "erase * disk",
+            "erase * drive",
+            "delete everything",
+            "erase everything",
+            "remove everything",
+            "destroy everything",
+            "delete * database",
+            "drop * database",
+            "wipe * database",
+            "delete * production",
+            "destroy * production",
+            "destroy * cluster",
+            "delete * backups",
+            "wipe * production",
         ],
         reason: "asks to lose a machine, a store or everything",
     },
     Rule {
         level: Level::Destructive,
         kind: Kind::Command,
-        patterns: &["rm ~", "rmdir ~", "unlink ~", "shred ~", "find * -delete", "find * -exec rm", "xargs rm", "truncate -s~"],
+        patterns: &[
+            "rm ~",
+            "rmdir ~",
+            "unlink ~",
+            "shred ~",
+            "find * -delete",
+            "find * -exec rm",
+            "xargs rm",
+            "truncate -s~",
+        ],
         reason: "deletes files",
     },
     Rule {
         level: Level::Destructive,
         kind: Kind::Command,
         patterns: &[
-            "git reset --hard", "git clean -~", "git push --force~", "git push -f", "git push * --force~", "git push * -f",
-            "git branch -d", "git checkout -- ~", "git restore ~", "git stash drop", "git stash clear", "git filter-branch~",
+            "git reset --hard",
+            "git clean -~",
+            "git push --force~",
+            "git push -f",
+            "git push * --force~",
+            "git push * -f",
+            "git branch -d",
+            "git checkout -- ~",
+            "git restore ~",
+            "git stash drop",
+            "git stash clear",
+            "git filter-branch~",
         ],
         reason: "throws work in a repository away",
     },
     Rule {
         level: Level::Destructive,
         kind: Kind::Command,
-        patterns: &["drop table", "truncate table", "delete from", "flushall", "flushdb", "kubectl delete", "docker system prune",
-            "docker volume rm", "helm uninstall"],
+        patterns: &[
+            "drop table",
+            "truncate table",
+            "delete from",
+            "flushall",
+            "flushdb",
+            "kubectl delete",
+            "docker system prune",
+            "docker volume rm",
+            "helm uninstall",
+        ],
         reason: "deletes data or services",
     },
     Rule {
@@ -125,31 +185,106 @@ const RULES: [Rule; 14] = [
     Rule {
         level: Level::Destructive,
         kind: Kind::Command,
-        patterns: &["kill -9", "kill -kill", "killall ~", "pkill ~", "shutdown ~", "reboot", "poweroff", "halt", "userdel ~",
-            "apt purge", "apt-get purge", "apt remove", "apt-get remove", "iptables -f"],
+        patterns: &[
+            "kill -9",
+            "kill -kill",
+            "killall ~",
+            "pkill ~",
+            "shutdown ~",
+            "reboot",
+            "poweroff",
+            "halt",
+            "userdel ~",
+            "apt purge",
+            "apt-get purge",
+            "apt remove",
+            "apt-get remove",
+            "iptables -f",
+        ],
         reason: "stops or removes what is in use",
     },
     Rule {
         level: Level::Destructive,
         kind: Kind::Words,
-        patterns: &["delete~", "deleting", "remove", "removing", "erase~", "wipe~", "destroy~", "purge~", "overwrite~",
-            "uninstall~", "discard~", "force push", "force-push", "get rid of", "throw away"],
+        patterns: &[
+            "delete~",
+            "deleting",
+            "remove",
+            "removing",
+            "erase~",
+            "wipe~",
+            "destroy~",
+            "purge~",
+            "overwrite~",
+            "uninstall~",
+            "discard~",
+            "force push",
+            "force-push",
+            "get rid of",
+            "throw away",
+        ],
         reason: "asks to delete or overwrite something",
     },
     Rule {
         level: Level::Caution,
         kind: Kind::Command,
-        patterns: &["sudo ~", "su -", "doas ~", "chmod ~", "chown ~", "systemctl ~", "crontab ~", "iptables ~", "mount ~",
-            "umount ~", "ssh ~", "scp ~", "rsync ~", "kill ~", "git push", "git rebase", "npm publish", "cargo publish",
-            "pip install", "npm install", "apt install", "apt-get install", "apt upgrade", "docker run", "kubectl apply"],
+        patterns: &[
+            "sudo ~",
+            "su -",
+            "doas ~",
+            "chmod ~",
+            "chown ~",
+            "systemctl ~",
+            "crontab ~",
+            "iptables ~",
+            "mount ~",
+            "umount ~",
+            "ssh ~",
+            "scp ~",
+            "rsync ~",
+            "kill ~",
+            "git push",
+            "git rebase",
+            "npm publish",
+            "cargo publish",
+            "pip install",
+            "npm install",
+            "apt install",
+            "apt-get install",
+            "apt upgrade",
+            "docker run",
+            "kubectl apply",
+        ],
         reason: "changes the system, or reaches another one",
     },
     Rule {
         level: Level::Caution,
         kind: Kind::Words,
-        patterns: &["install~", "upgrade~", "deploy~", "migrate~", "restart~", "publish~", "rename all", "rename every",
-            "replace all", "replace every", "change all", "change every", "rewrite all", "rewrite every", "move all",
-            "edit all", "edit every", "all * files", "every file", "mass edit", "mass-edit", "bulk ~", "disable~"],
+        patterns: &[
+            "install~",
+            "upgrade~",
+            "deploy~",
+            "migrate~",
+            "restart~",
+            "publish~",
+            "rename all",
+            "rename every",
+            "replace all",
+            "replace every",
+            "change all",
+            "change every",
+            "rewrite all",
+            "rewrite every",
+            "move all",
+            "edit all",
+            "edit every",
+            "all * files",
+            "every file",
+            "mass edit",
+            "mass-edit",
+            "bulk ~",
+            "disable~",
+        ],
         reason: "asks to change a system, or many things at once",
     },
     Rule { level: Level::Caution, kind: Kind::Words, patterns: &["as root", "sudo"], reason: "asks for more rights" },
@@ -157,13 +292,26 @@ const RULES: [Rule; 14] = [
 
 /// Words that edit many things at once.
 const MASS: [&str; 14] = [
-    "rename all", "rename every", "replace all", "replace every", "change all", "change every", "rewrite all", "rewrite every",
-    "edit all", "edit every", "mass edit", "mass-edit", "bulk ~", "sed -i~",
+    "rename all",
+    "rename every",
+    "replace all",
+    "replace every",
+    "change all",
+    "change every",
+    "rewrite all",
+    "rewrite every",
+    "edit all",
+    "edit every",
+    "mass edit",
+    "mass-edit",
+    "bulk ~",
+    "sed -i~",
 ];
 
 /// Where `rm -r` takes the system, or everything of a person, along.
-const WHOLE: [&str; 16] =
-    ["/", "/*", "~", "~/", "~/*", "$home", "$home/*", "*", ".", "./*", "/etc", "/usr", "/var", "/home", "/boot", "/bin"];
+const WHOLE: [&str; 16] = [
+    "/", "/*", "~", "~/", "~/*", "$home", "$home/*", "*", ".", "./*", "/etc", "/usr", "/var", "/home", "/boot", "/bin",
+];
 
 /// The risk of a text.
 pub(crate) fn classify(text: &str) -> Risk {
@@ -220,7 +368,8 @@ pub(crate) fn runs_remote_code(text: &str) -> bool {
     let substituted = ["<(", "$(", "`"].iter().any(|open| {
         text.split(open).skip(1).zip(text.split(open)).any(|(inside, before)| {
             let before = before.split(['|', ';', '&', '\n']).next_back().unwrap_or_default();
-            fetches(inside) && words_of(before).iter().any(|word| INTERPRETERS.contains(&word.as_str()) || word == "eval")
+            fetches(inside)
+                && words_of(before).iter().any(|word| INTERPRETERS.contains(&word.as_str()) || word == "eval")
         })
     });
     piped || substituted
@@ -251,7 +400,8 @@ fn words_of(text: &str) -> Vec<String> {
 /// Whether it asks about something and not for it.
 fn is_question(words: &[String]) -> bool {
     const FIRST: [&str; 14] = [
-        "how", "what", "why", "when", "where", "which", "who", "is", "are", "does", "explain", "describe", "define", "what's",
+        "how", "what", "why", "when", "where", "which", "who", "is", "are", "does", "explain", "describe", "define",
+        "what's",
     ];
     words.first().is_some_and(|word| FIRST.contains(&word.as_str()))
 }
@@ -284,9 +434,9 @@ fn wide_removal(words: &[String]) -> Option<String> {
     let start = words.iter().position(|word| word == "rm" || word.ends_with("/rm"))?;
     let rest: Vec<&String> =
         words[start + 1..].iter().take_while(|word| !matches!(word.as_str(), "|" | ";" | "&" | ">")).take(8).collect();
-    let recursive = rest.iter().any(|word| {
-        *word == "--recursive" || (word.starts_with('-') && !word.starts_with("--") && word.contains('r'))
-    });
+    let recursive = rest
+        .iter()
+        .any(|word| *word == "--recursive" || (word.starts_with('-') && !word.starts_with("--") && word.contains('r')));
     let whole = rest.iter().find(|word| WHOLE.contains(&word.as_str()) || WHOLE.contains(&word.trim_end_matches('/')));
     let whole = whole.filter(|_| recursive)?;
     Some(format!("rm -r {whole}"))
@@ -302,14 +452,22 @@ mod tests {
 
     #[test]
     fn ordinary_words_are_safe() {
-        for text in ["hello", "what is 2+2?", "summarize README.md", "write a haiku", "list the files here", "git status", ""] {
+        for text in
+            ["hello", "what is 2+2?", "summarize README.md", "write a haiku", "list the files here", "git status", ""]
+        {
             assert_eq!(level(text), Level::Safe, "{text}: {}", classify(text).reason);
         }
     }
 
     #[test]
     fn what_can_be_changed_back_asks_for_caution() {
-        for text in ["sudo systemctl restart nginx", "install the new version", "deploy it to staging", "chmod 600 key", "git push"] {
+        for text in [
+            "sudo systemctl restart nginx",
+            "install the new version",
+            "deploy it to staging",
+            "chmod 600 key",
+            "git push",
+        ] {
             assert_eq!(level(text), Level::Caution, "{text}");
         }
     }

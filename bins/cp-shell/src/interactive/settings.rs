@@ -82,7 +82,13 @@ impl Default for PromptHistory {
 
 impl Default for Hub {
     fn default() -> Self {
-        Self { url: None, topic: None, agent: "cp-shell".to_owned(), timeout_ms: 1500, brief: ".custodian-brief.md".into() }
+        Self {
+            url: None,
+            topic: None,
+            agent: "cp-shell".to_owned(),
+            timeout_ms: 1500,
+            brief: ".custodian-brief.md".into(),
+        }
     }
 }
 

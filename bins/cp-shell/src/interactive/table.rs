@@ -24,16 +24,8 @@ pub(crate) enum Act {
     Notes,
     AddNote,
     AddDeveloperNote,
-    Packages,
-    Ledger,
-    Gate,
-    WorkOrders,
-    Compliance,
-    Trace,
-    Specs,
-    Frameworks,
-    Roots,
-    Path,
+    /// A question about the tree, by its whole name.
+    Plane,
     Hub,
     Inbox,
 }
@@ -77,33 +69,97 @@ use Capability::{Governance, Ledger, Memory, PackageMgt, Signals, Trust};
 use Class::{Append, Query, Write};
 
 /// Every command, in the order help shows them.
-pub(crate) const COMMANDS: [Command; 28] = [
+pub(crate) const COMMANDS: [Command; 29] = [
     command(Act::Help, &["help", "h", "?"], "[COMMAND]", "show the commands, or one of them", None, Query),
     command(Act::Quit, &["quit", "q", "exit", "x", "bye"], "", "end the session", None, Query),
     command(Act::Clear, &["clear", "c", "cls"], "", "clear the screen", None, Query),
     command(Act::State, &["state", "s"], "", "show the state as JSON", None, Query),
-    command(Act::Agent, &["agent", "a", "agents"], "[NAME]", "show who answers, or let another one answer", None, Query),
+    command(
+        Act::Agent,
+        &["agent", "a", "agents"],
+        "[NAME]",
+        "show who answers, or let another one answer",
+        None,
+        Query,
+    ),
     command(Act::Mode, &["ctx", "context"], "[persistent|isolated]", "show or set what goes to the model", None, Query),
-    command(Act::Explain, &["explain", "why"], "", "show risk, context, sources and hints of the last turn", None, Query),
-    command(Act::Export, &["export-session", "export"], "", "write summary.json beside the session, without secrets", None, Append),
+    command(
+        Act::Explain,
+        &["explain", "why"],
+        "",
+        "show risk, context, sources and hints of the last turn",
+        None,
+        Query,
+    ),
+    command(
+        Act::Export,
+        &["export-session", "export"],
+        "",
+        "write summary.json beside the session, without secrets",
+        None,
+        Append,
+    ),
     command(Act::Memory, &["memory", "m", "mem", "recall"], "[QUERY]", "show what is remembered", Some(Memory), Query),
     command(Act::View, &["v", "view", "history"], "[N]", "show the last turns of the session", Some(Memory), Query),
     command(Act::Notes, &["notes", "n", "nd"], "", "show the notes", Some(Memory), Query),
     command(Act::AddNote, &["n+", "note"], "TEXT", "keep a note, in memory/note.jsonl", Some(Memory), Append),
-    command(Act::AddDeveloperNote, &["nd+"], "TEXT", "keep a note for developers, in memory/dev_note.jsonl", Some(Memory), Append),
+    command(
+        Act::AddDeveloperNote,
+        &["nd+"],
+        "TEXT",
+        "keep a note for developers, in memory/dev_note.jsonl",
+        Some(Memory),
+        Append,
+    ),
     command(Act::Signals, &["signals", "sig", "signal"], "", "show how the session stands", Some(Signals), Query),
     command(Act::Trust, &["trust", "t"], "", "show how far tools and commands were trusted", Some(Trust), Query),
     command(Act::Learn, &["learn", "l"], "[LESSON]", "keep a lesson now, in memory/lesson.jsonl", Some(Trust), Append),
-    command(Act::Packages, &["pkg", "packages", "package", "pkgs"], "[PKG-ID]", "list the packages, or show one", Some(PackageMgt), Query),
-    command(Act::Ledger, &["ledger", "log"], "[TYPE] [N]", "show the newest entries of a ledger of the tree", Some(Ledger), Query),
-    command(Act::Gate, &["gate", "gates"], "[GATE]", "show the gates and what failed at them", Some(Governance), Query),
-    command(Act::WorkOrders, &["wo", "workorders", "work-orders"], "", "show the work orders", Some(Governance), Query),
-    command(Act::Compliance, &["compliance"], "", "show how the tree is governed", Some(Governance), Query),
-    command(Act::Trace, &["trace"], "ID", "show what an artifact is and where it comes from", Some(Governance), Query),
-    command(Act::Specs, &["specs", "spec"], "[SPEC-ID]", "list the specs, or show one", Some(Governance), Query),
-    command(Act::Frameworks, &["frameworks", "framework"], "", "list the frameworks", Some(Governance), Query),
-    command(Act::Roots, &["roots", "governed-roots"], "", "list the governed roots", Some(Governance), Query),
-    command(Act::Path, &["path", "explain-path"], "PATH", "show what may be done with a path", Some(Governance), Query),
+    command(
+        Act::Plane,
+        &["pkg", "packages", "package", "pkgs"],
+        "[PKG-ID]",
+        "list the packages, or show one",
+        Some(PackageMgt),
+        Query,
+    ),
+    command(
+        Act::Plane,
+        &["ledger", "log"],
+        "[TYPE] [N]",
+        "show the newest entries of a ledger of the tree",
+        Some(Ledger),
+        Query,
+    ),
+    command(
+        Act::Plane,
+        &["gate", "gates"],
+        "[GATE]",
+        "show the gates and what failed at them",
+        Some(Governance),
+        Query,
+    ),
+    command(
+        Act::Plane,
+        &["wo", "workorders", "work-orders"],
+        "[ID | apply FILE]",
+        "show the work orders; apply puts one on the ledger of the home",
+        Some(Governance),
+        Append,
+    ),
+    command(Act::Plane, &["compliance"], "", "show how the tree is governed", Some(Governance), Query),
+    command(Act::Plane, &["trace"], "ID", "show what an artifact is and where it comes from", Some(Governance), Query),
+    command(Act::Plane, &["specs"], "[FMWK-ID]", "list the specs", Some(Governance), Query),
+    command(Act::Plane, &["spec"], "SPEC-ID", "show the manifest of a spec", Some(Governance), Query),
+    command(Act::Plane, &["frameworks", "framework"], "", "list the frameworks", Some(Governance), Query),
+    command(Act::Plane, &["roots", "governed-roots"], "", "list the governed roots", Some(Governance), Query),
+    command(
+        Act::Plane,
+        &["path", "explain-path"],
+        "PATH",
+        "show what may be done with a path",
+        Some(Governance),
+        Query,
+    ),
     command(Act::Hub, &["hub"], "[log TEXT]", "show what the hub said; log posts a note, after a yes", None, Write),
     command(Act::Inbox, &["inbox"], "[read ID]", "show unread messages; read marks one", None, Write),
 ];
@@ -132,7 +188,7 @@ mod tests {
             assert!(!command.help.is_empty() && !command.help.ends_with('.'), "{}", command.name());
             for name in command.names {
                 assert!(seen.insert(*name), "{name} twice");
-                assert_eq!(find(name).map(|found| found.act), Some(command.act));
+                assert_eq!(find(name).map(Command::name), Some(command.name()));
             }
         }
     }

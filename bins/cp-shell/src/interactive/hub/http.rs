@@ -41,7 +41,8 @@ impl Client {
     /// Tells it something.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Value> {
         let url = format!("{}{path}", self.base);
-        let request = self.agent.post(&url).header("content-type", "application/json").header("accept", "application/json");
+        let request =
+            self.agent.post(&url).header("content-type", "application/json").header("accept", "application/json");
         self.answer("POST", path, request.send(body.to_string()))
     }
 
@@ -67,7 +68,8 @@ impl Client {
         if text.trim().is_empty() {
             return Ok(Value::Null);
         }
-        serde_json::from_str(&text).map_err(|_| Error::new(Code::Network, format!("{method} {path}: the answer is not JSON")))
+        serde_json::from_str(&text)
+            .map_err(|_| Error::new(Code::Network, format!("{method} {path}: the answer is not JSON")))
     }
 }
 

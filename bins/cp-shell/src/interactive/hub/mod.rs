@@ -227,7 +227,8 @@ fn ask(client: &Client, settings: &settings::Hub, mut loaded: Loaded) -> Loaded 
 
 /// The things in an answer: a list, or the list under the name that was asked for, `items` or `results`.
 fn things(answer: &Value, name: &str) -> Vec<Thing> {
-    let list = answer.as_array().or_else(|| [name, "items", "results"].iter().find_map(|name| answer.get(name)?.as_array()));
+    let list =
+        answer.as_array().or_else(|| [name, "items", "results"].iter().find_map(|name| answer.get(name)?.as_array()));
     let member = |thing: &Value, names: &[&str]| {
         let found = names.iter().find_map(|name| thing.get(name).filter(|value| !value.is_null()));
         found.map_or_else(String::new, |value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))

@@ -1,0 +1,132 @@
+//! A part that answers a turn, and that an interruption ends while the session goes on: a thread reads its answers, so that the wait
+//! for them is one for an interruption as well. `cp_common::part` looks the program up; its own waits end for good with the first SIGINT.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
+
+use cp_common::record::SCHEMA_VERSION;
+use cp_common::{Code, Error, Result, part};
+use serde_json::value::RawValue;
+
+use crate::interactive::interrupt;
+
+/// How often the wait for an answer looks for an interruption.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long a part has to leave by itself.
+const LEAVE: Duration = Duration::from_secs(1);
+
+/// A part that runs.
+#[derive(Debug)]
+pub(crate) struct Coprocess {
+    name: &'static str,
+    child: Child,
+    requests: Option<ChildStdin>,
+    answers: Receiver<Vec<u8>>,
+}
+
+impl Coprocess {
+    /// Starts one of our programs.
+    pub(crate) fn start(name: &'static str, arguments: &[String]) -> Result<Self> {
+        let mut child = Command::new(part::find(name)?)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|e| Error::io(format!("starting {name}"), e))?;
+        let requests = child.stdin.take();
+        let output = child.stdout.take().ok_or_else(|| Error::new(Code::Io, format!("starting {name}: no pipe")))?;
+        // A terminal that takes words slowly must not make us hold all of them.
+        let (sender, answers) = sync_channel(256);
+        std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let mut output = BufReader::new(output);
+            let mut line = Vec::new();
+            while output.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+                if sender.send(std::mem::take(&mut line)).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { name, child, requests, answers })
+    }
+
+    /// Sends a prompt.
+    pub(crate) fn send(&mut self, prompt: &RawValue) -> Result<()> {
+        let line = format!(
+            "{{\"ok\":true,\"schema_version\":\"{SCHEMA_VERSION}\",\"type\":\"prompt\",\"data\":{}}}\n",
+            prompt.get()
+        );
+        self.write(line.as_bytes())
+    }
+
+    /// Says that nothing more comes.
+    pub(crate) fn close(&mut self) -> Result<()> {
+        let line = format!(
+            "{{\"ok\":true,\"schema_version\":\"{SCHEMA_VERSION}\",\"type\":\"summary\",\"data\":{{}},\"meta\":{{\"duration_ms\":0}}}}\n"
+        );
+        let written = self.write(line.as_bytes());
+        self.requests = None;
+        written
+    }
+
+    fn write(&mut self, line: &[u8]) -> Result<()> {
+        let Some(requests) = &mut self.requests else { return Err(self.gone()) };
+        requests.write_all(line).map_err(|e| match interrupt::seen() {
+            true => interrupt::error(),
+            false => Error::new(Code::Io, format!("{} takes no more requests: {e}", self.name)),
+        })
+    }
+
+    /// The next line of its answers; none after the last.
+    pub(crate) fn receive(&self) -> Result<Option<Vec<u8>>> {
+        loop {
+            if interrupt::seen() {
+                return Err(interrupt::error());
+            }
+            match self.answers.recv_timeout(LOOK) {
+                Ok(mut line) => {
+                    line.truncate(line.trim_ascii_end().len());
+                    return Ok(Some(line));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+            }
+        }
+    }
+
+    /// Whether it has left.
+    pub(crate) fn has_left(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// What its silence means.
+    pub(crate) fn gone(&self) -> Error {
+        match interrupt::seen() {
+            true => interrupt::error(),
+            false => Error::new(Code::Io, format!("{} ended before it answered", self.name)),
+        }
+    }
+}
+
+impl Drop for Coprocess {
+    /// It does not outlive what it was started for: it is asked to leave, and then made to.
+    fn drop(&mut self) {
+        self.requests = None;
+        if self.has_left() {
+            return;
+        }
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        let asked = Instant::now();
+        while asked.elapsed() < LEAVE {
+            if self.has_left() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

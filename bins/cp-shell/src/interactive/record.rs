@@ -1,0 +1,223 @@
+//! What a session with a person leaves in its ledger: what it knew at its start, and of every turn both sides and how it went.
+
+use std::path::Path;
+
+use cp_common::Result;
+use cp_common::wire::{Block, Content, Message, Turn};
+use cp_log::{Entry, Ledger, Sync};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::interactive::hints::Hint;
+use crate::interactive::risk::Risk;
+
+/// The ledger of a session.
+#[derive(Debug)]
+pub(crate) struct Record {
+    ledger: Ledger,
+    session: String,
+    agent: String,
+}
+
+/// A turn that is over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Over<'a> {
+    /// Its number.
+    pub(crate) number: u64,
+    /// What the person said.
+    pub(crate) said: &'a str,
+    /// What came back; nothing where it was cancelled or failed.
+    pub(crate) messages: &'a [Message],
+    /// How much harm it could do.
+    pub(crate) risk: &'a Risk,
+    /// What was remarked on.
+    pub(crate) hints: &'a [Hint],
+    /// Whether it was not sent, or stopped on the way.
+    pub(crate) cancelled: bool,
+    /// What had come by then.
+    pub(crate) partial: &'a str,
+    /// How many remembered things went along.
+    pub(crate) recalled: usize,
+}
+
+/// The `data` of the entry that closes a turn.
+#[derive(Serialize)]
+struct Closing<'a> {
+    user_seq: Option<u64>,
+    assistant_seq: Option<u64>,
+    risk: &'a str,
+    risk_reason: &'a str,
+    cancelled: bool,
+    dry_run: bool,
+    hints: Vec<&'a str>,
+    redactions: u32,
+    recalled: usize,
+    /// What was said, where no turn of the conversation holds it: it is not part of what the model sees later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<&'a str>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    partial: &'a str,
+}
+
+impl Record {
+    /// Goes on with the ledger of a session.
+    pub(crate) fn open(directory: &Path, session: &str, agent: &str) -> Result<Self> {
+        let ledger = Ledger::open(&directory.join("session.jsonl"), Sync::Line)?;
+        Ok(Self { ledger, session: session.to_owned(), agent: agent.to_owned() })
+    }
+
+    /// Who speaks from now on.
+    pub(crate) fn speaks(&mut self, agent: &str) {
+        agent.clone_into(&mut self.agent);
+    }
+
+    /// Adds an entry of its own.
+    pub(crate) fn note(&mut self, event: &str, data: &impl Serialize) -> Result<()> {
+        let entry = Entry::new(event).agent(&self.agent).session(&self.session).data(data);
+        self.ledger.append(entry).map(|_| ())
+    }
+
+    /// Adds a turn: both sides and how it went, or nothing. How many secrets were left out is told.
+    pub(crate) fn turn(&mut self, over: &Over<'_>) -> Result<u32> {
+        let said = Turn::text("user", over.said);
+        let turns: Vec<Turn> = if over.messages.is_empty() { Vec::new() } else { conversation(said, over.messages) };
+        let redactions = {
+            let mut all = serde_json::to_vec(&turns).unwrap_or_default();
+            if turns.is_empty() {
+                all = [over.said.as_bytes(), b"\n", over.partial.as_bytes()].concat();
+            }
+            self.ledger.redactor().redact(&mut all, 0)
+        };
+        let (agent, session) = (&self.agent, &self.session);
+        self.ledger.append_placed(|first| {
+            let number = |at: usize| first + at as u64;
+            let mut entries: Vec<Entry> = turns
+                .iter()
+                .map(|turn| {
+                    let entry = Entry::new("message")
+                        .session(session)
+                        .turn(over.number)
+                        .role(&turn.role)
+                        .content(&turn.content);
+                    if turn.role == "assistant" { entry.agent(agent) } else { entry }
+                })
+                .collect();
+            let closing = Closing {
+                user_seq: (!turns.is_empty()).then(|| number(0)),
+                assistant_seq: turns.iter().rposition(|turn| turn.role == "assistant").map(number),
+                risk: over.risk.level.name(),
+                risk_reason: &over.risk.reason,
+                cancelled: over.cancelled,
+                dry_run: false,
+                hints: over.hints.iter().map(|hint| hint.rule).collect(),
+                redactions,
+                recalled: over.recalled,
+                user: turns.is_empty().then_some(over.said),
+                partial: over.partial,
+            };
+            entries.push(Entry::new("session_turn").agent(agent).session(session).turn(over.number).data(&closing));
+            Ok(entries)
+        })?;
+        Ok(redactions)
+    }
+}
+
+/// The turns of the conversation: what the person said, without what went along with it, and each message with what led to it.
+fn conversation(said: Turn, messages: &[Message]) -> Vec<Turn> {
+    let mut turns = vec![said];
+    for (at, message) in messages.iter().enumerate() {
+        if at > 0 {
+            turns.extend(message.input.iter().cloned());
+        }
+        turns.push(Turn { role: "assistant".to_owned(), content: whole(message) });
+    }
+    turns
+}
+
+/// What was said with the tools that were called: a later request must repeat the calls.
+fn whole(message: &Message) -> Content {
+    let mut blocks = message.content.blocks();
+    let called: Vec<String> = blocks
+        .iter()
+        .filter_map(|block| {
+            block.view().ok().filter(|view| view.kind == "tool_use")?.id.map(std::borrow::Cow::into_owned)
+        })
+        .collect();
+    let calls = message.tool_calls.iter().filter(|call| !called.contains(&call.id));
+    let absent: Vec<Block> = calls.map(|call| Block::tool_use(&call.id, &call.name, &call.input)).collect();
+    if absent.is_empty() {
+        return message.content.clone();
+    }
+    blocks.extend(absent);
+    Content::Blocks(blocks)
+}
+
+/// The last words, and how many tokens the conversation has by now.
+pub(crate) fn last_words(messages: &[Message]) -> (String, u64) {
+    messages.last().map_or_else(Default::default, |message| {
+        let usage = &message.usage;
+        let tokens = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens + usage.output_tokens;
+        (message.content.text(), tokens)
+    })
+}
+
+/// What a turn came to, for its hash.
+pub(crate) fn result_of(messages: &[Message]) -> Value {
+    serde_json::json!({"content": last_words(messages).0})
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn message(value: Value) -> Message {
+        let mut whole = json!({"id": "m", "role": "assistant", "model": "x", "backend": "stub", "stop_reason": "end_turn", "usage": {}});
+        whole.as_object_mut().unwrap().extend(value.as_object().unwrap().clone());
+        serde_json::from_value(whole).unwrap()
+    }
+
+    #[test]
+    fn the_turns_of_a_loop_alternate_and_keep_their_calls() {
+        let messages = [
+            message(json!({"content": "", "tool_calls": [{"id": "1", "name": "f", "input": {}}],
+                "input": [{"role": "user", "content": "<context>…</context> do it"}]})),
+            message(
+                json!({"content": "done", "input": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "ok"}]}]}),
+            ),
+        ];
+        let turns = conversation(Turn::text("user", "do it"), &messages);
+        let roles: Vec<&str> = turns.iter().map(|turn| turn.role.as_str()).collect();
+        assert_eq!(roles, ["user", "assistant", "user", "assistant"]);
+        assert_eq!(turns[0].content.text(), "do it");
+        assert!(serde_json::to_string(&turns[1]).unwrap().contains("tool_use"));
+    }
+
+    #[test]
+    fn a_turn_is_three_entries_and_one_that_was_cancelled_is_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut record = Record::open(directory.path(), "SES-1", "default").unwrap();
+        let risk = crate::interactive::risk::classify("hello");
+        let messages = [message(json!({"content": "hi"}))];
+        let over = Over {
+            number: 1,
+            said: "hello password=hunter2hunter2",
+            messages: &messages,
+            risk: &risk,
+            hints: &[],
+            cancelled: false,
+            partial: "",
+            recalled: 0,
+        };
+        assert_eq!(record.turn(&over).unwrap(), 1);
+        record.turn(&Over { number: 2, messages: &[], cancelled: true, ..over }).unwrap();
+        let text = std::fs::read_to_string(directory.path().join("session.jsonl")).unwrap();
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let events: Vec<&str> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
+        assert_eq!(events, ["ledger.open", "message", "message", "session_turn", "session_turn"]);
+        assert_eq!((&lines[3]["data"]["user_seq"], &lines[3]["data"]["assistant_seq"]), (&json!(1), &json!(2)));
+        assert_eq!((&lines[4]["data"]["cancelled"], &lines[4]["data"]["user_seq"]), (&json!(true), &Value::Null));
+        assert!(!text.contains("hunter2"));
+    }
+}

@@ -1,0 +1,340 @@
+//! A session with a person, open: what it holds, and how a line goes through it.
+
+use std::time::{Duration, Instant};
+
+use cp_common::program::{Class, VERSION};
+use cp_common::{Code, Context, Error, Result};
+use cp_log::redact::Redactor;
+use serde_json::{Value, json};
+
+use crate::agent::Agent;
+use crate::interactive::completion::Ids;
+use crate::interactive::desk::{Desk, Typed};
+use crate::interactive::explain::Explained;
+use crate::interactive::history::{self, History};
+use crate::interactive::hub::{Hub, Reach};
+use crate::interactive::kept::Kept;
+use crate::interactive::parse::{self, Input};
+use crate::interactive::record::Record;
+use crate::interactive::render::{Style, count};
+use crate::interactive::settings::{self, Settings};
+use crate::interactive::{agent_of, commands, learning, run, style, turn};
+use crate::journal::{self, Journal};
+use crate::plane::canonical::hash_value;
+use crate::plane::{Failure, Plane, Read};
+use crate::session::Args;
+use crate::signals::Tracker;
+
+const PROMPT: &str = "cp> ";
+/// How long the end of a session waits for a hub that was asked at its beginning.
+const LAST_WAIT: Duration = Duration::from_millis(200);
+
+/// A session that is open.
+pub(crate) struct Shell<'a> {
+    pub(crate) args: &'a Args,
+    pub(crate) context: &'a mut Context,
+    pub(crate) desk: Desk,
+    pub(crate) settings: Settings,
+    pub(crate) agent: Box<dyn Agent>,
+    pub(crate) journal: Journal,
+    pub(crate) record: Record,
+    pub(crate) plane: Plane,
+    pub(crate) tracker: Tracker,
+    pub(crate) hub: Hub,
+    pub(crate) history: History,
+    pub(crate) redactor: Redactor,
+    kept: Kept,
+    /// Whether the conversation so far stays with us.
+    pub(crate) isolated: bool,
+    /// Whether each turn so far was destructive or a mass edit.
+    pub(crate) heavy: Vec<bool>,
+    /// The last turn, for `:explain`.
+    pub(crate) last: Option<Explained>,
+    /// Rounds of this session, without secrets: what may be remembered at its end.
+    pub(crate) rounds: Vec<(String, String)>,
+    /// How many tokens the conversation takes.
+    pub(crate) used: u64,
+    hub_is_recorded: bool,
+    own: bool,
+    echo: bool,
+}
+
+/// What a line came to.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// What to show.
+    pub(crate) text: String,
+    /// What it is on record by.
+    pub(crate) result: Value,
+    /// What was written.
+    pub(crate) writes: Vec<Read>,
+    /// What was called.
+    pub(crate) calls: Vec<Value>,
+    /// Whether it failed, though what there is to show is shown already.
+    pub(crate) failed: bool,
+}
+
+impl Outcome {
+    /// Words alone.
+    pub(crate) fn of_text(text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { result: json!({"text": text}), text, ..Self::default() }
+    }
+}
+
+/// Why a line came to nothing.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    pub(crate) message: String,
+    pub(crate) cure: Option<String>,
+    /// The session cannot go on.
+    pub(crate) end: Option<Error>,
+}
+
+impl Problem {
+    /// Something that the session survives.
+    pub(crate) fn new(message: impl Into<String>, cure: impl Into<String>) -> Self {
+        Self { message: message.into(), cure: Some(cure.into()).filter(|cure: &String| !cure.is_empty()), end: None }
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        let (message, cure) = (error.message().to_owned(), error.cure().map(str::to_owned));
+        let end = if error.is_reader_gone() { Some(error) } else { None };
+        Self { message, cure, end }
+    }
+}
+
+impl From<Failure> for Problem {
+    fn from(failure: Failure) -> Self {
+        Self { cure: failure.cure().map(str::to_owned), message: failure.message, end: None }
+    }
+}
+
+/// What a line gives.
+pub(crate) type Done = std::result::Result<Outcome, Problem>;
+
+/// Holds a session from its start to its end.
+pub(crate) fn hold(args: &Args, context: &mut Context) -> Result<()> {
+    let mut shell = Shell::open(args, context)?;
+    let mut held = shell.talk();
+    if let Err(e) = shell.close(held.is_ok()) {
+        held = held.and(Err(e));
+    }
+    shell.desk.restore();
+    let Shell { context, journal, own, tracker, desk, .. } = shell;
+    let (session, turns) = (journal.session().to_owned(), tracker.turns());
+    let ended = journal.end(context);
+    // The editor's thread may still hold the terminal's settings.
+    desk.restore();
+    held?;
+    ended?;
+    let left = if own { "ended" } else { "left open" };
+    let turns = count(usize::try_from(turns).unwrap_or(usize::MAX), "turn");
+    context.out.raw(format!("{session} {left} after {turns}\n").as_bytes())?;
+    context.out.ended_with(0);
+    context.out.flush()
+}
+
+impl<'a> Shell<'a> {
+    fn open(args: &'a Args, context: &'a mut Context) -> Result<Self> {
+        let settings = settings::load(&context.home.path("config/shell.toml"))?;
+        let plane = Plane::open(args.root.as_deref().unwrap_or(context.home.root()))?;
+        let id = context.agent(args.agent.as_deref());
+        let agent = agent_of(&id, args, context)?;
+        let kept = Kept::new(context.home.state("prompt_history"), &settings.history);
+        let agents = crate::agents::load(&context.home.agents_file())?.keys().cloned().collect();
+        let desk = Desk::open(Ids { root: plane.root().to_owned(), agents }, kept.load())?;
+        let echo = !desk.is_terminal() && !context.options.quiet;
+        let style = style();
+        context.out.raw(
+            format!("cp-shell {VERSION} {}\n", style.faint("· :help lists the commands, :quit ends")).as_bytes(),
+        )?;
+        context.out.flush()?;
+        // The person can type while the rest is made ready.
+        desk.ask(PROMPT);
+        let own = context.session().is_none();
+        let journal = Journal::open(context, &id).inspect_err(|_| desk.restore())?;
+        let isolated = !own && journal::ask(context, "cp-session", &["show"])?["mode"] == "isolated";
+        let redactor = Redactor::from_environment();
+        let history = history::collect(&settings.shell_history, args.with_history, &redactor);
+        let reach = match (args.offline, args.no_hub) {
+            (_, true) => Reach::Left,
+            (true, false) => Reach::Offline,
+            (false, false) => Reach::Open,
+        };
+        let hub = Hub::start(&settings.hub, reach, &std::env::current_dir()?);
+        let mut record = Record::open(journal.directory(), journal.session(), &id)?;
+        record.note("session_history", &history)?;
+        let tracker = Tracker::new(plane.tier().unwrap_or_else(|| context.tier()), None, 0);
+        let mut shell = Self {
+            args,
+            context,
+            desk,
+            settings,
+            agent,
+            journal,
+            record,
+            plane,
+            tracker,
+            hub,
+            history,
+            redactor,
+            kept,
+            isolated,
+            heavy: Vec::new(),
+            last: None,
+            rounds: Vec::new(),
+            used: 0,
+            hub_is_recorded: false,
+            own,
+            echo,
+        };
+        if !shell.hub.is_pending() {
+            shell.record_hub()?;
+        }
+        Ok(shell)
+    }
+
+    /// The lines, until there is none or the person leaves.
+    fn talk(&mut self) -> Result<()> {
+        loop {
+            match self.desk.wait() {
+                Typed::Line(line) => {
+                    if self.echo {
+                        self.say(&format!("{PROMPT}{}\n", line.replace('\n', "\n... ")))?;
+                    }
+                    if self.line(&line)? {
+                        return Ok(());
+                    }
+                }
+                Typed::Interrupted if self.desk.is_terminal() => {
+                    self.say(&format!("{}\n", style().faint("(:quit ends the session)")))?
+                }
+                Typed::Interrupted | Typed::Terminated => {
+                    return Err(Error::new(Code::Interrupted, "interrupted by a signal"));
+                }
+                Typed::Wrong(what) => self.say(&style().error(&what, None))?,
+                Typed::End => return Ok(()),
+            }
+            self.look_at_hub()?;
+            self.desk.ask(PROMPT);
+        }
+    }
+
+    /// What comes after the last line. What a person could still be asked is asked only of one who left by themselves.
+    fn close(&mut self, orderly: bool) -> Result<()> {
+        self.hub.take(LAST_WAIT);
+        self.record_hub()?;
+        if orderly && self.desk.is_terminal() {
+            learning::offer(self)?;
+        }
+        Ok(())
+    }
+
+    /// One line, from its text to its record. True when it was the last.
+    fn line(&mut self, line: &str) -> Result<bool> {
+        let started = Instant::now();
+        let whole = parse::joined(line);
+        if let Err(e) = self.kept.add(line, &self.redactor) {
+            self.say(&style().error(e.message(), None))?;
+        }
+        let input = parse::parse(&whole);
+        let class = match &input {
+            Input::Nothing => return Ok(false),
+            Input::Command(command, _) => command.class,
+            Input::Run(_) => Class::Governed,
+            Input::Say(_) => Class::Append,
+            Input::Unknown(..) => Class::Query,
+        };
+        self.tracker.begin(class);
+        let mut leaves = false;
+        let done = match input {
+            Input::Nothing => return Ok(false),
+            Input::Command(command, argument) => {
+                leaves = command.act == crate::interactive::table::Act::Quit;
+                commands::perform(self, command, argument)
+            }
+            Input::Run(command) => run::run(self, command),
+            Input::Say(text) => turn::take(self, text),
+            Input::Unknown(name, near) => commands::unknown(self, &whole, name, near),
+        };
+        self.over(whole.trim(), done, started.elapsed())?;
+        Ok(leaves)
+    }
+
+    /// Shows what a line came to, and puts it on the record.
+    fn over(&mut self, line: &str, done: Done, took: Duration) -> Result<()> {
+        let outcome = match done {
+            Ok(outcome) => outcome,
+            Err(Problem { end: Some(error), .. }) => return Err(error),
+            Err(problem) => {
+                let text = style().error(&problem.message, problem.cure.as_deref());
+                Outcome { result: json!({"error": problem.message}), text, failed: true, ..Outcome::default() }
+            }
+        };
+        self.tracker.end(!outcome.failed);
+        self.say(&outcome.text)?;
+        let (command, _) = self.redactor.redact_text(line);
+        let reads = self.plane.take_reads();
+        let recorded = self.journal.record(&journal::Turn {
+            command: &command,
+            command_hash: &hash_value(&json!({"cmd": command})),
+            result_hash: &hash_value(&outcome.result),
+            fine: !outcome.failed,
+            duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            reads: &reads,
+            writes: &outcome.writes,
+            calls: &outcome.calls,
+        });
+        self.tracker.synced(recorded.is_ok() && self.journal.synced());
+        recorded.or_else(|e| {
+            self.say(&style().error(&format!("this turn is not on the ledger: {}", e.message()), e.cure()))
+        })
+    }
+
+    /// Shows something now.
+    pub(crate) fn say(&mut self, text: &str) -> Result<()> {
+        self.context.out.raw(text.as_bytes())?;
+        self.context.out.flush()
+    }
+
+    /// Takes the hub's answer if it has come, records it, and tells a person at a terminal.
+    pub(crate) fn look_at_hub(&mut self) -> Result<()> {
+        if !self.hub.take(Duration::ZERO) {
+            return Ok(());
+        }
+        self.record_hub()?;
+        if !self.desk.is_terminal() {
+            return Ok(());
+        }
+        let loaded = self.hub.loaded();
+        let things = loaded.parts().map(|(name, things)| (name, things.len()));
+        let told: Vec<String> =
+            things.into_iter().filter(|(_, many)| *many > 0).map(|(name, many)| count(many, name)).collect();
+        let told = match (told.is_empty(), loaded.errors.first()) {
+            (false, _) => format!("hub: {} (:hub)\n", told.join(", ")),
+            (true, Some(_)) => "hub: not reached (:hub tells why)\n".to_owned(),
+            (true, None) => return Ok(()),
+        };
+        self.say(&style().faint(&told))
+    }
+
+    /// Records what the hub said, once.
+    pub(crate) fn record_hub(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.hub_is_recorded, true) {
+            return Ok(());
+        }
+        let mut loaded = self.hub.loaded().clone();
+        if self.hub.is_pending() {
+            loaded.errors.push("the hub had not answered when the session ended".to_owned());
+        }
+        self.record.note("session_hub", &loaded)
+    }
+
+    /// How the terminal takes text now.
+    pub(crate) fn style(&self) -> Style {
+        style()
+    }
+}

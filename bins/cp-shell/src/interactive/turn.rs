@@ -1,0 +1,251 @@
+//! A turn: what goes along is gathered, the risk told, a yes asked for where it is needed; then the agent answers, and both sides go to
+//! the session. Nothing that the model proposes is run here: its tools are, where the person named some and says yes to the turn.
+
+use std::fmt::Write as _;
+
+use cp_common::wire::Message;
+use cp_common::{Code, Error};
+use serde_json::json;
+
+use crate::agent::{Event, Turn};
+use crate::interactive::explain::Explained;
+use crate::interactive::gather::{Envelope, Known, gather};
+use crate::interactive::hints::{self, Hint, Situation};
+use crate::interactive::interrupt;
+use crate::interactive::record::{Over, last_words, result_of};
+use crate::interactive::render::{Style, count, cut, harmless};
+use crate::interactive::risk::{self, Level, Risk};
+use crate::interactive::shell::{Done, Outcome, Problem, Shell};
+use crate::signals::{CONTEXT_LIMIT, Strip};
+
+/// Takes what a person said.
+pub(crate) fn take(shell: &mut Shell<'_>, said: &str) -> Done {
+    check_offline(shell)?;
+    shell.look_at_hub()?;
+    let risk = risk::classify(said);
+    let situation = Situation { text: said, level: risk.level, heavy: &shell.heavy, hub: &shell.hub.loaded().text() };
+    let hints = hints::hints(&situation);
+    shell.heavy.push(hints::is_heavy(said, risk.level));
+    let envelope = envelope(shell, said);
+    let style = shell.style();
+    shell.say(&before(&risk, &hints, &envelope, style))?;
+    shell.last = Some(Explained::new(said, &risk, &hints, &envelope, shell));
+    if let Some(question) = question(shell, &risk) {
+        if !shell.desk.agrees(&format!("{question} [y/N] ")) {
+            return cancelled(shell, said, &risk, &hints, &envelope);
+        }
+        shell.tracker.confirmed();
+        if let Some(last) = &mut shell.last {
+            last.confirmed = true;
+        }
+    }
+    answer(shell, said, &risk, &hints, &envelope)
+}
+
+/// Refuses to ask a model over a network that the person does not want to be used.
+fn check_offline(shell: &Shell<'_>) -> Result<(), Problem> {
+    if !shell.args.offline {
+        return Ok(());
+    }
+    let backend = shell.context.config.text("backend", shell.args.backend.as_deref());
+    match backend.as_deref() {
+        Some("stub") => Ok(()),
+        _ => Err(Problem::new(
+            "with --offline no model is asked that is reached over a network",
+            "add --backend stub, or leave --offline out; the other commands work as they are",
+        )),
+    }
+}
+
+/// What goes along: nothing at all where only the prompt is to go.
+fn envelope(shell: &Shell<'_>, said: &str) -> Envelope {
+    if shell.isolated {
+        return Envelope::default();
+    }
+    let known = Known { history: &shell.history, hub: shell.hub.loaded(), memory: &shell.settings.memory };
+    gather(said, known, &shell.redactor, shell.context)
+}
+
+/// What is told before the answer.
+fn before(risk: &Risk, hints: &[Hint], envelope: &Envelope, style: Style) -> String {
+    let mut text = String::new();
+    for hint in hints {
+        let _ = writeln!(text, "{} {}: {}", style.warning("hint"), hint.rule, harmless(&hint.message));
+    }
+    if !envelope.recalled.is_empty() {
+        let kinds: Vec<&str> = envelope.recalled.iter().map(|it| it.kind.as_str()).collect();
+        let told = format!("memory: {} went along ({})", count(kinds.len(), "remembered thing"), kinds.join(", "));
+        let _ = writeln!(text, "{}", style.faint(&told));
+    }
+    for error in &envelope.errors {
+        let _ = writeln!(text, "{}", style.warning(&format!("memory: {}", harmless(error))));
+    }
+    if risk.level > Level::Safe {
+        let _ = writeln!(text, "{} {}", style.warning(&format!("risk {}:", risk.level.name())), harmless(&risk.reason));
+    }
+    text
+}
+
+/// What must be answered with yes first.
+fn question(shell: &Shell<'_>, risk: &Risk) -> Option<String> {
+    let tools: Vec<String> = shell.args.tools.iter().map(|place| place.display().to_string()).collect();
+    match (risk.level > Level::Safe, tools.is_empty()) {
+        (false, true) => None,
+        (true, true) => Some(format!("Send this {} turn?", risk.level.name())),
+        (false, false) => Some(format!("Let the model use the tools of {} in this turn?", tools.join(", "))),
+        (true, false) => Some(format!(
+            "Send this {} turn, and let the model use the tools of {}?",
+            risk.level.name(),
+            tools.join(", ")
+        )),
+    }
+}
+
+/// The person said no, or there is nobody who could say yes.
+fn cancelled(shell: &mut Shell<'_>, said: &str, risk: &Risk, hints: &[Hint], envelope: &Envelope) -> Done {
+    shell.tracker.denied();
+    if let Some(last) = &mut shell.last {
+        last.cancelled = true;
+    }
+    record(shell, said, risk, hints, envelope, &[], true, "")?;
+    let text = if shell.desk.is_terminal() {
+        format!("{}\n", shell.style().faint("cancelled: nothing was sent"))
+    } else {
+        let message = "cancelled: this turn needs a yes, and there is no terminal to ask at; nothing was sent";
+        shell
+            .style()
+            .error(message, Some("say it at a terminal; the next line of a script is never taken for an answer"))
+    };
+    Ok(Outcome { text, result: json!({"cancelled": true}), ..Outcome::default() })
+}
+
+/// Sends it, shows what comes as it comes, and keeps both sides.
+fn answer(shell: &mut Shell<'_>, said: &str, risk: &Risk, hints: &[Hint], envelope: &Envelope) -> Done {
+    let (mut partial, mut called) = (String::new(), Vec::new());
+    let style = shell.style();
+    let session = shell.journal.session().to_owned();
+    let turn = Turn { text: said, session: &session, isolated: shell.isolated, context: &envelope.pieces };
+    let Shell { agent, context, tracker, .. } = shell;
+    let replied = agent.process(&turn, &mut |event| {
+        let shown = match event {
+            Event::Delta(words) => {
+                partial.push_str(words);
+                harmless(words)
+            }
+            Event::ToolCall(call) => {
+                let line = format!("→ {} {}", call.name, call.input.get());
+                called.push(json!({"tool": call.name}));
+                on_a_line_of_its_own(&mut partial, &cut(&harmless(&line).replace('\n', " "), style.width), style)
+            }
+            Event::ToolResult(result) => {
+                tracker.called(result.is_error && result.content.contains("not permitted"));
+                let first = result.content.lines().next().unwrap_or_default();
+                let mark = if result.is_error { "✗" } else { "←" };
+                on_a_line_of_its_own(
+                    &mut partial,
+                    &cut(&harmless(&format!("{mark} {}: {first}", result.name)), style.width),
+                    style,
+                )
+            }
+        };
+        context.out.raw(shown.as_bytes())?;
+        context.out.flush()
+    });
+    match replied {
+        Ok(reply) => {
+            let mut text = String::new();
+            let (words, tokens) = last_words(&reply.messages);
+            if partial.is_empty() {
+                text.push_str(&harmless(&words));
+            }
+            let shown = if partial.is_empty() { &words } else { &partial };
+            if !shown.ends_with('\n') {
+                text.push('\n');
+            }
+            shell.used = tokens;
+            let redactions = record(shell, said, risk, hints, envelope, &reply.messages, false, "")?;
+            remember_round(shell, said, &words);
+            if let Some(last) = &mut shell.last {
+                last.answered(redactions);
+            }
+            let _ = writeln!(text, "{}", style.faint(&strip(shell)));
+            let result = result_of(&reply.messages);
+            Ok(Outcome { text, result, calls: calls(&reply.messages, called), ..Outcome::default() })
+        }
+        Err(error) if error.is_reader_gone() => Err(error.into()),
+        Err(error) => {
+            let at_line_start = partial.is_empty() || partial.ends_with('\n');
+            record(shell, said, risk, hints, envelope, &[], true, &partial)?;
+            stopped(shell, &error, at_line_start)
+        }
+    }
+}
+
+/// The turn has failed, or the person stopped it. The session goes on.
+fn stopped(shell: &mut Shell<'_>, error: &Error, at_line_start: bool) -> Done {
+    let interrupted = error.code() == Code::Interrupted;
+    if interrupted {
+        shell.desk.forget_interruption();
+        interrupt::forget();
+    } else {
+        shell.record.note("error", &error.to_value())?;
+    }
+    if let Some(last) = &mut shell.last {
+        last.cancelled = true;
+    }
+    let style = shell.style();
+    let mut text = String::from(if at_line_start { "" } else { "\n" });
+    if interrupted {
+        text.push_str(&style.error("interrupted: the turn was stopped, the session goes on", None));
+    } else {
+        text.push_str(&style.error(error.message(), error.cure()));
+    }
+    let _ = writeln!(text, "{}", style.faint(&strip(shell)));
+    let result = json!({"error": error.code().row().name});
+    Ok(Outcome { text, result, failed: !interrupted, ..Outcome::default() })
+}
+
+/// A line about a tool, after the words that came before it.
+fn on_a_line_of_its_own(partial: &mut String, line: &str, style: Style) -> String {
+    let start = if partial.is_empty() || partial.ends_with('\n') { "" } else { "\n" };
+    if !start.is_empty() {
+        partial.push('\n');
+    }
+    format!("{start}{}\n", style.faint(line))
+}
+
+#[expect(clippy::too_many_arguments, reason = "all that a turn was")]
+fn record(
+    shell: &mut Shell<'_>,
+    said: &str,
+    risk: &Risk,
+    hints: &[Hint],
+    envelope: &Envelope,
+    messages: &[Message],
+    cancelled: bool,
+    partial: &str,
+) -> Result<u32, Problem> {
+    let number = shell.tracker.turns();
+    let recalled = envelope.recalled.len();
+    let over = Over { number, said, messages, risk, hints, cancelled, partial, recalled };
+    Ok(shell.record.turn(&over)? + envelope.redactions)
+}
+
+/// Keeps the round for the end of the session, without secrets.
+fn remember_round(shell: &mut Shell<'_>, said: &str, words: &str) {
+    let (said, _) = shell.redactor.redact_text(said);
+    let (words, _) = shell.redactor.redact_text(words);
+    shell.rounds.push((said, words));
+}
+
+/// How the session stands, in a line.
+pub(crate) fn strip(shell: &Shell<'_>) -> String {
+    let signals = shell.tracker.signals(&shell.plane);
+    Strip { signals: &signals, used: shell.used, limit: CONTEXT_LIMIT }.to_string()
+}
+
+/// What was called on the way: models and tools.
+fn calls(messages: &[Message], tools: Vec<serde_json::Value>) -> Vec<serde_json::Value> {
+    let models = messages.iter().map(|message| json!({"model": message.model, "backend": message.backend}));
+    models.chain(tools).collect()
+}
