@@ -1,20 +1,26 @@
-//! The session's ledgers: every turn on the exec ledger and on the evidence ledger.
+//! The session's ledgers: every turn on the exec ledger and on the evidence ledger, before it is answered.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cp_common::clock;
-use cp_common::{Code, Context, Error, Result, part};
+use cp_common::wire::Receipt;
+use cp_common::{Code, Context, Error, Result};
 use cp_log::ledger::{Entry, Ledger};
 use serde_json::{Value, json};
 
+pub(crate) use crate::parts::ask;
 use crate::plane::Read;
+use crate::plane::canonical::hash_value;
+
+/// The most of a command that stands in an entry; its hash is of all of it.
+const SHOWN: usize = 16 << 10;
 
 /// A turn that is over.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn<'a> {
     /// What was asked, as it was asked.
     pub(crate) command: &'a str,
-    /// Its hash.
+    /// The hash of what was asked: of the request, or of `{"cmd": …}` where a person typed it.
     pub(crate) command_hash: &'a str,
     /// The hash of what came of it.
     pub(crate) result_hash: &'a str,
@@ -57,7 +63,8 @@ impl Journal {
         let session = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let exec = cp_log::effect_ledger(context, "cp-exec.jsonl")?;
         let evidence = cp_log::effect_ledger(context, "cp-evidence.jsonl")?;
-        Ok(Self { session, directory, agent: agent.to_owned(), exec, evidence, turn: 0, own })
+        let turn = if own { 0 } else { last_turn(exec.path())? };
+        Ok(Self { session, directory, agent: agent.to_owned(), exec, evidence, turn, own })
     }
 
     /// The id of the session.
@@ -66,52 +73,78 @@ impl Journal {
     }
 
     /// Where its files lie.
-    pub(crate) fn directory(&self) -> &std::path::Path {
+    pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Puts a turn on the record.
-    pub(crate) fn record(&mut self, turn: &Turn<'_>) -> Result<()> {
+    /// How many turns it has.
+    pub(crate) fn turns(&self) -> u64 {
+        self.turn
+    }
+
+    /// Gets a turn ready for the record.
+    pub(crate) fn stage(&mut self, turn: &Turn<'_>) -> Result<()> {
         self.turn += 1;
         let now = clock::now();
         let entry = |event: &str| Entry::new(event).agent(&self.agent).session(&self.session).turn(self.turn);
-        let status = if turn.fine { "ok" } else { "error" };
-        self.exec.append(
-            entry("agent_turn")
+        // The hash of a secret tells the secret to who can guess it: the hash is then of what the ledger shows.
+        let (shown, redactions) = self.exec.redactor().redact_text(turn.command);
+        let of_shown = if redactions > 0 { Some(hash_value(&json!({"cmd": shown}))) } else { None };
+        let command_hash = of_shown.as_deref().unwrap_or(turn.command_hash);
+        let cut = shown.floor_char_boundary(SHOWN);
+        self.exec.stage(
+            &entry("agent_turn")
                 .with("event_type", "agent_turn")
                 .with("session_id", &self.session)
                 .with("turn_number", &self.turn)
                 .with("timestamp", &now)
-                .with("command", turn.command)
-                .with("command_hash", turn.command_hash)
+                .with("command", &shown[..cut])
+                .with("command_hash", command_hash)
                 .with("result_hash", turn.result_hash)
-                .with("status", status),
+                .with("status", if turn.fine { "ok" } else { "error" }),
         )?;
         let evidence = json!({
             "session_id": self.session,
             "turn_number": self.turn,
             "timestamp": now,
-            "input_hash": turn.command_hash,
+            "input_hash": command_hash,
             "output_hash": turn.result_hash,
             "duration_ms": turn.duration_ms,
         });
-        self.evidence.append(
-            entry("turn_evidence")
+        self.evidence.stage(
+            &entry("turn_evidence")
                 .with("turn_evidence", &evidence)
                 .with("declared_reads", turn.reads)
                 .with("declared_writes", turn.writes)
                 .with("external_calls", turn.calls),
-        )?;
-        Ok(())
+        )
+    }
+
+    /// Puts what is ready on the record, and gives the proof of the last turn.
+    pub(crate) fn commit(&mut self) -> Result<Option<Receipt>> {
+        if self.exec.staged() == 0 {
+            return Ok(None);
+        }
+        let committed = self.exec.commit()?;
+        self.evidence.commit()?;
+        let last = (committed.first..).zip(&committed.hashes).last();
+        Ok(last.map(|(seq, hash)| self.exec.receipt(seq, hash)))
+    }
+
+    /// Puts a turn on the record.
+    pub(crate) fn record(&mut self, turn: &Turn<'_>) -> Result<()> {
+        self.stage(turn)?;
+        self.commit().map(|_| ())
     }
 
     /// Whether everything that was recorded is on the disk.
     pub(crate) fn synced(&mut self) -> bool {
-        self.exec.sync().and_then(|()| self.evidence.sync()).is_ok()
+        self.commit().and_then(|_| self.exec.sync()).and_then(|()| self.evidence.sync()).is_ok()
     }
 
     /// Ends the session if we started it.
     pub(crate) fn end(mut self, context: &Context) -> Result<()> {
+        self.commit()?;
         self.exec.sync()?;
         self.evidence.sync()?;
         if self.own {
@@ -121,25 +154,14 @@ impl Journal {
     }
 }
 
-/// Runs a verb of one of our programs, and gives the data of its answer.
-pub(crate) fn ask(context: &Context, program: &str, words: &[&str]) -> Result<Value> {
-    let mut argv: Vec<std::ffi::OsString> = words.iter().map(Into::into).collect();
-    argv.extend(context.handed_on().into_iter().map(Into::into));
-    let output = duct::cmd(part::find(program)?, argv).stdin_null().stdout_capture().stderr_null().unchecked().run();
-    let output = output.map_err(|e| Error::io(format!("running {program}"), e))?;
-    let answer: Value = serde_json::from_slice(&output.stdout)
-        .map_err(|_| Error::new(Code::Unknown, format!("{program} did not answer")))?;
-    if answer["ok"] == true {
-        return Ok(answer["data"].clone());
+/// The number of the last turn that a ledger has.
+fn last_turn(ledger: &Path) -> Result<u64> {
+    let mut lines = cp_log::read::backward(ledger)?;
+    while let Some(raw) = lines.next()? {
+        if let Some(line) = raw.stored().filter(|line| line.is_event("agent_turn")) {
+            let turn = line.member("turn").and_then(|turn| std::str::from_utf8(turn).ok()?.parse().ok());
+            return Ok(turn.unwrap_or_default());
+        }
     }
-    let code = answer["error"]["code"].as_str().and_then(Code::from_name).unwrap_or(Code::Unknown);
-    let message = answer["error"]["message"].as_str().unwrap_or("failed").to_owned();
-    let mut error = Error::new(code, message);
-    for (name, value) in answer["error"]["details"].as_object().into_iter().flatten() {
-        error = match value.as_str().filter(|_| name == "hint") {
-            Some(hint) => error.hint(hint),
-            None => error.with(name, value.clone()),
-        };
-    }
-    Err(error)
+    Ok(0)
 }

@@ -6,8 +6,10 @@ mod config;
 mod init;
 mod interactive;
 mod journal;
+mod parts;
 mod pipe;
 mod plane;
+mod reset;
 mod session;
 mod signals;
 
@@ -15,7 +17,7 @@ use clap::{Parser, Subcommand};
 use cp_common::program::{Check, Class, Credentials, Program, Status, VerbDoc};
 use cp_common::{Context, Result, part, schemas};
 
-/// Set up a home and look into it
+/// The front door: requests from programs, a session with a person
 #[derive(Parser)]
 pub struct Cli {
     #[command(subcommand)]
@@ -28,14 +30,25 @@ enum Verb {
     Session(session::Args),
     Init(init::Args),
     Config(config::Args),
+    Reset(reset::Args),
 }
 
 /// What the program says of itself.
 pub static PROGRAM: Program = Program {
     name: "cp-shell",
-    about: "Set up a home and look into it",
-    risk_tier: "T1",
+    about: "the front door: requests from programs, a session with a person",
+    risk_tier: "T2",
     verbs: &[
+        VerbDoc {
+            path: "",
+            class: Class::Governed,
+            output: "response",
+            examples: &[
+                "echo '{\"operation\":\"governed_roots\"}' | cp-shell | jq -c .result",
+                "echo '{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"tool_call\",\"data\":{\"id\":\"1\",\"name\":\"explain_path\",\"input\":{\"path\":\"lib/x\"}},\"meta\":{\"duration_ms\":0}}' | cp-shell",
+            ],
+            dangerous: false,
+        },
         VerbDoc {
             path: "init",
             class: Class::Append,
@@ -64,6 +77,15 @@ pub static PROGRAM: Program = Program {
             examples: &["cp-shell init | jq -c .ok; cp-shell config agent default soul"],
             dangerous: false,
         },
+        VerbDoc {
+            path: "reset",
+            class: Class::Write,
+            output: "reset",
+            examples: &[
+                "export CP_SESSION=$(cp-session start --format text); T=$(cp-shell reset --dry-run | jq -r .data.confirm_token); cp-shell reset --confirm \"$T\"",
+            ],
+            dangerous: false,
+        },
     ],
     implicit: Some("session"),
     schemas: &[
@@ -71,7 +93,11 @@ pub static PROGRAM: Program = Program {
         ("config", include_str!("../schemas/config.json")),
         ("setting", include_str!("../schemas/setting.json")),
         ("agent_setting", include_str!("../schemas/agent_setting.json")),
+        ("reset", include_str!("../schemas/reset.json")),
+        ("response", include_str!("../schemas/response.json")),
+        schemas::PREVIEW,
         schemas::RECEIPT,
+        schemas::TOOL_RESULT,
     ],
     checks,
     credentials: |_| Credentials { configured: true, sources: Vec::new() },
@@ -84,6 +110,7 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Session(args) => session::run(&args, context),
         Verb::Init(args) => init::run(&args, context),
         Verb::Config(args) => config::run(&args, context),
+        Verb::Reset(args) => reset::run(&args, context),
     }
 }
 

@@ -1,17 +1,170 @@
-//! Pipe mode: requests on standard input, an answer a line.
+//! Pipe mode: requests on standard input, an answer a line. What is answered is on the ledgers first.
 
-use cp_common::{Context, Result};
+mod desk;
+mod records;
+mod response;
+mod split;
+
+use std::time::Duration;
+
+use cp_common::output::{Format, Place};
+use cp_common::{Context, Error, Result, signals};
+use rustix::io::Errno;
+use serde_json::Value;
 
 use crate::journal::Journal;
 use crate::plane::Plane;
 use crate::session::Args;
 
+use desk::Desk;
+use response::Response;
+use split::{Piece, Splitter};
+
+/// So many bytes of answers wait for the next commit at most.
+const WAITING: usize = 32 << 10;
+
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let root = args.root.clone().unwrap_or_else(|| context.home.root().to_owned());
-    let plane = Plane::open(&root)?;
+    let plane = args.plane(context)?;
     let agent = context.agent(args.agent.as_deref());
     let journal = Journal::open(context, &agent)?;
-    context.out.raw(plane.root().display().to_string().as_bytes())?;
-    context.out.ended_with(0);
-    journal.end(context)
+    let mut pipe = Pipe {
+        desk: Desk::new(plane, journal, context.tier()),
+        answers: Vec::new(),
+        asked: 0,
+        failed: false,
+        mode: None,
+    };
+    let outcome = pipe.answer_all(context);
+    let ended = pipe.desk.end(context);
+    outcome.and(ended)
+}
+
+impl Args {
+    /// The tree that is looked into.
+    pub(crate) fn plane(&self, context: &Context) -> Result<Plane> {
+        let Some(root) = &self.root else { return Plane::open(context.home.root()) };
+        if !root.exists() {
+            return Err(Error::not_found("there is no such directory").in_file(root).hint("give --root a tree"));
+        }
+        Plane::open(root)
+    }
+}
+
+/// What the values of the input are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Requests,
+    Records,
+}
+
+struct Pipe {
+    desk: Desk,
+    /// Answers that wait until their turns are on the ledgers.
+    answers: Vec<u8>,
+    asked: u64,
+    failed: bool,
+    /// Told by the first value.
+    mode: Option<Mode>,
+}
+
+impl Pipe {
+    fn answer_all(&mut self, context: &mut Context) -> Result<()> {
+        let (mut splitter, mut pieces) = (Splitter::new(), Vec::new());
+        let mut block = vec![0; 64 << 10];
+        loop {
+            let read = self.read(&mut block, context)?;
+            if read == 0 {
+                splitter.finish(&mut pieces);
+            } else {
+                splitter.feed(&block[..read], &mut pieces);
+            }
+            for piece in pieces.drain(..) {
+                signals::check()?;
+                self.piece(piece, context)?;
+            }
+            if read == 0 {
+                break;
+            }
+        }
+        if self.asked == 0 {
+            let response = self.desk.empty()?;
+            self.say(&response, context)?;
+        }
+        self.flush(context)?;
+        if self.mode != Some(Mode::Records) {
+            context.out.ended_with(u8::from(self.failed));
+        }
+        Ok(())
+    }
+
+    /// Reads what there is. What was answered is seen before a wait.
+    fn read(&mut self, block: &mut [u8], context: &mut Context) -> Result<usize> {
+        let stdin = rustix::stdio::stdin();
+        if !signals::wait_readable(stdin, Some(Duration::ZERO))? {
+            self.flush(context)?;
+            signals::wait_readable(stdin, None)?;
+        }
+        loop {
+            match rustix::io::read(stdin, &mut *block) {
+                Ok(read) => return Ok(read),
+                Err(Errno::INTR) => signals::check()?,
+                Err(Errno::AGAIN) => {
+                    signals::wait_readable(stdin, None)?;
+                }
+                Err(e) => return Err(Error::io("reading standard input", std::io::Error::from(e))),
+            }
+        }
+    }
+
+    fn piece(&mut self, piece: Piece, context: &mut Context) -> Result<()> {
+        let index = self.asked;
+        self.asked += 1;
+        let mode = *self.mode.get_or_insert_with(|| mode_of(&piece));
+        let response = match (piece, mode) {
+            (Piece::Value(bytes), Mode::Records) => {
+                return records::answer(&bytes, index, &mut self.desk, context);
+            }
+            (Piece::Broken(broken), Mode::Records) => {
+                let message = format!("line {}: {}", broken.line, broken.reason);
+                context.out.set_place(Place { index: Some(index), line: Some(broken.line) });
+                return context.out.item_failed(Error::validation(message));
+            }
+            (Piece::Value(bytes), Mode::Requests) => self.desk.answer(&bytes, context)?,
+            (Piece::Broken(broken), Mode::Requests) => self.desk.broken(&broken)?,
+        };
+        self.say(&response, context)
+    }
+
+    fn say(&mut self, response: &Response, context: &mut Context) -> Result<()> {
+        if let Some(error) = &response.error {
+            self.failed = true;
+            context.warn(&format!("request {}: {}: {}", self.asked.max(1), error.code, error.message));
+        }
+        let line = match (context.out.format(), &response.result) {
+            (Format::Json, _) => serde_json::to_vec(response).ok(),
+            (Format::Text, Some(result)) => Some(format!("{result:#}").into_bytes()),
+            (Format::Raw, Some(result)) => Some(result.to_string().into_bytes()),
+            (_, None) => None,
+        };
+        if let Some(line) = line {
+            self.answers.extend(line);
+            self.answers.push(b'\n');
+        }
+        if self.answers.len() >= WAITING { self.flush(context) } else { Ok(()) }
+    }
+
+    /// Puts what was answered on the ledgers, and lets it be seen.
+    fn flush(&mut self, context: &mut Context) -> Result<()> {
+        self.desk.commit()?;
+        context.out.raw(&self.answers)?;
+        self.answers.clear();
+        context.out.flush()
+    }
+}
+
+/// Records are envelopes; everything else asks.
+fn mode_of(piece: &Piece) -> Mode {
+    let Piece::Value(bytes) = piece else { return Mode::Requests };
+    let value: Value = serde_json::from_slice(bytes).unwrap_or_default();
+    if value["ok"].is_boolean() && value["schema_version"].is_string() { Mode::Records } else { Mode::Requests }
 }

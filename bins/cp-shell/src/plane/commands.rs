@@ -107,7 +107,7 @@ pub(crate) fn answer(plane: &Plane, query: &Query, live: &mut dyn operations::Li
         Query::WorkOrders(None) => {
             let orders = plane.work_orders()?;
             let rows: Vec<Value> = orders.iter().map(super::WorkOrder::to_value).collect();
-            Ok(json!({"count": rows.len(), "work_orders": rows, "active": plane.active_work_order()}))
+            Ok(json!({"work_orders": rows, "count": rows.len(), "active": plane.active_work_order()}))
         }
         Query::WorkOrders(Some(id)) => {
             let order = plane.work_orders()?.into_iter().find(|order| order.id == *id);

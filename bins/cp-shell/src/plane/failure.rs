@@ -47,6 +47,13 @@ impl Failure {
         self.details.get("hint").and_then(Value::as_str)
     }
 
+    /// Whether something was not allowed.
+    pub(crate) fn is_denial(&self) -> bool {
+        let code = self.details.get("error_code").and_then(Value::as_str).unwrap_or_default();
+        self.code == "CAPABILITY_DENIED"
+            || ["E_FORBIDDEN", "E_CONFIRMATION_REQUIRED", "E_HUMAN_REQUIRED"].contains(&code)
+    }
+
     /// The `error` member of an envelope.
     pub(crate) fn to_value(&self) -> Value {
         json!({"code": self.code, "message": self.message, "details": self.details})

@@ -22,7 +22,7 @@ pub(crate) fn run(plane: &Plane, request: &Request, live: &mut dyn Live) -> Resu
         Operation::PkgList => {
             let packages = packages::list(plane, request.optional("plane")?)?;
             let rows: Vec<Value> = packages.iter().map(packages::Package::row).collect();
-            Ok(json!({"count": rows.len(), "packages": rows}))
+            Ok(json!({"packages": rows, "count": rows.len()}))
         }
         Operation::PkgInfo => {
             let id = request.required("package_id")?;

@@ -16,7 +16,7 @@ const LINKS: usize = 40;
 /// `governed_roots`
 pub(super) fn governed_roots(plane: &Plane) -> Result<Value, Failure> {
     let roots = roots(plane)?;
-    Ok(json!({"count": roots.len(), "roots": roots}))
+    Ok(json!({"roots": roots, "count": roots.len()}))
 }
 
 /// The governed roots: those of the tree, else those of every tree.
@@ -186,9 +186,7 @@ mod tests {
     fn the_programs_that_write_have_the_same_classes() {
         let (_place, root) = tree();
         let governed = GOVERNED_ROOTS.map(str::to_owned);
-        for path in
-            ["lib/x.py", "ledger/x", "tmp/x", "x", "../x", "innocent/x", "planes/ho1/sessions/SES-1/x"]
-        {
+        for path in ["lib/x.py", "ledger/x", "tmp/x", "x", "../x", "innocent/x", "planes/ho1/sessions/SES-1/x"] {
             let theirs = serde_json::to_value(cp_common::home::classify(&root, Path::new(path), &governed)).unwrap();
             assert_eq!(class(&root, path), theirs, "{path}");
         }

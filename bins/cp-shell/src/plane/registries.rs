@@ -31,7 +31,7 @@ pub(super) fn ownership(plane: &Plane) -> Result<Table, Failure> {
 /// `list_frameworks`
 pub(super) fn list_frameworks(plane: &Plane) -> Result<Value, Failure> {
     let frameworks: Vec<Value> = frameworks(plane)?.rows().map(|row| row.to_value()).collect();
-    Ok(json!({"count": frameworks.len(), "frameworks": frameworks}))
+    Ok(json!({"frameworks": frameworks, "count": frameworks.len()}))
 }
 
 /// `list_specs`
@@ -39,7 +39,7 @@ pub(super) fn list_specs(plane: &Plane, framework: Option<&str>) -> Result<Value
     let table = specs(plane)?;
     let wanted = table.rows().filter(|row| framework.is_none_or(|id| row.get("framework_id") == id));
     let specs: Vec<Value> = wanted.map(|row| row.to_value()).collect();
-    Ok(json!({"count": specs.len(), "specs": specs, "filter": framework}))
+    Ok(json!({"specs": specs, "count": specs.len(), "filter": framework}))
 }
 
 /// `spec_info`

@@ -1,0 +1,185 @@
+//! Where requests are answered: the tree, the session with its ledgers, and how it stands.
+
+use std::time::Instant;
+
+use cp_common::program::Class;
+use cp_common::wire::Receipt;
+use cp_common::{Context, Result, clock, json};
+use serde_json::{Value, json};
+
+use crate::journal::{Journal, Turn};
+use crate::parts;
+use crate::pipe::response::{Evidence, Response, Status};
+use crate::pipe::split::{Broken, LONGEST};
+use crate::plane::canonical::hash_normal;
+use crate::plane::operations::{self, Live};
+use crate::plane::{Failure, Operation, Plane, Request, hash_of};
+use crate::signals::{Signals, Tracker};
+
+/// A session that answers.
+pub(super) struct Desk {
+    plane: Plane,
+    journal: Journal,
+    tracker: Tracker,
+}
+
+/// The session as the operations see it.
+struct Session<'a> {
+    journal: &'a mut Journal,
+    tracker: &'a mut Tracker,
+    context: &'a Context,
+    /// What was called.
+    calls: Vec<Value>,
+}
+
+impl Live for Session<'_> {
+    fn signals(&mut self, plane: &Plane) -> Signals {
+        self.tracker.synced(self.journal.synced());
+        self.tracker.signals(plane)
+    }
+
+    fn execute(&mut self, plane: &Plane, command: &str) -> Result<Value, Failure> {
+        let outcome = parts::execute(self.context, plane, command);
+        let receipt = outcome.as_ref().ok().and_then(|result| result.get("receipt")).cloned();
+        self.calls.push(json!({"program": "cp-exec", "receipt": receipt}));
+        let is_denied = outcome.as_ref().is_err_and(Failure::is_denial);
+        self.tracker.called(is_denied);
+        outcome
+    }
+}
+
+impl Desk {
+    pub(super) fn new(plane: Plane, journal: Journal, tier: String) -> Self {
+        let tracker = Tracker::new(plane.tier().unwrap_or(tier), None, journal.turns());
+        plane.take_reads();
+        Self { plane, journal, tracker }
+    }
+
+    /// Answers the bytes of a value.
+    pub(super) fn answer(&mut self, bytes: &[u8], context: &Context) -> Result<Response> {
+        let started = Instant::now();
+        let mut text = Vec::with_capacity(bytes.len());
+        if let Err(fault) = json::normalize(bytes, &mut text) {
+            let failure = Failure::new("INVALID_JSON", format!("the request is not JSON: {fault}"))
+                .with("offset", fault.offset)
+                .hint("write one JSON object, such as {\"operation\":\"pkg_list\"}");
+            return self.refuse(bytes, failure, started);
+        }
+        let value: Value = match serde_json::from_slice(&text) {
+            Ok(value) => value,
+            Err(e) => return self.refuse(bytes, Failure::new("INVALID_JSON", e.to_string()), started),
+        };
+        let command = String::from_utf8_lossy(&text);
+        self.turn(
+            &command,
+            hash_normal(&text),
+            started,
+            |plane, session| {
+                let request = Request::from_value(&value)?;
+                let class = request.operation.class();
+                operations::run(plane, &request, session).map(|result| (class, result))
+            },
+            context,
+        )
+    }
+
+    /// Answers a request that came with its operation and its parameters apart.
+    pub(super) fn call(&mut self, operation: &str, parameters: &Value, context: &Context) -> Result<Response> {
+        let mut request = parameters.clone();
+        if let Value::Object(request) = &mut request {
+            request.insert("operation".to_owned(), operation.into());
+        }
+        self.answer(request.to_string().as_bytes(), context)
+    }
+
+    /// Answers bytes that are no request.
+    pub(super) fn broken(&mut self, broken: &Broken) -> Result<Response> {
+        let failure = if broken.text.len() > LONGEST {
+            Failure::request(format!("line {}: the request is {}", broken.line, broken.reason))
+        } else {
+            Failure::new("INVALID_JSON", format!("line {}: {}", broken.line, broken.reason))
+                .hint("write one JSON object, such as {\"operation\":\"pkg_list\"}")
+        };
+        self.refuse(&broken.text, failure.with("line", broken.line), Instant::now())
+    }
+
+    /// Answers an input in which nothing was asked.
+    pub(super) fn empty(&mut self) -> Result<Response> {
+        let failure = Failure::new("EMPTY_INPUT", "no request was given")
+            .hint("write one JSON object, such as {\"operation\":\"pkg_list\"}");
+        self.refuse(b"", failure, Instant::now())
+    }
+
+    /// Puts on the record what was answered, and gives the proof of the last.
+    pub(super) fn commit(&mut self) -> Result<Option<Receipt>> {
+        self.journal.commit()
+    }
+
+    /// Ends the session.
+    pub(super) fn end(self, context: &Context) -> Result<()> {
+        self.journal.end(context)
+    }
+
+    fn refuse(&mut self, bytes: &[u8], failure: Failure, started: Instant) -> Result<Response> {
+        let command = String::from_utf8_lossy(bytes);
+        self.conclude(&command, hash_of(bytes), started, Class::Query, Err(failure), &[])
+    }
+
+    fn turn(
+        &mut self,
+        command: &str,
+        input_hash: String,
+        started: Instant,
+        work: impl FnOnce(&Plane, &mut Session<'_>) -> Result<(Class, Value), Failure>,
+        context: &Context,
+    ) -> Result<Response> {
+        let Self { plane, journal, tracker } = self;
+        let mut session = Session { journal, tracker, context, calls: Vec::new() };
+        let outcome = work(plane, &mut session);
+        let calls = session.calls;
+        let class = match &outcome {
+            Ok((class, _)) => *class,
+            Err(_) if calls.is_empty() => Class::Query,
+            Err(_) => Operation::ExecuteCommand.class(),
+        };
+        self.conclude(command, input_hash, started, class, outcome.map(|(_, result)| result), &calls)
+    }
+
+    /// Gets the answer ready, and its record before it.
+    fn conclude(
+        &mut self,
+        command: &str,
+        input_hash: String,
+        started: Instant,
+        class: Class,
+        outcome: Result<Value, Failure>,
+        calls: &[Value],
+    ) -> Result<Response> {
+        self.tracker.begin(class);
+        if outcome.as_ref().is_err_and(Failure::is_denial) {
+            self.tracker.denied();
+        }
+        self.tracker.end(outcome.is_ok());
+        let evidence = Evidence {
+            timestamp: clock::now(),
+            input_hash,
+            output_hash: String::new(),
+            duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            declared_reads: self.plane.take_reads(),
+            declared_writes: Vec::new(),
+        };
+        let response = Response::new(outcome, evidence);
+        let evidence = &response.evidence;
+        self.journal.stage(&Turn {
+            command,
+            command_hash: &evidence.input_hash,
+            result_hash: &evidence.output_hash,
+            fine: response.status == Status::Ok,
+            duration_ms: evidence.duration_ms,
+            reads: &evidence.declared_reads,
+            writes: &evidence.declared_writes,
+            calls,
+        })?;
+        Ok(response)
+    }
+}

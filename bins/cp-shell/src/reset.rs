@@ -1,0 +1,97 @@
+//! `cp-shell reset`: end the current session of an agent, so that the next words begin a new one. Nothing that was said is deleted.
+
+use std::path::PathBuf;
+
+use cp_common::confirm::{Change, gate};
+use cp_common::options::WriteOptions;
+use cp_common::output::Reply;
+use cp_common::wire::Receipt;
+use cp_common::{Context, Error, Result};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::parts::ask;
+
+/// End the current session of an agent: the next one begins fresh
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Whose: an id in config/agents.json, or default
+    #[arg(long, value_name = "ID")]
+    agent: Option<String>,
+    #[command(flatten)]
+    write: WriteOptions,
+}
+
+/// What was ended.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Reset {
+    /// The session.
+    session_id: String,
+    /// How many turns it has.
+    turns: u64,
+    /// The link to it as the agent's current session, if it was that and is no more.
+    link_removed: Option<String>,
+    /// Where its end is recorded.
+    receipt: Option<Receipt>,
+}
+
+impl Reply for Reset {
+    fn text(&self) -> String {
+        format!("{} ended after {} turns; the next session begins fresh", self.session_id, self.turns)
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let agent = context.agent(args.agent.as_deref());
+    let link = context.home.path("agents").join(&agent).join("sessions/current.jsonl");
+    let current = link.read_link().ok().map(|target| link.with_file_name(target));
+    let session = context.session().or_else(|| Some(current.as_ref()?.parent()?.display().to_string()));
+    let session = session.ok_or_else(|| {
+        Error::not_found(format!("the agent `{agent}` has no current session"))
+            .with("agent", agent.clone())
+            .hint("name one with --session; `cp-session list` shows them")
+    })?;
+    context.options.session = Some(session);
+    let shown = ask(context, "cp-session", &["show"])?;
+    let id = shown["session_id"].as_str().unwrap_or_default().to_owned();
+    let is_current = current.as_ref().is_some_and(|file| names(file, &id));
+    let mut changes =
+        vec![change("end", "session", &id, json!({"turns": shown["turns"], "last_seq": shown["last_seq"]}))];
+    if is_current {
+        changes.push(change("remove", "link", &link.display().to_string(), json!({"session_id": id})));
+    }
+    if !gate("reset", changes, false, &args.write, context)? {
+        return Ok(());
+    }
+    let ended = ask(context, "cp-session", &["end"])?;
+    let link_removed = is_current.then_some(link);
+    if let Some(link) = &link_removed {
+        std::fs::remove_file(link).map_err(|e| Error::io("removing the link", e).in_file(link))?;
+    }
+    context.out.answer(&Reset {
+        session_id: id,
+        turns: ended["turns"].as_u64().unwrap_or_default(),
+        link_removed: link_removed.map(|link| link.display().to_string()),
+        receipt: serde_json::from_value(ended["receipt"].clone()).unwrap_or_default(),
+    })
+}
+
+fn change(action: &str, resource: &str, id: &str, before: Value) -> Change {
+    Change { action: action.to_owned(), resource: resource.to_owned(), id: id.to_owned(), before, after: Value::Null }
+}
+
+/// Whether a file is that of this session.
+fn names(file: &PathBuf, id: &str) -> bool {
+    file.parent().and_then(std::path::Path::file_name).is_some_and(|name| name == id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_is_that_of_the_type() {
+        cp_common::schemas::same_or_update(env!("CARGO_MANIFEST_DIR"), "reset", &schemars::schema_for!(Reset));
+    }
+}

@@ -1,0 +1,3 @@
+"""Where things lie."""
+
+ROOT = "."

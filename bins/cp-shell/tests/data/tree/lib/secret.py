@@ -1,0 +1,1 @@
+TOKEN = "not for the shell"
