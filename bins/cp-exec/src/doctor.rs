@@ -6,7 +6,7 @@ use std::time::Duration;
 use cp_common::Context;
 use cp_common::program::{Check, Status};
 
-use crate::engine::{self, NotRun, Run};
+use crate::engine::{Helper, NotRun, Run};
 use crate::hashes::Hashes;
 use crate::names::Names;
 use crate::policy::{self, Confirm};
@@ -108,7 +108,8 @@ fn probe() -> Result<Enforcement, String> {
         watch: None,
         interrupted: || false,
     };
-    match engine::run(&plan, run) {
+    let helper = Helper::start().map_err(|error| error.to_string())?;
+    match helper.run(&plan, run) {
         Ok(outcome) if outcome.status.code == Some(0) => Ok(outcome.enforcement),
         Ok(outcome) => Err(format!("`true` ended with {:?}", outcome.status)),
         Err(NotRun::Failed(failure)) => Err(failure.message),

@@ -98,21 +98,97 @@ impl From<Error> for NotRun {
     }
 }
 
-/// Runs a planned command to the end of everything it started.
-pub(crate) fn run(plan: &Plan, run: Run<'_>) -> std::result::Result<Outcome, NotRun> {
-    let started = Instant::now();
-    let group = if plan.wants_cgroup { Group::make(&plan.limits) } else { None };
-    let grouped = group.as_ref().map(|group| Plan { cgroups: group.directories().to_vec(), ..plan.clone() });
-    let plan = grouped.as_ref().unwrap_or(plan);
-    let mut watched = start(plan, run.stdin, run.stdout)?;
-    let mut events = Events::new(started, run.timeout, run.grace, run.output_limit);
-    watched.follow(&mut events, run.watch, run.interrupted);
-    watched.finish(plan, &events, started)
+/// The process that starts runs: this program once more, single-threaded and with nothing of ours in it. It ends with this.
+pub(crate) struct Helper {
+    control: OwnedFd,
+    process: duct::Handle,
 }
 
-/// A running helper and everything we hold of it.
+impl Helper {
+    /// Starts it. The kernel ends it with the thread that calls this, which must be the main one.
+    pub(crate) fn start() -> Result<Self> {
+        let (control, theirs) = socket_pair()?;
+        let process = duct::cmd("/proc/self/exe", [sandbox::VERB])
+            .full_env(std::iter::empty::<(&str, &str)>())
+            .stdin_file(theirs)
+            .stdout_null()
+            .stderr_null()
+            .unchecked()
+            .start()
+            .map_err(|e| Error::io("cannot start the sandbox helper", e))?;
+        Ok(Self { control, process })
+    }
+
+    /// Whether it is there to be asked.
+    pub(crate) fn lives(&self) -> bool {
+        let mut fds = [PollFd::new(&self.control, PollFlags::IN)];
+        rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|events| events == 0)
+    }
+
+    /// Runs a planned command to the end of everything it started.
+    pub(crate) fn run(&self, plan: &Plan, run: Run<'_>) -> std::result::Result<Outcome, NotRun> {
+        let started = Instant::now();
+        let group = if plan.wants_cgroup { Group::make(&plan.limits) } else { None };
+        let grouped = group.as_ref().map(|group| Plan { cgroups: group.directories().to_vec(), ..plan.clone() });
+        let plan = grouped.as_ref().unwrap_or(plan);
+        let mut watched = self.begin(plan, run.stdin, run.stdout)?;
+        let mut events = Events::new(started, run.timeout, run.grace, run.output_limit);
+        watched.follow(&mut events, run.watch, run.interrupted);
+        watched.finish(plan, &events, started)
+    }
+
+    fn begin(&self, plan: &Plan, stdin: Option<OwnedFd>, stdout: Option<OwnedFd>) -> Result<Watched> {
+        let (ours, theirs) = socket_pair()?;
+        let (mut out, out_writer) = pipe(Stream::Out)?;
+        let out_writer = stdout.map_or(OwnedFd::from(out_writer), |elsewhere| {
+            out.source = None;
+            elsewhere
+        });
+        let (err, err_writer) = pipe(Stream::Err)?;
+        let err_writer = OwnedFd::from(err_writer);
+        let stdin = match stdin {
+            Some(stdin) => stdin,
+            None => File::open("/dev/null").map_err(|e| Error::io("cannot open /dev/null", e))?.into(),
+        };
+        let lost = |e| Error::io("cannot ask the sandbox helper", e);
+        let streams = [theirs.as_fd(), out_writer.as_fd(), err_writer.as_fd()];
+        sandbox::send_run(self.control.as_fd(), plan.network, streams).map_err(lost)?;
+        drop(theirs);
+        sandbox::send_plan(ours.as_fd(), plan, stdin.as_fd()).map_err(lost)?;
+        Ok(Watched {
+            socket: ours,
+            init: None,
+            pipes: [out, err],
+            ready: None,
+            failure: None,
+            status: None,
+            killed: None,
+            ended: false,
+        })
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
+        drop(self.process.wait());
+    }
+}
+
+fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .map_err(|e| Error::io("cannot make a socket for the sandbox helper", e))
+}
+
+fn pipe(stream: Stream) -> Result<(Pipe, os_pipe::PipeWriter)> {
+    let (reader, writer) = os_pipe::pipe().map_err(|e| Error::io("cannot make a pipe", e))?;
+    let source = File::from(OwnedFd::from(reader));
+    rustix::io::ioctl_fionbio(&source, true).map_err(|e| Error::io("cannot prepare a pipe", e))?;
+    Ok((Pipe { stream, source: Some(source), capture: Capture::new() }, writer))
+}
+
+/// A run under way, and everything we hold of it.
 struct Watched {
-    helper: duct::Handle,
     socket: OwnedFd,
     init: Option<OwnedFd>,
     pipes: [Pipe; 2],
@@ -127,49 +203,6 @@ struct Pipe {
     stream: Stream,
     source: Option<File>,
     capture: Capture,
-}
-
-fn start(plan: &Plan, stdin: Option<OwnedFd>, stdout: Option<OwnedFd>) -> Result<Watched> {
-    let failed = |doing: &'static str| move |e: rustix::io::Errno| Error::io(doing, e);
-    let (ours, theirs) =
-        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .map_err(failed("cannot make a socket for the helper"))?;
-    let pipe = |stream| -> Result<(Pipe, os_pipe::PipeWriter)> {
-        let (reader, writer) = os_pipe::pipe().map_err(|e| Error::io("cannot make a pipe", e))?;
-        let source = File::from(OwnedFd::from(reader));
-        rustix::io::ioctl_fionbio(&source, true).map_err(failed("cannot prepare a pipe"))?;
-        Ok((Pipe { stream, source: Some(source), capture: Capture::new() }, writer))
-    };
-    let (mut out, out_writer) = pipe(Stream::Out)?;
-    let out_writer = stdout.map_or(OwnedFd::from(out_writer), |elsewhere| {
-        out.source = None;
-        elsewhere
-    });
-    let (err, err_writer) = pipe(Stream::Err)?;
-    let helper = duct::cmd("/proc/self/exe", [sandbox::VERB])
-        .full_env(std::iter::empty::<(&str, &str)>())
-        .stdin_file(theirs)
-        .stdout_file(out_writer)
-        .stderr_file(err_writer)
-        .unchecked()
-        .start()
-        .map_err(|e| Error::io("cannot start the sandbox helper", e))?;
-    let stdin = match stdin {
-        Some(stdin) => stdin,
-        None => File::open("/dev/null").map_err(|e| Error::io("cannot open /dev/null", e))?.into(),
-    };
-    sandbox::send_plan(ours.as_fd(), plan, stdin.as_fd()).map_err(|e| Error::io("cannot send the plan", e))?;
-    Ok(Watched {
-        helper,
-        socket: ours,
-        init: None,
-        pipes: [out, err],
-        ready: None,
-        failure: None,
-        status: None,
-        killed: None,
-        ended: false,
-    })
 }
 
 /// When something has to happen, and what has happened.
@@ -297,13 +330,15 @@ impl Watched {
     fn kill_init(&self) {
         match &self.init {
             Some(init) => drop(rustix::process::pidfd_send_signal(init, Signal::KILL)),
-            None => drop(self.helper.kill()),
+            // An init that cannot be told any more ends everything.
+            None => {
+                let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write);
+            }
         }
     }
 
     fn finish(self, plan: &Plan, events: &Events, started: Instant) -> std::result::Result<Outcome, NotRun> {
-        // The helper's first process ends when the init has, and with the init the whole namespace.
-        self.helper.wait().map_err(|e| Error::io("cannot wait for the sandbox helper", e))?;
+        // The helper held its end of the socket until the first process of the run was gone, and with it the whole namespace.
         if plan.scratch.exists() {
             drop(fs::remove_dir_all(&plan.scratch));
         }

@@ -1,6 +1,7 @@
 //! A decided command from its intent on the ledger to its result.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -10,7 +11,7 @@ use cp_common::{Code, Error, Result};
 
 use crate::capture::Captured;
 use crate::decide::Ruling;
-use crate::engine::{self, Ended, NotRun, Outcome, Run, Watch};
+use crate::engine::{Ended, Helper, NotRun, Outcome, Run, Watch};
 use crate::governor::Governor;
 use crate::journal;
 use crate::sandbox::plan::{Cause, Failure};
@@ -42,6 +43,8 @@ impl Done {
 
 /// A command that is decided about, with its intent on the ledger: ready to run on any thread.
 pub(crate) struct Prepared {
+    /// What starts it.
+    helper: Arc<Helper>,
     /// One ruling for each stage.
     rulings: Vec<Ruling>,
     /// The entry of intent of each stage.
@@ -69,12 +72,13 @@ impl Prepared {
         stdin: Option<OwnedFd>,
         grace: Option<Duration>,
     ) -> Result<Self> {
+        let helper = governor.helper()?;
         let mut intents = Vec::new();
         for (stage, ruling) in rulings.iter().enumerate() {
             intents.push(journal::intend(governor, tool, ruling, stage)?);
         }
         let output_limit = governor.loaded.policy.exec.output_limit;
-        Ok(Self { rulings, intents, stdin, grace, output_limit })
+        Ok(Self { helper, rulings, intents, stdin, grace, output_limit })
     }
 
     /// Runs it to the end of everything it started. Stages run at once, each in a sandbox of its own, the output of one the input
@@ -82,7 +86,7 @@ impl Prepared {
     pub(crate) fn run(&mut self, watch: Option<Watch<'_>>) -> Outcomes {
         let stdin = self.stdin.take();
         let outcomes = match self.rulings.as_slice() {
-            [ruling] => Ok(vec![engine::run(&ruling.plan, self.limits(ruling, stdin, None, watch))]),
+            [ruling] => Ok(vec![self.helper.run(&ruling.plan, self.limits(ruling, stdin, None, watch))]),
             stages => self.run_stages(stages, stdin),
         };
         for ruling in &self.rulings {
@@ -126,7 +130,8 @@ impl Prepared {
         Ok(std::thread::scope(|scope| {
             let mut threads = Vec::new();
             for (ruling, (stdin, stdout)) in stages.iter().zip(ends) {
-                threads.push(scope.spawn(move || engine::run(&ruling.plan, self.limits(ruling, stdin, stdout, None))));
+                threads
+                    .push(scope.spawn(move || self.helper.run(&ruling.plan, self.limits(ruling, stdin, stdout, None))));
             }
             let lost = |_| Err(NotRun::Lost(Error::new(Code::Unknown, "a stage of the pipeline was lost")));
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(lost)).collect()

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use cp_common::home::resolved;
 use cp_common::options::Origin;
@@ -9,6 +10,7 @@ use cp_common::{Context, Error, Result};
 use cp_log::ledger::{Ledger, Sync};
 
 use crate::capabilities::{Module, applying, modules};
+use crate::engine::Helper;
 use crate::hashes::Hashes;
 use crate::keyed::Keyed;
 use crate::names::{Names, refuse};
@@ -99,6 +101,7 @@ pub(crate) struct Governor {
     /// Where effects are recorded.
     ledger_path: PathBuf,
     ledger: Option<Ledger>,
+    helper: Option<Arc<Helper>>,
     /// The agent, session and run that entries name.
     pub who: (String, Option<String>, Option<String>),
 }
@@ -141,6 +144,7 @@ impl Governor {
             modules,
             ledger_path: resolved(&std::path::absolute(cp_log::effect_path(context, "cp-exec.jsonl")?)?),
             ledger: None,
+            helper: None,
             who: (context.agent(None), session, context.options.run.clone()),
             places,
             loaded,
@@ -156,6 +160,14 @@ impl Governor {
                     .map_err(|e| if e.is_fatal() { e } else { e.fatal() })?;
                 Ok(empty.insert(ledger))
             }
+        }
+    }
+
+    /// What starts runs. To be called on the main thread.
+    pub(crate) fn helper(&mut self) -> Result<Arc<Helper>> {
+        match &self.helper {
+            Some(helper) if helper.lives() => Ok(Arc::clone(helper)),
+            _ => Ok(Arc::clone(self.helper.insert(Arc::new(Helper::start()?)))),
         }
     }
 

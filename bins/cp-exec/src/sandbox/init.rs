@@ -13,6 +13,7 @@ use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, WaitStatus};
 
 use super::outer::{die_with_parent, give_up, has, setup};
 use super::plan::{Enforcement, Failure, Layer, Network, Order, Plan, Report, Status};
+use super::seccomp::Filters;
 use super::sys::{self, Forked};
 use super::{leader, mounts, wire};
 
@@ -20,14 +21,14 @@ use super::{leader, mounts, wire};
 const WALK: Duration = Duration::from_millis(200);
 
 /// Runs the init. It never returns: this process ends when the command and all it started have.
-pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<'_>) -> ! {
+pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<'_>, filters: &Filters) -> ! {
     let prepared = prepare(plan, &mut enforcement);
     let signals = match prepared.and_then(|()| sys::child_signals().map_err(|e| setup("signals", e))) {
         Ok(signals) => signals,
         Err(failure) => give_up(socket, failure),
     };
     let leader = match sys::fork() {
-        Ok(Forked::Child) => leader::run(plan, enforcement, socket),
+        Ok(Forked::Child) => leader::run(plan, enforcement, socket, filters),
         Ok(Forked::Parent(leader)) => leader,
         Err(e) => give_up(socket, setup("fork", e)),
     };

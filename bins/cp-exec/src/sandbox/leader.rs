@@ -12,11 +12,12 @@ use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use super::outer::{die_with_parent, give_up, has, setup};
 use super::plan::{Cause, Enforcement, Failure, Identity, Layer, Plan, Report};
-use super::{landlock, seccomp, sys, wire};
+use super::seccomp::Filters;
+use super::{landlock, sys, wire};
 
 /// Becomes the command, or says why not.
-pub(super) fn run(plan: &Plan, enforcement: Enforcement, socket: BorrowedFd<'_>) -> ! {
-    match become_command(plan, enforcement, socket) {
+pub(super) fn run(plan: &Plan, enforcement: Enforcement, socket: BorrowedFd<'_>, filters: &Filters) -> ! {
+    match become_command(plan, enforcement, socket, filters) {
         Err(failure) => give_up(socket, failure),
         Ok(never) => match never {},
     }
@@ -25,8 +26,13 @@ pub(super) fn run(plan: &Plan, enforcement: Enforcement, socket: BorrowedFd<'_>)
 /// A value that cannot be: executing does not return.
 enum Never {}
 
-fn become_command(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<'_>) -> Result<Never, Failure> {
-    sys::default_signals();
+fn become_command(
+    plan: &Plan,
+    mut enforcement: Enforcement,
+    socket: BorrowedFd<'_>,
+    filters: &Filters,
+) -> Result<Never, Failure> {
+    sys::unblock_signals();
     die_with_parent().map_err(|e| setup("parent_death", e))?;
     rustix::process::setsid().map_err(|e| setup("setsid", e))?;
     let scratch = Scratch::find(plan, has(&enforcement, Layer::Mount))?;
@@ -50,7 +56,7 @@ fn become_command(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
         Ok(landlock) => enforcement.landlock = landlock,
         Err(e) => enforcement.missing.push(format!("landlock: {e}")),
     }
-    match seccomp::install(plan.network) {
+    match filters.install(plan.network) {
         Ok(()) => enforcement.seccomp = true,
         Err(e) => enforcement.missing.push(format!("seccomp: {e}")),
     }

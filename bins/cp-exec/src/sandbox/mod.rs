@@ -1,7 +1,7 @@
 //! The sandbox: what the program becomes when it starts itself again as a helper, and what both of them say.
 //!
-//! The helper is a fresh, single-threaded process. It closes what it inherited, takes namespaces, and forks an init,
-//! which builds the mount view and starts the command behind rlimits, empty capabilities, Landlock and seccomp.
+//! The helper is a fresh, single-threaded process that closes what it inherited. For each run it makes an init in namespaces of its
+//! own, which builds the mount view and starts the command behind rlimits, empty capabilities, Landlock and seccomp.
 
 mod init;
 mod landlock;
@@ -10,10 +10,11 @@ mod mounts;
 mod outer;
 pub(crate) mod plan;
 mod seccomp;
+mod spawner;
 mod sys;
 mod wire;
 
-pub(crate) use wire::{Received, memory_file, receive_report, send_order, send_plan};
+pub(crate) use wire::{Received, memory_file, receive_report, send_order, send_plan, send_run};
 
 /// The one argument that makes this program the helper. The rest comes over the socket on standard input.
 pub(crate) const VERB: &str = "--sandbox-helper";
@@ -24,7 +25,7 @@ pub fn enter() -> Option<std::process::ExitCode> {
     if args.next()? != VERB || args.next().is_some() {
         return None;
     }
-    Some(outer::run())
+    Some(spawner::run())
 }
 
 /// The kernel's Landlock interface, 0 where there is none.

@@ -1,47 +1,59 @@
-//! The helper's first process: outside the process namespace, it takes the namespaces, starts the init and waits.
+//! The first process of a run on a machine that does not give every namespace at once: outside the process namespace, it takes
+//! what it can get, one after the other, starts the init and waits.
 
 use std::fs;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::process::ExitCode;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::process::{PidfdFlags, Signal, WaitOptions};
 
 use super::plan::{Cause, Enforcement, Failure, Layer, Network, Plan, Report};
+use super::seccomp::Filters;
 use super::sys::{self, Forked};
 use super::{init, wire};
 
-/// Runs the helper: standard input is the socket, the others are the command's own.
-pub(super) fn run() -> ExitCode {
-    sys::close_from(3);
-    let Ok(socket) = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) else { return ExitCode::FAILURE };
-    let Ok((plan, stdin)) = wire::receive_plan(socket.as_fd()) else { return ExitCode::FAILURE };
-    match start(&plan, &socket, stdin) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            wire::send_report(socket.as_fd(), &Report::Failed(failure), None);
-            ExitCode::FAILURE
-        }
+/// The namespaces that a run gets beside one for users.
+pub(super) const NAMESPACES: [(Layer, i32); 5] = [
+    (Layer::Mount, libc::CLONE_NEWNS),
+    (Layer::Pid, libc::CLONE_NEWPID),
+    (Layer::Network, libc::CLONE_NEWNET),
+    (Layer::Ipc, libc::CLONE_NEWIPC),
+    (Layer::Uts, libc::CLONE_NEWUTS),
+];
+
+/// The user and group that the helper runs as, looked at before any user namespace hides them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Account {
+    uid: u32,
+    gid: u32,
+}
+
+impl Account {
+    /// Those of this process.
+    pub(super) fn own() -> Self {
+        Self { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
+    }
+
+    /// Makes this user itself in the user namespace that this process is in.
+    pub(super) fn map_into_user_namespace(self) -> std::io::Result<()> {
+        let Self { uid, gid } = self;
+        fs::write("/proc/self/setgroups", "deny")?;
+        fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
+        fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))
     }
 }
 
-fn start(plan: &Plan, socket: &OwnedFd, stdin: OwnedFd) -> Result<(), Failure> {
-    // Whoever started us may end in any way; nothing of ours may outlive that.
-    die_with_parent().map_err(|e| setup("parent_death", e))?;
-    rustix::stdio::dup2_stdin(&stdin).map_err(|e| setup("stdin", e))?;
-    drop(stdin);
-    rustix::process::setsid().map_err(|e| setup("setsid", e))?;
-    for group in &plan.cgroups {
-        fs::write(group.join("cgroup.procs"), "0").map_err(|e| setup("cgroup", e))?;
-    }
-    let enforcement = namespaces(plan);
-    match sys::fork().map_err(|e| setup("fork", e))? {
-        Forked::Child => init::run(plan, enforcement, socket.as_fd()),
-        Forked::Parent(pid) => {
+/// Takes namespaces, starts the init and ends with it.
+pub(super) fn run(plan: &Plan, account: Account, socket: BorrowedFd<'_>, filters: &Filters) -> ! {
+    let enforcement = namespaces(plan, account);
+    match sys::fork() {
+        Err(e) => give_up(socket, setup("fork", e)),
+        Ok(Forked::Child) => init::run(plan, enforcement, socket, filters),
+        Ok(Forked::Parent(pid)) => {
             if let Ok(fd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
-                wire::send_report(socket.as_fd(), &Report::Init, Some(fd.as_fd()));
+                wire::send_report(socket, &Report::Init, Some(fd.as_fd()));
             }
             while matches!(rustix::process::waitpid(Some(pid), WaitOptions::empty()), Err(rustix::io::Errno::INTR)) {}
-            Ok(())
+            sys::leave(0)
         }
     }
 }
@@ -57,44 +69,35 @@ pub(super) fn setup(step: &str, error: impl Into<std::io::Error>) -> Failure {
     Failure { step: step.to_owned(), message: format!("{step}: {error}"), cause: Cause::Setup }
 }
 
-/// Takes every namespace that can be had, and says which.
-fn namespaces(plan: &Plan) -> Enforcement {
-    let uid = rustix::process::geteuid();
-    let mut got = Enforcement {
+/// What there is before the first layer.
+pub(super) fn bare(plan: &Plan, account: Account) -> Enforcement {
+    Enforcement {
         profile: Some(plan.profile),
         network: Some(plan.network),
-        uid: plan.run_as.map_or(uid.as_raw(), |(uid, _)| uid),
+        uid: plan.run_as.map_or(account.uid, |(uid, _)| uid),
         cgroup: "none".to_owned(),
         ..Enforcement::default()
-    };
-    let mut wanted = vec![
-        (Layer::Mount, libc::CLONE_NEWNS),
-        (Layer::Pid, libc::CLONE_NEWPID),
-        (Layer::Network, libc::CLONE_NEWNET),
-        (Layer::Ipc, libc::CLONE_NEWIPC),
-        (Layer::Uts, libc::CLONE_NEWUTS),
-    ];
-    wanted.retain(|(layer, _)| *layer != Layer::Network || plan.network != Network::Host);
+    }
+}
+
+/// Takes every namespace that can be had, and says which.
+fn namespaces(plan: &Plan, account: Account) -> Enforcement {
+    let mut got = bare(plan, account);
     // Without a right to the others, a user namespace gives it. Root needs none, unless its rights were taken.
-    if (!uid.is_root() || sys::unshare(libc::CLONE_NEWUTS).is_err()) && own_user().is_ok() {
+    if (account.uid != 0 || sys::unshare(libc::CLONE_NEWUTS).is_err())
+        && sys::unshare(libc::CLONE_NEWUSER).and_then(|()| account.map_into_user_namespace()).is_ok()
+    {
         got.namespaces.push(Layer::User.name().to_owned());
     }
-    for (layer, flag) in wanted {
-        match sys::unshare(flag) {
+    for (layer, flag) in
+        NAMESPACES.iter().filter(|(layer, _)| *layer != Layer::Network || plan.network != Network::Host)
+    {
+        match sys::unshare(*flag) {
             Ok(()) => got.namespaces.push(layer.name().to_owned()),
             Err(e) => got.missing.push(format!("{}: {e}", layer.name())),
         }
     }
     got
-}
-
-/// Enters a user namespace in which this user is itself.
-fn own_user() -> std::io::Result<()> {
-    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    sys::unshare(libc::CLONE_NEWUSER)?;
-    fs::write("/proc/self/setgroups", "deny")?;
-    fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
-    fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))
 }
 
 /// Whether a layer is among those obtained.

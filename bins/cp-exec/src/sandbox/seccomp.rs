@@ -81,8 +81,49 @@ const TERMINAL_INJECTION: [u64; 2] = [0x5412, 0x541c];
 /// The flag of `memfd_create` that makes a file nobody can execute.
 const NOEXEC_SEAL: u64 = 8;
 
-/// Installs the filters in this thread; they hold for everything it executes.
-pub(super) fn install(network: Network) -> Result<(), seccompiler::Error> {
+/// The filters, compiled: one with sockets of the network, one without.
+pub(super) struct Filters {
+    local: Result<BpfProgram, String>,
+    network: Result<BpfProgram, String>,
+}
+
+impl Filters {
+    /// Compiles both.
+    pub(super) fn compile() -> Self {
+        let compile = |network| program(network).map_err(|e| e.to_string());
+        Self { local: compile(Network::None), network: compile(Network::Host) }
+    }
+
+    /// Installs the filter in this thread; it holds for everything it executes.
+    pub(super) fn install(&self, network: Network) -> Result<(), String> {
+        let program = match network {
+            Network::None => &self.local,
+            Network::Loopback | Network::Host => &self.network,
+        };
+        seccompiler::apply_filter(program.as_ref().map_err(Clone::clone)?).map_err(|e| e.to_string())
+    }
+}
+
+/// One program of several filters, each of which answers with another error: where one lets a call through, the next looks at it.
+fn program(network: Network) -> Result<BpfProgram, seccompiler::Error> {
+    let mut program = no_second_table();
+    let filters = [refused()?, missing()?, other_sockets(network)?];
+    let last = filters.len() - 1;
+    for (at, mut filter) in filters.into_iter().enumerate() {
+        let length = filter.len();
+        for (place, instruction) in filter.iter_mut().enumerate() {
+            if at < last && instruction.code == RETURN && instruction.k == ALLOW {
+                let to_next = u32::try_from(length - place - 1).unwrap_or_default();
+                *instruction = sock_filter { code: JUMP, jt: 0, jf: 0, k: to_next };
+            }
+        }
+        program.extend(filter);
+    }
+    Ok(program)
+}
+
+/// What leads out of the sandbox.
+fn refused() -> Result<BpfProgram, seccompiler::Error> {
     let mut refused: Rules = REFUSED.into_iter().map(|call| (call, Vec::new())).collect();
     refused.insert(
         libc::SYS_ioctl,
@@ -104,13 +145,19 @@ pub(super) fn install(network: Network) -> Result<(), seccompiler::Error> {
         libc::SYS_personality,
         vec![rule(vec![arg(0, SeccompCmpOp::Ne, 0xffff_ffff)?, arg(0, SeccompCmpOp::Ne, 0)?])?],
     );
-    apply(refused, libc::EPERM)?;
+    filter(refused, libc::EPERM)
+}
 
+/// What is as if this kernel did not have it.
+fn missing() -> Result<BpfProgram, seccompiler::Error> {
     // The flags of `clone3` lie in memory, where a filter cannot look; without it libraries fall back to `clone`.
     // A file in memory can be executed wherever it came from, unless it is sealed against that.
     let unsealed = rule(vec![arg(1, SeccompCmpOp::MaskedEq(NOEXEC_SEAL), 0)?])?;
-    apply([(libc::SYS_clone3, Vec::new()), (libc::SYS_memfd_create, vec![unsealed])].into(), libc::ENOSYS)?;
+    filter([(libc::SYS_clone3, Vec::new()), (libc::SYS_memfd_create, vec![unsealed])].into(), libc::ENOSYS)
+}
 
+/// Sockets of every family but those that the network needs.
+fn other_sockets(network: Network) -> Result<BpfProgram, seccompiler::Error> {
     let families: &[i32] = match network {
         Network::None => &[libc::AF_UNIX],
         Network::Loopback | Network::Host => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6],
@@ -124,7 +171,7 @@ pub(super) fn install(network: Network) -> Result<(), seccompiler::Error> {
         // Raw sockets would need a capability; refusing them costs nothing.
         sockets.push(rule(vec![arg(1, SeccompCmpOp::MaskedEq(0xf), 3)?])?);
     }
-    apply([(libc::SYS_socket, sockets.clone()), (libc::SYS_socketpair, sockets)].into(), libc::EAFNOSUPPORT)
+    filter([(libc::SYS_socket, sockets.clone()), (libc::SYS_socketpair, sockets)].into(), libc::EAFNOSUPPORT)
 }
 
 fn rule(conditions: Vec<SeccompCondition>) -> Result<SeccompRule, seccompiler::Error> {
@@ -136,18 +183,19 @@ fn arg(index: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompCondition
     Ok(SeccompCondition::new(index, SeccompCmpArgLen::Dword, operator, value)?)
 }
 
-fn apply(rules: Rules, errno: i32) -> Result<(), seccompiler::Error> {
+fn filter(rules: Rules, errno: i32) -> Result<BpfProgram, seccompiler::Error> {
     let refuse = SeccompAction::Errno(errno.cast_unsigned());
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, std::env::consts::ARCH.try_into()?)?;
-    let mut program = no_second_table();
-    program.extend(BpfProgram::try_from(filter)?);
-    seccompiler::apply_filter(&program)
+    Ok(BpfProgram::try_from(filter)?)
 }
 
 // Instructions of the filter's machine.
 const LOAD_WORD: u16 = 0x20;
 const JUMP_IF_AT_LEAST: u16 = 0x35;
+const JUMP: u16 = 0x05;
 const RETURN: u16 = 0x06;
+/// The answer that lets a call through.
+const ALLOW: u32 = 0x7fff_0000;
 
 /// Refuses the x32 calls, which pass for calls of this architecture under other numbers.
 fn no_second_table() -> BpfProgram {

@@ -30,6 +30,16 @@ pub(super) fn fork() -> io::Result<Forked> {
     Ok(Pid::from_raw(pid).map_or(Forked::Child, Forked::Parent))
 }
 
+/// Makes a second process of this one, in new namespaces. The child's memory is a copy, as after [`fork`].
+pub(super) fn fork_into(namespaces: i32) -> io::Result<Forked> {
+    let flags = libc::c_long::from(namespaces | libc::SIGCHLD);
+    // SAFETY: as in `fork`; without a stack of its own the child goes on with a copy of this one. What the C library remembers of
+    // the thread's number is not used by a process with one thread.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+    let pid = i32::try_from(check(pid)?).map_err(io::Error::other)?;
+    Ok(Pid::from_raw(pid).map_or(Forked::Child, Forked::Parent))
+}
+
 /// Ends this process at once, without running what the parent's copy registered to run at its end.
 pub(super) fn leave(status: i32) -> ! {
     // SAFETY: the call does not return and touches no memory of ours.
@@ -85,6 +95,18 @@ pub(super) fn close_from(first: u32) {
     unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) };
 }
 
+/// Closes every descriptor from 3 on but one.
+pub(super) fn close_all_but(kept: i32) {
+    let kept = u32::try_from(kept).unwrap_or(u32::MAX);
+    // SAFETY: called in a child that lets go of everything its parent held, and drops none of it again.
+    unsafe {
+        if kept > 3 {
+            libc::syscall(libc::SYS_close_range, 3, kept - 1, 0);
+        }
+        libc::syscall(libc::SYS_close_range, kept.saturating_add(1), u32::MAX, 0);
+    }
+}
+
 /// Has every descriptor from 3 on closed by the next execution.
 pub(super) fn close_on_exec() -> io::Result<()> {
     // SAFETY: no descriptor is closed now.
@@ -105,13 +127,20 @@ pub(super) fn child_signals() -> io::Result<OwnedFd> {
     }
 }
 
-/// Puts every signal back to its default and unblocks all of them, as a fresh command expects.
+/// Puts every signal back to its default, so that what is started later finds none ignored.
 pub(super) fn default_signals() {
-    // SAFETY: no handler of ours is replaced but by the default; the empty set is initialised.
+    // SAFETY: no handler of ours is replaced but by the default.
     unsafe {
         for signal in 1..=64 {
             libc::signal(signal, libc::SIG_DFL);
         }
+    }
+}
+
+/// Unblocks every signal, as a fresh command expects.
+pub(super) fn unblock_signals() {
+    // SAFETY: the empty set is initialised before it is read.
+    unsafe {
         let mut none = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());

@@ -9,7 +9,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
 
-use super::plan::{Order, Plan, Report};
+use super::plan::{Network, Order, Plan, Report};
 
 /// Reports are short; the plan, which need not be, travels in a file of its own.
 const LONGEST: usize = 16 * 1024;
@@ -25,7 +25,7 @@ pub(crate) enum Received {
 }
 
 fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -35,7 +35,7 @@ fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Res
 }
 
 fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8], flags: RecvFlags) -> io::Result<(usize, Vec<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = flags | RecvFlags::CMSG_CLOEXEC;
     let got = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
@@ -59,6 +59,40 @@ pub(crate) fn memory_file(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
     file.write_all(bytes)?;
     file.rewind()?;
     Ok(file.into())
+}
+
+/// A run that the helper is asked for.
+pub(super) struct Asked {
+    /// The network it will see, which decides the namespaces it is born in.
+    pub network: Network,
+    /// Where its plan comes from and its reports go.
+    pub socket: OwnedFd,
+    /// The command's standard output.
+    pub stdout: OwnedFd,
+    /// The command's standard error.
+    pub stderr: OwnedFd,
+}
+
+const NETWORKS: [(u8, Network); 3] = [(b'n', Network::None), (b'l', Network::Loopback), (b'h', Network::Host)];
+
+/// Asks the helper for a run: its socket, and the command's output streams.
+pub(crate) fn send_run(control: BorrowedFd<'_>, network: Network, streams: [BorrowedFd<'_>; 3]) -> io::Result<()> {
+    let byte = NETWORKS.iter().find(|(_, known)| *known == network).map_or(b'n', |(byte, _)| *byte);
+    send(control, &[byte], &streams)
+}
+
+/// Receives what run is asked for, without waiting; none means that the program has gone.
+pub(super) fn receive_run(control: BorrowedFd<'_>) -> io::Result<Option<Asked>> {
+    let mut byte = [0];
+    let (length, fds) = receive(control, &mut byte, RecvFlags::DONTWAIT)?;
+    if length == 0 {
+        return Ok(None);
+    }
+    let network = NETWORKS.iter().find(|(known, _)| *known == byte[0]).map(|(_, network)| *network);
+    let (Some(network), Ok([socket, stdout, stderr])) = (network, <[OwnedFd; 3]>::try_from(fds)) else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    Ok(Some(Asked { network, socket, stdout, stderr }))
 }
 
 /// Sends the plan and the command's standard input to the helper.

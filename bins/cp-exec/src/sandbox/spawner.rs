@@ -1,0 +1,153 @@
+//! The helper's first process: small, clean and single-threaded, it lives as long as the program does, and starts an init in
+//! namespaces of its own for each run. So a run costs no start of a program beside the command's own.
+
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::process::ExitCode;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, PidfdFlags, WaitOptions};
+
+use super::outer::{self, Account, NAMESPACES, die_with_parent, setup};
+use super::plan::{Enforcement, Failure, Layer, Network, Plan, Report};
+use super::seccomp::Filters;
+use super::sys::{self, Forked};
+use super::{init, wire};
+
+/// Runs the helper: standard input is the socket on which runs are asked for.
+pub(super) fn run() -> ExitCode {
+    sys::close_from(3);
+    match prepare() {
+        Ok((control, signals)) => {
+            let mut spawner = Spawner { account: Account::own(), filters: Filters::compile(), runs: Vec::new() };
+            spawner.serve(&control, &signals);
+            ExitCode::SUCCESS
+        }
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn prepare() -> std::io::Result<(OwnedFd, OwnedFd)> {
+    // Whoever started us may end in any way; nothing of ours may outlive that. A terminal's signals are for whoever started us.
+    die_with_parent()?;
+    rustix::process::setsid()?;
+    sys::default_signals();
+    let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+    let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    Ok((control, sys::child_signals()?))
+}
+
+struct Spawner {
+    account: Account,
+    filters: Filters,
+    /// The first process of each run under way, and our copy of its socket: the last to be closed, so that its end is the run's.
+    runs: Vec<(Pid, OwnedFd)>,
+}
+
+impl Spawner {
+    fn serve(&mut self, control: &OwnedFd, signals: &OwnedFd) {
+        loop {
+            self.reap();
+            let mut fds = [PollFd::new(control, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
+            let _ = rustix::event::poll(&mut fds, None);
+            if !fds[1].revents().is_empty() {
+                let _ = rustix::io::read(signals, &mut [0_u8; 128]);
+            }
+            if !fds[0].revents().is_empty() {
+                match wire::receive_run(control.as_fd()) {
+                    Ok(Some(asked)) => self.start(asked),
+                    Ok(None) => return,
+                    Err(_) => {}
+                }
+            }
+        }
+    }
+
+    fn reap(&mut self) {
+        while let Ok(Some((pid, _))) = rustix::process::wait(WaitOptions::NOHANG) {
+            self.runs.retain(|(known, _)| *known != pid);
+        }
+    }
+
+    fn start(&mut self, asked: wire::Asked) {
+        let born = match first_process(asked.network) {
+            Ok(born) => born,
+            Err(e) => {
+                wire::send_report(asked.socket.as_fd(), &Report::Failed(setup("fork", e)), None);
+                return;
+            }
+        };
+        match born {
+            (Forked::Child, namespaces) => become_run(&asked, namespaces, self.account, &self.filters),
+            (Forked::Parent(pid), namespaces) => {
+                if namespaces.is_some()
+                    && let Ok(fd) = rustix::process::pidfd_open(pid, PidfdFlags::empty())
+                {
+                    wire::send_report(asked.socket.as_fd(), &Report::Init, Some(fd.as_fd()));
+                }
+                self.runs.push((pid, asked.socket));
+            }
+        }
+    }
+}
+
+/// The flags of the namespaces that a first process was born in; none where they have to be taken one by one.
+type Born = (Forked, Option<i32>);
+
+/// Makes the first process of a run: with every namespace at once if that can be.
+fn first_process(network: Network) -> std::io::Result<Born> {
+    let wanted = NAMESPACES.iter().filter(|(layer, _)| *layer != Layer::Network || network != Network::Host);
+    let all = wanted.fold(0, |flags, (_, flag)| flags | flag);
+    // Root needs no user namespace for the others, unless its rights were taken.
+    let root = rustix::process::geteuid().is_root().then_some(all);
+    for flags in root.into_iter().chain([all | libc::CLONE_NEWUSER]) {
+        if let Ok(forked) = sys::fork_into(flags) {
+            return Ok((forked, Some(flags)));
+        }
+    }
+    Ok((sys::fork()?, None))
+}
+
+/// The first process of a run, from its birth to the run's end.
+fn become_run(asked: &wire::Asked, namespaces: Option<i32>, account: Account, filters: &Filters) -> ! {
+    let socket = asked.socket.as_fd();
+    match ready(asked) {
+        Err(failure) => outer::give_up(socket, failure),
+        Ok(plan) => match namespaces {
+            None => outer::run(&plan, account, socket, filters),
+            Some(flags) => match in_namespaces(&plan, account, flags) {
+                Err(failure) => outer::give_up(socket, failure),
+                Ok(enforcement) => init::run(&plan, enforcement, socket, filters),
+            },
+        },
+    }
+}
+
+/// Takes what belongs to this run, and nothing of any other.
+fn ready(asked: &wire::Asked) -> Result<Plan, Failure> {
+    die_with_parent().map_err(|e| setup("parent_death", e))?;
+    let streams = |e| setup("streams", e);
+    rustix::stdio::dup2_stdout(&asked.stdout).map_err(streams)?;
+    rustix::stdio::dup2_stderr(&asked.stderr).map_err(streams)?;
+    sys::close_all_but(asked.socket.as_raw_fd());
+    let (plan, stdin) = wire::receive_plan(asked.socket.as_fd()).map_err(|e| setup("plan", e))?;
+    rustix::stdio::dup2_stdin(&stdin).map_err(streams)?;
+    for group in &plan.cgroups {
+        fs::write(group.join("cgroup.procs"), "0").map_err(|e| setup("cgroup", e))?;
+    }
+    Ok(plan)
+}
+
+fn in_namespaces(plan: &Plan, account: Account, flags: i32) -> Result<Enforcement, Failure> {
+    let mut enforcement = outer::bare(plan, account);
+    if flags & libc::CLONE_NEWUSER != 0 {
+        account.map_into_user_namespace().map_err(|e| setup("user", e))?;
+        enforcement.namespaces.push(Layer::User.name().to_owned());
+    }
+    let got = NAMESPACES.iter().filter(|(_, flag)| flags & flag != 0);
+    enforcement.namespaces.extend(got.map(|(layer, _)| layer.name().to_owned()));
+    Ok(enforcement)
+}
