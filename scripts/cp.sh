@@ -173,7 +173,7 @@ llm_call() (
     fi
     agent=$(cp_agent) && session=$(cp_conversation "$agent" "$continue") || exit 1
     set -- cp-llm
-    if [ -n "$model" ]; then set -- cp-llm --model "$model"; fi
+    if [ -n "$model" ]; then set -- cp-llm --model="$model"; fi
     speaker=$agent
     if [ -n "${CP_SESSION-}" ]; then speaker=''; fi
     # The system text is the one given here and no agent's, so it takes the place of what was composed.
@@ -231,22 +231,14 @@ tool_loop() (
     scratch=$(mktemp -d) || exit 1
     trap 'rm -rf "$scratch"' EXIT
     trap 'exit 1' HUP INT TERM
-    set -- --tools "$tools"
-    case $tools in
-        *.json)
-            cp_catalogue "$tools" "$scratch" || exit 1
-            # What is listed may be called and nothing else. A full stop is no tool's name.
-            allowed=$(jq -r 'map(.name) | if . == [] then "." else join(",") end' "$scratch/tools.json") || exit 1
-            set -- --tools "$scratch/tools.json" --allow "$allowed"
-            ;;
-    esac
+    set --
     if [ -n "$iterations" ]; then
         cp_number tool_loop MAX_ITERATIONS "$iterations" || exit 1
-        set -- "$@" --max-iterations "$iterations"
+        set -- --max-iterations "$iterations"
     fi
     { printf '%s' "$system" | jq -Rs . && printf '%s' "$message" | jq -Rs .; } |
         jq -sc '{ok: true, schema_version: "1.0", type: "prompt", data: {system: .[0], messages: [{role: "user", content: .[1]}]}, meta: {duration_ms: 0}}' |
-        cp-toolloop --input records "$@" | tee "$scratch/records" | cp_log_rounds || :
+        cp_loop "$tools" --input records "$@" | tee "$scratch/records" | cp_log_rounds || :
     # The closing line says how it went, and a record before it what was used up.
     case $(jq -rn '[inputs] | if last.meta and last.ok then "done" else [.[].error.details.budget? // empty] | last // "" end' "$scratch/records") in
         done) cp_words <"$scratch/records" || exit 1 ;;
@@ -587,12 +579,31 @@ cp_log_rounds() {
         done
 }
 
+# cp_loop TOOLS ARGUMENT…: cp-toolloop with these tools. Of a list what is in it may be called, and nothing else.
+cp_loop() (
+    tools=$1
+    shift
+    case $tools in
+        *.json)
+            scratch=$(mktemp -d) || exit 1
+            trap 'rm -rf "$scratch"' EXIT
+            trap 'exit 130' HUP INT TERM
+            cp_catalogue "$tools" "$scratch" || exit 2
+            # A full stop is no tool's name.
+            allowed=$(jq -r 'map(.name) | if . == [] then "." else join(",") end' "$scratch/tools.json") || exit 2
+            set -- --tools "$scratch/tools.json" --allow "$allowed" "$@"
+            ;;
+        *) set -- --tools "$tools" "$@" ;;
+    esac
+    cp-toolloop "$@"
+)
+
 # cp_catalogue FILE DIRECTORY: the list of tools as cp-toolloop reads it, in DIRECTORY, with links to their executables.
 cp_catalogue() (
     jq -e 'if type == "object" then .tools else . end
         | map((.function // .) | .parameters = (.parameters // .input_schema // {type: "object"}) | del(.input_schema))
         | if all(.name | type == "string" and test("^[A-Za-z0-9_-]+$")) then . else error("a tool without a name") end' "$1" >"$2/tools.json" 2>"$2/complaint" ||
-        cp_fail tool_loop "$1: not a list of tools: $(cat "$2/complaint")" 'each is {"name", "description", "parameters"}' || exit 1
+        cp_fail cp.sh "$1: not a list of tools: $(cat "$2/complaint")" 'each is {"name", "description", "parameters"}' || exit 1
     beside=$(dirname -- "$1")
     mkdir "$2/bin" || exit 1
     jq -r '.[].name' "$2/tools.json" | while IFS= read -r name; do

@@ -60,7 +60,8 @@ impl Place {
     /// A command with the pinned environment and no standard input.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
-        let path = format!("{}:/usr/local/bin:/usr/bin:/bin", programs().display());
+        let scripts = repository().join("scripts");
+        let path = format!("{}:/usr/local/bin:/usr/bin:/bin:{}", programs().display(), scripts.display());
         command.current_dir(self.path()).env_clear().stdin(Stdio::null());
         command.env("PATH", path).env("HOME", self.path()).env("CP_HOME", self.home());
         command.env("LANG", "C.UTF-8").env("TZ", "UTC");

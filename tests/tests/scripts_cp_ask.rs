@@ -1,0 +1,311 @@
+//! `scripts/cp-ask`: a text in, a text out, and a conversation that goes on when it is asked to.
+#![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use cp_tests::{Place, Ran, repository};
+
+/// Answers with what it was told, as JSON.
+const ECHO: &str = r#"#!/bin/sh
+exec jq -c --unbuffered '{ok: true, schema_version: "1.0", type: "message", data: {id: "e", role: "assistant", model: "echo", backend: "echo",
+    content: ([.data.system, .data.model] + [.data.messages[].content] | tojson), tool_calls: [], stop_reason: "end_turn", usage: {input_tokens: 1, output_tokens: 1}}}'
+"#;
+
+fn stub(script: &str) -> (Place, Ran) {
+    let place = Place::new();
+    let ran = run(&place, script);
+    (place, ran)
+}
+
+fn run(place: &Place, script: &str) -> Ran {
+    run_in("sh", place, script)
+}
+
+fn run_in(shell: &str, place: &Place, script: &str) -> Ran {
+    Ran::from(place.command(shell).args(["-c", script]).env("CP_BACKEND", "stub").output().unwrap())
+}
+
+fn write(place: &Place, name: &str, text: &str) {
+    let path = place.path().join(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn the_story_of_the_document() {
+    let (place, ran) = stub(
+        r#"cp-ask init | tail -n 1 | cut -d: -f1
+        echo "What is 2+2?" | cp-ask; cp-ask -c "and then?"; cp-ask session; cp-ask session --last 1; cp-ask config get backend
+        cp-ask reset | sed 's/SES-[^ ]*/S/'; cp-ask session; cp-ask -c again; cp-ask session | wc -l
+        echo 'db-1 refused' >error.log; cat error.log | cp-ask -s "Which service is failing?" | wc -l; cp-ask "one"; cp-ask session"#,
+    );
+    let expected = "home\nstub response 1\nstub response 2\n\
+        user: What is 2+2?\nassistant: stub response 1\nuser: and then?\nassistant: stub response 2\nassistant: stub response 2\nstub\n\
+        S is kept\nS is current\nstub response 1\n2\n1\nstub response 1\nuser: one\nassistant: stub response 1\n";
+    assert_eq!(ran.stdout, expected, "{}", ran.stderr);
+    let listed = run(&place, "cp-session list | jq .data.count; cp-log verify | jq -s 'all(.ok)'");
+    assert_eq!(listed.stdout, "4\ntrue\n", "each conversation is a session, and all are whole");
+}
+
+#[test]
+fn the_chat_loop_in_four_lines_leaves_standard_input_to_the_loop() {
+    let place = Place::new();
+    let chat = "while read -r -e -p '> ' msg; do\n    cp-ask -c \"$msg\"\ndone";
+    let ran = run_in("bash", &place, &format!("printf 'one\\ntwo\\nthree\\n' | {chat}"));
+    assert_eq!(ran.stdout, "stub response 1\nstub response 2\nstub response 3\n", "{}", ran.stderr);
+}
+
+#[test]
+fn a_text_arrives_as_it_is() {
+    let place = Place::new();
+    write(&place, "echo", ECHO);
+    let odd = "-a \"b\\c $x `y` $(touch pwned) 'z'\n\tänd 🦀 %s \\n";
+    write(&place, "odd", odd);
+    write(&place, "words.md", "You read logs.\n");
+    write(&place, "two words", "Of a file.");
+    let ran = run(
+        &place,
+        r#"set -- --backend ./echo
+        cp-ask "$@" -- "$(cat odd)"; printf %s "$(cat odd)" | cp-ask "$@" -s "$(cat odd)"; cp-ask "$@" "q" - <odd
+        cp-ask "$@" -s words.md -m m1 x; cp-ask "$@" -s 'two words' x; cp-ask "$@" -s @words.md x; cp-ask "$@" -s @@a/b x; cp-ask "$@" --model=m2 x
+        echo '{"ok":true,"schema_version":"1.0","type":"prompt","data":{"messages":[]},"meta":{}}' | cp-ask "$@"; cp-ask "$@" -- help"#,
+    );
+    let told: Vec<serde_json::Value> = ran.json();
+    let asked: Vec<&str> = told.iter().map(|answer| answer[2].as_str().unwrap_or_default()).collect();
+    assert_eq!((asked[0], asked[1]), (odd, odd), "{}", ran.stderr);
+    assert_eq!(asked[2], format!("q\n\n{odd}"));
+    assert_eq!((&told[1][0], &told[3][0], &told[3][1]), (&odd.into(), &"You read logs.".into(), &"m1".into()));
+    assert_eq!(
+        (&told[4][0], &told[5][0], &told[6][0]),
+        (&"Of a file.".into(), &"You read logs.".into(), &"@a/b".into())
+    );
+    assert_eq!(told[7][1], "m2");
+    assert!(asked[8].starts_with(r#"{"ok":true"#), "standard input is a text: {}", asked[8]);
+    assert_eq!(asked[9], "help");
+    assert!(!place.path().join("pwned").exists());
+}
+
+#[test]
+fn the_agent_speaks_with_its_soul_and_has_a_conversation_of_its_own() {
+    let place = Place::new();
+    write(&place, "echo", ECHO);
+    let agent = place.home().join("agents/ada");
+    std::fs::create_dir_all(&agent).unwrap();
+    std::fs::write(agent.join("soul.md"), "I am Ada.").unwrap();
+    let ran = run(
+        &place,
+        r#"cp-ask --agent ada --backend ./echo -s more hi | jq -r '.[0]'; cp-ask -c mine; cp-ask --agent=ada session | head -n 1; cp-ask session | head -n 1
+        cp-ask --agent ada -c next; SHELLCLAW_AGENT_ID=ada cp-ask session | wc -l"#,
+    );
+    assert_eq!(
+        ran.stdout, "I am Ada.\n\nmore\nstub response 1\nuser: hi\nuser: mine\nstub response 2\n4\n",
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn what_is_wrong_is_said_and_has_its_exit_status() {
+    let place = Place::new();
+    write(&place, "fails", "{\"error\":{\"code\":\"E_AUTH\",\"message\":\"the key is wrong\"}}\n");
+    for (script, status, complaint) in [
+        ("cp-ask </dev/null", 2, "the input is empty"),
+        ("cp-ask -c </dev/null", 2, "the input is empty"),
+        ("cp-ask a b", 2, "two texts, the second is b"),
+        ("cp-ask --wrong", 2, "unknown option --wrong"),
+        ("cp-ask -s", 2, "-s needs a value"),
+        ("cp-ask reset now", 2, "no operand"),
+        ("cp-ask -s prompts/sre.md x", 3, "no such file"),
+        ("cp-ask --agent nobody x", 3, "nobody"),
+        ("cp-ask --agent nobody -c x", 3, "nobody"),
+        ("cp-ask --agent ../x -c x", 2, "is no agent"),
+        ("cp-ask --backend ./none x", 3, "none"),
+        ("CP_SESSION=SES-none cp-ask x", 3, "SES-none"),
+        ("CP_STUB_SCRIPT=fails cp-ask x", 4, "the key is wrong"),
+        ("CP_STUB_SCRIPT=fails cp-ask -c x", 4, "the key is wrong"),
+        ("cp-ask --tools none x", 3, "none"),
+        ("echo '[' >bad.json; cp-ask --tools bad.json x", 2, "not a list of tools"),
+        ("cp-ask x >&-", 1, "standard output is closed"),
+        ("cp-ask x >/dev/full", 1, "could not be printed"),
+        ("mkdir -p $CP_HOME/config; echo 'PATH=x' >$CP_HOME/config/cp.env; cp-ask x", 4, "PATH is not read"),
+    ] {
+        let ran = run(&place, script);
+        assert_eq!((ran.status, ran.stdout.as_str()), (status, ""), "{script}: {}", ran.stderr);
+        assert!(ran.stderr.contains(complaint), "{script}: {}", ran.stderr);
+    }
+    assert!(!place.home().join("agents/nobody").exists(), "nobody is nobody still");
+}
+
+#[test]
+fn a_failed_turn_leaves_the_conversation_as_it_was() {
+    let place = Place::new();
+    write(&place, "fails", &"{\"error\":{\"code\":\"E_AUTH\",\"message\":\"no\"}}\n".repeat(2));
+    let ran = run(
+        &place,
+        "cp-ask one; CP_STUB_SCRIPT=fails cp-ask two 2>/dev/null; CP_STUB_SCRIPT=fails cp-ask -c three 2>/dev/null; cp-ask session; cp-ask -c four",
+    );
+    assert_eq!(ran.stdout, "stub response 1\nuser: one\nassistant: stub response 1\nstub response 2\n");
+}
+
+#[test]
+fn two_at_once_without_a_conversation_begin_one() {
+    let (place, ran) = stub(
+        "for n in 1 2 3 4; do cp-ask -c $n >/dev/null & done; wait; cp-ask session | grep -c user; cp-session list | jq .data.count",
+    );
+    assert_eq!(ran.stdout, "4\n1\n", "{}", ran.stderr);
+    let ran = run(
+        &place,
+        "for n in 1 2 3; do cp-ask reset >/dev/null & cp-ask $n >/dev/null & done; wait; cp-ask -c x >/dev/null; cp-log verify | jq -s 'all(.ok)'",
+    );
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("true\n", ""));
+}
+
+#[test]
+fn the_links_lead_to_the_session_and_its_trace_and_hold_when_the_home_moves() {
+    let (_place, ran) = stub(
+        r#"cp-ask one >/dev/null; cd "$CP_HOME/agents/default"; jq -r 'select(.role).content' sessions/current.jsonl; jq -r .event agent.jsonl | head -n 3
+        cd; mv "$CP_HOME" moved; export CP_HOME=$PWD/moved; cp-ask -c two; cp-ask log --event llm.response | jq -r .content"#,
+    );
+    assert_eq!(
+        ran.stdout,
+        "one\nstub response 1\nledger.open\nllm.request\nllm.response\nstub response 2\nstub response 1\nstub response 2\n",
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn a_file_in_the_place_of_a_link_is_kept_and_a_session_that_is_gone_is_no_conversation() {
+    let (place, ran) = stub(
+        r#"mkdir -p "$CP_HOME/agents/default/sessions"; cd "$CP_HOME/agents/default"; echo mine >sessions/current.jsonl; echo trace >agent.jsonl
+        cp-ask session; cp-ask -c one; cat sessions/current.*.jsonl agent.*.jsonl; cp-ask session | head -n 1
+        rm -r "$CP_HOME"/planes/ho1/sessions/*; cp-ask session; cp-ask -c two"#,
+    );
+    assert_eq!(ran.stdout, "stub response 1\nmine\ntrace\nuser: one\nstub response 1\n", "{}", ran.stderr);
+    assert_eq!(ran.stderr.matches("no conversation yet").count(), 2, "{}", ran.stderr);
+    assert!(place.home().join("agents/default/sessions/current.jsonl").is_symlink());
+}
+
+#[test]
+fn a_session_that_is_named_keeps_every_turn_and_the_history_goes_along_when_asked() {
+    let (_place, ran) = stub(
+        r#"export CP_SESSION; CP_SESSION=$(cp-session start --format text); cp-ask one; cp-ask two; cp-ask -c three; cp-ask session | wc -l
+        ls "$CP_HOME/agents" 2>/dev/null; cp-ask reset | sed 's/SES-[^ ]*/S/'; cp-ask session; cp-session list | jq .data.count"#,
+    );
+    assert_eq!(
+        ran.stdout, "stub response 1\nstub response 1\nstub response 3\n6\nS begins again, its turns are archived\n1\n",
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn with_tools_the_model_decides_and_its_last_words_are_the_answer() {
+    let place = Place::new();
+    write(&place, "skills/weather.sh", "#!/bin/sh\njq -r '\"sunny in \" + .city'\n");
+    write(&place, "tools.json", "[{\"name\":\"weather\",\"description\":\"d\"}]");
+    let call = |name: &str| {
+        format!(
+            "{{\"content\":\"Let me see.\",\"tool_calls\":[{{\"name\":\"{name}\",\"input\":{{\"city\":\"Rome\"}}}}]}}\n"
+        )
+    };
+    write(&place, "calls", &format!("{}{}{{\"content\":\"It is sunny.\"}}\n", call("weather"), call("shell")));
+    let ran = run(
+        &place,
+        r#"export CP_STUB_SCRIPT=calls SHELLCLAW_SKILLS_DIR=skills; echo 'Rome?' | LOG_FILE=l cp-ask --tools tools.json --tool-backend=elixir -s "Look it up."
+        jq -r '"\(.event) \(.message)"' l | grep result; cp-session list | jq .data.count; cp-ask session | tail -n 1"#,
+    );
+    assert_eq!(
+        ran.stdout,
+        "It is sunny.\ntool_result weather: sunny in Rome\ntool_result shell failed: Tool not permitted: shell\n1\nassistant: It is sunny.\n",
+        "{}",
+        ran.stderr
+    );
+    let ran = run(&place, "export CP_STUB_SCRIPT=calls; cp-ask --tools tools.json --tool-backend /nowhere x");
+    assert_eq!((ran.status, ran.stdout.as_str()), (3, ""), "{}", ran.stderr);
+}
+
+#[test]
+fn where_a_person_must_act_the_command_is_said() {
+    let place = Place::new();
+    write(
+        &place,
+        "tools/rm_all",
+        "#!/bin/sh\n# --describe\n[ \"$1\" = --describe ] && echo '{\"name\":\"rm_all\",\"description\":\"d\",\"approve\":true}' && exit\necho done\n",
+    );
+    write(&place, "calls", "{\"tool_calls\":[{\"name\":\"rm_all\",\"input\":{}}]}\n{\"content\":\"Done.\"}\n");
+    let ran = run(&place, "CP_STUB_SCRIPT=calls cp-ask --tools tools x");
+    assert_eq!((ran.status, ran.stdout.as_str()), (9, ""), "{}", ran.stderr);
+    assert!(ran.stderr.contains("Resume: cp-toolloop") && ran.stderr.contains("resume RUN-"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_log_file_gets_the_bare_lines_of_each_turn() {
+    let (place, ran) =
+        stub("export LOG_FILE=l CP_NOW=2026-02-12T10:00:00Z; cp-ask 'a\nb'; cp-ask -c -- -; cp-ask -c next; cat l");
+    let line = |event: &str, message: &str| {
+        format!(
+            "{{\"ts\":\"2026-02-12T10:00:00.000000Z\",\"agent\":\"default\",\"event\":\"{event}\",\"message\":\"{message}\"}}\n"
+        )
+    };
+    assert!(
+        ran.stdout.starts_with("stub response 1\n") && ran.stdout.contains(&line("request", "a\\nb")),
+        "{}",
+        ran.stdout
+    );
+    assert!(ran.stdout.ends_with(&(line("request", "next") + &line("response", "stub response 2"))), "{}", ran.stdout);
+    write(&place, "fails", "{\"error\":{\"code\":\"E_AUTH\",\"message\":\"no\"}}\n");
+    run(&place, "LOG_FILE=m CP_STUB_SCRIPT=fails cp-ask x");
+    assert!(
+        std::fs::read_to_string(place.path().join("m"))
+            .unwrap()
+            .contains("\"event\":\"error\",\"message\":\"E_AUTH: no\"")
+    );
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_failure_and_the_turn_is_kept() {
+    let (_place, ran) = stub("{ cp-ask one; echo $? >&2; } | true; cp-ask session | wc -l");
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("2\n", "0\n"));
+}
+
+#[test]
+fn on_a_terminal_there_is_help_instead_of_waiting_and_no_control_character() {
+    let place = Place::new();
+    if place.command("script").arg("--version").output().is_err() {
+        eprintln!("NOT RUN: script is not installed");
+        return;
+    }
+    write(&place, "answer", "{\"content\":\"a\\u001b[31mb\\u0007\\u009bc\\nd\"}\n");
+    let ran = run(&place, "script -qec cp-ask /dev/null; echo $?");
+    assert!(ran.stdout.starts_with("Usage: cp-ask") && ran.stdout.ends_with("2\n"), "{}", ran.stdout);
+    let ran = run(&place, "CP_STUB_SCRIPT=answer script -qec 'cp-ask hi' /dev/null");
+    assert_eq!(ran.stdout, "a[31mbc\r\nd\r\n", "{}", ran.stderr);
+}
+
+#[test]
+fn it_runs_from_a_link_and_under_both_shells() {
+    let place = Place::new();
+    let script = repository().join("scripts/cp-ask");
+    let ran = run(&place, &format!("ln -s {0} ask; ./ask one; bash {0} -c two; dash {0} -c three", script.display()));
+    assert_eq!(ran.stdout, "stub response 1\nstub response 2\nstub response 3\n", "{}", ran.stderr);
+}
+
+#[test]
+fn the_page_names_every_option_and_every_word_of_the_help() {
+    let help = Place::new().sh("cp-ask help").stdout;
+    let page = std::fs::read_to_string(repository().join("man/cp-ask.1")).unwrap();
+    let options: Vec<&str> = help.split_whitespace().filter(|word| word.starts_with('-') && word.len() > 1).collect();
+    for option in ["-s", "-c", "-m", "--agent", "--tools", "--tool-backend", "--backend"] {
+        assert!(options.contains(&option), "the help lacks {option}");
+        assert!(page.contains(&format!("Fl {}", &option[1..])), "cp-ask(1) lacks {option}");
+    }
+    for word in ["init", "config", "session", "reset", "log", "help"] {
+        assert!(
+            help.contains(&format!("\n  {word} ")) && page.contains(&format!(".It Cm {word}")),
+            "{word} is not described"
+        );
+    }
+    assert_eq!(help, Place::new().sh("cp-ask --help").stdout);
+}

@@ -1,0 +1,399 @@
+//! Every function of `scripts/cp.sh`, sourced under each shell that it claims: what it prints, what it writes, what it returns.
+#![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
+
+use std::path::Path;
+
+use cp_tests::{Place, Ran, repository};
+
+/// The shells. Both are everywhere that the tests run.
+const SHELLS: [&str; 2] = ["bash", "dash"];
+
+/// A fresh place and the shell that runs there.
+struct Shell {
+    name: &'static str,
+    place: Place,
+}
+
+impl Shell {
+    /// Runs a script after `cp.sh` was read.
+    fn run(&self, script: &str) -> Ran {
+        let script = format!(". cp.sh\n{script}");
+        let output = self.place.command(self.name).args(["-c", &script]).env("CP_BACKEND", "stub").output();
+        Ran::from(output.unwrap_or_else(|e| panic!("{}: {e}", self.name)))
+    }
+
+    /// Runs a script, which must print this.
+    fn prints(&self, script: &str, expected: &str) {
+        let ran = self.run(script);
+        assert_eq!(ran.stdout, expected, "{}: {script}\nstderr: {}", self.name, ran.stderr);
+    }
+
+    fn file(&self, name: &str) -> String {
+        std::fs::read_to_string(self.place.path().join(name)).unwrap_or_default()
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.place.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    fn tool(&self, name: &str, script: &str) {
+        use std::os::unix::fs::PermissionsExt as _;
+        self.write(name, script);
+        std::fs::set_permissions(self.place.path().join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}
+
+fn each(check: impl Fn(&Shell)) {
+    for name in SHELLS {
+        check(&Shell { name, place: Place::new() });
+    }
+}
+
+const NOW: &str = "2026-02-12T10:00:00.000000Z";
+const PIN: &str = "export CP_NOW=2026-02-12T10:00:00Z\n";
+
+#[test]
+fn log_event_writes_the_bare_line() {
+    each(|shell| {
+        let script = format!(
+            "{PIN}LOG_FILE='a b.jsonl' log_event user_input hi
+            LOG_FILE='a b.jsonl' SHELLCLAW_AGENT_ID=ada log_event -x -y
+            LOG_FILE='a b.jsonl' log_event e -
+            LOG_FILE='a b.jsonl' log_event e"
+        );
+        shell.prints(&script, "");
+        let line = |agent: &str, event: &str, message: &str| {
+            format!("{{\"ts\":\"{NOW}\",\"agent\":\"{agent}\",\"event\":\"{event}\",\"message\":\"{message}\"}}\n")
+        };
+        let expected = [
+            line("default", "user_input", "hi"),
+            line("ada", "-x", "-y"),
+            line("default", "e", "-"),
+            line("default", "e", ""),
+        ];
+        assert_eq!(shell.file("a b.jsonl"), expected.concat());
+    });
+}
+
+#[test]
+fn a_message_arrives_byte_for_byte_however_odd_or_long() {
+    each(|shell| {
+        let odd = "a\"b\\c $x `y` $(touch pwned) 'z'\n\tänd — 🦀 %s \\n";
+        shell.write("odd", odd);
+        shell.prints(
+            "LOG_FILE=l; log_event e \"$(cat odd)\"; log_event e \"$(head -c 200000 /dev/zero | tr '\\0' x)\"
+            session_append s user \"$(cat odd)\"; session_append s user \"$(head -c 200000 /dev/zero | tr '\\0' x)\"
+            jq -r .message l | head -n 2; jq -r .content s | head -n 2; jq -s 'map(length)' -c l s; tail -qn 1 l s | jq '.message // .content | length'",
+            &format!("{odd}\n{odd}\n[4,4,3,3]\n200000\n200000\n"),
+        );
+        assert!(!shell.place.path().join("pwned").exists());
+    });
+}
+
+#[test]
+fn secrets_are_taken_out_of_bare_lines() {
+    each(|shell| {
+        shell.run("LOG_FILE=l log_event e 'password=hunter2hunter'; session_append s user 'password=hunter2hunter'");
+        for file in ["l", "s"] {
+            let text = shell.file(file);
+            assert!(text.contains("password=[REDACTED:") && !text.contains("hunter2"), "{file}: {text}");
+        }
+    });
+}
+
+#[test]
+fn log_event_goes_on_the_ledger_where_no_file_is_named_or_the_file_is_one() {
+    each(|shell| {
+        shell.prints(
+            "log_event one 'a
+b'; cp-log append -f own.jsonl first >/dev/null; LOG_FILE=own.jsonl log_event two -
+            cp-log query --event one --jq .message; cp-log query own.jsonl --event two --jq .message; cp-log verify own.jsonl | jq .ok",
+            "\"a\\nb\"\n\"-\"\ntrue\n",
+        );
+        shell.prints(
+            "LOG_FILE=no/where log_event e m; echo $?; log_event 2>&1; echo $?",
+            "1\nlog_event: expected: log_event EVENT [MESSAGE]\n1\n",
+        );
+    });
+}
+
+#[test]
+fn config_init_reads_the_file_for_names_without_a_value() {
+    each(|shell| {
+        shell.run("cp-shell init >/dev/null");
+        let home = shell.place.home();
+        std::fs::write(
+            home.join("config/cp.env"),
+            "# a comment\n\nexport CP_MODEL=\"gpt x\"   # the model\r\nCP_BACKEND=other\nLOG_FILE='a $b `c` \"d\"'\nSHELLCLAW_DEFAULT_AGENT=ada\nSHELLCLAW_OTHER=1\nCP_TIER=ho2",
+        )
+        .unwrap();
+        shell.prints(
+            "config_init; echo \"$CP_MODEL|$CP_BACKEND|$LOG_FILE|$CP_AGENT|$CP_TIER|$SHELLCLAW_MODEL|$SHELLCLAW_DEFAULT_AGENT\"
+            [ \"$SHELLCLAW_HOME\" = \"$CP_HOME\" ] && sh -c 'echo $CP_MODEL'
+            config_get model; config_get SHELLCLAW_MODEL; config_get tier; config_get SHELLCLAW_TOOL_BACKEND; config_get LOG_FILE
+            config_agent default soul; config_agent default model",
+            "gpt x|stub|a $b `c` \"d\"|ada|ho2|gpt x|ada\ngpt x\ngpt x\ngpt x\nho2\nnative\na $b `c` \"d\"\nagents/default/soul.md\n",
+        );
+        shell.prints(
+            "CP_MODEL=mine; config_get model; unset CP_MODEL; SHELLCLAW_MODEL=older; config_get model",
+            "mine\nolder\n",
+        );
+        let home = home.display();
+        shell.prints("unset CP_HOME; SHELLCLAW_HOME=../home; config_get SHELLCLAW_HOME >&2; config_get tier", "ho2\n");
+        shell.prints("config_get SHELLCLAW_HOME", &format!("{home}\n"));
+        shell.prints("config_get nope 2>/dev/null; echo $?; config_agent nobody soul 2>/dev/null; echo $?", "3\n3\n");
+    });
+}
+
+#[test]
+fn what_is_no_assignment_is_said_with_its_line_and_nothing_is_executed() {
+    each(|shell| {
+        let directory = shell.place.home().join("config");
+        std::fs::create_dir_all(&directory).unwrap();
+        for (line, complaint) in [
+            ("touch pwned", "expected NAME=VALUE"),
+            ("$(touch pwned)", "expected NAME=VALUE"),
+            ("CP_MODEL=$(touch pwned)", "nothing is expanded"),
+            ("CP_MODEL=\"`touch pwned`\"", "nothing is expanded"),
+            ("CP_MODEL=\"a", "nothing is expanded"),
+            ("CP_MODEL=a b", "after the value"),
+            ("CP_MODEL='a'; touch pwned", "after the value"),
+            ("PATH=/tmp", "PATH is not read"),
+            ("CP_MODELL=a", "CP_MODELL is not read"),
+            ("A[$(touch pwned)]=x", "is not read"),
+        ] {
+            std::fs::write(directory.join("cp.env"), format!("# first\n{line}\nCP_TIER=ho2\n")).unwrap();
+            let ran = shell.run("config_init; echo $?; [ -z \"$CP_TIER\" ] && echo unset");
+            assert_eq!(ran.stdout, "1\nunset\n", "{}: {line}: {}", shell.name, ran.stderr);
+            assert!(ran.stderr.contains("cp.env: line 2") && ran.stderr.contains(complaint), "{line}: {}", ran.stderr);
+        }
+        // What follows a name that is not quoted is still no command.
+        std::fs::write(directory.join("cp.env"), "CP_MODEL='$(touch pwned)'\n").unwrap();
+        shell.prints("config_init && echo \"$CP_MODEL\"", "$(touch pwned)\n");
+        assert!(!shell.place.path().join("pwned").exists());
+        std::fs::write(directory.join("cp.env"), "").unwrap();
+        std::fs::write(directory.join("agents.json"), "{").unwrap();
+        let ran = shell.run("config_init; echo $?");
+        assert_eq!(ran.stdout, "1\n");
+        assert!(ran.stderr.contains("agents.json"), "{}", ran.stderr);
+    });
+}
+
+#[test]
+fn a_conversation_is_kept_in_a_file_of_lines() {
+    each(|shell| {
+        let script = format!(
+            "{PIN}session_append s.jsonl user hi; session_append s.jsonl assistant 'two
+lines'; session_append s.jsonl system -; session_load s.jsonl 2; session_count s.jsonl; session_load s.jsonl | wc -l; session_load s.jsonl 0"
+        );
+        shell.prints(&script, "assistant: two\nlines\nsystem: -\n3\n4\n");
+        let first = shell.file("s.jsonl").lines().next().unwrap().to_owned();
+        assert_eq!(first, format!("{{\"ts\":\"{NOW}\",\"role\":\"user\",\"content\":\"hi\"}}"));
+        shell.prints("session_count none; session_load none; echo $?; session_load s.jsonl x 2>/dev/null; echo $?; session_append s.jsonl user 2>/dev/null; echo $?", "0\n0\n1\n1\n");
+    });
+}
+
+#[test]
+fn clearing_archives_and_never_over_an_archive() {
+    each(|shell| {
+        shell.prints(
+            "for n in 1 2 3; do session_append s.jsonl user $n; session_clear s.jsonl; done; session_clear s.jsonl; session_clear new.jsonl
+            session_count s.jsonl; cat s.*.jsonl | jq -r .content | sort | tr '\\n' ' '; ls s.*.jsonl | wc -l; ls new*",
+            "0\n1 2 3 3\nnew.jsonl\n",
+        );
+    });
+}
+
+#[test]
+fn a_damaged_line_hides_no_other_and_an_unfinished_one_is_ended() {
+    each(|shell| {
+        shell.write("d.jsonl", "{\"role\":\"user\",\"content\":\"a\"}\nbroken\n42\n{\"role\":\"user\"");
+        shell.prints(
+            "session_append d.jsonl user after; session_load d.jsonl",
+            "user: a\ndamaged line: broken\ndamaged line: 42\ndamaged line: {\"role\":\"user\"\nuser: after\n",
+        );
+    });
+}
+
+#[test]
+fn many_who_append_at_once_write_whole_lines() {
+    each(|shell| {
+        shell.prints(
+            "long=$(head -c 9000 /dev/zero | tr '\\0' x)
+            for n in 1 2 3 4 5 6 7 8 9 10 11 12; do session_append s.jsonl user \"$n$long\" & done; wait
+            session_count s.jsonl; jq -r '.content | length >= 9001' s.jsonl | sort | uniq -c | tr -s ' '",
+            "12\n 12 true\n",
+        );
+    });
+}
+
+#[test]
+fn a_session_is_named_by_its_id_its_path_or_the_environment() {
+    each(|shell| {
+        shell.prints(
+            "S=$(cp-session start --format text); session_append $S user 'hi
+there'; session_append $S assistant -
+            session_load $S 1; session_count $S; session_load \"$CP_HOME/planes/ho1/sessions/$S\" 1
+            session_load \"$CP_HOME/planes/ho1/sessions/$S/session.jsonl\"; CP_SESSION=$S session_count ''
+            session_append $S system x 2>/dev/null; echo $?; session_append '' user x 2>/dev/null; echo $?
+            session_append $S user more; session_compact $S 1; session_load $S | head -n 2 | cut -d: -f1
+            session_clear $S; session_count $S; cp-session check $S | jq .ok; session_count SES-none 2>/dev/null; echo $?",
+            "assistant: -\n2\nassistant: -\nuser: hi\nthere\nassistant: -\n2\n1\n1\nuser\nassistant\n0\ntrue\n1\n",
+        );
+    });
+}
+
+/// Answers with what it was told, as JSON.
+const ECHO: &str = r#"#!/bin/sh
+exec jq -c --unbuffered '{ok: true, schema_version: "1.0", type: "message", data: {id: "e", role: "assistant", model: "echo", backend: "echo",
+    content: ([.data.system, .data.model] + [.data.messages[].content] | tojson), tool_calls: [], stop_reason: "end_turn", usage: {input_tokens: 1, output_tokens: 1}}}'
+"#;
+
+#[test]
+fn llm_call_asks_with_exactly_the_system_text_given_and_continues_on_request() {
+    each(|shell| {
+        shell.tool("echo", ECHO);
+        shell.run("cp-shell init >/dev/null");
+        let ran = shell.run(
+            "export CP_BACKEND=./echo; llm_call 'a\"b\n$(c)' --system '@be' --model m1; llm_call --continue next -m m2
+            echo piped | llm_call -c -s -s; llm_call -- -fresh; cp-ask session | grep -c :",
+        );
+        let told = ran.json();
+        let first = r#"["@be","m1","a\"b\n$(c)"]"#;
+        assert_eq!(told[0].to_string(), first, "{}", ran.stderr);
+        assert_eq!(told[1], serde_json::json!([null, "m2", "a\"b\n$(c)", first, "next"]));
+        assert_eq!((&told[2][0], &told[2][6]), (&"-s".into(), &"piped".into()));
+        assert_eq!((told[3][2].as_str(), told[3].as_array().map(Vec::len)), (Some("-fresh"), Some(3)));
+        assert_eq!(told[4], 2, "cp-ask and llm_call have one conversation");
+    });
+}
+
+#[test]
+fn llm_call_returns_one_for_every_failure_and_says_why() {
+    each(|shell| {
+        shell.write("fails", "{\"error\":{\"code\":\"E_AUTH\",\"message\":\"no key\"}}\n");
+        let ran = shell.run("CP_STUB_SCRIPT=fails llm_call hi; echo $?; llm_call a b; echo $?; llm_call --wrong; echo $?; llm_call hi --system; echo $?; llm_call </dev/null; echo $?");
+        assert_eq!(ran.stdout, "1\n1\n1\n1\n1\n", "{}", ran.stderr);
+        for said in ["no key", "two messages", "unknown option --wrong", "--system needs a value", "empty"] {
+            assert!(ran.stderr.contains(said), "{said}: {}", ran.stderr);
+        }
+    });
+}
+
+#[test]
+fn llm_call_stub_counts_in_the_shell_its_substitutions_and_its_pipes() {
+    each(|shell| {
+        let script = "llm_call_stub x; llm_call_stub y; z=$(llm_call_stub z); echo \"$z\"; echo m | llm_call_stub | cat; (llm_call_stub)";
+        let five: String = (1..=5).map(|n| format!("stub response {n}\n")).collect();
+        shell.prints(script, &five);
+        shell.prints("llm_call_stub x", "stub response 1\n");
+    });
+}
+
+#[test]
+fn compose_system_prints_the_soul_and_the_context_of_a_directory() {
+    each(|shell| {
+        shell.write("sre/soul.md", "You read logs.\n");
+        shell.write("sre/context/1.md", "The db is db-1.\n");
+        shell.write("sre/context/2.md", "password=hunter2hunter\n");
+        let home = shell.place.home();
+        std::fs::create_dir_all(home.join("agents/ada")).unwrap();
+        std::fs::write(home.join("agents/ada/soul.md"), "I am Ada.\n").unwrap();
+        shell.prints(
+            "compose_system sre; compose_system \"$CP_HOME/agents/ada\"; compose_system none 2>/dev/null; echo $?; compose_system 2>/dev/null; echo $?",
+            "You read logs.\n\nThe db is db-1.\n\npassword=[REDACTED:assignment]\nI am Ada.\n1\n1\n",
+        );
+        assert!(!Path::new(&home).join("ledger").exists(), "nothing was written");
+    });
+}
+
+const WEATHER: &str = "#!/bin/sh\njq -r '\"sunny in \" + .city'\n";
+const CALLS: &str = "{\"tool_calls\":[{\"name\":\"weather\",\"input\":{\"city\":\"Rome $(touch pwned)\"}},{\"name\":\"shell\",\"input\":{\"command\":\"ls\"}}]}\n{\"content\":\"It is sunny.\\nYes.\"}\n";
+
+#[test]
+fn tool_loop_returns_zero_one_and_two_and_logs_each_iteration() {
+    each(|shell| {
+        shell.tool("skills/weather.sh", WEATHER);
+        shell.write("tools.json", "[{\"name\":\"weather\",\"description\":\"d\",\"input_schema\":{\"type\":\"object\",\"required\":[\"city\"]}}]");
+        shell.write("calls", CALLS);
+        shell.write("fails", "{\"error\":{\"code\":\"E_AUTH\",\"message\":\"no key\"}}\n");
+        let script = "export SHELLCLAW_SKILLS_DIR=skills CP_STUB_SCRIPT=calls LOG_FILE=l
+            tool_loop 'Rome?' '@be' tools.json 5; echo $?; jq -r '\"\\(.event) \\(.message)\"' l
+            tool_loop 'Rome?' '' tools.json 1 2>/dev/null; echo $?
+            CP_STUB_SCRIPT=fails; tool_loop 'Rome?' '' tools.json; echo $?; tool_loop x '' none.json; echo $?; tool_loop x; echo $?
+            tool_loop x '' tools.json many; echo $?; printf '[' >bad.json; tool_loop x '' bad.json; echo $?";
+        let ran = shell.run(script);
+        let said = "It is sunny.\nYes.\n0\niteration 1\nrequest Rome?\ntool_call weather {\"city\":\"Rome $(touch pwned)\"}\n\
+            tool_result weather: sunny in Rome $(touch pwned)\n\ntool_call shell {\"command\":\"ls\"}\n\
+            tool_result shell failed: Tool not permitted: shell\niteration 2\nresponse It is sunny.\nYes.\n2\n1\n1\n1\n1\n1\n";
+        assert_eq!(ran.stdout.replace("\n\n", "\n"), said.replace("\n\n", "\n"), "{}: {}", shell.name, ran.stderr);
+        for complaint in
+            ["no key", "none.json: no such file", "MAX_ITERATIONS is a number", "bad.json: not a list of tools"]
+        {
+            assert!(ran.stderr.contains(complaint), "{complaint}: {}", ran.stderr);
+        }
+        assert!(!shell.place.path().join("pwned").exists());
+    });
+}
+
+#[test]
+fn a_run_out_of_iterations_can_be_resumed_after_tool_loop_has_left() {
+    each(|shell| {
+        shell.tool("tools/bin/weather", WEATHER);
+        shell.write(
+            "tools/tools.json",
+            "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"weather\",\"description\":\"d\"}}]}",
+        );
+        shell.write("calls", CALLS);
+        let ran = shell.run("export CP_STUB_SCRIPT=calls; tool_loop 'Rome?' '' tools/tools.json 1; echo $?");
+        assert_eq!(ran.stdout, "2\n", "{}", ran.stderr);
+        shell.prints(
+            "export CP_STUB_SCRIPT=calls; R=$(cp-toolloop runs | jq -r '.data.items[0].id'); cp-toolloop resume $R --max-iterations 2 --format text",
+            "It is sunny.\nYes.\n",
+        );
+    });
+}
+
+#[test]
+fn of_an_empty_list_nothing_may_be_called() {
+    each(|shell| {
+        shell.write("tools.json", "[]");
+        shell.write("calls", CALLS);
+        shell.prints("CP_STUB_SCRIPT=calls LOG_FILE=l tool_loop 'Rome?' '' tools.json >/dev/null; grep -c 'Tool not permitted' l", "2\n");
+    });
+}
+
+#[test]
+fn reading_the_file_changes_nothing_and_strict_shells_can_use_it() {
+    each(|shell| {
+        let ran = shell.run("").stderr;
+        assert_eq!(ran, "", "{}", shell.name);
+        assert!(!shell.place.home().exists());
+        let strict = if shell.name == "bash" { "set -euo pipefail -C" } else { "set -eu -C" };
+        shell.prints(
+            &format!(
+                "{strict}; before=$(set | grep -v '^_=\\|^BASH\\|^PIPESTATUS\\|^before' | grep -c =); pwd=$PWD
+                LOG_FILE=l log_event e m; session_append s user a; session_clear s; session_count s; session_load s; llm_call_stub x; llm_call_stub x
+                llm_call hi; llm_call -c again | cat; mkdir d; echo soul >d/soul.md; compose_system d; config_get model; config_agent default soul || echo $?
+                tool_loop hi '' d/none || echo $?; [ \"$pwd\" = \"$PWD\" ]; trap
+                [ \"$before\" = \"$(set | grep -v '^_=\\|^BASH\\|^PIPESTATUS\\|^before\\|^pwd' | grep -c =)\" ] && echo same; config_init; echo \"$CP_BACKEND\""
+            ),
+            "0\nstub response 1\nstub response 2\nstub response 1\nstub response 2\nsoul\n3\n1\nsame\nstub\n",
+        );
+    });
+}
+
+#[test]
+fn the_page_names_every_function() {
+    let script = std::fs::read_to_string(repository().join("scripts/cp.sh")).unwrap();
+    let page = std::fs::read_to_string(repository().join("man/cp.sh.7")).unwrap();
+    let functions: Vec<&str> = script.lines().filter_map(|line| line.split_once("() ")).map(|(name, _)| name).collect();
+    let shown: Vec<&&str> =
+        functions.iter().filter(|name| !name.starts_with("cp_") && !name.starts_with(' ')).collect();
+    assert_eq!(shown.len(), 13, "{shown:?}");
+    for name in shown {
+        assert!(page.contains(&format!(".It Ic {name}")), "cp.sh(7) lacks {name}");
+    }
+}
