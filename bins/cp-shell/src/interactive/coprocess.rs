@@ -14,8 +14,8 @@ use crate::interactive::interrupt;
 
 /// How often the wait for an answer looks for an interruption.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long a part has to leave by itself.
-const LEAVE: Duration = Duration::from_secs(1);
+/// How long a part has to leave when its input ends, and when it is asked to.
+const LEAVE: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)];
 
 /// A part that runs.
 #[derive(Debug)]
@@ -33,6 +33,8 @@ impl Coprocess {
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            // What it says to people comes back in its answers, and is said once.
+            .stderr(Stdio::null())
             .spawn()
             .map_err(|e| Error::io(format!("starting {name}"), e))?;
         let requests = child.stdin.take();
@@ -100,6 +102,19 @@ impl Coprocess {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
+    fn leaves_within(&mut self, limit: Duration) -> bool {
+        let asked = Instant::now();
+        while asked.elapsed() < limit {
+            // What it still says is not wanted, and must not keep it.
+            while self.answers.try_recv().is_ok() {}
+            if self.has_left() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        false
+    }
+
     /// What its silence means.
     pub(crate) fn gone(&self) -> Error {
         match interrupt::seen() {
@@ -110,23 +125,19 @@ impl Coprocess {
 }
 
 impl Drop for Coprocess {
-    /// It does not outlive what it was started for: it is asked to leave, and then made to.
+    /// It does not outlive what it was started for: it sees the end, is asked to leave, and then made to.
     fn drop(&mut self) {
-        self.requests = None;
-        if self.has_left() {
+        let _ = self.close();
+        let idle = !interrupt::seen() && self.leaves_within(LEAVE[0]);
+        if idle {
             return;
         }
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
-        let asked = Instant::now();
-        while asked.elapsed() < LEAVE {
-            if self.has_left() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(2));
+        if !self.leaves_within(LEAVE[1]) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

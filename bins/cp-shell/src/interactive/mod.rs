@@ -27,9 +27,11 @@ mod turn;
 
 use std::io::IsTerminal as _;
 
-use cp_common::{Context, Result};
+use cp_common::text::nearest;
+use cp_common::{Context, Error, Result};
 
 use crate::agent::Agent;
+use crate::plane::Plane;
 use crate::session::Args;
 use render::Style;
 
@@ -51,6 +53,27 @@ fn style() -> Style {
 }
 
 /// Who answers: an agent by its id in `config/agents.json`, or `default`.
-fn agent_of(id: &str, args: &Args, context: &Context) -> Result<Box<dyn Agent>> {
-    Ok(Box::new(composed::Composed::new(id, None, args, context)))
+fn agent_of(id: &str, plane: &Plane, args: &Args, context: &Context) -> Result<Box<dyn Agent>> {
+    let agents = crate::agents::load(&context.home.agents_file())?;
+    let is_there = id == "default" || agents.contains_key(id) || (!id.contains('/') && context.home.path("agents").join(id).is_dir());
+    if !is_there {
+        let error = Error::not_found(format!("no agent `{id}`")).with("agent", id);
+        return Err(match nearest(id, agents.keys().map(String::as_str).chain(["default"])) {
+            Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
+            None => error.hint("name it in config/agents.json, or use default"),
+        });
+    }
+    Ok(Box::new(composed::Composed::new(id, governed_prompt(id, plane, context)?, args, context)))
+}
+
+/// The governed prompt that an agent must speak with where the tree has a registry of prompts: the one that it names itself, else
+/// the one of its soul.
+fn governed_prompt(id: &str, plane: &Plane, context: &Context) -> Result<Option<String>> {
+    let registered = plane.prompts().map_err(|failure| Error::config(failure.message))?;
+    if registered.is_none() {
+        return Ok(None);
+    }
+    let agents = crate::agents::load(&context.home.agents_file())?;
+    let named = agents.get(id).and_then(|agent| agent.get("prompt")?.as_str().map(str::to_owned));
+    Ok(Some(named.unwrap_or_else(|| format!("PRM-{}-SOUL-001", id.to_uppercase()))))
 }

@@ -29,10 +29,12 @@ pub(crate) fn run(shell: &mut Shell<'_>, command: &str) -> Done {
             shell.tracker.denied();
             let reason = decision["reason"].as_str().unwrap_or("policy does not allow it");
             let rule = decision["rule"].as_str().unwrap_or("policy");
-            return Err(Problem::new(
-                format!("denied: {reason} ({rule})"),
-                decision["hint"].as_str().unwrap_or_default(),
-            ));
+            let cure = match rule {
+                // cp-exec sends a model to another tool; a person can allow the command.
+                "not_allowed" => "allow it in config/policy.toml; `cp-exec policy init` writes a policy to begin with",
+                _ => decision["hint"].as_str().unwrap_or_default(),
+            };
+            return Err(Problem::new(format!("denied: {reason} ({rule})"), cure));
         }
     };
     shell.tracker.called(false);

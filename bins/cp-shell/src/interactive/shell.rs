@@ -142,7 +142,7 @@ impl<'a> Shell<'a> {
         let settings = settings::load(&context.home.path("config/shell.toml"))?;
         let plane = Plane::open(args.root.as_deref().unwrap_or(context.home.root()))?;
         let id = context.agent(args.agent.as_deref());
-        let agent = agent_of(&id, args, context)?;
+        let agent = agent_of(&id, &plane, args, context)?;
         let kept = Kept::new(context.home.state("prompt_history"), &settings.history);
         let agents = crate::agents::load(&context.home.agents_file())?.keys().cloned().collect();
         let desk = Desk::open(Ids { root: plane.root().to_owned(), agents }, kept.load())?;

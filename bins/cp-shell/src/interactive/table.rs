@@ -78,7 +78,7 @@ pub(crate) const COMMANDS: [Command; 29] = [
         Act::Agent,
         &["agent", "a", "agents"],
         "[NAME]",
-        "show who answers, or let another one answer",
+        "show who answers, or let another",
         None,
         Query,
     ),
@@ -87,7 +87,7 @@ pub(crate) const COMMANDS: [Command; 29] = [
         Act::Explain,
         &["explain", "why"],
         "",
-        "show risk, context, sources and hints of the last turn",
+        "explain the last turn: risk, context, hints",
         None,
         Query,
     ),
@@ -95,25 +95,25 @@ pub(crate) const COMMANDS: [Command; 29] = [
         Act::Export,
         &["export-session", "export"],
         "",
-        "write summary.json beside the session, without secrets",
+        "write summary.json, without secrets",
         None,
         Append,
     ),
     command(Act::Memory, &["memory", "m", "mem", "recall"], "[QUERY]", "show what is remembered", Some(Memory), Query),
     command(Act::View, &["v", "view", "history"], "[N]", "show the last turns of the session", Some(Memory), Query),
     command(Act::Notes, &["notes", "n", "nd"], "", "show the notes", Some(Memory), Query),
-    command(Act::AddNote, &["n+", "note"], "TEXT", "keep a note, in memory/note.jsonl", Some(Memory), Append),
+    command(Act::AddNote, &["n+", "note"], "TEXT", "keep a note in the home's memory", Some(Memory), Append),
     command(
         Act::AddDeveloperNote,
         &["nd+"],
         "TEXT",
-        "keep a note for developers, in memory/dev_note.jsonl",
+        "keep a note for developers",
         Some(Memory),
         Append,
     ),
     command(Act::Signals, &["signals", "sig", "signal"], "", "show how the session stands", Some(Signals), Query),
-    command(Act::Trust, &["trust", "t"], "", "show how far tools and commands were trusted", Some(Trust), Query),
-    command(Act::Learn, &["learn", "l"], "[LESSON]", "keep a lesson now, in memory/lesson.jsonl", Some(Trust), Append),
+    command(Act::Trust, &["trust", "t"], "", "show how far tools were trusted", Some(Trust), Query),
+    command(Act::Learn, &["learn", "l"], "[LESSON]", "keep a lesson in the home's memory", Some(Trust), Append),
     command(
         Act::Plane,
         &["pkg", "packages", "package", "pkgs"],
@@ -126,7 +126,7 @@ pub(crate) const COMMANDS: [Command; 29] = [
         Act::Plane,
         &["ledger", "log"],
         "[TYPE] [N]",
-        "show the newest entries of a ledger of the tree",
+        "show the newest entries of a ledger",
         Some(Ledger),
         Query,
     ),
@@ -134,7 +134,7 @@ pub(crate) const COMMANDS: [Command; 29] = [
         Act::Plane,
         &["gate", "gates"],
         "[GATE]",
-        "show the gates and what failed at them",
+        "show the gates and what failed there",
         Some(Governance),
         Query,
     ),
@@ -142,12 +142,12 @@ pub(crate) const COMMANDS: [Command; 29] = [
         Act::Plane,
         &["wo", "workorders", "work-orders"],
         "[ID | apply FILE]",
-        "show the work orders; apply puts one on the ledger of the home",
+        "show the work orders, or apply one",
         Some(Governance),
         Append,
     ),
     command(Act::Plane, &["compliance"], "", "show how the tree is governed", Some(Governance), Query),
-    command(Act::Plane, &["trace"], "ID", "show what an artifact is and where it comes from", Some(Governance), Query),
+    command(Act::Plane, &["trace"], "ID", "show where an artifact comes from", Some(Governance), Query),
     command(Act::Plane, &["specs"], "[FMWK-ID]", "list the specs", Some(Governance), Query),
     command(Act::Plane, &["spec"], "SPEC-ID", "show the manifest of a spec", Some(Governance), Query),
     command(Act::Plane, &["frameworks", "framework"], "", "list the frameworks", Some(Governance), Query),
@@ -160,8 +160,8 @@ pub(crate) const COMMANDS: [Command; 29] = [
         Some(Governance),
         Query,
     ),
-    command(Act::Hub, &["hub"], "[log TEXT]", "show what the hub said; log posts a note, after a yes", None, Write),
-    command(Act::Inbox, &["inbox"], "[read ID]", "show unread messages; read marks one", None, Write),
+    command(Act::Hub, &["hub"], "[log TEXT]", "show what the hub said, or post a note", None, Write),
+    command(Act::Inbox, &["inbox"], "[read ID]", "show unread messages, or mark one read", None, Write),
 ];
 
 /// The command of a name, in any case.
@@ -172,7 +172,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Command> {
 
 /// The nearest name to one that is no command.
 pub(crate) fn near(name: &str) -> Option<&'static str> {
-    nearest(&name.to_lowercase(), COMMANDS.iter().flat_map(|command| command.names.iter().copied()))
+    nearest(&name.to_lowercase(), COMMANDS.iter().flat_map(|command| command.names.iter().copied()).filter(|name| name.len() > 3))
 }
 
 #[cfg(test)]

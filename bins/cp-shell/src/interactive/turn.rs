@@ -108,14 +108,14 @@ fn cancelled(shell: &mut Shell<'_>, said: &str, risk: &Risk, hints: &[Hint], env
         last.cancelled = true;
     }
     record(shell, said, risk, hints, envelope, &[], true, "")?;
-    let text = if shell.desk.is_terminal() {
-        format!("{}\n", shell.style().faint("cancelled: nothing was sent"))
+    let style = shell.style();
+    let mut text = if shell.desk.is_terminal() {
+        format!("{}\n", style.faint("cancelled: nothing was sent"))
     } else {
         let message = "cancelled: this turn needs a yes, and there is no terminal to ask at; nothing was sent";
-        shell
-            .style()
-            .error(message, Some("say it at a terminal; the next line of a script is never taken for an answer"))
+        style.error(message, Some("say it at a terminal; the next line of a script is never taken for an answer"))
     };
+    let _ = writeln!(text, "{}", style.faint(&strip(shell)));
     Ok(Outcome { text, result: json!({"cancelled": true}), ..Outcome::default() })
 }
 

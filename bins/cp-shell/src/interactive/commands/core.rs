@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::interactive::agent_of;
 use crate::interactive::explain::explained;
-use crate::interactive::render::{cut, harmless, value};
+use crate::interactive::render::{harmless, value};
 use crate::interactive::shell::{Done, Outcome, Problem, Shell};
 use crate::interactive::table::{self, COMMANDS, Command};
 use crate::interactive::turn::strip;
@@ -25,19 +25,28 @@ pub(super) fn help(shell: &Shell<'_>, about: &str) -> Done {
     }
     let style = shell.style();
     let mut text = String::new();
-    let there = COMMANDS
-        .iter()
-        .filter(|command| command.needs.is_none_or(|needed| shell.agent.capabilities().contains(&needed)));
-    for command in there {
-        let name = format!(":{} {}", command.name(), command.takes);
-        let others: Vec<String> = command.names.iter().skip(1).map(|name| format!(":{name}")).collect();
-        let others = if others.is_empty() { String::new() } else { format!(" ({})", others.join(" ")) };
-        let _ = writeln!(text, "{}", cut(&format!("  {:<29} {}{others}", name.trim_end(), command.help), style.width));
+    let there = COMMANDS.iter().filter(|command| command.needs.is_none_or(|needed| shell.agent.capabilities().contains(&needed)));
+    let rows = there.map(|command| (spelled(command), command.help));
+    let passthrough = (":! COMMAND".to_owned(), "run a command of the system, under policy");
+    for (name, help) in rows.chain([passthrough]) {
+        text.push_str(&entry(&name, help, style.width));
     }
-    let _ = writeln!(text, "  {:<29} run a command of the system, under policy", ":! COMMAND");
     text.push_str("A / does for a :, as in /help. The names of the operations of cp-shell(1) are commands too.\n");
     text.push_str("All else goes to the model. A \\ at its end, or an open ``` or \"\"\", lets a line go on.\n");
     Ok(Outcome::of_text(text))
+}
+
+/// Its names as help shows them: the whole one, a short one, and what it takes.
+fn spelled(command: &Command) -> String {
+    let short = command.names.iter().skip(1).find(|name| name.len() < 4).map_or_else(String::new, |name| format!(", :{name}"));
+    format!(":{}{short} {}", command.name(), command.takes).trim_end().to_owned()
+}
+
+/// A name and what it does, below each other where they do not fit beside each other.
+fn entry(name: &str, help: &str, width: usize) -> String {
+    const COLUMN: usize = 31;
+    let beside = 2 + COLUMN + 1 + help.len() <= width && name.len() <= COLUMN;
+    if beside { format!("  {name:<COLUMN$} {help}\n") } else { format!("  {name}\n      {help}\n") }
 }
 
 fn of_one(command: &Command) -> String {
@@ -96,7 +105,7 @@ const fn mode_name(isolated: bool) -> &'static str {
 pub(super) fn agent(shell: &mut Shell<'_>, name: &str) -> Done {
     if !name.is_empty() {
         // The one that is there goes on where the other cannot be had.
-        shell.agent = agent_of(name, shell.args, shell.context)?;
+        shell.agent = agent_of(name, &shell.plane, shell.args, shell.context)?;
         shell.record.speaks(name);
         shell.record.note("session_agent", &json!({"agent": name}))?;
     }
