@@ -215,8 +215,7 @@ compose_system() (
         exit 0
     fi
     # Elsewhere the directory is the agent of a home of its own.
-    scratch=$(mktemp -d) || exit 1
-    trap 'rm -rf "$scratch"' EXIT
+    cp_scratch || exit 1
     mkdir "$scratch/agents" && ln -s "$directory" "$scratch/agents/it" || exit 1
     cp-compose system --home "$scratch" --agent it --format text || exit 1
 )
@@ -228,8 +227,7 @@ tool_loop() (
     cp_environment || exit 1
     message=$1 system=$2 tools=$3 iterations=${4-}
     [ -e "$tools" ] || cp_fail tool_loop "$tools: no such file" || exit 1
-    scratch=$(mktemp -d) || exit 1
-    trap 'rm -rf "$scratch"' EXIT
+    cp_scratch || exit 1
     trap 'exit 1' HUP INT TERM
     set --
     if [ -n "$iterations" ]; then
@@ -254,6 +252,11 @@ cp_fail() {
     printf '%s: %s\n' "$1" "$2" >&2
     [ $# -lt 3 ] || printf '  Hint: %s\n' "$3" >&2
     return 1
+}
+
+# cp_scratch: a directory, `scratch`, that goes when the subshell ends.
+cp_scratch() {
+    scratch=$(mktemp -d) && trap 'rm -rf "$scratch"' EXIT && trap 'exit 130' HUP INT TERM
 }
 
 # cp_number NAME WHAT VALUE: whether it is a number.
@@ -428,8 +431,7 @@ cp_plain() (
     file=$1 filter=$2
     case $file in -*) file=./$file ;; esac
     shift 2
-    scratch=$(mktemp -d) || exit 1
-    trap 'rm -rf "$scratch"' EXIT
+    cp_scratch || exit 1
     cp-log append --rows --sync none -f "$scratch/line" "$@" >/dev/null || exit 1
     line=$(tail -n 1 "$scratch/line" | jq -c "$filter"' | if .content | type == "object" then error("longer than a line: keep it in a session") else . end') || exit 1
     cp_lock "$file" || exit 1
@@ -504,8 +506,7 @@ cp_answer() (
     shift
     records=/dev/null
     if [ -n "${LOG_FILE-}" ]; then
-        scratch=$(mktemp -d) || exit 1
-        trap 'rm -rf "$scratch"' EXIT
+        cp_scratch || exit 1
         records=$scratch/records
     fi
     terminal=false
@@ -585,9 +586,7 @@ cp_loop() (
     shift
     case $tools in
         *.json)
-            scratch=$(mktemp -d) || exit 1
-            trap 'rm -rf "$scratch"' EXIT
-            trap 'exit 130' HUP INT TERM
+            cp_scratch || exit 1
             cp_catalogue "$tools" "$scratch" || exit 2
             # A full stop is no tool's name.
             allowed=$(jq -r 'map(.name) | if . == [] then "." else join(",") end' "$scratch/tools.json") || exit 2

@@ -95,8 +95,8 @@ fn the_agent_speaks_with_its_soul_and_has_a_conversation_of_its_own() {
     std::fs::write(agent.join("soul.md"), "I am Ada.").unwrap();
     let ran = run(
         &place,
-        r#"cp-ask --agent ada --backend ./echo -s more hi | jq -r '.[0]'; cp-ask -c mine; cp-ask --agent=ada session | head -n 1; cp-ask session | head -n 1
-        cp-ask --agent ada -c next; SHELLCLAW_AGENT_ID=ada cp-ask session | wc -l"#,
+        r"cp-ask --agent ada --backend ./echo -s more hi | jq -r '.[0]'; cp-ask -c mine; cp-ask --agent=ada session | head -n 1; cp-ask session | head -n 1
+        cp-ask --agent ada -c next; SHELLCLAW_AGENT_ID=ada cp-ask session | wc -l",
     );
     assert_eq!(
         ran.stdout, "I am Ada.\n\nmore\nstub response 1\nuser: hi\nuser: mine\nstub response 2\n4\n",
@@ -268,6 +268,31 @@ fn a_log_file_gets_the_bare_lines_of_each_turn() {
 fn a_reader_that_leaves_early_is_no_failure_and_the_turn_is_kept() {
     let (_place, ran) = stub("{ cp-ask one; echo $? >&2; } | true; cp-ask session | wc -l");
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("2\n", "0\n"));
+}
+
+#[test]
+fn an_interrupt_ends_the_turn_and_leaves_nothing_behind() {
+    use std::os::unix::process::CommandExt as _;
+    let place = Place::new();
+    let temporary = place.path().join("tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    write(&place, "slow", "#!/bin/sh\nread -r line\n: >asked\nexec sleep 600\n");
+    run(&place, "cp-ask before");
+    for shell in ["bash", "dash"] {
+        let mut command = place.command(shell);
+        command.arg(repository().join("scripts/cp-ask")).args(["--backend", "./slow", "after"]);
+        let child = command.env("TMPDIR", &temporary).env("LOG_FILE", "l").process_group(0).spawn().unwrap();
+        while !place.path().join("asked").exists() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        std::fs::remove_file(place.path().join("asked")).unwrap();
+        let group = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process_group(group, rustix::process::Signal::INT).unwrap();
+        let ran = Ran::from(child.wait_with_output().unwrap());
+        assert_eq!(ran.status, 130, "{shell}");
+        assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0, "{shell}");
+    }
+    assert_eq!(run(&place, "cp-ask session | head -n 1").stdout, "user: before\n");
 }
 
 #[test]
