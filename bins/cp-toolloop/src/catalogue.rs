@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use crate::describe;
 use crate::mcp::{Ground, Offer, Servers, Spec};
 use crate::tool::{Hints, Origin, Tool, is_name};
-use crate::{arguments, builtin};
+use crate::{arguments, builtin, links};
 
 /// What a file must hold to be asked for its description.
 const MARK: &[u8] = b"--describe";
@@ -75,6 +75,8 @@ struct Description {
 /// A file that may be a tool, and what is known of it before it is asked.
 struct Candidate {
     path: PathBuf,
+    /// The link that it was found as, where that has another name.
+    link: Option<PathBuf>,
     sha256: String,
     described: Option<String>,
 }
@@ -93,10 +95,15 @@ impl Sources {
             self.look_at(place, &mut candidates, &mut found)?;
         }
         refuse_same_files(&candidates)?;
+        // Where a name is in several directories, the first has it.
+        for link in candidates.iter().filter_map(|candidate| candidate.link.as_ref()) {
+            found.directories.insert(0, links::stand_in(link, context)?);
+        }
         for candidate in &candidates {
-            if let Some(directory) = candidate.path.parent().filter(|dir| !found.directories.iter().any(|d| d == dir)) {
-                found.directories.push(directory.to_owned());
+            if let Some(link) = &candidate.link {
+                found.look_in(link.parent().unwrap_or(link));
             }
+            found.look_in(candidate.path.parent().unwrap_or(&candidate.path));
         }
         let asked: Vec<String> =
             candidates.iter().filter(|candidate| candidate.described.is_none()).map(Candidate::file_name).collect();
@@ -176,7 +183,8 @@ impl Sources {
             }
             return;
         }
-        candidates.push(Candidate { path, sha256: Hash::of(&bytes).to_string(), described });
+        let link = link_of(file, &path);
+        candidates.push(Candidate { path, link, sha256: Hash::of(&bytes).to_string(), described });
     }
 
     /// Whether the file's name, or its name without extension, is one that may be called.
@@ -207,19 +215,29 @@ impl Sources {
                 continue;
             }
             let places = [beside.join("bin").join(&name), beside.join(&name)];
-            let Some(path) = places.iter().find(|path| is_executable(path)).and_then(|path| path.canonicalize().ok())
-            else {
+            let there = places.iter().find(|path| is_executable(path));
+            let Some((file, path)) = there.and_then(|file| Some((file, file.canonicalize().ok()?))) else {
                 found.broken.push(Broken { what: name, why: "the catalogue's executable is missing".to_owned() });
                 continue;
             };
             let sha256 = Hash::of(&read_small(&path)?).to_string();
-            candidates.push(Candidate { path, sha256, described: Some(described.get().to_owned()) });
+            let link = link_of(file, &path);
+            candidates.push(Candidate { path, link, sha256, described: Some(described.get().to_owned()) });
         }
+        // What its executables are made of lies around it.
+        found.look_in(beside);
         Ok(())
     }
 }
 
 impl Catalogue {
+    /// Lets cp-exec look in a directory.
+    fn look_in(&mut self, directory: &Path) {
+        if !self.directories.iter().any(|known| known == directory) {
+            self.directories.push(directory.to_owned());
+        }
+    }
+
     /// Adds a tool if its name may be called and is free.
     fn add(&mut self, tool: Tool, sources: &Sources) {
         if !sources.allows(&tool.name) {
@@ -268,8 +286,14 @@ impl Catalogue {
 
 impl Candidate {
     fn file_name(&self) -> String {
-        self.path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+        let called = self.link.as_ref().unwrap_or(&self.path);
+        called.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
     }
+}
+
+/// A file as it was found, if it is a link to one that has another name.
+fn link_of(file: &Path, path: &Path) -> Option<PathBuf> {
+    (file.file_name() != path.file_name()).then(|| file.to_owned())
 }
 
 /// cp-exec finds a tool by its file's name: two files of one name would be one tool.
@@ -291,7 +315,8 @@ fn tool_of(text: &str, candidate: &Candidate) -> Result<Tool, String> {
     json::check(text.as_bytes()).map_err(|fault| format!("its description is not JSON: {fault}"))?;
     let described: Description = serde_json::from_str(text)
         .map_err(|e| format!("its description is not {{name, description, parameters}}: {e}"))?;
-    let stem = candidate.path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    let stem =
+        candidate.link.as_ref().unwrap_or(&candidate.path).file_stem().map(|stem| stem.to_string_lossy().into_owned());
     let name = described.name.or(stem).unwrap_or_default();
     if !is_name(&name) {
         return Err(format!("`{name}` is no name for a tool: 1 to 64 letters, digits, _ and -"));
@@ -302,7 +327,8 @@ fn tool_of(text: &str, candidate: &Candidate) -> Result<Tool, String> {
     let schema = described.parameters.as_deref().map_or(NO_ARGUMENTS, RawValue::get);
     let input_schema = on_one_line(schema)?;
     arguments::compile(&input_schema).map_err(|e| e.message().to_owned())?;
-    let origin = Origin::Executable { path: candidate.path.clone(), sha256: candidate.sha256.clone() };
+    let Candidate { path, link, sha256, .. } = candidate;
+    let origin = Origin::Executable { path: path.clone(), link: link.clone(), sha256: sha256.clone() };
     let timeout =
         described.timeout.filter(|seconds| seconds.is_finite() && *seconds > 0.0).map(|seconds| seconds.min(86_400.0));
     let hints = Hints { idempotent: described.idempotent, approve: described.approve, timeout };

@@ -43,7 +43,7 @@ impl Call {
 /// The state of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Conversation {
-    /// What the model is asked next: everything said so far.
+    /// What the model is asked next: everything said so far. Its history is what some message has had as its input, or was.
     pub(crate) prompt: Prompt,
     /// When to stop.
     pub(crate) limits: Limits,
@@ -57,15 +57,12 @@ pub(crate) struct Conversation {
     pub(crate) last_words: Option<Message>,
     /// What was written down and perhaps not printed, oldest first.
     pub(crate) unshown: Vec<Unshown>,
-    /// How many turns some message has had as its input, or was.
-    told: usize,
 }
 
 impl Conversation {
     /// A conversation that has not begun.
     pub(crate) fn new(plan: &Plan) -> Self {
         Self {
-            told: plan.prompt.history,
             prompt: plan.prompt.clone(),
             limits: plan.limits,
             tally: Tally::default(),
@@ -118,7 +115,7 @@ impl Conversation {
 
     /// The turns that the next message answers and no message has had as its input.
     pub(crate) fn news(&self) -> Vec<Turn> {
-        self.prompt.messages.get(self.told..).unwrap_or_default().to_vec()
+        self.prompt.input().to_vec()
     }
 
     fn call(&mut self, at: usize) -> Result<&mut Call> {
@@ -137,7 +134,7 @@ impl Conversation {
     fn answered(&mut self, message: Box<Message>) {
         self.tally.answered(&message.usage);
         self.prompt.messages.push(Turn { role: "assistant".to_owned(), content: message.content.clone() });
-        self.told = self.prompt.messages.len();
+        self.prompt.history = self.prompt.messages.len();
         self.calls = message.tool_calls.iter().map(Call::of).collect();
         self.last_words = self.calls.is_empty().then(|| (*message).clone());
         self.unshown.push(Unshown::Message(message));

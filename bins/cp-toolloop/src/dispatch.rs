@@ -164,8 +164,8 @@ impl Engine {
         if waiting.started && !tool.hints.idempotent && !approved && !is_agent(&tool) {
             return Err(self.unfinished(call));
         }
-        if let Origin::Executable { path, sha256 } = &tool.origin
-            && hash_of(path).as_ref() != Some(sha256)
+        if let Origin::Executable { path, link, sha256 } = &tool.origin
+            && (hash_of(path).as_ref() != Some(sha256) || link.as_ref().is_some_and(|link| !leads_to(link, path)))
         {
             return Ok(Verdict::Answer(format!(
                 "{} is not the tool it was when the run began; it was not run",
@@ -322,6 +322,10 @@ pub(crate) fn answer(call: &ToolCall, words: &str, began: Instant) -> ToolResult
 /// The call as cp-exec knows it: by the file's name.
 fn renamed(call: &ToolCall, tool: &Tool) -> ToolCall {
     ToolCall { name: tool.exec_name(), untrusted: Vec::new(), ..call.clone() }
+}
+
+fn leads_to(link: &Path, path: &Path) -> bool {
+    link.canonicalize().is_ok_and(|there| there == *path)
 }
 
 fn hash_of(path: &Path) -> Option<String> {

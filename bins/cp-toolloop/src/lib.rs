@@ -19,6 +19,7 @@ mod engine;
 mod event;
 mod executor;
 mod journal;
+mod links;
 mod mcp;
 mod model;
 mod place;

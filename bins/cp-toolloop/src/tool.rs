@@ -38,6 +38,9 @@ pub(crate) enum Origin {
     Executable {
         /// Its path, absolute and without links.
         path: PathBuf,
+        /// The link that it was found as, where that has another name.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        link: Option<PathBuf>,
         /// The hash of its bytes when it was described.
         sha256: String,
     },
@@ -78,8 +81,9 @@ impl Tool {
     /// The name that cp-exec knows it by.
     pub(crate) fn exec_name(&self) -> String {
         match &self.origin {
-            Origin::Executable { path, .. } => {
-                path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+            Origin::Executable { path, link, .. } => {
+                let called = link.as_ref().unwrap_or(path);
+                called.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
             }
             Origin::Builtin | Origin::Mcp { .. } => self.name.clone(),
         }

@@ -43,6 +43,38 @@ fn a_recorded_run_plays_again_byte_for_byte_and_starts_nothing() {
 }
 
 #[test]
+fn a_replay_opens_no_socket_and_starts_no_process() {
+    let strace = std::path::Path::new("/usr/bin/strace");
+    if !strace.exists() {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "strace is not installed");
+        eprintln!("NOT RUN: strace is not installed");
+        return;
+    }
+    let place = Place::new();
+    place.tool("good", "", "echo good");
+    place.script(&[r#"{"tool_calls":[{"name":"good"}]}"#]);
+    let recording = place.path("r.jsonl").display().to_string();
+    // Every socket and every start of a program, of all its processes.
+    let traced = |arguments: &[&str]| {
+        let program = place.command(arguments);
+        let mut command = std::process::Command::new(strace);
+        let trace = place.path("trace").display().to_string();
+        command.args(["-f", "-qq", "-e", "trace=socket,socketpair,connect,execve", "-o", &trace]);
+        command.arg(program.get_program()).args(program.get_args()).current_dir(place.path("work")).env_clear();
+        command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let ran = crate::place::Ran::from(command.stdin(std::process::Stdio::null()).output().unwrap());
+        assert_eq!(ran.status, 0, "{ran:?}");
+        std::fs::read_to_string(trace).unwrap()
+    };
+    let tools = place.path("tools").display().to_string();
+    let played = traced(&["--tools", &tools, "--record", &recording, "x"]);
+    assert!(played.contains("socketpair(") && played.matches("execve(").count() > 3, "it is seen: {played}");
+    let replayed = traced(&["--replay", &recording]);
+    let count = |call: &str| replayed.matches(call).count();
+    assert_eq!((count("execve("), count("socket("), count("connect(")), (1, 0, 0), "{replayed}");
+}
+
+#[test]
 fn a_run_that_was_not_kept_cannot_be_played() {
     let place = Place::new();
     let ran = place.run(&["x"]);

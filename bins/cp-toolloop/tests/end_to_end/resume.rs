@@ -158,6 +158,9 @@ fn without_an_approver_a_person_says_yes_or_no_later() {
         assert_eq!(ran.status, 0, "{ran:?}");
         assert_eq!(place.written("deployed"), expected);
         assert!(ran.results()[0].contains(if answer == "--deny" { "not on a friday" } else { "deployed" }));
+        // The word was given once and is used up.
+        assert_eq!(place.run(&["resume", &run, answer, &call]).status, 6);
+        assert_eq!(place.written("deployed"), expected);
     }
 }
 

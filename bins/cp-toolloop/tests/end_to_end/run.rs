@@ -175,3 +175,30 @@ fn a_model_that_fails_leaves_a_run_that_can_go_on() {
     let again = place.run(&Ran::words_of(&ran.detail("resume")));
     assert_eq!(again.of("message")[0]["content"], "better", "{again:?}");
 }
+
+#[test]
+fn what_a_tool_leaves_running_is_gone_when_it_has_answered() {
+    let place = Place::new();
+    place.tool("daemon", "", "setsid sh -c 'while :; do echo x >>beats; sleep 0.02; done' >/dev/null 2>&1 & while [ ! -s beats ]; do sleep 0.01; done; echo started");
+    place.tool("after", "", "wc -l <beats; sleep 0.3; wc -l <beats");
+    place.script(&[r#"{"tool_calls":[{"name":"daemon"}]}"#, r#"{"tool_calls":[{"name":"after"}]}"#]);
+    let ran = place.with_tools(&["x"]);
+    let results = ran.results();
+    assert_eq!((ran.status, results[0]), (0, "started\n"), "{ran:?}");
+    let beats: Vec<&str> = results[1].lines().collect();
+    assert!(beats.len() == 2 && beats[0] == beats[1] && beats[0] != "0", "it beats on: {beats:?}");
+}
+
+#[test]
+fn a_hundred_megabytes_of_answer_are_cut_and_nothing_grows() {
+    let place = Place::new();
+    place.tool("floods", "", "echo begin; head -c 100000000 /dev/zero | tr '\\0' x; echo; echo end");
+    place.script(&[r#"{"tool_calls":[{"name":"floods"}]}"#, r#"{"content":"enough"}"#]);
+    let ran = place.with_tools(&["x"]);
+    let content = ran.results()[0];
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    assert!(content.len() < 70_000 && content.starts_with("begin") && content.ends_with("end\n"), "{}", content.len());
+    assert!(ran.stdout.len() < 400_000, "{}", ran.stdout.len());
+    let ledger = ran.of("item")[0]["ledger"].as_str().unwrap();
+    assert!(std::fs::metadata(ledger).unwrap().len() < 4_000_000);
+}

@@ -81,6 +81,45 @@ fn a_catalogue_names_executables_beside_it() {
 }
 
 #[test]
+fn a_tool_that_does_what_it_is_called_by_keeps_its_name() {
+    // As llm-functions builds them: links in bin, named for the tools, to one script that looks for the tool by its own name.
+    let place = Place::new();
+    for directory in ["tools/bin", "tools/scripts", "tools/tools"] {
+        std::fs::create_dir(place.path(directory)).unwrap();
+    }
+    let run = r#"#!/usr/bin/env bash
+set -e
+root="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
+if [[ "$0" == *run-tool.sh ]]; then name="$1" data="$2"; else name="$(basename "$0")" data="$1"; fi
+[[ -n "$data" ]] || exit 1
+if [[ -z "$LLM_OUTPUT" ]]; then kept=1; LLM_OUTPUT="$(mktemp)"; export LLM_OUTPUT; fi
+"$root/tools/$name.sh" --word "$(jq -r .word <<<"$data")"
+if [[ -n "$kept" ]]; then cat "$LLM_OUTPUT"; fi
+"#;
+    place.executable("tools/scripts/run-tool.sh", run);
+    for name in ["shout", "whisper"] {
+        place.executable(
+            &format!("tools/tools/{name}.sh"),
+            &format!("#!/bin/sh\necho \"{name}: $2\" >>\"$LLM_OUTPUT\"\n"),
+        );
+        std::os::unix::fs::symlink("../scripts/run-tool.sh", place.path(&format!("tools/bin/{name}"))).unwrap();
+    }
+    let catalogue =
+        json!([{"name": "shout", "description": "d", "parameters": {"type": "object"}}, {"name": "whisper"}]);
+    std::fs::write(place.path("tools/functions.json"), catalogue.to_string()).unwrap();
+    let call = |name: &str| json!({"tool_calls": [{"name": name, "input": {"word": "it's"}}]}).to_string();
+    place.script(&[&call("shout"), &call("whisper")]);
+    let ran = place.with_tools(&["x"]);
+    assert_eq!(ran.results(), ["shout: it's\n", "whisper: it's\n"], "{ran:?}");
+    // A link that leads elsewhere now is another tool.
+    let stopped = place.with_tools(&["--max-iterations", "1", "x"]);
+    std::fs::remove_file(place.path("tools/bin/whisper")).unwrap();
+    std::os::unix::fs::symlink("../tools/whisper.sh", place.path("tools/bin/whisper")).unwrap();
+    let resumed = place.run(&crate::place::Ran::words_of(&stopped.detail("resume")));
+    assert!(resumed.results()[0].contains("not the tool it was"), "{resumed:?}");
+}
+
+#[test]
 fn a_place_that_is_not_there_is_named() {
     let ran = Place::new().run(&["--tools", "/nowhere", "x"]);
     assert_eq!((ran.status, &ran.error()["code"]), (3, &json!("E_NOT_FOUND")), "{ran:?}");
