@@ -92,7 +92,8 @@ impl Server {
             let streams = ask.stream && reply.header("content-type").is_none_or(|kind| kind.contains("event-stream"));
             if streams { self.streamed(reply, start, traces, show) } else { self.whole(reply, start, traces, show) }
         });
-        outcome.map_err(|error| self.settled(&error, traces))
+        // That nobody reads any more is not the server's to explain.
+        outcome.map_err(|error| if error.is_reader_gone() { error } else { self.settled(&error, traces) })
     }
 
     /// Asks for a resource below the base and gives its JSON.

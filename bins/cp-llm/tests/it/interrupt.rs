@@ -129,3 +129,22 @@ fn a_closed_reader_is_no_failure_and_a_full_disk_is_one() {
     assert_eq!(shell("| head -n 1 | wc -l").status.code(), Some(0));
     assert_eq!(shell(">/dev/full").status.code(), Some(1));
 }
+
+#[test]
+fn a_reader_that_leaves_in_the_middle_of_an_answer_is_no_failure() {
+    for format in ["json", "text"] {
+        let mut script = vec![stream_head(), chunk(stream_start("openai").as_bytes())];
+        for _ in 0..50 {
+            script.extend([
+                Step::Wait(10),
+                chunk(b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\" more\"}}]}\n\n"),
+            ]);
+        }
+        let server = Server::start(vec![script]);
+        let mut child = spawn(&Program::new(), Some(&server), &["-m", "m", "--stream", "--format", format, "hi"]);
+        child.stdout.take().unwrap().read_exact(&mut [0; 3]).unwrap();
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!((child.wait().unwrap().code(), said.as_str()), (Some(0), ""), "{format}");
+    }
+}
