@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use cp_common::config::Origin;
+use cp_common::home::Home;
 use cp_common::wire::{Block, Content, Prompt, ToolSpec, Turn};
 use cp_common::{Context, Result};
 
 use crate::agent::Agent;
 use crate::attach::{self, Attachment};
-use crate::governed::{Governed, check_policy};
+use crate::governed::{Governed, Registry};
 use crate::history::{self, Mode, Session, unfit_beginning};
 use crate::parts::{Account, Cleaner};
-use crate::{catalogue, files, template};
+use crate::policy::{Policy, ungoverned};
+use crate::{catalogue, files, project, template};
 
 /// The options that say who speaks and with which system text.
 #[derive(clap::Args, Debug)]
@@ -73,7 +75,11 @@ impl Assembly {
             _ => None,
         };
         let agent = Agent::load(&agent_id(identity, session.as_ref(), context), &context.home)?;
-        check_policy(identity.prompt.is_some(), &context.home)?;
+        let policy = Policy::load(&context.home)?;
+        policy.permit(identity.prompt.is_some(), identity.system.is_some(), identity.no_redact)?;
+        if policy.requires_governed() {
+            must_be_registered(&agent, &context.home)?;
+        }
         let variables = template::variables(&identity.var)?;
         let governed =
             identity.prompt.as_deref().map(|id| Governed::load(id, &variables, &context.home)).transpose()?;
@@ -110,7 +116,9 @@ impl Assembly {
             account.part("prompt", Some(governed.file.clone()), governed.text.as_bytes(), 0);
             texts.push(governed.text.clone());
         }
-        if let Some(soul) = &agent.soul {
+        // A soul that is the governed prompt itself is said once.
+        let said = governed.as_ref().map(|governed| governed.registered.as_str());
+        if let Some(soul) = agent.soul.as_ref().filter(|soul| said != Some(soul.text.as_str())) {
             account.part("soul", Some(soul.file.display().to_string()), soul.text.as_bytes(), 0);
             texts.push(soul.text.clone());
         }
@@ -136,6 +144,15 @@ impl Assembly {
             self.account.part("context", Some(name.display().to_string()), text.as_bytes(), redactions);
             self.preface.push_str(&marked);
         }
+        Ok(())
+    }
+
+    /// Puts what the working directory says to agents before the user's own words, like any other file.
+    pub(crate) fn add_project(&mut self, context: &Context) -> Result<()> {
+        let (file, text) = project::instructions(context)?;
+        let (text, redactions) = self.cleaner.clean(&text);
+        self.account.part("agents_md", Some(file.display().to_string()), text.as_bytes(), redactions);
+        self.preface.push_str(&marked_off(&file, &text));
         Ok(())
     }
 
@@ -248,6 +265,17 @@ fn load(past: &Past, account: &mut Account, context: &Context) -> Result<Session
     session.messages.drain(..unfit);
     account.dropped("turns", unfit, "a conversation begins with a question");
     Ok(session)
+}
+
+/// Refuses an agent that says what nobody registered.
+fn must_be_registered(agent: &Agent, home: &Home) -> Result<()> {
+    let registry = Registry::load(home)?;
+    match agent.soul.iter().chain(&agent.context).find(|part| !registry.has(&part.text)) {
+        None => Ok(()),
+        Some(part) => Err(ungoverned("policy requires governed prompts, and this text is not a registered one")
+            .in_file(&part.file)
+            .hint("register its hash as an active prompt, or leave it out of the agent")),
+    }
 }
 
 /// The agent that was asked for, else the session's, else the default.

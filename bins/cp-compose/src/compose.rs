@@ -30,6 +30,9 @@ pub(crate) struct Args {
     /// A file to know; give it once for each
     #[arg(long, value_name = "FILE")]
     context: Vec<PathBuf>,
+    /// Know what AGENTS.md in the working directory says; it is sent as context, not as system text
+    #[arg(long)]
+    agents_md: bool,
     /// A text, image or PDF to look at, - for standard input; give it once for each
     #[arg(long, value_name = "FILE")]
     attach: Vec<PathBuf>,
@@ -56,6 +59,9 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let template = args.template.as_deref().map(Template::load).transpose()?;
     let mut assembly = Assembly::new(&args.identity, Some(&args.past), context)?;
     assembly.add_tools(&args.tools)?;
+    if args.agents_md {
+        assembly.add_project(context)?;
+    }
     assembly.add_context(&args.context)?;
     assembly.attach(&args.attach)?;
     let ours = matches!(source, Source::Argument(_));
@@ -142,7 +148,8 @@ impl Composer<'_> {
     /// The prompt of these words.
     fn of_words(&mut self, words: &str, account: &mut Account, context: &Context) -> Result<Prompt> {
         let memory = self.memory(words, account, context)?;
-        account.part("user", None, words.as_bytes(), 0);
+        let template = self.args.template.as_ref().map(|file| file.display().to_string());
+        account.part("user", template, words.as_bytes(), 0);
         Ok(self.assembly.prompt_of(words, &memory))
     }
 

@@ -1,6 +1,6 @@
 //! `--fit-tokens`: leave the oldest rounds out until the prompt is about so small. An estimate, and said to be one.
 
-use cp_common::wire::{Prompt, raw};
+use cp_common::wire::{Prompt, Turn, raw};
 use cp_common::{Error, Result};
 
 use crate::history::is_question;
@@ -10,7 +10,7 @@ use crate::parts::{Account, estimated_tokens};
 pub(crate) fn fit(prompt: &mut Prompt, limit: usize, account: &mut Account) -> Result<()> {
     let mut sizes = Vec::with_capacity(prompt.messages.len());
     for turn in &prompt.messages {
-        sizes.push(raw(turn)?.get().len());
+        sizes.push(size(turn)?);
     }
     let fixed = prompt.system.as_ref().map_or(0, String::len) + raw(&prompt.tools)?.get().len();
     let mut bytes = fixed + sizes.iter().sum::<usize>();
@@ -38,10 +38,20 @@ pub(crate) fn fit(prompt: &mut Prompt, limit: usize, account: &mut Account) -> R
     Ok(())
 }
 
+/// The size of a turn. A model counts an image by its area and not by its bytes: the most that one comes to stands for each.
+fn size(turn: &Turn) -> Result<usize> {
+    const IMAGE: usize = 1600 * 4;
+    let mut size = raw(turn)?.get().len();
+    for block in turn.content.blocks() {
+        if block.view()?.kind == "image" {
+            size = size - block.raw().get().len() + block.raw().get().len().min(IMAGE);
+        }
+    }
+    Ok(size)
+}
+
 #[cfg(test)]
 mod tests {
-    use cp_common::wire::Turn;
-
     use super::*;
 
     fn prompt() -> Prompt {

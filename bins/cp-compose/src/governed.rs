@@ -1,12 +1,12 @@
 //! Governed prompts: registered texts whose bytes are what the registry says. Anything else is a failure, never a fallback.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use cp_common::home::Home;
 use cp_common::text::nearest;
 use cp_common::{Code, Error, Result};
 use cp_log::line::Hash;
-use serde::Deserialize;
 
 use crate::files;
 
@@ -19,74 +19,82 @@ pub(crate) struct Governed {
     pub(crate) file: String,
     /// Its text, with its variables filled in.
     pub(crate) text: String,
+    /// Its text as it is registered.
+    pub(crate) registered: String,
 }
 
 impl Governed {
     /// Reads a registered prompt, checks its status and its hash, and fills its `{variables}` in.
     pub(crate) fn load(id: &str, variables: &BTreeMap<String, String>, home: &Home) -> Result<Self> {
-        let registry = home.path("registries/prompts_registry.csv");
-        let rows = files::text(&registry)?;
-        let rows: Vec<Vec<String>> = rows.lines().skip(1).map(columns).collect();
-        let name = |row: &Vec<String>| row.first().cloned().unwrap_or_default();
-        let Some(row) = rows.iter().find(|row| name(row) == id) else {
-            let known: Vec<String> = rows.iter().map(name).collect();
+        let registry = Registry::load(home)?;
+        let Some(row) = registry.rows.iter().find(|row| row.id == id) else {
             let error = Error::not_found(format!("no governed prompt `{id}` is registered")).with("prompt_id", id);
-            return Err(match nearest(id, known.iter().map(String::as_str)) {
+            return Err(match nearest(id, registry.rows.iter().map(|row| row.id.as_str())) {
                 Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
-                None => error.hint(format!("register it in {}", registry.display())),
+                None => error.hint(format!("register it in {}", registry.file.display())),
             });
         };
         let is_name = id.starts_with("PRM-") && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
         if !is_name {
             return Err(Error::validation(format!("`{id}` is not the id of a prompt: PRM-<DOMAIN>-<SEQ>")));
         }
-        let column = |at: usize| row.get(at).map(String::as_str).unwrap_or_default();
-        if column(2) != "active" {
-            return Err(Error::new(Code::Forbidden, format!("the prompt `{id}` is {}, not active", column(2)))
-                .with("status", column(2)));
+        if !row.is_active() {
+            return Err(Error::new(Code::Forbidden, format!("the prompt `{id}` is {}, not active", row.status))
+                .with("status", row.status.as_str()));
         }
         let file = home.path("governed_prompts").join(format!("{id}.md"));
         let text = files::text(&file)?;
-        let found = Hash::of(text.as_bytes()).to_string();
-        if Hash::parse(column(3)).is_none_or(|registered| registered.to_string() != found) {
+        if !row.is_of(&text) {
             return Err(Error::new(Code::Integrity, "its bytes are not those that were registered")
                 .in_file(&file)
-                .with("registered", column(3))
-                .with("found", found)
+                .with("registered", row.hash.as_str())
+                .with("found", Hash::of(text.as_bytes()).to_string())
                 .hint("register the new hash, or restore the file"));
         }
-        let text = filled(&text, variables).map_err(|e| e.in_file(&file))?;
-        Ok(Self { id: id.to_owned(), file: file.display().to_string(), text })
+        let filled = filled(&text, variables).map_err(|e| e.in_file(&file))?;
+        Ok(Self { id: id.to_owned(), file: file.display().to_string(), text: filled, registered: text })
     }
 }
 
-#[derive(Default, Deserialize)]
-struct Policy {
-    #[serde(default)]
-    llm: LlmPolicy,
+/// The registered prompts of a home.
+pub(crate) struct Registry {
+    file: PathBuf,
+    rows: Vec<Row>,
 }
 
-#[derive(Default, Deserialize)]
-struct LlmPolicy {
-    #[serde(default)]
-    governed_prompts: Option<String>,
+struct Row {
+    id: String,
+    status: String,
+    hash: String,
 }
 
-/// Refuses a prompt without a governed one where policy requires it.
-pub(crate) fn check_policy(has_one: bool, home: &Home) -> Result<()> {
-    let file = home.policy_file();
-    let text = match std::fs::read_to_string(&file) {
-        Ok(text) => text,
-        Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => return Ok(()),
-        Err(e) => return Err(Error::config(format!("cannot read: {e}")).in_file(&file)),
-    };
-    let policy: Policy = toml::from_str(&text).map_err(|e| Error::config(e.message().to_owned()).in_file(&file))?;
-    if !has_one && policy.llm.governed_prompts.as_deref() == Some("require") {
-        return Err(Error::new(Code::Forbidden, "policy requires a governed prompt")
-            .with("rule", "llm.governed_prompts")
-            .hint("name one with --prompt PRM-ID"));
+impl Registry {
+    /// Reads the registry.
+    pub(crate) fn load(home: &Home) -> Result<Self> {
+        let file = home.path("registries/prompts_registry.csv");
+        let row = |line: &str| {
+            let mut columns = columns(line).into_iter();
+            let (id, _title) = (columns.next().unwrap_or_default(), columns.next());
+            Row { id, status: columns.next().unwrap_or_default(), hash: columns.next().unwrap_or_default() }
+        };
+        let rows = files::text(&file)?.lines().skip(1).map(row).collect();
+        Ok(Self { file, rows })
     }
-    Ok(())
+
+    /// Whether these are the bytes of a prompt that is active.
+    pub(crate) fn has(&self, text: &str) -> bool {
+        self.rows.iter().any(|row| row.is_active() && row.is_of(text))
+    }
+}
+
+impl Row {
+    fn is_active(&self) -> bool {
+        self.status == "active"
+    }
+
+    fn is_of(&self, text: &str) -> bool {
+        Hash::parse(&self.hash).is_some_and(|hash| hash == Hash::of(text.as_bytes()))
+    }
 }
 
 /// The columns of a row of comma-separated values.

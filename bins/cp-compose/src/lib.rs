@@ -14,6 +14,8 @@ mod fit;
 mod governed;
 mod history;
 mod parts;
+mod policy;
+mod project;
 #[cfg(test)]
 mod schemas;
 mod system;
@@ -83,9 +85,13 @@ fn checks(context: &mut Context) -> Vec<Check> {
         Ok(agent) => Check::pass("agent", agent.id),
         Err(e) => Check::not_fine("agent", Status::Fail, e.message(), e.cure().unwrap_or("correct the file")),
     };
+    let policy = match policy::Policy::load(&context.home) {
+        Ok(_) => Check::pass("policy", context.home.policy_file().display().to_string()),
+        Err(e) => Check::not_fine("policy", Status::Fail, e.message(), e.cure().unwrap_or("correct the file")),
+    };
     let session = match cp_common::part::find("cp-session") {
         Ok(path) => Check::pass("cp-session", path.display().to_string()),
         Err(e) => Check::not_fine("cp-session", Status::Warn, e.message(), e.cure().unwrap_or_default()),
     };
-    vec![agent, session]
+    vec![agent, policy, session]
 }

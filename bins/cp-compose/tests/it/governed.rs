@@ -38,3 +38,44 @@ fn policy_can_require_one() {
     house.run(&["--", "x"]).failed(4, "E_FORBIDDEN");
     house.run(&["--prompt", ID, "--var", "tone=softly", "--", "x"]).data();
 }
+
+#[test]
+fn where_policy_requires_one_nothing_else_is_system_text() {
+    let house = house("active", HASH);
+    house.write("config/policy.toml", "[llm]\ngoverned_prompts = \"require\"\n");
+    let governed = ["--prompt", ID, "--var", "tone=softly"];
+    let run = |more: &[&str]| house.run(&[&governed[..], more, &["--", "x"]].concat());
+    assert_eq!(run(&[]).data()["system"], "Speak softly.");
+    assert_eq!(run(&["-s", "Shout."]).failed(4, "E_FORBIDDEN")["details"]["rule"], "llm.governed_prompts");
+    assert_eq!(house.run(&[&["system"][..], &governed, &["-s", "Shout."]].concat()).exit, 4);
+    house.write("agents/default/soul.md", "Shout.");
+    let error = run(&[]).failed(4, "E_FORBIDDEN");
+    assert!(error["details"]["file"].as_str().unwrap().ends_with("soul.md"), "{error}");
+    // A soul that is the registered text is governed, and said once.
+    house.write("agents/default/soul.md", "Speak {tone}.");
+    assert_eq!(run(&[]).data()["system"], "Speak softly.");
+    house.write("agents/default/context/a.md", "And shout.");
+    run(&[]).failed(4, "E_FORBIDDEN");
+}
+
+#[test]
+fn policy_can_keep_the_redaction_on() {
+    let house = House::new();
+    house.write("n.md", "password=hunter2hunter");
+    let open = house.run(&["--no-redact", "--context", "n.md", "--", "x"]).data();
+    assert!(open.to_string().contains("hunter2hunter"));
+    house.write("config/policy.toml", "[llm]\nredact = \"require\"\n");
+    let error = house.run(&["--no-redact", "--context", "n.md", "--", "x"]).failed(4, "E_FORBIDDEN");
+    assert_eq!(error["details"]["rule"], "llm.redact");
+    assert_eq!(house.run(&["--context", "n.md", "--", "x"]).data()["report"]["redactions"], 1);
+}
+
+#[test]
+fn a_policy_with_a_slip_lets_nothing_through() {
+    let house = House::new();
+    house.write("config/policy.toml", "[exec]\nx = 1\n[llm]\ngoverned_prompts = \"requir\"\n");
+    let error = house.run(&["--", "x"]).failed(4, "E_CONFIG");
+    assert_eq!(error["details"]["line"], 4);
+    house.write("config/policy.toml", "[exec]\nx = 1\n[llm]\ngoverned_prompts = \"log\"\nbudget_usd = 5.0\n");
+    house.run(&["--", "x"]).data();
+}

@@ -9,6 +9,7 @@ mod explain;
 mod governed;
 mod house;
 mod memory;
+mod project;
 mod session;
 mod system;
 mod template;

@@ -1,0 +1,32 @@
+//! `--agents-md`: what the working directory says to agents. Whoever wrote that directory wrote it, so it is context and no system
+//! text, and it is read only where it is asked for.
+
+use std::path::PathBuf;
+
+use cp_common::{Code, Context, Error, Result};
+
+use crate::files;
+
+/// The file's name.
+const NAME: &str = "AGENTS.md";
+
+/// The file and its text.
+pub(crate) fn instructions(context: &Context) -> Result<(PathBuf, String)> {
+    let base = context.base()?;
+    let file = base.join(NAME);
+    // A link may lead to what the directory's author cannot read and the model must not.
+    let leads_to = file.canonicalize().map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => Error::not_found("no such file")
+            .in_file(&file)
+            .hint("leave --agents-md away, or name the directory with --base DIR"),
+        _ => Error::io("reading", e).in_file(&file),
+    })?;
+    if !leads_to.starts_with(base.canonicalize().unwrap_or(base)) {
+        return Err(Error::new(Code::Forbidden, "a link that leads out of the working directory")
+            .in_file(&file)
+            .with("leads_to", leads_to.display().to_string())
+            .hint("name it with --context if it is to be sent"));
+    }
+    let text = files::text(&file)?;
+    Ok((file, text))
+}
