@@ -9,7 +9,7 @@
 # log_event EVENT [MESSAGE]: one line on LOG_FILE, or an entry on the ledger where LOG_FILE is not set.
 log_event() (
     [ $# -ge 1 ] && [ $# -le 2 ] || cp_fail log_event 'expected: log_event EVENT [MESSAGE]' || exit 1
-    cp_environment || exit 1
+    cp_settle || exit 1
     agent=$(cp_agent) || exit 1
     text=${2-}
     if [ -z "${LOG_FILE-}" ]; then
@@ -32,17 +32,16 @@ log_event() (
 # config_init: reads config/cp.env for names that are not set, and exports them.
 config_init() {
     cp_environment || return 1
-    cp-shell config >/dev/null || return 1
-    cp_agents || return 1
+    cp_can_read || return 1
     SHELLCLAW_HOME=$CP_HOME
     : "${SHELLCLAW_MODEL:=${CP_MODEL-}}" "${SHELLCLAW_DEFAULT_AGENT:=${CP_AGENT:-default}}"
     : "${SHELLCLAW_LLM_BACKEND:=${CP_BACKEND-}}" "${SHELLCLAW_TOOL_BACKEND:=${CP_TOOL_BACKEND:-native}}"
     : "${SHELLCLAW_SKILLS_DIR:=${CP_TOOLS_DIR-}}"
 }
 
-# cp_agents: whether config/agents.json can be read. One that is not there can, and an agent need not be in it.
-cp_agents() (
-    agent=$(cp_agent) || exit 1
+# cp_can_read: whether the files of the configuration can be read. One that is not there can, and an agent need not be in it.
+cp_can_read() (
+    cp_settle && cp-shell config >/dev/null && agent=$(cp_agent) || exit 1
     status=0
     said=$(cp-shell config agent --quiet "$agent" soul 2>&1 >/dev/null) || status=$?
     [ "$status" -ne 4 ] || { printf '%s\n' "$said" >&2; exit 1; }
@@ -51,7 +50,7 @@ cp_agents() (
 # config_get KEY: a setting, by its name here or in the environment; nothing where it has no value.
 config_get() (
     [ $# -eq 1 ] || cp_fail config_get 'expected: config_get KEY' || exit 1
-    cp_environment || exit 1
+    cp_settle || exit 1
     case $1 in
         home | CP_HOME | SHELLCLAW_HOME) printf '%s\n' "$CP_HOME" && exit ;;
         log_file | LOG_FILE) printf '%s\n' "${LOG_FILE-}" && exit ;;
@@ -67,7 +66,7 @@ config_get() (
 # config_agent ID KEY: what config/agents.json says of an agent; nothing where it says null.
 config_agent() (
     [ $# -eq 2 ] || cp_fail config_agent 'expected: config_agent ID KEY' || exit 1
-    cp_environment || exit 1
+    cp_settle || exit 1
     said=$(cp-shell config agent -- "$1" "$2") || exit $?
     printf '%s\n' "$said" | jq -r '.data.value | if . == null then empty else . end'
 )
@@ -77,7 +76,7 @@ config_agent() (
 # session_append FILE ROLE CONTENT: a line {ts, role, content} on a file of yours, or a turn in a session.
 session_append() (
     [ $# -eq 3 ] || cp_fail session_append 'expected: session_append FILE ROLE CONTENT' || exit 1
-    cp_environment || exit 1
+    cp_settle || exit 1
     if session=$(cp_session_of "$1"); then
         printf '%s' "$3" | cp-session append --session "$session" --role="$2" --input text >/dev/null || exit 1
     else
@@ -91,7 +90,7 @@ session_append() (
 session_load() (
     [ $# -ge 1 ] && [ $# -le 2 ] || cp_fail session_load 'expected: session_load FILE [LIMIT]' || exit 1
     [ $# -eq 1 ] || cp_number session_load LIMIT "$2" || exit 1
-    cp_environment || exit 1
+    cp_settle || exit 1
     if session=$(cp_session_of "$1"); then
         if [ $# -eq 2 ]; then set -- --last "$2"; else set --; fi
         cp-session load --session "$session" --format text "$@" || exit 1
@@ -108,7 +107,7 @@ session_load() (
 # session_count FILE: how many entries it has.
 session_count() (
     [ $# -eq 1 ] || cp_fail session_count 'expected: session_count FILE' || exit 1
-    cp_environment || exit 1
+    cp_settle || exit 1
     if session=$(cp_session_of "$1"); then
         cp-session count --session "$session" --format text || exit 1
     elif [ -e "$1" ]; then
@@ -121,7 +120,7 @@ session_count() (
 # session_clear FILE: archives it beside itself and begins again.
 session_clear() (
     [ $# -eq 1 ] || cp_fail session_clear 'expected: session_clear FILE' || exit 1
-    cp_environment || exit 1
+    cp_settle || exit 1
     if session=$(cp_session_of "$1"); then
         cp-session clear --session "$session" >/dev/null || exit 1
         exit 0
@@ -136,7 +135,7 @@ session_clear() (
 session_compact() (
     [ $# -ge 1 ] && [ $# -le 2 ] || cp_fail session_compact 'expected: session_compact SESSION [KEEP]' || exit 1
     cp_number session_compact KEEP "${2:-10}" || exit 1
-    cp_environment || exit 1
+    cp_settle || exit 1
     session=$(cp_session_of "$1") || cp_fail session_compact "$1 is a file of yours: cp-session(1) compacts sessions" || exit 1
     cp-session compact --session "$session" --keep "${2:-10}" >/dev/null || exit 1
 )
@@ -145,7 +144,7 @@ session_compact() (
 
 # llm_call MESSAGE [--system TEXT] [--model MODEL] [--continue]: the answer's words. 0 success, 1 error.
 llm_call() (
-    cp_environment || exit 1
+    cp_settle || exit 1
     system='' model='' continue=no literal=no
     unset message
     while [ $# -gt 0 ]; do
@@ -185,7 +184,7 @@ llm_call() (
 
 # llm_call_stub MESSAGE: `stub response N`, counting from 1 in each shell, its substitutions and pipes included.
 llm_call_stub() (
-    cp_environment || exit 1
+    cp_settle || exit 1
     umask 077
     directory=$CP_HOME/state/stub
     mkdir -p -- "$directory" || exit 1
@@ -205,7 +204,7 @@ llm_call_stub() (
 # compose_system DIRECTORY: the system text of an agent: its soul.md, then its context.
 compose_system() (
     [ $# -eq 1 ] || cp_fail compose_system 'expected: compose_system DIRECTORY' || exit 1
-    cp_environment || exit 1
+    cp_settle || exit 1
     [ -r "$1/soul.md" ] || cp_fail compose_system "$1/soul.md: cannot be read" || exit 1
     directory=$(CDPATH='' cd -P -- "$1" && pwd) || exit 1
     home=$(CDPATH='' cd -P -- "$CP_HOME" 2>/dev/null && pwd) || home=''
@@ -224,7 +223,7 @@ compose_system() (
 # TOOLS is a JSON list of tools, whose executables lie in CP_TOOLS_DIR, or in bin/ beside it; or what cp-toolloop --tools takes.
 tool_loop() (
     [ $# -ge 3 ] && [ $# -le 4 ] || cp_fail tool_loop 'expected: tool_loop MESSAGE SYSTEM TOOLS [MAX_ITERATIONS]' || exit 1
-    cp_environment || exit 1
+    cp_settle || exit 1
     message=$1 system=$2 tools=$3 iterations=${4-}
     [ -e "$tools" ] || cp_fail tool_loop "$tools: no such file" || exit 1
     cp_scratch || exit 1
@@ -293,6 +292,12 @@ $cp_lines
 CP_END
     done
     unset cp_file cp_lines cp_line
+}
+
+# cp_settle: the environment of a function, which reads what the programs print: no setting may change its form.
+cp_settle() {
+    cp_environment || return 1
+    export CP_FORMAT=json
 }
 
 # cp_set NAME VALUE: gives a variable that has no value this one, and exports it. False for a name that is none of ours.
@@ -433,7 +438,7 @@ cp_plain() (
     shift 2
     cp_scratch || exit 1
     cp-log append --rows --sync none -f "$scratch/line" "$@" >/dev/null || exit 1
-    line=$(tail -n 1 "$scratch/line" | jq -c "$filter"' | if .content | type == "object" then error("longer than a line: keep it in a session") else . end') || exit 1
+    line=$(tail -n 1 "$scratch/line" | jq -c "$filter"' | if any(.content, .message; type == "object") then error("longer than a line: keep it in a session") else . end') || exit 1
     cp_lock "$file" || exit 1
     # A line that somebody left unfinished is theirs.
     if [ -s "$file" ] && [ -n "$(tail -c 1 "$file")" ]; then echo >>"$file" || exit 1; fi

@@ -386,6 +386,30 @@ fn reading_the_file_changes_nothing_and_strict_shells_can_use_it() {
 }
 
 #[test]
+fn no_setting_of_the_form_of_output_reaches_the_functions() {
+    each(|shell| {
+        let config = shell.place.home().join("config");
+        std::fs::create_dir_all(&config).unwrap();
+        std::fs::write(config.join("cp.toml"), "format = \"text\"\n").unwrap();
+        shell.write("calls", "{\"content\":\"Done.\"}\n");
+        shell.prints(
+            "export CP_FORMAT=text; LOG_FILE=l log_event e m; session_append s user a; session_load s; llm_call hi; llm_call -c hi
+            CP_STUB_SCRIPT=calls tool_loop hi '' \"$CP_HOME\"; cp-ask -c hi; cp-ask session | wc -l; config_get agent; echo $CP_FORMAT; wc -l <l",
+            "user: a\nstub response 1\nstub response 2\nDone.\nstub response 3\n6\ndefault\ntext\n1\n",
+        );
+    });
+}
+
+#[test]
+fn what_is_longer_than_a_line_is_refused() {
+    each(|shell| {
+        let ran = shell.run("long=$(head -c 1100000 /dev/zero | tr '\\0' x); session_append s user \"$long\"; echo $?; LOG_FILE=s log_event e \"$long\"; echo $?; cat s");
+        assert_eq!(ran.stdout, "1\n1\n", "{}", ran.stderr);
+        assert!(ran.stderr.contains("longer than a line"), "{}", ran.stderr);
+    });
+}
+
+#[test]
 fn the_page_names_every_function() {
     let script = std::fs::read_to_string(repository().join("scripts/cp.sh")).unwrap();
     let page = std::fs::read_to_string(repository().join("man/cp.sh.7")).unwrap();
