@@ -44,7 +44,8 @@ pub(crate) fn execute(context: &Context, plane: &Plane, command: &str) -> std::r
     if let Ok(words) = words::split(command) {
         plane.check_capability(&words.argv)?;
     }
-    match ask(context, "cp-exec", &["-c", command]) {
+    // In one word, with a space: a command that begins with `-` or `=` is still one.
+    match ask(context, "cp-exec", &[&format!("-c {command}")]) {
         Err(error) if error.code() == Code::CommandFailed => Ok(Value::Object(error.details())),
         other => other.map_err(Failure::from),
     }

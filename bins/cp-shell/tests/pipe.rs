@@ -1,0 +1,515 @@
+//! Pipe mode, as a program meets it: the envelope, the evidence, the ledgers, the exit status.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a failure to set up is a failed test")]
+
+mod support;
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use support::{Place, everything, run};
+
+const OPERATIONS: [&str; 17] = [
+    "pkg_list",
+    "pkg_info",
+    "ledger_query",
+    "gate_status",
+    "compliance",
+    "trace",
+    "signal_status",
+    "execute_command",
+    "manifest_requirements",
+    "packaging_workflow",
+    "troubleshoot",
+    "example_manifest",
+    "list_frameworks",
+    "list_specs",
+    "spec_info",
+    "governed_roots",
+    "explain_path",
+];
+
+/// A request for each operation that a complete tree answers.
+fn requests() -> Vec<Value> {
+    let parameters = |operation: &str| match operation {
+        "pkg_info" => json!({"package_id": "PKG-SHELL-001"}),
+        "trace" => json!({"artifact_id": "lib/paths.py"}),
+        "execute_command" => json!({"command": "pkg list"}),
+        "spec_info" => json!({"spec_id": "SPEC-SHELL-001"}),
+        "explain_path" => json!({"path": "lib/paths.py"}),
+        _ => json!({}),
+    };
+    let request = |operation: &&str| {
+        let mut request = parameters(operation);
+        request["operation"] = (*operation).into();
+        request
+    };
+    OPERATIONS.iter().map(request).collect()
+}
+
+fn keys(value: &Value) -> Vec<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    use sha2::Digest as _;
+    let digits: String = sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{digits}")
+}
+
+const EVIDENCE: [&str; 6] =
+    ["timestamp", "input_hash", "output_hash", "duration_ms", "declared_reads", "declared_writes"];
+
+#[test]
+fn every_operation_answers_a_complete_tree_in_the_exact_envelope() {
+    let place = Place::new();
+    let input: String = requests().iter().map(|request| format!("{request}\n")).collect();
+    let ran = place.pipe(&input);
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    let answers = ran.answers();
+    assert_eq!(answers.len(), 17);
+    for (request, answer) in requests().iter().zip(&answers) {
+        assert_eq!(keys(answer), ["status", "result", "evidence"], "{request}");
+        assert_eq!(answer["status"], "ok");
+        assert!(answer["result"].is_object(), "{request}");
+        assert_eq!(keys(&answer["evidence"]), EVIDENCE);
+        assert_eq!(answer["evidence"]["declared_writes"], json!([]));
+        assert!(answer["evidence"]["duration_ms"].is_u64());
+    }
+}
+
+#[test]
+fn every_operation_answers_an_empty_tree() {
+    let place = Place::bare();
+    for request in requests() {
+        let answer = place.ask(&request);
+        let expected = match request["operation"].as_str().unwrap() {
+            "pkg_info" => "PACKAGE_NOT_FOUND",
+            "ledger_query" => "LEDGER_NOT_FOUND",
+            "spec_info" => "SPEC_NOT_FOUND",
+            _ => "",
+        };
+        if expected.is_empty() {
+            assert_eq!(answer["status"], "ok", "{request}: {answer}");
+        } else {
+            assert_eq!(keys(&answer), ["status", "error", "evidence"]);
+            assert_eq!(keys(&answer["error"]), ["code", "message", "details"]);
+            assert_eq!(answer["error"]["code"], expected, "{request}");
+            assert_eq!(keys(&answer["evidence"]), EVIDENCE);
+        }
+    }
+    let nothing = place.result(&json!({"operation": "trace", "artifact_id": "lib/paths.py"}));
+    assert_eq!(nothing["type"], "unknown");
+    assert_eq!(keys(&nothing["data"]), ["query", "message"]);
+}
+
+#[test]
+fn a_damaged_tree_gives_errors_that_name_the_file_and_never_a_crash() {
+    let place = Place::new();
+    for (file, text) in [
+        ("installed/PKG-SHELL-001/manifest.json", "{\"package_id\": \"PKG-SH"),
+        ("installed/PKG-BASELINE-HO3-000/receipt.json", "[]"),
+        ("specs/SPEC-SHELL-001/manifest.yaml", "a: [1\nb: *none\n"),
+        ("config/governed_roots.json", "{\"governed_roots\":\"lib\"}"),
+        ("tier.json", "7"),
+        ("registries/frameworks_registry.csv", "framework_id,title\n\"FMWK"),
+        ("work_orders/ho3/WO-20260203-001.json", ""),
+    ] {
+        place.write(file, text);
+    }
+    std::fs::write(place.root().join("registries/specs_registry.csv"), b"spec_id\n\xff\xfe\n").unwrap();
+    let code = |request: Value, file: &str| {
+        let answer = place.ask(&request);
+        let message = answer["error"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains(file), "{request}: {answer}");
+        assert!(answer["error"]["details"]["hint"].is_string(), "{answer}");
+        answer["error"]["code"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(code(json!({"operation": "pkg_list"}), "installed/PKG-BASELINE-HO3-000/receipt.json"), "HANDLER_ERROR");
+    let info = json!({"operation": "pkg_info", "package_id": "PKG-SHELL-001"});
+    assert_eq!(code(info, "PKG-SHELL-001/manifest.json"), "INVALID_MANIFEST");
+    let spec = json!({"operation": "spec_info", "spec_id": "SPEC-SHELL-001"});
+    assert_eq!(code(spec, "specs/SPEC-SHELL-001/manifest.yaml"), "HANDLER_ERROR");
+    assert_eq!(code(json!({"operation": "governed_roots"}), "config/governed_roots.json"), "HANDLER_ERROR");
+    assert_eq!(code(json!({"operation": "explain_path", "path": "x"}), "config/governed_roots.json"), "HANDLER_ERROR");
+    assert_eq!(code(json!({"operation": "list_specs"}), "registries/specs_registry.csv"), "HANDLER_ERROR");
+    for request in requests() {
+        assert!(["ok", "error"].contains(&place.ask(&request)["status"].as_str().unwrap()));
+    }
+}
+
+#[test]
+fn what_cannot_be_followed_or_is_no_file_is_an_error() {
+    let place = Place::new();
+    std::fs::remove_file(place.root().join("specs/SPEC-CORE-001/manifest.yaml")).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", place.root().join("specs/SPEC-CORE-001/manifest.yaml")).unwrap();
+    let answer = place.ask(&json!({"operation": "spec_info", "spec_id": "SPEC-CORE-001"}));
+    assert_eq!(answer["error"]["code"], "HANDLER_ERROR");
+    assert!(answer["error"]["message"].as_str().unwrap().contains("outside"), "{answer}");
+    std::fs::remove_file(place.root().join("config/governed_roots.json")).unwrap();
+    std::fs::create_dir(place.root().join("config/governed_roots.json")).unwrap();
+    assert_eq!(place.code(&json!({"operation": "governed_roots"})), "HANDLER_ERROR");
+    for id in ["../../etc", "..", "a/b", "x\u{0}", "", "/etc", "."] {
+        let expected = if id.is_empty() { "MISSING_FIELD" } else { "SPEC_NOT_FOUND" };
+        assert_eq!(place.code(&json!({"operation": "spec_info", "spec_id": id})), expected, "{id:?}");
+        let expected = if id.is_empty() { "MISSING_FIELD" } else { "PACKAGE_NOT_FOUND" };
+        assert_eq!(place.code(&json!({"operation": "pkg_info", "package_id": id})), expected, "{id:?}");
+    }
+    for kind in ["../governance", "/etc/passwd", "a\u{0}"] {
+        assert_eq!(place.code(&json!({"operation": "ledger_query", "type": kind})), "INVALID_REQUEST");
+    }
+}
+
+#[test]
+fn a_wrong_type_anywhere_is_an_error() {
+    let place = Place::new();
+    let parameters = [
+        ("pkg_list", "plane"),
+        ("pkg_info", "package_id"),
+        ("ledger_query", "type"),
+        ("ledger_query", "event_filter"),
+        ("gate_status", "gate"),
+        ("trace", "artifact_id"),
+        ("execute_command", "command"),
+        ("troubleshoot", "error_type"),
+        ("example_manifest", "package_type"),
+        ("list_specs", "framework_id"),
+        ("spec_info", "spec_id"),
+        ("explain_path", "path"),
+    ];
+    let values = [json!(7), json!(true), json!([]), json!({}), json!([["x"]]), json!(1.5)];
+    let mut input = String::new();
+    for (operation, name) in parameters {
+        for value in &values {
+            input.push_str(&json!({"operation": operation, name: value}).to_string());
+        }
+    }
+    for value in values.iter().filter(|value| !value.is_object()) {
+        input.push_str(&value.to_string());
+        input.push_str(&json!({"operation": value}).to_string());
+    }
+    for limit in [json!(0), json!(-1), json!(1.5), json!("10"), json!([]), json!(true), json!(1e300)] {
+        input.push_str(&json!({"operation": "ledger_query", "limit": limit}).to_string());
+    }
+    let ran = place.pipe(&input);
+    assert_eq!(ran.status, 1);
+    let answers = ran.answers();
+    assert_eq!(answers.len(), parameters.len() * values.len() + 2 * 5 + 7);
+    for answer in answers {
+        assert_eq!(
+            (&answer["status"], &answer["error"]["code"]),
+            (&json!("error"), &json!("INVALID_REQUEST")),
+            "{answer}"
+        );
+    }
+    for (operation, name) in parameters {
+        let missing = ["pkg_info", "trace", "execute_command", "spec_info", "explain_path"].contains(&operation);
+        let answer = place.ask(&json!({"operation": operation, name: null}));
+        assert_eq!(answer["error"]["code"] == "MISSING_FIELD", missing, "{operation} {answer}");
+    }
+}
+
+#[test]
+fn the_error_codes_of_the_standard() {
+    let place = Place::new();
+    let code = |input: &str| {
+        let ran = place.pipe(input);
+        assert_eq!(ran.status, 1, "{input}");
+        let answer = ran.answer();
+        assert_eq!(keys(&answer), ["status", "error", "evidence"]);
+        answer["error"]["code"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(code(""), "EMPTY_INPUT");
+    assert_eq!(code(" \n\n\t \n"), "EMPTY_INPUT");
+    assert_eq!(code("nope"), "INVALID_JSON");
+    assert_eq!(code("{\"operation\":\"pkg_list\""), "INVALID_JSON");
+    assert_eq!(code("{\"operation\":\"pkg_list\",\"operation\":\"trace\"}"), "INVALID_JSON");
+    assert_eq!(code("[1]"), "INVALID_REQUEST");
+    assert_eq!(code("null"), "INVALID_REQUEST");
+    assert_eq!(code("{\"operation\":null}"), "INVALID_REQUEST");
+    assert_eq!(code("{\"operation\":\"pkg_info\"}"), "MISSING_FIELD");
+    let unknown = place.ask(&json!({"operation": "pkg_lst"}));
+    assert_eq!(unknown["error"]["code"], "UNKNOWN_OPERATION");
+    assert_eq!(unknown["error"]["details"]["valid_operations"], json!(OPERATIONS));
+    assert_eq!(unknown["error"]["details"]["hint"], "did you mean `pkg_list`?");
+    assert_eq!(place.result(&json!({})), place.result(&json!({"operation": "pkg_list"})));
+}
+
+#[test]
+fn requests_come_in_any_layout_and_a_broken_one_is_one_error() {
+    let place = Place::new();
+    let input = "{\"operation\":\"governed_roots\"}{\"operation\":\"list_specs\"}\n{\n  \"operation\":\n    \"pkg_list\"\n}\n\
+                 {\"operation\": \"governed_roots\"\n{\"operation\":\"compliance\"}\nnope nope\n{\n \"a\": oops,\n \"b\": 1\n}\n\
+                 {\"operation\":\"signal_status\"}";
+    let ran = place.pipe(input);
+    let told: Vec<String> = ran
+        .answers()
+        .iter()
+        .map(|answer| {
+            answer["error"]["code"].as_str().map_or_else(|| keys(&answer["result"])[0].to_owned(), str::to_owned)
+        })
+        .collect();
+    assert_eq!(
+        told,
+        ["roots", "specs", "packages", "INVALID_JSON", "governance_chain", "INVALID_JSON", "INVALID_JSON", "signals"]
+    );
+    assert_eq!(ran.status, 1);
+}
+
+#[test]
+fn the_hashes_are_those_of_the_control_plane_and_of_the_bytes_that_were_read() {
+    let place = Place::new();
+    for (request, hash) in [
+        (json!({"operation": "signal_status"}), "53ac6d34788ff22586c541810e716e8bf63ec78fb54a1f0be0fd4540a98bf167"),
+        (json!({"operation": "governed_roots"}), "a79c45b26cfc5707c0591daf7813a3f17c44e585586e499410524ad097ee5ffa"),
+    ] {
+        assert_eq!(place.ask(&request)["evidence"]["input_hash"], format!("sha256:{hash}"));
+    }
+    // However it is spelled.
+    let spelled = place.pipe("{ \"operation\" : \"governed\\u005froots\" }").answer();
+    assert_eq!(
+        spelled["evidence"]["input_hash"],
+        "sha256:a79c45b26cfc5707c0591daf7813a3f17c44e585586e499410524ad097ee5ffa"
+    );
+    let text = r#"{"roots": ["lib", "scripts", "frameworks", "schemas", "policies", "registries", "modules", "tests", "specs", "config", "docs", "governed_prompts"], "count": 12}"#;
+    std::fs::remove_file(place.root().join("config/governed_roots.json")).unwrap();
+    let answer = place.ask(&json!({"operation": "governed_roots"}));
+    assert_eq!(answer["result"], serde_json::from_str::<Value>(text).unwrap());
+    let sorted = text.replace("{\"roots\": ", "").replace(", \"count\": 12}", "");
+    let sorted = format!("{{\"count\": 12, \"roots\": {sorted}}}");
+    assert_eq!(answer["evidence"]["output_hash"], sha256(sorted.as_bytes()));
+    assert_eq!(answer["evidence"]["declared_reads"], json!([]));
+
+    for request in requests() {
+        for read in place.ask(&request)["evidence"]["declared_reads"].as_array().unwrap() {
+            assert_eq!(keys(read), ["path", "hash"]);
+            let path = read["path"].as_str().unwrap();
+            assert!(path.starts_with(place.root().to_str().unwrap()), "{path}");
+            assert_eq!(read["hash"], sha256(&std::fs::read(path).unwrap()), "{request} {path}");
+        }
+    }
+    let reads =
+        place.ask(&json!({"operation": "pkg_info", "package_id": "PKG-SHELL-001"}))["evidence"]["declared_reads"]
+            .clone();
+    let names: Vec<&str> = reads
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|read| read["path"].as_str().unwrap().rsplit('/').next().unwrap())
+        .collect();
+    assert_eq!(names, ["manifest.json", "receipt.json"]);
+}
+
+#[test]
+fn a_link_is_declared_by_the_path_that_it_leads_to() {
+    let place = Place::new();
+    std::fs::rename(place.root().join("config/governed_roots.json"), place.root().join("config/real.json")).unwrap();
+    std::os::unix::fs::symlink("real.json", place.root().join("config/governed_roots.json")).unwrap();
+    let reads = place.ask(&json!({"operation": "governed_roots"}))["evidence"]["declared_reads"].clone();
+    assert_eq!(reads[0]["path"], place.root().join("config/real.json").to_str().unwrap());
+}
+
+#[test]
+fn every_request_is_on_both_ledgers_and_the_session_begins_and_ends_once() {
+    let place = Place::new();
+    let ran = place.pipe(
+        "{\"operation\":\"signal_status\"}\nnope\n{\"operation\":\"pkg_info\",\"package_id\":\"PKG-SHELL-001\"}\n",
+    );
+    let answers = ran.answers();
+    let exec: Vec<Value> =
+        place.entries("ledger/exec.jsonl").into_iter().filter(|entry| entry["event"] == "agent_turn").collect();
+    let evidence: Vec<Value> =
+        place.entries("ledger/evidence.jsonl").into_iter().filter(|entry| entry["event"] == "turn_evidence").collect();
+    assert_eq!((exec.len(), evidence.len()), (3, 3));
+    for (at, answer) in answers.iter().enumerate() {
+        let (exec, evidence) = (&exec[at]["data"], &evidence[at]["data"]);
+        assert_eq!(exec["event_type"], "agent_turn");
+        assert_eq!(exec["turn_number"], at + 1);
+        assert_eq!(exec["status"], answer["status"]);
+        assert_eq!(exec["command_hash"], answer["evidence"]["input_hash"]);
+        assert_eq!(exec["result_hash"], answer["evidence"]["output_hash"]);
+        assert!(exec["timestamp"].is_string() && exec["session_id"].as_str().unwrap().starts_with("SES-"));
+        assert_eq!(keys(evidence), ["turn_evidence", "declared_reads", "declared_writes", "external_calls"]);
+        assert_eq!(evidence["declared_reads"], answer["evidence"]["declared_reads"]);
+        assert_eq!(evidence["turn_evidence"]["output_hash"], answer["evidence"]["output_hash"]);
+    }
+    assert_eq!(exec[0]["data"]["command"], "{\"operation\":\"signal_status\"}");
+    assert_eq!(exec[1]["data"]["command"], "nope");
+    let session = place.entries("session.jsonl");
+    for event in ["session_start", "session_end"] {
+        assert_eq!(session.iter().filter(|entry| entry["event"] == event).count(), 1, "{event}");
+    }
+    let verified = place.other("cp-log", &["verify"]);
+    assert_eq!(verified.status, 0, "{}", verified.stdout);
+}
+
+#[test]
+fn a_session_that_is_named_is_joined_and_left_open() {
+    let place = Place::new();
+    let started = place.other("cp-session", &["start", "--format", "text"]);
+    let session = started.stdout.trim();
+    for _ in 0..2 {
+        let ran = run(place.command().args(["--session", session]), "{}{}");
+        assert_eq!(ran.status, 0, "{}", ran.stderr);
+    }
+    let turns: Vec<Value> =
+        place.entries("ledger/exec.jsonl").iter().filter_map(|entry| entry.get("turn").cloned()).collect();
+    assert_eq!(turns, [1, 2, 3, 4]);
+    assert!(place.entries("session.jsonl").iter().all(|entry| entry["event"] != "session_end"));
+    let none = run(place.command().args(["--session", "SES-none"]), "{}");
+    assert_eq!(none.status, 3, "{}", none.stdout);
+}
+
+#[test]
+fn the_tree_stays_as_it_is() {
+    let place = Place::new();
+    let before = everything(&place.root());
+    let mut input: String = requests().iter().map(|request| format!("{request}\n")).collect();
+    input.push_str("nope\n{\"operation\":\"execute_command\",\"command\":\"! echo hi\"}\n");
+    place.pipe(&input);
+    assert_eq!(everything(&place.root()), before);
+    // The same with the tree as the home: only our own files are added.
+    let own = run(&mut place.command_at(&place.root()), &input);
+    assert!(own.answers().len() >= 18, "{}", own.stderr);
+    let after = everything(&place.root());
+    for (file, was) in &before {
+        assert_eq!(after.get(file), Some(was), "{}", file.display());
+    }
+}
+
+#[test]
+fn secrets_of_a_request_do_not_reach_the_ledgers() {
+    let place = Place::new();
+    let key = format!("sk-ant-api03-{}", "A1b2C3d4E5f6".repeat(8));
+    let request = json!({"operation": "execute_command", "command": format!("remember {key}")});
+    let answer = place.ask(&request);
+    assert_eq!(answer["result"]["executed"], false);
+    let exec = place.entries("ledger/exec.jsonl");
+    let turn = exec.iter().find(|entry| entry["event"] == "agent_turn").unwrap();
+    assert!(!turn.to_string().contains(&key), "{turn}");
+    assert_ne!(turn["data"]["command_hash"], answer["evidence"]["input_hash"]);
+    let all = everything(&place.home());
+    for (file, (bytes, _)) in all {
+        assert!(!String::from_utf8_lossy(&bytes).contains(&key), "{}", file.display());
+    }
+}
+
+#[test]
+fn an_answer_is_seen_before_the_next_request_is_written() {
+    let place = Place::new();
+    let mut child = place.command().arg("--root").arg(place.root()).stderr(Stdio::null()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut answers = BufReader::new(child.stdout.take().unwrap()).lines();
+    for request in ["{\"operation\":\"governed_roots\"}", "{\"operation\":\"list_specs\"}\n"] {
+        // The first has no line feed: its last byte is enough.
+        stdin.write_all(request.as_bytes()).unwrap();
+        stdin.flush().unwrap();
+        let answer: Value = serde_json::from_str(&answers.next().unwrap().unwrap()).unwrap();
+        assert_eq!(answer["status"], "ok");
+        // What is seen is on the ledger.
+        let turns = place.entries("ledger/exec.jsonl").iter().filter(|entry| entry["event"] == "agent_turn").count();
+        assert!(turns >= 1);
+    }
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn no_ledger_means_no_answer() {
+    let place = Place::new();
+    let started = place.other("cp-session", &["start"]);
+    let started: Value = serde_json::from_str(&started.stdout).unwrap();
+    let session = started["data"]["session_id"].as_str().unwrap();
+    let file = std::path::Path::new(started["data"]["path"].as_str().unwrap()).with_file_name("ledger/exec.jsonl");
+    std::fs::write(&file, "not a ledger\n").unwrap();
+    let ran = run(place.command().args(["--session", session]), "{}");
+    assert_ne!(ran.status, 0);
+    assert!(!ran.stdout.contains("\"status\":\"ok\""), "{}", ran.stdout);
+    assert_eq!(ran.answer()["ok"], false);
+}
+
+#[test]
+fn a_full_disk_under_the_output_is_an_error_and_a_reader_that_leaves_is_none() {
+    let place = Place::new();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let ran = run(place.command().stdout(full), "{}");
+    assert_eq!(ran.status, 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("no space left"), "{}", ran.stderr);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let ran = run(place.command().stdout(writer), "{}{}");
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+}
+
+#[test]
+fn a_tree_that_is_not_there_is_named() {
+    let place = Place::empty();
+    let ran = place.pipe("{}");
+    assert_eq!(ran.status, 3);
+    assert_eq!(ran.answer()["error"]["code"], "E_NOT_FOUND");
+    std::fs::write(place.root(), "a file").unwrap();
+    assert_eq!(place.pipe("{}").status, 2);
+}
+
+#[test]
+fn other_formats_give_the_result_alone() {
+    let place = Place::new();
+    let raw = run(
+        place.command().args(["--format", "raw", "--root"]).arg(place.root()),
+        "{\"operation\":\"governed_roots\"}",
+    );
+    assert_eq!(raw.answer()["count"], 12);
+    let text = run(place.command().args(["--format", "text"]), "{\"operation\":\"spec_info\",\"spec_id\":\"x\"}");
+    assert_eq!((text.status, text.stdout.as_str()), (1, ""));
+    assert!(text.stderr.contains("SPEC_NOT_FOUND"), "{}", text.stderr);
+}
+
+#[test]
+fn records_are_answered_with_records() {
+    let place = Place::new();
+    let call = |name: &str, input: &Value, open: bool| {
+        let mut record = json!({"ok": true, "schema_version": "1.0", "type": "tool_call",
+            "data": {"id": "c1", "name": name, "input": input}});
+        if !open {
+            record["meta"] = json!({"duration_ms": 0});
+        }
+        format!("{record}\n")
+    };
+    let alone = place.pipe(&call("explain_path", &json!({"path": "lib/x"}), false)).answer();
+    assert_eq!((&alone["type"], &alone["ok"]), (&json!("tool_result"), &json!(true)));
+    assert!(alone["meta"].is_object());
+    assert!(alone["data"]["content"].as_str().unwrap().contains("PRISTINE"));
+    assert!(alone["data"]["receipt"]["seq"].is_u64());
+    let failure = r#"{"ok":false,"schema_version":"1.0","type":"error","error":{"code":"E_NOT_FOUND","message":"gone","details":{},"retryable":false}}"#;
+    let input =
+        [call("pkg_info", &json!({}), true), format!("{failure}\n"), call("list_specs", &json!({}), true)].concat();
+    let ran = place.pipe(&input);
+    let answers = ran.answers();
+    let kinds: Vec<&str> = answers.iter().map(|answer| answer["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["tool_result", "error", "tool_result", "summary"]);
+    assert_eq!(answers[0]["data"]["is_error"], true);
+    assert!(answers[0]["data"]["content"].as_str().unwrap().starts_with("MISSING_FIELD"));
+    assert_eq!(answers[1]["error"]["code"], "E_NOT_FOUND");
+    assert_eq!(answers[2]["data"]["index"], 2);
+    assert_eq!(answers[3]["data"], json!({"total": 3, "succeeded": 2, "failed": 1, "skipped": 0}));
+}
+
+#[test]
+fn an_interruption_ends_the_session() {
+    let place = Place::new();
+    let mut child = place.command().spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"{}\n").unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut first = String::new();
+    stdout.read_line(&mut first).unwrap();
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let mut last = String::new();
+    stdout.read_line(&mut last).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&last).unwrap()["error"]["code"], "E_INTERRUPTED");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    drop(stdin);
+    assert!(place.entries("session.jsonl").iter().any(|entry| entry["event"] == "session_end"));
+    assert_eq!(place.entries("ledger/log.jsonl").last().unwrap()["event"], "error");
+}
