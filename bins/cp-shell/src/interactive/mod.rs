@@ -55,7 +55,9 @@ fn style() -> Style {
 /// Who answers: an agent by its id in `config/agents.json`, or `default`.
 fn agent_of(id: &str, plane: &Plane, args: &Args, context: &Context) -> Result<Box<dyn Agent>> {
     let agents = crate::agents::load(&context.home.agents_file())?;
-    let is_there = id == "default" || agents.contains_key(id) || (!id.contains('/') && context.home.path("agents").join(id).is_dir());
+    let is_there = id == "default"
+        || agents.contains_key(id)
+        || (!id.contains('/') && context.home.path("agents").join(id).is_dir());
     if !is_there {
         let error = Error::not_found(format!("no agent `{id}`")).with("agent", id);
         return Err(match nearest(id, agents.keys().map(String::as_str).chain(["default"])) {

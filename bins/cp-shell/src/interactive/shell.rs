@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use cp_common::config::Origin;
 use cp_common::program::{Class, VERSION};
 use cp_common::{Code, Context, Error, Result};
 use cp_log::redact::Redactor;
@@ -141,7 +142,9 @@ impl<'a> Shell<'a> {
     fn open(args: &'a Args, context: &'a mut Context) -> Result<Self> {
         let settings = settings::load(&context.home.path("config/shell.toml"))?;
         let plane = Plane::open(args.root.as_deref().unwrap_or(context.home.root()))?;
-        let id = context.agent(args.agent.as_deref());
+        let own = context.session().is_none();
+        let joined = if own { Value::Null } else { joined(context)? };
+        let id = speaker(args, &joined, context);
         let agent = agent_of(&id, &plane, args, context)?;
         let kept = Kept::new(context.home.state("prompt_history"), &settings.history);
         let agents = crate::agents::load(&context.home.agents_file())?.keys().cloned().collect();
@@ -154,9 +157,8 @@ impl<'a> Shell<'a> {
         context.out.flush()?;
         // The person can type while the rest is made ready.
         desk.ask(PROMPT);
-        let own = context.session().is_none();
         let journal = Journal::open(context, &id).inspect_err(|_| desk.restore())?;
-        let isolated = !own && journal::ask(context, "cp-session", &["show"])?["mode"] == "isolated";
+        let isolated = joined["mode"] == "isolated";
         let redactor = Redactor::from_environment();
         let history = history::collect(&settings.shell_history, args.with_history, &redactor);
         let reach = match (args.offline, args.no_hub) {
@@ -167,7 +169,7 @@ impl<'a> Shell<'a> {
         let hub = Hub::start(&settings.hub, reach, &std::env::current_dir()?);
         let mut record = Record::open(journal.directory(), journal.session(), &id)?;
         record.note("session_history", &history)?;
-        let tracker = Tracker::new(plane.tier().unwrap_or_else(|| context.tier()), None, 0);
+        let tracker = Tracker::new(plane.tier().unwrap_or_else(|| context.tier()), None, journal.turns());
         let mut shell = Self {
             args,
             context,
@@ -336,5 +338,28 @@ impl<'a> Shell<'a> {
     /// How the terminal takes text now.
     pub(crate) fn style(&self) -> Style {
         style()
+    }
+}
+
+/// The session that was named, as it is. One that has ended takes nothing more.
+fn joined(context: &Context) -> Result<Value> {
+    let shown = journal::ask(context, "cp-session", &["show"])?;
+    if shown["ended"] == true {
+        let id = shown["session_id"].as_str().unwrap_or_default().to_owned();
+        return Err(Error::new(Code::Conflict, format!("{id} has ended"))
+            .with("session", id.clone())
+            .hint(format!("leave --session out for a new one, or go on from a copy: cp-session fork {id}")));
+    }
+    Ok(shown)
+}
+
+/// Who speaks: the one that is asked for, else the one of the session that was named.
+fn speaker(args: &Args, joined: &Value, context: &Context) -> String {
+    let asked = context.config.get("agent", args.agent.as_deref());
+    let theirs = joined["agent"].as_str().filter(|agent| !agent.is_empty());
+    match (asked, theirs) {
+        (Some(asked), None) => asked.text,
+        (Some(asked), Some(_)) if asked.origin != Origin::Default => asked.text,
+        (_, theirs) => theirs.unwrap_or("default").to_owned(),
     }
 }

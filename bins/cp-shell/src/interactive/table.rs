@@ -74,43 +74,15 @@ pub(crate) const COMMANDS: [Command; 29] = [
     command(Act::Quit, &["quit", "q", "exit", "x", "bye"], "", "end the session", None, Query),
     command(Act::Clear, &["clear", "c", "cls"], "", "clear the screen", None, Query),
     command(Act::State, &["state", "s"], "", "show the state as JSON", None, Query),
-    command(
-        Act::Agent,
-        &["agent", "a", "agents"],
-        "[NAME]",
-        "show who answers, or let another",
-        None,
-        Query,
-    ),
+    command(Act::Agent, &["agent", "a", "agents"], "[NAME]", "show who answers, or let another", None, Query),
     command(Act::Mode, &["ctx", "context"], "[persistent|isolated]", "show or set what goes to the model", None, Query),
-    command(
-        Act::Explain,
-        &["explain", "why"],
-        "",
-        "explain the last turn: risk, context, hints",
-        None,
-        Query,
-    ),
-    command(
-        Act::Export,
-        &["export-session", "export"],
-        "",
-        "write summary.json, without secrets",
-        None,
-        Append,
-    ),
+    command(Act::Explain, &["explain", "why"], "", "explain the last turn: risk, context, hints", None, Query),
+    command(Act::Export, &["export-session", "export"], "", "write summary.json, without secrets", None, Append),
     command(Act::Memory, &["memory", "m", "mem", "recall"], "[QUERY]", "show what is remembered", Some(Memory), Query),
     command(Act::View, &["v", "view", "history"], "[N]", "show the last turns of the session", Some(Memory), Query),
     command(Act::Notes, &["notes", "n", "nd"], "", "show the notes", Some(Memory), Query),
     command(Act::AddNote, &["n+", "note"], "TEXT", "keep a note in the home's memory", Some(Memory), Append),
-    command(
-        Act::AddDeveloperNote,
-        &["nd+"],
-        "TEXT",
-        "keep a note for developers",
-        Some(Memory),
-        Append,
-    ),
+    command(Act::AddDeveloperNote, &["nd+"], "TEXT", "keep a note for developers", Some(Memory), Append),
     command(Act::Signals, &["signals", "sig", "signal"], "", "show how the session stands", Some(Signals), Query),
     command(Act::Trust, &["trust", "t"], "", "show how far tools were trusted", Some(Trust), Query),
     command(Act::Learn, &["learn", "l"], "[LESSON]", "keep a lesson in the home's memory", Some(Trust), Append),
@@ -122,22 +94,8 @@ pub(crate) const COMMANDS: [Command; 29] = [
         Some(PackageMgt),
         Query,
     ),
-    command(
-        Act::Plane,
-        &["ledger", "log"],
-        "[TYPE] [N]",
-        "show the newest entries of a ledger",
-        Some(Ledger),
-        Query,
-    ),
-    command(
-        Act::Plane,
-        &["gate", "gates"],
-        "[GATE]",
-        "show the gates and what failed there",
-        Some(Governance),
-        Query,
-    ),
+    command(Act::Plane, &["ledger", "log"], "[TYPE] [N]", "show the newest entries of a ledger", Some(Ledger), Query),
+    command(Act::Plane, &["gate", "gates"], "[GATE]", "show the gates and what failed there", Some(Governance), Query),
     command(
         Act::Plane,
         &["wo", "workorders", "work-orders"],
@@ -172,7 +130,10 @@ pub(crate) fn find(name: &str) -> Option<&'static Command> {
 
 /// The nearest name to one that is no command.
 pub(crate) fn near(name: &str) -> Option<&'static str> {
-    nearest(&name.to_lowercase(), COMMANDS.iter().flat_map(|command| command.names.iter().copied()).filter(|name| name.len() > 3))
+    nearest(
+        &name.to_lowercase(),
+        COMMANDS.iter().flat_map(|command| command.names.iter().copied()).filter(|name| name.len() > 3),
+    )
 }
 
 #[cfg(test)]

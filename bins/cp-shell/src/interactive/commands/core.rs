@@ -25,7 +25,9 @@ pub(super) fn help(shell: &Shell<'_>, about: &str) -> Done {
     }
     let style = shell.style();
     let mut text = String::new();
-    let there = COMMANDS.iter().filter(|command| command.needs.is_none_or(|needed| shell.agent.capabilities().contains(&needed)));
+    let there = COMMANDS
+        .iter()
+        .filter(|command| command.needs.is_none_or(|needed| shell.agent.capabilities().contains(&needed)));
     let rows = there.map(|command| (spelled(command), command.help));
     let passthrough = (":! COMMAND".to_owned(), "run a command of the system, under policy");
     for (name, help) in rows.chain([passthrough]) {
@@ -38,7 +40,8 @@ pub(super) fn help(shell: &Shell<'_>, about: &str) -> Done {
 
 /// Its names as help shows them: the whole one, a short one, and what it takes.
 fn spelled(command: &Command) -> String {
-    let short = command.names.iter().skip(1).find(|name| name.len() < 4).map_or_else(String::new, |name| format!(", :{name}"));
+    let short =
+        command.names.iter().skip(1).find(|name| name.len() < 4).map_or_else(String::new, |name| format!(", :{name}"));
     format!(":{}{short} {}", command.name(), command.takes).trim_end().to_owned()
 }
 

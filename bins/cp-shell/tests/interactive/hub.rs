@@ -1,0 +1,165 @@
+//! The hub: up, down, and so slow that only a session that waits for it would notice.
+
+use serde_json::json;
+
+use crate::support::{Hub, Place};
+
+fn up(request: &str) -> Option<(u16, &'static str)> {
+    Some(match request.split(['?', ' ']).nth(1).unwrap() {
+        "/workstreams/" => (200, "[{\"id\":\"CYA-WP-0007\",\"title\":\"the shell\\u001b[31m\",\"status\":\"active\"}]"),
+        "/tasks/" => (200, "{\"items\":[{\"id\":3,\"title\":\"write tests\",\"status\":\"open\"}]}"),
+        "/messages/" => (200, "{\"messages\":[{\"id\":\"m-1\",\"from_agent\":\"ops\",\"subject\":\"mind the gap\"}]}"),
+        "/messages/m-1/read" | "/progress/" => (200, ""),
+        _ => (404, "{}"),
+    })
+}
+
+#[test]
+fn what_the_hub_says_is_shown_recorded_and_sent_along() {
+    let place = Place::new();
+    let hub = Hub::start(up);
+    place.hub_at(&hub.url, 20_000);
+    let output = place.stub("/hub\n/inbox\ngo on with CYA-WP-0007\n/explain\ngo on with CYA-WP-0008\n");
+    let text = &output.stdout;
+    for words in [
+        "workstream CYA-WP-0007 the shell^[[31m (active)",
+        "task       3 write tests (open)",
+        "m-1  ops: mind the gap",
+        "context     hub",
+    ] {
+        assert!(text.contains(words), "no `{words}` in {text}");
+    }
+    assert_eq!(text.matches("hint state-hub-alignment: CYA-WP-0008").count(), 1, "{text}");
+    assert!(!text.contains("state-hub-alignment: CYA-WP-0007"), "{text}");
+    assert_eq!(place.data("session_hub")[0]["workstreams"][0]["id"], "CYA-WP-0007");
+    assert_eq!(
+        hub.requests(),
+        [
+            "GET /workstreams/?topic_id=T%201&status=active",
+            "GET /tasks/?topic_id=T%201&status=open",
+            "GET /messages/?to_agent=me&unread_only=true"
+        ],
+        "nothing is written of itself"
+    );
+}
+
+#[test]
+fn a_message_is_marked_only_by_its_command() {
+    let place = Place::new();
+    let hub = Hub::start(up);
+    place.hub_at(&hub.url, 20_000);
+    let output = place.stub("/inbox read m-1\n/inbox\n/inbox read m-2\n/inbox read\n");
+    assert!(
+        output.stdout.contains("m-1 is marked as read") && output.stdout.contains("no unread message"),
+        "{}",
+        output.stdout
+    );
+    assert!(output.stdout.contains("✗ POST /messages/m-2/read: status 404"), "{}", output.stdout);
+    assert_eq!(hub.requests()[3], "POST /messages/m-1/read {\"agent\":\"me\"}");
+    assert_eq!(place.data("session_inbox_read"), [json!({"message_id": "m-1"})]);
+}
+
+#[test]
+fn a_note_to_the_hub_needs_a_yes_that_a_script_cannot_give() {
+    let place = Place::new();
+    let hub = Hub::start(up);
+    place.hub_at(&hub.url, 20_000);
+    let output = place.stub("/hub\n/hub log \"all done\"\ny\n");
+    assert!(output.stdout.contains("✗ cancelled: a note to the hub needs a yes"), "{}", output.stdout);
+    assert!(hub.requests().iter().all(|request| !request.starts_with("POST")));
+}
+
+#[test]
+fn a_person_is_asked_before_a_note_is_posted() {
+    let place = Place::new();
+    let hub = Hub::start(up);
+    place.hub_at(&hub.url, 20_000);
+    let mut terminal = place.terminal(&["--backend", "stub"], 100);
+    terminal.prompted();
+    for (answer, told, posted) in [("n", "cancelled: nothing was posted", 0), ("y", "posted", 1)] {
+        terminal.types("/hub log \"all done\"\r");
+        terminal.sees("Post to the hub: all done? [y/N] ");
+        terminal.types(&format!("{answer}\r"));
+        terminal.sees(told);
+        terminal.prompted();
+        let posts: Vec<String> = hub.requests().into_iter().filter(|request| request.starts_with("POST")).collect();
+        assert_eq!(posts.len(), posted, "{posts:?}");
+        if let Some(post) = posts.first() {
+            assert!(
+                post.starts_with("POST /progress/ {\"topic_id\":\"T 1\",\"agent\":\"me\",\"session_id\":\"SES-"),
+                "{post}"
+            );
+            assert!(post.ends_with("\"event_type\":\"note\",\"summary\":\"all done\"}"), "{post}");
+        }
+    }
+    terminal.types(":quit\r");
+    assert_eq!(terminal.ended(), Some(0));
+}
+
+#[test]
+fn a_hub_that_is_down_is_recorded_and_nothing_fails() {
+    let place = Place::new();
+    // A port that nobody listens at: it was free a moment ago.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    place.hub_at(&format!("http://{free}"), 20_000);
+    let output = place.stub("/hub\nhello\n");
+    assert_eq!(output.code, Some(0));
+    assert!(
+        output.stdout.contains("error      GET /workstreams/: ") && output.stdout.contains("stub response 1"),
+        "{}",
+        output.stdout
+    );
+    let recorded = &place.data("session_hub")[0];
+    assert_eq!(recorded["errors"].as_array().unwrap().len(), 1, "{recorded}");
+}
+
+#[test]
+fn a_hub_that_answers_nonsense_is_recorded() {
+    let place = Place::new();
+    let hub = Hub::start(|_| Some((500, "<html>")));
+    place.hub_at(&hub.url, 20_000);
+    let output = place.stub("/hub\n");
+    assert!(output.stdout.contains("GET /tasks/: status 500"), "{}", output.stdout);
+}
+
+#[test]
+fn a_hub_that_never_answers_is_never_waited_for() {
+    let place = Place::new();
+    let hub = Hub::start(|_| None);
+    // Longer than any test would wait.
+    place.hub_at(&hub.url, 3_600_000);
+    let output = place.stub("hello\n/explain\n");
+    assert!(
+        output.stdout.contains("stub response 1") && output.stdout.contains("hub         asked, no answer yet"),
+        "{}",
+        output.stdout
+    );
+    assert!(place.data("session_hub")[0]["errors"][0].as_str().unwrap().contains("had not answered"));
+}
+
+#[test]
+fn a_slow_answer_ends_at_its_deadline() {
+    let place = Place::new();
+    let hub = Hub::start(|_| None);
+    place.hub_at(&hub.url, 50);
+    let output = place.stub("/hub\n");
+    assert!(output.stdout.contains("no answer within 50 ms"), "{}", output.stdout);
+}
+
+#[test]
+fn no_hub_leaves_the_brief_and_the_hub_alone() {
+    let place = Place::new();
+    let hub = Hub::start(up);
+    place.hub_at(&hub.url, 20_000);
+    place.write("work/.custodian-brief.md", "the brief\n");
+    let with = place.stub("/hub\n");
+    assert!(with.stdout.contains("the brief") && !hub.requests().is_empty());
+    let (asked, place) = (hub.requests().len(), place);
+    let without = place.script(&["--no-hub", "--backend", "stub"], "/hub\n");
+    assert!(
+        without.stdout.contains("left alone: --no-hub") && !without.stdout.contains("the brief"),
+        "{}",
+        without.stdout
+    );
+    assert_eq!(hub.requests().len(), asked);
+}
