@@ -54,6 +54,17 @@ fn the_chat_loop_in_four_lines_leaves_standard_input_to_the_loop() {
     let chat = "while read -r -e -p '> ' msg; do\n    cp-ask -c \"$msg\"\ndone";
     let ran = run_in("bash", &place, &format!("printf 'one\\ntwo\\nthree\\n' | {chat}"));
     assert_eq!(ran.stdout, "stub response 1\nstub response 2\nstub response 3\n", "{}", ran.stderr);
+    let ran = run(
+        &place,
+        "for word in help reset sesion log; do cp-ask -c $word; done; cp-ask hello; cp-ask rests; cp-ask inti",
+    );
+    assert_eq!(
+        ran.stdout.matches("stub response").count(),
+        7,
+        "a line of a chat is a text: {}{}",
+        ran.stdout,
+        ran.stderr
+    );
 }
 
 #[test]
@@ -115,6 +126,9 @@ fn what_is_wrong_is_said_and_has_its_exit_status() {
         ("cp-ask a b", 2, "two texts, the second is b"),
         ("cp-ask --wrong", 2, "unknown option --wrong"),
         ("cp-ask -s", 2, "-s needs a value"),
+        ("cp-ask rest", 2, "no command rest"),
+        ("cp-ask --agent x sesion", 2, "no command sesion"),
+        ("cp-ask confiig", 2, "no command confiig"),
         ("cp-ask reset now", 2, "no operand"),
         ("cp-ask -s prompts/sre.md x", 3, "no such file"),
         ("cp-ask --agent nobody x", 3, "nobody"),
@@ -317,20 +331,47 @@ fn it_runs_from_a_link_and_under_both_shells() {
     assert_eq!(ran.stdout, "stub response 1\nstub response 2\nstub response 3\n", "{}", ran.stderr);
 }
 
+const OPTIONS: [&str; 7] = ["-s", "-c", "-m", "--agent", "--tools", "--tool-backend", "--backend"];
+const WORDS: [&str; 7] = ["init", "config", "session", "reset", "log", "completions", "help"];
+
 #[test]
 fn the_page_names_every_option_and_every_word_of_the_help() {
     let help = Place::new().sh("cp-ask help").stdout;
     let page = std::fs::read_to_string(repository().join("man/cp-ask.1")).unwrap();
     let options: Vec<&str> = help.split_whitespace().filter(|word| word.starts_with('-') && word.len() > 1).collect();
-    for option in ["-s", "-c", "-m", "--agent", "--tools", "--tool-backend", "--backend"] {
+    for option in OPTIONS {
         assert!(options.contains(&option), "the help lacks {option}");
         assert!(page.contains(&format!("Fl {}", &option[1..])), "cp-ask(1) lacks {option}");
     }
-    for word in ["init", "config", "session", "reset", "log", "help"] {
+    assert!(options.iter().all(|option| OPTIONS.contains(option) || ["--", "-]"].contains(option)), "{options:?}");
+    for word in WORDS {
         assert!(
             help.contains(&format!("\n  {word} ")) && page.contains(&format!(".It Cm {word}")),
             "{word} is not described"
         );
     }
     assert_eq!(help, Place::new().sh("cp-ask --help").stdout);
+}
+
+#[test]
+fn completions_know_every_option_and_every_word() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let text = run(&place, &format!("cp-ask completions {shell}")).stdout;
+        for name in OPTIONS.map(|option| option.trim_start_matches('-')).iter().chain(&WORDS) {
+            assert!(text.contains(name), "{shell} lacks {name}");
+        }
+    }
+    std::fs::create_dir_all(place.home().join("agents/ada")).unwrap();
+    let complete = |words: &str| {
+        let script = format!(
+            "eval \"$(cp-ask completions bash)\"; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _cp_ask; echo \"${{COMPREPLY[*]}}\""
+        );
+        run_in("bash", &place, &script).stdout
+    };
+    assert_eq!(complete("cp-ask re"), "reset\n");
+    assert_eq!(complete("cp-ask --tool"), "--tools --tool-backend\n");
+    assert_eq!(complete("cp-ask -c --agent a"), "ada\n");
+    assert_eq!(complete("cp-ask --backend st"), "stub\n");
+    assert_eq!(run(&place, "cp-ask completions tcsh").status, 2);
 }

@@ -1,0 +1,11 @@
+#compdef cp-ask
+# The completions of cp-ask for zsh: put this on fpath as _cp-ask.
+_arguments \
+    '(-s --system)'{-s,--system}'[more system text]:text or file:_files' \
+    '(-c --continue)'{-c,--continue}'[continue the conversation of before]' \
+    '(-m --model)'{-m,--model}'[the model]:model:' \
+    '--agent[who speaks]:agent:_files -W "${CP_HOME:-${XDG_DATA_HOME:-$HOME/.local/share}/cp}/agents" -/' \
+    '--tools[let the model use these tools]:directory or file:_files' \
+    '--tool-backend[what drives the tools]:name:(native bash llm)' \
+    '--backend[who answers]:name:(anthropic openai openai-responses gemini llm stub)' \
+    '1:text:(init config session reset log completions help)'
