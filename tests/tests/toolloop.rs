@@ -3,6 +3,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::Command;
 
 use cp_tests::{Place, Ran, check_contract, programs, repository};
@@ -167,13 +168,28 @@ fn completion(turn: usize, answer: &Value) -> Value {
         "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}})
 }
 
-/// The loop backends that can run here: the llm program is not everywhere.
+/// Where the llm program is, if not on `PATH`: what `.ci/run` installs.
+fn installed() -> PathBuf {
+    let packages = std::env::var_os("CP_COUNTERPARTS_DIR").map(PathBuf::from);
+    packages.unwrap_or_else(|| repository().join(".ci/packages")).join("python/bin")
+}
+
+/// The loop backends that can run here. One whose program is missing is said, and under CI a failure.
+#[expect(clippy::print_stderr, reason = "a test that does not run says so")]
 fn backends() -> Vec<&'static str> {
-    let has =
-        |name: &str| Command::new("sh").args(["-c", &format!("command -v {name}")]).output().unwrap().status.success();
+    let has = |name: &str| {
+        let found = Command::new("sh").args(["-c", &format!("command -v {name}")]).output().unwrap().status.success();
+        if !found {
+            let is_wanted =
+                std::env::var_os("CP_COUNTERPARTS").is_some() || std::env::var("CI").is_ok_and(|ci| ci == "true");
+            assert!(!is_wanted, "{name} is not installed");
+            eprintln!("NOT RUN: the loop backend that needs {name}, which is not installed");
+        }
+        found
+    };
     let mut backends = vec!["native"];
     backends.extend((has("curl") && has("jq")).then_some("bash"));
-    backends.extend(has("llm").then_some("llm"));
+    backends.extend((installed().join("llm").is_file() || has("llm")).then_some("llm"));
     backends
 }
 
@@ -186,12 +202,17 @@ fn ask(backend: &str, answers: &[Value], options: &str) -> (Place, Ran) {
     let line =
         format!("cp-toolloop --tools tools --tool-backend {backend} {native} -m gpt-4o-mini {options} -- 'Hi there'");
     let outside = std::env::var("PATH").unwrap_or_default();
-    let path =
-        format!("{}:{}:/usr/bin:/bin:{outside}", programs().display(), repository().join("scripts/backends").display());
+    let path = format!(
+        "{}:{}:/usr/bin:/bin:{outside}:{}",
+        programs().display(),
+        repository().join("scripts/backends").display(),
+        installed().display()
+    );
     let ran = place
         .command("sh")
         .args(["-c", &line])
         .env("PATH", path)
+        .env("LLM_USER_PATH", place.path().join("llm"))
         .env("OPENAI_API_KEY", "a-key")
         .env("OPENAI_BASE_URL", server(answers.to_vec()))
         .output()
@@ -224,8 +245,9 @@ fn every_loop_backend_gives_the_same_words_and_the_same_results() {
     ];
     for story in stories {
         let mut expected: Option<Vec<Value>> = None;
-        for backend in backends() {
-            let (place, ran) = ask(backend, &story, "");
+        for (backend, options) in backends().into_iter().flat_map(|backend| [(backend, ""), (backend, "--parallel 3")])
+        {
+            let (place, ran) = ask(backend, &story, options);
             assert_eq!(ran.status, 0, "{backend}: {ran:?}");
             check_contract(&ran);
             let lines = ran.json();
