@@ -403,6 +403,19 @@ mod tests {
     }
 
     #[test]
+    fn the_manual_has_every_built_in_rule_with_its_reason() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../man/cp-policy.5");
+        let page = std::fs::read_to_string(page).unwrap().replace("\\-", "-").replace("\\e", "\\").replace("\\&", "");
+        let words = page.split_whitespace().collect::<Vec<_>>().join(" ");
+        for rule in &RULES {
+            let entry = words.split(".It Li ").find(|entry| entry.split(' ').next() == Some(rule.id));
+            let entry = entry.unwrap_or_else(|| panic!("{} is not in the manual", rule.id));
+            let verdict = if rule.verdict == Verdict::Deny { "refused; " } else { "to be confirmed; " };
+            assert!(entry.contains(&format!("{verdict}{}.", rule.reason)), "{}: {entry}", rule.id);
+        }
+    }
+
+    #[test]
     fn a_policys_rule_with_a_wrong_example_is_an_error_that_names_it() {
         let e = crate::policy::parse(
             "[[exec.rule]]\ncommand = \"git\"\nsubcommands = [\"push\"]\ndecision = \"confirm\"\nmatch = [\"git pull\"]\n",

@@ -170,13 +170,7 @@ fn drop_capabilities() -> Result<(), Failure> {
         | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
     // Both need a capability, which an ordinary user without namespaces has not, and then has none to lose.
     let _ = rustix::thread::set_capabilities_secure_bits(bits);
-    for bit in 0..64 {
-        let Some(capability) = CapabilitySet::from_bits(1 << bit) else { continue };
-        // The kernel knows no capability beyond the first that it refuses.
-        if rustix::thread::remove_capability_from_bounding_set(capability).is_err() {
-            break;
-        }
-    }
+    empty_bounding_set();
     let _ = rustix::thread::clear_ambient_capability_set();
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),
@@ -184,6 +178,21 @@ fn drop_capabilities() -> Result<(), Failure> {
         inheritable: CapabilitySet::empty(),
     };
     rustix::thread::set_capabilities(None, none).map_err(|e| setup("capabilities", e))
+}
+
+/// Empties the set of capabilities that executing a file can give. The helper does it once, as far as it may; a new user namespace
+/// fills it again.
+pub(super) fn empty_bounding_set() {
+    if rustix::thread::capability_is_in_bounding_set(CapabilitySet::CHOWN).is_ok_and(|there| !there) {
+        return;
+    }
+    for bit in 0..64 {
+        let Some(capability) = CapabilitySet::from_bits(1 << bit) else { continue };
+        // The kernel knows no capability beyond the first that it refuses.
+        if rustix::thread::remove_capability_from_bounding_set(capability).is_err() {
+            break;
+        }
+    }
 }
 
 /// Refuses to go on without a layer that the policy insists on.

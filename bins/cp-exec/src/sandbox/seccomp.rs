@@ -107,6 +107,7 @@ impl Filters {
 /// One program of several filters, each of which answers with another error: where one lets a call through, the next looks at it.
 fn program(network: Network) -> Result<BpfProgram, seccompiler::Error> {
     let mut program = no_second_table();
+    program.extend(refused_outright());
     let filters = [refused()?, missing()?, other_sockets(network)?];
     let last = filters.len() - 1;
     for (at, mut filter) in filters.into_iter().enumerate() {
@@ -122,9 +123,25 @@ fn program(network: Network) -> Result<BpfProgram, seccompiler::Error> {
     Ok(program)
 }
 
-/// What leads out of the sandbox.
+/// Refuses the calls of [`REFUSED`], one comparison each: the kernel translates the program for every run.
+fn refused_outright() -> BpfProgram {
+    let calls = REFUSED.iter().filter_map(|call| u32::try_from(*call).ok());
+    let mut left = u8::try_from(REFUSED.len()).unwrap_or(u8::MAX);
+    let compare = |call| {
+        let to_refusal = left;
+        left = left.saturating_sub(1);
+        sock_filter { code: JUMP_IF_EQUAL, jt: to_refusal, jf: 0, k: call }
+    };
+    let mut program = vec![sock_filter { code: LOAD_WORD, jt: 0, jf: 0, k: 0 }];
+    program.extend(calls.map(compare));
+    program.push(sock_filter { code: JUMP, jt: 0, jf: 0, k: 1 });
+    program.push(sock_filter { code: RETURN, jt: 0, jf: 0, k: ERRNO | libc::EPERM.cast_unsigned() });
+    program
+}
+
+/// What leads out of the sandbox only with some arguments.
 fn refused() -> Result<BpfProgram, seccompiler::Error> {
-    let mut refused: Rules = REFUSED.into_iter().map(|call| (call, Vec::new())).collect();
+    let mut refused = Rules::new();
     refused.insert(
         libc::SYS_ioctl,
         TERMINAL_INJECTION
@@ -191,11 +208,14 @@ fn filter(rules: Rules, errno: i32) -> Result<BpfProgram, seccompiler::Error> {
 
 // Instructions of the filter's machine.
 const LOAD_WORD: u16 = 0x20;
+const JUMP_IF_EQUAL: u16 = 0x15;
 const JUMP_IF_AT_LEAST: u16 = 0x35;
 const JUMP: u16 = 0x05;
 const RETURN: u16 = 0x06;
 /// The answer that lets a call through.
 const ALLOW: u32 = 0x7fff_0000;
+/// The answer of an error, its number in the lower half.
+const ERRNO: u32 = 0x0005_0000;
 
 /// Refuses the x32 calls, which pass for calls of this architecture under other numbers.
 fn no_second_table() -> BpfProgram {
@@ -205,6 +225,6 @@ fn no_second_table() -> BpfProgram {
     vec![
         sock_filter { code: LOAD_WORD, jt: 0, jf: 0, k: 0 },
         sock_filter { code: JUMP_IF_AT_LEAST, jt: 0, jf: 1, k: 0x4000_0000 },
-        sock_filter { code: RETURN, jt: 0, jf: 0, k: 0x0005_0000 | libc::ENOSYS.cast_unsigned() },
+        sock_filter { code: RETURN, jt: 0, jf: 0, k: ERRNO | libc::ENOSYS.cast_unsigned() },
     ]
 }

@@ -12,7 +12,7 @@ use super::outer::{self, Account, NAMESPACES, die_with_parent, setup};
 use super::plan::{Enforcement, Failure, Layer, Network, Plan, Report};
 use super::seccomp::Filters;
 use super::sys::{self, Forked};
-use super::{init, wire};
+use super::{init, leader, wire};
 
 /// Runs the helper: standard input is the socket on which runs are asked for.
 pub(super) fn run() -> ExitCode {
@@ -32,6 +32,7 @@ fn prepare() -> std::io::Result<(OwnedFd, OwnedFd)> {
     die_with_parent()?;
     rustix::process::setsid()?;
     sys::default_signals();
+    leader::empty_bounding_set();
     let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
     let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
     rustix::stdio::dup2_stdin(&null)?;
