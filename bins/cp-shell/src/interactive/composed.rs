@@ -101,16 +101,15 @@ impl Composed {
         if self.llm.as_mut().is_some_and(Coprocess::has_left) {
             self.llm = None;
         }
-        let mut llm = match self.llm.take() {
-            Some(llm) => llm,
-            None => {
-                let mut arguments = self.flags(turn);
-                arguments.extend(self.model.iter().cloned());
-                arguments.push("--stream".to_owned());
-                Coprocess::start("cp-llm", &arguments)?
-            }
+        let mut llm = if let Some(llm) = self.llm.take() {
+            llm
+        } else {
+            let mut arguments = self.flags(turn);
+            arguments.extend(self.model.iter().cloned());
+            arguments.push("--stream".to_owned());
+            Coprocess::start("cp-llm", &arguments)?
         };
-        llm.send(prompt)?;
+        llm.send("prompt", prompt)?;
         loop {
             let line = llm.receive()?.ok_or_else(|| llm.gone())?;
             let record = Record::parse(&line)?;
@@ -141,7 +140,7 @@ impl Composed {
         arguments.extend(self.model.iter().chain(&self.tools).cloned());
         arguments.push("--stream".to_owned());
         let mut toolloop = Coprocess::start("cp-toolloop", &arguments)?;
-        toolloop.send(prompt)?;
+        toolloop.send("prompt", prompt)?;
         toolloop.close()?;
         let mut reply = Reply::default();
         while let Some(line) = toolloop.receive()? {
@@ -217,8 +216,19 @@ impl Scratch {
         if pieces.is_empty() {
             return Ok(None);
         }
-        let text: String =
-            pieces.iter().map(|piece| format!("[{}]\n{}\n\n", piece.name, piece.text.trim_end())).collect();
+        let told = |piece: &Piece| {
+            format!(
+                "[{}]
+{}
+",
+                piece.name,
+                piece.text.trim_end()
+            )
+        };
+        let text = pieces.iter().map(told).collect::<Vec<_>>().join(
+            "
+",
+        );
         let file = directory.join(format!("context-{}.md", std::process::id()));
         let scratch = Self { path: file.display().to_string() };
         cp_common::home::write_whole(&file, text.as_bytes())?;

@@ -20,7 +20,7 @@ const LEAVE: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)
 /// A part that runs.
 #[derive(Debug)]
 pub(crate) struct Coprocess {
-    name: &'static str,
+    name: String,
     child: Child,
     requests: Option<ChildStdin>,
     answers: Receiver<Vec<u8>>,
@@ -28,13 +28,21 @@ pub(crate) struct Coprocess {
 
 impl Coprocess {
     /// Starts one of our programs.
-    pub(crate) fn start(name: &'static str, arguments: &[String]) -> Result<Self> {
-        let mut child = Command::new(part::find(name)?)
-            .args(arguments)
+    pub(crate) fn start(name: &str, arguments: &[String]) -> Result<Self> {
+        // What it says to people comes back in its answers, and is said once.
+        Self::spawn(name, Command::new(part::find(name)?).args(arguments).stderr(Stdio::null()))
+    }
+
+    /// Starts a program that the person named. What it says to people they see.
+    pub(crate) fn of_program(argv: &[String]) -> Result<Self> {
+        let (program, arguments) = argv.split_first().ok_or_else(|| Error::usage("the command is empty"))?;
+        Self::spawn(program, Command::new(program).args(arguments))
+    }
+
+    fn spawn(name: &str, command: &mut Command) -> Result<Self> {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // What it says to people comes back in its answers, and is said once.
-            .stderr(Stdio::null())
             .spawn()
             .map_err(|e| Error::io(format!("starting {name}"), e))?;
         let requests = child.stdin.take();
@@ -50,14 +58,14 @@ impl Coprocess {
                 }
             }
         })?;
-        Ok(Self { name, child, requests, answers })
+        Ok(Self { name: name.to_owned(), child, requests, answers })
     }
 
-    /// Sends a prompt.
-    pub(crate) fn send(&mut self, prompt: &RawValue) -> Result<()> {
+    /// Sends a record.
+    pub(crate) fn send(&mut self, kind: &str, data: &RawValue) -> Result<()> {
         let line = format!(
-            "{{\"ok\":true,\"schema_version\":\"{SCHEMA_VERSION}\",\"type\":\"prompt\",\"data\":{}}}\n",
-            prompt.get()
+            "{{\"ok\":true,\"schema_version\":\"{SCHEMA_VERSION}\",\"type\":\"{kind}\",\"data\":{}}}\n",
+            data.get()
         );
         self.write(line.as_bytes())
     }
@@ -74,17 +82,29 @@ impl Coprocess {
 
     fn write(&mut self, line: &[u8]) -> Result<()> {
         let Some(requests) = &mut self.requests else { return Err(self.gone()) };
-        requests.write_all(line).map_err(|e| match interrupt::seen() {
-            true => interrupt::error(),
-            false => Error::new(Code::Io, format!("{} takes no more requests: {e}", self.name)),
+        requests.write_all(line).map_err(|e| {
+            if interrupt::seen() {
+                return interrupt::error();
+            }
+            Error::new(Code::Io, format!("{} takes no more requests: {e}", self.name))
         })
     }
 
     /// The next line of its answers; none after the last.
     pub(crate) fn receive(&self) -> Result<Option<Vec<u8>>> {
+        self.receive_within(Duration::MAX)
+    }
+
+    /// The next line of its answers, if it comes in time.
+    pub(crate) fn receive_within(&self, limit: Duration) -> Result<Option<Vec<u8>>> {
+        let asked = Instant::now();
         loop {
             if interrupt::seen() {
                 return Err(interrupt::error());
+            }
+            if asked.elapsed() > limit {
+                let message = format!("{} did not answer within {} s", self.name, limit.as_secs());
+                return Err(Error::new(Code::Timeout, message));
             }
             match self.answers.recv_timeout(LOOK) {
                 Ok(mut line) => {
@@ -117,10 +137,10 @@ impl Coprocess {
 
     /// What its silence means.
     pub(crate) fn gone(&self) -> Error {
-        match interrupt::seen() {
-            true => interrupt::error(),
-            false => Error::new(Code::Io, format!("{} ended before it answered", self.name)),
+        if interrupt::seen() {
+            return interrupt::error();
         }
+        Error::new(Code::Io, format!("{} ended before it answered", self.name))
     }
 }
 

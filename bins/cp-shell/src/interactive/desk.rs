@@ -61,7 +61,7 @@ impl Desk {
         let is_terminal = before.is_some();
         std::thread::Builder::new()
             .name("desk".to_owned())
-            .spawn(move || if is_terminal { edit(&asked, &sender, ids, &known) } else { read(&asked, &sender) })?;
+            .spawn(move || if is_terminal { edit(&asked, &sender, &ids, &known) } else { read(&asked, &sender) })?;
         Ok(Self { questions, typed, terminated: Cell::new(false), before })
     }
 
@@ -147,7 +147,7 @@ fn watch(sender: Sender<Typed>) -> Result<()> {
 }
 
 /// Lines from a terminal.
-fn edit(asked: &Receiver<Question>, sender: &Sender<Typed>, ids: Ids, known: &[String]) {
+fn edit(asked: &Receiver<Question>, sender: &Sender<Typed>, ids: &Ids, known: &[String]) {
     let colour = if std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty()) {
         ColorMode::Disabled
     } else {
@@ -181,8 +181,7 @@ fn edit(asked: &Receiver<Question>, sender: &Sender<Typed>, ids: Ids, known: &[S
                 Typed::Line(line)
             }
             Err(ReadlineError::Interrupted) => Typed::Interrupted,
-            Err(ReadlineError::Eof) => Typed::End,
-            // The terminal has gone, or cannot be read any more.
+            // Ctrl-D; or the terminal has gone, or cannot be read any more.
             Err(_) => Typed::End,
         };
         if sender.send(typed).is_err() {

@@ -9,6 +9,7 @@ use crate::interactive::hub::Loaded;
 use crate::interactive::render::{Style, count, cut, harmless};
 use crate::interactive::risk::Risk;
 use crate::interactive::shell::Shell;
+use crate::interactive::style;
 
 /// A turn, as it is explained.
 #[derive(Clone, Debug)]
@@ -93,7 +94,7 @@ impl Explained {
 
 /// The last turn, the history of the shell and the hub.
 pub(crate) fn explained(shell: &Shell<'_>) -> String {
-    let style = shell.style();
+    let style = style();
     let mut text = match &shell.last {
         Some(last) => last.text(style),
         None => "no turn was taken yet\n".to_owned(),

@@ -106,7 +106,7 @@ fn tail(path: &Path) -> Result<(String, u64)> {
             if read == 0 {
                 break;
             }
-            first += piece[..read].iter().filter(|byte| **byte == b'\n').count() as u64;
+            first += piece[..read].split(|byte| *byte == b'\n').count() as u64 - 1;
             before -= read as u64;
         }
         file.seek(SeekFrom::Start(metadata.len() - TAIL)).map_err(failed)?;
@@ -220,8 +220,8 @@ mod tests {
     fn no_more_than_fifty_lines_and_no_secret_among_them() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("h");
-        let mut text: String = (0..80).map(|at| format!("echo {at}\n")).collect();
-        text.push_str("export API_TOKEN=ghp_16C7e42F292c6912E7710c838347Ae178B4a\n");
+        let mut text = (0..80).map(|at| format!("echo {at}")).collect::<Vec<_>>().join("\n");
+        text.push_str("\nexport API_TOKEN=ghp_16C7e42F292c6912E7710c838347Ae178B4a\n");
         std::fs::write(&file, text).unwrap();
         let settings = ShellHistory { enabled: true, limit: 500, histfile: Some(file.clone()) };
         let history = collect(&settings, false, &Redactor::knowing([]));
@@ -237,7 +237,7 @@ mod tests {
     fn a_large_file_is_read_from_its_end_with_the_right_numbers() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("h");
-        let text: String = (1..=100_000).map(|at| format!("echo number {at}\n")).collect();
+        let text = (1..=100_000).map(|at| format!("echo number {at}")).collect::<Vec<_>>().join("\n");
         std::fs::write(&file, text).unwrap();
         let settings = ShellHistory { enabled: true, limit: 2, histfile: Some(file) };
         let history = collect(&settings, false, &Redactor::knowing([]));

@@ -3,9 +3,11 @@
 
 use cp_common::Result;
 
+use crate::interactive::outcome::{Done, Outcome, Problem};
 use crate::interactive::recall::{file_of, remember};
 use crate::interactive::render::count;
-use crate::interactive::shell::{Done, Outcome, Problem, Shell};
+use crate::interactive::shell::Shell;
+use crate::interactive::style;
 
 /// `:learn [LESSON]`
 pub(crate) fn learn(shell: &mut Shell<'_>, lesson: &str) -> Done {
@@ -67,7 +69,7 @@ pub(crate) fn offer(shell: &mut Shell<'_>) -> Result<()> {
 fn told(shell: &mut Shell<'_>, kind: &str, text: &str) -> Result<()> {
     let text = match kept(shell, kind, text) {
         Ok(outcome) => outcome.text,
-        Err(problem) => shell.style().error(&problem.message, problem.cure.as_deref()),
+        Err(problem) => style().error(&problem.message, problem.cure.as_deref()),
     };
     shell.say(&text)
 }

@@ -4,7 +4,7 @@
 mod commands;
 mod completion;
 mod composed;
-mod coprocess;
+pub(crate) mod coprocess;
 mod desk;
 mod explain;
 mod gather;
@@ -14,6 +14,7 @@ mod hub;
 mod interrupt;
 mod kept;
 mod learning;
+mod outcome;
 mod parse;
 mod recall;
 mod record;
@@ -25,12 +26,10 @@ mod shell;
 mod table;
 mod turn;
 
-use std::io::IsTerminal as _;
-
 use cp_common::text::nearest;
 use cp_common::{Context, Error, Result};
 
-use crate::agent::Agent;
+use crate::agent::{Agent, External};
 use crate::plane::Plane;
 use crate::session::Args;
 use render::Style;
@@ -43,21 +42,22 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 
 /// How the terminal takes text now: it may have been resized since it was asked last.
 fn style() -> Style {
-    let stdout = std::io::stdout();
+    let stdout = rustix::stdio::stdout();
     let columns =
-        rustix::termios::tcgetwinsize(&stdout).ok().map(|size| usize::from(size.ws_col)).filter(|width| *width > 0);
+        rustix::termios::tcgetwinsize(stdout).ok().map(|size| usize::from(size.ws_col)).filter(|width| *width > 0);
     let said = || std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).filter(|width| *width > 0);
     let plain = std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty())
         || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    Style { width: columns.or_else(said).unwrap_or(80), colour: stdout.is_terminal() && !plain }
+    Style { width: columns.or_else(said).unwrap_or(80), colour: rustix::termios::isatty(stdout) && !plain }
 }
 
-/// Who answers: an agent by its id in `config/agents.json`, or `default`.
+/// Who answers: an agent by its id in `config/agents.json`, `default`, or a program.
 fn agent_of(id: &str, plane: &Plane, args: &Args, context: &Context) -> Result<Box<dyn Agent>> {
     let agents = crate::agents::load(&context.home.agents_file())?;
-    let is_there = id == "default"
-        || agents.contains_key(id)
-        || (!id.contains('/') && context.home.path("agents").join(id).is_dir());
+    if let Some(agent) = External::of(id, &agents, context)? {
+        return Ok(Box::new(agent));
+    }
+    let is_there = id == "default" || agents.contains_key(id) || context.home.path("agents").join(id).is_dir();
     if !is_there {
         let error = Error::not_found(format!("no agent `{id}`")).with("agent", id);
         return Err(match nearest(id, agents.keys().map(String::as_str).chain(["default"])) {

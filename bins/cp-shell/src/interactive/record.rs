@@ -172,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    fn message(value: Value) -> Message {
+    fn message(value: &Value) -> Message {
         let mut whole = json!({"id": "m", "role": "assistant", "model": "x", "backend": "stub", "stop_reason": "end_turn", "usage": {}});
         whole.as_object_mut().unwrap().extend(value.as_object().unwrap().clone());
         serde_json::from_value(whole).unwrap()
@@ -181,10 +181,10 @@ mod tests {
     #[test]
     fn the_turns_of_a_loop_alternate_and_keep_their_calls() {
         let messages = [
-            message(json!({"content": "", "tool_calls": [{"id": "1", "name": "f", "input": {}}],
+            message(&json!({"content": "", "tool_calls": [{"id": "1", "name": "f", "input": {}}],
                 "input": [{"role": "user", "content": "<context>…</context> do it"}]})),
             message(
-                json!({"content": "done", "input": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "ok"}]}]}),
+                &json!({"content": "done", "input": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "ok"}]}]}),
             ),
         ];
         let turns = conversation(Turn::text("user", "do it"), &messages);
@@ -199,7 +199,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut record = Record::open(directory.path(), "SES-1", "default").unwrap();
         let risk = crate::interactive::risk::classify("hello");
-        let messages = [message(json!({"content": "hi"}))];
+        let messages = [message(&json!({"content": "hi"}))];
         let over = Over {
             number: 1,
             said: "hello password=hunter2hunter2",

@@ -1,5 +1,7 @@
 //! Words for the terminal: text that is not ours made harmless, tables that fit the width, and colour where it is wanted.
 
+use std::fmt::Write as _;
+
 use serde_json::{Map, Value};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
@@ -63,7 +65,7 @@ pub(crate) fn harmless(text: &str) -> String {
             | '\u{202a}'..='\u{202e}'
             | '\u{2066}'..='\u{2069}'
             | '\u{feff}' => {
-                out.push_str(&format!("<U+{:04X}>", u32::from(letter)));
+                let _ = write!(out, "<U+{:04X}>", u32::from(letter));
             }
             _ => out.push(letter),
         }
@@ -153,12 +155,14 @@ fn object(members: &Map<String, Value>, style: Style) -> String {
         let (name, room) = (harmless(name), style.width.saturating_sub(names + 2).max(16));
         match value {
             Value::Object(inner) if !inner.is_empty() => {
-                text.push_str(&format!("{}\n", style.strong(&name)));
+                let _ = writeln!(text, "{}", style.strong(&name));
                 for line in self::value(value, Style { width: style.width.saturating_sub(2), ..style }).lines() {
-                    text.push_str(&format!("  {line}\n"));
+                    let _ = writeln!(text, "  {line}");
                 }
             }
-            _ => text.push_str(&format!("{name:<names$}  {}\n", cut(&cell(value), room))),
+            _ => {
+                let _ = writeln!(text, "{name:<names$}  {}", cut(&cell(value), room));
+            }
         }
     }
     for (name, items) in
@@ -178,7 +182,7 @@ fn list(name: &str, items: &[Value], style: Style) -> String {
         }
     }
     if headings.is_empty() {
-        return text + &items.iter().map(|item| format!("{}\n", cell(item))).collect::<String>();
+        return items.iter().map(cell).fold(text, |text, line| text + &line + "\n");
     }
     let rows: Vec<Vec<String>> = items
         .iter()

@@ -8,8 +8,10 @@ use cp_common::{Code, Error, part};
 use serde_json::{Value, json};
 
 use crate::interactive::interrupt;
+use crate::interactive::outcome::{Done, Outcome, Problem};
 use crate::interactive::render::harmless;
-use crate::interactive::shell::{Done, Outcome, Problem, Shell};
+use crate::interactive::shell::Shell;
+use crate::interactive::style;
 use crate::interactive::turn::strip;
 use crate::journal::ask;
 
@@ -45,14 +47,15 @@ pub(crate) fn run(shell: &mut Shell<'_>, command: &str) -> Done {
         shell.desk.forget_interruption();
         interrupt::forget();
     }
-    let style = shell.style();
+    let style = style();
     if status != Some(0) {
         outcome.failed = true;
         let left = status.map_or_else(|| "was killed".to_owned(), |status| format!("left with exit status {status}"));
         let name = words.argv.first().map(String::as_str).unwrap_or_default();
         outcome.text = style.error(&format!("{name} {left}"), None);
     }
-    outcome.text.push_str(&format!("{}\n", style.faint(&strip(shell))));
+    outcome.text.push_str(&style.faint(&strip(shell)));
+    outcome.text.push('\n');
     Ok(outcome)
 }
 
@@ -69,7 +72,7 @@ fn confirmation(shell: &mut Shell<'_>, command: &str, decision: &Value) -> Resul
     }
     let shown = ask_person(shell, &["--dry-run", "-c", command])?;
     let token = shown["confirm_token"].as_str().unwrap_or_default().to_owned();
-    shell.say(&format!("{}\n", shell.style().warning(&harmless(reason))))?;
+    shell.say(&format!("{}\n", style().warning(&harmless(reason))))?;
     if !shell.desk.agrees(&format!("Run {}? [y/N] ", harmless(command))) {
         shell.tracker.denied();
         return Err(Problem::new("cancelled: nothing was run", ""));

@@ -15,14 +15,15 @@ use crate::interactive::explain::Explained;
 use crate::interactive::history::{self, History};
 use crate::interactive::hub::{Hub, Reach};
 use crate::interactive::kept::Kept;
+use crate::interactive::outcome::{Done, Outcome, Problem};
 use crate::interactive::parse::{self, Input};
 use crate::interactive::record::Record;
-use crate::interactive::render::{Style, count};
+use crate::interactive::render::count;
 use crate::interactive::settings::{self, Settings};
 use crate::interactive::{agent_of, commands, learning, run, style, turn};
 use crate::journal::{self, Journal};
+use crate::plane::Plane;
 use crate::plane::canonical::hash_value;
-use crate::plane::{Failure, Plane, Read};
 use crate::session::Args;
 use crate::signals::Tracker;
 
@@ -55,66 +56,9 @@ pub(crate) struct Shell<'a> {
     pub(crate) rounds: Vec<(String, String)>,
     /// How many tokens the conversation takes.
     pub(crate) used: u64,
-    hub_is_recorded: bool,
     own: bool,
     echo: bool,
 }
-
-/// What a line came to.
-#[derive(Debug, Default)]
-pub(crate) struct Outcome {
-    /// What to show.
-    pub(crate) text: String,
-    /// What it is on record by.
-    pub(crate) result: Value,
-    /// What was written.
-    pub(crate) writes: Vec<Read>,
-    /// What was called.
-    pub(crate) calls: Vec<Value>,
-    /// Whether it failed, though what there is to show is shown already.
-    pub(crate) failed: bool,
-}
-
-impl Outcome {
-    /// Words alone.
-    pub(crate) fn of_text(text: impl Into<String>) -> Self {
-        let text = text.into();
-        Self { result: json!({"text": text}), text, ..Self::default() }
-    }
-}
-
-/// Why a line came to nothing.
-#[derive(Debug)]
-pub(crate) struct Problem {
-    pub(crate) message: String,
-    pub(crate) cure: Option<String>,
-    /// The session cannot go on.
-    pub(crate) end: Option<Error>,
-}
-
-impl Problem {
-    /// Something that the session survives.
-    pub(crate) fn new(message: impl Into<String>, cure: impl Into<String>) -> Self {
-        Self { message: message.into(), cure: Some(cure.into()).filter(|cure: &String| !cure.is_empty()), end: None }
-    }
-}
-
-impl From<Error> for Problem {
-    fn from(error: Error) -> Self {
-        let (message, cure) = (error.message().to_owned(), error.cure().map(str::to_owned));
-        let end = if error.is_reader_gone() { Some(error) } else { None };
-        Self { message, cure, end }
-    }
-}
-
-impl From<Failure> for Problem {
-    fn from(failure: Failure) -> Self {
-        Self { cure: failure.cure().map(str::to_owned), message: failure.message, end: None }
-    }
-}
-
-/// What a line gives.
-pub(crate) type Done = std::result::Result<Outcome, Problem>;
 
 /// Holds a session from its start to its end.
 pub(crate) fn hold(args: &Args, context: &mut Context) -> Result<()> {
@@ -189,7 +133,6 @@ impl<'a> Shell<'a> {
             last: None,
             rounds: Vec::new(),
             used: 0,
-            hub_is_recorded: false,
             own,
             echo,
         };
@@ -212,7 +155,7 @@ impl<'a> Shell<'a> {
                     }
                 }
                 Typed::Interrupted if self.desk.is_terminal() => {
-                    self.say(&format!("{}\n", style().faint("(:quit ends the session)")))?
+                    self.say(&format!("{}\n", style().faint("(:quit ends the session)")))?;
                 }
                 Typed::Interrupted | Typed::Terminated => {
                     return Err(Error::new(Code::Interrupted, "interrupted by a signal"));
@@ -325,19 +268,10 @@ impl<'a> Shell<'a> {
 
     /// Records what the hub said, once.
     pub(crate) fn record_hub(&mut self) -> Result<()> {
-        if std::mem::replace(&mut self.hub_is_recorded, true) {
-            return Ok(());
+        match self.hub.unrecorded() {
+            Some(loaded) => self.record.note("session_hub", &loaded),
+            None => Ok(()),
         }
-        let mut loaded = self.hub.loaded().clone();
-        if self.hub.is_pending() {
-            loaded.errors.push("the hub had not answered when the session ended".to_owned());
-        }
-        self.record.note("session_hub", &loaded)
-    }
-
-    /// How the terminal takes text now.
-    pub(crate) fn style(&self) -> Style {
-        style()
     }
 }
 

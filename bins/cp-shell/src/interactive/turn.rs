@@ -12,10 +12,12 @@ use crate::interactive::explain::Explained;
 use crate::interactive::gather::{Envelope, Known, gather};
 use crate::interactive::hints::{self, Hint, Situation};
 use crate::interactive::interrupt;
+use crate::interactive::outcome::{Done, Outcome, Problem};
 use crate::interactive::record::{Over, last_words, result_of};
 use crate::interactive::render::{Style, count, cut, harmless};
 use crate::interactive::risk::{self, Level, Risk};
-use crate::interactive::shell::{Done, Outcome, Problem, Shell};
+use crate::interactive::shell::Shell;
+use crate::interactive::style;
 use crate::signals::{CONTEXT_LIMIT, Strip};
 
 /// Takes what a person said.
@@ -27,7 +29,7 @@ pub(crate) fn take(shell: &mut Shell<'_>, said: &str) -> Done {
     let hints = hints::hints(&situation);
     shell.heavy.push(hints::is_heavy(said, risk.level));
     let envelope = envelope(shell, said);
-    let style = shell.style();
+    let style = style();
     shell.say(&before(&risk, &hints, &envelope, style))?;
     shell.last = Some(Explained::new(said, &risk, &hints, &envelope, shell));
     if let Some(question) = question(shell, &risk) {
@@ -108,7 +110,7 @@ fn cancelled(shell: &mut Shell<'_>, said: &str, risk: &Risk, hints: &[Hint], env
         last.cancelled = true;
     }
     record(shell, said, risk, hints, envelope, &[], true, "")?;
-    let style = shell.style();
+    let style = style();
     let mut text = if shell.desk.is_terminal() {
         format!("{}\n", style.faint("cancelled: nothing was sent"))
     } else {
@@ -122,7 +124,7 @@ fn cancelled(shell: &mut Shell<'_>, said: &str, risk: &Risk, hints: &[Hint], env
 /// Sends it, shows what comes as it comes, and keeps both sides.
 fn answer(shell: &mut Shell<'_>, said: &str, risk: &Risk, hints: &[Hint], envelope: &Envelope) -> Done {
     let (mut partial, mut called) = (String::new(), Vec::new());
-    let style = shell.style();
+    let style = style();
     let session = shell.journal.session().to_owned();
     let turn = Turn { text: said, session: &session, isolated: shell.isolated, context: &envelope.pieces };
     let Shell { agent, context, tracker, .. } = shell;
@@ -193,7 +195,7 @@ fn stopped(shell: &mut Shell<'_>, error: &Error, at_line_start: bool) -> Done {
     if let Some(last) = &mut shell.last {
         last.cancelled = true;
     }
-    let style = shell.style();
+    let style = style();
     let mut text = String::from(if at_line_start { "" } else { "\n" });
     if interrupted {
         text.push_str(&style.error("interrupted: the turn was stopped, the session goes on", None));

@@ -7,8 +7,10 @@ use serde_json::{Value, json};
 
 use crate::interactive::agent_of;
 use crate::interactive::explain::explained;
+use crate::interactive::outcome::{Done, Outcome, Problem};
 use crate::interactive::render::{harmless, value};
-use crate::interactive::shell::{Done, Outcome, Problem, Shell};
+use crate::interactive::shell::Shell;
+use crate::interactive::style;
 use crate::interactive::table::{self, COMMANDS, Command};
 use crate::interactive::turn::strip;
 use crate::journal::ask;
@@ -23,7 +25,7 @@ pub(super) fn help(shell: &Shell<'_>, about: &str) -> Done {
             .ok_or_else(|| Problem::new(format!("there is no command `{about}`"), "`:help` lists the commands"))?;
         return Ok(Outcome::of_text(of_one(command)));
     }
-    let style = shell.style();
+    let style = style();
     let mut text = String::new();
     let there = COMMANDS
         .iter()
@@ -122,7 +124,7 @@ pub(super) fn agent(shell: &mut Shell<'_>, name: &str) -> Done {
         "capabilities": shell.agent.capabilities().iter().map(|it| it.name()).collect::<Vec<_>>(),
         "others": known,
     });
-    Ok(Outcome { text: value(&answer, shell.style()), result: answer, ..Outcome::default() })
+    Ok(Outcome { text: value(&answer, style()), result: answer, ..Outcome::default() })
 }
 
 /// `:ctx [persistent|isolated]`

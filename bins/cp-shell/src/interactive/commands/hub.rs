@@ -3,16 +3,18 @@
 use serde_json::json;
 
 use crate::interactive::explain::told_hub;
+use crate::interactive::outcome::{Done, Outcome, Problem};
 use crate::interactive::parse::unquoted;
 use crate::interactive::render::{cut, harmless};
-use crate::interactive::shell::{Done, Outcome, Problem, Shell};
+use crate::interactive::shell::Shell;
+use crate::interactive::style;
 
 /// `:hub`, `:hub log TEXT`
 pub(super) fn hub(shell: &mut Shell<'_>, argument: &str) -> Done {
     match argument.split_once(char::is_whitespace).unwrap_or((argument, "")) {
         ("", _) => {
             wait(shell)?;
-            let mut text = told_hub(shell.hub.loaded(), shell.hub.is_pending(), shell.style());
+            let mut text = told_hub(shell.hub.loaded(), shell.hub.is_pending(), style());
             if let Some(brief) = &shell.hub.loaded().brief {
                 text.push_str(&harmless(brief.text.trim_end()));
                 text.push('\n');
@@ -61,7 +63,7 @@ pub(super) fn inbox(shell: &mut Shell<'_>, argument: &str) -> Done {
     wait(shell)?;
     match argument.split_once(char::is_whitespace).unwrap_or((argument, "")) {
         ("", _) => {
-            let style = shell.style();
+            let style = style();
             let messages = &shell.hub.loaded().messages;
             let mut text = String::new();
             for message in messages {

@@ -5,9 +5,11 @@ use std::fmt::Write as _;
 use cp_common::wire::Turn;
 
 use crate::interactive::learning::kept;
+use crate::interactive::outcome::{Done, Outcome, Problem};
 use crate::interactive::recall::{self, Remembered};
 use crate::interactive::render::{count, harmless};
-use crate::interactive::shell::{Done, Outcome, Problem, Shell};
+use crate::interactive::shell::Shell;
+use crate::interactive::style;
 use crate::journal::ask;
 
 /// How much of each kind is shown.
@@ -36,7 +38,7 @@ fn shown(shell: &Shell<'_>, kinds: &[&str], query: &str) -> Done {
     for kind in kinds {
         let found: Vec<Remembered> = recall::recall(kind, query, SHOWN, shell.context)?;
         let file = recall::file_of(kind, shell.context);
-        let _ = writeln!(text, "{}", shell.style().faint(&format!("{kind}: {} of {}", found.len(), file.display())));
+        let _ = writeln!(text, "{}", style().faint(&format!("{kind}: {} of {}", found.len(), file.display())));
         for remembered in found {
             let _ = writeln!(text, "  {} {}", remembered.at, harmless(&remembered.text).replace('\n', "\n    "));
         }
@@ -65,14 +67,11 @@ pub(super) fn view(shell: &Shell<'_>, last: &str) -> Done {
         let _ = writeln!(
             text,
             "{} {}",
-            shell.style().strong(&format!("{}:", harmless(&turn.role))),
+            style().strong(&format!("{}:", harmless(&turn.role))),
             harmless(&turn.content.text())
         );
     }
-    let _ = writeln!(
-        text,
-        "{}",
-        shell.style().faint(&format!("{} of {}", count(turns.len(), "turn"), shell.journal.session()))
-    );
+    let _ =
+        writeln!(text, "{}", style().faint(&format!("{} of {}", count(turns.len(), "turn"), shell.journal.session())));
     Ok(Outcome::of_text(text))
 }

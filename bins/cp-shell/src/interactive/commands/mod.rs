@@ -6,7 +6,8 @@ mod memory;
 mod tree;
 
 use crate::interactive::learning;
-use crate::interactive::shell::{Done, Outcome, Problem, Shell};
+use crate::interactive::outcome::{Done, Outcome, Problem};
+use crate::interactive::shell::Shell;
 use crate::interactive::table::{Act, Command};
 
 /// Carries a command out.

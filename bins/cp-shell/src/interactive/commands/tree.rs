@@ -5,8 +5,10 @@ use std::path::Path;
 use cp_common::Error;
 use serde_json::{Value, json};
 
+use crate::interactive::outcome::{Done, Outcome, Problem};
 use crate::interactive::render::value;
-use crate::interactive::shell::{Done, Outcome, Problem, Shell};
+use crate::interactive::shell::Shell;
+use crate::interactive::style;
 use crate::plane::operations::Live;
 use crate::plane::work_orders::{self, Applied};
 use crate::plane::{Failure, Plane, commands};
@@ -27,7 +29,7 @@ pub(super) fn operation(shell: &mut Shell<'_>, line: &str) -> Option<Done> {
     let query = commands::parse(line)?;
     let Shell { plane, tracker, .. } = shell;
     let answered = commands::answer(plane, &query, &mut Session { tracker });
-    let style = shell.style();
+    let style = style();
     Some(answered.map_err(Problem::from).map(|result| Outcome {
         text: value(&result, style),
         result,

@@ -3,6 +3,7 @@
 
 mod http;
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::Duration;
@@ -64,6 +65,8 @@ pub(crate) struct Hub {
     settings: settings::Hub,
     coming: Option<Receiver<Loaded>>,
     loaded: Loaded,
+    /// Whether what it said is on the record.
+    is_recorded: bool,
 }
 
 /// Whether the hub may be used.
@@ -84,7 +87,7 @@ impl Hub {
         if reach != Reach::Left {
             loaded.brief = brief(&directory.join(&settings.brief));
         }
-        let mut hub = Self { client: None, settings: settings.clone(), coming: None, loaded };
+        let mut hub = Self { client: None, settings: settings.clone(), coming: None, loaded, is_recorded: false };
         hub.loaded.status = match (reach, &settings.url) {
             (Reach::Left, _) => "left alone: --no-hub",
             (Reach::Offline, _) => "not asked: --offline",
@@ -93,7 +96,10 @@ impl Hub {
                 let client = Client::new(url, Duration::from_millis(settings.timeout_ms));
                 let (sender, receiver) = channel();
                 let (asked, settings, start) = (client.clone(), settings.clone(), hub.loaded.clone());
-                std::thread::spawn(move || sender.send(ask(&asked, &settings, start)));
+                std::thread::spawn(move || {
+                    // A session that has ended wants to know no more.
+                    let _ = sender.send(ask(&asked, &settings, start));
+                });
                 hub.coming = Some(receiver);
                 hub.client = Some(client);
                 "asked"
@@ -110,6 +116,18 @@ impl Hub {
     /// Whether an answer is still to come.
     pub(crate) fn is_pending(&self) -> bool {
         self.coming.is_some()
+    }
+
+    /// What is to be recorded, once: what is known now, and whether that is all.
+    pub(crate) fn unrecorded(&mut self) -> Option<Loaded> {
+        if std::mem::replace(&mut self.is_recorded, true) {
+            return None;
+        }
+        let mut loaded = self.loaded.clone();
+        if self.is_pending() {
+            loaded.errors.push("the hub had not answered when the session ended".to_owned());
+        }
+        Some(loaded)
     }
 
     /// Takes the answer if it is there within this time. True when something came.
@@ -181,7 +199,7 @@ impl Loaded {
         }
         for (name, things) in self.parts() {
             for thing in things {
-                text.push_str(&format!("{name} {}: {} ({})\n", thing.id, thing.title, thing.note));
+                let _ = writeln!(text, "{name} {}: {} ({})", thing.id, thing.title, thing.note);
             }
         }
         text
@@ -258,8 +276,8 @@ mod tests {
     fn lists_are_found_wherever_a_hub_puts_them() {
         let one = json!([{"id": 7, "title": "A", "status": "active"}]);
         let thing = Thing { id: "7".into(), title: "A".into(), note: "active".into() };
-        assert_eq!(things(&one, "workstreams"), [thing.clone()]);
-        assert_eq!(things(&json!({"items": one}), "workstreams"), [thing.clone()]);
+        assert_eq!(things(&one, "workstreams"), std::slice::from_ref(&thing));
+        assert_eq!(things(&json!({"items": one}), "workstreams"), std::slice::from_ref(&thing));
         assert_eq!(things(&json!({"workstreams": one}), "workstreams"), [thing]);
         assert_eq!(things(&json!({"detail": "x"}), "workstreams"), []);
         let message = json!([{"id": "m1", "from_agent": "ops", "subject": "hi", "status": "unread"}]);
