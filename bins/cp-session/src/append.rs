@@ -5,7 +5,7 @@ use cp_common::options::{AppendOptions, StreamOptions};
 use cp_common::output::Reply;
 use cp_common::record::{self, Kind};
 use cp_common::wire::{Receipt, Turn};
-use cp_common::{Context, Error, Result, request};
+use cp_common::{Code, Context, Error, Result, request};
 use cp_log::{Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
@@ -75,7 +75,9 @@ impl Reply for Appended {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let session = place::find(None, context)?;
-    must_be_open(&session.file())?;
+    if args.append.dry_run {
+        must_be_open(&session.file())?;
+    }
     let source = Source::from_operands(&args.text)?;
     let ledger = Ledger::open(&session.file(), args.sync)?;
     let mut appender = Appender { args, session, ledger };
@@ -117,10 +119,19 @@ impl Appender<'_> {
         Ok(Turn { role, content: spoken.content })
     }
 
+    fn store(&mut self, turn: &Turn) -> Result<Receipt> {
+        let file = self.session.file();
+        // Looked at under the lock: an end that came meanwhile is the end.
+        let receipts = self.ledger.append_placed(|_| {
+            must_be_open(&file)?;
+            Ok(vec![turn_entry(&self.session.id, turn)])
+        })?;
+        receipts.into_iter().next().ok_or_else(|| Error::new(Code::Unknown, "the turn was not recorded"))
+    }
+
     fn append(&mut self, turn: &Turn) -> Result<Appended> {
         let redactions = redactions(&turn.content, &self.ledger)?;
-        let receipt =
-            if self.args.append.dry_run { None } else { Some(self.ledger.append(turn_entry(&self.session.id, turn))?) };
+        let receipt = if self.args.append.dry_run { None } else { Some(self.store(turn)?) };
         Ok(Appended { session_id: self.session.id.clone(), role: turn.role.clone(), redactions, receipt })
     }
 }

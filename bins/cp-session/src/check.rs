@@ -8,15 +8,14 @@ use cp_log::verifier::{self, Options};
 use cp_log::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::place::{self, Session};
+use crate::place::{Named, Session};
 use crate::transcript::{self, Insert, MESSAGE, REPAIR, Repair};
 
 /// Look for damaged lines and for tool calls without a result
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The session: an id, a unique beginning of one, or a path
-    #[arg(value_name = "S")]
-    named: Option<String>,
+    #[command(flatten)]
+    session: Named,
     /// Move a damaged end aside, and give every open tool call a result that says so
     #[arg(long)]
     repair: bool,
@@ -85,7 +84,7 @@ impl Reply for Checked {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let session = place::find(args.named.as_deref(), context)?;
+    let session = args.session.find(context)?;
     let mut answer = check(&session)?;
     if args.repair && !args.append.dry_run && !answer.intact {
         let asked = ("repair", session.id.clone());

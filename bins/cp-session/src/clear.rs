@@ -7,15 +7,14 @@ use cp_common::{Context, Result, request};
 use cp_log::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::place::{self, Session};
+use crate::place::{Named, Session};
 use crate::transcript::{self, CLEAR};
 
 /// Archive the turns and begin again
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The session: an id, a unique beginning of one, or a path
-    #[arg(value_name = "S")]
-    named: Option<String>,
+    #[command(flatten)]
+    session: Named,
     #[command(flatten)]
     append: AppendOptions,
 }
@@ -42,7 +41,7 @@ impl Reply for Cleared {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let session = place::find(args.named.as_deref(), context)?;
+    let session = args.session.find(context)?;
     let file = session.file();
     transcript::must_be_open(&file)?;
     let answer = if args.append.dry_run {

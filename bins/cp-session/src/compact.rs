@@ -12,15 +12,14 @@ use cp_log::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
 use crate::load::words;
-use crate::place::{self, Session};
+use crate::place::{Named, Session};
 use crate::transcript::{self, COMPACT, Stored};
 
 /// Let a model summarise the older turns; the originals stay on disk
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The session: an id, a unique beginning of one, or a path
-    #[arg(value_name = "S")]
-    named: Option<String>,
+    #[command(flatten)]
+    session: Named,
     /// How many of the newest turns stay as they are
     #[arg(long, value_name = "N", default_value_t = 4)]
     keep: usize,
@@ -88,7 +87,7 @@ const TASK: &str = "Summarise the conversation for whoever continues it: what wa
 (names, paths, numbers, exact words where they matter), and what is still open. Leave out greetings. Add nothing.";
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let session = place::find(args.named.as_deref(), context)?;
+    let session = args.session.find(context)?;
     transcript::must_be_open(&session.file())?;
     let turns = transcript::newest(&session.file(), None)?.list;
     let (cut, through_seq) = cut_of(&turns, args.keep)?;
@@ -107,7 +106,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let asked = ("compact", session.id.clone(), through_seq);
     let answer = request::once(args.append.request_id.as_deref(), &asked, context, |context| {
         let summary = summarise(turns, args, context)?;
-        store(&session, turns.len(), through_seq, &summary)
+        store(&session, turns, through_seq, &summary)
     })?;
     context.out.answer(&answer)
 }
@@ -179,12 +178,15 @@ fn read_summary(line: &[u8]) -> Result<Summary> {
     Ok(summary)
 }
 
-fn store(session: &Session, turns: usize, through_seq: u64, summary: &Summary) -> Result<Compacted> {
+fn store(session: &Session, covered: &[Stored], through_seq: u64, summary: &Summary) -> Result<Compacted> {
+    let turns = covered.len();
+    let from_seq = covered.iter().find_map(|stored| stored.seq);
     let text = summary.content.text();
     let entry = Entry::new(COMPACT)
         .session(&session.id)
         .role("assistant")
         .content(&text)
+        .with("from_seq", &from_seq)
         .with("through_seq", &through_seq)
         .with("turns", &turns)
         .with("model", &summary.model)

@@ -5,15 +5,14 @@ use cp_common::{Context, Result};
 use serde::Serialize;
 
 use crate::answer::answer;
-use crate::place;
+use crate::place::Named;
 use crate::transcript;
 
 /// Count the turns
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The session: an id, a unique beginning of one, or a path
-    #[arg(value_name = "S")]
-    named: Option<String>,
+    #[command(flatten)]
+    session: Named,
     /// Only these members, dotted names, separated by commas
     #[arg(long, value_name = "A,B.C", value_delimiter = ',')]
     fields: Vec<String>,
@@ -36,7 +35,7 @@ impl Reply for Counted {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let session = place::find(args.named.as_deref(), context)?;
+    let session = args.session.find(context)?;
     let count = transcript::count(&session.file())?;
     answer(&Counted { session_id: session.id, count }, &args.fields, &["session_id", "count"], context)
 }

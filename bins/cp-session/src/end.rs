@@ -7,15 +7,14 @@ use cp_common::{Context, Result, request};
 use cp_log::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::place::{self, Session};
+use crate::place::{Named, Session};
 use crate::transcript::{self, END};
 
 /// End a session: nothing more is added to it
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The session: an id, a unique beginning of one, or a path
-    #[arg(value_name = "S")]
-    named: Option<String>,
+    #[command(flatten)]
+    session: Named,
     #[command(flatten)]
     append: AppendOptions,
 }
@@ -42,7 +41,7 @@ impl Reply for Ended {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let session = place::find(args.named.as_deref(), context)?;
+    let session = args.session.find(context)?;
     let answer = if args.append.dry_run {
         let already = transcript::ended(&session.file())?.is_some();
         Ended { turns: transcript::count(&session.file())?, session_id: session.id, already, receipt: None }

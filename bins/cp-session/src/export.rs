@@ -11,15 +11,14 @@ use cp_log::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
 use crate::load::words;
-use crate::place::{self, Session};
+use crate::place::{Named, Session};
 use crate::transcript::{self, Mode};
 
 /// Write summary.json beside the session: who, when, and what was said, without secrets
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The session: an id, a unique beginning of one, or a path
-    #[arg(value_name = "S")]
-    named: Option<String>,
+    #[command(flatten)]
+    session: Named,
     #[command(flatten)]
     append: AppendOptions,
 }
@@ -73,7 +72,7 @@ struct Told {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let session = place::find(args.named.as_deref(), context)?;
+    let session = args.session.find(context)?;
     let answer = if args.append.dry_run {
         export(&session, true)?
     } else {

@@ -6,17 +6,16 @@ use cp_common::wire::{Receipt, Turn};
 use cp_common::{Context, Error, Result, request};
 use serde::{Deserialize, Serialize};
 
-use crate::place::{self, Session};
+use crate::place::{Named, Session};
 use crate::round::turn_entry;
 use crate::start;
-use crate::transcript::{self, Fork, Start};
+use crate::transcript::{self, Fork, MESSAGE, REPAIR, Start};
 
 /// Start a session with the first turns of another
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The session: an id, a unique beginning of one, or a path
-    #[arg(value_name = "S")]
-    named: Option<String>,
+    #[command(flatten)]
+    session: Named,
     /// How many turns to take over, as count counts them (default: all)
     #[arg(long, value_name = "TURN")]
     at: Option<u64>,
@@ -47,7 +46,7 @@ impl Reply for Forked {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let origin = place::find(args.named.as_deref(), context)?;
+    let origin = args.session.find(context)?;
     let turns = first_turns(&origin, args.at)?;
     let forked_from = Fork { session_id: origin.id.clone(), turns: turns.len() as u64 };
     if turns.last().is_some_and(calls_a_tool) {
@@ -77,21 +76,27 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 
 fn first_turns(origin: &Session, at: Option<u64>) -> Result<Vec<Turn>> {
     let file = origin.file();
-    let mut turns = Vec::new();
-    transcript::each_turn(&file, &mut |line| {
-        if at.is_none_or(|at| (turns.len() as u64) < at) {
-            turns.push(transcript::turn_of(line, &file)?);
+    let (mut turns, mut repaired) = (Vec::new(), Vec::new());
+    transcript::each_entry(&file, &mut |line| {
+        if line.is_event(REPAIR) {
+            repaired.extend(transcript::repair_of(line, &file)?.inserts);
+        } else if line.is_event(MESSAGE) && at.is_none_or(|at| (turns.len() as u64) < at) {
+            turns.push((line.seq(), transcript::turn_of(line, &file)?));
         }
         Ok(())
     })?;
-    match at {
-        Some(at) if (turns.len() as u64) < at => {
-            Err(Error::validation(format!("there is no turn {at}, there are {}", turns.len()))
-                .with("turns", turns.len())
-                .hint("cp-session count tells how many there are"))
-        }
-        _ => Ok(turns),
+    if let Some(at) = at.filter(|at| (turns.len() as u64) < *at) {
+        return Err(Error::validation(format!("there is no turn {at}, there are {}", turns.len()))
+            .with("turns", turns.len())
+            .hint("cp-session count tells how many there are"));
     }
+    // What a repair put in stands where it belongs.
+    let followed = |(seq, turn): (u64, Turn)| {
+        let put_in: Vec<Turn> =
+            repaired.iter().filter(|insert| insert.after_seq == seq).map(|insert| insert.turn.clone()).collect();
+        std::iter::once(turn).chain(put_in)
+    };
+    Ok(turns.into_iter().flat_map(followed).collect())
 }
 
 fn calls_a_tool(turn: &Turn) -> bool {

@@ -6,15 +6,14 @@ use cp_common::{Context, Result};
 use serde::Serialize;
 
 use crate::answer::answer;
-use crate::place;
+use crate::place::Named;
 use crate::transcript::{self, Mode};
 
 /// Print the conversation
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The session: an id, a unique beginning of one, or a path
-    #[arg(value_name = "S")]
-    named: Option<String>,
+    #[command(flatten)]
+    session: Named,
     /// Only the newest N turns
     #[arg(long, value_name = "N")]
     last: Option<usize>,
@@ -69,7 +68,7 @@ pub(crate) fn words(turn: &Turn) -> String {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let session = place::find(args.named.as_deref(), context)?;
+    let session = args.session.find(context)?;
     let file = session.file();
     let (start, _) = transcript::start_of(&file)?;
     let turns = transcript::newest(&file, args.last)?;

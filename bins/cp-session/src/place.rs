@@ -33,6 +33,21 @@ impl Session {
     }
 }
 
+/// The operand that names a session.
+#[derive(clap::Args)]
+pub(crate) struct Named {
+    /// The session: an id, a unique beginning of one, or a path
+    #[arg(value_name = "S")]
+    named: Option<String>,
+}
+
+impl Named {
+    /// The session that is meant.
+    pub(crate) fn find(&self, context: &Context) -> Result<Session> {
+        find(self.named.as_deref(), context)
+    }
+}
+
 /// The session that is meant: the operand, else `--session`, else `CP_SESSION`.
 pub(crate) fn find(operand: Option<&str>, context: &Context) -> Result<Session> {
     let named = operand.map(str::to_owned).or_else(|| context.session());

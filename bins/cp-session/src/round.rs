@@ -6,7 +6,7 @@ use cp_log::{Entry, Ledger};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::transcript::{MESSAGE, TURN};
+use crate::transcript::{MESSAGE, TURN, must_be_open};
 
 /// What is read of a message. Everything but what was said may be missing: other programs write messages too.
 #[derive(Debug, Deserialize)]
@@ -117,7 +117,10 @@ impl Said {
         let redactions = redactions(&answer, ledger)?
             + self.input.iter().try_fold(0, |sum, turn| redactions(&turn.content, ledger).map(|more| sum + more))?;
         let asked = self.input.iter().position(|turn| turn.role == "user");
+        let file = ledger.path().to_owned();
         ledger.append_placed(|first| {
+            // Looked at under the lock: an end that came meanwhile is the end.
+            must_be_open(&file)?;
             let place = |at: usize| first + at as u64;
             let mut entries: Vec<Entry> = self.input.iter().map(|turn| turn_entry(session, turn)).collect();
             let mut entry =

@@ -5,15 +5,14 @@ use cp_common::{Context, Error, Result};
 use serde::Serialize;
 
 use crate::answer::answer;
-use crate::place::{self, Session};
+use crate::place::{Named, Session};
 use crate::transcript::{self, Fork, Mode};
 
 /// Print what a session is and where it lies
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The session: an id, a unique beginning of one, or a path
-    #[arg(value_name = "S")]
-    named: Option<String>,
+    #[command(flatten)]
+    session: Named,
     /// Only these members, dotted names, separated by commas
     #[arg(long, value_name = "A,B.C", value_delimiter = ',')]
     fields: Vec<String>,
@@ -78,7 +77,7 @@ impl Reply for Shown {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let session = place::find(args.named.as_deref(), context)?;
+    let session = args.session.find(context)?;
     let shown = shown(&session)?;
     answer(&shown, &args.fields, &MEMBERS, context)
 }

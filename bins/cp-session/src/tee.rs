@@ -7,23 +7,22 @@ use cp_common::{Context, Error, Result};
 use cp_log::{Entry, Ledger, Sync};
 use serde_json::value::RawValue;
 
-use crate::place::{self, Session};
+use crate::place::{Named, Session};
 use crate::round::Said;
 use crate::transcript::must_be_open;
 
 /// Pass records on and store the messages among them, each with its question
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The session: an id, a unique beginning of one, or a path
-    #[arg(value_name = "S")]
-    named: Option<String>,
+    #[command(flatten)]
+    session: Named,
     #[command(flatten)]
     stream: StreamOptions,
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.filtering();
-    let session = place::find(args.named.as_deref(), context)?;
+    let session = args.session.find(context)?;
     must_be_open(&session.file())?;
     let ledger = Ledger::open(&session.file(), Sync::Batch)?;
     let mut keeper = Keeper { session, ledger, stored: 0, failed: 0 };
@@ -74,6 +73,10 @@ impl Recorder for Keeper {
             (Some(Kind::Message), Some(data)) => self.message(data, context),
             _ => Ok(()),
         }
+    }
+
+    fn idle(&mut self, _context: &mut Context) -> Result<()> {
+        self.ledger.sync()
     }
 
     fn acknowledge(&mut self, _context: &mut Context) -> Result<()> {

@@ -35,18 +35,34 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Transcript> {
 fn lines(bytes: &[u8]) -> Transcript {
     let mut transcript = Transcript::default();
     for line in bytes.split(|byte| *byte == b'\n') {
-        // Runs of NUL bytes are what a crash leaves of lines that never reached the disk.
-        let line = line.trim_ascii();
-        if line.iter().all(|byte| *byte == 0) {
-            transcript.skipped += u64::from(!line.is_empty());
-            continue;
-        }
-        match serde_json::from_slice::<Value>(line) {
-            Ok(value) => one(&value, &mut transcript),
-            Err(_) => transcript.skipped += 1,
-        }
+        let damaged = each_value(line, &mut |value| one(&value, &mut transcript));
+        transcript.skipped += u64::from(damaged);
     }
     transcript
+}
+
+/// How many beginnings of values are tried in a damaged line.
+const TRIED: usize = 1000;
+
+/// Calls `each` with the values of a line, of which there is one; but a writer that was killed leaves the piece of a line before the
+/// next one, or a run of NUL bytes, and two that write at once fuse theirs. Tells whether something was not to be read.
+fn each_value(line: &[u8], each: &mut dyn FnMut(Value)) -> bool {
+    let mut rest = line.trim_ascii();
+    let (mut damaged, mut tried) = (false, 0);
+    while !rest.is_empty() && tried < TRIED {
+        let mut values = serde_json::Deserializer::from_slice(rest).into_iter::<Value>();
+        if let Some(Ok(value)) = values.next()
+            && value.is_object()
+        {
+            rest = rest[values.byte_offset()..].trim_ascii_start();
+            each(value);
+            continue;
+        }
+        (damaged, tried) = (true, tried + 1);
+        let next = memchr::memchr(b'{', &rest[1..]).map_or(rest.len(), |at| at + 1);
+        rest = &rest[next..];
+    }
+    damaged
 }
 
 fn one(line: &Value, transcript: &mut Transcript) {
@@ -66,6 +82,17 @@ fn one(line: &Value, transcript: &mut Transcript) {
         Some("response_item") => {
             transcript.format = "codex";
             transcript.turns.extend(codex(&line["payload"]));
+        }
+        // As its older versions have it: the payload itself is the line.
+        Some("message" | "function_call" | "function_call_output") => {
+            if let Some(turn) = codex(line) {
+                transcript.format = "codex";
+                transcript.turns.push(turn);
+            }
+        }
+        None if line["id"].is_string() && line["timestamp"].is_string() && line.get("instructions").is_some() => {
+            transcript.format = "codex";
+            named(&line["id"], transcript);
         }
         _ => {}
     }
@@ -105,13 +132,13 @@ fn codex(payload: &Value) -> Option<Turn> {
                 payload["content"].as_array()?.iter().filter_map(|part| part["text"].as_str()).collect();
             Some(Turn::text(role, &texts.join("\n"))).filter(|turn| !turn.content.is_empty())
         }
-        "function_call" => {
-            let arguments = payload["arguments"].as_str().unwrap_or("{}");
+        "function_call" | "custom_tool_call" => {
+            let arguments = payload["arguments"].as_str().or(payload["input"].as_str()).unwrap_or("{}");
             let input = serde_json::from_str::<Value>(arguments).ok().filter(Value::is_object);
             let input = raw(&input.unwrap_or_else(|| serde_json::json!({ "arguments": arguments }))).ok()?;
             blocks("assistant", Block::tool_use(payload["call_id"].as_str()?, payload["name"].as_str()?, &input))
         }
-        "function_call_output" => {
+        "function_call_output" | "custom_tool_call_output" => {
             let output = &payload["output"];
             let text = output.as_str().map_or_else(|| output.to_string(), str::to_owned);
             blocks("user", Block::tool_result(payload["call_id"].as_str()?, &text, false))
@@ -182,8 +209,35 @@ mod tests {
         );
         let transcript = read(text.as_bytes()).unwrap();
         assert_eq!((transcript.format, transcript.id.as_str(), transcript.skipped), ("claude_code", "s1", 3));
+        assert_eq!(transcript.turns.len(), 4);
         assert_eq!(roles(&transcript), ["user", "assistant", "user", "assistant"]);
         assert_eq!(transcript.turns[1].content.blocks().len(), 2);
+    }
+
+    #[test]
+    fn fused_and_swallowed_lines_are_taken_apart() {
+        let user = |text: &str| format!("{{\"type\":\"user\",\"message\":{{\"content\":\"{text}\"}}}}");
+        let (one, two, three, four) = (user("one"), user("two"), user("three"), user("four"));
+        // Two fused; a piece before a whole one; NUL bytes before one; a piece at the end.
+        let text = format!("{one}{two}\n{}{three}\n\0\0\0{four}\n{}", &one[..30], &two[..25]);
+        let transcript = read(text.as_bytes()).unwrap();
+        let said: Vec<String> = transcript.turns.iter().map(|turn| turn.content.text()).collect();
+        assert_eq!(said, ["one", "two", "three", "four"]);
+        assert_eq!(transcript.skipped, 3);
+        assert!(read("{".repeat(100_000).as_bytes()).is_err());
+    }
+
+    #[test]
+    fn codex_of_older_versions() {
+        let text = concat!(
+            "{\"id\":\"c0\",\"timestamp\":\"2025-01-01T00:00:00Z\",\"instructions\":null}\n",
+            "{\"type\":\"message\",\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"hi\"}]}\n",
+            "{\"type\":\"function_call\",\"name\":\"shell\",\"arguments\":\"{}\",\"call_id\":\"k\"}\n",
+            "{\"type\":\"function_call_output\",\"call_id\":\"k\",\"output\":\"out\"}\n",
+        );
+        let transcript = read(text.as_bytes()).unwrap();
+        assert_eq!((transcript.format, transcript.id.as_str()), ("codex", "c0"));
+        assert_eq!(roles(&transcript), ["user", "assistant", "user"]);
     }
 
     #[test]

@@ -4,18 +4,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use assert_cmd::Command;
-use serde_json::Value;
+
+use crate::ran::Ran;
 
 pub(crate) struct House {
     pub(crate) root: tempfile::TempDir,
-}
-
-/// What a command line came to.
-#[derive(Debug)]
-pub(crate) struct Ran {
-    pub(crate) exit: i32,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
 }
 
 impl House {
@@ -56,31 +49,6 @@ impl House {
         let mut command = Command::new(self.root.path().join("bin/cp-compose"));
         command.env_clear().env("CP_HOME", self.root.path()).env("PATH", "/usr/bin:/bin");
         let output = command.current_dir(self.root.path()).args(arguments).write_stdin(input).output().unwrap();
-        Ran {
-            exit: output.status.code().unwrap_or(-1),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
-        }
-    }
-}
-
-impl Ran {
-    /// The last line.
-    pub(crate) fn closing(&self) -> Value {
-        let line = self.stdout.lines().last().unwrap_or_else(|| panic!("no output; stderr: {}", self.stderr));
-        serde_json::from_str(line).unwrap()
-    }
-
-    pub(crate) fn data(&self) -> Value {
-        let closing = self.closing();
-        assert_eq!((closing["ok"].as_bool(), self.exit), (Some(true), 0), "{closing}");
-        closing["data"].clone()
-    }
-
-    /// Asserts that it failed so, and gives the error.
-    pub(crate) fn failed(&self, exit: i32, code: &str) -> Value {
-        let error = self.closing()["error"].clone();
-        assert_eq!((self.exit, error["code"].as_str()), (exit, Some(code)), "{self:?}");
-        error
+        Ran::of(&output)
     }
 }

@@ -10,6 +10,8 @@ mod governed;
 mod house;
 mod memory;
 mod project;
+#[path = "../../../cp-session/tests/it/ran.rs"]
+mod ran;
 mod session;
 mod system;
 mod template;

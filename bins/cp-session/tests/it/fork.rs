@@ -23,3 +23,19 @@ fn a_turn_that_is_not_there_is_refused_and_makes_no_session() {
     assert!(house.run(&["fork", &session, "--dry-run"]).data()["session_id"].is_null());
     assert_eq!(house.run(&["list"]).data()["count"], 1);
 }
+
+#[test]
+fn what_a_repair_put_in_goes_along() {
+    let house = House::new();
+    let session = house.start();
+    let call = message("what time is it?", "let me look")
+        .replace("\"tool_calls\":[]", "\"tool_calls\":[{\"id\":\"t1\",\"name\":\"clock\",\"input\":{}}]");
+    house.feed(&["tee", &session], &call);
+    house.feed(&["tee", &session], &message("never mind", "fine"));
+    house.run(&["check", &session, "--repair"]).data();
+    let ran = house.run(&["fork", &session]);
+    assert_eq!(ran.closing()["meta"].get("notices"), None);
+    let fork = ran.data()["session_id"].as_str().unwrap().to_owned();
+    assert_eq!(house.run(&["load", &fork]).data()["messages"], house.run(&["load", &session]).data()["messages"]);
+    assert_eq!(house.run(&["check", &fork]).data()["intact"], true);
+}

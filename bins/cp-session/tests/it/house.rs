@@ -1,21 +1,14 @@
 //! A home of its own for each test, and the programs in it.
 
 use std::path::PathBuf;
-use std::process::Output;
 
 use assert_cmd::Command;
 use serde_json::Value;
 
+use crate::ran::Ran;
+
 pub(crate) struct House {
     pub(crate) root: tempfile::TempDir,
-}
-
-/// What a command line came to.
-#[derive(Debug)]
-pub(crate) struct Ran {
-    pub(crate) exit: i32,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
 }
 
 impl House {
@@ -55,36 +48,6 @@ impl House {
 
     pub(crate) fn count(&self, session: &str) -> u64 {
         self.run(&["count", session]).data()["count"].as_u64().unwrap()
-    }
-}
-
-impl Ran {
-    fn of(output: &Output) -> Self {
-        Self {
-            exit: output.status.code().unwrap_or(-1),
-            stdout: String::from_utf8(output.stdout.clone()).unwrap(),
-            stderr: String::from_utf8(output.stderr.clone()).unwrap(),
-        }
-    }
-
-    /// The last line.
-    pub(crate) fn closing(&self) -> Value {
-        let line = self.stdout.lines().last().unwrap_or_else(|| panic!("no output; stderr: {}", self.stderr));
-        serde_json::from_str(line).unwrap()
-    }
-
-    pub(crate) fn data(&self) -> Value {
-        let closing = self.closing();
-        assert_eq!(closing["ok"], true, "{closing}");
-        assert_eq!(self.exit, 0);
-        closing["data"].clone()
-    }
-
-    /// Asserts that it failed so, and gives the error.
-    pub(crate) fn failed(&self, exit: i32, code: &str) -> Value {
-        let error = self.closing()["error"].clone();
-        assert_eq!((self.exit, error["code"].as_str()), (exit, Some(code)), "{self:?}");
-        error
     }
 }
 

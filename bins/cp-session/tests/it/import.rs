@@ -27,6 +27,19 @@ fn the_same_transcript_is_one_session_and_grows() {
 }
 
 #[test]
+fn what_a_crash_fused_or_tore_is_taken_apart() {
+    let house = House::new();
+    // Two lines in one, NUL bytes, and the piece of a line that swallowed the next.
+    let text = format!("{}{}\n\0\0\0\0{}\n{}{}\n", LINES[0], LINES[1], LINES[2], &LINES[0][..40], LINES[3]);
+    std::fs::write(house.root.path().join("t.jsonl"), text).unwrap();
+    let data = house.run(&["import", "t.jsonl"]).data();
+    assert_eq!((&data["turns"], &data["skipped"]), (&4.into(), &2.into()));
+    let session = data["session_id"].as_str().unwrap();
+    assert_eq!(house.run(&["check", session]).data()["intact"], true);
+    assert_eq!(house.run(&["import", "t.jsonl"]).data()["added"], 0);
+}
+
+#[test]
 fn a_dry_run_makes_nothing_and_other_files_are_refused() {
     let house = House::new();
     std::fs::write(house.root.path().join("t.jsonl"), LINES.join("\n")).unwrap();

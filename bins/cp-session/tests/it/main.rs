@@ -17,6 +17,7 @@ mod list;
 mod load;
 mod memory;
 mod naming;
+mod ran;
 mod search;
 mod show;
 mod start;

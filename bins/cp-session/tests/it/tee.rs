@@ -96,6 +96,30 @@ fn a_message_without_its_members_passes_and_is_not_stored() {
 }
 
 #[test]
+fn what_came_is_stored_while_more_may_come() {
+    use std::io::{BufRead as _, Write as _};
+    let house = House::new();
+    let session = house.start();
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_cp-session"))
+        .env("CP_HOME", house.root.path())
+        .args(["tee", &session])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let open = message("q", "a").replace(",\"meta\":{\"duration_ms\":1}", "");
+    stdin.write_all(open.as_bytes()).unwrap();
+    let mut line = String::new();
+    std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    // The line was let through, so the ledger has it, and the input is still open.
+    assert_eq!((line, house.count(&session)), (open, 2));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(house.count(&session), 2);
+}
+
+#[test]
 fn text_is_refused_and_so_is_a_session_that_is_not() {
     let house = House::new();
     let session = house.start();
