@@ -389,6 +389,64 @@ print("denied all 12" if 9 in statuses else "ESCAPED all")
 }
 
 #[test]
+fn what_stands_in_for_a_control_group_is_named_and_can_be_refused() {
+    for who in everyone() {
+        let named = |policy: &str| House::with_policy(who, policy).sh("true")["enforcement"]["cgroup"].clone();
+        assert_eq!(named(POLICY), "rlimits+pid_namespace");
+        let wanted = POLICY.replace("intent =", "cgroup = true\nintent =");
+        let found = named(&wanted);
+        assert!(["cgroup_v1", "cgroup_v2", "rlimits+pid_namespace"].iter().any(|name| found == **name), "{found}");
+        let required = POLICY.replace("intent =", "require = [\"cgroup\"]\nintent =");
+        let (answer, status) = House::with_policy(who, &required).run(&["--", "true"]);
+        if found == "rlimits+pid_namespace" {
+            assert_eq!((status, &answer["error"]["details"]["layer"]), (4, &"cgroup".into()), "{who:?}: {answer}");
+        } else {
+            assert_eq!(status, 0, "{who:?}: {answer}");
+        }
+    }
+}
+
+#[test]
+fn programs_that_a_repository_names_run_in_the_sandbox_and_reach_nothing_outside() {
+    for who in everyone() {
+        let house = House::with_policy(who, "[exec]\nallowed_commands = [\"git\"]\n");
+        let (root, outside) = (house.project(), house.root().join("escaped"));
+        house.write("file", "one\n");
+        house.write(".gitattributes", "file filter=evil diff=evil\n");
+        let evil = format!("touch {}; touch ran; cat", outside.display());
+        let git = |args: &[&str]| {
+            let mut command = std::process::Command::new("git");
+            command.args(["-c", "user.email=a", "-c", "user.name=a", "-c", "safe.directory=*"]).args(args);
+            assert!(command.current_dir(&root).status().unwrap().success(), "{args:?}");
+        };
+        git(&["init", "-q"]);
+        git(&["add", "."]);
+        git(&["commit", "-qm", "a"]);
+        for key in
+            ["filter.evil.clean", "filter.evil.smudge", "diff.evil.textconv", "diff.evil.command", "diff.external"]
+        {
+            git(&["config", key, &evil]);
+        }
+        std::fs::write(root.join("file"), "two\n").unwrap();
+        house.own_all();
+        for line in ["git status", "git diff", "git add file"] {
+            house.run(&["-c", line]);
+            assert!(!outside.exists(), "{who:?} {line} reached outside");
+        }
+        assert!(root.join("ran").exists(), "{who:?}: the control did not run inside");
+        // The other control: without the sandbox it does reach there.
+        let mut command = std::process::Command::new("git");
+        command
+            .args(["-c", "safe.directory=*", "diff", "HEAD"])
+            .current_dir(&root)
+            .env("GIT_PAGER", "cat")
+            .output()
+            .unwrap();
+        assert!(outside.exists(), "{who:?}: the control did not reach outside");
+    }
+}
+
+#[test]
 fn root_can_give_its_uid_away() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("not root: run_as cannot be tested");

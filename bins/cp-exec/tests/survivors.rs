@@ -134,3 +134,39 @@ fn a_signal_to_cp_exec_ends_everything_and_leaves_the_output_so_far() {
         assert_eq!(house.entries("exec.result").len(), 1);
     }
 }
+
+#[test]
+fn a_helper_that_is_killed_takes_its_runs_along_and_another_one_takes_its_place() {
+    use std::io::{BufRead, BufReader, Write};
+    for who in everyone() {
+        let (house, word) = (House::new(who), word());
+        house.write("daemons.py", DAEMONS);
+        let stdio = std::process::Stdio::piped;
+        let mut child =
+            house.command(&[]).stdin(stdio()).stdout(stdio()).stderr(std::process::Stdio::null()).spawn().unwrap();
+        let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut answers = BufReader::new(output).lines();
+        let mut ask =
+            |argv: &[&str]| writeln!(input, "{}", serde_json::json!({"tool": "shell", "arguments": {"argv": argv}}));
+        let mut answer = || serde_json::from_str::<serde_json::Value>(&answers.next().unwrap().unwrap()).unwrap();
+        ask(&["python3", "daemons.py", &word, "child,grandchild,setsid,double,deaf", "600"]).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !alive(&format!("{word}-double")) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let children = format!("/proc/{0}/task/{0}/children", child.id());
+        let helper = std::fs::read_to_string(children).unwrap().trim().parse().unwrap();
+        let helper = rustix::process::Pid::from_raw(helper).unwrap();
+        rustix::process::kill_process(helper, rustix::process::Signal::KILL).unwrap();
+        assert_eq!(answer()["ok"], false);
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while alive(&word) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(!alive(&word), "{who:?}: something survived");
+        ask(&["echo", "again"]).unwrap();
+        assert_eq!(answer()["data"]["stdout"], "again\n");
+        drop(input);
+        assert!(child.wait().unwrap().success());
+    }
+}
