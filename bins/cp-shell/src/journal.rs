@@ -54,7 +54,9 @@ impl Journal {
     pub(crate) fn open(context: &mut Context, agent: &str) -> Result<Self> {
         let own = context.session().is_none();
         if own {
-            let started = ask(context, "cp-session", &["start", "--agent", agent])?;
+            // A program that is an agent has no soul in the home that a session could name.
+            let known = if agent.contains('/') { "default" } else { agent };
+            let started = ask(context, "cp-session", &["start", "--agent", known])?;
             let session = started["session_id"].as_str().unwrap_or_default();
             context.options.session = Some(session.to_owned());
         }

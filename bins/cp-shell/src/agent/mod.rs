@@ -1,12 +1,14 @@
 //! Agents: who answers a turn. The built-in one composes the filters; any executable that speaks the records can be one.
 
 mod capability;
+mod external;
 
 use cp_common::Result;
 use cp_common::wire::{Message, ToolCall, ToolResult};
 use serde_json::{Map, Value};
 
 pub(crate) use capability::Capability;
+pub(crate) use external::External;
 
 /// Something that goes with a turn: recalled memory, a brief, a piece of history.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,213 @@
+//! A program that is an agent: a coprocess that reads records and writes records.
+//!
+//! It is asked `describe` once, then `process` for each turn, `signals` and `state` when somebody wants to know. It answers each with a
+//! record of the same type; a `process` with any number of `delta`, `tool_call` and `tool_result`, and a `message` at the end. An
+//! `ok:false` record is a failure.
+
+use std::path::Path;
+use std::time::Duration;
+
+use cp_common::record::{Kind, Record};
+use cp_common::wire::{Delta, Message, ToolCall, ToolResult};
+use cp_common::{Code, Context, Error, Result, words};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use crate::agent::{Agent, Capability, Event, Reply, Sink, Turn};
+use crate::interactive::coprocess::Coprocess;
+use crate::parts::error_of;
+
+/// How long it may take to say what it is, how it stands, what it knows.
+const SHORT: Duration = Duration::from_secs(10);
+
+/// A program that is an agent.
+pub(crate) struct External {
+    argv: Vec<String>,
+    described: Described,
+    /// None after a turn that was broken off: what it would still say belongs to that turn.
+    program: Option<Coprocess>,
+}
+
+/// What it says of itself.
+#[derive(Debug, Deserialize)]
+struct Described {
+    name: String,
+    version: String,
+    #[serde(default)]
+    capabilities: Vec<Capability>,
+}
+
+#[derive(Serialize)]
+struct Asked<'a> {
+    text: &'a str,
+    session_id: &'a str,
+    isolated: bool,
+    context: Vec<Value>,
+}
+
+impl External {
+    /// The agent of this name, if it is a program: a path, or an id whose entry in `config/agents.json` has a `command`.
+    pub(crate) fn of(id: &str, agents: &Map<String, Value>, context: &Context) -> Result<Option<Self>> {
+        let argv = match agents.get(id).and_then(|agent| agent.get("command")) {
+            Some(Value::String(command)) => command_of(command, &context.home.agents_file(), context.home.root())?,
+            Some(_) => {
+                return Err(Error::config(format!("the `command` of the agent `{id}` is no string"))
+                    .in_file(&context.home.agents_file()));
+            }
+            None if id.contains('/') => vec![id.to_owned()],
+            None => return Ok(None),
+        };
+        let (program, described) = start(&argv)?;
+        Ok(Some(Self { argv, described, program: Some(program) }))
+    }
+
+    /// The program, started again if it has left or was broken off.
+    fn program(&mut self) -> Result<Coprocess> {
+        if let Some(mut program) = self.program.take()
+            && !program.has_left()
+        {
+            return Ok(program);
+        }
+        let (program, described) = start(&self.argv)?;
+        self.described = described;
+        Ok(program)
+    }
+
+    fn ask(&mut self, kind: &str) -> Result<Value> {
+        let mut program = self.program()?;
+        let answer = ask(&mut program, kind)?;
+        self.program = Some(program);
+        Ok(answer)
+    }
+}
+
+/// The words of a command in the configuration: a relative program lies below the home.
+fn command_of(command: &str, file: &Path, home: &Path) -> Result<Vec<String>> {
+    let mut argv =
+        words::split(command).map_err(|refusal| Error::config(format!("`{command}`: {refusal}")).in_file(file))?.argv;
+    match argv.first_mut() {
+        Some(program) if program.contains('/') => *program = home.join(&program).display().to_string(),
+        _ => {
+            return Err(Error::config(format!("`{command}` does not name a program by its path"))
+                .in_file(file)
+                .hint("write it with a `/`; a relative path is below the home"));
+        }
+    }
+    Ok(argv)
+}
+
+fn start(argv: &[String]) -> Result<(Coprocess, Described)> {
+    let mut program = Coprocess::of_program(argv)?;
+    let told = ask(&mut program, "describe")?;
+    let described = serde_json::from_value(told).map_err(|e| {
+        let known: Vec<&str> = Capability::ALL.iter().map(|capability| capability.name()).collect();
+        Error::validation(format!("{} does not describe itself as an agent: {e}", argv[0]))
+            .hint(format!("it answers {{name, version, capabilities}}; there are {}", known.join(", ")))
+    })?;
+    Ok((program, described))
+}
+
+/// Asks for one record, and gives its data.
+fn ask(program: &mut Coprocess, kind: &str) -> Result<Value> {
+    program.send(kind, &raw(&json!({}))?)?;
+    let line = program.receive_within(SHORT)?.ok_or_else(|| program.gone())?;
+    let answer: Value = serde_json::from_slice(&line)
+        .map_err(|e| Error::validation(format!("the agent's answer to `{kind}` is not JSON: {e}")))?;
+    match (&answer["ok"], answer["type"].as_str()) {
+        (Value::Bool(true), Some(found)) if found == kind => Ok(answer["data"].clone()),
+        (Value::Bool(false), _) => Err(error_of(&answer["error"])),
+        _ => Err(Error::validation(format!("the agent did not answer `{kind}` with a record of this type"))
+            .with("answer", answer)),
+    }
+}
+
+fn raw(value: &impl Serialize) -> Result<Box<RawValue>> {
+    serde_json::value::to_raw_value(value).map_err(|e| Error::new(Code::Unknown, format!("asking an agent: {e}")))
+}
+
+impl Agent for External {
+    fn name(&self) -> &str {
+        &self.described.name
+    }
+
+    fn version(&self) -> &str {
+        &self.described.version
+    }
+
+    fn capabilities(&self) -> &[Capability] {
+        &self.described.capabilities
+    }
+
+    fn process(&mut self, turn: &Turn<'_>, sink: &mut Sink<'_>) -> Result<Reply> {
+        let context = turn.context.iter().map(|piece| json!({"name": piece.name, "text": piece.text})).collect();
+        let asked = Asked { text: turn.text, session_id: turn.session, isolated: turn.isolated, context };
+        let mut program = self.program()?;
+        program.send("process", &raw(&asked)?)?;
+        loop {
+            let line = program.receive()?.ok_or_else(|| program.gone())?;
+            let record = Record::parse(&line)?;
+            if !record.ok {
+                self.program = Some(program);
+                let error = record.error.and_then(|error| serde_json::from_str(error.get()).ok());
+                return Err(error_of(&error.unwrap_or_default()));
+            }
+            match record.kind {
+                Some(Kind::Delta) => sink(Event::Delta(&record.read::<Delta>()?.text))?,
+                Some(Kind::ToolCall) => sink(Event::ToolCall(&record.read::<ToolCall>()?))?,
+                Some(Kind::ToolResult) => sink(Event::ToolResult(&record.read::<ToolResult>()?))?,
+                Some(Kind::Message) => {
+                    let message = message_of(&record, turn, self.name())?;
+                    self.program = Some(program);
+                    return Ok(Reply { messages: vec![message] });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn signals(&mut self) -> Result<Map<String, Value>> {
+        match self.ask("signals")? {
+            Value::Object(signals) => Ok(signals),
+            _ => Err(Error::validation("the agent's signals are no object")),
+        }
+    }
+
+    fn state(&mut self) -> Result<Value> {
+        self.ask("state")
+    }
+}
+
+/// The message with what a session needs and an agent need not know: `{"content":…}` is enough.
+fn message_of(record: &Record<'_>, turn: &Turn<'_>, name: &str) -> Result<Message> {
+    let mut message = json!({
+        "id": "",
+        "role": "assistant",
+        "input": [{"role": "user", "content": turn.text}],
+        "model": name,
+        "backend": "agent",
+        "stop_reason": "end_turn",
+        "usage": {},
+        "session_id": turn.session,
+        "_untrusted": ["/content"],
+    });
+    let told: Map<String, Value> = record.read()?;
+    for (member, value) in told {
+        message[member] = value;
+    }
+    serde_json::from_value(message).map_err(|e| Error::validation(format!("the agent's message: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_names_its_program_by_a_path() {
+        let of = |command| command_of(command, Path::new("agents.json"), Path::new("/home/cp"));
+        assert_eq!(of("agents/x/run --fast").unwrap(), ["/home/cp/agents/x/run", "--fast"]);
+        assert_eq!(of("/usr/bin/x").unwrap(), ["/usr/bin/x"]);
+        assert_eq!(of("python3 x.py").unwrap_err().code(), Code::Config);
+        assert_eq!(of("").unwrap_err().code(), Code::Config);
+    }
+}

@@ -1,0 +1,117 @@
+//! Agents that are programs: described, asked, switched to, and what happens when they fail.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a failure to set up is a failed test")]
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use serde_json::json;
+use support::{Place, Ran, run};
+
+/// An agent in a few lines of shell: it answers what it was asked with what it was asked.
+const ECHO: &str = r#"#!/bin/sh
+say() { printf '{"ok":true,"schema_version":"1.0","type":"%s","data":%s}\n' "$1" "$2"; }
+while IFS= read -r line; do
+    case $line in
+        *'"type":"describe"'*) say describe '{"name":"echo","version":"2.1","capabilities":["MEMORY","SIGNALS"]}' ;;
+        *'"type":"signals"'*) say signals '{"mood":"calm"}' ;;
+        *'"type":"state"'*) say state '{"seen":"everything"}' ;;
+        *'please fail'*) printf '{"ok":false,"schema_version":"1.0","type":"error","error":{"code":"E_SERVER","message":"out of ideas","details":{},"retryable":true}}\n' ;;
+        *'please leave'*) exit 3 ;;
+        *'"type":"process"'*) say delta '{"text":"you "}'; say delta '{"text":"said it"}'; say message '{"content":"you said it"}' ;;
+    esac
+done
+"#;
+
+fn install(place: &Place, below: &str, text: &str) {
+    let path = place.home().join(below);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn talk(place: &Place, words: &[&str], input: &str) -> Ran {
+    run(place.command().args(["--interactive", "--no-hub", "--backend", "stub"]).args(words), input)
+}
+
+#[test]
+fn a_program_answers_and_both_sides_are_in_the_session() {
+    let place = Place::empty();
+    install(&place, "agents/echo/run", ECHO);
+    install(&place, "config/agents.json", "{\"echo\":{\"command\":\"agents/echo/run\"}}");
+    let ran = talk(&place, &["--agent", "echo"], "hello there\n:agent\n:quit\n");
+    assert_eq!(ran.status, 0, "{} {}", ran.stdout, ran.stderr);
+    assert!(ran.stdout.contains("you said it"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("echo") && ran.stdout.contains("2.1"), "{}", ran.stdout);
+    let session = place.entries("session.jsonl");
+    let said: Vec<_> =
+        session.iter().filter_map(|entry| entry["role"].as_str().zip(entry["content"].as_str())).collect();
+    assert_eq!(said, [("user", "hello there"), ("assistant", "you said it")]);
+}
+
+#[test]
+fn any_executable_with_a_path_can_be_an_agent_and_be_switched_to() {
+    let place = Place::empty();
+    install(&place, "echo", ECHO);
+    let path = place.home().join("echo").display().to_string();
+    let ran = talk(&place, &["--agent", &path], "hello\n:quit\n");
+    assert!(ran.stdout.contains("you said it"), "{} {}", ran.stdout, ran.stderr);
+    let place = Place::empty();
+    install(&place, "echo", ECHO);
+    let path = place.home().join("echo").display().to_string();
+    let ran = talk(&place, &[], &format!("first\n:agent {path}\nsecond\n:agent default\nthird\n:quit\n"));
+    assert_eq!(ran.status, 0, "{} {}", ran.stdout, ran.stderr);
+    assert_eq!(ran.stdout.matches("you said it").count(), 1, "{}", ran.stdout);
+    assert_eq!(ran.stdout.matches("stub response").count(), 2, "{}", ran.stdout);
+}
+
+#[test]
+fn capabilities_decide_which_commands_exist() {
+    let place = Place::empty();
+    install(&place, "echo", ECHO);
+    let path = place.home().join("echo").display().to_string();
+    let ran = talk(&place, &["--agent", &path], ":signals\n:pkg\n:quit\n");
+    assert!(ran.stdout.contains("no such capability"), "{}", ran.stdout);
+    assert_eq!(ran.stdout.matches("no such capability").count(), 1, "{}", ran.stdout);
+    let ran = talk(&Place::empty(), &[], ":signals\n:pkg\n:quit\n");
+    assert!(!ran.stdout.contains("no such capability"), "{}", ran.stdout);
+}
+
+#[test]
+fn a_turn_that_fails_leaves_the_session_and_an_agent_that_left_is_started_again() {
+    let place = Place::empty();
+    install(&place, "echo", ECHO);
+    let path = place.home().join("echo").display().to_string();
+    let ran = talk(&place, &["--agent", &path], "please fail\nplease leave\nhello\n:quit\n");
+    assert_eq!(ran.status, 0, "{} {}", ran.stdout, ran.stderr);
+    assert!(ran.stdout.contains("out of ideas"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("ended before it answered"), "{}", ran.stdout);
+    assert_eq!(ran.stdout.matches("you said it").count(), 1, "{}", ran.stdout);
+}
+
+#[test]
+fn what_is_no_agent_is_an_error_that_says_why() {
+    let place = Place::empty();
+    install(&place, "mute", "#!/bin/sh\nexit 0\n");
+    install(
+        &place,
+        "wrong",
+        "#!/bin/sh\nread -r line; echo '{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"describe\",\"data\":{\"name\":\"x\",\"version\":\"1\",\"capabilities\":[\"FLY\"]}}'\n",
+    );
+    install(&place, "chat", "#!/bin/sh\nread -r line; echo hello\n");
+    for (name, why) in [("mute", "home/mute"), ("wrong", "FLY"), ("chat", "not JSON"), ("none", "starting")] {
+        let path = place.home().join(name).display().to_string();
+        let ran = talk(&place, &["--agent", &path], ":quit\n");
+        assert_ne!(ran.status, 0, "{name}: {}", ran.stdout);
+        assert!(format!("{}{}", ran.stdout, ran.stderr).contains(why), "{name}: {} {}", ran.stdout, ran.stderr);
+    }
+    install(
+        &place,
+        "config/agents.json",
+        &json!({"bare": {"command": "python3 x"}, "odd": {"command": 7}}).to_string(),
+    );
+    for name in ["bare", "odd"] {
+        let ran = talk(&place, &["--agent", name], ":quit\n");
+        assert_eq!(ran.status, 4, "{name}: {} {}", ran.stdout, ran.stderr);
+    }
+}
