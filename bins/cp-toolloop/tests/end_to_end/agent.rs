@@ -117,6 +117,20 @@ fn it_has_half_of_what_is_left_and_only_the_tools_it_was_given() {
 }
 
 #[test]
+fn a_budget_of_dollars_stops_the_run_and_its_agents() {
+    let more = json!({"calls": [["step", {}]]});
+    let place = place(&json!({"go": [delegate("sub"), more], "sub": [more]}));
+    place.tool("step", "", "echo did");
+    // Half a dollar a turn: one, then an agent with 1.75 to spend, then as many as are left.
+    let ran = ask(&place, &["--budget-usd", "4", "go"]);
+    assert_eq!((ran.status, ran.detail("budget").as_str()), (9, "usd"), "{ran:?}");
+    assert!(ran.results()[0].contains("2.0000 dollars were spent, of 1.7500"), "{ran:?}");
+    let details = &ran.error()["details"];
+    assert_eq!((&details["iterations"], &details["agent_iterations"]), (&json!(4), &json!(4)), "{ran:?}");
+    assert!(ran.detail("resume").contains("--budget-usd 8"), "{ran:?}");
+}
+
+#[test]
 fn two_of_them_work_at_the_same_time() {
     let two = json!({"calls": [["agent", {"task": "a"}], ["agent", {"task": "b"}]]});
     let waits = json!({"calls": [["meet", {}]]});

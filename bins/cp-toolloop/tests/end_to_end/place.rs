@@ -85,6 +85,15 @@ impl Place {
         self.run(&[&["--tools", &tools], arguments].concat())
     }
 
+    /// Waits until a tool has written into a file of the working directory.
+    pub(crate) fn until_written(&self, name: &str) {
+        let began = std::time::Instant::now();
+        while self.written(name).is_empty() {
+            assert!(began.elapsed().as_secs() < 30, "nobody writes {name}");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+
     /// What a tool wrote into a file of the working directory.
     pub(crate) fn written(&self, name: &str) -> String {
         std::fs::read_to_string(self.path("work").join(name)).unwrap_or_default()

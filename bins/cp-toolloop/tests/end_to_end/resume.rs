@@ -24,11 +24,11 @@ fn five_steps(idempotent: bool) -> Place {
 
 /// Starts a run, kills it with SIGKILL when its line number `kill_at` is out, and returns its id.
 fn killed(place: &Place, kill_at: usize) -> String {
-    killed_after(place, kill_at, Duration::ZERO)
+    killed_when(place, kill_at, || ())
 }
 
-/// The same, but it has so long to go on after that line.
-fn killed_after(place: &Place, kill_at: usize, delay: Duration) -> String {
+/// The same, but it may go on after that line until something is so.
+fn killed_when(place: &Place, kill_at: usize, until: impl FnOnce()) -> String {
     let tools = place.path("tools").display().to_string();
     let mut child = place.command(&["--tools", &tools, "go"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -40,7 +40,7 @@ fn killed_after(place: &Place, kill_at: usize, delay: Duration) -> String {
             id.clone_into(&mut run);
         }
     }
-    std::thread::sleep(delay);
+    until();
     child.kill().unwrap();
     child.wait().unwrap();
     run
@@ -81,9 +81,9 @@ fn killed_at_every_line_each_effect_happens_exactly_once() {
 #[test]
 fn nobody_takes_over_while_the_tool_of_a_killed_run_is_at_work() {
     let place = Place::new();
-    place.tool("step", "", "sleep 2; echo x >>effects");
+    place.tool("step", "", "echo x >begun; sleep 2; echo x >>effects");
     place.script(&[r#"{"tool_calls":[{"name":"step"}]}"#]);
-    let run = killed_after(&place, 4, Duration::from_millis(700));
+    let run = killed_when(&place, 4, || place.until_written("begun"));
     assert_eq!(place.written("effects"), "");
     let ran = place.run(&["resume", &run]);
     assert_eq!((ran.status, place.written("effects").as_str()), (9, "x\n"), "{ran:?}");
@@ -219,11 +219,11 @@ fn a_tool_that_takes_longer_than_it_says_is_stopped_and_the_model_told() {
 #[test]
 fn an_interrupt_leaves_a_closing_line_and_a_run_that_can_go_on() {
     let place = five_steps(true);
-    place.tool("step", r#","idempotent":true"#, "[ -e quick ] || sleep 30; echo did");
+    place.tool("step", r#","idempotent":true"#, "echo x >begun; [ -e quick ] || sleep 30; echo did");
     let tools = place.path("tools").display().to_string();
     let child =
         place.command(&["--tools", &tools, "go"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(1500));
+    place.until_written("begun");
     let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let ran = Ran::from(child.wait_with_output().unwrap());
