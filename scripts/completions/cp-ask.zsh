@@ -5,6 +5,7 @@ _arguments \
     '(-c --continue)'{-c,--continue}'[continue the conversation of before]' \
     '(-m --model)'{-m,--model}'[the model]:model:' \
     '--agent[who speaks]:agent:_files -W "${CP_HOME:-${XDG_DATA_HOME:-$HOME/.local/share}/cp}/agents" -/' \
+    '--prompt[begin the system text with a governed prompt]:id:' \
     '--tools[let the model use these tools]:directory or file:_files' \
     '--tool-backend[what drives the tools]:name:(native bash llm)' \
     '--backend[who answers]:name:(anthropic openai openai-responses gemini llm stub)' \

@@ -259,6 +259,16 @@ fn where_a_person_must_act_the_command_is_said() {
 }
 
 #[test]
+fn where_policy_requires_a_governed_prompt_nothing_else_is_asked() {
+    let (_place, ran) = stub(
+        r#"cp-ask init >/dev/null; printf '\n[llm]\ngoverned_prompts = "require"\n' >>"$CP_HOME/config/policy.toml"
+        cp-ask hi; echo $?; . cp.sh; llm_call hi --system mine; echo $?; tool_loop hi mine "$CP_HOME/tools"; echo $?
+        cp-ask --prompt PRM-DEFAULT-SOUL-001 hi"#,
+    );
+    assert_eq!(ran.stdout, "4\n1\n1\nstub response 1\n", "{}", ran.stderr);
+}
+
+#[test]
 fn a_log_file_gets_the_bare_lines_of_each_turn() {
     let (place, ran) =
         stub("export LOG_FILE=l CP_NOW=2026-02-12T10:00:00Z; cp-ask 'a\nb'; cp-ask -c -- -; cp-ask -c next; cat l");
@@ -335,7 +345,7 @@ fn it_runs_from_a_link_and_under_both_shells() {
     assert_eq!(ran.stdout, "stub response 1\nstub response 2\nstub response 3\n", "{}", ran.stderr);
 }
 
-const OPTIONS: [&str; 7] = ["-s", "-c", "-m", "--agent", "--tools", "--tool-backend", "--backend"];
+const OPTIONS: [&str; 8] = ["-s", "-c", "-m", "--agent", "--prompt", "--tools", "--tool-backend", "--backend"];
 const WORDS: [&str; 7] = ["init", "config", "session", "reset", "log", "completions", "help"];
 
 #[test]
