@@ -29,6 +29,13 @@ struct Price {
     cache_write: Option<f64>,
 }
 
+impl Price {
+    fn is_sound(&self) -> bool {
+        let all = [Some(self.input), Some(self.output), self.cache_read, self.cache_write];
+        all.into_iter().flatten().all(|dollars| dollars.is_finite() && dollars >= 0.0)
+    }
+}
+
 impl Prices {
     /// Reads the file. One that is not there prices nothing.
     pub(crate) fn load(file: &Path) -> Result<Self> {
@@ -39,7 +46,12 @@ impl Prices {
             }
             Err(e) => return Err(Error::config(Error::from(e).message()).in_file(file).fatal()),
         };
-        let table = toml::from_str(&text).map_err(|e| Error::config(e.message()).in_file(file).fatal())?;
+        let table: BTreeMap<String, Price> =
+            toml::from_str(&text).map_err(|e| Error::config(e.message()).in_file(file).fatal())?;
+        // A budget is counted with them.
+        if let Some((model, _)) = table.iter().find(|(_, price)| !price.is_sound()) {
+            return Err(Error::config(format!("the price of {model} is no amount")).in_file(file).fatal());
+        }
         Ok(Self(table))
     }
 
@@ -94,5 +106,9 @@ mod tests {
         assert!(!Prices::load(&file).unwrap().knows("m"));
         std::fs::write(&file, "[m]\ninptu = 1\n").unwrap();
         assert!(Prices::load(&file).unwrap_err().message().contains("inptu"));
+        for amount in ["-1.0", "nan", "inf"] {
+            std::fs::write(&file, format!("[m]\ninput = {amount}\noutput = 1.0\n")).unwrap();
+            assert!(Prices::load(&file).unwrap_err().message().contains("price of m"), "{amount}");
+        }
     }
 }

@@ -130,3 +130,25 @@ fn what_was_paid_for_is_printed_when_the_budget_ends_the_batch() {
     assert_eq!(messages, server.requests().len(), "{}", ran.stdout);
     assert_eq!(ran.last()["error"]["details"]["succeeded"], messages);
 }
+
+#[test]
+fn the_first_failure_can_end_the_batch_and_what_was_under_way_is_printed() {
+    let good = crate::messages::whole("openai", "fine");
+    let bad = slow(100, crate::server::json(400, &json!({"error":{"message":"no"}})));
+    let mut script = vec![bad, slow(300, good.clone())];
+    script.extend(vec![good; 20]);
+    let server = Server::start(script);
+    let arguments = ["-m", "m", "--rows", "--jobs", "2", "--continue-on-error", "false"];
+    let ran = Program::asking("openai", &server).run_with(&arguments, &rows(20));
+    assert_eq!((ran.status, ran.last()["error"]["code"].as_str().unwrap()), (2, "E_VALIDATION"), "{}", ran.stdout);
+    let printed = ran.records().iter().filter(|r| r["type"] == "message").count();
+    assert_eq!((printed + 1, ran.last()["error"]["details"]["failed"].clone()), (server.requests().len(), json!(1)));
+    assert!(printed < 19, "{}", ran.stdout);
+}
+
+#[test]
+fn a_single_closed_prompt_has_a_single_closed_answer() {
+    let prompt = json!({"ok":true,"schema_version":"1.0","type":"prompt","data":{"messages":[{"role":"user","content":"x"}]},"meta":{"duration_ms":0}});
+    let ran = Program::new().run_with(&["--backend", "stub", "--jobs", "4"], &format!("{prompt}\n"));
+    assert_eq!((&ran.only()["type"], &ran.only()["meta"].is_object()), (&json!("message"), &true));
+}

@@ -100,19 +100,21 @@ fn an_argument_never_waits_for_standard_input() {
 #[test]
 fn each_prompt_is_answered_before_the_next_one_comes() {
     use std::io::{BufRead, BufReader};
-    let program = Program::new();
-    let mut child = spawn(&program, None, &["--backend", "stub"]);
-    let mut stdin = child.stdin.take().unwrap();
-    let mut answers = BufReader::new(child.stdout.take().unwrap());
-    for n in 1..=3 {
-        let prompt = "{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"prompt\",\"data\":{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}}\n";
-        stdin.write_all(prompt.as_bytes()).unwrap();
-        let mut line = String::new();
-        answers.read_line(&mut line).unwrap();
-        assert!(line.contains(&format!("stub response {n}")), "{line}");
+    for more in [&[][..], &["--jobs", "4"], &["--jobs", "4", "--unordered"]] {
+        let program = Program::new();
+        let mut child = spawn(&program, None, &[&["--backend", "stub"], more].concat());
+        let mut stdin = child.stdin.take().unwrap();
+        let mut answers = BufReader::new(child.stdout.take().unwrap());
+        for n in 1..=3 {
+            let prompt = "{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"prompt\",\"data\":{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}}\n";
+            stdin.write_all(prompt.as_bytes()).unwrap();
+            let mut line = String::new();
+            answers.read_line(&mut line).unwrap();
+            assert!(line.contains(&format!("stub response {n}")), "{more:?} {line}");
+        }
+        drop(stdin);
+        assert!(child.wait().unwrap().success());
     }
-    drop(stdin);
-    assert!(child.wait().unwrap().success());
 }
 
 #[test]
