@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use cp_common::confirm::{hex, random};
 use cp_common::home::{make_directory, resolved, write_whole};
@@ -12,6 +13,9 @@ use super::policy::{Policy, Sandbox};
 
 /// The variables that a server outside the sandbox has.
 const ENVIRONMENT: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
+
+/// How old what a start left behind is when it is removed.
+const SWEPT: Duration = Duration::from_hours(1);
 
 /// What the starting of servers needs to know of the run.
 #[derive(Clone, Debug)]
@@ -122,10 +126,23 @@ impl Ground {
 
     /// A home with nothing in it but a policy.
     fn place(&self, policy: &str) -> Result<Place> {
-        let place = Place(self.home.join("tmp").join(format!("mcp-{}", hex(&random::<8>()?))));
+        let above = self.home.join("tmp");
+        sweep(&above);
+        let place = Place(above.join(format!("mcp-{}", hex(&random::<8>()?))));
         make_directory(&place.0.join("config"))?;
         write_whole(&place.0.join("config/policy.toml"), policy.as_bytes())?;
         Ok(place)
+    }
+}
+
+/// Removes what runs that were killed left there: no server takes an hour to start.
+fn sweep(above: &Path) {
+    let entries = std::fs::read_dir(above).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("mcp-")) {
+        let changed = entry.metadata().and_then(|meta| meta.modified()).ok();
+        if changed.and_then(|changed| changed.elapsed().ok()).is_some_and(|age| age > SWEPT) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
     }
 }
 

@@ -88,7 +88,14 @@ impl Policy {
             Err(e) => return Err(Error::config(format!("cannot be read: {e}")).in_file(&file).fatal()),
         };
         let whole = toml::from_str(&text).map_err(|e| Error::config(e.message()).in_file(&file).fatal())?;
-        let owner = file.metadata().map_err(|e| Error::io("the policy", e).in_file(&file).fatal())?.uid();
+        let meta = file.metadata().map_err(|e| Error::io("the policy", e).in_file(&file).fatal())?;
+        let owner = meta.uid();
+        // A group with its owner's own number is the owner's private group.
+        let shared = meta.mode() & 0o020 != 0 && meta.gid() != 0 && meta.gid() != owner;
+        if meta.mode() & 0o002 != 0 || shared {
+            let cure = format!("chmod go-w {}", file.display());
+            return Err(Error::config("others can write the policy").in_file(&file).hint(cure).fatal());
+        }
         let tilde = if owner == rustix::process::getuid().as_raw() { None } else { home_of(owner) };
         Ok(Self { file, whole, tilde })
     }

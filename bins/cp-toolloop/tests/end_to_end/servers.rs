@@ -187,6 +187,21 @@ fn a_table_that_is_wrong_is_an_error_that_names_the_cure() {
 }
 
 #[test]
+fn a_policy_that_others_can_write_is_none() {
+    let place = Place::new();
+    let server = server(&place, "'ok'");
+    policy(&place, "[mcp.s]\nsandbox = \"none\"\n");
+    let argument = format!("s={server}");
+    let listed = || place.run(&["tools", "--mcp", &argument, "--allow", "look"]);
+    assert_eq!(listed().closing()["data"]["items"][0]["name"], "look");
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o646);
+    std::fs::set_permissions(place.path("home/config/policy.toml"), open).unwrap();
+    let ran = listed();
+    assert_eq!((ran.status, &ran.error()["code"]), (4, &json!("E_CONFIG")), "{ran:?}");
+    assert!(ran.detail("hint").starts_with("chmod go-w"), "{ran:?}");
+}
+
+#[test]
 fn a_server_that_the_sandbox_refuses_says_why() {
     let place = Place::new();
     let server = server(&place, "'ok'");
