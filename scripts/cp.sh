@@ -451,7 +451,11 @@ cp_conversation() (
         printf '%s\n' "$CP_SESSION"
     elif [ "$2" = yes ]; then
         cp_lock_agent "$1" || exit 1
-        cp_current "$1" && exit 0
+        # One that has ended is not gone on with.
+        if session=$(cp_current "$1") && cp-session show --session "$session" | jq -e '.data.ended | not' >/dev/null; then
+            printf '%s\n' "$session"
+            exit 0
+        fi
         session=$(cp-session start --agent "$1" --format text) && cp_point "$1" "$session" && printf '%s\n' "$session"
     else
         cp-session start --agent "$1" --format text

@@ -202,6 +202,19 @@ fn a_file_in_the_place_of_a_link_is_kept_and_a_session_that_is_gone_is_no_conver
 }
 
 #[test]
+fn a_conversation_that_has_ended_is_not_gone_on_with() {
+    let (_place, ran) = stub(
+        "cp-ask one; cp-session end \"$(cp-session list | jq -r '.data.items[0].session_id')\" >/dev/null; cp-ask -c two; cp-ask session",
+    );
+    assert_eq!(
+        ran.stdout, "stub response 1\nstub response 1\nuser: two\nassistant: stub response 1\n",
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(ran.stderr, "");
+}
+
+#[test]
 fn a_session_that_is_named_keeps_every_turn_and_the_history_goes_along_when_asked() {
     let (_place, ran) = stub(
         r#"export CP_SESSION; CP_SESSION=$(cp-session start --format text); cp-ask one; cp-ask two; cp-ask -c three; cp-ask session | wc -l
