@@ -4,11 +4,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
 
 use crate::sandbox::plan::Limits;
 
 const ROOT: &str = "/sys/fs/cgroup";
+/// How long killing goes on before it gives up on the unkillable.
+const KILL: Duration = Duration::from_millis(500);
 
 /// Groups made by this process, to tell them apart.
 static GROUPS: AtomicU64 = AtomicU64::new(0);
@@ -29,6 +33,25 @@ impl Group {
     /// Where the processes of the run are to be put.
     pub(crate) fn directories(&self) -> &[PathBuf] {
         &self.0
+    }
+
+    /// Kills whatever is left in it. In a process namespace that is nothing.
+    pub(crate) fn kill(&self) {
+        let Some(directory) = self.0.first() else { return };
+        let end = Instant::now() + KILL;
+        while Instant::now() < end {
+            let left = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+            if left.is_empty() {
+                return;
+            }
+            // Version 1 has no such file, and version 2 ends them all at once, also those that fork meanwhile.
+            if fs::write(directory.join("cgroup.kill"), "1").is_err() {
+                for pid in left.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {
+                    let _ = rustix::process::kill_process(pid, Signal::KILL);
+                }
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn version_1(own: &str, name: &str, processes: &str, memory: &str) -> Option<Self> {

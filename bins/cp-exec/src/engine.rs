@@ -20,6 +20,8 @@ use crate::sandbox::{self, Received};
 const DRAIN: Duration = Duration::from_millis(200);
 /// How long the init may take to count and kill, before it is killed itself.
 const OBEY: Duration = Duration::from_millis(30);
+/// The same where it has to look for what is left, process by process: killed in the middle of that it would leave the rest alive.
+const OBEY_BY_HAND: Duration = Duration::from_millis(300);
 /// How often a wait looks for a signal, which wakes only the one thread that the kernel hands it to.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -134,6 +136,9 @@ impl Helper {
         let mut watched = self.begin(plan, run.stdin, run.stdout)?;
         let mut events = Events::new(started, run.timeout, run.grace, run.output_limit);
         watched.follow(&mut events, run.watch, run.interrupted);
+        if let Some(group) = &group {
+            group.kill();
+        }
         watched.finish(plan, &events, started)
     }
 
@@ -321,7 +326,8 @@ impl Watched {
         if !events.ordered {
             events.ordered = true;
             events.terminate = None;
-            events.obey = Some(now + OBEY);
+            let whole = self.ready.as_ref().is_some_and(|ready| ready.kill == "pid_namespace");
+            events.obey = Some(now + if whole { OBEY } else { OBEY_BY_HAND });
             sandbox::send_order(self.socket.as_fd(), Order::Kill);
         }
     }

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use cp_common::{Code, Error, Result};
 
@@ -165,8 +166,14 @@ impl Names<'_> {
     }
 }
 
-/// The uid that root's files show here. In a user namespace that does not know root they show nobody's.
+/// The uid that root's files show here, looked up once.
 fn root_as_seen() -> u32 {
+    static ROOT: OnceLock<u32> = OnceLock::new();
+    *ROOT.get_or_init(look_for_root)
+}
+
+/// In a user namespace that does not know root its files show nobody's uid.
+fn look_for_root() -> u32 {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let knows_root = map.lines().any(|line| line.split_whitespace().next() == Some("0"));
     if knows_root || map.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::harness::{House, alive, everyone};
+use crate::harness::{House, POLICY, alive, everyone};
 
 /// Starts children that hold standard output in every way, each with a word in its command line to be found by.
 const DAEMONS: &str = r#"
@@ -168,5 +168,42 @@ fn a_helper_that_is_killed_takes_its_runs_along_and_another_one_takes_its_place(
         assert_eq!(answer()["data"]["stdout"], "again\n");
         drop(input);
         assert!(child.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn without_namespaces_a_control_group_or_a_walk_kills_them_all() {
+    // A user namespace that lets nobody make namespaces stands for a machine without them.
+    let none = "for kind in user mnt pid net ipc uts; do echo 0 >/proc/sys/user/max_${kind}_namespaces || exit 77; done; exec \"$@\"";
+    let within = |house: &House, args: &[&str]| {
+        let command = house.command(args);
+        let mut within = std::process::Command::new("unshare");
+        within.args(["-Ur", "sh", "-c", none, "sh"]).arg(command.get_program()).args(command.get_args());
+        within.current_dir(house.project()).output()
+    };
+    let (group, walk) = (POLICY.replace("intent =", "cgroup = true\nintent ="), POLICY.to_owned());
+    for (policy, kill) in [(walk, "subreaper"), (group, "cgroup")] {
+        let policy = policy.replace("intent =", "degraded = \"allow\"\nintent =");
+        let (house, word) = (House::with_policy(everyone()[0], &policy), word());
+        house.write("daemons.py", DAEMONS);
+        let all = "child,grandchild,setsid,double,deaf";
+        let Ok(output) = within(&house, &["--timeout", "2", "--", "python3", "daemons.py", &word, all, "600"]) else {
+            eprintln!("no unshare: killing without namespaces is not tried");
+            return;
+        };
+        let Some(answer) = crate::harness::lines(&output).pop() else {
+            eprintln!("no user namespace can be made here: killing without namespaces is not tried: {output:?}");
+            return;
+        };
+        let details = &answer["error"]["details"];
+        assert_eq!(answer["error"]["code"], "E_TIMEOUT", "{answer}");
+        assert_eq!(details["enforcement"]["namespaces"].as_array().unwrap().len(), 0, "{answer}");
+        if kill == "cgroup" && details["enforcement"]["kill"] != "cgroup" {
+            eprintln!("no control group can be made here: {}", details["enforcement"]["cgroup"]);
+            assert_eq!(details["enforcement"]["kill"], "subreaper");
+        } else {
+            assert_eq!(details["enforcement"]["kill"], kill);
+        }
+        assert!(!alive(&word), "{kill}: something survived");
     }
 }

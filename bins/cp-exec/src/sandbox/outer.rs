@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::process::{PidfdFlags, Signal, WaitOptions};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
 use super::plan::{Cause, Enforcement, Failure, Layer, Network, Plan, Report};
 use super::seccomp::Filters;
@@ -33,6 +33,11 @@ impl Account {
         Self { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
     }
 
+    /// Whether this is root.
+    pub(super) fn is_root(self) -> bool {
+        self.uid == 0
+    }
+
     /// Makes this user itself in the user namespace that this process is in.
     pub(super) fn map_into_user_namespace(self) -> std::io::Result<()> {
         let Self { uid, gid } = self;
@@ -45,16 +50,26 @@ impl Account {
 /// Takes namespaces, starts the init and ends with it.
 pub(super) fn run(plan: &Plan, account: Account, socket: BorrowedFd<'_>, filters: &Filters) -> ! {
     let enforcement = namespaces(plan, account);
+    if !has(&enforcement, Layer::Pid) {
+        // Only a child would be in another process namespace; without one this process can be the init itself.
+        introduce(rustix::process::getpid(), socket);
+        init::run(plan, enforcement, socket, filters);
+    }
     match sys::fork() {
         Err(e) => give_up(socket, setup("fork", e)),
         Ok(Forked::Child) => init::run(plan, enforcement, socket, filters),
         Ok(Forked::Parent(pid)) => {
-            if let Ok(fd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
-                wire::send_report(socket, &Report::Init, Some(fd.as_fd()));
-            }
+            introduce(pid, socket);
             while matches!(rustix::process::waitpid(Some(pid), WaitOptions::empty()), Err(rustix::io::Errno::INTR)) {}
             sys::leave(0)
         }
+    }
+}
+
+/// Hands the program a descriptor of the init, to kill it by.
+pub(super) fn introduce(init: Pid, socket: BorrowedFd<'_>) {
+    if let Ok(fd) = rustix::process::pidfd_open(init, PidfdFlags::empty()) {
+        wire::send_report(socket, &Report::Init, Some(fd.as_fd()));
     }
 }
 
@@ -84,7 +99,7 @@ pub(super) fn bare(plan: &Plan, account: Account) -> Enforcement {
 fn namespaces(plan: &Plan, account: Account) -> Enforcement {
     let mut got = bare(plan, account);
     // Without a right to the others, a user namespace gives it. Root needs none, unless its rights were taken.
-    if (account.uid != 0 || sys::unshare(libc::CLONE_NEWUTS).is_err())
+    if (!account.is_root() || sys::unshare(libc::CLONE_NEWUTS).is_err())
         && sys::unshare(libc::CLONE_NEWUSER).and_then(|()| account.map_into_user_namespace()).is_ok()
     {
         got.namespaces.push(Layer::User.name().to_owned());

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::ExitCode;
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Pid, PidfdFlags, WaitOptions};
+use rustix::process::{Pid, WaitOptions};
 
 use super::outer::{self, Account, NAMESPACES, die_with_parent, setup};
 use super::plan::{Enforcement, Failure, Layer, Network, Plan, Report};
@@ -19,7 +19,8 @@ pub(super) fn run() -> ExitCode {
     sys::close_from(3);
     match prepare() {
         Ok((control, signals)) => {
-            let mut spawner = Spawner { account: Account::own(), filters: Filters::compile(), runs: Vec::new() };
+            let mut spawner =
+                Spawner { account: Account::own(), filters: Filters::compile(), refused: Vec::new(), runs: Vec::new() };
             spawner.serve(&control, &signals);
             ExitCode::SUCCESS
         }
@@ -44,6 +45,8 @@ fn prepare() -> std::io::Result<(OwnedFd, OwnedFd)> {
 struct Spawner {
     account: Account,
     filters: Filters,
+    /// Namespaces that were asked for at once and not given.
+    refused: Vec<i32>,
     /// The first process of each run under way, and our copy of its socket: the last to be closed, so that its end is the run's.
     runs: Vec<(Pid, OwnedFd)>,
 }
@@ -73,8 +76,27 @@ impl Spawner {
         }
     }
 
+    /// Makes the first process of a run: with every namespace at once if that can be, and then says with which flags.
+    fn first_process(&mut self, network: Network) -> std::io::Result<(Forked, Option<i32>)> {
+        let wanted = NAMESPACES.iter().filter(|(layer, _)| *layer != Layer::Network || network != Network::Host);
+        let all = wanted.fold(0, |flags, (_, flag)| flags | flag);
+        // Root needs no user namespace for the others, unless its rights were taken.
+        let root = self.account.is_root().then_some(all);
+        for flags in root.into_iter().chain([all | libc::CLONE_NEWUSER]) {
+            if self.refused.contains(&flags) {
+                continue;
+            }
+            match sys::fork_into(flags) {
+                Ok(forked) => return Ok((forked, Some(flags))),
+                // A machine that does not give them will not; the attempt costs a process.
+                Err(_) => self.refused.push(flags),
+            }
+        }
+        Ok((sys::fork()?, None))
+    }
+
     fn start(&mut self, asked: wire::Asked) {
-        let born = match first_process(asked.network) {
+        let born = match self.first_process(asked.network) {
             Ok(born) => born,
             Err(e) => {
                 wire::send_report(asked.socket.as_fd(), &Report::Failed(setup("fork", e)), None);
@@ -84,32 +106,13 @@ impl Spawner {
         match born {
             (Forked::Child, namespaces) => become_run(&asked, namespaces, self.account, &self.filters),
             (Forked::Parent(pid), namespaces) => {
-                if namespaces.is_some()
-                    && let Ok(fd) = rustix::process::pidfd_open(pid, PidfdFlags::empty())
-                {
-                    wire::send_report(asked.socket.as_fd(), &Report::Init, Some(fd.as_fd()));
+                if namespaces.is_some() {
+                    outer::introduce(pid, asked.socket.as_fd());
                 }
                 self.runs.push((pid, asked.socket));
             }
         }
     }
-}
-
-/// The flags of the namespaces that a first process was born in; none where they have to be taken one by one.
-type Born = (Forked, Option<i32>);
-
-/// Makes the first process of a run: with every namespace at once if that can be.
-fn first_process(network: Network) -> std::io::Result<Born> {
-    let wanted = NAMESPACES.iter().filter(|(layer, _)| *layer != Layer::Network || network != Network::Host);
-    let all = wanted.fold(0, |flags, (_, flag)| flags | flag);
-    // Root needs no user namespace for the others, unless its rights were taken.
-    let root = rustix::process::geteuid().is_root().then_some(all);
-    for flags in root.into_iter().chain([all | libc::CLONE_NEWUSER]) {
-        if let Ok(forked) = sys::fork_into(flags) {
-            return Ok((forked, Some(flags)));
-        }
-    }
-    Ok((sys::fork()?, None))
 }
 
 /// The first process of a run, from its birth to the run's end.
