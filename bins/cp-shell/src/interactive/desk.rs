@@ -17,13 +17,18 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::interactive::completion::{Helper, Ids};
 use crate::interactive::parse;
 
+/// The longest line of a script.
+const LONGEST: usize = 16 << 20;
+
 /// What came.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Typed {
     /// A line, or several that belong together.
     Line(String),
-    /// Ctrl-C.
+    /// Ctrl-C at the editor, which has given up its line.
     Interrupted,
+    /// SIGINT: the wait goes on.
+    Signalled,
     /// The end of the input.
     End,
     /// The session is to end: SIGTERM, or the terminal has gone.
@@ -93,9 +98,12 @@ impl Desk {
         // What was typed before the question was there is no answer to it.
         let _ = rustix::termios::tcflush(std::io::stdin(), QueueSelector::IFlush);
         let _ = self.questions.send(Question::Answer(prompt.to_owned()));
-        match self.wait() {
-            Typed::Line(text) => Some(text.trim().to_owned()),
-            _ => None,
+        loop {
+            match self.wait() {
+                Typed::Line(text) => return Some(text.trim().to_owned()),
+                Typed::Signalled => {}
+                _ => return None,
+            }
         }
     }
 
@@ -141,7 +149,7 @@ fn watch(sender: Sender<Typed>) -> Result<()> {
             }
         })
     };
-    tell(mine, sender.clone(), || Typed::Interrupted).map_err(failed)?;
+    tell(mine, sender.clone(), || Typed::Signalled).map_err(failed)?;
     tell(end_reader, sender, || Typed::Terminated).map_err(failed)?;
     Ok(())
 }
@@ -196,9 +204,17 @@ fn read(asked: &Receiver<Question>, sender: &Sender<Typed>) {
     while asked.recv().is_ok() {
         let mut whole: Vec<u8> = Vec::new();
         let typed = loop {
-            match stdin.read_until(b'\n', &mut whole) {
-                Err(e) => break Typed::Wrong(format!("reading the input: {e}")),
+            match stdin.by_ref().take(LONGEST as u64 + 1).read_until(b'\n', &mut whole) {
+                // What cannot be read has ended.
+                Err(_) => break Typed::End,
                 Ok(0) if whole.is_empty() => break Typed::End,
+                Ok(_) if whole.len() > LONGEST => {
+                    // The rest of it must not be taken for lines.
+                    let _ = sender
+                        .send(Typed::Wrong(format!("a line is longer than {LONGEST} bytes: the script ends here")));
+                    let _ = asked.recv();
+                    break Typed::End;
+                }
                 Ok(read) => {
                     let ended = read == 0 || !whole.ends_with(b"\n");
                     let Ok(text) = std::str::from_utf8(&whole) else {

@@ -20,7 +20,7 @@ use crate::interactive::parse::{self, Input};
 use crate::interactive::record::Record;
 use crate::interactive::render::count;
 use crate::interactive::settings::{self, Settings};
-use crate::interactive::{agent_of, commands, learning, run, style, turn};
+use crate::interactive::{agent_of, commands, interrupt, learning, run, style, turn};
 use crate::journal::{self, Journal};
 use crate::plane::Plane;
 use crate::plane::canonical::hash_value;
@@ -68,7 +68,9 @@ pub(crate) fn hold(args: &Args, context: &mut Context) -> Result<()> {
         held = held.and(Err(e));
     }
     shell.desk.restore();
-    let Shell { context, journal, own, tracker, desk, .. } = shell;
+    let Shell { context, journal, own, tracker, desk, agent, .. } = shell;
+    // Its parts leave before the session ends that they write to.
+    drop(agent);
     let (session, turns) = (journal.session().to_owned(), tracker.turns());
     let ended = journal.end(context);
     // The editor's thread may still hold the terminal's settings.
@@ -157,7 +159,9 @@ impl<'a> Shell<'a> {
                 Typed::Interrupted if self.desk.is_terminal() => {
                     self.say(&format!("{}\n", style().faint("(:quit ends the session)")))?;
                 }
-                Typed::Interrupted | Typed::Terminated => {
+                // The editor still has its line.
+                Typed::Signalled if self.desk.is_terminal() => continue,
+                Typed::Interrupted | Typed::Signalled | Typed::Terminated => {
                     return Err(Error::new(Code::Interrupted, "interrupted by a signal"));
                 }
                 Typed::Wrong(what) => self.say(&style().error(&what, None))?,
@@ -181,6 +185,8 @@ impl<'a> Shell<'a> {
     /// One line, from its text to its record. True when it was the last.
     fn line(&mut self, line: &str) -> Result<bool> {
         let started = Instant::now();
+        // What came while nothing was under way is not meant for this.
+        interrupt::forget();
         let whole = parse::joined(line);
         if let Err(e) = self.kept.add(line, &self.redactor) {
             self.say(&style().error(e.message(), None))?;

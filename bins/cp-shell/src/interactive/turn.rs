@@ -37,6 +37,8 @@ pub(crate) fn take(shell: &mut Shell<'_>, said: &str) -> Done {
             return cancelled(shell, said, &risk, &hints, &envelope);
         }
         shell.tracker.confirmed();
+        // A question that was answered was not interrupted.
+        interrupt::forget();
         if let Some(last) = &mut shell.last {
             last.confirmed = true;
         }
@@ -201,6 +203,9 @@ fn stopped(shell: &mut Shell<'_>, error: &Error, at_line_start: bool) -> Done {
         text.push_str(&style.error("interrupted: the turn was stopped, the session goes on", None));
     } else {
         text.push_str(&style.error(error.message(), error.cure()));
+        if let Some(resume) = error.details().get("resume").and_then(serde_json::Value::as_str) {
+            let _ = writeln!(text, "  To go on: {}", harmless(resume));
+        }
     }
     let _ = writeln!(text, "{}", style.faint(&strip(shell)));
     let result = json!({"error": error.code().row().name});

@@ -218,6 +218,15 @@ impl Terminal {
         self.prompted()
     }
 
+    /// The process that holds the session.
+    pub(crate) fn shell(&self) -> String {
+        let terminal = self.tty.trim_start_matches("/dev/");
+        let listing = Command::new("ps").args(["-t", terminal, "-o", "pid=,comm="]).output().unwrap();
+        let listing = String::from_utf8(listing.stdout).unwrap();
+        let shell = listing.lines().find(|line| line.trim_end().ends_with("cp-shell"));
+        shell.unwrap_or_else(|| panic!("{listing}")).split_whitespace().next().unwrap().to_owned()
+    }
+
     /// Waits for the end, and gives the exit status.
     pub(crate) fn ended(&mut self) -> Option<i32> {
         left(&mut self.child)

@@ -39,6 +39,7 @@ fn ctrl_c_stops_a_streaming_answer_and_keeps_the_session() {
     place.write("home/config/cp.toml", &format!("stub_script = \"{}\"\n", script.display()));
     let mut terminal = place.terminal(&STUB, 100);
     terminal.prompted();
+    terminal.says(":ctx");
     for _ in 0..2 {
         terminal.types("go\r");
         terminal.sees("go\n");
@@ -225,15 +226,77 @@ fn a_signal_leaves_the_terminal_as_it_was() {
     let mut terminal = place.terminal(&STUB, 100);
     terminal.prompted();
     terminal.says("hello");
-    let pid = std::fs::read_to_string(place.session().join("session.jsonl")).map(|_| ()).ok();
-    assert!(pid.is_some());
-    let found =
-        Command::new("ps").args(["-t", terminal.tty.trim_start_matches("/dev/"), "-o", "pid=,comm="]).output().unwrap();
-    let listing = String::from_utf8(found.stdout).unwrap();
-    let shell =
-        listing.lines().find(|line| line.trim_end().ends_with("cp-shell")).unwrap_or_else(|| panic!("{listing}"));
-    let pid = shell.split_whitespace().next().unwrap();
-    assert!(Command::new("kill").args(["-TERM", pid]).status().unwrap().success());
+    assert!(Command::new("kill").args(["-TERM", &terminal.shell()]).status().unwrap().success());
     assert_eq!(terminal.ended(), Some(130));
     assert_eq!(place.data("session_end").len(), 1);
+}
+
+#[test]
+fn ctrl_c_stops_a_command_and_keeps_the_session() {
+    let place = Place::new();
+    place.write("home/config/policy.toml", "[exec]\nallowed_commands = [\"sleep\"]\n");
+    let mut terminal = place.terminal(&STUB, 100);
+    terminal.prompted();
+    terminal.says(":ctx");
+    terminal.types(":! sleep 600\r");
+    terminal.sees("sleep 600\n");
+    let ledger = place.session().join("ledger/exec.jsonl");
+    while !std::fs::read_to_string(&ledger).unwrap_or_default().contains("exec.intent") {
+        std::thread::yield_now();
+    }
+    terminal.types("\x03");
+    terminal.sees("✗ sleep ");
+    terminal.prompted();
+    assert!(terminal.says("hello").contains("stub response 1"));
+}
+
+#[test]
+fn a_signal_at_the_prompt_is_not_taken_for_the_next_turn() {
+    let place = Place::new();
+    let mut terminal = place.terminal(&STUB, 100);
+    terminal.prompted();
+    terminal.says(":notes");
+    assert!(Command::new("kill").args(["-INT", &terminal.shell()]).status().unwrap().success());
+    assert!(terminal.says("hello").contains("stub response 1"));
+    // While a question is open it is no answer either, and what is typed then answers the question.
+    terminal.types("delete the logs\r");
+    terminal.sees("[y/N] ");
+    assert!(Command::new("kill").args(["-INT", &terminal.shell()]).status().unwrap().success());
+    terminal.types("y\r");
+    terminal.sees("stub response 2");
+    terminal.prompted();
+}
+
+#[test]
+fn a_signal_in_a_turn_ends_it_and_the_session() {
+    let place = Place::new();
+    let first = json!({"content": "one", "delay_ms": 600_000});
+    let script = place.write("script.jsonl", &format!("{first}\n"));
+    place.write("home/config/cp.toml", &format!("stub_script = \"{}\"\n", script.display()));
+    let mut terminal = place.terminal(&STUB, 100);
+    terminal.prompted();
+    terminal.types("go\r");
+    terminal.sees("go\n");
+    assert!(Command::new("kill").args(["-TERM", &terminal.shell()]).status().unwrap().success());
+    assert_eq!(terminal.ended(), Some(130));
+    assert_eq!((place.data("session_turn")[0]["cancelled"] == true, place.data("session_end").len()), (true, 1));
+}
+
+#[test]
+fn a_work_order_is_applied_after_a_yes() {
+    let place = Place::new();
+    let order = place.write("work/order.json", "{\"work_order_id\":\"WO-20260203-001\",\"title\":\"x\"}");
+    let mut terminal = place.terminal(&STUB, 120);
+    terminal.prompted();
+    for (answer, told, there) in
+        [("n", "cancelled: nothing was applied", false), ("y", "WO-20260203-001 was applied", true)]
+    {
+        terminal.types(":wo apply order.json\r");
+        terminal.sees("on the ledger of the home? [y/N] ");
+        terminal.types(&format!("{answer}\r"));
+        terminal.sees(told);
+        terminal.prompted();
+        assert_eq!(place.path("home/planes/ho2/ledger/workorder.jsonl").exists(), there, "{}", order.display());
+    }
+    assert!(terminal.says(":wo").contains("WO-20260203-001"));
 }
