@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use cp_common::options::StreamOptions;
+use cp_common::output::Format;
 use cp_common::wire::ToolSpec;
 use cp_common::{Code, Context, Error, Result};
 use serde::Deserialize;
@@ -119,11 +120,11 @@ pub(crate) struct Args {
 impl Args {
     /// What works on the prompts.
     pub(crate) fn asker(&self, context: &Context) -> Result<Asker> {
-        if self.stream && self.jobs > 1 {
+        if self.stream && self.unordered && self.jobs > 1 && context.out.format() != Format::Json {
             return Err(Error::usage(
-                "--stream shows the words of one answer as they come, --jobs asks for several at once",
+                "--unordered --stream mixes the words of several answers, which only json keeps apart",
             )
-            .hint("leave out --stream, or --jobs"));
+            .hint("leave out --unordered, --stream or --format"));
         }
         let setting = context.config.text("model", None);
         let models: Vec<String> = self.model.iter().filter(|model| !model.is_empty()).cloned().collect();

@@ -12,7 +12,7 @@ use cp_common::wire::{Delta, Message};
 use cp_common::{Code, Context, Error, Result, request, signals};
 
 use crate::backend::Backend;
-use crate::batch::{Answered, Batch};
+use crate::batch::{Answered, Batch, Words};
 use crate::budget::Budget;
 use crate::call::{Listener, Work};
 use crate::dry_run::DryRun;
@@ -67,28 +67,48 @@ impl Send {
         let remaining = batch.remaining(if patient { Duration::MAX } else { LAST_WORDS });
         let options = StreamOptions { continue_on_error: true, ..self.options };
         // Who reads no more gets no more.
-        for answered in remaining.into_iter().filter(|_| !end.is_reader_gone()) {
-            let printed = match answered.outcome {
+        for (answered, words) in remaining.into_iter().filter(|_| !end.is_reader_gone()) {
+            let printed = show(words, context).and_then(|()| match answered.outcome {
                 Err(error) if error.code() == Code::Interrupted => {
                     context.out.set_place(answered.place);
                     context.out.item_failed(error)
                 }
                 // Why the stream ended is said by its end, once.
                 Err(error) if error.is_fatal() => Ok(()),
-                _ => self.settle_with(answered, options, context),
-            };
+                _ => self.settle(answered, options, context),
+            });
             if printed.is_err() {
                 return;
             }
         }
     }
 
-    /// Prints and counts an answer of the batch.
-    fn settle(&mut self, answered: Answered, context: &mut Context) -> Result<()> {
-        self.settle_with(answered, self.options, context)
+    /// Prints what has come. False when that was nothing.
+    fn advance(&mut self, context: &mut Context) -> Result<bool> {
+        let Some(batch) = &mut self.batch else { return Ok(false) };
+        let (answered, words) = batch.ready();
+        let came = answered.is_some() || !words.is_empty();
+        show(words, context)?;
+        if let Some(answered) = answered {
+            self.settle(answered, self.options, context)?;
+        }
+        Ok(came)
     }
 
-    fn settle_with(&mut self, answered: Answered, options: StreamOptions, context: &mut Context) -> Result<()> {
+    /// Prints what comes next, if something is under way. False when nothing is.
+    fn wait(&mut self, context: &mut Context) -> Result<bool> {
+        if self.advance(context)? {
+            return Ok(true);
+        }
+        let Some(batch) = self.batch.as_ref().filter(|batch| !batch.is_empty()) else { return Ok(false) };
+        // What is certain is shown before the wait.
+        context.out.flush()?;
+        batch.wait()?;
+        Ok(true)
+    }
+
+    /// Prints and counts an answer of the batch.
+    fn settle(&mut self, answered: Answered, options: StreamOptions, context: &mut Context) -> Result<()> {
         self.taken += 1;
         if self.told.elapsed() >= BETWEEN {
             self.told = Instant::now();
@@ -96,8 +116,18 @@ impl Send {
         }
         filter::settle(answered.place, options, context, |context| {
             answered.warnings.iter().for_each(|warning| context.warn(warning));
-            self.print(&answered.outcome?, context)
+            self.conclude(answered.spoke, answered.outcome, context)
         })
+    }
+
+    /// Prints a message. Words that were shown as they came are not shown again.
+    fn conclude(&self, spoke: bool, outcome: Result<Message>, context: &mut Context) -> Result<()> {
+        let is_told = spoke && context.out.format() != Format::Json;
+        if is_told {
+            context.out.raw(b"\n")?;
+        }
+        let message = outcome?;
+        if is_told { Ok(()) } else { self.print(&message, context) }
     }
 
     /// Prints a message. One that was paid for is in the reader's hands before the next failure can take it.
@@ -129,17 +159,13 @@ impl Send {
         let id = self.id_of(&work);
         let arguments = (&work.models, id.is_some().then(|| self.asker.engine.body(&work.ask)).transpose()?);
         let arguments = serde_json::json!(arguments);
-        let message = request::once(id.as_deref(), &arguments, context, |context| {
+        let outcome = request::once(id.as_deref(), &arguments, context, |context| {
             let mut listener = Screen { context, spoke: false };
             let outcome = self.asker.engine.message(&mut work, &mut listener);
             spoke = listener.spoke;
-            if spoke && context.out.format() != Format::Json {
-                context.out.raw(b"\n")?;
-            }
             outcome
-        })?;
-        // Words that were shown as they came are not shown again.
-        if spoke && context.out.format() != Format::Json { Ok(()) } else { self.print(&message, context) }
+        });
+        self.conclude(spoke, outcome, context)
     }
 }
 
@@ -169,29 +195,32 @@ impl Filter for Send {
             }
             return self.ask(work, context);
         }
-        while let Some(batch) = self.batch.as_mut().filter(|batch| !batch.has_room()) {
-            let Some(answered) = batch.next(|| context.out.flush())? else { break };
-            self.settle(answered, context)?;
-        }
+        while self.batch.as_ref().is_some_and(|batch| !batch.has_room()) && self.wait(context)? {}
         context.out.defer_item();
         let place = context.out.place();
         self.batch.as_mut().map_or(Ok(()), |batch| batch.give(place, work))
     }
 
     fn idle(&mut self, context: &mut Context) -> Result<()> {
-        while let Some(answered) = self.batch.as_mut().and_then(Batch::ready) {
-            self.settle(answered, context)?;
-        }
+        while self.advance(context)? {}
         Ok(())
     }
 
     fn finish(&mut self, context: &mut Context) -> Result<()> {
-        while let Some(batch) = &mut self.batch {
-            let Some(answered) = batch.next(|| context.out.flush())? else { break };
-            self.settle(answered, context)?;
-        }
+        while self.wait(context)? {}
         Ok(())
     }
+}
+
+/// Shows words of answers that are under way.
+fn show(words: Vec<Words>, context: &mut Context) -> Result<()> {
+    let here = context.out.place();
+    for (place, text) in words {
+        context.out.set_place(place);
+        Screen { context, spoke: true }.words(&text)?;
+    }
+    context.out.set_place(here);
+    Ok(())
 }
 
 /// Shows what happens while an answer is made.

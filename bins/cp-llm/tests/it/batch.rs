@@ -62,13 +62,72 @@ fn a_text_is_still_one_text() {
     assert_eq!(ran.only()["data"]["input"][0]["content"], "one\ntwo");
 }
 
+/// A stream whose first word comes at once and whose second one waits.
+fn hesitant(first: &str, ms: u64, second: &str) -> Vec<Step> {
+    let word = |text: &str| {
+        let event = json!({"id":"c","choices":[{"index":0,"delta":{"content":text}}]});
+        crate::server::chunk(format!("data: {event}\n\n").as_bytes())
+    };
+    let end = crate::server::chunk(
+        b"data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n",
+    );
+    vec![
+        crate::server::stream_head(),
+        word(first),
+        Step::Wait(ms),
+        word(second),
+        end,
+        Step::Bytes(b"0\r\n\r\n".to_vec()),
+    ]
+}
+
+/// Streams three prompts, the first of which takes longest, and gives what came: place and words.
+fn streamed(more: &[&str]) -> Vec<(u64, String)> {
+    let server = Server::start(vec![hesitant("a", 400, "b"), hesitant("c", 0, "d"), hesitant("c", 0, "d")]);
+    let arguments = [&["-m", "m", "--rows", "--jobs", "3", "--stream"], more].concat();
+    let ran = Program::asking("openai", &server).run_with(&arguments, &rows(3));
+    assert_eq!(ran.status, 0, "{}", ran.stdout);
+    let records = ran.records();
+    let told = records.iter().filter(|record| record["type"] != "summary").map(|record| {
+        let data = &record["data"];
+        let words = data
+            .get("text")
+            .map_or_else(|| format!("={}", data["content"].as_str().unwrap()), |t| t.as_str().unwrap().to_owned());
+        (data["index"].as_u64().unwrap(), words)
+    });
+    told.collect()
+}
+
 #[test]
-fn words_as_they_come_are_those_of_one_answer() {
+fn words_of_a_batch_come_for_the_prompt_whose_turn_it_is_or_with_their_place() {
+    // Who is first at the server differs; what each prompt says is put together by its place.
+    let ordered = streamed(&[]);
+    let places: Vec<u64> = ordered.iter().map(|(place, _)| *place).collect();
+    assert!(places.is_sorted(), "{ordered:?}");
+    let unordered = streamed(&["--unordered"]);
+    let slow = unordered.iter().find(|(_, words)| words == "=ab").unwrap().0;
+    assert!(slow == 2 || !unordered.iter().map(|(place, _)| place).is_sorted(), "{unordered:?}");
+    for told in [ordered, unordered] {
+        for place in 0..3 {
+            let mut words: Vec<&str> =
+                told.iter().filter(|(its, _)| *its == place).map(|(_, words)| words.as_str()).collect();
+            let message = words.pop().unwrap();
+            assert_eq!(format!("={}", words.concat()), message, "{told:?}");
+            assert!(["=ab", "=cd"].contains(&message), "{told:?}");
+        }
+    }
+}
+
+#[test]
+fn words_of_a_batch_as_text_are_lines_in_order() {
     let program = Program::new();
-    let error = program.run_with(&["--backend", "stub", "--rows", "--jobs", "2", "--stream"], &rows(2)).error();
-    assert_eq!(error["code"], "E_USAGE");
-    assert!(error["message"].as_str().unwrap().contains("--jobs"), "{error}");
-    assert_eq!(program.run_with(&["--backend", "stub", "--rows", "--jobs", "1", "--stream"], &rows(2)).status, 0);
+    let arguments = ["--backend", "stub", "--rows", "--jobs", "4", "--stream", "--format", "text"];
+    let ran = program.run_with(&arguments, &rows(20));
+    let lines: Vec<String> = (1..=20).map(|n| format!("stub response {n}")).collect();
+    assert_eq!((ran.status, ran.stdout.lines().collect::<Vec<_>>()), (0, lines.iter().map(String::as_str).collect()));
+    let mixed = program.run_with(&[&arguments[..], &["--unordered"]].concat(), &rows(2));
+    assert_eq!(mixed.status, 2);
+    assert!(mixed.stderr.contains("--unordered"), "{}", mixed.stderr);
 }
 
 #[test]
