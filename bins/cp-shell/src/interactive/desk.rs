@@ -121,9 +121,11 @@ impl Desk {
             wait = Duration::from_millis(1);
         }
     }
+}
 
+impl Drop for Desk {
     /// Leaves the terminal as it was, also while a line is being read.
-    pub(crate) fn restore(&self) {
+    fn drop(&mut self) {
         if let Some(before) = &self.before {
             let _ = rustix::termios::tcsetattr(std::io::stdin(), OptionalActions::Now, before);
         }

@@ -104,11 +104,10 @@ fn repeated_destruction(situation: &Situation<'_>) -> Option<Hint> {
         return None;
     }
     let message = format!(
-        "{} turns in a row of the last {} delete or change much: look at what is there now before going on",
+        "{} of the last {} turns delete or change much: look at what is there now before going on",
         before + 1,
         situation.heavy.len().min(LOOK_BACK) + 1
-    )
-    .replace(" in a row", "");
+    );
     Some(Hint { rule: "repeated-destructive-intent", message })
 }
 

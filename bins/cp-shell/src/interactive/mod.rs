@@ -4,6 +4,7 @@
 mod commands;
 mod completion;
 mod composed;
+mod consent;
 pub(crate) mod coprocess;
 mod desk;
 mod explain;

@@ -42,7 +42,8 @@ struct Rule {
     level: Level,
     /// What a command line has, or what a person says.
     kind: Kind,
-    patterns: &'static [&'static str],
+    /// Separated by commas.
+    patterns: &'static str,
     reason: &'static str,
 }
 
@@ -56,257 +57,103 @@ const RULES: [Rule; 14] = [
     Rule {
         level: Level::Critical,
         kind: Kind::Command,
-        patterns: &[
-            "mkfs~",
-            "wipefs~",
-            "dd * of=/dev/~",
-            "shred * /dev/~",
-            "> /dev/sd~",
-            "> /dev/nvme~",
-            "fdisk /dev/~",
-            "parted /dev/~",
-            "cryptsetup luksformat~",
-        ],
+        patterns: "mkfs~, wipefs~, dd * of=/dev/~, shred * /dev/~, > /dev/sd~, > /dev/nvme~, fdisk /dev/~, \
+                   parted /dev/~, cryptsetup luksformat~",
         reason: "overwrites a disk",
     },
     Rule {
         level: Level::Critical,
         kind: Kind::Command,
-        patterns: &[":(){~", ":|:~"],
+        patterns: ":(){~, :|:~",
         reason: "starts processes without end",
     },
     Rule {
         level: Level::Critical,
         kind: Kind::Command,
-        patterns: &["chmod -r * /", "chmod * -r /", "chown -r * /", "mv / ~"],
+        patterns: "chmod -r * /, chmod * -r /, chown -r * /, mv / ~",
         reason: "changes every file of the system",
     },
     Rule {
         level: Level::Critical,
         kind: Kind::Command,
-        patterns: &[
-            "drop database",
-            "drop schema",
-            "terraform destroy",
-            "kubectl delete namespace",
-            "kubectl delete ns",
-            "dropdb~",
-            "aws s3 rb * --force",
-            "zpool destroy",
-            "lvremove~",
-            "vgremove~",
-        ],
+        patterns: "drop database, drop schema, terraform destroy, kubectl delete namespace, kubectl delete ns, \
+                   dropdb~, aws s3 rb * --force, zpool destroy, lvremove~, vgremove~",
         reason: "removes a whole service or store",
     },
     Rule {
         level: Level::Critical,
         kind: Kind::Words,
-        patterns: &[
-            "format * disk",
-            "format * drive",
-            "format * partition",
-            "wipe * disk",
-            "wipe * drive",
-            "wipe * server",
-            "wipe * machine",
-            "erase * disk",
-            "erase * drive",
-            "delete everything",
-            "erase everything",
-            "remove everything",
-            "destroy everything",
-            "delete * database",
-            "drop * database",
-            "wipe * database",
-            "delete * production",
-            "destroy * production",
-            "destroy * cluster",
-            "delete * backups",
-            "wipe * production",
-        ],
+        patterns: "format * disk, format * drive, format * partition, wipe * disk, wipe * drive, \
+                   wipe * server, wipe * machine, erase * disk, erase * drive, delete everything, \
+                   erase everything, remove everything, destroy everything, delete * database, \
+                   drop * database, wipe * database, delete * production, destroy * production, \
+                   destroy * cluster, delete * backups, wipe * production",
         reason: "asks to lose a machine, a store or everything",
     },
     Rule {
         level: Level::Destructive,
         kind: Kind::Command,
-        patterns: &[
-            "rm ~",
-            "rmdir ~",
-            "unlink ~",
-            "shred ~",
-            "find * -delete",
-            "find * -exec rm",
-            "xargs rm",
-            "truncate -s~",
-        ],
+        patterns: "rm ~, rmdir ~, unlink ~, shred ~, find * -delete, find * -exec rm, xargs rm, truncate -s~",
         reason: "deletes files",
     },
     Rule {
         level: Level::Destructive,
         kind: Kind::Command,
-        patterns: &[
-            "git reset --hard",
-            "git clean -~",
-            "git push --force~",
-            "git push -f",
-            "git push * --force~",
-            "git push * -f",
-            "git branch -d",
-            "git checkout -- ~",
-            "git restore ~",
-            "git stash drop",
-            "git stash clear",
-            "git filter-branch~",
-        ],
+        patterns: "git reset --hard, git clean -~, git push --force~, git push -f, git push * --force~, \
+                   git push * -f, git branch -d, git checkout -- ~, git restore ~, git stash drop, \
+                   git stash clear, git filter-branch~",
         reason: "throws work in a repository away",
     },
     Rule {
         level: Level::Destructive,
         kind: Kind::Command,
-        patterns: &[
-            "drop table",
-            "truncate table",
-            "delete from",
-            "flushall",
-            "flushdb",
-            "kubectl delete",
-            "docker system prune",
-            "docker volume rm",
-            "helm uninstall",
-        ],
+        patterns: "drop table, truncate table, delete from, flushall, flushdb, kubectl delete, \
+                   docker system prune, docker volume rm, helm uninstall",
         reason: "deletes data or services",
     },
     Rule {
         level: Level::Destructive,
         kind: Kind::Command,
-        patterns: &["sed -i~", "perl -pi~", "perl -i~"],
+        patterns: "sed -i~, perl -pi~, perl -i~",
         reason: "rewrites files in place",
     },
     Rule {
         level: Level::Destructive,
         kind: Kind::Command,
-        patterns: &[
-            "kill -9",
-            "kill -kill",
-            "killall ~",
-            "pkill ~",
-            "shutdown ~",
-            "reboot",
-            "poweroff",
-            "halt",
-            "userdel ~",
-            "apt purge",
-            "apt-get purge",
-            "apt remove",
-            "apt-get remove",
-            "iptables -f",
-        ],
+        patterns: "kill -9, kill -kill, killall ~, pkill ~, shutdown ~, reboot, poweroff, halt, userdel ~, \
+                   apt purge, apt-get purge, apt remove, apt-get remove, iptables -f",
         reason: "stops or removes what is in use",
     },
     Rule {
         level: Level::Destructive,
         kind: Kind::Words,
-        patterns: &[
-            "delete~",
-            "deleting",
-            "remove",
-            "removing",
-            "erase~",
-            "wipe~",
-            "destroy~",
-            "purge~",
-            "overwrite~",
-            "uninstall~",
-            "discard~",
-            "force push",
-            "force-push",
-            "get rid of",
-            "throw away",
-        ],
+        patterns: "delete~, deleting, remove, removing, erase~, wipe~, destroy~, purge~, overwrite~, \
+                   uninstall~, discard~, force push, force-push, get rid of, throw away",
         reason: "asks to delete or overwrite something",
     },
     Rule {
         level: Level::Caution,
         kind: Kind::Command,
-        patterns: &[
-            "sudo ~",
-            "su -",
-            "doas ~",
-            "chmod ~",
-            "chown ~",
-            "systemctl ~",
-            "crontab ~",
-            "iptables ~",
-            "mount ~",
-            "umount ~",
-            "ssh ~",
-            "scp ~",
-            "rsync ~",
-            "kill ~",
-            "git push",
-            "git rebase",
-            "npm publish",
-            "cargo publish",
-            "pip install",
-            "npm install",
-            "apt install",
-            "apt-get install",
-            "apt upgrade",
-            "docker run",
-            "kubectl apply",
-        ],
+        patterns: "sudo ~, su -, doas ~, chmod ~, chown ~, systemctl ~, crontab ~, iptables ~, mount ~, \
+                   umount ~, ssh ~, scp ~, rsync ~, kill ~, git push, git rebase, npm publish, cargo publish, \
+                   pip install, npm install, apt install, apt-get install, apt upgrade, docker run, \
+                   kubectl apply",
         reason: "changes the system, or reaches another one",
     },
     Rule {
         level: Level::Caution,
         kind: Kind::Words,
-        patterns: &[
-            "install~",
-            "upgrade~",
-            "deploy~",
-            "migrate~",
-            "restart~",
-            "publish~",
-            "rename all",
-            "rename every",
-            "replace all",
-            "replace every",
-            "change all",
-            "change every",
-            "rewrite all",
-            "rewrite every",
-            "move all",
-            "edit all",
-            "edit every",
-            "all * files",
-            "every file",
-            "mass edit",
-            "mass-edit",
-            "bulk ~",
-            "disable~",
-        ],
+        patterns: "install~, upgrade~, deploy~, migrate~, restart~, publish~, rename all, rename every, \
+                   replace all, replace every, change all, change every, rewrite all, rewrite every, move all, \
+                   edit all, edit every, all * files, every file, mass edit, mass-edit, bulk ~, disable~",
         reason: "asks to change a system, or many things at once",
     },
-    Rule { level: Level::Caution, kind: Kind::Words, patterns: &["as root", "sudo"], reason: "asks for more rights" },
+    Rule { level: Level::Caution, kind: Kind::Words, patterns: "as root, sudo", reason: "asks for more rights" },
 ];
 
 /// Words that edit many things at once.
-const MASS: [&str; 14] = [
-    "rename all",
-    "rename every",
-    "replace all",
-    "replace every",
-    "change all",
-    "change every",
-    "rewrite all",
-    "rewrite every",
-    "edit all",
-    "edit every",
-    "mass edit",
-    "mass-edit",
-    "bulk ~",
-    "sed -i~",
-];
+const MASS: &str = "rename all, rename every, replace all, replace every, change all, change every, rewrite all, rewrite every, \
+    edit all, edit every, mass edit, mass-edit, bulk ~, sed -i~";
 
 /// Where `rm -r` takes the system, or everything of a person, along.
 const WHOLE: [&str; 16] = [
@@ -331,7 +178,7 @@ pub(crate) fn classify(text: &str) -> Risk {
         consider(level, "runs code that comes from elsewhere", "curl | sh");
     }
     for rule in &RULES {
-        for pattern in rule.patterns {
+        for pattern in rule.patterns.split(", ") {
             let Some(at) = find(&words, pattern) else { continue };
             // To ask how something is deleted deletes nothing; a command line may be meant to be used.
             let level = match (rule.kind, asks) {
@@ -348,7 +195,7 @@ pub(crate) fn classify(text: &str) -> Risk {
 /// Whether it edits many things at once.
 pub(crate) fn is_mass_edit(text: &str) -> bool {
     let words = words_of(text);
-    MASS.iter().any(|pattern| find(&words, pattern).is_some())
+    MASS.split(", ").any(|pattern| find(&words, pattern).is_some())
 }
 
 /// Whether `curl` or `wget` is handed to an interpreter.

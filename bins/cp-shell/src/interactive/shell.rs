@@ -50,6 +50,8 @@ pub(crate) struct Shell<'a> {
     pub(crate) isolated: bool,
     /// Whether each turn so far was destructive or a mass edit.
     pub(crate) heavy: Vec<bool>,
+    /// The tools that the model may use after a yes, once they were looked up.
+    pub(crate) tools: Option<String>,
     /// The last turn, for `:explain`.
     pub(crate) last: Option<Explained>,
     /// Rounds of this session, without secrets: what may be remembered at its end.
@@ -67,14 +69,16 @@ pub(crate) fn hold(args: &Args, context: &mut Context) -> Result<()> {
     if let Err(e) = shell.close(held.is_ok()) {
         held = held.and(Err(e));
     }
-    shell.desk.restore();
     let Shell { context, journal, own, tracker, desk, agent, .. } = shell;
     // Its parts leave before the session ends that they write to.
     drop(agent);
     let (session, turns) = (journal.session().to_owned(), tracker.turns());
     let ended = journal.end(context);
-    // The editor's thread may still hold the terminal's settings.
-    desk.restore();
+    if held.is_err() && desk.is_terminal() {
+        // The editor may be reading still: pasted text is to come as it is again.
+        context.out.raw(b"\x1b[?2004l\n")?;
+    }
+    drop(desk);
     held?;
     ended?;
     let left = if own { "ended" } else { "left open" };
@@ -103,7 +107,7 @@ impl<'a> Shell<'a> {
         context.out.flush()?;
         // The person can type while the rest is made ready.
         desk.ask(PROMPT);
-        let journal = Journal::open(context, &id).inspect_err(|_| desk.restore())?;
+        let journal = Journal::open(context, &id)?;
         let isolated = joined["mode"] == "isolated";
         let redactor = Redactor::from_environment();
         let history = history::collect(&settings.shell_history, args.with_history, &redactor);
@@ -132,6 +136,7 @@ impl<'a> Shell<'a> {
             kept,
             isolated,
             heavy: Vec::new(),
+            tools: None,
             last: None,
             rounds: Vec::new(),
             used: 0,

@@ -8,6 +8,7 @@ use cp_common::{Code, Error};
 use serde_json::json;
 
 use crate::agent::{Event, Turn};
+use crate::interactive::consent;
 use crate::interactive::explain::Explained;
 use crate::interactive::gather::{Envelope, Known, gather};
 use crate::interactive::hints::{self, Hint, Situation};
@@ -32,7 +33,7 @@ pub(crate) fn take(shell: &mut Shell<'_>, said: &str) -> Done {
     let style = style();
     shell.say(&before(&risk, &hints, &envelope, style))?;
     shell.last = Some(Explained::new(said, &risk, &hints, &envelope, shell));
-    if let Some(question) = question(shell, &risk) {
+    if let Some(question) = consent::question(shell, &risk)? {
         if !shell.desk.agrees(&format!("{question} [y/N] ")) {
             return cancelled(shell, said, &risk, &hints, &envelope);
         }
@@ -88,21 +89,6 @@ fn before(risk: &Risk, hints: &[Hint], envelope: &Envelope, style: Style) -> Str
         let _ = writeln!(text, "{} {}", style.warning(&format!("risk {}:", risk.level.name())), harmless(&risk.reason));
     }
     text
-}
-
-/// What must be answered with yes first.
-fn question(shell: &Shell<'_>, risk: &Risk) -> Option<String> {
-    let tools: Vec<String> = shell.args.tools.iter().map(|place| place.display().to_string()).collect();
-    match (risk.level > Level::Safe, tools.is_empty()) {
-        (false, true) => None,
-        (true, true) => Some(format!("Send this {} turn?", risk.level.name())),
-        (false, false) => Some(format!("Let the model use the tools of {} in this turn?", tools.join(", "))),
-        (true, false) => Some(format!(
-            "Send this {} turn, and let the model use the tools of {}?",
-            risk.level.name(),
-            tools.join(", ")
-        )),
-    }
 }
 
 /// The person said no, or there is nobody who could say yes.

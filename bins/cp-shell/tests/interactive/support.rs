@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// The longest wait for anything; only a broken program needs it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) struct Place {
     pub(crate) directory: TempDir,
@@ -183,7 +183,8 @@ impl Terminal {
             }
         });
         let mut terminal = Self { child, keys, screen, seen: 0, tty: String::new() };
-        terminal.tty = terminal.sees("\n").trim().to_owned();
+        let tty = terminal.sees("\n");
+        tty.trim().clone_into(&mut terminal.tty);
         terminal
     }
 

@@ -115,7 +115,9 @@ fn a_tool_is_used_after_a_yes() {
     let mut terminal = place.terminal(&[&STUB[..], &["--tools", tools.to_str().unwrap()]].concat(), 100);
     terminal.prompted();
     terminal.types("mark it\r");
-    terminal.sees("in this turn? [y/N] ");
+    let question = terminal.sees("in this turn? [y/N] ");
+    let named = question.split("Let the model use ").nth(1).unwrap();
+    assert!(named.contains("mark") && named.contains("shell"), "the tools are named: {question}");
     terminal.types("n\r");
     terminal.sees("cancelled: nothing was sent");
     terminal.prompted();
