@@ -6,6 +6,7 @@ use cp_common::clock;
 use cp_common::wire::Receipt;
 use cp_common::{Code, Context, Error, Result};
 use cp_log::ledger::{Entry, Ledger};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 pub(crate) use crate::parts::ask;
@@ -34,6 +35,38 @@ pub(crate) struct Turn<'a> {
     pub(crate) writes: &'a [Read],
     /// What was called: programs, services.
     pub(crate) calls: &'a [Value],
+}
+
+/// An entry of the exec ledger, as the control plane's readers know it.
+#[derive(Serialize)]
+struct Executed<'a> {
+    event_type: &'static str,
+    session_id: &'a str,
+    turn_number: u64,
+    timestamp: &'a str,
+    command: &'a str,
+    command_hash: &'a str,
+    result_hash: &'a str,
+    status: &'static str,
+}
+
+/// An entry of the evidence ledger.
+#[derive(Serialize)]
+struct Proven<'a> {
+    turn_evidence: TurnEvidence<'a>,
+    declared_reads: &'a [Read],
+    declared_writes: &'a [Read],
+    external_calls: &'a [Value],
+}
+
+#[derive(Serialize)]
+struct TurnEvidence<'a> {
+    session_id: &'a str,
+    turn_number: u64,
+    timestamp: &'a str,
+    input_hash: &'a str,
+    output_hash: &'a str,
+    duration_ms: u64,
 }
 
 /// The ledgers of a session that is open.
@@ -94,32 +127,32 @@ impl Journal {
         let of_shown = if redactions > 0 { Some(hash_value(&json!({"cmd": shown}))) } else { None };
         let command_hash = of_shown.as_deref().unwrap_or(turn.command_hash);
         let cut = shown.floor_char_boundary(SHOWN);
-        self.exec.stage(
-            &entry("agent_turn")
-                .with("event_type", "agent_turn")
-                .with("session_id", &self.session)
-                .with("turn_number", &self.turn)
-                .with("timestamp", &now)
-                .with("command", &shown[..cut])
-                .with("command_hash", command_hash)
-                .with("result_hash", turn.result_hash)
-                .with("status", if turn.fine { "ok" } else { "error" }),
-        )?;
-        let evidence = json!({
-            "session_id": self.session,
-            "turn_number": self.turn,
-            "timestamp": now,
-            "input_hash": command_hash,
-            "output_hash": turn.result_hash,
-            "duration_ms": turn.duration_ms,
-        });
-        self.evidence.stage(
-            &entry("turn_evidence")
-                .with("turn_evidence", &evidence)
-                .with("declared_reads", turn.reads)
-                .with("declared_writes", turn.writes)
-                .with("external_calls", turn.calls),
-        )
+        let executed = Executed {
+            event_type: "agent_turn",
+            session_id: &self.session,
+            turn_number: self.turn,
+            timestamp: &now,
+            command: &shown[..cut],
+            command_hash,
+            result_hash: turn.result_hash,
+            status: if turn.fine { "ok" } else { "error" },
+        };
+        self.exec.stage(&entry("agent_turn").data(&executed))?;
+        let turn_evidence = TurnEvidence {
+            session_id: &self.session,
+            turn_number: self.turn,
+            timestamp: &now,
+            input_hash: command_hash,
+            output_hash: turn.result_hash,
+            duration_ms: turn.duration_ms,
+        };
+        let proven = Proven {
+            turn_evidence,
+            declared_reads: turn.reads,
+            declared_writes: turn.writes,
+            external_calls: turn.calls,
+        };
+        self.evidence.stage(&entry("turn_evidence").data(&proven))
     }
 
     /// Puts what is ready on the record, and gives the proof of the last turn.

@@ -1,6 +1,6 @@
 //! `cp-shell reset`: end the current session of an agent, so that the next words begin a new one. Nothing that was said is deleted.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use cp_common::confirm::{Change, gate};
 use cp_common::options::WriteOptions;
@@ -82,8 +82,8 @@ fn change(action: &str, resource: &str, id: &str, before: Value) -> Change {
 }
 
 /// Whether a file is that of this session.
-fn names(file: &PathBuf, id: &str) -> bool {
-    file.parent().and_then(std::path::Path::file_name).is_some_and(|name| name == id)
+fn names(file: &Path, id: &str) -> bool {
+    file.parent().and_then(Path::file_name).is_some_and(|name| name == id)
 }
 
 #[cfg(test)]

@@ -1,16 +1,15 @@
 //! The signals: how a session stands. Each is computed from what happened, none is set by hand.
 
-use std::collections::VecDeque;
+mod tracker;
+
 use std::fmt;
 
 use cp_common::program::Class;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::plane::Plane;
+pub(crate) use tracker::Tracker;
 
-/// How many turns health looks back.
-const WINDOW: usize = 10;
 /// What a model can hold where nobody says.
 pub(crate) const CONTEXT_LIMIT: u64 = 200_000;
 
@@ -231,111 +230,31 @@ fn thousands(count: u64) -> String {
     }
 }
 
-/// Watches a session, and knows its signals at any moment.
-#[derive(Debug)]
-pub(crate) struct Tracker {
-    stance: Stance,
-    altitude: Altitude,
-    turns: u64,
-    /// Whether each of the last turns was fine, the newest last.
-    outcomes: VecDeque<bool>,
-    calls: u64,
-    denied: u64,
-    learning: bool,
-    synced: bool,
-    tier: String,
-    role: Option<String>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Tracker {
-    /// A session in which nothing has happened yet.
-    pub(crate) fn new(tier: String, role: Option<String>, turns: u64) -> Self {
-        Self {
-            stance: Stance::Neutral,
-            altitude: Altitude::L2,
-            turns,
-            outcomes: VecDeque::new(),
-            calls: 0,
-            denied: 0,
-            learning: false,
-            synced: true,
-            tier,
-            role,
-        }
-    }
-
-    /// A turn begins.
-    pub(crate) fn begin(&mut self, class: Class) {
-        self.turns += 1;
-        self.stance = Stance::Engaged;
-        self.altitude = Altitude::of(class);
-    }
-
-    /// The turn is over. What was confirmed or denied in it stays visible until the next.
-    pub(crate) fn end(&mut self, fine: bool) {
-        if self.outcomes.len() == WINDOW {
-            self.outcomes.pop_front();
-        }
-        self.outcomes.push_back(fine);
-        if self.stance == Stance::Engaged {
-            self.stance = Stance::Grounded;
-        }
-    }
-
-    /// A person has said yes to something.
-    pub(crate) fn confirmed(&mut self) {
-        self.stance = Stance::Committed;
-    }
-
-    /// Policy, a gate or a person has said no.
-    pub(crate) fn denied(&mut self) {
-        self.stance = Stance::Protective;
-    }
-
-    /// A command or a tool was called.
-    pub(crate) fn called(&mut self, was_denied: bool) {
-        self.calls += 1;
-        self.denied += u64::from(was_denied);
-    }
-
-    /// A lesson is opened or closed.
-    pub(crate) fn learning(&mut self, open: bool) {
-        self.learning = open;
-    }
-
-    /// Whether the last entry is on the disk.
-    pub(crate) fn synced(&mut self, synced: bool) {
-        self.synced = synced;
-    }
-
-    /// How many turns there were.
-    pub(crate) fn turns(&self) -> u64 {
-        self.turns
-    }
-
-    /// The signals now. The work orders and the gates are those of the tree.
-    pub(crate) fn signals(&self, plane: &Plane) -> Signals {
-        let failed = |outcomes: &mut dyn Iterator<Item = &bool>| outcomes.filter(|fine| !**fine).count();
-        let all = failed(&mut self.outcomes.iter());
-        let newer = failed(&mut self.outcomes.iter().rev().take(WINDOW / 2));
-        let share = |count: usize, of: usize| {
-            f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / f64::from(u32::try_from(of).unwrap_or(1))
-        };
-        #[expect(clippy::cast_precision_loss, reason = "a share, not a count")]
-        let trust = if self.calls == 0 { 1.0 } else { (self.calls - self.denied) as f64 / self.calls as f64 };
-        Signals {
-            stance: self.stance,
-            altitude: self.altitude,
-            turn_number: self.turns,
-            health: share(WINDOW - all, WINDOW),
-            drift: share(newer, WINDOW / 2) - share(all - newer, WINDOW / 2),
-            tier: self.tier.clone(),
-            role: self.role.clone(),
-            active_wo: plane.active_work_order(),
-            ledger_synced: self.synced,
-            gate_state: plane.gate_state(),
-            trust,
-            learning: self.learning,
+    #[test]
+    fn the_strip_has_the_form_of_the_standard() {
+        let root = tempfile::tempdir().unwrap();
+        let plane = crate::plane::Plane::open(root.path()).unwrap();
+        let mut signals = Tracker::new("ho1".to_owned(), None, 0).signals(&plane);
+        (signals.stance, signals.health, signals.turn_number) = (Stance::Engaged, 0.8, 5);
+        let strip = |used, limit| Strip { signals: &signals, used, limit }.to_string();
+        assert_eq!(strip(1234, 200_000), "engaged · L2 · [████░] · t5 | ctx:1.2k/200k (0.6%)");
+        assert_eq!(strip(999, 1_000_000), "engaged · L2 · [████░] · t5 | ctx:999/1M (0.1%)");
+        assert_eq!(strip(0, 0), "engaged · L2 · [████░] · t5 | ctx:0/0 (0.0%)");
+        for (health, bar) in [
+            (1.0, "[█████]"),
+            (0.9, "[████░]"),
+            (0.8, "[████░]"),
+            (0.6, "[███░░]"),
+            (0.4, "[██░░░]"),
+            (0.2, "[█░░░░]"),
+            (0.1, "[░░░░░]"),
+            (0.0, "[░░░░░]"),
+        ] {
+            assert_eq!(health_bar(health), bar, "{health}");
         }
     }
 }

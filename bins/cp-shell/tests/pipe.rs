@@ -47,14 +47,19 @@ fn requests() -> Vec<Value> {
     OPERATIONS.iter().map(request).collect()
 }
 
+/// All of them, a line each.
+fn all_requests() -> String {
+    let lines: Vec<String> = requests().iter().map(Value::to_string).collect();
+    lines.join("\n") + "\n"
+}
+
 fn keys(value: &Value) -> Vec<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
 fn sha256(bytes: &[u8]) -> String {
     use sha2::Digest as _;
-    let digits: String = sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{digits}")
+    format!("sha256:{}", cp_common::confirm::hex(&sha2::Sha256::digest(bytes)))
 }
 
 const EVIDENCE: [&str; 6] =
@@ -63,7 +68,7 @@ const EVIDENCE: [&str; 6] =
 #[test]
 fn every_operation_answers_a_complete_tree_in_the_exact_envelope() {
     let place = Place::new();
-    let input: String = requests().iter().map(|request| format!("{request}\n")).collect();
+    let input = all_requests();
     let ran = place.pipe(&input);
     assert_eq!(ran.status, 0, "{}", ran.stderr);
     let answers = ran.answers();
@@ -364,7 +369,7 @@ fn a_session_that_is_named_is_joined_and_left_open() {
 fn the_tree_stays_as_it_is() {
     let place = Place::new();
     let before = everything(&place.root());
-    let mut input: String = requests().iter().map(|request| format!("{request}\n")).collect();
+    let mut input = all_requests();
     input.push_str("nope\n{\"operation\":\"execute_command\",\"command\":\"! echo hi\"}\n");
     place.pipe(&input);
     assert_eq!(everything(&place.root()), before);

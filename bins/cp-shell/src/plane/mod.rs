@@ -18,7 +18,9 @@ mod trace;
 pub(crate) mod work_orders;
 mod yaml;
 
+use std::cell::RefCell;
 use std::path::Path;
+use std::rc::Rc;
 
 use cp_common::{Error, Result};
 use serde_json::{Value, json};
@@ -34,6 +36,8 @@ use crate::signals::GateState;
 #[derive(Debug)]
 pub(crate) struct Plane {
     files: files::Files,
+    /// The governed roots, and the bytes that they were read from.
+    roots: RefCell<Option<(Rc<[u8]>, Rc<[String]>)>>,
 }
 
 impl Plane {
@@ -43,7 +47,7 @@ impl Plane {
         if real.exists() && !real.is_dir() {
             return Err(Error::validation("the root is no directory").in_file(root));
         }
-        Ok(Self { files: files::Files::new(real) })
+        Ok(Self { files: files::Files::new(real), roots: RefCell::default() })
     }
 
     /// The root, a real path.
@@ -100,6 +104,6 @@ impl Plane {
             return Ok(None);
         }
         let table = self.files.table("registries/prompts_registry.csv")?;
-        Ok(Some(json!(table.rows().map(|row| row.to_value()).collect::<Vec<_>>())))
+        Ok(Some(json!(table.rows().map(table::Row::to_value).collect::<Vec<_>>())))
     }
 }

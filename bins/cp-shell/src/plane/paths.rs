@@ -1,6 +1,7 @@
 //! What may be done with a path of the tree, after everything in it that leads elsewhere is followed.
 
 use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
 
 use cp_common::home::GOVERNED_ROOTS;
 use serde_json::{Value, json};
@@ -16,16 +17,30 @@ const LINKS: usize = 40;
 /// `governed_roots`
 pub(super) fn governed_roots(plane: &Plane) -> Result<Value, Failure> {
     let roots = roots(plane)?;
-    Ok(json!({"roots": roots, "count": roots.len()}))
+    Ok(json!({"roots": roots.as_ref(), "count": roots.len()}))
 }
 
 /// The governed roots: those of the tree, else those of every tree.
-fn roots(plane: &Plane) -> Result<Vec<String>, Failure> {
-    let Some(config) = plane.files.json(CONFIG)? else {
-        return Ok(GOVERNED_ROOTS.map(str::to_owned).to_vec());
+fn roots(plane: &Plane) -> Result<Rc<[String]>, Failure> {
+    let Some(bytes) = plane.files.bytes(CONFIG)? else {
+        return Ok(Rc::from(GOVERNED_ROOTS.map(str::to_owned)));
     };
+    // The same bytes hold the same roots.
+    if let Some((of, roots)) = &*plane.roots.borrow()
+        && Rc::ptr_eq(of, &bytes)
+    {
+        return Ok(Rc::clone(roots));
+    }
+    let roots = parsed(&bytes)?;
+    *plane.roots.borrow_mut() = Some((bytes, Rc::clone(&roots)));
+    Ok(roots)
+}
+
+fn parsed(config: &[u8]) -> Result<Rc<[String]>, Failure> {
+    let config: Value =
+        serde_json::from_slice(config).map_err(|e| damaged(Path::new(CONFIG), &format!("not JSON: {e}")))?;
     let roots = config.get("governed_roots").and_then(Value::as_array);
-    let roots: Option<Vec<String>> =
+    let roots: Option<Rc<[String]>> =
         roots.and_then(|roots| roots.iter().map(|root| root.as_str().map(str::to_owned)).collect());
     roots.ok_or_else(|| damaged(Path::new(CONFIG), "`governed_roots` is no list of strings"))
 }

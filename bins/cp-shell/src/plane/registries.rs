@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::plane::files::damaged;
 use crate::plane::packages::is_name;
-use crate::plane::table::Table;
+use crate::plane::table::{Row, Table};
 use crate::plane::{Failure, Plane, yaml};
 
 const FRAMEWORKS: &str = "registries/frameworks_registry.csv";
@@ -30,7 +30,7 @@ pub(super) fn ownership(plane: &Plane) -> Result<Table, Failure> {
 
 /// `list_frameworks`
 pub(super) fn list_frameworks(plane: &Plane) -> Result<Value, Failure> {
-    let frameworks: Vec<Value> = frameworks(plane)?.rows().map(|row| row.to_value()).collect();
+    let frameworks: Vec<Value> = frameworks(plane)?.rows().map(Row::to_value).collect();
     Ok(json!({"frameworks": frameworks, "count": frameworks.len()}))
 }
 
@@ -38,7 +38,7 @@ pub(super) fn list_frameworks(plane: &Plane) -> Result<Value, Failure> {
 pub(super) fn list_specs(plane: &Plane, framework: Option<&str>) -> Result<Value, Failure> {
     let table = specs(plane)?;
     let wanted = table.rows().filter(|row| framework.is_none_or(|id| row.get("framework_id") == id));
-    let specs: Vec<Value> = wanted.map(|row| row.to_value()).collect();
+    let specs: Vec<Value> = wanted.map(Row::to_value).collect();
     Ok(json!({"specs": specs, "count": specs.len(), "filter": framework}))
 }
 

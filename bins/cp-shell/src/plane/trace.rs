@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::plane::table::Table;
+use crate::plane::table::{Row, Table};
 use crate::plane::{Failure, Plane, packages, registries};
 
 /// `trace`
@@ -28,7 +28,7 @@ pub(super) fn trace(plane: &Plane, id: &str) -> Result<Value, Failure> {
 
 /// The row of a table whose column has this value.
 fn row(table: &Table, column: &str, value: &str) -> Value {
-    table.rows().find(|row| row.get(column) == value).map_or(Value::Null, |row| row.to_value())
+    table.rows().find(|row| row.get(column) == value).map_or(Value::Null, Row::to_value)
 }
 
 fn framework(plane: &Plane, id: &str) -> Result<Option<Value>, Failure> {
@@ -68,26 +68,26 @@ fn package(plane: &Plane, id: &str) -> Result<Option<Value>, Failure> {
 
 /// A file that somebody owns, or that is there.
 fn file(plane: &Plane, id: &str) -> Result<Option<Value>, Failure> {
-    let owned = row(&registries::ownership(plane)?, "file_path", id);
+    let registered = row(&registries::ownership(plane)?, "file_path", id);
     let is_below = !id.contains('\0') && Path::new(id).is_relative();
     let there = is_below && plane.root().join(id).is_file();
-    if owned.is_null() && !there {
+    if registered.is_null() && !there {
         return Ok(None);
     }
     let found = if there { plane.files.hash(id)? } else { None };
-    let registered = owned["sha256"].as_str().unwrap_or_default().to_owned();
-    let same = |found: &String| registered.trim_start_matches("sha256:") == found.trim_start_matches("sha256:");
-    let owner = owned["owner_package_id"].as_str().map(str::to_owned);
+    let hash = registered["sha256"].as_str().unwrap_or_default();
+    let same = |found: &String| hash.trim_start_matches("sha256:") == found.trim_start_matches("sha256:");
+    let owner = registered["owner_package_id"].as_str().map(str::to_owned);
     let package = owner.as_deref().map(|owner| packages::find(plane, owner)).transpose()?.flatten();
     Ok(Some(json!({
         "file_path": id,
         "owner_package_id": owner,
-        "sha256": owned.get("sha256"),
-        "classification": owned.get("classification"),
-        "installed_at": owned.get("installed_at"),
+        "sha256": registered.get("sha256"),
+        "classification": registered.get("classification"),
+        "installed_at": registered.get("installed_at"),
         "exists": there,
         "current_sha256": found,
-        "unchanged": found.as_ref().filter(|_| !registered.is_empty()).map(same),
+        "unchanged": found.as_ref().filter(|_| !hash.is_empty()).map(same),
         "spec_id": package.map(|package| package.member("spec_id")),
     })))
 }

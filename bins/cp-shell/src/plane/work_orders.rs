@@ -54,11 +54,11 @@ pub(super) fn all(plane: &Plane) -> Result<Vec<WorkOrder>, Failure> {
         let source = file.display().to_string();
         orders.insert(id.clone(), WorkOrder { id, status, source, payload, order: 0 });
     }
-    let mut place = 0;
+    let mut told = 0;
     plane.files.lines(Path::new(LEDGER), &mut |number, bytes, _| {
         let said = entry(number, bytes);
         let Some(id) = id_in(&said).map(str::to_owned) else { return };
-        place += 1;
+        told += 1;
         let status = member(&said, "status").and_then(Value::as_str).unwrap_or_else(|| event_of(&said)).to_lowercase();
         let order = orders.entry(id.clone()).or_insert_with(|| WorkOrder {
             id,
@@ -67,7 +67,7 @@ pub(super) fn all(plane: &Plane) -> Result<Vec<WorkOrder>, Failure> {
             payload: said.clone(),
             order: 0,
         });
-        (order.status, order.order) = (status, place);
+        (order.status, order.order) = (status, told);
     })?;
     Ok(orders.into_values().collect())
 }

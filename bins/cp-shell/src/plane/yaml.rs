@@ -146,11 +146,10 @@ mod tests {
     #[test]
     fn aliases_repeat_and_cannot_explode() {
         assert_eq!(parse("a: &x [1]\nb: *x\n").unwrap(), json!({"a": [1], "b": [1]}));
-        let mut bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
-        for level in 1..12 {
-            let before = format!("*a{}", level - 1);
-            bomb.push_str(&format!("a{level}: &a{level} [{}]\n", [before.as_str(); 10].join(",")));
-        }
+        let level =
+            |level: usize| format!("a{level}: &a{level} [{}]\n", vec![format!("*a{}", level - 1); 10].join(","));
+        let bomb: String =
+            ["a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned()].into_iter().chain((1..12).map(level)).collect();
         assert!(parse(&bomb).unwrap_err().contains("more than"));
     }
 
