@@ -11,7 +11,7 @@ use cp_common::{Code, Error, Result};
 use rustix::termios::{OptionalActions, QueueSelector, Termios};
 use rustyline::error::ReadlineError;
 use rustyline::history::MemHistory;
-use rustyline::{ColorMode, CompletionType, Config, Editor};
+use rustyline::{Behavior, ColorMode, CompletionType, Config, Editor};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::interactive::completion::{Helper, Ids};
@@ -156,21 +156,31 @@ fn watch(sender: Sender<Typed>) -> Result<()> {
     Ok(())
 }
 
+/// The editor: on standard output, or on the terminal itself where the output goes elsewhere.
+fn editor() -> rustyline::Result<Editor<Helper, MemHistory>> {
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty());
+    let shown = rustix::termios::isatty(rustix::stdio::stdout());
+    let config = Config::builder()
+        .completion_type(CompletionType::List)
+        .color_mode(if plain { ColorMode::Disabled } else { ColorMode::Enabled })
+        .behavior(if shown { Behavior::Stdio } else { Behavior::PreferTerm })
+        .history_ignore_space(true)
+        .build();
+    let history = MemHistory::with_config(&config);
+    Editor::with_history(config, history)
+}
+
 /// Lines from a terminal.
 fn edit(asked: &Receiver<Question>, sender: &Sender<Typed>, ids: &Ids, known: &[String]) {
-    let colour = if std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty()) {
-        ColorMode::Disabled
-    } else {
-        ColorMode::Enabled
-    };
-    let config =
-        Config::builder().completion_type(CompletionType::List).color_mode(colour).history_ignore_space(true).build();
-    let history = MemHistory::with_config(&config);
-    let mut editor: Editor<Helper, MemHistory> = match Editor::with_history(config, history) {
+    let mut editor = match editor() {
         Ok(editor) => editor,
         Err(e) => {
-            let _ = sender.send(Typed::Wrong(format!("the terminal cannot be edited on: {e}")));
-            return read(asked, sender);
+            let told = asked.recv().is_ok()
+                && sender.send(Typed::Wrong(format!("the terminal cannot be edited on: {e}"))).is_ok();
+            if told {
+                read(asked, sender);
+            }
+            return;
         }
     };
     for line in known {

@@ -165,7 +165,8 @@ fn answer(shell: &mut Shell<'_>, said: &str, risk: &Risk, hints: &[Hint], envelo
         Err(error) if error.is_reader_gone() => Err(error.into()),
         Err(error) => {
             let at_line_start = partial.is_empty() || partial.ends_with('\n');
-            record(shell, said, risk, hints, envelope, &[], true, &partial)?;
+            let interrupted = error.code() == Code::Interrupted;
+            record(shell, said, risk, hints, envelope, &[], interrupted, &partial)?;
             stopped(shell, &error, at_line_start)
         }
     }

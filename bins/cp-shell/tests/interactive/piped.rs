@@ -361,3 +361,19 @@ fn a_reader_that_has_gone_ends_it_quietly() {
     let _ = child.stdin.take().unwrap().write_all(b"hello\n:help\n");
     assert_eq!(left(&mut child), Some(0));
 }
+
+#[test]
+fn a_turn_that_fails_is_recorded_and_the_session_goes_on() {
+    let place = Place::new();
+    let script = place.write(
+        "script.jsonl",
+        "{\"error\":{\"code\":\"E_AUTH\",\"message\":\"the key is refused\"}}\n{\"content\":\"fine\"}\n",
+    );
+    let mut command = place.command(&["--backend", "stub"]);
+    command.env("CP_STUB_SCRIPT", script);
+    let output = finished(command, "hello\nagain\n");
+    assert!(output.stdout.contains("✗ the key is refused") && output.stdout.contains("| ctx:"), "{}", output.stdout);
+    let turns = place.data("session_turn");
+    assert_eq!((&turns[0]["cancelled"], &turns[0]["user"], turns.len()), (&json!(false), &json!("hello"), 2));
+    assert_eq!(place.data("error")[0]["code"], "E_AUTH");
+}

@@ -78,7 +78,7 @@ impl Place {
     /// A session at a terminal of so many columns.
     pub(crate) fn terminal(&self, arguments: &[&str], columns: u16) -> Terminal {
         let program = env!("CARGO_BIN_EXE_cp-shell");
-        let line = format!("tty; stty rows 24 cols {columns}; exec {program} {}", arguments.join(" "));
+        let line = format!("tty; stty rows 24 cols {columns}; {program} {}", arguments.join(" "));
         let mut command = Command::new("script");
         self.surroundings(&mut command);
         command.args(["-qefc", &line, "/dev/null"]);

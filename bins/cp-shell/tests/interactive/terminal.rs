@@ -302,3 +302,20 @@ fn a_work_order_is_applied_after_a_yes() {
     }
     assert!(terminal.says(":wo").contains("WO-20260203-001"));
 }
+
+#[test]
+fn the_prompt_is_on_the_terminal_where_the_output_goes_elsewhere() {
+    let place = Place::new();
+    let mut terminal = place.terminal(&[&STUB[..], &["| cat > out"]].concat(), 100);
+    terminal.prompted();
+    terminal.types("hello\r");
+    terminal.prompted();
+    terminal.types(":quit\r");
+    terminal.sees("Keep a lesson");
+    terminal.types("\r");
+    terminal.sees("[y/N] ");
+    terminal.types("\r");
+    assert_eq!(terminal.ended(), Some(0));
+    let out = std::fs::read_to_string(place.path("work/out")).unwrap();
+    assert!(out.contains("stub response 1") && !out.contains('\x1b') && !out.contains("cp> "), "{out}");
+}
