@@ -63,6 +63,9 @@ impl Agent {
         let soul = match files::text(&file) {
             Ok(text) => Some(Text { file, text }),
             Err(e) if e.code() == cp_common::Code::NotFound && id == DEFAULT && !named => None,
+            Err(e) if e.code() == cp_common::Code::NotFound => {
+                return Err(e.with("agent", id).hint("write what the agent is into it, or use the agent default"));
+            }
             Err(e) => return Err(e.with("agent", id)),
         };
         let mut context = Vec::new();

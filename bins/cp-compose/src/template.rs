@@ -55,7 +55,8 @@ impl Template {
             Error::validation(format!("{}: {}", e.kind(), e.detail().unwrap_or("the template is wrong")))
         };
         let error = match e.line() {
-            Some(line) => error.at_line(line as u64),
+            // In a stream `line` is the line of the row.
+            Some(line) => error.at_line(line as u64).with("template_line", line),
             None => error,
         };
         error.in_file(&self.file)

@@ -71,7 +71,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let bytes = bytes_of(&args.file)?;
     let transcript = transcripts::read(&bytes).map_err(|e| e.in_file(&args.file))?;
     if transcript.skipped > 0 {
-        let message = format!("{} lines could not be read and were passed over", transcript.skipped);
+        let lines = if transcript.skipped == 1 { "1 line" } else { &format!("{} lines", transcript.skipped) };
+        let message = format!("{lines} held something that cannot be read, which was passed over");
         context.out.notice("lines_skipped", Severity::Warning, message.clone());
         context.warn(&message);
     }

@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         }
     }
     if broken > 0 {
-        context.warn(&format!("{broken} directories hold no session that can be read"));
+        context.warn(&format!("directories that hold no session that can be read: {broken}"));
     }
     Page::of(found, limit, &[]).answer(&args.query.fields, &MEMBERS, context)
 }

@@ -89,7 +89,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 /// Says that some lines of a session were passed over.
 pub(crate) fn note_skipped(skipped: u64, context: &mut Context) {
     if skipped > 0 {
-        let message = format!("{skipped} lines are damaged or not ours and were passed over: see cp-session check");
+        let lines = if skipped == 1 { "1 line is" } else { &format!("{skipped} lines are") };
+        let message = format!("{lines} damaged or not ours, and passed over: see cp-session check");
         context.out.notice("lines_skipped", Severity::Warning, message.clone());
         context.warn(&message);
     }

@@ -12,6 +12,7 @@ fn each_row_becomes_a_prompt_and_goes_along() {
     let error = &lines[1]["error"];
     assert_eq!((error["code"].as_str(), &error["details"]["variable"]), (Some("E_VALIDATION"), &"name".into()));
     assert!(error["message"].as_str().unwrap().contains("line 1") && error["details"]["file"] == "t.md", "{error}");
+    assert_eq!(error["details"]["template_line"], 1);
     assert_eq!((&lines[3]["data"]["total"], &lines[3]["data"]["failed"]), (&3.into(), &1.into()));
     assert_eq!(ran.exit, 0);
 }

@@ -69,7 +69,11 @@ fn assigned(text: &[u8], name: &Name) -> Option<Range<usize>> {
         return None;
     }
     let is_setting = sign == b"=" && before + after == 0 && begins_line(text, name.at.start);
-    let value = bare(text, at, is_setting);
+    let mut value = bare(text, at, is_setting);
+    if matches!(text[value.clone()], [.., b',' | b';' | b')']) {
+        // An argument or a statement on a line of its own.
+        value = bare(text, at, false);
+    }
     let secret = &text[value.clone()];
     let next = text.get(value.end).copied();
     if !is_bare_secret(secret, name.kind, next) {
@@ -80,7 +84,15 @@ fn assigned(text: &[u8], name: &Name) -> Option<Range<usize>> {
         // `PASS: TestAll`, `the pass: 2000m`.
         return None;
     }
+    if sign == b":" && text[value.end..].starts_with(b" = ") {
+        // `NAME: Type = …`.
+        return None;
+    }
     if name.kind == Kind::Password && is_wordy(secret) {
+        if word == b"--pass" || before + after > 0 && secret.contains(&b'_') {
+            // `--pass=early`, `password = read_it`.
+            return None;
+        }
         let tight = sign != b":" && before + after == 0;
         let ends =
             if tight { !matches!(next, Some(b')' | b',' | b'(' | b']' | b'}')) } else { is_line_end(text, value.end) };
@@ -138,12 +150,12 @@ pub(super) fn bare(text: &[u8], at: usize, is_setting: bool) -> Range<usize> {
 /// `<name>value</name>`, also with attributes or a section of character data, and `<entry key="name">value</entry>`.
 fn element(text: &[u8], name: &Name) -> Option<Range<usize>> {
     const DATA: &[u8] = b"<![CDATA[";
-    let opened = name.at.start > 0 && matches!(text[name.at.start - 1], b'<' | b':' | b'.');
+    let opened = opens_tag(text, name.at.start);
     let quote = Quote::at(text, name.at.end);
     let mut at = name.at.end + quote.map_or(0, Quote::length);
     if opened {
         // Attributes: up to the end of the tag, on the same line.
-        at += run(&text[..text.len().min(at + 80)], at, |byte| !matches!(byte, b'<' | b'>' | b'/'));
+        at += run(&text[..text.len().min(at + 80)], at, |byte| !matches!(byte, b'<' | b'>' | b'/' | b'(' | b','));
     }
     if !(opened || quote.is_some()) || text.get(at) != Some(&b'>') {
         return None;
@@ -155,9 +167,17 @@ fn element(text: &[u8], name: &Name) -> Option<Range<usize>> {
     secret_before_tag(text, at, name.kind).filter(|value| opened || !is_wordy(&text[value.clone()]))
 }
 
+/// Whether a tag begins with the name here; what stands before a colon or a full stop is its space of names.
+fn opens_tag(text: &[u8], start: usize) -> bool {
+    let space = text[..start].iter().rev().take(32);
+    let space = space.take_while(|byte| scan::is_token(**byte) || matches!(byte, b':' | b'.')).count();
+    start > space && text[start - space - 1] == b'<'
+}
+
 fn secret_before_tag(text: &[u8], at: usize, kind: Kind) -> Option<Range<usize>> {
     let value = at..at + run(text, at, |byte| !matches!(byte, b'<' | b'"' | b'\\' | b']'));
-    is_quoted_secret(&text[value.clone()], kind).then_some(value)
+    let closed = [&b"</"[..], b"]]>"].iter().any(|end| text[value.end..].starts_with(end));
+    (closed && is_quoted_secret(&text[value.clone()], kind)).then_some(value)
 }
 
 /// A name that is a value itself, with its own value beside it: `name="…" value="…"`, `<key>…</key><string>…`,
@@ -229,7 +249,8 @@ fn listed(text: &[u8], name: &Name) -> Option<Range<usize>> {
     }
     at += 1;
     at += white(text, at);
-    in_quotes(text, at, name.kind).filter(|value| !is_wordy(&text[value.clone()]))
+    let drawn = |value: &[u8]| if name.kind == Kind::Password { !is_wordy(value) } else { is_random(value) };
+    in_quotes(text, at, name.kind).filter(|value| drawn(&text[value.clone()]))
 }
 
 /// `the password is value`, `password for the server: value`.
@@ -276,7 +297,9 @@ fn quoted(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let sql = line_before(text, name.at.start).to_ascii_lowercase();
     let sets =
         sql.ends_with(b"with ") || sql.ends_with(b"encrypted ") || sql.ends_with(b"define ") || sql.ends_with(b":");
-    (gap > 0 && !secret.contains(&b' ') && (sets || !is_wordy(secret))).then_some(value)
+    // `pass` is a verb as well.
+    let verb = text[name.at.clone()].eq_ignore_ascii_case(b"pass");
+    (gap > 0 && !verb && !secret.contains(&b' ') && (sets || !is_wordy(secret))).then_some(value)
 }
 
 /// `password: str = "value"`, `password string = "value"`.

@@ -73,7 +73,7 @@ fn takes_operand(text: &[u8], name: &Name) -> bool {
     // `login ada password value`: the word before the user's name says so, also on a line before.
     let user = piece_before(text, name.at.start);
     let said = user.and_then(|user| piece_before(text, user.start)).map(|said| &text[said]);
-    name.kind == Kind::Password && said.is_some_and(|said| TOLD.contains(&said))
+    name.kind == Kind::Password && word != b"pass" && said.is_some_and(|said| TOLD.contains(&said))
 }
 
 /// Words that follow the name of an option where people write about it.
@@ -242,10 +242,10 @@ pub(super) fn identified(text: &[u8], blank: usize) -> Option<Secret> {
         return None;
     }
     let mut at = blank + 4;
-    if text[at..].to_ascii_lowercase().starts_with(b"password ") {
+    if text.get(at..at + 9).is_some_and(|word| word.eq_ignore_ascii_case(b"password ")) {
         at += 9;
     }
-    let quote = Quote::at(text, at)?;
+    let quote = Quote::at(text, at).filter(|_| text[at] != b'`')?;
     let value = at + quote.length()..quote.closing(text, at + quote.length())?;
     let secret = &text[value.clone()];
     let fits =

@@ -14,7 +14,9 @@ const LONGEST: usize = 256;
 /// The drawn text that follows a name in the same clause.
 pub(super) fn after(text: &[u8], name: &Name) -> Option<Secret> {
     // In base 64 everything is said at some place.
-    if name.at.start > 0 && matches!(text[name.at.start - 1], b'/' | b'+' | b'=') {
+    let joins = |byte: Option<&u8>| matches!(byte, Some(b'/' | b'+'));
+    let before = text[..name.at.start].last();
+    if joins(before) || before == Some(&b'=') || joins(text.get(name.at.end)) {
         return None;
     }
     let mut at = name.at.end;

@@ -374,6 +374,21 @@ const SAID: &[&str] = &[
     "machine api.example.org\n  login ada\n  password «P»",
     "db.example.org:5432:shop:ada:«P»",
     "localhost:5433:*:ada:«A10»",
+    "<Password Type=\"text\">«P»</Password>",
+    "<entry key=\"password\">«P»</entry>",
+    "lftp -u user,«P» ftp://x",
+    "smbclient //s/x -U u%«P»",
+    "openssl enc -k «P» -in x",
+    "echo '«P»' | docker login --password-stdin",
+    "echo root:«P» | chpasswd",
+    "useradd -p «P» bob",
+    "\"adminPassword\": { \"value\": \"«P»\" }",
+    "*:*:*:ada:«P»",
+    "pw: «P»",
+    "password: process.env.P || '«P»'",
+    "password = os.getenv('P') or '«P»'",
+    "expect \"Password:\"; send \"«P»\\r\"",
+    "AAAA«T7»:APA91b«T134»",
     // Addresses and connections.
     "postgres://app:«A16»@db.example.org:5432/app",
     "postgresql+asyncpg://app:«A12»@db/app",
@@ -697,6 +712,28 @@ const HARMLESS: &[&str] = &[
     "token_type: bearer, expires_in: «D4»",
     "auth: true",
     "auth = HTTPBasicAuth(user, pw)",
+    "pwd: *mut passwd,",
+    "password: [u16; 257],",
+    "pub const ERROR_NO_TOKEN: WIN32_ERROR = 1008u32;",
+    "you can pass `spec=True` here",
+    "the user does not pass enough arguments",
+    "lint --pass=early --category=x",
+    "fds_to_pass = [a.fileno(), b]",
+    "authorization = base64.b64decode(value)",
+    "Set-Cookie: PART_NUMBER=ROCKET_LAUNCHER_0001; path=/",
+    "    key_password=self.key_password,\n",
+    "    password=None,\n",
+    "username, password = url_user_password",
+    "a group identified by `name`",
+    "«B40»/EAAAL«B60»",
+    "f.token=f.token[0]:c-1!=f.token.length?g(1):h",
+    "fn f(passwd: *mut crate::passwd,\n) -> c_int;",
+    "node.or1_token: node.or1_token,",
+    "print(f\"password={password!r}\")",
+    "DEVSTAT_PRIORITY_PASS = 0x030,",
+    "begins with -----BEGIN PRIVATE KEY-----\n/// ```",
+    "case \"password\": return Kind::Password",
+    "\"label\": \"Password\", \"name\": \"password\"",
     "!function(e,t){var n=t.token,r=e.key;return n&&r?n(r):o(e.password)}(a,b);",
     "function a(b){return c.secretKey=b,d}",
     "e.key===\"Enter\"&&f(e)",
@@ -731,7 +768,8 @@ fn secrets_are_found_and_what_only_looks_like_one_stays() {
         .filter(|(_, (_, count))| *count > 0)
         .map(|(text, (clean, _))| (text, clean))
         .collect();
-    assert!(positives.len() >= 300 && negatives.len() >= 300, "{} and {}", positives.len(), negatives.len());
-    assert!(missed.len() * 100 <= positives.len(), "{} of {} missed: {missed:#?}", missed.len(), positives.len());
-    assert!(taken.len() * 100 <= negatives.len(), "{} of {} taken: {taken:#?}", taken.len(), negatives.len());
+    assert!(positives.len() >= 1500 && negatives.len() >= 900, "{} and {}", positives.len(), negatives.len());
+    // One in a hundred may be wrong; of these none is, and that is how it stays.
+    assert!(missed.is_empty(), "{} of {} missed: {missed:#?}", missed.len(), positives.len());
+    assert!(taken.is_empty(), "{} of {} taken: {taken:#?}", taken.len(), negatives.len());
 }

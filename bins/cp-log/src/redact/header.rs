@@ -3,7 +3,7 @@
 use super::Secret;
 use super::random::is_random;
 use super::scan::{Quote, is_base64, is_token, is_word_start, run};
-use super::value::is_placeholder;
+use super::value::{is_code, is_placeholder};
 
 fn is_credential(byte: u8) -> bool {
     is_base64(byte) || matches!(byte, b'.' | b'~')
@@ -88,7 +88,8 @@ pub(super) fn authorization(text: &[u8], start: usize) -> Option<Secret> {
     let value = &text[at.clone()];
     let long = value.len() >= 12 && (value.iter().any(u8::is_ascii_digit) || is_random(value));
     let secret = long || rule == "basic" && is_name_and_password(value);
-    (secret && !is_placeholder(value)).then_some(Secret { at, rule })
+    let code = !value.is_empty() && is_code(value, text.get(at.end).copied());
+    (secret && !code && !is_placeholder(value)).then_some(Secret { at, rule })
 }
 
 /// The cookies of a request or an answer, if one of them is drawn. `inside` is where `kie` stands.
@@ -115,9 +116,9 @@ fn is_session(pair: &[u8]) -> bool {
     let Some(sign) = memchr::memchr(b'=', pair) else { return false };
     let (name, value) = (&pair[..sign], &pair[sign + 1..]);
     let named = name.iter().all(|byte| is_token(*byte) || matches!(byte, b' ' | b'.' | b'%' | b'[' | b']'));
-    named
-        && value.len() >= 12
-        && value.iter().any(u8::is_ascii_digit)
-        && value.iter().any(u8::is_ascii_alphabetic)
-        && !value.contains(&b' ')
+    let small = name.to_ascii_lowercase();
+    let says = |word: &&str| memchr::memmem::find(&small, word.as_bytes()).is_some();
+    let says = ["sess", "sid", "auth", "token", "jwt"].iter().any(says);
+    let digits = value.iter().any(u8::is_ascii_digit) && !value.contains(&b' ');
+    named && digits && (says && value.len() >= 8 || value.len() >= 20 && is_random(value))
 }

@@ -220,6 +220,10 @@ pub(super) fn at(text: &[u8], start: usize, (rule, prefix, of, least): Key) -> O
     if !text.get(start..)?.starts_with(prefix.as_bytes()) || !is_word_start(text, start) {
         return None;
     }
+    if start > 0 && matches!(text[start - 1], b'+' | b'/') && prefix.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        // In base 64 every such prefix is met at some place.
+        return None;
+    }
     let tail = start + prefix.len();
     let end = tail
         + match of {

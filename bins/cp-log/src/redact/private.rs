@@ -40,7 +40,8 @@ fn cut_off(text: &[u8], body: usize) -> Option<usize> {
     loop {
         let line = end + white(text, end);
         let length = run(text, line, |byte| is_base64(byte) || matches!(byte, b':' | b',' | b'.'));
-        if length == 0 || !text[end..line].contains(&b'\\') {
+        let drawn = text[line..line + length].iter().any(u8::is_ascii_alphanumeric);
+        if !drawn || !text[end..line].contains(&b'\\') {
             return (end > body).then_some(end);
         }
         end = line + length;

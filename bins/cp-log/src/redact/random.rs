@@ -5,14 +5,21 @@ const SHORTEST: usize = 16;
 
 /// Whether the text looks drawn: its letters vary, and their kinds change more often than in words and names.
 pub(super) fn is_random(text: &[u8]) -> bool {
-    text.len() >= SHORTEST && kinds(text).changes * 4 >= text.len() && entropy(text) >= 3.0
+    let kinds = kinds(text);
+    let often = if kinds.digit {
+        kinds.changes * 100 >= text.len() * 18
+    } else {
+        // Without digits fewer changes are left to count, so it takes more text.
+        text.len() >= 24 && kinds.changes * 100 >= text.len() * 15
+    };
+    text.len() >= SHORTEST && often && entropy(text) >= 3.0
 }
 
 /// Whether the text looks like a key: drawn, of small and capital letters and digits.
 pub(super) fn is_random_key(text: &[u8]) -> bool {
     let kinds = kinds(text);
     let varied = kinds.capital && kinds.small && kinds.digit;
-    text.len() >= 20 && varied && kinds.changes * 100 >= text.len() * 35 && entropy(text) >= 3.5
+    text.len() >= 20 && varied && kinds.changes * 100 >= text.len() * 18 && entropy(text) >= 3.5
 }
 
 /// Whether it is a number in hexadecimal, with or without dashes: a hash, a UUID.
@@ -26,6 +33,7 @@ struct Kinds {
     capital: bool,
     small: bool,
     digit: bool,
+    /// From one kind to another, but not from a capital to a small letter.
     changes: usize,
 }
 
@@ -41,7 +49,8 @@ fn kinds(text: &[u8]) -> Kinds {
         kinds.capital |= kind == 1;
         kinds.small |= kind == 2;
         kinds.digit |= kind == 3;
-        kinds.changes += usize::from(before != 0 && kind != before);
+        // A capital before small letters begins a word.
+        kinds.changes += usize::from(before != 0 && kind != before && (before, kind) != (1, 2));
         before = kind;
     }
     kinds
@@ -67,7 +76,12 @@ mod tests {
         for text in ["k3J9xQ2mZ8vB4nR7tY1w", "9f86d081884c7d659a2feaa0c55ad015", "Zk9xPq3LmN7vRt2YwB5cDf8H"] {
             assert!(is_random(text.as_bytes()), "{text}");
         }
-        for text in ["getAuthenticationTokenFromRequest", "aaaaaaaaaaaaaaaaaaaaaaaa", "src/main/java/App2.java"] {
+        for text in [
+            "getAuthenticationTokenFromRequest",
+            "SslExpandWriteKeyFn",
+            "aaaaaaaaaaaaaaaaaaaaaaaa",
+            "src/main/java/App2.java",
+        ] {
             assert!(!is_random(text.as_bytes()), "{text}");
         }
         assert!(is_random_key(b"k3J9xQ2mZ8vB4nR7tY1w"));

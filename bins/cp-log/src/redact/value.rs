@@ -1,6 +1,6 @@
 //! Whether a value is a secret, or stands for one: a variable, a mark, a piece of code, a sentence.
 
-use super::name::{Kind, is_the_word};
+use super::name::{Kind, is_the_word, kind_of};
 use super::random::{is_random, is_random_key};
 
 /// Whether a value stands for a secret instead of being one.
@@ -46,9 +46,11 @@ pub(super) fn is_placeholder(value: &[u8]) -> bool {
     let text = String::from_utf8_lossy(value);
     let Some(first) = text.chars().next() else { return true };
     let inner = value.strip_suffix(b";").unwrap_or(value);
-    WORDS.iter().any(|word| inner.eq_ignore_ascii_case(word.as_bytes()))
+    let number = value.starts_with(b"0x") && value.len() <= 8;
+    number
+        || WORDS.iter().any(|word| inner.eq_ignore_ascii_case(word.as_bytes()))
         || text.chars().all(|c| c == first)
-        || value.iter().all(|byte| matches!(byte, b'*' | b'.' | b'x' | b'X' | b'-' | b'_' | b'#'))
+        || value.iter().all(|byte| matches!(byte, b'*' | b'.' | b'x' | b'X' | b'-' | b'_' | b'#' | b':'))
         || value.starts_with("…".as_bytes())
         || is_reference(value)
         || is_the_word(value)
@@ -64,7 +66,7 @@ fn is_reference(value: &[u8]) -> bool {
     let is_phrase = |phrase: &[u8]| {
         phrase
             .iter()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"_.-: |/'()[]{}$,?\\\"".contains(byte) || *byte >= 128)
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_.-: |/'()[]{}$,?!#\\\"".contains(byte) || *byte >= 128)
     };
     match value {
         [b'$', b'(' | b'{', ..]
@@ -79,7 +81,7 @@ fn is_reference(value: &[u8]) -> bool {
             is_name(name) && !name.contains(&b'.') && (positional || !name[0].is_ascii_digit())
         }
         [b'%', name @ .., b'%'] | [b'_', b'_', name @ .., b'_', b'_'] => is_name(name),
-        [b'@' | b':' | b'!', name @ ..] => is_word(name),
+        [b'@' | b':' | b'!' | b'*', name @ ..] => is_word(name),
         _ => false,
     }
 }
@@ -115,13 +117,17 @@ fn is_path(value: &[u8]) -> bool {
     let named = [&b".pem"[..], b".key", b".json", b".crt", b".p12", b".jks", b".txt", b".yml", b".yaml", b".env"]
         .iter()
         .any(|end| value.ends_with(end));
-    (rooted || named) && !is_random(value)
+    let last = value.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let ending = last.rsplit(|byte| *byte == b'.').next().filter(|ending| ending.len() < last.len());
+    let file = value.contains(&b'/')
+        && ending.is_some_and(|ending| (1..=4).contains(&ending.len()) && ending.iter().all(u8::is_ascii_lowercase));
+    (rooted || named || file) && !is_random(value)
 }
 
 /// Whether a value without quotes is a piece of code: a call, an index, a member, a type.
 pub(super) fn is_code(value: &[u8], next: Option<u8>) -> bool {
-    if value[0] == b'&'
-        || value[0] == b'('
+    if matches!(value[0], b'&' | b'(' | b'[')
+        || value.starts_with(b"__")
         || memchr::memmem::find(value, b"::").is_some()
         || memchr::memmem::find(value, b"->").is_some()
     {
@@ -135,8 +141,14 @@ pub(super) fn is_code(value: &[u8], next: Option<u8>) -> bool {
     match value.get(path).copied().or(if path == value.len() { next } else { None }) {
         // `get_password(`, `ENV[`, `Option<`: what a password has there is no bracket, most of the time.
         Some(b'(' | b'[' | b'<') => true,
-        _ => path == value.len() && is_member(value),
+        _ => path == value.len() && (is_member(value) || is_variable(value)),
     }
+}
+
+/// Whether this is the name of a variable that holds a secret.
+fn is_variable(value: &[u8]) -> bool {
+    let humps = value.windows(2).any(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase());
+    is_wordy(value) && (humps || value.contains(&b'_')) && kind_of(value).is_some()
 }
 
 /// Whether this is `a.b` as code has it: names joined by dots, no numbers in them.
@@ -149,7 +161,8 @@ fn is_member(value: &[u8]) -> bool {
     let Some(root) = parts.next() else { return false };
     let more = parts.clone().count() > 0 && parts.all(|part| !part.is_empty());
     let known = ROOTS.iter().any(|known| root == known.as_bytes());
-    more && (known || !value.iter().any(u8::is_ascii_digit))
+    let secret = value.rsplit(|byte| *byte == b'.').next().and_then(kind_of).is_some();
+    more && (known || secret || !value.iter().any(u8::is_ascii_digit))
 }
 
 /// Whether this is a sentence or a label, and no pass phrase.
@@ -210,10 +223,14 @@ pub(super) fn is_bare_secret(value: &[u8], kind: Kind, next: Option<u8>) -> bool
     if value.is_empty() || is_placeholder(value) || is_code(value, next) || is_path(value) {
         return false;
     }
+    let plain = value.iter().all(|byte| super::scan::is_base64(*byte) || b".:%~|@$#*".contains(byte));
+    let is_type = value.iter().any(u8::is_ascii_uppercase) && matches!(next, Some(b',' | b';')) && !is_random(value);
     match kind {
         Kind::Password => value.len() >= 4,
-        Kind::Secret => value.len() >= 8 && value.iter().any(u8::is_ascii_digit) || is_random(value),
-        Kind::Token => is_token(value),
+        Kind::Secret => {
+            value.len() >= 8 && value.iter().any(u8::is_ascii_digit) && !is_type || plain && is_random(value)
+        }
+        Kind::Token => plain && !is_type && is_token(value),
         Kind::Basic | Kind::Key => is_key(value),
     }
 }
