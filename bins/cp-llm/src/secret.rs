@@ -5,6 +5,9 @@ use std::process::Stdio;
 
 use cp_common::{Error, Result};
 
+/// What is shorter is a word to please a server that wants no key, such as `none`, and is in many texts.
+const SHORTEST: usize = 8;
+
 /// A key. It has no `Debug` and no `Display`.
 #[derive(Clone)]
 pub(crate) struct Secret(String);
@@ -17,7 +20,7 @@ impl Secret {
 
     /// The text with the key taken out: servers are known to repeat it in their errors.
     pub(crate) fn scrub(&self, text: &str) -> String {
-        text.replace(&self.0, "[REDACTED]")
+        if self.0.len() < SHORTEST { text.to_owned() } else { text.replace(&self.0, "[REDACTED]") }
     }
 }
 
@@ -78,6 +81,13 @@ mod tests {
         let both = |name: &str| Some(if name == "K" { "direct".to_owned() } else { path.clone() });
         assert_eq!(key("K", both).unwrap().unwrap().reveal(), "direct");
         assert!(key("K", |_| None).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_key_is_taken_out_of_texts_and_a_mere_word_stays() {
+        let scrubbed = |key: &str, text: &str| Secret(key.to_owned()).scrub(text);
+        assert_eq!(scrubbed("sk-0123456789", "no sk-0123456789, no"), "no [REDACTED], no");
+        assert_eq!(scrubbed("none", "there is none"), "there is none");
     }
 
     #[test]

@@ -41,6 +41,8 @@ fn mock(directory: &Path) -> Option<Mock> {
     let fixtures = json!({"fixtures":[
         {"match":{"userMessage":"weather"},"response":{"toolCalls":[
             {"name":"get_weather","arguments":"{\"city\":\"Oslo\"}"},{"name":"now","arguments":"{}"}]}},
+        {"match":{"userMessage":"slow"},"response":{"status":429,"error":{"type":"rate_limit_error","message":"slow down"}}},
+        {"match":{"userMessage":"busy"},"response":{"status":529,"error":{"type":"overloaded_error","message":"come back"}}},
         {"match":{"userMessage":"hello"},"response":{"content":"Grüße \u{1F600}"}}
     ]});
     std::fs::write(directory.join("fixtures.json"), fixtures.to_string()).unwrap();
@@ -81,6 +83,21 @@ fn an_independent_server_is_understood_in_every_dialect() {
                 message.unwrap_or_else(|| panic!("{backend} {stream:?}: {}", ran.stdout))["data"].clone()
             };
             assert_eq!(ask(&["hello"])["content"], "Grüße \u{1F600}", "{backend} {stream:?}");
+            // It asks for a second of rest where it is too much, which is longer than we would wait.
+            for (prompt, code, said, attempts, wish) in [
+                ("slow?", "E_RATE_LIMITED", "slow down", 1, json!(1000)),
+                ("busy?", "E_SERVER", "come back", 2, Value::Null),
+            ] {
+                let options = ["--backend", backend, "-m", "m", "--retries", "1", "--retry-max-wait", "0.01"];
+                let ran = program.run(&[&options[..], stream, &[prompt]].concat());
+                let error = ran.error();
+                assert_eq!((ran.status, &error["code"]), (7, &json!(code)), "{backend}");
+                assert_eq!(
+                    (&error["details"]["attempts"], &error["details"]["retry_after_ms"]),
+                    (&json!(attempts), &wish)
+                );
+                assert!(error["message"].as_str().unwrap().contains(said), "{error}");
+            }
             let data = ask(&["--tools", tools.to_str().unwrap(), "weather?"]);
             assert_eq!(data["stop_reason"], "tool_use", "{backend} {stream:?}");
             let calls: Vec<(&Value, &Value)> =
