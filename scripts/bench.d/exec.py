@@ -16,7 +16,7 @@ def request(*argv, **more):
 
 def coprocess(home, *args):
     command = ["cp-exec", "--home", home, "--quiet", *args]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=HERE, text=True)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=HERE, text=True)
 
 
 def cpu(*whose):

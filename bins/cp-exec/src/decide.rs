@@ -290,7 +290,7 @@ fn cwd_of(governor: &Governor, command: &Command) -> Result<PathBuf> {
             })?
         }
     };
-    if !cwd.is_dir() {
+    if command.cwd.is_some() && !cwd.is_dir() {
         return Err(Error::validation(format!("{} is not a directory", cwd.display())).with("rule", "cwd"));
     }
     if !governor.read.iter().any(|pattern| pattern.matches(&cwd)) {

@@ -1,7 +1,7 @@
 //! Runs one planned command: starts the helper, captures, keeps the deadline, and leaves nothing alive.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -345,7 +345,8 @@ impl Watched {
 
     fn finish(self, plan: &Plan, events: &Events, started: Instant) -> std::result::Result<Outcome, NotRun> {
         // The helper held its end of the socket until the first process of the run was gone, and with it the whole namespace.
-        if plan.scratch.exists() {
+        let private = self.ready.as_ref().is_some_and(|ready| ready.namespaces.iter().any(|name| name == "mount"));
+        if !private && fs::remove_dir(&plan.scratch).is_err_and(|e| e.kind() != ErrorKind::NotFound) {
             drop(fs::remove_dir_all(&plan.scratch));
         }
         if let Some(failure) = self.failure {

@@ -27,10 +27,15 @@ const SETTLED: i64 = 2_000_000_000;
 #[derive(Default)]
 pub(crate) struct Hashes {
     known: HashMap<Key, String>,
+    /// The interpreters that first lines name.
+    interpreters: HashMap<Key, Interpreter>,
     /// Where those of large files are kept; none until it was looked at, or where nothing is kept.
     kept: Option<PathBuf>,
     loaded: bool,
 }
+
+/// What the first line of a script names, with its one argument; none for a program.
+pub(crate) type Interpreter = Option<(String, Option<String>)>;
 
 /// Device, inode, size, modification and change time.
 type Key = (u64, u64, u64, i64, i64);
@@ -72,6 +77,23 @@ impl Hashes {
             }
         }
         Ok((text, false))
+    }
+
+    /// The interpreter of a file, which `read` looks for in one not seen before.
+    pub(crate) fn interpreter(
+        &mut self,
+        identity: &Identity,
+        read: impl FnOnce(&Path) -> Result<Interpreter>,
+    ) -> Result<Interpreter> {
+        let key = key(identity);
+        if let Some(known) = key.and_then(|key| self.interpreters.get(&key)) {
+            return Ok(known.clone());
+        }
+        let found = read(&identity.path)?;
+        if let Some(key) = key {
+            self.interpreters.insert(key, found.clone());
+        }
+        Ok(found)
     }
 
     /// Reads what is kept. A file that others could have written is not believed.

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use cp_common::{Code, Error, Result};
 
-use crate::hashes::Hashes;
+use crate::hashes::{Hashes, Interpreter};
 use crate::sandbox::plan::Identity;
 
 /// How deep scripts may have scripts as interpreters.
@@ -123,8 +123,9 @@ impl Names<'_> {
         }
         let identity = Identity::of(path, &meta);
         let (sha256, cached) = hashes.of(&identity)?;
+        let interpreter = hashes.interpreter(&identity, shebang)?;
         let pinned = Pinned { exe: identity, script: None, sha256, path: path.to_owned(), cached, prefix: Vec::new() };
-        match shebang(path)? {
+        match interpreter {
             None => Ok(pinned),
             Some(_) if depth == 0 => Err(refuse("interpreter_depth", format!("{shown}: scripts all the way down"))),
             Some((interpreter, argument)) => {
@@ -190,7 +191,7 @@ pub(crate) fn others_write(meta: &fs::Metadata) -> bool {
 }
 
 /// The interpreter and the one argument of a script's first line, if the file begins with one.
-fn shebang(path: &Path) -> Result<Option<(String, Option<String>)>> {
+fn shebang(path: &Path) -> Result<Interpreter> {
     let mut start = Vec::new();
     let failed = |e| Error::io("cannot be read", e).in_file(path);
     File::open(path).map_err(failed)?.take(256).read_to_end(&mut start).map_err(failed)?;

@@ -116,7 +116,10 @@ fn a_signal_ends_all_that_run_and_every_intent_has_its_result() {
 #[test]
 fn the_first_failure_stops_the_stream_and_what_runs_is_finished() {
     let house = House::new(Who::Me);
-    let input = sh("exit 1") + &sh("sleep 0.2; echo late > late") + &sh("echo never > never");
+    // The first fails once the second has begun.
+    let input = sh("while ! test -e began; do sleep 0.01; done; exit 1")
+        + &sh("touch began; sleep 0.2; echo late > late")
+        + &sh("echo third");
     let (answers, status) = house.feed(&["--jobs", "2", "--continue-on-error", "false"], &input);
     assert_eq!(status, 1, "{answers:?}");
     assert_eq!(answers.last().unwrap()["ok"], false);

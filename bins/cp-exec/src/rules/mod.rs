@@ -218,7 +218,8 @@ pub(crate) fn check_policy(rules: &[Rule]) -> Result<()> {
 
 /// Checks the same of a built-in rule; the line that is wrong, if one is.
 pub(crate) fn wrong_example(rule: &BuiltIn) -> Option<&'static str> {
-    let about = |line: &str| words::split(line).is_ok_and(|words| is_about_built_in(rule, &words.argv));
+    let about =
+        |line: &str| words::split(line).is_ok_and(|words| is_about_built_in(rule, &items_of(&words.argv), &words.argv));
     let missed = rule.examples.iter().find(|line| !about(line));
     missed.or_else(|| rule.counterexamples.iter().find(|line| about(line))).copied()
 }
@@ -242,7 +243,8 @@ fn of_policy(rule: &Rule) -> Finding {
 }
 
 fn of_table(argv: &[String]) -> Finding {
-    let hits = RULES.iter().filter(|rule| is_about_built_in(rule, argv)).map(|rule| Finding {
+    let items = items_of(argv);
+    let hits = RULES.iter().filter(|rule| is_about_built_in(rule, &items, argv)).map(|rule| Finding {
         verdict: rule.verdict,
         rule: rule.id.to_owned(),
         reason: format!("`{}`: {}", base(&argv[0]), rule.reason),
@@ -264,16 +266,20 @@ fn is_about(rule: &Rule, argv: &[String]) -> bool {
     sub && (options.is_empty() || has_option(&items, &options))
 }
 
-fn is_about_built_in(rule: &BuiltIn, argv: &[String]) -> bool {
+/// The arguments of a command, read as it reads them.
+fn items_of(argv: &[String]) -> Vec<Item<'_>> {
+    options::read(argv, syntax_of(base(&argv[0])))
+}
+
+fn is_about_built_in(rule: &BuiltIn, items: &[Item<'_>], argv: &[String]) -> bool {
     let name = base(&argv[0]);
     if !rule.commands.iter().any(|command| name_matches(command, name)) {
         return false;
     }
-    let items = options::read(argv, syntax_of(name));
-    let mut words = operands(&items);
+    let mut words = operands(items);
     match rule.test {
         Test::Command => true,
-        Test::Options(options) => has_option(&items, options),
+        Test::Options(options) => has_option(items, options),
         Test::Before(options) => {
             let before: Vec<Item<'_>> =
                 items.iter().copied().take_while(|item| matches!(item, Item::Option(..))).collect();
@@ -281,7 +287,7 @@ fn is_about_built_in(rule: &BuiltIn, argv: &[String]) -> bool {
         }
         Test::First(subs) => words.next().is_some_and(|first| subs.contains(&first)),
         Test::FirstWith(subs, options) => {
-            words.next().is_some_and(|first| subs.contains(&first)) && has_option(&items, options)
+            words.next().is_some_and(|first| subs.contains(&first)) && has_option(items, options)
         }
         Test::Two(sub, second) => words.next() == Some(sub) && words.next().is_some_and(|word| second.contains(&word)),
         Test::Unknown(known) => words.next().is_some_and(|first| !known.contains(&first)),

@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
@@ -87,9 +87,16 @@ impl Scratch {
         if private {
             return Ok(Self { tmp: "/tmp".into(), home: "/tmp/home".into() });
         }
-        let home = plan.scratch.join("home");
-        fs::create_dir_all(&home).map_err(|e| setup("scratch", e))?;
-        Ok(Self { tmp: plan.scratch.clone(), home })
+        // Others can write beside it, so it must not have been there before.
+        let make = || -> std::io::Result<()> {
+            fs::DirBuilder::new().mode(0o700).create(&plan.scratch)?;
+            match plan.run_as {
+                Some((uid, gid)) => std::os::unix::fs::chown(&plan.scratch, Some(uid), Some(gid)),
+                None => Ok(()),
+            }
+        };
+        make().map_err(|e| setup("scratch", e))?;
+        Ok(Self { tmp: plan.scratch.clone(), home: plan.scratch.clone() })
     }
 
     fn writable(&self) -> [&Path; 2] {
