@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use boon::{Compiler, SchemaIndex, Schemas, UrlLoader, ValidationError};
 use cp_common::{Error, Result};
-use jsonschema::Validator;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -12,10 +12,28 @@ use crate::tool::Tool;
 /// How many complaints one answer names.
 const COMPLAINTS: usize = 5;
 
+/// The place that a schema is said to have, from which its references lead.
+const PLACE: &str = "tool:///arguments";
+
 /// The schemas of the tools of a run, compiled when first needed.
 #[derive(Default)]
 pub(crate) struct Arguments {
-    compiled: HashMap<String, Validator>,
+    compiled: HashMap<String, Schema>,
+}
+
+/// A compiled schema.
+pub(crate) struct Schema {
+    parts: Schemas,
+    whole: SchemaIndex,
+}
+
+/// Fetches nothing.
+struct Nowhere;
+
+impl UrlLoader for Nowhere {
+    fn load(&self, url: &str) -> std::result::Result<Value, Box<dyn std::error::Error>> {
+        Err(format!("{url} leads out of the schema, and nothing is fetched").into())
+    }
 }
 
 impl Arguments {
@@ -23,16 +41,12 @@ impl Arguments {
     pub(crate) fn check(&mut self, tool: &Tool, input: &RawValue) -> Result<()> {
         let value = parsed(input)?;
         if !self.compiled.contains_key(&tool.name) {
-            let validator = compile(&tool.input_schema)?;
-            self.compiled.insert(tool.name.clone(), validator);
+            self.compiled.insert(tool.name.clone(), compile(&tool.input_schema)?);
         }
-        let complaints: Vec<String> = self.compiled.get(&tool.name).map_or_else(Vec::new, |validator| {
-            let errors = validator.iter_errors(&value).take(COMPLAINTS);
-            errors.map(|error| complaint(&error.instance_path().to_string(), &error.to_string())).collect()
-        });
-        if complaints.is_empty() {
-            return Ok(());
-        }
+        let Some(schema) = self.compiled.get(&tool.name) else { return Ok(()) };
+        let Err(error) = schema.parts.validate(&value, schema.whole) else { return Ok(()) };
+        let mut complaints = Vec::new();
+        collect(&error, &mut complaints);
         Err(Error::validation(format!(
             "the arguments of {} do not fit its schema: {}",
             tool.name,
@@ -42,7 +56,7 @@ impl Arguments {
 }
 
 /// Compiles a schema. References that lead out of it are refused: nothing is fetched.
-pub(crate) fn compile(schema: &RawValue) -> Result<Validator> {
+pub(crate) fn compile(schema: &RawValue) -> Result<Schema> {
     let schema: Value =
         serde_json::from_str(schema.get()).map_err(|e| Error::validation(format!("the schema is not JSON: {e}")))?;
     if !schema.is_object() {
@@ -51,7 +65,13 @@ pub(crate) fn compile(schema: &RawValue) -> Result<Validator> {
     if schema.get("type").is_some_and(|kind| kind != "object") {
         return Err(Error::validation("the schema's type must be \"object\": arguments have names"));
     }
-    jsonschema::validator_for(&schema).map_err(|e| Error::validation(format!("the schema is wrong: {e}")))
+    let wrong =
+        |e: boon::CompileError| Error::validation(format!("the schema is wrong: {}", shortened(&format!("{e:#}"))));
+    let (mut compiler, mut parts) = (Compiler::new(), Schemas::new());
+    compiler.use_loader(Box::new(Nowhere));
+    compiler.add_resource(PLACE, schema).map_err(wrong)?;
+    let whole = compiler.compile(PLACE, &mut parts).map_err(wrong)?;
+    Ok(Schema { parts, whole })
 }
 
 fn parsed(input: &RawValue) -> Result<Value> {
@@ -59,6 +79,17 @@ fn parsed(input: &RawValue) -> Result<Value> {
     cp_common::json::check(input.get().as_bytes()).map_err(|e| broken(&e))?;
     let value: Value = serde_json::from_str(input.get()).map_err(|e| broken(&e))?;
     if value.is_object() { Ok(value) } else { Err(Error::validation("the arguments are not a JSON object")) }
+}
+
+/// The first complaints that have no others behind them: those say what to change.
+fn collect(error: &ValidationError<'_, '_>, complaints: &mut Vec<String>) {
+    if complaints.len() >= COMPLAINTS {
+        return;
+    }
+    if error.causes.is_empty() {
+        complaints.push(complaint(&error.instance_location.to_string(), &error.kind.to_string()));
+    }
+    error.causes.iter().for_each(|cause| collect(cause, complaints));
 }
 
 fn complaint(at: &str, what: &str) -> String {
@@ -103,7 +134,7 @@ mod tests {
         assert!(arguments.check(&tool, &raw(r#"{"n":3}"#)).is_ok());
         let wrong = arguments.check(&tool, &raw(r#"{"n":"x"}"#)).unwrap_err();
         assert!(wrong.message().contains("/n") && wrong.message().contains("integer"), "{wrong}");
-        assert!(arguments.check(&tool, &raw("{}")).unwrap_err().message().contains("\"n\" is a required"));
+        assert!(arguments.check(&tool, &raw("{}")).unwrap_err().message().contains("missing properties 'n'"));
         assert!(arguments.check(&tool, &raw(r#"{"n":1,"m":2}"#)).unwrap_err().message().contains('m'));
         assert!(arguments.check(&tool, &raw("[1]")).unwrap_err().message().contains("object"));
         assert!(arguments.check(&tool, &raw(r#"{"n":1,"n":2}"#)).is_err());

@@ -15,7 +15,7 @@ const MODERN: &str = "2026-07-28";
 /// The last version with a handshake.
 const LEGACY: &str = "2025-11-25";
 /// How long a server has to start: some take seconds.
-const START: Duration = Duration::from_secs(15);
+const START: Duration = Duration::from_secs(30);
 /// How long it has to list its tools.
 const LIST: Duration = Duration::from_secs(30);
 /// How many pages of tools are read.

@@ -167,7 +167,7 @@ for line in sys.stdin:
     let ran = crate::place::Ran::from(command.env("OPENAI_API_KEY", "k").output().unwrap());
     let results = ran.results();
     assert_eq!((results[0], results[2]), ("hi False", "Tool not permitted: s_system"), "{ran:?}");
-    assert!(results[1].contains("\"text\" is a required property"));
+    assert!(results[1].contains("missing properties 'text'"));
     assert!(ran.of("tool_result")[0]["receipt"]["seq"].is_u64() && ran.of("tool_result")[1]["receipt"].is_null());
     assert_eq!(place.run(&["--mcp", "nonsense", "x"]).status, 2);
 }
