@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use cp_common::wire::{Block, Content, Message, Prompt, ToolCall, Turn, Usage};
+use cp_common::wire::{Message, Prompt, Turn, Usage};
 use cp_common::{Code, Error, Result};
-use serde_json::value::to_raw_value;
 
 use crate::backend::Backend;
 use crate::book::{Book, Tried};
 use crate::budget::Budget;
 use crate::exchange::{Traces, hash_of};
 use crate::llm::Llm;
+use crate::message;
 use crate::mirror;
 use crate::pace::Pace;
 use crate::policy::Policy;
@@ -81,7 +81,7 @@ impl Engine {
         work.ask.messages.extend([Turn::text("assistant", &text), Turn::text("user", &misfit.request())]);
         let first = message.usage;
         message = self.answered(work, listener)?;
-        message.usage = sum(&first, &message.usage);
+        message.usage = message::sum(&first, &message.usage);
         let text = message.content.text();
         match schema.parsed(&text) {
             Ok(parsed) => message.parsed = Some(parsed),
@@ -198,7 +198,7 @@ impl Engine {
         }
         let receipt = self.book.answered(&tried, work, &outcome, usage.as_ref(), &traces, start.elapsed())?;
         let (answer, usage) = (outcome?, usage.unwrap_or_default());
-        let mut message = message_of(answer, usage, work, self.backend.name())?;
+        let mut message = message::of(answer, usage, work, self.backend.name())?;
         message.receipt = receipt;
         Ok(message)
     }
@@ -296,57 +296,7 @@ impl Engine {
     }
 }
 
-/// What two requests used together.
-fn sum(a: &Usage, b: &Usage) -> Usage {
-    Usage {
-        input_tokens: a.input_tokens + b.input_tokens,
-        output_tokens: a.output_tokens + b.output_tokens,
-        cache_read_tokens: a.cache_read_tokens + b.cache_read_tokens,
-        cache_write_tokens: a.cache_write_tokens + b.cache_write_tokens,
-        cost_usd: a.cost_usd.zip(b.cost_usd).map(|(a, b)| a + b),
-    }
-}
-
 /// Whether another model may do better: the failure is of the model's server, and not of the request or the caller.
 fn is_theirs(error: &Error) -> bool {
     matches!(error.code(), Code::RateLimited | Code::Server | Code::Timeout)
-}
-
-fn message_of(answer: Answer, usage: Usage, work: &Work, backend: &str) -> Result<Message> {
-    let content = if answer.others.is_empty() {
-        Content::Text(answer.text)
-    } else {
-        let mut blocks = Vec::with_capacity(answer.others.len() + 1);
-        for other in &answer.others {
-            let raw = to_raw_value(other).map_err(|e| Error::new(Code::Unknown, format!("encoding a block: {e}")))?;
-            blocks.push(Block::from_raw(raw));
-        }
-        if !answer.text.is_empty() {
-            blocks.push(Block::text(&answer.text));
-        }
-        Content::Blocks(blocks)
-    };
-    let calls = answer.calls.into_iter().map(|call| ToolCall {
-        id: call.id,
-        name: call.name,
-        input: call.input,
-        untrusted: Vec::new(),
-    });
-    Ok(Message {
-        id: answer.id.unwrap_or_default(),
-        role: "assistant".to_owned(),
-        content,
-        tool_calls: calls.collect(),
-        input: work.prompt.input().to_vec(),
-        model: answer.model.unwrap_or_else(|| work.ask.model.clone()),
-        backend: backend.to_owned(),
-        stop_reason: answer.stop,
-        usage,
-        session_id: work.prompt.session_id.clone(),
-        agent: work.prompt.agent.clone(),
-        row: work.prompt.row.clone(),
-        parsed: None,
-        receipt: None,
-        untrusted: ["/content", "/tool_calls", "/input"].map(str::to_owned).to_vec(),
-    })
 }

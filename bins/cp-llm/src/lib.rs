@@ -1,8 +1,8 @@
 //! `cp-llm`: send a prompt to a model, get a message.
 //!
-//! A prompt becomes a request in the dialect of a backend ([`wire`]), goes over HTTP ([`http`], [`exchange`]), is tried again and on
-//! other models ([`call`], [`retry`]), is recorded ([`book`]), and comes out as a message ([`send`]), alone or
-//! among many ([`batch`]).
+//! A prompt that policy permits ([`policy`]) becomes a request in the dialect of a backend ([`wire`]), goes over HTTP ([`http`],
+//! [`exchange`]), is tried again and on other models ([`call`], [`retry`]), is recorded ([`book`]), and comes out as a message ([`send`]),
+//! alone or among many ([`batch`]).
 
 mod backend;
 mod batch;
@@ -15,6 +15,7 @@ mod governed;
 mod http;
 mod llm;
 mod loose;
+mod message;
 mod mirror;
 mod models;
 mod options;

@@ -205,6 +205,12 @@ fn failure(response: &Value) -> Error {
     super::complaint(response, false).unwrap_or_default().into_error(200)
 }
 
+/// A call whose arguments are still to come.
+fn begun(index: Option<u64>, item: &Value) -> PartialCall {
+    let text = |name: &str| text_of(item, name).unwrap_or_default().to_owned();
+    PartialCall { index, id: text("call_id"), name: text("name"), ..PartialCall::default() }
+}
+
 #[derive(Default)]
 struct Stream {
     partial: Partial,
@@ -224,13 +230,17 @@ impl Decoder for Stream {
                 self.partial.say(text_of(data, "delta").unwrap_or_default(), halves, show)?;
             }
             Some("response.output_item.added") if data["item"]["type"] == "function_call" => {
-                let text = |name: &str| text_of(&data["item"], name).unwrap_or_default().to_owned();
-                self.partial.calls.push(PartialCall {
-                    index,
-                    id: text("call_id"),
-                    name: text("name"),
-                    ..PartialCall::default()
-                });
+                self.partial.calls.push(begun(index, &data["item"]));
+            }
+            // Some servers send the arguments only here, whole.
+            Some("response.output_item.done") if data["item"]["type"] == "function_call" => {
+                let calls = &mut self.partial.calls;
+                if !calls.iter().any(|call| call.index == index) {
+                    calls.push(begun(index, &data["item"]));
+                }
+                if let Some(call) = calls.iter_mut().rfind(|call| call.index == index && call.arguments.is_empty()) {
+                    call.arguments.push(text_of(&data["item"], "arguments").unwrap_or_default(), halves);
+                }
             }
             Some("response.function_call_arguments.delta") => {
                 if let Some(call) = self.partial.calls.iter_mut().rfind(|call| call.index == index) {

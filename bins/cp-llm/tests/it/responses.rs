@@ -100,3 +100,20 @@ fn failures_and_refusals_are_told() {
     short["incomplete_details"] = json!({"reason":"max_output_tokens"});
     assert_eq!(ask(json_answer(200, &short), &[], &hi).0[0]["data"]["stop_reason"], "max_tokens");
 }
+
+#[test]
+fn a_call_that_comes_whole_at_its_end_is_one_call() {
+    let item = json!({"type":"function_call","call_id":"t1","name":"f","arguments":"{\"x\":1}"});
+    let end = json!({"type":"response.completed","response":response("completed", &json!([]))});
+    let added = json!({"type":"response.output_item.added","output_index":0,"item":{"type":"function_call","call_id":"t1","name":"f","arguments":""}});
+    let delta = json!({"type":"response.function_call_arguments.delta","output_index":0,"delta":"{\"x\":1}"});
+    let done = json!({"type":"response.output_item.done","output_index":0,"item":item});
+    for before in [vec![], vec![&added], vec![&added, &delta]] {
+        let pieces: Vec<String> =
+            before.iter().chain([&&done, &&end]).map(|piece| format!("data: {piece}\n\n")).collect();
+        let hi = json!({"messages":[{"role":"user","content":"hi"}]});
+        let (records, _, status) = ask(events(&[pieces.concat().as_bytes()]), &["--stream"], &hi);
+        assert_eq!(status, 0, "{records:?}");
+        assert_eq!(records[0]["data"]["tool_calls"], json!([{"id":"t1","name":"f","input":{"x":1}}]));
+    }
+}
