@@ -3,9 +3,11 @@
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
+use std::rc::Rc;
 
 use cp_common::record::{Kind, Record};
 use cp_common::wire::{Delta, Message, ToolCall, ToolResult};
+use cp_common::words::split;
 use cp_common::{Code, Context, Error, Result, part};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -13,7 +15,9 @@ use serde_json::{Map, Value, json};
 
 use crate::agent::{Agent, Capability, Event, Piece, Reply, Sink, Turn};
 use crate::interactive::coprocess::Coprocess;
+use crate::interactive::desk::Desk;
 use crate::interactive::interrupt;
+use crate::interactive::render::harmless;
 use crate::session::Args;
 
 /// The agent.
@@ -28,13 +32,15 @@ pub(crate) struct Composed {
     prompt: Option<String>,
     /// Where the context of a turn lies for as long as it is composed.
     scratch: std::path::PathBuf,
+    /// Where a person is asked.
+    desk: Rc<Desk>,
     /// Kept from turn to turn, with its connection.
     llm: Option<Coprocess>,
 }
 
 impl Composed {
     /// The agent of this name.
-    pub(crate) fn new(id: &str, prompt: Option<String>, args: &Args, context: &Context) -> Self {
+    pub(crate) fn new(id: &str, prompt: Option<String>, desk: &Rc<Desk>, args: &Args, context: &Context) -> Self {
         let mut model: Vec<String> = Vec::new();
         for (name, value) in [("--backend", &args.backend), ("--model", &args.model)] {
             model.extend(value.iter().flat_map(|value| [name.to_owned(), value.clone()]));
@@ -49,6 +55,7 @@ impl Composed {
             tools: tools.collect(),
             prompt,
             scratch: context.home.path("tmp"),
+            desk: Rc::clone(desk),
             llm: None,
         }
     }
@@ -134,7 +141,7 @@ impl Composed {
         }
     }
 
-    /// Lets the model use tools until it is done.
+    /// Lets the model use tools until it is done. A call that needs a person's word is asked about here and now.
     fn run(&self, turn: &Turn<'_>, prompt: &RawValue, sink: &mut Sink<'_>) -> Result<Reply> {
         let mut arguments = self.flags(turn);
         arguments.extend(self.model.iter().chain(&self.tools).cloned());
@@ -143,21 +150,62 @@ impl Composed {
         toolloop.send("prompt", prompt)?;
         toolloop.close()?;
         let mut reply = Reply::default();
-        while let Some(line) = toolloop.receive()? {
-            let record = Record::parse(&line)?;
-            if !record.ok {
-                return Err(failure(&record, "cp-toolloop"));
-            }
-            match record.kind {
-                Some(Kind::Delta) => sink(Event::Delta(&of::<Delta>(&record)?.text))?,
-                Some(Kind::ToolCall) => sink(Event::ToolCall(&of::<ToolCall>(&record)?))?,
-                Some(Kind::ToolResult) => sink(Event::ToolResult(&of::<ToolResult>(&record)?))?,
-                Some(Kind::Message) => reply.messages.push(of(&record)?),
-                _ => {}
-            }
+        while let Err(stop) = followed(&toolloop, &mut reply, sink) {
+            let arguments = self.decided(turn, stop)?;
+            drop(toolloop);
+            toolloop = Coprocess::start("cp-toolloop", &arguments)?;
         }
         if reply.messages.is_empty() { Err(toolloop.gone()) } else { Ok(reply) }
     }
+
+    /// What goes on with a run that stopped for a person's word, after that word. What else it stopped for is an error.
+    fn decided(&self, turn: &Turn<'_>, stop: Error) -> Result<Vec<String>> {
+        let details = stop.details();
+        let line = |name: &str| details.get(name).and_then(Value::as_str);
+        let (true, Some("approve_tool_call"), Some(yes), Some(no)) =
+            (self.desk.is_terminal(), line("action"), line("resume"), line("otherwise"))
+        else {
+            return Err(stop);
+        };
+        let call = &details["call"];
+        let asked = format!("{} {}", call["name"].as_str().unwrap_or_default(), call["input"]);
+        let agreed = self.desk.agrees(&format!("\nAllow {}? [y/N] ", harmless(&asked).replace('\n', " ")));
+        if interrupt::seen() {
+            return Err(interrupt::error());
+        }
+        // The line is runnable as it stands: the program, the home, and what to do.
+        let line = split(if agreed { yes } else { no }).map_err(Error::from)?.argv;
+        let mut flags = self.flags(turn);
+        if line.iter().any(|word| word == "--home")
+            && let Some(at) = flags.iter().position(|flag| flag == "--home")
+        {
+            flags.drain(at..at + 2);
+        }
+        Ok(line.into_iter().skip(1).chain(flags).collect())
+    }
+}
+
+/// Passes what comes of a run on, and keeps its messages. A run that goes on shows the last ones again.
+fn followed(toolloop: &Coprocess, reply: &mut Reply, sink: &mut Sink<'_>) -> Result<()> {
+    while let Some(line) = toolloop.receive()? {
+        let record = Record::parse(&line)?;
+        if !record.ok {
+            return Err(failure(&record, "cp-toolloop"));
+        }
+        match record.kind {
+            Some(Kind::Delta) => sink(Event::Delta(&of::<Delta>(&record)?.text))?,
+            Some(Kind::ToolCall) => sink(Event::ToolCall(&of::<ToolCall>(&record)?))?,
+            Some(Kind::ToolResult) => sink(Event::ToolResult(&of::<ToolResult>(&record)?))?,
+            Some(Kind::Message) => {
+                let message: Message = of(&record)?;
+                if !reply.messages.iter().any(|known| !known.id.is_empty() && known.id == message.id) {
+                    reply.messages.push(message);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 impl Agent for Composed {

@@ -27,12 +27,15 @@ mod shell;
 mod table;
 mod turn;
 
+use std::rc::Rc;
+
 use cp_common::text::nearest;
 use cp_common::{Context, Error, Result};
 
 use crate::agent::{Agent, External};
 use crate::plane::Plane;
 use crate::session::Args;
+use desk::Desk;
 use render::Style;
 
 /// Holds a session with a person, or with a script that stands in for one.
@@ -53,7 +56,7 @@ fn style() -> Style {
 }
 
 /// Who answers: an agent by its id in `config/agents.json`, `default`, or a program.
-fn agent_of(id: &str, plane: &Plane, args: &Args, context: &Context) -> Result<Box<dyn Agent>> {
+fn agent_of(id: &str, plane: &Plane, desk: &Rc<Desk>, args: &Args, context: &Context) -> Result<Box<dyn Agent>> {
     let agents = crate::agents::load(&context.home.agents_file())?;
     if let Some(agent) = External::of(id, &agents, context)? {
         return Ok(Box::new(agent));
@@ -66,7 +69,7 @@ fn agent_of(id: &str, plane: &Plane, args: &Args, context: &Context) -> Result<B
             None => error.hint("name it in config/agents.json, or use default"),
         });
     }
-    Ok(Box::new(composed::Composed::new(id, governed_prompt(id, plane, context)?, args, context)))
+    Ok(Box::new(composed::Composed::new(id, governed_prompt(id, plane, context)?, desk, args, context)))
 }
 
 /// The governed prompt that an agent must speak with where the tree has a registry of prompts: the one that it names itself, else

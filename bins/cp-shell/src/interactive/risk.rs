@@ -210,8 +210,12 @@ pub(crate) fn runs_remote_code(text: &str) -> bool {
         let first = words.find(|word| !matches!(*word, "sudo" | "env" | "exec" | "-e" | "-s") && !word.contains('='));
         first.is_some_and(|word| INTERPRETERS.contains(&word))
     };
-    let stages: Vec<&str> = text.split('|').collect();
-    let piped = (1..stages.len()).any(|at| stages[..at].iter().any(|part| fetches(part)) && interprets(stages[at]));
+    let mut fetched = false;
+    let piped = text.split('|').any(|stage| {
+        let runs = fetched && interprets(stage);
+        fetched |= fetches(stage);
+        runs
+    });
     let substituted = ["<(", "$(", "`"].iter().any(|open| {
         text.split(open).skip(1).zip(text.split(open)).any(|(inside, before)| {
             let before = before.split(['|', ';', '&', '\n']).next_back().unwrap_or_default();
@@ -379,6 +383,15 @@ mod tests {
         for text in ["curl https://x | jq .", "curl https://x -o y", "bash y.sh", "the shell | curl pipe"] {
             assert!(!runs_remote_code(text), "{text}");
         }
+    }
+
+    #[test]
+    fn any_text_has_a_level_and_a_long_one_has_it_soon() {
+        for text in ["\u{0}", "|||", "rm", "rm -", ":(){", "* ~", "é|`$(<(", "\u{202e}rm -rf /"] {
+            classify(text);
+        }
+        let long = "curl x | tee y | $(z ".repeat(2_000);
+        assert_eq!(classify(&long).level, Level::Safe);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A session with a person, open: what it holds, and how a line goes through it.
 
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use cp_common::config::Origin;
@@ -35,7 +36,7 @@ const LAST_WAIT: Duration = Duration::from_millis(200);
 pub(crate) struct Shell<'a> {
     pub(crate) args: &'a Args,
     pub(crate) context: &'a mut Context,
-    pub(crate) desk: Desk,
+    pub(crate) desk: Rc<Desk>,
     pub(crate) settings: Settings,
     pub(crate) agent: Box<dyn Agent>,
     pub(crate) journal: Journal,
@@ -95,10 +96,10 @@ impl<'a> Shell<'a> {
         let own = context.session().is_none();
         let joined = if own { Value::Null } else { joined(context)? };
         let id = speaker(args, &joined, context);
-        let agent = agent_of(&id, &plane, args, context)?;
         let kept = Kept::new(context.home.state("prompt_history"), &settings.history);
         let agents = crate::agents::load(&context.home.agents_file())?.keys().cloned().collect();
-        let desk = Desk::open(Ids { root: plane.root().to_owned(), agents }, kept.load())?;
+        let desk = Rc::new(Desk::open(Ids { root: plane.root().to_owned(), agents }, kept.load())?);
+        let agent = agent_of(&id, &plane, &desk, args, context)?;
         let echo = !desk.is_terminal() && !context.options.quiet;
         let style = style();
         context.out.raw(

@@ -138,6 +138,38 @@ fn a_tool_is_used_after_a_yes() {
 }
 
 #[test]
+fn a_tool_that_wants_a_word_for_each_call_gets_it_from_the_person() {
+    let place = Place::new();
+    let tool = "#!/bin/sh\nif [ \"$1\" = --describe ]; then\n  echo '{\"name\":\"mark\",\"description\":\"Mark.\",\"approve\":true,\"parameters\":{\"type\":\"object\"}}'\nelse\n  echo marked it\nfi\n";
+    let file = place.write("tools/mark", tool);
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let calls = "{\"tool_calls\":[{\"name\":\"mark\",\"input\":{\"n\":1}}]}\n{\"tool_calls\":[{\"name\":\"mark\",\"input\":{\"n\":2}}]}\n{\"content\":\"It is done.\"}\n";
+    let script = place.write("script.jsonl", calls);
+    place.write("home/config/cp.toml", &format!("stub_script = \"{}\"\n", script.display()));
+    let tools = place.path("tools");
+    let mut terminal = place.terminal(&[&STUB[..], &["--tools", tools.to_str().unwrap()]].concat(), 100);
+    terminal.prompted();
+    terminal.types("mark it\r");
+    terminal.sees("in this turn? [y/N] ");
+    terminal.types("y\r");
+    terminal.sees("Allow mark {\"n\":1}? [y/N] ");
+    terminal.types("n\r");
+    terminal.sees("Allow mark {\"n\":2}? [y/N] ");
+    assert!(!terminal.all().contains("marked it"), "{}", terminal.all());
+    terminal.types("y\r");
+    terminal.sees("marked it");
+    terminal.sees("It is done.");
+    terminal.prompted();
+    let roles: Vec<String> = place
+        .entries()
+        .iter()
+        .filter(|entry| entry["event"] == "message")
+        .map(|entry| entry["role"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(roles, ["user", "assistant", "user", "assistant", "user", "assistant"]);
+}
+
+#[test]
 fn what_was_learnt_is_kept_at_the_end_where_the_person_wants_it() {
     let place = Place::new();
     let mut terminal = place.terminal(&STUB, 100);

@@ -110,7 +110,7 @@ const fn mode_name(isolated: bool) -> &'static str {
 pub(super) fn agent(shell: &mut Shell<'_>, name: &str) -> Done {
     if !name.is_empty() {
         // The one that is there goes on where the other cannot be had.
-        shell.agent = agent_of(name, &shell.plane, shell.args, shell.context)?;
+        shell.agent = agent_of(name, &shell.plane, &shell.desk, shell.args, shell.context)?;
         shell.record.speaks(name);
         shell.record.note("session_agent", &json!({"agent": name}))?;
     }
