@@ -93,6 +93,9 @@ impl Journal {
             let session = started["session_id"].as_str().unwrap_or_default();
             context.options.session = Some(session.to_owned());
         }
+        if !own {
+            must_be_open(context)?;
+        }
         let directory = cp_log::effect::session_directory(context)?
             .ok_or_else(|| Error::new(Code::Unknown, "the session that was started has no place"))?;
         let session = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -187,6 +190,18 @@ impl Journal {
         }
         Ok(())
     }
+}
+
+/// Refuses to join a session that has ended.
+fn must_be_open(context: &Context) -> Result<()> {
+    let shown = ask(context, "cp-session", &["show"])?;
+    if shown["ended"] != true {
+        return Ok(());
+    }
+    let id = shown["session_id"].as_str().unwrap_or_default();
+    Err(Error::new(Code::Conflict, format!("the session {id} has ended"))
+        .with("session", id)
+        .hint("leave --session out for a new one, or go on with `cp-session fork`"))
 }
 
 /// The number of the last turn that a ledger has.

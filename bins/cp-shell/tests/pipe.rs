@@ -363,6 +363,21 @@ fn a_session_that_is_named_is_joined_and_left_open() {
     assert!(place.entries("session.jsonl").iter().all(|entry| entry["event"] != "session_end"));
     let none = run(place.command().args(["--session", "SES-none"]), "{}");
     assert_eq!(none.status, 3, "{}", none.stdout);
+    assert_eq!(place.other("cp-session", &["end", session]).status, 0);
+    let ended = run(place.command().args(["--session", session]), "{}");
+    assert_eq!((ended.status, &ended.answer()["error"]["code"]), (6, &json!("E_CONFLICT")));
+}
+
+#[test]
+fn a_ledger_that_is_named_takes_everything() {
+    let place = Place::new();
+    let file = place.work().join("all.jsonl");
+    let ran = run(place.command().arg("--ledger").arg(&file), "{}{}");
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert_eq!((text.matches("\"event\":\"agent_turn\"").count(), text.matches("\"turn_evidence\",").count()), (2, 2));
+    assert_eq!(place.other("cp-log", &["verify", file.to_str().unwrap()]).status, 0);
+    assert!(place.entries("ledger/exec.jsonl").iter().all(|entry| entry["event"] != "agent_turn"));
 }
 
 #[test]
@@ -466,7 +481,7 @@ fn other_formats_give_the_result_alone() {
     assert_eq!(raw.answer()["count"], 12);
     let text = run(place.command().args(["--format", "text"]), "{\"operation\":\"spec_info\",\"spec_id\":\"x\"}");
     assert_eq!((text.status, text.stdout.as_str()), (1, ""));
-    assert!(text.stderr.contains("SPEC_NOT_FOUND"), "{}", text.stderr);
+    assert!(text.stderr.starts_with("✗ SPEC_NOT_FOUND") && text.stderr.contains("\n  Hint: "), "{}", text.stderr);
 }
 
 #[test]

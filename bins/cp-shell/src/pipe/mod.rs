@@ -5,6 +5,7 @@ mod records;
 mod response;
 mod split;
 
+use std::io::Write as _;
 use std::time::Duration;
 
 use cp_common::output::{Format, Place};
@@ -17,7 +18,7 @@ use crate::plane::Plane;
 use crate::session::Args;
 
 use desk::Desk;
-use response::Response;
+use response::{Fault, Response};
 use split::{Piece, Splitter};
 
 /// So many bytes of answers wait for the next commit at most.
@@ -138,7 +139,7 @@ impl Pipe {
     fn say(&mut self, response: &Response, context: &mut Context) -> Result<()> {
         if let Some(error) = &response.error {
             self.failed = true;
-            context.warn(&format!("request {}: {}: {}", self.asked.max(1), error.code, error.message));
+            tell(self.asked.max(1), error, context.out.format());
         }
         let line = match (context.out.format(), &response.result) {
             (Format::Json, _) => serde_json::to_vec(response).ok(),
@@ -160,6 +161,17 @@ impl Pipe {
         self.answers.clear();
         context.out.flush()
     }
+}
+
+/// Tells people of a request that failed. Nothing can be done when that fails.
+fn tell(request: u64, error: &Fault, format: Format) {
+    let hint = error.details.get("hint").and_then(Value::as_str).filter(|_| format != Format::Json);
+    let hint = hint.map(|hint| format!("  Hint: {hint}\n")).unwrap_or_default();
+    let words = match format {
+        Format::Json => format!("cp-shell: request {request}: {}: {}\n", error.code, error.message),
+        Format::Text | Format::Raw => format!("✗ {}: {}\n{hint}", error.code, error.message),
+    };
+    let _ = std::io::stderr().write_all(words.as_bytes());
 }
 
 /// Records are envelopes; everything else asks.

@@ -1,5 +1,6 @@
 //! The gates: what each looks at, and what failed at them.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -26,18 +27,23 @@ pub(super) fn status(plane: &Plane, gate: Option<&str>) -> Result<Value, Failure
         }
         gates.retain(|name, _| name == gate);
     }
-    let mut failures = Vec::new();
+    let (mut recent, mut count) = (VecDeque::new(), 0_u64);
     for file in ledgers(plane)? {
         plane.files.lines(&file, &mut |number, bytes, path| {
             let entry = entry(number, bytes);
-            if has_failed(&entry) {
-                failures.push(failure(&entry, number, path));
+            if !has_failed(&entry) {
+                return;
+            }
+            let failure = failure(&entry, number, path);
+            if gate.is_none_or(|gate| failure["gate"] == gate) {
+                count += 1;
+                if recent.len() == RECENT {
+                    recent.pop_front();
+                }
+                recent.push_back(failure);
             }
         })?;
     }
-    failures.retain(|failure| gate.is_none_or(|gate| failure["gate"] == gate));
-    let count = failures.len();
-    let recent = failures.split_off(count.saturating_sub(RECENT));
     Ok(json!({"gates": gates, "recent_failures": recent, "failures_count": count}))
 }
 
