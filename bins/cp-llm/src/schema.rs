@@ -2,15 +2,31 @@
 
 use std::path::Path;
 
+use boon::{CompileError, Compiler, SchemaIndex, Schemas, UrlLoader, ValidationError};
 use cp_common::{Error, Result};
 use serde_json::Value;
 use serde_json::value::RawValue;
+
+use crate::wire::shortened;
+
+/// The place that the schema is said to have, from which its references lead.
+const PLACE: &str = "answer:///schema";
 
 /// A JSON Schema, ready to check answers.
 pub(crate) struct Schema {
     /// The schema itself.
     pub text: Value,
-    validator: jsonschema::Validator,
+    parts: Schemas,
+    whole: SchemaIndex,
+}
+
+/// Fetches nothing.
+struct Nowhere;
+
+impl UrlLoader for Nowhere {
+    fn load(&self, url: &str) -> std::result::Result<Value, Box<dyn std::error::Error>> {
+        Err(format!("{url} leads out of the schema, and nothing is fetched").into())
+    }
 }
 
 impl Schema {
@@ -19,8 +35,12 @@ impl Schema {
         let bytes = std::fs::read(file).map_err(|e| crate::options::unreadable(e, file))?;
         let wrong = |what: String| Error::validation(format!("not a JSON Schema: {what}")).in_file(file).fatal();
         let text: Value = serde_json::from_slice(&bytes).map_err(|e| wrong(e.to_string()))?;
-        let validator = jsonschema::validator_for(&text).map_err(|e| wrong(e.to_string()))?;
-        Ok(Self { text, validator })
+        let unfit = |e: CompileError| wrong(shortened(&format!("{e:#}")));
+        let (mut compiler, mut parts) = (Compiler::new(), Schemas::new());
+        compiler.use_loader(Box::new(Nowhere));
+        compiler.add_resource(PLACE, text.clone()).map_err(unfit)?;
+        let whole = compiler.compile(PLACE, &mut parts).map_err(unfit)?;
+        Ok(Self { text, parts, whole })
     }
 
     /// The JSON in an answer, if it has the shape; else what is wrong with it, in words for the model and with the place.
@@ -28,9 +48,10 @@ impl Schema {
         let text = unfenced(answer);
         let value: Value = serde_json::from_str(text)
             .map_err(|e| Misfit { path: String::new(), complaint: format!("not valid JSON: {e}") })?;
-        if let Some(error) = self.validator.iter_errors(&value).next() {
-            // The value itself is left out: the model knows what it wrote.
-            return Err(Misfit { path: error.instance_path().to_string(), complaint: error.masked().to_string() });
+        if let Err(error) = self.parts.validate(&value, self.whole) {
+            let error = innermost(&error);
+            let complaint = shortened(&error.kind.to_string());
+            return Err(Misfit { path: error.instance_location.to_string(), complaint });
         }
         serde_json::from_str(text).map_err(|e| Misfit { path: String::new(), complaint: e.to_string() })
     }
@@ -54,6 +75,11 @@ impl Misfit {
             self.complaint
         )
     }
+}
+
+/// The first complaint that has no other behind it: that says what to change.
+fn innermost<'a, 's, 'v>(error: &'a ValidationError<'s, 'v>) -> &'a ValidationError<'s, 'v> {
+    error.causes.first().map_or(error, innermost)
 }
 
 /// The text inside a fence of backticks, which models like to put around JSON.
