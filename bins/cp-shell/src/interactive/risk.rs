@@ -210,10 +210,10 @@ pub(crate) fn runs_remote_code(text: &str) -> bool {
         let first = words.find(|word| !matches!(*word, "sudo" | "env" | "exec" | "-e" | "-s") && !word.contains('='));
         first.is_some_and(|word| INTERPRETERS.contains(&word))
     };
-    let mut fetched = false;
+    let mut is_loaded = false;
     let piped = text.split('|').any(|stage| {
-        let runs = fetched && interprets(stage);
-        fetched |= fetches(stage);
+        let runs = is_loaded && interprets(stage);
+        is_loaded |= fetches(stage);
         runs
     });
     let substituted = ["<(", "$(", "`"].iter().any(|open| {

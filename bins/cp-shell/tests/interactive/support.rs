@@ -219,13 +219,17 @@ impl Terminal {
         self.prompted()
     }
 
-    /// The process that holds the session.
-    pub(crate) fn shell(&self) -> String {
-        let terminal = self.tty.trim_start_matches("/dev/");
-        let listing = Command::new("ps").args(["-t", terminal, "-o", "pid=,comm="]).output().unwrap();
-        let listing = String::from_utf8(listing.stdout).unwrap();
-        let shell = listing.lines().find(|line| line.trim_end().ends_with("cp-shell"));
-        shell.unwrap_or_else(|| panic!("{listing}")).split_whitespace().next().unwrap().to_owned()
+    /// Sends a signal to the process that holds the session, and to no other.
+    pub(crate) fn signals(&self, signal: rustix::process::Signal) {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let ours = |pid: &i32| {
+            let is_shell = std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "cp-shell\n");
+            is_shell
+                && std::fs::read_link(format!("/proc/{pid}/fd/0")).is_ok_and(|device| device == Path::new(&self.tty))
+        };
+        let pid = pids.into_iter().find(ours).expect("the shell runs at the terminal");
+        rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
     }
 
     /// Waits for the end, and gives the exit status.

@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::support::Place;
@@ -260,7 +261,7 @@ fn a_signal_leaves_the_terminal_as_it_was() {
     let mut terminal = place.terminal(&STUB, 100);
     terminal.prompted();
     terminal.says("hello");
-    assert!(Command::new("kill").args(["-TERM", &terminal.shell()]).status().unwrap().success());
+    terminal.signals(Signal::TERM);
     assert_eq!(terminal.ended(), Some(130));
     assert_eq!(place.data("session_end").len(), 1);
 }
@@ -290,12 +291,12 @@ fn a_signal_at_the_prompt_is_not_taken_for_the_next_turn() {
     let mut terminal = place.terminal(&STUB, 100);
     terminal.prompted();
     terminal.says(":notes");
-    assert!(Command::new("kill").args(["-INT", &terminal.shell()]).status().unwrap().success());
+    terminal.signals(Signal::INT);
     assert!(terminal.says("hello").contains("stub response 1"));
     // While a question is open it is no answer either, and what is typed then answers the question.
     terminal.types("delete the logs\r");
     terminal.sees("[y/N] ");
-    assert!(Command::new("kill").args(["-INT", &terminal.shell()]).status().unwrap().success());
+    terminal.signals(Signal::INT);
     terminal.types("y\r");
     terminal.sees("stub response 2");
     terminal.prompted();
@@ -311,7 +312,7 @@ fn a_signal_in_a_turn_ends_it_and_the_session() {
     terminal.prompted();
     terminal.types("go\r");
     terminal.sees("go\n");
-    assert!(Command::new("kill").args(["-TERM", &terminal.shell()]).status().unwrap().success());
+    terminal.signals(Signal::TERM);
     assert_eq!(terminal.ended(), Some(130));
     assert_eq!((place.data("session_turn")[0]["cancelled"] == true, place.data("session_end").len()), (true, 1));
 }
