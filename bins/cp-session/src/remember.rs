@@ -6,6 +6,7 @@ use cp_common::output::Reply;
 use cp_common::record::Kind;
 use cp_common::wire::Receipt;
 use cp_common::{Context, Error, Result, request};
+use cp_log::redact::Redactor;
 use cp_log::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +33,9 @@ pub(crate) struct Remembered {
     kind: String,
     /// The session it came from.
     session_id: Option<String>,
+    /// How many secrets were taken out.
+    #[serde(default)]
+    redactions: u32,
     /// Where it is recorded; a dry run records nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     receipt: Option<Receipt>,
@@ -71,7 +75,8 @@ impl Filter for Keeper<'_> {
         }
         let kind = &self.args.kind;
         let session = context.session().map(|_| place::find(None, context)).transpose()?.map(|session| session.id);
-        let remembered = |receipt| Remembered { kind: kind.clone(), session_id: session.clone(), receipt };
+        let (_, redactions) = Redactor::from_environment().redact_text(text);
+        let remembered = |receipt| Remembered { kind: kind.clone(), session_id: session.clone(), redactions, receipt };
         let answer = if self.args.append.dry_run {
             remembered(None)
         } else {

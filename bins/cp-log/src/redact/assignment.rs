@@ -18,6 +18,9 @@ pub(super) fn at(text: &[u8], inside: usize) -> Option<Secret> {
         return Some(Secret { at, rule: "flag" });
     }
     let name = Name::around(text, inside)?;
+    if name.kind == Kind::Key && !context::is_near(text, name.at.end) {
+        return None;
+    }
     let forms = [assigned, element, paired, called, listed, said, quoted, typed, fallback];
     let value = forms
         .iter()
@@ -69,10 +72,10 @@ fn assigned(text: &[u8], name: &Name) -> Option<Range<usize>> {
         return None;
     }
     let is_setting = sign == b"=" && before + after == 0 && begins_line(text, name.at.start);
-    let mut value = bare(text, at, is_setting);
+    let mut value = bare(text, at, is_setting, name.kind);
     if matches!(text[value.clone()], [.., b',' | b';' | b')']) {
         // An argument or a statement on a line of its own.
-        value = bare(text, at, false);
+        value = bare(text, at, false, name.kind);
     }
     let secret = &text[value.clone()];
     let next = text.get(value.end).copied();
@@ -137,12 +140,16 @@ fn sign(text: &[u8], at: usize) -> Option<&[u8]> {
 }
 
 /// The value without quotes that begins here; a setting alone on its line goes to the next blank.
-pub(super) fn bare(text: &[u8], at: usize, is_setting: bool) -> Range<usize> {
-    let length = run(text, at, |byte| match byte {
+pub(super) fn bare(text: &[u8], at: usize, is_setting: bool, kind: Kind) -> Range<usize> {
+    // Nobody types a longer password, and of other secrets an equals sign is the end.
+    let text = if kind == Kind::Password { &text[..text.len().min(at + 256)] } else { text };
+    let mut length = run(text, at, |byte| match byte {
         b'"' | b'\\' | 0..=b' ' => false,
         b'\'' | b'`' | b',' | b';' | b'&' | b')' | b'}' | b']' | b'<' => is_setting,
+        b'=' => kind == Kind::Password,
         _ => true,
     });
+    length += run(text, at + length, |byte| byte == b'=').min(2);
     let full_stop = !is_setting && length > 1 && text[at + length - 1] == b'.';
     at..at + length - usize::from(full_stop)
 }
@@ -222,7 +229,7 @@ fn paired(text: &[u8], name: &Name) -> Option<Range<usize>> {
     if Quote::at(text, at).is_some() {
         return in_quotes(text, at, name.kind);
     }
-    let value = bare(text, at, true);
+    let value = bare(text, at, true, name.kind);
     (is_bare_secret(&text[value.clone()], name.kind, None) && is_line_end(text, value.end)).then_some(value)
 }
 
@@ -271,7 +278,7 @@ fn said(text: &[u8], name: &Name) -> Option<Range<usize>> {
         return Some(value);
     }
     at += usize::from(text.get(at) == Some(&b'`'));
-    let mut value = bare(text, at, false);
+    let mut value = bare(text, at, false, name.kind);
     while text[value.clone()].last().is_some_and(|last| matches!(last, b'!' | b'?' | b':'))
         && is_wordy(&text[value.start..value.end - 1])
     {

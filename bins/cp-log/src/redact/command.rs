@@ -28,7 +28,7 @@ pub(super) fn operand(text: &[u8], name: &Name) -> Option<Range<usize>> {
     if Quote::at(text, at).is_some() {
         return in_quotes(text, at, name.kind);
     }
-    let value = bare(text, at, true);
+    let value = bare(text, at, true, name.kind);
     let secret = &text[value.clone()];
     let is_operand = !secret.first().is_none_or(|first| matches!(first, b'-' | b'|' | b'=' | b':' | b'+'));
     let fits = match name.kind {
@@ -137,7 +137,7 @@ pub(super) fn user(text: &[u8], dash: usize) -> Option<Secret> {
     let quote = Quote::at(text, at);
     let value = match quote {
         Some(quote) => at + quote.length()..quote.closing(text, at + quote.length())?,
-        None => bare(text, at, true),
+        None => bare(text, at, true, Kind::Password),
     };
     let colon = memchr::memchr(*sign, &text[value.clone()])?;
     let secret = value.start + colon + 1..value.end;
@@ -204,7 +204,7 @@ pub(super) fn letter(text: &[u8], blank: usize) -> Option<Secret> {
     let at = at + gap;
     let value = match Quote::at(text, at) {
         Some(quote) => at + quote.length()..quote.closing(text, at + quote.length())?,
-        None => bare(text, at, true),
+        None => bare(text, at, true, Kind::Password),
     };
     let secret = &text[value.clone()];
     let option = secret.first().is_none_or(|first| *first == b'-');
@@ -224,7 +224,7 @@ pub(super) fn piped(text: &[u8], inside: usize) -> Option<Range<usize>> {
     let at = offset + echo + run(line, echo, |byte| byte == b' ');
     let mut value = match Quote::at(text, at) {
         Some(quote) => at + quote.length()..quote.closing(text, at + quote.length())?,
-        None => bare(text, at, true),
+        None => bare(text, at, true, Kind::Password),
     };
     if rest.starts_with(b"passwd") {
         let changes = line[pipe..].ends_with(b"ch") || text[inside..].starts_with(b"passwd --stdin");

@@ -11,6 +11,12 @@ const REACH: usize = 48;
 /// What is longer is a file, not a key.
 const LONGEST: usize = 256;
 
+/// Whether anything as long as a key stands near: words such as `key` are all over, and what they promise is long.
+pub(super) fn is_near(text: &[u8], at: usize) -> bool {
+    let near = &text[at..text.len().min(at + 2 * REACH)];
+    near.split(|byte| !is_base64(*byte)).any(|piece| piece.len() >= 20)
+}
+
 /// The drawn text that follows a name in the same clause.
 pub(super) fn after(text: &[u8], name: &Name) -> Option<Secret> {
     // In base 64 everything is said at some place.

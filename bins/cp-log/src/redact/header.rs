@@ -5,6 +5,9 @@ use super::random::is_random;
 use super::scan::{Quote, is_base64, is_token, is_word_start, run};
 use super::value::{is_code, is_placeholder};
 
+/// Browsers keep no more in one.
+const LONGEST_COOKIE: usize = 4096;
+
 fn is_credential(byte: u8) -> bool {
     is_base64(byte) || matches!(byte, b'.' | b'~')
 }
@@ -107,7 +110,8 @@ pub(super) fn cookie(text: &[u8], inside: usize) -> Option<Secret> {
     at += 1;
     at += run(text, at, |byte| byte == b' ');
     at += quote(at);
-    let at = at..at + run(text, at, |byte| !matches!(byte, b'"' | b'\\' | b'\'' | b'`'));
+    let near = &text[..text.len().min(at + LONGEST_COOKIE)];
+    let at = at..at + run(near, at, |byte| !matches!(byte, b'"' | b'\\' | b'\'' | b'`'));
     text[at.clone()].split(|byte| *byte == b';').any(is_session).then_some(Secret { at, rule: "cookie" })
 }
 

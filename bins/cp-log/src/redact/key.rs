@@ -31,6 +31,9 @@ use Rest::{Alnum, Base64, Hex, Mixed, Path, Random, Token, Upper};
 /// A key: its rule, its prefix, what follows, and at least how much of it.
 pub(super) type Key = (&'static str, &'static str, Rest, usize);
 
+/// How much of a key is looked at; the longest have some hundred bytes.
+const LONGEST: usize = 2048;
+
 /// The keys. Of two prefixes that begin alike the longer comes first.
 pub(super) const KEYS: [Key; 158] = [
     ("anthropic_key", "sk-ant-", Token, 20),
@@ -225,6 +228,7 @@ pub(super) fn at(text: &[u8], start: usize, (rule, prefix, of, least): Key) -> O
         return None;
     }
     let tail = start + prefix.len();
+    let text = &text[..text.len().min(tail + LONGEST)];
     let end = tail
         + match of {
             Token | Mixed | Random => run(text, tail, |byte| is_token(byte) || byte == b'.'),

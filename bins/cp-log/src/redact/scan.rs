@@ -6,12 +6,14 @@ use std::ops::Range;
 
 /// No value is longer; what looks so is no value.
 const LONGEST_VALUE: usize = 16 << 10;
+/// How far what has no quotes is followed.
+const LONGEST_RUN: usize = 8 << 10;
 /// How far names and words are followed: what is longer is data.
 const LONGEST_WORD: usize = 64;
 
-/// How many bytes from `at` on are so.
+/// How many bytes from `at` on are so, as far as any key goes: what repeats for longer would be looked at again and again.
 pub(super) fn run(text: &[u8], at: usize, of: impl Fn(u8) -> bool) -> usize {
-    text.get(at..).map_or(0, |rest| rest.iter().take_while(|byte| of(**byte)).count())
+    text.get(at..).map_or(0, |rest| rest.iter().take(LONGEST_RUN).take_while(|byte| of(**byte)).count())
 }
 
 /// How many bytes before `at` are so, up to the length of a word.
