@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use cp_common::config::Origin;
+use cp_common::output::Format;
 use cp_common::program::{Class, VERSION};
 use cp_common::{Code, Context, Error, Result};
 use cp_log::redact::Redactor;
@@ -63,8 +64,20 @@ pub(crate) struct Shell<'a> {
     echo: bool,
 }
 
-/// Holds a session from its start to its end.
+/// Holds a session from its start to its end. What ends it before is told in words: a person reads here, whatever the format.
 pub(crate) fn hold(args: &Args, context: &mut Context) -> Result<()> {
+    let held = from_start_to_end(args, context);
+    if let Err(e) = &held
+        && !e.is_reader_gone()
+        && context.out.format() == Format::Json
+    {
+        context.out.raw(style().error(e.message(), e.cure()).as_bytes())?;
+        context.out.ended_with(e.code().row().exit);
+    }
+    held
+}
+
+fn from_start_to_end(args: &Args, context: &mut Context) -> Result<()> {
     let mut shell = Shell::open(args, context)?;
     let mut held = shell.talk();
     if let Err(e) = shell.close(held.is_ok()) {

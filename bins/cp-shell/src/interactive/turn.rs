@@ -21,6 +21,14 @@ use crate::interactive::shell::Shell;
 use crate::interactive::style;
 use crate::signals::{CONTEXT_LIMIT, Strip};
 
+/// What is about to be sent.
+struct Sending<'a> {
+    said: &'a str,
+    risk: Risk,
+    hints: Vec<Hint>,
+    envelope: Envelope,
+}
+
 /// Takes what a person said.
 pub(crate) fn take(shell: &mut Shell<'_>, said: &str) -> Done {
     check_offline(shell)?;
@@ -29,13 +37,13 @@ pub(crate) fn take(shell: &mut Shell<'_>, said: &str) -> Done {
     let situation = Situation { text: said, level: risk.level, heavy: &shell.heavy, hub: &shell.hub.loaded().text() };
     let hints = hints::hints(&situation);
     shell.heavy.push(hints::is_heavy(said, risk.level));
-    let envelope = envelope(shell, said);
-    let style = style();
-    shell.say(&before(&risk, &hints, &envelope, style))?;
-    shell.last = Some(Explained::new(said, &risk, &hints, &envelope, shell));
-    if let Some(question) = consent::question(shell, &risk)? {
+    let sending = Sending { said, risk, hints, envelope: envelope(shell, said) };
+    shell.say(&before(&sending, style()))?;
+    let Sending { risk, hints, envelope, .. } = &sending;
+    shell.last = Some(Explained::new(said, risk, hints, envelope, shell));
+    if let Some(question) = consent::question(shell, &sending.risk)? {
         if !shell.desk.agrees(&format!("{question} [y/N] ")) {
-            return cancelled(shell, said, &risk, &hints, &envelope);
+            return cancelled(shell, &sending);
         }
         shell.tracker.confirmed();
         // A question that was answered was not interrupted.
@@ -44,7 +52,7 @@ pub(crate) fn take(shell: &mut Shell<'_>, said: &str) -> Done {
             last.confirmed = true;
         }
     }
-    answer(shell, said, &risk, &hints, &envelope)
+    answer(shell, &sending)
 }
 
 /// Refuses to ask a model over a network that the person does not want to be used.
@@ -72,7 +80,8 @@ fn envelope(shell: &Shell<'_>, said: &str) -> Envelope {
 }
 
 /// What is told before the answer.
-fn before(risk: &Risk, hints: &[Hint], envelope: &Envelope, style: Style) -> String {
+fn before(sending: &Sending<'_>, style: Style) -> String {
+    let Sending { risk, hints, envelope, .. } = sending;
     let mut text = String::new();
     for hint in hints {
         let _ = writeln!(text, "{} {}: {}", style.warning("hint"), hint.rule, harmless(&hint.message));
@@ -92,12 +101,12 @@ fn before(risk: &Risk, hints: &[Hint], envelope: &Envelope, style: Style) -> Str
 }
 
 /// The person said no, or there is nobody who could say yes.
-fn cancelled(shell: &mut Shell<'_>, said: &str, risk: &Risk, hints: &[Hint], envelope: &Envelope) -> Done {
+fn cancelled(shell: &mut Shell<'_>, sending: &Sending<'_>) -> Done {
     shell.tracker.denied();
     if let Some(last) = &mut shell.last {
         last.cancelled = true;
     }
-    record(shell, said, risk, hints, envelope, &[], true, "")?;
+    record(shell, sending, &[], true, "")?;
     let style = style();
     let mut text = if shell.desk.is_terminal() {
         format!("{}\n", style.faint("cancelled: nothing was sent"))
@@ -110,11 +119,12 @@ fn cancelled(shell: &mut Shell<'_>, said: &str, risk: &Risk, hints: &[Hint], env
 }
 
 /// Sends it, shows what comes as it comes, and keeps both sides.
-fn answer(shell: &mut Shell<'_>, said: &str, risk: &Risk, hints: &[Hint], envelope: &Envelope) -> Done {
+fn answer(shell: &mut Shell<'_>, sending: &Sending<'_>) -> Done {
     let (mut partial, mut called) = (String::new(), Vec::new());
     let style = style();
     let session = shell.journal.session().to_owned();
-    let turn = Turn { text: said, session: &session, isolated: shell.isolated, context: &envelope.pieces };
+    let turn =
+        Turn { text: sending.said, session: &session, isolated: shell.isolated, context: &sending.envelope.pieces };
     let Shell { agent, context, tracker, .. } = shell;
     let replied = agent.process(&turn, &mut |event| {
         let shown = match event {
@@ -153,8 +163,8 @@ fn answer(shell: &mut Shell<'_>, said: &str, risk: &Risk, hints: &[Hint], envelo
                 text.push('\n');
             }
             shell.used = tokens;
-            let redactions = record(shell, said, risk, hints, envelope, &reply.messages, false, "")?;
-            remember_round(shell, said, &words);
+            let redactions = record(shell, sending, &reply.messages, false, "")?;
+            remember_round(shell, sending.said, &words);
             if let Some(last) = &mut shell.last {
                 last.answered(redactions);
             }
@@ -166,7 +176,7 @@ fn answer(shell: &mut Shell<'_>, said: &str, risk: &Risk, hints: &[Hint], envelo
         Err(error) => {
             let at_line_start = partial.is_empty() || partial.ends_with('\n');
             let interrupted = error.code() == Code::Interrupted;
-            record(shell, said, risk, hints, envelope, &[], interrupted, &partial)?;
+            record(shell, sending, &[], interrupted, &partial)?;
             stopped(shell, &error, at_line_start)
         }
     }
@@ -208,17 +218,14 @@ fn on_a_line_of_its_own(partial: &mut String, line: &str, style: Style) -> Strin
     format!("{start}{}\n", style.faint(line))
 }
 
-#[expect(clippy::too_many_arguments, reason = "all that a turn was")]
 fn record(
     shell: &mut Shell<'_>,
-    said: &str,
-    risk: &Risk,
-    hints: &[Hint],
-    envelope: &Envelope,
+    sending: &Sending<'_>,
     messages: &[Message],
     cancelled: bool,
     partial: &str,
 ) -> Result<u32, Problem> {
+    let Sending { said, risk, hints, envelope } = sending;
     let number = shell.tracker.turns();
     let recalled = envelope.recalled.len();
     let over = Over { number, said, messages, risk, hints, cancelled, partial, recalled };

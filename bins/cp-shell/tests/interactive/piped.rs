@@ -323,8 +323,15 @@ fn a_question_about_the_tree_is_answered_or_refused_with_its_cure() {
 fn a_broken_setting_is_an_error_that_names_it() {
     let place = Place::new();
     place.write("home/config/shell.toml", "[hub]\nulr = \"x\"\n");
-    let output = place.script(&["--format", "text"], ":quit\n");
+    let output = place.script(&[], ":quit\n");
     assert_eq!(output.code, Some(4));
+    assert!(
+        output.stdout.contains("line 2: unknown field `ulr`") && output.stdout.contains("\n  Hint: "),
+        "{}",
+        output.stdout
+    );
+    let output = place.script(&["--agent", "nobody"], ":quit\n");
+    assert!(output.stdout.starts_with("✗ ") && !output.stdout.contains('{'), "{}", output.stdout);
     assert!(!place.path("home/planes").exists(), "no session was begun");
 }
 
