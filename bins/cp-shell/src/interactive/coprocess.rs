@@ -4,6 +4,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cp_common::record::SCHEMA_VERSION;
@@ -11,9 +12,12 @@ use cp_common::{Code, Error, Result, part};
 use serde_json::value::RawValue;
 
 use crate::interactive::interrupt;
+use crate::interactive::render::harmless;
 
 /// How often the wait for an answer looks for an interruption.
 const LOOK: Duration = Duration::from_millis(20);
+/// How long a word to people is held back: an answer that says the same would be there by then.
+const HOLD: Duration = Duration::from_millis(150);
 /// How long a part has to leave when its input ends, and when it is asked to.
 const LEAVE: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)];
 
@@ -24,13 +28,25 @@ pub(crate) struct Coprocess {
     child: Child,
     requests: Option<ChildStdin>,
     answers: Receiver<Vec<u8>>,
+    /// What one of ours said to people, and when: that it tries again, or why it failed.
+    told: Arc<Mutex<Vec<(Instant, String)>>>,
 }
 
 impl Coprocess {
     /// Starts one of our programs.
     pub(crate) fn start(name: &str, arguments: &[String]) -> Result<Self> {
-        // What it says to people comes back in its answers, and is said once.
-        Self::spawn(name, Command::new(part::find(name)?).args(arguments).stderr(Stdio::null()))
+        let mut started = Self::spawn(name, Command::new(part::find(name)?).args(arguments).stderr(Stdio::piped()))?;
+        if let Some(stderr) = started.child.stderr.take() {
+            let told = Arc::clone(&started.told);
+            std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+                for line in BufReader::new(stderr).lines().map_while(std::result::Result::ok) {
+                    if let Ok(mut told) = told.lock() {
+                        told.push((Instant::now(), line));
+                    }
+                }
+            })?;
+        }
+        Ok(started)
     }
 
     /// Starts a program that the person named. What it says to people they see.
@@ -58,11 +74,15 @@ impl Coprocess {
                 }
             }
         })?;
-        Ok(Self { name: name.to_owned(), child, requests, answers })
+        Ok(Self { name: name.to_owned(), child, requests, answers, told: Arc::default() })
     }
 
     /// Sends a record.
     pub(crate) fn send(&mut self, kind: &str, data: &RawValue) -> Result<()> {
+        // What it said of the last one has come with its answer.
+        if let Ok(mut told) = self.told.lock() {
+            told.clear();
+        }
         let line = format!(
             "{{\"ok\":true,\"schema_version\":\"{SCHEMA_VERSION}\",\"type\":\"{kind}\",\"data\":{}}}\n",
             data.get()
@@ -111,9 +131,19 @@ impl Coprocess {
                     line.truncate(line.trim_ascii_end().len());
                     return Ok(Some(line));
                 }
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => self.pass_on(),
                 Err(RecvTimeoutError::Disconnected) => return Ok(None),
             }
+        }
+    }
+
+    /// Passes on what it says to people while it works. Why it failed comes with its answer, and is said once.
+    fn pass_on(&self) {
+        let Ok(mut told) = self.told.lock() else { return };
+        let old = told.iter().take_while(|(at, _)| at.elapsed() > HOLD).count();
+        for (_, line) in told.drain(..old) {
+            // Where nobody reads it, nothing is lost that is not on the ledger.
+            let _ = writeln!(std::io::stderr(), "{}", harmless(&line));
         }
     }
 
