@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cp_common::options::Origin;
@@ -11,14 +10,15 @@ use cp_common::{Code, Error, Result};
 use crate::capabilities::Access;
 use crate::capture::sha256;
 use crate::environment;
-use crate::governor::{Governor, expand, trees};
+use crate::governor::{Governor, expand};
 use crate::intent::{self, Served};
 use crate::names::{Names, Pinned, refuse};
 use crate::patterns::covering;
-use crate::policy::{Confirm, Degraded, Intent, LONGEST, RunAs, Verdict};
+use crate::planning::plan;
+use crate::policy::{Confirm, Intent, LONGEST, Verdict};
 use crate::request::Command;
 use crate::rules::{self, Finding};
-use crate::sandbox::plan::{Identity, Layer, Limits, Plan};
+use crate::sandbox::plan::Plan;
 
 /// Programs that give rights or leave the sandbox. No policy allows them.
 const PRIVILEGE: [&str; 34] = [
@@ -57,9 +57,6 @@ const PRIVILEGE: [&str; 34] = [
     "bwrap",
     "at",
 ];
-
-/// Runs planned by this process, to tell their scratch directories apart.
-static RUNS: AtomicU64 = AtomicU64::new(0);
 
 /// How much harm a command can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -374,118 +371,4 @@ fn timeout_of(governor: &Governor, command: &Command) -> Result<Duration> {
             .with("rule", "timeout"));
     }
     Ok(Duration::from_secs_f64(seconds))
-}
-
-/// Everything the helper needs, from a policy and a pinned file.
-pub(crate) fn plan(
-    governor: &Governor,
-    command: &Command,
-    argv: &[String],
-    pinned: &Pinned,
-    cwd: &Path,
-    timeout: Duration,
-) -> Result<(Plan, Vec<PathBuf>)> {
-    let exec = &governor.loaded.policy.exec;
-    let home = governor.tilde();
-    // What a pinned program starts, it looks for beside itself last.
-    let beside = governor.pins.iter().filter_map(|(_, path)| path.parent().map(Path::to_owned));
-    let mut path: Vec<String> = Vec::new();
-    for directory in exec.path.iter().cloned().chain(beside) {
-        let directory = directory.display().to_string();
-        if !path.contains(&directory) {
-            path.push(directory);
-        }
-    }
-    let set = exec.env_set.iter().map(|(name, value)| (name.clone(), expand(value, &home))).collect();
-    let meta = fs::metadata(cwd).map_err(|e| Error::io("the working directory", e).in_file(cwd))?;
-    let run_as = run_as(exec.run_as.as_ref(), &meta);
-    let uid = run_as.map_or_else(|| rustix::process::geteuid().as_raw(), |(uid, _)| uid);
-    let env = environment::build(&path.join(":"), &user_name(uid), &set, &exec.env_allow, &command.env)?;
-
-    let mut words = pinned.prefix.clone();
-    if words.is_empty() {
-        words.extend(argv.first().map(|name| governor.names().told(name)));
-    }
-    words.extend(argv.iter().skip(1).cloned());
-
-    let mut write: Vec<PathBuf> = trees(&governor.write);
-    let made = make_execute_directories(governor, &write);
-    let (mut read, mut execute) = (trees(&governor.read), trees(&governor.execute));
-    let mut mask = governor.masks(cwd);
-    for module in governor.modules_at(&[cwd, &pinned.path]) {
-        read = module.narrow(Access::Read, &read)?;
-        write = module.narrow(Access::Write, &write)?;
-        execute = module.narrow(Access::Execute, &execute)?;
-        mask.extend(module.hidden()?);
-    }
-    execute.extend(exec.path.iter().filter_map(|path| path.canonicalize().ok()));
-    execute.extend(governor.pins.iter().filter_map(|(_, path)| path.canonicalize().ok()));
-    execute.extend(governor.tools.iter().cloned());
-    read.extend(governor.tools.iter().cloned());
-    read.push(pinned.path.clone());
-
-    let count = RUNS.fetch_add(1, Ordering::Relaxed);
-    let scratch = std::env::temp_dir().join(format!("cp-exec-{}-{count}", std::process::id()));
-    let plan = Plan {
-        argv: words,
-        env,
-        exe: pinned.exe.clone(),
-        script: pinned.script.clone(),
-        cwd: Identity::of(cwd, &meta),
-        profile: exec.profile,
-        network: exec.network,
-        read,
-        write,
-        execute,
-        protect: governor.protected(),
-        mask,
-        refuse_unmasked: exec.degraded == Degraded::Refuse,
-        scratch,
-        limits: Limits {
-            cpu_seconds: timeout.as_secs() + 1,
-            file_bytes: 8 << 30,
-            open_files: 4096,
-            processes: exec.processes,
-            memory_bytes: exec.memory,
-            scratch_bytes: exec.scratch,
-        },
-        run_as,
-        require: exec.require.clone(),
-        wants_cgroup: exec.cgroup || exec.require.contains(&Layer::Cgroup),
-        cgroups: Vec::new(),
-    };
-    Ok((plan, made))
-}
-
-/// The kernel can only be told of directories that are there. An execute directory inside a writable one, such as a
-/// build's `target`, is made before the build makes it.
-fn make_execute_directories(governor: &Governor, write: &[PathBuf]) -> Vec<PathBuf> {
-    let missing = governor.execute.iter().filter_map(|pattern| pattern.tree()).filter(|path| !path.exists());
-    missing
-        .filter(|path| write.iter().any(|root| path.starts_with(root)))
-        .filter(|path| fs::create_dir(path).is_ok())
-        .map(Path::to_owned)
-        .collect()
-}
-
-fn run_as(asked: Option<&RunAs>, cwd: &fs::Metadata) -> Option<(u32, u32)> {
-    use std::os::unix::fs::MetadataExt;
-    if !rustix::process::geteuid().is_root() {
-        return None;
-    }
-    match asked? {
-        RunAs::Uid(uid) => Some((*uid, *uid)),
-        RunAs::Named(_) => Some((cwd.uid(), cwd.gid())),
-    }
-}
-
-fn user_name(uid: u32) -> String {
-    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let uid = uid.to_string();
-    let name = users.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)? == uid).then(|| name.to_owned())
-    });
-    name.unwrap_or(uid)
 }

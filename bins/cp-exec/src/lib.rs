@@ -3,6 +3,7 @@
 //! A request is read strictly ([`request`]), decided about ([`decide`]), pinned to one file ([`names`]), put on the
 //! ledger ([`journal`]) and run ([`engine`]) in a sandbox that this program builds by starting itself again ([`sandbox`]).
 
+mod answers;
 mod approve;
 mod capabilities;
 mod capture;
@@ -23,6 +24,7 @@ mod keyed;
 mod machine;
 mod names;
 mod patterns;
+mod planning;
 mod policy;
 mod policy_verbs;
 mod request;

@@ -7,13 +7,14 @@ use cp_common::options::WriteOptions;
 use cp_common::output::Place;
 use cp_common::{Context, Error, Result};
 
+use crate::answers::Asked;
 use crate::capture::sha256;
 use crate::confirm::{binding, shown};
 use crate::decide::{self, Ruling};
 use crate::files;
 use crate::governor::Governor;
 use crate::request::{Request, SystemOperation};
-use crate::requests::Asked;
+
 use crate::tools;
 
 /// The most requests that one token is for.

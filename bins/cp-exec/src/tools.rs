@@ -9,11 +9,12 @@ use serde::Deserialize;
 use cp_common::{Code, Error, Result};
 
 use crate::capture::sha256;
-use crate::decide::{Risk, Ruling, declared_by_modules, plan};
+use crate::decide::{Risk, Ruling, declared_by_modules};
 use crate::engine;
 use crate::governor::Governor;
 use crate::names::{Names, refuse};
 use crate::patterns::name_matches;
+use crate::planning::plan;
 use crate::policy::Confirm;
 use crate::request::{Command, ToolCall};
 use crate::sandbox::plan::{Network, Profile};
