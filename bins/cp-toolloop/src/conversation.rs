@@ -90,7 +90,7 @@ impl Conversation {
     pub(crate) fn take(&mut self, step: Step) -> Result<()> {
         match step {
             Step::Plan(_) => return Err(Error::new(Code::Integrity, "the run's state has two plans")),
-            Step::Owner(_) => {}
+            Step::Owner(_) | Step::Deltas(_) => {}
             Step::Limits(limits) => self.limits = limits,
             Step::Message(message) => self.answered(message),
             Step::Started(at) => self.call(at)?.started = true,

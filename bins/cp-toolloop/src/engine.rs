@@ -18,7 +18,7 @@ use crate::event::Event;
 use crate::executor::Executor;
 use crate::journal::{Decision, Journal, Step};
 use crate::mcp::{Ground, Servers};
-use crate::model::Model;
+use crate::model::{self, Model};
 use crate::plan::Plan;
 use crate::repeat::Repeats;
 use crate::replay::Replay;
@@ -199,7 +199,9 @@ impl Engine {
         self.note(|book| book.iteration(number))?;
         Event::iteration(&self.plan.run, number).show(context)?;
         let answer = if let Some(replay) = &mut self.replay {
-            Some(replay.message()?)
+            let (deltas, message) = replay.message()?;
+            deltas.iter().try_for_each(|delta| model::show(delta, context))?;
+            Some(message)
         } else {
             let left = self.time_left()?;
             self.model.ask(&self.conversation.prompt, &self.conversation.returned, left, context)?
@@ -209,6 +211,10 @@ impl Engine {
         message.input = self.conversation.news();
         message.untrusted = vec!["/content".to_owned(), "/tool_calls".to_owned(), "/input".to_owned()];
         self.note(|book| book.message(number, &message))?;
+        let deltas = self.model.take_deltas();
+        if self.record.is_some() && !deltas.is_empty() {
+            self.step(Step::Deltas(deltas))?;
+        }
         self.step(Step::Message(Box::new(message)))?;
         self.show(context)
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use cp_common::confirm::{hex, random};
 use cp_common::home::{Home, make_directory};
-use cp_common::wire::{Message, ToolResult};
+use cp_common::wire::{Delta, Message, ToolResult};
 use cp_common::{Code, Error, Result};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use rustix::fs::{FlockOperation, flock};
@@ -39,6 +39,8 @@ pub(crate) enum Step {
     Owner(Owner),
     /// A resume changed the limits.
     Limits(Limits),
+    /// What came of the model's next answer before it was whole, where the run is kept.
+    Deltas(Vec<Delta>),
     /// The model answered.
     Message(Box<Message>),
     /// A call of the last message is about to be dispatched.

@@ -58,12 +58,13 @@ impl Choice {
 pub(crate) struct Model {
     command: ModelCommand,
     part: Option<Part>,
+    deltas: Vec<Delta>,
 }
 
 impl Model {
     /// The model behind a command. It is started when first asked.
     pub(crate) fn new(command: ModelCommand) -> Self {
-        Self { command, part: None }
+        Self { command, part: None, deltas: Vec::new() }
     }
 
     /// Asks for the next turn of a conversation, and waits at most so long: `None` when that was not enough. A program that drives the
@@ -75,6 +76,7 @@ impl Model {
         limit: Option<Duration>,
         context: &mut Context,
     ) -> Result<Option<Message>> {
+        self.deltas.clear();
         let until = limit.map(|limit| Instant::now() + limit);
         let knows = self.command.drives && self.part.is_some();
         let part = match &mut self.part {
@@ -100,7 +102,12 @@ impl Model {
                 match record.kind {
                     Some(Kind::Message) => record.read::<Message>().map(Some),
                     Some(Kind::ToolCall) => record.read::<ToolCall>().map(|call| Some(message_of(call, name))),
-                    Some(Kind::Delta) => show(&record.read()?, context).map(|()| None),
+                    Some(Kind::Delta) => {
+                        let delta = record.read()?;
+                        show(&delta, context)?;
+                        self.deltas.push(delta);
+                        Ok(None)
+                    }
                     _ => Err(seam::unexpected(name, record)),
                 }
             })?;
@@ -108,6 +115,11 @@ impl Model {
                 return Ok(answer);
             }
         }
+    }
+
+    /// What came of the last answer before it was whole.
+    pub(crate) fn take_deltas(&mut self) -> Vec<Delta> {
+        std::mem::take(&mut self.deltas)
     }
 
     /// Lets it leave in its own time.
@@ -151,7 +163,8 @@ fn is_ours(program: &str) -> bool {
     program.rsplit('/').next().is_some_and(|name| name.starts_with("cp-"))
 }
 
-fn show(delta: &Delta, context: &mut Context) -> Result<()> {
+/// Shows words as they come.
+pub(crate) fn show(delta: &Delta, context: &mut Context) -> Result<()> {
     if context.is_text() {
         return Ok(());
     }

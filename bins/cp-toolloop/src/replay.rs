@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 
-use cp_common::wire::{Message, ToolResult};
+use cp_common::wire::{Delta, Message, ToolResult};
 use cp_common::{Context, Error, Result};
 
 use crate::journal::{self, Step};
@@ -14,7 +14,7 @@ use crate::tally::Spent;
 /// The answers of a recorded run, in their order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replay {
-    messages: VecDeque<Message>,
+    messages: VecDeque<(Vec<Delta>, Message)>,
     results: VecDeque<(Option<Spent>, ToolResult)>,
 }
 
@@ -33,11 +33,12 @@ impl Replay {
         };
         let text = std::fs::read(&path).map_err(|e| Error::io("reading the recording", e).in_file(&path))?;
         let (steps, _) = journal::steps_of(&text, key.as_ref()).map_err(|e| e.in_file(&path))?;
-        let (mut plan, mut replay, mut spent) = (None, Self::default(), HashMap::new());
+        let (mut plan, mut replay, mut spent, mut deltas) = (None, Self::default(), HashMap::new(), Vec::new());
         for step in steps {
             match step {
                 Step::Plan(recorded) => plan = Some(*recorded),
-                Step::Message(message) => replay.messages.push_back(*message),
+                Step::Deltas(came) => deltas = came,
+                Step::Message(message) => replay.messages.push_back((std::mem::take(&mut deltas), *message)),
                 Step::Spent(at, used) => drop(spent.insert(at, used)),
                 Step::Finished(at, result) => replay.results.push_back((spent.remove(&at), *result)),
                 Step::Delegated(..)
@@ -53,8 +54,8 @@ impl Replay {
         Ok((plan, replay))
     }
 
-    /// The next answer of the model.
-    pub(crate) fn message(&mut self) -> Result<Message> {
+    /// The next answer of the model, and what came of it before it was whole.
+    pub(crate) fn message(&mut self) -> Result<(Vec<Delta>, Message)> {
         self.messages.pop_front().ok_or_else(|| over("message"))
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cp_common::confirm::{hex, random};
 use cp_common::home::{make_directory, resolved, write_whole};
-use cp_common::{Context, Error, Result, part};
+use cp_common::{Code, Context, Error, Result, part};
 
 use super::Spec;
 use super::policy::{Policy, Sandbox};
@@ -70,28 +70,28 @@ impl Ground {
 
     /// The command of a server: the policy's own, where none is given.
     pub(super) fn argv(&self, name: &str, given: Option<&str>) -> Result<Vec<String>> {
-        let listed = self.policy.table(name)?.command.map(|command| part::command_line(&command)).transpose()?;
-        let given = given.map(part::command_line).transpose()?;
-        let mut argv = match (listed, given) {
-            (Some(listed), Some(given)) if listed != given => {
-                return Err(Error::new(
-                    cp_common::Code::Forbidden,
-                    format!("the policy has another command for the server {name}"),
-                )
-                .with("rule", "mcp.command")
-                .with("command", listed)
-                .hint(format!("--mcp {name} starts that one; or choose another name")));
+        let read = |command: &str| {
+            let mut argv = part::command_line(command)?;
+            if let Some(program) = argv.first_mut() {
+                *program = std::path::absolute(&*program)?.display().to_string();
             }
-            (Some(argv), _) | (None, Some(argv)) => argv,
-            (None, None) => {
-                return Err(Error::usage(format!("--mcp {name}: there is no `=`, and no [mcp.{name}] in the policy"))
-                    .hint("write --mcp NAME='/path/to/server arguments'"));
-            }
+            Ok::<_, Error>(argv)
         };
-        if let Some(program) = argv.first_mut() {
-            *program = std::path::absolute(&*program)?.display().to_string();
+        let listed = self.policy.table(name)?.command.as_deref().map(read).transpose()?;
+        match (listed, given.map(read).transpose()?) {
+            (Some(listed), Some(given)) if listed != given => {
+                let message = format!("the policy has another command for the server {name}");
+                Err(Error::new(Code::Forbidden, message)
+                    .with("rule", "mcp.command")
+                    .with("command", listed)
+                    .hint(format!("--mcp {name} starts that one; or choose another name")))
+            }
+            (Some(argv), _) | (None, Some(argv)) => Ok(argv),
+            (None, None) => {
+                Err(Error::usage(format!("--mcp {name}: there is no `=`, and no [mcp.{name}] in the policy"))
+                    .hint("write --mcp NAME='/path/to/server arguments'"))
+            }
         }
-        Ok(argv)
     }
 
     /// Starts a server.

@@ -43,6 +43,17 @@ fn a_recorded_run_plays_again_byte_for_byte_and_starts_nothing() {
 }
 
 #[test]
+fn words_that_came_one_by_one_come_so_again() {
+    let place = Place::new();
+    place.tool("good", "", "echo good");
+    place.script(&[r#"{"content":"let me see","tool_calls":[{"name":"good"}]}"#, r#"{"content":"it is done"}"#]);
+    let ran = place.with_tools(&["--stream", "--record", "r.jsonl", "x"]);
+    assert!(ran.status == 0 && ran.of("delta").len() > 1, "{ran:?}");
+    let again = place.run(&["--replay", "r.jsonl"]);
+    assert_eq!(timeless(&again.lines), timeless(&ran.lines));
+}
+
+#[test]
 fn a_replay_opens_no_socket_and_starts_no_process() {
     let strace = std::path::Path::new("/usr/bin/strace");
     if !strace.exists() {

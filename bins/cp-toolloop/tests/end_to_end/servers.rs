@@ -165,6 +165,11 @@ fn the_policy_knows_the_command_of_a_server() {
     let listed = place.run(&["tools", "--mcp", "s", "--allow", "look", "--fields", "name,origin"]);
     let origin = json!({"kind": "mcp", "server": "s", "tool": "look"});
     assert_eq!(listed.closing()["data"]["items"][0], json!({"name": "look", "origin": origin}), "{listed:?}");
+    let same = place.run(&["tools", "--mcp", "s=../work/../server", "--allow", "look"]);
+    assert_eq!(same.status, 4, "a path that only leads to it is another: {same:?}");
+    policy(&place, "[mcp.s]\ncommand = \"../server\"\n");
+    let same = place.run(&["tools", "--mcp", "s=../server", "--allow", "look"]);
+    assert_eq!(same.closing()["data"]["count"], 1, "{same:?}");
     let other = place.run(&["tools", "--mcp", "s=/bin/cat"]);
     assert_eq!((other.status, &other.error()["code"]), (4, &json!("E_FORBIDDEN")), "{other:?}");
     assert_eq!(place.run(&["tools", "--mcp", "unknown"]).status, 2);
