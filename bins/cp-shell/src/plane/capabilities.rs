@@ -59,21 +59,44 @@ fn matches(pattern: &str, path: &str) -> bool {
     glob(below.as_bytes(), path.as_bytes()) || glob(format!("{below}/**").as_bytes(), path.as_bytes())
 }
 
+/// Which beginnings of the path the pattern so far stands for, part by part: no pattern takes long.
 fn glob(pattern: &[u8], path: &[u8]) -> bool {
-    match pattern {
-        [] => path.is_empty(),
-        [b'*', b'*', rest @ ..] => {
-            let rest = rest.strip_prefix(b"/").filter(|_| path.is_empty()).unwrap_or(rest);
-            (0..=path.len()).any(|at| glob(rest, &path[at..]))
-                || rest.strip_prefix(b"/").is_some_and(|rest| glob(rest, path))
+    let mut reached = vec![false; path.len() + 1];
+    reached[0] = true;
+    let mut rest = pattern;
+    while let Some((first, after)) = rest.split_first() {
+        let (many, next) = match after {
+            [b'*', next @ ..] if *first == b'*' => (Some(true), next),
+            _ => ((*first == b'*').then_some(false), after),
+        };
+        match many {
+            // `**/` may also stand for nothing at all.
+            Some(true) if next.first() == Some(&b'/') => {
+                let begins = |at: usize| at == 0 || path[at - 1] == b'/';
+                let from = reached.iter().position(|here| *here).unwrap_or(reached.len());
+                let was = reached.clone();
+                for at in from..reached.len() {
+                    reached[at] = (begins(at) && at > from) || (was[at] && begins(at));
+                }
+                rest = &next[1..];
+                continue;
+            }
+            Some(crosses) => {
+                for at in 1..reached.len() {
+                    reached[at] |= reached[at - 1] && (crosses || path[at - 1] != b'/');
+                }
+            }
+            None => {
+                for at in (1..reached.len()).rev() {
+                    let same = path[at - 1] == *first || (*first == b'?' && path[at - 1] != b'/');
+                    reached[at] = reached[at - 1] && same;
+                }
+                reached[0] = false;
+            }
         }
-        [b'*', rest @ ..] => {
-            let end = path.iter().position(|byte| *byte == b'/').unwrap_or(path.len());
-            (0..=end).any(|at| glob(rest, &path[at..]))
-        }
-        [b'?', rest @ ..] => path.first().is_some_and(|byte| *byte != b'/') && glob(rest, &path[1..]),
-        [byte, rest @ ..] => path.first() == Some(byte) && glob(rest, &path[1..]),
+        rest = next;
     }
+    reached[path.len()]
 }
 
 #[cfg(test)]
@@ -98,6 +121,12 @@ mod tests {
         {
             assert!(!matches(pattern, path), "{pattern} {path}");
         }
+    }
+
+    #[test]
+    fn no_pattern_takes_long() {
+        assert!(!matches(&format!("{}x", "**/*a".repeat(40)), &"a/".repeat(200)));
+        assert!(matches(&"**/*a*".repeat(3), "x/a/b/a/c/a/d"));
     }
 
     #[test]

@@ -4,16 +4,25 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Number, Value};
 use yaml_rust2::Event;
-use yaml_rust2::parser::{MarkedEventReceiver, Parser};
+use yaml_rust2::parser::Parser;
 use yaml_rust2::scanner::{Marker, TScalarStyle};
 
 /// The most values that a document may have.
 const MOST: usize = 100_000;
+/// How deep it may nest.
+const DEEPEST: usize = cp_common::json::MAX_DEPTH;
 
 /// Reads the first document of a text.
 pub(super) fn parse(text: &str) -> Result<Value, String> {
     let mut builder = Builder::default();
-    Parser::new_from_str(text).load(&mut builder, false).map_err(|e| e.to_string())?;
+    let mut parser = Parser::new_from_str(text);
+    // Event by event: what calls itself for each level ends with the stack.
+    while builder.fault.is_none() {
+        match parser.next_token().map_err(|e| e.to_string())? {
+            (Event::DocumentEnd | Event::StreamEnd, _) => break,
+            (event, mark) => builder.take(event, mark),
+        }
+    }
     match builder.fault {
         Some(fault) => Err(fault),
         None => Ok(builder.whole.unwrap_or_default()),
@@ -61,9 +70,13 @@ impl Builder {
     }
 }
 
-impl MarkedEventReceiver for Builder {
-    fn on_event(&mut self, event: Event, mark: Marker) {
-        if self.fault.is_some() || !self.counted(1) {
+impl Builder {
+    fn take(&mut self, event: Event, mark: Marker) {
+        if !self.counted(1) {
+            return;
+        }
+        if self.open.len() > DEEPEST {
+            self.fault = Some(format!("line {}: nested too deep", mark.line()));
             return;
         }
         match event {
@@ -151,6 +164,13 @@ mod tests {
         let bomb: String =
             ["a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned()].into_iter().chain((1..12).map(level)).collect();
         assert!(parse(&bomb).unwrap_err().contains("more than"));
+    }
+
+    #[test]
+    fn a_deep_document_is_refused_and_ends_nothing() {
+        for text in ["[".repeat(300_000), "- ".repeat(300_000), "{a: ".repeat(300_000)] {
+            assert!(parse(&text).is_err());
+        }
     }
 
     #[test]
