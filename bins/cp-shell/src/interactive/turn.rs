@@ -138,7 +138,11 @@ fn answer(shell: &mut Shell<'_>, sending: &Sending<'_>) -> Done {
                 on_a_line_of_its_own(&mut partial, &cut(&harmless(&line).replace('\n', " "), style.width), style)
             }
             Event::ToolResult(result) => {
-                tracker.called(result.is_error && result.content.contains("not permitted"));
+                let denied = result.is_error && result.exit_code.is_none() && is_denial(&result.content);
+                tracker.called(denied);
+                if denied {
+                    tracker.denied();
+                }
                 let first = result.content.lines().next().unwrap_or_default();
                 let mark = if result.is_error { "✗" } else { "←" };
                 on_a_line_of_its_own(
@@ -207,6 +211,12 @@ fn stopped(shell: &mut Shell<'_>, error: &Error, at_line_start: bool) -> Done {
     let _ = writeln!(text, "{}", style.faint(&strip(shell)));
     let result = json!({"error": error.code().row().name});
     Ok(Outcome { text, result, failed: !interrupted, ..Outcome::default() })
+}
+
+/// Whether a tool's answer says that it was kept from running: by the list of tools, by a person, or by policy.
+fn is_denial(answer: &str) -> bool {
+    let first = answer.lines().next().unwrap_or_default();
+    first.starts_with("Tool not permitted") || first.starts_with("Denied:") || first.contains("is not allowed")
 }
 
 /// A line about a tool, after the words that came before it.

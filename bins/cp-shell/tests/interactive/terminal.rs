@@ -160,7 +160,10 @@ fn a_tool_that_wants_a_word_for_each_call_gets_it_from_the_person() {
     terminal.types("y\r");
     terminal.sees("marked it");
     terminal.sees("It is done.");
+    // One of the two calls was denied.
+    terminal.sees("protective · ");
     terminal.prompted();
+    assert!(terminal.says(":trust").contains("trust ◐ 0.50"));
     let roles: Vec<String> = place
         .entries()
         .iter()
