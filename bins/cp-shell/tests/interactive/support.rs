@@ -77,8 +77,13 @@ impl Place {
 
     /// A session at a terminal of so many columns.
     pub(crate) fn terminal(&self, arguments: &[&str], columns: u16) -> Terminal {
+        self.terminal_with("", arguments, columns)
+    }
+
+    /// As [`Place::terminal`], with variables set: `NAME=value`.
+    pub(crate) fn terminal_with(&self, variables: &str, arguments: &[&str], columns: u16) -> Terminal {
         let program = env!("CARGO_BIN_EXE_cp-shell");
-        let line = format!("tty; stty rows 24 cols {columns}; {program} {}", arguments.join(" "));
+        let line = format!("tty; stty rows 24 cols {columns}; {variables} {program} {}", arguments.join(" "));
         let mut command = Command::new("script");
         self.surroundings(&mut command);
         command.args(["-qefc", &line, "/dev/null"]);
@@ -158,6 +163,8 @@ pub(crate) struct Terminal {
     child: Child,
     keys: ChildStdin,
     screen: Arc<(Mutex<String>, Condvar)>,
+    /// The same with all that moves the cursor and sets colours.
+    raw: Arc<Mutex<Vec<u8>>>,
     seen: usize,
     /// The device.
     pub(crate) tty: String,
@@ -173,16 +180,18 @@ impl Terminal {
         let keys = child.stdin.take().unwrap();
         let mut output = child.stdout.take().unwrap();
         let screen = Arc::new((Mutex::new(String::new()), Condvar::new()));
-        let shared = Arc::clone(&screen);
+        let raw = Arc::new(Mutex::new(Vec::new()));
+        let (shared, whole) = (Arc::clone(&screen), Arc::clone(&raw));
         std::thread::spawn(move || {
-            let (mut raw, mut piece) = (Vec::new(), [0; 4096]);
+            let mut piece = [0; 4096];
             while let Ok(read @ 1..) = output.read(&mut piece) {
+                let mut raw = whole.lock().unwrap();
                 raw.extend_from_slice(&piece[..read]);
                 *shared.0.lock().unwrap() = plain(&String::from_utf8_lossy(&raw));
                 shared.1.notify_all();
             }
         });
-        let mut terminal = Self { child, keys, screen, seen: 0, tty: String::new() };
+        let mut terminal = Self { child, keys, screen, raw, seen: 0, tty: String::new() };
         let tty = terminal.sees("\n");
         tty.trim().clone_into(&mut terminal.tty);
         terminal
@@ -235,6 +244,14 @@ impl Terminal {
     /// Waits for the end, and gives the exit status.
     pub(crate) fn ended(&mut self) -> Option<i32> {
         left(&mut self.child)
+    }
+
+    /// Whether it was ever told to show a colour, or faint or strong letters.
+    pub(crate) fn has_colour(&self) -> bool {
+        let raw = self.raw.lock().unwrap();
+        String::from_utf8_lossy(&raw).split("\x1b[").skip(1).any(|rest| {
+            rest.find(|letter: char| letter.is_ascii_alphabetic()).is_some_and(|at| rest[at..].starts_with('m'))
+        })
     }
 
     /// All that was ever shown.

@@ -355,3 +355,18 @@ fn the_prompt_is_on_the_terminal_where_the_output_goes_elsewhere() {
     let out = std::fs::read_to_string(place.path("work/out")).unwrap();
     assert!(out.contains("stub response 1") && !out.contains('\x1b') && !out.contains("cp> "), "{out}");
 }
+
+#[test]
+fn colour_is_shown_unless_it_is_not_wanted() {
+    for (variables, wanted) in [("NO_COLOR=", true), ("NO_COLOR=1", false), ("TERM=dumb", false)] {
+        let place = Place::new();
+        let mut terminal = place.terminal_with(variables, &STUB, 100);
+        terminal.prompted();
+        terminal.types("delete it\r");
+        terminal.sees("[y/N] ");
+        terminal.types("n\r");
+        terminal.sees("nothing was sent");
+        terminal.prompted();
+        assert_eq!(terminal.has_colour(), wanted, "{variables}");
+    }
+}
