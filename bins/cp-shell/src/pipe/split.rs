@@ -301,6 +301,8 @@ impl Splitter {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn split_in(text: &str, chunk: usize) -> Vec<String> {
@@ -377,5 +379,48 @@ mod tests {
         assert_eq!(split_in(&text, 4096), ["! 1 longer than 1 MiB", "{}"]);
         let deep = format!("{}\n{{}}\n", "[".repeat(DEPTH + 1));
         assert_eq!(split(&deep), ["! 1 nested too deep", "{}"]);
+    }
+
+    fn values() -> impl Strategy<Value = String> {
+        let leaf = prop_oneof![
+            Just("null".to_owned()),
+            any::<i32>().prop_map(|n| n.to_string()),
+            any::<String>().prop_map(|text| serde_json::json!(text).to_string()),
+        ];
+        let nested = leaf.prop_recursive(4, 24, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(|list| format!("[{}]", list.join(" ,\n"))),
+                prop::collection::vec((any::<u8>(), inner), 0..4).prop_map(|members| {
+                    let members: Vec<String> = members.iter().map(|(name, it)| format!("\"{name}\" : {it}")).collect();
+                    format!("{{\r\n{}}}", members.join(",  "))
+                }),
+            ]
+        });
+        nested.prop_map(|value| format!("[{value}]"))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn what_was_put_together_comes_apart(
+            values in prop::collection::vec(values(), 0..5),
+            between in prop_oneof![Just(""), Just(" "), Just("\n"), Just("\r\n\n")],
+            chunk in 1_usize..9,
+        ) {
+            let text: String = values.iter().map(|value| value.clone() + between).collect();
+            prop_assert_eq!(split_in(&text, chunk), values);
+        }
+
+        #[test]
+        fn however_it_arrives_garbage_is_told_alike_and_what_follows_is_read(
+            garbage in "[\\[\\]{}\",:\\\\ a0\n-]{0,60}",
+            chunk in 1_usize..9,
+        ) {
+            let text = format!("{garbage}\n{{\"last\":1}}\n{{\"last\":2}}\n");
+            let whole = split_in(&text, usize::MAX);
+            prop_assert_eq!(&split_in(&text, chunk), &whole);
+            prop_assert!(text.trim().is_empty() || whole.last().is_some());
+        }
     }
 }

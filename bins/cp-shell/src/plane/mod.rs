@@ -36,9 +36,11 @@ use crate::signals::GateState;
 #[derive(Debug)]
 pub(crate) struct Plane {
     files: files::Files,
-    /// The governed roots, and the bytes that they were read from.
-    roots: RefCell<Option<(Rc<[u8]>, Rc<[String]>)>>,
+    roots: RefCell<Option<Roots>>,
 }
+
+/// The bytes that the governed roots were read from, and the roots.
+type Roots = (Rc<[u8]>, Rc<[String]>);
 
 impl Plane {
     /// The tree below `root`. A home that nobody has made yet is an empty tree.
