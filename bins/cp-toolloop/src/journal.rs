@@ -104,23 +104,23 @@ pub(crate) fn path_of(ledger: &Path) -> PathBuf {
 }
 
 impl Journal {
-    /// Starts the journal of a new run.
+    /// Starts the journal of a new run. It appears with its plan in it, and locked, or not at all.
     pub(crate) fn create(path: &Path, home: &Home, plan: &Plan) -> Result<Self> {
-        let file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)
-            .map_err(|e| Error::io("creating the run's state", e).in_file(path).fatal())?;
+        let failed = |e: std::io::Error| Error::io("creating the run's state", e).in_file(path).fatal();
+        let aside = path.with_extension(format!("new-{}", hex(&random::<4>()?)));
+        let file =
+            OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(&aside).map_err(failed)?;
         let mut journal = Self { file, path: path.to_owned(), key: key(home)?, mac: String::new() };
         if !journal.try_lock()? {
             return Err(journal.taken());
         }
-        journal.append(&Step::Plan(Box::new(plan.clone())))?;
-        journal.append(&Step::Owner(Owner::this()))?;
-        journal.sync()?;
-        Ok(journal)
+        let written = journal
+            .append(&Step::Plan(Box::new(plan.clone())))
+            .and_then(|()| journal.append(&Step::Owner(Owner::this())))
+            .and_then(|()| journal.sync())
+            .and_then(|()| std::fs::hard_link(&aside, path).map_err(failed));
+        let _ = std::fs::remove_file(&aside);
+        written.map(|()| journal)
     }
 
     /// Takes over the journal of a run that stopped, with the steps so far. A run that another process runs is a conflict.
