@@ -40,6 +40,9 @@ pub(crate) fn run(shell: &mut Shell<'_>, command: &str) -> Done {
         }
     };
     shell.tracker.called(false);
+    for notice in decision["notices"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        shell.say(&format!("{}\n", style().faint(&harmless(notice))))?;
+    }
     let status = started(shell, command, confirm.as_deref())?;
     let mut outcome = Outcome { result: json!({"command": command, "status": status}), ..Outcome::default() };
     outcome.calls.push(json!({"program": "cp-exec", "command": command}));

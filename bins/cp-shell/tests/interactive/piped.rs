@@ -102,7 +102,8 @@ fn a_session_that_was_named_goes_on_and_stays_open() {
 fn policy_decides_about_a_command_of_the_system() {
     let place = Place::new();
     place.write("home/config/policy.toml", "[exec]\nallowed_commands = [\"echo\", \"find\", \"false\"]\n");
-    let output = place.stub(":! echo hi there\n:! rm x\n:! find . -delete\n:! echo a | cat\n:! false\n:!\n:quit\n");
+    let output = place
+        .stub(":! echo hi there\n:! rm x\n:! find . -delete\n:! echo a | cat\n:! false\n:!\n:! echo *.rs\n:quit\n");
     let text = &output.stdout;
     assert!(text.contains("cp> :! echo hi there\nhi there\n"), "{text}");
     assert!(text.contains("✗ denied: ") && text.contains("`rm`"), "{text}");
@@ -110,6 +111,10 @@ fn policy_decides_about_a_command_of_the_system() {
     assert!(text.contains("`|` makes a pipeline"), "{text}");
     assert!(text.contains("✗ false left with exit status 1"), "{text}");
     assert!(text.contains("✗ there is no command\n"), "{text}");
+    assert!(
+        text.contains("no glob expansion") && text.contains("\n*.rs\n"),
+        "what a shell would do and this does not is said: {text}"
+    );
     let ran = entries(&place.session().join("ledger/exec.jsonl"));
     assert_eq!(
         ran.iter().filter(|entry| entry["event"] == "exec.intent").count(),
