@@ -160,7 +160,7 @@ impl Journal {
 
     /// Puts what is ready on the record, and gives the proof of the last turn.
     pub(crate) fn commit(&mut self) -> Result<Option<Receipt>> {
-        if self.exec.staged() == 0 {
+        if self.exec.staged() == 0 && self.evidence.staged() == 0 {
             return Ok(None);
         }
         let committed = self.exec.commit()?;

@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use cp_common::output::{Format, Place};
-use cp_common::{Context, Error, Result, signals};
+use cp_common::{Code, Context, Error, Result, signals};
 use rustix::io::Errno;
 use serde_json::Value;
 
@@ -35,7 +35,13 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         failed: false,
         mode: None,
     };
-    let outcome = pipe.answer_all(context);
+    let mut outcome = pipe.answer_all(context);
+    if let Err(error) = &outcome
+        && error.code() == Code::Interrupted
+    {
+        // What was done before the signal is told.
+        outcome = pipe.flush(context).and(outcome);
+    }
     let ended = pipe.desk.end(context);
     outcome.and(ended)
 }
