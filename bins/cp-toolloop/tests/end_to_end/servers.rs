@@ -11,12 +11,15 @@ fn reference(name: &str) -> Option<String> {
     let default = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../.ci/packages");
     let place = std::env::var_os("CP_COUNTERPARTS_DIR").map_or_else(default, PathBuf::from);
     let file = place.join(format!("node_modules/@modelcontextprotocol/server-{name}/dist/index.js"));
-    let node = PathBuf::from("/usr/bin/node");
-    if let (Ok(file), true) = (file.canonicalize(), node.exists()) {
-        return Some(format!("/usr/bin/node {}", file.display()));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let node = std::env::split_paths(&path).map(|place| place.join("node")).find(|node| node.is_file());
+    if let (Ok(file), Some(node)) = (file.canonicalize(), node) {
+        return Some(format!("{} {}", node.display(), file.display()));
     }
-    let missing = format!("NOT RUN: the MCP server {name} is not at {} (.ci/run installs it)", file.display());
-    assert!(std::env::var("CI").as_deref() != Ok("true"), "{missing}");
+    let missing =
+        format!("NOT RUN: no node, or the MCP server {name} is not at {} (.ci/run installs it)", file.display());
+    let is_wanted = std::env::var_os("CP_COUNTERPARTS").is_some() || std::env::var("CI").is_ok_and(|ci| ci == "true");
+    assert!(!is_wanted, "{missing}");
     eprintln!("{missing}");
     None
 }
