@@ -160,6 +160,14 @@ fn an_artifact_is_traced_to_where_it_comes_from() {
     assert_eq!((kind.as_str(), &data["packages"]), ("spec", &json!(["PKG-BASELINE-HO3-000", "PKG-WORKER-001"])));
     let (kind, data) = trace("nobody");
     assert_eq!((kind.as_str(), &data["query"]), ("unknown", &json!("nobody")));
+    std::os::unix::fs::symlink("secret.py", place.root().join("lib/innocent.py")).unwrap();
+    for forbidden in ["lib/secret.py", "lib/innocent.py"] {
+        let answer = place.ask(&json!({"operation": "trace", "artifact_id": forbidden}));
+        assert_eq!(answer["error"]["code"], "CAPABILITY_DENIED", "{answer}");
+        assert_eq!(answer["error"]["message"], "Capability denied: read on lib/secret.py");
+        let reads = answer["evidence"]["declared_reads"].to_string();
+        assert!(!reads.contains("secret.py"), "{reads}");
+    }
     for outside in ["../home", "/etc/passwd", "lib/../../x"] {
         assert_eq!(trace(outside).0, "unknown", "{outside}");
     }

@@ -9,6 +9,7 @@ use crate::plane::paths::followed;
 use crate::plane::{Failure, Plane};
 
 const FILE: &str = "modules/shell/capabilities.json";
+const FORBIDDEN: &str = "This path is forbidden by package manifest";
 
 /// Refuses a command whose words name what is forbidden, or whose program is a script that is not declared.
 pub(super) fn check(plane: &Plane, argv: &[String]) -> Result<(), Failure> {
@@ -22,7 +23,7 @@ pub(super) fn check(plane: &Plane, argv: &[String]) -> Result<(), Failure> {
             let Some(path) = real.strip_prefix(plane.root()).ok().and_then(Path::to_str) else { continue };
             let action = if at == 0 { "execute" } else { "read" };
             if forbidden.iter().any(|pattern| matches(pattern, path)) {
-                return Err(denied(action, path).hint("This path is forbidden by package manifest"));
+                return Err(denied(action, path).hint(FORBIDDEN));
             }
             let is_script = at == 0 && word.contains('/') && real.is_file();
             if is_script && !execute.iter().any(|pattern| matches(pattern, path)) {
@@ -31,6 +32,17 @@ pub(super) fn check(plane: &Plane, argv: &[String]) -> Result<(), Failure> {
                 );
             }
         }
+    }
+    Ok(())
+}
+
+/// Refuses to read a file that is forbidden.
+pub(super) fn check_read(plane: &Plane, path: &str) -> Result<(), Failure> {
+    let Some(capabilities) = plane.files.json(FILE)? else { return Ok(()) };
+    let real = followed(plane.root(), Path::new(path));
+    let Some(path) = real.strip_prefix(plane.root()).ok().and_then(Path::to_str) else { return Ok(()) };
+    if patterns(&capabilities, "forbidden")?.iter().any(|pattern| matches(pattern, path)) {
+        return Err(denied("read", path).hint(FORBIDDEN));
     }
     Ok(())
 }

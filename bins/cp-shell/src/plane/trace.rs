@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::plane::table::{Row, Table};
-use crate::plane::{Failure, Plane, packages, registries};
+use crate::plane::{Failure, Plane, capabilities, packages, registries};
 
 /// `trace`
 pub(super) fn trace(plane: &Plane, id: &str) -> Result<Value, Failure> {
@@ -73,6 +73,9 @@ fn file(plane: &Plane, id: &str) -> Result<Option<Value>, Failure> {
     let there = is_below && plane.root().join(id).is_file();
     if registered.is_null() && !there {
         return Ok(None);
+    }
+    if there {
+        capabilities::check_read(plane, id)?;
     }
     let found = if there { plane.files.hash(id)? } else { None };
     let hash = registered["sha256"].as_str().unwrap_or_default();
