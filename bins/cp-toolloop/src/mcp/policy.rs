@@ -229,3 +229,64 @@ fn home_of(uid: u32) -> Option<String> {
         (fields.get(2)? == &uid.to_string()).then(|| fields.get(5).map(|&home| home.to_owned())).flatten()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_has_the_paths_of_the_policy_and_its_own_and_nothing_else_may_run() {
+        let policy = Policy::of_text(
+            "[exec]\nallowed_commands = [\"git\", \"rm\"]\nrestricted_commands = [\"dd\"]\ntimeout = 5\nnetwork = \"host\"\n\
+             [[exec.rule]]\ncommand = \"x\"\ndecision = \"deny\"\nmatch = [\"x a\"]\n\
+             [paths]\nread = [\".\", \"~/a \\\"b\\\"\"]\nforbidden = [\"**/.env\"]\n\
+             [mcp.s]\nnetwork = \"loopback\"\nwrite = [\"/data\"]\n",
+        );
+        let table = policy.table("s").unwrap();
+        let text = policy.narrowed(&table, &["/opt/x/server".to_owned(), "--all".to_owned()], Path::new("/home/me/cp"));
+        let narrowed: toml::Table = toml::from_str(&text).unwrap();
+        let list = |section: &str, key: &str| -> Vec<String> { narrowed[section][key].clone().try_into().unwrap() };
+        assert_eq!(list("exec", "allowed_commands"), ["/opt/x/server"]);
+        assert_eq!(list("exec", "restricted_commands"), ["dd"]);
+        assert_eq!(narrowed["exec"]["network"].as_str(), Some("loopback"));
+        assert_eq!(narrowed["exec"]["timeout"].as_float(), Some(600.0));
+        assert_eq!(narrowed["exec"]["rule"][0]["match"][0].as_str(), Some("x a"));
+        assert_eq!(list("paths", "read"), [".", "~/a \"b\"", "/data"]);
+        assert_eq!(list("paths", "write"), [".", "/data"]);
+        assert_eq!(list("paths", "execute"), ["/opt/x/server"]);
+        let forbidden = list("paths", "forbidden");
+        assert!(forbidden.contains(&"**/.env".to_owned()) && forbidden.contains(&"/home/me/cp/keys/**".to_owned()));
+        assert!(narrowed.get("mcp").is_none());
+    }
+
+    #[test]
+    fn the_home_of_another_owner_is_written_out() {
+        let policy =
+            Policy { tilde: Some("/root".to_owned()), ..Policy::of_text("[paths]\nread = [\"~/a\", \"~b\"]\n") };
+        let text = policy.narrowed(&Table::default(), &["/bin/cat".to_owned()], Path::new("/home/me/cp"));
+        let narrowed: toml::Table = toml::from_str(&text).unwrap();
+        let read: Vec<String> = narrowed["paths"]["read"].clone().try_into().unwrap();
+        assert_eq!(read[..2], ["/root/a", "~b"]);
+    }
+
+    #[test]
+    fn naming_a_file_lets_read_what_it_is_part_of_but_never_what_holds_our_home() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().canonicalize().unwrap();
+        let home = root.join("data/cp");
+        let named = |below: &str| {
+            let file = root.join(below);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(&file, "").unwrap();
+            program_files(file.to_str().unwrap(), &home)
+        };
+        let at = |below: &str| Some(root.join(below).display().to_string());
+        assert_eq!(named("p/node_modules/@a/b/node_modules/c/i.js"), at("p/node_modules"));
+        assert_eq!(named("venv/bin/server"), at("venv"));
+        assert_eq!(named("s/server.py"), at("s"));
+        std::fs::create_dir_all(&home).unwrap();
+        assert_eq!(named("data/server.py"), at("data/server.py"));
+        assert_eq!(named("bin/server"), at("bin/server"), "what is above holds the home");
+        assert_eq!((program_files("server.py", &home), program_files("/nowhere/x", &home)), (None, None));
+    }
+}
