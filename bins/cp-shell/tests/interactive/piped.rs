@@ -118,7 +118,7 @@ fn policy_decides_about_a_command_of_the_system() {
     let ran = entries(&place.session().join("ledger/exec.jsonl"));
     assert_eq!(
         ran.iter().filter(|entry| entry["event"] == "exec.intent").count(),
-        2,
+        3,
         "only what was allowed was started"
     );
     assert!(ran.iter().any(|entry| entry["event"] == "exec.intent" && entry["data"]["origin"] == "person"), "{ran:?}");
