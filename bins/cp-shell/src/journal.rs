@@ -37,6 +37,20 @@ pub(crate) struct Turn<'a> {
     pub(crate) calls: &'a [Value],
 }
 
+/// A turn that waits for its number.
+#[derive(Debug)]
+struct Pending {
+    timestamp: String,
+    command: String,
+    command_hash: String,
+    result_hash: String,
+    fine: bool,
+    duration_ms: u64,
+    reads: Vec<Read>,
+    writes: Vec<Read>,
+    calls: Vec<Value>,
+}
+
 /// An entry of the exec ledger, as the control plane's readers know it.
 #[derive(Serialize)]
 struct Executed<'a> {
@@ -69,6 +83,38 @@ struct TurnEvidence<'a> {
     duration_ms: u64,
 }
 
+impl Pending {
+    fn executed<'a>(&'a self, session_id: &'a str, turn_number: u64) -> Executed<'a> {
+        Executed {
+            event_type: "agent_turn",
+            session_id,
+            turn_number,
+            timestamp: &self.timestamp,
+            command: &self.command,
+            command_hash: &self.command_hash,
+            result_hash: &self.result_hash,
+            status: if self.fine { "ok" } else { "error" },
+        }
+    }
+
+    fn proven<'a>(&'a self, session_id: &'a str, turn_number: u64) -> Proven<'a> {
+        let turn_evidence = TurnEvidence {
+            session_id,
+            turn_number,
+            timestamp: &self.timestamp,
+            input_hash: &self.command_hash,
+            output_hash: &self.result_hash,
+            duration_ms: self.duration_ms,
+        };
+        Proven {
+            turn_evidence,
+            declared_reads: &self.reads,
+            declared_writes: &self.writes,
+            external_calls: &self.calls,
+        }
+    }
+}
+
 /// The ledgers of a session that is open.
 #[derive(Debug)]
 pub(crate) struct Journal {
@@ -77,7 +123,11 @@ pub(crate) struct Journal {
     agent: String,
     exec: Ledger,
     evidence: Ledger,
+    pending: Vec<Pending>,
+    /// The number of the last turn on the record.
     turn: u64,
+    /// Where our next entry comes if nobody else writes before.
+    next_place: Option<u64>,
     /// Whether we started the session, and so end it.
     own: bool,
 }
@@ -101,8 +151,9 @@ impl Journal {
         let session = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let exec = cp_log::effect_ledger(context, "cp-exec.jsonl")?;
         let evidence = cp_log::effect_ledger(context, "cp-evidence.jsonl")?;
-        let turn = if own { 0 } else { last_turn(exec.path())? };
-        Ok(Self { session, directory, agent: agent.to_owned(), exec, evidence, turn, own })
+        let turn = if own { 0 } else { last_turn(exec.path(), &session)? };
+        let agent = agent.to_owned();
+        Ok(Self { session, directory, agent, exec, evidence, pending: Vec::new(), turn, next_place: None, own })
     }
 
     /// The id of the session.
@@ -121,57 +172,56 @@ impl Journal {
     }
 
     /// Gets a turn ready for the record.
-    pub(crate) fn stage(&mut self, turn: &Turn<'_>) -> Result<()> {
-        self.turn += 1;
-        let now = clock::now();
-        let entry = |event: &str| Entry::new(event).agent(&self.agent).session(&self.session).turn(self.turn);
+    pub(crate) fn stage(&mut self, turn: &Turn<'_>) {
         // The hash of a secret tells the secret to who can guess it: the hash is then of what the ledger shows.
-        let (shown, redactions) = self.exec.redactor().redact_text(turn.command);
-        let of_shown = if redactions > 0 { Some(hash_value(&json!({"cmd": shown}))) } else { None };
-        let command_hash = of_shown.as_deref().unwrap_or(turn.command_hash);
-        let cut = shown.floor_char_boundary(SHOWN);
-        let executed = Executed {
-            event_type: "agent_turn",
-            session_id: &self.session,
-            turn_number: self.turn,
-            timestamp: &now,
-            command: &shown[..cut],
+        let (mut command, redactions) = self.exec.redactor().redact_text(turn.command);
+        let command_hash = match redactions {
+            0 => turn.command_hash.to_owned(),
+            _ => hash_value(&json!({"cmd": command})),
+        };
+        command.truncate(command.floor_char_boundary(SHOWN));
+        self.pending.push(Pending {
+            timestamp: clock::now(),
+            command,
             command_hash,
-            result_hash: turn.result_hash,
-            status: if turn.fine { "ok" } else { "error" },
-        };
-        self.exec.stage(&entry("agent_turn").data(&executed))?;
-        let turn_evidence = TurnEvidence {
-            session_id: &self.session,
-            turn_number: self.turn,
-            timestamp: &now,
-            input_hash: command_hash,
-            output_hash: turn.result_hash,
+            result_hash: turn.result_hash.to_owned(),
+            fine: turn.fine,
             duration_ms: turn.duration_ms,
-        };
-        let proven = Proven {
-            turn_evidence,
-            declared_reads: turn.reads,
-            declared_writes: turn.writes,
-            external_calls: turn.calls,
-        };
-        self.evidence.stage(&entry("turn_evidence").data(&proven))
+            reads: turn.reads.to_vec(),
+            writes: turn.writes.to_vec(),
+            calls: turn.calls.to_vec(),
+        });
     }
 
     /// Puts what is ready on the record, and gives the proof of the last turn.
     pub(crate) fn commit(&mut self) -> Result<Option<Receipt>> {
-        if self.exec.staged() == 0 && self.evidence.staged() == 0 {
+        if self.pending.is_empty() {
             return Ok(None);
         }
-        let committed = self.exec.commit()?;
-        self.evidence.commit()?;
-        let last = (committed.first..).zip(&committed.hashes).last();
-        Ok(last.map(|(seq, hash)| self.exec.receipt(seq, hash)))
+        let pending = std::mem::take(&mut self.pending);
+        let Self { session, agent, exec, evidence, turn, next_place, .. } = self;
+        let entry = |event: &str, number: u64| Entry::new(event).agent(&*agent).session(&*session).turn(number);
+        let ledger = exec.path().to_owned();
+        let receipts = exec.append_placed(|place| {
+            // Others may have written since: the numbers that they took are not ours.
+            if *next_place != Some(place) {
+                *turn = last_turn(&ledger, session)?.max(*turn);
+            }
+            let numbered = (*turn + 1..).zip(&pending);
+            Ok(numbered.map(|(number, it)| entry("agent_turn", number).data(&it.executed(session, number))).collect())
+        })?;
+        let numbered = (*turn + 1..).zip(&pending);
+        let proven = numbered.map(|(number, it)| entry("turn_evidence", number).data(&it.proven(session, number)));
+        evidence.append_all(proven.collect())?;
+        *turn += pending.len() as u64;
+        let last = receipts.into_iter().next_back();
+        *next_place = last.as_ref().map(|receipt| receipt.seq + 1);
+        Ok(last)
     }
 
     /// Puts a turn on the record.
     pub(crate) fn record(&mut self, turn: &Turn<'_>) -> Result<()> {
-        self.stage(turn)?;
+        self.stage(turn);
         self.commit().map(|_| ())
     }
 
@@ -204,11 +254,13 @@ fn must_be_open(context: &Context) -> Result<()> {
         .hint("leave --session out for a new one, or go on with `cp-session fork`"))
 }
 
-/// The number of the last turn that a ledger has.
-fn last_turn(ledger: &Path) -> Result<u64> {
+/// The number of the last turn of a session that a ledger has.
+fn last_turn(ledger: &Path, session: &str) -> Result<u64> {
+    let session = Value::from(session).to_string();
     let mut lines = cp_log::read::backward(ledger)?;
     while let Some(raw) = lines.next()? {
-        if let Some(line) = raw.stored().filter(|line| line.is_event("agent_turn")) {
+        let Some(line) = raw.stored().filter(|line| line.is_event("agent_turn")) else { continue };
+        if line.member("session") == Some(session.as_bytes()) {
             let turn = line.member("turn").and_then(|turn| std::str::from_utf8(turn).ok()?.parse().ok());
             return Ok(turn.unwrap_or_default());
         }

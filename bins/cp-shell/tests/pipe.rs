@@ -369,6 +369,29 @@ fn a_session_that_is_named_is_joined_and_left_open() {
 }
 
 #[test]
+fn many_can_answer_in_one_session_and_no_turn_has_two_numbers() {
+    let place = Place::new();
+    let started = place.other("cp-session", &["start", "--format", "text"]);
+    let session = started.stdout.trim();
+    let input = "{\"operation\":\"governed_roots\"}\n".repeat(40);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| assert_eq!(run(place.command().args(["--session", session]), &input).status, 0));
+        }
+    });
+    for (ledger, event) in [("ledger/exec.jsonl", "agent_turn"), ("ledger/evidence.jsonl", "turn_evidence")] {
+        let entries = place.entries(ledger);
+        let mut turns: Vec<u64> = entries
+            .iter()
+            .filter(|entry| entry["event"] == event)
+            .map(|entry| entry["turn"].as_u64().unwrap())
+            .collect();
+        turns.sort_unstable();
+        assert_eq!(turns, (1..=120).collect::<Vec<u64>>(), "{ledger}");
+    }
+}
+
+#[test]
 fn a_ledger_that_is_named_takes_everything() {
     let place = Place::new();
     let file = place.work().join("all.jsonl");

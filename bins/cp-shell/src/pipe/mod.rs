@@ -94,7 +94,7 @@ impl Pipe {
             }
         }
         if self.asked == 0 {
-            let response = self.desk.empty()?;
+            let response = self.desk.empty();
             self.say(&response, context)?;
         }
         self.flush(context)?;
@@ -136,8 +136,8 @@ impl Pipe {
                 context.out.set_place(Place { index: Some(index), line: Some(broken.line) });
                 return context.out.item_failed(Error::validation(message));
             }
-            (Piece::Value(bytes), Mode::Requests) => self.desk.answer(&bytes, context)?,
-            (Piece::Broken(broken), Mode::Requests) => self.desk.broken(&broken)?,
+            (Piece::Value(bytes), Mode::Requests) => self.desk.answer(&bytes, context),
+            (Piece::Broken(broken), Mode::Requests) => self.desk.broken(&broken),
         };
         self.say(&response, context)
     }
