@@ -131,7 +131,7 @@ impl Engine {
             What::Runs(slot, limit) => self.collect(slot, limit, at, &call, began)?,
         };
         if let Some(told) = self.repeats.note(&call, &result) {
-            result.content = format!("{}\n\n{told}", result.content);
+            result.content.push_str(&told);
         }
         if let Some((head, tail, missing)) = bound::cut(&result.content) {
             let kept = self.keep(&result.content)?.map(|hash| format!(", the whole is {hash}")).unwrap_or_default();

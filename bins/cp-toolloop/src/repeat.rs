@@ -6,6 +6,8 @@ use cp_common::json;
 use cp_common::wire::{ToolCall, ToolResult};
 use cp_log::line::Hash;
 
+use crate::journal::Step;
+
 /// The calls of a run, and what came of them.
 #[derive(Default)]
 pub(crate) struct Repeats {
@@ -17,7 +19,29 @@ struct Seen {
     times: u64,
 }
 
+/// How the words begin that are put after an answer.
+const TOLD: &str = "\n\n[This same call was made ";
+
 impl Repeats {
+    /// What a run that goes on has seen before.
+    pub(crate) fn of_steps(steps: &[Step]) -> Self {
+        let (mut repeats, mut calls) = (Self::default(), &[][..]);
+        for step in steps {
+            match step {
+                Step::Message(message) => calls = &message.tool_calls,
+                Step::Finished(at, result) => {
+                    let answered = result.content.split(TOLD).next().unwrap_or_default();
+                    let result = ToolResult { content: answered.to_owned(), ..(**result).clone() };
+                    if let Some(call) = calls.get(*at) {
+                        repeats.note(call, &result);
+                    }
+                }
+                _ => {}
+            }
+        }
+        repeats
+    }
+
     /// Counts a call and its answer. What to tell the model, if it goes round in circles.
     pub(crate) fn note(&mut self, call: &ToolCall, result: &ToolResult) -> Option<String> {
         let mut arguments = Vec::new();
@@ -35,7 +59,7 @@ impl Repeats {
         let patience = if result.is_error { 2 } else { 3 };
         (seen.times >= patience).then(|| {
             format!(
-                "[This same call was made {} times and gave the same {} each time. Do something else.]",
+                "{TOLD}{} times and gave the same {} each time. Do something else.]",
                 seen.times,
                 if result.is_error { "error" } else { "answer" }
             )

@@ -10,6 +10,7 @@ use crate::engine::{Engine, Trace};
 use crate::event::Event;
 use crate::journal::{Decision, Journal, Step};
 use crate::plan::Limits;
+use crate::repeat::Repeats;
 use crate::run::{leave_with_parent, positive, within};
 use crate::{journal, place};
 
@@ -60,6 +61,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     let place = place::find(&args.run, context)?;
     let (mut journal, steps) = Journal::open(&journal::path_of(&place.ledger), &context.home)?;
+    let repeats = Repeats::of_steps(&steps);
     let (plan, mut conversation) = Conversation::of_steps(steps)?;
     let (decisions, forwarded) = args.decisions(&plan.run, &conversation, context)?;
     let limits = args.limits(conversation.limits);
@@ -89,7 +91,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     Event::resumed(&plan.run, place.ledger.display().to_string(), names, replayed).show(context)?;
     within(&place.ledger, &plan.run.clone(), context, |context| {
         let mut engine = Engine::new(plan, conversation, Some(Trace { journal, book }), approver);
-        engine.forwarded = forwarded;
+        (engine.forwarded, engine.repeats) = (forwarded, repeats);
         engine.drive(context)
     })?;
     context.out.item_succeeded();

@@ -270,3 +270,17 @@ fn what_was_written_down_and_not_printed_is_printed_by_the_resume() {
     assert!(ran.lines[1]["type"] == "message" && ran.lines[1].to_string().contains(&long));
     assert_eq!((ran.of("message").len(), ran.results()), (2, vec!["did\n"]));
 }
+
+#[test]
+fn a_call_made_again_in_vain_is_noticed_after_a_stop_too() {
+    let place = Place::new();
+    place.tool("fails", "", "echo no; exit 1");
+    let call = r#"{"tool_calls":[{"name":"fails"}]}"#;
+    place.script(&[call, call, call]);
+    let stopped = place.with_tools(&["--max-iterations", "1", "x"]);
+    assert!(!stopped.results()[0].contains("same call"), "{stopped:?}");
+    let again = place.run(&Ran::words_of(&stopped.detail("resume")));
+    assert!(again.results()[0].contains("made 2 times"), "{again:?}");
+    let third = place.run(&Ran::words_of(&again.detail("resume")));
+    assert!(third.results()[0].contains("made 3 times"), "{third:?}");
+}
