@@ -65,6 +65,12 @@ pub trait Filter {
     /// [`crate::output::Output::defer_item`], and [`settle`] when it knows.
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()>;
 
+    /// Runs before a line is written that is not the answer to an item: a filter that answers later, in order, must be done with those
+    /// that came before.
+    fn catch_up(&mut self, _context: &mut Context) -> Result<()> {
+        Ok(())
+    }
+
     /// Runs when the next read could block: what waits for more items must wait no longer.
     fn idle(&mut self, _context: &mut Context) -> Result<()> {
         Ok(())
@@ -234,6 +240,14 @@ fn failed_at(place: Place, error: Error, options: StreamOptions, context: &mut C
     item_failed(error, options, context)
 }
 
+/// Has the filter give the answers that are due, and comes back to the line that is next.
+fn caught_up(filter: &mut dyn Filter, context: &mut Context) -> Result<()> {
+    let here = context.out.place();
+    filter.catch_up(context)?;
+    context.out.set_place(here);
+    Ok(())
+}
+
 fn idle(filter: &mut dyn Filter, context: &mut Context) -> Result<()> {
     filter.idle(context)?;
     context.out.flush()
@@ -290,6 +304,7 @@ fn each_line(
                 context.out.set_place(Place { index: Some(seen.lines), line: Some(number) });
                 seen.lines += 1;
                 context.out.streaming()?;
+                caught_up(filter, context)?;
                 item_failed(too_long(number), options, context)?;
                 continue;
             }
@@ -321,6 +336,9 @@ fn each_line(
             Some(InputKind::Records) | None => take_record(filter, lines.bytes(&line), &mut seen, context),
         };
         if let Err(error) = outcome {
+            if !error.is_fatal() {
+                caught_up(filter, context)?;
+            }
             failed_at(place, error, options, context)?;
         }
     }
@@ -351,6 +369,7 @@ fn take_record(filter: &mut dyn Filter, line: &[u8], seen: &mut Seen, context: &
     };
     seen.closed = record.closed;
     if !record.ok {
+        caught_up(filter, context)?;
         return context.out.pass_failure(&record);
     }
     if record.kind == Some(Kind::Summary) {
@@ -362,6 +381,7 @@ fn take_record(filter: &mut dyn Filter, line: &[u8], seen: &mut Seen, context: &
     if !ours {
         seen.stranger(&name);
         context.out.streaming()?;
+        caught_up(filter, context)?;
         return context.out.pass(&record.opened());
     }
     // A closed record that comes first may be alone, and is then answered with one closed record.

@@ -227,6 +227,11 @@ impl Filter for Requests {
         self.take_finished(context)
     }
 
+    fn catch_up(&mut self, context: &mut Context) -> Result<()> {
+        // A set runs when it is whole: what is passed on cannot wait for it.
+        if self.set.is_some() { Ok(()) } else { self.wait_for_all(context) }
+    }
+
     fn finish(&mut self, context: &mut Context) -> Result<()> {
         if signals::interrupted() {
             return self.wind_down(context);

@@ -33,6 +33,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let mut send = Send {
         asker,
         batch,
+        unordered: args.unordered,
         options: args.stream_options,
         dry_run: args.dry_run,
         request_id: args.request_id.clone(),
@@ -50,6 +51,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 struct Send {
     asker: Arc<Asker>,
     batch: Option<Batch>,
+    unordered: bool,
     options: StreamOptions,
     dry_run: bool,
     request_id: Option<String>,
@@ -204,6 +206,10 @@ impl Filter for Send {
     fn idle(&mut self, context: &mut Context) -> Result<()> {
         while self.advance(context)? {}
         Ok(())
+    }
+
+    fn catch_up(&mut self, context: &mut Context) -> Result<()> {
+        if self.unordered { Ok(()) } else { self.finish(context) }
     }
 
     fn finish(&mut self, context: &mut Context) -> Result<()> {

@@ -62,14 +62,38 @@ fn entropy(text: &[u8]) -> f64 {
     for byte in text {
         counts[usize::from(*byte)] += 1;
     }
-    let all = f64::from(u32::try_from(text.len()).unwrap_or(u32::MAX));
-    let shares = counts.iter().filter(|count| **count > 0).map(|count| f64::from(*count) / all);
-    shares.map(|share| -share * share.log2()).sum()
+    let all = u32::try_from(text.len()).unwrap_or(u32::MAX);
+    let known = counts.iter().filter(|count| **count > 0).map(|count| f64::from(*count) * binary_logarithm(*count));
+    if all == 0 { 0.0 } else { binary_logarithm(all) - known.sum::<f64>() / f64::from(all) }
+}
+
+/// The logarithm of a number above 0, to some millionths: the one of the standard library would load the system's library of
+/// mathematics into every program.
+fn binary_logarithm(number: u32) -> f64 {
+    let whole = number.ilog2();
+    let mut rest = f64::from(number) / f64::from(1_u32 << whole);
+    let (mut sum, mut bit) = (f64::from(whole), 0.5);
+    for _ in 0..20 {
+        rest *= rest;
+        if rest >= 2.0 {
+            rest /= 2.0;
+            sum += bit;
+        }
+        bit /= 2.0;
+    }
+    sum
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_logarithm_is_the_one_of_the_standard_library() {
+        for number in (1..2000).chain([1 << 20, u32::MAX]) {
+            assert!((binary_logarithm(number) - f64::from(number).log2()).abs() < 1e-5, "{number}");
+        }
+    }
 
     #[test]
     fn keys_are_random_and_names_are_not() {
