@@ -258,6 +258,9 @@ mod tests {
         }
         let mut json = br#"{"data":{"password":"a\"b,c","tokens":5,"token":null,"secret":["x"]}}"#.to_vec();
         assert_eq!(Redactor::default().redact(&mut json, 0), 1);
+        let mut number =
+            br#"{"name":"password","value":12345678,"enter password:":12345678,"a password:":{"value":12345678},"authorization":123456789012,"c":["password",{"send":1000,"password":null}]}"#.to_vec();
+        assert_eq!(Redactor::default().redact(&mut number, 0), 0, "a number is no string");
         assert_eq!(json, br#"{"data":{"password":"[REDACTED:assignment]","tokens":5,"token":null,"secret":["x"]}}"#);
     }
 
@@ -284,7 +287,71 @@ mod tests {
         assert_eq!(count, 2);
     }
 
+    /// Pieces of which documents are made that lead to the edge of a string.
+    const EDGES: [&str; 24] = [
+        "password",
+        "enter password:",
+        "password=",
+        "the token is ",
+        "Authorization",
+        "Authorization: ",
+        "cookie:",
+        "setPassword(",
+        "mysql -p",
+        "curl -u",
+        "Basic ",
+        "name",
+        "value",
+        "--password",
+        "key: ",
+        "x || ",
+        "password = a || ",
+        "<password>",
+        "send",
+        "auth",
+        "IDENTIFIED BY ",
+        "echo a | chpasswd",
+        "k3J9xQ2mZ8vB4nR7tY1w",
+        "hunter22",
+    ];
+
+    fn document() -> impl Strategy<Value = serde_json::Value> {
+        let text = || prop::sample::select(&EDGES[..]).prop_map(str::to_owned);
+        let leaf = prop_oneof![
+            text().prop_map(serde_json::Value::from),
+            (1_000_u64..u64::MAX).prop_map(serde_json::Value::from),
+            Just(serde_json::Value::Null),
+        ];
+        leaf.prop_recursive(3, 16, 4, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(serde_json::Value::from),
+                prop::collection::vec((text(), inner), 0..4)
+                    .prop_map(|members| serde_json::Value::Object(members.into_iter().collect())),
+            ]
+        })
+    }
+
+    /// The document without what its strings say.
+    fn shape(document: &serde_json::Value) -> serde_json::Value {
+        match document {
+            serde_json::Value::String(_) => "".into(),
+            serde_json::Value::Array(items) => items.iter().map(shape).collect(),
+            serde_json::Value::Object(members) => members.values().map(shape).collect(),
+            other => other.clone(),
+        }
+    }
+
     proptest! {
+        #[test]
+        fn only_what_strings_say_is_taken_out(document in document()) {
+            let mut text = document.to_string().into_bytes();
+            Redactor::default().redact(&mut text, 0);
+            let clean: serde_json::Value = serde_json::from_slice(&text).map_err(|e| {
+                TestCaseError::fail(format!("{e}: {}", String::from_utf8_lossy(&text)))
+            })?;
+            prop_assert_eq!(shape(&clean), shape(&document));
+        }
+
         #[test]
         fn what_was_json_stays_json(text in r#"([a-z"'\\:= /@.,;<>(){}\n]|password|--token |api key|auth|pw:|Cookie: |Basic |value=|sk-|://|:5432:|curl -u |Bearer |-----BEGIN PRIVATE KEY-----|-----END |eyJ|0123456789abcdef|k3J9xQ2mZ8vB4nR7tY1w){0,40}"#) {
             let mut quoted = Vec::new();

@@ -37,9 +37,14 @@ pub(super) fn at(text: &[u8], inside: usize) -> Option<Secret> {
     }
 }
 
-/// The value in quotes that begins here, if it is the secret that the name promises.
-pub(super) fn in_quotes(text: &[u8], at: usize, kind: Kind) -> Option<Range<usize>> {
+/// The value in quotes that begins here, if it is the secret that the name promises. A name in quotes of JSON has its value in
+/// such; what is said within a string ends with it.
+pub(super) fn in_quotes(text: &[u8], at: usize, name: &Name) -> Option<Range<usize>> {
+    let kind = name.kind;
     let quote = Quote::at(text, at)?;
+    if !Quote::are_of_one_level(Quote::at(text, name.at.end), Some(quote)) {
+        return None;
+    }
     let start = at + quote.length();
     let value = start..quote.closing(text, start)?;
     let secret = &text[value.clone()];
@@ -65,7 +70,7 @@ fn assigned(text: &[u8], name: &Name) -> Option<Range<usize>> {
     if let Some(opening) = Quote::at(text, at) {
         // `"password:"`: what stands there is the end of the name's own quote.
         let ends_name = quote.is_none() && text[..name.at.start].ends_with(&text[at..at + opening.length()]);
-        return in_quotes(text, at, name.kind).filter(|_| !ends_name);
+        return in_quotes(text, at, name).filter(|_| !ends_name);
     }
     if quote.is_some_and(Quote::is_of_json) {
         // A number, a list, or nothing at all.
@@ -192,7 +197,8 @@ fn secret_before_tag(text: &[u8], at: usize, kind: Kind) -> Option<Range<usize>>
 fn paired(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let colon = usize::from(text.get(name.at.end) == Some(&b':'));
     let mut at = name.at.end + colon;
-    at += Quote::at(text, at).map_or(0, Quote::length);
+    let closing = Quote::at(text, at);
+    at += closing.map_or(0, Quote::length);
     if text.get(at..)?.starts_with(b"</") {
         at += 2 + run(text, at + 2, scan::is_token);
         for sign in [b'>', b'<'] {
@@ -211,8 +217,8 @@ fn paired(text: &[u8], name: &Name) -> Option<Range<usize>> {
     at += white(text, at);
     at += Quote::at(text, at).map_or(0, Quote::length);
     let word = run(text, at, scan::is_token);
-    if &text[at..at + word] == b"send" {
-        return in_quotes(text, at + word + blanks(text, at + word), name.kind);
+    if &text[at..at + word] == b"send" && !closing.is_some_and(Quote::is_of_json) {
+        return in_quotes(text, at + word + blanks(text, at + word), name);
     }
     let named = [&b"value"[..], b"content", b"stringValue", b"defaultValue"];
     if !named.iter().any(|known| text[at..at + word].eq_ignore_ascii_case(known)) {
@@ -227,7 +233,11 @@ fn paired(text: &[u8], name: &Name) -> Option<Range<usize>> {
     at += 1;
     at += blanks(text, at);
     if Quote::at(text, at).is_some() {
-        return in_quotes(text, at, name.kind);
+        return in_quotes(text, at, name);
+    }
+    if closing.is_some_and(Quote::is_of_json) {
+        // A number, a list, or nothing at all.
+        return None;
     }
     let value = bare(text, at, true, name.kind);
     (is_bare_secret(&text[value.clone()], name.kind, None) && is_line_end(text, value.end)).then_some(value)
@@ -240,7 +250,7 @@ fn called(text: &[u8], name: &Name) -> Option<Range<usize>> {
     if text.get(name.at.end) != Some(&b'(') || !(sets || is_the_word(word)) {
         return None;
     }
-    let value = in_quotes(text, name.at.end + 1, name.kind)?;
+    let value = in_quotes(text, name.at.end + 1, name)?;
     let after = value.end + Quote::at(text, name.at.end + 1).map_or(0, Quote::length);
     (text.get(after) == Some(&b')')).then_some(value)
 }
@@ -257,7 +267,7 @@ fn listed(text: &[u8], name: &Name) -> Option<Range<usize>> {
     at += 1;
     at += white(text, at);
     let drawn = |value: &[u8]| if name.kind == Kind::Password { !is_wordy(value) } else { is_random(value) };
-    in_quotes(text, at, name.kind).filter(|value| drawn(&text[value.clone()]))
+    in_quotes(text, at, name).filter(|value| drawn(&text[value.clone()]))
 }
 
 /// `the password is value`, `password for the server: value`.
@@ -274,7 +284,7 @@ fn said(text: &[u8], name: &Name) -> Option<Range<usize>> {
             (about || found == 0 && *verb != b": ").then_some(found + verb.len())
         })
         .min()?;
-    if let Some(value) = in_quotes(text, at, name.kind) {
+    if let Some(value) = in_quotes(text, at, name) {
         return Some(value);
     }
     at += usize::from(text.get(at) == Some(&b'`'));
@@ -299,7 +309,7 @@ fn said(text: &[u8], name: &Name) -> Option<Range<usize>> {
 /// `PASSWORD 'value'` of SQL, `#define PASSWORD "value"`, `:password "value"`.
 fn quoted(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let gap = blanks(text, name.at.end);
-    let value = in_quotes(text, name.at.end + gap, name.kind)?;
+    let value = in_quotes(text, name.at.end + gap, name)?;
     let secret = &text[value.clone()];
     let sql = line_before(text, name.at.start).to_ascii_lowercase();
     let sets =
@@ -321,16 +331,16 @@ fn typed(text: &[u8], name: &Name) -> Option<Range<usize>> {
     }
     at += 1;
     at += blanks(text, at);
-    in_quotes(text, at, name.kind)
+    in_quotes(text, at, name)
 }
 
 /// `password: env.PASSWORD || "value"`: what counts where nothing else is set.
 fn fallback(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let rest = &text[name.at.end..text.len().min(name.at.end + 80)];
-    let line = &rest[..run(rest, 0, |byte| !matches!(byte, b';' | b'\\' | b'{'))];
+    let line = &rest[..run(rest, 0, |byte| !matches!(byte, b';' | b'\\' | b'{' | b'"'))];
     let signs = [&b" || "[..], b" or ", b" ?? "];
     let (at, sign) = signs.iter().find_map(|sign| Some((memchr::memmem::find(line, sign)?, sign)))?;
     let set = line[..at].iter().any(|byte| matches!(byte, b'=' | b':'));
-    let value = in_quotes(text, name.at.end + at + sign.len(), name.kind)?;
+    let value = in_quotes(text, name.at.end + at + sign.len(), name)?;
     (set && !is_wordy(&text[value.clone()])).then_some(value)
 }

@@ -26,7 +26,7 @@ pub(super) fn operand(text: &[u8], name: &Name) -> Option<Range<usize>> {
         at += blanks(text, at);
     }
     if Quote::at(text, at).is_some() {
-        return in_quotes(text, at, name.kind);
+        return in_quotes(text, at, name);
     }
     let value = bare(text, at, true, name.kind);
     let secret = &text[value.clone()];
@@ -58,7 +58,7 @@ fn next_element(text: &[u8], name: &Name) -> Option<Range<usize>> {
     }
     at += 1;
     at += white(text, at);
-    in_quotes(text, at, name.kind).filter(|value| text[value.start] != b'-')
+    in_quotes(text, at, name).filter(|value| text[value.start] != b'-')
 }
 
 /// Whether this name has its value after a blank: in what is set so, and in the files of some programs.
@@ -118,6 +118,15 @@ fn is_connective(word: &[u8]) -> bool {
     WORDS.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes()))
 }
 
+/// What is typed here, with or without quotes. The end of a string of JSON is no quote.
+fn typed(text: &[u8], at: usize) -> Option<Range<usize>> {
+    match Quote::at(text, at) {
+        Some(quote) if quote.is_of_json() => None,
+        Some(quote) => Some(at + quote.length()..quote.closing(text, at + quote.length())?),
+        None => Some(bare(text, at, true, Kind::Password)),
+    }
+}
+
 /// `name:password` after `-u` or `--user` of a program that fetches. `dash` is where `-user` or ` -u` stands.
 pub(super) fn user(text: &[u8], dash: usize) -> Option<Secret> {
     const PROGRAMS: [(&[u8], u8); 6] = [
@@ -134,11 +143,7 @@ pub(super) fn user(text: &[u8], dash: usize) -> Option<Secret> {
     let (_, sign) = PROGRAMS.iter().find(|(program, _)| memchr::memmem::find(line, program).is_some())?;
     let mut at = name + usize::from(text.get(name) == Some(&b'='));
     at += blanks(text, at);
-    let quote = Quote::at(text, at);
-    let value = match quote {
-        Some(quote) => at + quote.length()..quote.closing(text, at + quote.length())?,
-        None => bare(text, at, true, Kind::Password),
-    };
+    let value = typed(text, at)?;
     let colon = memchr::memchr(*sign, &text[value.clone()])?;
     let secret = value.start + colon + 1..value.end;
     let plain = &text[secret.clone()];
@@ -202,10 +207,7 @@ pub(super) fn letter(text: &[u8], blank: usize) -> Option<Secret> {
         return None;
     }
     let at = at + gap;
-    let value = match Quote::at(text, at) {
-        Some(quote) => at + quote.length()..quote.closing(text, at + quote.length())?,
-        None => bare(text, at, true, Kind::Password),
-    };
+    let value = typed(text, at)?;
     let secret = &text[value.clone()];
     let option = secret.first().is_none_or(|first| *first == b'-');
     (!option && secret.len() >= 3 && !is_placeholder(secret)).then_some(Secret { at: value, rule: "flag" })
@@ -222,10 +224,7 @@ pub(super) fn piped(text: &[u8], inside: usize) -> Option<Range<usize>> {
     let echo = memchr::memmem::rfind(line, b"echo ")? + 5;
     let pipe = echo + memchr::memchr(b'|', &line[echo..])?;
     let at = offset + echo + run(line, echo, |byte| byte == b' ');
-    let mut value = match Quote::at(text, at) {
-        Some(quote) => at + quote.length()..quote.closing(text, at + quote.length())?,
-        None => bare(text, at, true, Kind::Password),
-    };
+    let mut value = typed(text, at)?;
     if rest.starts_with(b"passwd") {
         let changes = line[pipe..].ends_with(b"ch") || text[inside..].starts_with(b"passwd --stdin");
         value.start += memchr::memchr(b':', &text[value.clone()]).map_or(0, |colon| colon + 1);
@@ -245,7 +244,7 @@ pub(super) fn identified(text: &[u8], blank: usize) -> Option<Secret> {
     if text.get(at..at + 9).is_some_and(|word| word.eq_ignore_ascii_case(b"password ")) {
         at += 9;
     }
-    let quote = Quote::at(text, at).filter(|_| text[at] != b'`')?;
+    let quote = Quote::at(text, at).filter(|quote| text[at] != b'`' && !quote.is_of_json())?;
     let value = at + quote.length()..quote.closing(text, at + quote.length())?;
     let secret = &text[value.clone()];
     let fits =

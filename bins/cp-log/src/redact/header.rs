@@ -62,16 +62,20 @@ pub(super) fn authorization(text: &[u8], start: usize) -> Option<Secret> {
     if !is_word(text, start, NAME) {
         return None;
     }
-    let quote = |at| Quote::at(text, at).map_or(0, Quote::length);
     let mut at = start + NAME.len();
-    at += quote(at);
+    let quote = Quote::at(text, at);
+    at += quote.map_or(0, Quote::length);
     at += run(text, at, |byte| byte == b' ');
     if !matches!(text.get(at), Some(b':' | b'=' | b',')) {
         return None;
     }
     at += 1 + usize::from(text[at..].starts_with(b"=>"));
     at += run(text, at, |byte| byte == b' ');
-    at += quote(at);
+    let opening = Quote::at(text, at);
+    if !Quote::are_of_one_level(quote, opening) {
+        return None;
+    }
+    at += opening.map_or(0, Quote::length);
     let scheme = run(text, at, |byte| byte.is_ascii_alphabetic() || byte == b'-');
     let mut rule = "authorization";
     if text.get(at + scheme) == Some(&b' ') {
@@ -85,7 +89,7 @@ pub(super) fn authorization(text: &[u8], start: usize) -> Option<Secret> {
     // `Token token="…"`.
     if text[at..].starts_with(b"token=") {
         at += 6;
-        at += quote(at);
+        at += Quote::at(text, at).filter(|quote| !quote.is_of_json()).map_or(0, Quote::length);
     }
     let at = at..at + run(text, at, |byte| is_credential(byte) || byte == b':');
     let value = &text[at.clone()];
@@ -101,15 +105,19 @@ pub(super) fn cookie(text: &[u8], inside: usize) -> Option<Secret> {
     if !is_word(text, start, b"cookie") {
         return None;
     }
-    let quote = |at| Quote::at(text, at).map_or(0, Quote::length);
     let mut at = start + 6;
-    at += quote(at);
+    let quote = Quote::at(text, at);
+    at += quote.map_or(0, Quote::length);
     if text.get(at) != Some(&b':') {
         return None;
     }
     at += 1;
     at += run(text, at, |byte| byte == b' ');
-    at += quote(at);
+    let opening = Quote::at(text, at);
+    if !Quote::are_of_one_level(quote, opening) {
+        return None;
+    }
+    at += opening.map_or(0, Quote::length);
     let near = &text[..text.len().min(at + LONGEST_COOKIE)];
     let at = at..at + run(near, at, |byte| !matches!(byte, b'"' | b'\\' | b'\'' | b'`'));
     text[at.clone()].split(|byte| *byte == b';').any(is_session).then_some(Secret { at, rule: "cookie" })

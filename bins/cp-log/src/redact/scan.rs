@@ -153,6 +153,11 @@ impl Quote {
         self.slashes + 1
     }
 
+    /// Whether a name and its value are both strings of JSON, or both text within one.
+    pub(super) fn are_of_one_level(name: Option<Self>, value: Option<Self>) -> bool {
+        name.is_some_and(Self::is_of_json) == value.is_some_and(Self::is_of_json)
+    }
+
     /// Whether JSON itself is quoted here, and not a text in it.
     pub(super) const fn is_of_json(self) -> bool {
         self.mark == b'"' && self.slashes == 0

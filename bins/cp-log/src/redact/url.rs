@@ -13,12 +13,13 @@ pub(super) fn password(text: &[u8], start: usize) -> Option<Secret> {
     let is_part = |byte| !matches!(byte, b'/' | b'"' | b'\\' | b'?' | b'#' | b'<' | b'>' | b'\'' | b'`' | 0..=b' ');
     let mut authority = &text[from..from + run(text, from, is_part)];
     if !authority.contains(&b'@') {
-        // A password may hold a slash, in spite of the standard.
+        // A password may hold a slash or a hash, in spite of the standard; where a port and a path may follow, only a hash.
         let scheme = text[..start].iter().rev().take_while(|byte| byte.is_ascii_alphabetic()).count();
         let is_web = text[start - scheme..start].starts_with(b"http");
-        let long =
-            run(&text[..text.len().min(from + 512)], from, |byte| is_part(byte) || matches!(byte, b'/' | b'?' | b'#'));
-        if is_web || !authority.contains(&b':') {
+        let near = &text[..text.len().min(from + 512)];
+        let long = run(near, from, |byte| is_part(byte) || byte == b'#' || !is_web && matches!(byte, b'/' | b'?'));
+        let port = memchr::memchr(b':', authority).map(|colon| &authority[colon + 1..]);
+        if port.is_none_or(|port| port.iter().all(u8::is_ascii_digit)) {
             return None;
         }
         authority = &text[from..from + long];
