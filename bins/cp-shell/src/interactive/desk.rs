@@ -15,6 +15,7 @@ use rustyline::{Behavior, ColorMode, CompletionType, Config, Editor};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::interactive::completion::{Helper, Ids};
+use crate::interactive::interrupt;
 use crate::interactive::parse;
 
 /// The longest line of a script.
@@ -193,7 +194,10 @@ fn edit(asked: &Receiver<Question>, sender: &Sender<Typed>, ids: &Ids, known: &[
         };
         // An answer is one line, and no id is offered for it.
         editor.set_helper(is_line.then(|| Helper { ids: ids.clone() }));
-        let typed = match editor.readline(&prompt) {
+        let read = editor.readline(&prompt);
+        // A signal that came before was for no turn. One that comes from here on is for what the line begins.
+        interrupt::forget();
+        let typed = match read {
             Ok(line) => {
                 if is_line && !line.trim().is_empty() {
                     let _ = editor.add_history_entry(line.as_str());

@@ -22,7 +22,7 @@ use crate::interactive::parse::{self, Input};
 use crate::interactive::record::Record;
 use crate::interactive::render::count;
 use crate::interactive::settings::{self, Settings};
-use crate::interactive::{agent_of, commands, interrupt, learning, run, style, turn};
+use crate::interactive::{agent_of, commands, learning, run, style, turn};
 use crate::journal::{self, Journal};
 use crate::plane::Plane;
 use crate::plane::canonical::hash_value;
@@ -178,7 +178,7 @@ impl<'a> Shell<'a> {
                 Typed::Interrupted if self.desk.is_terminal() => {
                     self.say(&format!("{}\n", style().faint("(:quit ends the session)")))?;
                 }
-                // The editor still has its line.
+                // It came while nothing was under way, and the editor still has its line.
                 Typed::Signalled if self.desk.is_terminal() => continue,
                 Typed::Interrupted | Typed::Signalled | Typed::Terminated => {
                     return Err(Error::new(Code::Interrupted, "interrupted by a signal"));
@@ -204,8 +204,6 @@ impl<'a> Shell<'a> {
     /// One line, from its text to its record. True when it was the last.
     fn line(&mut self, line: &str) -> Result<bool> {
         let started = Instant::now();
-        // What came while nothing was under way is not meant for this.
-        interrupt::forget();
         let whole = parse::joined(line);
         if let Err(e) = self.kept.add(line, &self.redactor) {
             self.say(&style().error(e.message(), None))?;

@@ -46,8 +46,6 @@ pub(crate) fn take(shell: &mut Shell<'_>, said: &str) -> Done {
             return cancelled(shell, &sending);
         }
         shell.tracker.confirmed();
-        // A question that was answered was not interrupted.
-        interrupt::forget();
         if let Some(last) = &mut shell.last {
             last.confirmed = true;
         }

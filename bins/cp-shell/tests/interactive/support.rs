@@ -239,6 +239,16 @@ impl Terminal {
         };
         let pid = pids.into_iter().find(ours).expect("the shell runs at the terminal");
         rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
+        // It is pending until one of the threads takes it.
+        let is_pending = || {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            status
+                .lines()
+                .any(|line| line.starts_with("ShdPnd:") && line.contains(|digit| ('1'..='9').contains(&digit)))
+        };
+        while is_pending() {
+            std::thread::yield_now();
+        }
     }
 
     /// Waits for the end, and gives the exit status.
