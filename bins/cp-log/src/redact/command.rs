@@ -58,7 +58,10 @@ fn next_element(text: &[u8], name: &Name) -> Option<Range<usize>> {
     }
     at += 1;
     at += white(text, at);
-    in_quotes(text, at, name).filter(|value| text[value.start] != b'-')
+    let value = in_quotes(text, at, name)?;
+    // In an object the next string is the name of a member.
+    let after = value.end + Quote::at(text, at).map_or(0, Quote::length);
+    (text[value.start] != b'-' && text.get(after) != Some(&b':')).then_some(value)
 }
 
 /// Whether this name has its value after a blank: in what is set so, and in the files of some programs.
