@@ -247,9 +247,11 @@ fn canonical_program(governor: &Governor, word: &str, cwd: &Path) -> Result<Path
         return governor.names().resolve(word);
     }
     let asked = cwd.join(expand(word, &governor.tilde()));
-    let path = asked
-        .canonicalize()
-        .map_err(|_| Error::not_found(format!("no program {}", asked.display())).with("rule", "not_found"))?;
+    let path = asked.canonicalize().map_err(|_| {
+        Error::not_found(format!("no program {}", asked.display()))
+            .with("rule", "not_found")
+            .hint("a name without a slash is looked up on the policy's path")
+    })?;
     let listed = governor.loaded.policy.exec.allowed_commands.iter().any(|allowed| {
         allowed.contains('/')
             && governor.places.base.join(expand(allowed, &governor.tilde())).canonicalize().is_ok_and(|p| p == path)
