@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
@@ -142,12 +142,21 @@ impl<F: AsFd> Lines<F> {
         })
     }
 
-    /// Waits for more input, at most so long. True when the next read will not block.
-    pub fn wait(&self, limit: Duration) -> Result<bool> {
-        if memchr::memchr(b'\n', &self.buffer[self.scanned..]).is_some() || self.ended {
-            return Ok(true);
+    /// Waits for a whole line, or the end, at most so long. True when [`Lines::next`] will not wait: half a line is not enough.
+    pub fn wait_line(&mut self, limit: Duration) -> Result<bool> {
+        let until = Instant::now() + limit;
+        loop {
+            let there = memchr::memchr(b'\n', &self.buffer[self.scanned..]).is_some();
+            if there || self.ended || self.buffer.len() - self.start > self.limit {
+                return Ok(true);
+            }
+            self.scanned = self.buffer.len();
+            let left = until.saturating_duration_since(Instant::now());
+            if !signals::wait_readable(self.source.as_fd(), Some(left))? {
+                return Ok(false);
+            }
+            self.fill(&mut || Ok(()))?;
         }
-        signals::wait_readable(self.source.as_fd(), Some(limit))
     }
 
     fn take(&mut self, end: usize, terminated: bool) -> Line {

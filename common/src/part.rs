@@ -94,7 +94,7 @@ impl Part {
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Error::new(Code::Io, format!("starting {name}: no pipes")).fatal());
         };
-        Ok(Self { name, child, requests: Some(BufWriter::new(stdin)), answers: Lines::new(stdout) })
+        Ok(Self { name, child, requests: Some(BufWriter::with_capacity(64 << 10, stdin)), answers: Lines::new(stdout) })
     }
 
     /// What it is called.
@@ -123,9 +123,9 @@ impl Part {
         }
     }
 
-    /// Waits for an answer, at most so long. True when [`Part::receive`] will not wait, or not long.
-    pub fn wait(&self, limit: Duration) -> Result<bool> {
-        self.answers.wait(limit)
+    /// Waits for a whole answer, at most so long. True when [`Part::receive`] will not wait.
+    pub fn wait(&mut self, limit: Duration) -> Result<bool> {
+        self.answers.wait_line(limit)
     }
 
     /// Says that no more will be sent, reads its answers to the end, and waits for it to leave.

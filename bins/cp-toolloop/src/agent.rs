@@ -159,7 +159,7 @@ impl Process {
         let (mut words, mut failed) = (String::new(), None);
         loop {
             if let Some(until) = until
-                && !self.lines.wait(until.saturating_duration_since(Instant::now()))?
+                && !self.lines.wait_line(until.saturating_duration_since(Instant::now()))?
             {
                 return Ok(None);
             }
