@@ -113,22 +113,24 @@ fn token(keys: &Path, expires: u64, binding: &[u8]) -> Result<String> {
     Ok(format!("ct_{expires:010x}{}", hex(&tag[..16])))
 }
 
-/// Spends a token. [`Code::Conflict`] when it is forged, bound to something else, expired, or spent.
+/// Spends a token. [`Code::Conflict`] when it is forged, stale (bound to something else), expired or replayed: `details.reason`.
 pub fn redeem(home: &Path, given: &str, binding: &[u8]) -> Result<()> {
-    let conflict = |message: &str| {
-        Error::new(Code::Conflict, message.to_owned()).hint("run it with --dry-run again for a new token")
+    let conflict = |reason: &str, message: &str| {
+        Error::new(Code::Conflict, message.to_owned())
+            .with("reason", reason)
+            .hint("run it with --dry-run again for a new token")
     };
     let expires = given
         .strip_prefix("ct_")
         .and_then(|rest| rest.get(..10))
         .and_then(|digits| u64::from_str_radix(digits, 16).ok())
-        .ok_or_else(|| conflict("the confirm token is not one of ours"))?;
+        .ok_or_else(|| conflict("forged", "the confirm token is not one of ours"))?;
     let expected = token(&home.join("keys"), expires, binding)?;
     if !same(given.as_bytes(), expected.as_bytes()) {
-        return Err(conflict("the confirm token does not belong to this: what it showed has changed"));
+        return Err(conflict("stale", "the confirm token does not belong to this: what it showed has changed"));
     }
     if clock::unix_seconds() > expires {
-        return Err(conflict("the confirm token has expired"));
+        return Err(conflict("expired", "the confirm token has expired"));
     }
     let tokens = home.join("state/tokens");
     make_directory(&tokens)?;
@@ -137,7 +139,7 @@ pub fn redeem(home: &Path, given: &str, binding: &[u8]) -> Result<()> {
     let mark = tokens.join(format!("{:010x}-{}", expires, &hex(&Sha256::digest(given))[..16]));
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&mark) {
         Ok(file) => file.sync_all().map_err(|e| Error::io("recording the spent token", e)),
-        Err(e) if e.kind() == ErrorKind::AlreadyExists => Err(conflict("the confirm token has been used")),
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => Err(conflict("replayed", "the confirm token has been used")),
         Err(e) => Err(Error::io("recording the spent token", e).in_file(&mark)),
     }
 }
@@ -230,7 +232,8 @@ mod tests {
         let (token, _) = issue(&keys, b"delete a").unwrap();
         assert_eq!(redeem(home.path(), &token, b"delete b").unwrap_err().code(), Code::Conflict);
         redeem(home.path(), &token, b"delete a").unwrap();
-        assert!(redeem(home.path(), &token, b"delete a").unwrap_err().message().contains("used"));
+        let used = redeem(home.path(), &token, b"delete a").unwrap_err();
+        assert_eq!(used.to_value()["details"]["reason"], "replayed");
     }
 
     #[test]

@@ -214,6 +214,15 @@ impl Error {
         self
     }
 
+    /// Like [`Error::with`], unless the detail is there already.
+    #[must_use]
+    pub(crate) fn with_absent(mut self, name: &str, value: impl Into<Value>) -> Self {
+        if !self.0.details.contains_key(name) {
+            self.0.details.insert(name.to_owned(), value.into());
+        }
+        self
+    }
+
     /// Adds the cure, one sentence for a person; also `details.hint`.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {

@@ -234,7 +234,7 @@ pub fn settle(
 
 fn failed_at(place: Place, error: Error, options: StreamOptions, context: &mut Context) -> Result<()> {
     let error = match place.line {
-        Some(line) if !error.is_fatal() => error.with("line", line),
+        Some(line) if !error.is_fatal() => error.with_absent("line", line),
         _ => error,
     };
     item_failed(error, options, context)

@@ -157,24 +157,44 @@ pub fn classify(root: &Path, path: &Path, governed_roots: &[String]) -> PathClas
     }
 }
 
-/// `path` with symbolic links resolved as far as it exists, and `.` and `..` resolved after that.
+/// How many links a path may lead through, as the kernel has it.
+const LINKS: usize = 40;
+
+/// Where a path leads: links are followed, also those to what does not exist, and `..` is taken after them, as the kernel does.
 pub fn resolved(path: &Path) -> PathBuf {
-    let mut real = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::ParentDir => {
-                real.pop();
-            }
-            Component::CurDir => {}
-            other => {
-                real.push(other);
-                if let Ok(canonical) = real.canonicalize() {
-                    real = canonical;
-                }
-            }
+    resolved_below(Path::new(""), path)
+}
+
+/// Like [`resolved`], for a path from a directory whose own way is known to have no links: it is not asked about again.
+pub fn resolved_below(root: &Path, path: &Path) -> PathBuf {
+    let mut real = root.to_owned();
+    // What is to be walked, the next part last. A root among them begins anew.
+    let mut rest: Vec<PathBuf> = parts_of(path);
+    let mut links = 0;
+    while let Some(part) = rest.pop() {
+        if part.as_os_str() == ".." {
+            real.pop();
+            continue;
+        }
+        real.push(&part);
+        if links == LINKS || root.starts_with(&real) {
+            continue;
+        }
+        if let Ok(target) = real.read_link() {
+            links += 1;
+            real.pop();
+            rest.extend(parts_of(&target));
         }
     }
     real
+}
+
+fn parts_of(path: &Path) -> Vec<PathBuf> {
+    path.components()
+        .filter(|part| !matches!(part, Component::CurDir))
+        .rev()
+        .map(|part| PathBuf::from(part.as_os_str()))
+        .collect()
 }
 
 /// Makes a directory and what leads to it, mode 0700.
@@ -212,6 +232,20 @@ mod tests {
     fn class(path: &str) -> PathClass {
         let roots: Vec<String> = GOVERNED_ROOTS.iter().map(|r| (*r).to_owned()).collect();
         classify(Path::new("/nowhere/root"), Path::new(path), &roots)
+    }
+
+    #[test]
+    fn a_link_to_what_does_not_exist_leads_there() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().canonicalize().unwrap();
+        std::fs::create_dir(root.join("lib")).unwrap();
+        std::os::unix::fs::symlink("lib/new.py", root.join("innocent")).unwrap();
+        std::os::unix::fs::symlink("loop", root.join("loop")).unwrap();
+        let roots = ["lib".to_owned()];
+        assert_eq!(classify(&root, Path::new("innocent"), &roots), PathClass::Pristine);
+        assert_eq!(classify(&root, Path::new("other"), &roots), PathClass::Unknown);
+        assert_eq!(resolved(&root.join("innocent/../x")), root.join("lib/x"));
+        assert_eq!(resolved(&root.join("loop")), root.join("loop"));
     }
 
     #[test]

@@ -234,7 +234,9 @@ impl Output {
         match self.format {
             Format::Json => {
                 let mut open = record::head(true, Some(kind.name()));
-                record::member(&mut open, "data", &self.indexed(encode(data)?));
+                open.extend_from_slice(b",\"data\":");
+                serde_json::to_writer(&mut open, data).map_err(|e| cannot_encode(&e))?;
+                self.index(&mut open);
                 self.emit(Held::Own { open, failure: None })
             }
             Format::Text => self.put_text(&data.text()),
@@ -247,7 +249,8 @@ impl Output {
         match self.format {
             Format::Json => {
                 let mut open = record::head(true, Some(kind.name()));
-                record::member(&mut open, "data", &self.indexed(data.get().as_bytes().to_vec()));
+                record::member(&mut open, "data", data.get().as_bytes());
+                self.index(&mut open);
                 self.emit(Held::Own { open, failure: None })
             }
             Format::Text | Format::Raw => {
@@ -380,13 +383,22 @@ impl Output {
 
     /// Hands everything that is certain to the reader.
     pub fn flush(&mut self) -> Result<()> {
+        let buffer = std::mem::take(&mut self.buffer);
+        let outcome = self.deliver(&buffer);
+        self.buffer = buffer;
+        if matches!(self.sink, Sink::Stdout) {
+            self.buffer.clear();
+        }
+        outcome
+    }
+
+    fn deliver(&mut self, bytes: &[u8]) -> Result<()> {
         let outcome = match self.sink {
             Sink::Stdout if self.reader == Reader::Gone => Ok(()),
-            Sink::Stdout => write_all(&self.buffer),
+            Sink::Stdout => write_all(bytes),
             #[cfg(test)]
-            Sink::Memory => return Ok(()),
+            Sink::Memory => Ok(()),
         };
-        self.buffer.clear();
         match outcome {
             Err(e) if e.is_reader_gone() && self.reader == Reader::IsOutlived => {
                 self.reader = Reader::Gone;
@@ -438,14 +450,12 @@ impl Output {
         SHAPE.store(shape as u8, Ordering::Relaxed);
     }
 
-    fn indexed(&self, mut data: Vec<u8>) -> Vec<u8> {
-        let (Some(index), Some(b'}')) = (self.place.index, data.last()) else {
-            return data;
-        };
-        data.pop();
-        let separator = if data.ends_with(b"{") { "" } else { "," };
-        data.extend_from_slice(format!("{separator}\"index\":{index}}}").as_bytes());
-        data
+    /// Adds the item's index to the object that the line ends with.
+    fn index(&self, line: &mut Vec<u8>) {
+        let (Some(index), Some(b'}')) = (self.place.index, line.last()) else { return };
+        line.pop();
+        let separator = if line.ends_with(b"{") { "" } else { "," };
+        line.extend_from_slice(format!("{separator}\"index\":{index}}}").as_bytes());
     }
 
     fn put_text(&mut self, text: &str) -> Result<()> {
@@ -457,6 +467,11 @@ impl Output {
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        if bytes.len() >= FLUSH_AT {
+            // A long line is not copied.
+            self.flush()?;
+            return self.deliver(bytes);
+        }
         self.buffer.extend_from_slice(bytes);
         if self.buffer.len() >= FLUSH_AT { self.flush() } else { Ok(()) }
     }
@@ -476,7 +491,11 @@ impl Output {
 }
 
 fn encode<T: Serialize + ?Sized>(data: &T) -> Result<Vec<u8>> {
-    serde_json::to_vec(data).map_err(|e| Error::new(Code::Unknown, format!("encoding a record: {e}")))
+    serde_json::to_vec(data).map_err(|e| cannot_encode(&e))
+}
+
+fn cannot_encode(e: &serde_json::Error) -> Error {
+    Error::new(Code::Unknown, format!("encoding a record: {e}"))
 }
 
 #[cfg(test)]

@@ -252,7 +252,7 @@ fn audit(program: &'static Program, verb: &str, result: &Result<()>, took: Durat
     if !wanted {
         return;
     }
-    let argv: Vec<String> = std::env::args().collect();
+    let argv = told(std::env::args());
     let finished = Finished {
         verb: shown,
         argv: &argv,
@@ -265,6 +265,22 @@ fn audit(program: &'static Program, verb: &str, result: &Result<()>, took: Durat
     if let Err(error) = outcome {
         context.warn(&format!("this command line is not on the ledger: {error}"));
     }
+}
+
+/// A command line as it may be told: the values that a command is given for its environment are for the command alone.
+fn told(arguments: impl Iterator<Item = String>) -> Vec<String> {
+    let name_of = |pair: &str| pair.split_once('=').map_or("…", |(name, _)| name).to_owned() + "=…";
+    let (mut told, mut is_pair, mut is_command) = (Vec::new(), false, false);
+    for argument in arguments {
+        let is_next = !is_command && argument == "--env";
+        is_command |= argument == "--";
+        told.push(match argument.strip_prefix("--env=").filter(|_| !is_command) {
+            Some(pair) => format!("--env={}", name_of(pair)),
+            None if std::mem::replace(&mut is_pair, is_next) => name_of(&argument),
+            None => argument,
+        });
+    }
+    told
 }
 
 fn verb_of(matches: &clap::ArgMatches) -> String {
@@ -420,5 +436,17 @@ fn usage_error(program: &Program, error: &clap::Error) -> Error {
     match suggestion {
         Some(nearest) => usage.with("nearest", nearest.clone()).hint(format!("did you mean `{nearest}`?")),
         None => usage.hint(format!("`{} --help` lists the options", program.name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_command_gets_in_its_environment_is_not_told() {
+        let line = "cp-exec --env A=one --env=B=two --env three --timeout 1 -- env --env D=mine";
+        let told = told(line.split(' ').map(str::to_owned)).join(" ");
+        assert_eq!(told, "cp-exec --env A=… --env=B=… --env …=… --timeout 1 -- env --env D=mine");
     }
 }

@@ -25,6 +25,9 @@ struct Table {
     network: Network,
     log_content: bool,
     budget_usd: Option<f64>,
+    /// What cp-compose reads of this table.
+    #[serde(rename = "redact")]
+    _redact: Option<String>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]

@@ -23,8 +23,13 @@ pub(crate) struct Args {
 }
 
 /// What a home begins with: path, text, and what the file is for.
-const STARTERS: [(&str, &str, &str); 7] = [
+const STARTERS: [(&str, &str, &str); 8] = [
     ("config/cp.toml", include_str!("../starter/cp.toml"), "settings: flags and environment win over it"),
+    (
+        "config/shell.toml",
+        include_str!("../starter/shell.toml"),
+        "what a session with a person needs: history, hub, memory",
+    ),
     ("config/cp.env", include_str!("../starter/cp.env"), "assignments that the scripts read for unset names"),
     ("config/agents.json", include_str!("../starter/agents.json"), "who can speak: an id, its soul, its model"),
     ("config/governed_roots.json", include_str!("../starter/governed_roots.json"), "which paths are pristine"),

@@ -132,6 +132,11 @@ mod tests {
     }
 
     #[test]
+    fn the_starter_file_says_the_defaults() {
+        assert_eq!(loaded(include_str!("../../starter/shell.toml")).unwrap(), Settings::default());
+    }
+
+    #[test]
     fn a_slip_is_named_with_its_line() {
         let e = loaded("[shell_history]\nenabeld = true\n").unwrap_err();
         assert!(e.message().contains("line 2") && e.message().contains("enabeld"), "{e}");

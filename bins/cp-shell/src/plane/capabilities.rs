@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use cp_common::home::resolved_below;
 use serde_json::Value;
 
 use crate::plane::files::damaged;
-use crate::plane::paths::followed;
 use crate::plane::{Failure, Plane};
 
 const FILE: &str = "modules/shell/capabilities.json";
@@ -19,7 +19,7 @@ pub(super) fn check(plane: &Plane, argv: &[String]) -> Result<(), Failure> {
     let here = std::env::current_dir().unwrap_or_default();
     for (at, word) in argv.iter().enumerate() {
         for base in [plane.root(), &here] {
-            let real = followed(base, Path::new(word));
+            let real = resolved_below(base, Path::new(word));
             let Some(path) = real.strip_prefix(plane.root()).ok().and_then(Path::to_str) else { continue };
             let action = if at == 0 { "execute" } else { "read" };
             if forbidden.iter().any(|pattern| matches(pattern, path)) {
@@ -39,7 +39,7 @@ pub(super) fn check(plane: &Plane, argv: &[String]) -> Result<(), Failure> {
 /// Refuses to read a file that is forbidden.
 pub(super) fn check_read(plane: &Plane, path: &str) -> Result<(), Failure> {
     let Some(capabilities) = plane.files.json(FILE)? else { return Ok(()) };
-    let real = followed(plane.root(), Path::new(path));
+    let real = resolved_below(plane.root(), Path::new(path));
     let Some(path) = real.strip_prefix(plane.root()).ok().and_then(Path::to_str) else { return Ok(()) };
     if patterns(&capabilities, "forbidden")?.iter().any(|pattern| matches(pattern, path)) {
         return Err(denied("read", path).hint(FORBIDDEN));

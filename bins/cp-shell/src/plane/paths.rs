@@ -1,9 +1,9 @@
 //! What may be done with a path of the tree, after everything in it that leads elsewhere is followed.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 
-use cp_common::home::GOVERNED_ROOTS;
+use cp_common::home::{GOVERNED_ROOTS, resolved_below};
 use serde_json::{Value, json};
 
 use crate::plane::files::damaged;
@@ -11,8 +11,6 @@ use crate::plane::{Failure, Plane};
 
 const CONFIG: &str = "config/governed_roots.json";
 const DERIVED: [&str; 6] = ["packages_store", "registries/compiled", "versions", "tmp", "_staging", "installed"];
-/// As many links as the kernel follows.
-const LINKS: usize = 40;
 
 /// `governed_roots`
 pub(super) fn governed_roots(plane: &Plane) -> Result<Value, Failure> {
@@ -57,7 +55,7 @@ pub(super) fn explain(plane: &Plane, path: &str) -> Result<Value, Failure> {
 
 /// The class of a path, the root that gives it, and what that means.
 fn classify(root: &Path, path: &Path, governed: &[String]) -> (&'static str, Option<String>, String) {
-    let real = followed(root, path);
+    let real = resolved_below(root, path);
     let Ok(inside) = real.strip_prefix(root) else {
         return ("EXTERNAL", None, format!("{} lies outside of the tree: nothing here governs it.", real.display()));
     };
@@ -89,41 +87,10 @@ fn classify(root: &Path, path: &Path, governed: &[String]) -> (&'static str, Opt
     ("UNKNOWN", None, "No governed, derived or append-only root holds this path.".to_owned())
 }
 
-/// Where a path leads: links are followed, also those to what does not exist, and `..` is taken after them, as the kernel does.
-pub(super) fn followed(root: &Path, path: &Path) -> PathBuf {
-    let mut real = if path.is_absolute() { PathBuf::from("/") } else { root.to_owned() };
-    // What is to be walked, the next part last.
-    let mut rest: Vec<PathBuf> = parts_of(path);
-    let mut links = 0;
-    while let Some(part) = rest.pop() {
-        if part.as_os_str() == ".." {
-            real.pop();
-            continue;
-        }
-        real.push(&part);
-        // Of a way that we already know to be real, nothing need be asked.
-        if root.starts_with(&real) || links == LINKS {
-            continue;
-        }
-        if let Ok(target) = real.read_link() {
-            links += 1;
-            real.pop();
-            if target.is_absolute() {
-                real = PathBuf::from("/");
-            }
-            rest.extend(parts_of(&target));
-        }
-    }
-    real
-}
-
-fn parts_of(path: &Path) -> Vec<PathBuf> {
-    let parts = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
-    parts.rev().map(|part| PathBuf::from(part.as_os_str())).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
     use std::os::unix::fs::symlink;
 
