@@ -315,7 +315,11 @@ fn a_signal_in_a_turn_ends_it_and_the_session() {
     let mut terminal = place.terminal(&STUB, 100);
     terminal.prompted();
     terminal.types("go\r");
-    terminal.sees("go\n");
+    // The turn has begun when the model is asked.
+    let ledger = place.session().join("ledger/llm.jsonl");
+    while !std::fs::read_to_string(&ledger).unwrap_or_default().contains("llm.request") {
+        std::thread::yield_now();
+    }
     terminal.signals(Signal::TERM);
     assert_eq!(terminal.ended(), Some(130));
     assert_eq!((place.data("session_turn")[0]["cancelled"] == true, place.data("session_end").len()), (true, 1));
