@@ -167,8 +167,11 @@ fn judge_at(governor: &Governor, argv: &[String], cwd: &Path, built_in: bool, de
         }
     }
     if finding.verdict == Verdict::Deny {
-        return Err(refuse(&finding.rule, finding.reason)
-            .hint("run what it would run as a request of its own, or without this argument"));
+        let cure = match finding.rule.as_str() {
+            SCRIPT => "put the script where paths.execute of the policy has it, or add its place there",
+            _ => "run what it would run as a request of its own, or without this argument",
+        };
+        return Err(refuse(&finding.rule, finding.reason).hint(cure));
     }
     let Some(inner) = wrapped(argv)? else { return Ok(finding) };
     if depth == 0 {
@@ -381,8 +384,11 @@ fn script(governor: &Governor, argv: &[String], cwd: &Path) -> Finding {
     if runs(&governor.execute, &full) || governor.tools.iter().any(|tools| full.starts_with(tools)) {
         return Finding { risk: Risk::Medium, ..Finding::allowed() };
     }
-    denied("interpreter.script", format!("Capability denied: execute on {}", full.display()))
+    denied(SCRIPT, format!("Capability denied: execute on {}", full.display()))
 }
+
+/// The rule about the file that an interpreter is to run.
+const SCRIPT: &str = "interpreter.script";
 
 fn runs(execute: &[Pattern], path: &Path) -> bool {
     execute.iter().any(|pattern| pattern.matches(path))
