@@ -101,6 +101,15 @@ impl Place {
         sessions.remove(0)
     }
 
+    /// Whether a model was asked in a session of the home.
+    pub(crate) fn asked(&self) -> bool {
+        let sessions = std::fs::read_dir(self.path("home/planes/ho1/sessions"));
+        sessions.into_iter().flatten().flatten().any(|entry| {
+            let ledger = std::fs::read_to_string(entry.path().join("ledger/llm.jsonl"));
+            ledger.is_ok_and(|text| text.contains("llm.request"))
+        })
+    }
+
     /// The entries of its ledger.
     pub(crate) fn entries(&self) -> Vec<Value> {
         entries(&self.session().join("session.jsonl"))

@@ -316,8 +316,7 @@ fn a_signal_in_a_turn_ends_it_and_the_session() {
     terminal.prompted();
     terminal.types("go\r");
     // The turn has begun when the model is asked.
-    let ledger = place.session().join("ledger/llm.jsonl");
-    while !std::fs::read_to_string(&ledger).unwrap_or_default().contains("llm.request") {
+    while !place.asked() {
         std::thread::yield_now();
     }
     terminal.signals(Signal::TERM);
