@@ -2,7 +2,6 @@
 #![no_main]
 
 #[path = "../../bins/cp-llm/src/sse.rs"]
-#[allow(dead_code, reason = "the program uses what this does not")]
 mod parser;
 
 use parser::{Event, Parser};
@@ -18,6 +17,7 @@ fn events(pieces: &[&[u8]]) -> Option<Vec<Event>> {
             })
             .ok()?;
     }
+    events.extend(parser.finish());
     Some(events)
 }
 
