@@ -7,7 +7,7 @@
 //! - [`Outcome`] is what came of it: status, output, records, and assertions that show all of these when they fail.
 //! - [`Server`] plays HTTP replies, byte for byte, and keeps the requests; [`server`] has the replies.
 //! - [`Fake`] stands in for a program: it keeps how it was called and prints what it was given.
-//! - [`counterpart`] finds a program that others wrote, and [`required`] what a test needs of the machine: a test that
+//! - [`counterpart()`] finds a program that others wrote, and [`required`] what a test needs of the machine: a test that
 //!   cannot run says so, and fails where `CI=true`.
 //!
 //! Pipelines are scripts ([`Place::sh`]): what users type is what is tested.

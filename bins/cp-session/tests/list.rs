@@ -1,10 +1,12 @@
-use crate::house::House;
+//! `cp-session list`, as a shell user meets it.
+
+use crate::sessions::Sessions;
 
 #[test]
 fn sessions_come_in_the_order_of_their_ids_page_by_page() {
-    let house = House::new();
-    assert_eq!(house.run(&["list"]).data()["count"], 0);
-    let mut ids: Vec<String> = (0..5).map(|_| house.start()).collect();
+    let place = Sessions::new();
+    assert_eq!(place.run(&["list"]).data()["count"], 0);
+    let mut ids: Vec<String> = (0..5).map(|_| place.start()).collect();
     ids.sort();
     let (mut seen, mut cursor) = (Vec::new(), None::<String>);
     loop {
@@ -12,7 +14,7 @@ fn sessions_come_in_the_order_of_their_ids_page_by_page() {
         if let Some(cursor) = &cursor {
             arguments.extend(["--cursor", cursor]);
         }
-        let page = house.run(&arguments).data();
+        let page = place.run(&arguments).data();
         for item in page["items"].as_array().unwrap() {
             assert_eq!(item.as_object().unwrap().len(), 1);
             seen.push(item["session_id"].as_str().unwrap().to_owned());
@@ -28,11 +30,11 @@ fn sessions_come_in_the_order_of_their_ids_page_by_page() {
 
 #[test]
 fn only_the_open_ones_and_only_known_members() {
-    let house = House::new();
-    let (one, two) = (house.start(), house.start());
-    house.run(&["end", &one]);
-    let data = house.run(&["list", "--open"]).data();
+    let place = Sessions::new();
+    let (one, two) = (place.start(), place.start());
+    place.run(&["end", &one]);
+    let data = place.run(&["list", "--open"]).data();
     assert_eq!((&data["count"], &data["items"][0]["session_id"]), (&1.into(), &two.into()));
-    assert_eq!(house.run(&["list", "--agent", "ada"]).data()["count"], 0);
-    house.run(&["list", "--fields", "nonsense"]).failed(2, "E_USAGE");
+    assert_eq!(place.run(&["list", "--agent", "ada"]).data()["count"], 0);
+    place.run(&["list", "--fields", "nonsense"]).failed(2, "E_USAGE");
 }

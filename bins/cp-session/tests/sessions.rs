@@ -1,33 +1,24 @@
-//! A home of its own for each test, and the programs in it.
+//! A place with sessions in its home, and what the tests of all verbs ask about them.
 
+use std::ops::Deref;
 use std::path::PathBuf;
 
-use assert_cmd::Command;
+use cp_testkit::Place;
 use serde_json::Value;
 
-use crate::ran::Ran;
+pub(crate) struct Sessions(Place);
 
-pub(crate) struct House {
-    pub(crate) root: tempfile::TempDir,
+impl Deref for Sessions {
+    type Target = Place;
+
+    fn deref(&self) -> &Place {
+        &self.0
+    }
 }
 
-impl House {
+impl Sessions {
     pub(crate) fn new() -> Self {
-        Self { root: tempfile::tempdir().unwrap() }
-    }
-
-    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cp-session"));
-        command.env_clear().env("CP_HOME", self.root.path()).current_dir(self.root.path()).args(arguments);
-        command
-    }
-
-    pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
-        self.feed(arguments, "")
-    }
-
-    pub(crate) fn feed(&self, arguments: &[&str], input: &str) -> Ran {
-        Ran::of(&self.command(arguments).write_stdin(input).output().unwrap())
+        Self(Place::of("cp-session"))
     }
 
     /// A new session's id.
@@ -36,13 +27,12 @@ impl House {
     }
 
     pub(crate) fn file(&self, session: &str) -> PathBuf {
-        self.root.path().join("planes/ho1/sessions").join(session).join("session.jsonl")
+        self.home.join("planes/ho1/sessions").join(session).join("session.jsonl")
     }
 
     /// The entries of a session, but the ledger's own.
     pub(crate) fn entries(&self, session: &str) -> Vec<Value> {
-        let text = std::fs::read_to_string(self.file(session)).unwrap();
-        let entries = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let entries = self.home.records(self.file(session)).into_iter();
         entries.filter(|entry| !entry["event"].as_str().unwrap().starts_with("ledger.")).collect()
     }
 
