@@ -1,8 +1,9 @@
 //! A directory of a place: files are written with their parents and read back as text or as lines of JSON.
 
+use std::io::Write as _;
 use std::ops::Deref;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -37,11 +38,20 @@ impl Directory {
     }
 
     /// Writes a file that everybody may execute.
+    ///
+    /// Another process writes it. A process that a test in another thread is starting would hold a file that this one
+    /// has open for a moment, and the kernel executes nothing that somebody may still write to.
     #[track_caller]
     pub fn executable(&self, below: impl AsRef<Path>, text: impl AsRef<[u8]>) -> PathBuf {
-        let path = self.write(below, text);
-        let mode = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(&path, mode).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let path = self.0.join(below);
+        self.directory(path.parent().expect("a file lies in a directory"));
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "rm -f \"$0\" && cat >\"$0\" && chmod 755 \"$0\""]).arg(&path).stdin(Stdio::piped());
+        let mut child = command.spawn().expect("sh starts");
+        let mut stdin = child.stdin.take().expect("standard input is a pipe");
+        stdin.write_all(text.as_ref()).expect("sh reads it");
+        drop(stdin);
+        assert!(child.wait().expect("sh ends").success(), "{} cannot be written", path.display());
         path
     }
 
