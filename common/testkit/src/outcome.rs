@@ -43,13 +43,15 @@ impl Outcome {
 
     /// Asserts that it ended with 0.
     #[track_caller]
-    pub fn success(&self) -> &Self {
+    #[expect(clippy::return_self_not_must_use, reason = "the assertion may be all that is wanted")]
+    pub fn success(self) -> Self {
         self.code(0)
     }
 
     /// Asserts that it ended with this status.
     #[track_caller]
-    pub fn code(&self, status: i32) -> &Self {
+    #[expect(clippy::return_self_not_must_use, reason = "the assertion may be all that is wanted")]
+    pub fn code(self, status: i32) -> Self {
         assert_eq!(self.status, status, "the exit status\n{self:?}");
         self
     }
