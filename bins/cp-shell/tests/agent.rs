@@ -1,12 +1,9 @@
 //! Agents that are programs: described, asked, switched to, and what happens when they fail.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a failure to set up is a failed test")]
 
-mod support;
-
-use std::os::unix::fs::PermissionsExt as _;
-
+use cp_testkit::Outcome;
 use serde_json::json;
-use support::{Place, Ran, run};
+
+use crate::tree::Tree;
 
 /// An agent in a few lines of shell: it answers what it was asked with what it was asked.
 const ECHO: &str = r#"#!/bin/sh
@@ -23,22 +20,15 @@ while IFS= read -r line; do
 done
 "#;
 
-fn install(place: &Place, below: &str, text: &str) {
-    let path = place.home().join(below);
-    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    std::fs::write(&path, text).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-}
-
-fn talk(place: &Place, words: &[&str], input: &str) -> Ran {
-    run(place.command().args(["--interactive", "--no-hub", "--backend", "stub"]).args(words), input)
+fn talk(place: &Tree, words: &[&str], input: &str) -> Outcome {
+    place.command().args(["--interactive", "--no-hub", "--backend", "stub"]).args(words).stdin(input).run()
 }
 
 #[test]
 fn a_program_answers_and_both_sides_are_in_the_session() {
-    let place = Place::empty();
-    install(&place, "agents/echo/run", ECHO);
-    install(&place, "config/agents.json", "{\"echo\":{\"command\":\"agents/echo/run\"}}");
+    let place = Tree::empty();
+    place.home.executable("agents/echo/run", ECHO);
+    place.home.executable("config/agents.json", "{\"echo\":{\"command\":\"agents/echo/run\"}}");
     let ran = talk(&place, &["--agent", "echo"], "hello there\n:agent\n:quit\n");
     assert_eq!(ran.status, 0, "{} {}", ran.stdout, ran.stderr);
     assert!(ran.stdout.contains("you said it"), "{}", ran.stdout);
@@ -51,14 +41,14 @@ fn a_program_answers_and_both_sides_are_in_the_session() {
 
 #[test]
 fn any_executable_with_a_path_can_be_an_agent_and_be_switched_to() {
-    let place = Place::empty();
-    install(&place, "echo", ECHO);
-    let path = place.home().join("echo").display().to_string();
+    let place = Tree::empty();
+    place.home.executable("echo", ECHO);
+    let path = place.home.join("echo").display().to_string();
     let ran = talk(&place, &["--agent", &path], "hello\n:quit\n");
     assert!(ran.stdout.contains("you said it"), "{} {}", ran.stdout, ran.stderr);
-    let place = Place::empty();
-    install(&place, "echo", ECHO);
-    let path = place.home().join("echo").display().to_string();
+    let place = Tree::empty();
+    place.home.executable("echo", ECHO);
+    let path = place.home.join("echo").display().to_string();
     let ran = talk(&place, &[], &format!("first\n:agent {path}\nsecond\n:agent default\nthird\n:quit\n"));
     assert_eq!(ran.status, 0, "{} {}", ran.stdout, ran.stderr);
     assert_eq!(ran.stdout.matches("you said it").count(), 1, "{}", ran.stdout);
@@ -67,21 +57,21 @@ fn any_executable_with_a_path_can_be_an_agent_and_be_switched_to() {
 
 #[test]
 fn capabilities_decide_which_commands_exist() {
-    let place = Place::empty();
-    install(&place, "echo", ECHO);
-    let path = place.home().join("echo").display().to_string();
+    let place = Tree::empty();
+    place.home.executable("echo", ECHO);
+    let path = place.home.join("echo").display().to_string();
     let ran = talk(&place, &["--agent", &path], ":signals\n:pkg\n:quit\n");
     assert!(ran.stdout.contains("no such capability"), "{}", ran.stdout);
     assert_eq!(ran.stdout.matches("no such capability").count(), 1, "{}", ran.stdout);
-    let ran = talk(&Place::empty(), &[], ":signals\n:pkg\n:quit\n");
+    let ran = talk(&Tree::empty(), &[], ":signals\n:pkg\n:quit\n");
     assert!(!ran.stdout.contains("no such capability"), "{}", ran.stdout);
 }
 
 #[test]
 fn a_turn_that_fails_leaves_the_session_and_an_agent_that_left_is_started_again() {
-    let place = Place::empty();
-    install(&place, "echo", ECHO);
-    let path = place.home().join("echo").display().to_string();
+    let place = Tree::empty();
+    place.home.executable("echo", ECHO);
+    let path = place.home.join("echo").display().to_string();
     let ran = talk(&place, &["--agent", &path], "please fail\nplease leave\nhello\n:quit\n");
     assert_eq!(ran.status, 0, "{} {}", ran.stdout, ran.stderr);
     assert!(ran.stdout.contains("out of ideas"), "{}", ran.stdout);
@@ -91,25 +81,21 @@ fn a_turn_that_fails_leaves_the_session_and_an_agent_that_left_is_started_again(
 
 #[test]
 fn what_is_no_agent_is_an_error_that_says_why() {
-    let place = Place::empty();
-    install(&place, "mute", "#!/bin/sh\nexit 0\n");
-    install(
-        &place,
-        "wrong",
+    let place = Tree::empty();
+    place.home.executable("mute", "#!/bin/sh\nexit 0\n");
+    place.home.executable("wrong",
         "#!/bin/sh\nread -r line; echo '{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"describe\",\"data\":{\"name\":\"x\",\"version\":\"1\",\"capabilities\":[\"FLY\"]}}'\n",
     );
-    install(&place, "chat", "#!/bin/sh\nread -r line; echo hello\n");
+    place.home.executable("chat", "#!/bin/sh\nread -r line; echo hello\n");
     for (name, why) in [("mute", "home/mute"), ("wrong", "FLY"), ("chat", "not JSON"), ("none", "starting")] {
-        let path = place.home().join(name).display().to_string();
+        let path = place.home.join(name).display().to_string();
         let ran = talk(&place, &["--agent", &path], ":quit\n");
         assert_ne!(ran.status, 0, "{name}: {}", ran.stdout);
         assert!(format!("{}{}", ran.stdout, ran.stderr).contains(why), "{name}: {} {}", ran.stdout, ran.stderr);
     }
-    install(
-        &place,
-        "config/agents.json",
-        &json!({"bare": {"command": "python3 x"}, "odd": {"command": 7}}).to_string(),
-    );
+    place
+        .home
+        .executable("config/agents.json", json!({"bare": {"command": "python3 x"}, "odd": {"command": 7}}).to_string());
     for name in ["bare", "odd"] {
         let ran = talk(&place, &["--agent", name], ":quit\n");
         assert_eq!(ran.status, 4, "{name}: {} {}", ran.stdout, ran.stderr);

@@ -1,13 +1,9 @@
 //! Pipe mode, as a program meets it: the envelope, the evidence, the ledgers, the exit status.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a failure to set up is a failed test")]
 
-mod support;
-
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::Stdio;
-
+use cp_testkit::Signal;
 use serde_json::{Value, json};
-use support::{Place, everything, run};
+
+use crate::tree::{Tree, everything};
 
 const OPERATIONS: [&str; 17] = [
     "pkg_list",
@@ -67,11 +63,11 @@ const EVIDENCE: [&str; 6] =
 
 #[test]
 fn every_operation_answers_a_complete_tree_in_the_exact_envelope() {
-    let place = Place::new();
+    let place = Tree::new();
     let input = all_requests();
     let ran = place.pipe(&input);
     assert_eq!(ran.status, 0, "{}", ran.stderr);
-    let answers = ran.answers();
+    let answers = ran.records();
     assert_eq!(answers.len(), 17);
     for (request, answer) in requests().iter().zip(&answers) {
         assert_eq!(keys(answer), ["status", "result", "evidence"], "{request}");
@@ -85,7 +81,7 @@ fn every_operation_answers_a_complete_tree_in_the_exact_envelope() {
 
 #[test]
 fn every_operation_answers_an_empty_tree() {
-    let place = Place::bare();
+    let place = Tree::bare();
     for request in requests() {
         let answer = place.ask(&request);
         let expected = match request["operation"].as_str().unwrap() {
@@ -110,7 +106,7 @@ fn every_operation_answers_an_empty_tree() {
 
 #[test]
 fn a_damaged_tree_gives_errors_that_name_the_file_and_never_a_crash() {
-    let place = Place::new();
+    let place = Tree::new();
     for (file, text) in [
         ("installed/PKG-SHELL-001/manifest.json", "{\"package_id\": \"PKG-SH"),
         ("installed/PKG-BASELINE-HO3-000/receipt.json", "[]"),
@@ -120,9 +116,9 @@ fn a_damaged_tree_gives_errors_that_name_the_file_and_never_a_crash() {
         ("registries/frameworks_registry.csv", "framework_id,title\n\"FMWK"),
         ("work_orders/ho3/WO-20260203-001.json", ""),
     ] {
-        place.write(file, text);
+        place.tree.write(file, text);
     }
-    std::fs::write(place.root().join("registries/specs_registry.csv"), b"spec_id\n\xff\xfe\n").unwrap();
+    place.tree.write("registries/specs_registry.csv", b"spec_id\n\xff\xfe\n");
     let code = |request: Value, file: &str| {
         let answer = place.ask(&request);
         let message = answer["error"]["message"].as_str().unwrap_or_default();
@@ -145,14 +141,14 @@ fn a_damaged_tree_gives_errors_that_name_the_file_and_never_a_crash() {
 
 #[test]
 fn what_cannot_be_followed_or_is_no_file_is_an_error() {
-    let place = Place::new();
-    std::fs::remove_file(place.root().join("specs/SPEC-CORE-001/manifest.yaml")).unwrap();
-    std::os::unix::fs::symlink("/etc/passwd", place.root().join("specs/SPEC-CORE-001/manifest.yaml")).unwrap();
+    let place = Tree::new();
+    std::fs::remove_file(place.tree.join("specs/SPEC-CORE-001/manifest.yaml")).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", place.tree.join("specs/SPEC-CORE-001/manifest.yaml")).unwrap();
     let answer = place.ask(&json!({"operation": "spec_info", "spec_id": "SPEC-CORE-001"}));
     assert_eq!(answer["error"]["code"], "HANDLER_ERROR");
     assert!(answer["error"]["message"].as_str().unwrap().contains("outside"), "{answer}");
-    std::fs::remove_file(place.root().join("config/governed_roots.json")).unwrap();
-    std::fs::create_dir(place.root().join("config/governed_roots.json")).unwrap();
+    std::fs::remove_file(place.tree.join("config/governed_roots.json")).unwrap();
+    std::fs::create_dir(place.tree.join("config/governed_roots.json")).unwrap();
     assert_eq!(place.code(&json!({"operation": "governed_roots"})), "HANDLER_ERROR");
     for id in ["../../etc", "..", "a/b", "x\u{0}", "", "/etc", "."] {
         let expected = if id.is_empty() { "MISSING_FIELD" } else { "SPEC_NOT_FOUND" };
@@ -167,7 +163,7 @@ fn what_cannot_be_followed_or_is_no_file_is_an_error() {
 
 #[test]
 fn a_wrong_type_anywhere_is_an_error() {
-    let place = Place::new();
+    let place = Tree::new();
     let parameters = [
         ("pkg_list", "plane"),
         ("pkg_info", "package_id"),
@@ -198,7 +194,7 @@ fn a_wrong_type_anywhere_is_an_error() {
     }
     let ran = place.pipe(&input);
     assert_eq!(ran.status, 1);
-    let answers = ran.answers();
+    let answers = ran.records();
     assert_eq!(answers.len(), parameters.len() * values.len() + 2 * 5 + 7);
     for answer in answers {
         assert_eq!(
@@ -216,11 +212,11 @@ fn a_wrong_type_anywhere_is_an_error() {
 
 #[test]
 fn the_error_codes_of_the_standard() {
-    let place = Place::new();
+    let place = Tree::new();
     let code = |input: &str| {
         let ran = place.pipe(input);
         assert_eq!(ran.status, 1, "{input}");
-        let answer = ran.answer();
+        let answer = ran.only();
         assert_eq!(keys(&answer), ["status", "error", "evidence"]);
         answer["error"]["code"].as_str().unwrap().to_owned()
     };
@@ -242,13 +238,13 @@ fn the_error_codes_of_the_standard() {
 
 #[test]
 fn requests_come_in_any_layout_and_a_broken_one_is_one_error() {
-    let place = Place::new();
+    let place = Tree::new();
     let input = "{\"operation\":\"governed_roots\"}{\"operation\":\"list_specs\"}\n{\n  \"operation\":\n    \"pkg_list\"\n}\n\
                  {\"operation\": \"governed_roots\"\n{\"operation\":\"compliance\"}\nnope nope\n{\n \"a\": oops,\n \"b\": 1\n}\n\
                  {\"operation\":\"signal_status\"}";
     let ran = place.pipe(input);
     let told: Vec<String> = ran
-        .answers()
+        .records()
         .iter()
         .map(|answer| {
             answer["error"]["code"].as_str().map_or_else(|| keys(&answer["result"])[0].to_owned(), str::to_owned)
@@ -263,7 +259,7 @@ fn requests_come_in_any_layout_and_a_broken_one_is_one_error() {
 
 #[test]
 fn the_hashes_are_those_of_the_control_plane_and_of_the_bytes_that_were_read() {
-    let place = Place::new();
+    let place = Tree::new();
     for (request, hash) in [
         (json!({"operation": "signal_status"}), "53ac6d34788ff22586c541810e716e8bf63ec78fb54a1f0be0fd4540a98bf167"),
         (json!({"operation": "governed_roots"}), "a79c45b26cfc5707c0591daf7813a3f17c44e585586e499410524ad097ee5ffa"),
@@ -271,13 +267,13 @@ fn the_hashes_are_those_of_the_control_plane_and_of_the_bytes_that_were_read() {
         assert_eq!(place.ask(&request)["evidence"]["input_hash"], format!("sha256:{hash}"));
     }
     // However it is spelled.
-    let spelled = place.pipe("{ \"operation\" : \"governed\\u005froots\" }").answer();
+    let spelled = place.pipe("{ \"operation\" : \"governed\\u005froots\" }").only();
     assert_eq!(
         spelled["evidence"]["input_hash"],
         "sha256:a79c45b26cfc5707c0591daf7813a3f17c44e585586e499410524ad097ee5ffa"
     );
     let text = r#"{"roots": ["lib", "scripts", "frameworks", "schemas", "policies", "registries", "modules", "tests", "specs", "config", "docs", "governed_prompts"], "count": 12}"#;
-    std::fs::remove_file(place.root().join("config/governed_roots.json")).unwrap();
+    std::fs::remove_file(place.tree.join("config/governed_roots.json")).unwrap();
     let answer = place.ask(&json!({"operation": "governed_roots"}));
     assert_eq!(answer["result"], serde_json::from_str::<Value>(text).unwrap());
     let sorted = text.replace("{\"roots\": ", "").replace(", \"count\": 12}", "");
@@ -289,7 +285,7 @@ fn the_hashes_are_those_of_the_control_plane_and_of_the_bytes_that_were_read() {
         for read in place.ask(&request)["evidence"]["declared_reads"].as_array().unwrap() {
             assert_eq!(keys(read), ["path", "hash"]);
             let path = read["path"].as_str().unwrap();
-            assert!(path.starts_with(place.root().to_str().unwrap()), "{path}");
+            assert!(path.starts_with(place.tree.to_str().unwrap()), "{path}");
             assert_eq!(read["hash"], sha256(&std::fs::read(path).unwrap()), "{request} {path}");
         }
     }
@@ -307,20 +303,20 @@ fn the_hashes_are_those_of_the_control_plane_and_of_the_bytes_that_were_read() {
 
 #[test]
 fn a_link_is_declared_by_the_path_that_it_leads_to() {
-    let place = Place::new();
-    std::fs::rename(place.root().join("config/governed_roots.json"), place.root().join("config/real.json")).unwrap();
-    std::os::unix::fs::symlink("real.json", place.root().join("config/governed_roots.json")).unwrap();
+    let place = Tree::new();
+    std::fs::rename(place.tree.join("config/governed_roots.json"), place.tree.join("config/real.json")).unwrap();
+    std::os::unix::fs::symlink("real.json", place.tree.join("config/governed_roots.json")).unwrap();
     let reads = place.ask(&json!({"operation": "governed_roots"}))["evidence"]["declared_reads"].clone();
-    assert_eq!(reads[0]["path"], place.root().join("config/real.json").to_str().unwrap());
+    assert_eq!(reads[0]["path"], place.tree.join("config/real.json").to_str().unwrap());
 }
 
 #[test]
 fn every_request_is_on_both_ledgers_and_the_session_begins_and_ends_once() {
-    let place = Place::new();
+    let place = Tree::new();
     let ran = place.pipe(
         "{\"operation\":\"signal_status\"}\nnope\n{\"operation\":\"pkg_info\",\"package_id\":\"PKG-SHELL-001\"}\n",
     );
-    let answers = ran.answers();
+    let answers = ran.records();
     let exec: Vec<Value> =
         place.entries("ledger/exec.jsonl").into_iter().filter(|entry| entry["event"] == "agent_turn").collect();
     let evidence: Vec<Value> =
@@ -350,33 +346,33 @@ fn every_request_is_on_both_ledgers_and_the_session_begins_and_ends_once() {
 
 #[test]
 fn a_session_that_is_named_is_joined_and_left_open() {
-    let place = Place::new();
+    let place = Tree::new();
     let started = place.other("cp-session", &["start", "--format", "text"]);
     let session = started.stdout.trim();
     for _ in 0..2 {
-        let ran = run(place.command().args(["--session", session]), "{}{}");
+        let ran = place.command().args(["--session", session]).stdin("{}{}").run();
         assert_eq!(ran.status, 0, "{}", ran.stderr);
     }
     let turns: Vec<Value> =
         place.entries("ledger/exec.jsonl").iter().filter_map(|entry| entry.get("turn").cloned()).collect();
     assert_eq!(turns, [1, 2, 3, 4]);
     assert!(place.entries("session.jsonl").iter().all(|entry| entry["event"] != "session_end"));
-    let none = run(place.command().args(["--session", "SES-none"]), "{}");
+    let none = place.command().args(["--session", "SES-none"]).stdin("{}").run();
     assert_eq!(none.status, 3, "{}", none.stdout);
     assert_eq!(place.other("cp-session", &["end", session]).status, 0);
-    let ended = run(place.command().args(["--session", session]), "{}");
-    assert_eq!((ended.status, &ended.answer()["error"]["code"]), (6, &json!("E_CONFLICT")));
+    let ended = place.command().args(["--session", session]).stdin("{}").run();
+    assert_eq!((ended.status, &ended.only()["error"]["code"]), (6, &json!("E_CONFLICT")));
 }
 
 #[test]
 fn many_can_answer_in_one_session_and_no_turn_has_two_numbers() {
-    let place = Place::new();
+    let place = Tree::new();
     let started = place.other("cp-session", &["start", "--format", "text"]);
     let session = started.stdout.trim();
     let input = "{\"operation\":\"governed_roots\"}\n".repeat(40);
     std::thread::scope(|scope| {
         for _ in 0..3 {
-            scope.spawn(|| assert_eq!(run(place.command().args(["--session", session]), &input).status, 0));
+            scope.spawn(|| assert_eq!(place.command().args(["--session", session]).stdin(&input).run().status, 0));
         }
     });
     for (ledger, event) in [("ledger/exec.jsonl", "agent_turn"), ("ledger/evidence.jsonl", "turn_evidence")] {
@@ -393,9 +389,9 @@ fn many_can_answer_in_one_session_and_no_turn_has_two_numbers() {
 
 #[test]
 fn a_ledger_that_is_named_takes_everything() {
-    let place = Place::new();
-    let file = place.work().join("all.jsonl");
-    let ran = run(place.command().arg("--ledger").arg(&file), "{}{}");
+    let place = Tree::new();
+    let file = place.work.join("all.jsonl");
+    let ran = place.command().arg("--ledger").arg(&file).stdin("{}{}").run();
     assert_eq!(ran.status, 0, "{}", ran.stderr);
     let text = std::fs::read_to_string(&file).unwrap();
     assert_eq!((text.matches("\"event\":\"agent_turn\"").count(), text.matches("\"turn_evidence\",").count()), (2, 2));
@@ -405,16 +401,16 @@ fn a_ledger_that_is_named_takes_everything() {
 
 #[test]
 fn the_tree_stays_as_it_is() {
-    let place = Place::new();
-    let before = everything(&place.root());
+    let place = Tree::new();
+    let before = everything(&place.tree);
     let mut input = all_requests();
     input.push_str("nope\n{\"operation\":\"execute_command\",\"command\":\"! echo hi\"}\n");
     place.pipe(&input);
-    assert_eq!(everything(&place.root()), before);
+    assert_eq!(everything(&place.tree), before);
     // The same with the tree as the home: only our own files are added.
-    let own = run(&mut place.command_at(&place.root()), &input);
-    assert!(own.answers().len() >= 18, "{}", own.stderr);
-    let after = everything(&place.root());
+    let own = place.command_at(&place.tree).stdin(&input).run();
+    assert!(own.records().len() >= 18, "{}", own.stderr);
+    let after = everything(&place.tree);
     for (file, was) in &before {
         assert_eq!(after.get(file), Some(was), "{}", file.display());
     }
@@ -422,7 +418,7 @@ fn the_tree_stays_as_it_is() {
 
 #[test]
 fn secrets_of_a_request_do_not_reach_the_ledgers() {
-    let place = Place::new();
+    let place = Tree::new();
     let key = format!("sk-ant-api03-{}", "A1b2C3d4E5f6".repeat(8));
     let request = json!({"operation": "execute_command", "command": format!("remember {key}")});
     let answer = place.ask(&request);
@@ -431,7 +427,7 @@ fn secrets_of_a_request_do_not_reach_the_ledgers() {
     let turn = exec.iter().find(|entry| entry["event"] == "agent_turn").unwrap();
     assert!(!turn.to_string().contains(&key), "{turn}");
     assert_ne!(turn["data"]["command_hash"], answer["evidence"]["input_hash"]);
-    let all = everything(&place.home());
+    let all = everything(&place.home);
     for (file, (bytes, _)) in all {
         assert!(!String::from_utf8_lossy(&bytes).contains(&key), "{}", file.display());
     }
@@ -439,77 +435,75 @@ fn secrets_of_a_request_do_not_reach_the_ledgers() {
 
 #[test]
 fn an_answer_is_seen_before_the_next_request_is_written() {
-    let place = Place::new();
-    let mut child = place.command().arg("--root").arg(place.root()).stderr(Stdio::null()).spawn().unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    let mut answers = BufReader::new(child.stdout.take().unwrap()).lines();
+    let place = Tree::new();
+    let mut child = place.command().arg("--root").arg(&place.tree).start();
     for request in ["{\"operation\":\"governed_roots\"}", "{\"operation\":\"list_specs\"}\n"] {
         // The first has no line feed: its last byte is enough.
-        stdin.write_all(request.as_bytes()).unwrap();
-        stdin.flush().unwrap();
-        let answer: Value = serde_json::from_str(&answers.next().unwrap().unwrap()).unwrap();
-        assert_eq!(answer["status"], "ok");
+        child.write(request);
+        assert_eq!(child.record()["status"], "ok");
         // What is seen is on the ledger.
         let turns = place.entries("ledger/exec.jsonl").iter().filter(|entry| entry["event"] == "agent_turn").count();
         assert!(turns >= 1);
     }
-    drop(stdin);
-    assert!(child.wait().unwrap().success());
+    child.finish().success();
 }
 
 #[test]
 fn no_ledger_means_no_answer() {
-    let place = Place::new();
+    let place = Tree::new();
     let started = place.other("cp-session", &["start"]);
     let started: Value = serde_json::from_str(&started.stdout).unwrap();
     let session = started["data"]["session_id"].as_str().unwrap();
     let file = std::path::Path::new(started["data"]["path"].as_str().unwrap()).with_file_name("ledger/exec.jsonl");
     std::fs::write(&file, "not a ledger\n").unwrap();
-    let ran = run(place.command().args(["--session", session]), "{}");
+    let ran = place.command().args(["--session", session]).stdin("{}").run();
     assert_ne!(ran.status, 0);
     assert!(!ran.stdout.contains("\"status\":\"ok\""), "{}", ran.stdout);
-    assert_eq!(ran.answer()["ok"], false);
+    assert_eq!(ran.only()["ok"], false);
 }
 
 #[test]
 fn a_full_disk_under_the_output_is_an_error_and_a_reader_that_leaves_is_none() {
-    let place = Place::new();
+    let place = Tree::new();
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let ran = run(place.command().stdout(full), "{}");
+    let ran = place.command().stdout_to(full).stdin("{}").run();
     assert_eq!(ran.status, 1, "{}", ran.stderr);
     assert!(ran.stderr.contains("no space left"), "{}", ran.stderr);
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let ran = run(place.command().stdout(writer), "{}{}");
+    let ran = place.command().stdout_to(writer).stdin("{}{}").run();
     assert_eq!(ran.status, 0, "{}", ran.stderr);
 }
 
 #[test]
 fn a_tree_that_is_not_there_is_named() {
-    let place = Place::empty();
+    let place = Tree::empty();
     let ran = place.pipe("{}");
     assert_eq!(ran.status, 3);
-    assert_eq!(ran.answer()["error"]["code"], "E_NOT_FOUND");
-    std::fs::write(place.root(), "a file").unwrap();
+    assert_eq!(ran.only()["error"]["code"], "E_NOT_FOUND");
+    place.root.write("tree", "a file");
     assert_eq!(place.pipe("{}").status, 2);
 }
 
 #[test]
 fn other_formats_give_the_result_alone() {
-    let place = Place::new();
-    let raw = run(
-        place.command().args(["--format", "raw", "--root"]).arg(place.root()),
-        "{\"operation\":\"governed_roots\"}",
-    );
-    assert_eq!(raw.answer()["count"], 12);
-    let text = run(place.command().args(["--format", "text"]), "{\"operation\":\"spec_info\",\"spec_id\":\"x\"}");
+    let place = Tree::new();
+    let raw = place
+        .command()
+        .args(["--format", "raw", "--root"])
+        .arg(&place.tree)
+        .stdin("{\"operation\":\"governed_roots\"}")
+        .run();
+    assert_eq!(raw.only()["count"], 12);
+    let text =
+        place.command().args(["--format", "text"]).stdin("{\"operation\":\"spec_info\",\"spec_id\":\"x\"}").run();
     assert_eq!((text.status, text.stdout.as_str()), (1, ""));
     assert!(text.stderr.starts_with("✗ SPEC_NOT_FOUND") && text.stderr.contains("\n  Hint: "), "{}", text.stderr);
 }
 
 #[test]
 fn records_are_answered_with_records() {
-    let place = Place::new();
+    let place = Tree::new();
     let call = |name: &str, input: &Value, open: bool| {
         let mut record = json!({"ok": true, "schema_version": "1.0", "type": "tool_call",
             "data": {"id": "c1", "name": name, "input": input}});
@@ -518,7 +512,7 @@ fn records_are_answered_with_records() {
         }
         format!("{record}\n")
     };
-    let alone = place.pipe(&call("explain_path", &json!({"path": "lib/x"}), false)).answer();
+    let alone = place.pipe(call("explain_path", &json!({"path": "lib/x"}), false)).only();
     assert_eq!((&alone["type"], &alone["ok"]), (&json!("tool_result"), &json!(true)));
     assert!(alone["meta"].is_object());
     assert!(alone["data"]["content"].as_str().unwrap().contains("PRISTINE"));
@@ -527,7 +521,7 @@ fn records_are_answered_with_records() {
     let input =
         [call("pkg_info", &json!({}), true), format!("{failure}\n"), call("list_specs", &json!({}), true)].concat();
     let ran = place.pipe(&input);
-    let answers = ran.answers();
+    let answers = ran.records();
     let kinds: Vec<&str> = answers.iter().map(|answer| answer["type"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["tool_result", "error", "tool_result", "summary"]);
     assert_eq!(answers[0]["data"]["is_error"], true);
@@ -539,20 +533,14 @@ fn records_are_answered_with_records() {
 
 #[test]
 fn an_interruption_ends_the_session() {
-    let place = Place::new();
-    let mut child = place.command().spawn().unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    stdin.write_all(b"{}\n").unwrap();
-    let mut stdout = BufReader::new(child.stdout.take().unwrap());
-    let mut first = String::new();
-    stdout.read_line(&mut first).unwrap();
-    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    let mut last = String::new();
-    stdout.read_line(&mut last).unwrap();
-    assert_eq!(serde_json::from_str::<Value>(&last).unwrap()["error"]["code"], "E_INTERRUPTED");
-    assert_eq!(child.wait().unwrap().code(), Some(130));
-    drop(stdin);
+    let place = Tree::new();
+    let mut child = place.command().start();
+    child.write("{}\n");
+    child.line();
+    child.signal(Signal::INT);
+    assert_eq!(child.record()["error"]["code"], "E_INTERRUPTED");
+    // Its standard input stays open.
+    child.wait().code(130);
     assert!(place.entries("session.jsonl").iter().any(|entry| entry["event"] == "session_end"));
     assert_eq!(place.entries("ledger/log.jsonl").last().unwrap()["event"], "error");
 }

@@ -1,10 +1,8 @@
 //! What each operation answers, member by member, on the complete tree.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a failure to set up is a failed test")]
-
-mod support;
 
 use serde_json::{Value, json};
-use support::{Place, run};
+
+use crate::tree::Tree;
 
 fn keys(value: &Value) -> Vec<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
@@ -16,7 +14,7 @@ fn column<'a>(rows: &'a Value, name: &str) -> Vec<&'a str> {
 
 #[test]
 fn packages_are_listed_by_plane() {
-    let place = Place::new();
+    let place = Tree::new();
     let all = place.result(&json!({"operation": "pkg_list"}));
     assert_eq!(keys(&all), ["packages", "count"]);
     assert_eq!(all["count"], 2);
@@ -34,7 +32,7 @@ fn packages_are_listed_by_plane() {
 
 #[test]
 fn a_package_tells_its_manifest_and_its_receipt() {
-    let place = Place::new();
+    let place = Tree::new();
     let info = place.result(&json!({"operation": "pkg_info", "package_id": "PKG-SHELL-001"}));
     let members = [
         "package_id",
@@ -54,13 +52,13 @@ fn a_package_tells_its_manifest_and_its_receipt() {
     assert!(info["manifest_hash"].as_str().unwrap().starts_with("sha256:"));
     let worker = place.result(&json!({"operation": "pkg_info", "package_id": "PKG-WORKER-001"}));
     assert_eq!(worker["plane_id"], "ho1");
-    place.write("installed/PKG-HALF-001/receipt.json", "{}");
+    place.tree.write("installed/PKG-HALF-001/receipt.json", "{}");
     assert_eq!(place.code(&json!({"operation": "pkg_info", "package_id": "PKG-HALF-001"})), "INVALID_MANIFEST");
 }
 
 #[test]
 fn the_newest_entries_of_the_newest_segment() {
-    let place = Place::new();
+    let place = Tree::new();
     let found = place.result(&json!({"operation": "ledger_query"}));
     assert_eq!(keys(&found), ["entries", "ledger_file", "count", "total_in_file"]);
     assert_eq!(found["ledger_file"], "ledger/governance-20260204-110000.jsonl");
@@ -73,15 +71,17 @@ fn the_newest_entries_of_the_newest_segment() {
     let index = place.result(&json!({"operation": "ledger_query", "type": "nothing"}));
     assert_eq!(index["ledger_file"], "ledger/index.jsonl");
     for segment in ["governance-20260203-100000.jsonl", "governance-20260204-110000.jsonl"] {
-        std::fs::remove_file(place.root().join("ledger").join(segment)).unwrap();
+        std::fs::remove_file(place.tree.join("ledger").join(segment)).unwrap();
     }
     assert_eq!(place.result(&json!({"operation": "ledger_query"}))["ledger_file"], "ledger/governance.jsonl");
 }
 
 #[test]
 fn an_entry_that_cannot_be_read_hides_no_other_and_one_being_written_is_not_told() {
-    let place = Place::new();
-    place.write("ledger/broken.jsonl", "{\"event_type\":\"A\"}\n{\"event\n[1]\n{\"event\":\"B\"}\n{\"event_type\":\"C");
+    let place = Tree::new();
+    place
+        .tree
+        .write("ledger/broken.jsonl", "{\"event_type\":\"A\"}\n{\"event\n[1]\n{\"event\":\"B\"}\n{\"event_type\":\"C");
     let found = place.result(&json!({"operation": "ledger_query", "type": "broken"}));
     assert_eq!((&found["count"], &found["total_in_file"]), (&json!(4), &json!(4)));
     assert_eq!(found["entries"][1]["line"], 2);
@@ -92,7 +92,7 @@ fn an_entry_that_cannot_be_read_hides_no_other_and_one_being_written_is_not_told
 
 #[test]
 fn gates_and_what_failed_at_them() {
-    let place = Place::new();
+    let place = Tree::new();
     let status = place.result(&json!({"operation": "gate_status"}));
     assert_eq!(keys(&status), ["gates", "recent_failures", "failures_count"]);
     assert_eq!(keys(&status["gates"]), ["MANIFEST", "G0A", "G0B", "G1", "OWN", "G3", "G4", "G5"]);
@@ -117,7 +117,7 @@ fn gates_and_what_failed_at_them() {
 
 #[test]
 fn compliance_counts_the_registries() {
-    let place = Place::new();
+    let place = Tree::new();
     let compliance = place.result(&json!({"operation": "compliance"}));
     let members = ["governance_chain", "gates", "registry_stats", "frameworks_count", "specs_count", "quick_reference"];
     assert_eq!(keys(&compliance), members);
@@ -132,7 +132,7 @@ fn compliance_counts_the_registries() {
 
 #[test]
 fn an_artifact_is_traced_to_where_it_comes_from() {
-    let place = Place::new();
+    let place = Tree::new();
     let trace = |id: &str| {
         let traced = place.result(&json!({"operation": "trace", "artifact_id": id}));
         assert_eq!(keys(&traced), ["artifact_id", "type", "data"]);
@@ -160,7 +160,7 @@ fn an_artifact_is_traced_to_where_it_comes_from() {
     assert_eq!((kind.as_str(), &data["packages"]), ("spec", &json!(["PKG-BASELINE-HO3-000", "PKG-WORKER-001"])));
     let (kind, data) = trace("nobody");
     assert_eq!((kind.as_str(), &data["query"]), ("unknown", &json!("nobody")));
-    std::os::unix::fs::symlink("secret.py", place.root().join("lib/innocent.py")).unwrap();
+    std::os::unix::fs::symlink("secret.py", place.tree.join("lib/innocent.py")).unwrap();
     for forbidden in ["lib/secret.py", "lib/innocent.py"] {
         let answer = place.ask(&json!({"operation": "trace", "artifact_id": forbidden}));
         assert_eq!(answer["error"]["code"], "CAPABILITY_DENIED", "{answer}");
@@ -175,9 +175,9 @@ fn an_artifact_is_traced_to_where_it_comes_from() {
 
 #[test]
 fn signals_begin_at_the_default_and_move() {
-    let place = Place::new();
+    let place = Tree::new();
     let ran = place.pipe("{\"operation\":\"signal_status\"}nope\n{\"operation\":\"signal_status\"}");
-    let answers = ran.answers();
+    let answers = ran.records();
     let first = &answers[0]["result"];
     assert_eq!(keys(first), ["signals", "compact_display"]);
     assert_eq!(
@@ -189,7 +189,7 @@ fn signals_begin_at_the_default_and_move() {
     let last = &answers[2]["result"]["signals"];
     assert_eq!((&last["turn_number"], &last["health"], &last["drift"]), (&json!(2), &json!(0.9), &json!(0.2)));
     assert_eq!((&last["stance"], &last["altitude"]), (&json!("grounded"), &json!("L1")));
-    let bare = Place::bare();
+    let bare = Tree::bare();
     let signals = bare.result(&json!({"operation": "signal_status"}))["signals"].clone();
     assert_eq!(
         (&signals["tier"], &signals["active_wo"], &signals["gate_state"]),
@@ -199,7 +199,7 @@ fn signals_begin_at_the_default_and_move() {
 
 #[test]
 fn guidance_has_the_shape_that_its_readers_expect() {
-    let place = Place::new();
+    let place = Tree::new();
     let manifest = place.result(&json!({"operation": "manifest_requirements"}));
     assert_eq!(
         keys(&manifest),
@@ -236,7 +236,7 @@ fn guidance_has_the_shape_that_its_readers_expect() {
 
 #[test]
 fn frameworks_specs_and_the_manifest_of_a_spec() {
-    let place = Place::new();
+    let place = Tree::new();
     let frameworks = place.result(&json!({"operation": "list_frameworks"}));
     assert_eq!((keys(&frameworks), &frameworks["count"]), (vec!["frameworks", "count"], &json!(3)));
     let specs = place.result(&json!({"operation": "list_specs"}));
@@ -255,9 +255,9 @@ fn frameworks_specs_and_the_manifest_of_a_spec() {
 
 #[test]
 fn a_path_is_explained_wherever_it_leads() {
-    let place = Place::new();
-    std::os::unix::fs::symlink("lib", place.root().join("innocent")).unwrap();
-    std::os::unix::fs::symlink("../outside", place.root().join("way-out")).unwrap();
+    let place = Tree::new();
+    std::os::unix::fs::symlink("lib", place.tree.join("innocent")).unwrap();
+    std::os::unix::fs::symlink("../outside", place.tree.join("way-out")).unwrap();
     let input: Vec<(String, &str, Value)> = [
         ("lib/x.py", "PRISTINE", json!("lib/")),
         ("innocent/x.py", "PRISTINE", json!("lib/")),
@@ -277,11 +277,11 @@ fn a_path_is_explained_wherever_it_leads() {
     ]
     .into_iter()
     .map(|(path, class, root)| (path.to_owned(), class, root))
-    .chain([(place.root().join("lib/x.py").display().to_string(), "PRISTINE", json!("lib/"))])
+    .chain([(place.tree.join("lib/x.py").display().to_string(), "PRISTINE", json!("lib/"))])
     .collect();
     let requests: String =
         input.iter().map(|(path, ..)| json!({"operation": "explain_path", "path": path}).to_string()).collect();
-    let answers = place.pipe(&requests).answers();
+    let answers = place.pipe(&requests).records();
     assert_eq!(answers.len(), input.len());
     for (answer, (path, class, root)) in answers.iter().zip(&input) {
         let result = &answer["result"];
@@ -295,10 +295,10 @@ fn a_path_is_explained_wherever_it_leads() {
 }
 
 /// A policy that lets `echo` and `false` and the scripts run.
-fn allow(place: &Place) {
+fn allow(place: &Tree) {
     let made = place.other("cp-exec", &["policy", "init"]);
     assert_eq!(made.status, 0, "{}", made.stdout);
-    let file = place.home().join("config/policy.toml");
+    let file = place.home.join("config/policy.toml");
     let policy = std::fs::read_to_string(&file).unwrap();
     let allowed = |line: &str| {
         if line.starts_with("allowed_commands") {
@@ -312,7 +312,7 @@ fn allow(place: &Place) {
 
 #[test]
 fn a_command_is_a_query_of_the_shell_or_goes_through_policy_or_is_not_run() {
-    let place = Place::new();
+    let place = Tree::new();
     allow(&place);
     let execute = |command: &str| place.ask(&json!({"operation": "execute_command", "command": command}));
     let query = execute(":pkg info PKG-SHELL-001")["result"].clone();
@@ -340,7 +340,7 @@ fn a_command_is_a_query_of_the_shell_or_goes_through_policy_or_is_not_run() {
 
 #[test]
 fn a_command_is_on_the_sessions_ledger_with_what_was_called() {
-    let place = Place::new();
+    let place = Tree::new();
     allow(&place);
     let input = "{\"operation\":\"execute_command\",\"command\":\"! echo hi\"}{\"operation\":\"execute_command\",\"command\":\"! git x\"}{\"operation\":\"signal_status\"}";
     let ran = place.pipe(input);
@@ -351,13 +351,13 @@ fn a_command_is_on_the_sessions_ledger_with_what_was_called() {
     let turn = evidence.iter().find(|entry| entry["event"] == "turn_evidence").unwrap();
     assert_eq!(turn["data"]["external_calls"][0]["program"], "cp-exec");
     assert!(turn["data"]["external_calls"][0]["receipt"]["hash"].is_string());
-    let signals = ran.answers()[2]["result"]["signals"].clone();
+    let signals = ran.records()[2]["result"]["signals"].clone();
     assert_eq!((&signals["stance"], &signals["altitude"]), (&json!("protective"), &json!("L3")));
 }
 
 #[test]
 fn the_tree_narrows_what_policy_allows() {
-    let place = Place::new();
+    let place = Tree::new();
     allow(&place);
     let execute = |command: &str| place.ask(&json!({"operation": "execute_command", "command": command}));
     assert_eq!(execute("! echo lib/paths.py")["status"], "ok");
@@ -365,29 +365,29 @@ fn the_tree_narrows_what_policy_allows() {
     assert_eq!(denied["code"], "CAPABILITY_DENIED");
     assert_eq!(denied["message"], "Capability denied: read on lib/secret.py");
     assert_eq!(denied["details"]["hint"], "This path is forbidden by package manifest");
-    let script = place.root().join("scripts/other.sh");
+    let script = place.tree.join("scripts/other.sh");
     assert_eq!(execute(&format!("! {}", script.display()))["error"]["code"], "CAPABILITY_DENIED");
     // Declared for the shell, but policy knows nothing of it: the tree cannot widen.
-    let script = place.root().join("scripts/report.sh");
+    let script = place.tree.join("scripts/report.sh");
     assert_eq!(execute(&format!("! {}", script.display()))["error"]["details"]["error_code"], "E_FORBIDDEN");
-    place.write("modules/shell/capabilities.json", "{\"capabilities\":{\"forbidden\":\"all\"}}");
+    place.tree.write("modules/shell/capabilities.json", "{\"capabilities\":{\"forbidden\":\"all\"}}");
     assert_eq!(execute("! echo hi")["error"]["code"], "HANDLER_ERROR");
 }
 
 #[test]
 fn reset_ends_the_session_once_it_is_confirmed() {
-    let place = Place::empty();
+    let place = Tree::empty();
     let started = place.other("cp-session", &["start", "--format", "text"]);
     let session = started.stdout.trim().to_owned();
-    let reset = |words: &[&str]| run(place.command().arg("reset").args(words), "");
+    let reset = |words: &[&str]| place.command().arg("reset").args(words).stdin("").run();
     let none = reset(&[]);
-    assert_eq!((none.status, &none.answer()["error"]["code"]), (3, &json!("E_NOT_FOUND")));
-    let link = place.home().join("agents/default/sessions/current.jsonl");
+    assert_eq!((none.status, &none.only()["error"]["code"]), (3, &json!("E_NOT_FOUND")));
+    let link = place.home.join("agents/default/sessions/current.jsonl");
     std::fs::create_dir_all(link.parent().unwrap()).unwrap();
-    let file = place.home().join(format!("planes/ho1/sessions/{session}/session.jsonl"));
+    let file = place.home.join(format!("planes/ho1/sessions/{session}/session.jsonl"));
     std::os::unix::fs::symlink(&file, &link).unwrap();
     assert_eq!(reset(&[]).status, 5);
-    let preview = reset(&["--dry-run"]).answer()["data"].clone();
+    let preview = reset(&["--dry-run"]).only()["data"].clone();
     assert_eq!(preview["preview"]["changes"][0]["id"], session.as_str());
     assert_eq!(preview["preview"]["changes"].as_array().unwrap().len(), 2);
     assert!(link.symlink_metadata().is_ok());
@@ -395,7 +395,7 @@ fn reset_ends_the_session_once_it_is_confirmed() {
     let token = preview["confirm_token"].as_str().unwrap();
     let done = reset(&["--confirm", token]);
     assert_eq!(done.status, 0, "{}", done.stdout);
-    assert_eq!(done.answer()["data"]["session_id"], session.as_str());
+    assert_eq!(done.only()["data"]["session_id"], session.as_str());
     assert!(link.symlink_metadata().is_err());
     assert!(file.is_file());
     assert_eq!(reset(&["--session", &session, "--confirm", token]).status, 6);

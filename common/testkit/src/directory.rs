@@ -10,12 +10,18 @@ use serde_json::Value;
 use crate::outcome::records_of;
 
 /// A directory that a test writes to and reads from. It is a [`Path`] too.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Directory(PathBuf);
 
 impl Directory {
     pub(crate) fn new(path: PathBuf) -> Self {
         Self(path)
+    }
+
+    /// The directory `below`, which need not be there.
+    #[must_use]
+    pub fn at(&self, below: impl AsRef<Path>) -> Self {
+        Self(self.0.join(below))
     }
 
     /// Makes the directory `below`, and what is above it.

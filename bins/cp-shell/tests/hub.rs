@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{Hub, Place};
+use crate::person::{Person, asked, hub};
 
 #[expect(clippy::unnecessary_wraps, reason = "another hub gives no answer")]
 fn up(request: &str) -> Option<(u16, &'static str)> {
@@ -17,9 +17,9 @@ fn up(request: &str) -> Option<(u16, &'static str)> {
 
 #[test]
 fn what_the_hub_says_is_shown_recorded_and_sent_along() {
-    let place = Place::new();
-    let hub = Hub::start(up);
-    place.hub_at(&hub.url, 20_000);
+    let place = Person::new();
+    let hub = hub(up);
+    place.hub_at(&hub.url(), 20_000);
     let output = place.stub("/hub\n/inbox\ngo on with CYA-WP-0007\n/explain\ngo on with CYA-WP-0008\n");
     let text = &output.stdout;
     for words in [
@@ -34,7 +34,7 @@ fn what_the_hub_says_is_shown_recorded_and_sent_along() {
     assert!(!text.contains("state-hub-alignment: CYA-WP-0007"), "{text}");
     assert_eq!(place.data("session_hub")[0]["workstreams"][0]["id"], "CYA-WP-0007");
     assert_eq!(
-        hub.requests(),
+        asked(&hub),
         [
             "GET /workstreams/?topic_id=T%201&status=active",
             "GET /tasks/?topic_id=T%201&status=open",
@@ -46,9 +46,9 @@ fn what_the_hub_says_is_shown_recorded_and_sent_along() {
 
 #[test]
 fn a_message_is_marked_only_by_its_command() {
-    let place = Place::new();
-    let hub = Hub::start(up);
-    place.hub_at(&hub.url, 20_000);
+    let place = Person::new();
+    let hub = hub(up);
+    place.hub_at(&hub.url(), 20_000);
     let output = place.stub("/inbox read m-1\n/inbox\n/inbox read m-2\n/inbox read\n");
     assert!(
         output.stdout.contains("m-1 is marked as read") && output.stdout.contains("no unread message"),
@@ -56,34 +56,34 @@ fn a_message_is_marked_only_by_its_command() {
         output.stdout
     );
     assert!(output.stdout.contains("✗ POST /messages/m-2/read: status 404"), "{}", output.stdout);
-    assert_eq!(hub.requests()[3], "POST /messages/m-1/read {\"agent\":\"me\"}");
+    assert_eq!(asked(&hub)[3], "POST /messages/m-1/read {\"agent\":\"me\"}");
     assert_eq!(place.data("session_inbox_read"), [json!({"message_id": "m-1"})]);
 }
 
 #[test]
 fn a_note_to_the_hub_needs_a_yes_that_a_script_cannot_give() {
-    let place = Place::new();
-    let hub = Hub::start(up);
-    place.hub_at(&hub.url, 20_000);
+    let place = Person::new();
+    let hub = hub(up);
+    place.hub_at(&hub.url(), 20_000);
     let output = place.stub("/hub\n/hub log \"all done\"\ny\n");
     assert!(output.stdout.contains("✗ cancelled: a note to the hub needs a yes"), "{}", output.stdout);
-    assert!(hub.requests().iter().all(|request| !request.starts_with("POST")));
+    assert!(asked(&hub).iter().all(|request| !request.starts_with("POST")));
 }
 
 #[test]
 fn a_person_is_asked_before_a_note_is_posted() {
-    let place = Place::new();
-    let hub = Hub::start(up);
-    place.hub_at(&hub.url, 20_000);
+    let place = Person::new();
+    let hub = hub(up);
+    place.hub_at(&hub.url(), 20_000);
     let mut terminal = place.terminal(&["--backend", "stub"], 100);
     terminal.prompted();
     for (answer, told, posted) in [("n", "cancelled: nothing was posted", 0), ("y", "posted", 1)] {
-        terminal.types("/hub log \"all done\"\r");
-        terminal.sees("Post to the hub: all done? [y/N] ");
-        terminal.types(&format!("{answer}\r"));
-        terminal.sees(told);
+        terminal.send("/hub log \"all done\"\r");
+        terminal.wait_for("Post to the hub: all done? [y/N] ");
+        terminal.send(&format!("{answer}\r"));
+        terminal.wait_for(told);
         terminal.prompted();
-        let posts: Vec<String> = hub.requests().into_iter().filter(|request| request.starts_with("POST")).collect();
+        let posts: Vec<String> = asked(&hub).into_iter().filter(|request| request.starts_with("POST")).collect();
         assert_eq!(posts.len(), posted, "{posts:?}");
         if let Some(post) = posts.first() {
             assert!(
@@ -93,18 +93,18 @@ fn a_person_is_asked_before_a_note_is_posted() {
             assert!(post.ends_with("\"event_type\":\"note\",\"summary\":\"all done\"}"), "{post}");
         }
     }
-    terminal.types(":quit\r");
-    assert_eq!(terminal.ended(), Some(0));
+    terminal.send(":quit\r");
+    assert_eq!(terminal.end(), Some(0));
 }
 
 #[test]
 fn a_hub_that_is_down_is_recorded_and_nothing_fails() {
-    let place = Place::new();
+    let place = Person::new();
     // A port that nobody listens at: it was free a moment ago.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     place.hub_at(&format!("http://{free}"), 20_000);
     let output = place.stub("/hub\nhello\n");
-    assert_eq!(output.code, Some(0));
+    assert_eq!(output.status, 0);
     assert!(
         output.stdout.contains("error      GET /workstreams/: ") && output.stdout.contains("stub response 1"),
         "{}",
@@ -116,19 +116,19 @@ fn a_hub_that_is_down_is_recorded_and_nothing_fails() {
 
 #[test]
 fn a_hub_that_answers_nonsense_is_recorded() {
-    let place = Place::new();
-    let hub = Hub::start(|_| Some((500, "<html>")));
-    place.hub_at(&hub.url, 20_000);
+    let place = Person::new();
+    let hub = hub(|_| Some((500, "<html>")));
+    place.hub_at(&hub.url(), 20_000);
     let output = place.stub("/hub\n");
     assert!(output.stdout.contains("GET /tasks/: status 500"), "{}", output.stdout);
 }
 
 #[test]
 fn a_hub_that_never_answers_is_never_waited_for() {
-    let place = Place::new();
-    let hub = Hub::start(|_| None);
+    let place = Person::new();
+    let hub = hub(|_| None);
     // Longer than any test would wait.
-    place.hub_at(&hub.url, 3_600_000);
+    place.hub_at(&hub.url(), 3_600_000);
     let output = place.stub("hello\n/explain\n");
     assert!(
         output.stdout.contains("stub response 1") && output.stdout.contains("hub         asked, no answer yet"),
@@ -140,27 +140,27 @@ fn a_hub_that_never_answers_is_never_waited_for() {
 
 #[test]
 fn a_slow_answer_ends_at_its_deadline() {
-    let place = Place::new();
-    let hub = Hub::start(|_| None);
-    place.hub_at(&hub.url, 50);
+    let place = Person::new();
+    let hub = hub(|_| None);
+    place.hub_at(&hub.url(), 50);
     let output = place.stub("/hub\n");
     assert!(output.stdout.contains("no answer within 50 ms"), "{}", output.stdout);
 }
 
 #[test]
 fn no_hub_leaves_the_brief_and_the_hub_alone() {
-    let place = Place::new();
-    let hub = Hub::start(up);
-    place.hub_at(&hub.url, 20_000);
-    place.write("work/.custodian-brief.md", "the brief\n");
+    let place = Person::new();
+    let hub = hub(up);
+    place.hub_at(&hub.url(), 20_000);
+    place.work.write(".custodian-brief.md", "the brief\n");
     let with = place.stub("/hub\n");
-    assert!(with.stdout.contains("the brief") && !hub.requests().is_empty());
-    let (asked, place) = (hub.requests().len(), place);
+    assert!(with.stdout.contains("the brief") && !asked(&hub).is_empty());
+    let before = asked(&hub).len();
     let without = place.script(&["--no-hub", "--backend", "stub"], "/hub\n");
     assert!(
         without.stdout.contains("left alone: --no-hub") && !without.stdout.contains("the brief"),
         "{}",
         without.stdout
     );
-    assert_eq!(hub.requests().len(), asked);
+    assert_eq!(asked(&hub).len(), before);
 }

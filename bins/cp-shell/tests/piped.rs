@@ -1,17 +1,17 @@
 //! A script in the place of a person.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Command, Stdio};
+use std::io::Write as _;
 
+use cp_testkit::{Signal, counterpart};
 use serde_json::json;
 
-use crate::support::{Hub, Place, entries, finished, left};
+use crate::person::{Person, asked, hub};
 
 #[test]
 fn a_session_of_a_script_from_help_to_quit() {
-    let place = Place::new();
+    let place = Person::new();
     let output = place.stub(":help\n:state\n:! ls\nhello\n/explain\n:quit\nnever\n");
-    assert_eq!(output.code, Some(0));
+    assert_eq!(output.status, 0);
     for words in [
         "cp> :help\n",
         "  :quit, :q ",
@@ -39,20 +39,17 @@ fn a_session_of_a_script_from_help_to_quit() {
     assert_eq!(events, wanted);
     let turn = &place.data("session_turn")[0];
     assert_eq!((&turn["user_seq"], &turn["assistant_seq"], &turn["risk"]), (&json!(4), &json!(5), &json!("safe")));
-    let exec = entries(&place.session().join("ledger/exec.jsonl"));
+    let exec = place.session().records("ledger/exec.jsonl");
     let turns: Vec<&serde_json::Value> = exec.iter().filter(|entry| entry["event"] == "agent_turn").collect();
     assert_eq!(turns.len(), 6);
     let help = "sha256:c04f56bc0b76db6804f3f019dbf2acbd71e585f88c4bb3a7f0a20403af753d55";
     assert_eq!((&turns[0]["data"]["command_hash"], &turns[2]["data"]["status"]), (&json!(help), &json!("error")));
-    assert!(
-        std::fs::read_dir(place.path("home/tmp")).is_ok_and(|mut left| left.next().is_none()),
-        "nothing is left in tmp"
-    );
+    assert!(place.home.join("tmp").is_dir() && place.home.at("tmp").names().is_empty(), "nothing is left in tmp");
 }
 
 #[test]
 fn a_turn_that_needs_a_yes_is_cancelled_and_the_next_line_is_no_answer() {
-    let place = Place::new();
+    let place = Person::new();
     let output = place.stub("delete the logs\ny\n");
     assert!(output.stdout.contains("risk destructive: asks to delete"), "{}", output.stdout);
     assert!(output.stdout.contains("✗ cancelled: this turn needs a yes"), "{}", output.stdout);
@@ -68,28 +65,23 @@ fn a_turn_that_needs_a_yes_is_cancelled_and_the_next_line_is_no_answer() {
 
 #[test]
 fn the_end_of_the_input_is_the_end_of_the_session() {
-    let place = Place::new();
-    assert_eq!(place.stub("hello").code, Some(0));
+    let place = Person::new();
+    assert_eq!(place.stub("hello").status, 0);
     assert_eq!(place.data("session_end").len(), 1);
 }
 
 #[test]
 fn a_session_that_was_named_goes_on_and_stays_open() {
-    let place = Place::new();
+    let place = Person::new();
     place.stub("hello\n");
     let id = place.session().file_name().unwrap().to_str().unwrap().to_owned();
     let refused = place.script(&["--backend", "stub", "--session", &id], "again\n");
-    assert_eq!(refused.code, Some(6), "a session that has ended takes nothing more: {}", refused.stdout);
+    assert_eq!(refused.status, 6, "a session that has ended takes nothing more: {}", refused.stdout);
     assert!(refused.stdout.contains("has ended") && !refused.stdout.contains("stub response"), "{}", refused.stdout);
-    let other = Place::new();
-    let mut start = Command::new(std::path::Path::new(env!("CARGO_BIN_EXE_cp-shell")).with_file_name("cp-session"));
-    let id = start
-        .args(["start", "--format", "text", "--mode", "isolated"])
-        .env("CP_HOME", other.path("home"))
-        .output()
-        .unwrap();
-    let id = String::from_utf8(id.stdout).unwrap().trim().to_owned();
-    let output = other.script(&["--backend", "stub", "--session", &id], ":ctx\nhello\n");
+    let other = Person::new();
+    let start = other.program("cp-session").args(["start", "--format", "text", "--mode", "isolated"]).run();
+    let id = start.stdout.trim();
+    let output = other.script(&["--backend", "stub", "--session", id], ":ctx\nhello\n");
     assert!(
         output.stdout.contains("isolated: only what you say") && output.stdout.contains("left open"),
         "{}",
@@ -100,8 +92,8 @@ fn a_session_that_was_named_goes_on_and_stays_open() {
 
 #[test]
 fn policy_decides_about_a_command_of_the_system() {
-    let place = Place::new();
-    place.write("home/config/policy.toml", "[exec]\nallowed_commands = [\"echo\", \"find\", \"false\"]\n");
+    let place = Person::new();
+    place.policy("[exec]\nallowed_commands = [\"echo\", \"find\", \"false\"]\n");
     let output = place
         .stub(":! echo hi there\n:! rm x\n:! find . -delete\n:! echo a | cat\n:! false\n:!\n:! echo *.rs\n:quit\n");
     let text = &output.stdout;
@@ -115,7 +107,7 @@ fn policy_decides_about_a_command_of_the_system() {
         text.contains("no glob expansion") && text.contains("\n*.rs\n"),
         "what a shell would do and this does not is said: {text}"
     );
-    let ran = entries(&place.session().join("ledger/exec.jsonl"));
+    let ran = place.session().records("ledger/exec.jsonl");
     assert_eq!(
         ran.iter().filter(|entry| entry["event"] == "exec.intent").count(),
         3,
@@ -126,9 +118,9 @@ fn policy_decides_about_a_command_of_the_system() {
 
 #[test]
 fn offline_no_socket_is_opened_and_no_model_is_asked_but_the_stub() {
-    let place = Place::new();
-    let hub = Hub::start(|_| Some((200, "[]")));
-    place.hub_at(&hub.url, 2000);
+    let place = Person::new();
+    let hub = hub(|_| Some((200, "[]")));
+    place.hub_at(&hub.url(), 2000);
     let output = place.script(&["--offline"], "hello\n:hub\n");
     assert!(output.stdout.contains("✗ with --offline no model is asked"), "{}", output.stdout);
     assert!(output.stdout.contains("not asked: --offline"), "{}", output.stdout);
@@ -138,41 +130,25 @@ fn offline_no_socket_is_opened_and_no_model_is_asked_but_the_stub() {
         "{}",
         output.stdout
     );
-    assert_eq!(hub.requests(), [""; 0]);
+    assert_eq!(asked(&hub), [""; 0]);
     // The same without the flag: the hub hears of it.
     place.script(&["--backend", "stub"], ":hub\n");
-    assert!(!hub.requests().is_empty());
+    assert!(!asked(&hub).is_empty());
 }
 
 #[test]
 fn the_kernel_sees_no_socket_offline() {
-    let place = Place::new();
-    let hub = Hub::start(|_| Some((200, "[]")));
-    place.hub_at(&hub.url, 2000);
-    let Ok(strace) = Command::new("strace").arg("-V").output() else { return };
-    assert!(strace.status.success());
+    let place = Person::new();
+    let hub = hub(|_| Some((200, "[]")));
+    place.hub_at(&hub.url(), 2000);
+    let Some(strace) = counterpart("strace") else { return };
     let traced = |flag: &[&str]| {
-        let trace = place.path("trace");
-        let shell = place.command(&["--backend", "stub"]);
-        let mut command = Command::new("strace");
-        command
-            .args(["-f", "-qq", "-e", "trace=socket,connect", "-o"])
-            .arg(&trace)
-            .arg(shell.get_program())
-            .args(shell.get_args());
-        for (name, value) in shell.get_envs() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        command.args(flag).current_dir(place.path("work"));
-        finished(command, "hello\n:hub\n:quit\n");
-        std::fs::read_to_string(trace)
-            .unwrap()
-            .lines()
-            .filter(|line| line.contains("socket(") || line.contains("connect("))
-            .count()
+        let trace = place.root.join("trace");
+        let options = ["-f", "-qq", "-e", "trace=socket,connect", "-o", trace.to_str().unwrap()];
+        let command = place.command(&["--backend", "stub"]).args(flag).under(&strace, options);
+        command.stdin("hello\n:hub\n:quit\n").run();
+        let trace = place.root.read("trace");
+        trace.lines().filter(|line| line.contains("socket(") || line.contains("connect(")).count()
     };
     assert!(traced(&[]) > 0, "the control: with a hub there are sockets");
     assert_eq!(traced(&["--offline"]), 0);
@@ -180,9 +156,10 @@ fn the_kernel_sees_no_socket_offline() {
 
 #[test]
 fn the_history_of_the_shell_goes_along_only_where_it_is_wanted() {
-    let place = Place::new();
+    let place = Person::new();
     place
-        .write("user/.bash_history", "ls -la\nexport API_TOKEN=ghp_16C7e42F292c6912E7710c838347Ae178B4a\ngit status\n");
+        .user
+        .write(".bash_history", "ls -la\nexport API_TOKEN=ghp_16C7e42F292c6912E7710c838347Ae178B4a\ngit status\n");
     let with = place.script(&["--backend", "stub", "--with-history"], "hello\n:explain\n");
     for words in
         ["history     on: 3 lines from bash, 1 redacted", ".bash_history:3 [bash] git status", "shell_history, "]
@@ -192,15 +169,15 @@ fn the_history_of_the_shell_goes_along_only_where_it_is_wanted() {
     assert_eq!(place.data("session_history")[0]["lines"][2], json!({"line": 3, "command": "git status"}));
     let all: String = std::fs::read_to_string(place.session().join("session.jsonl")).unwrap() + &with.stdout;
     assert!(!all.contains("ghp_16C7"));
-    let other = Place::new();
-    other.write("user/.bash_history", "git status\n");
+    let other = Person::new();
+    other.user.write(".bash_history", "git status\n");
     let without = other.stub("hello\n:explain\n");
     assert!(without.stdout.contains("history     off") && !without.stdout.contains("git status"), "{}", without.stdout);
 }
 
 #[test]
 fn a_lesson_feeds_later_turns_and_that_is_said() {
-    let place = Place::new();
+    let place = Person::new();
     place.stub(":learn rotate the staging certificates on Mondays\n:n+ call Ada\n");
     let output = place.stub("which certificates are old?\n:explain\nhello\n:memory certificates\n:notes\n");
     let text = &output.stdout;
@@ -213,20 +190,20 @@ fn a_lesson_feeds_later_turns_and_that_is_said() {
 
 #[test]
 fn learning_is_not_asked_about_in_a_script() {
-    let place = Place::new();
+    let place = Person::new();
     let output = place.stub("hello\n:learn\n:quit\n");
     assert!(
         !output.stdout.contains("Keep a lesson") && output.stdout.contains("✗ there is no terminal"),
         "{}",
         output.stdout
     );
-    assert!(!place.path("home/memory").exists());
+    assert!(!place.home.join("memory").exists());
 }
 
 #[test]
 fn isolated_sends_only_the_words_and_keeps_both_sides() {
-    let place = Place::new();
-    place.write("work/.custodian-brief.md", "CYA-WP-0007 is under way\n");
+    let place = Person::new();
+    place.work.write(".custodian-brief.md", "CYA-WP-0007 is under way\n");
     let output = place.stub("hello\n:explain\n:ctx isolated\nagain\n:explain\n:ctx sideways\n");
     let (before, after) = output.stdout.split_once("isolated: only what you say").unwrap();
     assert!(
@@ -242,18 +219,17 @@ fn isolated_sends_only_the_words_and_keeps_both_sides() {
 
 #[test]
 fn what_a_model_says_cannot_act_on_the_terminal() {
-    let place = Place::new();
-    let script = place.write("script.jsonl", "{\"content\":\"\\u001b]0;title\\u0007\\u001b[2Jred\\u202edone\"}\n");
-    let mut command = place.command(&["--backend", "stub"]);
-    command.env("CP_STUB_SCRIPT", script);
-    let output = finished(command, "hello\n:v\n");
+    let place = Person::new();
+    let script = place.root.write("script.jsonl", "{\"content\":\"\\u001b]0;title\\u0007\\u001b[2Jred\\u202edone\"}\n");
+    let command = place.command(&["--backend", "stub"]).env("CP_STUB_SCRIPT", script);
+    let output = command.stdin("hello\n:v\n").run();
     assert!(output.stdout.contains("^[]0;title^G^[[2Jred<U+202E>done"), "{}", output.stdout);
     assert!(!output.stdout.contains('\x1b'));
 }
 
 #[test]
 fn secrets_reach_neither_the_ledgers_nor_the_summary() {
-    let place = Place::new();
+    let place = Person::new();
     let output = place.stub("my password=hunter2hunter2 is it\n/export-session\n");
     assert!(output.stdout.contains("hint credential-routing:"), "{}", output.stdout);
     let session = place.session();
@@ -268,7 +244,7 @@ fn secrets_reach_neither_the_ledgers_nor_the_summary() {
 
 #[test]
 fn lines_that_belong_together_are_one_turn() {
-    let place = Place::new();
+    let place = Person::new();
     let output = place.stub("one \\\ntwo\n```\n:quit\n```\n:v\n");
     assert!(
         output.stdout.contains("user: one \ntwo\n") && output.stdout.contains("user: ```\n:quit\n```\n"),
@@ -280,9 +256,9 @@ fn lines_that_belong_together_are_one_turn() {
 
 #[test]
 fn tools_wait_for_a_yes_and_a_script_has_none() {
-    let place = Place::new();
-    place.write("tools/README", "no tool\n");
-    let tools = place.path("tools");
+    let place = Person::new();
+    place.root.write("tools/README", "no tool\n");
+    let tools = place.root.join("tools");
     let output = place.script(&["--backend", "stub", "--tools", tools.to_str().unwrap()], "hello\n");
     assert!(output.stdout.contains("✗ cancelled: this turn needs a yes"), "{}", output.stdout);
     assert_eq!(place.data("session_turn")[0]["cancelled"], true);
@@ -290,16 +266,15 @@ fn tools_wait_for_a_yes_and_a_script_has_none() {
 
 #[test]
 fn where_prompts_are_registered_the_model_is_asked_with_one_or_not_at_all() {
-    let place = Place::new();
-    let mut init = Command::new(env!("CARGO_BIN_EXE_cp-shell"));
-    assert!(init.arg("init").env("CP_HOME", place.path("home")).output().unwrap().status.success());
+    let place = Person::new();
+    place.run(&["init"]).success();
     let output = place.stub("hello\n:state\n");
     assert!(
         output.stdout.contains("stub response 1") && output.stdout.contains("PRM-DEFAULT-SOUL-001"),
         "{}",
         output.stdout
     );
-    place.write("home/governed_prompts/PRM-DEFAULT-SOUL-001.md", "another text\n");
+    place.home.write("governed_prompts/PRM-DEFAULT-SOUL-001.md", "another text\n");
     let other = place.stub("hello\n");
     assert!(!other.stdout.contains("stub response"), "{}", other.stdout);
     assert!(other.stdout.contains("✗ ") && other.stdout.contains("not those that were registered"), "{}", other.stdout);
@@ -307,9 +282,9 @@ fn where_prompts_are_registered_the_model_is_asked_with_one_or_not_at_all() {
 
 #[test]
 fn a_question_about_the_tree_is_answered_or_refused_with_its_cure() {
-    let place = Place::new();
-    place.write(
-        "home/registries/frameworks_registry.csv",
+    let place = Person::new();
+    place.home.write(
+        "registries/frameworks_registry.csv",
         "framework_id,title,status,version,plane_id,created_at\nFMWK-1,One,active,1.0,ho1,x\n",
     );
     let output = place.stub(":frameworks\n:pkg PKG-NO\n:path lib/x.py\n:governed_roots\n:spec\n:hlep\n:nothing\n");
@@ -326,10 +301,10 @@ fn a_question_about_the_tree_is_answered_or_refused_with_its_cure() {
 
 #[test]
 fn a_broken_setting_is_an_error_that_names_it() {
-    let place = Place::new();
-    place.write("home/config/shell.toml", "[hub]\nulr = \"x\"\n");
+    let place = Person::new();
+    place.home.write("config/shell.toml", "[hub]\nulr = \"x\"\n");
     let output = place.script(&[], ":quit\n");
-    assert_eq!(output.code, Some(4));
+    assert_eq!(output.status, 4);
     assert!(
         output.stdout.contains("line 2: unknown field `ulr`") && output.stdout.contains("\n  Hint: "),
         "{}",
@@ -337,53 +312,47 @@ fn a_broken_setting_is_an_error_that_names_it() {
     );
     let output = place.script(&["--agent", "nobody"], ":quit\n");
     assert!(output.stdout.starts_with("✗ ") && !output.stdout.contains('{'), "{}", output.stdout);
-    assert!(!place.path("home/planes").exists(), "no session was begun");
+    assert!(!place.home.join("planes").exists(), "no session was begun");
 }
 
 #[test]
 fn a_line_that_is_no_text_is_said_and_passed_over() {
-    let place = Place::new();
-    let mut command = place.command(&["--backend", "stub"]);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(b"\xff\xfe\nhello\n").unwrap();
-    let output = child.wait_with_output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
+    let place = Person::new();
+    let ran = place.command(&["--backend", "stub"]).stdin(b"\xff\xfe\nhello\n").run();
+    let text = String::from_utf8(ran.bytes().to_vec()).unwrap();
     assert!(text.contains("✗ the line is not UTF-8") && text.contains("stub response 1"), "{text}");
 }
 
 #[test]
 fn a_signal_ends_the_session_in_order() {
-    let place = Place::new();
-    let mut child = place.command(&["--backend", "stub"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    stdin.write_all(b"hello\n").unwrap();
-    assert!(lines.any(|line| line.unwrap().contains("| ctx:")), "the turn is over, and it waits for a line");
-    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    assert_eq!(left(&mut child), Some(130));
+    let place = Person::new();
+    let mut child = place.command(&["--backend", "stub"]).start();
+    child.write("hello\n");
+    // The turn is over, and it waits for a line.
+    while !child.line().contains("| ctx:") {}
+    child.signal(Signal::TERM);
+    child.wait().code(130);
     assert_eq!(place.data("session_end").len(), 1);
 }
 
 #[test]
 fn a_reader_that_has_gone_ends_it_quietly() {
-    let place = Place::new();
-    let mut child = place.command(&["--backend", "stub"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    drop(child.stdout.take());
-    let _ = child.stdin.take().unwrap().write_all(b"hello\n:help\n");
-    assert_eq!(left(&mut child), Some(0));
+    let place = Person::new();
+    let mut child = place.command(&["--backend", "stub"]).start();
+    child.close_stdout();
+    let _ = child.take_stdin().write_all(b"hello\n:help\n");
+    child.wait().success();
 }
 
 #[test]
 fn a_turn_that_fails_is_recorded_and_the_session_goes_on() {
-    let place = Place::new();
-    let script = place.write(
+    let place = Person::new();
+    let script = place.root.write(
         "script.jsonl",
         "{\"error\":{\"code\":\"E_AUTH\",\"message\":\"the key is refused\"}}\n{\"content\":\"fine\"}\n",
     );
-    let mut command = place.command(&["--backend", "stub"]);
-    command.env("CP_STUB_SCRIPT", script);
-    let output = finished(command, "hello\nagain\n");
+    let command = place.command(&["--backend", "stub"]).env("CP_STUB_SCRIPT", script);
+    let output = command.stdin("hello\nagain\n").run();
     assert!(output.stdout.contains("✗ the key is refused") && output.stdout.contains("| ctx:"), "{}", output.stdout);
     let turns = place.data("session_turn");
     assert_eq!((&turns[0]["cancelled"], &turns[0]["user"], turns.len()), (&json!(false), &json!("hello"), 2));

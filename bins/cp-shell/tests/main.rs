@@ -1,0 +1,12 @@
+//! `cp-shell` from end to end: requests in a pipe, and the session with a person, as a script, at a terminal and with a hub.
+#![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
+
+mod agent;
+mod config;
+mod hub;
+mod person;
+mod pipe;
+mod pipe_operations;
+mod piped;
+mod terminal;
+mod tree;

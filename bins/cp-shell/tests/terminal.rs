@@ -1,0 +1,359 @@
+//! A person at a real terminal.
+
+use cp_testkit::{Signal, until};
+use serde_json::json;
+
+use crate::person::{Person, Session};
+
+const STUB: [&str; 2] = ["--backend", "stub"];
+
+#[test]
+fn a_prompt_a_turn_and_the_end_of_the_input() {
+    let place = Person::new();
+    let mut terminal = place.terminal(&STUB, 100);
+    terminal.prompted();
+    let answer = terminal.says("hello");
+    assert!(answer.contains("stub response 1\n") && answer.contains("| ctx:"), "{answer}");
+    // Ctrl-C at the prompt keeps the session, Ctrl-D ends it; two empty answers skip what is asked then.
+    terminal.send("half a li\x03");
+    terminal.wait_for(":quit ends the session");
+    terminal.prompted();
+    terminal.send("\x04");
+    terminal.wait_for("Keep a lesson");
+    terminal.send("\r");
+    terminal.wait_for("[y/N] ");
+    terminal.send("\r");
+    terminal.wait_for("ended after 1 turn\n");
+    assert_eq!(terminal.end(), Some(0));
+    assert!(!place.home.join("memory").exists(), "to skip writes nothing");
+    assert_eq!(place.data("session_end").len(), 1);
+}
+
+#[test]
+fn ctrl_c_stops_a_streaming_answer_and_keeps_the_session() {
+    let place = Person::new();
+    let first = json!({"content": "one two three four", "delay_ms": 600_000});
+    place.stub_plays(&format!("{first}\n"));
+    let mut terminal = place.terminal(&STUB, 100);
+    terminal.prompted();
+    terminal.says(":ctx");
+    let session = place.session();
+    let requests = || session.read_if_there("ledger/llm.jsonl").matches("llm.request").count();
+    for _ in 0..2 {
+        let before = requests();
+        terminal.send("go\r");
+        terminal.wait_for("go\n");
+        // The model is at it when its request is on the ledger.
+        until("the request", || requests() > before);
+        terminal.send("\x03");
+        terminal.wait_for("✗ interrupted: the turn was stopped");
+        terminal.prompted();
+    }
+    place.root.write("script.jsonl", "{\"content\":\"there again\"}\n");
+    assert!(terminal.says("and now").contains("there again"));
+    let turns = place.data("session_turn");
+    let cancelled: Vec<bool> = turns.iter().map(|turn| turn["cancelled"] == true).collect();
+    assert_eq!(cancelled, [true, true, false]);
+}
+
+#[test]
+fn a_risky_turn_is_sent_after_a_yes_and_not_after_a_no() {
+    let place = Person::new();
+    let mut terminal = place.terminal(&STUB, 100);
+    terminal.prompted();
+    for (answer, told) in [("n", "cancelled: nothing was sent"), ("y", "stub response 1")] {
+        terminal.send("delete the logs\r");
+        terminal.wait_for("risk destructive: ");
+        terminal.wait_for("Send this destructive turn? [y/N] ");
+        terminal.send(&format!("{answer}\r"));
+        terminal.wait_for(told);
+        terminal.prompted();
+    }
+    assert!(terminal.says(":explain").contains("yes, by the person"));
+    assert!(terminal.text().contains("hint repeated-destructive-intent"), "{}", terminal.text());
+    let turns = place.data("session_turn");
+    assert_eq!((&turns[0]["cancelled"], &turns[1]["cancelled"]), (&json!(true), &json!(false)));
+}
+
+#[test]
+fn a_command_that_policy_asks_about_runs_after_a_yes() {
+    let place = Person::new();
+    place
+        .home
+        .write("config/policy.toml", "[exec]\nallowed_commands = [\"find\", \"echo\"]\n[paths]\nwrite = [\".\"]\n");
+    let file = place.work.write("old.log", "x");
+    let mut terminal = place.terminal(&STUB, 100);
+    terminal.prompted();
+    assert!(terminal.says(":! echo hi").contains("hi\n"));
+    assert!(terminal.says(":! id").contains("✗ denied: "));
+    for (answer, told, there) in [("n", "cancelled: nothing was run", true), ("y", "| ctx:", false)] {
+        terminal.send(":! find . -name old.log -delete\r");
+        terminal.wait_for("Run find . -name old.log -delete? [y/N] ");
+        terminal.send(&format!("{answer}\r"));
+        terminal.wait_for(told);
+        terminal.prompted();
+        assert_eq!(file.exists(), there, "{}", terminal.text());
+    }
+}
+
+#[test]
+fn a_tool_is_used_after_a_yes() {
+    let place = Person::new();
+    let tool = "#!/bin/sh\nif [ \"$1\" = --describe ]; then\n  echo '{\"name\":\"mark\",\"description\":\"Mark.\",\"parameters\":{\"type\":\"object\"}}'\nelse\n  echo marked it\nfi\n";
+    place.root.executable("tools/mark", tool);
+    place.stub_plays("{\"tool_calls\":[{\"name\":\"mark\",\"input\":{}}]}\n{\"content\":\"It is done.\"}\n");
+    let tools = place.root.join("tools");
+    let mut terminal = place.terminal(&[&STUB[..], &["--tools", tools.to_str().unwrap()]].concat(), 100);
+    terminal.prompted();
+    terminal.send("mark it\r");
+    let question = terminal.wait_for("in this turn? [y/N] ");
+    let named = question.split("Let the model use ").nth(1).unwrap();
+    assert!(named.contains("mark") && named.contains("shell"), "the tools are named: {question}");
+    terminal.send("n\r");
+    terminal.wait_for("cancelled: nothing was sent");
+    terminal.prompted();
+    terminal.send("mark it\r");
+    terminal.wait_for("in this turn? [y/N] ");
+    terminal.send("y\r");
+    terminal.wait_for("→ mark {}");
+    terminal.wait_for("← mark: marked it");
+    terminal.wait_for("It is done.");
+    terminal.prompted();
+    let roles: Vec<String> = place
+        .entries()
+        .iter()
+        .filter(|entry| entry["event"] == "message")
+        .map(|entry| entry["role"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(roles, ["user", "assistant", "user", "assistant"]);
+}
+
+#[test]
+fn a_tool_that_wants_a_word_for_each_call_gets_it_from_the_person() {
+    let place = Person::new();
+    let tool = "#!/bin/sh\nif [ \"$1\" = --describe ]; then\n  echo '{\"name\":\"mark\",\"description\":\"Mark.\",\"approve\":true,\"parameters\":{\"type\":\"object\"}}'\nelse\n  echo marked it\nfi\n";
+    place.root.executable("tools/mark", tool);
+    let calls = "{\"tool_calls\":[{\"name\":\"mark\",\"input\":{\"n\":1}}]}\n{\"tool_calls\":[{\"name\":\"mark\",\"input\":{\"n\":2}}]}\n{\"content\":\"It is done.\"}\n";
+    place.stub_plays(calls);
+    let tools = place.root.join("tools");
+    let mut terminal = place.terminal(&[&STUB[..], &["--tools", tools.to_str().unwrap()]].concat(), 100);
+    terminal.prompted();
+    terminal.send("mark it\r");
+    terminal.wait_for("in this turn? [y/N] ");
+    terminal.send("y\r");
+    terminal.wait_for("Allow mark {\"n\":1}? [y/N] ");
+    terminal.send("n\r");
+    terminal.wait_for("Allow mark {\"n\":2}? [y/N] ");
+    assert!(!terminal.text().contains("marked it"), "{}", terminal.text());
+    terminal.send("y\r");
+    terminal.wait_for("marked it");
+    terminal.wait_for("It is done.");
+    // One of the two calls was denied.
+    terminal.wait_for("protective · ");
+    terminal.prompted();
+    assert!(terminal.says(":trust").contains("trust ◐ 0.50"));
+    let roles: Vec<String> = place
+        .entries()
+        .iter()
+        .filter(|entry| entry["event"] == "message")
+        .map(|entry| entry["role"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(roles, ["user", "assistant", "user", "assistant", "user", "assistant"]);
+}
+
+#[test]
+fn what_was_learnt_is_kept_at_the_end_where_the_person_wants_it() {
+    let place = Person::new();
+    let mut terminal = place.terminal(&STUB, 100);
+    terminal.prompted();
+    terminal.says("my password=hunter2hunter2");
+    terminal.send(":quit\r");
+    terminal.wait_for("Keep a lesson of this session? (Enter skips): ");
+    terminal.send("keep secrets out\r");
+    terminal.wait_for("kept in ");
+    terminal.wait_for("Remember its 1 round");
+    terminal.send("y\r");
+    terminal.wait_for("memory/session_turn.jsonl");
+    assert_eq!(terminal.end(), Some(0));
+    let lesson = place.home.read("memory/lesson.jsonl");
+    let round = place.home.read("memory/session_turn.jsonl");
+    assert!(lesson.contains("keep secrets out") && round.contains("stub response 1"));
+    assert!(!round.contains("hunter2"));
+}
+
+#[test]
+fn the_terminal_can_change_its_width() {
+    let place = Person::new();
+    let mut terminal = place.terminal(&STUB, 120);
+    terminal.prompted();
+    let wide = terminal.says(":help");
+    assert!(wide.lines().any(|line| line.starts_with("  :quit, :q") && line.contains("end the session")), "{wide}");
+    terminal.resize(40);
+    let narrow = terminal.says(":help");
+    assert!(narrow.contains("  :quit, :q\n      end the session\n"), "{narrow}");
+}
+
+#[test]
+fn lines_are_kept_for_the_next_session_where_that_is_wanted() {
+    let place = Person::new();
+    place.home.write("config/shell.toml", "[history]\nenabled = true\n");
+    let mut terminal = place.terminal(&STUB, 100);
+    terminal.prompted();
+    terminal.says(":notes");
+    terminal.says(":learn the password=hunter2hunter2 is old");
+    terminal.send(":quit\r");
+    assert_eq!(terminal.end(), Some(0));
+    let kept = place.home.read("state/prompt_history");
+    assert!(kept.contains(":notes\n") && !kept.contains("hunter2"), "{kept}");
+    let mut again = place.terminal(&STUB, 100);
+    again.prompted();
+    // Up three times: :quit, :learn, :notes.
+    again.send("\x1b[A\x1b[A\x1b[A\r");
+    again.wait_for("note: ");
+    again.prompted();
+    let off = Person::new();
+    let mut terminal = off.terminal(&STUB, 100);
+    terminal.prompted();
+    terminal.says(":notes");
+    assert!(!off.home.join("state/prompt_history").exists());
+}
+
+#[test]
+fn tab_completes_commands_and_ids() {
+    let place = Person::new();
+    place.home.write("installed/PKG-ALPHA/manifest.json", "{\"package_id\":\"PKG-ALPHA\",\"version\":\"7.7.7\"}");
+    let mut terminal = place.terminal(&STUB, 100);
+    terminal.prompted();
+    terminal.send(":frame\t");
+    terminal.wait_for("framework");
+    terminal.send("\x15:pkg PKG-A\t\r");
+    terminal.wait_for("7.7.7");
+    terminal.prompted();
+}
+
+#[test]
+fn what_was_typed_ahead_is_no_answer() {
+    let place = Person::new();
+    let mut terminal = place.terminal(&STUB, 100);
+    terminal.prompted();
+    // Pasted at once: the question comes after the y.
+    terminal.send("\x1b[200~delete the logs\ny\n\x1b[201~");
+    terminal.send("\r");
+    terminal.wait_for("Send this destructive turn? [y/N] ");
+    terminal.send("\r");
+    terminal.wait_for("cancelled: nothing was sent");
+    terminal.prompted();
+}
+
+#[test]
+fn a_signal_leaves_the_terminal_as_it_was() {
+    let place = Person::new();
+    let mut terminal = place.terminal(&STUB, 100);
+    terminal.prompted();
+    terminal.says("hello");
+    terminal.signal(Signal::TERM);
+    assert_eq!(terminal.end(), Some(130));
+    assert_eq!(place.data("session_end").len(), 1);
+}
+
+#[test]
+fn ctrl_c_stops_a_command_and_keeps_the_session() {
+    let place = Person::new();
+    place.policy("[exec]\nallowed_commands = [\"sleep\"]\n");
+    let mut terminal = place.terminal(&STUB, 100);
+    terminal.prompted();
+    terminal.says(":ctx");
+    terminal.send(":! sleep 600\r");
+    terminal.wait_for("sleep 600\n");
+    let session = place.session();
+    until("the command", || session.read_if_there("ledger/exec.jsonl").contains("exec.intent"));
+    terminal.send("\x03");
+    terminal.wait_for("✗ sleep ");
+    terminal.prompted();
+    assert!(terminal.says("hello").contains("stub response 1"));
+}
+
+#[test]
+fn a_signal_at_the_prompt_is_not_taken_for_the_next_turn() {
+    let place = Person::new();
+    let mut terminal = place.terminal(&STUB, 100);
+    terminal.prompted();
+    terminal.says(":notes");
+    terminal.signal(Signal::INT);
+    let answer = terminal.says("hello");
+    assert!(answer.contains("stub response 1"), "{answer}\n{}", terminal.text());
+    // While a question is open it is no answer either, and what is typed then answers the question.
+    terminal.send("delete the logs\r");
+    terminal.wait_for("[y/N] ");
+    terminal.signal(Signal::INT);
+    terminal.send("y\r");
+    terminal.wait_for("stub response 2");
+    terminal.prompted();
+}
+
+#[test]
+fn a_signal_in_a_turn_ends_it_and_the_session() {
+    let place = Person::new();
+    let first = json!({"content": "one", "delay_ms": 600_000});
+    place.stub_plays(&format!("{first}\n"));
+    let mut terminal = place.terminal(&STUB, 100);
+    terminal.prompted();
+    terminal.send("go\r");
+    // The turn has begun when the model is asked.
+    until("the request", || place.asked());
+    terminal.signal(Signal::TERM);
+    assert_eq!(terminal.end(), Some(130));
+    assert_eq!((place.data("session_turn")[0]["cancelled"] == true, place.data("session_end").len()), (true, 1));
+}
+
+#[test]
+fn a_work_order_is_applied_after_a_yes() {
+    let place = Person::new();
+    let order = place.work.write("order.json", "{\"work_order_id\":\"WO-20260203-001\",\"title\":\"x\"}");
+    let mut terminal = place.terminal(&STUB, 120);
+    terminal.prompted();
+    for (answer, told, there) in
+        [("n", "cancelled: nothing was applied", false), ("y", "WO-20260203-001 was applied", true)]
+    {
+        terminal.send(":wo apply order.json\r");
+        terminal.wait_for("on the ledger of the home? [y/N] ");
+        terminal.send(&format!("{answer}\r"));
+        terminal.wait_for(told);
+        terminal.prompted();
+        assert_eq!(place.home.join("planes/ho2/ledger/workorder.jsonl").exists(), there, "{}", order.display());
+    }
+    assert!(terminal.says(":wo").contains("WO-20260203-001"));
+}
+
+#[test]
+fn the_prompt_is_on_the_terminal_where_the_output_goes_elsewhere() {
+    let place = Person::new();
+    let piped = place.shell("sh", "cp-shell --backend stub | cat > out").env("TERM", "xterm");
+    let mut terminal = Session(piped.terminal(100));
+    terminal.prompted();
+    terminal.send("hello\r");
+    terminal.prompted();
+    terminal.send(":quit\r");
+    terminal.wait_for("Keep a lesson");
+    terminal.send("\r");
+    terminal.wait_for("[y/N] ");
+    terminal.send("\r");
+    assert_eq!(terminal.end(), Some(0));
+    let out = place.work.read("out");
+    assert!(out.contains("stub response 1") && !out.contains('\x1b') && !out.contains("cp> "), "{out}");
+}
+
+#[test]
+fn colour_is_shown_unless_it_is_not_wanted() {
+    for (variable, value, wanted) in [("NO_COLOR", "", true), ("NO_COLOR", "1", false), ("TERM", "dumb", false)] {
+        let place = Person::new();
+        let mut terminal = Session(place.at_terminal().args(STUB).env(variable, value).terminal(100));
+        terminal.prompted();
+        terminal.send("delete it\r");
+        terminal.wait_for("[y/N] ");
+        terminal.send("n\r");
+        terminal.wait_for("nothing was sent");
+        terminal.prompted();
+        assert_eq!(terminal.has_colour(), wanted, "{variable}={value}");
+    }
+}
