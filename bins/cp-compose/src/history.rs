@@ -2,9 +2,10 @@
 
 use std::process::{Command, Stdio};
 
-use cp_common::record::Record;
+use cp_common::coprocess;
 use cp_common::wire::Turn;
-use cp_common::{Code, Context, Error, Result, part};
+use cp_common::wire::record::Record;
+use cp_common::{Code, Context, Error, Result};
 use serde::Deserialize;
 
 /// How much of a session goes to the model.
@@ -91,7 +92,7 @@ pub(crate) fn recall(kind: &str, about: &str, context: &Context) -> Result<Memor
 
 /// Runs a verb of `cp-session` and reads its answer.
 fn ask<T: serde::de::DeserializeOwned>(arguments: &[String], context: &Context) -> Result<T> {
-    let program = part::find("cp-session")?;
+    let program = coprocess::find("cp-session")?;
     let (verb, rest) = arguments.split_first().ok_or_else(|| broken("no verb"))?;
     let mut command = Command::new(&program);
     command.arg(verb).args(context.handed_on()).args(["--format", "json"]).args(rest);

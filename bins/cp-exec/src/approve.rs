@@ -2,11 +2,10 @@
 
 use std::io::{BufRead, BufReader, IsTerminal, Write};
 
-use serde::Serialize;
-
-use cp_common::confirm::issue;
-use cp_common::output::Reply;
+use cp_common::program::confirm::issue;
+use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result, clock};
+use serde::Serialize;
 
 use crate::confirm::{Pending, approved_file, pending_directory};
 

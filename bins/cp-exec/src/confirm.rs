@@ -3,10 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
-use cp_common::confirm::{issue, redeem};
+use cp_common::program::confirm::{issue, redeem};
 use cp_common::{Code, Error, Result, clock};
+use serde::{Deserialize, Serialize};
 
 use crate::capture::sha256;
 use crate::decide::Ruling;

@@ -3,8 +3,9 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::harness::{House, POLICY, Who, everyone};
 use serde_json::Value;
+
+use crate::harness::{House, POLICY, Who, everyone};
 
 /// Runs Python inside; the script prints `control` lines and `denied` or `ESCAPED` lines.
 fn python(house: &House, script: &str) -> Value {

@@ -1,7 +1,8 @@
 //! `cp-log append`, as a shell user meets it.
 
-use crate::at::At;
 use serde_json::json;
+
+use crate::at::At;
 
 #[test]
 fn one_entry_gives_its_receipt() {

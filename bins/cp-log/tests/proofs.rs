@@ -1,7 +1,8 @@
 //! Keys, checkpoints, proofs and witnesses, as a shell user meets them.
 
-use crate::at::At;
 use serde_json::json;
+
+use crate::at::At;
 
 fn signed(lines: usize) -> At {
     let at = At::new();

@@ -1,7 +1,8 @@
 //! `cp-log query`, as a shell user meets it.
 
-use crate::at::At;
 use serde_json::{Value, json};
+
+use crate::at::At;
 
 fn filled() -> At {
     let at = At::new();

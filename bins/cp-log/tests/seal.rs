@@ -1,7 +1,8 @@
 //! Sealed values: `append --seal`, `reveal` and `forget`, as a shell user meets them.
 
-use crate::at::At;
 use serde_json::json;
+
+use crate::at::At;
 
 #[test]
 fn the_line_has_a_hash_and_the_value_can_be_revealed_until_it_is_forgotten() {

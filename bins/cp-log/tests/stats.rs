@@ -1,7 +1,8 @@
 //! `cp-log stats` and `cp-log blob`, as a shell user meets them.
 
-use crate::at::At;
 use serde_json::json;
+
+use crate::at::At;
 
 const ROWS: &str = concat!(
     r#"{"event":"model_request","agent":"a","session":"S","data":{"model":"m1","usage":{"input_tokens":10,"output_tokens":5,"cache_read_tokens":2,"cost_usd":0.5},"duration_ms":100}}"#,

@@ -5,8 +5,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::at::At;
 use serde_json::Value;
+
+use crate::at::At;
 
 /// Appends `count` entries one after the other in one process, printing each receipt as it comes: what a program that uses the library does.
 #[test]
@@ -14,9 +15,9 @@ fn writer() {
     let (Some(path), Some(count)) = (std::env::var_os("WRITER_LEDGER"), std::env::var("WRITER_COUNT").ok()) else {
         return;
     };
-    let mut ledger = cp_log::Ledger::open(path.as_ref(), cp_log::Sync::None).unwrap();
+    let mut ledger = cp_ledger::Ledger::open(path.as_ref(), cp_ledger::Sync::None).unwrap();
     for n in 0..count.parse::<u64>().unwrap() {
-        let entry = cp_log::Entry::new("tick").with("n", &n).message("x".repeat(usize::try_from(n % 7000).unwrap()));
+        let entry = cp_ledger::Entry::new("tick").with("n", &n).message("x".repeat(usize::try_from(n % 7000).unwrap()));
         let receipt = ledger.append(entry).unwrap();
         println!("\nACK {} {}", receipt.seq, receipt.hash);
     }

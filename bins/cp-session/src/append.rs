@@ -1,12 +1,13 @@
 //! `cp-session append`: add a turn. A text is one turn, whole; rows and messages are a turn each.
 
-use cp_common::filter::{self, Body, Filter, Source, text_of};
-use cp_common::options::{AppendOptions, StreamOptions};
-use cp_common::output::Reply;
-use cp_common::record::{self, Kind};
+use cp_common::context::options::{AppendOptions, StreamOptions};
+use cp_common::program::idempotency;
+use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
+use cp_common::wire::Reply;
+use cp_common::wire::record::{self, Kind};
 use cp_common::wire::{Receipt, Turn};
-use cp_common::{Code, Context, Error, Result, request};
-use cp_log::{Ledger, Sync};
+use cp_common::{Code, Context, Error, Result};
+use cp_ledger::{Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
 use crate::place::{self, Session};
@@ -154,7 +155,7 @@ impl Filter for Appender<'_> {
                 .fatal());
         }
         let asked = ("append", self.session.id.clone(), turn.clone());
-        let appended = request::once(Some(id.as_str()), &asked, context, |_| self.append(&turn))?;
+        let appended = idempotency::once(Some(id.as_str()), &asked, context, |_| self.append(&turn))?;
         context.out.answer(&appended)
     }
 

@@ -3,12 +3,14 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use cp_common::options::AppendOptions;
-use cp_common::output::Reply;
-use cp_common::record::Record;
+use cp_common::context::options::AppendOptions;
+use cp_common::coprocess;
+use cp_common::program::idempotency;
+use cp_common::wire::Reply;
+use cp_common::wire::record::Record;
 use cp_common::wire::{Content, Prompt, Receipt, Turn, Usage};
-use cp_common::{Code, Context, Error, Result, part, request};
-use cp_log::{Entry, Ledger, Sync};
+use cp_common::{Code, Context, Error, Result};
+use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
 use crate::load::words;
@@ -104,7 +106,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         });
     }
     let asked = ("compact", session.id.clone(), through_seq);
-    let answer = request::once(args.append.request_id.as_deref(), &asked, context, |context| {
+    let answer = idempotency::once(args.append.request_id.as_deref(), &asked, context, |context| {
         let summary = summarise(turns, args, context)?;
         store(&session, turns, through_seq, &summary)
     })?;
@@ -139,7 +141,7 @@ fn summarise(turns: &[Stored], args: &Args, context: &Context) -> Result<Summary
         Request { ok: true, schema_version: "1.0", r#type: "prompt", data: &prompt, meta: Meta { duration_ms: 0 } };
     let mut line = cp_common::wire::raw(&request)?.get().as_bytes().to_vec();
     line.push(b'\n');
-    let program = part::find("cp-llm")?;
+    let program = coprocess::find("cp-llm")?;
     let mut command = Command::new(&program);
     command.args(context.handed_on()).args(["--format", "json", "--input", "records", "--closed"]);
     for (flag, value) in [("--backend", &args.backend), ("--model", &args.model)] {

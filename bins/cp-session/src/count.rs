@@ -1,6 +1,6 @@
 //! `cp-session count`: how many turns there are.
 
-use cp_common::output::Reply;
+use cp_common::wire::Reply;
 use cp_common::{Context, Result};
 use serde::Serialize;
 

@@ -1,10 +1,10 @@
 //! `cp-session delete`: remove sessions for good. It shows them first, and one token does it for all that were shown.
 
-use cp_common::confirm::{Change, gate};
-use cp_common::options::WriteOptions;
-use cp_common::output::Reply;
+use cp_common::context::options::WriteOptions;
+use cp_common::program::confirm::{Change, gate};
+use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
-use cp_log::{Entry, Ledger, Sync};
+use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 use serde_json::json;
 

@@ -1,13 +1,14 @@
 //! `cp-session export`: a summary of a session in one file, always without secrets.
 
+use cp_common::context::options::AppendOptions;
 use cp_common::home::write_whole;
-use cp_common::options::AppendOptions;
-use cp_common::output::Reply;
+use cp_common::program::idempotency;
 use cp_common::wire::Receipt;
-use cp_common::{Context, Result, clock, request};
-use cp_log::line::Hash;
-use cp_log::redact::Redactor;
-use cp_log::{Entry, Ledger, Sync};
+use cp_common::wire::Reply;
+use cp_common::{Context, Result, clock};
+use cp_ledger::format::line::Hash;
+use cp_ledger::{Entry, Ledger, Sync};
+use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 
 use crate::load::words;
@@ -77,7 +78,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         export(&session, true)?
     } else {
         let asked = ("export", session.id.clone());
-        request::once(args.append.request_id.as_deref(), &asked, context, |_| export(&session, false))?
+        idempotency::once(args.append.request_id.as_deref(), &asked, context, |_| export(&session, false))?
     };
     context.out.answer(&answer)
 }

@@ -1,7 +1,7 @@
 //! `cp-session list`: the sessions of home, in the order of their ids.
 
-use cp_common::options::QueryOptions;
-use cp_common::output::Reply;
+use cp_common::context::options::QueryOptions;
+use cp_common::wire::Reply;
 use cp_common::{Context, Result};
 use serde::Serialize;
 

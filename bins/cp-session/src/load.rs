@@ -1,6 +1,7 @@
 //! `cp-session load`: the conversation, as a prompt takes it.
 
-use cp_common::output::{Reply, Severity};
+use cp_common::output::Severity;
+use cp_common::wire::Reply;
 use cp_common::wire::Turn;
 use cp_common::{Context, Result};
 use serde::Serialize;

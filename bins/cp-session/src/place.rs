@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use cp_common::confirm::{hex, random};
-use cp_common::text::nearest;
+use cp_common::keys::{hex, random};
+use cp_common::spelling::nearest;
 use cp_common::{Code, Context, Error, Result, clock};
 
 /// The tiers, in the order they are looked through.

@@ -1,9 +1,9 @@
 //! `cp-session search`: where something was said, in every session or in one.
 
-use cp_common::options::QueryOptions;
-use cp_common::output::Reply;
+use cp_common::context::options::QueryOptions;
+use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
-use cp_log::line::Line;
+use cp_ledger::format::line::Line;
 use serde::Serialize;
 
 use crate::answer::Page;

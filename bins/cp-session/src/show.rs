@@ -1,6 +1,6 @@
 //! `cp-session show`: what a session is, without what was said in it.
 
-use cp_common::output::Reply;
+use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
 use serde::Serialize;
 

@@ -1,12 +1,13 @@
 //! `cp-session start`: make a session.
 
+use cp_common::context::options::AppendOptions;
 use cp_common::home::Home;
-use cp_common::options::AppendOptions;
-use cp_common::output::Reply;
-use cp_common::text::nearest;
+use cp_common::program::idempotency;
+use cp_common::spelling::nearest;
 use cp_common::wire::Receipt;
-use cp_common::{Context, Error, Result, request};
-use cp_log::{Entry, Ledger, Sync};
+use cp_common::wire::Reply;
+use cp_common::{Context, Error, Result};
+use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
 use crate::place::{self, Session, TIERS};
@@ -67,7 +68,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     let asked = ("start", &start);
     let id = args.append.request_id.as_deref();
-    let answer = request::once(id, &asked, context, |context| {
+    let answer = idempotency::once(id, &asked, context, |context| {
         let (session, receipt) = make(&start, context, |_| Vec::new())?;
         Ok(started(Some(&session), start.clone(), Some(receipt)))
     })?;

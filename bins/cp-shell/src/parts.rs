@@ -2,7 +2,8 @@
 
 use std::ffi::OsString;
 
-use cp_common::{Code, Context, Error, Result, part, words};
+use cp_common::coprocess;
+use cp_common::{Code, Context, Error, Result, words};
 use serde_json::Value;
 
 use crate::plane::{Failure, Plane};
@@ -14,7 +15,7 @@ pub(crate) fn ask(context: &Context, program: &str, words: &[&str]) -> Result<Va
     argv.extend(context.handed_on().into_iter().map(OsString::from));
     argv.extend(["--format", "json"].map(OsString::from));
     argv.extend(after.iter().map(OsString::from));
-    let run = duct::cmd(part::find(program)?, argv).stdin_null().stdout_capture().stderr_null().unchecked().run();
+    let run = duct::cmd(coprocess::find(program)?, argv).stdin_null().stdout_capture().stderr_null().unchecked().run();
     let output = run.map_err(|e| Error::io(format!("running {program}"), e))?;
     let last = output.stdout.trim_ascii_end().rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
     let answer: Value = serde_json::from_slice(last)

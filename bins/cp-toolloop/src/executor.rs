@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cp_common::part::{self, Part};
-use cp_common::record::Kind;
+use cp_common::coprocess::{self, Part};
+use cp_common::wire::record::Kind;
 use cp_common::wire::{ToolCall, ToolResult};
 use cp_common::{Context, Result};
 
@@ -65,7 +65,7 @@ impl Executor {
     }
 
     fn start_part(&self, context: &Context) -> Result<Part> {
-        let mut argv = vec![part::find("cp-exec")?.display().to_string(), "--closed".to_owned()];
+        let mut argv = vec![coprocess::find("cp-exec")?.display().to_string(), "--closed".to_owned()];
         argv.extend(context.handed_on());
         for directory in &self.directories {
             argv.extend(["--tools".to_owned(), directory.display().to_string()]);

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use cp_common::part::Part;
-use cp_common::record::Kind;
+use cp_common::coprocess;
+use cp_common::coprocess::Part;
+use cp_common::wire::record::Kind;
 use cp_common::wire::{Content, Delta, Message, Prompt, ToolCall, ToolResult, Usage};
-use cp_common::{Context, Error, Result, part};
+use cp_common::{Context, Error, Result};
 
 use crate::plan::ModelCommand;
 use crate::seam;
@@ -35,10 +36,10 @@ impl Choice {
             (Some(_), backend) if drives => {
                 return Err(Error::usage(format!("--llm is for the native loop, not for the loop of {backend}")));
             }
-            (Some(text), _) => part::command_line(text)?,
-            (None, "native") => vec![part::find("cp-llm")?.display().to_string()],
-            (None, name @ ("bash" | "llm")) => vec![part::find(&format!("cp-loop-{name}"))?.display().to_string()],
-            (None, program) => part::command_line(program)?,
+            (Some(text), _) => coprocess::command_line(text)?,
+            (None, "native") => vec![coprocess::find("cp-llm")?.display().to_string()],
+            (None, name @ ("bash" | "llm")) => vec![coprocess::find(&format!("cp-loop-{name}"))?.display().to_string()],
+            (None, program) => coprocess::command_line(program)?,
         };
         let own = [("--backend", &self.backend), ("--stub-script", &self.stub_script)];
         let given = [("--model", &self.model)].into_iter().chain(own.into_iter().filter(|_| !drives));

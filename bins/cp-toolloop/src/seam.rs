@@ -1,7 +1,7 @@
 //! The seam between this program and its parts: records out, records in, failures as errors.
 
-use cp_common::part::Part;
-use cp_common::record::{Kind, Record};
+use cp_common::coprocess::Part;
+use cp_common::wire::record::{Kind, Record};
 use cp_common::{Code, Error, Result};
 use serde::Deserialize;
 use serde_json::{Map, Value};

@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use cp_common::record::{Kind, Record};
+use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{Delta, Message, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result, words};
 use serde::{Deserialize, Serialize};

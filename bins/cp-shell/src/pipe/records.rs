@@ -1,8 +1,9 @@
 //! Requests that come as records: a `tool_call` whose name is an operation is answered by a `tool_result`, so that a model can be given
 //! the operations as tools.
 
-use cp_common::output::{Place, Reply as _};
-use cp_common::record::{Kind, Record};
+use cp_common::output::Place;
+use cp_common::wire::Reply as _;
+use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{ToolCall, ToolResult};
 use cp_common::{Context, Error, Result};
 use serde_json::Value;

@@ -3,8 +3,9 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::place::{Place, Ran};
 use serde_json::{Value, json};
+
+use crate::place::{Place, Ran};
 
 /// A model that says what the script has for the conversation's first words, turn by turn.
 const MODEL: &str = r#"#!/usr/bin/python3

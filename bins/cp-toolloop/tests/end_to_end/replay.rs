@@ -1,7 +1,8 @@
 //! What was recorded can be played again: the same records, without a model, a tool, a process or a network.
 
-use crate::place::Place;
 use serde_json::{Value, json};
+
+use crate::place::Place;
 
 /// The lines without what may differ: times, durations and the place of the ledger.
 fn timeless(lines: &[Value]) -> Vec<Value> {

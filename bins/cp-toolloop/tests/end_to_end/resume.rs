@@ -4,8 +4,9 @@ use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::place::{Place, Ran};
 use serde_json::{Value, json};
+
+use crate::place::{Place, Ran};
 
 /// A place whose model calls `step` five times, one after the other, each with its number.
 fn five_steps(idempotent: bool) -> Place {

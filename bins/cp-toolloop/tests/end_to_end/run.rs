@@ -1,7 +1,8 @@
 //! Runs from end to end: the real programs, the stub model playing a script, real tools in the sandbox.
 
-use crate::place::{Place, Ran};
 use serde_json::{Value, json};
+
+use crate::place::{Place, Ran};
 
 const SCHEMA: &str = r#","parameters":{"type":"object","properties":{"text":{"type":"string"}},"required":["text"],"additionalProperties":false}"#;
 

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::place::{Place, Ran};
 use serde_json::{Value, json};
+
+use crate::place::{Place, Ran};
 
 /// The entry point of a reference server, or `None` where they are not installed: said, and under CI a failure.
 #[expect(clippy::print_stderr, reason = "a test that does not run says so")]

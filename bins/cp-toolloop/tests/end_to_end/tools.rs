@@ -1,7 +1,8 @@
 //! Which tools are found, how they are described, and what is left out.
 
-use crate::place::Place;
 use serde_json::{Value, json};
+
+use crate::place::Place;
 
 fn names(page: &Value) -> Vec<&str> {
     page["data"]["items"].as_array().unwrap().iter().filter_map(|item| item["name"].as_str()).collect()
