@@ -126,7 +126,7 @@ pub(crate) fn token(governor: &Governor, ruling: &Ruling) -> Result<Option<(Stri
     if ruling.confirm.is_none() || ruling.level == Confirm::Owner {
         return Ok(None);
     }
-    let (token, expires) = issue(&governor.cp_home.join("keys"), &binding(governor, ruling)?)?;
+    let (token, expires) = issue(&governor.cp_home, &binding(governor, ruling)?)?;
     Ok(Some((token, clock::from_unix_seconds(expires))))
 }
 

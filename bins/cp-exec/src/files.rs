@@ -295,7 +295,7 @@ fn confirm_overwrite(
         cp_common::program::confirm::redeem(&governor.cp_home, token, &binding)?;
         return Ok(sha256(token.as_bytes()));
     }
-    let (token, expires) = cp_common::program::confirm::issue(&governor.cp_home.join("keys"), &binding)?;
+    let (token, expires) = cp_common::program::confirm::issue(&governor.cp_home, &binding)?;
     Err(Error::new(Code::ConfirmationRequired, format!("{} would be overwritten", path.display()))
         .with("rule", "overwrite")
         .with("confirm_token", token)

@@ -1,6 +1,7 @@
 //! `cp-session check`: what is wrong with a session, and with `--repair` what can be put right by adding.
 
 use cp_common::context::options::AppendOptions;
+use cp_common::home::Session;
 use cp_common::program::idempotency;
 use cp_common::wire::Reply;
 use cp_common::wire::{Block, Content, Receipt, Turn};
@@ -9,7 +10,7 @@ use cp_ledger::proof::verifier::{self, Options};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::place::{Named, Session};
+use crate::naming::Named;
 use crate::transcript::{self, Insert, MESSAGE, REPAIR, Repair};
 
 /// Look for damaged lines and for tool calls without a result

@@ -1,6 +1,7 @@
 //! `cp-session clear`: archive the turns and begin again. The archive is a closed segment of the same ledger.
 
 use cp_common::context::options::AppendOptions;
+use cp_common::home::Session;
 use cp_common::program::idempotency;
 use cp_common::wire::Receipt;
 use cp_common::wire::Reply;
@@ -8,7 +9,7 @@ use cp_common::{Context, Result};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::place::{Named, Session};
+use crate::naming::Named;
 use crate::transcript::{self, CLEAR};
 
 /// Archive the turns and begin again

@@ -1,6 +1,7 @@
 //! `cp-session end`: end a session, once.
 
 use cp_common::context::options::AppendOptions;
+use cp_common::home::Session;
 use cp_common::program::idempotency;
 use cp_common::wire::Receipt;
 use cp_common::wire::Reply;
@@ -8,7 +9,7 @@ use cp_common::{Context, Result};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::place::{Named, Session};
+use crate::naming::Named;
 use crate::transcript::{self, END};
 
 /// End a session: nothing more is added to it

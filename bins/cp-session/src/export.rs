@@ -1,6 +1,7 @@
 //! `cp-session export`: a summary of a session in one file, always without secrets.
 
 use cp_common::context::options::AppendOptions;
+use cp_common::home::Session;
 use cp_common::home::write_whole;
 use cp_common::program::idempotency;
 use cp_common::wire::Receipt;
@@ -12,7 +13,7 @@ use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 
 use crate::load::words;
-use crate::place::{Named, Session};
+use crate::naming::Named;
 use crate::transcript::{self, Mode};
 
 /// Write summary.json beside the session: who, when, and what was said, without secrets
@@ -101,7 +102,7 @@ fn export(session: &Session, dry_run: bool) -> Result<Exported> {
         session_id: &session.id,
         agent: start.agent,
         mode: start.mode,
-        tier: session.tier(),
+        tier: session.tier().map(str::to_owned),
         started_at,
         exported_at: clock::now(),
         ended: transcript::ended(&file)?.is_some(),

@@ -1,6 +1,7 @@
 //! `cp-session fork`: a new session that begins with the turns of another.
 
 use cp_common::context::options::AppendOptions;
+use cp_common::home::Session;
 use cp_common::output::Severity;
 use cp_common::program::idempotency;
 use cp_common::wire::Reply;
@@ -8,7 +9,7 @@ use cp_common::wire::{Receipt, Turn};
 use cp_common::{Context, Error, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::place::{Named, Session};
+use crate::naming::Named;
 use crate::round::turn_entry;
 use crate::start;
 use crate::transcript::{self, Fork, MESSAGE, REPAIR, Start};

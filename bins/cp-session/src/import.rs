@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::AppendOptions;
+use cp_common::home::Session;
 use cp_common::home::make_directory;
 use cp_common::output::Severity;
 use cp_common::program::idempotency;
@@ -16,7 +17,6 @@ use cp_ledger::format::line::Hash;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::place::{self, Session};
 use crate::round::turn_entry;
 use crate::start;
 use crate::transcript::{Imported, Mode, Start, must_be_open};
@@ -155,7 +155,7 @@ fn import(transcript: &Transcript, from: &Imported, context: &Context) -> Result
 
 fn session_at(directory: &Path) -> Option<Session> {
     let id = directory.file_name()?.to_str()?.to_owned();
-    directory.join(place::FILE).is_file().then(|| Session { id, directory: directory.to_owned() })
+    directory.join(cp_common::home::sessions::FILE).is_file().then(|| Session { id, directory: directory.to_owned() })
 }
 
 /// The note of earlier imports of this transcript, locked: of two imports at once the second finds what the first did.

@@ -17,7 +17,7 @@ mod import;
 mod list;
 mod load;
 mod memory;
-mod place;
+mod naming;
 mod recall;
 mod remember;
 mod round;
@@ -206,7 +206,7 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
 }
 
 fn checks(context: &mut Context) -> Vec<Check> {
-    vec![match place::all(context) {
+    vec![match context.home.all_sessions() {
         Ok(all) => Check::pass("sessions", format!("{} in {}", all.len(), context.home.root().display())),
         Err(e) => Check::not_fine(
             "sessions",

@@ -7,7 +7,7 @@ use cp_common::{Context, Result};
 use serde::Serialize;
 
 use crate::answer::answer;
-use crate::place::Named;
+use crate::naming::Named;
 use crate::transcript::{self, Mode};
 
 /// Print the conversation

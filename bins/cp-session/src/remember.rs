@@ -12,7 +12,7 @@ use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 
 use crate::memory;
-use crate::place;
+use crate::naming;
 
 /// Keep a text beyond its session
 #[derive(clap::Args)]
@@ -75,7 +75,7 @@ impl Filter for Keeper<'_> {
             return Err(Error::validation("the text is empty").hint("say something"));
         }
         let kind = &self.args.kind;
-        let session = context.session().map(|_| place::find(None, context)).transpose()?.map(|session| session.id);
+        let session = context.session().map(|_| naming::find(None, context)).transpose()?.map(|session| session.id);
         let (_, redactions) = Redactor::from_environment().redact_text(text);
         let remembered = |receipt| Remembered { kind: kind.clone(), session_id: session.clone(), redactions, receipt };
         let answer = if self.args.append.dry_run {

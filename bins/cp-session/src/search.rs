@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::answer::Page;
 use crate::load::words;
-use crate::place;
+use crate::naming;
 use crate::transcript;
 
 /// Find turns that hold some words, whatever their case
@@ -57,8 +57,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let limit = crate::answer::limit(Some(args.page.limit.unwrap_or(LIMIT))).unwrap_or(usize::MAX);
     let after = args.page.cursor.as_deref().map(place_of).transpose()?;
     let sessions = match context.session() {
-        Some(_) => vec![place::find(None, context)?],
-        None => place::all(context)?,
+        Some(_) => vec![naming::find(None, context)?],
+        None => context.home.all_sessions()?,
     };
     let mut found: Vec<(String, Found)> = Vec::new();
     for session in sessions {

@@ -2,6 +2,8 @@
 
 use cp_common::context::options::AppendOptions;
 use cp_common::home::Home;
+use cp_common::home::Session;
+use cp_common::home::TIERS;
 use cp_common::program::idempotency;
 use cp_common::spelling::nearest;
 use cp_common::wire::Receipt;
@@ -10,7 +12,7 @@ use cp_common::{Context, Error, Result};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::place::{self, Session, TIERS};
+use crate::naming;
 use crate::transcript::{Mode, START, Start};
 
 /// Start a session
@@ -92,7 +94,7 @@ pub(crate) fn make(
     context: &Context,
     more: impl FnOnce(&str) -> Vec<Entry>,
 ) -> Result<(Session, Receipt)> {
-    let session = place::create(&start.tier, context)?;
+    let session = naming::create(&start.tier, context)?;
     for name in ["exec.jsonl", "evidence.jsonl"] {
         Ledger::open(&session.directory.join("ledger").join(name), Sync::Batch)?;
     }
@@ -110,7 +112,7 @@ pub(crate) fn working_directory() -> Option<String> {
 
 /// Refuses an agent that nobody made. `default` is built in.
 fn check_agent(agent: &str, home: &Home) -> Result<()> {
-    if agent == "default" || (place::is_id(agent) && home.path("agents").join(agent).is_dir()) {
+    if agent == "default" || (cp_common::home::sessions::is_id(agent) && home.path("agents").join(agent).is_dir()) {
         return Ok(());
     }
     let file = home.agents_file();

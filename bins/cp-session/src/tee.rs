@@ -1,6 +1,7 @@
 //! `cp-session tee`: pass records on, and store each message with the question it answers. Both sides of a round, or neither.
 
 use cp_common::context::options::StreamOptions;
+use cp_common::home::Session;
 use cp_common::stream::filter::Body;
 use cp_common::stream::{Recorder, tee};
 use cp_common::wire::record::Kind;
@@ -8,7 +9,7 @@ use cp_common::{Context, Error, Result};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde_json::value::RawValue;
 
-use crate::place::{Named, Session};
+use crate::naming::Named;
 use crate::round::Said;
 use crate::transcript::must_be_open;
 

@@ -31,7 +31,6 @@ mod run;
 mod runs;
 #[cfg(test)]
 mod schemas;
-mod seam;
 mod show;
 mod tally;
 mod tool;

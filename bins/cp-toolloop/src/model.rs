@@ -2,14 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use cp_common::coprocess;
-use cp_common::coprocess::Part;
+use cp_common::coprocess::{self, Part, unexpected};
 use cp_common::wire::record::Kind;
 use cp_common::wire::{Content, Delta, Message, Prompt, ToolCall, ToolResult, Usage};
 use cp_common::{Context, Error, Result};
 
 use crate::plan::ModelCommand;
-use crate::seam;
 
 /// How the command line says that the model is asked.
 #[derive(Clone, Debug, Default)]
@@ -96,21 +94,16 @@ impl Model {
                 self.part = None;
                 return Ok(None);
             }
-            let answer = seam::next(part, |name, record| {
-                if !record.ok {
-                    return Err(seam::failure(name, record));
+            let answer = part.receive(|name, record| match record.kind {
+                Some(Kind::Message) => record.read::<Message>().map(Some),
+                Some(Kind::ToolCall) => record.read::<ToolCall>().map(|call| Some(message_of(call, name))),
+                Some(Kind::Delta) => {
+                    let delta = record.read()?;
+                    show(&delta, context)?;
+                    self.deltas.push(delta);
+                    Ok(None)
                 }
-                match record.kind {
-                    Some(Kind::Message) => record.read::<Message>().map(Some),
-                    Some(Kind::ToolCall) => record.read::<ToolCall>().map(|call| Some(message_of(call, name))),
-                    Some(Kind::Delta) => {
-                        let delta = record.read()?;
-                        show(&delta, context)?;
-                        self.deltas.push(delta);
-                        Ok(None)
-                    }
-                    _ => Err(seam::unexpected(name, record)),
-                }
+                _ => Err(unexpected(name, record)),
             })?;
             if answer.is_some() {
                 return Ok(answer);

@@ -9,12 +9,17 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 
 use crate::wire::{Code, Error, Result};
 
 struct Signals {
-    seen: Arc<AtomicBool>,
+    /// SIGINT, which a program with a person may outlive.
+    interrupt: Arc<AtomicBool>,
+    /// What ends the program.
+    end: Arc<AtomicBool>,
     wake: UnixStream,
+    sender: UnixStream,
 }
 
 static SIGNALS: OnceLock<Option<Signals>> = OnceLock::new();
@@ -23,15 +28,38 @@ static SIGNALS: OnceLock<Option<Signals>> = OnceLock::new();
 pub(crate) fn install() {
     SIGNALS.get_or_init(|| {
         let (wake, sender) = UnixStream::pair().ok()?;
-        let seen = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            signal_hook::flag::register(signal, Arc::clone(&seen)).ok()?;
-            signal_hook::low_level::pipe::register(signal, sender.try_clone().ok()?).ok()?;
-        }
-        // A file at its size limit is then an error of the write, which can be told, and not the end of the program.
-        signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default()).ok()?;
-        Some(Signals { seen, wake })
+        wake.set_nonblocking(true).ok()?;
+        let signals = Signals { interrupt: Arc::default(), end: Arc::default(), wake, sender };
+        signals.notice(SIGINT, &signals.interrupt).ok()?;
+        signals.notice(SIGTERM, &signals.end).ok()?;
+        // A file at its size limit is then an error of the write, which can be reported, and not the end of the program.
+        signal_hook::flag::register(SIGXFSZ, Arc::default()).ok()?;
+        Some(signals)
     });
+}
+
+impl Signals {
+    fn notice(&self, signal: i32, mark: &Arc<AtomicBool>) -> std::io::Result<()> {
+        signal_hook::flag::register(signal, Arc::clone(mark))?;
+        signal_hook::low_level::pipe::register(signal, self.sender.try_clone()?).map(drop)
+    }
+}
+
+/// Takes this signal too as the end of the program.
+pub fn ends_with(signal: i32) -> Result<()> {
+    let Some(signals) = installed() else { return Ok(()) };
+    signals.notice(signal, &signals.end).map_err(|e| Error::io("watching for signals", e))
+}
+
+/// Forgets a SIGINT that was dealt with: for a program that a person goes on with. What ends the program is never forgotten.
+pub fn forget_interrupt() {
+    let Some(signals) = installed() else { return };
+    signals.interrupt.store(false, Ordering::Relaxed);
+    if signals.end.load(Ordering::Relaxed) {
+        return;
+    }
+    let mut bytes = [0; 64];
+    while matches!(rustix::io::read(&signals.wake, &mut bytes), Ok(1..)) {}
 }
 
 fn installed() -> Option<&'static Signals> {
@@ -40,7 +68,8 @@ fn installed() -> Option<&'static Signals> {
 
 /// Whether SIGINT or SIGTERM has come.
 pub fn interrupted() -> bool {
-    installed().is_some_and(|signals| signals.seen.load(Ordering::Relaxed))
+    installed()
+        .is_some_and(|signals| [&signals.interrupt, &signals.end].iter().any(|mark| mark.load(Ordering::Relaxed)))
 }
 
 /// Fails with [`Code::Interrupted`] once a signal has come: to be called between steps of long work.

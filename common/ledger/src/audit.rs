@@ -17,7 +17,7 @@ pub fn audit(context: &Context) -> Result<Option<Box<dyn Audit>>> {
     };
     // A command line about a session that is not there still has to be recorded.
     let path = match effect_path(context, &name) {
-        Err(e) if matches!(e.code(), Code::NotFound | Code::Usage) => context.home.ledger(&name),
+        Err(e) if matches!(e.code(), Code::NotFound | Code::Validation) => context.home.ledger(&name),
         path => path?,
     };
     let sink = Sink { path, program: context.program, agent: context.agent(None), origin: context.origin().name() };

@@ -26,7 +26,7 @@ fn item(bytes: &[u8], desk: &mut Desk, context: &mut Context) -> Result<()> {
         context.out.streaming()?;
     }
     match record.kind {
-        _ if !record.ok => Err(failed_upstream(&record)),
+        _ if !record.ok => Err(record.failure()),
         Some(Kind::ToolCall) => {
             let call: ToolCall = record.read()?;
             let input: Value =
@@ -47,11 +47,6 @@ fn item(bytes: &[u8], desk: &mut Desk, context: &mut Context) -> Result<()> {
         Some(Kind::Summary) => Ok(()),
         _ => context.out.pass(&record.opened()),
     }
-}
-
-fn failed_upstream(record: &Record<'_>) -> Error {
-    let error: Value = record.error.and_then(|error| serde_json::from_str(error.get()).ok()).unwrap_or_default();
-    crate::parts::error_of(&error)
 }
 
 fn result_of(call: ToolCall, response: &Response) -> ToolResult {

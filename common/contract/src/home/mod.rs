@@ -3,11 +3,14 @@
 mod class;
 pub mod config;
 mod files;
+pub mod sessions;
 
 use std::path::{Path, PathBuf};
 
 pub use self::class::{GOVERNED_ROOTS, PathClass, classify, resolved, resolved_below};
 pub use self::files::{create_whole, make_directory, write_whole};
+
+pub use self::sessions::Session;
 
 use crate::wire::{Error, Result};
 

@@ -159,6 +159,21 @@ impl<F: AsFd> Lines<F> {
         }
     }
 
+    /// Appends what comes next, lines or not, waited for at most so long. How much it was, 0 at the end; `None` when that was not enough.
+    pub fn some(&mut self, into: &mut Vec<u8>, limit: Duration) -> Result<Option<usize>> {
+        if self.start == self.buffer.len() {
+            if !self.ended && !signals::wait_readable(self.source.as_fd(), Some(limit))? {
+                return Ok(None);
+            }
+            self.fill(&mut || Ok(()))?;
+        }
+        let count = self.buffer.len() - self.start;
+        into.extend_from_slice(&self.buffer[self.start..]);
+        self.start = self.buffer.len();
+        self.scanned = self.start;
+        Ok(Some(count))
+    }
+
     fn take(&mut self, end: usize, terminated: bool) -> Line {
         let span = self.start..end;
         self.start = if terminated { end + 1 } else { end };

@@ -217,7 +217,7 @@ impl Error {
 
     /// Like [`Error::with`], unless the detail is there already.
     #[must_use]
-    pub(crate) fn with_absent(mut self, name: &str, value: impl Into<Value>) -> Self {
+    pub fn with_absent(mut self, name: &str, value: impl Into<Value>) -> Self {
         if !self.0.details.contains_key(name) {
             self.0.details.insert(name.to_owned(), value.into());
         }
@@ -229,6 +229,20 @@ impl Error {
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.0.hint = Some(hint.into());
         self
+    }
+
+    /// The error that an `error` member of an envelope reports: what [`Error::to_value`] made, without its place in a stream.
+    pub fn from_value(error: &Value) -> Self {
+        let code = error["code"].as_str().and_then(Code::from_name).unwrap_or(Code::Unknown);
+        let message = error["message"].as_str().filter(|message| !message.is_empty());
+        let mut found = Self::new(code, message.unwrap_or("it failed and did not say why"));
+        for (name, value) in error["details"].as_object().into_iter().flatten().filter(|(name, _)| *name != "index") {
+            found = match value.as_str().filter(|_| name == "hint") {
+                Some(hint) => found.hint(hint),
+                None => found.with(name, value.clone()),
+            };
+        }
+        found
     }
 
     /// Puts a file name before the message and into `details.file`.

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 
 use cp_json as json;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::wire::{Code, Error, Result};
@@ -169,6 +170,13 @@ impl<'a> Record<'a> {
             .unwrap_or(Code::Unknown)
     }
 
+    /// The failure that it reports, as an error of ours with the same code, message, hint and details, but the place in the other
+    /// program's input.
+    pub fn failure(&self) -> Error {
+        let error: Value = self.error.and_then(|error| serde_json::from_str(error.get()).ok()).unwrap_or_default();
+        Error::from_value(&error)
+    }
+
     /// What it carries, read into a type. Members that the type does not know are ignored.
     pub fn read<T: Deserialize<'a>>(&self) -> Result<T> {
         let data = self.data.ok_or_else(|| Error::validation("the record has no `data`"))?;
@@ -198,6 +206,43 @@ pub fn read<'a, T: Deserialize<'a>>(data: &'a RawValue) -> Result<T> {
         let reason = text.split_once(" at line").map_or(text.as_str(), |(reason, _)| reason);
         Error::validation(format!("data: {reason}")).with("column", e.column())
     })
+}
+
+/// An open record as a line: what a program sends to another.
+pub fn open_line<T: Serialize + ?Sized>(kind: &str, data: &T) -> Result<Vec<u8>> {
+    encoded(&Envelope { ok: true, schema_version: SCHEMA_VERSION, r#type: kind, data, meta: None })
+}
+
+/// A record that closes its stream as a line: asked alone, or the end of what is sent.
+pub fn closed_line<T: Serialize + ?Sized>(kind: &str, data: &T) -> Result<Vec<u8>> {
+    encoded(&Envelope {
+        ok: true,
+        schema_version: SCHEMA_VERSION,
+        r#type: kind,
+        data,
+        meta: Some(Meta { duration_ms: 0 }),
+    })
+}
+
+#[derive(Serialize)]
+struct Envelope<'a, T: ?Sized> {
+    ok: bool,
+    schema_version: &'static str,
+    r#type: &'a str,
+    data: &'a T,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meta: Option<Meta>,
+}
+
+#[derive(Serialize)]
+struct Meta {
+    duration_ms: u64,
+}
+
+fn encoded(envelope: &impl Serialize) -> Result<Vec<u8>> {
+    let mut line = Vec::new();
+    jsonl::write(&mut line, envelope).map_err(|e| Error::new(Code::Unknown, format!("encoding a record: {e}")))?;
+    Ok(line)
 }
 
 /// An envelope up to its body: `{"ok":…,"schema_version":…[,"type":…]`.
@@ -240,6 +285,24 @@ mod tests {
             String::from_utf8(record.opened()).unwrap(),
             r#"{"ok":true,"schema_version":"1.0","type":"item","data":{"n":1e2,"b":12345678901234567890123456789}}"#
         );
+    }
+
+    #[test]
+    fn a_failure_comes_back_whole() {
+        let error = Error::not_found("no a").with("file", "a").with("index", 3).hint("make it");
+        let line = format!(r#"{{"ok":false,"schema_version":"1.0","type":"error","error":{}}}"#, error.to_value());
+        let back = Record::parse(line.as_bytes()).unwrap().failure();
+        assert_eq!((back.code(), back.message(), back.hint_text()), (Code::NotFound, "no a", Some("make it")));
+        assert_eq!(serde_json::to_string(&back.details()).unwrap(), r#"{"file":"a","hint":"make it"}"#);
+    }
+
+    #[test]
+    fn records_are_framed_as_lines() {
+        assert_eq!(
+            open_line("item", &[1]).unwrap(),
+            b"{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"item\",\"data\":[1]}\n"
+        );
+        assert!(Record::parse(closed_line("item", &[1]).unwrap().trim_ascii_end()).unwrap().closed);
     }
 
     #[test]
