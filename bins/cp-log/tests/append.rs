@@ -1,13 +1,12 @@
 //! `cp-log append`, as a shell user meets it.
 
+use crate::ledgers::Ledgers;
 use serde_json::json;
-
-use crate::at::At;
 
 #[test]
 fn one_entry_gives_its_receipt() {
-    let at = At::new();
-    let answer = at.closing(
+    let place = Ledgers::new();
+    let answer = place.closing(
         &[
             "append",
             "-f",
@@ -25,8 +24,8 @@ fn one_entry_gives_its_receipt() {
         "",
         0,
     );
-    assert_eq!((&answer["data"]["ledger"], &answer["data"]["seq"]), (&json!(at.path("l.jsonl")), &json!(1)));
-    let text = std::fs::read_to_string(at.path("l.jsonl")).unwrap();
+    assert_eq!((&answer["data"]["ledger"], &answer["data"]["seq"]), (&json!(place.path("l.jsonl")), &json!(1)));
+    let text = place.work.read("l.jsonl");
     let line = text.lines().nth(1).unwrap();
     assert!(
         line.contains(r#","event":"deploy","agent":"a","session":"S","message":"live","data":{"n":1e400},"prev":"#),
@@ -37,37 +36,36 @@ fn one_entry_gives_its_receipt() {
 
 #[test]
 fn the_hash_is_that_of_public_tools() {
-    let at = At::new();
-    at.ledger("l.jsonl", 5);
+    let place = Ledgers::new();
+    place.ledger("l.jsonl", 5);
     let script = "sed -n 3p l.jsonl | head -c -83 | sha256sum | cut -c1-64";
-    let sum = std::process::Command::new("sh").arg("-c").arg(script).current_dir(at.path("")).output().unwrap();
-    let sum = String::from_utf8(sum.stdout).unwrap();
-    assert_eq!(at.stored("l.jsonl")[2]["hash"], format!("sha256:{}", sum.trim()));
+    let sum = place.program("sh").args(["-c", script]).run().stdout;
+    assert_eq!(place.stored("l.jsonl")[2]["hash"], format!("sha256:{}", sum.trim()));
 }
 
 #[test]
 fn each_line_is_an_entry_and_the_closing_line_has_the_first_and_the_last() {
-    let at = At::new();
-    let closing = at.closing(&["append", "-f", "l.jsonl", "--event", "tick"], "a\r\n\nb\nc", 0);
+    let place = Ledgers::new();
+    let closing = place.closing(&["append", "-f", "l.jsonl", "--event", "tick"], "a\r\n\nb\nc", 0);
     assert_eq!(closing["type"], "summary");
     assert_eq!(closing["data"]["total"], 3);
     assert_eq!((&closing["data"]["first"]["seq"], &closing["data"]["last"]["seq"]), (&json!(1), &json!(3)));
-    let stored = at.stored("l.jsonl");
+    let stored = place.stored("l.jsonl");
     assert_eq!(closing["data"]["last"]["hash"], stored[3]["hash"]);
     assert_eq!(stored[1..].iter().map(|line| line["message"].as_str().unwrap()).collect::<Vec<_>>(), ["a", "b", "c"]);
 }
 
 #[test]
 fn records_become_entries_by_their_type_and_summaries_do_not() {
-    let at = At::new();
+    let place = Ledgers::new();
     let input = concat!(
         r#"{"ok":true,"schema_version":"1.0","type":"message","data":{"id":"m1","role":"assistant","content":"hi","event":"x"}}"#,
         "\n",
         r#"{"ok":true,"schema_version":"1.0","type":"summary","data":{},"meta":{"duration_ms":1}}"#,
         "\n"
     );
-    assert_eq!(at.closing(&["append", "-f", "l.jsonl"], input, 0)["data"]["total"], 1);
-    let stored = at.stored("l.jsonl");
+    assert_eq!(place.closing(&["append", "-f", "l.jsonl"], input, 0)["data"]["total"], 1);
+    let stored = place.stored("l.jsonl");
     assert_eq!(stored.len(), 2);
     assert_eq!(stored[1]["event"], "message");
     assert_eq!((&stored[1]["role"], &stored[1]["content"]), (&json!("assistant"), &json!("hi")));
@@ -76,17 +74,17 @@ fn records_become_entries_by_their_type_and_summaries_do_not() {
 
 #[test]
 fn rows_are_lifted_and_flags_win() {
-    let at = At::new();
+    let place = Ledgers::new();
     let row = r#"{"seq":7,"hash":"h","event":"x","agent":"a","message":"m","data":{"k":1},"extra":[1]}"#;
-    at.closing(&["append", "-f", "l.jsonl", "--rows", "--agent", "b"], row, 0);
-    let stored = at.stored("l.jsonl").remove(1);
+    place.closing(&["append", "-f", "l.jsonl", "--rows", "--agent", "b"], row, 0);
+    let stored = place.stored("l.jsonl").remove(1);
     assert_eq!((&stored["event"], &stored["agent"], &stored["message"]), (&json!("x"), &json!("b"), &json!("m")));
     assert_eq!(stored["data"], json!({"seq": 7, "hash": "h", "k": 1, "extra": [1]}));
 }
 
 #[test]
 fn whatever_spelling_comes_in_one_is_stored() {
-    let at = At::new();
+    let place = Ledgers::new();
     // As Python and PHP write it, a lone surrogate, and an integer no float can hold.
     let rows = concat!(
         r#"{"message": "caf\u00e9 \ud83d\ude00", "n": 123456789012345678901234567890}"#,
@@ -96,8 +94,8 @@ fn whatever_spelling_comes_in_one_is_stored() {
         r#"{"message":"\ud800"}"#,
         "\n"
     );
-    at.closing(&["append", "-f", "l.jsonl", "--rows"], rows, 0);
-    let text = std::fs::read_to_string(at.path("l.jsonl")).unwrap();
+    place.closing(&["append", "-f", "l.jsonl", "--rows"], rows, 0);
+    let text = place.work.read("l.jsonl");
     for part in [
         r#""message":"café 😀","data":{"n":123456789012345678901234567890}"#,
         r#""message":"a/b""#,
@@ -105,151 +103,132 @@ fn whatever_spelling_comes_in_one_is_stored() {
     ] {
         assert!(text.contains(part), "{part}");
     }
-    at.closing(&["verify", "l.jsonl"], "", 0);
+    place.closing(&["verify", "l.jsonl"], "", 0);
 }
 
 #[test]
 fn items_that_are_no_json_fail_alone() {
-    let at = At::new();
+    let place = Ledgers::new();
     let deep = "[".repeat(100) + &"]".repeat(100);
     let rows = format!("{{\"a\":1,\"a\":2}}\n{{\"ok\":1}}\n{{\"d\":{deep}}}\n{{\"x\":{{\"y\":1,\"y\":2}}}}\n");
-    let closing = at.closing(&["append", "-f", "l.jsonl", "--rows"], &rows, 0);
+    let closing = place.closing(&["append", "-f", "l.jsonl", "--rows"], &rows, 0);
     assert_eq!((&closing["data"]["succeeded"], &closing["data"]["failed"]), (&json!(1), &json!(3)));
-    assert_eq!(at.stored("l.jsonl").len(), 2);
-    at.closing(&["append", "-f", "l.jsonl", "--rows", "--strict-exit"], &rows, 1);
-    assert_eq!(at.closing(&["append", "-f", "l.jsonl", "--data", "[1]"], "", 2)["error"]["code"], "E_VALIDATION");
+    assert_eq!(place.stored("l.jsonl").len(), 2);
+    place.closing(&["append", "-f", "l.jsonl", "--rows", "--strict-exit"], &rows, 1);
+    assert_eq!(place.closing(&["append", "-f", "l.jsonl", "--data", "[1]"], "", 2)["error"]["code"], "E_VALIDATION");
 }
 
 #[test]
 fn bad_bytes_are_kept_as_a_blob() {
-    let at = At::new();
-    at.cp_log(&["append", "-f", "l.jsonl"]).write_stdin(b"a\xffb\n".to_vec()).assert().success();
-    let stored = at.stored("l.jsonl").remove(1);
+    let place = Ledgers::new();
+    place.feed(&["append", "-f", "l.jsonl"], b"a\xffb\n").success();
+    let stored = place.stored("l.jsonl").remove(1);
     assert_eq!(stored["message"], "a\u{fffd}b");
     assert_eq!((&stored["data"]["replaced"], &stored["data"]["original"]["len"]), (&json!(1), &json!(3)));
     let name = stored["data"]["original"]["blob"].as_str().unwrap().strip_prefix("sha256:").unwrap();
-    assert_eq!(std::fs::read(at.path("l.jsonl.blobs").join(name)).unwrap(), b"a\xffb");
+    assert_eq!(std::fs::read(place.path("l.jsonl.blobs").join(name)).unwrap(), b"a\xffb");
 }
 
 #[test]
 fn a_line_of_two_mebibytes_goes_to_a_blob() {
-    let at = At::new();
-    at.closing(&["append", "-f", "l.jsonl"], &"x".repeat(2 << 20), 0);
-    let stored = at.stored("l.jsonl").remove(1);
+    let place = Ledgers::new();
+    place.closing(&["append", "-f", "l.jsonl"], &"x".repeat(2 << 20), 0);
+    let stored = place.stored("l.jsonl").remove(1);
     assert_eq!(stored["message"]["len"], 2 << 20);
-    at.closing(&["verify", "l.jsonl"], "", 0);
+    place.closing(&["verify", "l.jsonl"], "", 0);
 }
 
 #[test]
 fn secrets_do_not_reach_the_file() {
-    let at = At::new();
-    let mut command = at.cp_log(&["append", "-f", "l.jsonl", "key is own-key-0123456789, password=hunter22"]);
-    command.env("SOME_API_KEY", "own-key-0123456789").assert().success();
-    let stored = at.stored("l.jsonl").remove(1);
+    let place = Ledgers::new();
+    let arguments = ["append", "-f", "l.jsonl", "key is own-key-0123456789, password=hunter22"];
+    place.subject().args(arguments).env("SOME_API_KEY", "own-key-0123456789").run().success();
+    let stored = place.stored("l.jsonl").remove(1);
     assert_eq!(stored["message"], "key is [REDACTED:own_secret], password=[REDACTED:assignment]");
     assert_eq!(stored["data"]["redactions"], 2);
 }
 
 #[test]
 fn a_dry_run_writes_nothing() {
-    let at = At::new();
-    let answer = at.closing(&["append", "-f", "l.jsonl", "--dry-run", "--event", "e", "m"], "", 0);
+    let place = Ledgers::new();
+    let answer = place.closing(&["append", "-f", "l.jsonl", "--dry-run", "--event", "e", "m"], "", 0);
     assert_eq!(answer["data"]["entry"], json!({"event": "e", "message": "m"}));
-    at.closing(&["append", "-f", "l.jsonl", "--dry-run"], "a\nb\n", 0);
-    assert!(!at.path("l.jsonl").exists());
+    place.closing(&["append", "-f", "l.jsonl", "--dry-run"], "a\nb\n", 0);
+    assert!(!place.path("l.jsonl").exists());
 }
 
 #[test]
 fn the_same_request_is_done_once() {
-    let at = At::new();
-    let once = |message: &str, exit| at.closing(&["append", "-f", "l.jsonl", "--request-id", "r1", message], "", exit);
+    let place = Ledgers::new();
+    let once =
+        |message: &str, exit| place.closing(&["append", "-f", "l.jsonl", "--request-id", "r1", message], "", exit);
     let first = once("m", 0);
     assert_eq!(once("m", 0)["data"], first["data"]);
     assert_eq!(once("other", 6)["error"]["code"], "E_CONFLICT");
-    assert_eq!(at.stored("l.jsonl").len(), 2);
-    at.closing(&["append", "-f", "l.jsonl", "--request-id", "r2"], "a\n", 2);
+    assert_eq!(place.stored("l.jsonl").len(), 2);
+    place.closing(&["append", "-f", "l.jsonl", "--request-id", "r2"], "a\n", 2);
 }
 
 #[test]
 fn foreign_files_are_refused_and_plain_lines_go_to_them() {
-    let at = At::new();
-    std::fs::write(at.path("notes.jsonl"), "{\"a\":1}\n").unwrap();
-    assert_eq!(at.closing(&["append", "-f", "notes.jsonl", "m"], "", 2)["error"]["code"], "E_VALIDATION");
-    assert_eq!(at.closing(&["append", "-f", "notes.jsonl"], "m\n", 2)["error"]["code"], "E_VALIDATION");
-    assert_eq!(std::fs::read_to_string(at.path("notes.jsonl")).unwrap(), "{\"a\":1}\n");
-    at.closing(&["append", "-f", "notes.jsonl", "--plain", "--event", "e", "--agent", "a", "m"], "", 0);
-    let line = at.stored("notes.jsonl").remove(1);
+    let place = Ledgers::new();
+    place.work.write("notes.jsonl", "{\"a\":1}\n");
+    assert_eq!(place.closing(&["append", "-f", "notes.jsonl", "m"], "", 2)["error"]["code"], "E_VALIDATION");
+    assert_eq!(place.closing(&["append", "-f", "notes.jsonl"], "m\n", 2)["error"]["code"], "E_VALIDATION");
+    assert_eq!(place.work.read("notes.jsonl"), "{\"a\":1}\n");
+    place.closing(&["append", "-f", "notes.jsonl", "--plain", "--event", "e", "--agent", "a", "m"], "", 0);
+    let line = place.stored("notes.jsonl").remove(1);
     assert_eq!(line.as_object().unwrap().keys().collect::<Vec<_>>(), ["ts", "agent", "event", "message"]);
-    at.ledger("l.jsonl", 2);
-    at.closing(&["append", "-f", "l.jsonl", "--plain", "m"], "", 6);
+    place.ledger("l.jsonl", 2);
+    place.closing(&["append", "-f", "l.jsonl", "--plain", "m"], "", 6);
 }
 
 #[test]
 fn a_file_size_limit_leaves_no_half_line() {
-    let at = At::new();
-    at.ledger("l.jsonl", 2);
-    let before = std::fs::read(at.path("l.jsonl")).unwrap();
+    let place = Ledgers::new();
+    place.ledger("l.jsonl", 2);
+    let before = place.work.bytes("l.jsonl");
     // One block of 1 KiB more than there is: the write comes back short.
-    let script = format!("ulimit -f {}; exec \"$0\" append -f l.jsonl \"$1\"", before.len().div_ceil(1024) + 1);
-    let program = assert_cmd::cargo::cargo_bin("cp-log");
-    let long = "x".repeat(100_000);
-    let mut command = assert_cmd::Command::new("bash");
-    command.current_dir(at.path("")).env("CP_HOME", at.path("home")).args(["-c", &script]).arg(program).arg(long);
-    let done = command.assert().failure();
-    assert_ne!(done.get_output().status.code(), Some(0));
-    assert_eq!(std::fs::read(at.path("l.jsonl")).unwrap(), before);
-    at.closing(&["append", "-f", "l.jsonl", "m"], "", 0);
-    at.closing(&["verify", "l.jsonl"], "", 0);
+    let script = format!("ulimit -f {}; exec cp-log append -f l.jsonl \"$0\"", before.len().div_ceil(1024) + 1);
+    assert_ne!(place.shell("bash", &script).arg("x".repeat(100_000)).run().status, 0);
+    assert_eq!(place.work.bytes("l.jsonl"), before);
+    place.closing(&["append", "-f", "l.jsonl", "m"], "", 0);
+    place.closing(&["verify", "l.jsonl"], "", 0);
 }
 
 #[test]
 fn failures_have_their_exits() {
-    let at = At::new();
-    at.closing(&["append", "-f", "l.jsonl", "a", "b"], "", 2);
-    at.closing(&["append", "-f", "l.jsonl"], "", 2);
-    at.closing(&["append", "-f", ".", "m"], "", 1);
-    at.cp_log(&["append", "-f", "l.jsonl", "m"]).assert().success();
+    let place = Ledgers::new();
+    place.closing(&["append", "-f", "l.jsonl", "a", "b"], "", 2);
+    place.closing(&["append", "-f", "l.jsonl"], "", 2);
+    place.closing(&["append", "-f", ".", "m"], "", 1);
+    place.run(&["append", "-f", "l.jsonl", "m"]).success();
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("cp-log"));
-    command
-        .current_dir(at.path(""))
-        .env("CP_HOME", at.path("home"))
-        .args(["append", "-f", "l.jsonl", "m"])
-        .stdout(full);
-    assert_eq!(command.status().unwrap().code(), Some(1));
+    place.subject().args(["append", "-f", "l.jsonl", "m"]).stdout_to(full).run().code(1);
     // The effect was finished before the failure to tell of it.
-    assert_eq!(at.stored("l.jsonl").len(), 3);
+    assert_eq!(place.stored("l.jsonl").len(), 3);
 }
 
 #[test]
 fn a_line_is_written_before_the_input_ends() {
-    use std::io::Write;
-    let at = At::new();
-    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("cp-log"));
-    command.current_dir(at.path("")).env("CP_HOME", at.path("home")).args(["append", "-f", "l.jsonl"]);
-    let mut child = command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::null()).spawn().unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    stdin.write_all(b"first\n").unwrap();
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
-    while !std::fs::read_to_string(at.path("l.jsonl")).unwrap_or_default().contains("first") {
-        assert!(std::time::Instant::now() < deadline, "the line did not arrive");
-        std::thread::sleep(std::time::Duration::from_millis(2));
-    }
-    drop(stdin);
-    assert!(child.wait().unwrap().success());
+    let place = Ledgers::new();
+    let mut child = place.subject().args(["append", "-f", "l.jsonl"]).start();
+    child.write("first\n");
+    cp_testkit::until("the line", || place.work.read_if_there("l.jsonl").contains("first"));
+    child.finish().success();
 }
 
 #[test]
 fn a_copy_of_a_copy_keeps_every_line_that_was() {
-    let at = At::new();
-    at.ledger("a.jsonl", 2);
+    let place = Ledgers::new();
+    place.ledger("a.jsonl", 2);
     for (from, to) in [("a.jsonl", "b.jsonl"), ("b.jsonl", "c.jsonl"), ("c.jsonl", "d.jsonl")] {
-        let records = at.cp_log(&["query", from, "--event", "tick"]).assert().success();
-        let records = String::from_utf8(records.get_output().stdout.clone()).unwrap();
-        at.lines(&["append", "-f", to], &records);
+        let records = place.run(&["query", from, "--event", "tick"]).success();
+        let records = records.stdout;
+        place.lines(&["append", "-f", to], &records);
     }
-    let first = at.stored("a.jsonl").remove(1);
-    let last = at.stored("d.jsonl").remove(1);
+    let first = place.stored("a.jsonl").remove(1);
+    let last = place.stored("d.jsonl").remove(1);
     assert_eq!(last["message"], "line 1");
     assert_eq!(last["data"]["data"]["data"]["hash"], first["hash"]);
 }

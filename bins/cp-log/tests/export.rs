@@ -1,16 +1,15 @@
 //! `cp-log export` and `verify --dialect`, as a shell user meets them.
 
+use crate::ledgers::Ledgers;
 use serde_json::{Value, json};
-
-use crate::at::At;
 
 #[test]
 fn what_took_time_is_a_span_and_the_rest_are_log_records() {
-    let at = At::new();
+    let place = Ledgers::new();
     let row = r#"{"event":"model_request","agent":"a","session":"S","data":{"model":"m","backend":"anthropic","answered_by":"m-1","id":"x","stop_reason":"end_turn","usage":{"input_tokens":10,"output_tokens":5},"duration_ms":1500}}"#;
-    at.lines(&["append", "-f", "l.jsonl", "--rows"], row);
-    let done = at.cp_log(&["export", "--to", "otlp", "--format", "raw", "l.jsonl"]).assert().success();
-    let lines = crate::at::parsed(&done.get_output().stdout);
+    place.lines(&["append", "-f", "l.jsonl", "--rows"], row);
+    let done = place.run(&["export", "--to", "otlp", "--format", "raw", "l.jsonl"]).success();
+    let lines = done.records();
     assert_eq!(lines[0]["resourceLogs"][0]["scopeLogs"][0]["logRecords"][0]["eventName"], "ledger.open");
     let scope = &lines[1]["resourceSpans"][0]["scopeSpans"][0];
     assert_eq!(scope["schemaUrl"], "https://opentelemetry.io/schemas/1.37.0");
@@ -47,13 +46,13 @@ fn entry(n: u32, previous: &Value) -> (String, String) {
 
 #[test]
 fn ledgers_of_the_control_plane_are_proved_and_restarts_told() {
-    let at = At::new();
+    let place = Ledgers::new();
     let (first, one) = entry(1, &Value::Null);
     let (second, two) = entry(2, &json!(one));
     let (third, _) = entry(3, &json!(two));
     let verify = |text: &str, exit| {
-        std::fs::write(at.path("governance.jsonl"), text).unwrap();
-        at.closing(&["verify", "--dialect", "control-plane", "governance.jsonl"], "", exit)
+        place.work.write("governance.jsonl", text);
+        place.closing(&["verify", "--dialect", "control-plane", "governance.jsonl"], "", exit)
     };
     let good = format!("{first}{second}{third}");
     assert_eq!(verify(&good, 0)["data"]["lines"], 3);
@@ -63,5 +62,5 @@ fn ledgers_of_the_control_plane_are_proved_and_restarts_told() {
     assert_eq!(kind(&format!("{first}{second}{first}{second}")), "restart");
     assert_eq!(kind("{\"a\":1}\n"), "shape");
     assert_eq!(kind("nonsense\n"), "json");
-    at.closing(&["verify", "governance.jsonl"], "", 1);
+    place.closing(&["verify", "governance.jsonl"], "", 1);
 }

@@ -1,36 +1,21 @@
 //! `cp-log` as a shell user meets it: a file for each verb, one program, so that it is linked once.
+#![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
-#[cfg(test)]
 mod append;
-#[cfg(test)]
-mod at;
-#[cfg(test)]
 mod create;
-#[cfg(test)]
 mod export;
-#[cfg(test)]
 mod faults;
-#[cfg(test)]
 mod follow;
-#[cfg(test)]
+mod ledgers;
 mod proofs;
-#[cfg(test)]
 mod query;
-#[cfg(test)]
 mod repair;
-#[cfg(test)]
 mod rotate;
-#[cfg(test)]
 mod seal;
-#[cfg(test)]
 mod stats;
-#[cfg(test)]
 mod tee;
-#[cfg(test)]
 mod tip;
-#[cfg(test)]
 mod verify;
-#[cfg(test)]
 mod writers;
 
 #[test]

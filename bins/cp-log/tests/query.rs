@@ -1,11 +1,10 @@
 //! `cp-log query`, as a shell user meets it.
 
+use crate::ledgers::Ledgers;
 use serde_json::{Value, json};
 
-use crate::at::At;
-
-fn filled() -> At {
-    let at = At::new();
+fn filled() -> Ledgers {
+    let place = Ledgers::new();
     let rows = concat!(
         r#"{"event":"turn","agent":"a","session":"S1","message":"one"}"#,
         "\n",
@@ -14,13 +13,13 @@ fn filled() -> At {
         r#"{"event":"tool_call","agent":"a","session":"S1","message":"three","inner":{"event":"turn"}}"#,
         "\n"
     );
-    at.lines(&["append", "-f", "l.jsonl", "--rows"], rows);
-    at
+    place.lines(&["append", "-f", "l.jsonl", "--rows"], rows);
+    place
 }
 
 /// The numbers of the lines found, and the closing line.
-fn found(at: &At, arguments: &[&str]) -> (Vec<u64>, Value) {
-    let mut lines = at.lines(&[&["query", "l.jsonl"], arguments].concat(), "");
+fn found(place: &Ledgers, arguments: &[&str]) -> (Vec<u64>, Value) {
+    let mut lines = place.lines(&[&["query", "l.jsonl"], arguments].concat(), "");
     let closing = lines.pop().unwrap();
     assert!(lines.iter().all(|line| line["type"] == "entry" && line.get("meta").is_none()));
     (lines.iter().map(|line| line["data"]["seq"].as_u64().unwrap()).collect(), closing)
@@ -28,22 +27,22 @@ fn found(at: &At, arguments: &[&str]) -> (Vec<u64>, Value) {
 
 #[test]
 fn filters_join_and_look_at_their_own_member() {
-    let at = filled();
-    assert_eq!(found(&at, &[]).0, [0, 1, 2, 3]);
-    assert_eq!(found(&at, &["--event", "turn"]).0, [1, 2]);
-    assert_eq!(found(&at, &["--event", "turn", "--agent", "a"]).0, [1]);
-    assert_eq!(found(&at, &["--session", "S1"]).0, [1, 3]);
-    assert_eq!(found(&at, &["--event", "turn", "--event", "ledger.open"]).0, [0, 1, 2]);
-    assert_eq!(found(&at, &["--grep", "say \"two\""]).0, [2]);
-    assert_eq!(found(&at, &["--grep", "thr(e|x)+"]).0, [3]);
-    assert_eq!(found(&at, &["--since", "1h"]).0, [0, 1, 2, 3]);
-    assert_eq!(found(&at, &["--until", "2020-01-01"]).0, [0_u64; 0]);
-    assert_eq!(found(&at, &["--event", "nothing"]).1["data"]["count"], 0);
+    let place = filled();
+    assert_eq!(found(&place, &[]).0, [0, 1, 2, 3]);
+    assert_eq!(found(&place, &["--event", "turn"]).0, [1, 2]);
+    assert_eq!(found(&place, &["--event", "turn", "--agent", "a"]).0, [1]);
+    assert_eq!(found(&place, &["--session", "S1"]).0, [1, 3]);
+    assert_eq!(found(&place, &["--event", "turn", "--event", "ledger.open"]).0, [0, 1, 2]);
+    assert_eq!(found(&place, &["--grep", "say \"two\""]).0, [2]);
+    assert_eq!(found(&place, &["--grep", "thr(e|x)+"]).0, [3]);
+    assert_eq!(found(&place, &["--since", "1h"]).0, [0, 1, 2, 3]);
+    assert_eq!(found(&place, &["--until", "2020-01-01"]).0, [0_u64; 0]);
+    assert_eq!(found(&place, &["--event", "nothing"]).1["data"]["count"], 0);
 }
 
 #[test]
 fn pages_follow_each_other_in_both_directions() {
-    let at = filled();
+    let place = filled();
     for (direction, expected) in [(&[][..], [0, 1, 2, 3]), (&["--reverse"][..], [3, 2, 1, 0])] {
         let (mut seen, mut cursor) = (Vec::new(), None::<String>);
         loop {
@@ -51,7 +50,7 @@ fn pages_follow_each_other_in_both_directions() {
             if let Some(cursor) = &cursor {
                 arguments.extend(["--cursor", cursor]);
             }
-            let (page, closing) = found(&at, &arguments);
+            let (page, closing) = found(&place, &arguments);
             assert_eq!(page.len(), 1);
             seen.extend(page);
             assert_eq!(closing["data"]["has_more"], !closing["data"]["next_cursor"].is_null());
@@ -66,33 +65,30 @@ fn pages_follow_each_other_in_both_directions() {
 
 #[test]
 fn raw_gives_the_bytes_of_the_file() {
-    let at = filled();
-    let done = at.cp_log(&["query", "l.jsonl", "--format", "raw"]).assert().success();
-    assert_eq!(done.get_output().stdout, std::fs::read(at.path("l.jsonl")).unwrap());
+    let place = filled();
+    let done = place.run(&["query", "l.jsonl", "--format", "raw"]).success();
+    assert_eq!(done.bytes(), place.work.bytes("l.jsonl"));
 }
 
 #[test]
 fn fields_project_and_keep_the_text_of_numbers() {
-    let at = filled();
-    let done = at
-        .cp_log(&["query", "l.jsonl", "--agent", "b", "--fields", "seq,data.n", "--format", "raw"])
-        .assert()
-        .success();
-    assert_eq!(String::from_utf8_lossy(&done.get_output().stdout), "{\"seq\":2,\"data\":{\"n\":1e2}}\n");
-    let closing = at.closing(&["query", "l.jsonl", "--fields", "sequence"], "", 2);
+    let place = filled();
+    let done = place.run(&["query", "l.jsonl", "--agent", "b", "--fields", "seq,data.n", "--format", "raw"]).success();
+    assert_eq!(done.stdout, "{\"seq\":2,\"data\":{\"n\":1e2}}\n");
+    let closing = place.closing(&["query", "l.jsonl", "--fields", "sequence"], "", 2);
     assert_eq!(closing["error"]["code"], "E_USAGE");
 }
 
 #[test]
 fn damage_is_told_and_hides_nothing() {
-    let at = filled();
-    let path = at.path("l.jsonl");
+    let place = filled();
+    let path = place.path("l.jsonl");
     let mut lines: Vec<Vec<u8>> =
         std::fs::read(&path).unwrap().split_inclusive(|b| *b == b'\n').map(<[u8]>::to_vec).collect();
     lines.insert(2, b"{\"not\":\"ours\"}\n".to_vec());
     std::fs::write(&path, lines.concat()).unwrap();
-    let done = at.cp_log(&["query", "l.jsonl"]).assert().success();
-    let lines = crate::at::parsed(&done.get_output().stdout);
+    let done = place.run(&["query", "l.jsonl"]).success();
+    let lines = done.records();
     assert_eq!(lines[2]["error"]["code"], "E_INTEGRITY");
     assert_eq!(lines[4]["data"]["seq"], 3);
     assert_eq!(lines[5]["data"]["failed"], 1);
@@ -100,46 +96,46 @@ fn damage_is_told_and_hides_nothing() {
 
 #[test]
 fn a_file_that_cannot_be_read_is_told_and_the_others_are_read() {
-    let at = filled();
-    let done = at.cp_log(&["query", "none.jsonl", "l.jsonl", "--event", "turn"]).assert().success();
-    let lines = crate::at::parsed(&done.get_output().stdout);
+    let place = filled();
+    let done = place.run(&["query", "none.jsonl", "l.jsonl", "--event", "turn"]).success();
+    let lines = done.records();
     assert_eq!(lines[0]["error"]["code"], "E_NOT_FOUND");
     assert_eq!(lines.last().unwrap()["data"]["succeeded"], 2);
-    assert_eq!(at.closing(&["query", "none.jsonl"], "", 3)["error"]["code"], "E_NOT_FOUND");
+    assert_eq!(place.closing(&["query", "none.jsonl"], "", 3)["error"]["code"], "E_NOT_FOUND");
 }
 
 #[test]
 fn without_operands_all_of_home_is_read() {
-    let at = At::new();
-    at.lines(&["append", "--event", "e", "m"], "");
-    let lines = at.lines(&["query", "--event", "e"], "");
+    let place = Ledgers::new();
+    place.lines(&["append", "--event", "e", "m"], "");
+    let lines = place.lines(&["query", "--event", "e"], "");
     assert_eq!(lines[0]["data"]["message"], json!("m"));
-    assert!(At::new().closing(&["query"], "", 0)["data"]["count"] == 0);
+    assert!(Ledgers::new().closing(&["query"], "", 0)["data"]["count"] == 0);
 }
 
 #[test]
 fn jq_prints_bare_values() {
-    let at = filled();
+    let place = filled();
     let run = |arguments: &[&str]| {
-        let done = at.cp_log(&[&["query", "l.jsonl"], arguments].concat()).assert().success();
-        String::from_utf8(done.get_output().stdout.clone()).unwrap()
+        let done = place.run(&[&["query", "l.jsonl"], arguments].concat()).success();
+        done.stdout
     };
     assert_eq!(run(&["--jq", "select(.event==\"turn\" and .seq%2==0).message"]), "\"say \\\"two\\\"\"\n");
     assert_eq!(run(&["--event", "turn", "--jq", ".seq"]), "1\n2\n");
     assert_eq!(run(&["--event", "turn", "--limit", "1", "--jq", ".message", "--format", "raw"]), "one\n");
-    at.closing(&["query", "l.jsonl", "--jq", ".["], "", 2);
-    assert_eq!(at.closing(&["query", "l.jsonl", "--jq", ".seq.x"], "", 2)["error"]["code"], "E_VALIDATION");
+    place.closing(&["query", "l.jsonl", "--jq", ".["], "", 2);
+    assert_eq!(place.closing(&["query", "l.jsonl", "--jq", ".seq.x"], "", 2)["error"]["code"], "E_VALIDATION");
 }
 
 #[test]
 fn merged_files_come_in_the_order_of_time() {
-    let at = At::new();
+    let place = Ledgers::new();
     for (file, message) in [("b.jsonl", "1"), ("a.jsonl", "2"), ("b.jsonl", "3"), ("c.jsonl", "4"), ("a.jsonl", "5")] {
-        at.lines(&["append", "-f", file, "--event", "e", message], "");
+        place.lines(&["append", "-f", file, "--event", "e", message], "");
     }
-    let lines = at.lines(&["query", "--merge", "--event", "e", "a.jsonl", "b.jsonl", "c.jsonl"], "");
+    let lines = place.lines(&["query", "--merge", "--event", "e", "a.jsonl", "b.jsonl", "c.jsonl"], "");
     let messages: Vec<_> = lines[..5].iter().map(|line| line["data"]["message"].as_str().unwrap()).collect();
     assert_eq!(messages, ["1", "2", "3", "4", "5"]);
-    let limited = at.lines(&["query", "--merge", "--event", "e", "--limit", "2", "."], "");
+    let limited = place.lines(&["query", "--merge", "--event", "e", "--limit", "2", "."], "");
     assert_eq!((limited.len(), limited[2]["data"]["has_more"].as_bool()), (3, Some(true)));
 }

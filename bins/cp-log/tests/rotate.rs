@@ -2,48 +2,48 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use crate::at::At;
+use crate::ledgers::Ledgers;
 
 const FIRST: &str = "l.00000000000000000000.jsonl";
 
 #[test]
 fn the_chain_goes_on_in_a_new_file() {
-    let at = At::new();
-    at.ledger("l.jsonl", 5);
-    let rotated = at.closing(&["rotate", "l.jsonl"], "", 0);
+    let place = Ledgers::new();
+    place.ledger("l.jsonl", 5);
+    let rotated = place.closing(&["rotate", "l.jsonl"], "", 0);
     assert!(rotated["data"]["segment"].as_str().unwrap().ends_with(FIRST));
-    at.lines(&["append", "-f", "l.jsonl", "--event", "after", "m"], "");
-    assert_eq!(std::fs::metadata(at.path(FIRST)).unwrap().permissions().mode() & 0o777, 0o444);
-    let (old, new) = (at.stored(FIRST), at.stored("l.jsonl"));
+    place.lines(&["append", "-f", "l.jsonl", "--event", "after", "m"], "");
+    assert_eq!(std::fs::metadata(place.path(FIRST)).unwrap().permissions().mode() & 0o777, 0o444);
+    let (old, new) = (place.stored(FIRST), place.stored("l.jsonl"));
     let seal = &old[5];
     assert_eq!(
         (&seal["event"], &seal["data"]["count"], &seal["data"]["last"]),
         (&"segment.seal".into(), &5.into(), &4.into())
     );
     assert_eq!((&new[0]["event"], &new[0]["seq"], &new[0]["prev"]), (&"segment.open".into(), &6.into(), &seal["hash"]));
-    assert_eq!(new[0]["data"]["sha256"], cp_ledger::format::Hash::of(&std::fs::read(at.path(FIRST)).unwrap()).hex());
+    assert_eq!(new[0]["data"]["sha256"], cp_ledger::format::Hash::of(&std::fs::read(place.path(FIRST)).unwrap()).hex());
     // Reading a ledger reads its segments.
-    assert_eq!(at.lines(&["query", "l.jsonl"], "").len(), 9);
-    let verified = at.lines(&["verify", "l.jsonl"], "");
+    assert_eq!(place.lines(&["query", "l.jsonl"], "").len(), 9);
+    let verified = place.lines(&["verify", "l.jsonl"], "");
     assert_eq!(verified.len(), 3);
-    at.closing(&["rotate", "l.jsonl"], "", 0);
-    assert!(at.path("l.00000000000000000006.jsonl").exists());
-    at.lines(&["verify", "."], "");
-    at.closing(&["append", "-f", FIRST, "m"], "", 6);
+    place.closing(&["rotate", "l.jsonl"], "", 0);
+    assert!(place.path("l.00000000000000000006.jsonl").exists());
+    place.lines(&["verify", "."], "");
+    place.closing(&["append", "-f", FIRST, "m"], "", 6);
 }
 
 #[test]
 fn a_missing_or_changed_segment_breaks_the_chain() {
-    let at = At::new();
-    at.ledger("l.jsonl", 5);
-    at.lines(&["rotate", "l.jsonl"], "");
-    at.lines(&["rotate", "l.jsonl"], "");
-    std::fs::remove_file(at.path("l.00000000000000000006.jsonl")).unwrap();
-    let closing = at.closing(&["verify", "l.jsonl"], "", 1);
+    let place = Ledgers::new();
+    place.ledger("l.jsonl", 5);
+    place.lines(&["rotate", "l.jsonl"], "");
+    place.lines(&["rotate", "l.jsonl"], "");
+    std::fs::remove_file(place.path("l.00000000000000000006.jsonl")).unwrap();
+    let closing = place.closing(&["verify", "l.jsonl"], "", 1);
     assert_eq!(closing["error"]["code"], "E_INTEGRITY");
     // Without the oldest ones the rest is intact, and the closing line says what is not here.
-    std::fs::remove_file(at.path(FIRST)).unwrap();
-    let closing = at.closing(&["verify", "l.jsonl"], "", 0);
+    std::fs::remove_file(place.path(FIRST)).unwrap();
+    let closing = place.closing(&["verify", "l.jsonl"], "", 0);
     assert_eq!(closing["meta"]["notices"][0]["type"], "segments_missing");
 }
 
@@ -51,12 +51,12 @@ fn a_missing_or_changed_segment_breaks_the_chain() {
 fn a_crash_after_any_step_is_completed_by_the_next_writer() {
     // The states that a crash leaves: sealed; sealed with a new file beside it; with the segment's name too.
     for step in 0..3 {
-        let at = At::new();
-        at.ledger("l.jsonl", 5);
-        at.lines(&["rotate", "l.jsonl"], "");
-        let (segment, ledger) = (at.path(FIRST), at.path("l.jsonl"));
+        let place = Ledgers::new();
+        place.ledger("l.jsonl", 5);
+        place.lines(&["rotate", "l.jsonl"], "");
+        let (segment, ledger) = (place.path(FIRST), place.path("l.jsonl"));
         std::fs::set_permissions(&segment, PermissionsExt::from_mode(0o600)).unwrap();
-        let next = at.path("l.jsonl.next");
+        let next = place.path("l.jsonl.next");
         if step > 0 {
             std::fs::rename(&ledger, &next).unwrap();
         }
@@ -69,32 +69,29 @@ fn a_crash_after_any_step_is_completed_by_the_next_writer() {
         } else {
             std::fs::rename(&segment, &ledger).unwrap();
         }
-        assert_eq!(at.closing(&["append", "-f", "l.jsonl", "m"], "", 0)["data"]["seq"], 7, "step {step}");
+        assert_eq!(place.closing(&["append", "-f", "l.jsonl", "m"], "", 0)["data"]["seq"], 7, "step {step}");
         assert!(!next.exists());
-        assert_eq!(at.stored(FIRST).len(), 6);
-        at.lines(&["verify", "--closed", "l.jsonl"], "");
+        assert_eq!(place.stored(FIRST).len(), 6);
+        place.lines(&["verify", "--closed", "l.jsonl"], "");
     }
 }
 
 #[test]
 fn writers_go_on_while_it_is_rotated() {
-    let at = At::new();
-    at.ledger("l.jsonl", 2);
-    let program = assert_cmd::cargo::cargo_bin("cp-log");
+    let place = Ledgers::new();
+    place.ledger("l.jsonl", 2);
     let start = |n: usize| {
-        let mut command = std::process::Command::new(&program);
-        command.current_dir(at.path("")).env("CP_HOME", at.path("home")).stdout(std::process::Stdio::null());
-        match n % 5 {
-            0 => command.args(["rotate", "l.jsonl"]),
-            _ => command.args(["append", "-f", "l.jsonl", "--sync", "none", "m"]),
+        let arguments: &[&str] = match n % 5 {
+            0 => &["rotate", "l.jsonl"],
+            _ => &["append", "-f", "l.jsonl", "--sync", "none", "m"],
         };
-        command.spawn().unwrap()
+        place.subject().args(arguments).start()
     };
     let children: Vec<_> = (0..40).map(start).collect();
-    for mut child in children {
-        assert!(child.wait().unwrap().success());
+    for child in children {
+        child.finish().success();
     }
-    at.lines(&["verify", "--closed", "l.jsonl"], "");
-    let entries = at.lines(&["query", "l.jsonl", "--event", "log"], "");
+    place.lines(&["verify", "--closed", "l.jsonl"], "");
+    let entries = place.lines(&["query", "l.jsonl", "--event", "log"], "");
     assert_eq!(entries.last().unwrap()["data"]["count"], 32);
 }

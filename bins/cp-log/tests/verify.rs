@@ -1,19 +1,18 @@
 //! `cp-log verify`: what is damaged is found, at its line, and nothing else is.
 
+use crate::ledgers::Ledgers;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::at::At;
-
-fn faults(at: &At, name: &str) -> Vec<(u64, String)> {
-    let closing = at.closing(&["verify", "--closed", name], "", 1);
+fn faults(place: &Ledgers, name: &str) -> Vec<(u64, String)> {
+    let closing = place.closing(&["verify", "--closed", name], "", 1);
     assert_eq!(closing["error"]["code"], "E_INTEGRITY");
     let faults = closing["error"]["details"]["faults"].as_array().unwrap();
     faults.iter().map(|fault| (fault["line"].as_u64().unwrap(), fault["kind"].as_str().unwrap().to_owned())).collect()
 }
 
-fn lines_of(at: &At, name: &str) -> Vec<Vec<u8>> {
-    std::fs::read(at.path(name)).unwrap().split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect()
+fn lines_of(place: &Ledgers, name: &str) -> Vec<Vec<u8>> {
+    place.work.bytes(name).split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect()
 }
 
 /// A line with this body, rightly hashed.
@@ -29,25 +28,25 @@ fn hash_of(line: &[u8]) -> String {
 
 #[test]
 fn an_intact_ledger_is_proved_and_summed_up() {
-    let at = At::new();
-    at.ledger("l.jsonl", 100);
-    let answer = at.closing(&["verify", "l.jsonl"], "", 0);
+    let place = Ledgers::new();
+    place.ledger("l.jsonl", 100);
+    let answer = place.closing(&["verify", "l.jsonl"], "", 0);
     let data = &answer["data"];
     assert_eq!((&data["intact"], &data["lines"], &data["last_seq"]), (&json!(true), &json!(100), &json!(99)));
-    assert_eq!(data["hash"], at.stored("l.jsonl")[99]["hash"]);
+    assert_eq!(data["hash"], place.stored("l.jsonl")[99]["hash"]);
     assert_eq!(data["tail"], "complete");
 }
 
 #[test]
 fn lines_that_were_removed_doubled_swapped_or_made_up_are_found() {
-    let at = At::new();
-    at.ledger("l.jsonl", 10);
-    let good = lines_of(&at, "l.jsonl");
+    let place = Ledgers::new();
+    place.ledger("l.jsonl", 10);
+    let good = lines_of(&place, "l.jsonl");
     let check = |change: &dyn Fn(&mut Vec<Vec<u8>>), line: u64, kind: &str| {
         let mut lines = good.clone();
         change(&mut lines);
-        std::fs::write(at.path("x.jsonl"), lines.concat()).unwrap();
-        assert_eq!(faults(&at, "x.jsonl")[0], (line, kind.to_owned()));
+        place.work.write("x.jsonl", lines.concat());
+        assert_eq!(faults(&place, "x.jsonl")[0], (line, kind.to_owned()));
     };
     check(&|lines| drop(lines.remove(4)), 5, "chain");
     check(&|lines| drop(lines.remove(0)), 1, "chain");
@@ -65,60 +64,60 @@ fn lines_that_were_removed_doubled_swapped_or_made_up_are_found() {
 
 #[test]
 fn a_line_that_lost_its_shape_is_named_by_the_number_it_begins_with() {
-    let at = At::new();
-    at.ledger("l.jsonl", 10);
-    let mut lines = lines_of(&at, "l.jsonl");
+    let place = Ledgers::new();
+    place.ledger("l.jsonl", 10);
+    let mut lines = lines_of(&place, "l.jsonl");
     let last = lines[4].len() - 10;
     lines[4][last] = b'x';
-    std::fs::write(at.path("l.jsonl"), lines.concat()).unwrap();
-    let details = at.closing(&["verify", "l.jsonl"], "", 1)["error"]["details"].clone();
+    place.work.write("l.jsonl", lines.concat());
+    let details = place.closing(&["verify", "l.jsonl"], "", 1)["error"]["details"].clone();
     assert_eq!((&details["kind"], &details["line"], &details["seq"]), (&json!("shape"), &json!(5), &json!(4)));
 }
 
 #[test]
 fn what_hashes_right_but_is_no_json_can_be_let_pass() {
-    let at = At::new();
-    at.ledger("l.jsonl", 2);
-    let mut lines = lines_of(&at, "l.jsonl");
+    let place = Ledgers::new();
+    place.ledger("l.jsonl", 2);
+    let mut lines = lines_of(&place, "l.jsonl");
     lines.push(composed(2, ",\"event\":", &hash_of(&lines[1])));
-    std::fs::write(at.path("l.jsonl"), lines.concat()).unwrap();
-    at.closing(&["verify", "--no-json", "l.jsonl"], "", 0);
-    at.closing(&["verify", "l.jsonl"], "", 1);
+    place.work.write("l.jsonl", lines.concat());
+    place.closing(&["verify", "--no-json", "l.jsonl"], "", 0);
+    place.closing(&["verify", "l.jsonl"], "", 1);
 }
 
 #[test]
 fn nested_hashes_do_not_mislead() {
-    let at = At::new();
+    let place = Ledgers::new();
     let inner = r#"{"prev":"sha256:0000000000000000000000000000000000000000000000000000000000000000","hash":"sha256:0000000000000000000000000000000000000000000000000000000000000000"}"#;
-    at.lines(&["append", "-f", "l.jsonl", "--rows"], &format!("{{\"event\":\"e\",\"data\":{inner}}}\n{inner}\n"));
-    at.closing(&["verify", "l.jsonl"], "", 0);
-    assert_eq!(at.stored("l.jsonl")[2]["data"]["hash"], serde_json::from_str::<Value>(inner).unwrap()["hash"]);
+    place.lines(&["append", "-f", "l.jsonl", "--rows"], &format!("{{\"event\":\"e\",\"data\":{inner}}}\n{inner}\n"));
+    place.closing(&["verify", "l.jsonl"], "", 0);
+    assert_eq!(place.stored("l.jsonl")[2]["data"]["hash"], serde_json::from_str::<Value>(inner).unwrap()["hash"]);
 }
 
 #[test]
 fn bytes_of_a_line_that_is_being_written_are_no_fault_until_nobody_writes() {
-    let at = At::new();
-    at.ledger("l.jsonl", 3);
-    let mut bytes = std::fs::read(at.path("l.jsonl")).unwrap();
+    let place = Ledgers::new();
+    place.ledger("l.jsonl", 3);
+    let mut bytes = place.work.bytes("l.jsonl");
     bytes.extend_from_slice(b"{\"seq\":3,\"ts\"");
-    std::fs::write(at.path("l.jsonl"), bytes).unwrap();
-    assert_eq!(at.closing(&["verify", "l.jsonl"], "", 0)["data"]["tail"], "in_flight");
-    assert_eq!(faults(&at, "l.jsonl"), [(4, "torn".to_owned())]);
+    place.work.write("l.jsonl", bytes);
+    assert_eq!(place.closing(&["verify", "l.jsonl"], "", 0)["data"]["tail"], "in_flight");
+    assert_eq!(faults(&place, "l.jsonl"), [(4, "torn".to_owned())]);
 }
 
 #[test]
 fn threads_find_what_one_finds() {
-    let at = At::new();
+    let place = Ledgers::new();
     let input = (0..60_000).map(|n| format!("{n} {}", "x".repeat(n % 300))).collect::<Vec<_>>().join("\n");
-    at.lines(&["append", "-f", "l.jsonl", "--sync", "none"], &input);
-    let mut lines = lines_of(&at, "l.jsonl");
+    place.lines(&["append", "-f", "l.jsonl", "--sync", "none"], &input);
+    let mut lines = lines_of(&place, "l.jsonl");
     for line in [1, 17_000, 17_001, 30_000, 59_999] {
         lines[line][60] ^= 1;
     }
     lines.remove(45_000);
-    std::fs::write(at.path("l.jsonl"), lines.concat()).unwrap();
+    place.work.write("l.jsonl", lines.concat());
     let found = |threads| {
-        let mut closing = at.closing(&["verify", "l.jsonl", "--threads", threads], "", 1);
+        let mut closing = place.closing(&["verify", "l.jsonl", "--threads", threads], "", 1);
         closing["error"].take()
     };
     let one = found("1");
@@ -129,29 +128,29 @@ fn threads_find_what_one_finds() {
 
 #[test]
 fn many_files_are_each_reported() {
-    let at = At::new();
-    std::fs::create_dir(at.path("d")).unwrap();
-    at.ledger("d/a.jsonl", 3);
-    at.ledger("d/b.jsonl", 3);
-    std::fs::write(at.path("d/notes.jsonl"), "{}\n").unwrap();
-    let lines = at.lines(&["verify", "d"], "");
+    let place = Ledgers::new();
+    std::fs::create_dir(place.path("d")).unwrap();
+    place.ledger("d/a.jsonl", 3);
+    place.ledger("d/b.jsonl", 3);
+    place.work.write("d/notes.jsonl", "{}\n");
+    let lines = place.lines(&["verify", "d"], "");
     assert_eq!(lines.len(), 3);
     assert_eq!(lines[2]["data"]["skipped"], 1);
-    let mut bad = lines_of(&at, "d/a.jsonl");
+    let mut bad = lines_of(&place, "d/a.jsonl");
     bad[1][50] ^= 1;
-    std::fs::write(at.path("d/a.jsonl"), bad.concat()).unwrap();
-    let closing = at.closing(&["verify", "d"], "", 1);
+    place.work.write("d/a.jsonl", bad.concat());
+    let closing = place.closing(&["verify", "d"], "", 1);
     assert_eq!(closing["error"]["details"]["succeeded"], 1);
-    at.closing(&["verify", "d/notes.jsonl"], "", 1);
-    at.closing(&["verify", "none.jsonl"], "", 3);
+    place.closing(&["verify", "d/notes.jsonl"], "", 1);
+    place.closing(&["verify", "none.jsonl"], "", 3);
 }
 
 #[test]
 fn a_flip_of_any_byte_is_found_at_its_line() {
-    let at = At::new();
-    at.ledger("l.jsonl", 100);
-    let lines = lines_of(&at, "l.jsonl");
-    let path = at.path("x.jsonl");
+    let place = Ledgers::new();
+    place.ledger("l.jsonl", 100);
+    let lines = lines_of(&place, "l.jsonl");
+    let path = place.path("x.jsonl");
     let options = cp_ledger::proof::verifier::Options { json: true, closed: true, threads: 1 };
     let verified = |bytes: &[u8], before| {
         std::fs::write(&path, bytes).unwrap();
@@ -177,10 +176,10 @@ fn a_flip_of_any_byte_is_found_at_its_line() {
 
 #[test]
 fn every_truncation_is_classified() {
-    let at = At::new();
-    at.ledger("l.jsonl", 4);
-    let good = std::fs::read(at.path("l.jsonl")).unwrap();
-    let path = at.path("x.jsonl");
+    let place = Ledgers::new();
+    place.ledger("l.jsonl", 4);
+    let good = place.work.bytes("l.jsonl");
+    let path = place.path("x.jsonl");
     for length in 0..good.len() {
         std::fs::write(&path, &good[..length]).unwrap();
         for closed in [false, true] {

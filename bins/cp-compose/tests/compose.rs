@@ -1,0 +1,96 @@
+//! A text, a system text and an agent become a prompt.
+
+use cp_testkit::Place;
+
+#[test]
+fn a_text_is_a_prompt_of_the_default_agent() {
+    let place = Place::of("cp-compose");
+    let ran = place.run(&["--", "hello"]);
+    let data = ran.data();
+    assert_eq!(ran.closing()["type"], "prompt");
+    assert_eq!(
+        data,
+        serde_json::json!({"agent": "default", "messages": [{"role": "user", "content": "hello"}], "history": 0})
+    );
+    assert_eq!(place.feed(&[], "hello\n").data()["messages"][0]["content"], "hello");
+}
+
+#[test]
+fn the_system_text_comes_from_the_command_line_or_a_file() {
+    let place = Place::of("cp-compose");
+    place.work.write("s.md", "from a file\n");
+    assert_eq!(place.run(&["-s", "be brief", "--", "x"]).data()["system"], "be brief");
+    assert_eq!(place.run(&["-s", "@s.md", "--", "x"]).data()["system"], "from a file");
+    assert_eq!(place.run(&["-s", "@@home", "--", "x"]).data()["system"], "@home");
+    assert!(
+        place.run(&["-s", "@none.md", "--", "x"]).failed(3, "E_NOT_FOUND")["message"].to_string().contains("none.md")
+    );
+}
+
+#[test]
+fn an_agent_brings_its_soul_its_context_and_its_model() {
+    let place = Place::of("cp-compose");
+    place.home.write("config/agents.json", r#"{"ada":{"soul":"agents/ada/soul.md","model":"m1"}}"#);
+    place.home.write("agents/ada/soul.md", "You are Ada.\n");
+    place.home.write("agents/ada/context/2.md", "second\n");
+    place.home.write("agents/ada/context/1.md", "first\n");
+    let data = place.run(&["--agent", "ada", "-s", "be brief", "--", "x"]).data();
+    assert_eq!(data["system"], "You are Ada.\n\nfirst\n\nsecond\n\nbe brief");
+    assert_eq!((&data["agent"], &data["model"]), (&"ada".into(), &"m1".into()));
+}
+
+#[test]
+fn an_agent_that_is_not_and_a_soul_that_is_missing_are_named() {
+    let place = Place::of("cp-compose");
+    place.home.write("config/agents.json", r#"{"ada":{"soul":"agents/ada/soul.md"}}"#);
+    assert_eq!(place.run(&["--agent", "adda", "--", "x"]).failed(3, "E_NOT_FOUND")["details"]["nearest"], "ada");
+    let error = place.run(&["--agent", "ada", "--", "x"]).failed(3, "E_NOT_FOUND");
+    assert!(error["message"].as_str().unwrap().contains("agents/ada/soul.md"));
+    place.run(&["--agent", "../../etc", "--", "x"]).failed(3, "E_NOT_FOUND");
+    place.home.write("config/agents.json", "{");
+    place.run(&["--", "x"]).failed(4, "E_CONFIG");
+}
+
+#[test]
+fn context_files_are_marked_off_redacted_and_reported() {
+    let place = Place::of("cp-compose");
+    place.work.write("notes.md", "the password=hunter2hunter\n");
+    let data = place.run(&["--context", "notes.md", "--", "what now?"]).data();
+    let content = data["messages"][0]["content"].as_str().unwrap();
+    assert!(content.starts_with("<context id=") && content.ends_with("what now?"), "{content}");
+    assert!(!content.contains("hunter2"));
+    assert_eq!(data["report"]["redacted"][0]["source"], "notes.md");
+    assert_eq!(data["_untrusted"][0], "/messages");
+    let open = place.run(&["--context", "notes.md", "--no-redact", "--", "x"]).data();
+    assert!(open["messages"][0]["content"].as_str().unwrap().contains("hunter2") && open.get("report").is_none());
+    place.run(&["--context", "none.md", "--", "x"]).failed(3, "E_NOT_FOUND");
+}
+
+#[test]
+fn prompts_and_messages_can_be_composed_on() {
+    let place = Place::of("cp-compose");
+    let prompt = place.run(&["-s", "one", "--", "hello"]).stdout;
+    let data = place.feed(&["-s", "two"], &prompt).data();
+    assert_eq!((&data["system"], &data["messages"][0]["content"]), (&"two".into(), &"hello".into()));
+    let message = r#"{"ok":true,"schema_version":"1.0","type":"message","data":{"role":"assistant","content":"a draft"},"meta":{"duration_ms":1}}"#;
+    let data = place.feed(&["-s", "judge this"], message).data();
+    assert_eq!(data["messages"], serde_json::json!([{"role": "user", "content": "a draft"}]));
+}
+
+#[test]
+fn a_failure_from_upstream_travels() {
+    let place = Place::of("cp-compose");
+    let line = "{\"ok\":false,\"schema_version\":\"1.0\",\"type\":\"error\",\"error\":{\"code\":\"E_TIMEOUT\",\"message\":\"late\",\"details\":{},\"retryable\":true},\"meta\":{\"duration_ms\":1}}\n";
+    let ran = place.feed(&[], line);
+    assert_eq!((ran.status, ran.stdout.as_str()), (8, line));
+}
+
+#[test]
+fn bad_input_is_told() {
+    let place = Place::of("cp-compose");
+    place.feed(&[], "").failed(2, "E_VALIDATION");
+    place.run(&["--", " "]).failed(2, "E_VALIDATION");
+    place.run(&["a text", "another"]).failed(2, "E_USAGE");
+    place.run(&["sytem"]).failed(2, "E_USAGE");
+    place.run(&["--sesion", "x", "--", "y"]).failed(2, "E_USAGE");
+}

@@ -1,0 +1,51 @@
+//! `--session`: the history of a conversation, from a stand-in for cp-session.
+
+use cp_testkit::{Fake, Place};
+
+const LOADED: &str = r#"{"ok":true,"schema_version":"1.0","data":{"session_id":"SES-1","agent":"default","mode":"persistent","messages":[{"role":"assistant","content":"cut"},{"role":"user","content":"a"},{"role":"assistant","content":"b"}],"count":3,"has_more":true},"meta":{"duration_ms":1}}"#;
+
+/// Makes a stand-in for cp-session, beside the program.
+pub(crate) fn session_prints(place: &Place, line: &str) -> Fake {
+    place.install("cp-compose");
+    Fake::printing(place, "cp-session", line)
+}
+
+#[test]
+fn the_history_comes_first_and_begins_with_a_question() {
+    let place = Place::of("cp-compose");
+    let session = session_prints(&place, LOADED);
+    let data = place.run(&["--session", "SES-1", "--last", "3", "--", "and then?"]).data();
+    assert_eq!(data["messages"].as_array().unwrap().len(), 3);
+    assert_eq!((&data["history"], &data["session_id"]), (&2.into(), &"SES-1".into()));
+    assert_eq!(data["report"]["dropped"][0]["count"], 1);
+    let called = session.last_call().arguments;
+    assert!(
+        called.starts_with("load ") && called.contains("--session SES-1") && called.contains("--last 3"),
+        "{called}"
+    );
+}
+
+#[test]
+fn in_isolated_mode_the_history_stays_on_disk() {
+    let place = Place::of("cp-compose");
+    let session = session_prints(&place, &LOADED.replace("persistent", "isolated"));
+    let data = place.run(&["--session", "SES-1", "--", "x"]).data();
+    assert_eq!((data["messages"].as_array().unwrap().len(), &data["session_id"]), (1, &"SES-1".into()));
+    let data = place.run(&["--session", "SES-1", "--mode", "persistent", "--", "x"]).data();
+    assert_eq!(data["history"], 2);
+    place.run(&["--session", "SES-1", "--mode", "isolated", "--", "x"]).data();
+    assert!(session.last_call().arguments.contains("--last 0"));
+}
+
+#[test]
+fn the_failure_of_cp_session_is_ours() {
+    let place = Place::of("cp-compose");
+    session_prints(
+        &place,
+        r#"{"ok":false,"schema_version":"1.0","error":{"code":"E_NOT_FOUND","message":"no session `SES-2`","details":{"nearest":"SES-1","hint":"did you mean `SES-1`?"},"retryable":false},"meta":{"duration_ms":1}}"#,
+    );
+    let error = place.run(&["--session", "SES-2", "--", "x"]).failed(3, "E_NOT_FOUND");
+    assert_eq!(error["details"]["nearest"], "SES-1");
+    session_prints(&place, "no answer");
+    place.run(&["--session", "SES-1", "--", "x"]).failed(1, "E_IO");
+}

@@ -1,0 +1,49 @@
+//! `--template` and `--rows`: a prompt from each row.
+
+use cp_testkit::Place;
+
+#[test]
+fn each_row_becomes_a_prompt_and_goes_along() {
+    let place = Place::of("cp-compose");
+    place.work.write("t.md", "Greet {{ name }} in {{ lang }}.\n");
+    let rows = "{\"name\":\"Ada\",\"n\":1e2}\n{\"nmae\":\"Lin\"}\n{\"name\":\"Lin\"}\n";
+    let ran = place.feed(&["--rows", "--template", "t.md", "--var", "lang=French"], rows);
+    let lines: Vec<serde_json::Value> = ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines[0]["data"]["messages"][0]["content"], "Greet Ada in French.");
+    assert!(ran.stdout.contains("\"row\":{\"name\":\"Ada\",\"n\":1e2}"), "the row keeps its bytes");
+    let error = &lines[1]["error"];
+    assert_eq!((error["code"].as_str(), &error["details"]["variable"]), (Some("E_VALIDATION"), &"name".into()));
+    assert!(error["message"].as_str().unwrap().contains("line 1") && error["details"]["file"] == "t.md", "{error}");
+    assert_eq!(error["details"]["template_line"], 1);
+    assert_eq!((&lines[3]["data"]["total"], &lines[3]["data"]["failed"]), (&3.into(), &1.into()));
+    assert_eq!(ran.status, 0);
+}
+
+#[test]
+fn a_template_takes_a_text_or_only_variables() {
+    let place = Place::of("cp-compose");
+    place.work.write("t.md", "{% if text is defined %}Translate: {{ text }}{% else %}Hello {{ who }}{% endif %}");
+    assert_eq!(place.feed(&["--template", "t.md"], "one\n").data()["messages"][0]["content"], "Translate: one");
+    let data = place.run(&["--template", "t.md", "--var", "who=Ada"]).data();
+    assert_eq!(data["messages"][0]["content"], "Hello Ada");
+}
+
+#[test]
+fn a_broken_template_is_told_with_its_place() {
+    let place = Place::of("cp-compose");
+    place.work.write("t.md", "fine\n{% if %}\n");
+    let error = place.run(&["--template", "t.md", "--", "x"]).failed(2, "E_VALIDATION");
+    assert_eq!((&error["details"]["line"], &error["details"]["file"]), (&2.into(), &"t.md".into()));
+    place.run(&["--template", "none.md", "--", "x"]).failed(3, "E_NOT_FOUND");
+    place.run(&["--var", "novalue", "--", "x"]).failed(2, "E_USAGE");
+}
+
+#[test]
+fn a_row_without_a_template_is_a_bare_prompt() {
+    let place = Place::of("cp-compose");
+    let row = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n{\"name\":\"x\"}\n";
+    let ran = place.feed(&["--rows", "-s", "s"], row);
+    let first: serde_json::Value = serde_json::from_str(ran.stdout.lines().next().unwrap()).unwrap();
+    assert_eq!((&first["data"]["system"], &first["data"]["messages"][0]["content"]), (&"s".into(), &"a".into()));
+    assert_eq!(ran.closing()["data"]["failed"], 1);
+}

@@ -1,0 +1,43 @@
+//! `cp-session fork`, as a shell user meets it.
+
+use crate::sessions::{Sessions, message};
+
+#[test]
+fn a_fork_begins_with_the_first_turns_and_goes_its_own_way() {
+    let place = Sessions::new();
+    let session = place.start();
+    place.feed(&["tee", &session], message("a", "b"));
+    place.feed(&["tee", &session], message("c", "d"));
+    let data = place.run(&["fork", &session, "--at", "2"]).data();
+    assert_eq!(data["forked_from"], serde_json::json!({"session_id": session, "turns": 2}));
+    let fork = data["session_id"].as_str().unwrap();
+    assert_eq!(place.run(&["load", fork, "--format", "text"]).stdout, "user: a\nassistant: b\n");
+    place.run(&["append", "--session", fork, "--", "x"]).data();
+    assert_eq!((place.count(fork), place.count(&session)), (3, 4));
+    assert_eq!(place.run(&["fork", &session]).data()["forked_from"]["turns"], 4);
+}
+
+#[test]
+fn a_turn_that_is_not_there_is_refused_and_makes_no_session() {
+    let place = Sessions::new();
+    let session = place.start();
+    place.run(&["fork", &session, "--at", "1"]).failed(2, "E_VALIDATION");
+    assert!(place.run(&["fork", &session, "--dry-run"]).data()["session_id"].is_null());
+    assert_eq!(place.run(&["list"]).data()["count"], 1);
+}
+
+#[test]
+fn what_a_repair_put_in_goes_along() {
+    let place = Sessions::new();
+    let session = place.start();
+    let call = message("what time is it?", "let me look")
+        .replace("\"tool_calls\":[]", "\"tool_calls\":[{\"id\":\"t1\",\"name\":\"clock\",\"input\":{}}]");
+    place.feed(&["tee", &session], &call);
+    place.feed(&["tee", &session], message("never mind", "fine"));
+    place.run(&["check", &session, "--repair"]).data();
+    let ran = place.run(&["fork", &session]);
+    assert_eq!(ran.closing()["meta"].get("notices"), None);
+    let fork = ran.data()["session_id"].as_str().unwrap().to_owned();
+    assert_eq!(place.run(&["load", &fork]).data()["messages"], place.run(&["load", &session]).data()["messages"]);
+    assert_eq!(place.run(&["check", &fork]).data()["intact"], true);
+}

@@ -1,0 +1,50 @@
+//! `cp-session load`, as a shell user meets it.
+
+use std::io::Write as _;
+
+use crate::sessions::{Sessions, message};
+
+#[test]
+fn a_conversation_comes_as_one_answer_or_as_words() {
+    let place = Sessions::new();
+    let session = place.start();
+    place.feed(&["tee", &session], message("one", "two"));
+    let data = place.run(&["load", &session]).data();
+    assert_eq!((&data["count"], &data["has_more"], &data["mode"]), (&2.into(), &false.into(), &"persistent".into()));
+    assert_eq!(data["messages"][1], serde_json::json!({"role": "assistant", "content": "two"}));
+    assert_eq!(data["_untrusted"][0], "/messages");
+    assert_eq!(place.run(&["load", &session, "--format", "text"]).stdout, "user: one\nassistant: two\n");
+}
+
+#[test]
+fn the_newest_turns_come_in_their_order() {
+    let place = Sessions::new();
+    let session = place.start();
+    for n in 0..5 {
+        place.run(&["append", "--session", &session, "--sync", "none", "--", &format!("m{n}")]);
+    }
+    let data = place.run(&["load", &session, "--last", "2"]).data();
+    assert_eq!((&data["messages"][0]["content"], &data["messages"][1]["content"]), (&"m3".into(), &"m4".into()));
+    assert_eq!((&data["count"], &data["has_more"]), (&2.into(), &true.into()));
+    assert_eq!(place.run(&["load", &session, "--last", "0"]).data()["count"], 0);
+}
+
+#[test]
+fn only_the_members_that_were_asked_for() {
+    let place = Sessions::new();
+    let session = place.start();
+    assert_eq!(place.run(&["load", &session, "--fields", "count"]).data(), serde_json::json!({"count": 0}));
+    place.run(&["load", &session, "--fields", "cuont"]).failed(2, "E_USAGE");
+}
+
+#[test]
+fn a_damaged_line_hides_nothing_and_is_said() {
+    let place = Sessions::new();
+    let session = place.start();
+    place.run(&["append", "--session", &session, "--", "before"]);
+    let mut file = std::fs::OpenOptions::new().append(true).open(place.file(&session)).unwrap();
+    file.write_all(b"{\"role\":\"user\",\"content\":\"from ano{\"fused\":1}\n\0\0\0\n{\"seq\":9,\"torn").unwrap();
+    let ran = place.run(&["load", &session]);
+    assert_eq!(ran.data()["messages"][0]["content"], "before");
+    assert_eq!(ran.closing()["meta"]["notices"][0]["type"], "lines_skipped");
+}

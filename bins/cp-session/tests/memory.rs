@@ -1,0 +1,41 @@
+//! `cp-session remember` and `cp-session recall`, as a shell user meets them.
+
+use crate::sessions::Sessions;
+
+#[test]
+fn what_is_remembered_is_recalled_best_match_first() {
+    let place = Sessions::new();
+    for text in ["The user likes green tea", "the build needs clang", "tea is bought on Mondays, green tea too"] {
+        place.run(&["remember", "--kind", "note", "--", text]).data();
+    }
+    let data = place.run(&["recall", "--kind", "note", "which green tea on mondays?"]).data();
+    let texts: Vec<&str> =
+        data["items"].as_array().unwrap().iter().map(|item| item["text"].as_str().unwrap()).collect();
+    assert_eq!(texts, ["tea is bought on Mondays, green tea too", "The user likes green tea"]);
+    let page = place.run(&["recall", "--kind", "note", "--limit", "1", "--fields", "text"]).data();
+    assert_eq!(page["items"], serde_json::json!([{"text": "tea is bought on Mondays, green tea too"}]));
+    let next = page["next_cursor"].as_str().unwrap();
+    assert_eq!(place.run(&["recall", "--kind", "note", "--cursor", next]).data()["count"], 2);
+}
+
+#[test]
+fn secrets_are_not_remembered_and_the_session_is() {
+    let place = Sessions::new();
+    let session = place.start();
+    let data =
+        place.feed(&["remember", "--kind", "session_turn", "--session", &session], "password=hunter2hunter\n").data();
+    assert_eq!((&data["session_id"], &data["redactions"]), (&session.as_str().into(), &1.into()));
+    assert!(!place.home.read("memory/session_turn.jsonl").contains("hunter2"));
+}
+
+#[test]
+fn kinds_are_names_and_unknown_ones_are_told() {
+    let place = Sessions::new();
+    place.run(&["remember", "--kind", "../x", "--", "y"]).failed(2, "E_VALIDATION");
+    place.run(&["remember", "--kind", "note", "--", " "]).failed(2, "E_VALIDATION");
+    assert!(place.run(&["remember", "--kind", "note", "--dry-run", "--", "y"]).data()["receipt"].is_null());
+    assert_eq!(place.run(&["recall", "--kind", "session_turn"]).data()["count"], 0);
+    place.run(&["recall", "--kind", "note"]).failed(3, "E_NOT_FOUND");
+    place.run(&["remember", "--kind", "note", "--", "y"]).data();
+    assert_eq!(place.run(&["recall", "--kind", "notes"]).failed(3, "E_NOT_FOUND")["details"]["nearest"], "note");
+}

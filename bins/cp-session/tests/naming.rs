@@ -1,0 +1,47 @@
+//! How a command line names a session.
+
+use crate::sessions::Sessions;
+
+#[test]
+fn a_session_is_named_by_id_beginning_path_option_or_environment() {
+    let place = Sessions::new();
+    let session = place.start();
+    let directory = place.file(&session).parent().unwrap().display().to_string();
+    let file = place.file(&session).display().to_string();
+    for name in [session.as_str(), &session[..20], &directory, &file] {
+        assert_eq!(place.run(&["count", name]).data()["session_id"], session.as_str(), "{name}");
+        assert_eq!(place.run(&["count", "--session", name]).data()["session_id"], session.as_str(), "{name}");
+    }
+    place.subject().arg("count").env("CP_SESSION", &session).run().success();
+}
+
+#[test]
+fn an_unknown_one_is_told_with_the_nearest() {
+    let place = Sessions::new();
+    let session = place.start();
+    let wrong = format!("{}zz", &session[..19]);
+    let error = place.run(&["count", &wrong]).failed(3, "E_NOT_FOUND");
+    assert_eq!(error["details"]["nearest"], session.as_str());
+    place.run(&["count", "./nowhere"]).failed(3, "E_NOT_FOUND");
+}
+
+#[test]
+fn a_beginning_of_several_is_refused_with_their_list() {
+    let place = Sessions::new();
+    let (one, two) = (place.start(), place.start());
+    let error = place.run(&["count", "SES-"]).failed(2, "E_VALIDATION");
+    let listed = error["details"]["candidates"].to_string();
+    assert!(listed.contains(&one) && listed.contains(&two));
+}
+
+#[test]
+fn no_name_leads_out_of_the_sessions() {
+    let place = Sessions::new();
+    let session = place.start();
+    for name in ["..", ".", "SES-../../x", &format!("{session}/../../.."), "a b", "SES-\u{e9}"] {
+        place.run(&["count", name]).failed(2, "E_VALIDATION");
+    }
+    place.work.write("other.jsonl", "{}\n");
+    place.run(&["count", "./other.jsonl"]).failed(2, "E_VALIDATION");
+    place.run(&["count"]).failed(2, "E_USAGE");
+}

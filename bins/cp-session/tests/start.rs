@@ -1,0 +1,54 @@
+//! `cp-session start`, as a shell user meets it.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::sessions::Sessions;
+
+#[test]
+fn a_session_is_a_private_directory_with_three_ledgers_and_one_start() {
+    let place = Sessions::new();
+    let data = place.run(&["start", "--mode", "isolated", "--tier", "ho2"]).data();
+    let id = data["session_id"].as_str().unwrap();
+    assert_eq!((id.len(), &id[..4]), (21, "SES-"));
+    assert_eq!((&data["agent"], &data["mode"], &data["tier"]), (&"default".into(), &"isolated".into(), &"ho2".into()));
+    let directory = place.home.join("planes/ho2/sessions").join(id);
+    assert_eq!(directory.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+    for name in ["session.jsonl", "ledger/exec.jsonl", "ledger/evidence.jsonl"] {
+        assert_eq!(directory.join(name).metadata().unwrap().permissions().mode() & 0o777, 0o600, "{name}");
+    }
+    let text = std::fs::read_to_string(directory.join("session.jsonl")).unwrap();
+    assert_eq!(text.matches("\"event\":\"session_start\"").count(), 1);
+    assert!(text.contains(data["receipt"]["hash"].as_str().unwrap()));
+}
+
+#[test]
+fn a_dry_run_makes_nothing() {
+    let place = Sessions::new();
+    assert_eq!(place.run(&["start", "--dry-run"]).data()["session_id"], serde_json::Value::Null);
+    assert!(!place.home.exists());
+}
+
+#[test]
+fn the_same_request_starts_one_session() {
+    let place = Sessions::new();
+    let first = place.run(&["start", "--request-id", "r1"]).data();
+    assert_eq!(place.run(&["start", "--request-id", "r1"]).data(), first);
+    place.run(&["start", "--request-id", "r1", "--mode", "isolated"]).failed(6, "E_CONFLICT");
+}
+
+#[test]
+fn an_agent_that_nobody_made_is_named_with_the_nearest() {
+    let place = Sessions::new();
+    let error = place.run(&["start", "--agent", "defualt"]).failed(3, "E_NOT_FOUND");
+    assert_eq!(error["details"]["nearest"], "default");
+    place.home.directory("agents/ada");
+    assert_eq!(place.run(&["start", "--agent", "ada"]).data()["agent"], "ada");
+}
+
+#[test]
+fn a_tier_that_is_not_and_a_home_that_cannot_be_written_are_refused() {
+    let place = Sessions::new();
+    place.run(&["start", "--tier", "ho9"]).failed(2, "E_USAGE");
+    place.work.write("file", "");
+    place.run(&["start", "--home", "file/home"]).failed(1, "E_IO");
+}

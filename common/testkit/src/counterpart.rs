@@ -1,0 +1,89 @@
+//! What a test needs that this repository does not have: programs that others wrote, rights, features of the kernel.
+//!
+//! A test that returns early passes, and nobody reads what it printed. So where every counterpart is expected to be
+//! there (`CI=true`, or `CP_COUNTERPARTS` set), one that is missing fails the test.
+
+use std::path::PathBuf;
+
+/// Finds a program: one of those that `.ci/run` installs, else one on `PATH`. `None` has been reported.
+///
+/// ```
+/// # fn test() {
+/// let Some(jq) = cp_testkit::counterpart("jq") else { return };
+/// # drop(jq);
+/// # }
+/// ```
+#[must_use = "a test without its counterpart cannot go on"]
+#[track_caller]
+pub fn counterpart(name: &str) -> Option<PathBuf> {
+    let found = find(name);
+    if required(name, found.is_some()) { found } else { None }
+}
+
+/// Whether what a test needs is there; where it is not, that has been reported.
+///
+/// ```
+/// # fn test(is_root: bool) {
+/// if !cp_testkit::required("the rights of root", is_root) {
+///     return;
+/// }
+/// # }
+/// ```
+#[must_use = "a test without what it needs cannot go on"]
+#[track_caller]
+#[expect(clippy::print_stderr, reason = "a test that was skipped must not look like one that ran")]
+pub fn required(what: &str, is_there: bool) -> bool {
+    if !is_there {
+        assert!(!all_are_expected(), "{what} is not there, and no test may be skipped here");
+        eprintln!("skipped: {what} is not there");
+    }
+    is_there
+}
+
+/// Where `.ci/run` installs the packages that tests are run against.
+pub fn packages() -> PathBuf {
+    let elsewhere = std::env::var_os("CP_COUNTERPARTS_DIR").map(PathBuf::from);
+    elsewhere.unwrap_or_else(|| crate::repository().join(".ci/packages"))
+}
+
+fn all_are_expected() -> bool {
+    std::env::var_os("CP_COUNTERPARTS").is_some() || std::env::var("CI").is_ok_and(|ci| ci == "true")
+}
+
+fn find(name: &str) -> Option<PathBuf> {
+    let ours = ["python/bin", "node_modules/.bin"].map(|below| packages().join(below));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = ours.into_iter().chain(std::env::split_paths(&path));
+    places.map(|place| place.join(name)).find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_is_found() {
+        assert!(counterpart("sh").is_some_and(|path| path.is_absolute()));
+    }
+
+    /// Run by the test below, in an environment that it chooses.
+    #[test]
+    fn needs_what_nobody_has() {
+        if std::env::var_os("TESTKIT_NEEDS_WHAT_NOBODY_HAS").is_some() {
+            assert!(counterpart("a-program-that-nobody-has").is_none());
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_reported_and_a_failure_only_where_all_are_expected() {
+        for (variable, passes) in [("CI=", true), ("CI=true", false), ("CP_COUNTERPARTS=1", false)] {
+            let mut command = std::process::Command::new("env");
+            command.args(["-u", "CI", "-u", "CP_COUNTERPARTS", variable]).arg(std::env::current_exe().unwrap());
+            command.args(["--exact", "counterpart::tests::needs_what_nobody_has", "--nocapture"]);
+            let ran = command.env("TESTKIT_NEEDS_WHAT_NOBODY_HAS", "1").output().unwrap();
+            let said = String::from_utf8_lossy(&ran.stderr);
+            assert_eq!(ran.status.success(), passes, "{variable}: {said}");
+            assert!(said.contains("a-program-that-nobody-has is not there"), "{variable}: {said}");
+        }
+    }
+}

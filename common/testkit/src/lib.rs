@@ -1,0 +1,43 @@
+//! One harness for all end-to-end tests: programs of ours, run as a user runs them, in a place where nothing else is.
+//!
+//! - [`Place`] is a fresh directory with a working directory, a home for `CP_HOME` and a pinned environment; each of its
+//!   parts is a [`Directory`] that can be written to and read back.
+//! - [`Program`] is a command line in a place. [`Program::run`] takes it to its end and gives an [`Outcome`],
+//!   [`Program::start`] a [`Background`] process that is spoken to line by line, [`Program::terminal`] a [`Terminal`].
+//! - [`Outcome`] is what came of it: status, output, records, and assertions that show all of these when they fail.
+//! - [`Server`] plays HTTP replies, byte for byte, and keeps the requests; [`server`] has the replies.
+//! - [`Fake`] stands in for a program: it keeps how it was called and prints what it was given.
+//! - [`counterpart()`] finds a program that others wrote, and [`required`] what a test needs of the machine: a test that
+//!   cannot run says so, and fails where `CI=true`.
+//!
+//! Pipelines are scripts ([`Place::sh`]): what users type is what is tested.
+//!
+//! No crate of ours is a dependency, so the wire is read by code that does not share the mistakes of the code under test.
+#![expect(
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    reason = "only tests call this, and whatever goes wrong in it must fail the test"
+)]
+
+mod background;
+mod counterpart;
+mod directory;
+mod fake;
+mod outcome;
+mod place;
+mod program;
+pub mod server;
+mod terminal;
+mod wait;
+
+pub use background::Background;
+pub use counterpart::{counterpart, packages, required};
+pub use directory::Directory;
+pub use fake::Fake;
+pub use outcome::{Outcome, records_of};
+pub use place::Place;
+pub use program::{PROGRAMS, Program, program, repository};
+pub use rustix::process::Signal;
+pub use server::Server;
+pub use terminal::Terminal;
+pub use wait::until;

@@ -1,0 +1,152 @@
+//! A place for a test: directories that nobody else uses, and the environment of everything that runs there.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::directory::Directory;
+use crate::outcome::Outcome;
+use crate::program::{Program, program};
+
+/// Where programs of the system are looked for: not where the caller's `PATH` leads, which differs by machine.
+pub(crate) const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// A fresh directory that is removed with the test.
+#[derive(Debug)]
+pub struct Place {
+    /// All of it.
+    pub root: Directory,
+    /// The working directory. It lies apart from the home: policy refuses to work in a directory that contains it.
+    pub work: Directory,
+    /// What `CP_HOME` names. Nothing has made it yet.
+    pub home: Directory,
+    /// What `HOME` names: an empty directory.
+    pub user: Directory,
+    subject: Option<&'static str>,
+    _removed_at_the_end: tempfile::TempDir,
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Place {
+    /// A place for programs in a pipe.
+    pub fn new() -> Self {
+        let directory = tempfile::Builder::new().prefix("place").tempdir().expect("a temporary directory");
+        let root = Directory::new(directory.path().canonicalize().expect("the directory is there"));
+        let (work, user) = (root.directory("work"), root.directory("user"));
+        Self {
+            home: Directory::new(root.join("home")),
+            root,
+            work,
+            user,
+            subject: None,
+            _removed_at_the_end: directory,
+        }
+    }
+
+    /// A place for the tests of one program: what [`Place::run`] and [`Place::feed`] run.
+    pub fn of(program: &'static str) -> Self {
+        Self { subject: Some(program), ..Self::new() }
+    }
+
+    /// A command line: the name of one of our programs, of one on the path of the system, or a path. An executable of
+    /// that name in `bin` of this place comes first ([`Place::install`], [`Fake`](crate::Fake)).
+    #[track_caller]
+    pub fn program(&self, name: impl AsRef<Path>) -> Program {
+        let name = name.as_ref();
+        let installed = self.root.join("bin").join(name);
+        let is_ours = name.to_str().is_some_and(|name| name.starts_with("cp-") && !name.contains('/'));
+        let path = match () {
+            () if installed.is_file() => installed,
+            () if is_ours => program(name),
+            () => name.to_owned(),
+        };
+        let mut command = Command::new(path);
+        command.env_clear().current_dir(&self.work);
+        command.env("PATH", SYSTEM_PATH).env("HOME", &self.user).env("CP_HOME", &self.home);
+        command.env("LC_ALL", "C.UTF-8").env("TZ", "UTC");
+        Program::new(command)
+    }
+
+    /// The command line of the program that this place is for.
+    #[track_caller]
+    pub fn subject(&self) -> Program {
+        self.program(self.subject.expect("made by Place::of"))
+    }
+
+    /// Runs the program that this place is for.
+    #[track_caller]
+    pub fn run(&self, arguments: &[&str]) -> Outcome {
+        self.subject().args(arguments).run()
+    }
+
+    /// Runs it with this standard input.
+    #[track_caller]
+    pub fn feed(&self, arguments: &[&str], input: impl AsRef<[u8]>) -> Outcome {
+        self.subject().args(arguments).stdin(input).run()
+    }
+
+    /// Runs a script of `sh` that finds all our programs.
+    #[track_caller]
+    pub fn sh(&self, script: &str) -> Outcome {
+        self.shell("sh", script).run()
+    }
+
+    /// A script of this shell that finds all our programs and `scripts/`.
+    #[track_caller]
+    pub fn shell(&self, shell: &str, script: &str) -> Program {
+        self.program(shell).args(["-c", script]).with_programs()
+    }
+
+    /// Puts one of our programs into `bin` of this place, where it finds fakes beside it and not its real neighbours.
+    #[track_caller]
+    pub fn install(&self, name: &str) {
+        let bin = self.root.directory("bin");
+        // A link where that is possible: some programs are large. Else another process copies it, for the reason that
+        // `Directory::executable` has.
+        if !bin.join(name).exists() && std::fs::hard_link(program(name), bin.join(name)).is_err() {
+            let copied = Command::new("/bin/cp").arg(program(name)).arg(&bin).status().expect("cp starts");
+            assert!(copied.success(), "{name} cannot be copied to {}", bin.display());
+        }
+    }
+
+    /// Writes the policy of the home.
+    #[track_caller]
+    pub fn policy(&self, text: &str) {
+        self.home.write("config/policy.toml", text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_is_pinned_and_nothing_of_the_callers_comes_in() {
+        let ran = Place::new().program("env").run();
+        let mut names: Vec<&str> = ran.stdout.lines().filter_map(|line| line.split('=').next()).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["CP_HOME", "HOME", "LC_ALL", "PATH", "TZ"]);
+    }
+
+    #[test]
+    fn the_working_directory_and_the_home_lie_apart() {
+        let place = Place::new();
+        let ran = place.program("pwd").run();
+        assert_eq!(Path::new(ran.stdout.trim()), &*place.work);
+        assert!(!place.home.exists() && !place.home.starts_with(&place.work));
+    }
+
+    #[test]
+    fn files_come_back_as_they_were_written() {
+        let place = Place::new();
+        place.work.write("a/b.jsonl", "{\"n\":1}\n\n{\"n\":2}\n");
+        assert_eq!(place.work.records("a/b.jsonl")[1]["n"], 2);
+        assert_eq!(place.work.read("a/b.jsonl").lines().count(), 3);
+        assert!(place.work.records("none").is_empty());
+        assert_eq!(place.root.names(), ["user", "work"]);
+    }
+}

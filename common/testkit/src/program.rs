@@ -1,0 +1,229 @@
+//! A command line: one of our programs, or another, with its arguments, input and environment.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::background::Background;
+use crate::outcome::Outcome;
+use crate::place::SYSTEM_PATH;
+use crate::terminal::Terminal;
+use crate::wait::LIMIT;
+
+/// Every program of the workspace.
+pub const PROGRAMS: [&str; 7] = ["cp-log", "cp-session", "cp-compose", "cp-llm", "cp-exec", "cp-toolloop", "cp-shell"];
+
+/// The path of one of our programs, as it was built for this test.
+#[track_caller]
+pub fn program(name: impl AsRef<Path>) -> PathBuf {
+    let path = programs().join(name);
+    assert!(path.is_file(), "{} is not built: run scripts/test, which builds first", path.display());
+    path
+}
+
+/// The directory of the programs. Cargo tells a test only where the programs of its own package are, but puts all of
+/// them there.
+fn programs() -> PathBuf {
+    let test = std::env::current_exe().expect("the test has a path");
+    let directory = test.parent().expect("the test lies in a directory");
+    if directory.ends_with("deps") { directory.with_file_name("") } else { directory.to_owned() }
+}
+
+/// The root of the repository.
+pub fn repository() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).expect("this crate lies in common/").to_owned()
+}
+
+/// A command line that has not been run yet.
+#[derive(Debug)]
+#[must_use = "a command line does nothing until it is run or started"]
+pub struct Program {
+    command: Command,
+    input: Option<Vec<u8>>,
+    has_streams: [bool; 2],
+    limit: Duration,
+}
+
+impl Program {
+    pub(crate) fn new(command: Command) -> Self {
+        Self { command, input: None, has_streams: [false; 2], limit: LIMIT }
+    }
+
+    /// Adds an argument.
+    pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
+        self.command.arg(argument);
+        self
+    }
+
+    /// Adds arguments.
+    pub fn args(mut self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
+        self.command.args(arguments);
+        self
+    }
+
+    /// Sets a variable.
+    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Takes a variable away.
+    pub fn without_env(mut self, name: &str) -> Self {
+        self.command.env_remove(name);
+        self
+    }
+
+    /// Pins the clock of our programs.
+    pub fn now(self, time: &str) -> Self {
+        self.env("CP_NOW", time)
+    }
+
+    /// Looks for programs among ours first, and in `scripts/` last.
+    pub fn with_programs(self) -> Self {
+        let path = format!("{}:{SYSTEM_PATH}:{}", programs().display(), repository().join("scripts").display());
+        self.env("PATH", path)
+    }
+
+    /// Runs it in another directory.
+    pub fn current_dir(mut self, directory: impl AsRef<Path>) -> Self {
+        self.command.current_dir(directory);
+        self
+    }
+
+    /// What it reads on standard input. Without this there is nothing to read.
+    pub fn stdin(mut self, bytes: impl AsRef<[u8]>) -> Self {
+        self.input = Some(bytes.as_ref().to_owned());
+        self
+    }
+
+    /// Connects standard input with a file or a pipe.
+    pub fn stdin_from(mut self, stdin: impl Into<Stdio>) -> Self {
+        self.command.stdin(stdin);
+        self.has_streams[0] = true;
+        self
+    }
+
+    /// Connects standard output with a file or a pipe: the outcome has none of it then.
+    pub fn stdout_to(mut self, stdout: impl Into<Stdio>) -> Self {
+        self.command.stdout(stdout);
+        self.has_streams[1] = true;
+        self
+    }
+
+    /// How long it may take: two minutes unless this says otherwise.
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Changes the command in ways that only one test needs, such as the user that it runs as.
+    pub fn with(mut self, change: impl FnOnce(&mut Command)) -> Self {
+        change(&mut self.command);
+        self
+    }
+
+    /// The same as the last arguments of another program, such as `strace` or `unshare`, in the same surroundings.
+    pub fn under(self, program: impl AsRef<OsStr>, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
+        let mut command = Command::new(program);
+        command.args(arguments).arg(self.command.get_program()).args(self.command.get_args());
+        command.env_clear().envs(self.command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        if let Some(directory) = self.command.get_current_dir() {
+            command.current_dir(directory);
+        }
+        assert_eq!(self.has_streams, [false; 2], "streams are connected after `under`");
+        Self { command, ..self }
+    }
+
+    /// Runs it to its end.
+    #[track_caller]
+    pub fn run(mut self) -> Outcome {
+        let input = self.input.take();
+        if input.is_none() && !self.has_streams[0] {
+            self.command.stdin(Stdio::null());
+            self.has_streams[0] = true;
+        }
+        let mut child = self.start();
+        if let Some(input) = input {
+            // Beside the reading, or both sides could wait for each other. A program that reads no more is no failure.
+            let mut stdin = child.take_stdin();
+            std::thread::spawn(move || std::io::Write::write_all(&mut stdin, &input));
+        }
+        child.wait()
+    }
+
+    /// Starts it with its standard input open.
+    #[track_caller]
+    pub fn start(mut self) -> Background {
+        if !self.has_streams[0] {
+            self.command.stdin(Stdio::piped());
+        }
+        if !self.has_streams[1] {
+            self.command.stdout(Stdio::piped());
+        }
+        self.command.stderr(Stdio::piped());
+        let line = self.line();
+        let child = self.command.spawn().unwrap_or_else(|e| panic!("{line}: {e}"));
+        let background = Background::new(child, line, self.limit);
+        if let Some(input) = self.input { background.with_input(input) } else { background }
+    }
+
+    /// Starts it at a terminal of so many columns and 24 rows.
+    #[track_caller]
+    pub fn terminal(self, columns: u16) -> Terminal {
+        let line = self.line();
+        Terminal::start(self.under("setsid", ["--ctty"]).command, line, columns)
+    }
+
+    /// What a shell would need to run it again.
+    pub(crate) fn line(&self) -> String {
+        let variables = self.command.get_envs().filter(|(name, _)| name.to_string_lossy().starts_with("CP_"));
+        let variables =
+            variables.map(|(name, value)| format!("{}={}", name.to_string_lossy(), quoted(value.unwrap_or_default())));
+        let words = std::iter::once(self.command.get_program()).chain(self.command.get_args()).map(quoted);
+        variables.chain(words).collect::<Vec<_>>().join(" ")
+    }
+}
+
+fn quoted(word: &OsStr) -> String {
+    let text = OsString::from(word).to_string_lossy().into_owned();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Place;
+
+    #[test]
+    fn more_goes_through_than_a_pipe_holds() {
+        let input = "x".repeat(1 << 20);
+        assert_eq!(Place::new().program("cat").stdin(&input).run().stdout, input);
+    }
+
+    #[test]
+    fn a_program_that_reads_nothing_is_no_failure() {
+        assert_eq!(Place::new().program("true").stdin("x".repeat(1 << 20)).run().status, 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "run scripts/test, which builds first")]
+    fn a_program_that_is_not_built_is_named_with_what_builds_it() {
+        let _ = Place::new().program("cp-nothing-like-it");
+    }
+
+    #[test]
+    #[should_panic(expected = "did not end within")]
+    fn a_program_that_does_not_end_is_stopped() {
+        Place::new().program("sleep").arg("600").limit(std::time::Duration::from_millis(100)).run();
+    }
+
+    #[test]
+    fn under_keeps_the_surroundings() {
+        let place = Place::new();
+        let ran =
+            place.program("sh").args(["-c", "echo $WORD $PWD $0", "me"]).env("WORD", "hi").under("nice", ["-n", "1"]);
+        assert_eq!(ran.run().stdout, format!("hi {} me\n", place.work.display()));
+    }
+}

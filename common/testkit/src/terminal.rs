@@ -1,0 +1,199 @@
+//! A terminal, seen from outside: keys go in, and what is shown comes out.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, Signal};
+use rustix::pty::OpenptFlags;
+use rustix::termios::Winsize;
+
+use crate::wait::{LIMIT, holds_within};
+
+/// What was shown, with all that moves the cursor and sets colours, and without it.
+#[derive(Default)]
+struct Shown {
+    raw: Vec<u8>,
+    text: String,
+}
+
+/// A program at a pseudo-terminal. It is killed with the test if it has not ended by then.
+pub struct Terminal {
+    child: Child,
+    line: String,
+    keys: File,
+    shown: Arc<(Mutex<Shown>, Condvar)>,
+    seen: usize,
+}
+
+impl Terminal {
+    /// `command` makes its standard input its controlling terminal.
+    #[track_caller]
+    pub(crate) fn start(mut command: Command, line: String, columns: u16) -> Self {
+        let (ours, theirs) = open(columns).expect("a pseudo-terminal");
+        let copy = || theirs.try_clone().expect("a copy of a descriptor");
+        command.stdin(copy()).stdout(copy()).stderr(copy());
+        let child = command.spawn().unwrap_or_else(|e| panic!("{line}: {e}"));
+        // The command holds copies of the other side, which must be gone for the output to have an end.
+        drop((command, theirs));
+        let keys = File::from(ours);
+        let output = keys.try_clone().expect("a copy of a descriptor");
+        let shown = Arc::new((Mutex::new(Shown::default()), Condvar::new()));
+        let shared = Arc::clone(&shown);
+        std::thread::spawn(move || keep_reading(output, &shared));
+        Self { child, line, keys, shown, seen: 0 }
+    }
+
+    /// Presses keys; `\r` is Enter.
+    #[track_caller]
+    pub fn send(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).expect("the terminal is there");
+    }
+
+    /// Waits until these words are shown after those of the last wait, and gives all that came up to their end.
+    #[track_caller]
+    pub fn wait_for(&mut self, words: &str) -> String {
+        let (shown, changed) = &*self.shown;
+        let from = self.seen;
+        let end = |shown: &Shown| shown.text[from..].find(words).map(|at| from + at + words.len());
+        let shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let (shown, _) = changed
+            .wait_timeout_while(shown, LIMIT, |shown| end(shown).is_none())
+            .unwrap_or_else(PoisonError::into_inner);
+        let Some(end) = end(&shown) else {
+            panic!("`{words}` was not shown by\n$ {}\nwhich showed since then:\n{}", self.line, &shown.text[from..]);
+        };
+        self.seen = end;
+        shown.text[from..end].to_owned()
+    }
+
+    /// All that was ever shown, without what moves the cursor and sets colours.
+    pub fn text(&self) -> String {
+        self.shown.0.lock().unwrap_or_else(PoisonError::into_inner).text.clone()
+    }
+
+    /// All that was ever written to it, as it came.
+    pub fn raw(&self) -> String {
+        String::from_utf8_lossy(&self.shown.0.lock().unwrap_or_else(PoisonError::into_inner).raw).into_owned()
+    }
+
+    /// Changes its width, which the program is told by a signal.
+    #[track_caller]
+    pub fn resize(&self, columns: u16) {
+        rustix::termios::tcsetwinsize(&self.keys, size(columns)).expect("the terminal is there");
+    }
+
+    /// Sends a signal to the program alone, and waits until one of its threads has taken it.
+    #[track_caller]
+    pub fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(Pid::from_child(&self.child), signal).expect("it is there to get a signal");
+        let status = format!("/proc/{}/status", self.child.id());
+        let is_pending =
+            |line: &str| line.starts_with("ShdPnd:") && line.contains(|digit| ('1'..='9').contains(&digit));
+        let is_taken = || !std::fs::read_to_string(&status).unwrap_or_default().lines().any(is_pending);
+        assert!(holds_within(LIMIT, is_taken), "no thread takes the signal\n$ {}", self.line);
+    }
+
+    /// Waits for the end, and gives the exit status; `None` where a signal ended it.
+    #[track_caller]
+    pub fn end(&mut self) -> Option<i32> {
+        let mut status = None;
+        let ended = holds_within(LIMIT, || {
+            status = self.child.try_wait().expect("its state can be asked for");
+            status.is_some()
+        });
+        assert!(ended, "it did not end within {LIMIT:?}\n$ {}\n{}", self.line, self.text());
+        status.and_then(|status| status.code())
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn size(columns: u16) -> Winsize {
+    Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
+}
+
+/// Both sides of a new pseudo-terminal: ours, and that of the program.
+fn open(columns: u16) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    let ours = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    rustix::pty::grantpt(&ours)?;
+    rustix::pty::unlockpt(&ours)?;
+    rustix::termios::tcsetwinsize(&ours, size(columns))?;
+    let name = rustix::pty::ptsname(&ours, Vec::new())?;
+    let theirs = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
+    Ok((ours, theirs))
+}
+
+/// Reads until nobody has the other side any more, which the kernel reports as an error.
+fn keep_reading(mut output: File, shared: &(Mutex<Shown>, Condvar)) {
+    let mut piece = [0; 4096];
+    while let Ok(read @ 1..) = output.read(&mut piece) {
+        let mut shown = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+        shown.raw.extend_from_slice(&piece[..read]);
+        shown.text = plain(&String::from_utf8_lossy(&shown.raw));
+        shared.1.notify_all();
+    }
+}
+
+/// The text without what moves the cursor and sets colours, its lines ended in one way.
+fn plain(raw: &str) -> String {
+    let (mut text, mut letters) = (String::new(), raw.chars());
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\x1b' => {
+                if letters.next() == Some('[') {
+                    letters.by_ref().find(char::is_ascii_alphabetic);
+                }
+            }
+            '\r' | '\x07' => {}
+            _ => text.push(letter),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Place;
+
+    #[test]
+    fn keys_go_in_and_what_is_shown_comes_out() {
+        let script = "stty size; tput -T xterm bold; read -r word; echo \"<$word>\"; test -t 1 && exit 5";
+        let mut terminal = Place::new().program("sh").args(["-c", script]).terminal(77);
+        terminal.wait_for("24 77\n");
+        terminal.send("hi\r");
+        assert!(terminal.wait_for("<hi>").ends_with("hi\n<hi>"));
+        assert_eq!(terminal.end(), Some(5));
+        assert!(terminal.raw().contains("\x1b[1m") && !terminal.text().contains('\x1b'));
+    }
+
+    #[test]
+    fn it_is_the_controlling_terminal_and_can_change_its_width() {
+        let script = "trap 'stty size' WINCH; echo ready; while :; do sleep 0.01; done";
+        let mut terminal = Place::new().program("sh").args(["-c", script]).terminal(80);
+        terminal.wait_for("ready");
+        terminal.resize(40);
+        terminal.wait_for("24 40");
+        terminal.send("\x03");
+        assert_eq!(terminal.end(), None);
+    }
+
+    #[test]
+    fn a_signal_reaches_the_program() {
+        let script = "trap 'echo caught; exit 3' TERM; echo ready; while :; do sleep 0.01; done";
+        let mut terminal = Place::new().program("sh").args(["-c", script]).terminal(80);
+        terminal.wait_for("ready");
+        terminal.signal(Signal::TERM);
+        terminal.wait_for("caught");
+        assert_eq!(terminal.end(), Some(3));
+    }
+}
