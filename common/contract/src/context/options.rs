@@ -1,10 +1,49 @@
 //! The options that every program has, and those that all verbs of a class share.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
 use crate::output::Format;
+use crate::wire::{Code, Error, Result};
+
+/// The longest text that an option reads from a file, in bytes.
+const LONGEST_TEXT: u64 = 4 << 20;
+
+/// The text that an option gives: as it is, or with `@FILE` the text of a file, its last newline taken off. `@@` stands for an `@`
+/// that a text begins with.
+pub fn text_or_file(given: &str) -> Result<String> {
+    match given.strip_prefix('@') {
+        Some(rest) if rest.starts_with('@') => Ok(rest.to_owned()),
+        Some(file) => text_of_file(Path::new(file)),
+        None => Ok(given.to_owned()),
+    }
+}
+
+fn text_of_file(file: &Path) -> Result<String> {
+    let failed = |e: std::io::Error| match e.kind() {
+        ErrorKind::NotFound => Error::not_found("no such file").in_file(file),
+        ErrorKind::PermissionDenied => Error::new(Code::Forbidden, "permission denied").in_file(file),
+        _ => Error::io("reading", e).in_file(file),
+    };
+    let mut bytes = Vec::new();
+    File::open(file).and_then(|file| file.take(LONGEST_TEXT + 1).read_to_end(&mut bytes)).map_err(failed)?;
+    if bytes.len() as u64 > LONGEST_TEXT {
+        return Err(Error::validation(format!("longer than {LONGEST_TEXT} bytes")).in_file(file));
+    }
+    let mut text = String::from_utf8(bytes).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        Error::validation(format!("the text is not UTF-8: byte {at}")).in_file(file).with("offset", at)
+    })?;
+    for end in ['\n', '\r'] {
+        if text.ends_with(end) {
+            text.pop();
+        }
+    }
+    Ok(text)
+}
 
 /// Who asked for what is being done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -142,4 +181,23 @@ pub struct WriteOptions {
     /// Say that it is meant, for what cannot be undone
     #[arg(long)]
     pub dangerous: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_at_sign_names_a_file_and_two_stand_for_one() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("soul.md");
+        std::fs::write(&file, "Be brief.\r\n\n").unwrap();
+        assert_eq!(text_or_file(&format!("@{}", file.display())).unwrap(), "Be brief.\r\n");
+        assert_eq!(text_or_file("@@home").unwrap(), "@home");
+        assert_eq!(text_or_file("plain").unwrap(), "plain");
+        assert_eq!(text_or_file("@/none").unwrap_err().code(), Code::NotFound);
+        std::fs::write(&file, b"a\xff").unwrap();
+        let invalid = text_or_file(&format!("@{}", file.display())).unwrap_err();
+        assert_eq!((invalid.code(), &invalid.details()["offset"]), (Code::Validation, &1.into()));
+    }
 }

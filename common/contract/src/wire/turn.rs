@@ -24,6 +24,12 @@ impl Turn {
     pub fn text(role: &str, text: &str) -> Self {
         Self { role: role.to_owned(), content: Content::Text(text.to_owned()) }
     }
+
+    /// Whether a person or a program asks here, and no tool answers: what a conversation can begin with.
+    pub fn is_question(&self) -> bool {
+        let answers = |block: &Block| block.view().is_ok_and(|view| view.kind == "tool_result");
+        self.role == "user" && !self.content.blocks().iter().any(answers)
+    }
 }
 
 /// What was said: a text, or a list of blocks.
