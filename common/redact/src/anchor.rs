@@ -3,7 +3,8 @@
 //! A byte counts by its low five bits, so that small and capital letters are one and three bytes are a number below 2^15. The table
 //! is made when this is compiled; a process that writes one line pays nothing for it.
 
-use super::{Rule, key};
+use crate::rule::Rule;
+use crate::shapes::key;
 
 /// Three places, the bytes that may stand in each, how far they are into what the rule looks at, and the rule.
 struct Anchor([&'static [u8]; 3], usize, Rule);
@@ -139,14 +140,14 @@ const fn known() -> [u8; 1 << 12] {
 const NODES_FOR_BITS: [Node; COUNT] = nodes();
 
 /// A place where rules are to be asked.
-pub(super) struct Hit {
+pub(crate) struct Hit {
     /// Where the three bytes stand.
-    pub(super) at: usize,
+    pub(crate) at: usize,
     code: u16,
 }
 
 /// The next place from `from` on.
-pub(super) fn next(text: &[u8], from: usize) -> Option<Hit> {
+pub(crate) fn next(text: &[u8], from: usize) -> Option<Hit> {
     let rest = text.get(from..)?;
     let [first, second, ..] = *rest else { return None };
     let mut window = code(0, first, second);
@@ -159,7 +160,7 @@ pub(super) fn next(text: &[u8], from: usize) -> Option<Hit> {
 
 impl Hit {
     /// The rules to ask, and where each begins to look.
-    pub(super) fn rules(&self) -> impl Iterator<Item = (Rule, usize)> + use<> {
+    pub(crate) fn rules(&self) -> impl Iterator<Item = (Rule, usize)> + use<> {
         let (at, code) = (self.at, self.code);
         let first = NODES.partition_point(|node| node.code < code);
         let nodes = NODES[first..].iter().take_while(move |node| node.code == code);

@@ -1,7 +1,9 @@
 //! Each rule's own examples: what it must find, by its name, and what it must leave. The marks are those of the corpus.
 
-use super::corpus::Draw;
-use super::{Redactor, Rule, key};
+use crate::Redactor;
+use crate::corpus::Draw;
+use crate::rule::Rule;
+use crate::shapes::key;
 
 /// A rule, what it finds, what it leaves.
 type Examples = (&'static str, &'static [&'static str], &'static [&'static str]);

@@ -1,31 +1,28 @@
-//! Takes secrets out of an entry before it is written. Works on JSON text in normal form and leaves JSON text.
+//! Finds secrets in text and replaces them. Works on JSON text in normal form and leaves JSON text.
 //!
-//! One pass over the bytes looks for three-byte anchors ([`anchor`]); only where one stands is a rule asked. No pattern is
-//! compiled, so a process that writes one line pays nothing. Keys of providers are in [`key`] and [`token`]; what a name says of its
-//! value in [`name`], the ways to write the two in [`assignment`] and [`command`], what is only a value's stand-in in [`value`].
+//! One pass over the bytes looks for three-byte anchors ([`anchor`]); only where one stands is a [`rule`] asked. No pattern is
+//! compiled, so a process that writes one line pays nothing. Each folder uses those below it:
+//!
+//! - [`named`]: secrets that a name before them promises: assignments, options of commands, the context of a key
+//! - [`shapes`]: secrets with a form of their own: keys of providers, tokens, private keys, addresses, headers
+//! - [`words`]: what names, values and random text look like
 
 mod anchor;
-mod assignment;
-mod command;
-mod context;
 #[cfg(test)]
 mod corpus;
 #[cfg(test)]
 mod examples;
-mod header;
-mod key;
-mod name;
-mod private;
-mod random;
-mod scan;
-mod token;
-mod url;
-mod value;
-
-use std::ops::Range;
+mod named;
+mod rule;
+mod secret;
+mod shapes;
+mod words;
 
 use cp_json as json;
 use memchr::memmem::Finder;
+
+use self::secret::Secret;
+use self::words::name;
 
 /// Values shorter than this are not looked for: they would hide ordinary words.
 const SHORTEST_OWN: usize = 12;
@@ -102,12 +99,6 @@ impl Redactor {
     }
 }
 
-/// A secret that was found: where, and by which rule.
-struct Secret {
-    at: Range<usize>,
-    rule: &'static str,
-}
-
 /// The secrets in a text, in their order; none lies in another.
 fn shapes(text: &[u8]) -> Vec<Secret> {
     let mut found: Vec<Secret> = Vec::new();
@@ -122,68 +113,6 @@ fn shapes(text: &[u8]) -> Vec<Secret> {
         }
     }
     found
-}
-
-/// What is looked for at an anchor.
-#[derive(Clone, Copy)]
-enum Rule {
-    /// A key of a provider, by its place among [`key::KEYS`].
-    Key(u8),
-    /// A name, and its value.
-    Name,
-    PrivateKey,
-    Putty,
-    Jwt,
-    Url,
-    Pgpass,
-    Bearer,
-    Basic,
-    Authorization,
-    Cookie,
-    Telegram,
-    Discord,
-    Firebase,
-    Twilio,
-    Azure,
-    Mailchimp,
-    Terraform,
-    Signature,
-    /// `-u name:password`.
-    User,
-    /// A password behind one letter.
-    Letter,
-    /// `IDENTIFIED BY`.
-    Identified,
-}
-
-impl Rule {
-    fn secret(self, text: &[u8], start: usize) -> Option<Secret> {
-        match self {
-            // Where two prefixes begin alike, the anchor of the shorter may come first.
-            Self::Key(at) => key::at(text, start, key::KEYS[usize::from(at)]).and_then(|_| key::any_at(text, start)),
-            Self::Name => assignment::at(text, start),
-            Self::PrivateKey => private::block(text, start),
-            Self::Putty => private::putty(text, start),
-            Self::Jwt => token::jwt(text, start),
-            Self::Url => url::password(text, start),
-            Self::Pgpass => url::pgpass(text, start),
-            Self::Bearer => header::bearer(text, start),
-            Self::Basic => header::basic(text, start),
-            Self::Authorization => header::authorization(text, start),
-            Self::Cookie => header::cookie(text, start),
-            Self::Telegram => token::telegram(text, start),
-            Self::Discord => token::discord(text, start),
-            Self::Firebase => token::firebase(text, start),
-            Self::Twilio => token::twilio(text, start),
-            Self::Azure => token::azure(text, start + 1),
-            Self::Mailchimp => token::mailchimp(text, start),
-            Self::Terraform => token::terraform(text, start),
-            Self::Signature => token::signature(text, start),
-            Self::User => command::user(text, start),
-            Self::Letter => command::letter(text, start),
-            Self::Identified => command::identified(text, start),
-        }
-    }
 }
 
 #[cfg(test)]

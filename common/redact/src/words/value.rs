@@ -1,10 +1,10 @@
 //! Whether a value is a secret, or stands for one: a variable, a mark, a piece of code, a sentence.
 
-use super::name::{Kind, is_the_word, kind_of};
-use super::random::{is_random, is_random_key};
+use crate::words::name::{Kind, is_the_word, kind_of};
+use crate::words::random::{is_random, is_random_key};
 
 /// Whether a value stands for a secret instead of being one.
-pub(super) fn is_placeholder(value: &[u8]) -> bool {
+pub(crate) fn is_placeholder(value: &[u8]) -> bool {
     const WORDS: [&str; 36] = [
         "string",
         "str",
@@ -125,7 +125,7 @@ fn is_path(value: &[u8]) -> bool {
 }
 
 /// Whether a value without quotes is a piece of code: a call, an index, a member, a type.
-pub(super) fn is_code(value: &[u8], next: Option<u8>) -> bool {
+pub(crate) fn is_code(value: &[u8], next: Option<u8>) -> bool {
     if matches!(value[0], b'&' | b'(' | b'[')
         || value.starts_with(b"__")
         || memchr::memmem::find(value, b"::").is_some()
@@ -166,7 +166,7 @@ fn is_member(value: &[u8]) -> bool {
 }
 
 /// Whether this is a sentence or a label, and no pass phrase.
-pub(super) fn is_prose(value: &[u8]) -> bool {
+pub(crate) fn is_prose(value: &[u8]) -> bool {
     const SAID: [&str; 16] = [
         "password",
         "passwort",
@@ -194,12 +194,12 @@ pub(super) fn is_prose(value: &[u8]) -> bool {
 }
 
 /// Whether this is made of letters only, as words are.
-pub(super) fn is_wordy(value: &[u8]) -> bool {
+pub(crate) fn is_wordy(value: &[u8]) -> bool {
     value.iter().all(|byte| byte.is_ascii_alphabetic() || matches!(byte, b'-' | b'_' | b'.' | b'\'') || *byte >= 128)
 }
 
 /// Whether a value that a name of this kind has in quotes is the secret.
-pub(super) fn is_quoted_secret(value: &[u8], kind: Kind) -> bool {
+pub(crate) fn is_quoted_secret(value: &[u8], kind: Kind) -> bool {
     // What begins or ends with a blank lies between two strings.
     let between = matches!(value, [b' ' | b',' | b';' | b')', ..] | [.., b' ']);
     if is_placeholder(value) || is_prose(value) || between {
@@ -219,11 +219,11 @@ pub(super) fn is_quoted_secret(value: &[u8], kind: Kind) -> bool {
 }
 
 /// Whether a value that a name of this kind has without quotes is the secret; `next` is what follows it.
-pub(super) fn is_bare_secret(value: &[u8], kind: Kind, next: Option<u8>) -> bool {
+pub(crate) fn is_bare_secret(value: &[u8], kind: Kind, next: Option<u8>) -> bool {
     if value.is_empty() || is_placeholder(value) || is_code(value, next) || is_path(value) {
         return false;
     }
-    let plain = value.iter().all(|byte| super::scan::is_base64(*byte) || b".:%~|@$#*".contains(byte));
+    let plain = value.iter().all(|byte| crate::words::scan::is_base64(*byte) || b".:%~|@$#*".contains(byte));
     let is_type = value.iter().any(u8::is_ascii_uppercase) && matches!(next, Some(b',' | b';')) && !is_random(value);
     match kind {
         Kind::Password => value.len() >= 4,
@@ -246,7 +246,7 @@ fn is_token(value: &[u8]) -> bool {
 }
 
 fn is_key(value: &[u8]) -> bool {
-    is_random_key(value) && value.iter().all(|byte| super::scan::is_base64(*byte))
+    is_random_key(value) && value.iter().all(|byte| crate::words::scan::is_base64(*byte))
 }
 
 #[cfg(test)]

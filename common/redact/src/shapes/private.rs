@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-use super::Secret;
-use super::scan::{Quote, is_base64, run, white};
+use crate::secret::Secret;
+use crate::words::scan::{Quote, is_base64, run, white};
 
 /// No block is longer.
 const LONGEST: usize = 64 << 10;
 
 /// A block of a private key, to its end line; if that was cut off, as far as its lines go.
-pub(super) fn block(text: &[u8], start: usize) -> Option<Secret> {
+pub(crate) fn block(text: &[u8], start: usize) -> Option<Secret> {
     const BEGIN: &[u8] = b"-----BEGIN ";
     if !text[start..].starts_with(BEGIN) {
         return None;
@@ -53,7 +53,7 @@ fn cut_off(text: &[u8], body: usize) -> Option<usize> {
 }
 
 /// The private lines of a key file of `PuTTY`.
-pub(super) fn putty(text: &[u8], start: usize) -> Option<Secret> {
+pub(crate) fn putty(text: &[u8], start: usize) -> Option<Secret> {
     const LINES: &[u8] = b"Private-Lines: ";
     if !text[start..].starts_with(LINES) {
         return None;

@@ -12,7 +12,7 @@ const LONGEST_RUN: usize = 8 << 10;
 const LONGEST_WORD: usize = 64;
 
 /// How many bytes from `at` on are so, as far as any key goes: what repeats for longer would be looked at again and again.
-pub(super) fn run(text: &[u8], at: usize, of: impl Fn(u8) -> bool) -> usize {
+pub(crate) fn run(text: &[u8], at: usize, of: impl Fn(u8) -> bool) -> usize {
     text.get(at..).map_or(0, |rest| rest.iter().take(LONGEST_RUN).take_while(|byte| of(**byte)).count())
 }
 
@@ -22,17 +22,17 @@ fn run_back(text: &[u8], at: usize, of: impl Fn(u8) -> bool) -> usize {
 }
 
 /// What names and most keys are made of.
-pub(super) const fn is_token(byte: u8) -> bool {
+pub(crate) const fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')
 }
 
 /// What base 64 is made of, in both alphabets.
-pub(super) const fn is_base64(byte: u8) -> bool {
+pub(crate) const fn is_base64(byte: u8) -> bool {
     is_token(byte) || matches!(byte, b'+' | b'/' | b'=')
 }
 
 /// Whether a word starts here; the letter of an escape such as `\n` is not part of it.
-pub(super) fn is_word_start(text: &[u8], start: usize) -> bool {
+pub(crate) fn is_word_start(text: &[u8], start: usize) -> bool {
     match start.checked_sub(1).map(|before| text[before]) {
         None => true,
         Some(byte) if byte.is_ascii_alphanumeric() => start >= 2 && text[start - 2] == b'\\',
@@ -41,7 +41,7 @@ pub(super) fn is_word_start(text: &[u8], start: usize) -> bool {
 }
 
 /// The word around a place in it; `None` where it is longer than words are.
-pub(super) fn word_around(text: &[u8], inside: usize) -> Option<Range<usize>> {
+pub(crate) fn word_around(text: &[u8], inside: usize) -> Option<Range<usize>> {
     let before = run_back(text, inside, is_token);
     let mut start = inside - before;
     if start > 0 && text[start - 1] == b'\\' && start < inside {
@@ -53,13 +53,13 @@ pub(super) fn word_around(text: &[u8], inside: usize) -> Option<Range<usize>> {
 }
 
 /// The word that ends before the blanks here.
-pub(super) fn word_before(text: &[u8], at: usize) -> &[u8] {
+pub(crate) fn word_before(text: &[u8], at: usize) -> &[u8] {
     let end = at - run_back(text, at, |byte| byte == b' ');
     &text[end - run_back(text, end, is_token)..end]
 }
 
 /// The text between blanks or line ends that stands before this place, also on the line before.
-pub(super) fn piece_before(text: &[u8], at: usize) -> Option<Range<usize>> {
+pub(crate) fn piece_before(text: &[u8], at: usize) -> Option<Range<usize>> {
     let mut end = at;
     loop {
         match text.get(..end)? {
@@ -81,12 +81,12 @@ fn slashes(text: &[u8], at: usize) -> usize {
 }
 
 /// The length of the blanks here, all on one line.
-pub(super) fn blanks(text: &[u8], at: usize) -> usize {
+pub(crate) fn blanks(text: &[u8], at: usize) -> usize {
     gap(text, at, b"t")
 }
 
 /// The length of the blanks and line ends here.
-pub(super) fn white(text: &[u8], at: usize) -> usize {
+pub(crate) fn white(text: &[u8], at: usize) -> usize {
     gap(text, at, b"tnr")
 }
 
@@ -103,7 +103,7 @@ fn gap(text: &[u8], at: usize, letters: &[u8]) -> usize {
 }
 
 /// Whether a line, or the string that holds it, ends here.
-pub(super) fn is_line_end(text: &[u8], at: usize) -> bool {
+pub(crate) fn is_line_end(text: &[u8], at: usize) -> bool {
     let at = at + blanks(text, at);
     let escape = slashes(text, at);
     match text.get(at + escape) {
@@ -113,7 +113,7 @@ pub(super) fn is_line_end(text: &[u8], at: usize) -> bool {
 }
 
 /// Whether a line, or the string that holds it, starts here, but for blanks.
-pub(super) fn is_line_start(text: &[u8], at: usize) -> bool {
+pub(crate) fn is_line_start(text: &[u8], at: usize) -> bool {
     let at = at - run_back(text, at, |byte| byte == b' ');
     match at.checked_sub(1).map(|before| text[before]) {
         None | Some(b'"') => true,
@@ -122,7 +122,7 @@ pub(super) fn is_line_start(text: &[u8], at: usize) -> bool {
 }
 
 /// What stands before this on its line, as far back as a command line goes.
-pub(super) fn line_before(text: &[u8], at: usize) -> &[u8] {
+pub(crate) fn line_before(text: &[u8], at: usize) -> &[u8] {
     let text = &text[at.saturating_sub(512)..at];
     let line = memchr::memmem::rfind(text, b"\\n").map_or(0, |feed| feed + 2);
     &text[line..]
@@ -130,14 +130,14 @@ pub(super) fn line_before(text: &[u8], at: usize) -> &[u8] {
 
 /// A quote and how deep it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Quote {
+pub(crate) struct Quote {
     mark: u8,
     slashes: usize,
 }
 
 impl Quote {
     /// The quote that stands here.
-    pub(super) fn at(text: &[u8], at: usize) -> Option<Self> {
+    pub(crate) fn at(text: &[u8], at: usize) -> Option<Self> {
         let slashes = slashes(text, at);
         let mark = *text.get(at + slashes)?;
         let is_quote = match mark {
@@ -149,22 +149,22 @@ impl Quote {
     }
 
     /// How many bytes it takes.
-    pub(super) const fn length(self) -> usize {
+    pub(crate) const fn length(self) -> usize {
         self.slashes + 1
     }
 
     /// Whether a name and its value are both strings of JSON, or both text within one.
-    pub(super) fn are_of_one_level(name: Option<Self>, value: Option<Self>) -> bool {
+    pub(crate) fn are_of_one_level(name: Option<Self>, value: Option<Self>) -> bool {
         name.is_some_and(Self::is_of_json) == value.is_some_and(Self::is_of_json)
     }
 
     /// Whether JSON itself is quoted here, and not a text in it.
-    pub(super) const fn is_of_json(self) -> bool {
+    pub(crate) const fn is_of_json(self) -> bool {
         self.mark == b'"' && self.slashes == 0
     }
 
     /// Where the text that starts at `from` ends; where it is cut off, it ends with the string that holds it.
-    pub(super) fn closing(self, text: &[u8], from: usize) -> Option<usize> {
+    pub(crate) fn closing(self, text: &[u8], from: usize) -> Option<usize> {
         let text = &text[..text.len().min(from + LONGEST_VALUE)];
         let mut at = from;
         loop {

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use super::scan::{word_around, word_before};
+use crate::words::scan::{word_around, word_before};
 
 /// What kind of secret a name promises, the plainest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// A password: any text may be one.
     Password,
     /// A secret: a text that is no word.
@@ -21,11 +21,11 @@ pub(super) enum Kind {
 
 /// A name in a text.
 #[derive(Clone, Debug)]
-pub(super) struct Name {
+pub(crate) struct Name {
     /// Where it stands.
-    pub(super) at: Range<usize>,
+    pub(crate) at: Range<usize>,
     /// What it promises.
-    pub(super) kind: Kind,
+    pub(crate) kind: Kind,
 }
 
 const PASSWORDS: [&str; 9] = [
@@ -170,7 +170,7 @@ impl Plain {
 }
 
 /// What a name promises of its value; `None` for an ordinary name.
-pub(super) fn kind_of(name: &[u8]) -> Option<Kind> {
+pub(crate) fn kind_of(name: &[u8]) -> Option<Kind> {
     kind(name, b"")
 }
 
@@ -219,7 +219,7 @@ fn is_account(head: &[u8]) -> bool {
 }
 
 /// Whether a value is nothing but the word for a secret: a label, or the name of a variable.
-pub(super) fn is_the_word(value: &[u8]) -> bool {
+pub(crate) fn is_the_word(value: &[u8]) -> bool {
     const WORDS: [&str; 10] =
         ["password", "passwd", "passphrase", "pass", "pwd", "secret", "token", "apikey", "key", "auth"];
     let Some(plain) = Plain::of(value, b"") else { return false };
@@ -233,7 +233,7 @@ pub(super) fn is_the_word(value: &[u8]) -> bool {
 
 impl Name {
     /// The name around a place in it, if it promises a secret. `API key` is one name of two words.
-    pub(super) fn around(text: &[u8], inside: usize) -> Option<Self> {
+    pub(crate) fn around(text: &[u8], inside: usize) -> Option<Self> {
         let at = word_around(text, inside)?;
         let word = &text[at.clone()];
         let kind =

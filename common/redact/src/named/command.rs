@@ -2,15 +2,15 @@
 
 use std::ops::Range;
 
-use super::Secret;
-use super::assignment::{bare, in_quotes};
-use super::name::{Kind, Name};
-use super::random::is_random;
-use super::scan::{Quote, blanks, is_line_start, line_before, piece_before, run, white, word_before};
-use super::value::{is_bare_secret, is_placeholder, is_quoted_secret, is_wordy};
+use crate::named::literal::{bare, in_quotes};
+use crate::secret::Secret;
+use crate::words::name::{Kind, Name};
+use crate::words::random::is_random;
+use crate::words::scan::{Quote, blanks, is_line_start, line_before, piece_before, run, white, word_before};
+use crate::words::value::{is_bare_secret, is_placeholder, is_quoted_secret, is_wordy};
 
 /// The operand after a name: `--password value`, `setx NAME value`, `login ada password value`, `requirepass value`.
-pub(super) fn operand(text: &[u8], name: &Name) -> Option<Range<usize>> {
+pub(crate) fn operand(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let flag = is_flag(text, name.at.start);
     if flag && let Some(value) = next_element(text, name) {
         return Some(value);
@@ -131,7 +131,7 @@ fn typed(text: &[u8], at: usize) -> Option<Range<usize>> {
 }
 
 /// `name:password` after `-u` or `--user` of a program that fetches. `dash` is where `-user` or ` -u` stands.
-pub(super) fn user(text: &[u8], dash: usize) -> Option<Secret> {
+pub(crate) fn user(text: &[u8], dash: usize) -> Option<Secret> {
     const PROGRAMS: [(&[u8], u8); 6] = [
         (b"curl", b':'),
         (b"wget", b':'),
@@ -191,7 +191,7 @@ const PROGRAMS: [(&[u8], u8, Letter); 24] = [
 ];
 
 /// A password behind one letter, where the line names a program that takes it so. `blank` is where ` -p` stands.
-pub(super) fn letter(text: &[u8], blank: usize) -> Option<Secret> {
+pub(crate) fn letter(text: &[u8], blank: usize) -> Option<Secret> {
     let letter = *text.get(blank + 2)?;
     let line = line_before(text, blank);
     // Of several commands on a line the last one counts.
@@ -217,7 +217,7 @@ pub(super) fn letter(text: &[u8], blank: usize) -> Option<Secret> {
 }
 
 /// `echo value | docker login --password-stdin`, `echo name:value | chpasswd`.
-pub(super) fn piped(text: &[u8], inside: usize) -> Option<Range<usize>> {
+pub(crate) fn piped(text: &[u8], inside: usize) -> Option<Range<usize>> {
     let rest = text.get(inside..)?;
     if !rest.starts_with(b"password-stdin") && !rest.starts_with(b"passwd") {
         return None;
@@ -238,7 +238,7 @@ pub(super) fn piped(text: &[u8], inside: usize) -> Option<Range<usize>> {
 }
 
 /// `IDENTIFIED BY 'value'` of SQL. `blank` is where the blank before `BY` stands.
-pub(super) fn identified(text: &[u8], blank: usize) -> Option<Secret> {
+pub(crate) fn identified(text: &[u8], blank: usize) -> Option<Secret> {
     let start = blank.checked_sub(10)?;
     if !text.get(start..blank + 4)?.eq_ignore_ascii_case(b"identified by ") {
         return None;

@@ -1,10 +1,10 @@
 //! What looks like a key where the words before it speak of one.
 
-use super::Secret;
-use super::key;
-use super::name::Name;
-use super::random::is_random_key;
-use super::scan::{is_base64, run};
+use crate::secret::Secret;
+use crate::shapes::key;
+use crate::words::name::Name;
+use crate::words::random::is_random_key;
+use crate::words::scan::{is_base64, run};
 
 /// How far behind the word a key may stand.
 const REACH: usize = 48;
@@ -12,13 +12,13 @@ const REACH: usize = 48;
 const LONGEST: usize = 256;
 
 /// Whether anything as long as a key stands near: words such as `key` are all over, and what they promise is long.
-pub(super) fn is_near(text: &[u8], at: usize) -> bool {
+pub(crate) fn is_near(text: &[u8], at: usize) -> bool {
     let near = &text[at..text.len().min(at + 2 * REACH)];
     near.split(|byte| !is_base64(*byte)).any(|piece| piece.len() >= 20)
 }
 
 /// The drawn text that follows a name in the same clause.
-pub(super) fn after(text: &[u8], name: &Name) -> Option<Secret> {
+pub(crate) fn after(text: &[u8], name: &Name) -> Option<Secret> {
     // In base 64 everything is said at some place.
     let joins = |byte: Option<&u8>| matches!(byte, Some(b'/' | b'+'));
     let before = text[..name.at.start].last();

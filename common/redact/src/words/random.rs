@@ -4,7 +4,7 @@
 const SHORTEST: usize = 16;
 
 /// Whether the text looks drawn: its letters vary, and their kinds change more often than in words and names.
-pub(super) fn is_random(text: &[u8]) -> bool {
+pub(crate) fn is_random(text: &[u8]) -> bool {
     let kinds = kinds(text);
     let often = if kinds.digit {
         kinds.changes * 100 >= text.len() * 18
@@ -16,14 +16,14 @@ pub(super) fn is_random(text: &[u8]) -> bool {
 }
 
 /// Whether the text looks like a key: drawn, of small and capital letters and digits.
-pub(super) fn is_random_key(text: &[u8]) -> bool {
+pub(crate) fn is_random_key(text: &[u8]) -> bool {
     let kinds = kinds(text);
     let varied = kinds.capital && kinds.small && kinds.digit;
     text.len() >= 20 && varied && kinds.changes * 100 >= text.len() * 18 && entropy(text) >= 3.5
 }
 
 /// Whether it is a number in hexadecimal, with or without dashes: a hash, a UUID.
-pub(super) fn is_hexadecimal(text: &[u8]) -> bool {
+pub(crate) fn is_hexadecimal(text: &[u8]) -> bool {
     text.iter().all(|byte| byte.is_ascii_hexdigit() || *byte == b'-')
 }
 

@@ -2,18 +2,20 @@
 
 use std::ops::Range;
 
-use super::command;
-use super::context;
-use super::header::is_name_and_password;
-use super::key;
-use super::name::{Kind, Name, is_the_word};
-use super::random::is_random;
-use super::scan::{Quote, blanks, is_line_end, is_line_start, line_before, run, white, word_before};
-use super::value::{is_bare_secret, is_placeholder, is_quoted_secret, is_wordy};
-use super::{Secret, scan};
+use crate::named::command;
+use crate::named::context;
+use crate::named::literal::{bare, in_quotes};
+use crate::secret::Secret;
+use crate::shapes::header::is_name_and_password;
+use crate::shapes::key;
+use crate::words::name::{Kind, Name, is_the_word};
+use crate::words::random::is_random;
+use crate::words::scan;
+use crate::words::scan::{Quote, blanks, is_line_end, is_line_start, line_before, run, white, word_before};
+use crate::words::value::{is_bare_secret, is_placeholder, is_quoted_secret, is_wordy};
 
 /// The value of the name around this place.
-pub(super) fn at(text: &[u8], inside: usize) -> Option<Secret> {
+pub(crate) fn at(text: &[u8], inside: usize) -> Option<Secret> {
     if let Some(at) = command::piped(text, inside) {
         return Some(Secret { at, rule: "flag" });
     }
@@ -35,20 +37,6 @@ pub(super) fn at(text: &[u8], inside: usize) -> Option<Secret> {
         },
         None => context::after(text, &name),
     }
-}
-
-/// The value in quotes that begins here, if it is the secret that the name promises. A name in quotes of JSON has its value in
-/// such; what is said within a string ends with it.
-pub(super) fn in_quotes(text: &[u8], at: usize, name: &Name) -> Option<Range<usize>> {
-    let kind = name.kind;
-    let quote = Quote::at(text, at)?;
-    if !Quote::are_of_one_level(Quote::at(text, name.at.end), Some(quote)) {
-        return None;
-    }
-    let start = at + quote.length();
-    let value = start..quote.closing(text, start)?;
-    let secret = &text[value.clone()];
-    (is_quoted_secret(secret, kind) || kind == Kind::Basic && is_name_and_password(secret)).then_some(value)
 }
 
 /// `name = value` and `"name": "value"`, with any of the signs for it.
@@ -142,21 +130,6 @@ fn sign(text: &[u8], at: usize) -> Option<&[u8]> {
     let compared = sign == b"=" && matches!(next, Some(b'=' | b'~'));
     let path = sign == b":" && matches!(next, Some(b':' | b'?' | b'+' | b'/'));
     (!compared && !path).then_some(&rest[..sign.len()])
-}
-
-/// The value without quotes that begins here; a setting alone on its line goes to the next blank.
-pub(super) fn bare(text: &[u8], at: usize, is_setting: bool, kind: Kind) -> Range<usize> {
-    // Nobody types a longer password, and of other secrets an equals sign is the end.
-    let text = if kind == Kind::Password { &text[..text.len().min(at + 256)] } else { text };
-    let mut length = run(text, at, |byte| match byte {
-        b'"' | b'\\' | 0..=b' ' => false,
-        b'\'' | b'`' | b',' | b';' | b'&' | b')' | b'}' | b']' | b'<' => is_setting,
-        b'=' => kind == Kind::Password,
-        _ => true,
-    });
-    length += run(text, at + length, |byte| byte == b'=').min(2);
-    let full_stop = !is_setting && length > 1 && text[at + length - 1] == b'.';
-    at..at + length - usize::from(full_stop)
 }
 
 /// `<name>value</name>`, also with attributes or a section of character data, and `<entry key="name">value</entry>`.

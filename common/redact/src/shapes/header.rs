@@ -2,10 +2,10 @@
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 
-use super::Secret;
-use super::random::is_random;
-use super::scan::{Quote, is_base64, is_token, is_word_start, run};
-use super::value::{is_code, is_placeholder};
+use crate::secret::Secret;
+use crate::words::random::is_random;
+use crate::words::scan::{Quote, is_base64, is_token, is_word_start, run};
+use crate::words::value::{is_code, is_placeholder};
 
 /// Browsers keep no more in one.
 const LONGEST_COOKIE: usize = 4096;
@@ -20,7 +20,7 @@ fn is_word(text: &[u8], start: usize, word: &[u8]) -> bool {
 }
 
 /// The credentials after `Bearer`.
-pub(super) fn bearer(text: &[u8], start: usize) -> Option<Secret> {
+pub(crate) fn bearer(text: &[u8], start: usize) -> Option<Secret> {
     if !is_word(text, start, b"bearer ") || !is_word_start(text, start) {
         return None;
     }
@@ -32,7 +32,7 @@ pub(super) fn bearer(text: &[u8], start: usize) -> Option<Secret> {
 }
 
 /// The credentials after `Basic`: a name and a password in base 64.
-pub(super) fn basic(text: &[u8], start: usize) -> Option<Secret> {
+pub(crate) fn basic(text: &[u8], start: usize) -> Option<Secret> {
     if !is_word(text, start, b"basic ") || !is_word_start(text, start) {
         return None;
     }
@@ -42,7 +42,7 @@ pub(super) fn basic(text: &[u8], start: usize) -> Option<Secret> {
 }
 
 /// Whether this is `name:password` in base 64.
-pub(super) fn is_name_and_password(text: &[u8]) -> bool {
+pub(crate) fn is_name_and_password(text: &[u8]) -> bool {
     if text.len() < 8 || text.len() > 1024 {
         return false;
     }
@@ -59,7 +59,7 @@ fn decoded(text: &str) -> Option<Vec<u8>> {
 }
 
 /// The credentials in an `Authorization` header, whatever their scheme.
-pub(super) fn authorization(text: &[u8], start: usize) -> Option<Secret> {
+pub(crate) fn authorization(text: &[u8], start: usize) -> Option<Secret> {
     const NAME: &[u8] = b"authorization";
     if !is_word(text, start, NAME) {
         return None;
@@ -102,7 +102,7 @@ pub(super) fn authorization(text: &[u8], start: usize) -> Option<Secret> {
 }
 
 /// The cookies of a request or an answer, if one of them is drawn. `inside` is where `kie` stands.
-pub(super) fn cookie(text: &[u8], inside: usize) -> Option<Secret> {
+pub(crate) fn cookie(text: &[u8], inside: usize) -> Option<Secret> {
     let start = inside.checked_sub(3)?;
     if !is_word(text, start, b"cookie") {
         return None;

@@ -1,11 +1,11 @@
 //! Secrets in URLs and in lines that name a server: `scheme://user:password@host`, `host:port:database:user:password`.
 
-use super::Secret;
-use super::scan::{is_line_end, is_line_start, is_token, run};
-use super::value::is_placeholder;
+use crate::secret::Secret;
+use crate::words::scan::{is_line_end, is_line_start, is_token, run};
+use crate::words::value::is_placeholder;
 
 /// The password, or the token alone, in the authority of a URL. `start` is where `://` stands.
-pub(super) fn password(text: &[u8], start: usize) -> Option<Secret> {
+pub(crate) fn password(text: &[u8], start: usize) -> Option<Secret> {
     if !text[start..].starts_with(b"://") {
         return None;
     }
@@ -28,7 +28,7 @@ pub(super) fn password(text: &[u8], start: usize) -> Option<Secret> {
     let secret = match memchr::memchr(b':', &authority[..at]) {
         Some(colon) => from + colon + 1..from + at,
         // A name of no letters but many characters is a token.
-        None if super::random::is_random_key(&authority[..at]) => from..from + at,
+        None if crate::words::random::is_random_key(&authority[..at]) => from..from + at,
         None => return None,
     };
     let value = &text[secret.clone()];
@@ -38,7 +38,7 @@ pub(super) fn password(text: &[u8], start: usize) -> Option<Secret> {
 
 /// A line of a password file of `PostgreSQL`. The host is before `:54`, the port, or is the
 /// `*` that stands here.
-pub(super) fn pgpass(text: &[u8], start: usize) -> Option<Secret> {
+pub(crate) fn pgpass(text: &[u8], start: usize) -> Option<Secret> {
     let colon = start + usize::from(text[start] == b'*');
     let is_part = |byte: u8| is_token(byte) || matches!(byte, b'.' | b'*');
     let host = text[..colon].iter().rev().take(255).take_while(|byte| is_part(**byte)).count();

@@ -1,13 +1,13 @@
 //! Keys of providers, which begin as no word does.
 
-use super::Secret;
-use super::random::is_random;
-use super::scan::{is_base64, is_token, is_word_start, run};
-use super::token;
+use crate::secret::Secret;
+use crate::shapes::token;
+use crate::words::random::is_random;
+use crate::words::scan::{is_base64, is_token, is_word_start, run};
 
 /// What follows the prefix of a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rest {
+pub(crate) enum Rest {
     /// Letters, digits, `-`, `_` and `.`.
     Token,
     /// The same, and somewhere a digit: for prefixes that words have too.
@@ -29,13 +29,13 @@ pub(super) enum Rest {
 use Rest::{Alnum, Base64, Hex, Mixed, Path, Random, Token, Upper};
 
 /// A key: its rule, its prefix, what follows, and at least how much of it.
-pub(super) type Key = (&'static str, &'static str, Rest, usize);
+pub(crate) type Key = (&'static str, &'static str, Rest, usize);
 
 /// How much of a key is looked at; the longest have some hundred bytes.
 const LONGEST: usize = 2048;
 
 /// The keys. Of two prefixes that begin alike the longer comes first.
-pub(super) const KEYS: [Key; 158] = [
+pub(crate) const KEYS: [Key; 158] = [
     ("anthropic_key", "sk-ant-", Token, 20),
     ("openai_key", "sk-proj-", Token, 20),
     ("openai_key", "sk-svcacct-", Token, 20),
@@ -197,7 +197,7 @@ pub(super) const KEYS: [Key; 158] = [
 ];
 
 /// Where the rarest three bytes of a prefix begin: signs and digits are rarer than letters, some letters than others.
-pub(super) const fn rarest_of(prefix: &[u8]) -> usize {
+pub(crate) const fn rarest_of(prefix: &[u8]) -> usize {
     let (mut best, mut best_weight, mut at) = (0, 0, 0);
     while at + 3 <= prefix.len() {
         let weight = weight(prefix[at]) + weight(prefix[at + 1]) + weight(prefix[at + 2]);
@@ -219,7 +219,7 @@ const fn weight(byte: u8) -> u32 {
 }
 
 /// The key that starts here, if it is this one.
-pub(super) fn at(text: &[u8], start: usize, (rule, prefix, of, least): Key) -> Option<Secret> {
+pub(crate) fn at(text: &[u8], start: usize, (rule, prefix, of, least): Key) -> Option<Secret> {
     if !text.get(start..)?.starts_with(prefix.as_bytes()) || !is_word_start(text, start) {
         return None;
     }
@@ -254,7 +254,7 @@ pub(super) fn at(text: &[u8], start: usize, (rule, prefix, of, least): Key) -> O
 }
 
 /// The key that starts here, whichever it is.
-pub(super) fn any_at(text: &[u8], start: usize) -> Option<Secret> {
+pub(crate) fn any_at(text: &[u8], start: usize) -> Option<Secret> {
     let key = KEYS.iter().find_map(|key| at(text, start, *key));
     key.or_else(|| token::jwt(text, start)).or_else(|| token::discord(text, start))
 }

@@ -1,11 +1,11 @@
 //! Tokens that are known by their build and not by a prefix.
 
-use super::Secret;
-use super::random::{is_hexadecimal, is_random};
-use super::scan::{is_token, is_word_start, run};
+use crate::secret::Secret;
+use crate::words::random::{is_hexadecimal, is_random};
+use crate::words::scan::{is_token, is_word_start, run};
 
 /// A signed token: three dotted parts in base 64, the first of which starts an object.
-pub(super) fn jwt(text: &[u8], start: usize) -> Option<Secret> {
+pub(crate) fn jwt(text: &[u8], start: usize) -> Option<Secret> {
     if !text[start..].starts_with(b"eyJ") || !is_word_start(text, start) {
         return None;
     }
@@ -31,7 +31,7 @@ pub(super) fn jwt(text: &[u8], start: usize) -> Option<Secret> {
 }
 
 /// A bot's token at Telegram: its number, `:AA`, 33 characters. `colon` is where the colon stands.
-pub(super) fn telegram(text: &[u8], colon: usize) -> Option<Secret> {
+pub(crate) fn telegram(text: &[u8], colon: usize) -> Option<Secret> {
     let digits = text[..colon].iter().rev().take(17).take_while(|byte| byte.is_ascii_digit()).count();
     let length = run(text, colon + 1, is_token);
     let fits = (5..=16).contains(&digits) && length == 35 && text[colon + 1..].starts_with(b"AA");
@@ -39,7 +39,7 @@ pub(super) fn telegram(text: &[u8], colon: usize) -> Option<Secret> {
 }
 
 /// A bot's token at Discord: its number in base 64, six characters of time, the rest.
-pub(super) fn discord(text: &[u8], start: usize) -> Option<Secret> {
+pub(crate) fn discord(text: &[u8], start: usize) -> Option<Secret> {
     if !is_word_start(text, start) || !matches!(text[start], b'M' | b'N' | b'O') {
         return None;
     }
@@ -56,7 +56,7 @@ pub(super) fn discord(text: &[u8], start: usize) -> Option<Secret> {
 }
 
 /// A key of Firebase's messages: eleven characters, `:APA91b`, many more. `colon` is where the colon stands.
-pub(super) fn firebase(text: &[u8], colon: usize) -> Option<Secret> {
+pub(crate) fn firebase(text: &[u8], colon: usize) -> Option<Secret> {
     let start = colon.checked_sub(11)?;
     let length = run(text, colon + 1, is_token);
     let fits =
@@ -65,7 +65,7 @@ pub(super) fn firebase(text: &[u8], colon: usize) -> Option<Secret> {
 }
 
 /// A key of Twilio: `SK` and 32 hexadecimal digits.
-pub(super) fn twilio(text: &[u8], start: usize) -> Option<Secret> {
+pub(crate) fn twilio(text: &[u8], start: usize) -> Option<Secret> {
     let length = run(text, start, is_token);
     let fits = text[start..].starts_with(b"SK")
         && is_word_start(text, start)
@@ -75,7 +75,7 @@ pub(super) fn twilio(text: &[u8], start: usize) -> Option<Secret> {
 }
 
 /// A client secret of Azure: three characters, a digit, `Q~`, 31 to 34 more. `mark` is where `Q~` stands.
-pub(super) fn azure(text: &[u8], mark: usize) -> Option<Secret> {
+pub(crate) fn azure(text: &[u8], mark: usize) -> Option<Secret> {
     let start = mark.checked_sub(4)?;
     let of = |byte: u8| is_token(byte) || matches!(byte, b'~' | b'.');
     let length = run(text, mark + 2, of);
@@ -87,7 +87,7 @@ pub(super) fn azure(text: &[u8], mark: usize) -> Option<Secret> {
 }
 
 /// A key of Mailchimp: 32 hexadecimal digits and the name of a data centre. `mark` is where `-us` stands.
-pub(super) fn mailchimp(text: &[u8], mark: usize) -> Option<Secret> {
+pub(crate) fn mailchimp(text: &[u8], mark: usize) -> Option<Secret> {
     let start = mark.checked_sub(32)?;
     let centre = run(text, mark + 3, |byte| byte.is_ascii_digit());
     let fits = text[mark..].starts_with(b"-us")
@@ -98,7 +98,7 @@ pub(super) fn mailchimp(text: &[u8], mark: usize) -> Option<Secret> {
 }
 
 /// A token of Terraform's cloud: 14 characters, `.atlasv1.`, the rest. `mark` is where `.atlasv1.` stands.
-pub(super) fn terraform(text: &[u8], mark: usize) -> Option<Secret> {
+pub(crate) fn terraform(text: &[u8], mark: usize) -> Option<Secret> {
     const MARK: &[u8] = b".atlasv1.";
     let start = mark.checked_sub(14)?;
     let length = run(text, mark + MARK.len(), is_token);
@@ -108,7 +108,7 @@ pub(super) fn terraform(text: &[u8], mark: usize) -> Option<Secret> {
 }
 
 /// The signature of a URL that anyone may use who has it: `sig=…`, `X-Amz-Signature=…`. `sign` is where `ig=` or `re=` stands.
-pub(super) fn signature(text: &[u8], sign: usize) -> Option<Secret> {
+pub(crate) fn signature(text: &[u8], sign: usize) -> Option<Secret> {
     let before = &text[sign.saturating_sub(16)..sign];
     let name = before.iter().rposition(|byte| matches!(byte, b'?' | b'&' | b';')).map(|at| &before[at + 1..])?;
     let signs = [&b"s"[..], b"X-Amz-Signatu", b"X-Goog-Signatu", b"Signatu", b"signatu"];
