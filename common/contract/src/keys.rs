@@ -63,7 +63,7 @@ fn read(path: &Path) -> Result<Option<Key>> {
     }
 }
 
-/// Bytes that nobody can guess.
+/// Random bytes from the kernel, fit for secrets.
 pub fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     let mut filled = 0;

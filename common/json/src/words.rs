@@ -88,7 +88,7 @@ impl Rule {
     }
 }
 
-/// Why a string is no command.
+/// Why a string is not a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The rule it broke.

@@ -9,7 +9,7 @@ use crate::append::{Ledger, Sync};
 use crate::format::Entry;
 use crate::home::effect_path;
 
-/// The audit of a program, for its [`cp_common::program::Program::audit`]: an entry for each command line that it is told of.
+/// The audit of a program, for its [`cp_common::program::Program::audit`]: an entry for each command line that is reported to it.
 pub fn audit(context: &Context) -> Result<Option<Box<dyn Audit>>> {
     let name = match context.program {
         name @ ("cp-exec" | "cp-llm") => format!("{name}.jsonl"),

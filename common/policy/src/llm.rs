@@ -16,7 +16,7 @@ pub struct Llm {
     pub redact: Redact,
     /// Who may use the network.
     pub network: Network,
-    /// Whether what is said goes on the ledger outside of sessions and runs too.
+    /// Whether prompts and answers go on the ledger outside of sessions and runs too.
     pub log_content: bool,
     /// The most US dollars that one command line may spend.
     pub budget_usd: Option<f64>,

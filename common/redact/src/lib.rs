@@ -38,7 +38,7 @@ impl Redactor {
     pub fn from_environment() -> Self {
         let secrets = std::env::vars_os().filter_map(|(name, value)| {
             let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
-            // `$PWD` is no password, and where a secret lies is no secret.
+            // `$PWD` is not a password, and the path of a secret is not a secret.
             let secret =
                 name::kind_of(name.as_bytes()).is_some_and(|kind| kind != name::Kind::Key) && !value.starts_with('/');
             secret.then_some(value)
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(Redactor::default().redact(&mut json, 0), 1);
         let mut number =
             br#"{"name":"password","value":12345678,"enter password:":12345678,"a password:":{"value":12345678},"authorization":123456789012,"c":["password",{"send":1000,"password":null}]}"#.to_vec();
-        assert_eq!(Redactor::default().redact(&mut number, 0), 0, "a number is no string");
+        assert_eq!(Redactor::default().redact(&mut number, 0), 0, "a number is not a string");
         assert_eq!(json, br#"{"data":{"password":"[REDACTED:assignment]","tokens":5,"token":null,"secret":["x"]}}"#);
     }
 

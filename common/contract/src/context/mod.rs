@@ -31,12 +31,12 @@ impl Context {
         self.config.text("tier", None).unwrap_or_default()
     }
 
-    /// The agent that speaks, given what the command line says.
+    /// The agent, given the option of the command line.
     pub fn agent(&self, flag: Option<&str>) -> String {
         self.config.text("agent", flag).unwrap_or_default()
     }
 
-    /// Who asks.
+    /// On whose behalf this runs.
     pub fn origin(&self) -> Origin {
         self.options.origin.unwrap_or_default()
     }

@@ -78,7 +78,7 @@ pub struct Shared {
     /// Accepted for compatibility: output is always compact
     #[arg(long, global = true)]
     pub compact: bool,
-    /// Say nothing on standard error but errors
+    /// Print nothing on standard error but errors
     #[arg(long, global = true)]
     pub quiet: bool,
     /// The directory that holds configuration, sessions and ledgers
@@ -96,7 +96,7 @@ pub struct Shared {
     /// The directory that `.` means in policy
     #[arg(long, global = true, value_name = "DIR")]
     pub base: Option<PathBuf>,
-    /// Who asks
+    /// On whose behalf: a person, or a program
     #[arg(long, global = true, value_enum, value_name = "WHO", hide_default_value = true)]
     pub origin: Option<Origin>,
 }
@@ -117,7 +117,7 @@ pub enum InputKind {
 #[command(next_help_heading = "Options of a stream")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub struct StreamOptions {
-    /// What standard input is (default: told by its first line)
+    /// What standard input is (default: detected from its first line)
     #[arg(long, value_enum, value_name = "KIND")]
     pub input: Option<InputKind>,
     /// The same as --input rows
@@ -160,7 +160,7 @@ pub struct QueryOptions {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Options of an append")]
 pub struct AppendOptions {
-    /// Say what would be done, and do nothing
+    /// Report what would be done, and do nothing
     #[arg(long)]
     pub dry_run: bool,
     /// A name for this request: the same one again has no second effect
@@ -178,7 +178,7 @@ pub struct WriteOptions {
     /// The token of a dry run: do it
     #[arg(long, value_name = "TOKEN")]
     pub confirm: Option<String>,
-    /// Say that it is meant, for what cannot be undone
+    /// Required for what cannot be undone
     #[arg(long)]
     pub dangerous: bool,
 }

@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(2);
 /// How long a child has to leave before it is made to.
 #[derive(Clone, Copy, Debug)]
 pub struct Grace {
-    /// After its standard input has ended. Zero where SIGTERM is how it is told to stop.
+    /// After its standard input has ended. Zero where only SIGTERM stops it.
     pub after_input: Duration,
     /// After SIGTERM.
     pub after_term: Duration,

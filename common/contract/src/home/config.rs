@@ -46,16 +46,21 @@ const fn setting(
 
 /// Every setting there is.
 pub const SETTINGS: [Setting; 10] = [
-    setting("agent", Some("CP_AGENT"), Some("default"), "who speaks: an id in config/agents.json, or default"),
-    setting("tier", Some("CP_TIER"), Some("ho1"), "where sessions and runs lie: ho1, ho2 or ho3"),
+    setting("agent", Some("CP_AGENT"), Some("default"), "the agent: an id in config/agents.json, or default"),
+    setting("tier", Some("CP_TIER"), Some("ho1"), "the tier of new sessions and runs: ho1, ho2 or ho3"),
     setting("format", Some("CP_FORMAT"), Some("json"), "how results are written: json, text or raw"),
-    setting("model", Some("CP_MODEL"), None, "the model that cp-llm asks"),
-    setting("backend", Some("CP_BACKEND"), None, "how cp-llm asks it: anthropic, openai, stub"),
-    setting("stub_script", Some("CP_STUB_SCRIPT"), None, "what the stub backend plays"),
-    setting("tool_backend", Some("CP_TOOL_BACKEND"), Some("native"), "what drives cp-toolloop"),
+    setting("model", Some("CP_MODEL"), None, "the model of cp-llm"),
+    setting(
+        "backend",
+        Some("CP_BACKEND"),
+        None,
+        "the backend of cp-llm: anthropic, openai, gemini, stub, or a program",
+    ),
+    setting("stub_script", Some("CP_STUB_SCRIPT"), None, "the script of the stub backend"),
+    setting("tool_backend", Some("CP_TOOL_BACKEND"), Some("native"), "the loop backend of cp-toolloop"),
     setting("tools_dir", Some("CP_TOOLS_DIR"), None, "a directory of tools for cp-toolloop"),
-    setting("session", Some("CP_SESSION"), None, "the session that is meant where none is named"),
-    setting("ledger", Some("CP_LEDGER"), None, "the ledger that cp-log appends to where none is named"),
+    setting("session", Some("CP_SESSION"), None, "the session used when none is named"),
+    setting("ledger", Some("CP_LEDGER"), None, "the ledger that cp-log appends to when none is named"),
 ];
 
 /// A value and where it came from.

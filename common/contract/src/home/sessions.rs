@@ -60,9 +60,12 @@ impl Home {
             0 => Err(unknown(named, &all)),
             many => {
                 let ids: Vec<String> = found.iter().take(LISTED).map(|session| session.id.clone()).collect();
-                Err(Error::validation(format!("`{named}` is ambiguous: {many} sessions begin with it"))
-                    .with("candidates", ids)
-                    .hint("give more of the id"))
+                Err(Error::validation(format!(
+                    "`{named}` is ambiguous, {many} sessions begin with it: {}",
+                    ids.join(", ")
+                ))
+                .with("candidates", ids)
+                .hint("give more of the id"))
             }
         }
     }

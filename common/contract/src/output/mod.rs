@@ -99,7 +99,7 @@ struct UpstreamEnd {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
-    /// Nothing was said yet, and the program is no filter: its one line has no type.
+    /// Nothing was written yet, and the program is not a filter: its one line has no type.
     Answer = 0,
     /// A filter that may answer with one closed record.
     Filter = 1,
@@ -184,7 +184,7 @@ impl Output {
         self.format
     }
 
-    /// Writes the one line of a verb that is no filter.
+    /// Writes the one line of a verb that is not a filter.
     pub fn answer<T: Reply + ?Sized>(&mut self, data: &T) -> Result<()> {
         match self.format {
             Format::Json => {

@@ -68,7 +68,7 @@ impl Check {
         Self { check: check.to_owned(), status: Status::Pass, found: found.into(), fix: None }
     }
 
-    /// A check that came out `status`, with its cure.
+    /// A check that came out `status`, and what to do about it.
     pub fn not_fine(check: &str, status: Status, found: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { check: check.to_owned(), status, found: found.into(), fix: Some(fix.into()) }
     }

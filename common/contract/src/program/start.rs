@@ -105,7 +105,7 @@ fn audit(program: &'static Program, verb: &str, result: &Result<()>, took: Durat
     if !wanted {
         return;
     }
-    let argv = told(std::env::args());
+    let argv = redact_argv(std::env::args());
     let finished = Finished {
         verb: shown,
         argv: &argv,
@@ -120,20 +120,20 @@ fn audit(program: &'static Program, verb: &str, result: &Result<()>, took: Durat
     }
 }
 
-/// A command line as it may be told: the values that a command is given for its environment are for the command alone.
-fn told(arguments: impl Iterator<Item = String>) -> Vec<String> {
+/// A command line as it goes on the ledger: without the values that a command gets in its environment.
+fn redact_argv(arguments: impl Iterator<Item = String>) -> Vec<String> {
     let name_of = |pair: &str| pair.split_once('=').map_or("…", |(name, _)| name).to_owned() + "=…";
-    let (mut told, mut is_pair, mut is_command) = (Vec::new(), false, false);
+    let (mut shown, mut is_pair, mut is_command) = (Vec::new(), false, false);
     for argument in arguments {
         let is_next = !is_command && argument == "--env";
         is_command |= argument == "--";
-        told.push(match argument.strip_prefix("--env=").filter(|_| !is_command) {
+        shown.push(match argument.strip_prefix("--env=").filter(|_| !is_command) {
             Some(pair) => format!("--env={}", name_of(pair)),
             None if std::mem::replace(&mut is_pair, is_next) => name_of(&argument),
             None => argument,
         });
     }
-    told
+    shown
 }
 
 fn format_name(format: Format) -> &'static str {
@@ -168,9 +168,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_command_gets_in_its_environment_is_not_told() {
+    fn what_a_command_gets_in_its_environment_is_not_recorded() {
         let line = "cp-exec --env A=one --env=B=two --env three --timeout 1 -- env --env D=mine";
-        let told = told(line.split(' ').map(str::to_owned)).join(" ");
-        assert_eq!(told, "cp-exec --env A=… --env=B=… --env …=… --timeout 1 -- env --env D=mine");
+        let shown = redact_argv(line.split(' ').map(str::to_owned)).join(" ");
+        assert_eq!(shown, "cp-exec --env A=… --env=B=… --env …=… --timeout 1 -- env --env D=mine");
     }
 }

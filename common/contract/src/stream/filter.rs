@@ -19,7 +19,7 @@ use crate::wire::{Code, Error, Result};
 /// One thing to work on.
 #[derive(Clone, Debug)]
 pub enum Body<'a> {
-    /// Bytes that nobody gave a structure.
+    /// Unstructured bytes.
     Text(&'a [u8]),
     /// An envelope.
     Record(Record<'a>),
@@ -46,7 +46,7 @@ pub trait Filter {
         Texts::Whole
     }
 
-    /// What lines of JSON without an envelope are when nobody says: rows for programs that take requests.
+    /// What lines of JSON without an envelope are by default: rows for programs that take requests.
     fn bare_json(&self) -> InputKind {
         InputKind::Text
     }
@@ -153,7 +153,7 @@ pub fn run(filter: &mut dyn Filter, source: Source, options: StreamOptions, cont
 pub(super) fn refuse_terminal() -> Result<()> {
     if std::io::stdin().is_terminal() {
         return Err(Error::usage("no input: standard input is a terminal")
-            .hint("give a text, or pipe something in; --help tells more"));
+            .hint("give a text, or pipe something in; --help lists the options"));
     }
     Ok(())
 }
@@ -254,7 +254,7 @@ fn idle(filter: &mut dyn Filter, context: &mut Context) -> Result<()> {
 pub(super) struct Seen {
     pub(super) lines: u64,
     pub(super) handled: u64,
-    pub(super) strangers: Vec<(String, u64)>,
+    pub(super) unhandled: Vec<(String, u64)>,
     /// Whether the last line closed its stream.
     pub(super) closed: bool,
     pub(super) terminated: bool,
@@ -262,10 +262,10 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    fn stranger(&mut self, name: &str) {
-        match self.strangers.iter_mut().find(|(known, _)| known == name) {
+    fn count_unhandled(&mut self, name: &str) {
+        match self.unhandled.iter_mut().find(|(known, _)| known == name) {
             Some((_, count)) => *count += 1,
-            None => self.strangers.push((name.to_owned(), 1)),
+            None => self.unhandled.push((name.to_owned(), 1)),
         }
     }
 }
@@ -375,7 +375,7 @@ fn take_record(filter: &mut dyn Filter, line: &[u8], seen: &mut Seen, context: &
     let accepted = filter.accepts();
     let ours = accepted.is_empty() || record.kind.is_some_and(|kind| accepted.contains(&kind));
     if !ours {
-        seen.stranger(&name);
+        seen.count_unhandled(&name);
         context.out.streaming()?;
         caught_up(filter, context)?;
         return context.out.pass(&record.opened());
@@ -439,8 +439,8 @@ fn end_of(
             context.warn(message);
         }
     }
-    if is_records && seen.handled == 0 && !seen.strangers.is_empty() && !context.out.saw_upstream_failure() {
-        let got: Vec<String> = seen.strangers.iter().map(|(name, count)| format!("{count} `{name}`")).collect();
+    if is_records && seen.handled == 0 && !seen.unhandled.is_empty() && !context.out.saw_upstream_failure() {
+        let got: Vec<String> = seen.unhandled.iter().map(|(name, count)| format!("{count} `{name}`")).collect();
         let expected: Vec<&str> = filter.accepts().iter().map(|kind| kind.name()).collect();
         return Err(Error::validation(format!("got {} records, expected {}", got.join(", "), expected.join(" or ")))
             .hint("for bytes use --input text"));

@@ -31,7 +31,7 @@ struct Board<T, R> {
     state: Mutex<State<T, R>>,
     /// Work was given, or no more will be.
     given: Condvar,
-    /// Readable while there are results that nobody looked at.
+    /// Readable while there are results that have not been looked at.
     done: OwnedFd,
 }
 

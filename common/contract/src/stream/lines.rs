@@ -142,7 +142,7 @@ impl<F: AsFd> Lines<F> {
         })
     }
 
-    /// Waits for a whole line, or the end, at most so long. True when [`Lines::next`] will not wait: half a line is not enough.
+    /// Waits for a whole line, or the end, at most so long. True when [`Lines::next`] will not wait: a partial line does not count.
     pub fn wait_line(&mut self, limit: Duration) -> Result<bool> {
         let until = Instant::now() + limit;
         loop {

@@ -9,7 +9,7 @@ use crate::wire::{Code, Error, Result};
 
 /// What `tee` does with each line before it passes.
 pub trait Recorder {
-    /// Records one line. A failure that is not fatal is said on standard error, and the line passes.
+    /// Records one line. A failure that is not fatal is reported on standard error, and the line passes.
     fn record(&mut self, body: Body<'_>, context: &mut Context) -> Result<()>;
 
     /// Runs when the next read could block: what was gathered is written, before the lines are seen downstream.

@@ -17,7 +17,7 @@ pub enum Code {
     Integrity,
     /// The local file system or a pipe failed.
     Io,
-    /// A bug, or something nobody foresaw.
+    /// A bug, or an unforeseen condition.
     Unknown,
     /// The command line is wrong.
     Usage,
@@ -132,7 +132,7 @@ impl fmt::Display for Code {
     }
 }
 
-/// What each exit status tells a caller, for `reference` and cp-exit(7).
+/// What each exit status means, for `reference` and cp-exit(7).
 pub const EXITS: [(u8, &str); 11] = [
     (0, "success"),
     (1, "failure, read the envelope"),

@@ -14,7 +14,7 @@ pub struct Message {
     pub id: String,
     /// assistant.
     pub role: String,
-    /// What was said.
+    /// The content: a text, or blocks.
     pub content: Content,
     /// The tools that the model calls, complete.
     #[serde(default)]

@@ -10,7 +10,7 @@ use super::{Error, Reply, Result, ToolSpec, Turn};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["messages"])))]
 pub struct Prompt {
-    /// The agent that speaks.
+    /// The agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
     /// The session that the history came from and the turns go to.
@@ -91,19 +91,19 @@ pub struct Params {
     /// The most tokens to answer with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u64>,
-    /// How freely to choose words, 0 to 2.
+    /// Sampling temperature, 0 to 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
-    /// The share of likely words to choose from, 0 to 1.
+    /// Nucleus sampling: the share of probability to choose from, 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top_p: Option<f64>,
-    /// Words that end the answer.
+    /// Stop sequences: texts that end the answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<String>,
 }
 
 impl Params {
-    /// Whether nothing is asked.
+    /// Whether none is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -126,7 +126,7 @@ struct ErrorHead<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Reads an envelope. Fails on bad JSON, duplicate names, bad UTF-8, an unknown major version, and on JSON that is no envelope.
+    /// Reads an envelope. Fails on bad JSON, duplicate names, bad UTF-8, an unknown major version, and on JSON that is not an envelope.
     pub fn parse(line: &'a [u8]) -> Result<Self> {
         json::check(line).map_err(|fault| bad_json(&fault))?;
         let head: Head<'a> = serde_json::from_slice(line).map_err(|e| {

@@ -15,7 +15,7 @@ use super::{Error, Result};
 pub struct Turn {
     /// user or assistant.
     pub role: String,
-    /// What was said.
+    /// The content: a text, or blocks.
     pub content: Content,
 }
 
@@ -32,7 +32,7 @@ impl Turn {
     }
 }
 
-/// What was said: a text, or a list of blocks.
+/// Content: a text, or a list of blocks.
 #[derive(Clone, Debug)]
 pub enum Content {
     /// Words.
@@ -54,7 +54,7 @@ impl Content {
         }
     }
 
-    /// Whether nothing was said.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Text(text) => text.is_empty(),

@@ -18,7 +18,7 @@ pub(super) fn finish(path: &Path, body: &mut Vec<u8>, start: usize, entry: &Entr
     if redactions > 0 {
         count_in_data(body, start, "redactions", u64::from(redactions));
     } else if let Some(original) = entry.original() {
-        // With a secret in it the original is not kept: there is no taking it out of bytes that are no text.
+        // With a secret in it the original is not kept: nothing can be taken out of bytes that are not text.
         let hash = blob::store(path, original)?;
         let reference = format!("{{\"blob\":\"{hash}\",\"len\":{}}}", original.len());
         put_in_data(body, start, "original", reference.as_bytes());

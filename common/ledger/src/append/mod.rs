@@ -78,7 +78,7 @@ struct Known {
 }
 
 impl Ledger {
-    /// Opens a ledger, and creates it if there is none. A file that is no ledger is refused.
+    /// Opens a ledger, and creates it if there is none. An existing file that is not a ledger is refused.
     pub fn open(path: &Path, sync: Sync) -> Result<Self> {
         let mut ledger = Self::opened(path, sync)?;
         if ledger.size()? == 0 {
@@ -112,7 +112,7 @@ impl Ledger {
         match std::fs::metadata(path) {
             Ok(found) => Ok(!found.is_file() || found.len() > 0),
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(Error::io("cannot look at", e).in_file(path)),
+            Err(e) => Err(Error::io("cannot read its metadata", e).in_file(path)),
         }
     }
 
@@ -180,7 +180,7 @@ impl Ledger {
         Ok((committed.first..).zip(&committed.hashes).map(|(seq, hash)| self.receipt(seq, hash)).collect())
     }
 
-    /// Appends entries that name each other's places: `entries` is told, under the lock, which place the first of them will have.
+    /// Appends entries that name each other's places: `entries` gets, under the lock, the place that the first of them will have.
     /// All of them in one write, or none.
     pub fn append_placed(&mut self, entries: impl FnOnce(u64) -> Result<Vec<Entry>>) -> Result<Vec<Receipt>> {
         self.durable.certain(&self.path)?;
@@ -287,7 +287,7 @@ impl Ledger {
             }
         };
         if !matches!(written, Ok(count) if count == self.lines.len()) {
-            // Cut back under the lock, so nobody ever follows half a line.
+            // Cut back under the lock, so that no line ever follows a partial one.
             let cut = self.file.set_len(known.size);
             self.known = None;
             let reason = match written {

@@ -46,7 +46,7 @@ impl Ledger {
     }
 
     pub(super) fn metadata(&self) -> Result<std::fs::Metadata> {
-        self.file.metadata().map_err(|e| Error::io("cannot look at", e).in_file(&self.path).fatal())
+        self.file.metadata().map_err(|e| Error::io("cannot read its metadata", e).in_file(&self.path).fatal())
     }
 
     pub(super) fn size(&self) -> Result<u64> {
@@ -180,7 +180,7 @@ pub(super) fn open_file(path: &Path) -> Result<File> {
     let file = opened.map_err(|e| cannot_open(path, e))?;
     match file.metadata() {
         Ok(metadata) if metadata.is_file() => Ok(file),
-        Ok(_) => Err(Error::validation("not a regular file, so no ledger").in_file(path).fatal()),
+        Ok(_) => Err(Error::validation("not a regular file, so it cannot be a ledger").in_file(path).fatal()),
         Err(e) => Err(cannot_open(path, e)),
     }
 }
@@ -192,7 +192,7 @@ fn cannot_open(path: &Path, e: io::Error) -> Error {
 }
 
 pub(super) fn foreign(path: &Path) -> Error {
-    Error::validation("not a ledger of ours, so nothing is appended")
+    Error::validation("an existing file that is not a ledger; nothing is appended")
         .in_file(path)
         .hint("name a new file, or use --plain to append bare lines without a chain")
         .fatal()

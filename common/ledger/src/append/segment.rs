@@ -52,7 +52,7 @@ pub(super) fn finish(file: &File, path: &Path, size: u64, seal_seq: u64, seal_ha
     let mut options = OpenOptions::new();
     let mut fresh = options.write(true).create(true).truncate(true).mode(0o600).open(&next).map_err(doing)?;
     fresh.write_all(&first_line).and_then(|()| fresh.sync_all()).map_err(doing)?;
-    // A link and one rename: the ledger's name is never without a file, so nobody can create another in between.
+    // A link and one rename: the ledger's name always has a file, so no other process can create one in between.
     match fs::hard_link(path, &segment) {
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
             let (there, ours) = (fs::metadata(&segment).map_err(doing)?, file.metadata().map_err(doing)?);

@@ -10,7 +10,7 @@ use cp_common::{Error, Result};
 use super::durable::sync_directory;
 use crate::read::tail::{for_blocks, hash_of};
 
-/// Bytes that were moved out of a ledger, as the `ledger.recovered` entry tells of them.
+/// Bytes that were moved out of a ledger, as the `ledger.recovered` entry lists them.
 #[derive(Clone, Debug, serde::Serialize)]
 pub(super) struct Sealed {
     offset: u64,

@@ -1,4 +1,4 @@
-//! What a caller wants on the record, before it has a place in the order.
+//! An entry as a caller gives it, before it has a place in the ledger.
 
 use cp_common::{Error, Result, json};
 use serde::Serialize;
@@ -75,7 +75,7 @@ impl Entry {
         self
     }
 
-    /// Sets what was said: any JSON value, usually a string or a list of blocks.
+    /// Sets the content: any JSON value, usually a string or a list of blocks.
     #[must_use]
     pub fn content(mut self, content: &(impl Serialize + ?Sized)) -> Self {
         match normal(content) {

@@ -272,7 +272,7 @@ pub fn members(text: &[u8]) -> Members<'_> {
 
 /// The top-level members of an object in normal form: the name as spelt between its quotes, and the value's text.
 ///
-/// On bytes that are no such object it ends early.
+/// On other bytes it ends early.
 #[derive(Clone, Debug)]
 pub struct Members<'a> {
     text: &'a [u8],

@@ -6,7 +6,7 @@ use std::path::Path;
 use cp_common::{Result, json};
 
 use crate::format::line::{Hash, inside, members};
-use crate::proof::verifier::{FAULTS_TOLD, Fault, Kind, Report};
+use crate::proof::verifier::{FAULTS_LISTED, Fault, Kind, Report};
 use crate::read::{End, Raw, lines};
 
 /// Proves a ledger of the control plane.
@@ -25,7 +25,7 @@ pub fn verify(path: &Path, closed: bool) -> Result<Report> {
         report.lines += 1;
         match examine(&raw) {
             Err((kind, message)) => {
-                tell(&mut report, &raw, kind, &message);
+                report_fault(&mut report, &raw, kind, &message);
                 before = None;
             }
             Ok(entry) => {
@@ -36,9 +36,9 @@ pub fn verify(path: &Path, closed: bool) -> Result<Report> {
                 report.first.get_or_insert(0);
                 let follows = entry.previous.as_ref().is_some_and(|previous| before.as_ref() == Some(previous));
                 if report.lines > 1 && entry.is_beginning() {
-                    tell(&mut report, &raw, Kind::Restart, "the chain begins again");
+                    report_fault(&mut report, &raw, Kind::Restart, "the chain begins again");
                 } else if before.is_some() && !follows {
-                    tell(&mut report, &raw, Kind::Chain, "does not follow the entry before it");
+                    report_fault(&mut report, &raw, Kind::Chain, "does not follow the entry before it");
                 }
                 before = Some(entry.hash);
             }
@@ -47,9 +47,9 @@ pub fn verify(path: &Path, closed: bool) -> Result<Report> {
     Ok(report)
 }
 
-fn tell(report: &mut Report, raw: &Raw<'_>, kind: Kind, message: &str) {
+fn report_fault(report: &mut Report, raw: &Raw<'_>, kind: Kind, message: &str) {
     report.fault_count += 1;
-    if report.faults.len() < FAULTS_TOLD {
+    if report.faults.len() < FAULTS_LISTED {
         let fault = Fault { line: raw.number, offset: raw.offset, seq: None, kind, message: message.to_owned() };
         report.faults.push(fault);
     }

@@ -36,7 +36,7 @@ pub fn walk(path: &Path, mut each: impl FnMut(Node) -> ControlFlow<()>) -> Resul
                     .with("offset", raw.offset)
                     .at_line(raw.number)
                     .in_file(file)
-                    .hint("cp-log verify tells more"));
+                    .hint("cp-log verify lists every fault"));
             };
             if size == 0 {
                 origin = origin_of(&line);

@@ -14,8 +14,8 @@ use serde::Serialize;
 use crate::format::line::{Hash, Line, claimed_seq, inside, members};
 use crate::read::{End, Lines, Raw, open};
 
-/// How many faults are told one by one; the others are counted.
-pub const FAULTS_TOLD: usize = 100;
+/// How many faults are listed one by one; the others are counted.
+pub const FAULTS_LISTED: usize = 100;
 /// How much of a file one thread takes at a time.
 const CHUNK: u64 = 4 << 20;
 
@@ -24,7 +24,7 @@ const CHUNK: u64 = 4 << 20;
 pub struct Options {
     /// Whether each line must also be JSON in normal form.
     pub json: bool,
-    /// Whether bytes after the last line feed are a fault: nobody is writing any more.
+    /// Whether bytes after the last line feed are a fault: the file is complete.
     pub closed: bool,
     /// How many threads share the work.
     pub threads: usize,
@@ -47,7 +47,7 @@ pub enum Kind {
     Json,
     /// JSON in another spelling.
     NormalForm,
-    /// Not whole, although nobody is writing.
+    /// A partial line in a complete file.
     Torn,
     /// Fewer lines than a checkpoint says there were.
     Rollback,
@@ -137,7 +137,7 @@ impl Report {
     }
 }
 
-/// Proves a file. `before` is the end of the segment before it. `progress` is told how many bytes are done.
+/// Proves a file. `before` is the end of the segment before it. `progress` gets how many bytes are done.
 pub fn verify(
     path: &Path,
     before: Option<State>,
@@ -145,7 +145,7 @@ pub fn verify(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Report> {
     let file = open(path)?;
-    let size = file.metadata().map_err(|e| Error::io("cannot look at", e).in_file(path))?.len();
+    let size = file.metadata().map_err(|e| Error::io("cannot read its metadata", e).in_file(path))?.len();
     let mut whole = Joined::new(before);
     let chunks = size.div_ceil(CHUNK).max(1);
     let threads = u64::try_from(options.threads.max(1)).unwrap_or(1).min(chunks);
@@ -315,7 +315,7 @@ impl Chunk {
 
     fn fault(&mut self, raw: &Raw<'_>, seq: Option<u64>, kind: Kind, message: &str) {
         self.fault_count += 1;
-        if self.faults.len() < FAULTS_TOLD {
+        if self.faults.len() < FAULTS_LISTED {
             self.faults.push(Fault { line: self.lines, offset: raw.offset, seq, kind, message: message.to_owned() });
         }
     }
@@ -369,17 +369,17 @@ impl Joined {
         if let Some((first, kind, message)) = misfit {
             self.report.fault_count += 1;
             let fault = Fault { line: first.line, offset: first.offset, seq: Some(first.seq), kind, message };
-            self.tell(fault);
+            self.add_fault(fault);
         }
         let backwards =
             chunk.first.as_ref().is_some_and(|first| self.last_ts.as_ref().is_some_and(|last| first.ts < *last));
         self.report.clock_backwards += chunk.clock_backwards + u64::from(backwards);
         self.report.fault_count += chunk.fault_count;
         for fault in chunk.faults {
-            self.tell(fault);
+            self.add_fault(fault);
         }
         self.report.faults.sort_by_key(|fault| fault.offset);
-        self.report.faults.truncate(FAULTS_TOLD);
+        self.report.faults.truncate(FAULTS_LISTED);
         self.report.first = self.report.first.or(chunk.first.map(|first| first.seq));
         self.report.last = chunk.last.or(self.report.last);
         self.last_ts = chunk.last_ts.or(self.last_ts.take());
@@ -418,7 +418,7 @@ impl Joined {
         misfit(&before, first.seq, first.prev.hex().as_bytes())
     }
 
-    fn tell(&mut self, fault: Fault) {
+    fn add_fault(&mut self, fault: Fault) {
         self.report.faults.push(Fault { line: fault.line + self.report.lines, ..fault });
     }
 

@@ -20,7 +20,7 @@ pub struct Raw<'a> {
     pub bytes: &'a [u8],
     /// Where it starts in the file.
     pub offset: u64,
-    /// Its number, from 1. Zero when read backward, where nobody counts.
+    /// Its number, from 1. Zero when read backward, where lines are not counted.
     pub number: u64,
     /// What ended it.
     pub end: End,
@@ -51,7 +51,7 @@ pub fn open(path: &Path) -> Result<File> {
         ErrorKind::PermissionDenied => Error::new(Code::Forbidden, "permission denied").in_file(path),
         _ => Error::io("cannot open", e).in_file(path),
     })?;
-    if file.metadata().map_err(|e| Error::io("cannot look at", e).in_file(path))?.is_file() {
+    if file.metadata().map_err(|e| Error::io("cannot read its metadata", e).in_file(path))?.is_file() {
         Ok(file)
     } else {
         Err(Error::validation("not a regular file").in_file(path))
@@ -61,14 +61,14 @@ pub fn open(path: &Path) -> Result<File> {
 /// Reads the lines of a file from the first to the last. What is appended after this call is not seen.
 pub fn lines(path: &Path) -> Result<Lines> {
     let file = open(path)?;
-    let size = file.metadata().map_err(|e| Error::io("cannot look at", e).in_file(path))?.len();
+    let size = file.metadata().map_err(|e| Error::io("cannot read its metadata", e).in_file(path))?.len();
     Ok(Lines::new(file, path, 0, size))
 }
 
 /// Reads the lines of a file from the last to the first.
 pub fn backward(path: &Path) -> Result<Backward> {
     let file = open(path)?;
-    let size = file.metadata().map_err(|e| Error::io("cannot look at", e).in_file(path))?.len();
+    let size = file.metadata().map_err(|e| Error::io("cannot read its metadata", e).in_file(path))?.len();
     Ok(Backward { file, path: path.to_owned(), buffer: Vec::new(), start: size, end: size, ended: None })
 }
 

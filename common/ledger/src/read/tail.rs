@@ -37,7 +37,7 @@ pub enum Last {
         /// Whether it closes its segment.
         seals: bool,
     },
-    /// Bytes that are no intact line.
+    /// Bytes that are not an intact line.
     Damaged,
 }
 

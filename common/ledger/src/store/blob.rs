@@ -71,7 +71,7 @@ fn reference(ledger: &Path, value: &[u8]) -> Result<String> {
     })
 }
 
-/// The JSON of the value that a reference stands for; `None` if `value` is no reference.
+/// The JSON of the value that a reference stands for; `None` if `value` is not a reference.
 pub fn resolve(ledger: &Path, value: &[u8]) -> Result<Option<Vec<u8>>> {
     let Some(found) = named_by(value) else { return Ok(None) };
     let bytes = load(ledger, &found.hash)?;

@@ -97,7 +97,7 @@ fn assigned(text: &[u8], name: &Name) -> Option<Range<usize>> {
     Some(value)
 }
 
-/// Whether this is no number with its unit and no name of a test.
+/// Whether this looks chosen: not a number with its unit, and not the name of a test.
 fn is_chosen(secret: &[u8]) -> bool {
     let letters = secret.iter().filter(|byte| byte.is_ascii_alphabetic()).count();
     letters > 1 && letters < secret.len() && secret.len() >= 6

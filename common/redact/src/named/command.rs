@@ -38,7 +38,7 @@ pub(crate) fn operand(text: &[u8], name: &Name) -> Option<Range<usize>> {
     (is_operand && fits).then_some(value)
 }
 
-/// Whether the operand is no piece of code or of a synopsis.
+/// Whether the operand is a value, and not a piece of code or of a synopsis.
 fn is_plain(secret: &[u8]) -> bool {
     !secret.iter().any(|byte| matches!(byte, b'(' | b'[' | b'<' | b'{' | b'|')) || is_random(secret)
 }
@@ -121,7 +121,7 @@ fn is_connective(word: &[u8]) -> bool {
     WORDS.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes()))
 }
 
-/// What is typed here, with or without quotes. The end of a string of JSON is no quote.
+/// What is typed here, with or without quotes. The end of a JSON string is not a quote.
 fn typed(text: &[u8], at: usize) -> Option<Range<usize>> {
     match Quote::at(text, at) {
         Some(quote) if quote.is_of_json() => None,

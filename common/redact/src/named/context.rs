@@ -19,7 +19,7 @@ pub(crate) fn is_near(text: &[u8], at: usize) -> bool {
 
 /// The drawn text that follows a name in the same clause.
 pub(crate) fn after(text: &[u8], name: &Name) -> Option<Secret> {
-    // In base 64 everything is said at some place.
+    // Base 64 contains every word somewhere.
     let joins = |byte: Option<&u8>| matches!(byte, Some(b'/' | b'+'));
     let before = text[..name.at.start].last();
     if joins(before) || before == Some(&b'=') || joins(text.get(name.at.end)) {

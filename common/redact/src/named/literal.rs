@@ -8,7 +8,7 @@ use crate::words::scan::{Quote, run};
 use crate::words::value::is_quoted_secret;
 
 /// The value in quotes that begins here, if it is the secret that the name promises. A name in quotes of JSON has its value in
-/// such; what is said within a string ends with it.
+/// such; what a string contains ends with it.
 pub(crate) fn in_quotes(text: &[u8], at: usize, name: &Name) -> Option<Range<usize>> {
     let kind = name.kind;
     let quote = Quote::at(text, at)?;

@@ -42,7 +42,7 @@ pub(crate) fn pgpass(text: &[u8], start: usize) -> Option<Secret> {
     let colon = start + usize::from(text[start] == b'*');
     let is_part = |byte: u8| is_token(byte) || matches!(byte, b'.' | b'*');
     let host = text[..colon].iter().rev().take(255).take_while(|byte| is_part(**byte)).count();
-    // The letter of a line feed is no part of the host.
+    // The letter of an escaped line feed is not part of the host.
     if host == 0 || !is_line_start(text, colon - host) && text.get(colon - host - 1) != Some(&b'\\') {
         return None;
     }

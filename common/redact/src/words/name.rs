@@ -9,7 +9,7 @@ use crate::words::scan::{word_around, word_before};
 pub(crate) enum Kind {
     /// A password: any text may be one.
     Password,
-    /// A secret: a text that is no word.
+    /// A secret: a text that is not a word.
     Secret,
     /// A token or a key of a service: long, and drawn.
     Token,

@@ -1,6 +1,6 @@
 //! Whether a text was drawn rather than written.
 
-/// Shorter texts tell nothing.
+/// Shorter texts prove nothing.
 const SHORTEST: usize = 16;
 
 /// Whether the text looks drawn: its letters vary, and their kinds change more often than in words and names.

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-/// No value is longer; what looks so is no value.
+/// No value is longer; what looks longer is not a value.
 const LONGEST_VALUE: usize = 16 << 10;
 /// How far what has no quotes is followed.
 const LONGEST_RUN: usize = 8 << 10;

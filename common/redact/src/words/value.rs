@@ -86,7 +86,7 @@ fn is_reference(value: &[u8]) -> bool {
     }
 }
 
-/// Whether this tells people what to put here: `YOUR_API_KEY`, `insert-token-here`.
+/// Whether this is a placeholder that asks for a value: `YOUR_API_KEY`, `insert-token-here`.
 fn is_instruction(value: &[u8]) -> bool {
     const SAID: [&str; 14] = [
         "your",
@@ -139,7 +139,7 @@ pub(crate) fn is_code(value: &[u8], next: Option<u8>) -> bool {
         return false;
     }
     match value.get(path).copied().or(if path == value.len() { next } else { None }) {
-        // `get_password(`, `ENV[`, `Option<`: what a password has there is no bracket, most of the time.
+        // `get_password(`, `ENV[`, `Option<`: a password rarely has a bracket there.
         Some(b'(' | b'[' | b'<') => true,
         _ => path == value.len() && (is_member(value) || is_variable(value)),
     }

@@ -126,7 +126,7 @@ pub struct SchemaReference {
     pub shape: String,
     /// Its members.
     pub fields: Vec<String>,
-    /// Those that hold what a model, a command or a stranger wrote.
+    /// Those that hold what a model, a command or a third party wrote.
     pub untrusted_fields: Vec<String>,
     /// The JSON Schema.
     pub json_schema: Value,

@@ -19,7 +19,7 @@ pub struct ContextAnswer {
     pub home: String,
     /// Where the choice of home came from.
     pub home_origin: String,
-    /// The agent that speaks.
+    /// The agent.
     pub account: String,
     /// Each setting that has a value.
     pub config: BTreeMap<String, SettingAnswer>,
