@@ -2,7 +2,7 @@
 //!
 //! Blank lines do not count. `...` inside an expected line stands for anything, a line that is only `...` for any lines, and a command without expected lines must only exit with 0.
 
-use crate::Place;
+use cp_testkit::Place;
 
 /// A command and what it is said to print.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -1,12 +1,9 @@
 //! The contract suite: every program, every verb that its `reference` lists. A new verb is covered by being listed; one that is not listed fails.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure to set up is a failed test")]
 
-use std::io::{Read as _, Write as _};
-use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use cp_tests::{PROGRAMS, Place, Ran, check_contract};
+use cp_testkit::{Outcome, PROGRAMS, Place, Signal};
+use cp_tests::check_contract;
 use serde_json::Value;
 
 fn reference(program: &str) -> Value {
@@ -86,9 +83,9 @@ fn every_example_of_every_verb_runs_and_prints_what_its_schema_says() {
 }
 
 /// Checks the data of each line against the verb's schema; closing summaries carry counts of their own. Returns how many lines it looked at.
-fn check_data(example: &str, ran: &Ran, schema: &Value, schemas: &Value) -> usize {
+fn check_data(example: &str, ran: &Outcome, schema: &Value, schemas: &Value) -> usize {
     let validator = jsonschema::validator_for(schema).expect("a valid schema");
-    let lines = ran.json();
+    let lines = ran.records();
     for line in &lines {
         let kind = line["type"].as_str();
         if kind == Some("summary") {
@@ -261,7 +258,7 @@ fn a_bad_line_in_a_stream_is_an_item_error_with_its_index() {
         let (before, options) = needs(&verb);
         let ran = Place::new().sh(&format!("{before}printf '%s\\n' '{{\"ok\":true,\"schema_version\":\"1.0\",\"type\":' | {verb} {options} --input records"));
         check_contract(&ran);
-        let lines = ran.json();
+        let lines = ran.records();
         assert_eq!(lines[0]["error"]["code"], "E_VALIDATION", "{verb}: {}", ran.stdout);
         assert_eq!(lines[0]["error"]["details"]["index"], 0, "{verb}: {}", ran.stdout);
     }
@@ -279,18 +276,6 @@ fn a_failure_from_upstream_comes_through_with_its_exit() {
     }
 }
 
-fn finished(child: &mut Child, limit: Duration) -> bool {
-    let start = Instant::now();
-    while start.elapsed() < limit {
-        if child.try_wait().unwrap().is_some() {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let _ = child.kill();
-    false
-}
-
 #[test]
 fn an_argument_is_the_whole_input_even_when_standard_input_stays_open() {
     for (program, words) in [
@@ -300,10 +285,9 @@ fn an_argument_is_the_whole_input_even_when_standard_input_stays_open() {
         ("cp-log", &["append", "a text"]),
     ] {
         let place = Place::new();
-        let mut child =
-            place.command(program).args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        assert!(finished(&mut child, Duration::from_secs(10)), "{program} waits for its standard input");
-        assert!(child.wait().unwrap().success(), "{program}");
+        let mut child = place.program(program).args(words).start();
+        cp_testkit::until("its end, with its standard input open", || child.has_ended());
+        child.wait().success();
     }
 }
 
@@ -316,24 +300,11 @@ fn a_signal_leaves_a_closing_line_and_130() {
         let place = Place::new();
         let (before, options) = needs(&verb);
         let script = format!("{before}exec {verb} {options} --input records");
-        let mut child = place
-            .command("sh")
-            .args(["-c", &script])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let child = place.shell("sh", &script).start();
         std::thread::sleep(Duration::from_millis(600));
-        let pid = rustix::process::Pid::from_child(&child);
-        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-        assert!(finished(&mut child, Duration::from_secs(10)), "{verb} goes on after SIGINT");
-        let mut stdout = String::new();
-        child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
-        let status = child.wait().unwrap();
-        assert_eq!(status.code(), Some(130), "{verb}: {status:?} signal {:?}: {stdout}", status.signal());
-        let closing: Value = serde_json::from_str(stdout.lines().last().unwrap_or_default()).unwrap();
-        assert_eq!(closing["error"]["code"], "E_INTERRUPTED", "{verb}");
+        child.signal(Signal::INT);
+        // Its standard input stays open: only the signal ends it.
+        child.wait().failed(130, "E_INTERRUPTED");
     }
 }
 
@@ -342,18 +313,8 @@ fn a_record_comes_out_before_the_input_ends() {
     let prompt =
         r#"{"ok":true,"schema_version":"1.0","type":"prompt","data":{"messages":[{"role":"user","content":"a"}]}}"#;
     let place = Place::new();
-    let mut child = place
-        .command("cp-llm")
-        .args(["--backend", "stub"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    writeln!(stdin, "{prompt}").unwrap();
-    let mut first = [0; 10];
-    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
-    assert_eq!(&first, b"{\"ok\":true");
-    drop(stdin);
-    assert!(child.wait().unwrap().success());
+    let mut child = place.program("cp-llm").args(["--backend", "stub"]).start();
+    child.write(format!("{prompt}\n"));
+    assert!(child.line().starts_with("{\"ok\":true"));
+    child.finish().success();
 }

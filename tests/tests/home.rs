@@ -2,7 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use cp_tests::{Place, check_contract};
+use cp_testkit::Place;
+use cp_tests::check_contract;
 
 #[test]
 fn init_makes_what_is_absent_and_nothing_twice() {
@@ -12,17 +13,17 @@ fn init_makes_what_is_absent_and_nothing_twice() {
     let items = first.closing()["data"]["items"].as_array().unwrap().clone();
     assert!(items.iter().all(|item| item["action"] == "created"), "{}", first.stdout);
     for item in &items {
-        let path = place.home().join(item["path"].as_str().unwrap());
+        let path = place.home.join(item["path"].as_str().unwrap());
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{}", path.display());
     }
-    std::fs::write(place.home().join("agents/default/soul.md"), "mine\n").unwrap();
+    place.home.write("agents/default/soul.md", "mine\n");
     let second = place.sh("cp-shell init");
     assert!(
         second.closing()["data"]["items"].as_array().unwrap().iter().all(|item| item["action"] == "kept"),
         "{}",
         second.stdout
     );
-    assert_eq!(std::fs::read_to_string(place.home().join("agents/default/soul.md")).unwrap(), "mine\n");
+    assert_eq!(place.home.read("agents/default/soul.md"), "mine\n");
 }
 
 #[test]
@@ -41,7 +42,7 @@ fn each_file_is_on_the_ledger_with_its_hash() {
 fn a_dry_run_makes_nothing() {
     let place = Place::new();
     assert_eq!(place.sh("cp-shell init --dry-run").status, 0);
-    assert!(!place.home().exists());
+    assert!(!place.home.exists());
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! What the manual shows, this runs; what the programs take, the manual names.
-#![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
+use cp_testkit::{PROGRAMS, Place, repository};
 use cp_tests::transcript::{self, examples_of_page};
-use cp_tests::{PROGRAMS, Place, repository};
 
 fn pages() -> Vec<(String, String)> {
     let mut pages: Vec<(String, String)> = std::fs::read_dir(repository().join("man"))

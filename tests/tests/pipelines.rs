@@ -1,9 +1,10 @@
 //! Two and more programs in one pipe: what the wire promises between them.
 
-use cp_tests::{Place, Ran, check_contract};
+use cp_testkit::{Outcome, Place};
+use cp_tests::check_contract;
 
-fn types(ran: &Ran) -> Vec<String> {
-    ran.json().iter().map(|line| line["type"].as_str().unwrap_or("answer").to_owned()).collect()
+fn types(ran: &Outcome) -> Vec<String> {
+    ran.records().iter().map(|line| line["type"].as_str().unwrap_or("answer").to_owned()).collect()
 }
 
 #[test]
@@ -29,7 +30,7 @@ fn streams_are_concatenated_and_close_once() {
     let ran = Place::new().sh("{ cp-compose a; cp-compose b; } | cp-llm --backend stub");
     check_contract(&ran);
     assert_eq!(types(&ran), ["message", "message", "summary"]);
-    let indexes: Vec<_> = ran.json().iter().take(2).map(|line| line["data"]["index"].clone()).collect();
+    let indexes: Vec<_> = ran.records().iter().take(2).map(|line| line["data"]["index"].clone()).collect();
     assert_eq!(indexes, [0, 1]);
 }
 
@@ -93,7 +94,7 @@ fn a_bad_line_is_an_item_error_with_its_index_and_the_rest_goes_on() {
         .sh(&format!("printf '%s\\n' '{PROMPT}' '{{\"ok\":true' '{PROMPT}' | cp-llm --backend stub --strict-exit"));
     check_contract(&ran);
     assert_eq!(types(&ran), ["message", "error", "message", "summary"]);
-    assert_eq!(ran.json()[1]["error"]["details"]["index"], 1);
+    assert_eq!(ran.records()[1]["error"]["details"]["index"], 1);
     assert_eq!(ran.closing()["error"]["code"], "E_PARTIAL");
     let stopped = Place::new()
         .sh(&format!("printf '%s\\n' '{{\"ok\":true,' '{PROMPT}' | cp-llm --backend stub --continue-on-error false"));
@@ -109,7 +110,7 @@ fn duplicate_names_and_bad_bytes_are_item_errors() {
     ] {
         let ran = Place::new().sh(&format!("printf '{line}\\n' | cp-llm --backend stub --input records"));
         check_contract(&ran);
-        assert_eq!(ran.json()[0]["error"]["code"], "E_VALIDATION", "{line}: {}", ran.stdout);
+        assert_eq!(ran.records()[0]["error"]["code"], "E_VALIDATION", "{line}: {}", ran.stdout);
     }
 }
 
@@ -117,7 +118,7 @@ fn duplicate_names_and_bad_bytes_are_item_errors() {
 fn carriage_returns_and_a_first_mark_are_tolerated() {
     let ran = Place::new().sh(&format!("printf '\\357\\273\\277%s\\r\\n\\r\\n' '{PROMPT}' | cp-llm --backend stub"));
     assert_eq!(ran.status, 0, "{}", ran.stdout);
-    assert_eq!(ran.json()[0]["data"]["content"], "stub response 1");
+    assert_eq!(ran.records()[0]["data"]["content"], "stub response 1");
 }
 
 #[test]

@@ -1,9 +1,8 @@
 //! `scripts/cp-ask`: a text in, a text out, and a conversation that goes on when it is asked to.
-#![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
 
-use cp_tests::{Place, Ran, repository};
+use cp_testkit::{Outcome, Place, repository};
 
 /// Answers with what it was told, as JSON.
 const ECHO: &str = r#"#!/bin/sh
@@ -11,25 +10,18 @@ exec jq -c --unbuffered '{ok: true, schema_version: "1.0", type: "message", data
     content: ([.data.system, .data.model] + [.data.messages[].content] | tojson), tool_calls: [], stop_reason: "end_turn", usage: {input_tokens: 1, output_tokens: 1}}}'
 "#;
 
-fn stub(script: &str) -> (Place, Ran) {
+fn stub(script: &str) -> (Place, Outcome) {
     let place = Place::new();
     let ran = run(&place, script);
     (place, ran)
 }
 
-fn run(place: &Place, script: &str) -> Ran {
+fn run(place: &Place, script: &str) -> Outcome {
     run_in("sh", place, script)
 }
 
-fn run_in(shell: &str, place: &Place, script: &str) -> Ran {
-    Ran::from(place.command(shell).args(["-c", script]).env("CP_BACKEND", "stub").output().unwrap())
-}
-
-fn write(place: &Place, name: &str, text: &str) {
-    let path = place.path().join(name);
-    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    std::fs::write(&path, text).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+fn run_in(shell: &str, place: &Place, script: &str) -> Outcome {
+    place.shell(shell, script).env("CP_BACKEND", "stub").run()
 }
 
 #[test]
@@ -70,11 +62,11 @@ fn the_chat_loop_in_four_lines_leaves_standard_input_to_the_loop() {
 #[test]
 fn a_text_arrives_as_it_is() {
     let place = Place::new();
-    write(&place, "echo", ECHO);
+    place.work.executable("echo", ECHO);
     let odd = "-a \"b\\c $x `y` $(touch pwned) 'z'\n\tänd 🦀 %s \\n";
-    write(&place, "odd", odd);
-    write(&place, "words.md", "You read logs.\n");
-    write(&place, "two words", "Of a file.");
+    place.work.write("odd", odd);
+    place.work.write("words.md", "You read logs.\n");
+    place.work.write("two words", "Of a file.");
     let ran = run(
         &place,
         r#"set -- --backend ./echo
@@ -82,7 +74,7 @@ fn a_text_arrives_as_it_is() {
         cp-ask "$@" -s words.md -m m1 x; cp-ask "$@" -s 'two words' x; cp-ask "$@" -s @words.md x; cp-ask "$@" -s @@a/b x; cp-ask "$@" --model=m2 x
         echo '{"ok":true,"schema_version":"1.0","type":"prompt","data":{"messages":[]},"meta":{}}' | cp-ask "$@"; cp-ask "$@" -- help"#,
     );
-    let told: Vec<serde_json::Value> = ran.json();
+    let told: Vec<serde_json::Value> = ran.records();
     let asked: Vec<&str> = told.iter().map(|answer| answer[2].as_str().unwrap_or_default()).collect();
     assert_eq!((asked[0], asked[1]), (odd, odd), "{}", ran.stderr);
     assert_eq!(asked[2], format!("q\n\n{odd}"));
@@ -94,14 +86,14 @@ fn a_text_arrives_as_it_is() {
     assert_eq!(told[7][1], "m2");
     assert!(asked[8].starts_with(r#"{"ok":true"#), "standard input is a text: {}", asked[8]);
     assert_eq!(asked[9], "help");
-    assert!(!place.path().join("pwned").exists());
+    assert!(!place.work.join("pwned").exists());
 }
 
 #[test]
 fn the_agent_speaks_with_its_soul_and_has_a_conversation_of_its_own() {
     let place = Place::new();
-    write(&place, "echo", ECHO);
-    let agent = place.home().join("agents/ada");
+    place.work.executable("echo", ECHO);
+    let agent = place.home.join("agents/ada");
     std::fs::create_dir_all(&agent).unwrap();
     std::fs::write(agent.join("soul.md"), "I am Ada.").unwrap();
     let ran = run(
@@ -119,7 +111,7 @@ fn the_agent_speaks_with_its_soul_and_has_a_conversation_of_its_own() {
 #[test]
 fn what_is_wrong_is_said_and_has_its_exit_status() {
     let place = Place::new();
-    write(&place, "fails", "{\"error\":{\"code\":\"E_AUTH\",\"message\":\"the key is wrong\"}}\n");
+    place.work.write("fails", "{\"error\":{\"code\":\"E_AUTH\",\"message\":\"the key is wrong\"}}\n");
     for (script, status, complaint) in [
         ("cp-ask </dev/null", 2, "the input is empty"),
         ("cp-ask -c </dev/null", 2, "the input is empty"),
@@ -148,13 +140,13 @@ fn what_is_wrong_is_said_and_has_its_exit_status() {
         assert_eq!((ran.status, ran.stdout.as_str()), (status, ""), "{script}: {}", ran.stderr);
         assert!(ran.stderr.contains(complaint), "{script}: {}", ran.stderr);
     }
-    assert!(!place.home().join("agents/nobody").exists(), "nobody is nobody still");
+    assert!(!place.home.join("agents/nobody").exists(), "nobody is nobody still");
 }
 
 #[test]
 fn a_failed_turn_leaves_the_conversation_as_it_was() {
     let place = Place::new();
-    write(&place, "fails", &"{\"error\":{\"code\":\"E_AUTH\",\"message\":\"no\"}}\n".repeat(2));
+    place.work.write("fails", "{\"error\":{\"code\":\"E_AUTH\",\"message\":\"no\"}}\n".repeat(2));
     let ran = run(
         &place,
         "cp-ask one; CP_STUB_SCRIPT=fails cp-ask two 2>/dev/null; CP_STUB_SCRIPT=fails cp-ask -c three 2>/dev/null; cp-ask session; cp-ask -c four",
@@ -198,7 +190,7 @@ fn a_file_in_the_place_of_a_link_is_kept_and_a_session_that_is_gone_is_no_conver
     );
     assert_eq!(ran.stdout, "stub response 1\nmine\ntrace\nuser: one\nstub response 1\n", "{}", ran.stderr);
     assert_eq!(ran.stderr.matches("no conversation yet").count(), 2, "{}", ran.stderr);
-    assert!(place.home().join("agents/default/sessions/current.jsonl").is_symlink());
+    assert!(place.home.join("agents/default/sessions/current.jsonl").is_symlink());
 }
 
 #[test]
@@ -230,14 +222,14 @@ fn a_session_that_is_named_keeps_every_turn_and_the_history_goes_along_when_aske
 #[test]
 fn with_tools_the_model_decides_and_its_last_words_are_the_answer() {
     let place = Place::new();
-    write(&place, "skills/weather.sh", "#!/bin/sh\njq -r '\"sunny in \" + .city'\n");
-    write(&place, "tools.json", "[{\"name\":\"weather\",\"description\":\"d\"}]");
+    place.work.executable("skills/weather.sh", "#!/bin/sh\njq -r '\"sunny in \" + .city'\n");
+    place.work.write("tools.json", "[{\"name\":\"weather\",\"description\":\"d\"}]");
     let call = |name: &str| {
         format!(
             "{{\"content\":\"Let me see.\",\"tool_calls\":[{{\"name\":\"{name}\",\"input\":{{\"city\":\"Rome\"}}}}]}}\n"
         )
     };
-    write(&place, "calls", &format!("{}{}{{\"content\":\"It is sunny.\"}}\n", call("weather"), call("shell")));
+    place.work.write("calls", format!("{}{}{{\"content\":\"It is sunny.\"}}\n", call("weather"), call("shell")));
     let ran = run(
         &place,
         r#"export CP_STUB_SCRIPT=calls SHELLCLAW_SKILLS_DIR=skills; echo 'Rome?' | LOG_FILE=l cp-ask --tools tools.json --tool-backend=elixir -s "Look it up."
@@ -260,12 +252,11 @@ fn with_tools_the_model_decides_and_its_last_words_are_the_answer() {
 #[test]
 fn where_a_person_must_act_the_command_is_said() {
     let place = Place::new();
-    write(
-        &place,
+    place.work.executable(
         "tools/rm_all",
         "#!/bin/sh\n# --describe\n[ \"$1\" = --describe ] && echo '{\"name\":\"rm_all\",\"description\":\"d\",\"approve\":true}' && exit\necho done\n",
     );
-    write(&place, "calls", "{\"tool_calls\":[{\"name\":\"rm_all\",\"input\":{}}]}\n{\"content\":\"Done.\"}\n");
+    place.work.write("calls", "{\"tool_calls\":[{\"name\":\"rm_all\",\"input\":{}}]}\n{\"content\":\"Done.\"}\n");
     let ran = run(&place, "CP_STUB_SCRIPT=calls cp-ask --tools tools x");
     assert_eq!((ran.status, ran.stdout.as_str()), (9, ""), "{}", ran.stderr);
     assert!(ran.stderr.contains("Resume: cp-toolloop") && ran.stderr.contains("resume RUN-"), "{}", ran.stderr);
@@ -296,13 +287,9 @@ fn a_log_file_gets_the_bare_lines_of_each_turn() {
         ran.stdout
     );
     assert!(ran.stdout.ends_with(&(line("request", "next") + &line("response", "stub response 2"))), "{}", ran.stdout);
-    write(&place, "fails", "{\"error\":{\"code\":\"E_AUTH\",\"message\":\"no\"}}\n");
+    place.work.write("fails", "{\"error\":{\"code\":\"E_AUTH\",\"message\":\"no\"}}\n");
     run(&place, "LOG_FILE=m CP_STUB_SCRIPT=fails cp-ask x");
-    assert!(
-        std::fs::read_to_string(place.path().join("m"))
-            .unwrap()
-            .contains("\"event\":\"error\",\"message\":\"E_AUTH: no\"")
-    );
+    assert!(place.work.read("m").contains("\"event\":\"error\",\"message\":\"E_AUTH: no\""));
 }
 
 #[test]
@@ -315,23 +302,19 @@ fn a_reader_that_leaves_early_is_no_failure_and_the_turn_is_kept() {
 fn an_interrupt_ends_the_turn_and_leaves_nothing_behind() {
     use std::os::unix::process::CommandExt as _;
     let place = Place::new();
-    let temporary = place.path().join("tmp");
-    std::fs::create_dir(&temporary).unwrap();
-    write(&place, "slow", "#!/bin/sh\nread -r line\n: >asked\nexec sleep 600\n");
+    let temporary = place.work.directory("tmp");
+    place.work.executable("slow", "#!/bin/sh\nread -r line\n: >asked\nexec sleep 600\n");
     run(&place, "cp-ask before");
     for shell in ["bash", "dash"] {
-        let mut command = place.command(shell);
-        command.arg(repository().join("scripts/cp-ask")).args(["--backend", "./slow", "after"]);
-        let child = command.env("TMPDIR", &temporary).env("LOG_FILE", "l").process_group(0).spawn().unwrap();
-        while !place.path().join("asked").exists() {
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
-        std::fs::remove_file(place.path().join("asked")).unwrap();
-        let group = rustix::process::Pid::from_child(&child);
-        rustix::process::kill_process_group(group, rustix::process::Signal::INT).unwrap();
-        let ran = Ran::from(child.wait_with_output().unwrap());
-        assert_eq!(ran.status, 130, "{shell}");
-        assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0, "{shell}");
+        let script = repository().join("scripts/cp-ask");
+        let asking = place.program(shell).arg(script).args(["--backend", "./slow", "after"]).with_programs();
+        let asking = asking.env("TMPDIR", &temporary).env("LOG_FILE", "l").stdin_from(Stdio::null());
+        let asking = asking.with(|command| _ = command.process_group(0)).start();
+        cp_testkit::until("the model is asked", || place.work.join("asked").exists());
+        std::fs::remove_file(place.work.join("asked")).unwrap();
+        rustix::process::kill_process_group(asking.pid(), rustix::process::Signal::INT).unwrap();
+        asking.wait().code(130);
+        assert!(temporary.names().is_empty(), "{shell}");
     }
     assert_eq!(run(&place, "cp-ask session | head -n 1").stdout, "user: before\n");
 }
@@ -339,15 +322,14 @@ fn an_interrupt_ends_the_turn_and_leaves_nothing_behind() {
 #[test]
 fn on_a_terminal_there_is_help_instead_of_waiting_and_no_control_character() {
     let place = Place::new();
-    if place.command("script").arg("--version").output().is_err() {
-        eprintln!("NOT RUN: script is not installed");
-        return;
-    }
-    write(&place, "answer", "{\"content\":\"a\\u001b[31mb\\u0007\\u009bc\\nd\"}\n");
-    let ran = run(&place, "script -qec cp-ask /dev/null; echo $?");
-    assert!(ran.stdout.starts_with("Usage: cp-ask") && ran.stdout.ends_with("2\n"), "{}", ran.stdout);
-    let ran = run(&place, "CP_STUB_SCRIPT=answer script -qec 'cp-ask hi' /dev/null");
-    assert_eq!(ran.stdout, "a[31mbc\r\nd\r\n", "{}", ran.stderr);
+    place.work.write("answer", "{\"content\":\"a\\u001b[31mb\\u0007\\u009bc\\nd\"}\n");
+    let mut terminal = place.shell("sh", "exec cp-ask").terminal(80);
+    assert_eq!(terminal.end(), Some(2));
+    assert!(terminal.text().starts_with("Usage: cp-ask"), "{}", terminal.text());
+    let answer = place.shell("sh", "exec cp-ask hi").env("CP_STUB_SCRIPT", "answer").env("CP_BACKEND", "stub");
+    let mut terminal = answer.terminal(80);
+    assert_eq!(terminal.end(), Some(0));
+    assert_eq!(terminal.raw(), "a[31mbc\r\nd\r\n");
 }
 
 #[test]
@@ -389,7 +371,7 @@ fn completions_know_every_option_and_every_word() {
             assert!(text.contains(name), "{shell} lacks {name}");
         }
     }
-    std::fs::create_dir_all(place.home().join("agents/ada")).unwrap();
+    std::fs::create_dir_all(place.home.join("agents/ada")).unwrap();
     let complete = |words: &str| {
         let script = format!(
             "eval \"$(cp-ask completions bash)\"; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _cp_ask; echo \"${{COMPREPLY[*]}}\""

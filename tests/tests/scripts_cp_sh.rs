@@ -1,9 +1,8 @@
 //! Every function of `scripts/cp.sh`, sourced under each shell that it claims: what it prints, what it writes, what it returns.
-#![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
 use std::path::Path;
 
-use cp_tests::{Place, Ran, repository};
+use cp_testkit::{Outcome, Place, repository};
 
 /// The shells. Both are everywhere that the tests run.
 const SHELLS: [&str; 2] = ["bash", "dash"];
@@ -16,10 +15,9 @@ struct Shell {
 
 impl Shell {
     /// Runs a script after `cp.sh` was read.
-    fn run(&self, script: &str) -> Ran {
+    fn run(&self, script: &str) -> Outcome {
         let script = format!(". cp.sh\n{script}");
-        let output = self.place.command(self.name).args(["-c", &script]).env("CP_BACKEND", "stub").output();
-        Ran::from(output.unwrap_or_else(|e| panic!("{}: {e}", self.name)))
+        self.place.shell(self.name, &script).env("CP_BACKEND", "stub").run()
     }
 
     /// Runs a script, which must print this.
@@ -29,19 +27,15 @@ impl Shell {
     }
 
     fn file(&self, name: &str) -> String {
-        std::fs::read_to_string(self.place.path().join(name)).unwrap_or_default()
+        self.place.work.read_if_there(name)
     }
 
     fn write(&self, name: &str, text: &str) {
-        let path = self.place.path().join(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
+        self.place.work.write(name, text);
     }
 
     fn tool(&self, name: &str, script: &str) {
-        use std::os::unix::fs::PermissionsExt as _;
-        self.write(name, script);
-        std::fs::set_permissions(self.place.path().join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+        self.place.work.executable(name, script);
     }
 }
 
@@ -88,7 +82,7 @@ fn a_message_arrives_byte_for_byte_however_odd_or_long() {
             jq -r .message l | head -n 2; jq -r .content s | head -n 2; jq -s 'map(length)' -c l s; tail -qn 1 l s | jq '.message // .content | length'",
             &format!("{odd}\n{odd}\n[4,4,3,3]\n200000\n200000\n"),
         );
-        assert!(!shell.place.path().join("pwned").exists());
+        assert!(!shell.place.work.join("pwned").exists());
     });
 }
 
@@ -123,7 +117,7 @@ b'; cp-log append -f own.jsonl first >/dev/null; LOG_FILE=own.jsonl log_event tw
 fn config_init_reads_the_file_for_names_without_a_value() {
     each(|shell| {
         shell.run("cp-shell init >/dev/null");
-        let home = shell.place.home();
+        let home = &shell.place.home;
         std::fs::write(
             home.join("config/cp.env"),
             "# a comment\n\nexport CP_MODEL=\"gpt x\"   # the model\r\nCP_BACKEND=other\nLOG_FILE='a $b `c` \"d\"'\nSHELLCLAW_DEFAULT_AGENT=ada\nSHELLCLAW_OTHER=1\nCP_TIER=ho2",
@@ -150,7 +144,7 @@ fn config_init_reads_the_file_for_names_without_a_value() {
 #[test]
 fn what_is_no_assignment_is_said_with_its_line_and_nothing_is_executed() {
     each(|shell| {
-        let directory = shell.place.home().join("config");
+        let directory = shell.place.home.join("config");
         std::fs::create_dir_all(&directory).unwrap();
         for (line, complaint) in [
             ("touch pwned", "expected NAME=VALUE"),
@@ -172,7 +166,7 @@ fn what_is_no_assignment_is_said_with_its_line_and_nothing_is_executed() {
         // What follows a name that is not quoted is still no command.
         std::fs::write(directory.join("cp.env"), "CP_MODEL='$(touch pwned)'\n").unwrap();
         shell.prints("config_init && echo \"$CP_MODEL\"", "$(touch pwned)\n");
-        assert!(!shell.place.path().join("pwned").exists());
+        assert!(!shell.place.work.join("pwned").exists());
         std::fs::write(directory.join("cp.env"), "").unwrap();
         std::fs::write(directory.join("agents.json"), "{").unwrap();
         let ran = shell.run("config_init; echo $?");
@@ -260,7 +254,7 @@ fn llm_call_asks_with_exactly_the_system_text_given_and_continues_on_request() {
             "export CP_BACKEND=./echo; llm_call 'a\"b\n$(c)' --system '@be' --model m1; llm_call --continue next -m m2
             echo piped | llm_call -c -s -s; llm_call -- -fresh; cp-ask session | grep -c :",
         );
-        let told = ran.json();
+        let told = ran.records();
         let first = r#"["@be","m1","a\"b\n$(c)"]"#;
         assert_eq!(told[0].to_string(), first, "{}", ran.stderr);
         assert_eq!(told[1], serde_json::json!([null, "m2", "a\"b\n$(c)", first, "next"]));
@@ -298,7 +292,7 @@ fn compose_system_prints_the_soul_and_the_context_of_a_directory() {
         shell.write("sre/soul.md", "You read logs.\n");
         shell.write("sre/context/1.md", "The db is db-1.\n");
         shell.write("sre/context/2.md", "password=hunter2hunter\n");
-        let home = shell.place.home();
+        let home = &shell.place.home;
         std::fs::create_dir_all(home.join("agents/ada")).unwrap();
         std::fs::write(home.join("agents/ada/soul.md"), "I am Ada.\n").unwrap();
         shell.prints(
@@ -334,7 +328,7 @@ fn tool_loop_returns_zero_one_and_two_and_logs_each_iteration() {
         {
             assert!(ran.stderr.contains(complaint), "{complaint}: {}", ran.stderr);
         }
-        assert!(!shell.place.path().join("pwned").exists());
+        assert!(!shell.place.work.join("pwned").exists());
     });
 }
 
@@ -370,7 +364,7 @@ fn reading_the_file_changes_nothing_and_strict_shells_can_use_it() {
     each(|shell| {
         let ran = shell.run("").stderr;
         assert_eq!(ran, "", "{}", shell.name);
-        assert!(!shell.place.home().exists());
+        assert!(!shell.place.home.exists());
         let strict = if shell.name == "bash" { "set -euo pipefail -C" } else { "set -eu -C" };
         shell.prints(
             &format!(
@@ -388,7 +382,7 @@ fn reading_the_file_changes_nothing_and_strict_shells_can_use_it() {
 #[test]
 fn no_setting_of_the_form_of_output_reaches_the_functions() {
     each(|shell| {
-        let config = shell.place.home().join("config");
+        let config = shell.place.home.join("config");
         std::fs::create_dir_all(&config).unwrap();
         std::fs::write(config.join("cp.toml"), "format = \"text\"\n").unwrap();
         shell.write("calls", "{\"content\":\"Done.\"}\n");

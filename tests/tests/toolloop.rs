@@ -1,23 +1,16 @@
 //! cp-toolloop among the others: what comes from cp-compose, what goes to cp-session and cp-log, and the loop backends, one suite for all.
-#![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
-use std::process::Command;
+use std::path::Path;
 
-use cp_tests::{Place, Ran, check_contract, programs, repository};
+use cp_testkit::{Outcome, Place, Server, counterpart, repository, server};
+use cp_tests::check_contract;
 use serde_json::{Value, json};
 
 /// A tool of three lines of shell.
 fn tool(place: &Place, name: &str, body: &str) {
-    use std::os::unix::fs::PermissionsExt as _;
-    let directory = place.path().join("tools");
-    std::fs::create_dir_all(&directory).unwrap();
     let describe = json!({"name": name, "description": "A tool.", "parameters": {"type": "object"}});
     let script = format!("#!/bin/sh\nif [ \"$1\" = --describe ]; then echo '{describe}'; exit; fi\n{body}\n");
-    std::fs::write(directory.join(name), script).unwrap();
-    std::fs::set_permissions(directory.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+    place.work.executable(format!("tools/{name}"), script);
 }
 
 fn of<'a>(lines: &'a [Value], kind: &str) -> Vec<&'a Value> {
@@ -57,7 +50,7 @@ fn each_prompt_of_a_stream_is_a_run_of_its_own() {
     let place = Place::new();
     let ran = place.sh("{ cp-compose a; cp-compose b; } | cp-toolloop --backend stub");
     check_contract(&ran);
-    assert_eq!(of(&ran.json(), "message").len(), 2, "{ran:?}");
+    assert_eq!(of(&ran.records(), "message").len(), 2, "{ran:?}");
     let runs = place.sh("cp-toolloop runs | jq -r '.data.items[] | .status, .ledger'");
     let lines: Vec<&str> = runs.stdout.lines().collect();
     assert_eq!((lines.len(), lines[0], lines[2]), (4, "completed", "completed"), "{runs:?}");
@@ -69,7 +62,7 @@ fn each_prompt_of_a_stream_is_a_run_of_its_own() {
 #[test]
 fn the_example_tools_do_what_they_say() {
     let place = Place::new();
-    std::fs::write(place.path().join("a.log"), "one\nERROR two\nERROR three\n").unwrap();
+    place.work.write("a.log", "one\nERROR two\nERROR three\n");
     let calls = json!({"tool_calls": [
         {"name": "count_lines", "input": {"path": "a.log", "containing": "ERROR"}},
         {"name": "first_line", "input": {"path": "a.log", "containing": "ERROR"}},
@@ -78,11 +71,11 @@ fn the_example_tools_do_what_they_say() {
         {"name": "count_lines", "input": {"path": "absent.log"}},
         {"name": "count_lines", "input": {"file": "a.log"}},
     ]});
-    std::fs::write(place.path().join("script"), format!("{calls}\n")).unwrap();
+    place.work.write("script", format!("{calls}\n"));
     let tools = repository().join("scripts/tools");
     let ran = place.sh(&format!("cp-toolloop --tools {} --backend stub --stub-script script x", tools.display()));
     assert_eq!(ran.status, 0, "{ran:?}");
-    let lines = ran.json();
+    let lines = ran.records();
     let results = of(&lines, "tool_result");
     let content: Vec<&str> = results.iter().map(|result| result["content"].as_str().unwrap().trim()).collect();
     assert_eq!((content[0], content[1]), ("2", "ERROR two"));
@@ -96,60 +89,26 @@ fn the_example_tools_do_what_they_say() {
 fn a_signal_in_the_middle_of_a_pipe_leaves_every_line_whole_and_nothing_behind() {
     let place = Place::new();
     tool(&place, "slow", "echo $$ >pid; sleep 31.4159");
-    std::fs::write(place.path().join("script"), "{\"tool_calls\":[{\"name\":\"slow\"}]}\n").unwrap();
+    place.work.write("script", "{\"tool_calls\":[{\"name\":\"slow\"}]}\n");
     let ran = place.sh("cp-toolloop --tools tools --backend stub --stub-script script x >out & \
          until [ -s pid ]; do sleep 0.05; done; kill -INT $!; wait $!; echo $?; tail -n 1 out | jq -r .error.code; \
          cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -c 'sleep 31[.]4159'; true");
     assert_eq!(ran.stdout.lines().collect::<Vec<_>>(), ["130", "E_INTERRUPTED", "0"], "{ran:?}");
-    let out = std::fs::read_to_string(place.path().join("out")).unwrap();
+    let out = place.work.read("out");
     assert!(out.ends_with('\n') && out.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{out}");
 }
 
-/// A server of chat completions on loopback: its answer depends on how many answers the request already has.
-fn server(answers: Vec<Value>) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = format!("http://{}/v1", listener.local_addr().unwrap());
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let answers = answers.clone();
-            std::thread::spawn(move || serve(&stream.unwrap(), &answers));
-        }
-    });
-    address
-}
-
-fn serve(stream: &TcpStream, answers: &[Value]) {
-    let mut reader = BufReader::new(stream);
-    loop {
-        let mut length = 0;
-        loop {
-            let mut line = String::new();
-            if reader.read_line(&mut line).unwrap_or(0) == 0 {
-                return;
-            }
-            if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
-                length = value.trim().parse().unwrap();
-            }
-            if line == "\r\n" {
-                break;
-            }
-        }
-        let mut body = vec![0; length];
-        reader.read_exact(&mut body).unwrap();
-        let request: Value = serde_json::from_slice(&body).unwrap();
+/// A server of chat completions: its answer depends on how many answers the request already has.
+fn server(answers: Vec<Value>) -> Server {
+    Server::replying(move |request| {
+        let request = request.json();
         let messages = request["messages"].as_array().unwrap();
         let turn = messages.iter().filter(|message| message["role"] == "assistant").count();
         let results = messages.iter().rev().take_while(|message| message["role"] == "tool").count();
         let asked = turn.checked_sub(1).map_or(0, |last| answers[last]["calls"].as_array().map_or(0, Vec::len));
         assert_eq!(results, asked, "every call has its result before the model is asked again");
-        let body = completion(turn, &answers[turn.min(answers.len() - 1)]).to_string();
-        let head =
-            format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
-        let mut writer = stream;
-        if writer.write_all((head + &body).as_bytes()).is_err() {
-            return;
-        }
-    }
+        server::json(200, &completion(turn, &answers[turn.min(answers.len() - 1)]))
+    })
 }
 
 fn completion(turn: usize, answer: &Value) -> Value {
@@ -168,62 +127,41 @@ fn completion(turn: usize, answer: &Value) -> Value {
         "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}})
 }
 
-/// Where the llm program is, if not on `PATH`: what `.ci/run` installs.
-fn installed() -> PathBuf {
-    let packages = std::env::var_os("CP_COUNTERPARTS_DIR").map(PathBuf::from);
-    packages.unwrap_or_else(|| repository().join(".ci/packages")).join("python/bin")
-}
-
-/// The loop backends that can run here. One whose program is missing is said, and under CI a failure.
-#[expect(clippy::print_stderr, reason = "a test that does not run says so")]
+/// The loop backends that can run here.
 fn backends() -> Vec<&'static str> {
-    let has = |name: &str| {
-        let found = Command::new("sh").args(["-c", &format!("command -v {name}")]).output().unwrap().status.success();
-        if !found {
-            let is_wanted =
-                std::env::var_os("CP_COUNTERPARTS").is_some() || std::env::var("CI").is_ok_and(|ci| ci == "true");
-            assert!(!is_wanted, "{name} is not installed");
-            eprintln!("NOT RUN: the loop backend that needs {name}, which is not installed");
-        }
-        found
-    };
     let mut backends = vec!["native"];
-    backends.extend((has("curl") && has("jq")).then_some("bash"));
-    backends.extend((installed().join("llm").is_file() || has("llm")).then_some("llm"));
+    backends.extend((counterpart("curl").is_some() && counterpart("jq").is_some()).then_some("bash"));
+    backends.extend(counterpart("llm").is_some().then_some("llm"));
     backends
 }
 
 /// The same question to every backend, and what must be the same from all: the last words and the results.
-fn ask(backend: &str, answers: &[Value], options: &str) -> (Place, Ran) {
+fn ask(backend: &str, answers: &[Value], options: &str) -> (Place, Outcome) {
     let place = Place::new();
     tool(&place, "echo_it", "cat");
     tool(&place, "fails", "echo half; echo why >&2; exit 3");
     let native = if backend == "native" { "--backend openai" } else { "" };
     let line =
         format!("cp-toolloop --tools tools --tool-backend {backend} {native} -m gpt-4o-mini {options} -- 'Hi there'");
-    let outside = std::env::var("PATH").unwrap_or_default();
-    let path = format!(
-        "{}:{}:/usr/bin:/bin:{outside}:{}",
-        programs().display(),
-        repository().join("scripts/backends").display(),
-        installed().display()
-    );
-    let ran = place
-        .command("sh")
-        .args(["-c", &line])
-        .env("PATH", path)
-        .env("LLM_USER_PATH", place.path().join("llm"))
+    let mut asking = place.shell("sh", &line).also_on_path(repository().join("scripts/backends"));
+    if let Some(directory) =
+        (backend == "llm").then(|| counterpart("llm")).flatten().and_then(|llm| llm.parent().map(Path::to_owned))
+    {
+        asking = asking.also_on_path(directory);
+    }
+    let server = server(answers.to_vec());
+    let ran = asking
+        .env("LLM_USER_PATH", place.work.join("llm"))
         .env("OPENAI_API_KEY", "a-key")
-        .env("OPENAI_BASE_URL", server(answers.to_vec()))
-        .output()
-        .unwrap();
-    (place, Ran::from(ran))
+        .env("OPENAI_BASE_URL", format!("{}/v1", server.url()))
+        .run();
+    (place, ran)
 }
 
 /// Results without what differs from run to run.
-fn results(ran: &Ran, place: &Place) -> Vec<Value> {
-    let lines = ran.json();
-    let here = place.path().canonicalize().unwrap().display().to_string();
+fn results(ran: &Outcome, place: &Place) -> Vec<Value> {
+    let lines = ran.records();
+    let here = place.work.display().to_string();
     let plain = |data: &&Value| {
         let content = data["content"].as_str().unwrap().replace(&here, "HERE");
         json!({"id": data["id"], "name": data["name"], "content": content, "is_error": data["is_error"], "exit_code": data["exit_code"]})
@@ -255,7 +193,7 @@ fn every_loop_backend_gives_the_same_words_and_the_same_results() {
             let (place, ran) = ask(backend, &story, options);
             assert_eq!(ran.status, 0, "{backend}: {ran:?}");
             check_contract(&ran);
-            let lines = ran.json();
+            let lines = ran.records();
             let last = of(&lines, "message").pop().unwrap()["content"].clone();
             assert_eq!(last, story.last().unwrap()["content"], "{backend}");
             let results = results(&ran, &place);
@@ -283,17 +221,11 @@ fn every_loop_backend_stops_at_the_limit_and_says_how_to_go_on() {
 fn a_loop_backend_whose_server_is_gone_fails_with_its_code() {
     for backend in backends().into_iter().filter(|backend| *backend == "bash") {
         let place = Place::new();
-        let path =
-            format!("{}:{}:/usr/bin:/bin", programs().display(), repository().join("scripts/backends").display());
-        let line = format!("cp-toolloop --tool-backend {backend} -m m -- hi");
         let ran = place
-            .command("sh")
-            .args(["-c", &line])
-            .env("PATH", path)
+            .shell("sh", &format!("cp-toolloop --tool-backend {backend} -m m -- hi"))
+            .also_on_path(repository().join("scripts/backends"))
             .env("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
-            .output()
-            .unwrap();
-        let ran = Ran::from(ran);
+            .run();
         check_contract(&ran);
         assert_eq!((ran.status, &ran.closing()["error"]["code"]), (7, &json!("E_NETWORK")), "{ran:?}");
     }

@@ -104,6 +104,16 @@ impl Background {
         }
     }
 
+    /// The next so many bytes, where there is no whole line yet.
+    #[track_caller]
+    pub fn read(&mut self, length: usize) -> Vec<u8> {
+        while self.output.len() < self.seen + length {
+            assert!(self.read_more(), "the output has ended\n{self:?}");
+        }
+        self.seen += length;
+        self.output[self.seen - length..self.seen].to_vec()
+    }
+
     /// Its process id.
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child)

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::directory::Directory;
 use crate::outcome::Outcome;
-use crate::program::{Program, program};
+use crate::program::{PROGRAMS, Program, program};
 
 /// Where programs of the system are looked for: not where the caller's `PATH` leads, which differs by machine.
 pub(crate) const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -58,7 +58,7 @@ impl Place {
     pub fn program(&self, name: impl AsRef<Path>) -> Program {
         let name = name.as_ref();
         let installed = self.root.join("bin").join(name);
-        let is_ours = name.to_str().is_some_and(|name| name.starts_with("cp-") && !name.contains('/'));
+        let is_ours = name.to_str().is_some_and(|name| PROGRAMS.contains(&name));
         let path = match () {
             () if installed.is_file() => installed,
             () if is_ours => program(name),

@@ -86,6 +86,14 @@ impl Program {
         self.env("PATH", path)
     }
 
+    /// Looks for programs in this directory too, after all others.
+    pub fn also_on_path(self, directory: impl AsRef<Path>) -> Self {
+        let path =
+            self.command.get_envs().find_map(|(name, value)| value.filter(|_| name == "PATH")).unwrap_or_default();
+        let path = format!("{}:{}", path.to_string_lossy(), directory.as_ref().display());
+        self.env("PATH", path)
+    }
+
     /// Runs it in another directory.
     pub fn current_dir(mut self, directory: impl AsRef<Path>) -> Self {
         self.command.current_dir(directory);
@@ -210,7 +218,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "run scripts/test, which builds first")]
     fn a_program_that_is_not_built_is_named_with_what_builds_it() {
-        let _ = Place::new().program("cp-nothing-like-it");
+        super::program("cp-nothing-like-it");
     }
 
     #[test]

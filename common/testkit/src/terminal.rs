@@ -5,6 +5,8 @@ use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal};
@@ -27,6 +29,7 @@ pub struct Terminal {
     keys: File,
     shown: Arc<(Mutex<Shown>, Condvar)>,
     seen: usize,
+    reader: JoinHandle<()>,
 }
 
 impl Terminal {
@@ -43,8 +46,8 @@ impl Terminal {
         let output = keys.try_clone().expect("a copy of a descriptor");
         let shown = Arc::new((Mutex::new(Shown::default()), Condvar::new()));
         let shared = Arc::clone(&shown);
-        std::thread::spawn(move || keep_reading(output, &shared));
-        Self { child, line, keys, shown, seen: 0 }
+        let reader = std::thread::spawn(move || keep_reading(output, &shared));
+        Self { child, line, keys, shown, seen: 0, reader }
     }
 
     /// Presses keys; `\r` is Enter.
@@ -106,6 +109,8 @@ impl Terminal {
             status.is_some()
         });
         assert!(ended, "it did not end within {LIMIT:?}\n$ {}\n{}", self.line, self.text());
+        // What it showed last may not have been read yet. A process that it left behind can keep the terminal for ever.
+        let _ = holds_within(Duration::from_secs(10), || self.reader.is_finished());
         status.and_then(|status| status.code())
     }
 }

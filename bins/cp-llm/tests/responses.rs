@@ -1,14 +1,16 @@
 //! The Responses dialect: what goes out, and what comes of an answer.
 
+use cp_testkit::Server;
+use cp_testkit::server::{Step, events, json as json_answer};
 use serde_json::{Value, json};
 
-use crate::server::{Program, Server, Step, events, json as json_answer};
+use crate::llm::Llm;
 
 fn ask(script: Vec<Step>, arguments: &[&str], prompt: &Value) -> (Vec<Value>, Server, i32) {
-    let server = Server::start(vec![script]);
+    let server = Server::playing(vec![script]);
     let mut all = vec!["--retries", "0", "-m", "m", "--rows"];
     all.extend(arguments);
-    let ran = Program::asking("openai-responses", &server).run_with(&all, &format!("{prompt}\n"));
+    let ran = Llm::asking("openai-responses", &server).feed(&all, &format!("{prompt}\n"));
     (ran.records(), server, ran.status)
 }
 

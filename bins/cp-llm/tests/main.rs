@@ -1,6 +1,6 @@
 //! The program as a user meets it: a real binary against servers whose every byte is chosen here.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that meets the unexpected fails")]
+#![expect(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod batch;
 mod counterparts;
@@ -8,13 +8,13 @@ mod failures;
 mod gemini;
 mod interrupt;
 mod limits;
+mod llm;
 mod messages;
 mod policy;
 mod programs;
 mod requests;
 mod responses;
 mod secrets;
-mod server;
 mod stub;
 mod tape;
 mod tls;

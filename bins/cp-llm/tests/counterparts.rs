@@ -1,43 +1,25 @@
-//! Programs that others wrote: a server that speaks every dialect, and the providers' own types for requests. They are those of
-//! `.ci/packages`, else those on `PATH`. Where one is not installed the test says so and ends; with `CP_COUNTERPARTS=1` or `CI=true`
-//! in the environment it fails instead.
+//! Programs that others wrote: a server that speaks every dialect, the providers' own types for requests, and `llm` itself.
 
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
+use cp_testkit::{Background, Place, Program, Server, counterpart, required, until};
 use serde_json::{Value, json};
 
-use crate::server::Program;
+use crate::llm::Llm;
 
 const BACKENDS: [&str; 4] = ["anthropic", "openai", "openai-responses", "gemini"];
 
-#[expect(clippy::print_stderr, reason = "a test that was skipped must not pass for one that ran")]
-fn absent(what: &str) {
-    let is_wanted = std::env::var_os("CP_COUNTERPARTS").is_some() || std::env::var("CI").is_ok_and(|ci| ci == "true");
-    assert!(!is_wanted, "{what} is not installed");
-    eprintln!("skipped: {what} is not installed");
+/// A program that others wrote runs with the path that it was found by, since it may need others there.
+fn theirs(place: &Place, name: &str) -> Option<Program> {
+    let program = place.program(counterpart(name)?);
+    Some(program.env("PATH", std::env::var_os("PATH").unwrap_or_default()))
 }
 
-/// The program of `.ci/packages`, else the one on `PATH`.
-fn installed(below: &str) -> PathBuf {
-    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.ci/packages").join(below);
-    if ours.exists() { ours } else { PathBuf::from(ours.file_name().unwrap()) }
-}
-
-/// A server that is ended with the test.
-struct Mock(Child, u16);
-
-impl Drop for Mock {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn mock(directory: &Path) -> Option<Mock> {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+/// A server that speaks every dialect, and where it is.
+fn mock(place: &Place) -> Option<(Background, String)> {
+    let mock = theirs(place, "llmock")?;
     let fixtures = json!({"fixtures":[
         {"match":{"userMessage":"weather"},"response":{"toolCalls":[
             {"name":"get_weather","arguments":"{\"city\":\"Oslo\"}"},{"name":"now","arguments":"{}"}]}},
@@ -45,31 +27,25 @@ fn mock(directory: &Path) -> Option<Mock> {
         {"match":{"userMessage":"busy"},"response":{"status":529,"error":{"type":"overloaded_error","message":"come back"}}},
         {"match":{"userMessage":"hello"},"response":{"content":"Grüße \u{1F600}"}}
     ]});
-    std::fs::write(directory.join("fixtures.json"), fixtures.to_string()).unwrap();
-    let mut command = Command::new(installed("node_modules/.bin/llmock"));
-    command.args(["-p", &port.to_string(), "-f"]).arg(directory).stdout(Stdio::null()).stderr(Stdio::null());
-    let mock = Mock(command.spawn().ok()?, port);
-    for _ in 0..200 {
-        if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
-            return Some(mock);
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    panic!("the mock did not start");
+    place.work.write("fixtures.json", fixtures.to_string());
+    // A port that was free a moment ago: the program takes none that it chooses itself.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mock = mock.args(["-p", &port.to_string(), "-f"]).arg(&place.work);
+    let mock = mock.stdout_to(Stdio::null()).limit(Duration::from_mins(10)).start();
+    until("the mock", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+    Some((mock, format!("http://127.0.0.1:{port}")))
 }
 
 #[test]
 fn an_independent_server_is_understood_in_every_dialect() {
-    let directory = tempfile::tempdir().unwrap();
-    let Some(mock) = mock(directory.path()) else { return absent("aimock (npm)") };
-    let tools = directory.path().join("tools.txt");
+    let place = Place::new();
+    let Some((_mock, url)) = mock(&place) else { return };
     let schema = json!({"type":"object","properties":{"city":{"type":"string"}}});
     let list = json!([{"name":"get_weather","description":"d","input_schema":schema},{"name":"now","input_schema":{"type":"object"}}]);
-    std::fs::write(&tools, list.to_string()).unwrap();
-    let url = format!("http://127.0.0.1:{}", mock.1);
+    let tools = place.work.write("tools.txt", list.to_string());
     for backend in BACKENDS {
         for stream in [&[][..], &["--stream"]] {
-            let program = Program::new()
+            let llm = Llm::new()
                 .set("ANTHROPIC_BASE_URL", &url)
                 .set("OPENAI_BASE_URL", &format!("{url}/v1"))
                 .set("GEMINI_BASE_URL", &format!("{url}/v1beta"))
@@ -77,7 +53,7 @@ fn an_independent_server_is_understood_in_every_dialect() {
                 .set("OPENAI_API_KEY", "k")
                 .set("GEMINI_API_KEY", "k");
             let ask = |more: &[&str]| {
-                let ran = program.run(&[&["--backend", backend, "-m", "m", "--retries", "0"], stream, more].concat());
+                let ran = llm.run(&[&["--backend", backend, "-m", "m", "--retries", "0"], stream, more].concat());
                 let records = ran.records();
                 let message = records.iter().find(|record| record["type"] == "message").cloned();
                 message.unwrap_or_else(|| panic!("{backend} {stream:?}: {}", ran.stdout))["data"].clone()
@@ -89,8 +65,8 @@ fn an_independent_server_is_understood_in_every_dialect() {
                 ("busy?", "E_SERVER", "come back", 2, Value::Null),
             ] {
                 let options = ["--backend", backend, "-m", "m", "--retries", "1", "--retry-max-wait", "0.01"];
-                let ran = program.run(&[&options[..], stream, &[prompt]].concat());
-                let error = ran.error();
+                let ran = llm.run(&[&options[..], stream, &[prompt]].concat());
+                let error = ran.first_error();
                 assert_eq!((ran.status, &error["code"]), (7, &json!(code)), "{backend}");
                 assert_eq!(
                     (&error["details"]["attempts"], &error["details"]["retry_after_ms"]),
@@ -130,14 +106,11 @@ for line in sys.stdin:
 
 #[test]
 fn requests_fit_the_types_that_the_providers_publish() {
-    let python = |code: &str| {
-        let mut command = Command::new(installed("python/bin/python3"));
-        command.args(["-c", code]).stdin(Stdio::piped()).stderr(Stdio::piped());
-        command
-    };
-    let is_there = python("import anthropic, openai, pydantic").output().is_ok_and(|ran| ran.status.success());
-    if !is_there {
-        return absent("the anthropic and openai packages (Python)");
+    let place = Place::new();
+    let python = |code: &str| theirs(&place, "python3").map(|python| python.args(["-c", code]));
+    let has_types = python("import anthropic, openai, pydantic").is_some_and(|python| python.run().status == 0);
+    if !required("the anthropic and openai packages (Python)", has_types) {
+        return;
     }
     let prompt = json!({
         "system": "be brief", "params": {"max_tokens": 50, "temperature": 0.5},
@@ -152,46 +125,40 @@ fn requests_fit_the_types_that_the_providers_publish() {
                 {"type": "document", "title": "a.pdf", "source": {"type": "base64", "media_type": "application/pdf", "data": "BBBB"}}]},
         ]
     });
-    let program = Program::new();
-    let schema = program.home.path().join("schema.json");
-    std::fs::write(&schema, r#"{"type":"object"}"#).unwrap();
+    let llm = Llm::new();
+    let schema = llm.work.write("schema.json", r#"{"type":"object"}"#);
     let mut cases = String::new();
     for backend in &BACKENDS[..3] {
         for extra in [&[][..], &["--schema", schema.to_str().unwrap()]] {
             let arguments = [&["--backend", backend, "-m", "m", "--rows", "--dry-run"], extra].concat();
-            let ran = program.run_with(&arguments, &format!("{prompt}\n"));
+            let ran = llm.feed(&arguments, &format!("{prompt}\n"));
             let data = ran.records()[0]["data"].clone();
             cases.push_str(&json!({"backend": backend, "request": data["request"]}).to_string());
             cases.push('\n');
         }
     }
-    let mut child = python(CHECK).spawn().unwrap();
-    std::io::Write::write_all(&mut child.stdin.take().unwrap(), cases.as_bytes()).unwrap();
-    let ran = child.wait_with_output().unwrap();
-    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    python(CHECK).unwrap().stdin(cases).run().success();
 }
 
 #[test]
 fn the_llm_program_itself_keeps_a_session_as_its_conversation() {
-    let program = installed("python/bin/llm");
-    let Some(directory) = program.parent().filter(|directory| directory.is_absolute()) else {
-        return absent("llm (Python)");
-    };
+    let Some(program) = counterpart("llm") else { return };
     let script = [1, 2, 3].map(|n| crate::messages::whole("openai", &format!("answer {n}"))).to_vec();
-    let server = crate::server::Server::start(script);
-    let home = tempfile::tempdir().unwrap();
+    let server = Server::playing(script);
     let models =
         format!("- model_id: local\n  model_name: local\n  api_base: {}/v1\n  can_stream: false\n", server.url());
-    std::fs::write(home.path().join("extra-openai-models.yaml"), models).unwrap();
-    let program = Program::new()
-        .set("PATH", &format!("{}:/usr/bin:/bin", directory.display()))
-        .set("LLM_USER_PATH", home.path().to_str().unwrap())
+    let llm = Llm::new();
+    llm.user.write("extra-openai-models.yaml", models);
+    let (directory, user) = (program.parent().unwrap().display().to_string(), llm.user.display().to_string());
+    let llm = llm
+        .set("PATH", &format!("{directory}:/usr/bin:/bin"))
+        .set("LLM_USER_PATH", &user)
         .set("OPENAI_API_KEY", "k")
         .set("CP_BACKEND", "llm");
     let ask = |turns: Value| {
         let history = turns.as_array().unwrap().len() - 1;
         let row = json!({"session_id":"SES-1","system":"be brief","messages":turns,"history":history});
-        program.run_with(&["-m", "local", "--rows"], &format!("{row}\n"))
+        llm.feed(&["-m", "local", "--rows"], &format!("{row}\n"))
     };
     let turn = |role: &str, text: &str| json!({"role":role,"content":text});
     let first = ask(json!([turn("user", "one")]));
@@ -204,5 +171,5 @@ fn the_llm_program_itself_keeps_a_session_as_its_conversation() {
         [turn("user", "one"), turn("assistant", "answer 1"), turn("user", "two")]
     );
     let other = ask(json!([turn("user", "else"), turn("assistant", "answer 1"), turn("user", "three")]));
-    assert_eq!(other.error()["code"], "E_CONFLICT", "{}", other.stdout);
+    assert_eq!(other.first_error()["code"], "E_CONFLICT", "{}", other.stdout);
 }

@@ -5,14 +5,15 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use cp_testkit::Outcome;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::json;
 
-use crate::server::{Program, Ran};
+use crate::llm::Llm;
 
 fn file(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/tls").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/tls").join(name)
 }
 
 /// A server on loopback whose certificate is for `localhost`, and what it was asked.
@@ -55,12 +56,12 @@ fn server() -> (u16, Arc<Mutex<Vec<String>>>) {
     (port, asked)
 }
 
-fn ask(host: &str, port: u16, authority: Option<&str>) -> Ran {
-    let program = Program::new()
+fn ask(host: &str, port: u16, authority: Option<&str>) -> Outcome {
+    let llm = Llm::new()
         .set("OPENAI_BASE_URL", &format!("https://{host}:{port}/v1"))
         .set("OPENAI_API_KEY", "key-of-the-test-0123456789")
         .set("SSL_CERT_FILE", authority.map(|name| file(name).display().to_string()).unwrap_or_default().as_str());
-    program.run(&["-m", "m", "--retry-max-wait", "0", "hi"])
+    llm.run(&["-m", "m", "--retry-max-wait", "0", "hi"])
 }
 
 #[test]
@@ -87,9 +88,8 @@ fn a_certificate_of_ones_own_authority_is_trusted_and_no_other() {
 #[test]
 fn a_file_of_authorities_that_has_none_is_said() {
     let (port, asked) = server();
-    let program = Program::new();
-    let empty = program.home.path().join("empty.pem");
-    std::fs::write(&empty, "nothing here\n").unwrap();
+    let llm = Llm::new();
+    let empty = llm.work.write("empty.pem", "nothing here\n");
     for name in [empty.to_str().unwrap(), "/nowhere.pem"] {
         let ran = ask("localhost", port, Some(name));
         let error = ran.only()["error"].clone();

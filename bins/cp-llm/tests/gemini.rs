@@ -1,14 +1,16 @@
 //! The Gemini dialect: what goes out, and what comes of an answer.
 
+use cp_testkit::Server;
+use cp_testkit::server::{Step, events, json as json_answer, reply};
 use serde_json::{Value, json};
 
-use crate::server::{Program, Server, Step, events, json as json_answer};
+use crate::llm::Llm;
 
 fn ask(script: Vec<Step>, arguments: &[&str], prompt: &Value) -> (Vec<Value>, Server, i32) {
-    let server = Server::start(vec![script]);
+    let server = Server::playing(vec![script]);
     let mut all = vec!["--retries", "0", "-m", "gemini-x", "--rows"];
     all.extend(arguments);
-    let ran = Program::asking("gemini", &server).run_with(&all, &format!("{prompt}\n"));
+    let ran = Llm::asking("gemini", &server).feed(&all, &format!("{prompt}\n"));
     (ran.records(), server, ran.status)
 }
 
@@ -89,8 +91,8 @@ fn whole_and_streamed_answers_make_the_same_message() {
 #[test]
 fn calls_get_ids_and_keep_their_bytes() {
     let body = br#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":{"n":123456789012345678901234567890}}},{"functionCall":{"name":"g"}}]},"finishReason":"STOP"}]}"#;
-    let server = Server::start(vec![crate::server::answer(200, "application/json", "", body)]);
-    let ran = Program::asking("gemini", &server).run(&["-m", "x", "hi"]);
+    let server = Server::playing(vec![reply(200, "application/json", "", body)]);
+    let ran = Llm::asking("gemini", &server).run(&["-m", "x", "hi"]);
     assert!(ran.stdout.contains("\"input\":{\"n\":123456789012345678901234567890}"), "{}", ran.stdout);
     let data = ran.only()["data"].clone();
     assert_eq!((&data["stop_reason"], &data["tool_calls"][1]["name"]), (&json!("tool_use"), &json!("g")));

@@ -1,26 +1,28 @@
 //! Each way an upstream can fail, for every wire, whole and streamed: the code, the exit, and how often it was asked.
 
+use cp_testkit::server::{Step, chunk, json as json_answer, reply, stream_head};
+use cp_testkit::{Outcome, Server, server};
 use serde_json::{Value, json};
 
+use crate::llm::Llm;
 use crate::messages;
-use crate::server::{Program, Ran, Server, Step, answer, chunk, json as json_answer, stream_head};
 
 /// Those whose streams are broken off in the middle here.
 const WIRES: [&str; 2] = ["anthropic", "openai"];
 const ALL: [&str; 4] = ["anthropic", "openai", "openai-responses", "gemini"];
 
 /// Runs against a script; tries at most twice, without waiting long for a server that stalls.
-fn run(backend: &str, stream: bool, script: Vec<Step>) -> (Ran, usize) {
+fn run(backend: &str, stream: bool, script: Vec<Step>) -> (Outcome, usize) {
     let stalls = script.iter().any(|step| matches!(step, Step::Stall));
     let (total, idle) = if stalls { ("0.3", "0.2") } else { ("30", "20") };
-    let server = Server::start(vec![script]);
+    let server = Server::playing(vec![script]);
     let mut arguments = vec!["--backend", backend, "-m", "m", "--retries", "1", "--retry-max-wait", "0.05"];
     arguments.extend(["--timeout", total, "--idle-timeout", idle]);
     if stream {
         arguments.push("--stream");
     }
     arguments.extend(["--", "hi"]);
-    let ran = Program::asking(backend, &server).run(&arguments);
+    let ran = Llm::asking(backend, &server).run(&arguments);
     (ran, server.requests().len())
 }
 
@@ -29,10 +31,10 @@ fn check(what: &str, script: &[Step], code: &str, exit: i32, requests: usize) ->
     for backend in ALL {
         for stream in [false, true] {
             let (ran, asked) = run(backend, stream, script.to_vec());
-            let error = ran.error();
+            let error = ran.first_error();
             let case = format!("{what}, {backend}, stream {stream}: {} {}", ran.stdout, ran.stderr);
             assert_eq!((error["code"].as_str().unwrap(), ran.status, asked), (code, exit, requests), "{case}");
-            assert_eq!(ran.last()["error"]["code"], code, "{case}");
+            assert_eq!(ran.closing()["error"]["code"], code, "{case}");
             assert!(!ran.stderr.is_empty(), "{case}");
             errors.push(error);
         }
@@ -70,13 +72,13 @@ fn each_status_has_its_code_and_only_what_may_pass_is_asked_again() {
 #[test]
 fn the_wait_that_is_asked_for_is_kept_and_one_too_long_ends_it() {
     let body = br#"{"error":{"type":"rate_limit_error","message":"slow down"}}"#;
-    let soon = answer(429, "application/json", "retry-after-ms: 20\r\n", body);
+    let soon = reply(429, "application/json", "retry-after-ms: 20\r\n", body);
     assert_eq!(check("soon", &soon, "E_RATE_LIMITED", 7, 2)[0]["details"]["retry_after_ms"], 20);
-    let now = answer(429, "application/json", "Retry-After: 0\r\n", body);
+    let now = reply(429, "application/json", "Retry-After: 0\r\n", body);
     assert_eq!(check("at once", &now, "E_RATE_LIMITED", 7, 2)[0]["details"]["retry_after_ms"], 0);
-    let never = answer(429, "application/json", "", body);
+    let never = reply(429, "application/json", "", body);
     assert_eq!(check("no wish", &never, "E_RATE_LIMITED", 7, 2)[0]["details"].get("retry_after_ms"), None);
-    let later = answer(429, "application/json", "retry-after: 3600\r\n", body);
+    let later = reply(429, "application/json", "retry-after: 3600\r\n", body);
     assert_eq!(check("later", &later, "E_RATE_LIMITED", 7, 1)[0]["details"]["retry_after_ms"], 3_600_000);
 }
 
@@ -93,12 +95,12 @@ fn an_exhausted_quota_is_no_rate_limit() {
 
 #[test]
 fn a_connection_that_breaks_or_stalls() {
-    check("reset", &[Step::Reset], "E_NETWORK", 7, 2);
+    check("reset", &[Step::Close], "E_NETWORK", 7, 2);
     check("stalled before the head", &[Step::Stall], "E_TIMEOUT", 8, 2);
     let head = Step::Bytes(
         b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{\"id\":".to_vec(),
     );
-    for error in check("cut body", &[head.clone(), Step::Reset], "E_NETWORK", 7, 2) {
+    for error in check("cut body", &[head.clone(), Step::Close], "E_NETWORK", 7, 2) {
         assert_eq!((&error["details"]["reason"], &error["details"]["partial"]), (&json!("cut"), &json!("{\"id\":")));
     }
     check("stalled body", &[head, Step::Stall], "E_TIMEOUT", 8, 2);
@@ -107,7 +109,7 @@ fn a_connection_that_breaks_or_stalls() {
 #[test]
 fn what_is_no_answer_though_the_status_says_so() {
     let reason = |what: &str, body: &[u8], kind: &str| {
-        check(what, &answer(200, kind, "", body), "E_SERVER", 7, 2)[0]["details"]["reason"].as_str().unwrap().to_owned()
+        check(what, &reply(200, kind, "", body), "E_SERVER", 7, 2)[0]["details"]["reason"].as_str().unwrap().to_owned()
     };
     assert_eq!(reason("html", b"<!doctype html><p>log in", "text/html"), "html");
     assert_eq!(reason("html called json", b" <html>", "application/json"), "html");
@@ -115,9 +117,9 @@ fn what_is_no_answer_though_the_status_says_so() {
     assert_eq!(reason("bad bytes", b"{\"id\":\"\xFF\"}", "application/json"), "invalid_utf8");
     assert_eq!(reason("half", b"{\"id\":", "application/json"), "invalid_json");
     assert_eq!(reason("another object", b"{\"hello\":1}", "application/json"), "invalid_json");
-    let gzip = answer(200, "application/json", "content-encoding: gzip\r\n", b"\x1f\x8b\x08\0");
+    let gzip = reply(200, "application/json", "content-encoding: gzip\r\n", b"\x1f\x8b\x08\0");
     assert_eq!(check("gzip", &gzip, "E_SERVER", 7, 2)[0]["details"]["reason"], "encoding");
-    let redirect = answer(302, "text/html", "location: https://elsewhere.example/\r\n", b"");
+    let redirect = reply(302, "text/html", "location: https://elsewhere.example/\r\n", b"");
     assert_eq!(check("redirect", &redirect, "E_CONFIG", 4, 1)[0]["details"]["location"], "https://elsewhere.example/");
 }
 
@@ -129,7 +131,12 @@ fn an_answer_with_nothing_in_it_is_a_failure() {
     ];
     for (backend, body) in empty {
         let (ran, asked) = run(backend, false, json_answer(200, &body));
-        assert_eq!((ran.status, asked, &ran.error()["details"]["reason"]), (7, 2, &json!("empty")), "{}", ran.stdout);
+        assert_eq!(
+            (ran.status, asked, &ran.first_error()["details"]["reason"]),
+            (7, 2, &json!("empty")),
+            "{}",
+            ran.stdout
+        );
     }
 }
 
@@ -138,7 +145,7 @@ fn a_stream_that_breaks_keeps_what_was_said_and_is_not_asked_again() {
     for backend in WIRES {
         let start = messages::stream_start(backend);
         let cases: [(&str, Vec<Step>, &str, i32, &str); 4] = [
-            ("cut", vec![Step::Reset], "E_NETWORK", 7, "cut"),
+            ("cut", vec![Step::Close], "E_NETWORK", 7, "cut"),
             ("ended early", vec![Step::Bytes(b"0\r\n\r\n".to_vec())], "E_NETWORK", 7, "cut"),
             (
                 "half an event",
@@ -153,7 +160,7 @@ fn a_stream_that_breaks_keeps_what_was_said_and_is_not_asked_again() {
             let mut script = vec![stream_head(), chunk(start.as_bytes())];
             script.extend(end);
             let (ran, asked) = run(backend, true, script);
-            let error = ran.error();
+            let error = ran.first_error();
             assert_eq!(
                 (error["code"].as_str().unwrap(), ran.status, asked),
                 (code, exit, 1),
@@ -179,7 +186,7 @@ fn bad_bytes_and_error_events_inside_a_stream() {
             (b"data: {\"error\":{\"type\":\"invalid_request_error\",\"message\":\"no\"}}\n\n", "E_VALIDATION", 2),
         ] {
             let (ran, asked) = run(backend, true, vec![stream_head(), chunk(start.as_bytes()), chunk(event)]);
-            let error = ran.error();
+            let error = ran.first_error();
             assert_eq!((error["code"].as_str().unwrap(), ran.status, asked), (code, exit, 1), "{backend} {event:?}: {}", ran.stdout);
             assert_eq!(error["details"]["partial"], "Hel");
         }
@@ -190,8 +197,8 @@ fn bad_bytes_and_error_events_inside_a_stream() {
 fn a_failure_before_the_first_word_of_a_stream_is_tried_again() {
     for backend in WIRES {
         let overloaded = b"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"busy\"}}\n\n";
-        let server = Server::start(vec![crate::server::events(&[overloaded]), messages::stream_of(backend, "Hello")]);
-        let ran = Program::asking(backend, &server).run(&[
+        let server = Server::playing(vec![server::events(&[overloaded]), messages::stream_of(backend, "Hello")]);
+        let ran = Llm::asking(backend, &server).run(&[
             "-m",
             "m",
             "--stream",
@@ -209,10 +216,10 @@ fn a_failure_before_the_first_word_of_a_stream_is_tried_again() {
 
 #[test]
 fn each_try_is_on_the_ledger() {
-    let server = Server::start(vec![json_answer(503, &json!({})), messages::whole("openai", "fine")]);
-    let program = Program::asking("openai", &server);
-    assert_eq!(program.run(&["-m", "m", "--retry-max-wait", "0.01", "hi"]).status, 0);
-    let entries: Vec<(String, Value, Value)> = program
+    let server = Server::playing(vec![json_answer(503, &json!({})), messages::whole("openai", "fine")]);
+    let llm = Llm::asking("openai", &server);
+    assert_eq!(llm.run(&["-m", "m", "--retry-max-wait", "0.01", "hi"]).status, 0);
+    let entries: Vec<(String, Value, Value)> = llm
         .ledger()
         .iter()
         .filter(|entry| entry["event"].as_str().unwrap().starts_with("llm."))
@@ -237,22 +244,22 @@ fn each_try_is_on_the_ledger() {
 
 #[test]
 fn the_next_model_is_asked_when_one_gives_up_and_not_when_we_are_at_fault() {
-    let server = Server::start(vec![json_answer(529, &json!({})), messages::whole("openai", "fine")]);
-    let ran = Program::asking("openai", &server).run(&["-m", "a,b", "--retries", "0", "hi"]);
+    let server = Server::playing(vec![json_answer(529, &json!({})), messages::whole("openai", "fine")]);
+    let ran = Llm::asking("openai", &server).run(&["-m", "a,b", "--retries", "0", "hi"]);
     assert_eq!(ran.status, 0, "{}", ran.stdout);
     assert!(ran.stderr.contains("falling back to b"), "{}", ran.stderr);
     let models: Vec<Value> = server.requests().iter().map(|request| request.json()["model"].clone()).collect();
     assert_eq!(models, ["a", "b"]);
-    let server = Server::start(vec![json_answer(400, &json!({"error":{"message":"no"}}))]);
-    assert_eq!(Program::asking("openai", &server).run(&["-m", "a,b", "--retries", "0", "hi"]).status, 2);
+    let server = Server::playing(vec![json_answer(400, &json!({"error":{"message":"no"}}))]);
+    assert_eq!(Llm::asking("openai", &server).run(&["-m", "a,b", "--retries", "0", "hi"]).status, 2);
     assert_eq!(server.requests().len(), 1);
 }
 
 #[test]
 fn nothing_listens_and_no_such_name() {
-    let refused = Program::new().set("OPENAI_BASE_URL", "http://127.0.0.1:9/v1");
+    let refused = Llm::new().set("OPENAI_BASE_URL", "http://127.0.0.1:9/v1");
     let ran = refused.run(&["-m", "m", "--retries", "0", "hi"]);
-    assert_eq!((ran.status, ran.error()["code"].as_str().unwrap().to_owned()), (7, "E_NETWORK".to_owned()));
-    let bad = Program::new().set("OPENAI_BASE_URL", "ftp://x");
-    assert_eq!(bad.run(&["-m", "m", "hi"]).error()["code"], "E_CONFIG");
+    assert_eq!((ran.status, ran.first_error()["code"].as_str().unwrap().to_owned()), (7, "E_NETWORK".to_owned()));
+    let bad = Llm::new().set("OPENAI_BASE_URL", "ftp://x");
+    assert_eq!(bad.run(&["-m", "m", "hi"]).first_error()["code"], "E_CONFIG");
 }

@@ -1,17 +1,13 @@
 //! Programs as backends: an executable that speaks records, and one that stands for `llm`.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use serde_json::json;
 
-use crate::server::Program;
+use crate::llm::Llm;
 
-fn executable(program: &Program, name: &str, script: &str) -> PathBuf {
-    let file = program.home.path().join(name);
-    std::fs::write(&file, format!("#!/bin/sh\n{script}")).unwrap();
-    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
-    file
+fn executable(llm: &Llm, name: &str, script: &str) -> PathBuf {
+    llm.work.executable(name, format!("#!/bin/sh\n{script}"))
 }
 
 const ECHO: &str = r#"
@@ -24,10 +20,10 @@ done
 
 #[test]
 fn an_executable_that_speaks_records_is_started_once() {
-    let program = Program::new();
-    let echo = executable(&program, "echo-model", ECHO);
+    let llm = Llm::new();
+    let echo = executable(&llm, "echo-model", ECHO);
     let rows = "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}\n".repeat(3);
-    let ran = program.run_with(&["--backend", echo.to_str().unwrap(), "--rows"], &rows);
+    let ran = llm.feed(&["--backend", echo.to_str().unwrap(), "--rows"], &rows);
     assert_eq!(ran.status, 0, "{}", ran.stdout);
     assert!(ran.stdout.contains("{\"n\":123456789012345678901234567890}"), "{}", ran.stdout);
     let said: Vec<_> = ran.records()[..3].iter().map(|r| r["data"]["content"].clone()).collect();
@@ -35,13 +31,13 @@ fn an_executable_that_speaks_records_is_started_once() {
     let data = ran.records()[0]["data"].clone();
     assert_eq!((&data["model"], &data["backend"]), (&json!("echo-1"), &json!(echo.to_str().unwrap())));
     assert_eq!((&data["input"][0]["content"], &data["usage"]["output_tokens"]), (&json!("x"), &json!(2)));
-    let streamed = program.run(&["--backend", echo.to_str().unwrap(), "--stream", "hi"]);
+    let streamed = llm.run(&["--backend", echo.to_str().unwrap(), "--stream", "hi"]);
     assert_eq!(streamed.records()[0]["data"]["text"], "He");
 }
 
 #[test]
 fn an_executable_that_fails_dies_or_hangs_is_told() {
-    let program = Program::new();
+    let llm = Llm::new();
     let refuse = r#"read -r line; echo '{"ok":false,"schema_version":"1.0","type":"error","error":{"code":"E_FORBIDDEN","message":"not you","details":{"x":1},"retryable":false}}'"#;
     for (name, script, exit, code) in [
         ("refuses", refuse, 4, "E_FORBIDDEN"),
@@ -49,34 +45,34 @@ fn an_executable_that_fails_dies_or_hangs_is_told() {
         ("hangs", "exec sleep 60", 8, "E_TIMEOUT"),
         ("babbles", "read -r line; echo hello", 7, "E_SERVER"),
     ] {
-        let file = executable(&program, name, script);
-        let ran = program.run(&["--backend", file.to_str().unwrap(), "--retries", "0", "--timeout", "0.3", "hi"]);
-        assert_eq!((ran.status, ran.error()["code"].as_str().unwrap()), (exit, code), "{name}: {}", ran.stdout);
+        let file = executable(&llm, name, script);
+        let ran = llm.run(&["--backend", file.to_str().unwrap(), "--retries", "0", "--timeout", "0.3", "hi"]);
+        assert_eq!((ran.status, ran.first_error()["code"].as_str().unwrap()), (exit, code), "{name}: {}", ran.stdout);
     }
-    assert_eq!(program.run(&["--backend", "./nowhere", "hi"]).status, 3);
+    assert_eq!(llm.run(&["--backend", "./nowhere", "hi"]).status, 3);
 }
 
 #[test]
 fn the_llm_program_gets_a_text_and_gives_one() {
-    let program = Program::new();
-    executable(&program, "llm", r#"printf '%s|' "$@"; cat"#);
-    let program = program.set("PATH", "/usr/bin:/bin");
-    let path = format!("{}:/usr/bin:/bin", program.home.path().display());
-    let program = program.set("PATH", &path).set("CP_BACKEND", "llm");
-    let ran = program.run(&["-m", "some", "-s", "be brief", "--max-tokens", "5", "hello"]);
+    let llm = Llm::new();
+    executable(&llm, "llm", r#"printf '%s|' "$@"; cat"#);
+    let llm = llm.set("PATH", "/usr/bin:/bin");
+    let path = format!("{}:/usr/bin:/bin", llm.work.display());
+    let llm = llm.set("PATH", &path).set("CP_BACKEND", "llm");
+    let ran = llm.run(&["-m", "some", "-s", "be brief", "--max-tokens", "5", "hello"]);
     let data = ran.only()["data"].clone();
     assert_eq!(data["content"], "prompt|--no-log|-m|some|-s|be brief|--no-stream|-o|max_tokens|5|hello");
     assert_eq!((&data["backend"], &data["stop_reason"]), (&json!("llm"), &json!("end_turn")));
     let turns = json!({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}]});
-    let ran = program.run_with(&["--rows", "--stream", "--format", "text"], &format!("{turns}\n"));
+    let ran = llm.feed(&["--rows", "--stream", "--format", "text"], &format!("{turns}\n"));
     assert_eq!(ran.stdout, "prompt|--no-log|user: a\n\nassistant: b\n\nuser: c\n");
-    executable(&program, "llm", "echo 'Error: No key found' >&2; exit 1");
-    let error = program.run(&["hello"]).error();
+    executable(&llm, "llm", "echo 'Error: No key found' >&2; exit 1");
+    let error = llm.run(&["hello"]).first_error();
     assert_eq!(
         (&error["code"], error["message"].as_str().unwrap()),
         (&json!("E_COMMAND_FAILED"), "llm failed: Error: No key found")
     );
-    let error = Program::new().set("PATH", "/nowhere").run(&["--backend", "llm", "hello"]).error();
+    let error = Llm::new().set("PATH", "/nowhere").run(&["--backend", "llm", "hello"]).first_error();
     assert_eq!(error["code"], "E_CONFIG");
 }
 
@@ -106,11 +102,11 @@ fn in_session(history: &[&str], new: &str) -> String {
 
 #[test]
 fn a_session_is_mirrored_in_a_conversation_of_the_llm_program() {
-    let program = Program::new();
-    executable(&program, "llm", LLM);
-    let path = format!("{}:/usr/bin:/bin", program.home.path().display());
-    let program = program.set("PATH", &path).set("CP_BACKEND", "llm");
-    let ask = |input: &str| program.run_with(&["--rows"], input);
+    let llm = Llm::new();
+    executable(&llm, "llm", LLM);
+    let path = format!("{}:/usr/bin:/bin", llm.work.display());
+    let llm = llm.set("PATH", &path).set("CP_BACKEND", "llm");
+    let ask = |input: &str| llm.feed(&["--rows"], input);
     let said = |input: &str| {
         let ran = ask(input);
         let content = ran.records()[0]["data"]["content"].as_str().map(str::to_owned);
@@ -127,23 +123,21 @@ fn a_session_is_mirrored_in_a_conversation_of_the_llm_program() {
     let second = said(&in_session(&history, "two"));
     assert_eq!(second, "answer 2 in c1 to two");
     let history = [history[0], history[1], "two", &second];
-    let dry = program.run_with(&["--rows", "--dry-run"], &in_session(&history, "three")).records();
+    let dry = llm.feed(&["--rows", "--dry-run"], &in_session(&history, "three")).records();
     assert_eq!(dry[0]["data"]["request"]["arguments"], json!(["prompt", "--log", "--cid", "c1", "--no-stream"]));
     // Another history, and a conversation that somebody else has gone on with, are said so and not mixed.
     for (changed, before) in [("the history", history[..2].to_vec()), ("has 3 answers", history.to_vec())] {
         if changed == "has 3 answers" {
-            let log = program.home.path().join("llm.log");
-            let more = std::fs::read_to_string(&log).unwrap()
-                + "{\"conversation_id\":\"c1\",\"prompt\":\"x\",\"response\":\"y\"}\n";
-            std::fs::write(log, more).unwrap();
+            let more = llm.work.read("llm.log") + "{\"conversation_id\":\"c1\",\"prompt\":\"x\",\"response\":\"y\"}\n";
+            llm.work.write("llm.log", more);
         }
         let ran = ask(&in_session(&before, "three"));
-        let error = ran.error();
+        let error = ran.first_error();
         assert_eq!((ran.status, &error["code"], &error["details"]["cid"]), (6, &json!("E_CONFLICT"), &json!("c1")));
         assert!(error["message"].as_str().unwrap().contains(changed), "{error}");
     }
     // Outside of a session nothing is kept, and a session that another backend began goes in whole.
-    assert_eq!(program.run(&["free"]).only()["data"]["content"], "answer 4 in new to free");
+    assert_eq!(llm.run(&["free"]).only()["data"]["content"], "answer 4 in new to free");
     let other = in_session(&["a", "b"], "c").replace("SES-1", "SES-2");
     assert_eq!(said(&other), "answer 4 in new to user: a\n\nassistant: b\n\nuser: c");
     let other = in_session(&["a", "b", "c", "answer 4 in new to user: a\n\nassistant: b\n\nuser: c"], "d");

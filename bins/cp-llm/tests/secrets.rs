@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
+use cp_testkit::Server;
+use cp_testkit::server::json as json_answer;
 use serde_json::json;
 
+use crate::llm::Llm;
 use crate::messages::whole;
-use crate::server::{Program, Server, json as json_answer};
 
 const KEY: &str = "sk-planted-0123456789abcdefghij";
 
@@ -28,8 +30,8 @@ fn a_key_is_nowhere_even_when_the_server_repeats_it() {
     for (backend, variable) in [("anthropic", "ANTHROPIC_API_KEY"), ("openai", "OPENAI_API_KEY")] {
         for status in [200, 401, 429, 500] {
             let script = if status == 200 { whole(backend, "fine") } else { json_answer(status, &echo) };
-            let server = Server::start(vec![script]);
-            let program = Program::asking(backend, &server).set(variable, KEY).set("OTHER_SECRET", KEY);
+            let server = Server::playing(vec![script]);
+            let llm = Llm::asking(backend, &server).set(variable, KEY).set("OTHER_SECRET", KEY);
             for arguments in [
                 &["-m", "m", "--retry-max-wait", "0", "hi"][..],
                 &["-m", "m", "--retry-max-wait", "0", "--stream", "--format", "text", "hi"],
@@ -39,7 +41,7 @@ fn a_key_is_nowhere_even_when_the_server_repeats_it() {
                 &["models"],
                 &["reference"],
             ] {
-                let ran = program.run(arguments);
+                let ran = llm.run(arguments);
                 assert!(
                     !ran.stdout.contains(KEY) && !ran.stderr.contains(KEY),
                     "{arguments:?} {status}: {}{}",
@@ -49,21 +51,20 @@ fn a_key_is_nowhere_even_when_the_server_repeats_it() {
             }
             let sent = server.requests()[0].head.clone();
             assert!(sent.contains(KEY), "the server did get it");
-            assert!(!everything_in(program.home.path()).contains(KEY), "the ledger has it");
+            assert!(!everything_in(&llm.root).contains(KEY), "the ledger has it");
         }
     }
 }
 
 #[test]
 fn a_key_can_be_in_a_file_and_context_says_where_it_is() {
-    let server = Server::start(vec![whole("openai", "fine")]);
-    let program = Program::asking("openai", &server);
-    let file = program.home.path().join("key");
-    std::fs::write(&file, format!("{KEY}\n")).unwrap();
-    let program = program.set("OPENAI_API_KEY", "").set("OPENAI_API_KEY_FILE", file.to_str().unwrap());
-    assert_eq!(program.run(&["-m", "m", "hi"]).status, 0);
+    let server = Server::playing(vec![whole("openai", "fine")]);
+    let llm = Llm::asking("openai", &server);
+    let file = llm.work.write("key", format!("{KEY}\n"));
+    let llm = llm.set("OPENAI_API_KEY", "").set("OPENAI_API_KEY_FILE", file.to_str().unwrap());
+    assert_eq!(llm.run(&["-m", "m", "hi"]).status, 0);
     assert_eq!(server.requests()[0].header("authorization").unwrap(), format!("Bearer {KEY}"));
-    let credentials = program.run(&["context"]).only()["data"]["credentials"].clone();
+    let credentials = llm.run(&["context"]).only()["data"]["credentials"].clone();
     assert_eq!(
         credentials,
         json!({"configured":true,"sources":[{"provider":"openai","source":"OPENAI_API_KEY_FILE"}]})
@@ -73,7 +74,7 @@ fn a_key_can_be_in_a_file_and_context_says_where_it_is() {
 #[test]
 fn a_missing_key_says_what_to_set() {
     for (backend, variable) in [("anthropic", "ANTHROPIC_API_KEY"), ("openai", "OPENAI_API_KEY")] {
-        let ran = Program::new().run(&["--backend", backend, "-m", "m", "hi"]);
+        let ran = Llm::new().run(&["--backend", backend, "-m", "m", "hi"]);
         let error = ran.only()["error"].clone();
         assert_eq!((ran.status, error["code"].as_str().unwrap()), (4, "E_AUTH"));
         assert!(error["details"]["hint"].as_str().unwrap().contains(variable), "{error}");
@@ -82,21 +83,21 @@ fn a_missing_key_says_what_to_set() {
 
 #[test]
 fn without_any_backend_there_are_two_ways_out() {
-    let ran = Program::new().run(&["hi"]);
+    let ran = Llm::new().run(&["hi"]);
     let error = ran.only()["error"].clone();
     assert_eq!((ran.status, error["code"].as_str().unwrap()), (4, "E_CONFIG"));
     let hint = error["details"]["hint"].as_str().unwrap();
     assert!(hint.contains("ANTHROPIC_API_KEY") && hint.contains("--backend stub"), "{hint}");
-    let text = Program::new().run(&["--format", "text", "hi"]);
+    let text = Llm::new().run(&["--format", "text", "hi"]);
     assert!(text.stderr.starts_with('✗') && text.stderr.contains("Hint:"), "{}", text.stderr);
 }
 
 #[test]
 fn with_two_keys_the_model_or_the_caller_decides() {
-    let server = Server::start(vec![whole("openai", "fine")]);
-    let program = Program::asking("openai", &server).set("ANTHROPIC_API_KEY", KEY).set("CP_BACKEND", "");
-    assert_eq!(program.run(&["-m", "some", "hi"]).error()["code"], "E_CONFIG");
-    assert_eq!(program.run(&["-m", "gpt-x", "hi"]).only()["data"]["backend"], "openai");
-    assert_eq!(program.run(&["-m", "some", "--backend", "openai", "hi"]).status, 0);
-    assert_eq!(program.set("CP_BACKEND", "openai").run(&["-m", "some", "hi"]).status, 0);
+    let server = Server::playing(vec![whole("openai", "fine")]);
+    let llm = Llm::asking("openai", &server).set("ANTHROPIC_API_KEY", KEY).set("CP_BACKEND", "");
+    assert_eq!(llm.run(&["-m", "some", "hi"]).first_error()["code"], "E_CONFIG");
+    assert_eq!(llm.run(&["-m", "gpt-x", "hi"]).only()["data"]["backend"], "openai");
+    assert_eq!(llm.run(&["-m", "some", "--backend", "openai", "hi"]).status, 0);
+    assert_eq!(llm.set("CP_BACKEND", "openai").run(&["-m", "some", "hi"]).status, 0);
 }

@@ -1,9 +1,12 @@
 //! What goes out: each wire's body for the same prompt, exactly what was given and nothing else.
 
+use cp_testkit::server::Request;
+use cp_testkit::server::reply;
+use cp_testkit::{Server, server};
 use serde_json::{Value, json};
 
+use crate::llm::Llm;
 use crate::messages::whole;
-use crate::server::{Program, Server};
 
 fn prompt() -> Value {
     json!({
@@ -23,10 +26,10 @@ fn prompt() -> Value {
     })
 }
 
-fn sent(backend: &str, arguments: &[&str], prompt: &Value) -> (crate::server::Request, Value) {
-    let server = Server::start(vec![whole(backend, "ok")]);
+fn sent(backend: &str, arguments: &[&str], prompt: &Value) -> (Request, Value) {
+    let server = Server::playing(vec![whole(backend, "ok")]);
     let record = json!({"ok":true,"schema_version":"1.0","type":"prompt","data":prompt,"meta":{"duration_ms":0}});
-    let ran = Program::asking(backend, &server).run_with(arguments, &format!("{record}\n"));
+    let ran = Llm::asking(backend, &server).feed(arguments, &format!("{record}\n"));
     assert_eq!(ran.status, 0, "{}", ran.stdout);
     (server.requests().remove(0), ran.only()["data"].clone())
 }
@@ -97,8 +100,8 @@ fn a_text_is_sent_alone() {
         ("anthropic", json!({"model":"m","max_tokens":8192,"messages":[{"role":"user","content":"hi"}]})),
         ("openai", json!({"model":"m","messages":[{"role":"user","content":"hi"}]})),
     ] {
-        let server = Server::start(vec![whole(backend, "ok")]);
-        let ran = Program::asking(backend, &server).run(&["-m", "m", "hi"]);
+        let server = Server::playing(vec![whole(backend, "ok")]);
+        let ran = Llm::asking(backend, &server).run(&["-m", "m", "hi"]);
         assert_eq!(ran.status, 0, "{}", ran.stdout);
         assert_eq!(server.requests()[0].json(), expected);
     }
@@ -108,8 +111,8 @@ fn a_text_is_sent_alone() {
 fn long_numbers_in_history_go_out_as_they_came() {
     let prompt = r#"{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f","input":{"n":123456789012345678901234567890}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"1e2"}]}]}"#;
     for backend in ["anthropic", "openai"] {
-        let server = Server::start(vec![whole(backend, "ok")]);
-        let ran = Program::asking(backend, &server).run_with(&["-m", "m", "--rows"], &format!("{prompt}\n"));
+        let server = Server::playing(vec![whole(backend, "ok")]);
+        let ran = Llm::asking(backend, &server).feed(&["-m", "m", "--rows"], &format!("{prompt}\n"));
         assert_eq!(ran.status, 0, "{}", ran.stdout);
         assert!(String::from_utf8_lossy(&server.requests()[0].body).contains("123456789012345678901234567890"));
     }
@@ -118,11 +121,11 @@ fn long_numbers_in_history_go_out_as_they_came() {
 #[test]
 fn a_dry_run_prints_the_body_that_would_be_sent_and_asks_nobody() {
     for backend in ["anthropic", "openai"] {
-        let server = Server::start(vec![whole(backend, "ok")]);
-        let program = Program::asking(backend, &server);
-        let dry = program.run(&["-m", "m", "--dry-run", "--stream", "-s", "a", "b"]);
+        let server = Server::playing(vec![whole(backend, "ok")]);
+        let llm = Llm::asking(backend, &server);
+        let dry = llm.run(&["-m", "m", "--dry-run", "--stream", "-s", "a", "b"]);
         assert_eq!(server.requests().len(), 0);
-        assert_eq!(program.run(&["-m", "m", "--stream", "--retries", "0", "-s", "a", "b"]).status, 0);
+        assert_eq!(llm.run(&["-m", "m", "--stream", "--retries", "0", "-s", "a", "b"]).status, 0);
         let data = dry.only()["data"].clone();
         let request = &server.requests()[0];
         assert_eq!(data["request"], request.json());
@@ -134,46 +137,47 @@ fn a_dry_run_prints_the_body_that_would_be_sent_and_asks_nobody() {
 
 #[test]
 fn a_catalogue_of_tools_is_read_from_a_file() {
-    let server = Server::start(vec![whole("openai", "ok")]);
-    let program = Program::asking("openai", &server);
-    let file = program.home.path().join("tools.json");
-    std::fs::write(
-        &file,
+    let server = Server::playing(vec![whole("openai", "ok")]);
+    let llm = Llm::asking("openai", &server);
+    let file = llm.work.write(
+        "tools.json",
         r#"[{"name":"f","parameters":{"type":"object"}},{"name":"g","description":"d","input_schema":{}}]"#,
-    )
-    .unwrap();
-    assert_eq!(program.run(&["-m", "m", "--tools", file.to_str().unwrap(), "hi"]).status, 0);
+    );
+    assert_eq!(llm.run(&["-m", "m", "--tools", file.to_str().unwrap(), "hi"]).status, 0);
     let tools = server.requests()[0].json()["tools"].clone();
     assert_eq!(
         (&tools[0]["function"]["parameters"], &tools[1]["function"]["description"]),
         (&json!({"type":"object"}), &json!("d"))
     );
     std::fs::write(&file, r#"{"name":"f"}"#).unwrap();
-    let ran = program.run(&["-m", "m", "--tools", file.to_str().unwrap(), "hi"]);
-    assert_eq!((ran.status, ran.error()["code"].as_str().unwrap().to_owned()), (2, "E_VALIDATION".to_owned()));
-    assert_eq!(program.run(&["-m", "m", "--tools", "/nowhere.json", "hi"]).status, 3);
+    let ran = llm.run(&["-m", "m", "--tools", file.to_str().unwrap(), "hi"]);
+    assert_eq!((ran.status, ran.first_error()["code"].as_str().unwrap().to_owned()), (2, "E_VALIDATION".to_owned()));
+    assert_eq!(llm.run(&["-m", "m", "--tools", "/nowhere.json", "hi"]).status, 3);
 }
 
 #[test]
 fn a_proxy_is_used_for_what_it_is_for() {
-    let proxy = Server::start(vec![crate::server::answer(502, "text/plain", "", b"")]);
-    let server = Server::start(vec![whole("openai", "ok")]);
-    let asking = || Program::asking("openai", &server).set("http_proxy", &proxy.url());
+    let proxy = Server::playing(vec![reply(502, "text/plain", "", b"")]);
+    let server = Server::playing(vec![whole("openai", "ok")]);
+    let asking = || Llm::asking("openai", &server).set("http_proxy", &proxy.url());
     assert_eq!(asking().run(&["-m", "m", "--retries", "0", "hi"]).status, 7);
     assert!(proxy.requests()[0].head.starts_with("CONNECT 127.0.0.1:"), "{}", proxy.requests()[0].head);
     assert_eq!(asking().set("NO_PROXY", "127.0.0.1").run(&["-m", "m", "--retries", "0", "hi"]).status, 0);
-    assert_eq!(asking().set("http_proxy", "socks5://127.0.0.1:1").run(&["-m", "m", "hi"]).error()["code"], "E_CONFIG");
+    assert_eq!(
+        asking().set("http_proxy", "socks5://127.0.0.1:1").run(&["-m", "m", "hi"]).first_error()["code"],
+        "E_CONFIG"
+    );
 }
 
 #[test]
 fn models_are_listed_in_order() {
     let body = json!({"data":[{"id":"b"},{"id":"a"},{"id":"b"}]});
     for (backend, path) in [("anthropic", "GET /v1/models?limit=1000 "), ("openai", "GET /v1/models ")] {
-        let server = Server::start(vec![crate::server::json(200, &body)]);
-        let ran = Program::asking(backend, &server).run(&["models", "--fields", "id"]);
+        let server = Server::playing(vec![server::json(200, &body)]);
+        let ran = Llm::asking(backend, &server).run(&["models", "--fields", "id"]);
         assert_eq!(ran.only()["data"]["items"], json!([{"id":"a"},{"id":"b"}]));
         assert!(server.requests()[0].head.starts_with(path), "{}", server.requests()[0].head);
-        let checks = Program::asking(backend, &server).run(&["doctor"]).only()["data"]["checks"].clone();
+        let checks = Llm::asking(backend, &server).run(&["doctor"]).only()["data"]["checks"].clone();
         let upstream = checks.as_array().unwrap().iter().find(|check| check["check"] == "upstream").unwrap().clone();
         assert_eq!(
             (&upstream["status"], upstream["found"].as_str().unwrap().contains("3 models")),

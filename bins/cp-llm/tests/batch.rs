@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use cp_testkit::server::Step;
+use cp_testkit::{Outcome, Server, server};
 use serde_json::{Value, json};
 
-use crate::server::{Program, Server, Step};
+use crate::llm::Llm;
 
 fn rows(count: usize) -> String {
     let row = |n| json!({"messages":[{"role":"user","content":format!("row {n}")}],"row":{"n":n}}).to_string() + "\n";
@@ -20,9 +22,9 @@ fn slow(ms: u64, mut script: Vec<Step>) -> Vec<Step> {
 #[test]
 fn order_counts_and_places_are_those_of_a_stream_without_jobs() {
     let input = format!("{}{{\"messages\":[]}}\n\n{}no row\n{}", rows(30), rows(3), rows(1));
-    let one = Program::new().run_with(&["--backend", "stub", "--rows"], &input);
-    let many = Program::new().run_with(&["--backend", "stub", "--rows", "--jobs", "8"], &input);
-    let plain = |ran: &crate::server::Ran| -> Vec<Value> {
+    let one = Llm::new().feed(&["--backend", "stub", "--rows"], &input);
+    let many = Llm::new().feed(&["--backend", "stub", "--rows", "--jobs", "8"], &input);
+    let plain = |ran: &Outcome| -> Vec<Value> {
         let mut records = ran.records();
         for record in &mut records {
             if let Some(data) = record.get_mut("data").and_then(Value::as_object_mut) {
@@ -33,7 +35,7 @@ fn order_counts_and_places_are_those_of_a_stream_without_jobs() {
         records
     };
     assert_eq!(plain(&one), plain(&many));
-    assert_eq!(many.last()["data"], json!({"total":36,"succeeded":34,"failed":2,"skipped":0}));
+    assert_eq!(many.closing()["data"], json!({"total":36,"succeeded":34,"failed":2,"skipped":0}));
     assert_eq!(many.records()[32]["data"]["index"], 32);
 }
 
@@ -46,19 +48,19 @@ fn strangers_and_failures_pass_unchanged_and_keep_their_places() {
     let summary =
         "{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"summary\",\"data\":{},\"meta\":{\"duration_ms\":0}}";
     let input = format!("{prompt}\n{stranger}\n{failure}\n{prompt}\n{summary}\n");
-    let ran = Program::new().run_with(&["--backend", "stub", "--jobs", "4"], &input);
+    let ran = Llm::new().feed(&["--backend", "stub", "--jobs", "4"], &input);
     let lines: Vec<&str> = ran.stdout.lines().collect();
     assert_eq!(lines[1..3], [stranger, failure]);
     let messages = ran.records().into_iter().filter(|record| record["type"] == "message");
     let said: Vec<(Value, Value)> =
         messages.map(|record| (record["data"]["index"].clone(), record["data"]["content"].clone())).collect();
     assert_eq!(said, [(json!(0), json!("stub response 1")), (json!(3), json!("stub response 2"))]);
-    assert_eq!(ran.last()["data"], json!({"total":3,"succeeded":2,"failed":1,"skipped":0}));
+    assert_eq!(ran.closing()["data"], json!({"total":3,"succeeded":2,"failed":1,"skipped":0}));
 }
 
 #[test]
 fn a_text_is_still_one_text() {
-    let ran = Program::new().run_with(&["--backend", "stub", "--jobs", "4"], "one\ntwo\n");
+    let ran = Llm::new().feed(&["--backend", "stub", "--jobs", "4"], "one\ntwo\n");
     assert_eq!(ran.only()["data"]["input"][0]["content"], "one\ntwo");
 }
 
@@ -66,26 +68,19 @@ fn a_text_is_still_one_text() {
 fn hesitant(first: &str, ms: u64, second: &str) -> Vec<Step> {
     let word = |text: &str| {
         let event = json!({"id":"c","choices":[{"index":0,"delta":{"content":text}}]});
-        crate::server::chunk(format!("data: {event}\n\n").as_bytes())
+        server::chunk(format!("data: {event}\n\n").as_bytes())
     };
-    let end = crate::server::chunk(
+    let end = server::chunk(
         b"data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n",
     );
-    vec![
-        crate::server::stream_head(),
-        word(first),
-        Step::Wait(ms),
-        word(second),
-        end,
-        Step::Bytes(b"0\r\n\r\n".to_vec()),
-    ]
+    vec![server::stream_head(), word(first), Step::Wait(ms), word(second), end, Step::Bytes(b"0\r\n\r\n".to_vec())]
 }
 
 /// Streams three prompts, the first of which takes longest, and gives what came: place and words.
 fn streamed(more: &[&str]) -> Vec<(u64, String)> {
-    let server = Server::start(vec![hesitant("a", 400, "b"), hesitant("c", 0, "d"), hesitant("c", 0, "d")]);
+    let server = Server::playing(vec![hesitant("a", 400, "b"), hesitant("c", 0, "d"), hesitant("c", 0, "d")]);
     let arguments = [&["-m", "m", "--rows", "--jobs", "3", "--stream"], more].concat();
-    let ran = Program::asking("openai", &server).run_with(&arguments, &rows(3));
+    let ran = Llm::asking("openai", &server).feed(&arguments, &rows(3));
     assert_eq!(ran.status, 0, "{}", ran.stdout);
     let records = ran.records();
     let told = records.iter().filter(|record| record["type"] != "summary").map(|record| {
@@ -120,12 +115,12 @@ fn words_of_a_batch_come_for_the_prompt_whose_turn_it_is_or_with_their_place() {
 
 #[test]
 fn words_of_a_batch_as_text_are_lines_in_order() {
-    let program = Program::new();
+    let llm = Llm::new();
     let arguments = ["--backend", "stub", "--rows", "--jobs", "4", "--stream", "--format", "text"];
-    let ran = program.run_with(&arguments, &rows(20));
+    let ran = llm.feed(&arguments, &rows(20));
     let lines: Vec<String> = (1..=20).map(|n| format!("stub response {n}")).collect();
     assert_eq!((ran.status, ran.stdout.lines().collect::<Vec<_>>()), (0, lines.iter().map(String::as_str).collect()));
-    let mixed = program.run_with(&[&arguments[..], &["--unordered"]].concat(), &rows(2));
+    let mixed = llm.feed(&[&arguments[..], &["--unordered"]].concat(), &rows(2));
     assert_eq!(mixed.status, 2);
     assert!(mixed.stderr.contains("--unordered"), "{}", mixed.stderr);
 }
@@ -133,12 +128,12 @@ fn words_of_a_batch_as_text_are_lines_in_order() {
 #[test]
 fn requests_overlap_and_failures_stay_with_their_items() {
     let good = slow(150, crate::messages::whole("openai", "fine"));
-    let bad = slow(150, crate::server::json(400, &json!({"error":{"message":"no"}})));
+    let bad = slow(150, server::json(400, &json!({"error":{"message":"no"}})));
     let mut script = vec![good.clone(), bad];
     script.extend(vec![good; 30]);
-    let server = Server::start(script);
+    let server = Server::playing(script);
     let start = Instant::now();
-    let ran = Program::asking("openai", &server).run_with(&["-m", "m", "--rows", "--jobs", "16"], &rows(32));
+    let ran = Llm::asking("openai", &server).feed(&["-m", "m", "--rows", "--jobs", "16"], &rows(32));
     assert!(start.elapsed() < Duration::from_millis(32 * 150 / 2), "{:?}", start.elapsed());
     let records = ran.records();
     let places: Vec<&Value> = records[..32]
@@ -146,7 +141,7 @@ fn requests_overlap_and_failures_stay_with_their_items() {
         .map(|r| r.pointer("/data/index").or_else(|| r.pointer("/error/details/index")).unwrap())
         .collect();
     assert_eq!(places, (0..32).map(Value::from).collect::<Vec<_>>().iter().collect::<Vec<_>>());
-    assert_eq!(ran.last()["data"], json!({"total":32,"succeeded":31,"failed":1,"skipped":0}));
+    assert_eq!(ran.closing()["data"], json!({"total":32,"succeeded":31,"failed":1,"skipped":0}));
 }
 
 #[test]
@@ -154,9 +149,8 @@ fn unordered_gives_each_message_with_its_place_as_it_comes() {
     let quick = crate::messages::whole("openai", "fine");
     let mut script = vec![slow(400, quick.clone())];
     script.extend(vec![quick; 7]);
-    let server = Server::start(script);
-    let ran =
-        Program::asking("openai", &server).run_with(&["-m", "m", "--rows", "--jobs", "4", "--unordered"], &rows(8));
+    let server = Server::playing(script);
+    let ran = Llm::asking("openai", &server).feed(&["-m", "m", "--rows", "--jobs", "4", "--unordered"], &rows(8));
     let records = ran.records();
     let mut places: Vec<u64> = records[..8].iter().map(|r| r["data"]["index"].as_u64().unwrap()).collect();
     for record in &records[..8] {
@@ -169,9 +163,9 @@ fn unordered_gives_each_message_with_its_place_as_it_comes() {
 
 #[test]
 fn what_no_item_can_help_ends_the_batch_at_once() {
-    let server = Server::start(vec![crate::server::json(401, &json!({"error":{"message":"no"}}))]);
-    let ran = Program::asking("openai", &server).run_with(&["-m", "m", "--rows", "--jobs", "4"], &rows(100));
-    assert_eq!((ran.status, ran.last()["error"]["code"].as_str().unwrap()), (4, "E_AUTH"));
+    let server = Server::playing(vec![server::json(401, &json!({"error":{"message":"no"}}))]);
+    let ran = Llm::asking("openai", &server).feed(&["-m", "m", "--rows", "--jobs", "4"], &rows(100));
+    assert_eq!((ran.status, ran.closing()["error"]["code"].as_str().unwrap()), (4, "E_AUTH"));
     assert!(server.requests().len() < 40, "{}", server.requests().len());
 }
 
@@ -181,33 +175,33 @@ fn what_was_paid_for_is_printed_when_the_budget_ends_the_batch() {
     let quick = crate::messages::whole("openai", "fine");
     let mut script = vec![slow(300, quick.clone())];
     script.extend(vec![quick; 20]);
-    let server = Server::start(script);
+    let server = Server::playing(script);
     let arguments = ["-m", "m", "--rows", "--jobs", "4", "--budget-tokens", "35"];
-    let ran = Program::asking("openai", &server).run_with(&arguments, &rows(20));
-    assert_eq!((ran.status, ran.last()["error"]["code"].as_str().unwrap()), (9, "E_BUDGET_EXHAUSTED"));
+    let ran = Llm::asking("openai", &server).feed(&arguments, &rows(20));
+    assert_eq!((ran.status, ran.closing()["error"]["code"].as_str().unwrap()), (9, "E_BUDGET_EXHAUSTED"));
     let messages = ran.records().iter().filter(|r| r["type"] == "message").count();
     assert_eq!(messages, server.requests().len(), "{}", ran.stdout);
-    assert_eq!(ran.last()["error"]["details"]["succeeded"], messages);
+    assert_eq!(ran.closing()["error"]["details"]["succeeded"], messages);
 }
 
 #[test]
 fn the_first_failure_can_end_the_batch_and_what_was_under_way_is_printed() {
     let good = crate::messages::whole("openai", "fine");
-    let bad = slow(100, crate::server::json(400, &json!({"error":{"message":"no"}})));
+    let bad = slow(100, server::json(400, &json!({"error":{"message":"no"}})));
     let mut script = vec![bad, slow(300, good.clone())];
     script.extend(vec![good; 20]);
-    let server = Server::start(script);
+    let server = Server::playing(script);
     let arguments = ["-m", "m", "--rows", "--jobs", "2", "--continue-on-error", "false"];
-    let ran = Program::asking("openai", &server).run_with(&arguments, &rows(20));
-    assert_eq!((ran.status, ran.last()["error"]["code"].as_str().unwrap()), (2, "E_VALIDATION"), "{}", ran.stdout);
+    let ran = Llm::asking("openai", &server).feed(&arguments, &rows(20));
+    assert_eq!((ran.status, ran.closing()["error"]["code"].as_str().unwrap()), (2, "E_VALIDATION"), "{}", ran.stdout);
     let printed = ran.records().iter().filter(|r| r["type"] == "message").count();
-    assert_eq!((printed + 1, ran.last()["error"]["details"]["failed"].clone()), (server.requests().len(), json!(1)));
+    assert_eq!((printed + 1, ran.closing()["error"]["details"]["failed"].clone()), (server.requests().len(), json!(1)));
     assert!(printed < 19, "{}", ran.stdout);
 }
 
 #[test]
 fn a_single_closed_prompt_has_a_single_closed_answer() {
     let prompt = json!({"ok":true,"schema_version":"1.0","type":"prompt","data":{"messages":[{"role":"user","content":"x"}]},"meta":{"duration_ms":0}});
-    let ran = Program::new().run_with(&["--backend", "stub", "--jobs", "4"], &format!("{prompt}\n"));
+    let ran = Llm::new().feed(&["--backend", "stub", "--jobs", "4"], &format!("{prompt}\n"));
     assert_eq!((&ran.only()["type"], &ran.only()["meta"].is_object()), (&json!("message"), &true));
 }

@@ -2,20 +2,20 @@
 
 use std::io::Write as _;
 
+use cp_testkit::server::Request;
+use cp_testkit::{Server, server};
 use serde_json::{Value, json};
 
+use crate::llm::Llm;
 use crate::messages::whole;
-use crate::server::{Program, Server};
 
 fn rows(count: usize) -> String {
     let row = |n| json!({"messages":[{"role":"user","content":format!("row {n}")}]}).to_string() + "\n";
     (0..count).map(row).collect::<Vec<_>>().concat()
 }
 
-fn priced(program: &Program) {
-    std::fs::create_dir_all(program.home.path().join("config")).unwrap();
-    std::fs::write(program.home.path().join("config/prices.toml"), "[stub]\ninput = 1000.0\noutput = 1000.0\n")
-        .unwrap();
+fn priced(llm: &Llm) {
+    llm.home.write("config/prices.toml", "[stub]\ninput = 1000.0\noutput = 1000.0\n");
 }
 
 #[test]
@@ -26,13 +26,12 @@ fn an_answer_that_fits_is_parsed_and_one_that_does_not_is_asked_for_once_more() 
         (["```json\n{\"age\":\"x\"}\n```", "{\"age\": 3}"], 0, 2),
         (["{}", "still no JSON"], 2, 2),
     ] {
-        let server = Server::start(answers.map(|text| whole("openai", text)).to_vec());
-        let program = Program::asking("openai", &server);
-        let file = program.home.path().join("person.json");
-        std::fs::write(&file, schema).unwrap();
-        let ran = program.run(&["-m", "m", "--schema", file.to_str().unwrap(), "how old?"]);
+        let server = Server::playing(answers.map(|text| whole("openai", text)).to_vec());
+        let llm = Llm::asking("openai", &server);
+        let file = llm.work.write("person.json", schema);
+        let ran = llm.run(&["-m", "m", "--schema", file.to_str().unwrap(), "how old?"]);
         assert_eq!((ran.status, server.requests().len()), (status, requests), "{}", ran.stdout);
-        let sent: Vec<Value> = server.requests().iter().map(crate::server::Request::json).collect();
+        let sent: Vec<Value> = server.requests().iter().map(Request::json).collect();
         assert_eq!(sent[0]["response_format"]["json_schema"]["schema"]["required"], json!(["age"]));
         let only = ran.only();
         if status == 0 {
@@ -57,101 +56,90 @@ fn an_answer_that_fits_is_parsed_and_one_that_does_not_is_asked_for_once_more() 
 #[test]
 fn a_budget_ends_the_stream_where_it_is_used_up() {
     // Each row costs two words and three of the answer.
-    let program = Program::new();
-    let ran = program.run_with(&["--backend", "stub", "--rows", "--budget-tokens", "12"], &rows(9));
-    let error = ran.last()["error"].clone();
+    let llm = Llm::new();
+    let ran = llm.feed(&["--backend", "stub", "--rows", "--budget-tokens", "12"], &rows(9));
+    let error = ran.closing()["error"].clone();
     assert_eq!((ran.status, error["code"].as_str().unwrap()), (9, "E_BUDGET_EXHAUSTED"));
     assert_eq!((&error["details"]["succeeded"], &error["details"]["action"]), (&json!(3), &json!("raise_budget")));
     assert!(
         error["details"]["resume"].as_str().unwrap().ends_with("--backend stub --rows --budget-tokens=24"),
         "{error}"
     );
-    let unpriced = program.run(&["--backend", "stub", "--budget-usd", "1", "hi"]);
-    assert_eq!(unpriced.error()["code"], "E_CONFIG");
-    priced(&program);
-    let ran = program.run_with(&["--backend", "stub", "--rows", "--budget-usd", "0.012"], &rows(9));
-    assert_eq!((ran.status, &ran.last()["error"]["details"]["succeeded"]), (9, &json!(3)));
+    let unpriced = llm.run(&["--backend", "stub", "--budget-usd", "1", "hi"]);
+    assert_eq!(unpriced.first_error()["code"], "E_CONFIG");
+    priced(&llm);
+    let ran = llm.feed(&["--backend", "stub", "--rows", "--budget-usd", "0.012"], &rows(9));
+    assert_eq!((ran.status, &ran.closing()["error"]["details"]["succeeded"]), (9, &json!(3)));
     assert_eq!(ran.records()[0]["data"]["usage"]["cost_usd"], json!(0.005));
 }
 
 #[test]
 fn processes_share_a_budget_file() {
-    let program = Program::new();
-    let file = program.home.path().join("budget");
+    let llm = Llm::new();
+    let file = llm.work.join("budget");
     let arguments = ["--backend", "stub", "--rows", "--budget-tokens", "100", "--budget-file", file.to_str().unwrap()];
-    let ran = program.run_with(&arguments, &rows(10));
+    let ran = llm.feed(&arguments, &rows(10));
     assert_eq!(ran.status, 0, "{}", ran.stdout);
     let sums: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     assert_eq!(sums["tokens"], json!(50.0));
-    let ran = program.run_with(&arguments, &rows(20));
-    assert_eq!((ran.status, &ran.last()["error"]["details"]["succeeded"]), (9, &json!(10)), "{}", ran.stdout);
+    let ran = llm.feed(&arguments, &rows(20));
+    assert_eq!((ran.status, &ran.closing()["error"]["details"]["succeeded"]), (9, &json!(10)), "{}", ran.stdout);
 }
 
 #[test]
 fn the_pace_is_kept() {
     let start = std::time::Instant::now();
-    let ran = Program::new().run_with(&["--backend", "stub", "--rows", "--jobs", "4", "--rpm", "1200"], &rows(6));
+    let ran = Llm::new().feed(&["--backend", "stub", "--rows", "--jobs", "4", "--rpm", "1200"], &rows(6));
     assert_eq!(ran.status, 0);
     assert!(start.elapsed() >= std::time::Duration::from_millis(250), "{:?}", start.elapsed());
 }
 
 #[test]
 fn what_an_earlier_run_has_done_is_not_asked_again() {
-    let program = Program::new();
-    let out = program.home.path().join("out.jsonl");
+    let llm = Llm::new();
+    let out = llm.work.join("out.jsonl");
     let input = rows(10);
-    let whole_run = program.run_with(&["--backend", "stub", "--rows"], &input);
+    let whole_run = llm.feed(&["--backend", "stub", "--rows"], &input);
     // Killed in the middle of its fifth line.
     let cut = whole_run.stdout.match_indices('\n').nth(3).unwrap().0 + 40;
     std::fs::write(&out, &whole_run.stdout[..cut]).unwrap();
-    let ran = program.run_with(&["--backend", "stub", "--rows", "--resume", out.to_str().unwrap()], &input);
+    let ran = llm.feed(&["--backend", "stub", "--rows", "--resume", out.to_str().unwrap()], &input);
     assert_eq!(ran.status, 0, "{}", ran.stdout);
-    assert_eq!(ran.last()["data"], json!({"total":10,"succeeded":6,"failed":0,"skipped":4}));
+    assert_eq!(ran.closing()["data"], json!({"total":10,"succeeded":6,"failed":0,"skipped":4}));
     let mut file = std::fs::OpenOptions::new().append(true).open(&out).unwrap();
     file.write_all(ran.stdout.as_bytes()).unwrap();
-    let lines = crate::server::lines_of(&out);
+    let lines = llm.work.records(&out);
     let places: Vec<u64> =
         lines.iter().filter(|l| l["type"] == "message").map(|l| l["data"]["index"].as_u64().unwrap()).collect();
     assert_eq!(places, (0..10).collect::<Vec<_>>());
-    let other = program.run_with(
-        &["--backend", "stub", "--rows", "--resume", out.to_str().unwrap()],
-        &rows(1).replace("row", "other"),
-    );
-    assert_eq!((other.status, other.error()["code"].as_str().unwrap().to_owned()), (6, "E_CONFLICT".to_owned()));
+    let other =
+        llm.feed(&["--backend", "stub", "--rows", "--resume", out.to_str().unwrap()], &rows(1).replace("row", "other"));
+    assert_eq!((other.status, other.first_error()["code"].as_str().unwrap().to_owned()), (6, "E_CONFLICT".to_owned()));
 }
 
 #[test]
 fn killed_in_the_middle_and_run_again_each_row_is_there_once() {
-    use std::process::{Command, Stdio};
     let mut answer = whole("openai", "fine");
-    answer.insert(0, crate::server::Step::Wait(5));
-    let server = Server::start(vec![answer]);
-    let program = Program::asking("openai", &server);
-    let (input, out) = (program.home.path().join("in.jsonl"), program.home.path().join("out.jsonl"));
+    answer.insert(0, server::Step::Wait(5));
+    let server = Server::playing(vec![answer]);
+    let llm = Llm::asking("openai", &server);
+    let (input, out) = (llm.work.join("in.jsonl"), llm.work.join("out.jsonl"));
     std::fs::write(&input, rows(300)).unwrap();
     let start = || {
         let append = std::fs::OpenOptions::new().create(true).append(true).open(&out).unwrap();
-        let mut command = Command::new(assert_cmd::cargo::cargo_bin("cp-llm"));
-        command.env_clear().env("CP_HOME", program.home.path()).env("OPENAI_BASE_URL", format!("{}/v1", server.url()));
-        command.args(["-m", "m", "--rows", "--jobs", "8", "--resume", out.to_str().unwrap()]);
-        command
-            .stdin(std::fs::File::open(&input).unwrap())
-            .stdout(Stdio::from(append))
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap()
+        let command = llm.command(&["-m", "m", "--rows", "--jobs", "8", "--resume", out.to_str().unwrap()]);
+        command.stdin_from(std::fs::File::open(&input).unwrap()).stdout_to(append).start()
     };
-    let printed = || std::fs::read_to_string(&out).unwrap_or_default().lines().count();
+    let printed = || llm.work.read_if_there("out.jsonl").lines().count();
     for least in [40, 120] {
         let mut child = start();
-        while printed() < least && child.try_wait().unwrap().is_none() {
+        while printed() < least && !child.has_ended() {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
-        child.kill().unwrap();
-        child.wait().unwrap();
+        child.kill();
     }
-    assert!(start().wait().unwrap().success());
-    let lines = crate::server::lines_of(&out);
+    start().wait().success();
+    let lines = llm.work.records(&out);
     let places: Vec<u64> =
         lines.iter().filter(|l| l["type"] == "message").map(|l| l["data"]["index"].as_u64().unwrap()).collect();
     assert_eq!(places, (0..300).collect::<Vec<_>>());
@@ -162,36 +150,29 @@ fn killed_in_the_middle_and_run_again_each_row_is_there_once() {
 #[test]
 fn the_same_request_id_is_not_sent_twice() {
     let server =
-        Server::start(vec![crate::server::json(500, &json!({})), whole("openai", "first"), whole("openai", "second")]);
-    let program = Program::asking("openai", &server);
-    let ask =
-        |arguments: &[&str]| program.run(&[&["-m", "m", "--retries", "0", "--request-id", "r1"], arguments].concat());
+        Server::playing(vec![server::json(500, &json!({})), whole("openai", "first"), whole("openai", "second")]);
+    let llm = Llm::asking("openai", &server);
+    let ask = |arguments: &[&str]| llm.run(&[&["-m", "m", "--retries", "0", "--request-id", "r1"], arguments].concat());
     // A failure has no effect, so the id is still free.
     assert_eq!(ask(&["hi"]).status, 7);
     let first = ask(&["hi"]);
     let again = ask(&["hi"]);
     assert_eq!((first.only()["data"].clone(), server.requests().len()), (again.only()["data"].clone(), 2));
-    assert_eq!(ask(&["other"]).error()["code"], "E_CONFLICT");
-    assert_eq!(ask(&["--jobs", "2", "hi"]).error()["code"], "E_USAGE");
+    assert_eq!(ask(&["other"]).first_error()["code"], "E_CONFLICT");
+    assert_eq!(ask(&["--jobs", "2", "hi"]).first_error()["code"], "E_USAGE");
     assert_eq!(server.requests().len(), 2);
 }
 
 #[test]
 fn memory_does_not_grow_with_the_number_of_rows() {
-    use std::io::{BufRead as _, BufReader, BufWriter};
-    use std::process::{Command, Stdio};
+    use std::io::BufWriter;
+    use std::time::Duration;
     // The whole number takes a debug build most of a minute.
     let many = if std::env::var("CI").is_ok_and(|ci| ci == "true") { 100_000 } else { 20_000 };
-    let program = Program::new();
-    let mut child = Command::new(assert_cmd::cargo::cargo_bin("cp-llm"))
-        .env_clear()
-        .env("CP_HOME", program.home.path())
-        .args(["--backend", "stub", "--rows", "--jobs", "16"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut input = BufWriter::new(child.stdin.take().unwrap());
+    let llm = Llm::new();
+    let mut child =
+        llm.command(&["--backend", "stub", "--rows", "--jobs", "16"]).limit(Duration::from_mins(10)).start();
+    let mut input = BufWriter::new(child.take_stdin());
     let (more, wanted) = std::sync::mpsc::channel::<usize>();
     let feeder = std::thread::spawn(move || {
         for count in wanted {
@@ -203,11 +184,10 @@ fn memory_does_not_grow_with_the_number_of_rows() {
             input.flush().unwrap();
         }
     });
-    let mut answers = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut peak_after = |count: usize| {
         more.send(count).unwrap();
-        assert_eq!(answers.by_ref().take(count).filter(|line| line.as_ref().unwrap().contains("stub")).count(), count);
-        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        assert!((0..count).all(|_| child.line().contains("stub")));
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.pid())).unwrap();
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")).unwrap();
         peak.parse::<i64>().unwrap()
     };
@@ -218,6 +198,6 @@ fn memory_does_not_grow_with_the_number_of_rows() {
     assert!(all < 20 << 10, "{all} KiB");
     drop(more);
     feeder.join().unwrap();
-    assert!(answers.next().unwrap().unwrap().contains(&format!("\"total\":{many}")));
-    assert!(child.wait().unwrap().success());
+    assert!(child.line().contains(&format!("\"total\":{many}")));
+    child.wait().success();
 }

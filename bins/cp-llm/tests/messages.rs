@@ -1,8 +1,10 @@
 //! What comes out of an answer: text, tool calls, usage, stop reasons; whole and streamed alike.
 
+use cp_testkit::Server;
+use cp_testkit::server::{Step, chunk, events, json as json_answer, reply, stream_head};
 use serde_json::{Value, json};
 
-use crate::server::{Program, Server, Step, chunk, events, json as json_answer, stream_head};
+use crate::llm::Llm;
 
 /// A whole answer with this text.
 pub(crate) fn whole(backend: &str, text: &str) -> Vec<Step> {
@@ -59,11 +61,11 @@ pub(crate) fn stream_of(backend: &str, text: &str) -> Vec<Step> {
 }
 
 fn ask(backend: &str, script: Vec<Step>, arguments: &[&str]) -> (Vec<Value>, Server) {
-    let server = Server::start(vec![script]);
+    let server = Server::playing(vec![script]);
     let mut all = vec!["--backend", backend, "-m", "m", "--retries", "0"];
     all.extend(arguments);
     all.extend(["--", "hi"]);
-    let ran = Program::asking(backend, &server).run(&all);
+    let ran = Llm::asking(backend, &server).run(&all);
     assert_eq!(ran.status, 0, "{} {}", ran.stdout, ran.stderr);
     (ran.records(), server)
 }
@@ -118,8 +120,8 @@ fn parallel_tool_calls_are_given_when_they_are_complete() {
     ];
     for (backend, pieces) in [("anthropic", &anthropic[..]), ("openai", &openai[..])] {
         let pieces: Vec<&[u8]> = pieces.iter().map(|piece| piece.as_bytes()).collect();
-        let server = Server::start(vec![events(&pieces)]);
-        let ran = Program::asking(backend, &server).run(&["-m", "m", "--stream", "--retries", "0", "hi"]);
+        let server = Server::playing(vec![events(&pieces)]);
+        let ran = Llm::asking(backend, &server).run(&["-m", "m", "--stream", "--retries", "0", "hi"]);
         assert_eq!(ran.status, 0, "{}", ran.stdout);
         let line = ran.stdout.lines().find(|line| line.contains("\"type\":\"message\"")).unwrap();
         // The bytes of the arguments, a long integer among them, are those that the model wrote.
@@ -140,8 +142,8 @@ fn whole_tool_calls_keep_their_bytes() {
     let anthropic = br#"{"id":"m","model":"x","content":[{"type":"text","text":"let me look"},{"type":"tool_use","id":"t1","name":"f","input":{"n":123456789012345678901234567890}}],"stop_reason":"tool_use","usage":{}}"#;
     let openai = br#"{"id":"m","choices":[{"message":{"content":"let me look","tool_calls":[{"id":"t1","type":"function","function":{"name":"f","arguments":"{\"n\":123456789012345678901234567890}"}}]},"finish_reason":"tool_calls"}]}"#;
     for (backend, body) in [("anthropic", &anthropic[..]), ("openai", &openai[..])] {
-        let server = Server::start(vec![crate::server::answer(200, "application/json", "", body)]);
-        let ran = Program::asking(backend, &server).run(&["-m", "m", "hi"]);
+        let server = Server::playing(vec![reply(200, "application/json", "", body)]);
+        let ran = Llm::asking(backend, &server).run(&["-m", "m", "hi"]);
         assert!(
             ran.stdout.contains("{\"id\":\"t1\",\"name\":\"f\",\"input\":{\"n\":123456789012345678901234567890}}"),
             "{}",
@@ -181,8 +183,8 @@ fn stop_reasons_are_one_set_and_can_be_failures() {
         assert_eq!(records[0]["data"]["stop_reason"], ours);
     }
     for (theirs, exit, code) in [("length", 2, "E_VALIDATION"), ("content_filter", 4, "E_FORBIDDEN")] {
-        let server = Server::start(vec![openai(theirs)]);
-        let ran = Program::asking("openai", &server).run(&["-m", "m", "--fail-on", "max_tokens,refusal", "hi"]);
+        let server = Server::playing(vec![openai(theirs)]);
+        let ran = Llm::asking("openai", &server).run(&["-m", "m", "--fail-on", "max_tokens,refusal", "hi"]);
         let error = ran.only()["error"].clone();
         assert_eq!(
             (ran.status, error["code"].as_str().unwrap(), &error["details"]["partial"]),
@@ -243,33 +245,26 @@ fn a_server_that_ignores_the_wish_to_stream_is_understood() {
 
 #[test]
 fn a_word_is_out_before_the_next_one_comes() {
-    use std::io::{BufRead, BufReader};
     for backend in ["anthropic", "openai"] {
-        let server = Server::start(vec![vec![
+        let server = Server::playing(vec![vec![
             stream_head(),
             chunk(crate::messages::stream_start(backend).as_bytes()),
             Step::Stall,
         ]]);
-        let program = Program::asking(backend, &server);
-        let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("cp-llm"));
-        command.env_clear().env("CP_HOME", program.home.path()).env("OPENAI_BASE_URL", format!("{}/v1", server.url()));
-        command.env("ANTHROPIC_BASE_URL", server.url()).args(["--backend", backend, "-m", "m", "--stream", "hi"]);
-        let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let llm = Llm::asking(backend, &server);
+        let mut child = llm.start(&["-m", "m", "--stream", "hi"]);
+        let line = child.line();
         assert!(line.contains("\"text\":\"Hel\""), "{line}");
-        child.kill().unwrap();
-        child.wait().unwrap();
+        child.kill();
     }
 }
 
 #[test]
 fn costs_come_from_the_price_file() {
-    let server = Server::start(vec![whole("openai", "x")]);
-    let program = Program::asking("openai", &server);
-    std::fs::create_dir(program.home.path().join("config")).unwrap();
-    std::fs::write(program.home.path().join("config/prices.toml"), "[m]\ninput = 1.0\noutput = 2.0\n").unwrap();
-    let ran = program.run(&["-m", "m", "hi"]);
+    let server = Server::playing(vec![whole("openai", "x")]);
+    let llm = Llm::asking("openai", &server);
+    llm.home.write("config/prices.toml", "[m]\ninput = 1.0\noutput = 2.0\n");
+    let ran = llm.run(&["-m", "m", "hi"]);
     assert_eq!(ran.only()["data"]["usage"]["cost_usd"], json!(0.000_013));
 }
 
@@ -277,12 +272,12 @@ fn costs_come_from_the_price_file() {
 fn one_connection_serves_a_whole_stream_of_prompts() {
     for (backend, stream) in [("anthropic", false), ("openai", true)] {
         let script = if stream { stream_of(backend, "x") } else { whole(backend, "x") };
-        let server = Server::start(vec![script]);
+        let server = Server::playing(vec![script]);
         let mut arguments = vec!["-m", "m", "--rows"];
         arguments.extend(stream.then_some("--stream"));
         let rows = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n".repeat(3);
-        let ran = Program::asking(backend, &server).run_with(&arguments, &rows);
-        assert_eq!(ran.last()["data"]["succeeded"], 3, "{}", ran.stdout);
+        let ran = Llm::asking(backend, &server).feed(&arguments, &rows);
+        assert_eq!(ran.closing()["data"]["succeeded"], 3, "{}", ran.stdout);
         let indices: Vec<Value> =
             ran.records().iter().filter(|r| r["type"] == "message").map(|r| r["data"]["index"].clone()).collect();
         assert_eq!(indices, [json!(0), json!(1), json!(2)]);

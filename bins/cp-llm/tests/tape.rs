@@ -1,20 +1,21 @@
 //! Recordings: what was recorded comes again, and nobody is asked.
 
+use cp_testkit::{Server, server};
 use serde_json::json;
 
+use crate::llm::Llm;
 use crate::messages::{stream_of, whole};
-use crate::server::{Program, Server};
 
 #[test]
 fn a_replay_gives_the_same_data_without_a_server_or_a_key() {
     for backend in ["anthropic", "openai"] {
-        let server = Server::start(vec![whole(backend, "Hello there")]);
-        let program = Program::asking(backend, &server);
-        let tape = program.home.path().join("c.jsonl");
+        let server = Server::playing(vec![whole(backend, "Hello there")]);
+        let llm = Llm::asking(backend, &server);
+        let tape = llm.work.join("c.jsonl");
         let tape = tape.to_str().unwrap();
-        let recorded = program.run(&["-m", "m", "--record", tape, "hi"]);
+        let recorded = llm.run(&["-m", "m", "--record", tape, "hi"]);
         assert_eq!((recorded.status, server.requests().len()), (0, 1));
-        let elsewhere = Program::new();
+        let elsewhere = Llm::new();
         let replayed = elsewhere.run(&["-m", "m", "--replay", tape, "hi"]);
         assert_eq!(recorded.only()["data"], replayed.only()["data"]);
         let shown = elsewhere.run(&["-m", "m", "--replay", tape, "--stream", "--format", "text", "hi"]);
@@ -27,54 +28,51 @@ fn a_replay_gives_the_same_data_without_a_server_or_a_key() {
 
 #[test]
 fn a_miss_is_loud_and_shows_the_nearest_recording() {
-    let program = Program::new();
-    let tape = program.home.path().join("c.jsonl");
+    let llm = Llm::new();
+    let tape = llm.work.join("c.jsonl");
     let tape = tape.to_str().unwrap();
     for text in ["something else entirely", "hello"] {
-        assert_eq!(
-            program.run(&["--backend", "stub", "--record", tape, "-s", "sys", "--max-tokens", "5", text]).status,
-            0
-        );
+        assert_eq!(llm.run(&["--backend", "stub", "--record", tape, "-s", "sys", "--max-tokens", "5", text]).status, 0);
     }
-    let ran = program.run(&["--replay", tape, "-s", "sys", "--max-tokens", "6", "hello"]);
+    let ran = llm.run(&["--replay", tape, "-s", "sys", "--max-tokens", "6", "hello"]);
     let error = ran.only()["error"].clone();
     assert_eq!((ran.status, error["code"].as_str().unwrap()), (3, "E_NOT_FOUND"));
     assert_eq!(error["details"]["difference"], json!([{"path":"/max_tokens","recorded":5,"asked":6}]));
-    assert_eq!(program.run(&["--replay", "/nowhere.jsonl", "hello"]).status, 3);
+    assert_eq!(llm.run(&["--replay", "/nowhere.jsonl", "hello"]).status, 3);
     std::fs::write(tape, "").unwrap();
-    assert_eq!(program.run(&["--replay", tape, "hello"]).status, 3);
+    assert_eq!(llm.run(&["--replay", tape, "hello"]).status, 3);
 }
 
 #[test]
 fn equal_requests_are_replayed_in_their_order_and_a_torn_end_is_left_out() {
-    let program = Program::new();
-    let tape = program.home.path().join("c.jsonl");
+    let llm = Llm::new();
+    let tape = llm.work.join("c.jsonl");
     let path = tape.to_str().unwrap();
     let row = "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}\n";
-    assert_eq!(program.run_with(&["--backend", "stub", "--rows", "--record", path], &row.repeat(2)).status, 0);
+    assert_eq!(llm.feed(&["--backend", "stub", "--rows", "--record", path], &row.repeat(2)).status, 0);
     let text = std::fs::read_to_string(&tape).unwrap();
     std::fs::write(&tape, format!("{text}{{\"key\":\"sha")).unwrap();
-    let ran = program.run_with(&["--rows", "--replay", path], &row.repeat(3));
+    let ran = llm.feed(&["--rows", "--replay", path], &row.repeat(3));
     let said: Vec<_> = ran.records().iter().filter_map(|r| r["data"]["content"].as_str().map(str::to_owned)).collect();
     assert_eq!(said, ["stub response 1", "stub response 2", "stub response 2"], "{}", ran.stdout);
 }
 
 #[test]
 fn a_cache_asks_once() {
-    let server = Server::start(vec![stream_of("openai", "Hello")]);
-    let program = Program::asking("openai", &server);
-    let first = program.run(&["-m", "m", "--cache", "--stream", "hi"]);
+    let server = Server::playing(vec![stream_of("openai", "Hello")]);
+    let llm = Llm::asking("openai", &server);
+    let first = llm.run(&["-m", "m", "--cache", "--stream", "hi"]);
     assert_eq!(first.status, 0, "{}", first.stdout);
-    let second = program.run(&["-m", "m", "--cache", "hi"]);
+    let second = llm.run(&["-m", "m", "--cache", "hi"]);
     assert_eq!((second.only()["data"]["content"].as_str().unwrap(), server.requests().len()), ("Hello", 1));
-    assert_eq!(program.run(&["-m", "other", "--cache", "--stream", "hi"]).status, 0);
+    assert_eq!(llm.run(&["-m", "other", "--cache", "--stream", "hi"]).status, 0);
     assert_eq!(server.requests().len(), 2);
 }
 
 #[test]
 fn failures_are_not_kept() {
-    let server = Server::start(vec![crate::server::json(400, &json!({})), whole("openai", "fine")]);
-    let program = Program::asking("openai", &server);
-    assert_eq!(program.run(&["-m", "m", "--cache", "hi"]).status, 2);
-    assert_eq!(program.run(&["-m", "m", "--cache", "hi"]).status, 0);
+    let server = Server::playing(vec![server::json(400, &json!({})), whole("openai", "fine")]);
+    let llm = Llm::asking("openai", &server);
+    assert_eq!(llm.run(&["-m", "m", "--cache", "hi"]).status, 2);
+    assert_eq!(llm.run(&["-m", "m", "--cache", "hi"]).status, 0);
 }

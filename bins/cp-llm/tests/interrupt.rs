@@ -1,0 +1,123 @@
+//! Signals and open ends: nothing hangs, and a closing line is always left.
+
+use std::time::{Duration, Instant};
+
+use cp_testkit::server::{Step, chunk, reply, stream_head};
+use cp_testkit::{Background, Outcome, Server, Signal, until};
+use serde_json::Value;
+
+use crate::llm::Llm;
+use crate::messages::stream_start;
+
+fn start(server: &Server, arguments: &[&str]) -> (Llm, Background) {
+    let llm = Llm::new().set("OPENAI_BASE_URL", &format!("{}/v1", server.url()));
+    let child = llm.start(arguments);
+    (llm, child)
+}
+
+/// Sends a signal, after which it must end soon, and by itself.
+fn ended_after(child: Background, signal: Signal) -> Outcome {
+    let since = Instant::now();
+    child.signal(signal);
+    let ran = child.wait();
+    assert!(since.elapsed() < Duration::from_secs(2), "it took {:?}", since.elapsed());
+    ran
+}
+
+#[test]
+fn a_signal_ends_a_stalled_answer_at_once_with_a_closing_line() {
+    for signal in [Signal::INT, Signal::TERM] {
+        for (stream, script) in [
+            (false, vec![Step::Stall]),
+            (true, vec![stream_head(), chunk(stream_start("openai").as_bytes()), Step::Stall]),
+            (false, reply(503, "text/plain", "retry-after: 30\r\n", b"")),
+        ] {
+            let server = Server::playing(vec![script]);
+            let mut arguments = vec!["-m", "m", "hi"];
+            arguments.extend(stream.then_some("--stream"));
+            let (_llm, child) = start(&server, &arguments);
+            until("the request", || !server.requests().is_empty());
+            std::thread::sleep(Duration::from_millis(100));
+            let ran = ended_after(child, signal);
+            let last = ran.closing();
+            assert_eq!((ran.status, &last["error"]["code"]), (130, &Value::from("E_INTERRUPTED")), "{ran:?}");
+            assert!(last.get("meta").is_some());
+            assert_eq!(last.get("type").and_then(Value::as_str), Some(if stream { "summary" } else { "error" }));
+        }
+    }
+}
+
+#[test]
+fn a_signal_in_a_batch_closes_the_stream_and_puts_what_was_in_flight_on_the_ledger() {
+    let mut slow = crate::messages::whole("openai", "fine");
+    slow.insert(0, Step::Wait(30_000));
+    let mut script = vec![crate::messages::whole("openai", "fine"); 5];
+    script.push(slow);
+    let server = Server::playing(script);
+    let (llm, mut child) = start(&server, &["-m", "m", "--rows", "--jobs", "4"]);
+    child.write("{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}\n".repeat(50));
+    until("the requests", || server.requests().len() >= 9);
+    std::thread::sleep(Duration::from_millis(100));
+    child.close_stdin();
+    let ran = ended_after(child, Signal::INT);
+    let (last, records) = (ran.closing(), ran.records());
+    assert_eq!((ran.status, &last["error"]["code"]), (130, &Value::from("E_INTERRUPTED")), "{ran:?}");
+    let count = |kind: &str| records.iter().filter(|record| record["type"] == kind).count();
+    assert_eq!((count("message"), &last["error"]["details"]["succeeded"]), (5, &Value::from(5)));
+    // What was in flight is marked, and what nobody began is not there.
+    assert_eq!((count("error"), &last["error"]["details"]["failed"]), (4, &Value::from(4)), "{records:?}");
+    let count = |event: &str| llm.ledger().iter().filter(|entry| entry["event"] == event).count();
+    assert_eq!((count("llm.request"), count("llm.response")), (9, 9));
+}
+
+#[test]
+fn an_argument_never_waits_for_standard_input() {
+    let since = Instant::now();
+    let ran = Llm::new().start(&["--backend", "stub", "hi"]).wait();
+    assert!(since.elapsed() < Duration::from_secs(2), "it took {:?}", since.elapsed());
+    assert_eq!((ran.status, &ran.records()[0]["data"]["content"]), (0, &Value::from("stub response 1")));
+}
+
+#[test]
+fn each_prompt_is_answered_before_the_next_one_comes() {
+    for more in [&[][..], &["--jobs", "4"], &["--jobs", "4", "--unordered"]] {
+        let llm = Llm::new();
+        let mut child = llm.start(&[&["--backend", "stub"], more].concat());
+        for n in 1..=3 {
+            child.write("{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"prompt\",\"data\":{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}}\n");
+            let line = child.line();
+            assert!(line.contains(&format!("stub response {n}")), "{more:?} {line}");
+        }
+        child.finish().success();
+    }
+}
+
+#[test]
+fn a_closed_reader_is_no_failure_and_a_full_disk_is_one() {
+    let llm = Llm::new();
+    llm.work.write("rows", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n".repeat(2000));
+    let shell = |tail: &str| {
+        llm.shell("bash", &format!("set -o pipefail; cp-llm --backend stub --rows <rows {tail}")).run().status
+    };
+    assert_eq!(shell("| head -n 1 | wc -l"), 0);
+    assert_eq!(shell(">/dev/full"), 1);
+}
+
+#[test]
+fn a_reader_that_leaves_in_the_middle_of_an_answer_is_no_failure() {
+    for format in ["json", "text"] {
+        let mut script = vec![stream_head(), chunk(stream_start("openai").as_bytes())];
+        for _ in 0..50 {
+            script.extend([
+                Step::Wait(10),
+                chunk(b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\" more\"}}]}\n\n"),
+            ]);
+        }
+        let server = Server::playing(vec![script]);
+        let (_llm, mut child) = start(&server, &["-m", "m", "--stream", "--format", format, "hi"]);
+        child.read(3);
+        child.close_stdout();
+        let ran = child.wait();
+        assert_eq!((ran.status, ran.stderr.as_str()), (0, ""), "{format}");
+    }
+}

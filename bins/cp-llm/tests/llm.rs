@@ -1,0 +1,67 @@
+//! The program in a place of its own, with the variables of a provider and nothing else in its environment.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use cp_testkit::{Background, Outcome, Place, Program, Server};
+use serde_json::Value;
+
+pub(crate) struct Llm {
+    place: Place,
+    variables: Vec<(&'static str, String)>,
+}
+
+impl Deref for Llm {
+    type Target = Place;
+
+    fn deref(&self) -> &Place {
+        &self.place
+    }
+}
+
+impl Llm {
+    pub(crate) fn new() -> Self {
+        Self { place: Place::of("cp-llm"), variables: Vec::new() }
+    }
+
+    /// With a server that stands for one of the providers.
+    pub(crate) fn asking(backend: &str, server: &Server) -> Self {
+        let (base, key, url) = match backend {
+            "anthropic" => ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", server.url()),
+            "gemini" => ("GEMINI_BASE_URL", "GEMINI_API_KEY", format!("{}/v1beta", server.url())),
+            "openai" | "openai-responses" => ("OPENAI_BASE_URL", "OPENAI_API_KEY", format!("{}/v1", server.url())),
+            other => panic!("no provider {other}"),
+        };
+        Self::new().set(base, &url).set(key, "key-of-the-test-0123456789").set("CP_BACKEND", backend)
+    }
+
+    pub(crate) fn set(mut self, name: &'static str, value: &str) -> Self {
+        self.variables.retain(|(known, _)| *known != name);
+        self.variables.push((name, value.to_owned()));
+        self
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Program {
+        let command = self.subject().args(arguments).limit(Duration::from_mins(1));
+        self.variables.iter().fold(command, |command, (name, value)| command.env(name, value))
+    }
+
+    #[track_caller]
+    pub(crate) fn run(&self, arguments: &[&str]) -> Outcome {
+        self.command(arguments).run()
+    }
+
+    #[track_caller]
+    pub(crate) fn feed(&self, arguments: &[&str], input: &str) -> Outcome {
+        self.command(arguments).stdin(input).run()
+    }
+
+    #[track_caller]
+    pub(crate) fn start(&self, arguments: &[&str]) -> Background {
+        self.command(arguments).start()
+    }
+
+    pub(crate) fn ledger(&self) -> Vec<Value> {
+        self.home.records("ledger/cp-llm.jsonl")
+    }
+}

@@ -1,0 +1,10 @@
+//! What no single program owns: pipes, scripts, the manual, and the contract that all keep.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure to set up is a failed test")]
+
+mod contract;
+mod home;
+mod manual;
+mod pipelines;
+mod scripts_cp_ask;
+mod scripts_cp_sh;
+mod toolloop;
