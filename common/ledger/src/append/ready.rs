@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use cp_common::keys::{hex, random};
 use cp_common::{Code, Error, Result, clock};
 use rustix::fs::{FlockOperation, flock};
 
@@ -119,8 +120,10 @@ impl Ledger {
             Some(origin) => origin.clone(),
             None => drawn_origin()?,
         };
-        let mut entry =
-            Entry::new("ledger.open").with("format", FORMAT).with("origin", &origin).with("nonce", &random_hex()?);
+        let mut entry = Entry::new("ledger.open")
+            .with("format", FORMAT)
+            .with("origin", &origin)
+            .with("nonce", &hex(&random::<16>()?));
         if let Some(verifier) = &self.birth.verifier {
             entry = entry.with("verifier", verifier);
         }
@@ -207,11 +210,5 @@ fn damaged(path: &Path, offset: u64) -> Error {
 }
 
 pub(super) fn drawn_origin() -> Result<String> {
-    Ok(format!("cp-ledger/{}", random_hex()?))
-}
-
-fn random_hex() -> Result<String> {
-    let mut bytes = [0; 16];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    Ok(Hash::from_raw(&[bytes, [0; 16]].concat().try_into().unwrap_or([0; 32])).hex()[..32].to_owned())
+    Ok(format!("cp-ledger/{}", hex(&random::<16>()?)))
 }

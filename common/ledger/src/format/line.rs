@@ -44,12 +44,9 @@ impl Hash {
 
     /// The hash with these 32 bytes.
     pub fn from_raw(raw: &[u8; 32]) -> Self {
-        const HEX: &[u8; 16] = b"0123456789abcdef";
         let mut text = [0; 64];
-        for (pair, byte) in text.chunks_exact_mut(2).zip(raw) {
-            pair[0] = HEX[usize::from(byte >> 4)];
-            pair[1] = HEX[usize::from(byte & 15)];
-        }
+        // 32 bytes are 64 digits: the buffer fits.
+        let _ = base16ct::lower::encode(raw, &mut text);
         Self(text)
     }
 
@@ -66,11 +63,9 @@ impl Hash {
 
     /// The 32 bytes.
     pub fn raw(&self) -> [u8; 32] {
-        let value = |digit: u8| if digit <= b'9' { digit - b'0' } else { digit - b'a' + 10 };
         let mut raw = [0; 32];
-        for (byte, pair) in raw.iter_mut().zip(self.0.chunks_exact(2)) {
-            *byte = value(pair[0]) << 4 | value(pair[1]);
-        }
+        // Every constructor put hex digits here.
+        let _ = base16ct::lower::decode(self.0, &mut raw);
         raw
     }
 

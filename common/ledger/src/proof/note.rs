@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
+use cp_common::keys::hex;
 use cp_common::{Code, Error, Result};
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use sha2::{Digest, Sha256};
@@ -37,10 +38,6 @@ fn key_id(name: &str, kind: u8, key: &[u8]) -> [u8; 4] {
     [digest[0], digest[1], digest[2], digest[3]]
 }
 
-fn hex(id: [u8; 4]) -> String {
-    format!("{:08x}", u32::from_be_bytes(id))
-}
-
 impl Signer {
     /// A new key, from 32 random bytes.
     pub fn new(name: &str, seed: &[u8; 32]) -> Self {
@@ -50,7 +47,7 @@ impl Signer {
     /// The key's file: one line.
     pub fn to_text(&self) -> String {
         let key = [&[ED25519], &self.key.to_bytes()[..]].concat();
-        format!("PRIVATE+KEY+{}+{}+{}\n", self.name, hex(self.verifier().id()), BASE64.encode(key))
+        format!("PRIVATE+KEY+{}+{}+{}\n", self.name, hex(&self.verifier().id()), BASE64.encode(key))
     }
 
     /// The key in the text of a private key file: what [`Signer::to_text`] wrote.
@@ -59,7 +56,7 @@ impl Signer {
         let (name, id, key) = parts(rest)?;
         let seed: [u8; 32] = key.strip_prefix(&[ED25519])?.try_into().ok()?;
         let signer = Self::new(name, &seed);
-        (hex(signer.verifier().id()) == id).then_some(signer)
+        (hex(&signer.verifier().id()) == id).then_some(signer)
     }
 
     /// Reads a private key file.
@@ -102,7 +99,7 @@ impl Verifier {
     /// The key's public file, without a line feed.
     pub fn to_text(&self) -> String {
         let key = [&[self.kind], &self.key.to_bytes()[..]].concat();
-        format!("{}+{}+{}", self.name, hex(self.id()), BASE64.encode(key))
+        format!("{}+{}+{}", self.name, hex(&self.id()), BASE64.encode(key))
     }
 
     /// The key in the text of a public key file: what [`Verifier::to_text`] wrote.
@@ -114,7 +111,7 @@ impl Verifier {
         }
         let key = VerifyingKey::from_bytes(key.try_into().ok()?).ok()?;
         let verifier = Self { name: name.to_owned(), key, kind: *kind };
-        (hex(verifier.id()) == id).then_some(verifier)
+        (hex(&verifier.id()) == id).then_some(verifier)
     }
 
     /// Reads a public key file.

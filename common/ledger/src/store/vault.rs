@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use cp_common::home::write_whole;
+use cp_common::keys::{hex, random};
 use cp_common::{Code, Error, Result, json};
 use rustix::fs::{FlockOperation, flock};
 use serde::Deserialize;
@@ -34,11 +35,9 @@ struct Row<'a> {
 pub fn seal(ledger: &Path, body: &mut Vec<u8>, start: usize, field: &str) -> Result<()> {
     let Some((from, to)) = place(&body[start..], field) else { return Ok(()) };
     let (from, to) = (start + from, start + to);
-    let mut salt = [0; 16];
-    rustix::rand::getrandom(&mut salt, rustix::rand::GetRandomFlags::empty())?;
+    let salt = random::<16>()?;
     let hash = Hash::of(&[&salt[..], &body[from..to]].concat());
-    let salt = Hash::from_raw(&[salt, [0; 16]].concat().try_into().unwrap_or([0; 32])).hex()[..32].to_owned();
-    let mut row = format!("{{\"sealed\":\"{hash}\",\"salt\":\"{salt}\",\"value\":").into_bytes();
+    let mut row = format!("{{\"sealed\":\"{hash}\",\"salt\":\"{}\",\"value\":", hex(&salt)).into_bytes();
     row.extend_from_slice(&body[from..to]);
     row.extend_from_slice(b"}\n");
     // The value first: a seal without a value would be a loss, a value without a seal is only litter.
