@@ -4,12 +4,12 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::harness::{House, POLICY, Who, everyone};
+use crate::exec::{Exec, POLICY, Who, everyone};
 
 /// A home with a module, and a policy that lets commands work in all of its modules.
-fn house(who: Who, capabilities: &Value) -> House {
-    let house = House::new(who);
-    let modules = house.home().join("modules");
+fn house(who: Who, capabilities: &Value) -> Exec {
+    let exec = Exec::new(who);
+    let modules = exec.home.join("modules");
     for directory in ["m/src", "m/out", "m/secret", "m/scripts", "shared", "plain"] {
         fs::create_dir_all(modules.join(directory)).unwrap();
     }
@@ -30,9 +30,9 @@ fn house(who: Who, capabilities: &Value) -> House {
     let all = modules.display();
     let paths = format!("\n[paths]\nread = [\"{all}\"]\nwrite = [\"{all}\"]\nexecute = [\"{all}\"]\n");
     let policy = POLICY.replace("argument_rules = \"off\"\n", "") + &paths;
-    fs::write(house.home().join("config/policy.toml"), policy).unwrap();
-    house.own_all();
-    house
+    fs::write(exec.home.join("config/policy.toml"), policy).unwrap();
+    exec.own_all();
+    exec
 }
 
 fn declared() -> Value {
@@ -45,14 +45,14 @@ fn declared() -> Value {
 }
 
 /// Runs a script of Python in a directory of the modules, and gives what it printed.
-fn say(house: &House, directory: &str, script: &str, code: &str) -> Value {
-    let modules = house.home().join("modules");
+fn say(exec: &Exec, directory: &str, script: &str, code: &str) -> Value {
+    let modules = exec.home.join("modules");
     fs::write(modules.join("m/scripts").join(script), code).unwrap();
     fs::write(modules.join("plain").join(script), code).unwrap();
-    house.own_all();
+    exec.own_all();
     let cwd = modules.join(directory);
     let script = modules.join(if directory == "plain" { "plain" } else { "m/scripts" }).join(script);
-    house.run(&["--cwd", cwd.to_str().unwrap(), "--", "python3", script.to_str().unwrap()]).0
+    exec.ask(&["--cwd", cwd.to_str().unwrap(), "--", "python3", script.to_str().unwrap()]).0
 }
 
 const PROBE: &str = r#"
@@ -75,13 +75,13 @@ attempt("write_shared", lambda: open(at("shared/new"), "w").write("x"))
 #[test]
 fn the_kernel_holds_a_module_to_what_it_declares() {
     for who in everyone() {
-        let house = house(who, &declared());
-        let answer = say(&house, "m", "probe.py", PROBE);
+        let exec = house(who, &declared());
+        let answer = say(&exec, "m", "probe.py", PROBE);
         let out = answer["data"]["stdout"].as_str().unwrap_or_else(|| panic!("{who:?}: {answer}"));
         let expected = "can read_src\ncannot read_secret\ncannot read_shared\ncan write_out\ncannot write_src\ncannot write_shared\n";
         assert_eq!(out, expected, "{who:?}");
         // The control: outside the module the policy alone decides.
-        let answer = say(&house, "plain", "probe.py", PROBE);
+        let answer = say(&exec, "plain", "probe.py", PROBE);
         let out = answer["data"]["stdout"].as_str().unwrap_or_else(|| panic!("{who:?}: {answer}"));
         assert!(!out.contains("cannot"), "{who:?}: {out}");
     }
@@ -89,11 +89,11 @@ fn the_kernel_holds_a_module_to_what_it_declares() {
 
 #[test]
 fn refusals_have_the_control_planes_words_and_name_the_manifest() {
-    let house = house(Who::Me, &declared());
-    let module = house.home().join("modules/m");
+    let exec = house(Who::Me, &declared());
+    let module = exec.home.join("modules/m");
     let check = |args: &[&str]| {
         let cwd = module.to_str().unwrap();
-        house.run(&[&["check", "--cwd", cwd], args].concat()).0["data"].clone()
+        exec.ask(&[&["check", "--cwd", cwd], args].concat()).0["data"].clone()
     };
     assert_eq!(check(&["--", "python3", "scripts/yes.py"])["decision"], "allow");
     for (words, path) in [
@@ -112,8 +112,8 @@ fn refusals_have_the_control_planes_words_and_name_the_manifest() {
 
 #[test]
 fn files_are_held_to_it_too_when_the_work_is_in_the_module() {
-    let house = house(Who::Me, &declared());
-    let module = house.home().join("modules/m");
+    let exec = house(Who::Me, &declared());
+    let module = exec.home.join("modules/m");
     let ask = |operation: &str, path: &str| {
         let request =
             json!({"tool": "filesystem", "operation": operation, "arguments": {"path": path, "content": "x"}});
@@ -121,7 +121,7 @@ fn files_are_held_to_it_too_when_the_work_is_in_the_module() {
         if operation == "read_file" {
             request["arguments"].as_object_mut().unwrap().remove("content");
         }
-        house.feed(&["--base", module.to_str().unwrap()], &request.to_string()).0[0].clone()
+        exec.answers(&["--base", module.to_str().unwrap()], &request.to_string()).0[0].clone()
     };
     assert_eq!(ask("read_file", "src/a")["data"]["value"]["content"], "a");
     assert_eq!(ask("write_file", "out/new")["ok"], true);
@@ -134,17 +134,17 @@ fn files_are_held_to_it_too_when_the_work_is_in_the_module() {
 #[test]
 fn nothing_declared_is_nothing_allowed_and_a_manifest_never_widens() {
     // An empty list is no wildcard.
-    let house_empty = house(Who::Me, &json!({}));
-    let module = house_empty.home().join("modules/m");
+    let empty = house(Who::Me, &json!({}));
+    let module = empty.home.join("modules/m");
     let cwd = module.to_str().unwrap();
-    let decision = house_empty.run(&["check", "--cwd", cwd, "--", "python3", "scripts/yes.py"]).0;
+    let decision = empty.ask(&["check", "--cwd", cwd, "--", "python3", "scripts/yes.py"]).0;
     assert_eq!(decision["data"]["rule"], "capabilities", "{decision}");
     // What cannot be read stops what it is about.
     fs::write(module.join("capabilities.json"), "{").unwrap();
-    let decision = house_empty.run(&["check", "--cwd", cwd, "--", "true"]).0;
+    let decision = empty.ask(&["check", "--cwd", cwd, "--", "true"]).0;
     assert_eq!(decision["data"]["decision"], "deny", "{decision}");
     let wide = house(Who::Me, &json!({"read": ["/"], "write": ["/"], "execute": ["/"]}));
-    let outside = wide.root().join("outside");
+    let outside = wide.root.join("outside");
     fs::write(&outside, "x").unwrap();
     let code = format!("open({outside:?}).read()\n");
     let answer = say(&wide, "m", "probe.py", &code);
@@ -153,11 +153,11 @@ fn nothing_declared_is_nothing_allowed_and_a_manifest_never_widens() {
 
 #[test]
 fn another_root_than_the_home_can_be_named() {
-    let house = house(Who::Me, &declared());
-    let other = house.root().join("other");
+    let exec = house(Who::Me, &declared());
+    let other = exec.root.join("other");
     fs::create_dir_all(other.join("modules")).unwrap();
-    let cwd = house.home().join("modules/m");
+    let cwd = exec.home.join("modules/m");
     let args =
         ["check", "--root", other.to_str().unwrap(), "--cwd", cwd.to_str().unwrap(), "--", "python3", "src/no.py"];
-    assert_eq!(house.run(&args).0["data"]["decision"], "allow");
+    assert_eq!(exec.ask(&args).0["data"]["decision"], "allow");
 }

@@ -3,14 +3,20 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+<<<<<<< HEAD
+=======
+use cp_testkit::required;
+
+use crate::exec::{Exec, POLICY, Who, everyone};
+>>>>>>> testkit
 use serde_json::Value;
 
 use crate::harness::{House, POLICY, Who, everyone};
 
 /// Runs Python inside; the script prints `control` lines and `denied` or `ESCAPED` lines.
-fn python(house: &House, script: &str) -> Value {
-    house.write("probe.py", &format!("{PRELUDE}\n{script}"));
-    let (answer, _) = house.run(&["--timeout", "20", "--", "python3", "probe.py"]);
+fn python(exec: &Exec, script: &str) -> Value {
+    exec.write("probe.py", &format!("{PRELUDE}\n{script}"));
+    let (answer, _) = exec.ask(&["--timeout", "20", "--", "python3", "probe.py"]);
     let result = if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] };
     assert!(result["argv"].is_array(), "it did not run: {answer}");
     result.clone()
@@ -48,9 +54,9 @@ fn assert_contained(who: Who, result: &Value, denied: &[&str], controls: &[&str]
 #[test]
 fn only_local_sockets_can_be_made() {
     for who in everyone() {
-        let house = House::new(who);
+        let exec = Exec::new(who);
         let result = python(
-            &house,
+            &exec,
             r#"
 control("unix", lambda: socket.socketpair())
 denied("udp", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
@@ -72,7 +78,7 @@ fn a_loopback_of_its_own_reaches_only_itself() {
     for who in everyone() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let house = House::with_policy(who, &POLICY.replace("intent =", "network = \"loopback\"\nintent ="));
+        let exec = Exec::with_policy(who, &POLICY.replace("intent =", "network = \"loopback\"\nintent ="));
         // TCP is Landlock's business too, so the control is a datagram to itself.
         let script = format!(
             r#"
@@ -84,16 +90,16 @@ denied("host", lambda: socket.create_connection(("127.0.0.1", {port}), 2))
 denied("raw", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1))
 "#
         );
-        assert_contained(who, &python(&house, &script), &["host", "raw"], &["itself"]);
+        assert_contained(who, &python(&exec, &script), &["host", "raw"], &["itself"]);
     }
 }
 
 #[test]
 fn calls_that_lead_out_are_refused() {
     for who in everyone() {
-        let house = House::new(who);
+        let exec = Exec::new(who);
         let result = python(
-            &house,
+            &exec,
             r#"
 import ctypes, fcntl
 libc = ctypes.CDLL(None, use_errno=True)
@@ -167,16 +173,16 @@ except (OSError, OverflowError, ValueError) as e:
 #[test]
 fn files_outside_stay_as_they_are_and_secrets_stay_hidden() {
     for who in everyone() {
-        let house = House::new(who);
-        house.write("readme", "read me");
-        house.write(".env", "SECRET=1");
-        house.write(".git/config", "[core]\n");
-        house.write(".git/hooks/pre-commit", "#!/bin/sh\n");
-        house.write("real", "x");
-        let outside = house.root().join("outside");
+        let exec = Exec::new(who);
+        exec.write("readme", "read me");
+        exec.write(".env", "SECRET=1");
+        exec.write(".git/config", "[core]\n");
+        exec.write(".git/hooks/pre-commit", "#!/bin/sh\n");
+        exec.write("real", "x");
+        let outside = exec.root.join("outside");
         fs::write(&outside, "outside").unwrap();
-        house.own_all();
-        let policy = house.home().join("config/policy.toml");
+        exec.own_all();
+        let policy = exec.home.join("config/policy.toml");
         let script = format!(
             r#"
 outside = {outside:?}
@@ -216,7 +222,7 @@ denied("mem", lambda: open("/dev/mem", "rb").read(1))
 denied("tty", lambda: open("/dev/tty"))
 "#
         );
-        let result = python(&house, &script);
+        let result = python(&exec, &script);
         let names = [
             "outside",
             "policy",
@@ -245,15 +251,15 @@ denied("tty", lambda: open("/dev/tty"))
             &["read", "write", "scratch", "home", "shm", "null", "random", "git_write"],
         );
         assert_eq!(fs::read_to_string(&outside).unwrap(), "outside");
-        assert!(house.project().join("new").exists());
+        assert!(exec.work.join("new").exists());
     }
 }
 
 #[test]
 fn no_capability_and_no_new_rights_whoever_runs_it() {
     for who in everyone() {
-        let house = House::new(who);
-        let result = house.sh("cat /proc/self/status; ls -l /proc/self/fd; hostname");
+        let exec = Exec::new(who);
+        let result = exec.inside("cat /proc/self/status; ls -l /proc/self/fd; hostname");
         let out = result["stdout"].as_str().unwrap();
         for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
             assert!(out.contains(&format!("{set}:\t0000000000000000")), "{who:?} {set}: {out}");
@@ -272,7 +278,7 @@ fn no_capability_and_no_new_rights_whoever_runs_it() {
 #[test]
 fn what_is_written_cannot_be_executed() {
     for who in everyone() {
-        let house = House::new(who);
+        let exec = Exec::new(who);
         let script = r#"
 import subprocess, shutil
 control("system", lambda: subprocess.check_call(["/bin/true"]))
@@ -289,7 +295,7 @@ denied("loader_tmp", lambda: through("/tmp/copy"))
 fd = os.memfd_create("x"); os.write(fd, open("/bin/true", "rb").read())
 denied("memfd", lambda: os.execve(fd, ["x"], {}))
 "#;
-        let result = python(&house, script);
+        let result = python(&exec, script);
         assert_contained(who, &result, &["copy", "tmp", "loader_copy", "loader_tmp"], &["system", "loader"]);
     }
 }
@@ -298,7 +304,7 @@ denied("memfd", lambda: os.execve(fd, ["x"], {}))
 fn declared_execute_paths_run_even_where_they_are_written() {
     for who in everyone() {
         let policy = format!("{POLICY}\n[paths]\nread = [\".\"]\nwrite = [\".\"]\nexecute = [\"target/**\"]\n");
-        let house = House::with_policy(who, &policy);
+        let exec = Exec::with_policy(who, &policy);
         let script = r#"
 import subprocess, shutil
 shutil.copy("/bin/true", "target/built"); os.chmod("target/built", 0o755)
@@ -306,14 +312,14 @@ control("built", lambda: subprocess.check_call(["target/built"]))
 shutil.copy("/bin/true", "copy"); os.chmod("copy", 0o755)
 denied("beside", lambda: subprocess.check_call(["./copy"]))
 "#;
-        assert_contained(who, &python(&house, script), &["beside"], &["built"]);
+        assert_contained(who, &python(&exec, script), &["beside"], &["built"]);
     }
 }
 
 #[test]
 fn strict_runs_the_one_program_and_no_other_not_even_through_the_loader() {
     for who in everyone() {
-        let house = House::with_policy(who, &POLICY.replace("intent =", "profile = \"strict\"\nintent ="));
+        let exec = Exec::with_policy(who, &POLICY.replace("intent =", "profile = \"strict\"\nintent ="));
         let script = r#"
 control("itself", lambda: print("here"))
 denied("child", lambda: os.execv("/bin/true", ["true"]))
@@ -326,7 +332,7 @@ def through(path):
 denied("loader", lambda: through("/bin/true"))
 denied("read_bin", lambda: open("/usr/bin/env", "rb").read(1))
 "#;
-        assert_contained(who, &python(&house, script), &["child", "loader", "read_bin"], &["itself"]);
+        assert_contained(who, &python(&exec, script), &["child", "loader", "read_bin"], &["itself"]);
     }
 }
 
@@ -334,7 +340,7 @@ denied("read_bin", lambda: open("/usr/bin/env", "rb").read(1))
 fn processes_memory_and_scratch_space_have_an_end() {
     for who in everyone() {
         let limits = "processes = 400\nmemory = 600000000\nscratch = 4000000\nintent =";
-        let house = House::with_policy(who, &POLICY.replace("intent =", limits));
+        let exec = Exec::with_policy(who, &POLICY.replace("intent =", limits));
         let script = r#"
 control("memory", lambda: bytearray(50_000_000))
 denied("memory", lambda: bytearray(2_000_000_000))
@@ -347,7 +353,7 @@ def bomb():
 control("fork", lambda: os.fork() or os._exit(0))
 denied("bomb", bomb)
 "#;
-        let result = python(&house, script);
+        let result = python(&exec, script);
         assert_contained(who, &result, &["memory", "space", "bomb"], &["memory", "space", "fork"]);
         // Ending hundreds of processes can take longer than the count may.
         let killed = result["enforcement"]["killed_processes"].as_u64();
@@ -358,7 +364,7 @@ denied("bomb", bomb)
 #[test]
 fn a_control_group_bounds_all_processes_together() {
     let limits = "cgroup = true\nprocesses = 40\nmemory = 300000000\nintent =";
-    let house = House::with_policy(Who::Me, &POLICY.replace("intent =", limits));
+    let exec = Exec::with_policy(Who::Me, &POLICY.replace("intent =", limits));
     let script = r#"
 import time
 def bomb():
@@ -366,16 +372,15 @@ def bomb():
         if os.fork() == 0: time.sleep(60); os._exit(0)
 denied("bomb", bomb)
 "#;
-    let result = python(&house, script);
+    let result = python(&exec, script);
     let cgroup = result["enforcement"]["cgroup"].as_str().unwrap();
-    if !cgroup.starts_with("cgroup") {
-        eprintln!("no control group can be made here: {cgroup} stands in for it");
+    if !required("a control group that can be made", cgroup.starts_with("cgroup")) {
         return;
     }
     assert_contained(Who::Me, &result, &["bomb"], &[]);
     // Each of them is within the limit, all of them are not.
     let result = python(
-        &house,
+        &exec,
         r#"
 for _ in range(6):
     if os.fork() == 0:
@@ -392,13 +397,13 @@ print("denied all 12" if 9 in statuses else "ESCAPED all")
 #[test]
 fn what_stands_in_for_a_control_group_is_named_and_can_be_refused() {
     for who in everyone() {
-        let named = |policy: &str| House::with_policy(who, policy).sh("true")["enforcement"]["cgroup"].clone();
+        let named = |policy: &str| Exec::with_policy(who, policy).inside("true")["enforcement"]["cgroup"].clone();
         assert_eq!(named(POLICY), "rlimits+pid_namespace");
         let wanted = POLICY.replace("intent =", "cgroup = true\nintent =");
         let found = named(&wanted);
         assert!(["cgroup_v1", "cgroup_v2", "rlimits+pid_namespace"].iter().any(|name| found == **name), "{found}");
         let required = POLICY.replace("intent =", "require = [\"cgroup\"]\nintent =");
-        let (answer, status) = House::with_policy(who, &required).run(&["--", "true"]);
+        let (answer, status) = Exec::with_policy(who, &required).ask(&["--", "true"]);
         if found == "rlimits+pid_namespace" {
             assert_eq!((status, &answer["error"]["details"]["layer"]), (4, &"cgroup".into()), "{who:?}: {answer}");
         } else {
@@ -410,15 +415,14 @@ fn what_stands_in_for_a_control_group_is_named_and_can_be_refused() {
 #[test]
 fn programs_that_a_repository_names_run_in_the_sandbox_and_reach_nothing_outside() {
     for who in everyone() {
-        let house = House::with_policy(who, "[exec]\nallowed_commands = [\"git\"]\n");
-        let (root, outside) = (house.project(), house.root().join("escaped"));
-        house.write("file", "one\n");
-        house.write(".gitattributes", "file filter=evil diff=evil\n");
+        let exec = Exec::with_policy(who, "[exec]\nallowed_commands = [\"git\"]\n");
+        let (root, outside) = (&exec.work, exec.root.join("escaped"));
+        exec.write("file", "one\n");
+        exec.write(".gitattributes", "file filter=evil diff=evil\n");
         let evil = format!("touch {}; touch ran; cat", outside.display());
         let git = |args: &[&str]| {
-            let mut command = std::process::Command::new("git");
-            command.args(["-c", "user.email=a", "-c", "user.name=a", "-c", "safe.directory=*"]).args(args);
-            assert!(command.current_dir(&root).status().unwrap().success(), "{args:?}");
+            let git = exec.program("git").args(["-c", "user.email=a", "-c", "user.name=a", "-c", "safe.directory=*"]);
+            git.args(args).run().success();
         };
         git(&["init", "-q"]);
         git(&["add", "."]);
@@ -429,39 +433,33 @@ fn programs_that_a_repository_names_run_in_the_sandbox_and_reach_nothing_outside
             git(&["config", key, &evil]);
         }
         std::fs::write(root.join("file"), "two\n").unwrap();
-        house.own_all();
+        exec.own_all();
         for line in ["git status", "git diff", "git add file"] {
-            house.run(&["-c", line]);
+            exec.ask(&["-c", line]);
             assert!(!outside.exists(), "{who:?} {line} reached outside");
         }
         assert!(root.join("ran").exists(), "{who:?}: the control did not run inside");
         // The other control: without the sandbox it does reach there.
-        let mut command = std::process::Command::new("git");
-        command
-            .args(["-c", "safe.directory=*", "diff", "HEAD"])
-            .current_dir(&root)
-            .env("GIT_PAGER", "cat")
-            .output()
-            .unwrap();
+        let git = exec.program("git").args(["-c", "safe.directory=*", "diff", "HEAD"]);
+        git.env("GIT_PAGER", "cat").run();
         assert!(outside.exists(), "{who:?}: the control did not reach outside");
     }
 }
 
 #[test]
 fn root_can_give_its_uid_away() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("not root: run_as cannot be tested");
+    if !required("the rights of root", rustix::process::geteuid().is_root()) {
         return;
     }
-    let house = House::with_policy(Who::Me, &POLICY.replace("intent =", "run_as = 65534\nintent ="));
-    fs::set_permissions(house.project(), fs::Permissions::from_mode(0o777)).unwrap();
-    let result = house.sh("id -u; id -g; id -G; touch mine");
+    let exec = Exec::with_policy(Who::Me, &POLICY.replace("intent =", "run_as = 65534\nintent ="));
+    fs::set_permissions(&exec.work, fs::Permissions::from_mode(0o777)).unwrap();
+    let result = exec.inside("id -u; id -g; id -G; touch mine");
     assert_eq!(result["stdout"], "65534\n65534\n65534\n", "{result}");
     assert_eq!(result["enforcement"]["uid"], 65534);
-    assert!(house.project().join("mine").exists());
-    let house = House::with_policy(Who::Me, &POLICY.replace("intent =", "run_as = \"owner-of-cwd\"\nintent ="));
-    std::os::unix::fs::chown(house.project(), Some(1000), Some(1000)).unwrap();
-    assert_eq!(house.sh("id -u")["stdout"], "1000\n");
+    assert!(exec.work.join("mine").exists());
+    let exec = Exec::with_policy(Who::Me, &POLICY.replace("intent =", "run_as = \"owner-of-cwd\"\nintent ="));
+    std::os::unix::fs::chown(&exec.work, Some(1000), Some(1000)).unwrap();
+    assert_eq!(exec.inside("id -u")["stdout"], "1000\n");
 }
 
 #[test]
@@ -471,32 +469,30 @@ fn a_swap_between_check_and_start_is_noticed() {
             "{}\n[paths]\nread = [\".\"]\nwrite = []\nexecute = [\"tool\"]\n",
             POLICY.replace("\"sh\",", "\"sh\", \"tool\",")
         );
-        let house = House::with_policy(
+        let exec = Exec::with_policy(
             who,
             &policy.replace("restricted", "pin = { tool = \"TOOL\" }\nrestricted").replace("TOOL", "/PIN/tool"),
         );
-        let tool = house.executable("tool", "#!/bin/sh\necho first\n");
-        let policy = fs::read_to_string(house.home().join("config/policy.toml")).unwrap();
+        let tool = exec.executable("tool", "#!/bin/sh\necho first\n");
+        let policy = fs::read_to_string(exec.home.join("config/policy.toml")).unwrap();
         let policy = policy.replace("/PIN/tool", tool.to_str().unwrap());
-        fs::write(house.home().join("config/policy.toml"), policy).unwrap();
-        house.own_all();
-        let (answer, status) = house.run(&["--", "tool"]);
+        fs::write(exec.home.join("config/policy.toml"), policy).unwrap();
+        exec.own_all();
+        let (answer, status) = exec.ask(&["--", "tool"]);
         assert_eq!((status, answer["data"]["stdout"].as_str()), (0, Some("first\n")), "control: {answer}");
 
         // The ledger's lock holds the program between the decision and the start.
-        let ledger = fs::File::open(house.ledger()).unwrap();
+        let ledger = fs::File::open(exec.ledger()).unwrap();
         ledger.lock().unwrap();
-        let before = fs::read_to_string(house.ledger()).unwrap();
-        let mut child = house.command(&["--", "tool"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let before = fs::read_to_string(exec.ledger()).unwrap();
+        let child = exec.command(&["--", "tool"]).start();
         std::thread::sleep(std::time::Duration::from_millis(700));
-        assert_eq!(fs::read_to_string(house.ledger()).unwrap(), before, "it did not wait");
-        fs::write(house.project().join("other"), "#!/bin/sh\necho ESCAPED\n").unwrap();
-        fs::set_permissions(house.project().join("other"), fs::Permissions::from_mode(0o755)).unwrap();
-        fs::rename(house.project().join("other"), &tool).unwrap();
+        assert_eq!(fs::read_to_string(exec.ledger()).unwrap(), before, "it did not wait");
+        fs::write(exec.work.join("other"), "#!/bin/sh\necho ESCAPED\n").unwrap();
+        fs::set_permissions(exec.work.join("other"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::rename(exec.work.join("other"), &tool).unwrap();
         ledger.unlock().unwrap();
-        let mut out = String::new();
-        std::io::Read::read_to_string(&mut child.stdout.take().unwrap(), &mut out).unwrap();
-        child.wait().unwrap();
+        let out = child.finish().stdout;
         assert!(!out.contains("ESCAPED"), "{who:?}: {out}");
         assert!(out.contains(r#""rule":"changed""#), "{who:?}: {out}");
     }

@@ -1,6 +1,6 @@
 //! The corpus: command lines with what is decided about them, and by which rule.
 
-use crate::harness::{House, Who};
+use crate::exec::{Exec, Who};
 
 /// Allows much, so that what is refused is refused by a rule and not by absence.
 const GENEROUS: &str = include_str!("data/policies/generous.toml");
@@ -10,16 +10,16 @@ const CORPUS: &str = include_str!("data/corpus.tsv");
 
 #[test]
 fn every_line_of_the_corpus_is_decided_as_it_says() {
-    let house = House::with_policy(Who::Me, GENEROUS);
-    house.write("scripts/build.py", "");
-    house.write("scripts/build.sh", "");
-    house.write("other.py", "");
+    let exec = Exec::with_policy(Who::Me, GENEROUS);
+    exec.write("scripts/build.py", "");
+    exec.write("scripts/build.sh", "");
+    exec.write("other.py", "");
     let (mut wrong, mut count) = (Vec::new(), 0);
     for line in CORPUS.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let mut fields = line.splitn(3, '\t');
         let (decision, rule, text) = (fields.next().unwrap(), fields.next().unwrap(), fields.next().unwrap());
         let text = text.replace("\\n", "\n").replace("\\r", "\r");
-        let (answer, _) = house.run(&["check", "-c", &text]);
+        let (answer, _) = exec.ask(&["check", "-c", &text]);
         let (found, by) = (&answer["data"]["decision"], &answer["data"]["rule"]);
         count += 1;
         if found != decision || (rule != "*" && by != rule) {
@@ -32,11 +32,11 @@ fn every_line_of_the_corpus_is_decided_as_it_says() {
 
 #[test]
 fn a_script_is_looked_for_where_the_request_says_it_runs() {
-    let house = House::with_policy(Who::Me, GENEROUS);
-    house.write("scripts/build.py", "");
-    house.write("evil/scripts/build.py", "");
+    let exec = Exec::with_policy(Who::Me, GENEROUS);
+    exec.write("scripts/build.py", "");
+    exec.write("evil/scripts/build.py", "");
     let ask = |cwd: &str, script: &str| {
-        house.run(&["check", "--cwd", cwd, "--", "python3", script]).0["data"]["decision"].clone()
+        exec.ask(&["check", "--cwd", cwd, "--", "python3", script]).0["data"]["decision"].clone()
     };
     assert_eq!(ask(".", "scripts/build.py"), "allow");
     assert_eq!(ask("scripts", "build.py"), "allow");

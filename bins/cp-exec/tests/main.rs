@@ -5,7 +5,7 @@ mod approvals;
 mod capabilities;
 mod contained;
 mod decisions;
-mod harness;
+mod exec;
 mod projects;
 mod requests;
 mod run;

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::harness::{House, Who};
+use cp_testkit::required;
+
+use crate::exec::{Exec, Who};
 
 /// Whether a program is there and runs.
 fn found(program: &str, args: &[&str]) -> bool {
@@ -12,17 +14,16 @@ fn found(program: &str, args: &[&str]) -> bool {
 
 #[test]
 fn an_npm_project_builds() {
-    if !Path::new("/usr/bin/npm").exists() || !found("/usr/bin/npm", &["--version"]) {
-        eprintln!("no npm in /usr/bin: its project is not tried");
+    if !required("npm in /usr/bin", found("/usr/bin/npm", &["--version"])) {
         return;
     }
-    let house = House::with_policy(Who::Me, include_str!("data/policies/npm.toml"));
-    house.write("package.json", r#"{"name":"a","version":"1.0.0","scripts":{"build":"node build.js && echo built"}}"#);
-    house.write("build.js", "require('fs').writeFileSync('out.txt', String(require('os').cpus().length))\n");
-    let (answer, status) = house.run(&["--", "npm", "run", "build"]);
+    let exec = Exec::with_policy(Who::Me, include_str!("data/policies/npm.toml"));
+    exec.write("package.json", r#"{"name":"a","version":"1.0.0","scripts":{"build":"node build.js && echo built"}}"#);
+    exec.write("build.js", "require('fs').writeFileSync('out.txt', String(require('os').cpus().length))\n");
+    let (answer, status) = exec.ask(&["--", "npm", "run", "build"]);
     assert_eq!(status, 0, "{answer}");
     assert!(answer["data"]["stdout"].as_str().unwrap().contains("built"));
-    assert!(house.project().join("out.txt").exists());
+    assert!(exec.work.join("out.txt").exists());
 }
 
 #[test]
@@ -31,26 +32,24 @@ fn a_python_project_is_tested() {
         Command::new("python3").args(["-c", "import sys; print(sys.executable); print(sys.base_prefix)"]).output();
     let text = output.map(|output| String::from_utf8(output.stdout).unwrap()).unwrap_or_default();
     let mut lines = text.lines().map(PathBuf::from);
-    let (Some(python), Some(prefix)) = (lines.next(), lines.next()) else {
-        eprintln!("no python3: its project is not tried");
+    let found_python = lines.next().zip(lines.next());
+    if !required("python3", found_python.is_some()) {
         return;
-    };
+    }
+    let (python, prefix) = found_python.unwrap();
     let venv = python.parent().and_then(Path::parent).unwrap();
     let policy = include_str!("data/policies/python.toml")
         .replace("PYTHON", python.to_str().unwrap())
         .replace("VENV", venv.to_str().unwrap())
         .replace("PREFIX", prefix.to_str().unwrap());
-    let house = House::with_policy(Who::Me, &policy);
-    house.write(
+    let exec = Exec::with_policy(Who::Me, &policy);
+    exec.write(
         "tests/test_it.py",
         "import multiprocessing, subprocess, sys, tempfile, unittest\n\ndef double(x):\n    return 2 * x\n\nclass It(unittest.TestCase):\n    def test_it(self):\n        with tempfile.TemporaryFile() as f:\n            f.write(b'x')\n        with multiprocessing.Pool(2) as pool:\n            self.assertEqual(pool.map(double, [1, 2]), [2, 4])\n        self.assertEqual(subprocess.check_output([sys.executable, '-c', 'print(1)']), b'1\\n')\n",
     );
     let pytest = found(python.to_str().unwrap(), &["-m", "pytest", "--version"]);
-    if !pytest {
-        eprintln!("no pytest: unittest is tried instead");
-    }
     let line: &[&str] = if pytest { &["-m", "pytest", "tests/"] } else { &["-m", "unittest", "discover", "tests"] };
-    let (answer, status) = house.run(&[&["--", "python3"], line].concat());
+    let (answer, status) = exec.ask(&[&["--", "python3"], line].concat());
     assert_eq!(status, 0, "{answer}");
 }
 
@@ -62,15 +61,15 @@ fn a_crate_is_tested_with_its_build_script() {
     let mut fields = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
     let known =
         fields.find(|fields| fields.get(2) == Some(&me.as_str())).is_some_and(|fields| Path::new(fields[5]) == home);
-    if !known || !home.join(".cargo/bin/cargo").exists() || !home.join(".rustup").exists() {
-        eprintln!("no toolchain of rustup in the home of this user: its project is not tried");
+    let is_there = known && home.join(".cargo/bin/cargo").exists() && home.join(".rustup").exists();
+    if !required("a toolchain of rustup in the home of this user", is_there) {
         return;
     }
-    let house = House::with_policy(Who::Me, include_str!("data/policies/cargo.toml"));
-    house.write("Cargo.toml", "[package]\nname = \"a\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[workspace]\n");
-    house.write("build.rs", "fn main() { println!(\"cargo:rerun-if-changed=build.rs\"); }\n");
-    house.write("src/lib.rs", "#[test]\nfn works() {\n    std::fs::write(\"x\", \"y\").unwrap();\n}\n");
-    let (answer, status) = house.run(&["--", "cargo", "test"]);
+    let exec = Exec::with_policy(Who::Me, include_str!("data/policies/cargo.toml"));
+    exec.write("Cargo.toml", "[package]\nname = \"a\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[workspace]\n");
+    exec.write("build.rs", "fn main() { println!(\"cargo:rerun-if-changed=build.rs\"); }\n");
+    exec.write("src/lib.rs", "#[test]\nfn works() {\n    std::fs::write(\"x\", \"y\").unwrap();\n}\n");
+    let (answer, status) = exec.ask(&["--", "cargo", "test"]);
     assert_eq!(status, 0, "{answer}");
     assert!(answer["data"]["stdout"].as_str().unwrap().contains("1 passed"));
 }

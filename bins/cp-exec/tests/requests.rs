@@ -1,12 +1,11 @@
 //! Many requests at once: answers in the order of the requests, nothing lost when it ends early.
 
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Write as _};
-use std::process::Stdio;
 
+use cp_testkit::{Signal, required, until};
 use serde_json::Value;
 
-use crate::harness::{House, POLICY, Who, alive, everyone};
+use crate::exec::{Exec, POLICY, Who, alive, everyone};
 
 fn sh(script: &str) -> String {
     format!("{}\n", serde_json::json!({"tool": "shell", "arguments": {"argv": ["sh", "-c", script]}}))
@@ -15,14 +14,14 @@ fn sh(script: &str) -> String {
 #[test]
 fn several_run_at_once_and_are_answered_in_order() {
     for who in everyone() {
-        let house = House::new(who);
+        let exec = Exec::new(who);
         // The first waits for the last, which can only be if they run together.
         let mut input = sh("while ! test -e last; do sleep 0.01; done; echo first");
         input += &sh("exit 3");
         input += "{\"tool\":\"shell\",\"arguments\":{\"argv\":[\"rm\",\"x\"]}}\n";
         input += "{\"tool\":\"system\",\"operation\":\"get_info\"}\n";
         input += &sh("echo last > last; echo last");
-        let (answers, status) = house.feed(&["--jobs", "4", "--timeout", "20"], &input);
+        let (answers, status) = exec.answers(&["--jobs", "4", "--timeout", "20"], &input);
         assert_eq!(status, 0, "{answers:?}");
         let index = |answer: &Value| {
             let index =
@@ -39,39 +38,29 @@ fn several_run_at_once_and_are_answered_in_order() {
             (answers[5]["data"]["succeeded"].as_u64(), answers[5]["data"]["failed"].as_u64()),
             (Some(3), Some(2))
         );
-        assert_eq!((house.entries("exec.intent").len(), house.entries("exec.result").len()), (3, 3));
+        assert_eq!((exec.entries("exec.intent").len(), exec.entries("exec.result").len()), (3, 3));
     }
 }
 
 #[test]
 fn an_answer_comes_while_the_input_is_open_and_others_run() {
-    let house = House::new(Who::Me);
-    let mut child = house
-        .command(&["--jobs", "2"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    input.write_all((sh("echo one") + &sh("while ! test -e go; do sleep 0.01; done")).as_bytes()).unwrap();
-    let mut answers = BufReader::new(output).lines();
-    let first: Value = serde_json::from_str(&answers.next().unwrap().unwrap()).unwrap();
-    assert_eq!(first["data"]["stdout"], "one\n");
-    house.write("go", "");
-    assert!(answers.next().unwrap().is_ok());
-    drop(input);
-    assert!(child.wait().unwrap().success());
+    let exec = Exec::new(Who::Me);
+    let mut child = exec.command(&["--jobs", "2"]).start();
+    child.write(sh("echo one") + &sh("while ! test -e go; do sleep 0.01; done"));
+    assert_eq!(child.record()["data"]["stdout"], "one\n");
+    exec.write("go", "");
+    child.line();
+    child.finish().success();
 }
 
 #[test]
 fn many_more_than_at_once_are_all_answered() {
-    let house = House::new(Who::Me);
+    let exec = Exec::new(Who::Me);
     let input = (0..40).fold(String::new(), |mut input, n| {
         let _ = write!(input, "{}", sh(&format!("echo {n}")));
         input
     });
-    let (answers, _) = house.feed(&["--jobs", "3"], &input);
+    let (answers, _) = exec.answers(&["--jobs", "3"], &input);
     let said: Vec<&str> = answers[..40].iter().map(|answer| answer["data"]["stdout"].as_str().unwrap()).collect();
     assert_eq!(said, (0..40).map(|n| format!("{n}\n")).collect::<Vec<_>>());
     assert_eq!(answers[40]["data"]["succeeded"], 40);
@@ -80,60 +69,50 @@ fn many_more_than_at_once_are_all_answered() {
 #[test]
 fn a_signal_ends_all_that_run_and_every_intent_has_its_result() {
     for who in everyone() {
-        let house = House::new(who);
+        let exec = Exec::new(who);
         let word = format!("jobs-{}-{who:?}", std::process::id());
-        let mut child = house
-            .command(&["--jobs", "2"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut input = child.stdin.take().unwrap();
+        let mut child = exec.command(&["--jobs", "2"]).start();
         for n in 0..6 {
-            input.write_all(sh(&format!("echo {n}; touch began{n}; sleep 600 # {word}")).as_bytes()).unwrap();
+            child.write(sh(&format!("echo {n}; touch began{n}; sleep 600 # {word}")));
         }
-        while !(house.project().join("began0").exists() && house.project().join("began1").exists()) {
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
-        let pid = rustix::process::Pid::from_child(&child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        until("two of them", || exec.work.join("began0").exists() && exec.work.join("began1").exists());
+        child.signal(Signal::TERM);
         let asked = std::time::Instant::now();
-        let output = child.wait_with_output().unwrap();
+        // Its standard input stays open.
+        let ran = child.wait();
         // Their own deadline would be 30 seconds from their start.
         assert!(asked.elapsed() < std::time::Duration::from_secs(20), "it waited for them");
-        assert_eq!(output.status.code(), Some(130), "{who:?} {output:?}");
-        let answers = crate::harness::lines(&output);
+        assert_eq!(ran.status, 130, "{who:?} {ran:?}");
+        let answers = ran.records();
         let partial: Vec<&Value> = answers.iter().map(|answer| &answer["error"]["details"]["stdout"]).collect();
         assert!(partial.contains(&&"0\n".into()) && partial.contains(&&"1\n".into()), "{answers:?}");
         assert!(!alive(&word), "{who:?}: something survived");
-        let (intents, results) = (house.entries("exec.intent").len(), house.entries("exec.result").len());
+        let (intents, results) = (exec.entries("exec.intent").len(), exec.entries("exec.result").len());
         assert!(intents >= 2 && intents == results, "{intents} intents, {results} results");
-        drop(input);
     }
 }
 
 #[test]
 fn the_first_failure_stops_the_stream_and_what_runs_is_finished() {
-    let house = House::new(Who::Me);
+    let exec = Exec::new(Who::Me);
     // The first fails once the second has begun.
     let input = sh("while ! test -e began; do sleep 0.01; done; exit 1")
         + &sh("touch began; sleep 0.2; echo late > late")
         + &sh("echo third");
-    let (answers, status) = house.feed(&["--jobs", "2", "--continue-on-error", "false"], &input);
+    let (answers, status) = exec.answers(&["--jobs", "2", "--continue-on-error", "false"], &input);
     assert_eq!(status, 1, "{answers:?}");
     assert_eq!(answers.last().unwrap()["ok"], false);
-    assert_eq!(house.entries("exec.intent").len(), house.entries("exec.result").len());
-    assert!(house.project().join("late").exists());
+    assert_eq!(exec.entries("exec.intent").len(), exec.entries("exec.result").len());
+    assert!(exec.work.join("late").exists());
 }
 
 #[test]
 fn values_of_variables_stay_out_of_the_ledger_and_can_be_told_apart_in_it() {
-    let house = House::with_policy(Who::Me, &POLICY.replace("intent =", "env_allow = [\"WORD\"]\nintent ="));
+    let exec = Exec::with_policy(Who::Me, &POLICY.replace("intent =", "env_allow = [\"WORD\"]\nintent ="));
     for value in ["swordfish", "swordfish", "haddock"] {
-        assert_eq!(house.run(&["--env", &format!("WORD={value}"), "--", "sh", "-c", "echo $WORD"]).1, 0);
+        assert_eq!(exec.ask(&["--env", &format!("WORD={value}"), "--", "sh", "-c", "echo $WORD"]).1, 0);
     }
-    let intents = house.entries("exec.intent");
+    let intents = exec.entries("exec.intent");
     assert!(intents.iter().all(|intent| !intent.to_string().contains("swordfish")), "{intents:?}");
     let hash = |n: usize| intents[n]["data"]["env"]["WORD"].as_str().unwrap();
     assert!(hash(0).starts_with("hmac-sha256:") && hash(0) == hash(1) && hash(0) != hash(2));
@@ -141,30 +120,28 @@ fn values_of_variables_stay_out_of_the_ledger_and_can_be_told_apart_in_it() {
 
 #[test]
 fn the_hash_of_a_large_program_is_known_to_the_next_process_and_the_record_says_so() {
-    let house = House::new(Who::Me);
+    let exec = Exec::new(Who::Me);
     let large = std::fs::metadata("/usr/bin/python3").is_ok_and(|meta| meta.len() >= 1 << 20);
-    if !large {
-        eprintln!("no large /usr/bin/python3: nothing is kept of it");
+    if !required("a large /usr/bin/python3, of which something is kept", large) {
         return;
     }
     for _ in 0..2 {
-        assert_eq!(house.run(&["--", "python3", "-c", "1"]).1, 0);
+        assert_eq!(exec.ask(&["--", "python3", "-c", "1"]).1, 0);
     }
     let known: Vec<bool> =
-        house.entries("exec.intent").iter().map(|entry| entry["data"]["exe"]["cached"].as_bool().unwrap()).collect();
+        exec.entries("exec.intent").iter().map(|entry| entry["data"]["exe"]["cached"].as_bool().unwrap()).collect();
     assert_eq!(known, [false, true]);
 }
 
 #[test]
 fn input_that_a_command_does_not_get_is_noticed() {
-    let house = House::new(Who::Me);
-    let (answers, _) = house.feed(&["--", "sh", "-c", "sleep 0.1; cat"], "forgotten\n");
+    let exec = Exec::new(Who::Me);
+    let (answers, _) = exec.answers(&["--", "sh", "-c", "sleep 0.1; cat"], "forgotten\n");
     assert_eq!(answers[0]["data"]["stdout"], "", "{answers:?}");
     // What is written before the program looks is seen; a file always is.
-    let file = house.write("in", "x");
-    let output = house.command(&["--", "cat"]).stdin(std::fs::File::open(file).unwrap()).output().unwrap();
-    let answer = &crate::harness::lines(&output)[0];
+    let file = exec.write("in", "x");
+    let answer = &exec.command(&["--", "cat"]).stdin_from(std::fs::File::open(file).unwrap()).run().records()[0];
     assert_eq!(answer["meta"]["notices"][0]["type"], "stdin_ignored", "{answer}");
-    let answer = house.run(&["--", "true"]).0;
+    let answer = exec.ask(&["--", "true"]).0;
     assert!(answer["meta"]["notices"].as_array().is_none_or(|all| all.iter().all(|n| n["type"] != "stdin_ignored")));
 }

@@ -1,10 +1,10 @@
 //! Running: results, failures, requests, tools, formats and the record.
 
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::process::Stdio;
 
-use crate::harness::{House, POLICY, Who, everyone, lines};
+use cp_testkit::Program;
+
+use crate::exec::{Exec, POLICY, Who, everyone};
 
 fn shell(arguments: &str) -> String {
     format!(r#"{{"tool":"shell","operation":"execute_command","arguments":{arguments}}}"#)
@@ -13,11 +13,11 @@ fn shell(arguments: &str) -> String {
 #[test]
 fn a_command_that_fails_is_a_failure_with_the_same_members_as_a_result() {
     for who in everyone() {
-        let house = House::new(who);
-        let (good, status) = house.run(&["--", "sh", "-c", "echo out; echo err >&2"]);
+        let exec = Exec::new(who);
+        let (good, status) = exec.ask(&["--", "sh", "-c", "echo out; echo err >&2"]);
         assert_eq!((status, good["type"].as_str()), (0, Some("exec_result")), "{good}");
         assert_eq!(good["data"]["stderr"], "err\n");
-        let (bad, status) = house.run(&["--", "sh", "-c", "echo out; exit 3"]);
+        let (bad, status) = exec.ask(&["--", "sh", "-c", "echo out; exit 3"]);
         assert_eq!((status, bad["error"]["code"].as_str()), (1, Some("E_COMMAND_FAILED")), "{bad}");
         assert_eq!(bad["error"]["details"]["return_code"], 3);
         let members = |value: &serde_json::Value| -> Vec<String> {
@@ -26,42 +26,42 @@ fn a_command_that_fails_is_a_failure_with_the_same_members_as_a_result() {
             names
         };
         assert_eq!(members(&bad["error"]["details"]), members(&good["data"]));
-        let (killed, _) = house.run(&["--", "sh", "-c", "kill -9 $$"]);
+        let (killed, _) = exec.ask(&["--", "sh", "-c", "kill -9 $$"]);
         assert_eq!(killed["error"]["details"]["signal"], 9, "{killed}");
     }
 }
 
 #[test]
 fn the_intent_is_on_the_ledger_before_the_result_and_a_refusal_is_too() {
-    let house = House::new(Who::Me);
-    house.run(&["--", "true"]);
-    house.run(&["--", "rm", "-rf", "/"]);
-    house.run(&["-c", "true; true"]);
-    let (intents, results) = (house.entries("exec.intent"), house.entries("exec.result"));
+    let exec = Exec::new(Who::Me);
+    exec.ask(&["--", "true"]);
+    exec.ask(&["--", "rm", "-rf", "/"]);
+    exec.ask(&["-c", "true; true"]);
+    let (intents, results) = (exec.entries("exec.intent"), exec.entries("exec.result"));
     assert_eq!((intents.len(), results.len()), (1, 1));
     assert_eq!(results[0]["data"]["intent"], intents[0]["seq"]);
     assert!(intents[0]["data"]["exe"]["sha256"].as_str().unwrap().starts_with("sha256:"));
     assert!(intents[0]["data"]["command_hash"].is_string() && results[0]["data"]["result_hash"].is_string());
     assert_eq!(results[0]["data"]["enforcement"]["no_new_privs"], true);
-    let refused = house.entries("exec.refused");
+    let refused = exec.entries("exec.refused");
     let rules: Vec<&str> = refused.iter().map(|entry| entry["data"]["rule"].as_str().unwrap()).collect();
     assert_eq!(rules, ["restricted", "shell_operator"]);
 }
 
 #[test]
 fn without_a_ledger_nothing_runs() {
-    let house = House::new(Who::Me);
-    let (answer, status) = house.run(&["--ledger", "/proc/none/x.jsonl", "--", "sh", "-c", "touch ran"]);
+    let exec = Exec::new(Who::Me);
+    let (answer, status) = exec.ask(&["--ledger", "/proc/none/x.jsonl", "--", "sh", "-c", "touch ran"]);
     assert_eq!(status, 1, "{answer}");
-    assert!(!house.project().join("ran").exists());
+    assert!(!exec.work.join("ran").exists());
     // The control: with one it does.
-    house.run(&["--", "sh", "-c", "touch ran"]);
-    assert!(house.project().join("ran").exists());
+    exec.ask(&["--", "sh", "-c", "touch ran"]);
+    assert!(exec.work.join("ran").exists());
 }
 
 #[test]
 fn raw_format_is_a_chain_loader() {
-    let house = House::new(Who::Me);
+    let exec = Exec::new(Who::Me);
     for (args, expected) in [
         (vec!["--", "true"], 0),
         (vec!["--", "sh", "-c", "exit 7"], 7),
@@ -71,31 +71,31 @@ fn raw_format_is_a_chain_loader() {
         (vec!["--", "/usr/bin/nothing-like-it"], 126),
         (vec!["--ledger", "/proc/none/x.jsonl", "--", "true"], 125),
     ] {
-        let output = house.output(&[&["--format", "raw"], args.as_slice()].concat());
-        assert_eq!(output.status.code(), Some(expected), "{args:?}: {output:?}");
+        let output = exec.command(&[&["--format", "raw"], args.as_slice()].concat()).run();
+        assert_eq!(output.status, expected, "{args:?}: {output:?}");
     }
-    let missing = House::with_policy(Who::Me, "[exec]\nallowed_commands = [\"nothing-like-it\"]\n");
-    assert_eq!(missing.output(&["--format", "raw", "--", "nothing-like-it"]).status.code(), Some(127));
-    let output = house.output(&["--format", "raw", "--", "sh", "-c", r"printf 'a\0\377b'; echo err >&2"]);
-    assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"a\0\xffb"[..], &b"err\n"[..]));
+    let missing = Exec::with_policy(Who::Me, "[exec]\nallowed_commands = [\"nothing-like-it\"]\n");
+    assert_eq!(missing.command(&["--format", "raw", "--", "nothing-like-it"]).run().status, 127);
+    let output = exec.command(&["--format", "raw", "--", "sh", "-c", r"printf 'a\0\377b'; echo err >&2"]).run();
+    assert_eq!((output.bytes(), output.stderr.as_str()), (&b"a\0\xffb"[..], "err\n"));
 }
 
 #[test]
 fn the_standard_input_is_empty_unless_it_is_given() {
     for who in everyone() {
-        let house = House::new(who);
-        let result = house.sh("cat; echo end");
+        let exec = Exec::new(who);
+        let result = exec.inside("cat; echo end");
         assert_eq!(result["stdout"], "end\n");
-        let (answers, _) = house.feed(&[], &shell(r#"{"argv":["cat"],"stdin":"given\n"}"#));
+        let (answers, _) = exec.answers(&[], &shell(r#"{"argv":["cat"],"stdin":"given\n"}"#));
         assert_eq!(answers[0]["data"]["stdout"], "given\n", "{answers:?}");
-        let (answers, _) = house.feed(&["--stdin", "-", "--", "cat"], "piped\n");
+        let (answers, _) = exec.answers(&["--stdin", "-", "--", "cat"], "piped\n");
         assert_eq!(answers[0]["data"]["stdout"], "piped\n", "{answers:?}");
     }
 }
 
 #[test]
 fn bytes_that_are_no_text_come_in_base64_too() {
-    let result = House::new(Who::Me).sh(r"printf 'a\377\376'");
+    let result = Exec::new(Who::Me).inside(r"printf 'a\377\376'");
     assert_eq!(result["stdout"], "a\u{fffd}\u{fffd}");
     assert_eq!(result["streams"]["stdout"]["base64"], "Yf/+");
     assert_eq!(result["streams"]["stdout"]["bytes"], 3);
@@ -103,83 +103,75 @@ fn bytes_that_are_no_text_come_in_base64_too() {
 
 #[test]
 fn a_flood_is_counted_hashed_and_cut_in_the_middle() {
-    let house = House::new(Who::Me);
-    let result = house.sh("echo begin; head -c 30000000 /dev/zero; echo end");
+    let exec = Exec::new(Who::Me);
+    let result = exec.inside("echo begin; head -c 30000000 /dev/zero; echo end");
     let out = result["stdout"].as_str().unwrap();
     assert_eq!(result["truncated"], true);
     assert_eq!(result["streams"]["stdout"]["bytes"], 30_000_010);
     assert!(out.starts_with("begin\n") && out.ends_with("end\n") && out.contains("bytes left out"));
     assert!(out.len() < 1_100_000);
-    let limited = House::with_policy(Who::Me, &POLICY.replace("intent =", "output_limit = 1000000\nintent ="));
-    let (answer, _) = limited.run(&["--", "sh", "-c", "while :; do head -c 100000 /dev/zero; done"]);
+    let limited = Exec::with_policy(Who::Me, &POLICY.replace("intent =", "output_limit = 1000000\nintent ="));
+    let (answer, _) = limited.ask(&["--", "sh", "-c", "while :; do head -c 100000 /dev/zero; done"]);
     assert!(answer["error"]["message"].as_str().unwrap().contains("output_limit"), "{answer}");
 }
 
 #[test]
 fn requests_are_answered_one_by_one_while_the_input_is_open() {
     for who in everyone() {
-        let house = House::new(who);
-        let mut child = house
-            .command(&["--closed"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let mut answers = BufReader::new(output).lines();
+        let exec = Exec::new(who);
+        let mut child = exec.command(&["--closed"]).start();
         for word in ["one", "two"] {
             let call = format!(
                 r#"{{"ok":true,"schema_version":"1.0","type":"tool_call","data":{{"id":"c-{word}","name":"shell","input":{{"argv":["echo","{word}"]}}}}}}"#
             );
-            writeln!(input, "{call}").unwrap();
-            let answer: serde_json::Value = serde_json::from_str(&answers.next().unwrap().unwrap()).unwrap();
+            child.write(call + "\n");
+            let answer = child.record();
             assert_eq!(answer["type"], "tool_result", "{answer}");
             assert_eq!(answer["data"]["id"], format!("c-{word}"));
             assert_eq!(answer["data"]["content"], format!("{word}\n"));
             assert_eq!(answer["data"]["is_error"], false);
             assert!(answer["meta"].is_null());
         }
-        writeln!(input, r#"{{"ok":true,"schema_version":"1.0","type":"summary","data":{{"total":2,"succeeded":2,"failed":0,"skipped":0}},"meta":{{"duration_ms":1}}}}"#).unwrap();
-        drop(input);
-        let last: serde_json::Value = serde_json::from_str(&answers.next().unwrap().unwrap()).unwrap();
+        child.write("{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"summary\",\"data\":{\"total\":2,\"succeeded\":2,\"failed\":0,\"skipped\":0},\"meta\":{\"duration_ms\":1}}\n");
+        child.close_stdin();
+        let last = child.record();
         assert_eq!((last["type"].as_str(), last["ok"].as_bool()), (Some("summary"), Some(true)), "{last}");
-        assert!(child.wait().unwrap().success());
+        child.wait().success();
     }
 }
 
 #[test]
 fn a_tool_of_a_directory_gets_its_arguments_and_describes_itself() {
     for who in everyone() {
-        let house = House::new(who);
+        let exec = Exec::new(who);
         let tool = "#!/usr/bin/env python3\nimport json, sys\nif sys.argv[1:] == ['--describe']:\n    print(json.dumps({'name': 'adder', 'parameters': {}}))\n    sys.exit()\na = json.load(sys.stdin)\nassert json.loads(sys.argv[1]) == a\nif a['x'] < 0: sys.exit('negative')\nprint(a['x'] + a['y'])\n";
-        house.executable("tools/adder", tool);
-        let tools = house.project().join("tools");
+        exec.executable("tools/adder", tool);
+        let tools = exec.work.join("tools");
         let tools = tools.to_str().unwrap();
         let call = |operation: &str, arguments: &str| {
             format!(r#"{{"tool":"adder","operation":"{operation}","arguments":{arguments}}}"#) + "\n"
         };
         let input = call("describe", "{}") + &call("call", r#"{"x":1,"y":2}"#) + &call("call", r#"{"x":-1,"y":2}"#);
-        let (answers, _) = house.feed(&["--tools", tools], &input);
+        let (answers, _) = exec.answers(&["--tools", tools], &input);
         assert!(answers[0]["data"]["stdout"].as_str().unwrap().contains("adder"), "{answers:?}");
         assert_eq!(answers[1]["data"]["stdout"], "3\n");
         assert_eq!(answers[2]["error"]["code"], "E_COMMAND_FAILED");
         assert_eq!(answers[2]["error"]["details"]["stderr"], "negative\n");
 
         // Without a policy a tool runs too; one that a policy leaves out does not.
-        std::fs::remove_file(house.home().join("config/policy.toml")).unwrap();
-        let (answers, _) = house.feed(&["--tools", tools], &call("call", r#"{"x":1,"y":2}"#));
+        std::fs::remove_file(exec.home.join("config/policy.toml")).unwrap();
+        let (answers, _) = exec.answers(&["--tools", tools], &call("call", r#"{"x":1,"y":2}"#));
         assert_eq!(answers[0]["data"]["stdout"], "3\n", "{answers:?}");
-        std::fs::write(house.home().join("config/policy.toml"), "[tools]\nallow = [\"other*\"]\n").unwrap();
+        std::fs::write(exec.home.join("config/policy.toml"), "[tools]\nallow = [\"other*\"]\n").unwrap();
         let record = r#"{"ok":true,"schema_version":"1.0","type":"tool_call","data":{"id":"1","name":"adder","input":{"x":1,"y":2}}}"#;
-        let (answers, _) = house.feed(&["--tools", tools], record);
+        let (answers, _) = exec.answers(&["--tools", tools], record);
         assert!(
             answers[0]["data"]["content"].as_str().unwrap().starts_with("Tool not permitted: adder"),
             "{answers:?}"
         );
         assert_eq!(answers[0]["data"]["is_error"], true);
         for name in ["../home/config/policy.toml", ".adder", "none", "adder/"] {
-            let (answers, _) = house.feed(&["--tools", tools], &format!(r#"{{"tool":"{name}","arguments":{{}}}}"#));
+            let (answers, _) = exec.answers(&["--tools", tools], &format!(r#"{{"tool":"{name}","arguments":{{}}}}"#));
             assert_eq!(answers[0]["error"]["code"], "E_NOT_FOUND", "{name}: {answers:?}");
         }
     }
@@ -188,17 +180,17 @@ fn a_tool_of_a_directory_gets_its_arguments_and_describes_itself() {
 #[test]
 fn a_pipeline_has_no_shell_and_every_stage_is_checked_before_any_runs() {
     for who in everyone() {
-        let house = House::new(who);
-        let (answers, _) = house.feed(&[], &shell(r#"{"pipeline":[["echo","b; a"],["cat"],["head","-c","1"]]}"#));
+        let exec = Exec::new(who);
+        let (answers, _) = exec.answers(&[], &shell(r#"{"pipeline":[["echo","b; a"],["cat"],["head","-c","1"]]}"#));
         assert_eq!(answers[0]["data"]["stdout"], "b", "{answers:?}");
         assert_eq!(answers[0]["data"]["streams"]["stages"].as_array().unwrap().len(), 3);
-        let (answers, _) = house.feed(&[], &shell(r#"{"pipeline":[["sh","-c","echo x; touch ran"],["rm","x"]]}"#));
+        let (answers, _) = exec.answers(&[], &shell(r#"{"pipeline":[["sh","-c","echo x; touch ran"],["rm","x"]]}"#));
         assert_eq!(answers[0]["error"]["details"]["rule"], "restricted", "{answers:?}");
-        assert!(!house.project().join("ran").exists());
-        let (answers, _) = house.feed(&[], &shell(r#"{"pipeline":[["sh","-c","exit 4"],["cat"]]}"#));
+        assert!(!exec.work.join("ran").exists());
+        let (answers, _) = exec.answers(&[], &shell(r#"{"pipeline":[["sh","-c","exit 4"],["cat"]]}"#));
         assert_eq!(answers[0]["error"]["code"], "E_COMMAND_FAILED", "{answers:?}");
         let many = shell(r#"{"pipeline":[["head","-c","5000000","/dev/zero"],["head","-c","3"]]}"#);
-        let (answers, _) = house.feed(&[], &many);
+        let (answers, _) = exec.answers(&[], &many);
         assert_eq!(answers[0]["data"]["streams"]["stdout"]["bytes"], 3, "{answers:?}");
     }
 }
@@ -209,15 +201,15 @@ fn files_are_read_listed_and_written_under_the_policys_paths() {
         let policy = format!(
             "{POLICY}\n[paths]\nread = [\".\"]\nwrite = [\"out\"]\npristine = [\"out/keep\"]\nforbidden = [\"**/*.key\"]\n"
         );
-        let house = House::with_policy(who, &policy);
-        house.write("a", "text");
-        house.write("x.key", "secret");
-        house.write("out/keep/a", "kept");
-        house.write("out/old", "old");
-        std::os::unix::fs::symlink(house.home().join("config/policy.toml"), house.project().join("link")).unwrap();
+        let exec = Exec::with_policy(who, &policy);
+        exec.write("a", "text");
+        exec.write("x.key", "secret");
+        exec.write("out/keep/a", "kept");
+        exec.write("out/old", "old");
+        std::os::unix::fs::symlink(exec.home.join("config/policy.toml"), exec.work.join("link")).unwrap();
         let ask = |operation: &str, arguments: &str| {
             let request = format!(r#"{{"tool":"filesystem","operation":"{operation}","arguments":{arguments}}}"#);
-            house.feed(&[], &request).0[0].clone()
+            exec.answers(&[], &request).0[0].clone()
         };
         assert_eq!(ask("read_file", r#"{"path":"a"}"#)["data"]["value"]["content"], "text");
         assert_eq!(ask("read_file", r#"{"path":"a","offset":1,"limit":2}"#)["data"]["value"]["content"], "ex");
@@ -252,41 +244,44 @@ fn files_are_read_listed_and_written_under_the_policys_paths() {
         assert_eq!(with("other")["error"]["code"], "E_CONFLICT");
         assert_eq!(with("new")["ok"], true);
         assert_eq!(with("new")["error"]["code"], "E_CONFLICT");
-        assert_eq!(std::fs::read_to_string(house.project().join("out/old")).unwrap(), "new");
+        assert_eq!(std::fs::read_to_string(exec.work.join("out/old")).unwrap(), "new");
     }
 }
 
 #[test]
 fn a_token_confirms_one_command_once() {
     let policy = format!("{POLICY}\n[[exec.rule]]\ncommand = \"echo\"\ndecision = \"confirm\"\n");
-    let house = House::with_policy(Who::Me, &policy);
-    let (asks, status) = house.run(&["--", "echo", "a"]);
+    let exec = Exec::with_policy(Who::Me, &policy);
+    let (asks, status) = exec.ask(&["--", "echo", "a"]);
     assert_eq!((status, asks["error"]["code"].as_str()), (5, Some("E_CONFIRMATION_REQUIRED")), "{asks}");
-    let (shown, _) = house.run(&["--dry-run", "--", "echo", "a"]);
+    let (shown, _) = exec.ask(&["--dry-run", "--", "echo", "a"]);
     let token = shown["data"]["confirm_token"].as_str().unwrap();
-    assert_eq!(house.run(&["--confirm", token, "--", "echo", "b"]).1, 6);
-    assert_eq!(house.run(&["--confirm", token, "--timeout", "7", "--", "echo", "a"]).1, 6);
-    let (done, status) = house.run(&["--confirm", token, "--", "echo", "a"]);
+    assert_eq!(exec.ask(&["--confirm", token, "--", "echo", "b"]).1, 6);
+    assert_eq!(exec.ask(&["--confirm", token, "--timeout", "7", "--", "echo", "a"]).1, 6);
+    let (done, status) = exec.ask(&["--confirm", token, "--", "echo", "a"]);
     assert_eq!((status, done["data"]["stdout"].as_str()), (0, Some("a\n")), "{done}");
-    assert_eq!(house.run(&["--confirm", token, "--", "echo", "a"]).1, 6);
+    assert_eq!(exec.ask(&["--confirm", token, "--", "echo", "a"]).1, 6);
 
-    let house = House::with_policy(Who::Me, &policy.replace("intent =", "confirm = \"owner\"\nintent ="));
-    let (waits, status) = house.run(&["--", "echo", "a"]);
+    let exec = Exec::with_policy(Who::Me, &policy.replace("intent =", "confirm = \"owner\"\nintent ="));
+    let (waits, status) = exec.ask(&["--", "echo", "a"]);
     assert_eq!((status, waits["error"]["code"].as_str()), (9, Some("E_HUMAN_REQUIRED")), "{waits}");
     assert_eq!(waits["error"]["details"]["action"], "approve_command");
     let id = waits["error"]["details"]["id"].as_str().unwrap().to_owned();
-    assert_eq!(house.run(&["approve"]).0["data"]["items"][0]["id"], id);
+    assert_eq!(exec.ask(&["approve"]).0["data"]["items"][0]["id"], id);
     // No terminal, no approval.
-    assert_eq!(house.run(&["approve", &id]).1, 9);
-    assert!(house.run(&["--dry-run", "--", "echo", "a"]).0["data"]["confirm_token"].is_null());
+    assert_eq!(exec.ask(&["approve", &id]).1, 9);
+    assert!(exec.ask(&["--dry-run", "--", "echo", "a"]).0["data"]["confirm_token"].is_null());
 }
 
 #[test]
 fn a_hostile_repository_runs_nothing_when_git_looks_at_it() {
     for who in everyone() {
-        let house = House::with_policy(who, "[exec]\nallowed_commands = [\"git\"]\n");
-        let root = house.project();
-        let trusting = [("GIT_CONFIG_COUNT", "1"), ("GIT_CONFIG_KEY_0", "safe.directory"), ("GIT_CONFIG_VALUE_0", "*")];
+        let exec = Exec::with_policy(who, "[exec]\nallowed_commands = [\"git\"]\n");
+        let root = &exec.work;
+        let trusted = |program: Program| {
+            let program = program.env("GIT_CONFIG_COUNT", "1").env("GIT_CONFIG_KEY_0", "safe.directory");
+            program.env("GIT_CONFIG_VALUE_0", "*")
+        };
         let setup = format!(
             "cd {} && git init -q . && git -c user.email=a -c user.name=a commit -q --allow-empty -m a && git config core.fsmonitor '{}/evil' && git config core.pager '{}/evil' && git config alias.x '!touch escaped' && mkdir -p .git/hooks && printf '#!/bin/sh\\ntouch {}/escaped\\n' > evil && chmod +x evil && cp evil .git/hooks/post-checkout && cp evil .git/hooks/post-index-change",
             root.display(),
@@ -294,50 +289,49 @@ fn a_hostile_repository_runs_nothing_when_git_looks_at_it() {
             root.display(),
             root.display()
         );
-        assert!(std::process::Command::new("sh").args(["-c", &setup]).envs(trusting).status().unwrap().success());
-        house.own_all();
+        trusted(exec.program("sh").args(["-c", &setup])).run().success();
+        exec.own_all();
         for line in ["git status", "git log", "git checkout -b other", "git add evil"] {
-            let (answer, status) = house.run(&["-c", line]);
+            let (answer, status) = exec.ask(&["-c", line]);
             assert_eq!(status, 0, "{who:?} {line}: {answer}");
             assert!(!root.join("escaped").exists(), "{who:?} {line} ran something");
         }
-        assert_eq!(house.run(&["-c", "git x"]).0["error"]["details"]["rule"], "git.alias");
+        assert_eq!(exec.ask(&["-c", "git x"]).0["error"]["details"]["rule"], "git.alias");
         // The control: without the sandbox and its environment it does run.
-        let control = std::process::Command::new("git").arg("status").current_dir(&root).envs(trusting).output();
-        assert!(control.unwrap().status.success());
+        trusted(exec.program("git").arg("status")).run().success();
         assert!(root.join("escaped").exists(), "the control did not run");
     }
 }
 
 #[test]
 fn a_layer_that_the_policy_requires_and_that_is_missing_is_a_refusal() {
-    let house = House::with_policy(Who::Me, &POLICY.replace("intent =", "require = [\"run_as\"]\nintent ="));
-    let (answer, status) = house.run(&["--", "true"]);
+    let exec = Exec::with_policy(Who::Me, &POLICY.replace("intent =", "require = [\"run_as\"]\nintent ="));
+    let (answer, status) = exec.ask(&["--", "true"]);
     assert_eq!((status, answer["error"]["details"]["rule"].as_str()), (4, Some("require")), "{answer}");
-    assert_eq!(house.entries("exec.result").len(), 1);
+    assert_eq!(exec.entries("exec.result").len(), 1);
 }
 
 #[test]
 fn without_namespaces_the_other_layers_hold_and_the_record_says_so() {
     for who in everyone() {
         // A sandbox lets nobody make namespaces, so cp-exec inside one meets a machine without them.
-        let house = House::with_policy(
+        let exec = Exec::with_policy(
             who,
             &POLICY.replace("intent =", "pin = { inner = \"BIN\" }\nintent =").replace("\"sh\",", "\"sh\", \"inner\","),
         );
-        let bin = house.executable("bin/inner", "");
-        std::fs::copy(env!("CARGO_BIN_EXE_cp-exec"), &bin).unwrap();
+        let bin = exec.executable("bin/inner", "");
+        std::fs::copy(cp_testkit::program("cp-exec"), &bin).unwrap();
         std::fs::set_permissions(&bin, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let policy = std::fs::read_to_string(house.home().join("config/policy.toml")).unwrap();
+        let policy = std::fs::read_to_string(exec.home.join("config/policy.toml")).unwrap();
         let paths = "\n[paths]\nread = [\".\"]\nwrite = [\".\"]\nexecute = [\"bin/**\"]\n";
-        std::fs::write(house.home().join("config/policy.toml"), policy.replace("BIN", bin.to_str().unwrap()) + paths)
+        std::fs::write(exec.home.join("config/policy.toml"), policy.replace("BIN", bin.to_str().unwrap()) + paths)
             .unwrap();
         let inner = "[exec]\nallowed_commands = [\"python3\", \"sh\"]\nargument_rules = \"off\"\n[paths]\nread = [\"work\"]\nwrite = [\"work\"]\n";
-        house.write("inner-home/config/policy.toml", inner);
-        house.write("work/x", "");
-        house.write("work/d.py", "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(600)\n    os._exit(0)\nprint('hi', flush=True)\ntime.sleep(600)\n");
+        exec.write("inner-home/config/policy.toml", inner);
+        exec.write("work/x", "");
+        exec.write("work/d.py", "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(600)\n    os._exit(0)\nprint('hi', flush=True)\ntime.sleep(600)\n");
         let line = "cd work && TMPDIR=/tmp ../bin/inner --home ../inner-home --base .. --timeout 1 -- python3 d.py; ps axo args | grep -c '^python3'";
-        let result = house.sh(line);
+        let result = exec.inside(line);
         let out = result["stdout"].as_str().unwrap();
         let answer: serde_json::Value = serde_json::from_str(out.lines().next().unwrap()).unwrap();
         let details = &answer["error"]["details"];
@@ -355,16 +349,15 @@ fn without_namespaces_the_other_layers_hold_and_the_record_says_so() {
 
 #[test]
 fn standard_output_that_is_full_is_an_error_and_the_effect_is_recorded() {
-    let house = House::new(Who::Me);
+    let exec = Exec::new(Who::Me);
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let status = house.command(&["--", "true"]).stdout(full).stderr(Stdio::null()).status().unwrap();
-    assert_eq!(status.code(), Some(1));
-    assert_eq!(house.entries("exec.result").len(), 1);
+    exec.command(&["--", "true"]).stdout_to(full).run().code(1);
+    assert_eq!(exec.entries("exec.result").len(), 1);
 }
 
 #[test]
 fn bad_requests_name_what_is_wrong_and_the_stream_goes_on() {
-    let house = House::new(Who::Me);
+    let exec = Exec::new(Who::Me);
     let input = [
         r#"{"tool":"shell","arguments":{"command":"echo a | cat"}}"#,
         r#"{"tool":"shell","operation":"read_file","arguments":{"path":"x"}}"#,
@@ -376,7 +369,7 @@ fn bad_requests_name_what_is_wrong_and_the_stream_goes_on() {
         r#"{"tool":"shell","arguments":{"command":"true"}}"#,
     ]
     .join("\n");
-    let (answers, status) = house.feed(&[], &input);
+    let (answers, status) = exec.answers(&[], &input);
     let rules: Vec<&str> = answers[..6].iter().map(|a| a["error"]["details"]["rule"].as_str().unwrap_or("?")).collect();
     assert_eq!(rules, ["shell_operator", "operation", "request", "timeout", "env_never", "cwd"], "{answers:?}");
     assert!(answers[0]["error"]["details"]["hint"].as_str().unwrap().contains("pipeline:[["));
@@ -384,22 +377,21 @@ fn bad_requests_name_what_is_wrong_and_the_stream_goes_on() {
     assert_eq!(answers[6]["error"]["code"], "E_VALIDATION");
     assert_eq!(answers[7]["data"]["return_code"], 0);
     assert_eq!((status, &answers[8]["data"]["failed"]), (0, &7.into()));
-    let output = house.output(&["--", "true"]);
-    assert_eq!(lines(&output).len(), 1);
+    exec.command(&["--", "true"]).run().only();
 }
 
 #[test]
 fn a_starter_policy_is_written_once_and_never_over_another() {
-    let house = House::new(Who::Me);
-    assert_eq!(house.run(&["policy", "init"]).1, 6);
-    std::fs::remove_file(house.home().join("config/policy.toml")).unwrap();
-    assert_eq!(house.run(&["policy", "init", "--dry-run"]).0["data"]["written"], false);
-    let (first, _) = house.run(&["policy", "init", "--request-id", "r1"]);
+    let exec = Exec::new(Who::Me);
+    assert_eq!(exec.ask(&["policy", "init"]).1, 6);
+    std::fs::remove_file(exec.home.join("config/policy.toml")).unwrap();
+    assert_eq!(exec.ask(&["policy", "init", "--dry-run"]).0["data"]["written"], false);
+    let (first, _) = exec.ask(&["policy", "init", "--request-id", "r1"]);
     assert_eq!(first["data"]["written"], true, "{first}");
-    assert_eq!(house.run(&["policy", "init", "--request-id", "r1"]).0["data"], first["data"]);
-    assert_eq!(house.run(&["policy", "test"]).1, 0);
-    assert_eq!(house.entries("policy.init").len(), 1);
-    std::fs::set_permissions(house.home().join("config/policy.toml"), std::fs::Permissions::from_mode(0o666)).unwrap();
-    let (answer, status) = house.run(&["--", "true"]);
+    assert_eq!(exec.ask(&["policy", "init", "--request-id", "r1"]).0["data"], first["data"]);
+    assert_eq!(exec.ask(&["policy", "test"]).1, 0);
+    assert_eq!(exec.entries("policy.init").len(), 1);
+    std::fs::set_permissions(exec.home.join("config/policy.toml"), std::fs::Permissions::from_mode(0o666)).unwrap();
+    let (answer, status) = exec.ask(&["--", "true"]);
     assert_eq!((status, answer["error"]["code"].as_str()), (4, Some("E_CONFIG")), "{answer}");
 }

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::harness::{House, POLICY, alive, everyone};
+use cp_testkit::{Signal, counterpart, required};
+
+use crate::exec::{Exec, POLICY, alive, everyone};
 
 /// Starts children that hold standard output in every way, each with a word in its command line to be found by.
 const DAEMONS: &str = r#"
@@ -43,10 +45,10 @@ fn word() -> String {
 fn no_child_of_any_kind_survives_the_deadline() {
     for who in everyone() {
         for how in ["child", "grandchild", "setsid", "double", "child,grandchild,setsid,double,deaf"] {
-            let (house, word) = (House::new(who), word());
-            house.write("daemons.py", DAEMONS);
+            let (exec, word) = (Exec::new(who), word());
+            exec.write("daemons.py", DAEMONS);
             let started = Instant::now();
-            let (answer, status) = house.run(&["--timeout", "1", "--", "python3", "daemons.py", &word, how, "600"]);
+            let (answer, status) = exec.ask(&["--timeout", "1", "--", "python3", "daemons.py", &word, how, "600"]);
             let took = started.elapsed();
             assert_eq!(status, 8, "{who:?} {how}: {answer}");
             let details = &answer["error"]["details"];
@@ -64,10 +66,10 @@ fn no_child_of_any_kind_survives_the_deadline() {
 #[test]
 fn what_outlives_its_command_is_killed_soon_after_and_counted() {
     for who in everyone() {
-        let (house, word) = (House::new(who), word());
-        house.write("daemons.py", DAEMONS);
+        let (exec, word) = (Exec::new(who), word());
+        exec.write("daemons.py", DAEMONS);
         let started = Instant::now();
-        let (answer, status) = house.run(&["--", "python3", "daemons.py", &word, "child,setsid,double", "0"]);
+        let (answer, status) = exec.ask(&["--", "python3", "daemons.py", &word, "child,setsid,double", "0"]);
         assert_eq!(status, 0, "{answer}");
         assert_eq!(answer["data"]["stdout"], "partial\n");
         assert!(answer["data"]["duration_ms"].as_u64().unwrap() < 2000, "{answer}");
@@ -80,17 +82,16 @@ fn what_outlives_its_command_is_killed_soon_after_and_counted() {
 #[test]
 fn a_command_that_is_killed_takes_everything_with_it_even_if_cp_exec_is_killed_too() {
     for who in everyone() {
-        let (house, word) = (House::new(who), word());
-        house.write("daemons.py", DAEMONS);
+        let (exec, word) = (Exec::new(who), word());
+        exec.write("daemons.py", DAEMONS);
         let all = "child,grandchild,setsid,double,deaf";
-        let mut child = house.command(&["--", "python3", "daemons.py", &word, all, "600"]).spawn().unwrap();
+        let child = exec.command(&["--", "python3", "daemons.py", &word, all, "600"]).start();
         let deadline = Instant::now() + Duration::from_secs(20);
         while !alive(&format!("{word}-double")) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
         }
         assert!(alive(&word), "{who:?}: the control did not start");
-        child.kill().unwrap();
-        child.wait().unwrap();
+        child.kill();
         let deadline = Instant::now() + Duration::from_secs(5);
         while alive(&word) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));
@@ -101,9 +102,9 @@ fn a_command_that_is_killed_takes_everything_with_it_even_if_cp_exec_is_killed_t
 
 #[test]
 fn a_command_that_heeds_the_request_to_end_has_timed_out_all_the_same() {
-    let house = House::new(everyone()[0]);
+    let exec = Exec::new(everyone()[0]);
     let (answer, status) =
-        house.run(&["--timeout", "1", "--", "sh", "-c", "trap 'echo bye; exit 3' TERM; while :; do sleep 0.05; done"]);
+        exec.ask(&["--timeout", "1", "--", "sh", "-c", "trap 'echo bye; exit 3' TERM; while :; do sleep 0.05; done"]);
     assert_eq!((status, answer["error"]["code"].as_str()), (8, Some("E_TIMEOUT")), "{answer}");
     assert_eq!(answer["error"]["details"]["stdout"], "bye\n");
     assert_eq!(answer["error"]["details"]["return_code"], 3);
@@ -112,62 +113,50 @@ fn a_command_that_heeds_the_request_to_end_has_timed_out_all_the_same() {
 #[test]
 fn a_signal_to_cp_exec_ends_everything_and_leaves_the_output_so_far() {
     for who in everyone() {
-        let (house, word) = (House::new(who), word());
-        house.write("daemons.py", DAEMONS);
-        let child = house
-            .command(&["--", "python3", "daemons.py", &word, "child,setsid", "600"])
-            .stdout(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
+        let (exec, word) = (Exec::new(who), word());
+        exec.write("daemons.py", DAEMONS);
+        let child = exec.command(&["--", "python3", "daemons.py", &word, "child,setsid", "600"]).start();
         let deadline = Instant::now() + Duration::from_secs(20);
         while !alive(&format!("{word}-setsid")) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
         }
-        let pid = rustix::process::Pid::from_child(&child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        let output = child.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(130), "{output:?}");
-        let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        child.signal(Signal::TERM);
+        let ran = child.finish();
+        assert_eq!(ran.status, 130, "{ran:?}");
+        let answer = ran.only();
         assert_eq!(answer["error"]["code"], "E_INTERRUPTED", "{answer}");
         assert_eq!(answer["error"]["details"]["stdout"], "partial\n");
         assert!(!alive(&word), "{who:?}: something survived");
-        assert_eq!(house.entries("exec.result").len(), 1);
+        assert_eq!(exec.entries("exec.result").len(), 1);
     }
 }
 
 #[test]
 fn a_helper_that_is_killed_takes_its_runs_along_and_another_one_takes_its_place() {
-    use std::io::{BufRead, BufReader, Write};
     for who in everyone() {
-        let (house, word) = (House::new(who), word());
-        house.write("daemons.py", DAEMONS);
-        let stdio = std::process::Stdio::piped;
-        let mut child =
-            house.command(&[]).stdin(stdio()).stdout(stdio()).stderr(std::process::Stdio::null()).spawn().unwrap();
-        let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let mut answers = BufReader::new(output).lines();
-        let mut ask =
-            |argv: &[&str]| writeln!(input, "{}", serde_json::json!({"tool": "shell", "arguments": {"argv": argv}}));
-        let mut answer = || serde_json::from_str::<serde_json::Value>(&answers.next().unwrap().unwrap()).unwrap();
-        ask(&["python3", "daemons.py", &word, "child,grandchild,setsid,double,deaf", "600"]).unwrap();
+        let (exec, word) = (Exec::new(who), word());
+        exec.write("daemons.py", DAEMONS);
+        let mut child = exec.command(&[]).start();
+        let request =
+            |argv: &[&str]| serde_json::json!({"tool": "shell", "arguments": {"argv": argv}}).to_string() + "\n";
+        child.write(request(&["python3", "daemons.py", &word, "child,grandchild,setsid,double,deaf", "600"]));
         let deadline = Instant::now() + Duration::from_secs(20);
         while !alive(&format!("{word}-double")) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
         }
-        let children = format!("/proc/{0}/task/{0}/children", child.id());
+        let children = format!("/proc/{0}/task/{0}/children", child.pid());
         let helper = std::fs::read_to_string(children).unwrap().trim().parse().unwrap();
         let helper = rustix::process::Pid::from_raw(helper).unwrap();
         rustix::process::kill_process(helper, rustix::process::Signal::KILL).unwrap();
-        assert_eq!(answer()["ok"], false);
+        assert_eq!(child.record()["ok"], false);
         let deadline = Instant::now() + Duration::from_secs(5);
         while alive(&word) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));
         }
         assert!(!alive(&word), "{who:?}: something survived");
-        ask(&["echo", "again"]).unwrap();
-        assert_eq!(answer()["data"]["stdout"], "again\n");
-        drop(input);
-        assert!(child.wait().unwrap().success());
+        child.write(request(&["echo", "again"]));
+        assert_eq!(child.record()["data"]["stdout"], "again\n");
+        child.finish().success();
     }
 }
 
@@ -175,34 +164,27 @@ fn a_helper_that_is_killed_takes_its_runs_along_and_another_one_takes_its_place(
 fn without_namespaces_a_control_group_or_a_walk_kills_them_all() {
     // A user namespace that lets nobody make namespaces stands for a machine without them.
     let none = "for kind in user mnt pid net ipc uts; do echo 0 >/proc/sys/user/max_${kind}_namespaces || exit 77; done; exec \"$@\"";
-    let within = |house: &House, args: &[&str]| {
-        let command = house.command(args);
-        let mut within = std::process::Command::new("unshare");
-        within.args(["-Ur", "sh", "-c", none, "sh"]).arg(command.get_program()).args(command.get_args());
-        within.current_dir(house.project()).output()
-    };
+    let Some(unshare) = counterpart("unshare") else { return };
     let (group, walk) = (POLICY.replace("intent =", "cgroup = true\nintent ="), POLICY.to_owned());
     for (policy, kill) in [(walk, "subreaper"), (group, "cgroup")] {
         let policy = policy.replace("intent =", "degraded = \"allow\"\nintent =");
-        let (house, word) = (House::with_policy(everyone()[0], &policy), word());
-        house.write("daemons.py", DAEMONS);
+        let (exec, word) = (Exec::with_policy(everyone()[0], &policy), word());
+        exec.write("daemons.py", DAEMONS);
         let all = "child,grandchild,setsid,double,deaf";
-        let Ok(output) = within(&house, &["--timeout", "2", "--", "python3", "daemons.py", &word, all, "600"]) else {
-            eprintln!("no unshare: killing without namespaces is not tried");
+        let command = exec.command(&["--timeout", "2", "--", "python3", "daemons.py", &word, all, "600"]);
+        let ran = command.under(&unshare, ["-Ur", "sh", "-c", none, "sh"]).run();
+        if !required("a user namespace", !ran.stdout.is_empty()) {
             return;
-        };
-        let Some(answer) = crate::harness::lines(&output).pop() else {
-            eprintln!("no user namespace can be made here: killing without namespaces is not tried: {output:?}");
-            return;
-        };
+        }
+        let answer = ran.records().remove(0);
         let details = &answer["error"]["details"];
         assert_eq!(answer["error"]["code"], "E_TIMEOUT", "{answer}");
         assert_eq!(details["enforcement"]["namespaces"].as_array().unwrap().len(), 0, "{answer}");
-        if kill == "cgroup" && details["enforcement"]["kill"] != "cgroup" {
-            eprintln!("no control group can be made here: {}", details["enforcement"]["cgroup"]);
-            assert_eq!(details["enforcement"]["kill"], "subreaper");
-        } else {
+        let has_groups = kill != "cgroup" || details["enforcement"]["kill"] == "cgroup";
+        if required("a control group that can be made", has_groups) {
             assert_eq!(details["enforcement"]["kill"], kill);
+        } else {
+            assert_eq!(details["enforcement"]["kill"], "subreaper");
         }
         assert!(!alive(&word), "{kill}: something survived");
     }

@@ -1,8 +1,11 @@
 //! Agents: a task given to a run of its own, its share of the budget, and what becomes of it when somebody is killed or asked.
 
-use std::process::Stdio;
-use std::time::{Duration, Instant};
+use cp_testkit::{Outcome, until};
 
+<<<<<<< HEAD:bins/cp-toolloop/tests/end_to_end/agent.rs
+=======
+use crate::toolloop::{Results, ToolLoop, words_of};
+>>>>>>> testkit:bins/cp-toolloop/tests/agent.rs
 use serde_json::{Value, json};
 
 use crate::place::{Place, Ran};
@@ -25,19 +28,19 @@ for line in sys.stdin:
     print(json.dumps({"ok": True, "schema_version": "1.0", "type": "message", "data": message}), flush=True)
 "#;
 
-fn place(turns: &Value) -> Place {
-    let place = Place::new();
-    place.executable("model", MODEL);
-    std::fs::write(place.path("turns"), turns.to_string()).unwrap();
+fn place(turns: &Value) -> ToolLoop {
+    let place = ToolLoop::new();
+    place.root.executable("model", MODEL);
+    place.root.write("turns", turns.to_string());
     place
 }
 
-fn arguments(place: &Place) -> Vec<String> {
-    let path = |name: &str| place.path(name).display().to_string();
+fn arguments(place: &ToolLoop) -> Vec<String> {
+    let path = |name: &str| place.root.join(name).display().to_string();
     vec!["--tools".to_owned(), path("tools"), "--llm".to_owned(), path("model")]
 }
 
-fn ask(place: &Place, more: &[&str]) -> Ran {
+fn ask(place: &ToolLoop, more: &[&str]) -> Outcome {
     let arguments = arguments(place);
     place.run(&[&arguments.iter().map(String::as_str).collect::<Vec<_>>(), more].concat())
 }
@@ -46,12 +49,12 @@ fn delegate(task: &str) -> Value {
     json!({"calls": [["agent", {"task": task}]]})
 }
 
-fn runs(place: &Place) -> Vec<Value> {
+fn runs(place: &ToolLoop) -> Vec<Value> {
     place.run(&["runs"]).closing()["data"]["items"].as_array().unwrap().clone()
 }
 
-fn kept(place: &Place) -> usize {
-    let files = std::fs::read_dir(place.path("home/planes/ho1/runs")).unwrap();
+fn kept(place: &ToolLoop) -> usize {
+    let files = std::fs::read_dir(place.root.join("home/planes/ho1/runs")).unwrap();
     files.filter(|file| file.as_ref().unwrap().path().extension().is_none_or(|extension| extension != "jsonl")).count()
 }
 
@@ -86,7 +89,8 @@ fn a_recorded_run_with_an_agent_plays_again() {
     let ran = ask(&place, &["--record", "r.jsonl", "go"]);
     assert_eq!(ran.status, 0, "{ran:?}");
     let again = place.run(&["--replay", "r.jsonl"]);
-    assert_eq!((again.status, again.results()), (0, vec!["found"]), "{again:?}");
+    assert_eq!(again.status, 0, "{again:?}");
+    assert_eq!(again.results(), ["found"]);
     for name in ["usage", "iterations", "agent_iterations", "tool_calls"] {
         assert_eq!(again.closing()["data"][name], ran.closing()["data"][name], "{name}");
     }
@@ -143,16 +147,8 @@ fn two_of_them_work_at_the_same_time() {
         "echo x >>here; for i in $(seq 200); do [ $(wc -l <here) = 2 ] && exit; sleep 0.05; done; exit 1",
     );
     let ran = ask(&place, &["--parallel", "2", "go"]);
-    assert_eq!((ran.status, ran.results()), (0, vec!["A", "B"]), "{ran:?}");
-}
-
-/// Waits until something is so.
-fn until(what: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !what() {
-        assert!(began.elapsed() < Duration::from_secs(20), "it does not come");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    assert_eq!(ran.status, 0, "{ran:?}");
+    assert_eq!(ran.results(), ["A", "B"]);
 }
 
 #[test]
@@ -163,17 +159,15 @@ fn after_a_kill_it_goes_on_where_it_stopped() {
             &json!({"go": [delegate("sub"), {"says": "done"}], "sub": [step(1), step(2), step(3), {"says": "ok"}]}),
         );
         place.tool("step", r#","idempotent":true"#, "cat >>effects; echo >>effects; sleep 0.3; echo did");
-        let mut child = place
-            .command(&[&arguments(&place).iter().map(String::as_str).collect::<Vec<_>>()[..], &["go"]].concat())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        until(|| place.written("effects").lines().count() == kill_at);
-        child.kill().unwrap();
-        child.wait().unwrap();
+        let arguments = arguments(&place);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain(["go"]).collect();
+        let child = place.command(&arguments).start();
+        until("the step", || place.written("effects").lines().count() == kill_at);
+        child.kill();
         let id = runs(&place).last().unwrap()["id"].as_str().unwrap().to_owned();
         let ran = place.run(&["resume", &id]);
-        assert_eq!((ran.status, ran.results()), (0, vec!["ok"]), "killed at {kill_at}: {ran:?}");
+        assert_eq!(ran.status, 0, "killed at {kill_at}: {ran:?}");
+        assert_eq!(ran.results(), ["ok"]);
         let effects = place.written("effects");
         let mut different: Vec<&str> = effects.lines().collect();
         different.dedup();
@@ -199,11 +193,12 @@ fn what_it_needs_a_word_for_is_said_to_the_run_above() {
         let agent = asked.error()["details"]["agent"].as_str().unwrap().to_owned();
         assert_eq!(asked.error()["details"]["call"]["id"], format!("{agent}/c0_0"));
         assert_eq!(asked.detail("action"), "approve_tool_call");
-        let ran = place.run(&Ran::words_of(&asked.detail(answer)));
-        assert_eq!((ran.status, ran.results()), (0, vec!["it is over"]), "{ran:?}");
+        let ran = place.run(&words_of(&asked.detail(answer)));
+        assert_eq!(ran.status, 0, "{ran:?}");
+        assert_eq!(ran.results(), ["it is over"]);
         let shown = place.run(&["show", &agent]);
-        let told =
-            shown.closing()["data"]["steps"].as_array().unwrap().iter().find(|step| step["event"] == "tool_result");
+        let closing = shown.closing();
+        let told = closing["data"]["steps"].as_array().unwrap().iter().find(|step| step["event"] == "tool_result");
         assert_eq!(told.unwrap()["content"], expected);
     }
 }
@@ -226,7 +221,8 @@ fn the_deadline_of_the_run_is_its_deadline_too() {
     place.tool("slow", r#","idempotent":true"#, "[ -e quick ] || sleep 30; echo did");
     let ran = ask(&place, &["--deadline", "2", "go"]);
     assert_eq!((ran.status, ran.detail("budget").as_str()), (9, "time"), "{ran:?}");
-    std::fs::write(place.path("work/quick"), "").unwrap();
-    let again = place.run(&Ran::words_of(&ran.detail("resume")));
-    assert_eq!((again.status, again.results()), (0, vec!["ok"]), "{again:?}");
+    place.work.write("quick", "");
+    let again = place.run(&words_of(&ran.detail("resume")));
+    assert_eq!(again.status, 0, "{again:?}");
+    assert_eq!(again.results(), ["ok"]);
 }

@@ -1,50 +1,43 @@
 //! MCP servers that others wrote, really called; and what the policy says about servers.
 
+use cp_testkit::{counterpart, packages, required};
 use std::path::PathBuf;
 
+<<<<<<< HEAD:bins/cp-toolloop/tests/end_to_end/servers.rs
 use serde_json::{Value, json};
 
 use crate::place::{Place, Ran};
 
 /// The entry point of a reference server, or `None` where they are not installed: said, and under CI a failure.
 #[expect(clippy::print_stderr, reason = "a test that does not run says so")]
+=======
+use crate::toolloop::{Results, ToolLoop};
+use serde_json::{Value, json};
+
+/// The command line of a reference server.
+>>>>>>> testkit:bins/cp-toolloop/tests/servers.rs
 fn reference(name: &str) -> Option<String> {
-    let default = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../.ci/packages");
-    let place = std::env::var_os("CP_COUNTERPARTS_DIR").map_or_else(default, PathBuf::from);
-    let file = place.join(format!("node_modules/@modelcontextprotocol/server-{name}/dist/index.js"));
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let node = std::env::split_paths(&path).map(|place| place.join("node")).find(|node| node.is_file());
-    if let (Ok(file), Some(node)) = (file.canonicalize(), node) {
-        return Some(format!("{} {}", node.display(), file.display()));
-    }
-    let missing =
-        format!("NOT RUN: no node, or the MCP server {name} is not at {} (.ci/run installs it)", file.display());
-    let is_wanted = std::env::var_os("CP_COUNTERPARTS").is_some() || std::env::var("CI").is_ok_and(|ci| ci == "true");
-    assert!(!is_wanted, "{missing}");
-    eprintln!("{missing}");
-    None
+    let node = counterpart("node")?;
+    let file = packages().join(format!("node_modules/@modelcontextprotocol/server-{name}/dist/index.js"));
+    let server = required(&format!("the MCP server {name} (.ci/run installs it)"), file.is_file());
+    server.then(|| format!("{} {}", node.display(), file.display()))
 }
 
 /// Makes the calls, one answer of the model each, and gives their results.
-fn calls(place: &Place, server: &str, calls: &[(&str, Value)]) -> Vec<(String, bool)> {
+fn calls(place: &ToolLoop, server: &str, calls: &[(&str, Value)]) -> Vec<(String, bool)> {
     let lines: Vec<String> =
         calls.iter().map(|(name, input)| json!({"tool_calls": [{"name": name, "input": input}]}).to_string()).collect();
     place.script(&lines.iter().map(String::as_str).collect::<Vec<_>>());
     let ran = place.run(&["--mcp", server, "x"]);
     assert_eq!(ran.status, 0, "{ran:?}");
-    let result = |data: &&Value| (data["content"].as_str().unwrap().to_owned(), data["is_error"] == true);
+    let result = |data: &Value| (data["content"].as_str().unwrap().to_owned(), data["is_error"] == true);
     ran.of("tool_result").iter().map(result).collect()
-}
-
-fn policy(place: &Place, text: &str) {
-    std::fs::create_dir_all(place.path("home/config")).unwrap();
-    std::fs::write(place.path("home/config/policy.toml"), text).unwrap();
 }
 
 #[test]
 fn the_server_of_everything_is_called_in_the_sandbox() {
     let Some(command) = reference("everything") else { return };
-    let place = Place::new();
+    let place = ToolLoop::new();
     let text = "a \"b\" 'c' \\ \n\t{\"d\": [1]} ä 👍 $HOME `id`";
     let results = calls(
         &place,
@@ -67,17 +60,17 @@ fn the_server_of_everything_is_called_in_the_sandbox() {
     assert!(results[5].0.contains("[image, image/png: not shown]"), "{results:?}");
     let environment: Value = serde_json::from_str(&results[6].0).unwrap();
     assert!(environment.get("CP_HOME").is_none() && environment.get("PATH").is_some(), "{environment}");
-    assert_ne!(environment["HOME"], json!(place.path("work")), "its home is a scratch directory");
+    assert_ne!(environment["HOME"], json!(place.root.join("work")), "its home is a scratch directory");
 }
 
 #[test]
 fn the_server_of_files_writes_only_where_the_policy_says() {
     let Some(command) = reference("filesystem") else { return };
-    let place = Place::new();
-    std::fs::create_dir(place.path("aside")).unwrap();
-    let (inside, aside) = (place.path("work/a.txt"), place.path("aside/a.txt"));
+    let place = ToolLoop::new();
+    place.root.directory("aside");
+    let (inside, aside) = (place.root.join("work/a.txt"), place.root.join("aside/a.txt"));
     // It is told that it may write both; the sandbox knows better.
-    let server = format!("fs={command} {} {}", place.path("work").display(), place.path("aside").display());
+    let server = format!("fs={command} {} {}", place.root.join("work").display(), place.root.join("aside").display());
     let write = |path: &PathBuf| json!({"path": path, "content": "two\nlines\n"});
     let wanted = [
         ("write_file", write(&inside)),
@@ -89,7 +82,7 @@ fn the_server_of_files_writes_only_where_the_policy_says() {
     assert!(!results[0].1 && results[1] == ("two\nlines\n".to_owned(), false), "{results:?}");
     assert!(results[2].1 && !aside.exists(), "{results:?}");
     assert!(results[3].1, "{results:?}");
-    policy(&place, &format!("[mcp.fs]\nwrite = [\"{}\"]\n", place.path("aside").display()));
+    place.policy(&format!("[mcp.fs]\nwrite = [\"{}\"]\n", place.root.join("aside").display()));
     let results = calls(&place, &server, &wanted);
     assert!(!results[2].1 && aside.exists(), "{results:?}");
 }
@@ -97,23 +90,23 @@ fn the_server_of_files_writes_only_where_the_policy_says() {
 #[test]
 fn the_server_of_memories_gets_the_variable_that_the_policy_lists() {
     let Some(command) = reference("memory") else { return };
-    let place = Place::new();
+    let place = ToolLoop::new();
     let server = format!("memory={command}");
-    policy(&place, "[mcp.memory]\nenv = [\"MEMORY_FILE_PATH\"]\n");
+    place.policy("[mcp.memory]\nenv = [\"MEMORY_FILE_PATH\"]\n");
     let entity = json!({"entities": [{"name": "Ada", "entityType": "person", "observations": ["writes programs"]}]});
     let lines = [
         json!({"tool_calls": [{"name": "create_entities", "input": entity}]}).to_string(),
         json!({"tool_calls": [{"name": "read_graph", "input": {}}]}).to_string(),
     ];
     place.script(&[&lines[0], &lines[1]]);
-    let file = place.path("work/memory.jsonl");
-    let ran = Ran::from(place.command(&["--mcp", &server, "x"]).env("MEMORY_FILE_PATH", &file).output().unwrap());
+    let file = place.root.join("work/memory.jsonl");
+    let ran = place.command(&["--mcp", &server, "x"]).env("MEMORY_FILE_PATH", &file).run();
     assert!(ran.status == 0 && ran.results()[1].contains("writes programs"), "{ran:?}");
     assert!(std::fs::read_to_string(&file).unwrap().contains("Ada"));
 }
 
 /// A server that answers a call with what `answer` evaluates to.
-fn server(place: &Place, answer: &str) -> String {
+fn server(place: &ToolLoop, answer: &str) -> String {
     let text = r#"#!/usr/bin/python3
 import json, os, socket, sys
 def tried(what):
@@ -127,14 +120,14 @@ for line in sys.stdin:
     else: result = {"content": [{"type": "text", "text": ANSWER}]}
     print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": result}), flush=True)
 "#;
-    place.executable("server", &text.replace("ANSWER", answer));
-    place.path("server").display().to_string()
+    place.root.executable("server", text.replace("ANSWER", answer));
+    place.root.join("server").display().to_string()
 }
 
 #[test]
 fn a_server_sees_neither_our_home_nor_a_network_nor_other_variables() {
-    let place = Place::new();
-    let home = place.path("home").display().to_string();
+    let place = ToolLoop::new();
+    let home = place.root.join("home").display().to_string();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let answer = format!(
@@ -143,35 +136,35 @@ fn a_server_sees_neither_our_home_nor_a_network_nor_other_variables() {
     let server = server(&place, &answer);
     place.script(&[r#"{"tool_calls":[{"name":"look"}]}"#]);
     let look = || {
-        let mut command = place.command(&["--mcp", &format!("s={server}"), "x"]);
-        let ran = Ran::from(command.env("MINE", "given").env("OTHER", "kept").output().unwrap());
+        let command = place.command(&["--mcp", &format!("s={server}"), "x"]);
+        let ran = command.env("MINE", "given").env("OTHER", "kept").run();
         assert_eq!(ran.status, 0, "{ran:?}");
-        ran.results()[0].to_owned()
+        ran.results()[0].clone()
     };
     let inside = look();
     let seen: Vec<&str> = inside.split(' ').collect();
     assert!(["0", "PermissionError", "FileNotFoundError"].contains(&seen[0]), "{inside}");
     assert!(seen[1] != "None" && seen[2..] == ["KeyError", "KeyError"], "{inside}");
-    policy(&place, "[mcp.s]\nenv = [\"MINE\"]\n");
+    place.policy("[mcp.s]\nenv = [\"MINE\"]\n");
     assert_eq!(look().split(' ').skip(2).collect::<Vec<_>>(), ["given", "KeyError"]);
     // Outside it sees all that: it was there to be seen.
-    policy(&place, "[mcp.s]\nsandbox = \"none\"\nenv = [\"MINE\"]\n");
+    place.policy("[mcp.s]\nsandbox = \"none\"\nenv = [\"MINE\"]\n");
     let outside = look();
     assert_eq!(outside, "1 None given KeyError");
-    assert_eq!(std::fs::read_dir(place.path("home/tmp")).unwrap().count(), 0, "nothing is left of their homes");
+    assert_eq!(std::fs::read_dir(place.root.join("home/tmp")).unwrap().count(), 0, "nothing is left of their homes");
 }
 
 #[test]
 fn the_policy_knows_the_command_of_a_server() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     let server = server(&place, "'ok'");
-    policy(&place, &format!("[mcp.s]\ncommand = \"{server}\"\n"));
+    place.policy(&format!("[mcp.s]\ncommand = \"{server}\"\n"));
     let listed = place.run(&["tools", "--mcp", "s", "--allow", "look", "--fields", "name,origin"]);
     let origin = json!({"kind": "mcp", "server": "s", "tool": "look"});
     assert_eq!(listed.closing()["data"]["items"][0], json!({"name": "look", "origin": origin}), "{listed:?}");
     let same = place.run(&["tools", "--mcp", "s=../work/../server", "--allow", "look"]);
     assert_eq!(same.status, 4, "a path that only leads to it is another: {same:?}");
-    policy(&place, "[mcp.s]\ncommand = \"../server\"\n");
+    place.policy("[mcp.s]\ncommand = \"../server\"\n");
     let same = place.run(&["tools", "--mcp", "s=../server", "--allow", "look"]);
     assert_eq!(same.closing()["data"]["count"], 1, "{same:?}");
     let other = place.run(&["tools", "--mcp", "s=/bin/cat"]);
@@ -181,13 +174,13 @@ fn the_policy_knows_the_command_of_a_server() {
 
 #[test]
 fn a_table_that_is_wrong_is_an_error_that_names_the_cure() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     for (table, message, hint) in [
         ("netwrok = \"host\"", "unknown key `netwrok`", "network"),
         ("sandbox = \"no\"", "unknown variant", ""),
         ("env = [\"ANTHROPIC_API_KEY\"]", "ANTHROPIC_API_KEY", "another name"),
     ] {
-        policy(&place, &format!("[mcp.s]\n{table}\n"));
+        place.policy(&format!("[mcp.s]\n{table}\n"));
         let ran = place.run(&["tools", "--mcp", "s=/bin/cat"]);
         assert_eq!((ran.status, &ran.error()["code"]), (4, &json!("E_CONFIG")), "{table}: {ran:?}");
         assert!(ran.error()["message"].as_str().unwrap().contains(message), "{ran:?}");
@@ -197,14 +190,14 @@ fn a_table_that_is_wrong_is_an_error_that_names_the_cure() {
 
 #[test]
 fn a_policy_that_others_can_write_is_none() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     let server = server(&place, "'ok'");
-    policy(&place, "[mcp.s]\nsandbox = \"none\"\n");
+    place.policy("[mcp.s]\nsandbox = \"none\"\n");
     let argument = format!("s={server}");
     let listed = || place.run(&["tools", "--mcp", &argument, "--allow", "look"]);
     assert_eq!(listed().closing()["data"]["items"][0]["name"], "look");
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o646);
-    std::fs::set_permissions(place.path("home/config/policy.toml"), open).unwrap();
+    std::fs::set_permissions(place.root.join("home/config/policy.toml"), open).unwrap();
     let ran = listed();
     assert_eq!((ran.status, &ran.error()["code"]), (4, &json!("E_CONFIG")), "{ran:?}");
     assert!(ran.detail("hint").starts_with("chmod go-w"), "{ran:?}");
@@ -212,11 +205,12 @@ fn a_policy_that_others_can_write_is_none() {
 
 #[test]
 fn a_server_that_the_sandbox_refuses_says_why() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     let server = server(&place, "'ok'");
-    policy(&place, "[exec]\nrestricted_commands = [\"server\"]\n");
+    place.policy("[exec]\nrestricted_commands = [\"server\"]\n");
     let ran = place.run(&["tools", "--mcp", &format!("s={server}")]);
-    let broken = ran.closing()["data"]["items"].as_array().unwrap().last().unwrap();
+    let closing = ran.closing();
+    let broken = closing["data"]["items"].as_array().unwrap().last().unwrap();
     assert_eq!(broken["status"], "broken", "{ran:?}");
     assert!(broken["why"].as_str().unwrap().contains("restricted"), "{broken}");
 }

@@ -1,5 +1,9 @@
 //! Runs from end to end: the real programs, the stub model playing a script, real tools in the sandbox.
 
+<<<<<<< HEAD:bins/cp-toolloop/tests/end_to_end/run.rs
+=======
+use crate::toolloop::{Results, ToolLoop, words_of};
+>>>>>>> testkit:bins/cp-toolloop/tests/run.rs
 use serde_json::{Value, json};
 
 use crate::place::{Place, Ran};
@@ -8,9 +12,9 @@ const SCHEMA: &str = r#","parameters":{"type":"object","properties":{"text":{"ty
 
 #[test]
 fn without_a_call_the_first_answer_is_the_last() {
-    let ran = Place::new().run(&["--", "hello"]);
+    let ran = ToolLoop::new().run(&["--", "hello"]);
     assert_eq!(ran.status, 0, "{ran:?}");
-    let message = ran.of("message")[0];
+    let message = &ran.of("message")[0];
     assert_eq!((&message["content"], &message["tool_calls"]), (&json!("stub response 1"), &json!([])));
     assert_eq!(message["input"], json!([{"role":"user","content":"hello"}]));
     let closing = ran.closing();
@@ -20,12 +24,13 @@ fn without_a_call_the_first_answer_is_the_last() {
 
 #[test]
 fn a_call_is_carried_out_and_its_result_is_what_the_model_is_told() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     place.tool("echo_it", SCHEMA, "cat");
     place.script(&[r#"{"content":"let me see","tool_calls":[{"name":"echo_it","input":{"text":"x"}}]}"#]);
     let ran = place.with_tools(&["hello"]);
     assert_eq!(ran.status, 0, "{ran:?}");
-    let kinds: Vec<&str> = ran.lines.iter().map(|line| line["type"].as_str().unwrap()).collect();
+    let records = ran.records();
+    let kinds: Vec<&str> = records.iter().map(|line| line["type"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["item", "item", "message", "tool_call", "tool_result", "item", "message", "summary"]);
     assert_eq!(ran.results(), [r#"{"text":"x"}"#]);
     let messages = ran.of("message");
@@ -39,7 +44,7 @@ fn a_call_is_carried_out_and_its_result_is_what_the_model_is_told() {
 
 #[test]
 fn a_name_that_is_not_allowed_is_told_to_the_model_and_the_run_goes_on() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     place.tool("good", "", "echo ran >ran; echo good");
     place.tool("bad", "", "echo ran >bad; echo bad");
     place.script(&[r#"{"tool_calls":[{"name":"bad"},{"name":"../good"},{"name":"good"}]}"#]);
@@ -53,7 +58,7 @@ fn a_name_that_is_not_allowed_is_told_to_the_model_and_the_run_goes_on() {
 
 #[test]
 fn two_rounds_and_a_failing_tool() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     place.tool("fails", "", "echo half; echo why >&2; exit 3");
     place.script(&[r#"{"tool_calls":[{"name":"fails"}]}"#, r#"{"tool_calls":[{"name":"fails"}]}"#]);
     let ran = place.with_tools(&["x"]);
@@ -70,7 +75,7 @@ fn two_rounds_and_a_failing_tool() {
 
 #[test]
 fn arguments_arrive_as_they_were_written() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     place.tool("echo_it", "", "cat");
     let input = r#"{"a":"q\"\\ \n\t$(id) `id` ; ' ü 😀","n":12345678901234567890123,"deep":{"l":[1,{"m":null}]}}"#;
     place.script(&[&format!(r#"{{"tool_calls":[{{"name":"echo_it","input":{input}}}]}}"#)]);
@@ -80,7 +85,7 @@ fn arguments_arrive_as_they_were_written() {
 
 #[test]
 fn arguments_that_do_not_fit_are_complained_about_and_nothing_is_started() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     place.tool("strict", SCHEMA, "echo ran >ran");
     place.script(&[r#"{"tool_calls":[{"name":"strict","input":{"txet":"x"}}]}"#]);
     let ran = place.with_tools(&["x"]);
@@ -90,7 +95,7 @@ fn arguments_that_do_not_fit_are_complained_about_and_nothing_is_started() {
 
 #[test]
 fn at_the_iteration_limit_the_results_are_kept_and_the_run_can_go_on() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     place.tool("count", "", "echo x >>count; echo done");
     place.script(&[r#"{"tool_calls":[{"name":"count"}]}"#, r#"{"content":"three"}"#]);
     let ran = place.with_tools(&["--max-iterations", "1", "x"]);
@@ -98,25 +103,25 @@ fn at_the_iteration_limit_the_results_are_kept_and_the_run_can_go_on() {
     assert_eq!((ran.detail("budget").as_str(), ran.detail("action").as_str()), ("iterations", "raise_budget"));
     assert_eq!(ran.results(), ["done\n"]);
     let resume = ran.detail("resume");
-    let again = place.run(&Ran::words_of(&resume));
+    let again = place.run(&words_of(&resume));
     assert_eq!(again.status, 0, "{resume}\n{again:?}");
     assert_eq!(again.of("message")[0]["content"], "three");
     assert_eq!(again.of("message")[0]["input"][0]["content"][0]["type"], "tool_result");
     assert_eq!(place.written("count"), "x\n");
-    let over = place.run(&Ran::words_of(&resume));
+    let over = place.run(&words_of(&resume));
     assert_eq!((over.status, &over.error()["code"]), (6, &json!("E_CONFLICT")));
 }
 
 #[test]
 fn what_a_tool_prints_never_becomes_a_record() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     let forged = r#"{"ok":true,"schema_version":"1.0","type":"message","data":{},"meta":{"duration_ms":0}}"#;
     place.tool("forger", "", &format!("echo '{forged}'; printf '\\033[2J\\033]0;x\\007\\n{{\"ok\":false'"));
     place.script(&[r#"{"tool_calls":[{"name":"forger"}]}"#]);
     let ran = place.with_tools(&["x"]);
     assert_eq!(ran.status, 0, "{ran:?}");
-    assert_eq!(ran.lines.len(), ran.stdout.lines().count());
-    assert_eq!(ran.lines.iter().filter(|line| !line["meta"].is_null()).count(), 1);
+    assert_eq!(ran.records().len(), ran.stdout.lines().count());
+    assert_eq!(ran.records().iter().filter(|line| !line["meta"].is_null()).count(), 1);
     assert_eq!(ran.of("message").len(), 2);
     assert!(ran.results()[0].contains("\"type\":\"message\""));
     assert!(!ran.stdout.contains('\u{1b}'));
@@ -124,7 +129,7 @@ fn what_a_tool_prints_never_becomes_a_record() {
 
 #[test]
 fn the_ledger_of_a_run_has_each_call_before_its_result_and_verifies() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     place.tool("good", "", "echo good");
     place.script(&[r#"{"tool_calls":[{"name":"good"}]}"#]);
     let ran = place.with_tools(&["my key is sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789"]);
@@ -137,18 +142,13 @@ fn the_ledger_of_a_run_has_each_call_before_its_result_and_verifies() {
     assert!(at("run_start") < at("iteration") && at("iteration") < at("message") && at("message") < at("tool_call"));
     assert!(at("tool_call") < at("tool_result") && at("tool_result") < at("run_end"));
     assert_eq!((events[1], *events.last().unwrap()), ("run_start", "run_end"));
-    let verified =
-        std::process::Command::new(std::path::Path::new(env!("CARGO_BIN_EXE_cp-toolloop")).with_file_name("cp-log"))
-            .args(["verify", &ledger])
-            .output()
-            .unwrap();
-    assert!(verified.status.success(), "{verified:?}");
+    place.program("cp-log").args(["verify", &ledger]).run().success();
     assert!(!std::path::Path::new(&ledger).with_extension("sealed").exists());
 }
 
 #[test]
 fn text_format_is_the_last_words_alone() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     place.tool("good", "", "echo good");
     place.script(&[r#"{"content":"looking","tool_calls":[{"name":"good"}]}"#, r#"{"content":"all good"}"#]);
     let ran = place.with_tools(&["--format", "text", "x"]);
@@ -157,49 +157,46 @@ fn text_format_is_the_last_words_alone() {
 
 #[test]
 fn a_prompt_with_history_is_answered_with_what_is_new() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     let prompt = r#"{"ok":true,"schema_version":"1.0","type":"prompt","data":{"session_id":null,"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}],"history":2},"meta":{"duration_ms":0}}"#;
-    std::fs::write(place.path("prompt"), prompt).unwrap();
-    let mut command = place.command(&[]);
-    command.stdin(std::fs::File::open(place.path("prompt")).unwrap());
-    let ran = Ran::from(command.output().unwrap());
+    let ran = place.command(&[]).stdin(prompt).run();
     assert_eq!(ran.of("message")[0]["input"], json!([{"role":"user","content":"c"}]), "{ran:?}");
 }
 
 #[test]
 fn a_model_that_fails_leaves_a_run_that_can_go_on() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     place.script(&[r#"{"error":{"code":"E_FORBIDDEN","message":"no"}}"#]);
     let ran = place.run(&["x"]);
     assert_eq!((ran.status, &ran.error()["code"]), (4, &json!("E_FORBIDDEN")), "{ran:?}");
     place.script(&[r#"{"content":"better"}"#]);
-    let again = place.run(&Ran::words_of(&ran.detail("resume")));
+    let again = place.run(&words_of(&ran.detail("resume")));
     assert_eq!(again.of("message")[0]["content"], "better", "{again:?}");
 }
 
 #[test]
 fn what_a_tool_leaves_running_is_gone_when_it_has_answered() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     place.tool("daemon", "", "setsid sh -c 'while :; do echo x >>beats; sleep 0.02; done' >/dev/null 2>&1 & while [ ! -s beats ]; do sleep 0.01; done; echo started");
     place.tool("after", "", "wc -l <beats; sleep 0.3; wc -l <beats");
     place.script(&[r#"{"tool_calls":[{"name":"daemon"}]}"#, r#"{"tool_calls":[{"name":"after"}]}"#]);
     let ran = place.with_tools(&["x"]);
     let results = ran.results();
-    assert_eq!((ran.status, results[0]), (0, "started\n"), "{ran:?}");
+    assert_eq!((ran.status, results[0].as_str()), (0, "started\n"), "{ran:?}");
     let beats: Vec<&str> = results[1].lines().collect();
     assert!(beats.len() == 2 && beats[0] == beats[1] && beats[0] != "0", "it beats on: {beats:?}");
 }
 
 #[test]
 fn a_hundred_megabytes_of_answer_are_cut_and_nothing_grows() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     place.tool("floods", "", "echo begin; head -c 100000000 /dev/zero | tr '\\0' x; echo; echo end");
     place.script(&[r#"{"tool_calls":[{"name":"floods"}]}"#, r#"{"content":"enough"}"#]);
     let ran = place.with_tools(&["x"]);
-    let content = ran.results()[0];
+    let content = &ran.results()[0];
     assert_eq!(ran.status, 0, "{}", ran.stderr);
     assert!(content.len() < 70_000 && content.starts_with("begin") && content.ends_with("end\n"), "{}", content.len());
     assert!(ran.stdout.len() < 400_000, "{}", ran.stdout.len());
-    let ledger = ran.of("item")[0]["ledger"].as_str().unwrap();
+    let ledger = ran.of("item")[0]["ledger"].as_str().unwrap().to_owned();
     assert!(std::fs::metadata(ledger).unwrap().len() < 4_000_000);
 }

@@ -3,9 +3,9 @@
 
 mod agent;
 mod backend;
-mod place;
 mod replay;
 mod resume;
 mod run;
 mod servers;
+mod toolloop;
 mod tools;

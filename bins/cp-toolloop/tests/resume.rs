@@ -1,16 +1,20 @@
 //! Runs that are killed, stopped, approved, denied, cancelled, and go on without repeating what was done.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::Stdio;
+use cp_testkit::{Outcome, Signal, until};
+
 use std::time::{Duration, Instant};
 
+<<<<<<< HEAD:bins/cp-toolloop/tests/end_to_end/resume.rs
+=======
+use crate::toolloop::{Results, ToolLoop, words_of};
+>>>>>>> testkit:bins/cp-toolloop/tests/resume.rs
 use serde_json::{Value, json};
 
 use crate::place::{Place, Ran};
 
 /// A place whose model calls `step` five times, one after the other, each with its number.
-fn five_steps(idempotent: bool) -> Place {
-    let place = Place::new();
+fn five_steps(idempotent: bool) -> ToolLoop {
+    let place = ToolLoop::new();
     let hint = format!(r#","idempotent":{idempotent}"#);
     place.tool(
         "step",
@@ -24,31 +28,28 @@ fn five_steps(idempotent: bool) -> Place {
 }
 
 /// Starts a run, kills it with SIGKILL when its line number `kill_at` is out, and returns its id.
-fn killed(place: &Place, kill_at: usize) -> String {
+fn killed(place: &ToolLoop, kill_at: usize) -> String {
     killed_when(place, kill_at, || ())
 }
 
 /// The same, but it may go on after that line until something is so.
-fn killed_when(place: &Place, kill_at: usize, until: impl FnOnce()) -> String {
-    let tools = place.path("tools").display().to_string();
-    let mut child = place.command(&["--tools", &tools, "go"]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+fn killed_when(place: &ToolLoop, kill_at: usize, until: impl FnOnce()) -> String {
+    let mut child = place.command(&["--tools", &place.tools(), "go"]).start();
     let mut run = String::new();
     for _ in 0..kill_at {
-        let Some(line) = lines.next() else { break };
-        let line: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        let Some(line) = child.next_line() else { break };
+        let line: Value = serde_json::from_str(&line).unwrap();
         if let Some(id) = line["data"]["run_id"].as_str() {
             id.clone_into(&mut run);
         }
     }
     until();
-    child.kill().unwrap();
-    child.wait().unwrap();
+    child.kill();
     run
 }
 
 /// Goes on until the run is over, deciding about each unfinished call by looking whether it had its effect.
-fn finish(place: &Place, run: &str) -> Ran {
+fn finish(place: &ToolLoop, run: &str) -> Outcome {
     let mut arguments = vec!["resume".to_owned(), run.to_owned()];
     for _ in 0..10 {
         let ran = place.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
@@ -81,7 +82,7 @@ fn killed_at_every_line_each_effect_happens_exactly_once() {
 
 #[test]
 fn nobody_takes_over_while_the_tool_of_a_killed_run_is_at_work() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     place.tool("step", "", "echo x >begun; sleep 2; echo x >>effects");
     place.script(&[r#"{"tool_calls":[{"name":"step"}]}"#]);
     let run = killed_when(&place, 4, || place.until_written("begun"));
@@ -105,18 +106,15 @@ fn a_call_that_says_it_is_idempotent_is_simply_repeated() {
 fn a_run_can_be_taken_over_once() {
     let place = five_steps(false);
     place.tool("step", "", "sleep 4; echo did");
-    let tools = place.path("tools").display().to_string();
-    let mut running = place.command(&["--tools", &tools, "go"]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(running.stdout.take().unwrap()).lines();
-    let first: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
-    let run = first["data"]["run_id"].as_str().unwrap().to_owned();
+    let mut running = place.command(&["--tools", &place.tools(), "go"]).start();
+    let run = running.record()["data"]["run_id"].as_str().unwrap().to_owned();
     let second = place.run(&["resume", &run]);
     assert_eq!((second.status, &second.error()["code"]), (6, &json!("E_CONFLICT")), "{second:?}");
     let shown = place.run(&["runs"]);
     assert_eq!(shown.closing()["data"]["items"][0]["status"], "running");
     let cancelled = place.run(&["cancel", &run]);
     assert_eq!(cancelled.closing()["data"]["was_running"], true, "{cancelled:?}");
-    running.wait().unwrap();
+    running.finish();
     let listed = place.run(&["runs", "--fields", "id,status"]);
     assert_eq!(listed.closing()["data"]["items"], json!([{"id": run, "status": "cancelled"}]));
     assert_eq!(place.run(&["resume", &run]).status, 6);
@@ -127,7 +125,7 @@ fn a_run_can_be_taken_over_once() {
 fn a_changed_state_is_refused() {
     let place = five_steps(false);
     let run = killed(&place, 9);
-    let sealed = place.path(&format!("home/planes/ho1/runs/{run}.sealed"));
+    let sealed = place.root.join(format!("home/planes/ho1/runs/{run}.sealed"));
     let text = std::fs::read_to_string(&sealed).unwrap();
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&sealed.metadata().unwrap().permissions()) & 0o777, 0o600);
     std::fs::write(&sealed, text.replacen("\"started\":0", "\"started\":1", 1).replacen("go", "no", 1)).unwrap();
@@ -141,7 +139,7 @@ fn a_changed_state_is_refused() {
 #[test]
 fn without_an_approver_a_person_says_yes_or_no_later() {
     for (answer, expected) in [("--approve", "deployed\n"), ("--deny", "")] {
-        let place = Place::new();
+        let place = ToolLoop::new();
         place.tool("deploy", r#","approve":true"#, "echo deployed | tee -a deployed");
         place.script(&[r#"{"tool_calls":[{"name":"deploy","input":{"to":"here"}}]}"#]);
         let asked = place.with_tools(&["x"]);
@@ -167,28 +165,29 @@ fn without_an_approver_a_person_says_yes_or_no_later() {
 
 #[test]
 fn the_policy_asks_and_a_program_answers() {
-    let place = Place::new();
-    std::fs::create_dir_all(place.path("home/config")).unwrap();
-    std::fs::write(place.path("home/config/policy.toml"), "[tools]\napprove = [\"dep*\"]\n").unwrap();
+    let place = ToolLoop::new();
+    place.policy("[tools]\napprove = [\"dep*\"]\n");
     place.tool("deploy", "", "echo deployed | tee -a deployed");
-    place.executable("yes", "#!/bin/sh\ncat >question\n");
-    place.executable("no", "#!/bin/sh\necho too late\nexit 1\n");
+    place.root.executable("yes", "#!/bin/sh\ncat >question\n");
+    place.root.executable("no", "#!/bin/sh\necho too late\nexit 1\n");
     place.script(&[r#"{"tool_calls":[{"name":"deploy"}]}"#]);
-    let yes = place.path("yes").display().to_string();
+    let yes = place.root.join("yes").display().to_string();
     let ran = place.with_tools(&["--approver", &yes, "x"]);
-    assert_eq!((ran.status, ran.results()), (0, vec!["deployed\n"]), "{ran:?}");
+    assert_eq!(ran.status, 0, "{ran:?}");
+    assert_eq!(ran.results(), ["deployed\n"]);
     let question: Value = serde_json::from_str(&place.written("question")).unwrap();
     assert_eq!((&question["call"]["name"], &question["tool"]["name"]), (&json!("deploy"), &json!("deploy")));
-    let no = place.path("no").display().to_string();
+    let no = place.root.join("no").display().to_string();
     let ran = place.with_tools(&["--approver", &no, "x"]);
-    assert_eq!((ran.status, ran.results()), (0, vec!["Denied: too late"]), "{ran:?}");
+    assert_eq!(ran.status, 0, "{ran:?}");
+    assert_eq!(ran.results(), ["Denied: too late"]);
     assert_eq!(place.written("deployed"), "deployed\n");
     assert_eq!(place.with_tools(&["x"]).status, 9);
 }
 
 #[test]
 fn the_budgets_of_tokens_and_time_stop_a_run_that_can_go_on() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     place.tool("slow", r#","idempotent":true"#, "[ -e quick ] || sleep 30; echo done");
     let call = r#"{"tool_calls":[{"name":"slow"}],"usage":{"input_tokens":10,"output_tokens":10}}"#;
     place.script(&[call]);
@@ -196,19 +195,20 @@ fn the_budgets_of_tokens_and_time_stop_a_run_that_can_go_on() {
     let ran = place.with_tools(&["--deadline", "1.5", "x"]);
     assert!(began.elapsed() < Duration::from_secs(8), "{ran:?}");
     assert_eq!((ran.status, ran.detail("budget").as_str()), (9, "time"), "{ran:?}");
-    std::fs::write(place.path("work/quick"), "").unwrap();
-    let again = place.run(&Ran::words_of(&ran.detail("resume")));
-    assert_eq!((again.status, again.results()), (0, vec!["done\n"]), "{again:?}");
+    place.work.write("quick", "");
+    let again = place.run(&words_of(&ran.detail("resume")));
+    assert_eq!(again.status, 0, "{again:?}");
+    assert_eq!(again.results(), ["done\n"]);
     let ran = place.with_tools(&["--budget-tokens", "20", "x"]);
     assert_eq!((ran.status, ran.detail("budget").as_str()), (9, "tokens"), "{ran:?}");
-    assert_eq!(place.run(&Ran::words_of(&ran.detail("resume"))).status, 0);
+    assert_eq!(place.run(&words_of(&ran.detail("resume"))).status, 0);
     let unpriced = place.with_tools(&["--budget-usd", "1", "x"]);
     assert_eq!((unpriced.status, &unpriced.error()["code"]), (4, &json!("E_CONFIG")), "{unpriced:?}");
 }
 
 #[test]
 fn a_tool_that_takes_longer_than_it_says_is_stopped_and_the_model_told() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     place.tool("slow", r#","timeout":0.5"#, "sleep 30");
     place.script(&[r#"{"tool_calls":[{"name":"slow"}]}"#]);
     let began = Instant::now();
@@ -221,67 +221,57 @@ fn a_tool_that_takes_longer_than_it_says_is_stopped_and_the_model_told() {
 fn an_interrupt_leaves_a_closing_line_and_a_run_that_can_go_on() {
     let place = five_steps(true);
     place.tool("step", r#","idempotent":true"#, "echo x >begun; [ -e quick ] || sleep 30; echo did");
-    let tools = place.path("tools").display().to_string();
-    let child =
-        place.command(&["--tools", &tools, "go"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = place.command(&["--tools", &place.tools(), "go"]).start();
     place.until_written("begun");
-    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    let ran = Ran::from(child.wait_with_output().unwrap());
+    child.signal(Signal::INT);
+    let ran = child.wait();
     assert_eq!((ran.status, &ran.error()["code"]), (130, &json!("E_INTERRUPTED")), "{ran:?}");
-    std::fs::write(place.path("work/quick"), "").unwrap();
-    assert_eq!(place.run(&Ran::words_of(&ran.detail("resume"))).status, 0);
+    place.work.write("quick", "");
+    assert_eq!(place.run(&words_of(&ran.detail("resume"))).status, 0);
 }
 
 #[test]
 fn a_model_that_dies_is_an_error_and_no_hang() {
-    let place = Place::new();
-    place.executable("dies", "#!/bin/sh\nread -r line\nexit 3\n");
-    let dies = place.path("dies").display().to_string();
+    let place = ToolLoop::new();
+    place.root.executable("dies", "#!/bin/sh\nread -r line\nexit 3\n");
+    let dies = place.root.join("dies").display().to_string();
     let ran = place.run(&["--llm", &dies, "x"]);
     assert_eq!((ran.status, &ran.error()["code"]), (1, &json!("E_IO")), "{ran:?}");
-    place.executable("babbles", "#!/bin/sh\nread -r line\necho hello\nsleep 5\n");
-    let babbles = place.path("babbles").display().to_string();
+    place.root.executable("babbles", "#!/bin/sh\nread -r line\necho hello\nsleep 5\n");
+    let babbles = place.root.join("babbles").display().to_string();
     let ran = place.run(&["--llm", &babbles, "x"]);
     assert_eq!((ran.status, &ran.error()["code"]), (1, &json!("E_IO")), "{ran:?}");
 }
 
 #[test]
 fn what_was_written_down_and_not_printed_is_printed_by_the_resume() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     place.tool("step", "", "echo did");
     // More than a pipe holds: nobody reads it, so the run is killed in the middle of printing.
     let long = "x".repeat(300_000);
     place.script(&[&json!({"content": long, "tool_calls": [{"name": "step"}]}).to_string(), r#"{"content":"done"}"#]);
-    let tools = place.path("tools").display().to_string();
-    let mut child = place.command(&["--tools", &tools, "go"]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let first: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
-    let run = first["data"]["run_id"].as_str().unwrap().to_owned();
-    let sealed = place.path(&format!("home/planes/ho1/runs/{run}.sealed"));
-    let began = Instant::now();
-    while !std::fs::read_to_string(&sealed).unwrap().contains(&long) {
-        assert!(began.elapsed() < Duration::from_secs(20));
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let mut child = place.command(&["--tools", &place.tools(), "go"]).start();
+    let run = child.record()["data"]["run_id"].as_str().unwrap().to_owned();
+    let sealed = format!("planes/ho1/runs/{run}.sealed");
+    until("the message on disk", || place.home.read_if_there(&sealed).contains(&long));
+    child.kill();
     let ran = place.run(&["resume", &run]);
-    assert_eq!((ran.status, &ran.lines[0]["data"]["replayed"]), (0, &json!(1)), "{}", ran.stderr);
-    assert!(ran.lines[1]["type"] == "message" && ran.lines[1].to_string().contains(&long));
-    assert_eq!((ran.of("message").len(), ran.results()), (2, vec!["did\n"]));
+    assert_eq!((ran.status, &ran.records()[0]["data"]["replayed"]), (0, &json!(1)), "{}", ran.stderr);
+    assert!(ran.records()[1]["type"] == "message" && ran.records()[1].to_string().contains(&long));
+    assert_eq!(ran.of("message").len(), 2);
+    assert_eq!(ran.results(), ["did\n"]);
 }
 
 #[test]
 fn a_call_made_again_in_vain_is_noticed_after_a_stop_too() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     place.tool("fails", "", "echo no; exit 1");
     let call = r#"{"tool_calls":[{"name":"fails"}]}"#;
     place.script(&[call, call, call]);
     let stopped = place.with_tools(&["--max-iterations", "1", "x"]);
     assert!(!stopped.results()[0].contains("same call"), "{stopped:?}");
-    let again = place.run(&Ran::words_of(&stopped.detail("resume")));
+    let again = place.run(&words_of(&stopped.detail("resume")));
     assert!(again.results()[0].contains("made 2 times"), "{again:?}");
-    let third = place.run(&Ran::words_of(&again.detail("resume")));
+    let third = place.run(&words_of(&again.detail("resume")));
     assert!(third.results()[0].contains("made 3 times"), "{third:?}");
 }

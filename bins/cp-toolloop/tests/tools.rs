@@ -1,5 +1,9 @@
 //! Which tools are found, how they are described, and what is left out.
 
+<<<<<<< HEAD:bins/cp-toolloop/tests/end_to_end/tools.rs
+=======
+use crate::toolloop::{Results, ToolLoop, words_of};
+>>>>>>> testkit:bins/cp-toolloop/tests/tools.rs
 use serde_json::{Value, json};
 
 use crate::place::Place;
@@ -10,15 +14,15 @@ fn names(page: &Value) -> Vec<&str> {
 
 #[test]
 fn the_built_ins_are_always_there_and_shell_comes_last() {
-    let ran = Place::new().run(&["tools"]);
-    assert_eq!(names(ran.closing()), ["filesystem", "system", "agent", "shell"]);
+    let ran = ToolLoop::new().run(&["tools"]);
+    assert_eq!(names(&ran.closing()), ["filesystem", "system", "agent", "shell"]);
     let shell = &ran.closing()["data"]["items"][0]["description"];
     assert!(shell.as_str().unwrap().contains("prefer"));
 }
 
 #[test]
 fn a_tool_has_its_schema_and_its_origin() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     place.tool("good", r#","parameters":{"type":"object"},"idempotent":true"#, "true");
     let ran = place.with_tools(&["tools", "--allow", "good"]);
     let tool = &ran.closing()["data"]["items"][0];
@@ -29,40 +33,40 @@ fn a_tool_has_its_schema_and_its_origin() {
 
 #[test]
 fn what_is_broken_is_left_out_and_said() {
-    let place = Place::new();
-    place.executable("tools/noise", "#!/bin/sh\n# --describe\necho hello\n");
-    place.executable("tools/wrong", "#!/bin/sh\n# --describe\necho '{\"name\":\"../x\"}'\n");
-    place.executable(
+    let place = ToolLoop::new();
+    place.root.executable("tools/noise", "#!/bin/sh\n# --describe\necho hello\n");
+    place.root.executable("tools/wrong", "#!/bin/sh\n# --describe\necho '{\"name\":\"../x\"}'\n");
+    place.root.executable(
         "tools/remote",
         "#!/bin/sh\n# --describe\necho '{\"name\":\"remote\",\"parameters\":{\"$ref\":\"http://127.0.0.1/x\"}}'\n",
     );
-    place.executable("tools/shell", "#!/bin/sh\n# --describe\necho '{\"name\":\"shell\"}'\n");
-    place.executable("tools/sleeps", "#!/bin/sh\n# --describe\nsleep 60\n");
+    place.root.executable("tools/shell", "#!/bin/sh\n# --describe\necho '{\"name\":\"shell\"}'\n");
+    place.root.executable("tools/sleeps", "#!/bin/sh\n# --describe\nsleep 60\n");
     place.tool("good", "", "true");
     let began = std::time::Instant::now();
     let ran = place.with_tools(&["tools"]);
     assert!(began.elapsed().as_secs() < 30);
-    assert_eq!(names(ran.closing()), ["good", "filesystem", "system", "agent", "shell"], "{ran:?}");
-    let items = ran.closing()["data"]["items"].as_array().unwrap();
+    assert_eq!(names(&ran.closing()), ["good", "filesystem", "system", "agent", "shell"], "{ran:?}");
+    let items = ran.closing()["data"]["items"].as_array().unwrap().clone();
     assert_eq!(items.iter().filter(|item| item["status"] == "broken").count(), 5, "{ran:?}");
 }
 
 #[test]
 fn only_what_says_that_it_is_a_tool_is_asked_and_only_what_is_allowed() {
-    let place = Place::new();
-    place.executable("tools/innocent", "#!/bin/sh\necho asked >innocent\n");
-    place.executable("tools/other", "#!/bin/sh\n# --describe\necho asked >other; echo '{\"name\":\"other\"}'\n");
+    let place = ToolLoop::new();
+    place.root.executable("tools/innocent", "#!/bin/sh\necho asked >innocent\n");
+    place.root.executable("tools/other", "#!/bin/sh\n# --describe\necho asked >other; echo '{\"name\":\"other\"}'\n");
     let ran = place.with_tools(&["tools", "--allow", "system"]);
-    assert_eq!(names(ran.closing()), ["system"], "{ran:?}");
+    assert_eq!(names(&ran.closing()), ["system"], "{ran:?}");
     assert_eq!((place.written("innocent"), place.written("other")), (String::new(), String::new()));
 }
 
 #[test]
 fn a_sidecar_describes_a_tool_that_cannot() {
-    let place = Place::new();
-    place.executable("tools/plain.sh", "#!/bin/sh\necho plain\n");
+    let place = ToolLoop::new();
+    place.root.executable("tools/plain.sh", "#!/bin/sh\necho plain\n");
     let sidecar = "{\n  \"name\": \"plain\",\n  \"parameters\": {\n    \"type\": \"object\",\n    \"description\": \"two  blanks\"\n  }\n}\n";
-    std::fs::write(place.path("tools/plain.sh.json"), sidecar).unwrap();
+    place.root.write("tools/plain.sh.json", sidecar);
     place.script(&[r#"{"tool_calls":[{"name":"plain"}]}"#]);
     let ran = place.with_tools(&["--allow", "plain", "x"]);
     assert_eq!(ran.results(), ["plain\n"], "{ran:?}");
@@ -70,11 +74,11 @@ fn a_sidecar_describes_a_tool_that_cannot() {
 
 #[test]
 fn a_catalogue_names_executables_beside_it() {
-    let place = Place::new();
-    std::fs::create_dir(place.path("tools/bin")).unwrap();
-    place.executable("tools/bin/get_it", "#!/bin/sh\nprintf '%s' \"$1\" >>\"${LLM_OUTPUT:-/dev/stdout}\"\n");
+    let place = ToolLoop::new();
+    place.root.directory("tools/bin");
+    place.root.executable("tools/bin/get_it", "#!/bin/sh\nprintf '%s' \"$1\" >>\"${LLM_OUTPUT:-/dev/stdout}\"\n");
     let catalogue = r#"[{"name":"get_it","description":"d","parameters":{"type":"object","properties":{"a":{"type":"integer"}}}},{"name":"gone"}]"#;
-    std::fs::write(place.path("tools/functions.json"), catalogue).unwrap();
+    place.root.write("tools/functions.json", catalogue);
     place.script(&[r#"{"tool_calls":[{"name":"get_it","input":{"a":1}}]}"#]);
     let ran = place.with_tools(&["x"]);
     assert_eq!(ran.results(), [r#"{"a":1}"#], "{ran:?}");
@@ -84,9 +88,9 @@ fn a_catalogue_names_executables_beside_it() {
 #[test]
 fn a_tool_that_does_what_it_is_called_by_keeps_its_name() {
     // As llm-functions builds them: links in bin, named for the tools, to one script that looks for the tool by its own name.
-    let place = Place::new();
+    let place = ToolLoop::new();
     for directory in ["tools/bin", "tools/scripts", "tools/tools"] {
-        std::fs::create_dir(place.path(directory)).unwrap();
+        std::fs::create_dir(place.root.join(directory)).unwrap();
     }
     let run = r#"#!/usr/bin/env bash
 set -e
@@ -97,53 +101,53 @@ if [[ -z "$LLM_OUTPUT" ]]; then kept=1; LLM_OUTPUT="$(mktemp)"; export LLM_OUTPU
 "$root/tools/$name.sh" --word "$(jq -r .word <<<"$data")"
 if [[ -n "$kept" ]]; then cat "$LLM_OUTPUT"; fi
 "#;
-    place.executable("tools/scripts/run-tool.sh", run);
+    place.root.executable("tools/scripts/run-tool.sh", run);
     for name in ["shout", "whisper"] {
-        place.executable(
-            &format!("tools/tools/{name}.sh"),
-            &format!("#!/bin/sh\necho \"{name}: $2\" >>\"$LLM_OUTPUT\"\n"),
+        place.root.executable(
+            format!("tools/tools/{name}.sh"),
+            format!("#!/bin/sh\necho \"{name}: $2\" >>\"$LLM_OUTPUT\"\n"),
         );
-        std::os::unix::fs::symlink("../scripts/run-tool.sh", place.path(&format!("tools/bin/{name}"))).unwrap();
+        std::os::unix::fs::symlink("../scripts/run-tool.sh", place.root.join(format!("tools/bin/{name}"))).unwrap();
     }
     let catalogue =
         json!([{"name": "shout", "description": "d", "parameters": {"type": "object"}}, {"name": "whisper"}]);
-    std::fs::write(place.path("tools/functions.json"), catalogue.to_string()).unwrap();
+    place.root.write("tools/functions.json", catalogue.to_string());
     let call = |name: &str| json!({"tool_calls": [{"name": name, "input": {"word": "it's"}}]}).to_string();
     place.script(&[&call("shout"), &call("whisper")]);
     let ran = place.with_tools(&["x"]);
     assert_eq!(ran.results(), ["shout: it's\n", "whisper: it's\n"], "{ran:?}");
     // A link that leads elsewhere now is another tool.
     let stopped = place.with_tools(&["--max-iterations", "1", "x"]);
-    std::fs::remove_file(place.path("tools/bin/whisper")).unwrap();
-    std::os::unix::fs::symlink("../tools/whisper.sh", place.path("tools/bin/whisper")).unwrap();
-    let resumed = place.run(&crate::place::Ran::words_of(&stopped.detail("resume")));
+    std::fs::remove_file(place.root.join("tools/bin/whisper")).unwrap();
+    std::os::unix::fs::symlink("../tools/whisper.sh", place.root.join("tools/bin/whisper")).unwrap();
+    let resumed = place.run(&words_of(&stopped.detail("resume")));
     assert!(resumed.results()[0].contains("not the tool it was"), "{resumed:?}");
 }
 
 #[test]
 fn a_place_that_is_not_there_is_named() {
-    let ran = Place::new().run(&["--tools", "/nowhere", "x"]);
+    let ran = ToolLoop::new().run(&["--tools", "/nowhere", "x"]);
     assert_eq!((ran.status, &ran.error()["code"]), (3, &json!("E_NOT_FOUND")), "{ran:?}");
     assert!(ran.error()["message"].as_str().unwrap().contains("/nowhere"));
 }
 
 #[test]
 fn a_tool_that_changed_since_the_run_began_is_not_run() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     place.tool("good", "", "echo one");
     place.script(&[r#"{"tool_calls":[{"name":"good"}]}"#, r#"{"tool_calls":[{"name":"good"}]}"#]);
     let stopped = place.with_tools(&["--max-iterations", "1", "x"]);
     assert_eq!(stopped.results(), ["one\n"], "{stopped:?}");
     place.tool("good", "", "echo two; echo changed >changed");
-    let ran = place.run(&crate::place::Ran::words_of(&stopped.detail("resume")));
+    let ran = place.run(&words_of(&stopped.detail("resume")));
     assert!(ran.results()[0].contains("not the tool it was"), "{ran:?}");
     assert_eq!(place.written("changed"), "");
 }
 
 #[test]
 fn the_tools_of_a_server_are_offered_and_called_like_all_others() {
-    let place = Place::new();
-    place.executable(
+    let place = ToolLoop::new();
+    place.root.executable(
         "server",
         r#"#!/usr/bin/python3
 import json, os, sys
@@ -160,14 +164,14 @@ for line in sys.stdin:
     print(json.dumps(answer), flush=True)
 "#,
     );
-    let server = format!("s={}", place.path("server").display());
+    let server = format!("s={}", place.root.join("server").display());
     let listed = place.run(&["tools", "--mcp", &server]);
-    assert_eq!(names(listed.closing()), ["say", "s_system", "filesystem", "system", "agent", "shell"], "{listed:?}");
+    assert_eq!(names(&listed.closing()), ["say", "s_system", "filesystem", "system", "agent", "shell"], "{listed:?}");
     place.script(&[r#"{"tool_calls":[{"name":"say","input":{"text":"hi"}},{"name":"say","input":{}},{"name":"s_system","input":{"text":"x"}}]}"#]);
-    let mut command = place.command(&["--mcp", &server, "--allow", "say", "x"]);
-    let ran = crate::place::Ran::from(command.env("OPENAI_API_KEY", "k").output().unwrap());
+    let command = place.command(&["--mcp", &server, "--allow", "say", "x"]);
+    let ran = command.env("OPENAI_API_KEY", "k").run();
     let results = ran.results();
-    assert_eq!((results[0], results[2]), ("hi False", "Tool not permitted: s_system"), "{ran:?}");
+    assert_eq!((results[0].as_str(), results[2].as_str()), ("hi False", "Tool not permitted: s_system"), "{ran:?}");
     assert!(results[1].contains("missing properties 'text'"));
     assert!(ran.of("tool_result")[0]["receipt"]["seq"].is_u64() && ran.of("tool_result")[1]["receipt"].is_null());
     assert_eq!(place.run(&["--mcp", "nonsense", "x"]).status, 2);
@@ -175,8 +179,8 @@ for line in sys.stdin:
 
 #[test]
 fn a_server_that_is_none_is_left_out() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     let ran = place.run(&["tools", "--mcp", "t=/bin/true"]);
-    assert_eq!(names(ran.closing()), ["filesystem", "system", "agent", "shell"]);
+    assert_eq!(names(&ran.closing()), ["filesystem", "system", "agent", "shell"]);
     assert_eq!(ran.closing()["data"]["items"][4]["status"], "broken", "{ran:?}");
 }

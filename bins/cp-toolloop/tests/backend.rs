@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::place::{Place, Ran};
+use crate::toolloop::{Results, ToolLoop, words_of};
 
 /// A loop backend that asks for `word` twice, the second time as a bare call, and then says what it was told.
 const BACKEND: &str = r#"#!/usr/bin/python3
@@ -24,11 +24,11 @@ out("message", message(" ".join(word.strip() for word in known), []))
 sys.stdin.read()
 "#;
 
-fn place() -> (Place, String) {
-    let place = Place::new();
+fn place() -> (ToolLoop, String) {
+    let place = ToolLoop::new();
     place.tool("word", "", "echo word >>words; cat; echo");
-    place.executable("backend", BACKEND);
-    let backend = place.path("backend").display().to_string();
+    place.root.executable("backend", BACKEND);
+    let backend = place.root.join("backend").display().to_string();
     (place, backend)
 }
 
@@ -50,8 +50,9 @@ fn it_goes_on_where_it_stopped_and_keeps_to_the_limit() {
     let (place, backend) = place();
     let stopped = place.with_tools(&["--tool-backend", &backend, "--max-iterations", "1", "x"]);
     assert_eq!((stopped.status, &stopped.error()["code"]), (9, &json!("E_BUDGET_EXHAUSTED")), "{stopped:?}");
-    let ran = place.run(&Ran::words_of(&stopped.detail("resume").replace("iterations 2", "iterations 9")));
-    assert_eq!((ran.status, ran.results()), (0, vec!["{\"n\": 3}\n"]), "{ran:?}");
+    let ran = place.run(&words_of(&stopped.detail("resume").replace("iterations 2", "iterations 9")));
+    assert_eq!(ran.status, 0, "{ran:?}");
+    assert_eq!(ran.results(), ["{\"n\": 3}\n"]);
     assert_eq!(place.written("words"), "word\nword\n");
 }
 

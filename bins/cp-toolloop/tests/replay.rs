@@ -1,5 +1,10 @@
 //! What was recorded can be played again: the same records, without a model, a tool, a process or a network.
 
+<<<<<<< HEAD:bins/cp-toolloop/tests/end_to_end/replay.rs
+=======
+use crate::toolloop::{Results, ToolLoop};
+use cp_testkit::counterpart;
+>>>>>>> testkit:bins/cp-toolloop/tests/replay.rs
 use serde_json::{Value, json};
 
 use crate::place::Place;
@@ -19,23 +24,23 @@ fn timeless(lines: &[Value]) -> Vec<Value> {
 
 #[test]
 fn a_recorded_run_plays_again_byte_for_byte_and_starts_nothing() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     place.tool("good", "", "echo ran >>ran; echo good");
     place.tool("fails", "", "exit 2");
     place.script(&[
         r#"{"content":"a","tool_calls":[{"name":"good"},{"name":"nope"},{"name":"fails"}]}"#,
         r#"{"tool_calls":[{"name":"fails"}]}"#,
     ]);
-    let recording = place.path("r.jsonl").display().to_string();
+    let recording = place.root.join("r.jsonl").display().to_string();
     let ran = place.with_tools(&["--parallel", "2", "--record", &recording, "x"]);
     assert_eq!(ran.status, 0, "{ran:?}");
     let run = ran.closing()["data"]["run_id"].as_str().unwrap().to_owned();
-    std::fs::remove_dir_all(place.path("tools")).unwrap();
-    std::fs::remove_file(place.path("script")).unwrap();
+    std::fs::remove_dir_all(place.root.join("tools")).unwrap();
+    std::fs::remove_file(place.root.join("script")).unwrap();
     for source in [&recording, &run] {
         let again = place.run(&["--replay", source]);
         assert_eq!(again.status, 0, "{again:?}");
-        assert_eq!(timeless(&again.lines), timeless(&ran.lines));
+        assert_eq!(timeless(&again.records()), timeless(&ran.records()));
     }
     assert_eq!(place.written("ran"), "ran\n");
     assert_eq!(place.run(&["--replay", &recording, "x"]).status, 0);
@@ -45,40 +50,31 @@ fn a_recorded_run_plays_again_byte_for_byte_and_starts_nothing() {
 
 #[test]
 fn words_that_came_one_by_one_come_so_again() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     place.tool("good", "", "echo good");
     place.script(&[r#"{"content":"let me see","tool_calls":[{"name":"good"}]}"#, r#"{"content":"it is done"}"#]);
     let ran = place.with_tools(&["--stream", "--record", "r.jsonl", "x"]);
     assert!(ran.status == 0 && ran.of("delta").len() > 1, "{ran:?}");
     let again = place.run(&["--replay", "r.jsonl"]);
-    assert_eq!(timeless(&again.lines), timeless(&ran.lines));
+    assert_eq!(timeless(&again.records()), timeless(&ran.records()));
 }
 
 #[test]
 fn a_replay_opens_no_socket_and_starts_no_process() {
-    let strace = std::path::Path::new("/usr/bin/strace");
-    if !strace.exists() {
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "strace is not installed");
-        eprintln!("NOT RUN: strace is not installed");
-        return;
-    }
-    let place = Place::new();
+    let Some(strace) = counterpart("strace") else { return };
+    let place = ToolLoop::new();
     place.tool("good", "", "echo good");
     place.script(&[r#"{"tool_calls":[{"name":"good"}]}"#]);
-    let recording = place.path("r.jsonl").display().to_string();
+    let recording = place.root.join("r.jsonl").display().to_string();
     // Every socket and every start of a program, of all its processes.
     let traced = |arguments: &[&str]| {
-        let program = place.command(arguments);
-        let mut command = std::process::Command::new(strace);
-        let trace = place.path("trace").display().to_string();
-        command.args(["-f", "-qq", "-e", "trace=socket,socketpair,connect,execve", "-o", &trace]);
-        command.arg(program.get_program()).args(program.get_args()).current_dir(place.path("work")).env_clear();
-        command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        let ran = crate::place::Ran::from(command.stdin(std::process::Stdio::null()).output().unwrap());
+        let trace = place.root.join("trace");
+        let options = ["-f", "-qq", "-e", "trace=socket,socketpair,connect,execve", "-o", trace.to_str().unwrap()];
+        let ran = place.command(arguments).under(&strace, options).run();
         assert_eq!(ran.status, 0, "{ran:?}");
-        std::fs::read_to_string(trace).unwrap()
+        place.root.read("trace")
     };
-    let tools = place.path("tools").display().to_string();
+    let tools = place.tools();
     let played = traced(&["--tools", &tools, "--record", &recording, "x"]);
     assert!(played.contains("socketpair(") && played.matches("execve(").count() > 3, "it is seen: {played}");
     let replayed = traced(&["--replay", &recording]);
@@ -88,7 +84,7 @@ fn a_replay_opens_no_socket_and_starts_no_process() {
 
 #[test]
 fn a_run_that_was_not_kept_cannot_be_played() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     let ran = place.run(&["x"]);
     let run = ran.closing()["data"]["run_id"].as_str().unwrap().to_owned();
     let replay = place.run(&["--replay", &run]);
@@ -97,7 +93,7 @@ fn a_run_that_was_not_kept_cannot_be_played() {
 
 #[test]
 fn calls_of_one_answer_run_at_the_same_time_and_answer_in_their_order() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     place.tool("slow", "", "sleep 2; echo slow");
     place.tool("quick", "", "echo quick");
     place.script(&[r#"{"tool_calls":[{"name":"slow"},{"name":"quick"},{"name":"slow","input":{"n":2}},{"name":"slow","input":{"n":3}}]}"#]);
@@ -109,14 +105,14 @@ fn calls_of_one_answer_run_at_the_same_time_and_answer_in_their_order() {
 
 #[test]
 fn the_middle_of_a_long_answer_is_cut_and_the_whole_is_kept() {
-    let place = Place::new();
+    let place = ToolLoop::new();
     place.tool("long", "", "echo begin; head -c 300000 /dev/zero | tr '\\0' x; echo end");
     place.script(&[r#"{"tool_calls":[{"name":"long"}]}"#]);
     let ran = place.with_tools(&["x"]);
-    let content = ran.results()[0];
+    let content = &ran.results()[0];
     assert!(content.len() < 70_000 && content.starts_with("begin") && content.ends_with("end\n"), "{}", content.len());
     let hash = content.split("the whole is sha256:").nth(1).unwrap().split(' ').next().unwrap();
-    let ledger = ran.of("item")[0]["ledger"].as_str().unwrap();
+    let ledger = ran.of("item")[0]["ledger"].as_str().unwrap().to_owned();
     let whole = std::fs::read(format!("{ledger}.blobs/{hash}")).unwrap();
     assert_eq!(whole.len(), 300_010);
 }
