@@ -3,15 +3,10 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-<<<<<<< HEAD
-=======
 use cp_testkit::required;
 
 use crate::exec::{Exec, POLICY, Who, everyone};
->>>>>>> testkit
 use serde_json::Value;
-
-use crate::harness::{House, POLICY, Who, everyone};
 
 /// Runs Python inside; the script prints `control` lines and `denied` or `ESCAPED` lines.
 fn python(exec: &Exec, script: &str) -> Value {

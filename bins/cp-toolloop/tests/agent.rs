@@ -2,13 +2,8 @@
 
 use cp_testkit::{Outcome, until};
 
-<<<<<<< HEAD:bins/cp-toolloop/tests/end_to_end/agent.rs
-=======
 use crate::toolloop::{Results, ToolLoop, words_of};
->>>>>>> testkit:bins/cp-toolloop/tests/agent.rs
 use serde_json::{Value, json};
-
-use crate::place::{Place, Ran};
 
 /// A model that says what the script has for the conversation's first words, turn by turn.
 const MODEL: &str = r#"#!/usr/bin/python3

@@ -1,13 +1,8 @@
 //! What was recorded can be played again: the same records, without a model, a tool, a process or a network.
 
-<<<<<<< HEAD:bins/cp-toolloop/tests/end_to_end/replay.rs
-=======
 use crate::toolloop::{Results, ToolLoop};
 use cp_testkit::counterpart;
->>>>>>> testkit:bins/cp-toolloop/tests/replay.rs
 use serde_json::{Value, json};
-
-use crate::place::Place;
 
 /// The lines without what may differ: times, durations and the place of the ledger.
 fn timeless(lines: &[Value]) -> Vec<Value> {

@@ -4,13 +4,8 @@ use cp_testkit::{Outcome, Signal, until};
 
 use std::time::{Duration, Instant};
 
-<<<<<<< HEAD:bins/cp-toolloop/tests/end_to_end/resume.rs
-=======
 use crate::toolloop::{Results, ToolLoop, words_of};
->>>>>>> testkit:bins/cp-toolloop/tests/resume.rs
 use serde_json::{Value, json};
-
-use crate::place::{Place, Ran};
 
 /// A place whose model calls `step` five times, one after the other, each with its number.
 fn five_steps(idempotent: bool) -> ToolLoop {

@@ -1,12 +1,7 @@
 //! Runs from end to end: the real programs, the stub model playing a script, real tools in the sandbox.
 
-<<<<<<< HEAD:bins/cp-toolloop/tests/end_to_end/run.rs
-=======
 use crate::toolloop::{Results, ToolLoop, words_of};
->>>>>>> testkit:bins/cp-toolloop/tests/run.rs
 use serde_json::{Value, json};
-
-use crate::place::{Place, Ran};
 
 const SCHEMA: &str = r#","parameters":{"type":"object","properties":{"text":{"type":"string"}},"required":["text"],"additionalProperties":false}"#;
 

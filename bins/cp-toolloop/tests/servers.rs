@@ -3,19 +3,10 @@
 use cp_testkit::{counterpart, packages, required};
 use std::path::PathBuf;
 
-<<<<<<< HEAD:bins/cp-toolloop/tests/end_to_end/servers.rs
-use serde_json::{Value, json};
-
-use crate::place::{Place, Ran};
-
-/// The entry point of a reference server, or `None` where they are not installed: said, and under CI a failure.
-#[expect(clippy::print_stderr, reason = "a test that does not run says so")]
-=======
 use crate::toolloop::{Results, ToolLoop};
 use serde_json::{Value, json};
 
 /// The command line of a reference server.
->>>>>>> testkit:bins/cp-toolloop/tests/servers.rs
 fn reference(name: &str) -> Option<String> {
     let node = counterpart("node")?;
     let file = packages().join(format!("node_modules/@modelcontextprotocol/server-{name}/dist/index.js"));

@@ -1,12 +1,7 @@
 //! Which tools are found, how they are described, and what is left out.
 
-<<<<<<< HEAD:bins/cp-toolloop/tests/end_to_end/tools.rs
-=======
 use crate::toolloop::{Results, ToolLoop, words_of};
->>>>>>> testkit:bins/cp-toolloop/tests/tools.rs
 use serde_json::{Value, json};
-
-use crate::place::Place;
 
 fn names(page: &Value) -> Vec<&str> {
     page["data"]["items"].as_array().unwrap().iter().filter_map(|item| item["name"].as_str()).collect()
