@@ -54,7 +54,7 @@ fn check_envelope(line: &Value, is_last: bool) {
 /// The row of a code in the checked-in contract.
 pub fn table_row(code: &str) -> Value {
     let read = |name: &str| -> Value {
-        let text = std::fs::read_to_string(repository().join("common").join(name)).expect("the contract file");
+        let text = std::fs::read_to_string(repository().join("common/contract").join(name)).expect("the contract file");
         serde_json::from_str(&text).expect("the contract file is JSON")
     };
     let mut row = read("contract.json")["error_codes"]["core"][code].clone();

@@ -97,7 +97,7 @@ fn a_page_says_what_its_program_says_and_names_every_option() {
 fn the_table_of_cp_exit_is_the_contract() {
     let page = std::fs::read_to_string(repository().join("man/cp-exit.7")).unwrap();
     for file in ["contract.json", "contract-ext.json"] {
-        let text = std::fs::read_to_string(repository().join("common").join(file)).unwrap();
+        let text = std::fs::read_to_string(repository().join("common/contract").join(file)).unwrap();
         let contract: serde_json::Value = serde_json::from_str(&text).unwrap();
         let rows = contract["error_codes"].as_object().unwrap().values().next().unwrap().as_object().unwrap().clone();
         for (code, row) in rows {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use cp_common::home::Home;
-use cp_common::text::nearest;
+use cp_common::spelling::nearest;
 use cp_common::{Error, Result};
 use serde::Deserialize;
 

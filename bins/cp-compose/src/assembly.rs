@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use cp_common::config::Origin;
 use cp_common::home::Home;
+use cp_common::home::config::Origin;
 use cp_common::wire::{Block, Content, Prompt, ToolSpec, Turn};
 use cp_common::{Context, Result};
 
@@ -290,7 +290,7 @@ fn agent_id(identity: &Identity, session: Option<&Session>, context: &Context) -
 
 /// A file's text between marks that it cannot hold itself: their id is part of its own hash.
 fn marked_off(name: &Path, text: &str) -> String {
-    let hash = cp_log::line::Hash::of(text.as_bytes());
+    let hash = cp_ledger::format::line::Hash::of(text.as_bytes());
     let id = &hash.hex()[..12];
     let end = if text.ends_with('\n') { "" } else { "\n" };
     format!("<context id=\"{id}\" source=\"{}\">\n{text}{end}</context id=\"{id}\">\n\n", name.display())

@@ -59,7 +59,7 @@ pub(crate) fn read(file: &Path) -> Result<Attachment> {
 
 fn standard_input() -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let input = cp_common::filter::stdin_file()?;
+    let input = cp_common::stream::filter::stdin_file()?;
     input.take(DOCUMENT_LIMIT + 1).read_to_end(&mut bytes).map_err(|e| Error::io("reading standard input", e))?;
     if bytes.is_empty() {
         return Err(Error::validation("standard input is empty, and was to be attached"));

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use cp_common::filter::{self, Body, Filter, Source, text_of};
-use cp_common::options::StreamOptions;
-use cp_common::record::{self, Kind};
+use cp_common::context::options::StreamOptions;
+use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
+use cp_common::wire::record::{self, Kind};
 use cp_common::wire::{Content, Prompt};
 use cp_common::{Context, Error, Result};
 use serde::Deserialize;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use cp_common::filter::text_of;
+use cp_common::stream::filter::text_of;
 use cp_common::{Code, Error, Result};
 
 /// The largest text file that is taken into a prompt.

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use cp_common::home::Home;
-use cp_common::text::nearest;
+use cp_common::spelling::nearest;
 use cp_common::{Code, Error, Result};
-use cp_log::line::Hash;
+use cp_ledger::format::line::Hash;
 
 use crate::files;
 

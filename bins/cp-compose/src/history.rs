@@ -1,10 +1,8 @@
 //! What was said before and what is remembered, as `cp-session` tells it. The session's files are its own affair.
 
-use std::process::{Command, Stdio};
-
-use cp_common::record::Record;
+use cp_common::coprocess;
 use cp_common::wire::Turn;
-use cp_common::{Code, Context, Error, Result, part};
+use cp_common::{Context, Result};
 use serde::Deserialize;
 
 /// How much of a session goes to the model.
@@ -34,38 +32,12 @@ pub(crate) struct Session {
     pub(crate) messages: Vec<Turn>,
 }
 
-#[derive(Deserialize)]
-struct Told {
-    #[serde(default)]
-    message: String,
-    #[serde(default)]
-    details: serde_json::Map<String, serde_json::Value>,
-}
-
-#[derive(Deserialize)]
-struct Closing {
-    meta: Meta,
-}
-
-#[derive(Deserialize)]
-struct Meta {
-    #[serde(default)]
-    notices: Vec<Notice>,
-}
-
-#[derive(Deserialize)]
-struct Notice {
-    message: String,
-}
-
 impl Session {
     /// Runs `cp-session load` for the newest `last` turns. Its failure is ours, code and all.
     pub(crate) fn load(last: Option<usize>, context: &Context) -> Result<Self> {
-        let mut arguments = vec!["load".to_owned()];
-        if let Some(last) = last {
-            arguments.extend(["--last".to_owned(), last.to_string()]);
-        }
-        ask(&arguments, context)
+        let last = last.map(|last| last.to_string());
+        let words: Vec<&str> = ["load"].into_iter().chain(last.iter().flat_map(|last| ["--last", last])).collect();
+        ask(&words, context)
     }
 }
 
@@ -85,53 +57,16 @@ pub(crate) struct Remembered {
 
 /// Runs `cp-session recall` for what is remembered of this.
 pub(crate) fn recall(kind: &str, about: &str, context: &Context) -> Result<Memory> {
-    let words = ["recall", "--kind", kind, "--limit", "8", "--", about];
-    ask(&words.map(str::to_owned), context)
+    ask(&["recall", "--kind", kind, "--limit", "8", "--", about], context)
 }
 
 /// Runs a verb of `cp-session` and reads its answer.
-fn ask<T: serde::de::DeserializeOwned>(arguments: &[String], context: &Context) -> Result<T> {
-    let program = part::find("cp-session")?;
-    let (verb, rest) = arguments.split_first().ok_or_else(|| broken("no verb"))?;
-    let mut command = Command::new(&program);
-    command.arg(verb).args(context.handed_on()).args(["--format", "json"]).args(rest);
-    // Its words for people come back in the answer, and are said once.
-    let output = command
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output()
-        .map_err(|e| Error::io(format!("starting {}", program.display()), e))?;
-    let line = output.stdout.strip_suffix(b"\n").unwrap_or(&output.stdout);
-    let record = Record::parse(line).map_err(|e| broken(e.message()))?;
-    if !record.ok {
-        return Err(failure(&record));
+fn ask<T: serde::de::DeserializeOwned>(words: &[&str], context: &Context) -> Result<T> {
+    let answer = coprocess::ask("cp-session", words, b"", context)?;
+    for notice in answer.notices() {
+        context.warn(&format!("cp-session: {notice}"));
     }
-    if let Ok(Closing { meta }) = serde_json::from_slice(line) {
-        for notice in meta.notices {
-            context.warn(&format!("cp-session: {}", notice.message));
-        }
-    }
-    let data = record.data.ok_or_else(|| broken("it has no data"))?;
-    serde_json::from_str(data.get()).map_err(|e| broken(&e.to_string()))
-}
-
-fn broken(reason: &str) -> Error {
-    Error::new(Code::Io, format!("cp-session gave no answer: {reason}"))
-}
-
-fn failure(record: &Record<'_>) -> Error {
-    let told: Told = record
-        .error
-        .and_then(|error| serde_json::from_str(error.get()).ok())
-        .unwrap_or(Told { message: String::new(), details: serde_json::Map::new() });
-    let mut error = Error::new(record.code(), told.message).with("part", "cp-session");
-    for (name, value) in told.details {
-        error = match (name.as_str(), value.as_str()) {
-            ("hint", Some(hint)) => error.hint(hint),
-            _ => error.with(&name, value),
-        };
-    }
-    error
+    answer.data()
 }
 
 /// How many leading turns cannot begin a conversation: answers, and results of calls that are not there.

@@ -47,7 +47,7 @@ pub static PROGRAM: Program = Program {
     ],
     implicit: Some("compose"),
     schemas: &[
-        cp_common::schemas::PROMPT,
+        cp_common::wire::schemas::PROMPT,
         ("explained", include_str!("../schemas/explained.json")),
         ("system_text", include_str!("../schemas/system_text.json")),
     ],
@@ -83,15 +83,15 @@ fn checks(context: &mut Context) -> Vec<Check> {
     let id = context.agent(None);
     let agent = match agent::Agent::load(&id, &context.home) {
         Ok(agent) => Check::pass("agent", agent.id),
-        Err(e) => Check::not_fine("agent", Status::Fail, e.message(), e.cure().unwrap_or("correct the file")),
+        Err(e) => Check::not_fine("agent", Status::Fail, e.message(), e.hint_text().unwrap_or("correct the file")),
     };
     let policy = match policy::Policy::load(&context.home) {
         Ok(_) => Check::pass("policy", context.home.policy_file().display().to_string()),
-        Err(e) => Check::not_fine("policy", Status::Fail, e.message(), e.cure().unwrap_or("correct the file")),
+        Err(e) => Check::not_fine("policy", Status::Fail, e.message(), e.hint_text().unwrap_or("correct the file")),
     };
-    let session = match cp_common::part::find("cp-session") {
+    let session = match cp_common::coprocess::find("cp-session") {
         Ok(path) => Check::pass("cp-session", path.display().to_string()),
-        Err(e) => Check::not_fine("cp-session", Status::Warn, e.message(), e.cure().unwrap_or_default()),
+        Err(e) => Check::not_fine("cp-session", Status::Warn, e.message(), e.hint_text().unwrap_or_default()),
     };
     vec![agent, policy, session]
 }

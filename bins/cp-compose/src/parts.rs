@@ -1,7 +1,7 @@
 //! The account of a prompt: where each part came from, how large it is, what was taken out of it and what was left out.
 
-use cp_log::line::Hash;
-use cp_log::redact::Redactor;
+use cp_ledger::format::line::Hash;
+use cp_redact::Redactor;
 use serde::Serialize;
 
 /// A part of a prompt.

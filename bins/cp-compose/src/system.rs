@@ -1,6 +1,6 @@
 //! `cp-compose system`: the system text alone.
 
-use cp_common::output::Reply;
+use cp_common::wire::Reply;
 use cp_common::{Context, Result};
 use serde::Serialize;
 

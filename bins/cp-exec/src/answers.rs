@@ -2,15 +2,14 @@
 
 use std::time::Instant;
 
+use cp_common::context::options::StreamOptions;
+use cp_common::output::Place;
+use cp_common::stream::filter;
+use cp_common::wire::ToolResult;
+use cp_common::wire::record::Kind;
+use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
 use serde_json::value::RawValue;
-
-use cp_common::filter;
-use cp_common::options::StreamOptions;
-use cp_common::output::Place;
-use cp_common::record::Kind;
-use cp_common::wire::ToolResult;
-use cp_common::{Code, Context, Error, Result};
 
 use crate::execute::{Done, Outcomes, Prepared};
 use crate::files::Item;
@@ -145,7 +144,7 @@ impl Call {
             Err(error) if error.is_fatal() || error.code() == Code::HumanRequired => return Err(error),
             Err(error) => {
                 result.is_error = true;
-                let hint = error.cure().map(|cure| format!("\nHint: {cure}")).unwrap_or_default();
+                let hint = error.hint_text().map(|cure| format!("\nHint: {cure}")).unwrap_or_default();
                 result.content = format!("{error}{hint}");
             }
             Ok(Answer::Item(item)) => {

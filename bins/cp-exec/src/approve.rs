@@ -2,11 +2,10 @@
 
 use std::io::{BufRead, BufReader, IsTerminal, Write};
 
-use serde::Serialize;
-
-use cp_common::confirm::issue;
-use cp_common::output::Reply;
+use cp_common::program::confirm::issue;
+use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result, clock};
+use serde::Serialize;
 
 use crate::confirm::{Pending, approved_file, pending_directory};
 
@@ -62,7 +61,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if !agreed(&pending)? {
         return Err(Error::new(Code::Forbidden, "not approved").with("rule", "approval"));
     }
-    let (token, expires) = issue(&context.home.keys(), pending.binding.as_bytes())?;
+    let (token, expires) = issue(context.home.root(), pending.binding.as_bytes())?;
     // Whoever asks for the same again need not know the token.
     cp_common::home::write_whole(&approved_file(context.home.root(), id), token.as_bytes())?;
     std::fs::remove_file(&file).map_err(|e| Error::io("cannot be removed", e).in_file(&file))?;

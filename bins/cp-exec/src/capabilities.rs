@@ -5,9 +5,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-
 use cp_common::{Error, Result};
+use serde::Deserialize;
 
 use crate::decide::denied;
 use crate::governor::trees;

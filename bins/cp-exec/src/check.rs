@@ -2,15 +2,14 @@
 
 use std::path::PathBuf;
 
-use serde::Serialize;
-use serde_json::Value;
-
-use cp_common::filter::{self, Body, Filter, Source};
-use cp_common::options::{InputKind, StreamOptions};
-use cp_common::output::Reply;
-use cp_common::record::Kind;
+use cp_common::context::options::{InputKind, StreamOptions};
+use cp_common::stream::filter::{self, Body, Filter, Source};
+use cp_common::wire::Reply;
+use cp_common::wire::record::Kind;
 use cp_common::wire::{Executable, ToolCall};
 use cp_common::{Code, Context, Error, Result};
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::confirm;
 use crate::decide::{self, Considered, Risk};
@@ -236,7 +235,7 @@ fn refused(governor: &Governor, argv: Option<Vec<String>>, error: Error) -> Resu
         argv,
         rule: text("rule").unwrap_or_else(|| "request".to_owned()),
         reason: error.message().to_owned(),
-        hint: error.cure().map(str::to_owned),
+        hint: error.hint_text().map(str::to_owned),
         risk: None,
         code: Some(error.code().row().name),
         offset: details.get("offset").and_then(Value::as_u64),

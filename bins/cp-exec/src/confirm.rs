@@ -3,10 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
-use cp_common::confirm::{issue, redeem};
+use cp_common::program::confirm::{issue, redeem};
 use cp_common::{Code, Error, Result, clock};
+use serde::{Deserialize, Serialize};
 
 use crate::capture::sha256;
 use crate::decide::Ruling;
@@ -127,7 +126,7 @@ pub(crate) fn token(governor: &Governor, ruling: &Ruling) -> Result<Option<(Stri
     if ruling.confirm.is_none() || ruling.level == Confirm::Owner {
         return Ok(None);
     }
-    let (token, expires) = issue(&governor.cp_home.join("keys"), &binding(governor, ruling)?)?;
+    let (token, expires) = issue(&governor.cp_home, &binding(governor, ruling)?)?;
     Ok(Some((token, clock::from_unix_seconds(expires))))
 }
 

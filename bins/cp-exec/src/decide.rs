@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use cp_common::options::Origin;
+use cp_common::context::options::Origin;
 use cp_common::{Code, Error, Result};
 
 use crate::capabilities::Access;

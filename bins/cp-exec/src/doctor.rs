@@ -34,7 +34,7 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
 fn policy_check(context: &Context) -> Check {
     match policy::load(&context.home.policy_file()) {
         Err(error) => {
-            let fix = error.cure().unwrap_or("correct the file; `cp-exec policy test` tries it").to_owned();
+            let fix = error.hint_text().unwrap_or("correct the file; `cp-exec policy test` tries it").to_owned();
             Check::not_fine("policy", Status::Fail, error.to_string(), fix)
         }
         Ok(loaded) if loaded.file.is_none() => Check::not_fine(
@@ -52,7 +52,7 @@ fn policy_check(context: &Context) -> Check {
 
 fn ledger_check(context: &Context) -> Check {
     let fix = "give --ledger FILE or --home DIR in a place that can be written; without a ledger nothing runs";
-    let path = match cp_log::effect_path(context, "cp-exec.jsonl") {
+    let path = match cp_ledger::effect_path(context, "cp-exec.jsonl") {
         Ok(path) => path,
         Err(error) => return Check::not_fine("ledger", Status::Fail, error.to_string(), fix),
     };

@@ -5,11 +5,10 @@ use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use cp_common::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Signal;
-
-use cp_common::{Error, Result};
 
 use crate::capture::{Capture, Captured};
 use crate::cgroup::Group;

@@ -4,10 +4,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
-
 use cp_common::wire::{ExecResult, Executable, Receipt, raw};
 use cp_common::{Code, Error, Result};
+use serde_json::json;
 
 use crate::capture::Captured;
 use crate::decide::Ruling;

@@ -5,15 +5,14 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use cp_common::home::resolved;
+use cp_common::program::confirm::Change;
+use cp_common::wire::Receipt;
+use cp_common::wire::Reply;
+use cp_common::{Code, Error, Result};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use serde::Serialize;
 use serde_json::json;
-
-use cp_common::confirm::Change;
-use cp_common::home::resolved;
-use cp_common::output::Reply;
-use cp_common::wire::Receipt;
-use cp_common::{Code, Error, Result};
 
 use crate::capabilities::Access;
 use crate::capture::sha256;
@@ -293,10 +292,10 @@ fn confirm_overwrite(
     let binding = serde_json::to_vec(&("filesystem.write_file", path, old, hash, &governor.loaded.sha256))
         .map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
     if let Some(token) = &write.confirm {
-        cp_common::confirm::redeem(&governor.cp_home, token, &binding)?;
+        cp_common::program::confirm::redeem(&governor.cp_home, token, &binding)?;
         return Ok(sha256(token.as_bytes()));
     }
-    let (token, expires) = cp_common::confirm::issue(&governor.cp_home.join("keys"), &binding)?;
+    let (token, expires) = cp_common::program::confirm::issue(&governor.cp_home, &binding)?;
     Err(Error::new(Code::ConfirmationRequired, format!("{} would be overwritten", path.display()))
         .with("rule", "overwrite")
         .with("confirm_token", token)

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cp_common::context::options::Origin;
 use cp_common::home::resolved;
-use cp_common::options::Origin;
 use cp_common::{Context, Error, Result};
-use cp_log::ledger::{Ledger, Sync};
+use cp_ledger::{Ledger, Sync};
 
 use crate::capabilities::{Module, applying, modules};
 use crate::engine::Helper;
@@ -142,7 +142,7 @@ impl Governor {
             keyed: Keyed::of_home(&cp_home),
             cp_home,
             modules,
-            ledger_path: resolved(&std::path::absolute(cp_log::effect_path(context, "cp-exec.jsonl")?)?),
+            ledger_path: resolved(&std::path::absolute(cp_ledger::effect_path(context, "cp-exec.jsonl")?)?),
             ledger: None,
             helper: None,
             who: (context.agent(None), session, context.options.run.clone()),

@@ -8,9 +8,8 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest, Sha256};
-
 use cp_common::{Error, Result, clock};
+use sha2::{Digest, Sha256};
 
 use crate::capture::hex;
 use crate::names::others_write;

@@ -3,11 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-
 use cp_common::wire::Receipt;
 use cp_common::{Error, Result};
-use cp_log::ledger::Entry;
+use cp_ledger::Entry;
+use serde::Serialize;
 
 use crate::capture::sha256;
 use crate::decide::Ruling;

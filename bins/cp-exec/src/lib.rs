@@ -85,17 +85,17 @@ pub static PROGRAM: Program = Program {
     schemas: &[
         ("approvals", include_str!("../schemas/approvals.json")),
         ("decision", include_str!("../schemas/decision.json")),
-        cp_common::schemas::EXEC_RESULT,
+        cp_common::wire::schemas::EXEC_RESULT,
         ("item", include_str!("../schemas/item.json")),
         ("policy", include_str!("../schemas/policy.json")),
         ("policy_begun", include_str!("../schemas/policy_begun.json")),
         ("policy_tested", include_str!("../schemas/policy_tested.json")),
-        cp_common::schemas::PREVIEW,
-        cp_common::schemas::TOOL_RESULT,
+        cp_common::wire::schemas::PREVIEW,
+        cp_common::wire::schemas::TOOL_RESULT,
     ],
     checks: doctor::checks,
     credentials: |_| Credentials { configured: true, sources: Vec::new() },
-    audit: cp_log::effect::audit,
+    audit: cp_ledger::audit,
 };
 
 /// Runs the verb the user asked for.

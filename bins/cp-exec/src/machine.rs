@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
-
 use cp_common::Result;
+use serde_json::json;
 
 use crate::files::Item;
 use crate::governor::Governor;

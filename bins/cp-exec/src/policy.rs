@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
-use cp_common::text::nearest;
+use cp_common::spelling::nearest;
 use cp_common::{Error, Result};
+use serde::{Deserialize, Serialize};
 
 use crate::capture::sha256;
 use crate::names::others_write;
@@ -343,7 +342,7 @@ mod tests {
     fn fault(text: &str) -> (String, Option<String>) {
         let e = parse(text).unwrap_err();
         assert_eq!(e.code(), cp_common::Code::Config);
-        (e.message().to_owned(), e.cure().map(str::to_owned))
+        (e.message().to_owned(), e.hint_text().map(str::to_owned))
     }
 
     #[test]

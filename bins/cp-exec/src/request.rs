@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
-
-use cp_common::text::nearest;
+use cp_common::spelling::nearest;
 use cp_common::words;
 use cp_common::{Error, Result};
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
 /// The longest request, in bytes.
 const LONGEST: usize = 1 << 20;
@@ -361,7 +360,7 @@ mod tests {
         assert!(
             row(r#"{"tool":"filesystem","operation":"red_file","arguments":{"path":"x"}}"#)
                 .unwrap_err()
-                .cure()
+                .hint_text()
                 .unwrap()
                 .contains("read_file")
         );

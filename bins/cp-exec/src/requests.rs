@@ -3,12 +3,12 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use cp_common::filter::{Body, Filter};
-use cp_common::jobs::Jobs;
-use cp_common::options::{InputKind, StreamOptions, WriteOptions};
+use cp_common::context::options::{InputKind, StreamOptions, WriteOptions};
 use cp_common::output::{Place, Severity};
-use cp_common::record::Kind;
+use cp_common::stream::filter::{Body, Filter};
+use cp_common::stream::jobs::Jobs;
 use cp_common::wire::ToolCall;
+use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result, signals};
 
 use crate::answers::{Asked, Call, Finished, Task, Todo, answer_at, work};

@@ -4,13 +4,12 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rustix::fs::{FileType, SeekFrom};
-
-use cp_common::filter::{self, Source};
-use cp_common::options::{StreamOptions, WriteOptions};
+use cp_common::context::options::{StreamOptions, WriteOptions};
 use cp_common::output::{Format, Severity};
-use cp_common::record::Kind;
+use cp_common::stream::filter::{self, Source};
+use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
+use rustix::fs::{FileType, SeekFrom};
 
 use crate::confirm::{self, Consent};
 use crate::engine::{self, Stream, Watch};
@@ -100,7 +99,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         Err(error) => raw_refusal(error),
     };
     if let Err(error) = outcome {
-        let hint = error.cure().map(|cure| format!("\n  Hint: {cure}")).unwrap_or_default();
+        let hint = error.hint_text().map(|cure| format!("\n  Hint: {cure}")).unwrap_or_default();
         let _ = writeln!(std::io::stderr(), "cp-exec: {error}{hint}");
     }
     context.out.ended_with(status);

@@ -1,11 +1,10 @@
 //! A set of requests that are shown together and confirmed by one token.
 
-use serde_json::json;
-
-use cp_common::confirm::{Change, gate};
-use cp_common::options::WriteOptions;
+use cp_common::context::options::WriteOptions;
 use cp_common::output::Place;
+use cp_common::program::confirm::{Change, gate};
 use cp_common::{Context, Error, Result};
+use serde_json::json;
 
 use crate::answers::Asked;
 use crate::capture::sha256;
@@ -14,7 +13,6 @@ use crate::decide::{self, Ruling};
 use crate::files;
 use crate::governor::Governor;
 use crate::request::{Request, SystemOperation};
-
 use crate::tools;
 
 /// The most requests that one token is for.
@@ -92,7 +90,7 @@ fn again(error: &Error) -> Error {
     for (name, value) in error.details() {
         copy = copy.with(&name, value);
     }
-    match error.cure() {
+    match error.hint_text() {
         Some(cure) => copy.hint(cure),
         None => copy,
     }

@@ -4,9 +4,8 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
-
 use cp_common::{Code, Error, Result};
+use serde::Deserialize;
 
 use crate::capture::sha256;
 use crate::decide::{Risk, Ruling, declared_by_modules};
@@ -110,7 +109,7 @@ fn already_approved(governor: &Governor, id: Option<&str>) -> Result<bool> {
     if !governor.ledger_path().exists() {
         return Ok(false);
     }
-    let mut lines = cp_log::read::backward(governor.ledger_path())?;
+    let mut lines = cp_ledger::read::backward(governor.ledger_path())?;
     while let Some(raw) = lines.next()? {
         let Some(line) = raw.stored().filter(|line| line.is_event("approved")) else { continue };
         let data = line.member("data").and_then(|data| serde_json::from_slice::<Approved>(data).ok());

@@ -83,8 +83,8 @@ fn a_tool_that_the_policy_wants_approved_waits_for_a_person() {
     let in_run = ["--ledger", &run, "--run", "RUN-1"];
     assert_eq!(ask(&in_run, &call("c3", "deploy", 3))["error"]["code"], "E_HUMAN_REQUIRED");
     let path = std::path::Path::new(&run);
-    let mut ledger = cp_log::ledger::Ledger::open(path, cp_log::ledger::Sync::None).unwrap();
-    ledger.append(cp_log::ledger::Entry::new("approved").with("call", "c3")).unwrap();
+    let mut ledger = cp_ledger::Ledger::open(path, cp_ledger::Sync::None).unwrap();
+    ledger.append(cp_ledger::Entry::new("approved").with("call", "c3")).unwrap();
     drop(ledger);
     assert_eq!(ask(&in_run, &call("c3", "deploy", 3))["data"]["content"], "deploy ran\n");
     assert_eq!(ask(&in_run, &call("c4", "deploy", 3))["error"]["code"], "E_HUMAN_REQUIRED");

@@ -178,7 +178,7 @@ impl Backend {
 fn unknown(name: &str) -> Error {
     let known: Vec<&str> = PROVIDERS.iter().map(|provider| provider.name).chain(["llm", "stub"]).collect();
     let error = Error::config(format!("there is no backend `{name}`")).with("known", known.clone()).fatal();
-    match cp_common::text::nearest(name, known.iter().copied()) {
+    match cp_common::spelling::nearest(name, known.iter().copied()) {
         Some(nearest) => error.hint(format!("did you mean `{nearest}`?")),
         None => error.hint(format!("it is one of {}, or the path of an executable", known.join(", "))),
     }

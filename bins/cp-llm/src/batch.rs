@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use cp_common::jobs::Jobs;
 use cp_common::output::Place;
+use cp_common::stream::jobs::Jobs;
 use cp_common::wire::Message;
 use cp_common::{Result, signals};
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use cp_common::program::{Audit, Finished};
 use cp_common::wire::{Receipt, Usage};
 use cp_common::{Context, Result};
-use cp_log::{Entry, Ledger, Sync};
+use cp_ledger::{Entry, Ledger, Sync};
 
 use crate::call::Work;
 use crate::exchange::{Traces, hash_of};
@@ -49,7 +49,7 @@ impl Book {
     pub(crate) fn of(context: &Context, network: Option<&'static str>, logs_content: bool) -> Result<Self> {
         let (session, run) = (context.session(), context.options.run.clone());
         Ok(Self {
-            path: cp_log::effect_path(context, NAME)?,
+            path: cp_ledger::effect_path(context, NAME)?,
             // What is paid for goes to the disk, and nobody waits for it; what costs nothing can be had again.
             sync: if network.is_some() { Sync::Batch } else { Sync::None },
             ledger: Mutex::new(None),
@@ -169,7 +169,7 @@ fn milliseconds(time: Duration) -> u64 {
 
 /// The audit, which keeps command lines. The words of a prompt are content: here only their hash is kept.
 pub(crate) fn audit(context: &Context) -> Result<Option<Box<dyn Audit>>> {
-    Ok(cp_log::audit(context)?.map(|sink| Box::new(WithoutWords(sink)) as Box<dyn Audit>))
+    Ok(cp_ledger::audit(context)?.map(|sink| Box::new(WithoutWords(sink)) as Box<dyn Audit>))
 }
 
 struct WithoutWords(Box<dyn Audit>);

@@ -1,6 +1,6 @@
 //! `--dry-run`: the request, and nobody is asked.
 
-use cp_common::output::Reply;
+use cp_common::wire::Reply;
 use cp_common::{Code, Error, Result};
 use serde::Serialize;
 use serde_json::value::RawValue;

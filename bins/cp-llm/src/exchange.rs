@@ -201,7 +201,7 @@ impl Server {
         if !untrusted.is_empty() {
             settled = settled.with("_untrusted", untrusted);
         }
-        if let Some(hint) = error.cure() {
+        if let Some(hint) = error.hint_text() {
             settled = settled.hint(hint);
         } else if error.code() == Code::Auth {
             settled = settled.hint("the key was refused: check that it is whole and still valid");

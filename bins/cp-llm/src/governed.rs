@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use cp_common::home::Home;
 use cp_common::{Code, Error, Result};
-use cp_log::line::Hash;
+use cp_ledger::format::line::Hash;
 
 /// The registered prompts of a home. Each is read once.
 pub(crate) struct Register {

@@ -60,8 +60,8 @@ pub static PROGRAM: Program = Program {
     ],
     implicit: Some("send"),
     schemas: &[
-        cp_common::schemas::MESSAGE,
-        cp_common::schemas::DELTA,
+        cp_common::wire::schemas::MESSAGE,
+        cp_common::wire::schemas::DELTA,
         ("models", include_str!("../schemas/models.json")),
         ("item", include_str!("../schemas/item.json")),
     ],
@@ -98,12 +98,12 @@ fn checks(context: &mut Context) -> Vec<Check> {
     match backend::name_of(None, None, context) {
         Ok(name) => checks.extend([probe(&name, context), Some(Check::pass("backend", name))].into_iter().flatten()),
         Err(e) => {
-            let cure = e.cure().unwrap_or("choose with --backend");
+            let cure = e.hint_text().unwrap_or("choose with --backend");
             checks.push(Check::not_fine("backend", Status::Warn, e.message(), cure));
         }
     }
     if let Err(e) = policy::Policy::load(&context.home) {
-        let cure = e.cure().unwrap_or("correct the file");
+        let cure = e.hint_text().unwrap_or("correct the file");
         checks.push(Check::not_fine("policy", Status::Fail, e.message(), cure));
     }
     let file = context.home.path("config/prices.toml");
@@ -126,7 +126,7 @@ fn probe(name: &str, context: &Context) -> Option<Check> {
             "upstream",
             Status::Fail,
             e.message(),
-            e.cure().unwrap_or("see error.code with `cp-llm models`"),
+            e.hint_text().unwrap_or("see error.code with `cp-llm models`"),
         ),
     })
 }

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use cp_common::wire::Turn;
 use cp_common::{Code, Error, Result};
-use cp_log::read;
-use cp_log::redact::Redactor;
+use cp_ledger::read;
+use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::hash_of;

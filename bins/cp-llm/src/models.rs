@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use cp_common::options::QueryOptions;
-use cp_common::output::Reply;
-use cp_common::{Context, Error, Result, fields};
+use cp_common::context::options::QueryOptions;
+use cp_common::wire::Reply;
+use cp_common::wire::fields;
+use cp_common::{Context, Error, Result};
 use serde::Serialize;
 use serde_json::Value;
 

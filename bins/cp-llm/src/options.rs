@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use cp_common::options::StreamOptions;
+use cp_common::context::options::StreamOptions;
 use cp_common::output::Format;
 use cp_common::wire::ToolSpec;
 use cp_common::{Code, Context, Error, Result};

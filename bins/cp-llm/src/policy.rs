@@ -2,7 +2,7 @@
 //! judged by the programs that they are about. No option and no variable widens it.
 
 use cp_common::home::Home;
-use cp_common::text::nearest;
+use cp_common::spelling::nearest;
 use cp_common::{Code, Error, Result};
 use serde::Deserialize;
 

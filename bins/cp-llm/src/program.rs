@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use cp_common::record::{Kind, Record};
+use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{Content, Delta, Message, Params, Prompt};
 use cp_common::{Code, Error, Result, signals};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -30,7 +30,7 @@ pub(crate) struct Speaker {
 impl Speaker {
     /// The executable at a path. Each answer may take so long.
     pub(crate) fn at(name: &str, limit: Duration) -> Result<Self> {
-        let path = cp_common::part::find(name).map_err(Error::fatal)?;
+        let path = cp_common::coprocess::find(name).map_err(Error::fatal)?;
         Ok(Self { path, limit, idle: Mutex::default() })
     }
 

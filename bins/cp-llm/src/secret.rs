@@ -54,7 +54,7 @@ pub(crate) fn key(name: &str, variable: impl Fn(&str) -> Option<String>) -> Resu
 /// What a helper prints. It is started without a shell, by its path.
 fn printed(source: &str, command: &str) -> Result<String> {
     let wrong = |what: String| Error::config(format!("{source}: {what}")).fatal();
-    let argv = cp_common::part::command_line(command).map_err(|e| wrong(e.message().to_owned()))?;
+    let argv = cp_common::coprocess::command_line(command).map_err(|e| wrong(e.message().to_owned()))?;
     let (program, arguments) = argv.split_first().ok_or_else(|| wrong("it is empty".to_owned()))?;
     let ran =
         std::process::Command::new(program).args(arguments).stdin(Stdio::null()).stderr(Stdio::inherit()).output();

@@ -4,12 +4,13 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cp_common::filter::{self, Body, Filter, Source};
-use cp_common::options::StreamOptions;
+use cp_common::context::options::StreamOptions;
 use cp_common::output::Format;
-use cp_common::record::Kind;
+use cp_common::program::idempotency;
+use cp_common::stream::filter::{self, Body, Filter, Source};
+use cp_common::wire::record::Kind;
 use cp_common::wire::{Delta, Message};
-use cp_common::{Code, Context, Error, Result, request, signals};
+use cp_common::{Code, Context, Error, Result, signals};
 
 use crate::backend::Backend;
 use crate::batch::{Answered, Batch, Words};
@@ -161,7 +162,7 @@ impl Send {
         let id = self.id_of(&work);
         let arguments = (&work.models, id.is_some().then(|| self.asker.engine.body(&work.ask)).transpose()?);
         let arguments = serde_json::json!(arguments);
-        let outcome = request::once(id.as_deref(), &arguments, context, |context| {
+        let outcome = idempotency::once(id.as_deref(), &arguments, context, |context| {
             let mut listener = Screen { context, spoke: false };
             let outcome = self.asker.engine.message(&mut work, &mut listener);
             spoke = listener.spoke;

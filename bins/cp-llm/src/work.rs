@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cp_common::filter::{Body, text_of};
-use cp_common::record;
+use cp_common::stream::filter::{Body, text_of};
+use cp_common::wire::record;
 use cp_common::wire::{Prompt, ToolSpec};
 use cp_common::{Error, Result};
 use serde::Deserialize;

@@ -117,7 +117,7 @@ fn a_session_is_mirrored_in_a_conversation_of_the_llm_program() {
     let first = said(&in_session(&[], &one));
     assert_eq!(first, format!("answer 1 in new to {one}"));
     // What a session gives back has no secrets in it, and is the same conversation all the same.
-    let cleaned = [&one, &first].map(|text| cp_log::redact::Redactor::knowing([]).redact_text(text).0);
+    let cleaned = [&one, &first].map(|text| cp_redact::Redactor::knowing([]).redact_text(text).0);
     assert!(!cleaned.concat().contains(secret));
     let history = [cleaned[0].as_str(), cleaned[1].as_str()];
     let second = said(&in_session(&history, "two"));

@@ -5,20 +5,22 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use cp_common::filter::{self, Body, Filter, Source, Texts};
-use cp_common::options::{AppendOptions, StreamOptions};
-use cp_common::output::Reply;
-use cp_common::record::Kind;
+use cp_common::context::options::{AppendOptions, StreamOptions};
+use cp_common::program::idempotency;
+use cp_common::stream::filter::{self, Body, Filter, Source, Texts};
 use cp_common::wire::Receipt;
-use cp_common::{Code, Context, Error, Result, clock, json, request};
+use cp_common::wire::Reply;
+use cp_common::wire::record::Kind;
+use cp_common::{Code, Context, Error, Result, clock, json};
+use cp_ledger::format::Entry;
+use cp_ledger::format::line::{Hash, inside};
+use cp_ledger::read::tail::is_ledger;
+use cp_ledger::{Ledger, Sync};
+use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::entry::Entry;
-use crate::ledger::{Ledger, Sync};
-use crate::line::{Hash, inside};
-use crate::redact::Redactor;
-use crate::target::{is_ledger, own_ledger};
+use crate::target::own_ledger;
 
 /// How much is staged before it is written.
 pub(crate) const ENOUGH: usize = 256 << 10;
@@ -138,7 +140,7 @@ fn one(args: &Args, path: &Path, message: Option<&str>, context: &mut Context) -
     let arguments =
         (path, message, &args.data, format!("{:?}", args.members), context.session(), context.options.run.clone());
     let id = args.append.request_id.as_deref();
-    let receipt: Receipt = request::once(id, &arguments, context, |context| {
+    let receipt: Receipt = idempotency::once(id, &arguments, context, |context| {
         let mut ledger = Ledger::open(path, args.sync.unwrap_or(Sync::Line))?;
         ledger.seal(&args.seal)?;
         ledger.append(make(context)?)
@@ -148,9 +150,7 @@ fn one(args: &Args, path: &Path, message: Option<&str>, context: &mut Context) -
 
 /// The members that the line would have, as an object.
 fn planned(entry: &Entry) -> Result<Vec<u8>> {
-    if let Some(fault) = entry.fault() {
-        return Err(fault);
-    }
+    entry.check()?;
     let mut object = vec![b'{'];
     entry.compose(&mut object);
     Redactor::from_environment().redact(&mut object, 1);
@@ -199,7 +199,7 @@ impl Members {
     /// Sets what the flags and the shared options say.
     pub(crate) fn apply(&self, mut entry: Entry, context: &Context) -> Entry {
         if let Some(event) = &self.event {
-            entry.event.clone_from(event);
+            entry = entry.event(event);
         }
         if let Some(agent) = &self.agent {
             entry = entry.agent(agent);
@@ -331,7 +331,7 @@ impl Filter for Stream<'_> {
                 &fresh
             }
         };
-        let Some(ledger) = &mut self.ledger else { return entry.fault().map_or(Ok(()), Err) };
+        let Some(ledger) = &mut self.ledger else { return entry.check() };
         ledger.stage(entry)?;
         let is_enough = ledger.staged() >= ENOUGH || self.args.sync == Some(Sync::Line);
         if is_enough { self.commit(context) } else { Ok(()) }

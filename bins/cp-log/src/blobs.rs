@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use cp_common::output::Reply;
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
+use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
+use cp_ledger::format::line::Hash;
+use cp_ledger::store::blob;
 use serde::Serialize;
 
-use crate::base64;
-use crate::blob;
-use crate::line::Hash;
 use crate::target::own_ledger;
 
 /// Print the bytes that a line names by their hash
@@ -54,6 +54,6 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let hash = Hash::parse(&args.hash).ok_or_else(|| Error::usage(format!("`{}` is not a hash", args.hash)))?;
     let bytes = blob::load(&own_ledger(args.file.as_deref(), context), &hash)?;
     let text = String::from_utf8(bytes.clone()).ok();
-    let base64 = text.is_none().then(|| base64::encode(&bytes));
+    let base64 = text.is_none().then(|| BASE64.encode(&bytes));
     context.out.answer(&Found { blob: hash.to_string(), len: bytes.len(), text, base64, bytes })
 }

@@ -2,17 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use cp_common::filter::{self, Body, Filter, Source, Texts};
-use cp_common::options::StreamOptions;
-use cp_common::output::Reply;
-use cp_common::record::Kind;
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
+use cp_common::context::options::StreamOptions;
+use cp_common::stream::filter::{self, Body, Filter, Source, Texts};
+use cp_common::wire::Reply;
+use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
+use cp_ledger::format::line::Line;
+use cp_ledger::proof::note::{Checkpoint, Note, Verifier};
+use cp_ledger::proof::tree::{Node, leaf, root_of_inclusion};
 use serde::Serialize;
-
-use crate::base64;
-use crate::line::Line;
-use crate::note::{Checkpoint, Note, Verifier};
-use crate::tree::{Node, leaf, root_of_inclusion};
 
 /// Say whether the lines on standard input are what a proof proves
 #[derive(Debug, clap::Args)]
@@ -86,7 +85,7 @@ impl Proof {
         lines.next_if(|line| line.starts_with("extra "));
         let number = lines.next()?.strip_prefix("index ")?;
         let index: u64 = number.parse().ok().filter(|index: &u64| index.to_string() == number)?;
-        let hashes: Option<Vec<Node>> = lines.map(|line| base64::decode(line)?.try_into().ok()).collect();
+        let hashes: Option<Vec<Node>> = lines.map(|line| BASE64.decode(line).ok()?.try_into().ok()).collect();
         let note = Note::parse(note)?;
         let checkpoint = Checkpoint::parse(&note.text)?;
         Some((note, Self { index, hashes: hashes?, checkpoint }))

@@ -3,17 +3,18 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use cp_common::output::Reply;
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::wire::Receipt;
+use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result};
+use cp_ledger::proof::checkpoint::{checkpoint_path, read_checkpoint, write_checkpoint};
+use cp_ledger::proof::leaves::walk;
+use cp_ledger::proof::note::{Checkpoint, Note, Signer, Verifier};
+use cp_ledger::proof::tree::{Node, Ranges, Tree, consistency};
+use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 
-use crate::base64;
-use crate::leaves::{checkpoint_path, read_checkpoint, walk, write_checkpoint};
-use crate::ledger::{Entry, Ledger, Sync};
-use crate::note::{Checkpoint, Note, Signer, Verifier};
 use crate::target::own_ledger;
-use crate::tree::{Node, Ranges, Tree, consistency};
 
 /// Sign the tree of all lines, or pass a checkpoint to witnesses and back
 #[derive(Debug, clap::Args)]
@@ -79,7 +80,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 
 fn told(path: &Path, checkpoint: &Checkpoint, note: String, receipt: Option<Receipt>) -> Signed {
     let Checkpoint { origin, size, root } = checkpoint;
-    let (origin, size, root) = (origin.clone(), *size, base64::encode(root));
+    let (origin, size, root) = (origin.clone(), *size, BASE64.encode(root));
     Signed { checkpoint: path.display().to_string(), origin, size, root, note, receipt }
 }
 
@@ -115,7 +116,7 @@ fn sign(ledger: &Path, path: &Path, signer: &Signer) -> Result<Signed> {
     write_checkpoint(path, &note)?;
     let entry = Entry::new("ledger.checkpoint")
         .with("size", &checkpoint.size)
-        .with("root", &base64::encode(&checkpoint.root))
+        .with("root", &BASE64.encode(checkpoint.root))
         .with("key", &signer.verifier().to_text());
     let receipt = Ledger::open(ledger, Sync::Line)?.append(entry)?;
     Ok(told(path, &checkpoint, note.to_string(), Some(receipt)))
@@ -133,7 +134,7 @@ pub(crate) fn request_text(ledger: &Path, note: &Note, checkpoint: &Checkpoint, 
         return Err(Error::validation(format!("{old} is more than the {} lines of the checkpoint", checkpoint.size)));
     }
     let hashes = hashes(ledger, checkpoint, consistency(old, checkpoint.size))?;
-    let proof: String = hashes.iter().map(|hash| base64::encode(hash) + "\n").collect();
+    let proof: String = hashes.iter().map(|hash| BASE64.encode(hash) + "\n").collect();
     Ok(format!("old {old}\n{proof}\n{note}"))
 }
 

@@ -2,13 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use cp_common::options::AppendOptions;
-use cp_common::output::Reply;
-use cp_common::{Code, Context, Error, Result, request};
+use cp_common::context::options::AppendOptions;
+use cp_common::program::idempotency;
+use cp_common::wire::Reply;
+use cp_common::{Code, Context, Error, Result};
+use cp_ledger::Ledger;
+use cp_ledger::append::Birth;
+use cp_ledger::proof::note::{Verifier, is_key_name};
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::{Birth, Ledger};
-use crate::note::{Verifier, is_key_name};
 use crate::target::own_ledger;
 
 /// The longest name of a ledger, in bytes.
@@ -61,7 +63,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let birth = Birth { origin: args.name.clone(), verifier: verifier.map(|verifier| verifier.to_text()) };
     let arguments = (&path, &birth.origin, &birth.verifier);
     let id = args.append.request_id.as_deref().filter(|_| !args.append.dry_run);
-    let begun: Begun = request::once(id, &arguments, context, |_| begin(&path, &birth, args.append.dry_run))?;
+    let begun: Begun = idempotency::once(id, &arguments, context, |_| begin(&path, &birth, args.append.dry_run))?;
     context.out.answer(&begun)
 }
 

@@ -4,12 +4,12 @@
 use std::path::PathBuf;
 
 use chrono::DateTime;
-use cp_common::record::Kind;
+use cp_common::wire::record::Kind;
 use cp_common::{Context, Result, wire};
+use cp_ledger::format::line::Hash;
+use cp_ledger::read::lines;
 use serde_json::{Map, Value, json};
 
-use crate::line::Hash;
-use crate::read::lines;
 use crate::select::{Filters, Select};
 use crate::target::to_read;
 

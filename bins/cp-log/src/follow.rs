@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cp_common::{Context, Error, Result, signals};
+use cp_ledger::format::line::Line;
+use cp_ledger::read::{End, Lines, backward, open};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::inotify;
 
-use crate::line::Line;
 use crate::query::Printer;
-use crate::read::{End, Lines, backward, open};
 use crate::select::{Filters, Select};
 use crate::target::own_ledger;
 

@@ -2,18 +2,18 @@
 
 use std::path::PathBuf;
 
-use cp_common::confirm::{self, Change};
-use cp_common::options::WriteOptions;
-use cp_common::output::Reply;
+use cp_common::context::options::WriteOptions;
+use cp_common::program::confirm::{self, Change};
 use cp_common::wire::Receipt;
+use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
+use cp_ledger::format::line::Hash;
+use cp_ledger::store::vault;
+use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::ledger::{Entry, Ledger, Sync};
-use crate::line::Hash;
 use crate::target::own_ledger;
-use crate::vault;
 
 /// Take a sealed value away for good; the chain stands
 #[derive(Debug, clap::Args)]

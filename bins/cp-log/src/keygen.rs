@@ -5,11 +5,10 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use cp_common::output::Reply;
+use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result};
+use cp_ledger::proof::note::{Signer, is_key_name};
 use serde::Serialize;
-
-use crate::note::{Signer, is_key_name};
 
 /// Make a key that signs checkpoints, and its public half
 #[derive(Debug, clap::Args)]

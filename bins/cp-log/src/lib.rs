@@ -1,51 +1,32 @@
-//! A tamper-evident ledger in JSON lines: the library that every program writes its effects with, and the verbs of `cp-log`.
+//! `cp-log`: the verbs over the ledger.
 
 mod append;
-mod base64;
-pub mod blob;
 mod blobs;
 mod check_proof;
 mod checkpoint;
 mod create;
-mod dialect;
-mod durable;
-pub mod effect;
-mod entry;
 mod export;
 mod follow;
 mod forget;
+mod jq;
 mod keygen;
-mod leaves;
-pub mod ledger;
-pub mod line;
-mod note;
 mod prove;
 mod query;
-pub mod read;
-pub mod redact;
 mod repair;
 mod reveal;
 mod rotate;
 #[cfg(test)]
 mod schemas;
-mod segment;
 mod select;
 mod stats;
-mod tail;
 mod target;
 mod tee;
 mod tip;
-mod tree;
-mod vault;
-pub mod verifier;
 mod verify;
 mod witness;
 
 use cp_common::program::{Class, Credentials, Program, VerbDoc};
 use cp_common::{Context, Result};
-
-pub use effect::{audit, effect_ledger, effect_path};
-pub use ledger::{Entry, Ledger, Receipt, Sync};
 
 const fn verb(path: &'static str, class: Class, output: &'static str, examples: &'static [&'static str]) -> VerbDoc {
     VerbDoc { path, class, output, examples, dangerous: false }
@@ -126,7 +107,7 @@ pub static PROGRAM: Program = Program {
         ("begun", include_str!("../schemas/begun.json")),
         ("blob", include_str!("../schemas/blob.json")),
         ("checked", include_str!("../schemas/checked.json")),
-        cp_common::schemas::RECEIPT,
+        cp_common::wire::schemas::RECEIPT,
         ("entry", include_str!("../schemas/entry.json")),
         ("forgotten", include_str!("../schemas/forgotten.json")),
         ("made", include_str!("../schemas/made.json")),
@@ -143,7 +124,7 @@ pub static PROGRAM: Program = Program {
     ],
     checks: target::checks,
     credentials: |_| Credentials { configured: true, sources: Vec::new() },
-    audit,
+    audit: cp_ledger::audit,
 };
 
 /// Keep, query and prove a tamper-evident ledger

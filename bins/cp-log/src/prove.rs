@@ -2,15 +2,15 @@
 
 use std::path::PathBuf;
 
-use cp_common::output::Reply;
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
+use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
+use cp_ledger::proof::checkpoint::checkpoint_path;
+use cp_ledger::proof::tree::inclusion;
 use serde::Serialize;
 
-use crate::base64;
 use crate::checkpoint::{hashes, newest, request_text};
-use crate::leaves::checkpoint_path;
 use crate::target::own_ledger;
-use crate::tree::inclusion;
 
 /// Prove a line, or the growth of the ledger, against the newest checkpoint
 #[derive(Debug, clap::Args)]
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
                 .hint("make a new one with cp-log checkpoint"));
             }
             let hashes = hashes(&ledger, &checkpoint, inclusion(seq, checkpoint.size))?;
-            let lines: String = hashes.iter().map(|hash| base64::encode(hash) + "\n").collect();
+            let lines: String = hashes.iter().map(|hash| BASE64.encode(hash) + "\n").collect();
             (seq, format!("c2sp.org/tlog-proof@v1\nindex {seq}\n{lines}\n{note}"))
         }
         (None, None) => return Err(Error::usage("name a line, or --consistency")),

@@ -2,15 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use cp_common::options::QueryOptions;
+use cp_common::context::options::QueryOptions;
 use cp_common::output::Format;
-use cp_common::{Code, Context, Error, Result, fields, json};
+use cp_common::wire::fields;
+use cp_common::{Code, Context, Error, Result, json};
+use cp_ledger::format::line::{Line, inside, members};
+use cp_ledger::read::{Backward, End, Lines, Raw, backward, lines};
 
-use crate::line::{Line, inside, members};
-use crate::read::{Backward, End, Lines, Raw, backward, lines};
+use crate::jq::Program;
 use crate::select::{Filters, Select};
 use crate::target::{Target, to_read};
-use cp_log_jq::Program;
 
 /// The members that a line can have.
 const MEMBERS: [&str; 13] =

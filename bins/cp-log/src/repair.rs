@@ -2,16 +2,16 @@
 
 use std::path::PathBuf;
 
-use cp_common::confirm::{self, Change};
-use cp_common::options::WriteOptions;
-use cp_common::output::Reply;
+use cp_common::context::options::WriteOptions;
+use cp_common::program::confirm::{self, Change};
 use cp_common::wire::Receipt;
+use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
+use cp_ledger::proof::checkpoint::{checkpoint_path, read_checkpoint};
+use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::leaves::{checkpoint_path, read_checkpoint};
-use crate::ledger::{Entry, Ledger, Sync};
 use crate::target::own_ledger;
 
 /// Move damaged last lines aside, or accept that a ledger was rolled back
@@ -100,7 +100,7 @@ fn nothing(ledger: String, context: &mut Context) -> Result<()> {
 fn rolled_back(path: &std::path::Path) -> Result<Option<(PathBuf, u64, u64)>> {
     let file = checkpoint_path(path);
     let Some((_, checkpoint)) = read_checkpoint(&file)? else { return Ok(None) };
-    let mut reader = crate::read::backward(path)?;
+    let mut reader = cp_ledger::read::backward(path)?;
     let mut lines = 0;
     while let Some(raw) = reader.next()? {
         if let Some(line) = raw.stored() {

@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use cp_common::output::Reply;
+use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
+use cp_ledger::format::line::Hash;
+use cp_ledger::store::vault;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::line::Hash;
 use crate::target::own_ledger;
-use crate::vault;
 
 /// Print the value that a line has sealed
 #[derive(Debug, clap::Args)]

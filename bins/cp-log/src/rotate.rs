@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use cp_common::options::AppendOptions;
-use cp_common::output::Reply;
-use cp_common::{Context, Error, Result, request};
+use cp_common::context::options::AppendOptions;
+use cp_common::program::idempotency;
+use cp_common::wire::Reply;
+use cp_common::{Context, Error, Result};
+use cp_ledger::{Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::{Ledger, Sync};
 use crate::target::own_ledger;
 
 /// Close the file as a segment and go on in a new one
@@ -50,7 +51,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         return context.out.answer(&Rotated { ledger, segment, dry_run: true });
     }
     let id = args.append.request_id.as_deref();
-    let rotated: Rotated = request::once(id, &path, context, |_| {
+    let rotated: Rotated = idempotency::once(id, &path, context, |_| {
         let segment = Ledger::open(&path, Sync::Line)?.rotate()?.display().to_string();
         Ok(Rotated { ledger: ledger.clone(), segment, dry_run: false })
     })?;

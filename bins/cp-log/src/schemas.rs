@@ -48,7 +48,7 @@ fn the_schema_of_an_entry_is_the_format() {
             "type": "object",
             "x-untrusted": ["content", "message", "data"],
             "properties": {
-                "seq": {"type": "integer", "minimum": 0, "maximum": crate::line::MAX_SEQ},
+                "seq": {"type": "integer", "minimum": 0, "maximum": cp_ledger::format::line::MAX_SEQ},
                 "ts": {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$"},
                 "event": text, "agent": text, "session": text, "run": text,
                 "turn": {"type": "integer", "minimum": 0},

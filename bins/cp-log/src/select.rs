@@ -2,10 +2,9 @@
 
 use chrono::{DateTime, NaiveDate, SecondsFormat, TimeDelta, Utc};
 use cp_common::{Error, Result, clock, json};
+use cp_ledger::format::line::Line;
 use memchr::memmem::Finder;
 use regex_bites::bytes::Regex;
-
-use crate::line::Line;
 
 /// Filters on the lines of a ledger
 #[derive(Clone, Debug, Default, clap::Args)]

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use cp_common::output::Reply;
+use cp_common::wire::Reply;
 use cp_common::{Context, Result};
+use cp_ledger::read::lines;
 use serde::{Deserialize, Serialize};
 
-use crate::read::lines;
 use crate::select::{Filters, Select};
 use crate::target::to_read;
 

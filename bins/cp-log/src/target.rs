@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 
 use cp_common::program::{Check, Status};
 use cp_common::{Context, Error, Result};
-
-use crate::effect::session_directory;
-use crate::line::Line;
-use crate::read::read_at;
-use crate::tail::{Last, Tail};
+use cp_ledger::home::session_directory;
+use cp_ledger::read::open;
+use cp_ledger::read::segments::segments_of;
+use cp_ledger::read::tail::{Last, Tail};
 
 /// A file to read, and whether somebody named it or it was found in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,48 +77,6 @@ fn add_directory(directory: &Path, targets: &mut Vec<Target>) -> Result<()> {
     Ok(())
 }
 
-/// The sealed segments of a ledger, oldest first: `X.<20 digits>.jsonl` beside `X.jsonl`.
-pub(crate) fn segments_of(path: &Path) -> Result<Vec<PathBuf>> {
-    let (Some(name), Some(stem)) = (path.file_name().and_then(|name| name.to_str()), stem_of(path)) else {
-        return Ok(Vec::new());
-    };
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let Ok(listing) = std::fs::read_dir(directory) else { return Ok(Vec::new()) };
-    let mut segments = Vec::new();
-    for entry in listing {
-        let entry = entry.map_err(|e| Error::io("cannot list", e).in_file(directory))?;
-        let Ok(found) = entry.file_name().into_string() else { continue };
-        if found != name && is_segment_of(&found, stem) {
-            segments.push(path.with_file_name(found));
-        }
-    }
-    segments.sort();
-    Ok(segments)
-}
-
-/// A ledger's name without its ending.
-pub(crate) fn stem_of(path: &Path) -> Option<&str> {
-    path.file_name()?.to_str()?.strip_suffix(".jsonl")
-}
-
-/// Whether a name is that of a sealed segment of the ledger with this stem.
-pub(crate) fn is_segment_of(name: &str, stem: &str) -> bool {
-    let middle = name.strip_prefix(stem).and_then(|rest| rest.strip_prefix('.')?.strip_suffix(".jsonl"));
-    middle.is_some_and(|digits| digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
-/// Whether a file holds a line of ours at its beginning or at its end.
-pub(crate) fn is_ledger(path: &Path) -> bool {
-    let Ok(file) = crate::read::open(path) else { return false };
-    let mut head = vec![0; 4096];
-    let read = read_at(&file, &mut head, 0).unwrap_or(0);
-    if head[..read].split(|byte| *byte == b'\n').next().is_some_and(|line| Line::parse(line).is_some()) {
-        return true;
-    }
-    let size = file.metadata().map_or(0, |metadata| metadata.len());
-    Tail::read(&file, size).is_ok_and(|tail| matches!(tail.last, Last::Intact { .. }))
-}
-
 /// What `doctor` looks at.
 pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     let path = own_ledger(None, context);
@@ -127,7 +84,7 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     if !path.exists() {
         return vec![Check::pass("ledger", format!("{shown} will be made by the first append"))];
     }
-    let state = crate::read::open(&path).and_then(|file| {
+    let state = open(&path).and_then(|file| {
         let size = file.metadata().map_err(|e| Error::io("cannot look at", e))?.len();
         Ok(Tail::read(&file, size)?)
     });

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use cp_common::filter::{self, Body, Recorder};
-use cp_common::options::StreamOptions;
+use cp_common::context::options::StreamOptions;
+use cp_common::stream::filter::Body;
+use cp_common::stream::{Recorder, tee};
 use cp_common::{Context, Result};
+use cp_ledger::{Ledger, Sync};
 
 use crate::append::{ENOUGH, Members};
-use crate::ledger::{Ledger, Sync};
 use crate::target::own_ledger;
 
 /// Pass lines on and append each to a ledger
@@ -24,8 +25,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let path = own_ledger(args.file.as_deref(), context);
-    let mut tee = Tee { members: &args.members, ledger: Ledger::open(&path, Sync::Batch)? };
-    filter::tee(&mut tee, args.stream, context)
+    let mut recorder = Tee { members: &args.members, ledger: Ledger::open(&path, Sync::Batch)? };
+    tee(&mut recorder, args.stream, context)
 }
 
 struct Tee<'a> {

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use cp_common::output::Reply;
+use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result};
+use cp_ledger::format::line::Line;
+use cp_ledger::read::{End, backward};
 use serde::Serialize;
 
-use crate::line::Line;
-use crate::read::{End, backward};
 use crate::target::own_ledger;
 
 /// Print the place and the hash of the last line

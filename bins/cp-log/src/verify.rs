@@ -4,18 +4,20 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use cp_common::output::{Reply, Severity};
-use cp_common::record::Kind as Record;
+use cp_common::output::Severity;
+use cp_common::wire::Reply;
+use cp_common::wire::record::Kind as Record;
 use cp_common::{Code, Context, Error, Result};
+use cp_ledger::proof::checkpoint::{checkpoint_path, read_checkpoint};
+use cp_ledger::proof::dialect;
+use cp_ledger::proof::leaves::walk;
+use cp_ledger::proof::note::Verifier;
+use cp_ledger::proof::tree::Tree;
+use cp_ledger::proof::verifier::{self, Fault, Kind, Options, Report, State};
+use cp_ledger::read::segments::{self, is_segment_of, stem_of};
 use serde::Serialize;
 
-use crate::dialect;
-use crate::leaves::{checkpoint_path, read_checkpoint, walk};
-use crate::note::Verifier;
-use crate::segment;
-use crate::target::{Target, is_segment_of, stem_of, to_read};
-use crate::tree::Tree;
-use crate::verifier::{self, Fault, Kind, Options, Report, State};
+use crate::target::{Target, to_read};
 
 /// Prove that ledgers are what was written
 #[derive(Debug, clap::Args)]
@@ -154,7 +156,7 @@ impl Demand {
                 message,
             })
         };
-        if segment::is_closed(path) {
+        if segments::is_closed(path) {
             // The checkpoint is that of the whole ledger, and looked at with its last file.
             return Ok(None);
         }
@@ -302,7 +304,7 @@ fn one(
         return Ok((Verified::new(&target.path, &report), report));
     }
     // To a closed segment nobody is writing.
-    let options = Options { closed: options.closed || segment::is_closed(&target.path), ..*options };
+    let options = Options { closed: options.closed || segments::is_closed(&target.path), ..*options };
     let mut report = verifier::verify(&target.path, before, &options, &mut progress)?;
     if report.intact > 0
         && let Some(fault) = demand.fault(&target.path, &report)?

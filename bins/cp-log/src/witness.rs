@@ -2,15 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use cp_common::input::Lines;
-use cp_common::output::Reply;
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
+use cp_common::stream::lines::Lines;
+use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result, clock};
+use cp_ledger::proof::checkpoint::{read_checkpoint, write_checkpoint};
+use cp_ledger::proof::note::{Checkpoint, Note, Signer, Verifier};
+use cp_ledger::proof::tree::{Node, is_consistent};
 use serde::Serialize;
-
-use crate::base64;
-use crate::leaves::{read_checkpoint, write_checkpoint};
-use crate::note::{Checkpoint, Note, Signer, Verifier};
-use crate::tree::{Node, is_consistent};
 
 /// Sign a checkpoint request on standard input, if it goes on from the one signed before
 #[derive(Debug, clap::Args)]
@@ -72,7 +71,7 @@ impl Request {
         let mut lines = head.split('\n');
         let number = lines.next()?.strip_prefix("old ")?;
         let old: u64 = number.parse().ok().filter(|old: &u64| old.to_string() == number)?;
-        let proof: Option<Vec<Node>> = lines.map(|line| base64::decode(line)?.try_into().ok()).collect();
+        let proof: Option<Vec<Node>> = lines.map(|line| BASE64.decode(line).ok()?.try_into().ok()).collect();
         let note = Note::parse(note)?;
         let checkpoint = Checkpoint::parse(&note.text)?;
         Some(Self { old, proof: proof?, note, checkpoint })

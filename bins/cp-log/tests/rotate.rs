@@ -21,7 +21,7 @@ fn the_chain_goes_on_in_a_new_file() {
         (&"segment.seal".into(), &5.into(), &4.into())
     );
     assert_eq!((&new[0]["event"], &new[0]["seq"], &new[0]["prev"]), (&"segment.open".into(), &6.into(), &seal["hash"]));
-    assert_eq!(new[0]["data"]["sha256"], cp_log::line::Hash::of(&std::fs::read(place.path(FIRST)).unwrap()).hex());
+    assert_eq!(new[0]["data"]["sha256"], cp_ledger::format::Hash::of(&std::fs::read(place.path(FIRST)).unwrap()).hex());
     // Reading a ledger reads its segments.
     assert_eq!(place.lines(&["query", "l.jsonl"], "").len(), 9);
     let verified = place.lines(&["verify", "l.jsonl"], "");

@@ -18,7 +18,7 @@ fn lines_of(place: &Ledgers, name: &str) -> Vec<Vec<u8>> {
 /// A line with this body, rightly hashed.
 fn composed(seq: u64, body: &str, prev: &str) -> Vec<u8> {
     let head = format!("{{\"seq\":{seq},\"ts\":\"2026-11-21T03:00:00.000000Z\"{body},\"prev\":\"{prev}\"");
-    let hash = cp_log::line::Hash::of(head.as_bytes());
+    let hash = cp_ledger::format::Hash::of(head.as_bytes());
     format!("{head},\"hash\":\"{hash}\"}}\n").into_bytes()
 }
 
@@ -151,10 +151,10 @@ fn a_flip_of_any_byte_is_found_at_its_line() {
     place.ledger("l.jsonl", 100);
     let lines = lines_of(&place, "l.jsonl");
     let path = place.path("x.jsonl");
-    let options = cp_log::verifier::Options { json: true, closed: true, threads: 1 };
+    let options = cp_ledger::proof::verifier::Options { json: true, closed: true, threads: 1 };
     let verified = |bytes: &[u8], before| {
         std::fs::write(&path, bytes).unwrap();
-        cp_log::verifier::verify(&path, before, &options, &mut |_, _| {}).unwrap()
+        cp_ledger::proof::verifier::verify(&path, before, &options, &mut |_, _| {}).unwrap()
     };
     for (number, line) in lines.iter().enumerate() {
         // What is before was proved once; two lines after it show that the damage does not spread.
@@ -183,8 +183,8 @@ fn every_truncation_is_classified() {
     for length in 0..good.len() {
         std::fs::write(&path, &good[..length]).unwrap();
         for closed in [false, true] {
-            let options = cp_log::verifier::Options { json: true, closed, threads: 1 };
-            let report = cp_log::verifier::verify(&path, None, &options, &mut |_, _| {}).unwrap();
+            let options = cp_ledger::proof::verifier::Options { json: true, closed, threads: 1 };
+            let report = cp_ledger::proof::verifier::verify(&path, None, &options, &mut |_, _| {}).unwrap();
             let whole = length == 0 || good[length - 1] == b'\n';
             assert_eq!(report.in_flight, !whole);
             assert_eq!(report.fault_count, u64::from(closed && !whole), "{length}");
@@ -199,13 +199,13 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         std::fs::write(&path, &bytes).unwrap();
-        let options = cp_log::verifier::Options { json: true, closed: true, threads: 2 };
-        let report = cp_log::verifier::verify(&path, None, &options, &mut |_, _| {}).unwrap();
+        let options = cp_ledger::proof::verifier::Options { json: true, closed: true, threads: 2 };
+        let report = cp_ledger::proof::verifier::verify(&path, None, &options, &mut |_, _| {}).unwrap();
         prop_assert_eq!(report.fault_count > 0, !bytes.is_empty());
         let before = std::fs::read(&path).unwrap();
-        let appended = cp_log::Ledger::open(&path, cp_log::Sync::None).and_then(|mut l| l.append(cp_log::Entry::new("e")));
+        let appended = cp_ledger::Ledger::open(&path, cp_ledger::Sync::None).and_then(|mut l| l.append(cp_ledger::Entry::new("e")));
         if appended.is_ok() {
-            let report = cp_log::verifier::verify(&path, None, &options, &mut |_, _| {}).unwrap();
+            let report = cp_ledger::proof::verifier::verify(&path, None, &options, &mut |_, _| {}).unwrap();
             prop_assert_eq!(report.fault_count, 0);
         } else {
             prop_assert_eq!(std::fs::read(&path).unwrap(), before);

@@ -13,9 +13,9 @@ fn writer() {
     let (Some(path), Some(count)) = (std::env::var_os("WRITER_LEDGER"), std::env::var("WRITER_COUNT").ok()) else {
         return;
     };
-    let mut ledger = cp_log::Ledger::open(path.as_ref(), cp_log::Sync::None).unwrap();
+    let mut ledger = cp_ledger::Ledger::open(path.as_ref(), cp_ledger::Sync::None).unwrap();
     for n in 0..count.parse::<u64>().unwrap() {
-        let entry = cp_log::Entry::new("tick").with("n", &n).message("x".repeat(usize::try_from(n % 7000).unwrap()));
+        let entry = cp_ledger::Entry::new("tick").with("n", &n).message("x".repeat(usize::try_from(n % 7000).unwrap()));
         let receipt = ledger.append(entry).unwrap();
         println!("\nACK {} {}", receipt.seq, receipt.hash);
     }

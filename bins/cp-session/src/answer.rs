@@ -1,7 +1,8 @@
 //! Answers of queries: whole, or only the members that were asked for; pages of lists.
 
-use cp_common::output::Reply;
-use cp_common::{Context, Result, fields};
+use cp_common::wire::Reply;
+use cp_common::wire::fields;
+use cp_common::{Context, Result};
 use serde::Serialize;
 
 /// Answers with the members that `asked` names; all of them if it names none.

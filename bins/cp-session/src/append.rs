@@ -1,15 +1,17 @@
 //! `cp-session append`: add a turn. A text is one turn, whole; rows and messages are a turn each.
 
-use cp_common::filter::{self, Body, Filter, Source, text_of};
-use cp_common::options::{AppendOptions, StreamOptions};
-use cp_common::output::Reply;
-use cp_common::record::{self, Kind};
+use cp_common::context::options::{AppendOptions, StreamOptions};
+use cp_common::home::Session;
+use cp_common::program::idempotency;
+use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
+use cp_common::wire::Reply;
+use cp_common::wire::record::{self, Kind};
 use cp_common::wire::{Receipt, Turn};
-use cp_common::{Code, Context, Error, Result, request};
-use cp_log::{Ledger, Sync};
+use cp_common::{Code, Context, Error, Result};
+use cp_ledger::{Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::place::{self, Session};
+use crate::naming;
 use crate::round::{check_role, redactions, turn_entry};
 use crate::transcript::must_be_open;
 
@@ -74,7 +76,7 @@ impl Reply for Appended {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let session = place::find(None, context)?;
+    let session = naming::find(None, context)?;
     if args.append.dry_run {
         must_be_open(&session.file())?;
     }
@@ -154,7 +156,7 @@ impl Filter for Appender<'_> {
                 .fatal());
         }
         let asked = ("append", self.session.id.clone(), turn.clone());
-        let appended = request::once(Some(id.as_str()), &asked, context, |_| self.append(&turn))?;
+        let appended = idempotency::once(Some(id.as_str()), &asked, context, |_| self.append(&turn))?;
         context.out.answer(&appended)
     }
 

@@ -1,14 +1,16 @@
 //! `cp-session check`: what is wrong with a session, and with `--repair` what can be put right by adding.
 
-use cp_common::options::AppendOptions;
-use cp_common::output::Reply;
+use cp_common::context::options::AppendOptions;
+use cp_common::home::Session;
+use cp_common::program::idempotency;
+use cp_common::wire::Reply;
 use cp_common::wire::{Block, Content, Receipt, Turn};
-use cp_common::{Code, Context, Error, Result, request};
-use cp_log::verifier::{self, Options};
-use cp_log::{Entry, Ledger, Sync};
+use cp_common::{Code, Context, Error, Result};
+use cp_ledger::proof::verifier::{self, Options};
+use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::place::{Named, Session};
+use crate::naming::Named;
 use crate::transcript::{self, Insert, MESSAGE, REPAIR, Repair};
 
 /// Look for damaged lines and for tool calls without a result
@@ -88,7 +90,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let mut answer = check(&session)?;
     if args.repair && !args.append.dry_run && !answer.intact {
         let asked = ("repair", session.id.clone());
-        answer = request::once(args.append.request_id.as_deref(), &asked, context, |_| repair(&session, answer))?;
+        answer = idempotency::once(args.append.request_id.as_deref(), &asked, context, |_| repair(&session, answer))?;
     }
     if args.strict_exit && !answer.intact {
         let error = Error::new(Code::Integrity, "the session is damaged")

@@ -1,13 +1,15 @@
 //! `cp-session clear`: archive the turns and begin again. The archive is a closed segment of the same ledger.
 
-use cp_common::options::AppendOptions;
-use cp_common::output::Reply;
+use cp_common::context::options::AppendOptions;
+use cp_common::home::Session;
+use cp_common::program::idempotency;
 use cp_common::wire::Receipt;
-use cp_common::{Context, Result, request};
-use cp_log::{Entry, Ledger, Sync};
+use cp_common::wire::Reply;
+use cp_common::{Context, Result};
+use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::place::{Named, Session};
+use crate::naming::Named;
 use crate::transcript::{self, CLEAR};
 
 /// Archive the turns and begin again
@@ -49,7 +51,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         Cleared { turns: transcript::count(&file)?, session_id: session.id, archive, receipt: None }
     } else {
         let asked = ("clear", session.id.clone());
-        request::once(args.append.request_id.as_deref(), &asked, context, |_| clear(&session))?
+        idempotency::once(args.append.request_id.as_deref(), &asked, context, |_| clear(&session))?
     };
     context.out.answer(&answer)
 }

@@ -1,18 +1,18 @@
 //! `cp-session compact`: let a model summarise the older turns. The originals stay; the summary stands for them.
 
-use std::io::Write as _;
-use std::process::{Command, Stdio};
-
-use cp_common::options::AppendOptions;
-use cp_common::output::Reply;
-use cp_common::record::Record;
+use cp_common::context::options::AppendOptions;
+use cp_common::coprocess;
+use cp_common::home::Session;
+use cp_common::program::idempotency;
+use cp_common::wire::Reply;
+use cp_common::wire::record::{Kind, closed_line};
 use cp_common::wire::{Content, Prompt, Receipt, Turn, Usage};
-use cp_common::{Code, Context, Error, Result, part, request};
-use cp_log::{Entry, Ledger, Sync};
+use cp_common::{Code, Context, Error, Result};
+use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
 use crate::load::words;
-use crate::place::{Named, Session};
+use crate::naming::Named;
 use crate::transcript::{self, COMPACT, Stored};
 
 /// Let a model summarise the older turns; the originals stay on disk
@@ -69,20 +69,6 @@ struct Summary {
     usage: Usage,
 }
 
-#[derive(Serialize)]
-struct Request<'a> {
-    ok: bool,
-    schema_version: &'static str,
-    r#type: &'static str,
-    data: &'a Prompt,
-    meta: Meta,
-}
-
-#[derive(Serialize)]
-struct Meta {
-    duration_ms: u64,
-}
-
 const TASK: &str = "Summarise the conversation for whoever continues it: what was asked, what was decided, what was found \
 (names, paths, numbers, exact words where they matter), and what is still open. Leave out greetings. Add nothing.";
 
@@ -104,7 +90,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         });
     }
     let asked = ("compact", session.id.clone(), through_seq);
-    let answer = request::once(args.append.request_id.as_deref(), &asked, context, |context| {
+    let answer = idempotency::once(args.append.request_id.as_deref(), &asked, context, |context| {
         let summary = summarise(turns, args, context)?;
         store(&session, turns, through_seq, &summary)
     })?;
@@ -135,43 +121,12 @@ fn summarise(turns: &[Stored], args: &Args, context: &Context) -> Result<Summary
     let lines: Vec<String> =
         turns.iter().map(|stored| format!("{}: {}", stored.turn.role, words(&stored.turn))).collect();
     let prompt = Prompt { system: Some(TASK.to_owned()), ..Prompt::of_text(&lines.join("\n")) };
-    let request =
-        Request { ok: true, schema_version: "1.0", r#type: "prompt", data: &prompt, meta: Meta { duration_ms: 0 } };
-    let mut line = cp_common::wire::raw(&request)?.get().as_bytes().to_vec();
-    line.push(b'\n');
-    let program = part::find("cp-llm")?;
-    let mut command = Command::new(&program);
-    command.args(context.handed_on()).args(["--format", "json", "--input", "records", "--closed"]);
+    let mut words = vec!["--input", "records", "--closed"];
     for (flag, value) in [("--backend", &args.backend), ("--model", &args.model)] {
-        if let Some(value) = value {
-            command.args([flag, value]);
-        }
+        words.extend(value.iter().flat_map(|value| [flag, value]));
     }
-    let failed = |e: std::io::Error| Error::io(format!("running {}", program.display()), e);
-    let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(failed)?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // A part that refuses its command line reads nothing: what it says then is the better error.
-        let _ = stdin.write_all(&line);
-    }
-    let output = child.wait_with_output().map_err(failed)?;
-    read_summary(output.stdout.trim_ascii_end())
-}
-
-fn read_summary(line: &[u8]) -> Result<Summary> {
-    let record =
-        Record::parse(line).map_err(|e| Error::new(Code::Io, format!("cp-llm gave no answer: {}", e.message())))?;
-    if !record.ok {
-        let error: serde_json::Value =
-            record.error.and_then(|error| serde_json::from_str(error.get()).ok()).unwrap_or_default();
-        let failure =
-            Error::new(record.code(), error["message"].as_str().unwrap_or("cp-llm failed")).with("part", "cp-llm");
-        return Err(match error["details"]["hint"].as_str() {
-            Some(hint) => failure.hint(hint),
-            None => failure,
-        });
-    }
-    let summary: Summary = record.read()?;
+    let question = closed_line(Kind::Prompt.name(), &prompt)?;
+    let summary: Summary = coprocess::ask("cp-llm", &words, &question, context)?.data()?;
     if summary.content.text().trim().is_empty() {
         return Err(Error::new(Code::Server, "the model gave an empty summary"));
     }

@@ -1,11 +1,11 @@
 //! `cp-session count`: how many turns there are.
 
-use cp_common::output::Reply;
+use cp_common::wire::Reply;
 use cp_common::{Context, Result};
 use serde::Serialize;
 
 use crate::answer::answer;
-use crate::place::Named;
+use crate::naming::Named;
 use crate::transcript;
 
 /// Count the turns

@@ -1,14 +1,15 @@
 //! `cp-session delete`: remove sessions for good. It shows them first, and one token does it for all that were shown.
 
-use cp_common::confirm::{Change, gate};
-use cp_common::options::WriteOptions;
-use cp_common::output::Reply;
+use cp_common::context::options::WriteOptions;
+use cp_common::home::Session;
+use cp_common::program::confirm::{Change, gate};
+use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
-use cp_log::{Entry, Ledger, Sync};
+use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::place::{self, Session};
+use crate::naming;
 use crate::transcript;
 
 /// Remove sessions for good
@@ -69,7 +70,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let mut found: Vec<(String, Result<Session>)> = Vec::new();
     for name in args.operands.iter().chain(&args.ids).filter(|name| !name.is_empty()) {
         if !found.iter().any(|(known, _)| known == name) {
-            let session = place::find(Some(name), context).and_then(|session| in_home(session, context));
+            let session = naming::find(Some(name), context).and_then(|session| in_home(session, context));
             found.push((name.clone(), session));
         }
     }
@@ -89,7 +90,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 /// Only what lies in home is ours to delete.
 fn in_home(session: Session, context: &Context) -> Result<Session> {
     if session.tier().is_some_and(|tier| {
-        let sessions = context.home.sessions(&tier);
+        let sessions = context.home.sessions(tier);
         session.directory.parent().is_some_and(|parent| {
             parent == sessions || sessions.canonicalize().is_ok_and(|sessions| parent == sessions)
         })

@@ -1,13 +1,15 @@
 //! `cp-session end`: end a session, once.
 
-use cp_common::options::AppendOptions;
-use cp_common::output::Reply;
+use cp_common::context::options::AppendOptions;
+use cp_common::home::Session;
+use cp_common::program::idempotency;
 use cp_common::wire::Receipt;
-use cp_common::{Context, Result, request};
-use cp_log::{Entry, Ledger, Sync};
+use cp_common::wire::Reply;
+use cp_common::{Context, Result};
+use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::place::{Named, Session};
+use crate::naming::Named;
 use crate::transcript::{self, END};
 
 /// End a session: nothing more is added to it
@@ -47,7 +49,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         Ended { turns: transcript::count(&session.file())?, session_id: session.id, already, receipt: None }
     } else {
         let asked = ("end", session.id.clone());
-        request::once(args.append.request_id.as_deref(), &asked, context, |_| end(&session))?
+        idempotency::once(args.append.request_id.as_deref(), &asked, context, |_| end(&session))?
     };
     context.out.answer(&answer)
 }

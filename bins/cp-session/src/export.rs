@@ -1,17 +1,19 @@
 //! `cp-session export`: a summary of a session in one file, always without secrets.
 
+use cp_common::context::options::AppendOptions;
+use cp_common::home::Session;
 use cp_common::home::write_whole;
-use cp_common::options::AppendOptions;
-use cp_common::output::Reply;
+use cp_common::program::idempotency;
 use cp_common::wire::Receipt;
-use cp_common::{Context, Result, clock, request};
-use cp_log::line::Hash;
-use cp_log::redact::Redactor;
-use cp_log::{Entry, Ledger, Sync};
+use cp_common::wire::Reply;
+use cp_common::{Context, Result, clock};
+use cp_ledger::format::line::Hash;
+use cp_ledger::{Entry, Ledger, Sync};
+use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 
 use crate::load::words;
-use crate::place::{Named, Session};
+use crate::naming::Named;
 use crate::transcript::{self, Mode};
 
 /// Write summary.json beside the session: who, when, and what was said, without secrets
@@ -77,7 +79,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         export(&session, true)?
     } else {
         let asked = ("export", session.id.clone());
-        request::once(args.append.request_id.as_deref(), &asked, context, |_| export(&session, false))?
+        idempotency::once(args.append.request_id.as_deref(), &asked, context, |_| export(&session, false))?
     };
     context.out.answer(&answer)
 }
@@ -100,7 +102,7 @@ fn export(session: &Session, dry_run: bool) -> Result<Exported> {
         session_id: &session.id,
         agent: start.agent,
         mode: start.mode,
-        tier: session.tier(),
+        tier: session.tier().map(str::to_owned),
         started_at,
         exported_at: clock::now(),
         ended: transcript::ended(&file)?.is_some(),

@@ -1,12 +1,15 @@
 //! `cp-session fork`: a new session that begins with the turns of another.
 
-use cp_common::options::AppendOptions;
-use cp_common::output::{Reply, Severity};
+use cp_common::context::options::AppendOptions;
+use cp_common::home::Session;
+use cp_common::output::Severity;
+use cp_common::program::idempotency;
+use cp_common::wire::Reply;
 use cp_common::wire::{Receipt, Turn};
-use cp_common::{Context, Error, Result, request};
+use cp_common::{Context, Error, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::place::{Named, Session};
+use crate::naming::Named;
 use crate::round::turn_entry;
 use crate::start;
 use crate::transcript::{self, Fork, MESSAGE, REPAIR, Start};
@@ -60,7 +63,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let (start, _) = transcript::start_of(&origin.file())?;
     let start = Start { forked_from: Some(forked_from.clone()), cwd: start::working_directory(), ..start };
     let id = args.append.request_id.as_deref();
-    let answer = request::once(id, &("fork", &forked_from), context, |context| {
+    let answer = idempotency::once(id, &("fork", &forked_from), context, |context| {
         let (session, receipt) =
             start::make(&start, context, |id| turns.iter().map(|turn| turn_entry(id, turn)).collect())?;
         let path = session.file().display().to_string();

@@ -5,16 +5,18 @@ use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use cp_common::context::options::AppendOptions;
+use cp_common::home::Session;
 use cp_common::home::make_directory;
-use cp_common::options::AppendOptions;
-use cp_common::output::{Reply, Severity};
+use cp_common::output::Severity;
+use cp_common::program::idempotency;
 use cp_common::wire::Receipt;
-use cp_common::{Code, Context, Error, Result, request};
-use cp_log::line::Hash;
-use cp_log::{Entry, Ledger, Sync};
+use cp_common::wire::Reply;
+use cp_common::{Code, Context, Error, Result};
+use cp_ledger::format::line::Hash;
+use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::place::{self, Session};
 use crate::round::turn_entry;
 use crate::start;
 use crate::transcript::{Imported, Mode, Start, must_be_open};
@@ -86,7 +88,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         answer(None, &transcript, 0, None)
     } else {
         let asked = ("import", &from, transcript.turns.len());
-        request::once(args.append.request_id.as_deref(), &asked, context, |context| {
+        idempotency::once(args.append.request_id.as_deref(), &asked, context, |context| {
             import(&transcript, &from, context)
         })?
     };
@@ -153,7 +155,7 @@ fn import(transcript: &Transcript, from: &Imported, context: &Context) -> Result
 
 fn session_at(directory: &Path) -> Option<Session> {
     let id = directory.file_name()?.to_str()?.to_owned();
-    directory.join(place::FILE).is_file().then(|| Session { id, directory: directory.to_owned() })
+    directory.join(cp_common::home::sessions::FILE).is_file().then(|| Session { id, directory: directory.to_owned() })
 }
 
 /// The note of earlier imports of this transcript, locked: of two imports at once the second finds what the first did.

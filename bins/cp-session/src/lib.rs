@@ -17,7 +17,7 @@ mod import;
 mod list;
 mod load;
 mod memory;
-mod place;
+mod naming;
 mod recall;
 mod remember;
 mod round;
@@ -122,7 +122,7 @@ pub static PROGRAM: Program = Program {
     ],
     implicit: None,
     schemas: &[
-        cp_common::schemas::MESSAGE,
+        cp_common::wire::schemas::MESSAGE,
         ("session_started", include_str!("../schemas/session_started.json")),
         ("session_appended", include_str!("../schemas/session_appended.json")),
         ("session_loaded", include_str!("../schemas/session_loaded.json")),
@@ -133,7 +133,7 @@ pub static PROGRAM: Program = Program {
         ("session_exported", include_str!("../schemas/session_exported.json")),
         ("session_forked", include_str!("../schemas/session_forked.json")),
         ("session_deleted", include_str!("../schemas/session_deleted.json")),
-        cp_common::schemas::PREVIEW,
+        cp_common::wire::schemas::PREVIEW,
         ("session_compacted", include_str!("../schemas/session_compacted.json")),
         ("session_found", include_str!("../schemas/session_found.json")),
         ("session_checked", include_str!("../schemas/session_checked.json")),
@@ -144,7 +144,7 @@ pub static PROGRAM: Program = Program {
     ],
     checks,
     credentials: |_| Credentials { configured: true, sources: Vec::new() },
-    audit: cp_log::audit,
+    audit: cp_ledger::audit,
 };
 
 const fn doc(path: &'static str, class: Class, output: &'static str, examples: &'static [&'static str]) -> VerbDoc {
@@ -206,7 +206,7 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
 }
 
 fn checks(context: &mut Context) -> Vec<Check> {
-    vec![match place::all(context) {
+    vec![match context.home.all_sessions() {
         Ok(all) => Check::pass("sessions", format!("{} in {}", all.len(), context.home.root().display())),
         Err(e) => Check::not_fine(
             "sessions",

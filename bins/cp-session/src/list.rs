@@ -1,12 +1,12 @@
 //! `cp-session list`: the sessions of home, in the order of their ids.
 
-use cp_common::options::QueryOptions;
-use cp_common::output::Reply;
+use cp_common::context::options::QueryOptions;
+use cp_common::home::Session;
+use cp_common::wire::Reply;
 use cp_common::{Context, Result};
 use serde::Serialize;
 
 use crate::answer::{Page, limit};
-use crate::place::{self, Session};
 use crate::transcript::{self, Mode};
 
 /// List the sessions
@@ -59,7 +59,9 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let mut found = Vec::new();
     let mut broken = 0_u64;
     // A session that came after the cursor was given has its place by its id, so no page shows one twice.
-    for session in place::all(context)?.iter().filter(|session| after.is_none_or(|after| session.id.as_str() > after)) {
+    for session in
+        context.home.all_sessions()?.iter().filter(|session| after.is_none_or(|after| session.id.as_str() > after))
+    {
         if limit.is_some_and(|limit| found.len() > limit) {
             break;
         }
@@ -83,7 +85,7 @@ fn listed(session: &Session) -> Result<Listed> {
     let glance = transcript::glance(&session.file())?;
     Ok(Listed {
         session_id: session.id.clone(),
-        tier: session.tier(),
+        tier: session.tier().map(str::to_owned),
         agent: glance.start.agent,
         mode: glance.start.mode,
         started_at: glance.started_at,

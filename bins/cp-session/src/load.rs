@@ -1,12 +1,13 @@
 //! `cp-session load`: the conversation, as a prompt takes it.
 
-use cp_common::output::{Reply, Severity};
+use cp_common::output::Severity;
+use cp_common::wire::Reply;
 use cp_common::wire::Turn;
 use cp_common::{Context, Result};
 use serde::Serialize;
 
 use crate::answer::answer;
-use crate::place::Named;
+use crate::naming::Named;
 use crate::transcript::{self, Mode};
 
 /// Print the conversation

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cp_common::text::nearest;
+use cp_common::spelling::nearest;
 use cp_common::{Context, Error, Result};
 
 /// The kind that rounds of a session are remembered as.

@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::path::Path;
 
-use cp_common::options::QueryOptions;
-use cp_common::output::Reply;
+use cp_common::context::options::QueryOptions;
+use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result, json};
-use cp_log::blob;
+use cp_ledger::store::blob;
 use serde::Serialize;
 
 use crate::answer::{Page, limit};

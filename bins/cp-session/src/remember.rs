@@ -1,17 +1,18 @@
 //! `cp-session remember`: keep a text beyond its session.
 
-use cp_common::filter::{self, Body, Filter, Source, text_of};
-use cp_common::options::{AppendOptions, InputKind, StreamOptions};
-use cp_common::output::Reply;
-use cp_common::record::Kind;
+use cp_common::context::options::{AppendOptions, InputKind, StreamOptions};
+use cp_common::program::idempotency;
+use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
 use cp_common::wire::Receipt;
-use cp_common::{Context, Error, Result, request};
-use cp_log::redact::Redactor;
-use cp_log::{Entry, Ledger, Sync};
+use cp_common::wire::Reply;
+use cp_common::wire::record::Kind;
+use cp_common::{Context, Error, Result};
+use cp_ledger::{Entry, Ledger, Sync};
+use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 
 use crate::memory;
-use crate::place;
+use crate::naming;
 
 /// Keep a text beyond its session
 #[derive(clap::Args)]
@@ -74,14 +75,14 @@ impl Filter for Keeper<'_> {
             return Err(Error::validation("the text is empty").hint("say something"));
         }
         let kind = &self.args.kind;
-        let session = context.session().map(|_| place::find(None, context)).transpose()?.map(|session| session.id);
+        let session = context.session().map(|_| naming::find(None, context)).transpose()?.map(|session| session.id);
         let (_, redactions) = Redactor::from_environment().redact_text(text);
         let remembered = |receipt| Remembered { kind: kind.clone(), session_id: session.clone(), redactions, receipt };
         let answer = if self.args.append.dry_run {
             remembered(None)
         } else {
             let asked = ("remember", kind, text);
-            request::once(self.args.append.request_id.as_deref(), &asked, context, |context| {
+            idempotency::once(self.args.append.request_id.as_deref(), &asked, context, |context| {
                 let mut entry = Entry::new("memory").message(text).with("kind", kind);
                 if let Some(session) = &session {
                     entry = entry.session(session);

@@ -2,7 +2,7 @@
 
 use cp_common::wire::{Block, Content, Receipt, ToolCall, Turn};
 use cp_common::{Error, Result};
-use cp_log::{Entry, Ledger};
+use cp_ledger::{Entry, Ledger};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -73,7 +73,7 @@ struct Closing {
 impl Said {
     /// Reads a message.
     pub(crate) fn read(data: &RawValue) -> Result<Self> {
-        let said: Self = cp_common::record::read(data)?;
+        let said: Self = cp_common::wire::record::read(data)?;
         if said.role != "assistant" {
             return Err(Error::validation(format!("a message has the role `{}`, not assistant", said.role))
                 .hint("cp-session append stores a turn of any role"));

@@ -1,14 +1,14 @@
 //! `cp-session search`: where something was said, in every session or in one.
 
-use cp_common::options::QueryOptions;
-use cp_common::output::Reply;
+use cp_common::context::options::QueryOptions;
+use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
-use cp_log::line::Line;
+use cp_ledger::format::line::Line;
 use serde::Serialize;
 
 use crate::answer::Page;
 use crate::load::words;
-use crate::place;
+use crate::naming;
 use crate::transcript;
 
 /// Find turns that hold some words, whatever their case
@@ -57,8 +57,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let limit = crate::answer::limit(Some(args.page.limit.unwrap_or(LIMIT))).unwrap_or(usize::MAX);
     let after = args.page.cursor.as_deref().map(place_of).transpose()?;
     let sessions = match context.session() {
-        Some(_) => vec![place::find(None, context)?],
-        None => place::all(context)?,
+        Some(_) => vec![naming::find(None, context)?],
+        None => context.home.all_sessions()?,
     };
     let mut found: Vec<(String, Found)> = Vec::new();
     for session in sessions {

@@ -1,11 +1,12 @@
 //! `cp-session show`: what a session is, without what was said in it.
 
-use cp_common::output::Reply;
+use cp_common::home::Session;
+use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
 use serde::Serialize;
 
 use crate::answer::answer;
-use crate::place::{Named, Session};
+use crate::naming::Named;
 use crate::transcript::{self, Fork, Mode};
 
 /// Print what a session is and where it lies
@@ -92,7 +93,7 @@ pub(crate) fn shown(session: &Session) -> Result<Shown> {
         session_id: session.id.clone(),
         path: file.display().to_string(),
         directory: session.directory.display().to_string(),
-        tier: session.tier(),
+        tier: session.tier().map(str::to_owned),
         agent: start.agent,
         mode: start.mode,
         cwd: start.cwd,

@@ -1,15 +1,18 @@
 //! `cp-session start`: make a session.
 
+use cp_common::context::options::AppendOptions;
 use cp_common::home::Home;
-use cp_common::options::AppendOptions;
-use cp_common::output::Reply;
-use cp_common::text::nearest;
+use cp_common::home::Session;
+use cp_common::home::TIERS;
+use cp_common::program::idempotency;
+use cp_common::spelling::nearest;
 use cp_common::wire::Receipt;
-use cp_common::{Context, Error, Result, request};
-use cp_log::{Entry, Ledger, Sync};
+use cp_common::wire::Reply;
+use cp_common::{Context, Error, Result};
+use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::place::{self, Session, TIERS};
+use crate::naming;
 use crate::transcript::{Mode, START, Start};
 
 /// Start a session
@@ -67,7 +70,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     let asked = ("start", &start);
     let id = args.append.request_id.as_deref();
-    let answer = request::once(id, &asked, context, |context| {
+    let answer = idempotency::once(id, &asked, context, |context| {
         let (session, receipt) = make(&start, context, |_| Vec::new())?;
         Ok(started(Some(&session), start.clone(), Some(receipt)))
     })?;
@@ -91,7 +94,7 @@ pub(crate) fn make(
     context: &Context,
     more: impl FnOnce(&str) -> Vec<Entry>,
 ) -> Result<(Session, Receipt)> {
-    let session = place::create(&start.tier, context)?;
+    let session = naming::create(&start.tier, context)?;
     for name in ["exec.jsonl", "evidence.jsonl"] {
         Ledger::open(&session.directory.join("ledger").join(name), Sync::Batch)?;
     }
@@ -109,7 +112,7 @@ pub(crate) fn working_directory() -> Option<String> {
 
 /// Refuses an agent that nobody made. `default` is built in.
 fn check_agent(agent: &str, home: &Home) -> Result<()> {
-    if agent == "default" || (place::is_id(agent) && home.path("agents").join(agent).is_dir()) {
+    if agent == "default" || (cp_common::home::sessions::is_id(agent) && home.path("agents").join(agent).is_dir()) {
         return Ok(());
     }
     let file = home.agents_file();

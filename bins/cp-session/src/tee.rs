@@ -1,13 +1,15 @@
 //! `cp-session tee`: pass records on, and store each message with the question it answers. Both sides of a round, or neither.
 
-use cp_common::filter::{self, Body, Recorder};
-use cp_common::options::StreamOptions;
-use cp_common::record::Kind;
+use cp_common::context::options::StreamOptions;
+use cp_common::home::Session;
+use cp_common::stream::filter::Body;
+use cp_common::stream::{Recorder, tee};
+use cp_common::wire::record::Kind;
 use cp_common::{Context, Error, Result};
-use cp_log::{Entry, Ledger, Sync};
+use cp_ledger::{Entry, Ledger, Sync};
 use serde_json::value::RawValue;
 
-use crate::place::{Named, Session};
+use crate::naming::Named;
 use crate::round::Said;
 use crate::transcript::must_be_open;
 
@@ -26,7 +28,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     must_be_open(&session.file())?;
     let ledger = Ledger::open(&session.file(), Sync::Batch)?;
     let mut keeper = Keeper { session, ledger, stored: 0, failed: 0 };
-    filter::tee(&mut keeper, args.stream, context)?;
+    tee(&mut keeper, args.stream, context)?;
     if keeper.stored == 0 && keeper.failed == 0 {
         context.warn("nothing was stored: no message came");
     }

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use cp_common::wire::{Content, Turn};
 use cp_common::{Code, Error, Result, json};
-use cp_log::blob;
-use cp_log::line::Line;
-use cp_log::read::{self, End, Raw};
+use cp_ledger::format::line::Line;
+use cp_ledger::read::{self, End, Raw};
+use cp_ledger::store::blob;
 use serde::{Deserialize, Serialize};
 
 /// The event of a turn: who spoke, and what.

@@ -1,9 +1,9 @@
 //! `cp-shell config`: the settings in force, and where each comes from.
 
 use clap::Subcommand;
-use cp_common::config::{Origin, SETTINGS};
-use cp_common::output::Reply;
-use cp_common::text::nearest;
+use cp_common::home::config::{Origin, SETTINGS};
+use cp_common::spelling::nearest;
+use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
 use serde::Serialize;
 use serde_json::Value;
@@ -155,9 +155,9 @@ mod tests {
 
     #[test]
     fn the_schemas_are_those_of_the_types() {
-        cp_common::schemas::same_or_update(env!("CARGO_MANIFEST_DIR"), "config", &schemars::schema_for!(All));
-        cp_common::schemas::same_or_update(env!("CARGO_MANIFEST_DIR"), "setting", &schemars::schema_for!(One));
-        cp_common::schemas::same_or_update(
+        cp_common::wire::schemas::same_or_update(env!("CARGO_MANIFEST_DIR"), "config", &schemars::schema_for!(All));
+        cp_common::wire::schemas::same_or_update(env!("CARGO_MANIFEST_DIR"), "setting", &schemars::schema_for!(One));
+        cp_common::wire::schemas::same_or_update(
             env!("CARGO_MANIFEST_DIR"),
             "agent_setting",
             &schemars::schema_for!(AgentSetting),

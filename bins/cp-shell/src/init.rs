@@ -5,13 +5,15 @@ use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use cp_common::confirm::hex;
+use cp_common::context::options::AppendOptions;
+use cp_common::coprocess;
 use cp_common::home::make_directory;
-use cp_common::options::AppendOptions;
-use cp_common::output::Reply;
+use cp_common::keys::hex;
+use cp_common::program::idempotency;
 use cp_common::wire::Receipt;
-use cp_common::{Code, Context, Error, Result, part, request};
-use cp_log::ledger::{Entry, Ledger};
+use cp_common::wire::Reply;
+use cp_common::{Code, Context, Error, Result};
+use cp_ledger::{Entry, Ledger};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -92,7 +94,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         plan(context)
     } else {
         let home = context.home.root().to_owned();
-        request::once(args.append.request_id.as_deref(), &("init", home), context, make)?
+        idempotency::once(args.append.request_id.as_deref(), &("init", home), context, make)?
     };
     context.out.answer(&made)
 }
@@ -112,8 +114,8 @@ const POLICY_PURPOSE: &str = "what may run, be read and be written (from cp-exec
 
 fn make(context: &mut Context) -> Result<Made> {
     // Before the first file: without it the home would stay half made.
-    let governor = part::find("cp-exec")?;
-    let mut ledger = cp_log::effect_ledger(context, "cp-log.jsonl")?;
+    let governor = coprocess::find("cp-exec")?;
+    let mut ledger = cp_ledger::effect_ledger(context, "cp-log.jsonl")?;
     for directory in DIRECTORIES {
         make_directory(&context.home.path(directory))?;
     }
@@ -190,7 +192,7 @@ mod tests {
 
     #[test]
     fn the_schema_is_that_of_the_type() {
-        cp_common::schemas::same_or_update(env!("CARGO_MANIFEST_DIR"), "init", &schemars::schema_for!(Made));
+        cp_common::wire::schemas::same_or_update(env!("CARGO_MANIFEST_DIR"), "init", &schemars::schema_for!(Made));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use cp_common::clock;
 use cp_common::wire::Receipt;
 use cp_common::{Code, Context, Error, Result};
-use cp_log::ledger::{Entry, Ledger};
+use cp_ledger::{Entry, Ledger};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -146,11 +146,11 @@ impl Journal {
         if !own {
             must_be_open(context)?;
         }
-        let directory = cp_log::effect::session_directory(context)?
+        let directory = cp_ledger::home::session_directory(context)?
             .ok_or_else(|| Error::new(Code::Unknown, "the session that was started has no place"))?;
         let session = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let exec = cp_log::effect_ledger(context, "cp-exec.jsonl")?;
-        let evidence = cp_log::effect_ledger(context, "cp-evidence.jsonl")?;
+        let exec = cp_ledger::effect_ledger(context, "cp-exec.jsonl")?;
+        let evidence = cp_ledger::effect_ledger(context, "cp-evidence.jsonl")?;
         let turn = if own { 0 } else { last_turn(exec.path(), &session)? };
         let agent = agent.to_owned();
         Ok(Self { session, directory, agent, exec, evidence, pending: Vec::new(), turn, next_place: None, own })
@@ -257,7 +257,7 @@ fn must_be_open(context: &Context) -> Result<()> {
 /// The number of the last turn of a session that a ledger has.
 fn last_turn(ledger: &Path, session: &str) -> Result<u64> {
     let session = Value::from(session).to_string();
-    let mut lines = cp_log::read::backward(ledger)?;
+    let mut lines = cp_ledger::read::backward(ledger)?;
     while let Some(raw) = lines.next()? {
         let Some(line) = raw.stored().filter(|line| line.is_event("agent_turn")) else { continue };
         if line.member("session") == Some(session.as_bytes()) {

@@ -14,8 +14,10 @@ mod session;
 mod signals;
 
 use clap::{Parser, Subcommand};
+use cp_common::coprocess;
 use cp_common::program::{Check, Class, Credentials, Program, Status, VerbDoc};
-use cp_common::{Context, Result, part, schemas};
+use cp_common::wire::schemas;
+use cp_common::{Context, Result};
 
 /// The front door: requests from programs, a session with a person
 #[derive(Parser)]
@@ -101,7 +103,7 @@ pub static PROGRAM: Program = Program {
     ],
     checks,
     credentials: |_| Credentials { configured: true, sources: Vec::new() },
-    audit: cp_log::audit,
+    audit: cp_ledger::audit,
 };
 
 /// Runs the verb that was asked for.
@@ -119,14 +121,14 @@ fn checks(context: &mut Context) -> Vec<Check> {
     let names = ["cp-log", "cp-session", "cp-compose", "cp-llm", "cp-exec", "cp-toolloop"];
     let mut checks: Vec<Check> = names
         .into_iter()
-        .map(|name| match part::find(name) {
+        .map(|name| match coprocess::find(name) {
             Ok(path) => Check::pass(name, path.display().to_string()),
-            Err(e) => Check::not_fine(name, Status::Fail, e.message(), e.cure().unwrap_or("install it")),
+            Err(e) => Check::not_fine(name, Status::Fail, e.message(), e.hint_text().unwrap_or("install it")),
         })
         .collect();
     checks.push(match agents::load(&context.home.agents_file()) {
         Ok(agents) => Check::pass("agents", format!("{} configured", agents.len())),
-        Err(e) => Check::not_fine("agents", Status::Fail, e.message(), e.cure().unwrap_or("correct the file")),
+        Err(e) => Check::not_fine("agents", Status::Fail, e.message(), e.hint_text().unwrap_or("correct the file")),
     });
     checks
 }

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use cp_common::confirm::{Change, gate};
-use cp_common::options::WriteOptions;
-use cp_common::output::Reply;
+use cp_common::context::options::WriteOptions;
+use cp_common::program::confirm::{Change, gate};
 use cp_common::wire::Receipt;
+use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -92,6 +92,6 @@ mod tests {
 
     #[test]
     fn the_schema_is_that_of_the_type() {
-        cp_common::schemas::same_or_update(env!("CARGO_MANIFEST_DIR"), "reset", &schemars::schema_for!(Reset));
+        cp_common::wire::schemas::same_or_update(env!("CARGO_MANIFEST_DIR"), "reset", &schemars::schema_for!(Reset));
     }
 }

@@ -55,7 +55,7 @@ fn keys(value: &Value) -> Vec<&str> {
 
 fn sha256(bytes: &[u8]) -> String {
     use sha2::Digest as _;
-    format!("sha256:{}", cp_common::confirm::hex(&sha2::Sha256::digest(bytes)))
+    format!("sha256:{}", cp_common::keys::hex(&sha2::Sha256::digest(bytes)))
 }
 
 const EVIDENCE: [&str; 6] =

@@ -4,10 +4,11 @@ use std::io::Write as _;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cp_common::input::{Lines, Next};
-use cp_common::record::{Kind, Record};
+use cp_common::coprocess;
+use cp_common::stream::lines::{Lines, Next};
+use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{Message, Prompt, Usage};
-use cp_common::{Code, Context, Error, Result, part};
+use cp_common::{Code, Context, Error, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -121,7 +122,7 @@ impl Agent {
     /// Starts this program with some arguments. What an agent has to say to people, it says to us.
     pub(crate) fn start(run: String, arguments: &[String], prompt: Option<&Prompt>) -> Result<Self> {
         let failed = |e: std::io::Error| Error::io("starting an agent", e).fatal();
-        let mut child = Command::new(part::find("cp-toolloop")?)
+        let mut child = Command::new(coprocess::find("cp-toolloop")?)
             .args(arguments)
             .stdin(if prompt.is_some() { Stdio::piped() } else { Stdio::null() })
             .stdout(Stdio::piped())
@@ -132,7 +133,7 @@ impl Agent {
         if let (Some(mut stdin), Some(prompt)) = (child.stdin.take(), prompt) {
             let data = Question {
                 ok: true,
-                schema_version: cp_common::record::SCHEMA_VERSION,
+                schema_version: cp_common::wire::record::SCHEMA_VERSION,
                 r#type: Kind::Prompt.name(),
                 data: prompt,
                 meta: Meta { duration_ms: 0 },

@@ -3,8 +3,9 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
+use cp_common::coprocess;
 use cp_common::wire::ToolCall;
-use cp_common::{Context, Error, Result, part};
+use cp_common::{Context, Error, Result};
 use serde::Serialize;
 
 use crate::journal::Decision;
@@ -32,7 +33,7 @@ struct Question<'a> {
 impl Approver {
     /// The approver of a command line, with what the policy of this home says.
     pub(crate) fn new(command: Option<&str>, context: &Context) -> Result<Self> {
-        let argv = command.map(part::command_line).transpose().map_err(Error::fatal)?;
+        let argv = command.map(coprocess::command_line).transpose().map_err(Error::fatal)?;
         Ok(Self { argv, patterns: policy_patterns(context)? })
     }
 

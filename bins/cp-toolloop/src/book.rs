@@ -4,8 +4,9 @@ use std::path::Path;
 
 use cp_common::wire::{Message, Receipt, ToolCall, ToolResult};
 use cp_common::{Error, Result};
-use cp_log::line::Hash;
-use cp_log::{Entry, Ledger, Sync, blob};
+use cp_ledger::format::line::Hash;
+use cp_ledger::store::blob;
+use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 
 use crate::plan::{Limits, Plan};

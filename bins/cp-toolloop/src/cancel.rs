@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cp_common::output::Reply;
+use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use cp_common::{Context, Error, Result, json};
-use cp_log::line::Hash;
+use cp_ledger::format::line::Hash;
 use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use cp_common::wire::{Prompt, Receipt, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result};
-use cp_log::read;
+use cp_ledger::read;
 use serde_json::json;
 
 use crate::agent::{self, Agent, Ended, Failure, Share, Task};

@@ -4,8 +4,9 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use cp_common::record::Record;
-use cp_common::{Context, Error, Result, part};
+use cp_common::coprocess;
+use cp_common::wire::record::Record;
+use cp_common::{Context, Error, Result};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize)]
@@ -29,7 +30,7 @@ pub(crate) fn ask(names: &[String], directories: &[PathBuf], context: &Context) 
     if names.is_empty() {
         return Ok(Vec::new());
     }
-    let mut child = Command::new(part::find("cp-exec")?)
+    let mut child = Command::new(coprocess::find("cp-exec")?)
         .args(["--rows", "--closed"])
         .args(context.handed_on())
         .args(directories.iter().flat_map(|directory| ["--tools".into(), directory.as_os_str().to_owned()]))
@@ -64,7 +65,7 @@ pub(crate) fn ask(names: &[String], directories: &[PathBuf], context: &Context) 
 /// The answer in a line; `None` for a closing summary.
 fn answer_of(line: &[u8]) -> Option<Result<String, String>> {
     let record = Record::parse(line).ok()?;
-    if record.kind == Some(cp_common::record::Kind::Summary) {
+    if record.kind == Some(cp_common::wire::record::Kind::Summary) {
         return None;
     }
     if record.ok {

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cp_common::output::Format;
-use cp_common::record::Kind;
+use cp_common::wire::record::Kind;
 use cp_common::wire::{Receipt, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result};
-use cp_log::line::Hash;
+use cp_ledger::format::line::Hash;
 use serde_json::json;
 
 use crate::agent::Agent;
@@ -237,7 +237,7 @@ impl Engine {
             }
             Err(error) if error.is_fatal() => Err(error),
             Err(error) => {
-                let hint = error.cure().map(|hint| format!(" ({hint})")).unwrap_or_default();
+                let hint = error.hint_text().map(|hint| format!(" ({hint})")).unwrap_or_default();
                 Ok(answer(call, &format!("{}: {}{hint}", error.code(), error.message()), began))
             }
         }

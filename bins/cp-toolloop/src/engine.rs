@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use cp_common::output::Format;
-use cp_common::record::Kind;
+use cp_common::wire::record::Kind;
 use cp_common::wire::{Message, Receipt, ToolCall};
 use cp_common::{Code, Context, Error, Result, signals};
 

@@ -1,7 +1,8 @@
 //! What is said while a run runs, beside messages, calls and results.
 
-use cp_common::output::{Format, Reply};
-use cp_common::record::Kind;
+use cp_common::output::Format;
+use cp_common::wire::Reply;
+use cp_common::wire::record::Kind;
 use cp_common::{Context, Result};
 use serde::Serialize;
 

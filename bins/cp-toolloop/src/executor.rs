@@ -3,12 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cp_common::part::{self, Part};
-use cp_common::record::Kind;
+use cp_common::coprocess::{self, Part, unexpected};
+use cp_common::wire::record::Kind;
 use cp_common::wire::{ToolCall, ToolResult};
 use cp_common::{Context, Result};
-
-use crate::seam;
 
 /// The coprocesses. Each works on one call at a time, so neither side ever waits for the other to read.
 pub(crate) struct Executor {
@@ -43,14 +41,9 @@ impl Executor {
         {
             return Ok(None);
         }
-        seam::next(part, |name, record| {
-            if !record.ok {
-                return Err(seam::failure(name, record));
-            }
-            match record.kind {
-                Some(Kind::ToolResult) => record.read().map(Some),
-                _ => Err(seam::unexpected(name, record)),
-            }
+        part.receive(|name, record| match record.kind {
+            Some(Kind::ToolResult) => record.read().map(Some),
+            _ => Err(unexpected(name, record)),
         })
     }
 
@@ -65,7 +58,7 @@ impl Executor {
     }
 
     fn start_part(&self, context: &Context) -> Result<Part> {
-        let mut argv = vec![part::find("cp-exec")?.display().to_string(), "--closed".to_owned()];
+        let mut argv = vec![coprocess::find("cp-exec")?.display().to_string(), "--closed".to_owned()];
         argv.extend(context.handed_on());
         for directory in &self.directories {
             argv.extend(["--tools".to_owned(), directory.display().to_string()]);

@@ -9,8 +9,8 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use cp_common::confirm::{hex, random};
 use cp_common::home::{Home, make_directory};
+use cp_common::keys::{hex, random};
 use cp_common::wire::{Delta, Message, ToolResult};
 use cp_common::{Code, Error, Result};
 use hmac::{Hmac, KeyInit as _, Mac as _};

@@ -31,14 +31,14 @@ mod run;
 mod runs;
 #[cfg(test)]
 mod schemas;
-mod seam;
 mod show;
 mod tally;
 mod tool;
 mod tools;
 
 use cp_common::program::{Check, Class, Credentials, Program, Status, VerbDoc};
-use cp_common::{Context, Result, schemas as wire};
+use cp_common::wire::schemas as wire;
+use cp_common::{Context, Result};
 
 /// A run that stops at its limit, and goes on.
 const RESUME: &str = r#"printf '{"tool_calls":[{"name":"nope"}]}\n' >script; cp-toolloop --backend stub --stub-script script --max-iterations 1 -- hello; cp-toolloop resume RUN- --max-iterations 2"#;
@@ -81,7 +81,7 @@ pub static PROGRAM: Program = Program {
     ],
     checks,
     credentials: |_| Credentials { configured: true, sources: Vec::new() },
-    audit: cp_log::audit,
+    audit: cp_ledger::audit,
 };
 
 /// The command line.
@@ -117,9 +117,9 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
 
 fn checks(_: &mut Context) -> Vec<Check> {
     let parts = ["cp-llm", "cp-exec"].into_iter();
-    let check = |name: &str| match cp_common::part::find(name) {
+    let check = |name: &str| match cp_common::coprocess::find(name) {
         Ok(path) => Check::pass(name, path.display().to_string()),
-        Err(e) => Check::not_fine(name, Status::Fail, e.message(), e.cure().unwrap_or("install it")),
+        Err(e) => Check::not_fine(name, Status::Fail, e.message(), e.hint_text().unwrap_or("install it")),
     };
     parts.map(check).collect()
 }

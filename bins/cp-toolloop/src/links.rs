@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use cp_common::home::{make_directory, write_whole};
 use cp_common::{Context, Error, Result};
-use cp_log::line::Hash;
+use cp_ledger::format::line::Hash;
 
 /// The directory with the script that stands for a link. It is the same for every run, so that a run can go on with it.
 pub(crate) fn stand_in(link: &Path, context: &Context) -> Result<PathBuf> {

@@ -2,13 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use cp_common::part::Part;
-use cp_common::record::Kind;
+use cp_common::coprocess::{self, Part, unexpected};
+use cp_common::wire::record::Kind;
 use cp_common::wire::{Content, Delta, Message, Prompt, ToolCall, ToolResult, Usage};
-use cp_common::{Context, Error, Result, part};
+use cp_common::{Context, Error, Result};
 
 use crate::plan::ModelCommand;
-use crate::seam;
 
 /// How the command line says that the model is asked.
 #[derive(Clone, Debug, Default)]
@@ -35,10 +34,10 @@ impl Choice {
             (Some(_), backend) if drives => {
                 return Err(Error::usage(format!("--llm is for the native loop, not for the loop of {backend}")));
             }
-            (Some(text), _) => part::command_line(text)?,
-            (None, "native") => vec![part::find("cp-llm")?.display().to_string()],
-            (None, name @ ("bash" | "llm")) => vec![part::find(&format!("cp-loop-{name}"))?.display().to_string()],
-            (None, program) => part::command_line(program)?,
+            (Some(text), _) => coprocess::command_line(text)?,
+            (None, "native") => vec![coprocess::find("cp-llm")?.display().to_string()],
+            (None, name @ ("bash" | "llm")) => vec![coprocess::find(&format!("cp-loop-{name}"))?.display().to_string()],
+            (None, program) => coprocess::command_line(program)?,
         };
         let own = [("--backend", &self.backend), ("--stub-script", &self.stub_script)];
         let given = [("--model", &self.model)].into_iter().chain(own.into_iter().filter(|_| !drives));
@@ -95,21 +94,16 @@ impl Model {
                 self.part = None;
                 return Ok(None);
             }
-            let answer = seam::next(part, |name, record| {
-                if !record.ok {
-                    return Err(seam::failure(name, record));
+            let answer = part.receive(|name, record| match record.kind {
+                Some(Kind::Message) => record.read::<Message>().map(Some),
+                Some(Kind::ToolCall) => record.read::<ToolCall>().map(|call| Some(message_of(call, name))),
+                Some(Kind::Delta) => {
+                    let delta = record.read()?;
+                    show(&delta, context)?;
+                    self.deltas.push(delta);
+                    Ok(None)
                 }
-                match record.kind {
-                    Some(Kind::Message) => record.read::<Message>().map(Some),
-                    Some(Kind::ToolCall) => record.read::<ToolCall>().map(|call| Some(message_of(call, name))),
-                    Some(Kind::Delta) => {
-                        let delta = record.read()?;
-                        show(&delta, context)?;
-                        self.deltas.push(delta);
-                        Ok(None)
-                    }
-                    _ => Err(seam::unexpected(name, record)),
-                }
+                _ => Err(unexpected(name, record)),
             })?;
             if answer.is_some() {
                 return Ok(answer);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use cp_common::{Context, Error, Result};
-use cp_log::read;
+use cp_ledger::read;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use cp_common::keys;
 use cp_common::wire::Prompt;
-use cp_common::{Context, Result, clock, confirm};
+use cp_common::{Context, Result, clock};
 use serde::{Deserialize, Serialize};
 
 use crate::mcp::Spec;
@@ -73,7 +74,7 @@ pub(crate) struct Limits {
 
 /// A new run's id: `RUN-`, the date, 8 hex digits.
 pub(crate) fn new_id() -> Result<String> {
-    Ok(format!("RUN-{}-{}", clock::today(), confirm::hex(&confirm::random::<4>()?)))
+    Ok(format!("RUN-{}-{}", clock::today(), keys::hex(&keys::random::<4>()?)))
 }
 
 /// The ledger of a run.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use cp_common::json;
 use cp_common::wire::{ToolCall, ToolResult};
-use cp_log::line::Hash;
+use cp_ledger::format::line::Hash;
 
 use crate::journal::Step;
 

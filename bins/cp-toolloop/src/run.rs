@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use cp_common::filter::{self, Body, Filter, Source, text_of};
-use cp_common::options::StreamOptions;
-use cp_common::record::{self, Kind};
+use cp_common::context::options::StreamOptions;
+use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
+use cp_common::wire::record::{self, Kind};
 use cp_common::wire::{Prompt, ToolSpec};
 use cp_common::{Context, Error, Result, clock};
 use rustix::process::{Signal, set_parent_process_death_signal};

@@ -1,8 +1,9 @@
 //! `cp-toolloop runs`: the runs of this home, the newest first.
 
-use cp_common::options::QueryOptions;
-use cp_common::output::Reply;
-use cp_common::{Code, Context, Error, Result, fields};
+use cp_common::context::options::QueryOptions;
+use cp_common::wire::Reply;
+use cp_common::wire::fields;
+use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
 use serde_json::Value;
 

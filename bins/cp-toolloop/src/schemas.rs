@@ -5,7 +5,7 @@ use schemars::schema_for;
 #[test]
 fn the_schemas_are_those_of_the_types() {
     let same = |name: &str, schema: &schemars::Schema| {
-        cp_common::schemas::same_or_update(env!("CARGO_MANIFEST_DIR"), name, schema);
+        cp_common::wire::schemas::same_or_update(env!("CARGO_MANIFEST_DIR"), name, schema);
     };
     same("item", &schema_for!(crate::event::Event));
     same("tools", &schema_for!(crate::tools::Page));

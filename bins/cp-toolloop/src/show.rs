@@ -1,8 +1,8 @@
 //! `cp-toolloop show`: what a run did, step by step, and what it waits for.
 
-use cp_common::output::Reply;
+use cp_common::wire::Reply;
 use cp_common::{Context, Result};
-use cp_log::read;
+use cp_ledger::read;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cp_common::output::Reply;
+use cp_common::wire::Reply;
 use cp_common::wire::ToolSpec;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

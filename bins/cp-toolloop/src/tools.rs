@@ -1,8 +1,9 @@
 //! `cp-toolloop tools`: what a model would be offered, and what was left out.
 
-use cp_common::options::QueryOptions;
-use cp_common::output::Reply;
-use cp_common::{Context, Error, Result, fields};
+use cp_common::context::options::QueryOptions;
+use cp_common::wire::Reply;
+use cp_common::wire::fields;
+use cp_common::{Context, Error, Result};
 use serde::Serialize;
 use serde_json::Value;
 

@@ -2,14 +2,13 @@
 
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
-
+use cp_common::context::options::AppendOptions;
 use cp_common::home::write_whole;
-use cp_common::options::AppendOptions;
-use cp_common::output::Reply;
-use cp_common::request;
+use cp_common::program::idempotency;
+use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result};
-use cp_log::{Entry, effect_ledger};
+use cp_ledger::{Entry, effect_ledger};
+use serde::{Deserialize, Serialize};
 
 use crate::capture::sha256;
 use crate::policy;
@@ -68,7 +67,7 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let begun = if args.append.dry_run {
         begin(&file, false)?
     } else {
-        request::once(id, &("policy init", &file), context, |context| {
+        idempotency::once(id, &("policy init", &file), context, |context| {
             let begun = begin(&file, true)?;
             let entry =
                 Entry::new("policy.init").with("file", &begun.file.as_str()).with("sha256", &begun.sha256.as_str());

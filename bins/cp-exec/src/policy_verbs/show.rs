@@ -1,9 +1,8 @@
 //! `cp-exec policy show`: the policy that holds, with everything that the file leaves out.
 
-use serde::Serialize;
-
-use cp_common::output::Reply;
+use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
+use serde::Serialize;
 
 use crate::policy;
 

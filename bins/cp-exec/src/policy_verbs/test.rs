@@ -1,9 +1,8 @@
 //! `cp-exec policy test`: every rule against the command lines it carries.
 
-use serde::Serialize;
-
-use cp_common::output::Reply;
+use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result};
+use serde::Serialize;
 
 use crate::policy;
 use crate::rules::{BUILT_IN, wrong_example};

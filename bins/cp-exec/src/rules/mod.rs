@@ -9,7 +9,9 @@ mod sed;
 
 use std::path::Path;
 
+use builtin::{BuiltIn, RULES, SYNTAX, Test};
 use cp_common::{Error, Result, words};
+use options::{Item, Name, PLAIN, Syntax};
 
 use crate::capabilities::Access;
 use crate::decide::{Risk, allowed_name};
@@ -17,8 +19,6 @@ use crate::governor::Governor;
 use crate::names::refuse;
 use crate::patterns::{Pattern, name_matches};
 use crate::policy::{ArgumentRules, Rule, Verdict};
-use builtin::{BuiltIn, RULES, SYNTAX, Test};
-use options::{Item, Name, PLAIN, Syntax};
 
 pub(crate) use builtin::RULES as BUILT_IN;
 

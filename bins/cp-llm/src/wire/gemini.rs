@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
+use cp_common::wire::record;
 use cp_common::wire::{Block, Content, ToolSpec, Turn};
-use cp_common::{Error, Result, record};
+use cp_common::{Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};

@@ -1,7 +1,8 @@
 //! `OpenAI` Chat Completions, as the many servers speak it that call themselves compatible.
 
+use cp_common::wire::record;
 use cp_common::wire::{Block, BlockView, Content, ToolSpec, Turn};
-use cp_common::{Error, Result, record};
+use cp_common::{Error, Result};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};

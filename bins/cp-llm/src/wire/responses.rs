@@ -1,7 +1,8 @@
 //! `OpenAI` Responses, without state on their side: the whole conversation goes out each time.
 
+use cp_common::wire::record;
 use cp_common::wire::{Content, ToolSpec, Turn};
-use cp_common::{Error, Result, record};
+use cp_common::{Error, Result};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};

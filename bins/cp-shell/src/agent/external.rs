@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use cp_common::record::{Kind, Record};
+use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{Delta, Message, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result, words};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,6 @@ use serde_json::{Map, Value, json};
 
 use crate::agent::{Agent, Capability, Event, Reply, Sink, Turn};
 use crate::interactive::coprocess::Coprocess;
-use crate::parts::error_of;
 
 /// How long it may take to say what it is, how it stands, what it knows.
 const SHORT: Duration = Duration::from_secs(10);
@@ -116,7 +115,7 @@ fn ask(program: &mut Coprocess, kind: &str) -> Result<Value> {
         .map_err(|e| Error::validation(format!("the agent's answer to `{kind}` is not JSON: {e}")))?;
     match (&answer["ok"], answer["type"].as_str()) {
         (Value::Bool(true), Some(found)) if found == kind => Ok(answer["data"].clone()),
-        (Value::Bool(false), _) => Err(error_of(&answer["error"])),
+        (Value::Bool(false), _) => Err(Error::from_value(&answer["error"])),
         _ => Err(Error::validation(format!("the agent did not answer `{kind}` with a record of this type"))
             .with("answer", answer)),
     }
@@ -149,8 +148,7 @@ impl Agent for External {
             let record = Record::parse(&line)?;
             if !record.ok {
                 self.program = Some(program);
-                let error = record.error.and_then(|error| serde_json::from_str(error.get()).ok());
-                return Err(error_of(&error.unwrap_or_default()));
+                return Err(record.failure());
             }
             match record.kind {
                 Some(Kind::Delta) => sink(Event::Delta(&record.read::<Delta>()?.text))?,

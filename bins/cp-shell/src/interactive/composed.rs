@@ -5,10 +5,11 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 
-use cp_common::record::{Kind, Record};
+use cp_common::coprocess;
+use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{Delta, Message, ToolCall, ToolResult};
 use cp_common::words::split;
-use cp_common::{Code, Context, Error, Result, part};
+use cp_common::{Code, Context, Error, Result};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -82,7 +83,7 @@ impl Composed {
         }
         arguments.extend(["--input", "text", "-"].map(str::to_owned));
         let failed = |e: std::io::Error| Error::io("running cp-compose", e);
-        let mut child = Command::new(part::find("cp-compose")?)
+        let mut child = Command::new(coprocess::find("cp-compose")?)
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -237,7 +238,7 @@ impl Agent for Composed {
 
 fn of<T: DeserializeOwned>(record: &Record<'_>) -> Result<T> {
     let data = record.data.ok_or_else(|| Error::validation("the record has no `data`"))?;
-    cp_common::record::read(data)
+    cp_common::wire::record::read(data)
 }
 
 /// The error that a part told of.

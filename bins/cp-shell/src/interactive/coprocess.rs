@@ -1,5 +1,5 @@
 //! A part that answers a turn, and that an interruption ends while the session goes on: a thread reads its answers, so that the wait
-//! for them is one for an interruption as well. `cp_common::part` looks the program up; its own waits end for good with the first SIGINT.
+//! for them is one for an interruption as well. `cp_common::coprocess` looks the program up; its own waits end for good with the first SIGINT.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -7,8 +7,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cp_common::record::SCHEMA_VERSION;
-use cp_common::{Code, Error, Result, part};
+use cp_common::coprocess;
+use cp_common::wire::record::SCHEMA_VERSION;
+use cp_common::{Code, Error, Result};
 use serde_json::value::RawValue;
 
 use crate::interactive::interrupt;
@@ -35,7 +36,8 @@ pub(crate) struct Coprocess {
 impl Coprocess {
     /// Starts one of our programs.
     pub(crate) fn start(name: &str, arguments: &[String]) -> Result<Self> {
-        let mut started = Self::spawn(name, Command::new(part::find(name)?).args(arguments).stderr(Stdio::piped()))?;
+        let mut started =
+            Self::spawn(name, Command::new(coprocess::find(name)?).args(arguments).stderr(Stdio::piped()))?;
         if let Some(stderr) = started.child.stderr.take() {
             let told = Arc::clone(&started.told);
             std::thread::Builder::new().name(name.to_owned()).spawn(move || {

@@ -2,7 +2,7 @@
 //! with what they say, and `:explain` shows all of it.
 
 use cp_common::Context;
-use cp_log::redact::Redactor;
+use cp_redact::Redactor;
 use serde::Serialize;
 
 use crate::agent::Piece;

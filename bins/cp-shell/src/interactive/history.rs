@@ -6,7 +6,7 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use cp_common::{Error, Result};
-use cp_log::redact::Redactor;
+use cp_redact::Redactor;
 use serde::Serialize;
 
 use crate::interactive::settings::ShellHistory;

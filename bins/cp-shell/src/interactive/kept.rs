@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use cp_common::home::{make_directory, write_whole};
 use cp_common::{Error, Result};
-use cp_log::redact::Redactor;
+use cp_redact::Redactor;
 
 use crate::interactive::settings::PromptHistory;
 

@@ -29,14 +29,14 @@ mod turn;
 
 use std::rc::Rc;
 
-use cp_common::text::nearest;
+use cp_common::spelling::nearest;
 use cp_common::{Context, Error, Result};
+use desk::Desk;
+use render::Style;
 
 use crate::agent::{Agent, External};
 use crate::plane::Plane;
 use crate::session::Args;
-use desk::Desk;
-use render::Style;
 
 /// Holds a session with a person, or with a script that stands in for one.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {

@@ -46,7 +46,7 @@ impl Problem {
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
-        let (message, cure) = (error.message().to_owned(), error.cure().map(str::to_owned));
+        let (message, cure) = (error.message().to_owned(), error.hint_text().map(str::to_owned));
         let end = if error.is_reader_gone() { Some(error) } else { None };
         Self { message, cure, end }
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use cp_common::Result;
 use cp_common::wire::{Block, Content, Message, Turn};
-use cp_log::{Entry, Ledger, Sync};
+use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 use serde_json::Value;
 

@@ -3,8 +3,9 @@
 
 use std::process::{Command, Stdio};
 
+use cp_common::coprocess;
 use cp_common::words::split;
-use cp_common::{Code, Error, part};
+use cp_common::{Code, Error};
 use serde_json::{Value, json};
 
 use crate::interactive::interrupt;
@@ -86,7 +87,7 @@ fn confirmation(shell: &mut Shell<'_>, command: &str, decision: &Value) -> Resul
 
 /// Asks cp-exec, as the person.
 fn ask_person(shell: &mut Shell<'_>, words: &[&str]) -> Result<Value, Problem> {
-    let before = shell.context.options.origin.replace(cp_common::options::Origin::Person);
+    let before = shell.context.options.origin.replace(cp_common::context::options::Origin::Person);
     let asked = ask(shell.context, "cp-exec", words);
     shell.context.options.origin = before;
     Ok(asked?)
@@ -94,11 +95,11 @@ fn ask_person(shell: &mut Shell<'_>, words: &[&str]) -> Result<Value, Problem> {
 
 /// Lets it run with our own output. It reads nothing: the lines that follow are ours.
 fn started(shell: &mut Shell<'_>, command: &str, token: Option<&str>) -> Result<Option<i32>, Problem> {
-    let before = shell.context.options.origin.replace(cp_common::options::Origin::Person);
+    let before = shell.context.options.origin.replace(cp_common::context::options::Origin::Person);
     let flags = shell.context.handed_on();
     shell.context.options.origin = before;
     shell.say("")?;
-    let mut exec = Command::new(part::find("cp-exec")?);
+    let mut exec = Command::new(coprocess::find("cp-exec")?);
     exec.args(flags)
         .args(["--format", "raw"])
         .args(token.iter().flat_map(|token| ["--confirm", token]))

@@ -3,11 +3,11 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use cp_common::config::Origin;
+use cp_common::home::config::Origin;
 use cp_common::output::Format;
 use cp_common::program::{Class, VERSION};
 use cp_common::{Code, Context, Error, Result};
-use cp_log::redact::Redactor;
+use cp_redact::Redactor;
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
@@ -71,7 +71,7 @@ pub(crate) fn hold(args: &Args, context: &mut Context) -> Result<()> {
         && !e.is_reader_gone()
         && context.out.format() == Format::Json
     {
-        context.out.raw(style().error(e.message(), e.cure()).as_bytes())?;
+        context.out.raw(style().error(e.message(), e.hint_text()).as_bytes())?;
         context.out.ended_with(e.code().row().exit);
     }
     held
@@ -258,7 +258,7 @@ impl<'a> Shell<'a> {
         });
         self.tracker.synced(recorded.is_ok() && self.journal.synced());
         recorded.or_else(|e| {
-            self.say(&style().error(&format!("this turn is not on the ledger: {}", e.message()), e.cure()))
+            self.say(&style().error(&format!("this turn is not on the ledger: {}", e.message()), e.hint_text()))
         })
     }
 

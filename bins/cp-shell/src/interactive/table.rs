@@ -1,7 +1,7 @@
 //! The commands: one table with their names, what they take, what they do, and which capability of the agent they need.
 
 use cp_common::program::Class;
-use cp_common::text::nearest;
+use cp_common::spelling::nearest;
 
 use crate::agent::Capability;
 

@@ -201,7 +201,7 @@ fn stopped(shell: &mut Shell<'_>, error: &Error, at_line_start: bool) -> Done {
     if interrupted {
         text.push_str(&style.error("interrupted: the turn was stopped, the session goes on", None));
     } else {
-        text.push_str(&style.error(error.message(), error.cure()));
+        text.push_str(&style.error(error.message(), error.hint_text()));
         if let Some(resume) = error.details().get("resume").and_then(serde_json::Value::as_str) {
             let _ = writeln!(text, "  To go on: {}", harmless(resume));
         }

@@ -10,16 +10,15 @@ use std::time::Duration;
 
 use cp_common::output::{Format, Place};
 use cp_common::{Code, Context, Error, Result, signals};
+use desk::Desk;
+use response::{Fault, Response};
 use rustix::io::Errno;
 use serde_json::Value;
+use split::{Piece, Splitter};
 
 use crate::journal::Journal;
 use crate::plane::Plane;
 use crate::session::Args;
-
-use desk::Desk;
-use response::{Fault, Response};
-use split::{Piece, Splitter};
 
 /// So many bytes of answers wait for the next commit at most.
 const WAITING: usize = 32 << 10;

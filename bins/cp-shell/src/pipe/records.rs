@@ -1,8 +1,9 @@
 //! Requests that come as records: a `tool_call` whose name is an operation is answered by a `tool_result`, so that a model can be given
 //! the operations as tools.
 
-use cp_common::output::{Place, Reply as _};
-use cp_common::record::{Kind, Record};
+use cp_common::output::Place;
+use cp_common::wire::Reply as _;
+use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{ToolCall, ToolResult};
 use cp_common::{Context, Error, Result};
 use serde_json::Value;
@@ -25,7 +26,7 @@ fn item(bytes: &[u8], desk: &mut Desk, context: &mut Context) -> Result<()> {
         context.out.streaming()?;
     }
     match record.kind {
-        _ if !record.ok => Err(failed_upstream(&record)),
+        _ if !record.ok => Err(record.failure()),
         Some(Kind::ToolCall) => {
             let call: ToolCall = record.read()?;
             let input: Value =
@@ -46,11 +47,6 @@ fn item(bytes: &[u8], desk: &mut Desk, context: &mut Context) -> Result<()> {
         Some(Kind::Summary) => Ok(()),
         _ => context.out.pass(&record.opened()),
     }
-}
-
-fn failed_upstream(record: &Record<'_>) -> Error {
-    let error: Value = record.error.and_then(|error| serde_json::from_str(error.get()).ok()).unwrap_or_default();
-    crate::parts::error_of(&error)
 }
 
 fn result_of(call: ToolCall, response: &Response) -> ToolResult {

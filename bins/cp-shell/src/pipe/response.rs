@@ -90,6 +90,10 @@ mod tests {
 
     #[test]
     fn the_schema_is_that_of_the_type() {
-        cp_common::schemas::same_or_update(env!("CARGO_MANIFEST_DIR"), "response", &schemars::schema_for!(Response));
+        cp_common::wire::schemas::same_or_update(
+            env!("CARGO_MANIFEST_DIR"),
+            "response",
+            &schemars::schema_for!(Response),
+        );
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use cp_common::clock::unix_seconds;
-use cp_common::confirm::hex;
+use cp_common::keys::hex;
 use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};

@@ -1,7 +1,7 @@
 //! A request: an operation and its parameters.
 
 use cp_common::program::Class;
-use cp_common::text::nearest;
+use cp_common::spelling::nearest;
 use serde_json::{Map, Value};
 
 use crate::plane::Failure;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use cp_common::{Code, Error, Result, clock};
-use cp_log::ledger::{Entry, Ledger, Sync};
+use cp_ledger::{Entry, Ledger, Sync};
 use serde_json::{Value, json};
 
 use crate::plane::canonical::hash_value;
@@ -158,7 +158,7 @@ pub(crate) fn apply(home: &Path, payload: &Value) -> Result<(String, Applied)> {
 
 /// The hash of the payload that a work order was applied with.
 fn applied_before(path: &Path, id: &str) -> Result<Option<String>> {
-    let mut lines = cp_log::read::lines(path)?;
+    let mut lines = cp_ledger::read::lines(path)?;
     while let Some(raw) = lines.next()? {
         let said = entry(raw.number, raw.bytes);
         if event_of(&said) == "WO_APPLIED" && id_in(&said) == Some(id) {

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use cp_common::confirm::{hex, random};
+use cp_common::coprocess;
 use cp_common::home::{make_directory, resolved, write_whole};
-use cp_common::{Code, Context, Error, Result, part};
+use cp_common::keys::{hex, random};
+use cp_common::{Code, Context, Error, Result};
 
 use super::Spec;
 use super::policy::{Policy, Sandbox};
@@ -49,7 +50,7 @@ impl Ground {
     /// The ground that a command line stands on.
     pub(crate) fn of(context: &Context) -> Result<Self> {
         let mut flags = vec!["--origin".to_owned(), context.origin().name().to_owned()];
-        let ledger = std::path::absolute(cp_log::effect_path(context, "cp-exec.jsonl")?)?;
+        let ledger = std::path::absolute(cp_ledger::effect_path(context, "cp-exec.jsonl")?)?;
         if let Some(directory) = ledger.parent() {
             make_directory(directory)?;
         }
@@ -71,7 +72,7 @@ impl Ground {
     /// The command of a server: the policy's own, where none is given.
     pub(super) fn argv(&self, name: &str, given: Option<&str>) -> Result<Vec<String>> {
         let read = |command: &str| {
-            let mut argv = part::command_line(command)?;
+            let mut argv = coprocess::command_line(command)?;
             if let Some(program) = argv.first_mut() {
                 *program = std::path::absolute(&*program)?.display().to_string();
             }
@@ -116,7 +117,7 @@ impl Ground {
 
     /// cp-exec as a chain loader: the server reads and writes our pipes.
     fn inside(&self, home: &Path, argv: &[String]) -> Result<Command> {
-        let mut command = Command::new(part::find("cp-exec")?);
+        let mut command = Command::new(coprocess::find("cp-exec")?);
         let base = self.base.as_os_str();
         command.arg("--home").arg(home).arg("--base").arg(base).arg("--cwd").arg(base).args(&self.flags);
         command.args(["--format", "raw", "--stdin", "-", "--timeout"]);

@@ -10,13 +10,13 @@ mod policy;
 
 use std::time::Duration;
 
+use connection::Connection;
 use cp_common::{Context, Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::tool::is_name;
-use connection::Connection;
 pub(crate) use launch::Ground;
 
 /// How long a server may run in the sandbox: the longest that cp-exec gives.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cp_common::input::{Lines, Next};
+use cp_common::stream::lines::{Lines, Next};
 use cp_common::{Code, Error, Result, signals};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use cp_common::home::resolved;
-use cp_common::text::nearest;
+use cp_common::spelling::nearest;
 use cp_common::{Context, Error, Result};
 use serde::Deserialize;
 

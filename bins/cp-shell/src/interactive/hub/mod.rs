@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::Duration;
 
 use cp_common::{Code, Error, Result};
-use cp_log::redact::Redactor;
+use cp_redact::Redactor;
 use serde::Serialize;
 use serde_json::{Value, json};
 

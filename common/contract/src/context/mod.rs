@@ -1,0 +1,94 @@
+//! What a verb gets to work with: options, home, settings, and the way out.
+
+pub mod options;
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+
+use crate::context::options::{Origin, Shared};
+use crate::home::Home;
+use crate::home::config::Config;
+use crate::output::{Format, Output, to_stderr};
+use crate::wire::Result;
+
+/// One run of a program.
+pub struct Context {
+    /// The name of the program that runs.
+    pub program: &'static str,
+    /// The options that every program has.
+    pub options: Shared,
+    /// Where everything lies.
+    pub home: Home,
+    /// The settings.
+    pub config: Config,
+    /// Standard output.
+    pub out: Output,
+}
+
+impl Context {
+    /// The tier that sessions and runs are made in.
+    pub fn tier(&self) -> String {
+        self.config.text("tier", None).unwrap_or_default()
+    }
+
+    /// The agent, given the option of the command line.
+    pub fn agent(&self, flag: Option<&str>) -> String {
+        self.config.text("agent", flag).unwrap_or_default()
+    }
+
+    /// On whose behalf this runs.
+    pub fn origin(&self) -> Origin {
+        self.options.origin.unwrap_or_default()
+    }
+
+    /// The session that is meant: the option, else `CP_SESSION`.
+    pub fn session(&self) -> Option<String> {
+        self.config.text("session", self.options.session.as_deref())
+    }
+
+    /// The directory that `.` means in policy: handed on by the outermost program, else where this one was started.
+    pub fn base(&self) -> Result<PathBuf> {
+        match &self.options.base {
+            Some(base) => {
+                Ok(base.canonicalize().map_err(|e| crate::Error::io("opening the base directory", e).in_file(base))?)
+            }
+            None => Ok(std::env::current_dir()?),
+        }
+    }
+
+    /// A line for people on standard error, unless `--quiet`.
+    pub fn warn(&self, message: &str) {
+        self.out.warn(message);
+    }
+
+    /// A line of progress on standard error, only on a terminal.
+    pub fn progress(&self, line: &str) {
+        if !self.options.quiet && std::io::stderr().is_terminal() {
+            to_stderr(&format!("{line}\n"));
+        }
+    }
+
+    /// The flags that hand this context on to a part that is run.
+    pub fn handed_on(&self) -> Vec<String> {
+        let mut flags = vec!["--home".to_owned(), self.home.root().display().to_string()];
+        let mut flag = |name: &str, value: Option<String>| {
+            if let Some(value) = value {
+                flags.extend([name.to_owned(), value]);
+            }
+        };
+        flag("--ledger", self.options.ledger.as_ref().map(|path| path.display().to_string()));
+        flag("--session", self.options.session.clone());
+        flag("--run", self.options.run.clone());
+        flag("--base", self.base().ok().map(|base| base.display().to_string()));
+        flag("--origin", Some(self.origin().name().to_owned()));
+        if self.options.quiet {
+            flags.push("--quiet".to_owned());
+        }
+        flags
+    }
+
+    /// Whether results are words for people.
+    pub fn is_text(&self) -> bool {
+        self.out.format() == Format::Text
+    }
+}

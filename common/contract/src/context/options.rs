@@ -1,0 +1,203 @@
+//! The options that every program has, and those that all verbs of a class share.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+
+use crate::output::Format;
+use crate::wire::{Code, Error, Result};
+
+/// The longest text that an option reads from a file, in bytes.
+const LONGEST_TEXT: u64 = 4 << 20;
+
+/// The text that an option gives: as it is, or with `@FILE` the text of a file, its last newline taken off. `@@` stands for an `@`
+/// that a text begins with.
+pub fn text_or_file(given: &str) -> Result<String> {
+    match given.strip_prefix('@') {
+        Some(rest) if rest.starts_with('@') => Ok(rest.to_owned()),
+        Some(file) => text_of_file(Path::new(file)),
+        None => Ok(given.to_owned()),
+    }
+}
+
+fn text_of_file(file: &Path) -> Result<String> {
+    let failed = |e: std::io::Error| match e.kind() {
+        ErrorKind::NotFound => Error::not_found("no such file").in_file(file),
+        ErrorKind::PermissionDenied => Error::new(Code::Forbidden, "permission denied").in_file(file),
+        _ => Error::io("reading", e).in_file(file),
+    };
+    let mut bytes = Vec::new();
+    File::open(file).and_then(|file| file.take(LONGEST_TEXT + 1).read_to_end(&mut bytes)).map_err(failed)?;
+    if bytes.len() as u64 > LONGEST_TEXT {
+        return Err(Error::validation(format!("longer than {LONGEST_TEXT} bytes")).in_file(file));
+    }
+    let mut text = String::from_utf8(bytes).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        Error::validation(format!("the text is not UTF-8: byte {at}")).in_file(file).with("offset", at)
+    })?;
+    for end in ['\n', '\r'] {
+        if text.ends_with(end) {
+            text.pop();
+        }
+    }
+    Ok(text)
+}
+
+/// Who asked for what is being done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Origin {
+    /// A person, at a prompt
+    Person,
+    /// A program or a model
+    #[default]
+    Program,
+}
+
+impl Origin {
+    /// The value on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Person => "person",
+            Self::Program => "program",
+        }
+    }
+}
+
+/// The options of every program.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Options of every program")]
+pub struct Shared {
+    /// How to write results
+    #[arg(long, global = true, value_enum, value_name = "FORMAT")]
+    pub format: Option<Format>,
+    /// The same as --format json
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Accepted for compatibility: output is always compact
+    #[arg(long, global = true)]
+    pub compact: bool,
+    /// Print nothing on standard error but errors
+    #[arg(long, global = true)]
+    pub quiet: bool,
+    /// The directory that holds configuration, sessions and ledgers
+    #[arg(long, global = true, value_name = "DIR")]
+    pub home: Option<PathBuf>,
+    /// The ledger that effects are recorded in
+    #[arg(long, global = true, value_name = "FILE")]
+    pub ledger: Option<PathBuf>,
+    /// The session this belongs to: an id, a unique prefix of one, or a path
+    #[arg(long, global = true, value_name = "S")]
+    pub session: Option<String>,
+    /// The run this belongs to
+    #[arg(long, global = true, value_name = "RUN")]
+    pub run: Option<String>,
+    /// The directory that `.` means in policy
+    #[arg(long, global = true, value_name = "DIR")]
+    pub base: Option<PathBuf>,
+    /// On whose behalf: a person, or a program
+    #[arg(long, global = true, value_enum, value_name = "WHO", hide_default_value = true)]
+    pub origin: Option<Origin>,
+}
+
+/// What the lines of standard input are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum InputKind {
+    /// Bytes for people: the whole input, or each line, is one text
+    Text,
+    /// Envelopes, as these programs write them
+    Records,
+    /// Bare JSON objects, one a line
+    Rows,
+}
+
+/// The options of a verb that reads a stream.
+#[derive(Args, Clone, Copy, Debug, Default)]
+#[command(next_help_heading = "Options of a stream")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
+pub struct StreamOptions {
+    /// What standard input is (default: detected from its first line)
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub input: Option<InputKind>,
+    /// The same as --input rows
+    #[arg(long, conflicts_with = "input")]
+    pub rows: bool,
+    /// Fail if the input ends without its closing line
+    #[arg(long)]
+    pub closed: bool,
+    /// Exit with 1 when some items failed
+    #[arg(long)]
+    pub strict_exit: bool,
+    /// Whether to go on after an item that failed
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub continue_on_error: bool,
+}
+
+impl StreamOptions {
+    /// What the caller says the input is, if anything.
+    pub fn kind(&self) -> Option<InputKind> {
+        if self.rows { Some(InputKind::Rows) } else { self.input }
+    }
+}
+
+/// The options of a query.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Options of a query")]
+pub struct QueryOptions {
+    /// Only these members, dotted names, separated by commas
+    #[arg(long, value_name = "A,B.C", value_delimiter = ',')]
+    pub fields: Vec<String>,
+    /// At most so many
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u64>,
+    /// Go on where the last page ended: the cursor it gave
+    #[arg(long, value_name = "CURSOR")]
+    pub cursor: Option<String>,
+}
+
+/// The options of a verb that appends.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Options of an append")]
+pub struct AppendOptions {
+    /// Report what would be done, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// A name for this request: the same one again has no second effect
+    #[arg(long, value_name = "ID")]
+    pub request_id: Option<String>,
+}
+
+/// The options of a verb that changes or deletes.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Options of a write")]
+pub struct WriteOptions {
+    /// Show what would change, and give a confirm token
+    #[arg(long)]
+    pub dry_run: bool,
+    /// The token of a dry run: do it
+    #[arg(long, value_name = "TOKEN")]
+    pub confirm: Option<String>,
+    /// Required for what cannot be undone
+    #[arg(long)]
+    pub dangerous: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_at_sign_names_a_file_and_two_stand_for_one() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("soul.md");
+        std::fs::write(&file, "Be brief.\r\n\n").unwrap();
+        assert_eq!(text_or_file(&format!("@{}", file.display())).unwrap(), "Be brief.\r\n");
+        assert_eq!(text_or_file("@@home").unwrap(), "@home");
+        assert_eq!(text_or_file("plain").unwrap(), "plain");
+        assert_eq!(text_or_file("@/none").unwrap_err().code(), Code::NotFound);
+        std::fs::write(&file, b"a\xff").unwrap();
+        let invalid = text_or_file(&format!("@{}", file.display())).unwrap_err();
+        assert_eq!((invalid.code(), &invalid.details()["offset"]), (Code::Validation, &1.into()));
+    }
+}

@@ -1,0 +1,75 @@
+//! Asking another program for one answer: it runs to its end, and its last line is what counts.
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::context::Context;
+use crate::coprocess::find::find;
+use crate::signals;
+use crate::wire::record::Record;
+use crate::wire::{Code, Error, Result};
+
+/// The answer of a program that has run to its end.
+pub struct Answer {
+    program: String,
+    line: Vec<u8>,
+}
+
+#[derive(Deserialize)]
+struct Closing {
+    meta: Meta,
+}
+
+#[derive(Deserialize)]
+struct Meta {
+    #[serde(default)]
+    notices: Vec<Notice>,
+}
+
+#[derive(Deserialize)]
+struct Notice {
+    message: String,
+}
+
+/// Runs a program of ours to its end in this context, with `input` on its standard input, and gives its answer. What it says to people
+/// is not shown: it comes back in the answer. Its failure is ours, with its name in `details.part`.
+pub fn ask(program: &str, words: &[&str], input: &[u8], context: &Context) -> Result<Answer> {
+    let failed = |e: std::io::Error| Error::io(format!("running {program}"), e);
+    let (before, operands) = words.split_at(words.iter().position(|word| *word == "--").unwrap_or(words.len()));
+    let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let arguments = [owned(before), context.handed_on(), owned(&["--format", "json"]), owned(operands)].concat();
+    let run = duct::cmd(find(program)?, arguments).stdin_bytes(input).stdout_capture().stderr_null().unchecked().run();
+    let output = run.map_err(failed)?.stdout;
+    signals::check()?;
+    let line = output.trim_ascii_end().rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+    let answer = Answer { program: program.to_owned(), line: line.to_vec() };
+    let record = answer.record()?;
+    if !record.ok {
+        return Err(record.failure().with_absent("part", program));
+    }
+    Ok(answer)
+}
+
+impl Answer {
+    /// Its data, read into a type.
+    pub fn data<T: DeserializeOwned>(&self) -> Result<T> {
+        let data = self.record()?.data.ok_or_else(|| self.broken("it has no data"))?;
+        serde_json::from_str(data.get()).map_err(|e| self.broken(&e.to_string()))
+    }
+
+    /// The notices of its closing line.
+    pub fn notices(&self) -> Vec<String> {
+        let closing = serde_json::from_slice::<Closing>(&self.line);
+        closing
+            .map(|closing| closing.meta.notices.into_iter().map(|notice| notice.message).collect())
+            .unwrap_or_default()
+    }
+
+    fn record(&self) -> Result<Record<'_>> {
+        Record::parse(&self.line).map_err(|e| self.broken(e.message()))
+    }
+
+    fn broken(&self, reason: &str) -> Error {
+        Error::new(Code::Io, format!("{} gave no answer: {reason}", self.program))
+    }
+}

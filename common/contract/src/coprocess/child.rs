@@ -1,0 +1,275 @@
+//! A child process and its pipes. Whatever happens to its owner, it is stopped: its input ends, then SIGTERM, then SIGKILL.
+
+use std::io::{BufWriter, Read as _, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use crate::signals;
+use crate::stream::lines::{Lines, Next};
+use crate::wire::{Code, Error, Result};
+
+/// How much of what a child writes on standard error is kept for an error message, in bytes.
+const KEPT: usize = 2000;
+/// How often a wait for a child's end looks.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// How long a child has to leave before it is made to.
+#[derive(Clone, Copy, Debug)]
+pub struct Grace {
+    /// After its standard input has ended. Zero where only SIGTERM stops it.
+    pub after_input: Duration,
+    /// After SIGTERM.
+    pub after_term: Duration,
+}
+
+impl Default for Grace {
+    fn default() -> Self {
+        Self { after_input: Duration::from_millis(200), after_term: Duration::from_secs(2) }
+    }
+}
+
+/// A child process that does not outlive its owner.
+pub struct Child {
+    name: String,
+    process: std::process::Child,
+    /// Taken when no more will be sent. Buffered, so that a record is one write.
+    input: Option<BufWriter<ChildStdin>>,
+    output: Lines<ChildStdout>,
+    errors: Option<ErrorText>,
+    grace: Grace,
+    leads_group: bool,
+}
+
+impl Child {
+    /// Starts a command with pipes for its standard input and output. Standard error is as the command says; where that is a pipe, the
+    /// beginning of what comes is kept for error messages.
+    pub fn start(command: &mut Command, grace: Grace) -> Result<Self> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        let name =
+            Path::new(&program).file_name().map_or_else(|| program.clone(), |name| name.to_string_lossy().into_owned());
+        let mut process = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|e| Error::io(format!("starting {program}"), e).fatal())?;
+        let (Some(stdin), Some(stdout)) = (process.stdin.take(), process.stdout.take()) else {
+            return Err(Error::new(Code::Io, format!("starting {name}: no pipes")).fatal());
+        };
+        let errors = process.stderr.take().map(ErrorText::of);
+        let input = Some(BufWriter::with_capacity(64 << 10, stdin));
+        Ok(Self { name, process, input, output: Lines::new(stdout), errors, grace, leads_group: false })
+    }
+
+    /// Like [`Child::start`], as the leader of a process group of its own, which is killed whole.
+    pub fn start_group(command: &mut Command, grace: Grace) -> Result<Self> {
+        let mut child = Self::start(command.process_group(0), grace)?;
+        child.leads_group = true;
+        Ok(child)
+    }
+
+    /// What it is called in messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Calls it something else in messages.
+    #[must_use]
+    pub fn called(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Sends bytes, all of them.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        let Some(input) = &mut self.input else { return Err(self.gone()) };
+        let sent = input.write_all(bytes).and_then(|()| input.flush());
+        sent.map_err(|e| match signals::check() {
+            Err(interrupted) => interrupted,
+            Ok(()) => Error::new(Code::Io, format!("{} takes no more input: {e}", self.name)).fatal(),
+        })
+    }
+
+    /// Ends its input.
+    pub fn close_input(&mut self) {
+        self.input = None;
+    }
+
+    /// The next line of its output that is not blank; none at the end.
+    pub fn next_line(&mut self) -> Result<Option<&[u8]>> {
+        match self.output.next(&mut || Ok(()))? {
+            Next::Line(line) => Ok(Some(self.output.bytes(&line))),
+            Next::TooLong(_) => {
+                Err(Error::new(Code::Io, format!("{} wrote a line that is too long", self.name)).fatal())
+            }
+            Next::End => Ok(None),
+        }
+    }
+
+    /// Waits for a whole line, or the end, at most so long. True when [`Child::next_line`] will not wait.
+    pub fn wait_line(&mut self, limit: Duration) -> Result<bool> {
+        self.output.wait_line(limit)
+    }
+
+    /// Appends what comes next of its output, waited for at most so long. How much it was, 0 at the end; `None` when that was not enough.
+    pub fn read_some(&mut self, into: &mut Vec<u8>, limit: Duration) -> Result<Option<usize>> {
+        self.output.some(into, limit)
+    }
+
+    /// Whether it has not left yet.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.process.try_wait(), Ok(None))
+    }
+
+    /// Ends its input, and waits for it to leave by itself.
+    pub fn wait(&mut self) -> Result<ExitStatus> {
+        self.close_input();
+        self.process.wait().map_err(|e| Error::io(format!("waiting for {}", self.name), e))
+    }
+
+    /// The beginning of what it wrote on standard error, in one line: at most three lines of it.
+    pub fn error_text(&self) -> String {
+        self.errors.as_ref().map(ErrorText::first_lines).unwrap_or_default()
+    }
+
+    /// What its silence means: it has ended, and perhaps said why.
+    pub fn gone(&self) -> Error {
+        if let Err(interrupted) = signals::check() {
+            return interrupted;
+        }
+        let message = format!("{} ended before it answered", self.name);
+        let said = self.error_text();
+        Error::new(Code::Io, if said.is_empty() { message } else { format!("{message}: {said}") }).fatal()
+    }
+
+    /// Makes it leave, within its grace. It is also stopped when it is dropped.
+    pub fn stop(&mut self) {
+        self.close_input();
+        // Whoever was interrupted does not wait for what was not.
+        let asked = if signals::interrupted() { Duration::ZERO } else { self.grace.after_input };
+        if !self.leaves_within(asked) {
+            self.signal(Signal::TERM);
+            if !self.leaves_within(self.grace.after_term) {
+                self.signal(Signal::KILL);
+            }
+        }
+        let _ = self.process.wait();
+    }
+
+    fn signal(&self, signal: Signal) {
+        let Some(pid) = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw) else { return };
+        let _ = if self.leads_group { kill_process_group(pid, signal) } else { kill_process(pid, signal) };
+    }
+
+    fn leaves_within(&mut self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        let mut unread = Vec::new();
+        loop {
+            if !self.is_running() {
+                return true;
+            }
+            if Instant::now() >= until {
+                return false;
+            }
+            // What it still writes is not wanted, and a full pipe must not keep it.
+            unread.clear();
+            if !matches!(self.output.some(&mut unread, LOOK), Ok(Some(1..))) {
+                std::thread::sleep(LOOK);
+            }
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if self.is_running() {
+            self.stop();
+        }
+    }
+}
+
+/// What a child writes on standard error: read to the end, the beginning kept.
+struct ErrorText {
+    kept: Arc<Mutex<Vec<u8>>>,
+    reader: JoinHandle<()>,
+}
+
+impl ErrorText {
+    fn of(mut stderr: ChildStderr) -> Self {
+        let kept = Arc::new(Mutex::new(Vec::new()));
+        let into = Arc::clone(&kept);
+        let reader = std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(length @ 1..) = stderr.read(&mut buffer) {
+                let mut kept = into.lock().unwrap_or_else(PoisonError::into_inner);
+                let room = KEPT.saturating_sub(kept.len()).min(length);
+                kept.extend_from_slice(&buffer[..room]);
+            }
+        });
+        Self { kept, reader }
+    }
+
+    fn first_lines(&self) -> String {
+        // The end of standard output is often seen before the end of standard error.
+        for _ in 0..50 {
+            if self.reader.is_finished() {
+                break;
+            }
+            std::thread::sleep(LOOK);
+        }
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(&kept);
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty()).take(3);
+        lines.collect::<Vec<_>>().join("; ").replace(char::is_control, " ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, grace: Grace) -> Child {
+        let mut command = Command::new("/bin/sh");
+        Child::start(command.args(["-c", script]).stderr(Stdio::piped()), grace).unwrap()
+    }
+
+    #[test]
+    fn lines_come_as_they_are_written() {
+        let mut child = shell("read line; echo \"got $line\"; sleep 5", Grace::default());
+        child.write(b"a\n").unwrap();
+        assert_eq!(child.next_line().unwrap(), Some(&b"got a"[..]));
+        assert!(!child.wait_line(Duration::from_millis(20)).unwrap());
+    }
+
+    #[test]
+    fn one_that_ends_says_why() {
+        let mut child = shell("echo broken >&2; exit 3", Grace::default());
+        assert_eq!(child.next_line().unwrap(), None);
+        assert_eq!(child.gone().message(), "sh ended before it answered: broken");
+        assert_eq!(child.wait().unwrap().code(), Some(3));
+    }
+
+    #[test]
+    fn one_that_ignores_sigterm_and_floods_its_output_is_killed() {
+        let grace = Grace { after_input: Duration::ZERO, after_term: Duration::from_millis(100) };
+        let mut child = shell("trap '' TERM; while :; do echo noise; done", grace);
+        assert!(child.next_line().unwrap().is_some());
+        let asked = Instant::now();
+        child.stop();
+        assert!(!child.is_running());
+        assert!(asked.elapsed() < Duration::from_secs(10));
+    }
+
+    #[test]
+    fn one_that_leaves_when_its_input_ends_is_not_killed() {
+        let grace = Grace { after_input: Duration::from_secs(10), after_term: Duration::ZERO };
+        let mut child = shell("while read line; do :; done; exit 7", grace);
+        child.stop();
+        assert_eq!(child.process.wait().unwrap().code(), Some(7));
+    }
+}

@@ -1,0 +1,53 @@
+//! Where programs are: ours beside each other, others by their path.
+
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use cp_json::words;
+
+use crate::wire::{Error, Result};
+
+/// Where a program is. One of ours (`cp-…`) lies beside the running executable, else on `PATH` in absolute directories that
+/// others cannot write. Any other must be named with a `/`.
+pub fn find(name: &str) -> Result<PathBuf> {
+    if name.contains('/') {
+        let path = PathBuf::from(name);
+        return if is_executable(&path) { Ok(path) } else { Err(absent(name).hint("name an executable file")) };
+    }
+    if !name.starts_with("cp-") {
+        return Err(Error::usage(format!("`{name}` is not one of the cp-tools"))
+            .hint("name a program of your own with a path, such as ./name"));
+    }
+    let here = std::env::current_exe().and_then(|exe| exe.canonicalize()).ok();
+    let beside = here.and_then(|exe| exe.parent().map(|directory| directory.join(name)));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path =
+        std::env::split_paths(&path).filter(|directory| is_safe(directory)).map(|directory| directory.join(name));
+    beside
+        .into_iter()
+        .chain(on_path)
+        .find(|path| is_executable(path))
+        .ok_or_else(|| absent(name).hint("install the cp-tools together, in one directory"))
+}
+
+/// A command line given as an option, split by the strict tokenizer; its program is looked up.
+pub fn command_line(text: &str) -> Result<Vec<String>> {
+    let mut argv = words::split(text).map_err(|refusal| Error::usage(format!("`{text}`: {refusal}")))?.argv;
+    let program = argv.first_mut().ok_or_else(|| Error::usage("the command is empty"))?;
+    *program = find(program)?.display().to_string();
+    Ok(argv)
+}
+
+fn absent(name: &str) -> Error {
+    Error::not_found(format!("the program `{name}` was not found"))
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
+fn is_safe(directory: &Path) -> bool {
+    let me = rustix::process::geteuid().as_raw();
+    directory.is_absolute()
+        && directory.metadata().is_ok_and(|meta| meta.mode() & 0o022 == 0 && (meta.uid() == 0 || meta.uid() == me))
+}

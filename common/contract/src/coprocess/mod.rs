@@ -1,0 +1,12 @@
+//! Programs that run programs: find one, start it without a shell, ask it in records, turn its failure into ours, and stop it within a
+//! grace. Every program that runs another does it through here.
+
+mod answer;
+mod child;
+mod find;
+mod part;
+
+pub use self::answer::{Answer, ask};
+pub use self::child::{Child, Grace};
+pub use self::find::{command_line, find};
+pub use self::part::{Part, failure, unexpected};

@@ -1,0 +1,155 @@
+//! What kind of place a path is, after its links are followed.
+
+use std::path::{Component, Path, PathBuf};
+
+use serde::Serialize;
+
+/// The roots that are governed where `config/governed_roots.json` does not say.
+pub const GOVERNED_ROOTS: [&str; 12] = [
+    "lib",
+    "scripts",
+    "frameworks",
+    "schemas",
+    "policies",
+    "registries",
+    "modules",
+    "tests",
+    "specs",
+    "config",
+    "docs",
+    "governed_prompts",
+];
+
+/// What may be done with a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum PathClass {
+    /// Under a governed root: not written by these programs.
+    Pristine,
+    /// Made from something else, and made again at will.
+    Derived,
+    /// Ledgers: appended to, never changed.
+    AppendOnly,
+    /// Nothing is known of it.
+    Unknown,
+    /// Outside the root.
+    External,
+}
+
+const DERIVED: [&str; 6] = ["packages_store", "registries/compiled", "versions", "tmp", "_staging", "installed"];
+
+/// The class of `path` (relative to `root`, or absolute), after `.`, `..` and symbolic links are resolved. A prefix is a whole component.
+pub fn classify(root: &Path, path: &Path, governed_roots: &[String]) -> PathClass {
+    let root = resolved(root);
+    let path = resolved(&root.join(path));
+    let Ok(inside) = path.strip_prefix(&root) else {
+        return PathClass::External;
+    };
+    let parts: Vec<&str> = inside.components().filter_map(|part| part.as_os_str().to_str()).collect();
+    let under = |prefix: &str| {
+        let prefix: Vec<&str> = prefix.split('/').filter(|part| !part.is_empty()).collect();
+        !prefix.is_empty() && parts.starts_with(&prefix)
+    };
+    let append_only = match parts.as_slice() {
+        ["ledger", ..] | ["planes", _, "ledger", ..] => true,
+        ["planes", _, "sessions", _, rest @ ..] => !rest.is_empty(),
+        _ => false,
+    };
+    if append_only {
+        PathClass::AppendOnly
+    } else if DERIVED.into_iter().any(under) {
+        PathClass::Derived
+    } else if governed_roots.iter().any(|prefix| under(prefix)) {
+        PathClass::Pristine
+    } else {
+        PathClass::Unknown
+    }
+}
+
+/// How many links a path may lead through, as the kernel has it.
+const LINKS: usize = 40;
+
+/// Where a path leads: links are followed, also those to what does not exist, and `..` is taken after them, as the kernel does.
+pub fn resolved(path: &Path) -> PathBuf {
+    resolved_below(Path::new(""), path)
+}
+
+/// Like [`resolved`], for a path from a directory whose own way is known to have no links: it is not asked about again.
+pub fn resolved_below(root: &Path, path: &Path) -> PathBuf {
+    let mut real = root.to_owned();
+    // What is to be walked, the next part last. A root among them begins anew.
+    let mut rest: Vec<PathBuf> = parts_of(path);
+    let mut links = 0;
+    while let Some(part) = rest.pop() {
+        if part.as_os_str() == ".." {
+            real.pop();
+            continue;
+        }
+        real.push(&part);
+        if links == LINKS || root.starts_with(&real) {
+            continue;
+        }
+        if let Ok(target) = real.read_link() {
+            links += 1;
+            real.pop();
+            rest.extend(parts_of(&target));
+        }
+    }
+    real
+}
+
+fn parts_of(path: &Path) -> Vec<PathBuf> {
+    path.components()
+        .filter(|part| !matches!(part, Component::CurDir))
+        .rev()
+        .map(|part| PathBuf::from(part.as_os_str()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(path: &str) -> PathClass {
+        let roots: Vec<String> = GOVERNED_ROOTS.iter().map(|r| (*r).to_owned()).collect();
+        classify(Path::new("/nowhere/root"), Path::new(path), &roots)
+    }
+
+    #[test]
+    fn a_link_to_what_does_not_exist_leads_there() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().canonicalize().unwrap();
+        std::fs::create_dir(root.join("lib")).unwrap();
+        std::os::unix::fs::symlink("lib/new.py", root.join("innocent")).unwrap();
+        std::os::unix::fs::symlink("loop", root.join("loop")).unwrap();
+        let roots = ["lib".to_owned()];
+        assert_eq!(classify(&root, Path::new("innocent"), &roots), PathClass::Pristine);
+        assert_eq!(classify(&root, Path::new("other"), &roots), PathClass::Unknown);
+        assert_eq!(resolved(&root.join("innocent/../x")), root.join("lib/x"));
+        assert_eq!(resolved(&root.join("loop")), root.join("loop"));
+    }
+
+    #[test]
+    fn paths_are_told_apart_by_whole_components() {
+        assert_eq!(class("lib/x.py"), PathClass::Pristine);
+        assert_eq!(class("library/x.py"), PathClass::Unknown);
+        assert_eq!(class("ledger/a.jsonl"), PathClass::AppendOnly);
+        assert_eq!(class("ledgerish/x"), PathClass::Unknown);
+        assert_eq!(class("planes/ho2/ledger/workorder.jsonl"), PathClass::AppendOnly);
+        assert_eq!(class("planes/ho1/sessions/SES-1/session.jsonl"), PathClass::AppendOnly);
+        assert_eq!(class("registries/compiled/x.json"), PathClass::Derived);
+        assert_eq!(class("registries/x.csv"), PathClass::Pristine);
+        assert_eq!(class("lib/../../etc/passwd"), PathClass::External);
+        assert_eq!(class("tmp/../lib/x"), PathClass::Pristine);
+    }
+
+    #[test]
+    fn a_link_does_not_hide_where_it_leads() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("lib")).unwrap();
+        std::os::unix::fs::symlink("lib", root.path().join("innocent")).unwrap();
+        let roots = ["lib".to_owned()];
+        assert_eq!(classify(root.path(), Path::new("innocent/x"), &roots), PathClass::Pristine);
+        assert_eq!(classify(root.path(), Path::new("other/x"), &roots), PathClass::Unknown);
+    }
+}

@@ -1,0 +1,168 @@
+//! Settings: flags, then environment, then `config/cp.toml`, then the default; each value knows where it came from.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::spelling::nearest;
+use crate::wire::{Error, Result};
+
+/// Where a value came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum Origin {
+    /// The command line.
+    Flag,
+    /// An environment variable.
+    Environment,
+    /// `config/cp.toml`.
+    File,
+    /// Built in.
+    Default,
+}
+
+/// A setting that can be given in the environment or the file.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// The dotted name in `cp.toml` and for `config get`.
+    pub key: &'static str,
+    /// The environment variable, if there is one.
+    pub variable: Option<&'static str>,
+    /// The value where nothing says otherwise.
+    pub default: Option<&'static str>,
+    /// What it decides, one line.
+    pub meaning: &'static str,
+}
+
+const fn setting(
+    key: &'static str,
+    variable: Option<&'static str>,
+    default: Option<&'static str>,
+    meaning: &'static str,
+) -> Setting {
+    Setting { key, variable, default, meaning }
+}
+
+/// Every setting there is.
+pub const SETTINGS: [Setting; 10] = [
+    setting("agent", Some("CP_AGENT"), Some("default"), "the agent: an id in config/agents.json, or default"),
+    setting("tier", Some("CP_TIER"), Some("ho1"), "the tier of new sessions and runs: ho1, ho2 or ho3"),
+    setting("format", Some("CP_FORMAT"), Some("json"), "how results are written: json, text or raw"),
+    setting("model", Some("CP_MODEL"), None, "the model of cp-llm"),
+    setting(
+        "backend",
+        Some("CP_BACKEND"),
+        None,
+        "the backend of cp-llm: anthropic, openai, gemini, stub, or a program",
+    ),
+    setting("stub_script", Some("CP_STUB_SCRIPT"), None, "the script of the stub backend"),
+    setting("tool_backend", Some("CP_TOOL_BACKEND"), Some("native"), "the loop backend of cp-toolloop"),
+    setting("tools_dir", Some("CP_TOOLS_DIR"), None, "a directory of tools for cp-toolloop"),
+    setting("session", Some("CP_SESSION"), None, "the session used when none is named"),
+    setting("ledger", Some("CP_LEDGER"), None, "the ledger that cp-log appends to when none is named"),
+];
+
+/// A value and where it came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// The value, as text.
+    pub text: String,
+    /// Where it came from.
+    pub origin: Origin,
+}
+
+/// The settings of one home.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    file: PathBuf,
+    table: toml::Table,
+}
+
+impl Config {
+    /// Reads `config/cp.toml`. A file that is not there is an empty one; an unknown key is refused with the nearest known one.
+    pub fn load(file: &Path) -> Result<Self> {
+        let text = match std::fs::read_to_string(file) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound || e.kind() == std::io::ErrorKind::NotADirectory => {
+                String::new()
+            }
+            Err(e) => return Err(Error::config(format!("cannot read: {e}")).in_file(file).fatal()),
+        };
+        let table: toml::Table = toml::from_str(&text).map_err(|e| {
+            let line = e.span().map_or(1, |span| text[..span.start].matches('\n').count() as u64 + 1);
+            Error::config(e.message().to_owned()).at_line(line).in_file(file).fatal()
+        })?;
+        if let Some(key) = table.keys().find(|key| !SETTINGS.iter().any(|s| s.key == key.as_str())) {
+            let line =
+                text.lines().position(|l| l.trim_start().starts_with(key.as_str())).map_or(1, |at| at as u64 + 1);
+            let error = Error::config(format!("unknown key `{key}`")).at_line(line).in_file(file).fatal();
+            return Err(match nearest(key, SETTINGS.iter().map(|s| s.key)) {
+                Some(known) => error.hint(format!("did you mean `{known}`?")),
+                None => error.hint("`cp-shell config` lists the keys"),
+            });
+        }
+        if let Some((key, _)) = table.iter().find(|(_, value)| !value.is_str()) {
+            return Err(Error::config(format!("`{key}` must be a string"))
+                .in_file(file)
+                .hint(format!("write {key} = \"…\""))
+                .fatal());
+        }
+        Ok(Self { file: file.to_owned(), table })
+    }
+
+    /// The value of a setting, given what the command line says. `None` where nothing says anything.
+    pub fn get(&self, key: &str, flag: Option<&str>) -> Option<Value> {
+        let value = |text: &str, origin| Some(Value { text: text.to_owned(), origin });
+        if let Some(flag) = flag {
+            return value(flag, Origin::Flag);
+        }
+        let setting = SETTINGS.iter().find(|s| s.key == key)?;
+        if let Some(text) = setting.variable.and_then(|name| std::env::var(name).ok()).filter(|text| !text.is_empty()) {
+            return value(&text, Origin::Environment);
+        }
+        if let Some(entry) = self.table.get(key) {
+            return entry.as_str().and_then(|text| value(text, Origin::File));
+        }
+        setting.default.and_then(|text| value(text, Origin::Default))
+    }
+
+    /// The text of a setting, without its origin.
+    pub fn text(&self, key: &str, flag: Option<&str>) -> Option<String> {
+        self.get(key, flag).map(|value| value.text)
+    }
+
+    /// The file it was read from.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(text: &str) -> Result<Config> {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("cp.toml");
+        std::fs::write(&file, text).unwrap();
+        Config::load(&file)
+    }
+
+    #[test]
+    fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
+        let config = load("tier = \"ho2\"\n").unwrap();
+        assert_eq!(config.get("tier", None), Some(Value { text: "ho2".into(), origin: Origin::File }));
+        assert_eq!(config.get("tier", Some("ho3")).unwrap().origin, Origin::Flag);
+        assert_eq!(config.get("tool_backend", None).unwrap().origin, Origin::Default);
+        assert_eq!(config.get("stub_script", None), None);
+    }
+
+    #[test]
+    fn an_unknown_key_is_named_with_its_line_and_the_nearest_one() {
+        let e = load("tier = \"ho1\"\nmodle = \"x\"\n").unwrap_err();
+        assert!(e.message().contains("line 2") && e.message().contains("modle"), "{e}");
+        assert!(e.hint_text().unwrap().contains("`model`"));
+        assert!(load("tier = \n").unwrap_err().message().contains("line 1"));
+    }
+}

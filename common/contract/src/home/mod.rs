@@ -1,0 +1,105 @@
+//! The home directory: its layout, its settings, and how files in it are written.
+
+mod class;
+pub mod config;
+mod files;
+pub mod sessions;
+
+use std::path::{Path, PathBuf};
+
+pub use self::class::{GOVERNED_ROOTS, PathClass, classify, resolved, resolved_below};
+pub use self::files::{create_whole, make_directory, write_whole};
+
+pub use self::sessions::Session;
+
+use crate::wire::{Error, Result};
+
+/// The tiers of a home: where sessions and runs lie.
+pub const TIERS: [&str; 3] = ["ho1", "ho2", "ho3"];
+
+/// A directory in the shape of a control plane root. Nothing in it needs to exist.
+#[derive(Clone, Debug)]
+pub struct Home {
+    root: PathBuf,
+    origin: &'static str,
+}
+
+impl Home {
+    /// The home that was asked for, else `CP_HOME`, else `cp` in the XDG data directory. Never searched for upward.
+    pub fn find(asked: Option<&Path>) -> Result<Self> {
+        let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let (root, origin) = if let Some(asked) = asked {
+            (asked.to_owned(), "flag")
+        } else if let Some(root) = named("CP_HOME") {
+            (root, "environment")
+        } else if let Some(data) = named("XDG_DATA_HOME").filter(|data| data.is_absolute()) {
+            (data.join("cp"), "default")
+        } else if let Some(user) = named("HOME") {
+            (user.join(".local/share/cp"), "default")
+        } else {
+            return Err(Error::config("no home directory: HOME is not set").hint("give --home DIR or set CP_HOME"));
+        };
+        let root = std::path::absolute(&root).map_err(|e| Error::io(root.display(), e))?;
+        Ok(Self { root, origin })
+    }
+
+    /// The directory itself, absolute.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where the choice came from: flag, environment or default.
+    pub fn origin(&self) -> &'static str {
+        self.origin
+    }
+
+    /// A path below it.
+    pub fn path(&self, below: impl AsRef<Path>) -> PathBuf {
+        self.root.join(below)
+    }
+
+    /// `config/cp.toml`
+    pub fn config_file(&self) -> PathBuf {
+        self.path("config/cp.toml")
+    }
+
+    /// `config/policy.toml`
+    pub fn policy_file(&self) -> PathBuf {
+        self.path("config/policy.toml")
+    }
+
+    /// `config/agents.json`
+    pub fn agents_file(&self) -> PathBuf {
+        self.path("config/agents.json")
+    }
+
+    /// `ledger/<name>`
+    pub fn ledger(&self, name: &str) -> PathBuf {
+        self.path("ledger").join(name)
+    }
+
+    /// `planes/<tier>/sessions`
+    pub fn sessions(&self, tier: &str) -> PathBuf {
+        self.path("planes").join(tier).join("sessions")
+    }
+
+    /// `planes/<tier>/runs`
+    pub fn runs(&self, tier: &str) -> PathBuf {
+        self.path("planes").join(tier).join("runs")
+    }
+
+    /// `state/<name>`: tokens and request ids.
+    pub fn state(&self, name: &str) -> PathBuf {
+        self.path("state").join(name)
+    }
+
+    /// `keys/`
+    pub fn keys(&self) -> PathBuf {
+        self.path("keys")
+    }
+
+    /// What kind of place `path` is, seen from this root.
+    pub fn classify(&self, path: &Path, governed_roots: &[String]) -> PathClass {
+        classify(&self.root, path, governed_roots)
+    }
+}

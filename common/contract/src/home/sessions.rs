@@ -1,0 +1,177 @@
+//! Which session a word on the command line means. Nothing here guesses "the last", and no name leads out of the sessions.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use crate::home::{Home, TIERS};
+use crate::spelling::nearest;
+use crate::wire::{Error, Result};
+
+/// The ledger of a session, in its directory.
+pub const FILE: &str = "session.jsonl";
+
+/// How many candidates an error lists.
+const LISTED: usize = 10;
+
+/// A session that exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// Its id: the name of its directory.
+    pub id: String,
+    /// Where its files are.
+    pub directory: PathBuf,
+}
+
+impl Session {
+    /// The ledger that holds the turns.
+    pub fn file(&self) -> PathBuf {
+        self.directory.join(FILE)
+    }
+
+    /// The tier it was made in, from where it lies. None for one that was named by a path and lies elsewhere.
+    pub fn tier(&self) -> Option<&'static str> {
+        let tier = self.directory.parent()?.parent()?.file_name()?;
+        TIERS.into_iter().find(|known| tier == *known)
+    }
+}
+
+/// Whether a name can be the name of a session's directory and nothing more: ASCII letters, digits, `-` and `_`.
+pub fn is_id(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+}
+
+impl Home {
+    /// The session with this id or unique beginning of one; a name with a `/` is the path of its directory or of its ledger.
+    pub fn session(&self, named: &str) -> Result<Session> {
+        if named.contains('/') {
+            return at_path(named);
+        }
+        if !is_id(named) {
+            return Err(not_an_id(named));
+        }
+        let exact = TIERS.into_iter().map(|tier| self.sessions(tier).join(named));
+        if let Some(directory) = exact.into_iter().find(|directory| directory.join(FILE).is_file()) {
+            return Ok(Session { id: named.to_owned(), directory });
+        }
+        let all = self.all_sessions()?;
+        let mut found: Vec<&Session> = all.iter().filter(|session| session.id.starts_with(named)).collect();
+        match found.len() {
+            1 => Ok(found.remove(0).clone()),
+            0 => Err(unknown(named, &all)),
+            many => {
+                let ids: Vec<String> = found.iter().take(LISTED).map(|session| session.id.clone()).collect();
+                Err(Error::validation(format!(
+                    "`{named}` is ambiguous, {many} sessions begin with it: {}",
+                    ids.join(", ")
+                ))
+                .with("candidates", ids)
+                .hint("give more of the id"))
+            }
+        }
+    }
+
+    /// Every session, oldest id first.
+    pub fn all_sessions(&self) -> Result<Vec<Session>> {
+        let mut found = Vec::new();
+        for tier in TIERS {
+            let sessions = self.sessions(tier);
+            let failed = |e: std::io::Error| Error::io("listing the sessions", e).in_file(&sessions);
+            let listing = match std::fs::read_dir(&sessions) {
+                Ok(listing) => listing,
+                Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => continue,
+                Err(e) => return Err(failed(e)),
+            };
+            for entry in listing {
+                let entry = entry.map_err(failed)?;
+                if let Ok(id) = entry.file_name().into_string()
+                    && is_id(&id)
+                    && entry.file_type().is_ok_and(|kind| kind.is_dir())
+                {
+                    found.push(Session { id, directory: entry.path() });
+                }
+            }
+        }
+        found.sort_by(|a, b| a.id.cmp(&b.id).then_with(|| a.directory.cmp(&b.directory)));
+        Ok(found)
+    }
+}
+
+fn at_path(named: &str) -> Result<Session> {
+    let path = Path::new(named).canonicalize().map_err(|_| missing(&format!("no session at {named}"), named))?;
+    let file = if path.is_dir() { path.join(FILE) } else { path };
+    let directory = file.parent().filter(|_| file.file_name().is_some_and(|name| name == FILE) && file.is_file());
+    let id = directory.and_then(Path::file_name).and_then(|name| name.to_str()).filter(|id| is_id(id));
+    match (id, directory) {
+        (Some(id), Some(directory)) => Ok(Session { id: id.to_owned(), directory: directory.to_owned() }),
+        _ => Err(Error::validation(format!("{named} is not a session"))
+            .with("session", named)
+            .hint(format!("name the directory of a session, or the {FILE} in it"))),
+    }
+}
+
+fn not_an_id(named: &str) -> Error {
+    Error::validation(format!("`{named}` is not a session id: ids are letters, digits, `-` and `_`"))
+        .with("session", named)
+        .hint("the path of a session starts with / or ./")
+}
+
+fn unknown(named: &str, all: &[Session]) -> Error {
+    let error = missing(&format!("no session `{named}`"), named);
+    match nearest(named, all.iter().map(|session| session.id.as_str())) {
+        Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
+        None => error,
+    }
+}
+
+fn missing(message: &str, named: &str) -> Error {
+    Error::not_found(message).with("session", named).hint("`cp-session list` shows them")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Code;
+
+    fn home_with(ids: &[&str]) -> (tempfile::TempDir, Home) {
+        let place = tempfile::tempdir().unwrap();
+        let home = Home::find(Some(place.path())).unwrap();
+        for id in ids {
+            let directory = home.sessions("ho1").join(id);
+            std::fs::create_dir_all(&directory).unwrap();
+            std::fs::write(directory.join(FILE), b"").unwrap();
+        }
+        (place, home)
+    }
+
+    #[test]
+    fn an_id_or_a_unique_beginning_names_a_session() {
+        let (_place, home) = home_with(&["SES-1", "SES-12", "X-3"]);
+        assert_eq!(home.session("SES-1").unwrap().id, "SES-1");
+        assert_eq!(home.session("X").unwrap().tier(), Some("ho1"));
+        let ambiguous = home.session("SES").unwrap_err();
+        assert_eq!(ambiguous.code(), Code::Validation);
+        assert_eq!(ambiguous.details()["candidates"], serde_json::json!(["SES-1", "SES-12"]));
+        assert_eq!(home.session("SES-2").unwrap_err().code(), Code::NotFound);
+    }
+
+    #[test]
+    fn no_name_leads_out_of_the_sessions() {
+        let (_place, home) = home_with(&["SES-1"]);
+        for bad in ["", ".", "..", "a b", "SES-1\n", "é", "~", "*"] {
+            assert_eq!(home.session(bad).unwrap_err().code(), Code::Validation, "{bad:?}");
+        }
+        for outside in ["../..", "/", "./"] {
+            assert_eq!(home.session(outside).unwrap_err().code(), Code::Validation, "{outside:?}");
+        }
+    }
+
+    #[test]
+    fn a_path_names_the_directory_or_the_ledger_of_a_session() {
+        let (_place, home) = home_with(&["SES-1"]);
+        let directory = home.sessions("ho1").join("SES-1").canonicalize().unwrap();
+        for path in [directory.clone(), directory.join(FILE)] {
+            assert_eq!(home.session(path.to_str().unwrap()).unwrap().directory, directory);
+        }
+        assert_eq!(home.session("./absent").unwrap_err().code(), Code::NotFound);
+    }
+}

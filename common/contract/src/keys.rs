@@ -1,0 +1,105 @@
+//! Random bytes, keys that are made at first use, and tags under them.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+
+use crate::home::create_whole;
+use crate::wire::{Code, Error, Result};
+
+/// A secret of 32 bytes.
+#[derive(Clone)]
+pub struct Key([u8; 32]);
+
+impl Key {
+    /// The key in a file, which is made with random bytes if there is none. Of several processes that make it, one wins.
+    pub fn of_file(path: &Path) -> Result<Self> {
+        if let Some(key) = read(path)? {
+            return Ok(key);
+        }
+        create_whole(path, &random::<32>()?)?;
+        read(path)?.ok_or_else(|| Error::new(Code::Io, "the key cannot be made").in_file(path))
+    }
+
+    /// The key of a home, which confirm tokens are made with.
+    pub fn of_home(home: &Path) -> Result<Self> {
+        Self::of_file(&home.join("keys/confirm.key"))
+    }
+
+    /// The tag of `parts`, one after the other: HMAC-SHA-256 (RFC 2104).
+    pub fn tag(&self, parts: &[&[u8]]) -> [u8; 32] {
+        self.mac(parts).finalize().into_bytes().into()
+    }
+
+    /// Whether `tag` is the beginning of the tag of `parts`, compared in constant time.
+    pub fn is_tag(&self, parts: &[&[u8]], tag: &[u8]) -> bool {
+        self.mac(parts).verify_truncated_left(tag).is_ok()
+    }
+
+    fn mac(&self, parts: &[&[u8]]) -> Hmac<Sha256> {
+        // The standard pads a short key with zeros to a block.
+        let mut block = [0; 64];
+        block[..self.0.len()].copy_from_slice(&self.0);
+        let mut mac = Hmac::<Sha256>::new(&block.into());
+        for part in parts {
+            mac.update(part);
+        }
+        mac
+    }
+}
+
+fn read(path: &Path) -> Result<Option<Key>> {
+    match std::fs::read(path) {
+        Ok(bytes) => match bytes.try_into() {
+            Ok(key) => Ok(Some(Key(key))),
+            Err(_) => Err(Error::new(Code::Integrity, "the key is damaged: it does not have 32 bytes")
+                .in_file(path)
+                .hint("remove it: a new one is made, and what the old one signed becomes void")),
+        },
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Error::io("reading the key", e).in_file(path)),
+    }
+}
+
+/// Random bytes from the kernel, fit for secrets.
+pub fn random<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    let mut filled = 0;
+    while filled < N {
+        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(n) => filled += n,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(Error::io("reading random bytes", e)),
+        }
+    }
+    Ok(bytes)
+}
+
+/// Lower-case hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    base16ct::lower::encode_string(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_once_and_damage_is_an_error() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("keys/machine.key");
+        let tag = Key::of_file(&path).unwrap().tag(&[b"a", b"b"]);
+        let again = Key::of_file(&path).unwrap();
+        assert!(again.is_tag(&[b"ab"], &tag[..16]));
+        assert!(!again.is_tag(&[b"ac"], &tag[..16]));
+        std::fs::write(&path, b"short").unwrap();
+        assert_eq!(Key::of_file(&path).err().unwrap().code(), Code::Integrity);
+    }
+
+    #[test]
+    fn digits_are_lower_case() {
+        assert_eq!(hex(&[0, 0xab, 0xff]), "00abff");
+    }
+}

@@ -1,0 +1,584 @@
+//! The one place that writes standard output: answers, records, the closing line, and the exit status that goes with it.
+
+mod closing;
+mod sink;
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Instant;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+pub(crate) use self::closing::last_words;
+use self::closing::{error_members, message_of};
+pub(crate) use self::sink::to_stderr;
+use self::sink::write_all;
+use crate::wire::record::{self, Kind, Record};
+use crate::wire::{Code, Error, Reply, Result};
+
+/// How results are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// Envelopes, one a line: for programs
+    Json,
+    /// Words: for people, and may change
+    Text,
+    /// The bytes themselves, without an envelope
+    Raw,
+}
+
+/// How much a notice matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Good to know.
+    Info,
+    /// Something may be wrong.
+    Warning,
+}
+
+#[derive(Serialize)]
+struct Notice {
+    r#type: &'static str,
+    severity: Severity,
+    message: String,
+}
+
+/// The place of an item in the input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The 0-based index among the lines that are not blank. None for an input that is one text.
+    pub index: Option<u64>,
+    /// The line, from 1. None where `index` is.
+    pub line: Option<u64>,
+}
+
+/// How the counts take the item that a filter has just returned from.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Done.
+    #[default]
+    Done,
+    /// Left out.
+    Skipped,
+    /// Not known yet.
+    Deferred,
+}
+
+/// How many items a stream had, and what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) succeeded: u64,
+    pub(crate) failed: u64,
+    pub(crate) skipped: u64,
+}
+
+impl Counts {
+    fn members(self) -> Map<String, Value> {
+        let total = self.succeeded + self.failed + self.skipped;
+        let rows =
+            [("total", total), ("succeeded", self.succeeded), ("failed", self.failed), ("skipped", self.skipped)];
+        rows.into_iter().map(|(name, count)| (name.to_owned(), count.into())).collect()
+    }
+}
+
+/// The record that may yet turn out to be alone, and so to close itself.
+enum Held {
+    /// Ours: everything but the last brace.
+    Own { open: Vec<u8>, failure: Option<Code> },
+    /// A failure from upstream: passed as it came if it is alone.
+    Upstream { line: Vec<u8>, opened: Vec<u8>, failure: Code },
+}
+
+/// A failing closing line from upstream: its code becomes ours.
+struct UpstreamEnd {
+    code: Code,
+    error: Map<String, Value>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    /// Nothing was written yet, and the program is not a filter: its one line has no type.
+    Answer = 0,
+    /// A filter that may answer with one closed record.
+    Filter = 1,
+    /// Open records and a summary.
+    Stream = 2,
+}
+
+/// What a panic must leave behind: the shape of the closing line.
+static SHAPE: AtomicU8 = AtomicU8::new(0);
+
+/// What happens when the reader of our output goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    /// We end too, quietly.
+    EndsUs,
+    /// We go on: an effect is finished first.
+    IsOutlived,
+    /// It has gone, and we go on.
+    Gone,
+}
+
+enum Sink {
+    Stdout,
+    #[cfg(test)]
+    Memory,
+}
+
+/// Standard output.
+pub struct Output {
+    sink: Sink,
+    buffer: Vec<u8>,
+    format: Format,
+    quiet: bool,
+    program: &'static str,
+    started: Instant,
+    shape: Shape,
+    held: Option<Held>,
+    /// The last line is out: an answer, a passed closing line, or bytes with their own status.
+    ended: Option<u8>,
+    place: Place,
+    fate: Fate,
+    pub(crate) counts: Counts,
+    first_failure: Option<Error>,
+    upstream_failures: bool,
+    upstream_end: Option<UpstreamEnd>,
+    notices: Vec<Notice>,
+    extras: Map<String, Value>,
+    pub(crate) strict_exit: bool,
+    reader: Reader,
+}
+
+const FLUSH_AT: usize = 64 << 10;
+
+impl Output {
+    pub(crate) fn new(program: &'static str, format: Format, quiet: bool, started: Instant) -> Self {
+        SHAPE.store(0, Ordering::Relaxed);
+        Self {
+            sink: Sink::Stdout,
+            buffer: Vec::new(),
+            format,
+            quiet,
+            program,
+            started,
+            shape: Shape::Answer,
+            held: None,
+            ended: None,
+            place: Place::default(),
+            fate: Fate::Done,
+            counts: Counts::default(),
+            first_failure: None,
+            upstream_failures: false,
+            upstream_end: None,
+            notices: Vec::new(),
+            extras: Map::new(),
+            strict_exit: false,
+            reader: Reader::EndsUs,
+        }
+    }
+
+    /// How results are written.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Writes the one line of a verb that is not a filter.
+    pub fn answer<T: Reply + ?Sized>(&mut self, data: &T) -> Result<()> {
+        match self.format {
+            Format::Json => {
+                let mut line = record::head(true, None);
+                record::member(&mut line, "data", &encode(data)?);
+                self.write_closed(line)?;
+            }
+            Format::Text => self.put_text(&data.text())?,
+            Format::Raw => self.put(&data.raw())?,
+        }
+        self.ended = Some(0);
+        Ok(())
+    }
+
+    /// Writes the one line of a verb that did its work and found something wrong: the error, on standard output, and its exit.
+    pub fn refuse<T: Reply + ?Sized>(&mut self, data: &T, error: &Error) -> Result<()> {
+        match self.format {
+            Format::Json => self.fail_closed(error)?,
+            Format::Text => {
+                self.put_text(&data.text())?;
+                self.say_error(error);
+            }
+            Format::Raw => {
+                self.put(&data.raw())?;
+                self.say_error(error);
+            }
+        }
+        self.ended = Some(error.code().row().exit);
+        Ok(())
+    }
+
+    /// Writes a record: open, or closing itself when it turns out to be alone.
+    pub fn record<T: Reply + ?Sized>(&mut self, kind: Kind, data: &T) -> Result<()> {
+        match self.format {
+            Format::Json => {
+                let mut open = record::head(true, Some(kind.name()));
+                open.extend_from_slice(b",\"data\":");
+                serde_json::to_writer(&mut open, data).map_err(|e| cannot_encode(&e))?;
+                self.index(&mut open);
+                self.emit(Held::Own { open, failure: None })
+            }
+            Format::Text => self.put_text(&data.text()),
+            Format::Raw => self.put(&data.raw()),
+        }
+    }
+
+    /// Writes a record whose data is bytes of JSON that we did not make.
+    pub fn record_raw(&mut self, kind: Kind, data: &RawValue) -> Result<()> {
+        match self.format {
+            Format::Json => {
+                let mut open = record::head(true, Some(kind.name()));
+                record::member(&mut open, "data", data.get().as_bytes());
+                self.index(&mut open);
+                self.emit(Held::Own { open, failure: None })
+            }
+            Format::Text | Format::Raw => {
+                self.put(data.get().as_bytes())?;
+                self.put(b"\n")
+            }
+        }
+    }
+
+    /// Says that several records will come and each must be seen at once.
+    pub fn streaming(&mut self) -> Result<()> {
+        self.set_shape(Shape::Stream);
+        self.release()
+    }
+
+    /// Says that the program answers records with records, and may close with one of them.
+    pub fn filtering(&mut self) {
+        if self.shape == Shape::Answer {
+            self.set_shape(Shape::Filter);
+        }
+    }
+
+    /// The place of the input line that the next records answer.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Says which input line the next records answer.
+    pub fn set_place(&mut self, place: Place) {
+        self.place = place;
+    }
+
+    /// Says that the item under way is not counted yet: [`crate::stream::filter::settle`] will be told what came of it.
+    pub fn defer_item(&mut self) {
+        self.fate = Fate::Deferred;
+    }
+
+    /// Says that the item under way is left out.
+    pub fn skip_item(&mut self) {
+        self.fate = Fate::Skipped;
+    }
+
+    /// What the counts take the item for that was under way until now.
+    pub(crate) fn take_fate(&mut self) -> Fate {
+        std::mem::take(&mut self.fate)
+    }
+
+    /// Counts an item that was done.
+    pub fn item_succeeded(&mut self) {
+        self.counts.succeeded += 1;
+    }
+
+    /// Counts an item that was left out.
+    pub fn item_skipped(&mut self) {
+        self.counts.skipped += 1;
+    }
+
+    /// Writes an item's failure; the stream goes on.
+    pub fn item_failed(&mut self, error: Error) -> Result<()> {
+        self.counts.failed += 1;
+        if self.format == Format::Json {
+            let mut value = error.to_value();
+            if let (Some(index), Some(Value::Object(details))) = (self.place.index, value.get_mut("details")) {
+                details.insert("index".to_owned(), index.into());
+            }
+            let mut open = record::head(false, Some(Kind::Error.name()));
+            record::member(&mut open, "error", value.to_string().as_bytes());
+            self.emit(Held::Own { open, failure: Some(error.code()) })?;
+        }
+        self.say_error(&error);
+        self.first_failure.get_or_insert(error);
+        Ok(())
+    }
+
+    /// Passes on a failure from upstream, unchanged.
+    pub(crate) fn pass_failure(&mut self, record: &Record<'_>) -> Result<()> {
+        let code = record.code();
+        self.upstream_failures = true;
+        if record.closed {
+            self.upstream_end.get_or_insert_with(|| UpstreamEnd { code, error: error_members(record) });
+        } else {
+            self.counts.failed += 1;
+            self.first_failure.get_or_insert_with(|| Error::new(code, message_of(record)));
+        }
+        if record.kind == Some(Kind::Summary) {
+            return Ok(());
+        }
+        if self.format != Format::Json {
+            return Ok(());
+        }
+        let opened = record.opened();
+        if record.closed {
+            return self.emit(Held::Upstream { line: record.line.to_vec(), opened, failure: code });
+        }
+        self.set_shape(Shape::Stream);
+        self.pass(&opened)
+    }
+
+    /// Passes a line on, byte for byte.
+    pub fn pass(&mut self, line: &[u8]) -> Result<()> {
+        self.release()?;
+        self.put(line)?;
+        self.put(b"\n")
+    }
+
+    /// Writes bytes as they are: `--format raw`, or words as they come.
+    pub fn raw(&mut self, bytes: &[u8]) -> Result<()> {
+        self.put(bytes)
+    }
+
+    /// Says that the last line is out, and with which status the program leaves.
+    pub fn ended_with(&mut self, status: u8) {
+        self.ended = Some(status);
+    }
+
+    /// Goes on when the reader has gone: the effect is finished first.
+    pub fn outlive_reader(&mut self) {
+        self.reader = Reader::IsOutlived;
+    }
+
+    /// Adds a notice to the closing line.
+    pub fn notice(&mut self, kind: &'static str, severity: Severity, message: impl Into<String>) {
+        self.notices.push(Notice { r#type: kind, severity, message: message.into() });
+    }
+
+    /// Adds a member to the data of the closing summary.
+    pub fn extra(&mut self, name: &str, value: impl Into<Value>) {
+        self.extras.insert(name.to_owned(), value.into());
+    }
+
+    /// Hands everything that is certain to the reader.
+    pub fn flush(&mut self) -> Result<()> {
+        let buffer = std::mem::take(&mut self.buffer);
+        let outcome = self.deliver(&buffer);
+        self.buffer = buffer;
+        if matches!(self.sink, Sink::Stdout) {
+            self.buffer.clear();
+        }
+        outcome
+    }
+
+    fn deliver(&mut self, bytes: &[u8]) -> Result<()> {
+        let outcome = match self.sink {
+            Sink::Stdout if self.reader == Reader::Gone => Ok(()),
+            Sink::Stdout => write_all(bytes),
+            #[cfg(test)]
+            Sink::Memory => Ok(()),
+        };
+        match outcome {
+            Err(e) if e.is_reader_gone() && self.reader == Reader::IsOutlived => {
+                self.reader = Reader::Gone;
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Writes a line for people on standard error, unless `--quiet`.
+    pub fn warn(&self, message: &str) {
+        if !self.quiet {
+            to_stderr(&format!("{}: {message}\n", self.program));
+        }
+    }
+
+    /// Whether nothing but an upstream failure has come so far.
+    pub(crate) fn saw_upstream_failure(&self) -> bool {
+        self.upstream_failures
+    }
+
+    fn emit(&mut self, held: Held) -> Result<()> {
+        self.filtering();
+        if self.held.is_some() {
+            self.set_shape(Shape::Stream);
+        }
+        self.release()?;
+        self.held = Some(held);
+        if self.shape == Shape::Stream { self.release() } else { Ok(()) }
+    }
+
+    /// Writes the held record as an open one.
+    fn release(&mut self) -> Result<()> {
+        match self.held.take() {
+            None => Ok(()),
+            Some(Held::Own { mut open, .. }) => {
+                open.extend_from_slice(b"}\n");
+                self.put(&open)
+            }
+            Some(Held::Upstream { mut opened, .. }) => {
+                opened.push(b'\n');
+                self.put(&opened)
+            }
+        }
+    }
+
+    fn set_shape(&mut self, shape: Shape) {
+        self.shape = shape;
+        SHAPE.store(shape as u8, Ordering::Relaxed);
+    }
+
+    /// Adds the item's index to the object that the line ends with.
+    fn index(&self, line: &mut Vec<u8>) {
+        let (Some(index), Some(b'}')) = (self.place.index, line.last()) else { return };
+        line.pop();
+        let separator = if line.ends_with(b"{") { "" } else { "," };
+        line.extend_from_slice(format!("{separator}\"index\":{index}}}").as_bytes());
+    }
+
+    fn put_text(&mut self, text: &str) -> Result<()> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        self.put(text.as_bytes())?;
+        self.put(b"\n")
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        if bytes.len() >= FLUSH_AT {
+            // A long line is not copied.
+            self.flush()?;
+            return self.deliver(bytes);
+        }
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= FLUSH_AT { self.flush() } else { Ok(()) }
+    }
+
+    fn say_error(&self, error: &Error) {
+        let mut text = match self.format {
+            Format::Json => format!("{}: {}\n", self.program, error.message()),
+            Format::Text | Format::Raw => format!("✗ {}\n", error.message()),
+        };
+        if let (Some(hint), true) = (error.hint_text(), self.format != Format::Json) {
+            text.push_str("  Hint: ");
+            text.push_str(hint);
+            text.push('\n');
+        }
+        to_stderr(&text);
+    }
+}
+
+fn encode<T: Serialize + ?Sized>(data: &T) -> Result<Vec<u8>> {
+    serde_json::to_vec(data).map_err(|e| cannot_encode(&e))
+}
+
+fn cannot_encode(e: &serde_json::Error) -> Error {
+    Error::new(Code::Unknown, format!("encoding a record: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Serialize)]
+    struct Word {
+        word: &'static str,
+    }
+
+    impl Reply for Word {
+        fn text(&self) -> String {
+            self.word.to_owned()
+        }
+    }
+
+    fn output() -> Output {
+        let mut out = Output::new("cp-test", Format::Json, true, Instant::now());
+        out.sink = Sink::Memory;
+        out
+    }
+
+    fn closed(mut out: Output, result: Result<()>) -> (Vec<String>, u8) {
+        let status = out.close(result);
+        let text = String::from_utf8(out.buffer).unwrap();
+        let lines = text
+            .lines()
+            .map(|l| l.split(",\"meta\":").next().unwrap().to_owned() + if l.contains("meta") { " META" } else { "" });
+        (lines.collect(), status)
+    }
+
+    #[test]
+    fn a_record_that_is_alone_closes_itself() {
+        let mut out = output();
+        out.record(Kind::Item, &Word { word: "a" }).unwrap();
+        let (lines, status) = closed(out, Ok(()));
+        assert_eq!(lines, [r#"{"ok":true,"schema_version":"1.0","type":"item","data":{"word":"a"} META"#]);
+        assert_eq!(status, 0);
+    }
+
+    #[test]
+    fn two_records_make_a_stream_and_only_its_last_line_has_meta() {
+        let mut out = output();
+        out.record(Kind::Item, &Word { word: "a" }).unwrap();
+        out.record(Kind::Item, &Word { word: "b" }).unwrap();
+        let (lines, _) = closed(out, Ok(()));
+        assert_eq!(lines.len(), 3);
+        assert_eq!(lines.iter().filter(|l| l.ends_with("META")).count(), 1);
+        assert!(lines[2].contains("summary") && lines[2].ends_with("META"));
+    }
+
+    #[test]
+    fn when_all_items_fail_the_closing_line_and_the_exit_say_the_first_code() {
+        let mut out = output();
+        out.streaming().unwrap();
+        out.item_failed(Error::not_found("no a")).unwrap();
+        out.item_failed(Error::validation("bad b")).unwrap();
+        let (lines, status) = closed(out, Ok(()));
+        assert!(lines[2].contains(r#""type":"summary","error":{"code":"E_NOT_FOUND""#), "{}", lines[2]);
+        assert!(lines[2].contains(r#""total":2,"succeeded":0,"failed":2"#));
+        assert_eq!(status, 3);
+    }
+
+    #[test]
+    fn when_some_fail_the_stream_is_ok_unless_strict() {
+        for (strict, expected) in [(false, 0), (true, 1)] {
+            let mut out = output();
+            out.strict_exit = strict;
+            out.streaming().unwrap();
+            out.item_succeeded();
+            out.item_failed(Error::not_found("no a")).unwrap();
+            let (lines, status) = closed(out, Ok(()));
+            assert_eq!(status, expected);
+            assert_eq!(lines[1].contains("E_PARTIAL"), strict);
+        }
+    }
+
+    #[test]
+    fn a_lone_failure_from_upstream_passes_byte_for_byte_and_gives_the_exit() {
+        let line = br#"{"ok":false,"schema_version":"1.0","type":"error","error":{"code":"E_NOT_FOUND","message":"no","details":{},"retryable":false},"meta":{"duration_ms":7}}"#;
+        let mut out = output();
+        out.filtering();
+        out.pass_failure(&Record::parse(line).unwrap()).unwrap();
+        let status = out.close(Ok(()));
+        assert_eq!(out.buffer, [&line[..], b"\n"].concat());
+        assert_eq!(status, 3);
+    }
+
+    #[test]
+    fn the_index_goes_into_the_data() {
+        let mut out = output();
+        out.streaming().unwrap();
+        out.set_place(Place { index: Some(4), line: Some(5) });
+        out.record(Kind::Item, &Word { word: "a" }).unwrap();
+        let (lines, _) = closed(out, Ok(()));
+        assert!(lines[0].contains(r#"{"word":"a","index":4}"#));
+    }
+}

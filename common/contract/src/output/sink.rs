@@ -1,0 +1,37 @@
+//! Bytes to the standard streams, all of them or an error.
+
+use std::io::Write as _;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
+use crate::wire::{Error, Result};
+
+pub(super) fn write_all(mut bytes: &[u8]) -> Result<()> {
+    let stdout = rustix::stdio::stdout();
+    while !bytes.is_empty() {
+        match rustix::io::write(stdout, bytes) {
+            Ok(n) => bytes = &bytes[n..],
+            Err(Errno::INTR) => {}
+            Err(Errno::PIPE) => return Err(Error::reader_gone()),
+            Err(Errno::AGAIN) => wait_writable(stdout.as_fd())?,
+            Err(e) => return Err(Error::io("writing standard output", e)),
+        }
+    }
+    Ok(())
+}
+
+/// Somebody upstream made the pipe non-blocking: wait instead of losing bytes.
+fn wait_writable(fd: BorrowedFd<'_>) -> Result<()> {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+    match poll(&mut fds, None) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(e) => Err(Error::io("waiting for standard output", e)),
+    }
+}
+
+/// Writes to standard error. Nothing can be done when that fails.
+pub(crate) fn to_stderr(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}

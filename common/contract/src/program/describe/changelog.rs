@@ -1,0 +1,120 @@
+//! What changed, from the CHANGELOG.md that was there at build time.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::program::identity::VERSION;
+use crate::wire::{Error, Reply, Result};
+
+const SOURCE: &str = include_str!("../../../../../CHANGELOG.md");
+
+/// The versions and their changes.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Changelog {
+    /// The version that runs.
+    pub current_version: &'static str,
+    /// Only versions newer than this are listed.
+    pub since: Option<String>,
+    /// Newest first.
+    pub entries: Vec<Release>,
+}
+
+/// One version.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Release {
+    /// Its number, or `Unreleased`.
+    pub version: String,
+    /// The day it was released.
+    pub date: Option<String>,
+    /// What was added, changed, fixed, deprecated, removed, or made safer.
+    pub changes: BTreeMap<String, Vec<String>>,
+}
+
+impl Reply for Changelog {
+    fn text(&self) -> String {
+        let mut lines = Vec::new();
+        for release in &self.entries {
+            lines.push(
+                format!("{} {}", release.version, release.date.as_deref().unwrap_or_default()).trim_end().to_owned(),
+            );
+            for (category, changes) in &release.changes {
+                lines.extend(changes.iter().map(|change| format!("  {category}: {change}")));
+            }
+        }
+        lines.join("\n")
+    }
+}
+
+/// The changes of a program: those that name it, and those that name none.
+pub(crate) fn changelog(program: &str, since: Option<&str>) -> Result<Changelog> {
+    let since_number = match since {
+        Some(text) => Some(number(text).ok_or_else(|| {
+            Error::usage(format!("`{text}` is not a version")).hint("write it as in `--since 0.1.0`")
+        })?),
+        None => None,
+    };
+    let mut entries = parse(SOURCE, program);
+    if let Some(since) = since_number {
+        entries.retain(|release| number(&release.version).is_none_or(|version| version > since));
+    }
+    Ok(Changelog { current_version: VERSION, since: since.map(str::to_owned), entries })
+}
+
+fn number(version: &str) -> Option<[u64; 3]> {
+    let mut parts = version.strip_prefix('v').unwrap_or(version).split('.').map(|part| part.parse().ok());
+    let number = [parts.next()??, parts.next()??, parts.next()??];
+    parts.next().is_none().then_some(number)
+}
+
+fn parse(source: &str, program: &str) -> Vec<Release> {
+    let mut releases: Vec<Release> = Vec::new();
+    let mut category = String::new();
+    let mut wanted = false;
+    for line in source.lines() {
+        if let Some(title) = line.strip_prefix("## ") {
+            let (version, date) = title.split_once(" - ").map_or((title, None), |(v, d)| (v, Some(d.to_owned())));
+            let version = version.trim_matches(['[', ']']).to_owned();
+            releases.push(Release { version, date, changes: BTreeMap::new() });
+        } else if let Some(title) = line.strip_prefix("### ") {
+            category = title.to_lowercase();
+        } else if let (Some(bullet), Some(release)) = (line.strip_prefix("- "), releases.last_mut()) {
+            let owner = bullet.split_once(": ").map(|(owner, _)| owner).filter(|owner| owner.starts_with("cp-"));
+            wanted = owner.is_none_or(|owner| owner == program || owner == "cp-common");
+            if wanted {
+                release.changes.entry(category.clone()).or_default().push(bullet.to_owned());
+            }
+        } else if wanted && line.starts_with("  ") {
+            let last = releases.last_mut().and_then(|release| release.changes.get_mut(&category)?.last_mut());
+            if let Some(last) = last {
+                last.push(' ');
+                last.push_str(line.trim());
+            }
+        }
+    }
+    releases
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "# Changelog\n\n## [0.2.0] - 2026-02-01\n\n### Added\n- cp-log: query\n  with filters\n- cp-llm: models\n- all: colour\n\n## [0.1.0] - 2026-01-01\n\n### Fixed\n- cp-log: tip\n";
+
+    #[test]
+    fn a_program_sees_its_own_changes_and_those_of_all() {
+        let releases = parse(TEXT, "cp-log");
+        assert_eq!(releases[0].version, "0.2.0");
+        assert_eq!(releases[0].date.as_deref(), Some("2026-02-01"));
+        assert_eq!(releases[0].changes["added"], ["cp-log: query with filters", "all: colour"]);
+        assert_eq!(releases[1].changes["fixed"], ["cp-log: tip"]);
+    }
+
+    #[test]
+    fn since_takes_a_version_and_nothing_else() {
+        assert!(changelog("cp-log", Some("yesterday")).is_err());
+        assert!(changelog("cp-log", Some("999.0.0")).unwrap().entries.iter().all(|r| r.version == "Unreleased"));
+    }
+}

@@ -1,0 +1,78 @@
+//! `doctor`: what is wrong, and what to do about it.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::reference::readiness;
+use crate::context::Context;
+use crate::home::config::Config;
+use crate::program::identity::{Check, Program, Status, VERSION};
+use crate::wire::Reply;
+use crate::wire::record::SCHEMA_VERSION;
+
+/// What `doctor` found.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Doctor {
+    /// One row for each thing that was looked at.
+    pub checks: Vec<Check>,
+    /// How many came out how.
+    pub summary: Map<String, Value>,
+}
+
+impl Reply for Doctor {
+    fn text(&self) -> String {
+        let line = |check: &Check| {
+            let mark = match check.status {
+                Status::Pass => "✓",
+                Status::Warn => "!",
+                Status::Fail => "✗",
+            };
+            let fix = check.fix.as_ref().map(|fix| format!("\n  Hint: {fix}")).unwrap_or_default();
+            format!("{mark} {}: {}{fix}", check.check, check.found)
+        };
+        self.checks.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+}
+
+pub(super) fn doctor(program: &Program, context: &mut Context) -> Doctor {
+    let mut checks = vec![home_check(context), config_check(context)];
+    checks.extend((program.checks)(context));
+    let readiness = readiness();
+    let minimum = format!("version {VERSION}, envelope {SCHEMA_VERSION}");
+    checks.push(Check::pass("version", minimum));
+    checks.push(Check::not_fine(
+        "release_readiness",
+        Status::Warn,
+        format!("{}: {}", readiness.level, readiness.reason),
+        "record a run against live services before calling it stable",
+    ));
+    let count = |status: Status| checks.iter().filter(|check| check.status == status).count().into();
+    let summary = [("pass", count(Status::Pass)), ("warn", count(Status::Warn)), ("fail", count(Status::Fail))];
+    Doctor { summary: summary.into_iter().map(|(name, n)| (name.to_owned(), n)).collect(), checks }
+}
+
+fn home_check(context: &Context) -> Check {
+    use rustix::fs::{Access, access};
+    let root = context.home.root();
+    let found = root.display().to_string();
+    let existing = root.ancestors().find(|place| place.exists());
+    match existing {
+        Some(place) if access(place, Access::WRITE_OK | Access::EXEC_OK).is_ok() && place.is_dir() => {
+            Check::pass("home", found)
+        }
+        _ => Check::not_fine(
+            "home",
+            Status::Fail,
+            format!("{found} cannot be written"),
+            "give --home DIR, or set CP_HOME",
+        ),
+    }
+}
+
+fn config_check(context: &Context) -> Check {
+    match Config::load(&context.home.config_file()) {
+        Ok(_) => Check::pass("config", "settings can be read"),
+        Err(e) => Check::not_fine("config", Status::Fail, e.message(), e.hint_text().unwrap_or("correct the file")),
+    }
+}

@@ -1,0 +1,270 @@
+//! `reference`: everything a program can do, for programs.
+
+use std::collections::BTreeMap;
+
+use clap::ArgAction;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::program::identity::{Class, Program, VERSION, VerbDoc};
+use crate::program::standard;
+use crate::wire::error::EXITS;
+use crate::wire::record::SCHEMA_VERSION;
+use crate::wire::{Code, Error, Reply, Result, schemas};
+
+/// Everything a program can do, for programs.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Reference {
+    /// The program's name.
+    pub tool: &'static str,
+    /// The program's version.
+    pub version: &'static str,
+    /// The version of the envelope.
+    pub schema_version: &'static str,
+    /// One line.
+    pub about: &'static str,
+    /// T0 reads, T1 writes, T2 cannot be undone.
+    pub risk_tier: &'static str,
+    /// How ready for release it is, and on what evidence.
+    pub release_readiness: Readiness,
+    /// Its verbs.
+    pub commands: Vec<CommandReference>,
+    /// What they print, by the name in `output_schema`.
+    pub schemas: BTreeMap<String, SchemaReference>,
+    /// What each exit status means.
+    pub exit_codes: BTreeMap<String, &'static str>,
+    /// Every error code.
+    pub error_codes: BTreeMap<&'static str, ErrorReference>,
+    /// Whether it can update itself.
+    pub update: UpdateReference,
+}
+
+/// How ready for release a program is.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Readiness {
+    /// stable, beta or unpublishable.
+    pub level: &'static str,
+    /// Whether every public function must be covered by a test.
+    pub fcc_required: bool,
+    /// What the contract suite found.
+    pub fcc_status: &'static str,
+    /// Whether the tests need stand-ins for the services it calls.
+    pub mock_upstream_required: bool,
+    /// Whether they have them.
+    pub mock_upstream_status: &'static str,
+    /// Whether a stable release needs a recorded run against the real services.
+    pub live_smoke_required_for_stable: bool,
+    /// Whether there is one.
+    pub live_smoke_status: &'static str,
+    /// Why it is not further.
+    pub reason: &'static str,
+    /// What to look at before trusting the level.
+    pub required_evidence: Vec<&'static str>,
+}
+
+pub(super) fn readiness() -> Readiness {
+    Readiness {
+        level: "beta",
+        fcc_required: true,
+        fcc_status: "verified",
+        mock_upstream_required: true,
+        mock_upstream_status: "verified",
+        live_smoke_required_for_stable: true,
+        live_smoke_status: "missing",
+        reason: "stable needs a recorded run against live model services",
+        required_evidence: vec![
+            "functional_contract_coverage_100",
+            "mock_upstream_contract_tests",
+            "recorded_live_smoke_for_stable",
+        ],
+    }
+}
+
+/// A verb, for programs.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CommandReference {
+    /// Its words; empty for what is meant when no verb is named.
+    pub path: String,
+    /// What gates it.
+    pub r#type: Class,
+    /// One line.
+    pub description: String,
+    /// Its own options and operands, and the options of every program.
+    pub params: Vec<Parameter>,
+    /// The name of what it prints in `schemas`.
+    pub output_schema: String,
+    /// Command lines that run as they are.
+    pub examples: Vec<String>,
+    /// Whether it also needs `--dangerous`.
+    pub dangerous: bool,
+}
+
+/// An option or operand.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Parameter {
+    /// Its name: `--long`, or the operand's.
+    pub name: String,
+    /// flag, string, or the values it can take.
+    pub r#type: String,
+    /// Whether it must be there.
+    pub required: bool,
+    /// Whether it may be given more than once.
+    pub multiple: bool,
+    /// One line.
+    pub description: String,
+}
+
+/// The shape of what a verb prints.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SchemaReference {
+    /// object or array.
+    pub shape: String,
+    /// Its members.
+    pub fields: Vec<String>,
+    /// Those that hold what a model, a command or a third party wrote.
+    pub untrusted_fields: Vec<String>,
+    /// The JSON Schema.
+    pub json_schema: Value,
+}
+
+/// A row of the error table.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ErrorReference {
+    /// The exit status.
+    pub exit: u8,
+    /// Whether trying again may help.
+    pub retryable: bool,
+    /// Whether the public contract defines it.
+    pub core: bool,
+}
+
+/// Whether and how it updates itself.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct UpdateReference {
+    /// It does not: a package manager does.
+    pub supported: bool,
+}
+
+impl Reply for Reference {
+    fn text(&self) -> String {
+        let mut lines = vec![format!("{} {}: {}", self.tool, self.version, self.about)];
+        for command in &self.commands {
+            lines.push(format!("  {:<24} {}", [self.tool, &command.path].join(" ").trim(), command.description));
+        }
+        lines.join("\n")
+    }
+}
+
+pub(super) fn reference(program: &'static Program, mut command: clap::Command) -> Result<Reference> {
+    command.build();
+    let docs: Vec<&VerbDoc> = program.verbs.iter().chain(&standard::VERBS).collect();
+    let mut commands = Vec::new();
+    leaves(program, &command, &mut Vec::new(), &docs, &mut commands)?;
+    let mut catalogue = BTreeMap::new();
+    // What the dry run of a write answers with.
+    let preview = docs.iter().any(|doc| doc.class == Class::Write).then_some(&schemas::PREVIEW);
+    for (name, text) in program.schemas.iter().chain(&standard::SCHEMAS).chain(preview) {
+        catalogue.insert((*name).to_owned(), schema(name, text)?);
+    }
+    if let Some(doc) = docs.iter().find(|doc| !catalogue.contains_key(doc.output)) {
+        return Err(Error::new(Code::Unknown, format!("the schema `{}` of `{}` is missing", doc.output, doc.path)));
+    }
+    let errors = Code::ALL.into_iter().map(Code::row);
+    Ok(Reference {
+        tool: program.name,
+        version: VERSION,
+        schema_version: SCHEMA_VERSION,
+        about: program.about,
+        risk_tier: program.risk_tier,
+        release_readiness: readiness(),
+        commands,
+        schemas: catalogue,
+        exit_codes: EXITS.into_iter().map(|(exit, meaning)| (exit.to_string(), meaning)).collect(),
+        error_codes: errors
+            .map(|row| (row.name, ErrorReference { exit: row.exit, retryable: row.retryable, core: row.core }))
+            .collect(),
+        update: UpdateReference { supported: false },
+    })
+}
+
+fn leaves(
+    program: &Program,
+    command: &clap::Command,
+    path: &mut Vec<String>,
+    docs: &[&VerbDoc],
+    into: &mut Vec<CommandReference>,
+) -> Result<()> {
+    for verb in command.get_subcommands() {
+        let shown = program.shown(verb.get_name());
+        if verb.is_hide_set() && !shown.is_empty() {
+            continue;
+        }
+        path.push(shown.to_owned());
+        if !verb.has_subcommands() || !verb.is_subcommand_required_set() {
+            into.push(leaf(program, verb, path.join(" ").trim(), docs)?);
+        }
+        leaves(program, verb, path, docs, into)?;
+        path.pop();
+    }
+    Ok(())
+}
+
+fn leaf(program: &Program, verb: &clap::Command, path: &str, docs: &[&VerbDoc]) -> Result<CommandReference> {
+    let doc = docs
+        .iter()
+        .find(|doc| doc.path == path)
+        .ok_or_else(|| Error::new(Code::Unknown, format!("the verb `{path}` is not described")))?;
+    let params = verb.get_arguments().filter(|argument| !matches!(argument.get_id().as_str(), "help" | "version"));
+    Ok(CommandReference {
+        path: path.to_owned(),
+        r#type: doc.class,
+        description: verb.get_about().map(ToString::to_string).unwrap_or_default(),
+        params: params.map(parameter).collect(),
+        output_schema: doc.output.to_owned(),
+        examples: doc.examples.iter().map(|example| example.replace("{}", program.name)).collect(),
+        dangerous: doc.dangerous,
+    })
+}
+
+fn parameter(argument: &clap::Arg) -> Parameter {
+    let name = match (argument.get_long(), argument.get_short()) {
+        (Some(long), _) => format!("--{long}"),
+        (None, Some(short)) => format!("-{short}"),
+        (None, None) => argument.get_id().to_string().to_uppercase(),
+    };
+    let values: Vec<String> = argument.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
+    let r#type = match (argument.get_action().takes_values(), values.is_empty()) {
+        (false, _) => "flag".to_owned(),
+        (true, true) => "string".to_owned(),
+        (true, false) => values.join("|"),
+    };
+    Parameter {
+        name,
+        r#type,
+        required: argument.is_required_set(),
+        multiple: matches!(argument.get_action(), ArgAction::Append | ArgAction::Count)
+            || argument.get_num_args().is_some_and(|range| range.max_values() > 1),
+        description: argument.get_help().map(ToString::to_string).unwrap_or_default(),
+    }
+}
+
+fn schema(name: &str, text: &str) -> Result<SchemaReference> {
+    let json_schema: Value = serde_json::from_str(text)
+        .map_err(|e| Error::new(Code::Unknown, format!("the schema `{name}` is broken: {e}")))?;
+    let names = |key: &str| -> Vec<String> {
+        match json_schema.get(key) {
+            Some(Value::Object(members)) => members.keys().cloned().collect(),
+            Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+            _ => Vec::new(),
+        }
+    };
+    let shape = json_schema.get("type").and_then(Value::as_str).unwrap_or("object").to_owned();
+    Ok(SchemaReference { shape, fields: names("properties"), untrusted_fields: names("x-untrusted"), json_schema })
+}

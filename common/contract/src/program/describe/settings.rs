@@ -1,0 +1,67 @@
+//! `context`: the settings in force and where each comes from.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::context::Context;
+use crate::home::config::{Origin, SETTINGS};
+use crate::program::identity::{Credentials, Program, VERSION};
+use crate::wire::Reply;
+
+/// The settings in force.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ContextAnswer {
+    /// The program's version.
+    pub version: &'static str,
+    /// The home directory.
+    pub home: String,
+    /// Where the choice of home came from.
+    pub home_origin: String,
+    /// The agent.
+    pub account: String,
+    /// Each setting that has a value.
+    pub config: BTreeMap<String, SettingAnswer>,
+    /// Whether credentials are there, never what they are.
+    pub credentials: Credentials,
+}
+
+/// A setting in force.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SettingAnswer {
+    /// Its value.
+    pub value: String,
+    /// Where that came from.
+    pub origin: Origin,
+}
+
+impl Reply for ContextAnswer {
+    fn text(&self) -> String {
+        let mut lines = vec![format!("home = {} ({})", self.home, self.home_origin)];
+        lines.extend(
+            self.config
+                .iter()
+                .map(|(key, setting)| format!("{key} = {} ({:?})", setting.value, setting.origin).to_lowercase()),
+        );
+        lines.extend(
+            self.credentials.sources.iter().map(|found| format!("{}: key in {}", found.provider, found.source)),
+        );
+        lines.join("\n")
+    }
+}
+
+pub(super) fn settings(program: &Program, context: &Context) -> ContextAnswer {
+    let in_force = |key: &str| {
+        context.config.get(key, None).map(|value| SettingAnswer { value: value.text, origin: value.origin })
+    };
+    ContextAnswer {
+        version: VERSION,
+        home: context.home.root().display().to_string(),
+        home_origin: context.home.origin().to_owned(),
+        account: context.agent(None),
+        config: SETTINGS.iter().filter_map(|s| in_force(s.key).map(|answer| (s.key.to_owned(), answer))).collect(),
+        credentials: (program.credentials)(context),
+    }
+}

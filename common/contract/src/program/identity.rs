@@ -1,0 +1,153 @@
+//! What a program is: its name, its verbs, and what it says of itself.
+
+use serde::Serialize;
+
+use crate::context::Context;
+use crate::wire::Result;
+
+/// The class of a verb: what gates it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum Class {
+    /// Reads, and writes nothing.
+    Query,
+    /// Adds, and takes nothing away.
+    Append,
+    /// Policy and budget decide.
+    Governed,
+    /// Changes or deletes: needs a confirm token.
+    Write,
+}
+
+/// What `reference` says of a verb beyond its options.
+#[derive(Clone, Copy, Debug)]
+pub struct VerbDoc {
+    /// Its words after the program's name; empty for the verb that is meant when none is named.
+    pub path: &'static str,
+    /// What gates it.
+    pub class: Class,
+    /// The name of its output in the program's schemas.
+    pub output: &'static str,
+    /// Command lines that run as they are, in an empty home.
+    pub examples: &'static [&'static str],
+    /// Whether it also needs `--dangerous`.
+    pub dangerous: bool,
+}
+
+/// One line of `doctor`.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Check {
+    /// What was looked at.
+    pub check: String,
+    /// How it is.
+    pub status: Status,
+    /// What was found.
+    pub found: String,
+    /// What to do about it.
+    pub fix: Option<String>,
+}
+
+/// How a [`Check`] came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum Status {
+    /// Fine.
+    Pass,
+    /// Works, but not as well as it could.
+    Warn,
+    /// Does not work.
+    Fail,
+}
+
+impl Check {
+    /// A check that came out fine.
+    pub fn pass(check: &str, found: impl Into<String>) -> Self {
+        Self { check: check.to_owned(), status: Status::Pass, found: found.into(), fix: None }
+    }
+
+    /// A check that came out `status`, and what to do about it.
+    pub fn not_fine(check: &str, status: Status, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { check: check.to_owned(), status, found: found.into(), fix: Some(fix.into()) }
+    }
+}
+
+/// Whether the program has the credentials it needs, never the credentials.
+#[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Credentials {
+    /// Whether any are there. A program that needs none says true.
+    pub configured: bool,
+    /// Where each was found: the name of a provider and the name of a variable or file.
+    pub sources: Vec<CredentialSource>,
+}
+
+/// Where a credential was found.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CredentialSource {
+    /// Whose it is.
+    pub provider: String,
+    /// The variable or file that holds it.
+    pub source: String,
+}
+
+/// What happened, for the ledger.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finished<'a> {
+    /// The verb's words.
+    pub verb: &'a str,
+    /// The command line. The sink redacts it.
+    pub argv: &'a [String],
+    /// The exit status.
+    pub exit: u8,
+    /// The code, if it failed.
+    pub code: Option<&'static str>,
+    /// Why it failed.
+    pub message: Option<&'a str>,
+    /// How long it took.
+    pub duration_ms: u64,
+}
+
+/// Where a program's command lines, refusals and errors are recorded.
+pub trait Audit {
+    /// Records that a command line has finished.
+    fn finished(&mut self, what: &Finished<'_>) -> Result<()>;
+}
+
+/// The sink of a program's audit; `None` for a program that keeps none.
+pub type AuditSink = Result<Option<Box<dyn Audit>>>;
+
+/// What a program is.
+pub struct Program {
+    /// Its name: binary, folder, manual page.
+    pub name: &'static str,
+    /// One line, as in its manual page.
+    pub about: &'static str,
+    /// T0 reads, T1 writes, T2 cannot be undone.
+    pub risk_tier: &'static str,
+    /// Its verbs, but those that every program has.
+    pub verbs: &'static [VerbDoc],
+    /// The hidden subcommand that a free text or an empty command line goes to.
+    pub implicit: Option<&'static str>,
+    /// JSON Schemas of what its verbs print, by name.
+    pub schemas: &'static [(&'static str, &'static str)],
+    /// What its `doctor` looks at.
+    pub checks: fn(&mut Context) -> Vec<Check>,
+    /// What its `context` says of credentials.
+    pub credentials: fn(&Context) -> Credentials,
+    /// The sink of the audit, if the program has one.
+    pub audit: fn(&Context) -> AuditSink,
+}
+
+impl Program {
+    /// The name of a verb as a person types it: the hidden implicit verb has none.
+    pub fn shown<'a>(&self, verb: &'a str) -> &'a str {
+        if self.implicit == Some(verb) { "" } else { verb }
+    }
+}
+
+/// The version of every program of this workspace.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

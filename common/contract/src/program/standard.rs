@@ -1,0 +1,44 @@
+//! The verbs that every program has.
+
+use crate::program::identity::{Class, VerbDoc};
+
+/// The verbs of every program.
+pub(crate) const VERBS: [VerbDoc; 5] = [
+    doc("reference", "reference", &["{} reference"]),
+    doc("context", "context", &["{} context"]),
+    doc("doctor", "doctor", &["{} doctor"]),
+    doc("changelog", "changelog", &["{} changelog", "{} changelog --since 0.0.1"]),
+    doc("completions", "completions", &["{} completions bash"]),
+];
+
+const fn doc(path: &'static str, output: &'static str, examples: &'static [&'static str]) -> VerbDoc {
+    VerbDoc { path, class: Class::Query, output, examples, dangerous: false }
+}
+
+/// The schemas of what they print.
+pub(crate) const SCHEMAS: [(&str, &str); 5] = [
+    ("reference", include_str!("../../schemas/reference.json")),
+    ("context", include_str!("../../schemas/context.json")),
+    ("doctor", include_str!("../../schemas/doctor.json")),
+    ("changelog", include_str!("../../schemas/changelog.json")),
+    ("completions", include_str!("../../schemas/completions.json")),
+];
+
+/// Their place in the command tree.
+pub(crate) fn commands() -> Vec<clap::Command> {
+    vec![
+        clap::Command::new("reference").about("Print every verb, option, schema, exit status and error code"),
+        clap::Command::new("context").about("Print the settings in force and where each comes from"),
+        clap::Command::new("doctor").about("Look for what is wrong and say what to do about it"),
+        clap::Command::new("changelog")
+            .about("Print what changed")
+            .arg(clap::Arg::new("since").long("since").value_name("VERSION").help("Only versions newer than this one")),
+        clap::Command::new("completions").about("Print the completions of a shell").arg(
+            clap::Arg::new("shell")
+                .value_name("SHELL")
+                .required(true)
+                .value_parser(clap::value_parser!(clap_complete::Shell))
+                .help("bash, zsh, fish, elvish or powershell"),
+        ),
+    ]
+}

@@ -1,0 +1,176 @@
+//! How a program starts, runs and leaves.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{FromArgMatches, Parser};
+
+use crate::context::Context;
+use crate::context::options::Shared;
+use crate::home::Home;
+use crate::home::config::Config;
+use crate::output::{Format, Output, last_words, to_stderr};
+use crate::program::arguments::{Parsed, command_of, parse, usage_error, verb_of};
+use crate::program::describe;
+use crate::program::identity::{Class, Finished, Program};
+use crate::program::standard;
+use crate::signals;
+use crate::wire::{Code, Error, Result};
+
+/// Runs a program from its arguments to its exit status. The whole of a `main`.
+pub fn main<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Result<()>) -> ExitCode {
+    let started = Instant::now();
+    std::panic::set_hook(Box::new(|panic| {
+        last_words(&format!("internal error: {panic}"));
+        to_stderr(&format!("internal error: {panic}\n"));
+        #[expect(clippy::disallowed_methods, reason = "the one place that must leave from anywhere: after a bug")]
+        std::process::exit(i32::from(Code::Unknown.row().exit));
+    }));
+    signals::install();
+    ExitCode::from(start(program, run, started))
+}
+
+fn start<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Result<()>, started: Instant) -> u8 {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let command = command_of::<C>(program);
+    let mut early = Output::new(program.name, asked_format(&arguments), false, started);
+    let matches = match parse(program, command, &arguments) {
+        Ok(Parsed::Matches(matches)) => matches,
+        Ok(Parsed::Words(text)) => {
+            let outcome = early.raw(text.as_bytes());
+            early.ended_with(0);
+            return early.close(outcome);
+        }
+        Err(error) => return early.close(Err(error)),
+    };
+    match Shared::from_arg_matches(&matches) {
+        Ok(options) => with_options(program, run, &matches, options, started),
+        Err(error) => early.close(Err(usage_error(program, &error))),
+    }
+}
+
+fn with_options<C: Parser>(
+    program: &'static Program,
+    run: fn(C, &mut Context) -> Result<()>,
+    matches: &clap::ArgMatches,
+    options: Shared,
+    started: Instant,
+) -> u8 {
+    let verb = verb_of(matches);
+    let describes = standard::VERBS.iter().any(|doc| doc.path == verb);
+    let flag = if options.json { Some("json") } else { options.format.map(format_name) };
+    let loaded = Home::find(options.home.as_deref()).and_then(|home| {
+        let config = match Config::load(&home.config_file()) {
+            // A broken file must not keep `doctor` from saying so.
+            Err(_) if describes => Config::default(),
+            other => other?,
+        };
+        Ok((home, config))
+    });
+    let (home, config) = match loaded {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            let format = options.format.unwrap_or(Format::Json);
+            return Output::new(program.name, format, options.quiet, started).close(Err(error));
+        }
+    };
+    let format = config.text("format", flag).and_then(|name| format_of(&name));
+    let out = Output::new(program.name, format.unwrap_or(Format::Json), options.quiet, started);
+    let mut context = Context { program: program.name, options, home, config, out };
+    if program.implicit == Some(verb.as_str()) {
+        context.out.filtering();
+    }
+    let result = if format.is_none() {
+        Err(Error::config("the format is not json, text or raw").hint("see CP_FORMAT and `format` in config/cp.toml"))
+    } else if describes {
+        describe::run::<C>(program, &verb, matches, &mut context)
+    } else {
+        C::from_arg_matches(matches).map_err(|e| usage_error(program, &e)).and_then(|cli| run(cli, &mut context))
+    };
+    audit(program, &verb, &result, started.elapsed(), &mut context);
+    context.out.close(result)
+}
+
+/// Records the command line: every governed and every write, and every failure that is not about the command line itself.
+fn audit(program: &'static Program, verb: &str, result: &Result<()>, took: Duration, context: &mut Context) {
+    let shown = program.shown(verb);
+    let class = program.verbs.iter().find(|doc| doc.path == shown).map_or(Class::Query, |doc| doc.class);
+    let failure = result.as_ref().err().filter(|error| !error.is_reader_gone());
+    let wanted = match class {
+        Class::Query => false,
+        Class::Append => failure.is_some_and(|error| error.code() != Code::Usage),
+        Class::Governed | Class::Write => failure.is_none_or(|error| error.code() != Code::Usage),
+    };
+    if !wanted {
+        return;
+    }
+    let argv = redact_argv(std::env::args());
+    let finished = Finished {
+        verb: shown,
+        argv: &argv,
+        exit: failure.map_or(0, |error| error.code().row().exit),
+        code: failure.map(|error| error.code().row().name),
+        message: failure.map(Error::message),
+        duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+    };
+    let outcome = (program.audit)(context).and_then(|sink| sink.map_or(Ok(()), |mut sink| sink.finished(&finished)));
+    if let Err(error) = outcome {
+        context.warn(&format!("this command line is not on the ledger: {error}"));
+    }
+}
+
+/// A command line as it goes on the ledger: without the values that a command gets in its environment.
+fn redact_argv(arguments: impl Iterator<Item = String>) -> Vec<String> {
+    let name_of = |pair: &str| pair.split_once('=').map_or("…", |(name, _)| name).to_owned() + "=…";
+    let (mut shown, mut is_pair, mut is_command) = (Vec::new(), false, false);
+    for argument in arguments {
+        let is_next = !is_command && argument == "--env";
+        is_command |= argument == "--";
+        shown.push(match argument.strip_prefix("--env=").filter(|_| !is_command) {
+            Some(pair) => format!("--env={}", name_of(pair)),
+            None if std::mem::replace(&mut is_pair, is_next) => name_of(&argument),
+            None => argument,
+        });
+    }
+    shown
+}
+
+fn format_name(format: Format) -> &'static str {
+    match format {
+        Format::Json => "json",
+        Format::Text => "text",
+        Format::Raw => "raw",
+    }
+}
+
+fn format_of(name: &str) -> Option<Format> {
+    [Format::Json, Format::Text, Format::Raw].into_iter().find(|format| format_name(*format) == name)
+}
+
+/// The format that the arguments ask for, before they are known to be right: an error about them is written in it too.
+fn asked_format(arguments: &[OsString]) -> Format {
+    let words: Vec<&str> = arguments.iter().map_while(|word| word.to_str()).take_while(|word| *word != "--").collect();
+    let named = words.iter().enumerate().find_map(|(at, word)| match word.strip_prefix("--format") {
+        Some("") => words.get(at + 1).copied(),
+        Some(rest) => rest.strip_prefix('='),
+        None => None,
+    });
+    named
+        .map(str::to_owned)
+        .or_else(|| std::env::var("CP_FORMAT").ok())
+        .and_then(|name| format_of(&name))
+        .unwrap_or(Format::Json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_command_gets_in_its_environment_is_not_recorded() {
+        let line = "cp-exec --env A=one --env=B=two --env three --timeout 1 -- env --env D=mine";
+        let shown = redact_argv(line.split(' ').map(str::to_owned)).join(" ");
+        assert_eq!(shown, "cp-exec --env A=… --env=B=… --env …=… --timeout 1 -- env --env D=mine");
+    }
+}

@@ -1,0 +1,109 @@
+//! SIGINT and SIGTERM as a flag and a pipe: a wait wakes up, the work unwinds, a closing line is left.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
+
+use crate::wire::{Code, Error, Result};
+
+struct Signals {
+    /// SIGINT, which a program with a person may outlive.
+    interrupt: Arc<AtomicBool>,
+    /// What ends the program.
+    end: Arc<AtomicBool>,
+    wake: UnixStream,
+    sender: UnixStream,
+}
+
+static SIGNALS: OnceLock<Option<Signals>> = OnceLock::new();
+
+/// Starts to notice SIGINT and SIGTERM. Where that fails they end the program at once, as without it.
+pub(crate) fn install() {
+    SIGNALS.get_or_init(|| {
+        let (wake, sender) = UnixStream::pair().ok()?;
+        wake.set_nonblocking(true).ok()?;
+        let signals = Signals { interrupt: Arc::default(), end: Arc::default(), wake, sender };
+        signals.notice(SIGINT, &signals.interrupt).ok()?;
+        signals.notice(SIGTERM, &signals.end).ok()?;
+        // A file at its size limit is then an error of the write, which can be reported, and not the end of the program.
+        signal_hook::flag::register(SIGXFSZ, Arc::default()).ok()?;
+        Some(signals)
+    });
+}
+
+impl Signals {
+    fn notice(&self, signal: i32, mark: &Arc<AtomicBool>) -> std::io::Result<()> {
+        signal_hook::flag::register(signal, Arc::clone(mark))?;
+        signal_hook::low_level::pipe::register(signal, self.sender.try_clone()?).map(drop)
+    }
+}
+
+/// Takes this signal too as the end of the program.
+pub fn ends_with(signal: i32) -> Result<()> {
+    let Some(signals) = installed() else { return Ok(()) };
+    signals.notice(signal, &signals.end).map_err(|e| Error::io("watching for signals", e))
+}
+
+/// Forgets a SIGINT that was dealt with: for a program that a person goes on with. What ends the program is never forgotten.
+pub fn forget_interrupt() {
+    let Some(signals) = installed() else { return };
+    signals.interrupt.store(false, Ordering::Relaxed);
+    if signals.end.load(Ordering::Relaxed) {
+        return;
+    }
+    let mut bytes = [0; 64];
+    while matches!(rustix::io::read(&signals.wake, &mut bytes), Ok(1..)) {}
+}
+
+fn installed() -> Option<&'static Signals> {
+    SIGNALS.get().and_then(Option::as_ref)
+}
+
+/// Whether SIGINT or SIGTERM has come.
+pub fn interrupted() -> bool {
+    installed()
+        .is_some_and(|signals| [&signals.interrupt, &signals.end].iter().any(|mark| mark.load(Ordering::Relaxed)))
+}
+
+/// Fails with [`Code::Interrupted`] once a signal has come: to be called between steps of long work.
+pub fn check() -> Result<()> {
+    if interrupted() { Err(Error::new(Code::Interrupted, "interrupted by a signal")) } else { Ok(()) }
+}
+
+/// Waits until `fd` can be read, or a signal comes, or the time is over. True when it can be read (or has ended).
+pub fn wait_readable(fd: BorrowedFd<'_>, limit: Option<Duration>) -> Result<bool> {
+    wait_either(fd, None, limit)
+}
+
+/// As [`wait_readable`], and `other` wakes it too. True when `fd` can be read.
+pub fn wait_either(fd: BorrowedFd<'_>, other: Option<BorrowedFd<'_>>, limit: Option<Duration>) -> Result<bool> {
+    check()?;
+    let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+    let wake = installed().map(|signals| signals.wake.as_fd());
+    loop {
+        let mut fds = vec![PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+        fds.extend([wake, other].into_iter().flatten().map(|wake| PollFd::from_borrowed_fd(wake, PollFlags::IN)));
+        match poll(&mut fds, limit.as_ref()) {
+            Ok(0) => return Ok(false),
+            Ok(_) => {
+                check()?;
+                return Ok(!fds[0].revents().is_empty());
+            }
+            Err(Errno::INTR) => check()?,
+            Err(e) => return Err(Error::io("waiting for input", e)),
+        }
+    }
+}
+
+/// Whether `fd` has bytes (or its end) now.
+pub(crate) fn readable_now(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|n| n > 0) && fds[0].revents().contains(PollFlags::IN)
+}

@@ -1,0 +1,496 @@
+//! Records in, records out: one loop for every program that reads a stream.
+
+use std::fs::File;
+use std::io::IsTerminal as _;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use cp_json as json;
+use rustix::fs::{FileType, SeekFrom, fstat, seek};
+use serde_json::value::RawValue;
+
+use crate::context::Context;
+use crate::context::options::{InputKind, StreamOptions};
+use crate::output::{Fate, Place, Severity};
+use crate::signals;
+use crate::stream::lines::{LINE_LIMIT, Lines, Next};
+use crate::wire::record::{self, Kind, Record};
+use crate::wire::{Code, Error, Result};
+
+/// One thing to work on.
+#[derive(Clone, Debug)]
+pub enum Body<'a> {
+    /// Unstructured bytes.
+    Text(&'a [u8]),
+    /// An envelope.
+    Record(Record<'a>),
+    /// A bare JSON object.
+    Row(&'a RawValue),
+}
+
+/// What a text on standard input is to a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Texts {
+    /// The whole input is one text.
+    Whole,
+    /// Each line is one.
+    Lines,
+}
+
+/// A step that sees each item once, in order, and writes any number of records to `context.out`.
+pub trait Filter {
+    /// The kinds of records it works on; other kinds pass by. Empty: it works on all but failures and closing lines.
+    fn accepts(&self) -> &'static [Kind];
+
+    /// What a text on standard input is to it.
+    fn texts(&self) -> Texts {
+        Texts::Whole
+    }
+
+    /// What lines of JSON without an envelope are by default: rows for programs that take requests.
+    fn bare_json(&self) -> InputKind {
+        InputKind::Text
+    }
+
+    /// For a filter whose answers may come later ([`crate::stream::jobs`]): what becomes readable when one may have come. `idle` runs then, and
+    /// must make it unreadable again.
+    fn wakes(&self) -> Result<Option<OwnedFd>> {
+        Ok(None)
+    }
+
+    /// Works on one item. A failure is the item's, and the stream goes on, unless it is marked fatal. A filter that answers later says
+    /// [`crate::output::Output::defer_item`], and [`settle`] when it knows.
+    fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()>;
+
+    /// Runs before a line is written that is not the answer to an item: a filter that answers later, in order, must be done with those
+    /// that came before.
+    fn catch_up(&mut self, _context: &mut Context) -> Result<()> {
+        Ok(())
+    }
+
+    /// Runs when the next read could block: what waits for more items must wait no longer.
+    fn idle(&mut self, _context: &mut Context) -> Result<()> {
+        Ok(())
+    }
+
+    /// Runs at the end of the input.
+    fn finish(&mut self, _context: &mut Context) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Where the input comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// An operand: the whole input. Standard input is not touched.
+    Argument(String),
+    /// An operand and `-`: the operand, a blank line, and standard input as text.
+    ArgumentAndInput(String),
+    /// `-` alone: standard input as text.
+    InputAsText,
+    /// No operand.
+    Input,
+}
+
+impl Source {
+    /// What the operands say. Two texts are refused.
+    pub fn from_operands(operands: &[String]) -> Result<Self> {
+        let mut texts = operands.iter().filter(|operand| *operand != "-");
+        let adds_input = operands.iter().any(|operand| operand == "-");
+        let text = texts.next();
+        if let Some(second) = texts.next() {
+            return Err(
+                Error::usage(format!("two texts, the second is `{second}`")).hint("quote it: one argument is one text")
+            );
+        }
+        Ok(match (text, adds_input) {
+            (Some(text), false) => Self::Argument(text.clone()),
+            (Some(text), true) => Self::ArgumentAndInput(text.clone()),
+            (None, true) => Self::InputAsText,
+            (None, false) => Self::Input,
+        })
+    }
+}
+
+/// The text of bytes that must be UTF-8. The error names the offset.
+pub fn text_of(bytes: &[u8]) -> Result<&str> {
+    std::str::from_utf8(bytes).map_err(|e| {
+        Error::validation(format!("the text is not UTF-8: byte {}", e.valid_up_to()))
+            .with("offset", e.valid_up_to())
+            .hint("convert it, for example with iconv")
+    })
+}
+
+/// Runs a filter over its input.
+pub fn run(filter: &mut dyn Filter, source: Source, options: StreamOptions, context: &mut Context) -> Result<()> {
+    context.out.strict_exit = options.strict_exit;
+    context.out.filtering();
+    match source {
+        Source::Argument(text) => {
+            if let Some(kind) = options.kind().filter(|kind| *kind != InputKind::Text) {
+                return Err(Error::usage(format!("an argument is always text, not {kind:?}").to_lowercase())
+                    .hint("pipe records and rows in"));
+            }
+            note_ignored_input(context);
+            one(filter, Body::Text(text.as_bytes()), context)
+        }
+        Source::ArgumentAndInput(text) => {
+            let mut whole = text.into_bytes();
+            whole.extend_from_slice(b"\n\n");
+            whole.extend(read_text(&mut Lines::new(rustix::stdio::stdin()), filter, context)?);
+            one(filter, Body::Text(&whole), context)
+        }
+        Source::InputAsText => run_text(filter, context),
+        Source::Input => {
+            refuse_terminal()?;
+            match options.kind() {
+                Some(InputKind::Text) => run_text(filter, context),
+                kind => run_lines(filter, kind, options, context),
+            }
+        }
+    }
+}
+
+pub(super) fn refuse_terminal() -> Result<()> {
+    if std::io::stdin().is_terminal() {
+        return Err(Error::usage("no input: standard input is a terminal")
+            .hint("give a text, or pipe something in; --help lists the options"));
+    }
+    Ok(())
+}
+
+fn run_text(filter: &mut dyn Filter, context: &mut Context) -> Result<()> {
+    match filter.texts() {
+        Texts::Whole => {
+            let mut lines = Lines::new(rustix::stdio::stdin());
+            let text = read_text(&mut lines, filter, context)?;
+            one(filter, Body::Text(&text), context)
+        }
+        Texts::Lines => run_lines(
+            filter,
+            Some(InputKind::Text),
+            StreamOptions { continue_on_error: true, ..StreamOptions::default() },
+            context,
+        ),
+    }
+}
+
+fn read_text<F: AsFd>(lines: &mut Lines<F>, filter: &mut dyn Filter, context: &mut Context) -> Result<Vec<u8>> {
+    let mut text = lines.rest(&mut || idle(filter, context))?;
+    for end in [b'\n', b'\r'] {
+        if text.last() == Some(&end) {
+            text.pop();
+        }
+    }
+    if text.trim_ascii().is_empty() {
+        return Err(empty());
+    }
+    Ok(text)
+}
+
+pub(super) fn empty() -> Error {
+    Error::validation("the input is empty").hint("give a text, or pipe something in")
+}
+
+fn one(filter: &mut dyn Filter, body: Body<'_>, context: &mut Context) -> Result<()> {
+    take_item(filter, body, context)?;
+    filter.finish(context)
+}
+
+fn take_item(filter: &mut dyn Filter, body: Body<'_>, context: &mut Context) -> Result<()> {
+    let outcome = filter.item(body, context);
+    let fate = context.out.take_fate();
+    outcome?;
+    match fate {
+        Fate::Done => context.out.item_succeeded(),
+        Fate::Skipped => context.out.item_skipped(),
+        Fate::Deferred => {}
+    }
+    Ok(())
+}
+
+/// Counts an item that was deferred, and writes its failure. What `answer` writes has the item's index.
+pub fn settle(
+    place: Place,
+    options: StreamOptions,
+    context: &mut Context,
+    answer: impl FnOnce(&mut Context) -> Result<()>,
+) -> Result<()> {
+    let here = context.out.place();
+    context.out.set_place(place);
+    let outcome = match answer(context) {
+        Ok(()) => {
+            context.out.item_succeeded();
+            Ok(())
+        }
+        Err(error) => failed_at(place, error, options, context),
+    };
+    context.out.set_place(here);
+    outcome
+}
+
+fn failed_at(place: Place, error: Error, options: StreamOptions, context: &mut Context) -> Result<()> {
+    let error = match place.line {
+        Some(line) if !error.is_fatal() => error.with_absent("line", line),
+        _ => error,
+    };
+    item_failed(error, options, context)
+}
+
+/// Has the filter give the answers that are due, and comes back to the line that is next.
+fn caught_up(filter: &mut dyn Filter, context: &mut Context) -> Result<()> {
+    let here = context.out.place();
+    filter.catch_up(context)?;
+    context.out.set_place(here);
+    Ok(())
+}
+
+fn idle(filter: &mut dyn Filter, context: &mut Context) -> Result<()> {
+    filter.idle(context)?;
+    context.out.flush()
+}
+
+/// What the stream has shown so far.
+#[derive(Default)]
+pub(super) struct Seen {
+    pub(super) lines: u64,
+    pub(super) handled: u64,
+    pub(super) unhandled: Vec<(String, u64)>,
+    /// Whether the last line closed its stream.
+    pub(super) closed: bool,
+    pub(super) terminated: bool,
+    pub(super) text_mode: bool,
+}
+
+impl Seen {
+    fn count_unhandled(&mut self, name: &str) {
+        match self.unhandled.iter_mut().find(|(known, _)| known == name) {
+            Some((_, count)) => *count += 1,
+            None => self.unhandled.push((name.to_owned(), 1)),
+        }
+    }
+}
+
+fn run_lines(
+    filter: &mut dyn Filter,
+    kind: Option<InputKind>,
+    options: StreamOptions,
+    context: &mut Context,
+) -> Result<()> {
+    let outcome = each_line(filter, kind, options, context);
+    if outcome.as_ref().is_err_and(|error| error.code() == Code::Interrupted) {
+        // What was taken from the input is finished before the program says that it was stopped.
+        filter.finish(context)?;
+    }
+    outcome
+}
+
+fn each_line(
+    filter: &mut dyn Filter,
+    kind: Option<InputKind>,
+    options: StreamOptions,
+    context: &mut Context,
+) -> Result<()> {
+    let mut lines = Lines::new(rustix::stdio::stdin()).woken_by(filter.wakes()?);
+    let mut kind = kind;
+    let mut seen = Seen { terminated: true, ..Seen::default() };
+    loop {
+        let line = match lines.next(&mut || idle(filter, context))? {
+            Next::End => break,
+            Next::TooLong(number) => {
+                context.out.set_place(Place { index: Some(seen.lines), line: Some(number) });
+                seen.lines += 1;
+                context.out.streaming()?;
+                caught_up(filter, context)?;
+                item_failed(too_long(number), options, context)?;
+                continue;
+            }
+            Next::Line(line) => line,
+        };
+        if kind.is_none() {
+            let told = told_by(lines.bytes(&line), filter);
+            kind = Some(told);
+            if told == InputKind::Text && filter.texts() == Texts::Whole {
+                lines.put_back(&line);
+                let text = read_text(&mut lines, filter, context)?;
+                return one(filter, Body::Text(&text), context);
+            }
+        }
+        seen.terminated = line.terminated;
+        let place = Place { index: Some(seen.lines), line: Some(line.number) };
+        context.out.set_place(place);
+        seen.lines += 1;
+        let outcome = match kind {
+            Some(InputKind::Text) => {
+                context.out.streaming()?;
+                seen.text_mode = true;
+                handle(filter, Body::Text(lines.bytes(&line)), &mut seen, context)
+            }
+            Some(InputKind::Rows) => {
+                context.out.streaming()?;
+                row_of(lines.bytes(&line)).and_then(|row| handle(filter, Body::Row(row), &mut seen, context))
+            }
+            Some(InputKind::Records) | None => take_record(filter, lines.bytes(&line), &mut seen, context),
+        };
+        if let Err(error) = outcome {
+            if !error.is_fatal() {
+                caught_up(filter, context)?;
+            }
+            failed_at(place, error, options, context)?;
+        }
+    }
+    context.out.set_place(Place::default());
+    filter.finish(context)?;
+    end_of(kind, filter, &seen, options, context)
+}
+
+fn told_by(line: &[u8], filter: &dyn Filter) -> InputKind {
+    if Record::looks_like_one(line) {
+        InputKind::Records
+    } else if line.trim_ascii_start().starts_with(b"{") {
+        filter.bare_json()
+    } else {
+        InputKind::Text
+    }
+}
+
+fn take_record(filter: &mut dyn Filter, line: &[u8], seen: &mut Seen, context: &mut Context) -> Result<()> {
+    let record = match Record::parse(line) {
+        Ok(record) => record,
+        Err(error) => {
+            context.out.streaming()?;
+            seen.closed = false;
+            seen.handled += 1;
+            return Err(error);
+        }
+    };
+    seen.closed = record.closed;
+    if !record.ok {
+        caught_up(filter, context)?;
+        return context.out.pass_failure(&record);
+    }
+    if record.kind == Some(Kind::Summary) {
+        return context.out.streaming();
+    }
+    let name = record.kind_name.as_deref().unwrap_or("answer").to_owned();
+    let accepted = filter.accepts();
+    let ours = accepted.is_empty() || record.kind.is_some_and(|kind| accepted.contains(&kind));
+    if !ours {
+        seen.count_unhandled(&name);
+        context.out.streaming()?;
+        caught_up(filter, context)?;
+        return context.out.pass(&record.opened());
+    }
+    // A closed record that comes first may be alone, and is then answered with one closed record.
+    if !record.closed || seen.lines > 1 {
+        context.out.streaming()?;
+    }
+    handle(filter, Body::Record(record), seen, context)
+}
+
+fn handle(filter: &mut dyn Filter, body: Body<'_>, seen: &mut Seen, context: &mut Context) -> Result<()> {
+    seen.handled += 1;
+    take_item(filter, body, context)
+}
+
+pub(super) fn row_of(line: &[u8]) -> Result<&RawValue> {
+    json::check(line).map_err(|fault| record::bad_json(&fault))?;
+    if !line.trim_ascii_start().starts_with(b"{") {
+        return Err(Error::validation("a row must be a JSON object"));
+    }
+    serde_json::from_slice(line).map_err(|e| Error::validation(format!("not valid JSON: {e}")))
+}
+
+pub(super) fn too_long(number: u64) -> Error {
+    Error::validation(format!("the line is longer than {} MiB", LINE_LIMIT >> 20)).at_line(number)
+}
+
+fn item_failed(error: Error, options: StreamOptions, context: &mut Context) -> Result<()> {
+    if error.is_fatal() {
+        return Err(error);
+    }
+    if options.continue_on_error {
+        return context.out.item_failed(error);
+    }
+    let fatal = Error::new(error.code(), error.message().to_owned());
+    context.out.item_failed(error)?;
+    Err(fatal.hint("--continue-on-error true goes on after a failed item").fatal())
+}
+
+fn end_of(
+    kind: Option<InputKind>,
+    filter: &dyn Filter,
+    seen: &Seen,
+    options: StreamOptions,
+    context: &mut Context,
+) -> Result<()> {
+    if seen.lines == 0 {
+        return Err(empty());
+    }
+    let is_records = matches!(kind, Some(InputKind::Records));
+    if is_records && !seen.closed {
+        if options.closed {
+            return Err(Error::new(Code::Io, "the input ended without its closing line")
+                .hint("the program upstream died, or something dropped its last line")
+                .fatal());
+        }
+        let message = "the input ended without its closing line";
+        context.out.notice("input_not_closed", Severity::Warning, message);
+        if !seen.terminated {
+            context.warn(message);
+        }
+    }
+    if is_records && seen.handled == 0 && !seen.unhandled.is_empty() && !context.out.saw_upstream_failure() {
+        let got: Vec<String> = seen.unhandled.iter().map(|(name, count)| format!("{count} `{name}`")).collect();
+        let expected: Vec<&str> = filter.accepts().iter().map(|kind| kind.name()).collect();
+        return Err(Error::validation(format!("got {} records, expected {}", got.join(", "), expected.join(" or ")))
+            .hint("for bytes use --input text"));
+    }
+    Ok(())
+}
+
+/// Says when standard input has bytes that an argument makes unused: a forgotten `-` is a common slip.
+fn note_ignored_input(context: &mut Context) {
+    if has_bytes(rustix::stdio::stdin()) {
+        let message = "standard input was not read, the argument is the whole input: add - to add it";
+        context.out.notice("stdin_ignored", Severity::Warning, message);
+        context.warn(message);
+    }
+}
+
+fn has_bytes(stdin: BorrowedFd<'_>) -> bool {
+    let Ok(stat) = fstat(stdin) else { return false };
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {
+            let here = seek(stdin, SeekFrom::Current(0)).unwrap_or(0);
+            u64::try_from(stat.st_size).is_ok_and(|size| size > here)
+        }
+        FileType::Fifo | FileType::Socket => signals::readable_now(stdin),
+        _ => false,
+    }
+}
+
+/// Standard input as a file, for the few verbs that take it whole.
+pub fn stdin_file() -> Result<File> {
+    Ok(File::from(rustix::io::dup(rustix::stdio::stdin())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operands_say_where_the_input_is() {
+        let of =
+            |operands: &[&str]| Source::from_operands(&operands.iter().map(|o| (*o).to_owned()).collect::<Vec<_>>());
+        assert_eq!(of(&[]).unwrap(), Source::Input);
+        assert_eq!(of(&["-"]).unwrap(), Source::InputAsText);
+        assert_eq!(of(&["a", "-"]).unwrap(), Source::ArgumentAndInput("a".into()));
+        assert_eq!(of(&["a"]).unwrap(), Source::Argument("a".into()));
+        assert_eq!(of(&["a", "b"]).unwrap_err().code(), Code::Usage);
+    }
+
+    #[test]
+    fn a_text_that_is_not_utf8_is_refused_with_the_offset() {
+        assert!(text_of(b"ab\xFF").unwrap_err().message().contains("byte 2"));
+    }
+}

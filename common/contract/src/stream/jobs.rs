@@ -1,0 +1,254 @@
+//! Work given to threads while a stream goes on. Results are taken in the order the work was given, or as they come; at most a
+//! window of them is in memory.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::signals;
+use crate::wire::{Error, Result};
+
+/// How many items are under way for each thread: some wait their turn to be taken while others are worked on.
+const WINDOW: usize = 4;
+
+/// Threads that each do one piece of work after the other. `T` is the work, `R` what comes of it.
+pub struct Jobs<T, R> {
+    board: Arc<Board<T, R>>,
+    threads: usize,
+    started: usize,
+    unordered: bool,
+    /// The ticket of the next work that is given.
+    next: u64,
+    /// Tickets given and not taken, the oldest first.
+    pending: VecDeque<u64>,
+    work: Arc<dyn Fn(T) -> R + Send + Sync>,
+}
+
+struct Board<T, R> {
+    state: Mutex<State<T, R>>,
+    /// Work was given, or no more will be.
+    given: Condvar,
+    /// Readable while there are results that have not been looked at.
+    done: OwnedFd,
+}
+
+struct State<T, R> {
+    open: VecDeque<(u64, T)>,
+    busy: usize,
+    results: BTreeMap<u64, R>,
+    closed: bool,
+}
+
+impl<T: Send + 'static, R: Send + 'static> Jobs<T, R> {
+    /// Prepares up to `threads` threads that do `work`. They are started when they are needed.
+    pub fn new(threads: usize, unordered: bool, work: impl Fn(T) -> R + Send + Sync + 'static) -> Result<Self> {
+        let done = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|e| Error::io("preparing threads", e).fatal())?;
+        let state = State { open: VecDeque::new(), busy: 0, results: BTreeMap::new(), closed: false };
+        Ok(Self {
+            board: Arc::new(Board { state: Mutex::new(state), given: Condvar::new(), done }),
+            threads: threads.max(1),
+            started: 0,
+            unordered,
+            next: 0,
+            pending: VecDeque::new(),
+            work: Arc::new(work),
+        })
+    }
+
+    /// A descriptor that is readable when results may have come: what a filter answers to [`crate::stream::filter::Filter::wakes`].
+    pub fn wakes(&self) -> Result<OwnedFd> {
+        rustix::io::fcntl_dupfd_cloexec(&self.board.done, 0).map_err(|e| Error::io("preparing threads", e).fatal())
+    }
+
+    /// Whether more may be given before something is taken.
+    pub fn has_room(&self) -> bool {
+        self.pending.len() < self.threads * WINDOW
+    }
+
+    /// How many results are still to come or to be taken.
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Gives work to the next thread that is free.
+    pub fn give(&mut self, task: T) -> Result<()> {
+        let ticket = self.next;
+        self.next += 1;
+        self.pending.push_back(ticket);
+        let mut state = self.board.lock();
+        state.open.push_back((ticket, task));
+        let wanted = state.open.len() + state.busy;
+        drop(state);
+        self.board.given.notify_one();
+        if self.started < self.threads.min(wanted) {
+            let (board, work) = (Arc::clone(&self.board), Arc::clone(&self.work));
+            std::thread::Builder::new()
+                .spawn(move || board.work_off(&*work))
+                .map_err(|e| Error::io("starting a thread", e).fatal())?;
+            self.started += 1;
+        }
+        Ok(())
+    }
+
+    /// The next result, if it has come.
+    pub fn take(&mut self) -> Option<R> {
+        // Looked at before the results, so that one that comes in between makes it readable again.
+        let _ = rustix::io::read(&self.board.done, &mut [0; 8]);
+        let mut state = self.board.lock();
+        let ticket = if self.unordered { *state.results.keys().next()? } else { *self.pending.front()? };
+        let result = state.results.remove(&ticket)?;
+        drop(state);
+        self.forget(ticket);
+        Some(result)
+    }
+
+    /// The next result, once it has come; none when nothing is under way. Fails when a signal comes first.
+    pub fn wait(&mut self) -> Result<Option<R>> {
+        while !self.pending.is_empty() {
+            if let Some(result) = self.take() {
+                return Ok(Some(result));
+            }
+            signals::wait_readable(self.board.done.as_fd(), None)?;
+        }
+        Ok(None)
+    }
+
+    /// Takes back the work that no thread has begun, the oldest first. What is under way goes on.
+    pub fn take_back(&mut self) -> Vec<T> {
+        let open = std::mem::take(&mut self.board.lock().open);
+        open.into_iter()
+            .map(|(ticket, task)| {
+                self.forget(ticket);
+                task
+            })
+            .collect()
+    }
+
+    /// Every result that comes within the time, in the order the work was given. No signal ends the wait.
+    pub fn drain(&mut self, limit: Duration) -> Vec<R> {
+        let asked = Instant::now();
+        let mut state = self.board.lock();
+        while state.busy + state.open.len() > 0 && asked.elapsed() < limit {
+            let left = limit.saturating_sub(asked.elapsed()).min(Duration::from_millis(5));
+            state = self.board.given.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let results = std::mem::take(&mut state.results);
+        drop(state);
+        results
+            .into_iter()
+            .map(|(ticket, result)| {
+                self.forget(ticket);
+                result
+            })
+            .collect()
+    }
+}
+
+impl<T, R> Jobs<T, R> {
+    fn forget(&mut self, ticket: u64) {
+        if let Ok(at) = self.pending.binary_search(&ticket) {
+            self.pending.remove(at);
+        }
+    }
+}
+
+impl<T, R> Drop for Jobs<T, R> {
+    fn drop(&mut self) {
+        self.board.lock().closed = true;
+        self.board.given.notify_all();
+    }
+}
+
+impl<T, R> Board<T, R> {
+    fn lock(&self) -> MutexGuard<'_, State<T, R>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work_off(&self, work: &dyn Fn(T) -> R) {
+        let mut state = self.lock();
+        loop {
+            let Some((ticket, task)) = state.open.pop_front() else {
+                if state.closed {
+                    return;
+                }
+                state = self.given.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            state.busy += 1;
+            drop(state);
+            let result = work(task);
+            state = self.lock();
+            state.busy -= 1;
+            state.results.insert(ticket, result);
+            // A counter that is full is readable too.
+            let _ = rustix::io::write(&self.done, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slow_first(threads: usize, unordered: bool) -> Vec<u64> {
+        let gate = Arc::new((Mutex::new(false), Condvar::new()));
+        let opened = Arc::clone(&gate);
+        let mut jobs = Jobs::new(threads, unordered, move |n: u64| {
+            let (open, changed) = &*gate;
+            let mut open = open.lock().unwrap();
+            if n == 0 {
+                while !*open {
+                    open = changed.wait(open).unwrap();
+                }
+            }
+            n
+        })
+        .unwrap();
+        (0..8).for_each(|n| jobs.give(n).unwrap());
+        let mut taken = Vec::new();
+        if unordered {
+            taken.extend((1..8).map(|_| jobs.wait().unwrap().unwrap()));
+        }
+        *opened.0.lock().unwrap() = true;
+        opened.1.notify_all();
+        while let Some(result) = jobs.wait().unwrap() {
+            taken.push(result);
+        }
+        taken
+    }
+
+    #[test]
+    fn results_are_taken_in_the_order_of_the_work() {
+        assert_eq!(slow_first(1, false), (0..8).collect::<Vec<_>>());
+        assert_eq!(slow_first(4, false), (0..8).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn unordered_results_do_not_wait_for_the_slow_one() {
+        assert_eq!(slow_first(2, true).last(), Some(&0));
+    }
+
+    #[test]
+    fn the_window_is_bounded_and_open_work_can_be_taken_back() {
+        let gate = Arc::new(Mutex::new(()));
+        let shut = gate.lock().unwrap();
+        let inner = Arc::clone(&gate);
+        let mut jobs = Jobs::new(1, false, move |n: u32| (n, drop(inner.lock()))).unwrap();
+        let mut given = 0;
+        while jobs.has_room() {
+            jobs.give(given).unwrap();
+            given += 1;
+        }
+        assert_eq!(given, 4);
+        let mut back = jobs.take_back();
+        drop(shut);
+        let done: Vec<u32> = jobs.drain(Duration::from_mins(1)).into_iter().map(|(n, ())| n).collect();
+        back.splice(0..0, done);
+        assert_eq!(back, [0, 1, 2, 3]);
+        assert_eq!(jobs.pending(), 0);
+    }
+}

@@ -1,0 +1,271 @@
+//! Lines in, with bounded memory: each wait can be interrupted, and what was written is flushed before it.
+
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use crate::signals;
+use crate::wire::{Code, Error, Result};
+
+/// The longest line of any stream, in bytes.
+pub const LINE_LIMIT: usize = 64 << 20;
+
+const CHUNK: usize = 64 << 10;
+
+/// One line, as a place in the reader's buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    span: Range<usize>,
+    /// The line's place in the input, from 1.
+    pub number: u64,
+    /// Whether a line feed ended it.
+    pub terminated: bool,
+}
+
+/// What the next read gave.
+#[derive(Debug)]
+pub enum Next {
+    /// A line that is not blank.
+    Line(Line),
+    /// A line over [`LINE_LIMIT`], skipped; its place in the input, from 1.
+    TooLong(u64),
+    /// The end of the input.
+    End,
+}
+
+/// Reads lines from a descriptor.
+pub struct Lines<F> {
+    source: F,
+    buffer: Vec<u8>,
+    start: usize,
+    /// Where to go on looking for a line feed.
+    scanned: usize,
+    number: u64,
+    ended: bool,
+    drains: bool,
+    wake: Option<OwnedFd>,
+    limit: usize,
+}
+
+impl<F: AsFd> Lines<F> {
+    /// Reads from `source`, from where it stands.
+    pub fn new(source: F) -> Self {
+        Self {
+            source,
+            buffer: Vec::new(),
+            start: 0,
+            scanned: 0,
+            number: 0,
+            ended: false,
+            drains: false,
+            wake: None,
+            limit: LINE_LIMIT,
+        }
+    }
+
+    /// Goes on to the end of the input when a signal comes: what the writer upstream still says is kept.
+    #[must_use]
+    pub fn draining(mut self) -> Self {
+        self.drains = true;
+        self
+    }
+
+    /// Runs `idle` again whenever `wake` becomes readable during a wait. `idle` must make it unreadable.
+    #[must_use]
+    pub fn woken_by(mut self, wake: Option<OwnedFd>) -> Self {
+        self.wake = wake;
+        self
+    }
+
+    /// The next line that is not blank. `idle` runs before each read that could block.
+    pub fn next(&mut self, idle: &mut dyn FnMut() -> Result<()>) -> Result<Next> {
+        let mut skipping = false;
+        loop {
+            if let Some(at) = memchr::memchr(b'\n', &self.buffer[self.scanned..]) {
+                let end = self.scanned + at;
+                let line = self.take(end, true);
+                if skipping {
+                    return Ok(Next::TooLong(line.number));
+                }
+                if !self.bytes(&line).trim_ascii().is_empty() {
+                    return Ok(Next::Line(line));
+                }
+                continue;
+            }
+            self.scanned = self.buffer.len();
+            if skipping || self.buffer.len() - self.start > self.limit {
+                skipping = true;
+                self.start = self.buffer.len();
+            }
+            if !self.fill(idle)? {
+                if self.start == self.buffer.len() && !skipping {
+                    return Ok(Next::End);
+                }
+                let line = self.take(self.buffer.len(), false);
+                if skipping {
+                    return Ok(Next::TooLong(line.number));
+                }
+                return Ok(if self.bytes(&line).trim_ascii().is_empty() { Next::End } else { Next::Line(line) });
+            }
+        }
+    }
+
+    /// Puts the line back, to be the next one again.
+    pub fn put_back(&mut self, line: &Line) {
+        self.start = line.span.start;
+        self.scanned = line.span.start;
+        self.number = line.number - 1;
+    }
+
+    /// The bytes of a line that [`Lines::next`] just gave, without its end and a first byte order mark.
+    pub fn bytes(&self, line: &Line) -> &[u8] {
+        let bytes = &self.buffer[line.span.clone()];
+        let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
+        if line.number == 1 { bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes) } else { bytes }
+    }
+
+    /// All that is left, as bytes.
+    pub fn rest(&mut self, idle: &mut dyn FnMut() -> Result<()>) -> Result<Vec<u8>> {
+        while self.fill(idle)? {
+            if self.buffer.len() - self.start > self.limit {
+                return Err(Error::validation(format!("the text is longer than {} MiB", self.limit >> 20)));
+            }
+        }
+        let rest = self.buffer.split_off(self.start);
+        let first = self.number == 0;
+        self.scanned = self.start;
+        Ok(match rest.strip_prefix(b"\xEF\xBB\xBF") {
+            Some(unmarked) if first => unmarked.to_vec(),
+            _ => rest,
+        })
+    }
+
+    /// Waits for a whole line, or the end, at most so long. True when [`Lines::next`] will not wait: a partial line does not count.
+    pub fn wait_line(&mut self, limit: Duration) -> Result<bool> {
+        let until = Instant::now() + limit;
+        loop {
+            let there = memchr::memchr(b'\n', &self.buffer[self.scanned..]).is_some();
+            if there || self.ended || self.buffer.len() - self.start > self.limit {
+                return Ok(true);
+            }
+            self.scanned = self.buffer.len();
+            let left = until.saturating_duration_since(Instant::now());
+            if !signals::wait_readable(self.source.as_fd(), Some(left))? {
+                return Ok(false);
+            }
+            self.fill(&mut || Ok(()))?;
+        }
+    }
+
+    /// Appends what comes next, lines or not, waited for at most so long. How much it was, 0 at the end; `None` when that was not enough.
+    pub fn some(&mut self, into: &mut Vec<u8>, limit: Duration) -> Result<Option<usize>> {
+        if self.start == self.buffer.len() {
+            if !self.ended && !signals::wait_readable(self.source.as_fd(), Some(limit))? {
+                return Ok(None);
+            }
+            self.fill(&mut || Ok(()))?;
+        }
+        let count = self.buffer.len() - self.start;
+        into.extend_from_slice(&self.buffer[self.start..]);
+        self.start = self.buffer.len();
+        self.scanned = self.start;
+        Ok(Some(count))
+    }
+
+    fn take(&mut self, end: usize, terminated: bool) -> Line {
+        let span = self.start..end;
+        self.start = if terminated { end + 1 } else { end };
+        self.scanned = self.start;
+        self.number += 1;
+        Line { span, number: self.number, terminated }
+    }
+
+    /// Reads once. False at the end of the input.
+    fn fill(&mut self, idle: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
+        if self.ended {
+            return Ok(false);
+        }
+        idle()?;
+        while let Some(wake) = &self.wake
+            && !signals::wait_either(self.source.as_fd(), Some(wake.as_fd()), None)?
+        {
+            idle()?;
+        }
+        self.buffer.drain(..self.start);
+        self.scanned -= self.start;
+        self.start = 0;
+        if self.buffer.is_empty() && self.buffer.capacity() > 16 * CHUNK {
+            // One long line must not keep its memory for the rest of the stream.
+            self.buffer = Vec::new();
+        }
+        let filled = self.buffer.len();
+        self.buffer.resize(filled + CHUNK.max(filled), 0);
+        let read = read_some(self.source.as_fd(), &mut self.buffer[filled..], self.drains);
+        self.buffer.truncate(filled + *read.as_ref().unwrap_or(&0));
+        self.ended = read? == 0;
+        Ok(!self.ended)
+    }
+}
+
+fn read_some(source: BorrowedFd<'_>, into: &mut [u8], drains: bool) -> Result<usize> {
+    loop {
+        if !drains {
+            signals::wait_readable(source, None)?;
+        }
+        match rustix::io::read(source, &mut *into) {
+            Ok(n) => return Ok(n),
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(e) => return Err(Error::new(Code::Io, format!("reading input: {}", std::io::Error::from(e)))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::io::Write;
+
+    fn lines_of(chunks: &[&[u8]], limit: usize) -> Vec<String> {
+        let (reader, mut writer) = std::os::unix::net::UnixStream::pair().unwrap();
+        let chunks: Vec<Vec<u8>> = chunks.iter().map(|c| c.to_vec()).collect();
+        let feeder = std::thread::spawn(move || chunks.iter().for_each(|c| writer.write_all(c).unwrap()));
+        let mut lines = Lines::new(reader);
+        lines.limit = limit;
+        let mut all = Vec::new();
+        loop {
+            match lines.next(&mut || Ok(())).unwrap() {
+                Next::Line(line) => {
+                    all.push(format!("{} {}", line.number, String::from_utf8_lossy(lines.bytes(&line))));
+                }
+                Next::TooLong(number) => all.push(format!("{number} too long")),
+                Next::End => break,
+            }
+        }
+        feeder.join().unwrap();
+        all
+    }
+
+    #[test]
+    fn carriage_returns_blank_lines_and_a_first_mark_are_tolerated() {
+        assert_eq!(lines_of(&[b"\xEF\xBB\xBFa\r\n\n  \nb"], LINE_LIMIT), ["1 a", "4 b"]);
+    }
+
+    #[test]
+    fn a_line_over_the_limit_is_named_and_the_next_one_is_read() {
+        let long = vec![b'x'; 300_000];
+        assert_eq!(lines_of(&[b"a\n", &long, b"\nb\n"], 100_000), ["1 a", "2 too long", "3 b"]);
+        assert_eq!(lines_of(&[b"a\n", &long], 100_000), ["1 a", "2 too long"]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_split_of_the_input_gives_the_same_lines(text in "[ab\n\r]{0,40}", at in 0_usize..40) {
+            let at = at.min(text.len());
+            let (head, tail) = text.as_bytes().split_at(at);
+            prop_assert_eq!(lines_of(&[head, tail], LINE_LIMIT), lines_of(&[text.as_bytes()], LINE_LIMIT));
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Records in, records out: the loop of every program that reads a stream.
+
+pub mod filter;
+pub mod jobs;
+pub mod lines;
+mod tee;
+
+pub use self::tee::{Recorder, tee};

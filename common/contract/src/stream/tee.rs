@@ -1,0 +1,124 @@
+//! Records that pass byte for byte, and are recorded on the way.
+
+use crate::context::Context;
+use crate::context::options::{InputKind, StreamOptions};
+use crate::stream::filter::{Body, Seen, empty, refuse_terminal, row_of, too_long};
+use crate::stream::lines::{Lines, Next};
+use crate::wire::record::{Kind, Record};
+use crate::wire::{Code, Error, Result};
+
+/// What `tee` does with each line before it passes.
+pub trait Recorder {
+    /// Records one line. A failure that is not fatal is reported on standard error, and the line passes.
+    fn record(&mut self, body: Body<'_>, context: &mut Context) -> Result<()>;
+
+    /// Runs when the next read could block: what was gathered is written, before the lines are seen downstream.
+    fn idle(&mut self, _context: &mut Context) -> Result<()> {
+        Ok(())
+    }
+
+    /// Returns once everything recorded so far is safe.
+    fn acknowledge(&mut self, context: &mut Context) -> Result<()>;
+}
+
+/// Passes standard input on, byte for byte, recording it on the way. Only a closing line waits until the recorder has
+/// acknowledged; it is then passed, or replaced by the failure. A signal does not stop it before the input ends.
+pub fn tee(recorder: &mut dyn Recorder, options: StreamOptions, context: &mut Context) -> Result<()> {
+    refuse_terminal()?;
+    context.out.filtering();
+    context.out.outlive_reader();
+    let mut lines = Lines::new(rustix::stdio::stdin()).draining();
+    let mut kind = options.kind();
+    let mut held: Option<Held> = None;
+    let mut seen = Seen { terminated: true, ..Seen::default() };
+    loop {
+        let line = match lines.next(&mut || {
+            recorder.idle(context)?;
+            context.out.flush()
+        })? {
+            Next::End => break,
+            Next::TooLong(number) => return Err(too_long(number).fatal()),
+            Next::Line(line) => line,
+        };
+        release(&mut held, recorder, context)?;
+        let bytes = lines.bytes(&line);
+        let kind = *kind
+            .get_or_insert_with(|| if Record::looks_like_one(bytes) { InputKind::Records } else { InputKind::Text });
+        seen.lines += 1;
+        seen.terminated = line.terminated;
+        if seen.lines > 1 {
+            context.out.streaming()?;
+        }
+        let outcome = record_line(recorder, kind, bytes, &mut seen, context);
+        match outcome {
+            Ok(Passing::Closing(status)) => held = Some(Held { line: bytes.to_vec(), status }),
+            Ok(Passing::Open) => context.out.pass(bytes)?,
+            Err(error) if error.is_fatal() => return Err(error),
+            Err(error) => {
+                context.warn(&format!("line {} is passed on but not recorded: {error}", line.number));
+                context.out.pass(bytes)?;
+            }
+        }
+    }
+    let closing = held.is_some();
+    if !closing && kind == Some(InputKind::Records) {
+        if options.closed {
+            recorder.acknowledge(context)?;
+            return Err(Error::new(Code::Io, "the input ended without its closing line").fatal());
+        }
+        if !seen.terminated {
+            context.warn("the input ended without its closing line");
+        }
+    }
+    if seen.lines == 0 {
+        return Err(empty());
+    }
+    release(&mut held, recorder, context)?;
+    if !closing {
+        recorder.acknowledge(context)?;
+        context.out.ended_with(0);
+    }
+    Ok(())
+}
+
+struct Held {
+    line: Vec<u8>,
+    status: u8,
+}
+
+enum Passing {
+    Open,
+    Closing(u8),
+}
+
+fn release(held: &mut Option<Held>, recorder: &mut dyn Recorder, context: &mut Context) -> Result<()> {
+    let Some(Held { line, status }) = held.take() else { return Ok(()) };
+    recorder.acknowledge(context)?;
+    context.out.pass(&line)?;
+    context.out.ended_with(status);
+    Ok(())
+}
+
+fn record_line(
+    recorder: &mut dyn Recorder,
+    kind: InputKind,
+    bytes: &[u8],
+    seen: &mut Seen,
+    context: &mut Context,
+) -> Result<Passing> {
+    seen.closed = false;
+    match kind {
+        InputKind::Text => recorder.record(Body::Text(bytes), context).map(|()| Passing::Open),
+        InputKind::Rows => recorder.record(Body::Row(row_of(bytes)?), context).map(|()| Passing::Open),
+        InputKind::Records => {
+            let record = Record::parse(bytes)?;
+            seen.closed = record.closed;
+            let status = if record.ok { 0 } else { record.code().row().exit };
+            let passing = if record.closed { Passing::Closing(status) } else { Passing::Open };
+            if record.kind != Some(Kind::Summary) || !record.ok {
+                recorder.record(Body::Record(record), context)?;
+            }
+            Ok(passing)
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! What can go wrong, in one table: code on the wire, exit status, and whether trying again may help.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use cp_json::words::Refusal;
+use serde_json::{Map, Value};
+
+/// The result of everything that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A kind of failure. Programs add words, never kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Code {
+    /// Bytes are not what was signed, hashed or chained.
+    Integrity,
+    /// The local file system or a pipe failed.
+    Io,
+    /// A bug, or an unforeseen condition.
+    Unknown,
+    /// The command line is wrong.
+    Usage,
+    /// The input is wrong.
+    Validation,
+    /// What was named does not exist.
+    NotFound,
+    /// Credentials are missing or refused.
+    Auth,
+    /// Policy or an upstream's permission forbids it.
+    Forbidden,
+    /// The configuration is missing or wrong.
+    Config,
+    /// A write needs a confirm token.
+    ConfirmationRequired,
+    /// State changed, or a token is stale, forged or replayed.
+    Conflict,
+    /// The network failed before an answer.
+    Network,
+    /// The upstream asks to slow down.
+    RateLimited,
+    /// The upstream failed.
+    Server,
+    /// A deadline passed.
+    Timeout,
+    /// A signal stopped the work.
+    Interrupted,
+    /// A command ran and did not exit with 0.
+    CommandFailed,
+    /// Some items of a stream failed, and `--strict-exit` was given.
+    Partial,
+    /// A person must act before this can go on.
+    HumanRequired,
+    /// A budget is used up.
+    BudgetExhausted,
+}
+
+/// One row of the table: what a [`Code`] means outside the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The name on the wire, `E_…`.
+    pub name: &'static str,
+    /// The exit status, 0 to 255.
+    pub exit: u8,
+    /// Whether trying the same again may succeed.
+    pub retryable: bool,
+    /// Whether the public contract defines it; the others are extensions of these tools.
+    pub core: bool,
+}
+
+impl Code {
+    /// Every code, core first, in the order of the public contract.
+    pub const ALL: [Self; 20] = [
+        Self::Usage,
+        Self::Validation,
+        Self::NotFound,
+        Self::Auth,
+        Self::Forbidden,
+        Self::Config,
+        Self::ConfirmationRequired,
+        Self::Conflict,
+        Self::Network,
+        Self::RateLimited,
+        Self::Server,
+        Self::Timeout,
+        Self::Integrity,
+        Self::Io,
+        Self::Unknown,
+        Self::Interrupted,
+        Self::CommandFailed,
+        Self::Partial,
+        Self::HumanRequired,
+        Self::BudgetExhausted,
+    ];
+
+    /// The row of the table.
+    pub const fn row(self) -> Row {
+        let (name, exit, retryable, core) = match self {
+            Self::Integrity => ("E_INTEGRITY", 1, false, true),
+            Self::Io => ("E_IO", 1, false, true),
+            Self::Unknown => ("E_UNKNOWN", 1, false, true),
+            Self::CommandFailed => ("E_COMMAND_FAILED", 1, false, false),
+            Self::Partial => ("E_PARTIAL", 1, false, false),
+            Self::Usage => ("E_USAGE", 2, false, true),
+            Self::Validation => ("E_VALIDATION", 2, false, true),
+            Self::NotFound => ("E_NOT_FOUND", 3, false, true),
+            Self::Auth => ("E_AUTH", 4, false, true),
+            Self::Forbidden => ("E_FORBIDDEN", 4, false, true),
+            Self::Config => ("E_CONFIG", 4, false, true),
+            Self::ConfirmationRequired => ("E_CONFIRMATION_REQUIRED", 5, false, true),
+            Self::Conflict => ("E_CONFLICT", 6, false, true),
+            Self::Network => ("E_NETWORK", 7, true, true),
+            Self::RateLimited => ("E_RATE_LIMITED", 7, true, true),
+            Self::Server => ("E_SERVER", 7, true, true),
+            Self::Timeout => ("E_TIMEOUT", 8, true, true),
+            Self::HumanRequired => ("E_HUMAN_REQUIRED", 9, false, false),
+            Self::BudgetExhausted => ("E_BUDGET_EXHAUSTED", 9, false, false),
+            Self::Interrupted => ("E_INTERRUPTED", 130, true, true),
+        };
+        Row { name, exit, retryable, core }
+    }
+
+    /// The code with this name on the wire.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|code| code.row().name == name)
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.row().name)
+    }
+}
+
+/// What each exit status means, for `reference` and cp-exit(7).
+pub const EXITS: [(u8, &str); 11] = [
+    (0, "success"),
+    (1, "failure, read the envelope"),
+    (2, "usage or input is wrong: fix it, do not retry"),
+    (3, "not found"),
+    (4, "permission, credentials, configuration or policy"),
+    (5, "confirmation required: run with --dry-run for a token"),
+    (6, "conflict, or a token that is stale, forged or replayed"),
+    (7, "transient failure: back off and retry"),
+    (8, "timeout: back off and retry"),
+    (9, "a person must act: details.action, details.resume"),
+    (130, "interrupted by SIGINT or SIGTERM"),
+];
+
+/// A failure: its code, one message with the place in it, facts for programs, and what to do about it.
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    code: Code,
+    message: String,
+    hint: Option<String>,
+    details: Map<String, Value>,
+    fatal: bool,
+    reader_gone: bool,
+}
+
+impl Error {
+    /// A failure with a lower-case message that says where.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            code,
+            message: message.into(),
+            hint: None,
+            details: Map::new(),
+            fatal: false,
+            reader_gone: false,
+        }))
+    }
+
+    /// An [`Code::Usage`] failure.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(Code::Usage, message)
+    }
+
+    /// An [`Code::Validation`] failure.
+    pub fn validation(message: impl Into<String>) -> Self {
+        Self::new(Code::Validation, message)
+    }
+
+    /// An [`Code::NotFound`] failure.
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(Code::NotFound, message)
+    }
+
+    /// An [`Code::Config`] failure.
+    pub fn config(message: impl Into<String>) -> Self {
+        Self::new(Code::Config, message)
+    }
+
+    /// An [`Code::Io`] failure of the operating system, with what was being done.
+    pub fn io(doing: impl fmt::Display, source: impl Into<io::Error>) -> Self {
+        let source = source.into();
+        if source.kind() == io::ErrorKind::Interrupted {
+            return Self::new(Code::Interrupted, format!("{doing}: interrupted"));
+        }
+        Self::new(Code::Io, format!("{doing}: {}", reason_of(&source)))
+    }
+
+    /// The reader of our output has gone: the end, and no failure.
+    pub fn reader_gone() -> Self {
+        let mut error = Self::new(Code::Io, "the reader has gone");
+        error.0.reader_gone = true;
+        error
+    }
+
+    /// Adds a fact for programs to `details`. Never a secret.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.0.details.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Like [`Error::with`], unless the detail is there already.
+    #[must_use]
+    pub fn with_absent(mut self, name: &str, value: impl Into<Value>) -> Self {
+        if !self.0.details.contains_key(name) {
+            self.0.details.insert(name.to_owned(), value.into());
+        }
+        self
+    }
+
+    /// Adds what to do about it, one sentence for a person; also `details.hint`.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    /// The error that an `error` member of an envelope reports: what [`Error::to_value`] made, without its place in a stream.
+    pub fn from_value(error: &Value) -> Self {
+        let code = error["code"].as_str().and_then(Code::from_name).unwrap_or(Code::Unknown);
+        let message = error["message"].as_str().filter(|message| !message.is_empty());
+        let mut found = Self::new(code, message.unwrap_or("it failed and did not say why"));
+        for (name, value) in error["details"].as_object().into_iter().flatten().filter(|(name, _)| *name != "index") {
+            found = match value.as_str().filter(|_| name == "hint") {
+                Some(hint) => found.hint(hint),
+                None => found.with(name, value.clone()),
+            };
+        }
+        found
+    }
+
+    /// Puts a file name before the message and into `details.file`.
+    #[must_use]
+    pub fn in_file(mut self, path: &Path) -> Self {
+        self.0.message = format!("{}: {}", path.display(), self.0.message);
+        self.with("file", path.display().to_string())
+    }
+
+    /// Puts a 1-based line number before the message and into `details.line`.
+    #[must_use]
+    pub fn at_line(mut self, line: u64) -> Self {
+        self.0.message = format!("line {line}: {}", self.0.message);
+        self.with("line", line)
+    }
+
+    /// Marks a failure that is not the item's fault: the stream ends with it.
+    #[must_use]
+    pub fn fatal(mut self) -> Self {
+        self.0.fatal = true;
+        self
+    }
+
+    /// The kind of failure.
+    pub fn code(&self) -> Code {
+        self.0.code
+    }
+
+    /// The message, a lower-case fragment.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// What to do about it, if that is known.
+    pub fn hint_text(&self) -> Option<&str> {
+        self.0.hint.as_deref()
+    }
+
+    /// Whether the stream must end here.
+    pub fn is_fatal(&self) -> bool {
+        self.0.fatal || matches!(self.0.code, Code::Interrupted) || self.0.reader_gone
+    }
+
+    /// Whether this is only the reader leaving.
+    pub fn is_reader_gone(&self) -> bool {
+        self.0.reader_gone
+    }
+
+    /// The facts for programs, the hint among them.
+    pub fn details(&self) -> Map<String, Value> {
+        let mut details = self.0.details.clone();
+        if let Some(hint) = &self.0.hint {
+            details.insert("hint".to_owned(), hint.as_str().into());
+        }
+        details
+    }
+
+    /// The `error` member of an envelope: code, message, details, retryable, in this order.
+    pub fn to_value(&self) -> Value {
+        let row = self.0.code.row();
+        let mut error = Map::new();
+        error.insert("code".to_owned(), row.name.into());
+        error.insert("message".to_owned(), self.0.message.as_str().into());
+        error.insert("details".to_owned(), Value::Object(self.details()));
+        error.insert("retryable".to_owned(), row.retryable.into());
+        Value::Object(error)
+    }
+}
+
+/// Why the system call failed, without Rust's "(os error N)".
+fn reason_of(source: &io::Error) -> String {
+    let text = source.to_string();
+    match text.split_once(" (os error") {
+        Some((reason, _)) => reason.to_lowercase(),
+        None => text,
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.0.code, self.0.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<io::Error> for Error {
+    fn from(source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::Interrupted => Self::new(Code::Interrupted, "interrupted"),
+            _ => Self::new(Code::Io, reason_of(&source)),
+        }
+    }
+}
+
+impl From<rustix::io::Errno> for Error {
+    fn from(source: rustix::io::Errno) -> Self {
+        Self::from(io::Error::from(source))
+    }
+}
+
+impl From<Refusal> for Error {
+    /// A string that asks for a shell is forbidden; one that is broken is not valid.
+    fn from(refusal: Refusal) -> Self {
+        let code = if refusal.rule.is_malformed() { Code::Validation } else { Code::Forbidden };
+        Self::new(code, refusal.to_string())
+            .with("rule", refusal.rule.name())
+            .with("offset", refusal.offset)
+            .with("reason", refusal.reason)
+            .hint(refusal.hint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cp_json::words::split;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_forbidden_when_it_asks_for_a_shell_and_invalid_when_it_is_broken() {
+        assert_eq!(Error::from(split("a | b").unwrap_err()).code(), Code::Forbidden);
+        let broken = Error::from(split("a 'b").unwrap_err());
+        assert_eq!((broken.code(), &broken.details()["offset"]), (Code::Validation, &2.into()));
+    }
+}

@@ -1,0 +1,62 @@
+//! `exec_result`: what a command did.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{Receipt, Reply};
+
+/// What a command did.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["stdout", "stderr"])))]
+pub struct ExecResult {
+    /// The words it was started with.
+    pub argv: Vec<String>,
+    /// What it wrote on standard output; bytes that are not UTF-8 are replaced.
+    pub stdout: String,
+    /// What it wrote on standard error; bytes that are not UTF-8 are replaced.
+    pub stderr: String,
+    /// Its exit status, where it left by itself.
+    pub return_code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// Whether it ran into the deadline.
+    pub timed_out: bool,
+    /// Whether output was left out.
+    pub truncated: bool,
+    /// How long it took.
+    pub duration_ms: u64,
+    /// The file that was executed.
+    pub exe: Executable,
+    /// The layers of the sandbox that were in force.
+    pub enforcement: Box<RawValue>,
+    /// More about streams that were cut or are not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub streams: Option<Box<RawValue>>,
+    /// Where it was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<Receipt>,
+    /// JSON Pointers to what is not ours.
+    #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
+    pub untrusted: Vec<String>,
+}
+
+/// A file that was executed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Executable {
+    /// Its path, absolute and without links.
+    pub path: String,
+    /// The hash of its bytes, `sha256:` and 64 hex digits.
+    pub sha256: String,
+}
+
+impl Reply for ExecResult {
+    fn text(&self) -> String {
+        [self.stdout.trim_end(), self.stderr.trim_end()]
+            .into_iter()
+            .filter(|s| !s.is_empty())
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+}

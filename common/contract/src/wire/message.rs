@@ -1,0 +1,103 @@
+//! `message` and `delta`: what came back from a model.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{Content, Receipt, Reply, ToolCall, Turn};
+
+/// What came back from a model.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["content", "tool_calls", "input", "parsed"])))]
+pub struct Message {
+    /// The provider's id of it.
+    pub id: String,
+    /// assistant.
+    pub role: String,
+    /// The content: a text, or blocks.
+    pub content: Content,
+    /// The tools that the model calls, complete.
+    #[serde(default)]
+    pub tool_calls: Vec<ToolCall>,
+    /// The turns that this answers and that no session has yet.
+    #[serde(default)]
+    pub input: Vec<Turn>,
+    /// The model that answered.
+    pub model: String,
+    /// How it was asked.
+    pub backend: String,
+    /// `end_turn`, `max_tokens`, `stop_sequence`, `tool_use`, `pause_turn`, refusal or `model_context_window_exceeded`.
+    pub stop_reason: String,
+    /// What it cost.
+    pub usage: Usage,
+    /// The session that the prompt named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// The agent that the prompt named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// The row that the prompt carried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub row: Option<Box<RawValue>>,
+    /// The answer as JSON, where a schema asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parsed: Option<Box<RawValue>>,
+    /// Where it was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<Receipt>,
+    /// JSON Pointers to what is not ours.
+    #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
+    pub untrusted: Vec<String>,
+}
+
+impl Reply for Message {
+    fn text(&self) -> String {
+        self.content.text()
+    }
+}
+
+/// What an answer cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Usage {
+    /// Tokens read, those from a cache left out.
+    #[serde(default)]
+    pub input_tokens: u64,
+    /// Tokens written.
+    #[serde(default)]
+    pub output_tokens: u64,
+    /// Tokens read from a cache.
+    #[serde(default)]
+    pub cache_read_tokens: u64,
+    /// Tokens written to a cache.
+    #[serde(default)]
+    pub cache_write_tokens: u64,
+    /// US dollars; null where the model has no known price.
+    #[serde(default)]
+    pub cost_usd: Option<f64>,
+}
+
+/// A piece of a message that is still coming.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["text"])))]
+pub struct Delta {
+    /// The words that are new.
+    pub text: String,
+    /// JSON Pointers to what is not ours.
+    #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
+    pub untrusted: Vec<String>,
+}
+
+impl Delta {
+    /// New words of a model.
+    pub fn new(text: &str) -> Self {
+        Self { text: text.to_owned(), untrusted: vec!["/text".to_owned()] }
+    }
+}
+
+impl Reply for Delta {
+    fn text(&self) -> String {
+        self.text.clone()
+    }
+}

@@ -1,0 +1,33 @@
+//! What two programs must agree on byte for byte. See cp-record(5) and cp-exit(7).
+//!
+//! Readers ignore members they do not know. What a model, a tool or a person wrote stays the bytes it came in.
+
+pub mod error;
+mod exec;
+pub mod fields;
+mod message;
+mod prompt;
+mod receipt;
+pub mod record;
+mod reply;
+pub mod schemas;
+mod tool;
+mod turn;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+pub use self::error::{Code, Error, Result};
+pub use self::exec::{ExecResult, Executable};
+pub use self::message::{Delta, Message, Usage};
+pub use self::prompt::{Params, Prompt};
+pub use self::receipt::Receipt;
+pub use self::record::{Kind, Record};
+pub use self::reply::Reply;
+pub use self::tool::{ToolCall, ToolResult, ToolSpec};
+pub use self::turn::{Block, BlockView, Content, Turn};
+
+/// Encodes a value that is known to be encodable as raw JSON.
+pub fn raw(value: &impl Serialize) -> Result<Box<RawValue>> {
+    serde_json::value::to_raw_value(value).map_err(|e| Error::new(Code::Unknown, format!("encoding JSON: {e}")))
+}

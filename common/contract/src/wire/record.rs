@@ -1,0 +1,326 @@
+//! A record is a line: the envelope around `data`, read without touching the bytes of what it carries.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use cp_json as json;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::wire::{Code, Error, Result};
+
+/// The version of the envelope that we write.
+pub const SCHEMA_VERSION: &str = "1.0";
+
+/// What an open record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// What to send to a model.
+    Prompt,
+    /// What came back.
+    Message,
+    /// A piece of a message that is still coming.
+    Delta,
+    /// A model asks for a tool.
+    ToolCall,
+    /// What the tool answered.
+    ToolResult,
+    /// What a command did.
+    ExecResult,
+    /// A line of a ledger.
+    Entry,
+    /// A session.
+    Session,
+    /// An element of a list.
+    Item,
+    /// An item that failed.
+    Error,
+    /// The closing line of a stream.
+    Summary,
+}
+
+impl Kind {
+    /// Every kind, in the order of cp-record(5).
+    pub const ALL: [Self; 11] = [
+        Self::Prompt,
+        Self::Message,
+        Self::Delta,
+        Self::ToolCall,
+        Self::ToolResult,
+        Self::ExecResult,
+        Self::Entry,
+        Self::Session,
+        Self::Item,
+        Self::Error,
+        Self::Summary,
+    ];
+
+    /// The value of `type` on the wire.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Prompt => "prompt",
+            Self::Message => "message",
+            Self::Delta => "delta",
+            Self::ToolCall => "tool_call",
+            Self::ToolResult => "tool_result",
+            Self::ExecResult => "exec_result",
+            Self::Entry => "entry",
+            Self::Session => "session",
+            Self::Item => "item",
+            Self::Error => "error",
+            Self::Summary => "summary",
+        }
+    }
+
+    /// The kind with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A line that is an envelope, beside its bytes.
+#[derive(Clone, Debug)]
+pub struct Record<'a> {
+    /// The bytes it came as, without the line feed.
+    pub line: &'a [u8],
+    /// Whether it reports success.
+    pub ok: bool,
+    /// The kind, if we know its name.
+    pub kind: Option<Kind>,
+    /// The name of the kind as it came; an answer has none.
+    pub kind_name: Option<Cow<'a, str>>,
+    /// What it carries.
+    pub data: Option<&'a RawValue>,
+    /// Why it failed.
+    pub error: Option<&'a RawValue>,
+    /// Whether it closes its stream: it has `meta`.
+    pub closed: bool,
+}
+
+#[derive(Deserialize)]
+struct Head<'a> {
+    ok: Option<bool>,
+    #[serde(borrow)]
+    schema_version: Option<Cow<'a, str>>,
+    #[serde(borrow, rename = "type")]
+    kind: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+    #[serde(borrow)]
+    meta: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct ErrorHead<'a> {
+    #[serde(borrow)]
+    code: Option<Cow<'a, str>>,
+}
+
+impl<'a> Record<'a> {
+    /// Reads an envelope. Fails on bad JSON, duplicate names, bad UTF-8, an unknown major version, and on JSON that is not an envelope.
+    pub fn parse(line: &'a [u8]) -> Result<Self> {
+        json::check(line).map_err(|fault| bad_json(&fault))?;
+        let head: Head<'a> = serde_json::from_slice(line).map_err(|e| {
+            Error::validation(format!("not a record: {e}")).hint("each line is one envelope; see cp-record(5)")
+        })?;
+        let (Some(ok), Some(version)) = (head.ok, head.schema_version) else {
+            return Err(Error::validation("not a record: `ok` or `schema_version` is missing")
+                .hint("for bare JSON objects use --rows, for plain bytes --input text"));
+        };
+        if version.split('.').next() != SCHEMA_VERSION.split('.').next() {
+            return Err(Error::validation(format!(
+                "schema_version {version} is not understood, only {SCHEMA_VERSION}"
+            ))
+            .hint("use a version of cp-tools that speaks it"));
+        }
+        Ok(Self {
+            line,
+            ok,
+            kind: head.kind.as_deref().and_then(Kind::from_name),
+            kind_name: head.kind,
+            data: head.data,
+            error: head.error,
+            closed: head.meta.is_some(),
+        })
+    }
+
+    /// Whether the line looks like an envelope, whole or damaged: a broken record is never taken for text.
+    pub fn looks_like_one(line: &[u8]) -> bool {
+        if line.starts_with(b"{\"ok\":true,") || line.starts_with(b"{\"ok\":false,") {
+            return true;
+        }
+        line.trim_ascii_start().starts_with(b"{")
+            && serde_json::from_slice::<Head<'_>>(line).is_ok_and(|h| h.ok.is_some() && h.schema_version.is_some())
+    }
+
+    /// The code of a failed record.
+    pub fn code(&self) -> Code {
+        self.error
+            .and_then(|error| serde_json::from_str::<ErrorHead<'_>>(error.get()).ok())
+            .and_then(|head| head.code.as_deref().and_then(Code::from_name))
+            .unwrap_or(Code::Unknown)
+    }
+
+    /// The failure that it reports, as an error of ours with the same code, message, hint and details, but the place in the other
+    /// program's input.
+    pub fn failure(&self) -> Error {
+        let error: Value = self.error.and_then(|error| serde_json::from_str(error.get()).ok()).unwrap_or_default();
+        Error::from_value(&error)
+    }
+
+    /// What it carries, read into a type. Members that the type does not know are ignored.
+    pub fn read<T: Deserialize<'a>>(&self) -> Result<T> {
+        let data = self.data.ok_or_else(|| Error::validation("the record has no `data`"))?;
+        read(data)
+    }
+
+    /// The same record without `meta`: what stays of a closing line in the middle of a longer stream.
+    pub fn opened(&self) -> Vec<u8> {
+        if !self.closed {
+            return self.line.to_vec();
+        }
+        let mut open = head(self.ok, self.kind_name.as_deref());
+        for (name, value) in [("data", self.data), ("error", self.error)] {
+            if let Some(value) = value {
+                member(&mut open, name, value.get().as_bytes());
+            }
+        }
+        open.push(b'}');
+        open
+    }
+}
+
+/// Reads a value that came in a record. The error names the member.
+pub fn read<'a, T: Deserialize<'a>>(data: &'a RawValue) -> Result<T> {
+    serde_json::from_str(data.get()).map_err(|e| {
+        let text = e.to_string();
+        let reason = text.split_once(" at line").map_or(text.as_str(), |(reason, _)| reason);
+        Error::validation(format!("data: {reason}")).with("column", e.column())
+    })
+}
+
+/// An open record as a line: what a program sends to another.
+pub fn open_line<T: Serialize + ?Sized>(kind: &str, data: &T) -> Result<Vec<u8>> {
+    encoded(&Envelope { ok: true, schema_version: SCHEMA_VERSION, r#type: kind, data, meta: None })
+}
+
+/// A record that closes its stream as a line: asked alone, or the end of what is sent.
+pub fn closed_line<T: Serialize + ?Sized>(kind: &str, data: &T) -> Result<Vec<u8>> {
+    encoded(&Envelope {
+        ok: true,
+        schema_version: SCHEMA_VERSION,
+        r#type: kind,
+        data,
+        meta: Some(Meta { duration_ms: 0 }),
+    })
+}
+
+#[derive(Serialize)]
+struct Envelope<'a, T: ?Sized> {
+    ok: bool,
+    schema_version: &'static str,
+    r#type: &'a str,
+    data: &'a T,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meta: Option<Meta>,
+}
+
+#[derive(Serialize)]
+struct Meta {
+    duration_ms: u64,
+}
+
+fn encoded(envelope: &impl Serialize) -> Result<Vec<u8>> {
+    let mut line = Vec::new();
+    jsonl::write(&mut line, envelope).map_err(|e| Error::new(Code::Unknown, format!("encoding a record: {e}")))?;
+    Ok(line)
+}
+
+/// An envelope up to its body: `{"ok":…,"schema_version":…[,"type":…]`.
+pub(crate) fn head(ok: bool, kind: Option<&str>) -> Vec<u8> {
+    let mut line = Vec::with_capacity(256);
+    line.extend_from_slice(if ok {
+        b"{\"ok\":true,\"schema_version\":\"1.0\""
+    } else {
+        b"{\"ok\":false,\"schema_version\":\"1.0\""
+    });
+    if let Some(kind) = kind {
+        member(&mut line, "type", serde_json::Value::from(kind).to_string().as_bytes());
+    }
+    line
+}
+
+/// Appends `,"name":value`.
+pub(crate) fn member(line: &mut Vec<u8>, name: &str, value: &[u8]) {
+    line.extend_from_slice(b",\"");
+    line.extend_from_slice(name.as_bytes());
+    line.extend_from_slice(b"\":");
+    line.extend_from_slice(value);
+}
+
+/// The error for a line that is no JSON.
+pub(crate) fn bad_json(fault: &json::Fault) -> Error {
+    Error::validation(format!("not valid JSON: {} at byte {}", fault.reason, fault.offset)).with("offset", fault.offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_opened_record_keeps_the_bytes_of_its_data() {
+        let line = br#"{"ok":true,"schema_version":"1.0","type":"item","data":{"n":1e2,"b":12345678901234567890123456789},"meta":{"duration_ms":1}}"#;
+        let record = Record::parse(line).unwrap();
+        assert!(record.closed);
+        assert_eq!(
+            String::from_utf8(record.opened()).unwrap(),
+            r#"{"ok":true,"schema_version":"1.0","type":"item","data":{"n":1e2,"b":12345678901234567890123456789}}"#
+        );
+    }
+
+    #[test]
+    fn a_failure_comes_back_whole() {
+        let error = Error::not_found("no a").with("file", "a").with("index", 3).hint("make it");
+        let line = format!(r#"{{"ok":false,"schema_version":"1.0","type":"error","error":{}}}"#, error.to_value());
+        let back = Record::parse(line.as_bytes()).unwrap().failure();
+        assert_eq!((back.code(), back.message(), back.hint_text()), (Code::NotFound, "no a", Some("make it")));
+        assert_eq!(serde_json::to_string(&back.details()).unwrap(), r#"{"file":"a","hint":"make it"}"#);
+    }
+
+    #[test]
+    fn records_are_framed_as_lines() {
+        assert_eq!(
+            open_line("item", &[1]).unwrap(),
+            b"{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"item\",\"data\":[1]}\n"
+        );
+        assert!(Record::parse(closed_line("item", &[1]).unwrap().trim_ascii_end()).unwrap().closed);
+    }
+
+    #[test]
+    fn what_is_no_envelope_is_refused_with_the_way_out() {
+        let e = Record::parse(br#"{"a":1}"#).unwrap_err();
+        assert_eq!(e.code(), Code::Validation);
+        assert!(e.hint_text().unwrap().contains("--rows"));
+        assert!(
+            Record::parse(br#"{"ok":true,"schema_version":"2.0","data":{}}"#).unwrap_err().message().contains("2.0")
+        );
+        assert!(Record::parse(br#"{"ok":true,"ok":true,"schema_version":"1.0"}"#).is_err());
+    }
+
+    #[test]
+    fn a_damaged_record_is_never_taken_for_text() {
+        assert!(Record::looks_like_one(br#"{"ok":true,"schema_ver"#));
+        assert!(Record::looks_like_one(br#"{ "schema_version":"1.0", "ok":true }"#));
+        assert!(!Record::looks_like_one(br#"{"a":1}"#));
+        assert!(!Record::looks_like_one(b"hello"));
+    }
+}

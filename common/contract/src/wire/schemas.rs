@@ -1,0 +1,36 @@
+//! The JSON Schemas of what several programs print, as a name and a text: for `Program::schemas`.
+
+/// The schema of a prompt.
+pub const PROMPT: (&str, &str) = ("prompt", include_str!("../../schemas/prompt.json"));
+/// The schema of a message.
+pub const MESSAGE: (&str, &str) = ("message", include_str!("../../schemas/message.json"));
+/// The schema of a delta.
+pub const DELTA: (&str, &str) = ("delta", include_str!("../../schemas/delta.json"));
+/// The schema of a tool call.
+pub const TOOL_CALL: (&str, &str) = ("tool_call", include_str!("../../schemas/tool_call.json"));
+/// The schema of a tool result.
+pub const TOOL_RESULT: (&str, &str) = ("tool_result", include_str!("../../schemas/tool_result.json"));
+/// The schema of an execution.
+pub const EXEC_RESULT: (&str, &str) = ("exec_result", include_str!("../../schemas/exec_result.json"));
+/// The schema of a receipt.
+pub const RECEIPT: (&str, &str) = ("receipt", include_str!("../../schemas/receipt.json"));
+/// The schema of a dry run.
+pub const PREVIEW: (&str, &str) = ("preview", include_str!("../../schemas/preview.json"));
+
+/// Compares the schema `schemas/<name>.json` of a crate with its type. `UPDATE=1` rewrites the file.
+///
+/// # Panics
+///
+/// Panics if they differ: it is called by tests.
+#[cfg(feature = "schema")]
+pub fn same_or_update(crate_directory: &str, name: &str, schema: &schemars::Schema) {
+    let path = std::path::Path::new(crate_directory).join(format!("schemas/{name}.json"));
+    let value = serde_json::to_value(schema).unwrap_or_default();
+    let expected = format!("{value:#}\n");
+    if std::env::var_os("UPDATE").is_some() {
+        assert!(std::fs::write(&path, expected).is_ok(), "cannot write {}", path.display());
+        return;
+    }
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(found == expected, "{} differs from the type: look at the change, then run with UPDATE=1", path.display());
+}

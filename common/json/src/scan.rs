@@ -1,0 +1,232 @@
+//! The scanner: one pass over the bytes of one value.
+
+use std::ops::Range;
+
+use crate::Normal;
+use crate::fault::{Fault, Reason};
+use crate::names::Names;
+use crate::sink::Sink;
+use crate::spelling::{hex4, plain_run, short_escape};
+
+pub(crate) fn scan<S: Sink>(input: &[u8], sink: &mut S, depth: usize) -> Result<Normal, Fault> {
+    if let Err(e) = std::str::from_utf8(input) {
+        return Err(Fault { offset: e.valid_up_to(), reason: Reason::Utf8 });
+    }
+    let mut scanner = Scanner { input, at: 0, sink, names: Vec::new(), replaced: 0 };
+    scanner.value(depth)?;
+    scanner.space()?;
+    if scanner.at < input.len() {
+        return Err(scanner.fault(Reason::Follow));
+    }
+    Ok(Normal { replaced: scanner.replaced })
+}
+
+struct Scanner<'a, S> {
+    input: &'a [u8],
+    at: usize,
+    sink: &'a mut S,
+    /// The member names of all open objects, as ranges of what the sink took.
+    names: Vec<Range<usize>>,
+    replaced: u32,
+}
+
+impl<S: Sink> Scanner<'_, S> {
+    fn fault(&self, reason: Reason) -> Fault {
+        // Whatever was expected, at the end of the input that is what is wrong.
+        let reason = if self.at >= self.input.len() { Reason::End } else { reason };
+        Fault { offset: self.at, reason }
+    }
+
+    #[inline]
+    fn peek(&self) -> Option<u8> {
+        self.input.get(self.at).copied()
+    }
+
+    #[inline]
+    fn keep(&mut self, count: usize) {
+        self.sink.keep(&self.input[self.at..self.at + count]);
+        self.at += count;
+    }
+
+    #[inline]
+    fn space(&mut self) -> Result<(), Fault> {
+        while let Some(b' ' | b'\n' | b'\t' | b'\r') = self.peek() {
+            if !self.sink.skip() {
+                return Err(self.fault(Reason::Spelling));
+            }
+            self.at += 1;
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, depth: usize) -> Result<(), Fault> {
+        self.space()?;
+        match self.peek() {
+            Some(b'"') => self.string(),
+            Some(b'-' | b'0'..=b'9') => self.number(),
+            Some(b'{') if depth > 0 => self.object(depth - 1),
+            Some(b'[') if depth > 0 => self.array(depth - 1),
+            Some(b'{' | b'[') => Err(self.fault(Reason::Depth)),
+            Some(b't') => self.literal(b"true"),
+            Some(b'f') => self.literal(b"false"),
+            Some(b'n') => self.literal(b"null"),
+            _ => Err(self.fault(Reason::Value)),
+        }
+    }
+
+    fn literal(&mut self, word: &[u8]) -> Result<(), Fault> {
+        if !self.input[self.at..].starts_with(word) {
+            return Err(self.fault(Reason::Value));
+        }
+        self.keep(word.len());
+        Ok(())
+    }
+
+    fn array(&mut self, depth: usize) -> Result<(), Fault> {
+        self.keep(1);
+        self.space()?;
+        if self.peek() == Some(b']') {
+            self.keep(1);
+            return Ok(());
+        }
+        loop {
+            self.value(depth)?;
+            if self.closes(b']')? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn object(&mut self, depth: usize) -> Result<(), Fault> {
+        self.keep(1);
+        self.space()?;
+        if self.peek() == Some(b'}') {
+            self.keep(1);
+            return Ok(());
+        }
+        let mut names = Names { base: self.names.len(), seen: 0, many: None };
+        loop {
+            self.space()?;
+            if self.peek() != Some(b'"') {
+                return Err(self.fault(Reason::Name));
+            }
+            let (offset, start) = (self.at, self.sink.len());
+            self.string()?;
+            let name = start + 1..self.sink.len() - 1;
+            if !names.insert(name, &mut self.names, self.sink) {
+                return Err(Fault { offset, reason: Reason::Duplicate });
+            }
+            self.space()?;
+            if self.peek() != Some(b':') {
+                return Err(self.fault(Reason::Colon));
+            }
+            self.keep(1);
+            self.value(depth)?;
+            if self.closes(b'}')? {
+                self.names.truncate(names.base);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Passes the closing bracket, or the comma before the next element.
+    #[inline]
+    fn closes(&mut self, bracket: u8) -> Result<bool, Fault> {
+        self.space()?;
+        match self.peek() {
+            Some(b',') => {
+                self.keep(1);
+                Ok(false)
+            }
+            Some(byte) if byte == bracket => {
+                self.keep(1);
+                Ok(true)
+            }
+            _ => Err(self.fault(Reason::Follow)),
+        }
+    }
+
+    fn number(&mut self) -> Result<(), Fault> {
+        let rest = &self.input[self.at..];
+        let sign = usize::from(rest[0] == b'-');
+        let mut end = sign + digits(&rest[sign..]);
+        let whole = end - sign;
+        let mut good = whole == 1 || (whole > 1 && rest[sign] != b'0');
+        if good && rest.get(end) == Some(&b'.') {
+            let fraction = digits(&rest[end + 1..]);
+            good = fraction > 0;
+            end += 1 + fraction;
+        }
+        if good && matches!(rest.get(end), Some(b'e' | b'E')) {
+            let sign = usize::from(matches!(rest.get(end + 1), Some(b'+' | b'-')));
+            let exponent = rest.get(end + 1 + sign..).map_or(0, digits);
+            good = exponent > 0;
+            end += 1 + sign + exponent;
+        }
+        if !good {
+            let at = self.at + end.min(rest.len());
+            let reason = if at == self.input.len() && whole < 2 { Reason::End } else { Reason::Number };
+            return Err(Fault { offset: at, reason });
+        }
+        self.keep(end);
+        Ok(())
+    }
+
+    fn string(&mut self) -> Result<(), Fault> {
+        let opening = self.at;
+        let mut end = self.at + 1;
+        loop {
+            end += plain_run(&self.input[end..]);
+            match self.input.get(end) {
+                Some(b'"') => {
+                    self.keep(end + 1 - self.at);
+                    return Ok(());
+                }
+                Some(b'\\') => {
+                    self.keep(end - self.at);
+                    self.escape()?;
+                    end = self.at;
+                }
+                Some(_) => return Err(Fault { offset: end, reason: Reason::Control }),
+                None => return Err(Fault { offset: opening, reason: Reason::End }),
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Result<(), Fault> {
+        let rest = &self.input[self.at..];
+        let (length, character) = match rest.get(1) {
+            Some(b'u') => self.unicode(rest)?,
+            Some(&byte) => (2, short_escape(byte).ok_or(Fault { offset: self.at, reason: Reason::Escape })?),
+            None => return Err(Fault { offset: self.input.len(), reason: Reason::End }),
+        };
+        if !self.sink.respell(&rest[..length], character) {
+            return Err(self.fault(Reason::Spelling));
+        }
+        self.at += length;
+        Ok(())
+    }
+
+    /// The length and the character of a `\u` escape, both halves of a pair at once.
+    fn unicode(&mut self, rest: &[u8]) -> Result<(usize, char), Fault> {
+        let bad = Fault { offset: self.at, reason: Reason::Escape };
+        let unit = hex4(rest.get(2..6)).ok_or(bad)?;
+        if let Some(character) = char::from_u32(unit) {
+            return Ok((6, character));
+        }
+        if unit < 0xdc00
+            && rest.get(6..8) == Some(b"\\u")
+            && let Some(low @ 0xdc00..=0xdfff) = hex4(rest.get(8..12))
+        {
+            let pair = 0x1_0000 + ((unit - 0xd800) << 10) + (low - 0xdc00);
+            return Ok((12, char::from_u32(pair).unwrap_or(char::REPLACEMENT_CHARACTER)));
+        }
+        self.replaced = self.replaced.saturating_add(1);
+        Ok((6, char::REPLACEMENT_CHARACTER))
+    }
+}
+
+#[inline]
+fn digits(bytes: &[u8]) -> usize {
+    bytes.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(bytes.len())
+}

@@ -1,0 +1,358 @@
+//! An entry as a caller gives it, before it has a place in the ledger.
+
+use cp_common::{Error, Result, json};
+use serde::Serialize;
+
+use crate::format::line::{decimal, inside, members};
+
+/// An entry to append. Members that are not set are left out of the line.
+#[derive(Debug, Default)]
+pub struct Entry {
+    event: String,
+    agent: Option<String>,
+    session: Option<String>,
+    run: Option<String>,
+    turn: Option<u64>,
+    role: Option<String>,
+    /// JSON in normal form.
+    content: Option<Vec<u8>>,
+    message: Option<String>,
+    /// The members of the object in normal form, without its braces.
+    data: Vec<u8>,
+    /// Characters that could not be kept.
+    replaced: u64,
+    /// The bytes a text came as, if it was not UTF-8.
+    original: Option<Vec<u8>>,
+    /// What went wrong while it was built; told when it is appended.
+    fault: Option<Error>,
+}
+
+impl Entry {
+    /// An entry with this event.
+    pub fn new(event: impl Into<String>) -> Self {
+        Self { event: event.into(), ..Self::default() }
+    }
+
+    /// Calls it another event.
+    #[must_use]
+    pub fn event(mut self, event: impl Into<String>) -> Self {
+        self.event = event.into();
+        self
+    }
+
+    /// Says which agent it is about.
+    #[must_use]
+    pub fn agent(mut self, agent: impl Into<String>) -> Self {
+        self.agent = Some(agent.into());
+        self
+    }
+
+    /// Says which session it belongs to.
+    #[must_use]
+    pub fn session(mut self, session: impl Into<String>) -> Self {
+        self.session = Some(session.into());
+        self
+    }
+
+    /// Says which run it belongs to.
+    #[must_use]
+    pub fn run(mut self, run: impl Into<String>) -> Self {
+        self.run = Some(run.into());
+        self
+    }
+
+    /// Says which turn of its session or run it belongs to.
+    #[must_use]
+    pub fn turn(mut self, turn: u64) -> Self {
+        self.turn = Some(turn);
+        self
+    }
+
+    /// Says who speaks.
+    #[must_use]
+    pub fn role(mut self, role: impl Into<String>) -> Self {
+        self.role = Some(role.into());
+        self
+    }
+
+    /// Sets the content: any JSON value, usually a string or a list of blocks.
+    #[must_use]
+    pub fn content(mut self, content: &(impl Serialize + ?Sized)) -> Self {
+        match normal(content) {
+            Ok((text, replaced)) => {
+                self.content = Some(text);
+                self.replaced += replaced;
+            }
+            Err(e) => self.fault = Some(e),
+        }
+        self
+    }
+
+    /// Sets the text for people.
+    #[must_use]
+    pub fn message(mut self, message: impl Into<String>) -> Self {
+        self.message = Some(message.into());
+        self
+    }
+
+    /// Adds the members of something that serializes as an object.
+    #[must_use]
+    pub fn data(mut self, data: &(impl Serialize + ?Sized)) -> Self {
+        match normal(data) {
+            Ok((text, replaced)) => {
+                self.replaced += replaced;
+                match inside(&text) {
+                    Some(text) => self.add(text),
+                    None => self.fault = Some(Error::validation("data must be a JSON object")),
+                }
+            }
+            Err(e) => self.fault = Some(e),
+        }
+        self
+    }
+
+    /// Adds one member to the data.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Self {
+        match normal(value) {
+            Ok((value, replaced)) => {
+                self.replaced += replaced;
+                let mut text = Vec::with_capacity(name.len() + value.len() + 3);
+                json::string(name, &mut text);
+                text.push(b':');
+                text.extend_from_slice(&value);
+                self.add(&text);
+            }
+            Err(e) => self.fault = Some(e),
+        }
+        self
+    }
+
+    /// Adds the members of an object that came as JSON text: strict, in any spelling.
+    pub fn data_json(mut self, object: &[u8]) -> Result<Self> {
+        let mut text = Vec::with_capacity(object.len());
+        let normal = json::normalize(object, &mut text)
+            .map_err(|fault| Error::validation(format!("data is not JSON: {fault}")).with("offset", fault.offset))?;
+        self.replaced += u64::from(normal.replaced);
+        let text = inside(&text).ok_or_else(|| Error::validation("data must be a JSON object"))?;
+        self.add(text);
+        Ok(self)
+    }
+
+    /// Sets the message from bytes that should be UTF-8. Bytes that are not become U+FFFD, are counted, and the original is kept
+    /// as a blob.
+    pub fn set_message_bytes(&mut self, bytes: &[u8]) {
+        self.replaced = 0;
+        self.original = None;
+        let message = self.message.get_or_insert_default();
+        message.clear();
+        if let Ok(text) = std::str::from_utf8(bytes) {
+            message.push_str(text);
+            return;
+        }
+        for chunk in bytes.utf8_chunks() {
+            message.push_str(chunk.valid());
+            if !chunk.invalid().is_empty() {
+                message.push(char::REPLACEMENT_CHARACTER);
+                self.replaced += 1;
+            }
+        }
+        self.original = Some(bytes.to_vec());
+    }
+
+    /// Takes over the members of an object, given as its text between the braces in normal form: those an entry has are lifted
+    /// when they have the right type, the rest is data. So is what only a stored line may have: `seq`, `ts`, `prev`, `hash`; where
+    /// the object's own data has one of these, it stays together, as `data.data`.
+    pub fn lift(&mut self, object: &[u8]) {
+        let apart = data_is_apart(object);
+        for (name, value) in members(object) {
+            let text = || json::unquote(value);
+            match name {
+                _ if !is_lifted(name, value) => self.add(&[b"\"", name, b"\":", value].concat()),
+                b"event" => self.event = text().unwrap_or_default(),
+                b"agent" => self.agent = text(),
+                b"session" => self.session = text(),
+                b"run" => self.run = text(),
+                b"role" => self.role = text(),
+                b"message" => self.message = text(),
+                b"turn" => self.turn = parsed(value),
+                b"content" => self.content = Some(value.to_vec()),
+                b"data" if !apart => self.add(inside(value).unwrap_or_default()),
+                _ => self.add(&[b"\"", name, b"\":", value].concat()),
+            }
+        }
+    }
+
+    /// Like [`Entry::lift`], but only these names are lifted.
+    pub fn lift_named(&mut self, object: &[u8], names: &[&str]) {
+        let (mut lifted, mut rest) = (Vec::new(), Vec::new());
+        for (name, value) in members(object) {
+            let into = if names.iter().any(|known| known.as_bytes() == name) { &mut lifted } else { &mut rest };
+            into.extend_from_slice(&[b",\"", name, b"\":", value].concat());
+        }
+        self.lift(&lifted);
+        self.add(&rest);
+    }
+
+    /// Sets the content to JSON in normal form.
+    pub fn set_content(&mut self, content: Vec<u8>) {
+        self.content = Some(content);
+    }
+
+    /// Counts characters that were lost before the entry was made.
+    pub fn count_replaced(&mut self, replaced: u32) {
+        self.replaced += u64::from(replaced);
+    }
+
+    /// Adds members in normal form to the data. The same name twice is a fault.
+    fn add(&mut self, text: &[u8]) {
+        for (name, value) in members(text) {
+            if members(&self.data).any(|(there, _)| there == name) {
+                let name = String::from_utf8_lossy(name);
+                self.fault = Some(Error::validation(format!("data has the member \"{name}\" twice")));
+                return;
+            }
+            if !self.data.is_empty() {
+                self.data.push(b',');
+            }
+            self.data.push(b'"');
+            self.data.extend_from_slice(name);
+            self.data.extend_from_slice(b"\":");
+            self.data.extend_from_slice(value);
+        }
+    }
+
+    pub(crate) fn replaced(&self) -> u64 {
+        self.replaced
+    }
+
+    pub(crate) fn original(&self) -> Option<&[u8]> {
+        self.original.as_deref()
+    }
+
+    /// Fails if something that was set cannot stand in a line.
+    pub fn check(&self) -> Result<()> {
+        self.fault.as_ref().map_or(Ok(()), |fault| Err(Error::new(fault.code(), fault.message())))
+    }
+
+    /// Appends the members of the line between `ts` and `prev`, each with its comma before it.
+    pub fn compose(&self, out: &mut Vec<u8>) {
+        let text = |name: &str, value: Option<&str>, out: &mut Vec<u8>| {
+            if let Some(value) = value {
+                out.extend_from_slice(name.as_bytes());
+                json::string(value, out);
+            }
+        };
+        text(",\"event\":", Some(&self.event).filter(|event| !event.is_empty()).map(String::as_str), out);
+        text(",\"agent\":", self.agent.as_deref(), out);
+        text(",\"session\":", self.session.as_deref(), out);
+        text(",\"run\":", self.run.as_deref(), out);
+        if let Some(turn) = self.turn {
+            out.extend_from_slice(b",\"turn\":");
+            decimal(turn, out);
+        }
+        text(",\"role\":", self.role.as_deref(), out);
+        if let Some(content) = &self.content {
+            out.extend_from_slice(b",\"content\":");
+            out.extend_from_slice(content);
+        }
+        text(",\"message\":", self.message.as_deref(), out);
+        if !self.data.is_empty() {
+            out.extend_from_slice(b",\"data\":{");
+            out.extend_from_slice(&self.data);
+            out.push(b'}');
+        }
+    }
+}
+
+/// Whether a member of an object becomes one of the entry's own.
+fn is_lifted(name: &[u8], value: &[u8]) -> bool {
+    match name {
+        b"event" | b"agent" | b"session" | b"run" | b"role" | b"message" => value.starts_with(b"\""),
+        b"turn" => parsed(value).is_some(),
+        b"data" => value.starts_with(b"{"),
+        b"content" => true,
+        _ => false,
+    }
+}
+
+/// Whether the data of an object has a name that something beside it has too.
+fn data_is_apart(object: &[u8]) -> bool {
+    let Some((_, data)) = members(object).find(|(name, _)| *name == b"data") else { return false };
+    let beside = |inner: &[u8]| members(object).any(|(name, value)| name == inner && !is_lifted(name, value));
+    members(inside(data).unwrap_or_default()).any(|(inner, _)| beside(inner))
+}
+
+fn parsed(number: &[u8]) -> Option<u64> {
+    std::str::from_utf8(number).ok()?.parse().ok()
+}
+
+/// The normal form of something serializable, and how many characters of it were replaced.
+fn normal(value: &(impl Serialize + ?Sized)) -> Result<(Vec<u8>, u64)> {
+    let text =
+        serde_json::to_vec(value).map_err(|e| Error::validation(format!("entry cannot be written as JSON: {e}")))?;
+    let mut out = Vec::with_capacity(text.len());
+    match json::normalize(&text, &mut out) {
+        Ok(normal) => Ok((out, u64::from(normal.replaced))),
+        Err(fault) => Err(Error::validation(format!("entry cannot be written: {fault}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn body(entry: &Entry) -> String {
+        let mut out = Vec::new();
+        entry.compose(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn members_have_one_order_whatever_the_order_of_calls() {
+        let entry = Entry::new("turn").data(&json!({"b":1,"a":2})).message("m").content("c").role("user").turn(3);
+        let entry = entry.run("R").session("S").agent("A").with("z", &[1, 2]);
+        assert_eq!(
+            body(&entry),
+            r#","event":"turn","agent":"A","session":"S","run":"R","turn":3,"role":"user","content":"c","message":"m","data":{"b":1,"a":2,"z":[1,2]}"#
+        );
+        assert_eq!(body(&Entry::new("e")), r#","event":"e""#);
+    }
+
+    #[test]
+    fn data_must_be_an_object_without_doubles() {
+        assert!(Entry::new("e").data(&[1]).check().is_err());
+        assert!(Entry::new("e").with("a", &1).with("a", &2).check().is_err());
+        assert!(Entry::new("e").data_json(b"{\"a\":1,\"a\":2}").is_err());
+        assert_eq!(body(&Entry::new("e").data_json(b" {\"a\" : 1e3 } ").unwrap()), r#","event":"e","data":{"a":1e3}"#);
+    }
+
+    #[test]
+    fn a_row_is_lifted_by_name_and_type() {
+        let mut entry = Entry::new("default");
+        entry.lift(br#""event":"x","role":7,"content":[1],"seq":4,"message":"hi","turn":2,"data":{"k":true}"#);
+        assert_eq!(
+            body(&entry),
+            r#","event":"x","turn":2,"content":[1],"message":"hi","data":{"role":7,"seq":4,"k":true}"#
+        );
+    }
+
+    #[test]
+    fn data_that_names_what_is_beside_it_stays_together() {
+        let mut entry = Entry::new("default");
+        entry.lift(br#""seq":9,"turn":"x","data":{"seq":4,"turn":1}"#);
+        assert_eq!(body(&entry), r#","event":"default","data":{"seq":9,"turn":"x","data":{"seq":4,"turn":1}}"#);
+        assert!(entry.check().is_ok());
+    }
+
+    #[test]
+    fn bad_bytes_are_replaced_counted_and_kept() {
+        let mut entry = Entry::new("e");
+        entry.set_message_bytes(b"a\xffb\xc3");
+        assert_eq!(body(&entry), ",\"event\":\"e\",\"message\":\"a\u{fffd}b\u{fffd}\"");
+        assert_eq!((entry.replaced(), entry.original()), (2, Some(&b"a\xffb\xc3"[..])));
+        entry.set_message_bytes(b"fine");
+        assert_eq!((entry.replaced(), entry.original()), (0, None));
+    }
+}

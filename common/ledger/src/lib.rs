@@ -1,0 +1,25 @@
+//! The tamper-evident ledger in JSON lines that every program writes its effects with. See cp-ledger(5).
+//!
+//! Each folder uses those below it:
+//!
+//! - [`home`], [`audit()`]: which ledger an effect goes to, and the record of each command line
+//! - [`append`]: the one writer: lock, stage, sync, rotate, repair
+//! - [`proof`]: the chain, the tree over it, checkpoints
+//! - [`store`]: blobs and sealed values beside a ledger
+//! - [`read`]: lines forward and backward, segments
+//! - [`format`](mod@format): the line and the entry
+
+pub mod append;
+mod audit;
+pub mod format;
+pub mod home;
+pub mod proof;
+pub mod read;
+pub mod store;
+
+pub use cp_common::wire::Receipt;
+
+pub use self::append::{Ledger, Sync};
+pub use self::audit::audit;
+pub use self::format::Entry;
+pub use self::home::{effect_ledger, effect_path};

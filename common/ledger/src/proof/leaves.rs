@@ -1,0 +1,68 @@
+//! The lines of a whole ledger, all segments, as the leaves of its tree: each proved on the way.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use cp_common::{Code, Error, Result, json, signals};
+
+use crate::format::line::{Hash, Line, inside, members};
+use crate::proof::tree::{Node, leaf};
+use crate::read::segments::segments_of;
+use crate::read::{End, lines};
+
+/// What was walked.
+pub struct Walked {
+    /// The ledger's name.
+    pub origin: String,
+    /// How many lines there were.
+    pub size: u64,
+}
+
+/// Passes the leaves of a ledger's tree to `each`, in order, until it breaks or the lines end. Damage is a failure.
+pub fn walk(path: &Path, mut each: impl FnMut(Node) -> ControlFlow<()>) -> Result<Walked> {
+    let mut files = segments_of(path)?;
+    files.push(path.to_owned());
+    let (mut origin, mut prev, mut size) = (None, None::<Hash>, 0);
+    for file in &files {
+        let mut reader = lines(file)?;
+        while let Some(raw) = reader.next()? {
+            if raw.end == End::File {
+                break;
+            }
+            let fits =
+                |line: &Line<'_>| line.is_intact() && line.seq() == size && prev.is_none_or(|prev| prev == line.prev());
+            let Some(line) = raw.stored().filter(fits) else {
+                return Err(Error::new(Code::Integrity, "the line does not follow from those before it")
+                    .with("offset", raw.offset)
+                    .at_line(raw.number)
+                    .in_file(file)
+                    .hint("cp-log verify lists every fault"));
+            };
+            if size == 0 {
+                origin = origin_of(&line);
+            }
+            let hash = line.hash();
+            (prev, size) = (Some(hash), size + 1);
+            if each(leaf(&hash.raw())).is_break() {
+                return found(origin, size, path);
+            }
+            if size % 65_536 == 0 {
+                signals::check()?;
+            }
+        }
+    }
+    found(origin, size, path)
+}
+
+fn found(origin: Option<String>, size: u64, path: &Path) -> Result<Walked> {
+    match origin {
+        Some(origin) => Ok(Walked { origin, size }),
+        None => Err(Error::validation("not a ledger: it has no opening line").in_file(path)),
+    }
+}
+
+fn origin_of(line: &Line<'_>) -> Option<String> {
+    let data = inside(line.member("data")?)?;
+    let (_, origin) = members(data).find(|(name, _)| *name == b"origin")?;
+    json::unquote(origin)
+}

@@ -1,0 +1,320 @@
+//! Signed notes (c2sp.org/signed-note), checkpoints (c2sp.org/tlog-checkpoint) and the keys for them.
+
+use std::fmt;
+use std::path::Path;
+
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
+use cp_common::keys::hex;
+use cp_common::{Code, Error, Result};
+use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
+use sha2::{Digest, Sha256};
+
+use crate::proof::tree::Node;
+
+const ED25519: u8 = 1;
+const COSIGNATURE: u8 = 4;
+
+/// A key that signs notes.
+pub struct Signer {
+    name: String,
+    key: SigningKey,
+}
+
+/// A key that proves notes.
+#[derive(Clone, Debug)]
+pub struct Verifier {
+    name: String,
+    key: VerifyingKey,
+    kind: u8,
+}
+
+/// Whether a name may be a key's.
+pub fn is_key_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c.is_control() || c == '+')
+}
+
+fn key_id(name: &str, kind: u8, key: &[u8]) -> [u8; 4] {
+    let digest = Sha256::new().chain_update(name).chain_update([b'\n', kind]).chain_update(key).finalize();
+    [digest[0], digest[1], digest[2], digest[3]]
+}
+
+impl Signer {
+    /// A new key, from 32 random bytes.
+    pub fn new(name: &str, seed: &[u8; 32]) -> Self {
+        Self { name: name.to_owned(), key: SigningKey::from_bytes(seed) }
+    }
+
+    /// The key's file: one line.
+    pub fn to_text(&self) -> String {
+        let key = [&[ED25519], &self.key.to_bytes()[..]].concat();
+        format!("PRIVATE+KEY+{}+{}+{}\n", self.name, hex(&self.verifier().id()), BASE64.encode(key))
+    }
+
+    /// The key in the text of a private key file: what [`Signer::to_text`] wrote.
+    pub fn from_text(text: &str) -> Option<Self> {
+        let rest = text.trim_end().strip_prefix("PRIVATE+KEY+")?;
+        let (name, id, key) = parts(rest)?;
+        let seed: [u8; 32] = key.strip_prefix(&[ED25519])?.try_into().ok()?;
+        let signer = Self::new(name, &seed);
+        (hex(&signer.verifier().id()) == id).then_some(signer)
+    }
+
+    /// Reads a private key file.
+    pub fn load(path: &Path) -> Result<Self> {
+        Self::from_text(&read(path)?).ok_or_else(|| {
+            Error::new(Code::Config, "not a signing key").in_file(path).hint("make one with cp-log keygen").fatal()
+        })
+    }
+
+    /// The public key that goes with it.
+    pub fn verifier(&self) -> Verifier {
+        Verifier { name: self.name.clone(), key: self.key.verifying_key(), kind: ED25519 }
+    }
+
+    /// The note with this text, which must end with a line feed.
+    pub fn sign(&self, text: &str) -> Note {
+        let signature = self.key.sign(text.as_bytes()).to_bytes();
+        let signature = BASE64.encode([&self.verifier().id()[..], &signature].concat());
+        Note { text: text.to_owned(), signatures: vec![format!("— {} {signature}", self.name)] }
+    }
+}
+
+impl Signer {
+    /// A witness's signature line over a checkpoint's text at a time, in seconds since 1970.
+    pub fn cosign(&self, text: &str, time: u64) -> String {
+        let signature = self.key.sign(format!("cosignature/v1\ntime {time}\n{text}").as_bytes()).to_bytes();
+        let id = self.verifier().as_witness().id();
+        format!("— {} {}", self.name, BASE64.encode([&id[..], &time.to_be_bytes(), &signature].concat()))
+    }
+}
+
+fn parts(text: &str) -> Option<(&str, &str, Vec<u8>)> {
+    let (name, rest) = text.split_once('+')?;
+    // Base 64 may hold a plus sign.
+    let (id, key) = rest.split_once('+')?;
+    is_key_name(name).then_some((name, id, BASE64.decode(key).ok()?))
+}
+
+impl Verifier {
+    /// The key's public file, without a line feed.
+    pub fn to_text(&self) -> String {
+        let key = [&[self.kind], &self.key.to_bytes()[..]].concat();
+        format!("{}+{}+{}", self.name, hex(&self.id()), BASE64.encode(key))
+    }
+
+    /// The key in the text of a public key file: what [`Verifier::to_text`] wrote.
+    pub fn from_text(text: &str) -> Option<Self> {
+        let (name, id, key) = parts(text.trim_end())?;
+        let (kind, key) = key.split_first()?;
+        if ![ED25519, COSIGNATURE].contains(kind) {
+            return None;
+        }
+        let key = VerifyingKey::from_bytes(key.try_into().ok()?).ok()?;
+        let verifier = Self { name: name.to_owned(), key, kind: *kind };
+        (hex(&verifier.id()) == id).then_some(verifier)
+    }
+
+    /// Reads a public key file.
+    pub fn load(path: &Path) -> Result<Self> {
+        Self::from_text(&read(path)?).ok_or_else(|| {
+            let error = Error::new(Code::Config, "not a verifier key").in_file(path).fatal();
+            error.hint("give the public file that cp-log keygen made, or one line name+id+key")
+        })
+    }
+
+    /// The same key in its role as a witness's.
+    #[must_use]
+    pub fn as_witness(&self) -> Self {
+        Self { kind: COSIGNATURE, ..self.clone() }
+    }
+
+    /// The name that signatures carry.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The first four bytes of the hash of name and key, as C2SP signed-note has it.
+    pub fn id(&self) -> [u8; 4] {
+        key_id(&self.name, self.kind, &self.key.to_bytes())
+    }
+
+    /// Whether a signature line's bytes are this key's over the text. `None` if the line is another key's.
+    fn verifies(&self, text: &str, line: &SignatureLine) -> Option<bool> {
+        if line.name != self.name || line.id != self.id() {
+            return None;
+        }
+        let (message, signature) = if self.kind == COSIGNATURE {
+            let (time, signature) = line.bytes.split_at_checked(8)?;
+            let time = u64::from_be_bytes(time.try_into().ok()?);
+            (format!("cosignature/v1\ntime {time}\n{text}"), signature)
+        } else {
+            (text.to_owned(), &line.bytes[..])
+        };
+        let good = Signature::from_slice(signature)
+            .is_ok_and(|signature| self.key.verify_strict(message.as_bytes(), &signature).is_ok());
+        Some(good)
+    }
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => Error::not_found("no such key").in_file(path).fatal(),
+        _ => Error::io("cannot read the key", e).in_file(path).fatal(),
+    })
+}
+
+/// One line of signatures, taken apart.
+struct SignatureLine {
+    name: String,
+    id: [u8; 4],
+    bytes: Vec<u8>,
+}
+
+impl SignatureLine {
+    fn parse(line: &str) -> Option<Self> {
+        let (name, signature) = line.strip_prefix("— ")?.split_once(' ')?;
+        let bytes = BASE64.decode(signature).ok()?;
+        let (id, bytes) = bytes.split_at_checked(4)?;
+        is_key_name(name).then_some(Self { name: name.to_owned(), id: id.try_into().ok()?, bytes: bytes.to_vec() })
+    }
+}
+
+/// A text and the signatures below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The text, its last line feed included.
+    pub text: String,
+    /// The signature lines as they came.
+    signatures: Vec<String>,
+}
+
+impl Note {
+    /// Reads a signed note: the text, a blank line, the signatures. `None` if it is not one.
+    pub fn parse(note: &str) -> Option<Self> {
+        if note.len() > 1 << 20 || note.contains(|c: char| c < ' ' && c != '\n') {
+            return None;
+        }
+        let (text, signatures) = note.rsplit_once("\n\n")?;
+        let lines: Vec<String> = signatures.strip_suffix('\n')?.split('\n').map(str::to_owned).collect();
+        lines
+            .iter()
+            .all(|line| SignatureLine::parse(line).is_some())
+            .then(|| Self { text: format!("{text}\n"), signatures: lines })
+    }
+
+    /// Whether a key signed it. `None` if no signature is that key's; false if one is and is wrong.
+    pub fn is_signed_by(&self, verifier: &Verifier) -> Option<bool> {
+        let lines = self.signatures.iter().filter_map(|line| SignatureLine::parse(line));
+        lines.filter_map(|line| verifier.verifies(&self.text, &line)).reduce(|all, one| all && one)
+    }
+
+    /// Adds a signature line.
+    pub fn add(&mut self, line: &str) {
+        if !self.signatures.iter().any(|there| there == line) {
+            self.signatures.push(line.to_owned());
+        }
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}\n{}", self.text, self.signatures.join("\n"))
+    }
+}
+
+/// What a checkpoint says: how large the tree is, and its root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Which ledger it is about.
+    pub origin: String,
+    /// How many lines it covers.
+    pub size: u64,
+    /// The root of the tree of those lines.
+    pub root: Node,
+}
+
+impl Checkpoint {
+    /// Origin, size and root, a line each, as C2SP tlog-checkpoint has it.
+    pub fn to_text(&self) -> String {
+        format!("{}\n{}\n{}\n", self.origin, self.size, BASE64.encode(self.root))
+    }
+
+    /// Reads the text of a note. Lines after the third are extensions, which say nothing to us.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.split('\n');
+        let (origin, size, root) = (lines.next()?, lines.next()?, lines.next()?);
+        let number: u64 = size.parse().ok().filter(|number: &u64| number.to_string() == size)?;
+        let root: Node = BASE64.decode(root).ok()?.try_into().ok()?;
+        (!origin.is_empty()).then(|| Self { origin: origin.to_owned(), size: number, root })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_reads_back_and_a_changed_one_does_not() {
+        let signer = Signer::new("example.com/log", &[7; 32]);
+        let text = signer.to_text();
+        assert_eq!(Signer::from_text(&text).unwrap().to_text(), text);
+        let public = signer.verifier().to_text();
+        assert_eq!(Verifier::from_text(&public).unwrap().to_text(), public);
+        assert!(Verifier::from_text(&public.replacen("example", "sample", 1)).is_none());
+        assert!(Signer::from_text(&public).is_none());
+    }
+
+    #[test]
+    fn the_key_of_another_implementation_is_read() {
+        // The pair in the documentation of golang.org/x/mod/sumdb/note.
+        let signer =
+            Signer::from_text("PRIVATE+KEY+PeterNeumann+c74f20a3+AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz");
+        let public = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW";
+        assert_eq!(signer.unwrap().verifier().to_text(), public);
+    }
+
+    #[test]
+    fn a_note_of_another_implementation_is_proved() {
+        let text =
+            "If you think cryptography is the answer to your problem,\nthen you don't know what your problem is.\n";
+        let signature = "— PeterNeumann x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM=";
+        let note = Note::parse(&format!("{text}\n{signature}\n")).unwrap();
+        let key = Verifier::from_text("PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW").unwrap();
+        assert_eq!(note.is_signed_by(&key), Some(true));
+        assert_eq!(note.to_string(), format!("{text}\n{signature}\n"));
+        let mut changed = note.clone();
+        changed.text = changed.text.replace("answer", "cause");
+        assert_eq!(changed.is_signed_by(&key), Some(false));
+        assert_eq!(note.is_signed_by(&Signer::new("other", &[1; 32]).verifier()), None);
+    }
+
+    #[test]
+    fn the_example_of_the_standard_has_the_form_of_a_note() {
+        let text = "Ognuno sta solo sul cuor della terra\ntrafitto da un raggio di sole:\n\ned è subito sera.\n";
+        let signature = "— quasimodo.example/salvatore NnugSzTjtVAewIS+Z/iJhUPeFDkO/5QQ2i5ddnGITLlC+EhfLW9oJKONrMouFSQU0xMcXxj99ihAQwaqP3ZekRwNtIc=";
+        let note = Note::parse(&format!("{text}\n{signature}\n")).unwrap();
+        // Blank lines are part of the text; only the last one ends it.
+        assert_eq!(note.text, text);
+    }
+
+    #[test]
+    fn a_signed_checkpoint_reads_back() {
+        let signer = Signer::new("k", &[1; 32]);
+        let checkpoint = Checkpoint { origin: "cp-ledger/x".into(), size: 7, root: [9; 32] };
+        let note = Note::parse(&signer.sign(&checkpoint.to_text()).to_string()).unwrap();
+        assert_eq!(note.is_signed_by(&signer.verifier()), Some(true));
+        assert_eq!(Checkpoint::parse(&note.text), Some(checkpoint));
+        for bad in ["", "o\n07\nAA==\n", "o\n7\nAA==\n", "\n7\n"] {
+            assert_eq!(Checkpoint::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_cosignature_is_proved_with_its_time() {
+        let signer = Signer::new("w", &[2; 32]);
+        let witness = signer.verifier().as_witness();
+        let note = Note::parse(&format!("o\n1\nAA==\n\n{}\n", signer.cosign("o\n1\nAA==\n", 1_679_315_147))).unwrap();
+        assert_eq!(note.is_signed_by(&witness), Some(true));
+        assert_eq!(note.is_signed_by(&signer.verifier()), None);
+    }
+}

@@ -1,0 +1,392 @@
+//! Streaming readers of stored lines, forward and backward, in bounded memory.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use cp_common::{Code, Error, Result};
+use memchr::memmem::Finder;
+
+use crate::format::line::{HARD_LIMIT, Line};
+
+/// How much is read at once.
+const BLOCK: usize = 256 << 10;
+
+/// One line as it lies in a file.
+#[derive(Clone, Copy, Debug)]
+pub struct Raw<'a> {
+    /// Its bytes without the line feed; only the first of them if it is too long.
+    pub bytes: &'a [u8],
+    /// Where it starts in the file.
+    pub offset: u64,
+    /// Its number, from 1. Zero when read backward, where lines are not counted.
+    pub number: u64,
+    /// What ended it.
+    pub end: End,
+}
+
+/// What ended a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// A line feed.
+    LineFeed,
+    /// The end of the file: a write that is under way, or was torn.
+    File,
+    /// The length limit; the rest of the line was passed over.
+    Limit,
+}
+
+impl<'a> Raw<'a> {
+    /// The parts of the line, if it is whole and has the shape of one of ours.
+    pub fn stored(&self) -> Option<Line<'a>> {
+        if self.end == End::LineFeed { Line::parse(self.bytes) } else { None }
+    }
+}
+
+/// Opens a file for reading, with errors that name it.
+pub fn open(path: &Path) -> Result<File> {
+    let file = File::open(path).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => Error::not_found("no such file").in_file(path),
+        ErrorKind::PermissionDenied => Error::new(Code::Forbidden, "permission denied").in_file(path),
+        _ => Error::io("cannot open", e).in_file(path),
+    })?;
+    if file.metadata().map_err(|e| Error::io("cannot read its metadata", e).in_file(path))?.is_file() {
+        Ok(file)
+    } else {
+        Err(Error::validation("not a regular file").in_file(path))
+    }
+}
+
+/// Reads the lines of a file from the first to the last. What is appended after this call is not seen.
+pub fn lines(path: &Path) -> Result<Lines> {
+    let file = open(path)?;
+    let size = file.metadata().map_err(|e| Error::io("cannot read its metadata", e).in_file(path))?.len();
+    Ok(Lines::new(file, path, 0, size))
+}
+
+/// Reads the lines of a file from the last to the first.
+pub fn backward(path: &Path) -> Result<Backward> {
+    let file = open(path)?;
+    let size = file.metadata().map_err(|e| Error::io("cannot read its metadata", e).in_file(path))?.len();
+    Ok(Backward { file, path: path.to_owned(), buffer: Vec::new(), start: size, end: size, ended: None })
+}
+
+/// The forward reader; see [`lines`].
+#[derive(Debug)]
+pub struct Lines {
+    file: File,
+    path: PathBuf,
+    buffer: Vec<u8>,
+    /// The unread part of the buffer.
+    from: usize,
+    to: usize,
+    /// Where `buffer[from]` is in the file.
+    offset: u64,
+    number: u64,
+    size: u64,
+}
+
+impl Lines {
+    /// Reads the lines that start at `offset` and end before `size`.
+    pub fn new(file: File, path: &Path, offset: u64, size: u64) -> Self {
+        Self { file, path: path.to_owned(), buffer: Vec::new(), from: 0, to: 0, offset, number: 0, size }
+    }
+
+    /// The size of the file when reading began.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The next line.
+    #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend its buffer, and can fail")]
+    pub fn next(&mut self) -> Result<Option<Raw<'_>>> {
+        let mut searched = 0;
+        loop {
+            let unread = &self.buffer[self.from..self.to];
+            if let Some(found) = memchr::memchr(b'\n', &unread[searched..]) {
+                let length = searched + found;
+                let end = if length > HARD_LIMIT { End::Limit } else { End::LineFeed };
+                return Ok(Some(self.take(length, 1, end)));
+            }
+            searched = unread.len();
+            if searched > HARD_LIMIT {
+                let rest = self.pass_over()?;
+                return Ok(Some(self.take(searched, rest, End::Limit)));
+            }
+            if !self.fill()? {
+                if searched == 0 {
+                    return Ok(None);
+                }
+                return Ok(Some(self.take(searched, 0, End::File)));
+            }
+        }
+    }
+
+    /// The next line that holds `needle`. Lines in between are not counted, so its number is 0.
+    ///
+    /// The search runs over whole blocks, which is why it is much faster than looking at each line.
+    pub fn next_with(&mut self, needle: &Finder<'_>) -> Result<Option<Raw<'_>>> {
+        loop {
+            let unread = &self.buffer[self.from..self.to];
+            if let Some(found) = needle.find(unread) {
+                let start = memchr::memrchr(b'\n', &unread[..found]).map_or(0, |feed| feed + 1);
+                self.from += start;
+                self.offset += start as u64;
+                return self.next().map(|raw| raw.map(|raw| Raw { number: 0, ..raw }));
+            }
+            // What follows the last line feed may be the beginning of a line that holds it.
+            let done = memchr::memrchr(b'\n', unread).map_or(0, |feed| feed + 1);
+            self.from += done;
+            self.offset += done as u64;
+            if self.to - self.from > HARD_LIMIT {
+                let over = (self.to - self.from) as u64 + self.pass_over()?;
+                self.from = self.to;
+                self.offset += over;
+            }
+            if !self.fill()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn take(&mut self, length: usize, skip: u64, end: End) -> Raw<'_> {
+        let (start, offset) = (self.from, self.offset);
+        self.from = usize::try_from(skip).map_or(self.to, |skip| self.to.min(start + length + skip));
+        self.offset += length as u64 + skip;
+        self.number += 1;
+        Raw { bytes: &self.buffer[start..start + length], offset, number: self.number, end }
+    }
+
+    /// Reads more behind what is unread; false at the end.
+    fn fill(&mut self) -> Result<bool> {
+        if self.from > 0 {
+            self.buffer.copy_within(self.from..self.to, 0);
+            self.to -= self.from;
+            self.from = 0;
+        }
+        let at = self.offset + self.to as u64;
+        let left = usize::try_from(self.size.saturating_sub(at)).unwrap_or(usize::MAX);
+        let want = left.min(BLOCK.max(self.to));
+        if want == 0 {
+            return Ok(false);
+        }
+        if self.buffer.len() < self.to + want {
+            self.buffer.resize(self.to + want, 0);
+        }
+        let read = read_at(&self.file, &mut self.buffer[self.to..self.to + want], at)
+            .map_err(|e| Error::io("cannot read", e).in_file(&self.path))?;
+        self.to += read;
+        Ok(read > 0)
+    }
+
+    /// How far it is from the end of the buffer to after the next line feed.
+    fn pass_over(&mut self) -> Result<u64> {
+        let mut block = vec![0; BLOCK];
+        let start = self.offset + (self.to - self.from) as u64;
+        let mut at = start;
+        while at < self.size {
+            let want = block.len().min(usize::try_from(self.size - at).unwrap_or(usize::MAX));
+            let read = read_at(&self.file, &mut block[..want], at)
+                .map_err(|e| Error::io("cannot read", e).in_file(&self.path))?;
+            if read == 0 {
+                break;
+            }
+            if let Some(found) = memchr::memchr(b'\n', &block[..read]) {
+                return Ok(at + found as u64 + 1 - start);
+            }
+            at += read as u64;
+        }
+        Ok(at - start)
+    }
+}
+
+/// One read that signals do not disturb.
+pub fn read_at(file: &File, into: &mut [u8], at: u64) -> io::Result<usize> {
+    loop {
+        match file.read_at(into, at) {
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}
+
+/// The backward reader; see [`backward`].
+#[derive(Debug)]
+pub struct Backward {
+    file: File,
+    path: PathBuf,
+    /// The bytes of the file from `start` on; those from `end` on were given out.
+    buffer: Vec<u8>,
+    start: u64,
+    end: u64,
+    /// What ends the line that comes next, once the first was looked at.
+    ended: Option<End>,
+}
+
+impl Backward {
+    /// The line before the one given out last.
+    #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend its buffer, and can fail")]
+    pub fn next(&mut self) -> Result<Option<Raw<'_>>> {
+        if self.end == 0 {
+            return Ok(None);
+        }
+        let end = if let Some(end) = self.ended {
+            end
+        } else {
+            self.extend()?;
+            if self.buffer.last() == Some(&b'\n') { End::LineFeed } else { End::File }
+        };
+        self.ended = Some(End::LineFeed);
+        let feed = u64::from(end == End::LineFeed);
+        loop {
+            // What ends this line is not where it starts.
+            let text = &self.buffer[..index(self.end - feed, self.start)];
+            let found = memchr::memrchr(b'\n', text).map(|found| found + 1).or((self.start == 0).then_some(0));
+            if let Some(from) = found {
+                let end = if text.len() - from > HARD_LIMIT { End::Limit } else { end };
+                return Ok(Some(self.take(from, feed, end)));
+            }
+            if text.len() > HARD_LIMIT {
+                self.pass_over()?;
+                return Ok(Some(Raw { bytes: &[], offset: self.end, number: 0, end: End::Limit }));
+            }
+            self.extend()?;
+        }
+    }
+
+    /// Moves to the start of a line that is too long to be kept.
+    fn pass_over(&mut self) -> Result<()> {
+        while self.start > 0 {
+            self.end = self.start;
+            self.buffer.clear();
+            self.extend()?;
+            if let Some(found) = memchr::memrchr(b'\n', &self.buffer) {
+                self.end = self.start + found as u64 + 1;
+                return Ok(());
+            }
+        }
+        self.end = 0;
+        Ok(())
+    }
+
+    fn take(&mut self, from: usize, feed: u64, end: End) -> Raw<'_> {
+        let to = index(self.end - feed, self.start);
+        self.end = self.start + from as u64;
+        Raw { bytes: &self.buffer[from..to], offset: self.end, number: 0, end }
+    }
+
+    /// Puts the block before the buffer's first byte in front of it.
+    fn extend(&mut self) -> Result<()> {
+        self.buffer.truncate(index(self.end, self.start));
+        let want = self.start.min(BLOCK.max(self.buffer.len()) as u64);
+        let at = self.start - want;
+        let mut block = vec![0; index(want, 0)];
+        let mut filled = 0;
+        while filled < block.len() {
+            let read = read_at(&self.file, &mut block[filled..], at + filled as u64)
+                .map_err(|e| Error::io("cannot read", e).in_file(&self.path))?;
+            if read == 0 {
+                return Err(Error::new(Code::Conflict, "the file was truncated while it was read").in_file(&self.path));
+            }
+            filled += read;
+        }
+        block.extend_from_slice(&self.buffer);
+        self.buffer = block;
+        self.start = at;
+        Ok(())
+    }
+}
+
+/// A distance in a buffer. Buffers fit memory, so it does too.
+fn index(offset: u64, start: u64) -> usize {
+    usize::try_from(offset - start).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    type Seen = Vec<(Vec<u8>, u64, End)>;
+
+    fn forward(path: &Path) -> Seen {
+        let (mut seen, mut reader) = (Vec::new(), lines(path).unwrap());
+        while let Some(raw) = reader.next().unwrap() {
+            assert_eq!(raw.number, seen.len() as u64 + 1);
+            seen.push((raw.bytes.to_vec(), raw.offset, raw.end));
+        }
+        seen
+    }
+
+    fn from_the_end(path: &Path) -> Seen {
+        let (mut seen, mut reader) = (Vec::new(), backward(path).unwrap());
+        while let Some(raw) = reader.next().unwrap() {
+            seen.push((raw.bytes.to_vec(), raw.offset, raw.end));
+        }
+        seen.reverse();
+        seen
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn both_directions_see_what_split_sees(
+            lengths in prop::collection::vec(prop_oneof![0_usize..40, Just(BLOCK - 1), Just(BLOCK), 0..3 * BLOCK], 0..6),
+            closed in any::<bool>(),
+        ) {
+            let mut bytes: Vec<u8> = Vec::new();
+            for (n, length) in lengths.iter().enumerate() {
+                bytes.extend(std::iter::repeat_n(b'a' + u8::try_from(n).unwrap(), *length));
+                bytes.push(b'\n');
+            }
+            if !closed {
+                bytes.pop();
+            }
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("f");
+            std::fs::write(&path, &bytes).unwrap();
+            let mut expected = Seen::new();
+            let mut offset = 0;
+            for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+                let whole = part.ends_with(b"\n");
+                let end = if whole { End::LineFeed } else { End::File };
+                expected.push((part[..part.len() - usize::from(whole)].to_vec(), offset, end));
+                offset += part.len() as u64;
+            }
+            prop_assert!(forward(&path) == expected);
+            prop_assert!(from_the_end(&path) == expected);
+            for letter in [b'a', b'c'] {
+                let needle = Finder::new(std::slice::from_ref(&letter));
+                let (mut seen, mut reader) = (Seen::new(), lines(&path).unwrap());
+                while let Some(raw) = reader.next_with(&needle).unwrap() {
+                    seen.push((raw.bytes.to_vec(), raw.offset, raw.end));
+                }
+                let having: Seen = expected.iter().filter(|(bytes, ..)| bytes.contains(&letter)).cloned().collect();
+                prop_assert!(seen == having);
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_over_the_limit_is_passed_over_in_both_directions() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let mut bytes = b"first\n".to_vec();
+        bytes.resize(bytes.len() + HARD_LIMIT + 3 * BLOCK, b'x');
+        bytes.extend_from_slice(b"\nlast\n");
+        std::fs::write(&path, &bytes).unwrap();
+        let places = [(0, End::LineFeed), (6, End::Limit), (bytes.len() as u64 - 5, End::LineFeed)];
+        for seen in [forward(&path), from_the_end(&path)] {
+            assert_eq!(seen.iter().map(|(_, offset, end)| (*offset, *end)).collect::<Vec<_>>(), places);
+            assert_eq!((&seen[0].0[..], &seen[2].0[..]), (&b"first"[..], &b"last"[..]));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(lines(&dir.path().join("none")).unwrap_err().code(), Code::NotFound);
+        assert_eq!(lines(dir.path()).unwrap_err().code(), Code::Validation);
+    }
+}

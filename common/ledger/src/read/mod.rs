@@ -1,0 +1,7 @@
+//! Reading ledgers: forward and backward by lines, the end of a file, and the segments of one ledger.
+
+mod forward;
+pub mod segments;
+pub mod tail;
+
+pub use self::forward::{Backward, End, Lines, Raw, backward, lines, open, read_at};

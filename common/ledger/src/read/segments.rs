@@ -1,0 +1,61 @@
+//! The files of one ledger: closed segments, `X.<20 digits>.jsonl`, beside `X.jsonl`.
+
+use std::path::{Path, PathBuf};
+
+use cp_common::{Code, Error, Result};
+
+use super::forward::lines;
+
+/// The sealed segments of a ledger, oldest first: `X.<20 digits>.jsonl` beside `X.jsonl`.
+pub fn segments_of(path: &Path) -> Result<Vec<PathBuf>> {
+    let (Some(name), Some(stem)) = (path.file_name().and_then(|name| name.to_str()), stem_of(path)) else {
+        return Ok(Vec::new());
+    };
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let Ok(listing) = std::fs::read_dir(directory) else { return Ok(Vec::new()) };
+    let mut segments = Vec::new();
+    for entry in listing {
+        let entry = entry.map_err(|e| Error::io("cannot list", e).in_file(directory))?;
+        let Ok(found) = entry.file_name().into_string() else { continue };
+        if found != name && is_segment_of(&found, stem) {
+            segments.push(path.with_file_name(found));
+        }
+    }
+    segments.sort();
+    Ok(segments)
+}
+
+/// A ledger's name without its ending.
+pub fn stem_of(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()?.strip_suffix(".jsonl")
+}
+
+/// Whether a name is that of a sealed segment of the ledger with this stem.
+pub fn is_segment_of(name: &str, stem: &str) -> bool {
+    let middle = name.strip_prefix(stem).and_then(|rest| rest.strip_prefix('.')?.strip_suffix(".jsonl"));
+    middle.is_some_and(|digits| digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// The name that the file at `path` gets when it is closed.
+pub fn name_of(path: &Path) -> Result<PathBuf> {
+    let stem =
+        stem_of(path).ok_or_else(|| Error::validation("only a ledger named *.jsonl can be rotated").in_file(path))?;
+    let first = first_seq(path)?;
+    Ok(path.with_file_name(format!("{stem}.{first:020}.jsonl")))
+}
+
+/// Whether a file is a segment that was closed.
+pub fn is_closed(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let stem = name.strip_suffix(".jsonl").and_then(|rest| rest.rsplit_once('.')).map(|(stem, _)| stem);
+    stem.is_some_and(|stem| is_segment_of(name, stem))
+}
+
+/// The number of the first line of a file.
+pub fn first_seq(path: &Path) -> Result<u64> {
+    let mut reader = lines(path)?;
+    let seq = reader.next()?.and_then(|raw| raw.stored().map(|line| line.seq()));
+    seq.ok_or_else(|| {
+        Error::new(Code::Integrity, "the first line is damaged, so the segment has no name").in_file(path)
+    })
+}

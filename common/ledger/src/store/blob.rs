@@ -1,0 +1,186 @@
+//! Values too large for a line: files named by the SHA-256 of their bytes, in a directory beside the ledger.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use cp_common::{Error, Result, json};
+
+use crate::format::line::{Hash, inside, members};
+
+/// Values shorter than this stay in the line: what replaces them is nearly as long.
+const SMALLEST: usize = 256;
+
+/// The directory of a ledger's blobs.
+pub fn directory(ledger: &Path) -> PathBuf {
+    let mut name = ledger.as_os_str().to_owned();
+    name.push(".blobs");
+    name.into()
+}
+
+/// The file of one blob.
+pub fn path(ledger: &Path, hash: &Hash) -> PathBuf {
+    directory(ledger).join(hash.hex())
+}
+
+/// Keeps some bytes and returns their name. They are on disk when this returns.
+pub fn store(ledger: &Path, bytes: &[u8]) -> Result<Hash> {
+    let hash = Hash::of(bytes);
+    let target = path(ledger, &hash);
+    if target.exists() {
+        return Ok(hash);
+    }
+    write_whole(&directory(ledger), &target, bytes)
+        .map_err(|e| Error::io("cannot keep a blob", e).in_file(&target).fatal())?;
+    Ok(hash)
+}
+
+/// The bytes of a blob, proved by their hash.
+pub fn load(ledger: &Path, hash: &Hash) -> Result<Vec<u8>> {
+    let file = path(ledger, hash);
+    let bytes = std::fs::read(&file).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => Error::not_found(format!("no blob {hash}")).in_file(&file),
+        _ => Error::io("cannot read the blob", e).in_file(&file),
+    })?;
+    if Hash::of(&bytes) != *hash {
+        return Err(
+            Error::new(cp_common::Code::Integrity, "the blob's bytes are not those it is named for").in_file(&file)
+        );
+    }
+    Ok(bytes)
+}
+
+fn write_whole(directory: &Path, target: &Path, bytes: &[u8]) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let mut name = target.as_os_str().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let unfinished = PathBuf::from(name);
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(&unfinished, target)?;
+    File::open(directory)?.sync_all()
+}
+
+/// What a line carries in place of a value: text as its bytes, anything else as its JSON.
+fn reference(ledger: &Path, value: &[u8]) -> Result<String> {
+    Ok(match json::unquote(value).filter(|_| value.starts_with(b"\"")) {
+        Some(text) => format!("{{\"blob\":\"{}\",\"len\":{}}}", store(ledger, text.as_bytes())?, text.len()),
+        None => format!("{{\"blob\":\"{}\",\"len\":{},\"json\":true}}", store(ledger, value)?, value.len()),
+    })
+}
+
+/// The JSON of the value that a reference stands for; `None` if `value` is not a reference.
+pub fn resolve(ledger: &Path, value: &[u8]) -> Result<Option<Vec<u8>>> {
+    let Some(found) = named_by(value) else { return Ok(None) };
+    let bytes = load(ledger, &found.hash)?;
+    if found.is_json {
+        return Ok(Some(bytes));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| Error::validation(format!("blob {} is not text", found.hash)))?;
+    let mut quoted = Vec::with_capacity(text.len() + 2);
+    json::string(&text, &mut quoted);
+    Ok(Some(quoted))
+}
+
+struct Named {
+    hash: Hash,
+    is_json: bool,
+}
+
+fn named_by(value: &[u8]) -> Option<Named> {
+    let mut parts = members(inside(value)?);
+    let hash = parts.next().filter(|(name, _)| *name == b"blob").and_then(|(_, hash)| json::unquote(hash))?;
+    let hash = Hash::parse(&hash)?;
+    parts.next().filter(|(name, _)| *name == b"len")?;
+    let is_json = match parts.next() {
+        None => false,
+        Some((b"json", b"true")) => true,
+        Some(_) => return None,
+    };
+    Some(Named { hash, is_json })
+}
+
+/// Moves the largest values of a body into blobs until it is at most `limit` bytes long.
+pub fn shrink(ledger: &Path, body: &mut Vec<u8>, from: usize, limit: usize) -> Result<()> {
+    while body.len() - from > limit {
+        let Some((start, end)) = largest_value(&body[from..]) else {
+            return Err(Error::validation("the entry is too large: its names and short texts alone exceed a line"));
+        };
+        let (start, end) = (from + start, from + end);
+        let reference = reference(ledger, &body[start..end])?;
+        body.splice(start..end, reference.into_bytes());
+    }
+    Ok(())
+}
+
+/// Where the largest value is that a blob may stand for: the content, the message, a member of data, or all of data.
+fn largest_value(body: &[u8]) -> Option<(usize, usize)> {
+    let place = |value: &[u8]| {
+        let start = value.as_ptr() as usize - body.as_ptr() as usize;
+        (start, start + value.len())
+    };
+    let mut values: Vec<&[u8]> = Vec::new();
+    let mut whole = None;
+    for (name, value) in members(body) {
+        match name {
+            b"content" | b"message" => values.push(value),
+            b"data" if named_by(value).is_none() => {
+                values.extend(members(inside(value)?).map(|(_, value)| value));
+                whole = Some(value);
+            }
+            _ => {}
+        }
+    }
+    let largest = values.into_iter().filter(|value| value.len() >= SMALLEST).max_by_key(|value| value.len());
+    largest.or(whole.filter(|data| data.len() >= SMALLEST)).map(place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_values_move_and_come_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let ledger = dir.path().join("l.jsonl");
+        let text = "é\\\"".repeat(1000);
+        let mut quoted = Vec::new();
+        json::string(&text, &mut quoted);
+        let list = format!("[{}]", vec!["1"; 800].join(","));
+        let mut body =
+            format!(r#","event":"e","message":{},"data":{{"a":1,"list":{list}}}"#, String::from_utf8_lossy(&quoted))
+                .into_bytes();
+        shrink(&ledger, &mut body, 0, 400).unwrap();
+        let members: Vec<_> = members(&body).collect();
+        assert_eq!(resolve(&ledger, members[1].1).unwrap(), Some(quoted));
+        let data: Vec<_> = super::members(inside(members[2].1).unwrap()).collect();
+        assert_eq!(data[0].1, b"1");
+        assert_eq!(resolve(&ledger, data[1].1).unwrap(), Some(list.into_bytes()));
+        assert!(json::is_normal(&[b"{", &body[1..], b"}"].concat()));
+    }
+
+    #[test]
+    fn many_small_members_move_as_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let ledger = dir.path().join("l.jsonl");
+        let many: Vec<_> = (0..500).map(|n| format!("\"k{n}\":{n}")).collect();
+        let data = format!("{{{}}}", many.join(","));
+        let mut body = format!(r#","event":"e","data":{data}"#).into_bytes();
+        shrink(&ledger, &mut body, 0, 400).unwrap();
+        let members: Vec<_> = members(&body).collect();
+        assert_eq!(resolve(&ledger, members[1].1).unwrap(), Some(data.into_bytes()));
+    }
+
+    #[test]
+    fn a_changed_blob_is_not_served() {
+        let dir = tempfile::tempdir().unwrap();
+        let ledger = dir.path().join("l.jsonl");
+        let hash = store(&ledger, b"bytes").unwrap();
+        assert_eq!(load(&ledger, &hash).unwrap(), b"bytes");
+        std::fs::write(path(&ledger, &hash), b"other").unwrap();
+        assert_eq!(load(&ledger, &hash).unwrap_err().code(), cp_common::Code::Integrity);
+        assert_eq!(load(&ledger, &Hash::of(b"?")).unwrap_err().code(), cp_common::Code::NotFound);
+    }
+}

@@ -1,0 +1,89 @@
+//! `config/policy.toml`. Each table is read by the programs that it is about. No option and no variable widens it.
+
+use std::io::ErrorKind;
+
+use cp_common::home::Home;
+use cp_common::spelling::nearest;
+use cp_common::{Error, Result};
+use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, Visitor};
+
+/// A table of the policy of a home. A file or table that is not there gives the default; one that cannot be understood is an error,
+/// never an open door.
+pub fn table<T: DeserializeOwned + Default>(home: &Home, name: &str) -> Result<T> {
+    let file = home.policy_file();
+    match std::fs::read_to_string(&file) {
+        Ok(text) => parse(&text, name).map_err(|e| e.in_file(&file).fatal()),
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(T::default()),
+        Err(e) => Err(Error::config(format!("cannot read: {}", Error::from(e).message())).in_file(&file).fatal()),
+    }
+}
+
+pub(crate) fn parse<T: DeserializeOwned + Default>(text: &str, name: &str) -> Result<T> {
+    let table = Named { name, value: std::marker::PhantomData };
+    toml::Deserializer::parse(text).and_then(|reader| table.deserialize(reader)).map_err(|e| explained(text, &e))
+}
+
+/// Picks one table out of a file, and passes over the others.
+struct Named<'a, T> {
+    name: &'a str,
+    value: std::marker::PhantomData<T>,
+}
+
+impl<'de, T: DeserializeOwned + Default> DeserializeSeed<'de> for Named<'_, T> {
+    type Value = T;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, reader: D) -> std::result::Result<T, D::Error> {
+        reader.deserialize_map(self)
+    }
+}
+
+impl<'de, T: DeserializeOwned + Default> Visitor<'de> for Named<'_, T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a table")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<T, A::Error> {
+        let mut found = None;
+        while let Some(key) = map.next_key::<String>()? {
+            if key == self.name {
+                found = Some(map.next_value()?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(found.unwrap_or_default())
+    }
+}
+
+/// A parser's error as ours: line, key, and the nearest known key.
+fn explained(text: &str, error: &toml::de::Error) -> Error {
+    let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() as u64 + 1);
+    let message = error.message().lines().next().unwrap_or_default().to_owned();
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let word = quoted.next().filter(|_| message.starts_with("unknown ")).map(str::to_owned);
+    let near = word.and_then(|word| nearest(&word, quoted).map(str::to_owned));
+    let error = Error::config(message).at_line(line);
+    match near {
+        Some(near) => error.with("nearest", near.as_str()).hint(format!("did you mean `{near}`?")),
+        None => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::llm::{Llm, Network};
+
+    use super::*;
+
+    #[test]
+    fn a_slip_is_named_with_its_line_and_other_tables_are_others() {
+        let e = parse::<Llm>("[exec]\nanything = 1\n[llm]\nnetwrk = \"token\"\n", "llm").unwrap_err();
+        assert!(e.message().contains("line 4") && e.message().contains("netwrk"), "{e}");
+        assert_eq!(e.details()["nearest"], "network");
+        let e = parse::<Llm>("[llm]\nnetwork = \"tokens\"\n", "llm").unwrap_err();
+        assert_eq!(e.details()["nearest"], "token");
+        assert_eq!(parse::<Llm>("[exec]\nanything = 1\n", "llm").unwrap().network, Network::Allow);
+    }
+}

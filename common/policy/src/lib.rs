@@ -1,0 +1,11 @@
+//! What governs a prompt, for the programs that must agree on it: the `[llm]` table of `config/policy.toml`, and the registry of
+//! prompts. See cp-policy(5).
+
+mod file;
+mod llm;
+pub mod prompts;
+mod registry;
+
+pub use self::file::table;
+pub use self::llm::{GovernedPrompts, Llm, Network, Redact};
+pub use self::registry::{Row, Table};

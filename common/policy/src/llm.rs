@@ -1,0 +1,63 @@
+//! The table `[llm]`: what may be sent to a model, and what it may cost.
+
+use cp_common::Result;
+use cp_common::home::Home;
+use serde::Deserialize;
+
+use crate::file::table;
+
+/// What policy says of prompts. cp-compose and cp-llm both read it, so that neither can be used to get around the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Llm {
+    /// Which system texts may be sent.
+    pub governed_prompts: GovernedPrompts,
+    /// Whether `--no-redact` may be given.
+    pub redact: Redact,
+    /// Who may use the network.
+    pub network: Network,
+    /// Whether prompts and answers go on the ledger outside of sessions and runs too.
+    pub log_content: bool,
+    /// The most US dollars that one command line may spend.
+    pub budget_usd: Option<f64>,
+}
+
+/// Which system texts may be sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GovernedPrompts {
+    /// Any; the hash of each is on the ledger.
+    #[default]
+    Log,
+    /// Those that are made of registered texts only.
+    Require,
+}
+
+/// Whether `--no-redact` may be given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Redact {
+    /// It may.
+    #[default]
+    Default,
+    /// It may not.
+    Require,
+}
+
+/// Who may use the network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Network {
+    /// Everybody.
+    #[default]
+    Allow,
+    /// Only who holds a token.
+    Token,
+}
+
+impl Llm {
+    /// The table of a home.
+    pub fn load(home: &Home) -> Result<Self> {
+        table(home, "llm")
+    }
+}

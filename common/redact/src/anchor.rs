@@ -1,0 +1,169 @@
+//! Where in a text a rule is worth asking: three bytes that it needs, found in one pass.
+//!
+//! A byte counts by its low five bits, so that small and capital letters are one and three bytes are a number below 2^15. The table
+//! is made when this is compiled; a process that writes one line pays nothing for it.
+
+use crate::rule::Rule;
+use crate::shapes::key;
+
+/// Three places, the bytes that may stand in each, how far they are into what the rule looks at, and the rule.
+struct Anchor([&'static [u8]; 3], usize, Rule);
+
+const DIGITS: &[u8] = b"0123456789abcdef";
+
+/// The anchors of the rules that have no prefix: the rarest three bytes of each.
+const ANCHORS: [Anchor; 41] = [
+    Anchor([b"p", b"a", b"s"], 0, Rule::Name),
+    Anchor([b"p", b"w", b"d"], 0, Rule::Name),
+    Anchor([b"p", b"s", b"w"], 0, Rule::Name),
+    Anchor([b"p", b"s", b"k"], 0, Rule::Name),
+    Anchor([b"_", b"p", b"w"], 0, Rule::Name),
+    Anchor([b"t", b"p", b"w"], 0, Rule::Name),
+    Anchor([b"p", b"w", b"="], 0, Rule::Name),
+    Anchor([b"p", b"w", b":"], 0, Rule::Name),
+    Anchor([b"e", b"c", b"r"], 0, Rule::Name),
+    Anchor([b"t", b"o", b"k"], 0, Rule::Name),
+    Anchor([b"k", b"e", b"y"], 0, Rule::Name),
+    Anchor([b"u", b"t", b"h"], 0, Rule::Name),
+    Anchor([b"e", b"d", b"e"], 0, Rule::Name),
+    Anchor([b"g", b"j", b"s"], 0, Rule::Name),
+    Anchor([b"j", b"w", b"t"], 0, Rule::Name),
+    Anchor([b"-", b"-", b"-"], 0, Rule::PrivateKey),
+    Anchor([b"-", b"l", b"i"], 7, Rule::Putty),
+    Anchor([b"e", b"y", b"j"], 0, Rule::Jwt),
+    Anchor([b":", b"/", b"/"], 0, Rule::Url),
+    Anchor([b":", b"5", b"4"], 0, Rule::Pgpass),
+    Anchor([b"*", b":", b"*"], 0, Rule::Pgpass),
+    Anchor([b"r", b"e", b"r"], 3, Rule::Bearer),
+    Anchor([b"s", b"i", b"c"], 2, Rule::Basic),
+    Anchor([b"r", b"i", b"z"], 5, Rule::Authorization),
+    Anchor([b"k", b"i", b"e"], 0, Rule::Cookie),
+    Anchor([b":", b"a", b"a"], 0, Rule::Telegram),
+    Anchor([b"m", b"dtjz", b"aeimquycgk"], 0, Rule::Discord),
+    Anchor([b"n", b"dtjz", b"aeimquycgk"], 0, Rule::Discord),
+    Anchor([b"o", b"dt", b"aeimquycgk"], 0, Rule::Discord),
+    Anchor([b"p", b"a", b"9"], 2, Rule::Firebase),
+    Anchor([b"s", b"k", DIGITS], 0, Rule::Twilio),
+    Anchor([b"0123456789", b"q", b"~"], 0, Rule::Azure),
+    Anchor([b"-", b"u", b"s"], 0, Rule::Mailchimp),
+    Anchor([b".", b"a", b"t"], 0, Rule::Terraform),
+    Anchor([b"i", b"g", b"="], 0, Rule::Signature),
+    Anchor([b"r", b"e", b"="], 0, Rule::Signature),
+    Anchor([b" ", b"-", b"u"], 0, Rule::User),
+    Anchor([b"-", b"u", b"s"], 0, Rule::User),
+    Anchor([b" ", b"-", b"p"], 0, Rule::Letter),
+    Anchor([b" ", b"-", b"awkx"], 0, Rule::Letter),
+    Anchor([b" ", b"b", b"y"], 0, Rule::Identified),
+];
+
+/// Where a rule begins to look, by the number of its three bytes.
+#[derive(Clone, Copy)]
+struct Node {
+    code: u16,
+    back: u8,
+    rule: Rule,
+}
+
+const fn code(first: u8, second: u8, third: u8) -> u16 {
+    ((first & 31) as u16) << 10 | ((second & 31) as u16) << 5 | (third & 31) as u16
+}
+
+const COUNT: usize = count();
+
+const fn count() -> usize {
+    let (mut count, mut at) = (key::KEYS.len(), 0);
+    while at < ANCHORS.len() {
+        let Anchor([first, second, third], _, _) = ANCHORS[at];
+        count += first.len() * second.len() * third.len();
+        at += 1;
+    }
+    count
+}
+
+/// The nodes, by their code; those of one code in the order in which they are asked.
+static NODES: [Node; COUNT] = nodes();
+
+#[expect(clippy::cast_possible_truncation, reason = "there are fewer than 256 keys, and prefixes are shorter")]
+const fn nodes() -> [Node; COUNT] {
+    let mut nodes = [Node { code: 0, back: 0, rule: Rule::Name }; COUNT];
+    let mut length = 0;
+    let mut at = 0;
+    while at < key::KEYS.len() {
+        let prefix = key::KEYS[at].1.as_bytes();
+        let rarest = key::rarest_of(prefix);
+        let code = code(prefix[rarest], prefix[rarest + 1], prefix[rarest + 2]);
+        insert(&mut nodes, length, Node { code, back: rarest as u8, rule: Rule::Key(at as u8) });
+        (length, at) = (length + 1, at + 1);
+    }
+    at = 0;
+    while at < ANCHORS.len() {
+        let Anchor([first, second, third], back, rule) = ANCHORS[at];
+        let mut place = 0;
+        while place < first.len() * second.len() * third.len() {
+            let code = code(
+                first[place / (second.len() * third.len())],
+                second[place / third.len() % second.len()],
+                third[place % third.len()],
+            );
+            insert(&mut nodes, length, Node { code, back: back as u8, rule });
+            (length, place) = (length + 1, place + 1);
+        }
+        at += 1;
+    }
+    nodes
+}
+
+/// Puts a node where its code belongs, behind those that are there.
+const fn insert(nodes: &mut [Node; COUNT], length: usize, node: Node) {
+    let mut at = length;
+    while at > 0 && nodes[at - 1].code > node.code {
+        nodes[at] = nodes[at - 1];
+        at -= 1;
+    }
+    nodes[at] = node;
+}
+
+/// A bit for each code that has a node.
+static KNOWN: [u8; 1 << 12] = known();
+
+const fn known() -> [u8; 1 << 12] {
+    let mut known = [0; 1 << 12];
+    let mut at = 0;
+    while at < COUNT {
+        let code = NODES_FOR_BITS[at].code;
+        known[(code >> 3) as usize] |= 1 << (code & 7);
+        at += 1;
+    }
+    known
+}
+
+const NODES_FOR_BITS: [Node; COUNT] = nodes();
+
+/// A place where rules are to be asked.
+pub(crate) struct Hit {
+    /// Where the three bytes stand.
+    pub(crate) at: usize,
+    code: u16,
+}
+
+/// The next place from `from` on.
+pub(crate) fn next(text: &[u8], from: usize) -> Option<Hit> {
+    let rest = text.get(from..)?;
+    let [first, second, ..] = *rest else { return None };
+    let mut window = code(0, first, second);
+    rest[2..].iter().enumerate().find_map(|(at, byte)| {
+        window = (window << 5 | u16::from(byte & 31)) & 0x7fff;
+        let known = KNOWN[usize::from(window >> 3)] >> (window & 7) & 1 == 1;
+        known.then_some(Hit { at: from + at, code: window })
+    })
+}
+
+impl Hit {
+    /// The rules to ask, and where each begins to look.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = (Rule, usize)> + use<> {
+        let (at, code) = (self.at, self.code);
+        let first = NODES.partition_point(|node| node.code < code);
+        let nodes = NODES[first..].iter().take_while(move |node| node.code == code);
+        nodes.filter_map(move |node| Some((node.rule, at.checked_sub(usize::from(node.back))?)))
+    }
+}

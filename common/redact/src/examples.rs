@@ -1,0 +1,200 @@
+//! Each rule's own examples: what it must find, by its name, and what it must leave. The marks are those of the corpus.
+
+use crate::Redactor;
+use crate::corpus::Draw;
+use crate::rule::Rule;
+use crate::shapes::key;
+
+/// A rule, what it finds, what it leaves.
+type Examples = (&'static str, &'static [&'static str], &'static [&'static str]);
+
+const EXAMPLES: &[Examples] = &[
+    (
+        "private_key",
+        &["-----BEGIN EC PRIVATE KEY-----\nMHcC\n-----END EC PRIVATE KEY-----", "Private-Lines: 1\n«B64»\n"],
+        &["-----BEGIN PUBLIC KEY-----\nMHcC", "-----BEGIN PRIVATE KEY----- is its first line"],
+    ),
+    ("jwt", &["eyJhbGciOiJIUzI1NiJ9.eyJ«T60».«T43»"], &["eyJhbGciOiJIUzI1NiJ9", "eyJhbGciOiJIUzI1NiJ9.short.x"]),
+    (
+        "url_password",
+        &["redis://:«A20»@cache", "https://ada:«A20»@x.org/", "https://«A40»@github.com/a"],
+        &["https://ada@x.org:80/", "http://localhost:8080/a@b", "x://u:$P@h", "x://user:password@h"],
+    ),
+    ("pgpass", &["db:5432:shop:ada:«P»", "*:*:*:ada:«P»"], &["db:5432", "10.0.0.1:5432:up", "a:5432:b:c:${P}"]),
+    ("bearer", &["Bearer «A32»", "bearer: Bearer «A40»"], &["Bearer of bad news", "Bearer <token>", "the bearer"]),
+    ("basic", &["Basic «C9»", "Authorization: Basic «C5»"], &["Basic usage", "Basic authentication", "Basic dGVzdA=="]),
+    (
+        "authorization",
+        &["Authorization: ApiKey «A40»", "authorization=«A32»"],
+        &["Authorization: required", "Authorization: Bearer $TOKEN"],
+    ),
+    (
+        "cookie",
+        &["Cookie: sessionid=«A32»", "Set-Cookie: sid=«A24»; Path=/"],
+        &["Cookie: theme=dark", "cookie: true", "cookies=3"],
+    ),
+    ("telegram_token", &["«D10»:AA«T33»"], &["12:AAAA", "«D10»:AA«T40»"]),
+    ("discord_token", &["MTk«A21».«T6».«T38»"], &["MTk«A21»", "MTk.x.y"]),
+    ("firebase_key", &["AAAA«T7»:APA91b«T134»"], &["AAAA:APA91b"]),
+    ("twilio_key", &["SK«H32»"], &["SK«H12»", "task«H32»"]),
+    ("azure_secret", &["«A3»8Q~«T34»"], &["8Q~x", "«A3»xQ~«T34»"]),
+    ("mailchimp_key", &["«H32»-us12"], &["«H31»-us12", "contact-us"]),
+    ("terraform_token", &["«A14».atlasv1.«A64»"], &["x.atlasv1.y"]),
+    (
+        "url_signature",
+        &["https://x/c?sr=b&sig=«A43»%3D", "https://x/k?X-Amz-Signature=«H64»"],
+        &["sig=abc", "config=«A43»", "?sig=none"],
+    ),
+    (
+        "assignment",
+        &[
+            "password=«P»",
+            "master_key: «H32»",
+            "'token' => '«A32»'",
+            "define('DB_PASS', '«P»')",
+            "IDENTIFIED BY '«P»'",
+            "<password>«P»</password>",
+        ],
+        &["password=$P", "token_count=5", "password = read()", "monkey: «A20»", "password: string;"],
+    ),
+    (
+        "flag",
+        &[
+            "--password «P»",
+            "--token «A32»",
+            "setx API_KEY «A32»",
+            "curl -u ada:«P» https://x",
+            "mysql -p«P»",
+            "sshpass -p «P» ssh x",
+            "requirepass «P»",
+            "echo ada:«P» | chpasswd",
+        ],
+        &[
+            "--password",
+            "--password $P",
+            "--token TOKEN",
+            "curl -u ada https://x",
+            "mysql -p shop",
+            "docker run -u 1000:1000 x",
+        ],
+    ),
+    (
+        "entropy",
+        &["here is the key (old): «A32»", "the token in use was «A40»"],
+        &["the key «u»", "fix token in «H40»", "the key to everything", "public key: «A40»"],
+    ),
+];
+
+/// What each kind of key is like, where the prefix and a drawn rest do not say it.
+fn key_like(draw: &mut Draw, (_, prefix, of, least): key::Key) -> String {
+    let mark = match of {
+        key::Rest::Upper => format!("«U{least}»"),
+        key::Rest::Hex => format!("«H{least}»"),
+        key::Rest::Alnum
+        | key::Rest::Token
+        | key::Rest::Mixed
+        | key::Rest::Random
+        | key::Rest::Base64
+        | key::Rest::Path => {
+            format!("a1«A{least}»")
+        }
+    };
+    prefix.to_owned() + &draw.fill(&mark).0
+}
+
+#[test]
+fn each_rule_finds_its_examples_and_leaves_the_others() {
+    let (mut draw, redactor) = (Draw::new(5), Redactor::default());
+    for (rule, found, left) in EXAMPLES {
+        for example in *found {
+            let (text, _) = draw.fill(example);
+            let (clean, _) = redactor.redact_text(&text);
+            assert!(clean.contains(&format!("[REDACTED:{rule}]")), "{rule}: {text} became {clean}");
+        }
+        for example in *left {
+            let (text, _) = draw.fill(example);
+            assert_eq!(redactor.redact_text(&text), (text.clone(), 0), "{rule}");
+        }
+    }
+}
+
+#[test]
+fn each_key_is_found_and_its_prefix_alone_is_left() {
+    let (mut draw, redactor) = (Draw::new(6), Redactor::default());
+    for key in key::KEYS {
+        let (rule, prefix, _, _) = key;
+        let text = key_like(&mut draw, key);
+        assert_eq!(redactor.redact_text(&text).0, format!("[REDACTED:{rule}]"), "{text}");
+        for text in
+            [prefix.to_owned(), format!("{prefix}x"), format!("{prefix}{}", "x".repeat(200)), format!("a{text}")]
+        {
+            let clean = redactor.redact_text(&text).0;
+            assert!(!clean.contains(rule), "{text} became {clean}");
+        }
+    }
+}
+
+#[test]
+fn each_rule_has_examples() {
+    for rule in Rule::OTHERS {
+        for name in rule.names() {
+            assert!(
+                EXAMPLES.iter().any(|(named, found, left)| named == name && !found.is_empty() && !left.is_empty()),
+                "{name}"
+            );
+        }
+    }
+}
+
+impl Rule {
+    /// All but the keys.
+    const OTHERS: [Self; 21] = [
+        Self::Name,
+        Self::PrivateKey,
+        Self::Putty,
+        Self::Jwt,
+        Self::Url,
+        Self::Pgpass,
+        Self::Bearer,
+        Self::Basic,
+        Self::Authorization,
+        Self::Cookie,
+        Self::Telegram,
+        Self::Discord,
+        Self::Firebase,
+        Self::Twilio,
+        Self::Azure,
+        Self::Mailchimp,
+        Self::Terraform,
+        Self::Signature,
+        Self::User,
+        Self::Letter,
+        Self::Identified,
+    ];
+
+    /// What stands in the place of what it finds.
+    const fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::Key(_) => &[],
+            Self::Name => &["assignment", "flag", "entropy"],
+            Self::PrivateKey | Self::Putty => &["private_key"],
+            Self::Jwt => &["jwt"],
+            Self::Url => &["url_password"],
+            Self::Pgpass => &["pgpass"],
+            Self::Bearer => &["bearer"],
+            Self::Basic => &["basic"],
+            Self::Authorization => &["authorization", "bearer", "basic"],
+            Self::Cookie => &["cookie"],
+            Self::Telegram => &["telegram_token"],
+            Self::Discord => &["discord_token"],
+            Self::Firebase => &["firebase_key"],
+            Self::Twilio => &["twilio_key"],
+            Self::Azure => &["azure_secret"],
+            Self::Mailchimp => &["mailchimp_key"],
+            Self::Terraform => &["terraform_token"],
+            Self::Signature => &["url_signature"],
+            Self::User | Self::Letter => &["flag"],
+            Self::Identified => &["assignment"],
+        }
+    }
+}

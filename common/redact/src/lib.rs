@@ -1,0 +1,297 @@
+//! Finds secrets in text and replaces them. Works on JSON text in normal form and leaves JSON text.
+//!
+//! One pass over the bytes looks for three-byte anchors ([`anchor`]); only where one stands is a [`rule`] asked. No pattern is
+//! compiled, so a process that writes one line pays nothing. Each folder uses those below it:
+//!
+//! - [`named`]: secrets that a name before them promises: assignments, options of commands, the context of a key
+//! - [`shapes`]: secrets with a form of their own: keys of providers, tokens, private keys, addresses, headers
+//! - [`words`]: what names, values and random text look like
+
+mod anchor;
+#[cfg(test)]
+mod corpus;
+#[cfg(test)]
+mod examples;
+mod named;
+mod rule;
+mod secret;
+mod shapes;
+mod words;
+
+use cp_json as json;
+use memchr::memmem::Finder;
+
+use self::secret::Secret;
+use self::words::name;
+
+/// Values shorter than this are not looked for: they would hide ordinary words.
+const SHORTEST_OWN: usize = 12;
+
+/// Knows what secrets look like, and the ones this process holds.
+#[derive(Debug, Default)]
+pub struct Redactor {
+    own: Vec<Finder<'static>>,
+}
+
+impl Redactor {
+    /// A redactor that also knows the secrets in this process's environment.
+    pub fn from_environment() -> Self {
+        let secrets = std::env::vars_os().filter_map(|(name, value)| {
+            let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
+            // `$PWD` is not a password, and the path of a secret is not a secret.
+            let secret =
+                name::kind_of(name.as_bytes()).is_some_and(|kind| kind != name::Kind::Key) && !value.starts_with('/');
+            secret.then_some(value)
+        });
+        Self::knowing(secrets)
+    }
+
+    /// A redactor that knows these values besides the shapes.
+    pub fn knowing(secrets: impl IntoIterator<Item = String>) -> Self {
+        let spelt = |secret: String| {
+            let mut text = Vec::with_capacity(secret.len() + 2);
+            json::string(&secret, &mut text);
+            Finder::new(&text[1..text.len() - 1]).into_owned()
+        };
+        Self { own: secrets.into_iter().filter(|secret| secret.len() >= SHORTEST_OWN).map(spelt).collect() }
+    }
+
+    /// Replaces every secret in `text[from..]` by `[REDACTED:rule]`; returns how many there were.
+    pub fn redact(&self, text: &mut Vec<u8>, from: usize) -> u32 {
+        let mut count = 0;
+        for finder in &self.own {
+            const MARK: [u8; 21] = *b"[REDACTED:own_secret]";
+            let mut at = from;
+            while let Some(next) = finder.find(&text[at..]) {
+                let start = at + next;
+                text.splice(start..start + finder.needle().len(), MARK);
+                at = start + MARK.len();
+                count += 1;
+            }
+        }
+        let found = shapes(&text[from..]);
+        if found.is_empty() {
+            return count;
+        }
+        let mut clean = Vec::with_capacity(text.len() - from);
+        let mut at = from;
+        for secret in &found {
+            clean.extend_from_slice(&text[at..from + secret.at.start]);
+            clean.extend_from_slice(b"[REDACTED:");
+            clean.extend_from_slice(secret.rule.as_bytes());
+            clean.push(b']');
+            at = from + secret.at.end;
+        }
+        clean.extend_from_slice(&text[at..]);
+        text.truncate(from);
+        text.append(&mut clean);
+        count + u32::try_from(found.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Like [`Redactor::redact`], for text that is not JSON.
+    pub fn redact_text(&self, text: &str) -> (String, u32) {
+        let mut quoted = Vec::with_capacity(text.len() + 2);
+        json::string(text, &mut quoted);
+        match self.redact(&mut quoted, 0) {
+            0 => (text.to_owned(), 0),
+            count => (json::unquote(&quoted).unwrap_or_default(), count),
+        }
+    }
+}
+
+/// The secrets in a text, in their order; none lies in another.
+fn shapes(text: &[u8]) -> Vec<Secret> {
+    let mut found: Vec<Secret> = Vec::new();
+    let mut from = 0;
+    while let Some(hit) = anchor::next(text, from) {
+        from = hit.at + 1;
+        let behind = found.last().map_or(0, |last| last.at.end);
+        let mut secrets = hit.rules().filter_map(|(rule, start)| rule.secret(text, start));
+        if let Some(secret) = secrets.find(|secret| secret.at.start >= behind && !secret.at.is_empty()) {
+            from = from.max(secret.at.end);
+            found.push(secret);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn redacted(text: &str) -> String {
+        let (clean, count) = Redactor::default().redact_text(text);
+        assert_eq!(clean.matches("[REDACTED:").count() - text.matches("[REDACTED:").count(), count as usize);
+        clean
+    }
+
+    /// Fakes, made here so that no scanner takes this file for a leak.
+    fn fake(prefix: &str, length: usize) -> String {
+        prefix.to_owned() + &"a1B2c3D4e5".repeat(10)[..length]
+    }
+
+    #[test]
+    fn known_shapes_are_taken_out_wherever_they_stand() {
+        for (prefix, length, rule) in [
+            ("sk-ant-api03-", 40, "anthropic_key"),
+            ("sk-proj-", 40, "openai_key"),
+            ("ghp_", 36, "github_token"),
+            ("github_pat_", 40, "github_token"),
+            ("glpat-", 20, "gitlab_token"),
+            ("xoxb-", 30, "slack_token"),
+            ("AIza", 35, "google_key"),
+            ("hf_", 34, "huggingface_token"),
+            ("npm_", 36, "npm_token"),
+            ("pypi-", 60, "pypi_token"),
+            ("sk_live_", 24, "stripe_key"),
+        ] {
+            let secret = fake(prefix, length);
+            for (before, after) in [("", ""), ("see ", " and go"), ("\n", "\n"), ("(", ")"), ("x=", "")] {
+                assert_eq!(redacted(&format!("{before}{secret}{after}")), format!("{before}[REDACTED:{rule}]{after}"));
+            }
+        }
+        assert_eq!(redacted(&format!("AKIA{}", "ABCDEFGH12345678")), "[REDACTED:aws_key]");
+    }
+
+    #[test]
+    fn ordinary_words_stay() {
+        for text in [
+            "the task-force asked for sk-learn and a risk-averse-solution",
+            "token: expected identifier, found keyword",
+            "input_tokens: 1200, \"max_tokens\":100",
+            "no password given",
+            "password: $PASSWORD",
+            "https://example.org/a:b@c",
+            "std::secret::Token",
+            "decrease, secretary, tokenize",
+            "Bearer of bad news",
+            "AKIA is a prefix",
+            "-----BEGIN PUBLIC KEY-----\nMII\n-----END PUBLIC KEY-----",
+        ] {
+            assert_eq!(redacted(text), text);
+        }
+    }
+
+    #[test]
+    fn assignments_lose_their_value_only() {
+        for (text, clean) in [
+            ("password=hunter22 next", "password=[REDACTED:assignment] next"),
+            ("DB_PASSWORD: hunter22", "DB_PASSWORD: [REDACTED:assignment]"),
+            ("api_key = 'abcd1234efgh'", "api_key = '[REDACTED:assignment]'"),
+            (r#"{"client_secret":"abc\"def","x":1}"#, r#"{"client_secret":"[REDACTED:assignment]","x":1}"#),
+            ("postgres://me:s3cret@db/x", "postgres://me:[REDACTED:url_password]@db/x"),
+            ("Authorization: Bearer abcdef0123456789", "Authorization: Bearer [REDACTED:bearer]"),
+        ] {
+            assert_eq!(redacted(text), clean);
+        }
+        let mut json = br#"{"data":{"password":"a\"b,c","tokens":5,"token":null,"secret":["x"]}}"#.to_vec();
+        assert_eq!(Redactor::default().redact(&mut json, 0), 1);
+        let mut number =
+            br#"{"name":"password","value":12345678,"enter password:":12345678,"a password:":{"value":12345678},"authorization":123456789012,"c":["password",{"send":1000,"password":null}]}"#.to_vec();
+        assert_eq!(Redactor::default().redact(&mut number, 0), 0, "a number is not a string");
+        assert_eq!(json, br#"{"data":{"password":"[REDACTED:assignment]","tokens":5,"token":null,"secret":["x"]}}"#);
+    }
+
+    #[test]
+    fn a_private_key_goes_to_its_end_line_or_to_the_end() {
+        let key = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEE\nabc=\n-----END EC PRIVATE KEY-----";
+        assert_eq!(redacted(&format!("a {key} b")), "a [REDACTED:private_key] b");
+        assert_eq!(redacted(&format!("a {}", &key[..45])), "a [REDACTED:private_key]\n");
+    }
+
+    #[test]
+    fn a_signed_token_needs_three_parts() {
+        let jwt = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcdefghijkl";
+        assert_eq!(redacted(jwt), "[REDACTED:jwt]");
+        assert_eq!(redacted("eyJhbGciOiJIUzI1NiJ9"), "eyJhbGciOiJIUzI1NiJ9");
+    }
+
+    #[test]
+    fn our_own_secrets_go_first_whatever_they_look_like() {
+        let redactor = Redactor::knowing(["correct horse \"battery\"".to_owned(), "short".to_owned()]);
+        let (clean, count) =
+            redactor.redact_text("say correct horse \"battery\" twice: correct horse \"battery\", short");
+        assert_eq!(clean, "say [REDACTED:own_secret] twice: [REDACTED:own_secret], short");
+        assert_eq!(count, 2);
+    }
+
+    /// Pieces of which documents are made that lead to the edge of a string.
+    const EDGES: [&str; 24] = [
+        "password",
+        "enter password:",
+        "password=",
+        "the token is ",
+        "Authorization",
+        "Authorization: ",
+        "cookie:",
+        "setPassword(",
+        "mysql -p",
+        "curl -u",
+        "Basic ",
+        "name",
+        "value",
+        "--password",
+        "key: ",
+        "x || ",
+        "password = a || ",
+        "<password>",
+        "send",
+        "auth",
+        "IDENTIFIED BY ",
+        "echo a | chpasswd",
+        "k3J9xQ2mZ8vB4nR7tY1w",
+        "hunter22",
+    ];
+
+    fn document() -> impl Strategy<Value = serde_json::Value> {
+        let text = || prop::sample::select(&EDGES[..]).prop_map(str::to_owned);
+        let leaf = prop_oneof![
+            text().prop_map(serde_json::Value::from),
+            (1_000_u64..u64::MAX).prop_map(serde_json::Value::from),
+            Just(serde_json::Value::Null),
+        ];
+        leaf.prop_recursive(3, 16, 4, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(serde_json::Value::from),
+                prop::collection::vec((text(), inner), 0..4)
+                    .prop_map(|members| serde_json::Value::Object(members.into_iter().collect())),
+            ]
+        })
+    }
+
+    /// The document without what its strings say.
+    fn shape(document: &serde_json::Value) -> serde_json::Value {
+        match document {
+            serde_json::Value::String(_) => "".into(),
+            serde_json::Value::Array(items) => items.iter().map(shape).collect(),
+            serde_json::Value::Object(members) => members.values().map(shape).collect(),
+            other => other.clone(),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn only_what_strings_say_is_taken_out(document in document()) {
+            let mut text = document.to_string().into_bytes();
+            Redactor::default().redact(&mut text, 0);
+            let clean: serde_json::Value = serde_json::from_slice(&text).map_err(|e| {
+                TestCaseError::fail(format!("{e}: {}", String::from_utf8_lossy(&text)))
+            })?;
+            prop_assert_eq!(shape(&clean), shape(&document));
+        }
+
+        #[test]
+        fn what_was_json_stays_json(text in r#"([a-z"'\\:= /@.,;<>(){}\n]|password|--token |api key|auth|pw:|Cookie: |Basic |value=|sk-|://|:5432:|curl -u |Bearer |-----BEGIN PRIVATE KEY-----|-----END |eyJ|0123456789abcdef|k3J9xQ2mZ8vB4nR7tY1w){0,40}"#) {
+            let mut quoted = Vec::new();
+            json::string(&text, &mut quoted);
+            Redactor::default().redact(&mut quoted, 0);
+            prop_assert!(json::is_normal(&quoted), "{}", String::from_utf8_lossy(&quoted));
+            let mut object = b"{\"token\":".to_vec();
+            json::string(&text, &mut object);
+            object.push(b'}');
+            Redactor::default().redact(&mut object, 0);
+            prop_assert!(json::is_normal(&object), "{}", String::from_utf8_lossy(&object));
+        }
+    }
+}

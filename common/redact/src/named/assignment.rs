@@ -1,0 +1,319 @@
+//! A name that promises a secret, and its value, in the ways that files, code and people write it.
+
+use std::ops::Range;
+
+use crate::named::command;
+use crate::named::context;
+use crate::named::literal::{bare, in_quotes};
+use crate::secret::Secret;
+use crate::shapes::header::is_name_and_password;
+use crate::shapes::key;
+use crate::words::name::{Kind, Name, is_the_word};
+use crate::words::random::is_random;
+use crate::words::scan;
+use crate::words::scan::{Quote, blanks, is_line_end, is_line_start, line_before, run, white, word_before};
+use crate::words::value::{is_bare_secret, is_placeholder, is_quoted_secret, is_wordy};
+
+/// The value of the name around this place.
+pub(crate) fn at(text: &[u8], inside: usize) -> Option<Secret> {
+    if let Some(at) = command::piped(text, inside) {
+        return Some(Secret { at, rule: "flag" });
+    }
+    let name = Name::around(text, inside)?;
+    if name.kind == Kind::Key && !context::is_near(text, name.at.end) {
+        return None;
+    }
+    let forms = [assigned, element, paired, called, listed, said, quoted, typed, fallback];
+    let value = forms
+        .iter()
+        .find_map(|form| form(text, &name))
+        .map(|value| (value, "assignment"))
+        .or_else(|| command::operand(text, &name).map(|value| (value, "flag")));
+    match value {
+        // What a key is called says more than where it stands.
+        Some((at, rule)) => match key::any_at(text, at.start) {
+            Some(key) if key.at == at => Some(key),
+            _ => Some(Secret { at, rule }),
+        },
+        None => context::after(text, &name),
+    }
+}
+
+/// `name = value` and `"name": "value"`, with any of the signs for it.
+fn assigned(text: &[u8], name: &Name) -> Option<Range<usize>> {
+    let quote = Quote::at(text, name.at.end);
+    let mut at = name.at.end + quote.map_or(0, Quote::length);
+    at += index(text, at);
+    let before = blanks(text, at);
+    at += before;
+    let sign = sign(text, at)?;
+    at += sign.len();
+    let after = blanks(text, at);
+    at += after;
+    // Letters that languages put before a string.
+    if matches!(text.get(at), Some(b'@' | b'b' | b'r' | b'f' | b'u' | b'L' | b'$')) && Quote::at(text, at + 1).is_some()
+    {
+        at += 1;
+    }
+    if let Some(opening) = Quote::at(text, at) {
+        // `"password:"`: what stands there is the end of the name's own quote.
+        let ends_name = quote.is_none() && text[..name.at.start].ends_with(&text[at..at + opening.length()]);
+        return in_quotes(text, at, name).filter(|_| !ends_name);
+    }
+    if quote.is_some_and(Quote::is_of_json) {
+        // A number, a list, or nothing at all.
+        return None;
+    }
+    let is_setting = sign == b"=" && before + after == 0 && begins_line(text, name.at.start);
+    let mut value = bare(text, at, is_setting, name.kind);
+    if matches!(text[value.clone()], [.., b',' | b';' | b')']) {
+        // An argument or a statement on a line of its own.
+        value = bare(text, at, false, name.kind);
+    }
+    let secret = &text[value.clone()];
+    let next = text.get(value.end).copied();
+    if !is_bare_secret(secret, name.kind, next) {
+        return (name.kind == Kind::Basic && is_name_and_password(secret)).then_some(value);
+    }
+    let word = &text[name.at.clone()];
+    if sign == b":" && after > 0 && (word == b"PASS" || word.eq_ignore_ascii_case(b"pass") && !is_chosen(secret)) {
+        // `PASS: TestAll`, `the pass: 2000m`.
+        return None;
+    }
+    if sign == b":" && text[value.end..].starts_with(b" = ") {
+        // `NAME: Type = …`.
+        return None;
+    }
+    if name.kind == Kind::Password && is_wordy(secret) {
+        if word == b"--pass" || before + after > 0 && secret.contains(&b'_') {
+            // `--pass=early`, `password = read_it`.
+            return None;
+        }
+        let tight = sign != b":" && before + after == 0;
+        let ends =
+            if tight { !matches!(next, Some(b')' | b',' | b'(' | b']' | b'}')) } else { is_line_end(text, value.end) };
+        return ends.then_some(value);
+    }
+    Some(value)
+}
+
+/// Whether this looks chosen: not a number with its unit, and not the name of a test.
+fn is_chosen(secret: &[u8]) -> bool {
+    let letters = secret.iter().filter(|byte| byte.is_ascii_alphabetic()).count();
+    letters > 1 && letters < secret.len() && secret.len() >= 6
+}
+
+/// Whether a name is the first of its line, but for the words that set variables.
+fn begins_line(text: &[u8], start: usize) -> bool {
+    is_line_start(text, start)
+        || [&b"export"[..], b"set", b"SET", b"ENV", b"ARG", b"-e", b"--env"].contains(&word_before(text, start))
+}
+
+/// The length of an index: the rest of `["name"]`, or `[32]`.
+fn index(text: &[u8], at: usize) -> usize {
+    match text.get(at) {
+        Some(b']') => 1,
+        Some(b'[') => {
+            let digits = run(text, at + 1, |byte| byte.is_ascii_digit());
+            if text.get(at + 1 + digits) == Some(&b']') { digits + 2 } else { 0 }
+        }
+        _ => 0,
+    }
+}
+
+/// The sign between a name and its value.
+fn sign(text: &[u8], at: usize) -> Option<&[u8]> {
+    const SIGNS: [&[u8]; 10] = [b"||=", b"%3D", b"%3d", b"%3A", b":=", b"=>", b":-", b"?=", b"=", b":"];
+    let rest = text.get(at..)?;
+    let sign = SIGNS.into_iter().find(|sign| rest.starts_with(sign))?;
+    let next = rest.get(sign.len());
+    let compared = sign == b"=" && matches!(next, Some(b'=' | b'~'));
+    let path = sign == b":" && matches!(next, Some(b':' | b'?' | b'+' | b'/'));
+    (!compared && !path).then_some(&rest[..sign.len()])
+}
+
+/// `<name>value</name>`, also with attributes or a section of character data, and `<entry key="name">value</entry>`.
+fn element(text: &[u8], name: &Name) -> Option<Range<usize>> {
+    const DATA: &[u8] = b"<![CDATA[";
+    let opened = opens_tag(text, name.at.start);
+    let quote = Quote::at(text, name.at.end);
+    let mut at = name.at.end + quote.map_or(0, Quote::length);
+    if opened {
+        // Attributes: up to the end of the tag, on the same line.
+        at += run(&text[..text.len().min(at + 80)], at, |byte| !matches!(byte, b'<' | b'>' | b'/' | b'(' | b','));
+    }
+    if !(opened || quote.is_some()) || text.get(at) != Some(&b'>') {
+        return None;
+    }
+    at += 1;
+    at += white(text, at);
+    at += if text[at..].starts_with(DATA) { DATA.len() } else { 0 };
+    // `<label for="password">`: what it holds is mostly a word.
+    secret_before_tag(text, at, name.kind).filter(|value| opened || !is_wordy(&text[value.clone()]))
+}
+
+/// Whether a tag begins with the name here; what stands before a colon or a full stop is its space of names.
+fn opens_tag(text: &[u8], start: usize) -> bool {
+    let space = text[..start].iter().rev().take(32);
+    let space = space.take_while(|byte| scan::is_token(**byte) || matches!(byte, b':' | b'.')).count();
+    start > space && text[start - space - 1] == b'<'
+}
+
+fn secret_before_tag(text: &[u8], at: usize, kind: Kind) -> Option<Range<usize>> {
+    let value = at..at + run(text, at, |byte| !matches!(byte, b'<' | b'"' | b'\\' | b']'));
+    let closed = [&b"</"[..], b"]]>"].iter().any(|end| text[value.end..].starts_with(end));
+    (closed && is_quoted_secret(&text[value.clone()], kind)).then_some(value)
+}
+
+/// A name that is a value itself, with its own value beside it: `name="…" value="…"`, `<key>…</key><string>…`,
+/// `expect "…:"; send "…"`.
+fn paired(text: &[u8], name: &Name) -> Option<Range<usize>> {
+    let colon = usize::from(text.get(name.at.end) == Some(&b':'));
+    let mut at = name.at.end + colon;
+    let closing = Quote::at(text, at);
+    at += closing.map_or(0, Quote::length);
+    if text.get(at..)?.starts_with(b"</") {
+        at += 2 + run(text, at + 2, scan::is_token);
+        for sign in [b'>', b'<'] {
+            at += white(text, at);
+            (text.get(at) == Some(&sign)).then_some(())?;
+            at += 1;
+        }
+        at += run(text, at, scan::is_token);
+        (text.get(at) == Some(&b'>')).then_some(())?;
+        return secret_before_tag(text, at + 1, name.kind);
+    }
+    for sign in [b',', b':', b'{', b';'] {
+        at += white(text, at);
+        at += usize::from(text.get(at) == Some(&sign));
+    }
+    at += white(text, at);
+    at += Quote::at(text, at).map_or(0, Quote::length);
+    let word = run(text, at, scan::is_token);
+    if &text[at..at + word] == b"send" && !closing.is_some_and(Quote::is_of_json) {
+        return in_quotes(text, at + word + blanks(text, at + word), name);
+    }
+    let named = [&b"value"[..], b"content", b"stringValue", b"defaultValue"];
+    if !named.iter().any(|known| text[at..at + word].eq_ignore_ascii_case(known)) {
+        return None;
+    }
+    at += word;
+    at += Quote::at(text, at).map_or(0, Quote::length);
+    at += blanks(text, at);
+    if !matches!(text.get(at), Some(b':' | b'=')) {
+        return None;
+    }
+    at += 1;
+    at += blanks(text, at);
+    if Quote::at(text, at).is_some() {
+        return in_quotes(text, at, name);
+    }
+    if closing.is_some_and(Quote::is_of_json) {
+        // A number, a list, or nothing at all.
+        return None;
+    }
+    let value = bare(text, at, true, name.kind);
+    (is_bare_secret(&text[value.clone()], name.kind, None) && is_line_end(text, value.end)).then_some(value)
+}
+
+/// `setPassword("value")`, `password('value')`.
+fn called(text: &[u8], name: &Name) -> Option<Range<usize>> {
+    let word = &text[name.at.clone()];
+    let sets = [&b"set"[..], b"with", b"use"].iter().any(|verb| word.to_ascii_lowercase().starts_with(verb));
+    if text.get(name.at.end) != Some(&b'(') || !(sets || is_the_word(word)) {
+        return None;
+    }
+    let value = in_quotes(text, name.at.end + 1, name)?;
+    let after = value.end + Quote::at(text, name.at.end + 1).map_or(0, Quote::length);
+    (text.get(after) == Some(&b')')).then_some(value)
+}
+
+/// `define('name', 'value')`, `getenv("name", "value")`: not any list of words.
+fn listed(text: &[u8], name: &Name) -> Option<Range<usize>> {
+    let quote = Quote::at(text, name.at.end)?;
+    let before = text[..name.at.start.checked_sub(quote.length())?].trim_ascii_end();
+    let mut at = name.at.end + quote.length();
+    at += blanks(text, at);
+    if before.last() != Some(&b'(') || text.get(at) != Some(&b',') {
+        return None;
+    }
+    at += 1;
+    at += white(text, at);
+    let drawn = |value: &[u8]| if name.kind == Kind::Password { !is_wordy(value) } else { is_random(value) };
+    in_quotes(text, at, name).filter(|value| drawn(&text[value.clone()]))
+}
+
+/// `the password is value`, `password for the server: value`.
+fn said(text: &[u8], name: &Name) -> Option<Range<usize>> {
+    let mut at = name.at.end;
+    let rest = text.get(at..text.len().min(at + 64))?;
+    let line = &rest[..run(rest, 0, |byte| !matches!(byte, b'"' | b'\\' | b',' | b'.' | b';' | b'='))];
+    let verbs = [&b" is "[..], b" was ", b" ist ", b" is: ", b": "];
+    let about = line.starts_with(b" for ") || line.starts_with(b" of ") || line.starts_with(b" to ");
+    at += verbs
+        .iter()
+        .filter_map(|verb| {
+            let found = memchr::memmem::find(line, verb)?;
+            (about || found == 0 && *verb != b": ").then_some(found + verb.len())
+        })
+        .min()?;
+    if let Some(value) = in_quotes(text, at, name) {
+        return Some(value);
+    }
+    at += usize::from(text.get(at) == Some(&b'`'));
+    let mut value = bare(text, at, false, name.kind);
+    while text[value.clone()].last().is_some_and(|last| matches!(last, b'!' | b'?' | b':'))
+        && is_wordy(&text[value.start..value.end - 1])
+    {
+        value.end -= 1;
+    }
+    let secret = &text[value.clone()];
+    let letters = secret.iter().any(u8::is_ascii_alphabetic) && secret.iter().any(u8::is_ascii_digit);
+    let enough = match name.kind {
+        Kind::Password => secret.len() >= 5 && !is_wordy(secret) && letters,
+        _ => {
+            secret.len() >= 8 && letters && is_random(secret)
+                || secret.len() >= 12 && letters && name.kind == Kind::Secret
+        }
+    };
+    (enough && is_bare_secret(secret, name.kind, text.get(value.end).copied())).then_some(value)
+}
+
+/// `PASSWORD 'value'` of SQL, `#define PASSWORD "value"`, `:password "value"`.
+fn quoted(text: &[u8], name: &Name) -> Option<Range<usize>> {
+    let gap = blanks(text, name.at.end);
+    let value = in_quotes(text, name.at.end + gap, name)?;
+    let secret = &text[value.clone()];
+    let sql = line_before(text, name.at.start).to_ascii_lowercase();
+    let sets =
+        sql.ends_with(b"with ") || sql.ends_with(b"encrypted ") || sql.ends_with(b"define ") || sql.ends_with(b":");
+    // `pass` is a verb as well.
+    let verb = text[name.at.clone()].eq_ignore_ascii_case(b"pass");
+    (gap > 0 && !verb && !secret.contains(&b' ') && (sets || !is_wordy(secret))).then_some(value)
+}
+
+/// `password: str = "value"`, `password string = "value"`.
+fn typed(text: &[u8], name: &Name) -> Option<Range<usize>> {
+    let mut at = name.at.end;
+    at += usize::from(text.get(at) == Some(&b':'));
+    let is_type = |byte: u8| byte.is_ascii_alphanumeric() || b"_.&<>[]?|: *".contains(&byte);
+    let length = run(&text[..text.len().min(at + 40)], at, is_type);
+    at += length;
+    if length < 2 || text.get(at) != Some(&b'=') || is_placeholder(&text[at..=at]) && text.get(at + 1) == Some(&b'=') {
+        return None;
+    }
+    at += 1;
+    at += blanks(text, at);
+    in_quotes(text, at, name)
+}
+
+/// `password: env.PASSWORD || "value"`: what counts where nothing else is set.
+fn fallback(text: &[u8], name: &Name) -> Option<Range<usize>> {
+    let rest = &text[name.at.end..text.len().min(name.at.end + 80)];
+    let line = &rest[..run(rest, 0, |byte| !matches!(byte, b';' | b'\\' | b'{' | b'"'))];
+    let signs = [&b" || "[..], b" or ", b" ?? "];
+    let (at, sign) = signs.iter().find_map(|sign| Some((memchr::memmem::find(line, sign)?, sign)))?;
+    let set = line[..at].iter().any(|byte| matches!(byte, b'=' | b':'));
+    let value = in_quotes(text, name.at.end + at + sign.len(), name)?;
+    (set && !is_wordy(&text[value.clone()])).then_some(value)
+}

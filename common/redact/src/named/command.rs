@@ -1,0 +1,256 @@
+//! Secrets on command lines, and in the files of programs that write a setting without a sign.
+
+use std::ops::Range;
+
+use crate::named::literal::{bare, in_quotes};
+use crate::secret::Secret;
+use crate::words::name::{Kind, Name};
+use crate::words::random::is_random;
+use crate::words::scan::{Quote, blanks, is_line_start, line_before, piece_before, run, white, word_before};
+use crate::words::value::{is_bare_secret, is_placeholder, is_quoted_secret, is_wordy};
+
+/// The operand after a name: `--password value`, `setx NAME value`, `login ada password value`, `requirepass value`.
+pub(crate) fn operand(text: &[u8], name: &Name) -> Option<Range<usize>> {
+    let flag = is_flag(text, name.at.start);
+    if flag && let Some(value) = next_element(text, name) {
+        return Some(value);
+    }
+    let gap = blanks(text, name.at.end);
+    if gap == 0 || !(flag || takes_operand(text, name)) {
+        return None;
+    }
+    let mut at = name.at.end + gap;
+    if text[name.at.clone()].ends_with(b"auth-pass") {
+        // The name of the server comes first.
+        at += run(text, at, |byte| byte > b' ' && byte != b'"' && byte != b'\\');
+        at += blanks(text, at);
+    }
+    if Quote::at(text, at).is_some() {
+        return in_quotes(text, at, name);
+    }
+    let value = bare(text, at, true, name.kind);
+    let secret = &text[value.clone()];
+    let is_operand = !secret.first().is_none_or(|first| matches!(first, b'-' | b'|' | b'=' | b':' | b'+'));
+    let fits = match name.kind {
+        Kind::Password => secret.len() >= 3 && !is_connective(secret) && !is_placeholder(secret) && is_plain(secret),
+        kind => is_bare_secret(secret, kind, None) && is_plain(secret),
+    };
+    (is_operand && fits).then_some(value)
+}
+
+/// Whether the operand is a value, and not a piece of code or of a synopsis.
+fn is_plain(secret: &[u8]) -> bool {
+    !secret.iter().any(|byte| matches!(byte, b'(' | b'[' | b'<' | b'{' | b'|')) || is_random(secret)
+}
+
+/// Whether a name is a long option: one or two dashes where a word begins.
+fn is_flag(text: &[u8], start: usize) -> bool {
+    let before = start.checked_sub(1).map(|before| text[before]);
+    text[start] == b'-'
+        && (is_line_start(text, start) || matches!(before, Some(b' ' | b'\'' | b'"' | b'`' | b'[' | b'(')))
+}
+
+/// `"--password", "value"`: the next element of a list.
+fn next_element(text: &[u8], name: &Name) -> Option<Range<usize>> {
+    let mut at = name.at.end + Quote::at(text, name.at.end)?.length();
+    if text.get(at) != Some(&b',') {
+        return None;
+    }
+    at += 1;
+    at += white(text, at);
+    let value = in_quotes(text, at, name)?;
+    // In an object the next string is the name of a member.
+    let after = value.end + Quote::at(text, at).map_or(0, Quote::length);
+    (text[value.start] != b'-' && text.get(after) != Some(&b':')).then_some(value)
+}
+
+/// Whether this name has its value after a blank: in what is set so, and in the files of some programs.
+fn takes_operand(text: &[u8], name: &Name) -> bool {
+    const SETTERS: [&[u8]; 7] = [b"setx", b"setenv", b"ENV", b"ARG", b"export", b"SETX", b"set-env"];
+    const TOLD: [&[u8]; 4] = [b"login", b"username", b"user", b"account"];
+    const OWN: [&[u8]; 6] = [b"requirepass", b"masterauth", b"auth-pass", b"sendpass", b"userpass", b"rootpw"];
+    let word = &text[name.at.clone()];
+    if OWN.iter().any(|own| word.eq_ignore_ascii_case(own)) || SETTERS.contains(&word_before(text, name.at.start)) {
+        return true;
+    }
+    // `login ada password value`: the word before the user's name says so, also on a line before.
+    let user = piece_before(text, name.at.start);
+    let said = user.and_then(|user| piece_before(text, user.start)).map(|said| &text[said]);
+    name.kind == Kind::Password && word != b"pass" && said.is_some_and(|said| TOLD.contains(&said))
+}
+
+/// Words that follow the name of an option where people write about it.
+fn is_connective(word: &[u8]) -> bool {
+    const WORDS: [&str; 34] = [
+        "flag",
+        "option",
+        "options",
+        "argument",
+        "parameter",
+        "was",
+        "and",
+        "for",
+        "the",
+        "with",
+        "file",
+        "stdin",
+        "from",
+        "via",
+        "are",
+        "can",
+        "has",
+        "not",
+        "but",
+        "when",
+        "must",
+        "should",
+        "will",
+        "may",
+        "or",
+        "in",
+        "is",
+        "to",
+        "instead",
+        "which",
+        "that",
+        "reset",
+        "manager",
+        "field",
+    ];
+    let word = word.strip_suffix(b",").or(word.strip_suffix(b".")).unwrap_or(word);
+    WORDS.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes()))
+}
+
+/// What is typed here, with or without quotes. The end of a JSON string is not a quote.
+fn typed(text: &[u8], at: usize) -> Option<Range<usize>> {
+    match Quote::at(text, at) {
+        Some(quote) if quote.is_of_json() => None,
+        Some(quote) => Some(at + quote.length()..quote.closing(text, at + quote.length())?),
+        None => Some(bare(text, at, true, Kind::Password)),
+    }
+}
+
+/// `name:password` after `-u` or `--user` of a program that fetches. `dash` is where `-user` or ` -u` stands.
+pub(crate) fn user(text: &[u8], dash: usize) -> Option<Secret> {
+    const PROGRAMS: [(&[u8], u8); 6] = [
+        (b"curl", b':'),
+        (b"wget", b':'),
+        (b"http", b':'),
+        (b"lftp", b','),
+        (b"smbclient", b'%'),
+        (b"rpcclient", b'%'),
+    ];
+    let rest = text.get(dash..)?;
+    let name = dash + [&b"-user"[..], b" -u", b" -U"].into_iter().find(|option| rest.starts_with(option))?.len();
+    let line = line_before(text, dash);
+    let (_, sign) = PROGRAMS.iter().find(|(program, _)| memchr::memmem::find(line, program).is_some())?;
+    let mut at = name + usize::from(text.get(name) == Some(&b'='));
+    at += blanks(text, at);
+    let value = typed(text, at)?;
+    let colon = memchr::memchr(*sign, &text[value.clone()])?;
+    let secret = value.start + colon + 1..value.end;
+    let plain = &text[secret.clone()];
+    let numbers = text[value].iter().all(|byte| byte.is_ascii_digit() || *byte == b':');
+    (plain.len() >= 3 && !numbers && !is_placeholder(plain)).then_some(Secret { at: secret, rule: "flag" })
+}
+
+/// How a program takes a password behind one letter.
+enum Letter {
+    /// `-pVALUE`.
+    Attached,
+    /// `-p VALUE`.
+    Apart,
+}
+
+/// The programs, the letter and how.
+const PROGRAMS: [(&[u8], u8, Letter); 24] = [
+    (b"mysql", b'p', Letter::Attached),
+    (b"mariadb", b'p', Letter::Attached),
+    (b"7z", b'p', Letter::Attached),
+    (b"sshpass", b'p', Letter::Apart),
+    (b"sshpass", b'p', Letter::Attached),
+    (b"docker login", b'p', Letter::Apart),
+    (b"podman login", b'p', Letter::Apart),
+    (b"registry login", b'p', Letter::Apart),
+    (b"oc login", b'p', Letter::Apart),
+    (b"az login", b'p', Letter::Apart),
+    (b"mongo", b'p', Letter::Apart),
+    (b"psexec", b'p', Letter::Apart),
+    (b"vncviewer", b'p', Letter::Apart),
+    (b"sqlcmd", b'P', Letter::Apart),
+    (b"zip", b'P', Letter::Apart),
+    (b"redis-cli", b'a', Letter::Apart),
+    (b"openssl", b'k', Letter::Apart),
+    (b"useradd", b'p', Letter::Apart),
+    (b"usermod", b'p', Letter::Apart),
+    (b"snmp", b'A', Letter::Apart),
+    (b"snmp", b'X', Letter::Apart),
+    (b"ldapsearch", b'w', Letter::Apart),
+    (b"ldapadd", b'w', Letter::Apart),
+    (b"ldapmodify", b'w', Letter::Apart),
+];
+
+/// A password behind one letter, where the line names a program that takes it so. `blank` is where ` -p` stands.
+pub(crate) fn letter(text: &[u8], blank: usize) -> Option<Secret> {
+    let letter = *text.get(blank + 2)?;
+    let line = line_before(text, blank);
+    // Of several commands on a line the last one counts.
+    let line = line.rsplit(|byte| matches!(byte, b'|' | b';' | b'&')).next().unwrap_or(line);
+    let at = blank + 3;
+    let gap = blanks(text, at);
+    let fits = PROGRAMS.iter().any(|(program, known, how)| {
+        *known == letter
+            && memchr::memmem::find(line, program).is_some()
+            && match how {
+                Letter::Attached => gap == 0,
+                Letter::Apart => gap > 0,
+            }
+    });
+    if !fits {
+        return None;
+    }
+    let at = at + gap;
+    let value = typed(text, at)?;
+    let secret = &text[value.clone()];
+    let option = secret.first().is_none_or(|first| *first == b'-');
+    (!option && secret.len() >= 3 && !is_placeholder(secret)).then_some(Secret { at: value, rule: "flag" })
+}
+
+/// `echo value | docker login --password-stdin`, `echo name:value | chpasswd`.
+pub(crate) fn piped(text: &[u8], inside: usize) -> Option<Range<usize>> {
+    let rest = text.get(inside..)?;
+    if !rest.starts_with(b"password-stdin") && !rest.starts_with(b"passwd") {
+        return None;
+    }
+    let line = line_before(text, inside);
+    let offset = inside - line.len();
+    let echo = memchr::memmem::rfind(line, b"echo ")? + 5;
+    let pipe = echo + memchr::memchr(b'|', &line[echo..])?;
+    let at = offset + echo + run(line, echo, |byte| byte == b' ');
+    let mut value = typed(text, at)?;
+    if rest.starts_with(b"passwd") {
+        let changes = line[pipe..].ends_with(b"ch") || text[inside..].starts_with(b"passwd --stdin");
+        value.start += memchr::memchr(b':', &text[value.clone()]).map_or(0, |colon| colon + 1);
+        changes.then_some(())?;
+    }
+    let secret = &text[value.clone()];
+    (value.end <= offset + pipe && secret.len() >= 3 && !is_placeholder(secret)).then_some(value)
+}
+
+/// `IDENTIFIED BY 'value'` of SQL. `blank` is where the blank before `BY` stands.
+pub(crate) fn identified(text: &[u8], blank: usize) -> Option<Secret> {
+    let start = blank.checked_sub(10)?;
+    if !text.get(start..blank + 4)?.eq_ignore_ascii_case(b"identified by ") {
+        return None;
+    }
+    let mut at = blank + 4;
+    if text.get(at..at + 9).is_some_and(|word| word.eq_ignore_ascii_case(b"password ")) {
+        at += 9;
+    }
+    let quote = Quote::at(text, at).filter(|quote| text[at] != b'`' && !quote.is_of_json())?;
+    let value = at + quote.length()..quote.closing(text, at + quote.length())?;
+    let secret = &text[value.clone()];
+    let fits =
+        is_quoted_secret(secret, Kind::Password) || secret.len() >= 3 && is_wordy(secret) && !is_placeholder(secret);
+    fits.then_some(Secret { at: value, rule: "assignment" })
+}

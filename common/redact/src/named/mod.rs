@@ -1,0 +1,6 @@
+//! Secrets that a name before them promises.
+
+pub(crate) mod assignment;
+pub(crate) mod command;
+pub(crate) mod context;
+mod literal;

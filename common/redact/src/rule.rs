@@ -1,0 +1,67 @@
+//! The rules: which shape or name is asked about at an anchor.
+
+use crate::named::{assignment, command};
+use crate::secret::Secret;
+use crate::shapes::{header, key, private, token, url};
+
+/// What is looked for at an anchor.
+#[derive(Clone, Copy)]
+pub(crate) enum Rule {
+    /// A key of a provider, by its place among [`key::KEYS`].
+    Key(u8),
+    /// A name, and its value.
+    Name,
+    PrivateKey,
+    Putty,
+    Jwt,
+    Url,
+    Pgpass,
+    Bearer,
+    Basic,
+    Authorization,
+    Cookie,
+    Telegram,
+    Discord,
+    Firebase,
+    Twilio,
+    Azure,
+    Mailchimp,
+    Terraform,
+    Signature,
+    /// `-u name:password`.
+    User,
+    /// A password behind one letter.
+    Letter,
+    /// `IDENTIFIED BY`.
+    Identified,
+}
+
+impl Rule {
+    pub(crate) fn secret(self, text: &[u8], start: usize) -> Option<Secret> {
+        match self {
+            // Where two prefixes begin alike, the anchor of the shorter may come first.
+            Self::Key(at) => key::at(text, start, key::KEYS[usize::from(at)]).and_then(|_| key::any_at(text, start)),
+            Self::Name => assignment::at(text, start),
+            Self::PrivateKey => private::block(text, start),
+            Self::Putty => private::putty(text, start),
+            Self::Jwt => token::jwt(text, start),
+            Self::Url => url::password(text, start),
+            Self::Pgpass => url::pgpass(text, start),
+            Self::Bearer => header::bearer(text, start),
+            Self::Basic => header::basic(text, start),
+            Self::Authorization => header::authorization(text, start),
+            Self::Cookie => header::cookie(text, start),
+            Self::Telegram => token::telegram(text, start),
+            Self::Discord => token::discord(text, start),
+            Self::Firebase => token::firebase(text, start),
+            Self::Twilio => token::twilio(text, start),
+            Self::Azure => token::azure(text, start + 1),
+            Self::Mailchimp => token::mailchimp(text, start),
+            Self::Terraform => token::terraform(text, start),
+            Self::Signature => token::signature(text, start),
+            Self::User => command::user(text, start),
+            Self::Letter => command::letter(text, start),
+            Self::Identified => command::identified(text, start),
+        }
+    }
+}

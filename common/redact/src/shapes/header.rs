@@ -1,0 +1,138 @@
+//! Credentials in the headers of requests.
+
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
+
+use crate::secret::Secret;
+use crate::words::random::is_random;
+use crate::words::scan::{Quote, is_base64, is_token, is_word_start, run};
+use crate::words::value::{is_code, is_placeholder};
+
+/// Browsers keep no more in one.
+const LONGEST_COOKIE: usize = 4096;
+
+fn is_credential(byte: u8) -> bool {
+    is_base64(byte) || matches!(byte, b'.' | b'~')
+}
+
+/// Whether a word stands here, in any case.
+fn is_word(text: &[u8], start: usize, word: &[u8]) -> bool {
+    text.get(start..start + word.len()).is_some_and(|here| here.eq_ignore_ascii_case(word))
+}
+
+/// The credentials after `Bearer`.
+pub(crate) fn bearer(text: &[u8], start: usize) -> Option<Secret> {
+    if !is_word(text, start, b"bearer ") || !is_word_start(text, start) {
+        return None;
+    }
+    let start = start + 7;
+    let length = run(text, start, is_credential);
+    let token = &text[start..start + length];
+    let drawn = length >= 16 && token.iter().any(u8::is_ascii_digit) || is_random(token);
+    drawn.then(|| Secret { at: start..start + length, rule: "bearer" })
+}
+
+/// The credentials after `Basic`: a name and a password in base 64.
+pub(crate) fn basic(text: &[u8], start: usize) -> Option<Secret> {
+    if !is_word(text, start, b"basic ") || !is_word_start(text, start) {
+        return None;
+    }
+    let start = start + 6;
+    let at = start..start + run(text, start, is_base64);
+    is_name_and_password(&text[at.clone()]).then_some(Secret { at, rule: "basic" })
+}
+
+/// Whether this is `name:password` in base 64.
+pub(crate) fn is_name_and_password(text: &[u8]) -> bool {
+    if text.len() < 8 || text.len() > 1024 {
+        return false;
+    }
+    let Some(bytes) = std::str::from_utf8(text).ok().and_then(decoded) else { return false };
+    let colon = bytes.iter().position(|byte| *byte == b':');
+    let printable = std::str::from_utf8(&bytes).is_ok_and(|plain| plain.chars().all(|c| !c.is_control()));
+    printable && colon.is_some_and(|colon| colon + 1 < bytes.len())
+}
+
+/// What this is in base 64; the padding may be missing.
+fn decoded(text: &str) -> Option<Vec<u8>> {
+    let padding = "=".repeat(text.len().wrapping_neg() % 4);
+    BASE64.decode(format!("{text}{padding}")).ok()
+}
+
+/// The credentials in an `Authorization` header, whatever their scheme.
+pub(crate) fn authorization(text: &[u8], start: usize) -> Option<Secret> {
+    const NAME: &[u8] = b"authorization";
+    if !is_word(text, start, NAME) {
+        return None;
+    }
+    let mut at = start + NAME.len();
+    let quote = Quote::at(text, at);
+    at += quote.map_or(0, Quote::length);
+    at += run(text, at, |byte| byte == b' ');
+    if !matches!(text.get(at), Some(b':' | b'=' | b',')) {
+        return None;
+    }
+    at += 1 + usize::from(text[at..].starts_with(b"=>"));
+    at += run(text, at, |byte| byte == b' ');
+    let opening = Quote::at(text, at);
+    if !Quote::are_of_one_level(quote, opening) {
+        return None;
+    }
+    at += opening.map_or(0, Quote::length);
+    let scheme = run(text, at, |byte| byte.is_ascii_alphabetic() || byte == b'-');
+    let mut rule = "authorization";
+    if text.get(at + scheme) == Some(&b' ') {
+        if is_word(text, at, b"bearer ") {
+            rule = "bearer";
+        } else if is_word(text, at, b"basic ") {
+            rule = "basic";
+        }
+        at += scheme + 1;
+    }
+    // `Token token="…"`.
+    if text[at..].starts_with(b"token=") {
+        at += 6;
+        at += Quote::at(text, at).filter(|quote| !quote.is_of_json()).map_or(0, Quote::length);
+    }
+    let at = at..at + run(text, at, |byte| is_credential(byte) || byte == b':');
+    let value = &text[at.clone()];
+    let long = value.len() >= 12 && (value.iter().any(u8::is_ascii_digit) || is_random(value));
+    let secret = long || rule == "basic" && is_name_and_password(value);
+    let code = !value.is_empty() && is_code(value, text.get(at.end).copied());
+    (secret && !code && !is_placeholder(value)).then_some(Secret { at, rule })
+}
+
+/// The cookies of a request or an answer, if one of them is drawn. `inside` is where `kie` stands.
+pub(crate) fn cookie(text: &[u8], inside: usize) -> Option<Secret> {
+    let start = inside.checked_sub(3)?;
+    if !is_word(text, start, b"cookie") {
+        return None;
+    }
+    let mut at = start + 6;
+    let quote = Quote::at(text, at);
+    at += quote.map_or(0, Quote::length);
+    if text.get(at) != Some(&b':') {
+        return None;
+    }
+    at += 1;
+    at += run(text, at, |byte| byte == b' ');
+    let opening = Quote::at(text, at);
+    if !Quote::are_of_one_level(quote, opening) {
+        return None;
+    }
+    at += opening.map_or(0, Quote::length);
+    let near = &text[..text.len().min(at + LONGEST_COOKIE)];
+    let at = at..at + run(near, at, |byte| !matches!(byte, b'"' | b'\\' | b'\'' | b'`'));
+    text[at.clone()].split(|byte| *byte == b';').any(is_session).then_some(Secret { at, rule: "cookie" })
+}
+
+/// Whether this is `name=value` with a value that is drawn.
+fn is_session(pair: &[u8]) -> bool {
+    let Some(sign) = memchr::memchr(b'=', pair) else { return false };
+    let (name, value) = (&pair[..sign], &pair[sign + 1..]);
+    let named = name.iter().all(|byte| is_token(*byte) || matches!(byte, b' ' | b'.' | b'%' | b'[' | b']'));
+    let small = name.to_ascii_lowercase();
+    let says = |word: &&str| memchr::memmem::find(&small, word.as_bytes()).is_some();
+    let says = ["sess", "sid", "auth", "token", "jwt"].iter().any(says);
+    let digits = value.iter().any(u8::is_ascii_digit) && !value.contains(&b' ');
+    named && digits && (says && value.len() >= 8 || value.len() >= 20 && is_random(value))
+}

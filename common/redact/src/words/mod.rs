@@ -1,0 +1,6 @@
+//! What names, values and random text look like.
+
+pub(crate) mod name;
+pub(crate) mod random;
+pub(crate) mod scan;
+pub(crate) mod value;

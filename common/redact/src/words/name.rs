@@ -1,0 +1,281 @@
+//! What a name says of its value.
+
+use std::ops::Range;
+
+use crate::words::scan::{word_around, word_before};
+
+/// What kind of secret a name promises, the plainest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A password: any text may be one.
+    Password,
+    /// A secret: a text that is not a word.
+    Secret,
+    /// A token or a key of a service: long, and drawn.
+    Token,
+    /// `auth`: name and password in base 64.
+    Basic,
+    /// Some key: of a service, a table or a door.
+    Key,
+}
+
+/// A name in a text.
+#[derive(Clone, Debug)]
+pub(crate) struct Name {
+    /// Where it stands.
+    pub(crate) at: Range<usize>,
+    /// What it promises.
+    pub(crate) kind: Kind,
+}
+
+const PASSWORDS: [&str; 9] = [
+    "password",
+    "passwd",
+    "passphrase",
+    "passcode",
+    "passwort",
+    "pswd",
+    "passwordconfirmation",
+    "requirepass",
+    "masterauth",
+];
+/// Words for a password that other words end in as well: `DB_PASS` and `dbPass` say it, `bypass` does not.
+const PASSWORD_WORDS: [&str; 4] = ["pass", "pwd", "psk", "pw"];
+const SECRETS: [&str; 18] = [
+    "secret",
+    "credential",
+    "credentials",
+    "secretkey",
+    "secretaccesskey",
+    "secretkeybase",
+    "privatekey",
+    "masterkey",
+    "encryptionkey",
+    "encryptkey",
+    "signingkey",
+    "accountkey",
+    "sharedkey",
+    "sharedaccesskey",
+    "storagekey",
+    "hmackey",
+    "keydata",
+    "secretid",
+];
+const TOKENS: [&str; 28] = [
+    "token",
+    "apikey",
+    "accesskey",
+    "authkey",
+    "appkey",
+    "applicationkey",
+    "servicekey",
+    "serviceaccountkey",
+    "subscriptionkey",
+    "functionskey",
+    "functionkey",
+    "consumerkey",
+    "clientkey",
+    "serverkey",
+    "sessionkey",
+    "adminkey",
+    "rootkey",
+    "licensekey",
+    "deploykey",
+    "integrationkey",
+    "ingestkey",
+    "sendingkey",
+    "writekey",
+    "loggedinkey",
+    "noncekey",
+    "dockerconfigjson",
+    "bearer",
+    "jwt",
+];
+/// Names that end like those above and promise nothing.
+const OPEN: [&str; 23] = [
+    "websocketkey",
+    "pagetoken",
+    "nexttoken",
+    "prevtoken",
+    "previoustoken",
+    "continuationtoken",
+    "cancellationtoken",
+    "synctoken",
+    "stoptoken",
+    "eostoken",
+    "bostoken",
+    "padtoken",
+    "unktoken",
+    "masktoken",
+    "septoken",
+    "clstoken",
+    "starttoken",
+    "endtoken",
+    "firsttoken",
+    "lasttoken",
+    "publicapikey",
+    "publicaccesskey",
+    "oldpwd",
+];
+/// What makes some key a key of a table or of a door that is open.
+const OPEN_KEYS: [&str; 20] = [
+    "public",
+    "pub",
+    "primary",
+    "foreign",
+    "partition",
+    "sort",
+    "cache",
+    "object",
+    "host",
+    "row",
+    "index",
+    "hash",
+    "idempotency",
+    "site",
+    "group",
+    "unique",
+    "shard",
+    "routing",
+    "dedup",
+    "i18n",
+];
+
+/// A name as it is compared: small letters and digits, no trailing number.
+struct Plain {
+    bytes: [u8; 96],
+    length: usize,
+}
+
+impl Plain {
+    fn of(name: &[u8], rest: &[u8]) -> Option<Self> {
+        let mut plain = Self { bytes: [0; 96], length: 0 };
+        for byte in name.iter().chain(rest).filter(|byte| byte.is_ascii_alphanumeric()) {
+            *plain.bytes.get_mut(plain.length)? = byte.to_ascii_lowercase();
+            plain.length += 1;
+        }
+        while plain.length > 0 && plain.bytes[plain.length - 1].is_ascii_digit() {
+            plain.length -= 1;
+        }
+        Some(plain)
+    }
+
+    fn text(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    fn ends(&self, words: &[&str]) -> bool {
+        words.iter().any(|word| self.text().ends_with(word.as_bytes()))
+    }
+}
+
+/// What a name promises of its value; `None` for an ordinary name.
+pub(crate) fn kind_of(name: &[u8]) -> Option<Kind> {
+    kind(name, b"")
+}
+
+fn kind(qualifier: &[u8], name: &[u8]) -> Option<Kind> {
+    let plain = Plain::of(qualifier, name)?;
+    if plain.ends(&OPEN) {
+        None
+    } else if plain.ends(&PASSWORDS) || ends_in_word(name_of(qualifier, name), &PASSWORD_WORDS) {
+        Some(Kind::Password)
+    } else if plain.ends(&SECRETS) {
+        Some(Kind::Secret)
+    } else if plain.ends(&TOKENS) {
+        Some(Kind::Token)
+    } else if ends_in_word(name_of(qualifier, name), &["auth"]) {
+        Some(Kind::Basic)
+    } else {
+        let open = OPEN_KEYS.iter().any(|word| plain.text().starts_with(word.as_bytes()));
+        (ends_in_word(name_of(qualifier, name), &["key"]) && !open).then_some(Kind::Key)
+    }
+}
+
+fn name_of<'a>(qualifier: &'a [u8], name: &'a [u8]) -> &'a [u8] {
+    if name.is_empty() { qualifier } else { name }
+}
+
+/// Whether a name ends in one of these as a word of its own: after `_`, `-`, or where capitals begin.
+fn ends_in_word(name: &[u8], words: &[&str]) -> bool {
+    let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let name = &name[..name.len() - digits];
+    words.iter().any(|word| {
+        let Some(before) = name.len().checked_sub(word.len()) else { return false };
+        let (head, tail) = name.split_at(before);
+        let whole = head.last().is_none_or(|last| !last.is_ascii_alphanumeric());
+        let hump = tail[0].is_ascii_uppercase() && head.last().is_some_and(u8::is_ascii_lowercase);
+        tail.eq_ignore_ascii_case(word.as_bytes()) && (whole || hump || is_account(head))
+    })
+}
+
+/// Whether this is what people put before `pass` without a sign between.
+fn is_account(head: &[u8]) -> bool {
+    ["user", "db", "smtp", "my", "root", "admin", "ftp", "mail", "auth", "key", "store", "ssh", "ldap", "pg"]
+        .iter()
+        .any(|account| {
+            head.len() >= account.len() && head[head.len() - account.len()..].eq_ignore_ascii_case(account.as_bytes())
+        })
+}
+
+/// Whether a value is nothing but the word for a secret: a label, or the name of a variable.
+pub(crate) fn is_the_word(value: &[u8]) -> bool {
+    const WORDS: [&str; 10] =
+        ["password", "passwd", "passphrase", "pass", "pwd", "secret", "token", "apikey", "key", "auth"];
+    let Some(plain) = Plain::of(value, b"") else { return false };
+    let text = plain.text();
+    let text = ["my", "your", "the", "new", "old", "user", "db"]
+        .iter()
+        .find_map(|head| text.strip_prefix(head.as_bytes()).filter(|rest| !rest.is_empty()))
+        .unwrap_or(text);
+    WORDS.iter().any(|word| text == word.as_bytes())
+}
+
+impl Name {
+    /// The name around a place in it, if it promises a secret. `API key` is one name of two words.
+    pub(crate) fn around(text: &[u8], inside: usize) -> Option<Self> {
+        let at = word_around(text, inside)?;
+        let word = &text[at.clone()];
+        let kind =
+            if word.eq_ignore_ascii_case(b"key") { kind(word_before(text, at.start), word) } else { kind_of(word) }?;
+        Some(Self { at, kind })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_what_their_value_is() {
+        for (name, expected) in [
+            ("DB_PASSWORD", Some(Kind::Password)),
+            ("password2", Some(Kind::Password)),
+            ("dbPass", Some(Kind::Password)),
+            ("SMTP_PASS", Some(Kind::Password)),
+            ("bypass", None),
+            ("password_file", None),
+            ("client-secret", Some(Kind::Secret)),
+            ("master_key", Some(Kind::Secret)),
+            ("accessToken", Some(Kind::Token)),
+            ("X-Api-Key", Some(Kind::Token)),
+            ("next_page_token", None),
+            ("max_tokens", None),
+            ("_auth", Some(Kind::Basic)),
+            ("cache_key", None),
+            ("some_key", Some(Kind::Key)),
+            ("keyboard", None),
+            ("author", None),
+        ] {
+            assert_eq!(kind_of(name.as_bytes()), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_key_may_be_qualified_by_the_word_before() {
+        let kind = |text: &str, at| Name::around(text.as_bytes(), at).map(|name| name.kind);
+        assert_eq!(kind("the API key: x", 8), Some(Kind::Token));
+        assert_eq!(kind("Secret access key: x", 14), Some(Kind::Token));
+        assert_eq!(kind("the public key: x", 11), None);
+    }
+}

@@ -1,0 +1,227 @@
+//! Where words, quotes and lines are in JSON text, whose strings may hold quoted text again: JSON in JSON, code in JSON.
+//!
+//! A quote there stands behind 0, 1, 3, 7… backslashes, a line feed is `\n` behind any number of them.
+
+use std::ops::Range;
+
+/// No value is longer; what looks longer is not a value.
+const LONGEST_VALUE: usize = 16 << 10;
+/// How far what has no quotes is followed.
+const LONGEST_RUN: usize = 8 << 10;
+/// How far names and words are followed: what is longer is data.
+const LONGEST_WORD: usize = 64;
+
+/// How many bytes from `at` on are so, as far as any key goes: what repeats for longer would be looked at again and again.
+pub(crate) fn run(text: &[u8], at: usize, of: impl Fn(u8) -> bool) -> usize {
+    text.get(at..).map_or(0, |rest| rest.iter().take(LONGEST_RUN).take_while(|byte| of(**byte)).count())
+}
+
+/// How many bytes before `at` are so, up to the length of a word.
+fn run_back(text: &[u8], at: usize, of: impl Fn(u8) -> bool) -> usize {
+    text[..at].iter().rev().take(LONGEST_WORD).take_while(|byte| of(**byte)).count()
+}
+
+/// What names and most keys are made of.
+pub(crate) const fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')
+}
+
+/// What base 64 is made of, in both alphabets.
+pub(crate) const fn is_base64(byte: u8) -> bool {
+    is_token(byte) || matches!(byte, b'+' | b'/' | b'=')
+}
+
+/// Whether a word starts here; the letter of an escape such as `\n` is not part of it.
+pub(crate) fn is_word_start(text: &[u8], start: usize) -> bool {
+    match start.checked_sub(1).map(|before| text[before]) {
+        None => true,
+        Some(byte) if byte.is_ascii_alphanumeric() => start >= 2 && text[start - 2] == b'\\',
+        Some(byte) => byte != b'_',
+    }
+}
+
+/// The word around a place in it; `None` where it is longer than words are.
+pub(crate) fn word_around(text: &[u8], inside: usize) -> Option<Range<usize>> {
+    let before = run_back(text, inside, is_token);
+    let mut start = inside - before;
+    if start > 0 && text[start - 1] == b'\\' && start < inside {
+        start += 1;
+    }
+    let rest = &text[inside..text.len().min(inside + LONGEST_WORD)];
+    let end = inside + rest.iter().take_while(|byte| is_token(**byte)).count();
+    (end - start < LONGEST_WORD).then_some(start..end)
+}
+
+/// The word that ends before the blanks here.
+pub(crate) fn word_before(text: &[u8], at: usize) -> &[u8] {
+    let end = at - run_back(text, at, |byte| byte == b' ');
+    &text[end - run_back(text, end, is_token)..end]
+}
+
+/// The text between blanks or line ends that stands before this place, also on the line before.
+pub(crate) fn piece_before(text: &[u8], at: usize) -> Option<Range<usize>> {
+    let mut end = at;
+    loop {
+        match text.get(..end)? {
+            [.., b' '] => end -= 1,
+            [.., b'\\', b'n' | b'r' | b't'] => end -= 2,
+            _ => break,
+        }
+    }
+    let mut start = end - run_back(text, end, |byte| !matches!(byte, b' ' | b'"' | b'\\'));
+    if start > 0 && text[start - 1] == b'\\' {
+        start += 1;
+    }
+    (start < end).then_some(start..end)
+}
+
+/// How many backslashes stand here.
+fn slashes(text: &[u8], at: usize) -> usize {
+    run(text, at, |byte| byte == b'\\')
+}
+
+/// The length of the blanks here, all on one line.
+pub(crate) fn blanks(text: &[u8], at: usize) -> usize {
+    gap(text, at, b"t")
+}
+
+/// The length of the blanks and line ends here.
+pub(crate) fn white(text: &[u8], at: usize) -> usize {
+    gap(text, at, b"tnr")
+}
+
+fn gap(text: &[u8], at: usize, letters: &[u8]) -> usize {
+    let mut end = at;
+    loop {
+        let escape = slashes(text, end);
+        end += match text.get(end + escape) {
+            Some(b' ') if escape == 0 => 1,
+            Some(letter) if escape > 0 && letters.contains(letter) => escape + 1,
+            _ => return end - at,
+        };
+    }
+}
+
+/// Whether a line, or the string that holds it, ends here.
+pub(crate) fn is_line_end(text: &[u8], at: usize) -> bool {
+    let at = at + blanks(text, at);
+    let escape = slashes(text, at);
+    match text.get(at + escape) {
+        None | Some(b'"') => true,
+        Some(letter) => escape > 0 && matches!(letter, b'n' | b'r'),
+    }
+}
+
+/// Whether a line, or the string that holds it, starts here, but for blanks.
+pub(crate) fn is_line_start(text: &[u8], at: usize) -> bool {
+    let at = at - run_back(text, at, |byte| byte == b' ');
+    match at.checked_sub(1).map(|before| text[before]) {
+        None | Some(b'"') => true,
+        Some(letter) => matches!(letter, b'n' | b'r' | b't') && at >= 2 && text[at - 2] == b'\\',
+    }
+}
+
+/// What stands before this on its line, as far back as a command line goes.
+pub(crate) fn line_before(text: &[u8], at: usize) -> &[u8] {
+    let text = &text[at.saturating_sub(512)..at];
+    let line = memchr::memmem::rfind(text, b"\\n").map_or(0, |feed| feed + 2);
+    &text[line..]
+}
+
+/// A quote and how deep it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Quote {
+    mark: u8,
+    slashes: usize,
+}
+
+impl Quote {
+    /// The quote that stands here.
+    pub(crate) fn at(text: &[u8], at: usize) -> Option<Self> {
+        let slashes = slashes(text, at);
+        let mark = *text.get(at + slashes)?;
+        let is_quote = match mark {
+            b'"' => (slashes + 1).is_power_of_two(),
+            b'\'' | b'`' => slashes == 0,
+            _ => false,
+        };
+        is_quote.then_some(Self { mark, slashes })
+    }
+
+    /// How many bytes it takes.
+    pub(crate) const fn length(self) -> usize {
+        self.slashes + 1
+    }
+
+    /// Whether a name and its value are both strings of JSON, or both text within one.
+    pub(crate) fn are_of_one_level(name: Option<Self>, value: Option<Self>) -> bool {
+        name.is_some_and(Self::is_of_json) == value.is_some_and(Self::is_of_json)
+    }
+
+    /// Whether JSON itself is quoted here, and not a text in it.
+    pub(crate) const fn is_of_json(self) -> bool {
+        self.mark == b'"' && self.slashes == 0
+    }
+
+    /// Where the text that starts at `from` ends; where it is cut off, it ends with the string that holds it.
+    pub(crate) fn closing(self, text: &[u8], from: usize) -> Option<usize> {
+        let text = &text[..text.len().min(from + LONGEST_VALUE)];
+        let mut at = from;
+        loop {
+            at += memchr::memchr3(self.mark, b'"', b'\\', text.get(at..)?)?;
+            let slashes = slashes(text, at);
+            let mark = *text.get(at + slashes)?;
+            if mark == b'"' && self.mark == b'"' {
+                if slashes % (2 * (self.slashes + 1)) == self.slashes {
+                    return Some(at + slashes - self.slashes);
+                }
+                if slashes < self.slashes {
+                    return Some(at);
+                }
+            } else if mark == self.mark && slashes % 4 != 2 {
+                return Some(at + slashes);
+            } else if mark == b'"' && slashes.is_multiple_of(2) {
+                // An apostrophe.
+                return None;
+            }
+            at += slashes + 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quoted(text: &str) -> Option<&str> {
+        let quote = Quote::at(text.as_bytes(), 0)?;
+        let end = quote.closing(text.as_bytes(), quote.length())?;
+        Some(&text[quote.length()..end])
+    }
+
+    #[test]
+    fn a_quote_is_closed_by_one_as_deep() {
+        assert_eq!(quoted(r#""a" b"#), Some("a"));
+        assert_eq!(quoted(r#""a\"b\\" c"#), Some(r#"a\"b\\"#));
+        assert_eq!(quoted(r#"\"a\" b"#), Some("a"));
+        assert_eq!(quoted(r#"\"a\\\"b\\\\\" c\""#), Some(r#"a\\\"b\\\\"#));
+        assert_eq!(quoted(r#"\\\"a\\\" b"#), Some("a"));
+        assert_eq!(quoted(r"'a\\'b' c"), Some(r"a\\'b"));
+    }
+
+    #[test]
+    fn what_is_cut_off_ends_with_its_string_but_an_apostrophe_is_no_quote() {
+        assert_eq!(quoted(r#"\"abc","next":1"#), Some("abc"));
+        assert_eq!(quoted(r#"'abc","next":'1'"#), None);
+        assert_eq!(quoted(r#"'say \"a\" b'"#), Some(r#"say \"a\" b"#));
+    }
+
+    #[test]
+    fn a_word_is_found_from_within() {
+        let word = |text: &'static str, at| word_around(text.as_bytes(), at).map(|word| &text[word]);
+        assert_eq!(word("a DB_PASS=x", 6), Some("DB_PASS"));
+        assert_eq!(word(r"line\npassword: x", 6), Some("password"));
+        assert_eq!(word_around(&[b'a'; 200], 100), None);
+        assert_eq!(word_before(b"API key", 4), b"API");
+    }
+}

@@ -1,0 +1,307 @@
+//! Whether a value is a secret, or stands for one: a variable, a mark, a piece of code, a sentence.
+
+use crate::words::name::{Kind, is_the_word, kind_of};
+use crate::words::random::{is_random, is_random_key};
+
+/// Whether a value stands for a secret instead of being one.
+pub(crate) fn is_placeholder(value: &[u8]) -> bool {
+    const WORDS: [&str; 36] = [
+        "string",
+        "str",
+        "none",
+        "null",
+        "nil",
+        "true",
+        "false",
+        "undefined",
+        "required",
+        "optional",
+        "bytes",
+        "bool",
+        "boolean",
+        "number",
+        "integer",
+        "text",
+        "varchar",
+        "char",
+        "any",
+        "input",
+        "value",
+        "prompt",
+        "redacted",
+        "hidden",
+        "masked",
+        "filtered",
+        "removed",
+        "empty",
+        "unknown",
+        "disabled",
+        "enabled",
+        "include",
+        "self",
+        "secretstr",
+        "object",
+        "invalid",
+    ];
+    let text = String::from_utf8_lossy(value);
+    let Some(first) = text.chars().next() else { return true };
+    let inner = value.strip_suffix(b";").unwrap_or(value);
+    let number = value.starts_with(b"0x") && value.len() <= 8;
+    number
+        || WORDS.iter().any(|word| inner.eq_ignore_ascii_case(word.as_bytes()))
+        || text.chars().all(|c| c == first)
+        || value.iter().all(|byte| matches!(byte, b'*' | b'.' | b'x' | b'X' | b'-' | b'_' | b'#' | b':'))
+        || value.starts_with("…".as_bytes())
+        || is_reference(value)
+        || is_the_word(value)
+        || is_instruction(value)
+}
+
+/// Whether this refers to a value elsewhere: `$NAME`, `${…}`, `{{…}}`, `<…>`, `%NAME%`, `[…]`, `@name`, `!Ref`, `#{…}`.
+fn is_reference(value: &[u8]) -> bool {
+    let is_name = |name: &[u8]| {
+        !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
+    };
+    let is_word = |name: &[u8]| !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphabetic() || *byte == b'_');
+    let is_phrase = |phrase: &[u8]| {
+        phrase
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_.-: |/'()[]{}$,?!#\\\"".contains(byte) || *byte >= 128)
+    };
+    match value {
+        [b'$', b'(' | b'{', ..]
+        | [b'#' | b'%', b'{', ..]
+        | [b'<', ..]
+        | [b'{' | b'[']
+        | [b'%', b's' | b'd' | b'v' | b'(', ..] => true,
+        [b'{', b'{' | b'%', ..] => value.ends_with(b"}") && is_phrase(value) || value.len() < 4,
+        [b'{', inner @ .., b'}'] | [b'[', inner @ .., b']'] | [b'(', inner @ .., b')'] => is_phrase(inner),
+        [b'$', name @ ..] => {
+            let positional = name.len() == 1;
+            is_name(name) && !name.contains(&b'.') && (positional || !name[0].is_ascii_digit())
+        }
+        [b'%', name @ .., b'%'] | [b'_', b'_', name @ .., b'_', b'_'] => is_name(name),
+        [b'@' | b':' | b'!' | b'*', name @ ..] => is_word(name),
+        _ => false,
+    }
+}
+
+/// Whether this is a placeholder that asks for a value: `YOUR_API_KEY`, `insert-token-here`.
+fn is_instruction(value: &[u8]) -> bool {
+    const SAID: [&str; 14] = [
+        "your",
+        "insert",
+        "replace",
+        "enter",
+        "example",
+        "sample",
+        "dummy",
+        "placeholder",
+        "here",
+        "redacted",
+        "fake",
+        "filtered",
+        "hidden",
+        "masked",
+    ];
+    if value.len() > 48 || value.iter().any(u8::is_ascii_digit) {
+        return false;
+    }
+    let small = value.to_ascii_lowercase();
+    SAID.iter().any(|word| memchr::memmem::find(&small, word.as_bytes()).is_some())
+}
+
+/// Whether the value is a path to a file.
+fn is_path(value: &[u8]) -> bool {
+    let rooted = [&b"/"[..], b"./", b"../", b"~/", b"file:", b"C:"].iter().any(|start| value.starts_with(start));
+    let named = [&b".pem"[..], b".key", b".json", b".crt", b".p12", b".jks", b".txt", b".yml", b".yaml", b".env"]
+        .iter()
+        .any(|end| value.ends_with(end));
+    let last = value.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let ending = last.rsplit(|byte| *byte == b'.').next().filter(|ending| ending.len() < last.len());
+    let file = value.contains(&b'/')
+        && ending.is_some_and(|ending| (1..=4).contains(&ending.len()) && ending.iter().all(u8::is_ascii_lowercase));
+    (rooted || named || file) && !is_random(value)
+}
+
+/// Whether a value without quotes is a piece of code: a call, an index, a member, a type.
+pub(crate) fn is_code(value: &[u8], next: Option<u8>) -> bool {
+    if matches!(value[0], b'&' | b'(' | b'[')
+        || value.starts_with(b"__")
+        || memchr::memmem::find(value, b"::").is_some()
+        || memchr::memmem::find(value, b"->").is_some()
+    {
+        return true;
+    }
+    let name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'$' | b'?' | b'!');
+    let path = value.iter().take_while(|byte| name(byte)).count();
+    if !value[0].is_ascii_alphabetic() && value[0] != b'_' || path == 0 {
+        return false;
+    }
+    match value.get(path).copied().or(if path == value.len() { next } else { None }) {
+        // `get_password(`, `ENV[`, `Option<`: a password rarely has a bracket there.
+        Some(b'(' | b'[' | b'<') => true,
+        _ => path == value.len() && (is_member(value) || is_variable(value)),
+    }
+}
+
+/// Whether this is the name of a variable that holds a secret.
+fn is_variable(value: &[u8]) -> bool {
+    let humps = value.windows(2).any(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase());
+    is_wordy(value) && (humps || value.contains(&b'_')) && kind_of(value).is_some()
+}
+
+/// Whether this is `a.b` as code has it: names joined by dots, no numbers in them.
+fn is_member(value: &[u8]) -> bool {
+    const ROOTS: [&str; 18] = [
+        "self", "this", "args", "config", "settings", "process", "os", "env", "req", "request", "params", "user",
+        "options", "opts", "data", "props", "state", "var",
+    ];
+    let mut parts = value.split(|byte| *byte == b'.');
+    let Some(root) = parts.next() else { return false };
+    let more = parts.clone().count() > 0 && parts.all(|part| !part.is_empty());
+    let known = ROOTS.iter().any(|known| root == known.as_bytes());
+    let secret = value.rsplit(|byte| *byte == b'.').next().and_then(kind_of).is_some();
+    more && (known || secret || !value.iter().any(u8::is_ascii_digit))
+}
+
+/// Whether this is a sentence or a label, and no pass phrase.
+pub(crate) fn is_prose(value: &[u8]) -> bool {
+    const SAID: [&str; 16] = [
+        "password",
+        "passwort",
+        "passphrase",
+        "token",
+        "secret",
+        "api key",
+        "character",
+        "require",
+        "invalid",
+        "must",
+        "enter ",
+        "your ",
+        "please",
+        "forgot",
+        "should",
+        "wrong",
+    ];
+    if !value.contains(&b' ') {
+        return false;
+    }
+    let small = value.to_ascii_lowercase();
+    let sentence = value[0].is_ascii_uppercase() && matches!(value[value.len() - 1], b'.' | b'?' | b'!' | b':');
+    sentence || SAID.iter().any(|word| memchr::memmem::find(&small, word.as_bytes()).is_some())
+}
+
+/// Whether this is made of letters only, as words are.
+pub(crate) fn is_wordy(value: &[u8]) -> bool {
+    value.iter().all(|byte| byte.is_ascii_alphabetic() || matches!(byte, b'-' | b'_' | b'.' | b'\'') || *byte >= 128)
+}
+
+/// Whether a value that a name of this kind has in quotes is the secret.
+pub(crate) fn is_quoted_secret(value: &[u8], kind: Kind) -> bool {
+    // What begins or ends with a blank lies between two strings.
+    let between = matches!(value, [b' ' | b',' | b';' | b')', ..] | [.., b' ']);
+    if is_placeholder(value) || is_prose(value) || between {
+        return false;
+    }
+    match kind {
+        Kind::Password => value.len() >= 4 && !is_path(value),
+        Kind::Secret if is_wordy(value) => {
+            value.len() >= 8 && !value.iter().any(|byte| matches!(byte, b'-' | b'_' | b'.'))
+        }
+        Kind::Secret => {
+            value.len() >= 6 && !is_path(value) && (!value.contains(&b' ') || value.iter().any(u8::is_ascii_digit))
+        }
+        Kind::Token => is_token(value),
+        Kind::Basic | Kind::Key => is_key(value),
+    }
+}
+
+/// Whether a value that a name of this kind has without quotes is the secret; `next` is what follows it.
+pub(crate) fn is_bare_secret(value: &[u8], kind: Kind, next: Option<u8>) -> bool {
+    if value.is_empty() || is_placeholder(value) || is_code(value, next) || is_path(value) {
+        return false;
+    }
+    let plain = value.iter().all(|byte| crate::words::scan::is_base64(*byte) || b".:%~|@$#*".contains(byte));
+    let is_type = value.iter().any(u8::is_ascii_uppercase) && matches!(next, Some(b',' | b';')) && !is_random(value);
+    match kind {
+        Kind::Password => value.len() >= 4,
+        Kind::Secret => {
+            value.len() >= 8 && value.iter().any(u8::is_ascii_digit) && !is_type || plain && is_random(value)
+        }
+        Kind::Token => plain && !is_type && is_token(value),
+        Kind::Basic | Kind::Key => is_key(value),
+    }
+}
+
+/// Whether this is long and varied enough for a token; a word or a number is none.
+fn is_token(value: &[u8]) -> bool {
+    let digits = value.iter().filter(|byte| byte.is_ascii_digit()).count();
+    let numeric = value.iter().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b':' | b'%'));
+    value.len() >= 8
+        && !value.contains(&b' ')
+        && !is_path(value)
+        && (digits > 0 && !(numeric && value.len() < 20) || is_random(value))
+}
+
+fn is_key(value: &[u8]) -> bool {
+    is_random_key(value) && value.iter().all(|byte| crate::words::scan::is_base64(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_for_a_secret_is_none() {
+        for value in [
+            "$PASSWORD",
+            "${DB_PASSWORD}",
+            "$(cat /run/x)",
+            "<your-password>",
+            "{{ vault_password }}",
+            "********",
+            "xxxx",
+            "%PASS%",
+            "%s",
+            "@password",
+            "YOUR_API_KEY",
+            "[REDACTED:jwt]",
+            "#{password}",
+            "password",
+            "__TOKEN__",
+            "{token}",
+            "!Ref",
+            "…",
+        ] {
+            assert!(is_placeholder(value.as_bytes()), "{value}");
+        }
+        for value in
+            ["hunter2", "{{h}o)p${e]nob(ody[finds>-_$#thisone}}", "$uperS3cret!", "p@ss:word1", "correct horse"]
+        {
+            assert!(!is_placeholder(value.as_bytes()), "{value}");
+        }
+    }
+
+    #[test]
+    fn code_is_not_a_value() {
+        for value in
+            ["get_password(", "os.environ[", "req.body.password", "self.password2", "Option<", "&str", "std::env"]
+        {
+            assert!(is_code(value.as_bytes(), None), "{value}");
+        }
+        for value in ["hunter2", "tr0ub4dor.3", "a(b"] {
+            assert_eq!(is_code(value.as_bytes(), None), value == "a(b", "{value}");
+        }
+        assert!(is_code(b"getpass", Some(b'(')));
+    }
+
+    #[test]
+    fn sentences_are_not_pass_phrases() {
+        for value in ["Enter your password", "Must be at least 8 characters", "Wrong user or password."] {
+            assert!(is_prose(value.as_bytes()), "{value}");
+        }
+        assert!(!is_prose(b"correct horse battery staple"));
+    }
+}
