@@ -1,43 +1,26 @@
 //! Run a command under policy, sandboxed, on the record.
 //!
-//! A request is read strictly ([`request`]), decided about ([`decide`]), pinned to one file ([`names`]), put on the
-//! ledger ([`journal`]) and run ([`engine`]) in a sandbox that this program builds by starting itself again ([`sandbox`]).
+//! The [`verbs`] take requests ([`request`]) and hand those for anything but a command to the [`tools`]. What a [`policy`] allows is
+//! for [`decision`] to say, about [`arguments`] that are read once. What may run is put on the ledger and run ([`run`]) in a
+//! [`sandbox`], which this program builds by starting itself again.
+//!
+//! Arrows point down: `verbs -> tools -> run -> decision -> policy -> {sandbox, request, arguments, refusal}`.
 
-mod answers;
-mod approve;
-mod capabilities;
-mod capture;
-mod cgroup;
-mod check;
-mod confirm;
-mod decide;
-mod doctor;
-mod engine;
-mod environment;
-mod execute;
-mod files;
-mod governor;
-mod hashes;
-mod intent;
-mod journal;
-mod keyed;
-mod machine;
-mod names;
-mod patterns;
-mod planning;
+mod arguments;
+mod decision;
+mod digest;
+mod glob;
 mod policy;
-mod policy_verbs;
+mod refusal;
 mod request;
-mod requests;
-mod rules;
 mod run;
 pub mod sandbox;
 #[cfg(test)]
 mod schemas;
-mod set;
 mod tools;
+mod verbs;
 
-use cp_common::program::{Class, Credentials, Program, VerbDoc};
+use cp_common::program::{Credentials, Program};
 use cp_common::{Context, Result};
 
 /// Run a command under policy, sandboxed, on the record
@@ -50,14 +33,10 @@ pub struct Cli {
 #[derive(clap::Subcommand)]
 enum Verb {
     #[command(hide = true)]
-    Run(run::Args),
-    Check(check::Args),
-    Policy(policy_verbs::Args),
-    Approve(approve::Args),
-}
-
-const fn verb(path: &'static str, class: Class, output: &'static str, examples: &'static [&'static str]) -> VerbDoc {
-    VerbDoc { path, class, output, examples, dangerous: false }
+    Run(verbs::run::Args),
+    Check(verbs::check::Args),
+    Policy(verbs::policy::Args),
+    Approve(verbs::approve::Args),
 }
 
 /// What the program is.
@@ -66,20 +45,12 @@ pub static PROGRAM: Program = Program {
     about: "run a command under policy, sandboxed, on the record",
     risk_tier: "T2",
     verbs: &[
-        verb(
-            "",
-            Class::Governed,
-            "exec_result",
-            &[
-                r#"echo '{"tool":"system","operation":"get_info"}' | {}"#,
-                "{} policy init --format raw --dry-run > p && mkdir -p \"$CP_HOME/config\" && sed 's/^allowed_commands = .*/allowed_commands = [\"echo\"]/' p > \"$CP_HOME/config/policy.toml\" && {} -- echo hello",
-            ],
-        ),
-        verb("check", Class::Query, "decision", &["{} check -- git push --force", "{} check -c 'ls; id'"]),
-        verb("policy show", Class::Query, "policy", &["{} policy show"]),
-        verb("policy init", Class::Append, "policy_begun", &["{} policy init"]),
-        verb("policy test", Class::Query, "policy_tested", &["{} policy test"]),
-        verb("approve", Class::Append, "approvals", &["{} approve"]),
+        verbs::run::DOC,
+        verbs::check::DOC,
+        verbs::policy::show::DOC,
+        verbs::policy::init::DOC,
+        verbs::policy::test::DOC,
+        verbs::approve::DOC,
     ],
     implicit: Some("run"),
     schemas: &[
@@ -93,7 +64,7 @@ pub static PROGRAM: Program = Program {
         cp_common::wire::schemas::PREVIEW,
         cp_common::wire::schemas::TOOL_RESULT,
     ],
-    checks: doctor::checks,
+    checks: verbs::doctor::checks,
     credentials: |_| Credentials { configured: true, sources: Vec::new() },
     audit: cp_ledger::audit,
 };
@@ -101,9 +72,9 @@ pub static PROGRAM: Program = Program {
 /// Runs the verb the user asked for.
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     match cli.verb {
-        Verb::Run(args) => run::run(&args, context),
-        Verb::Check(args) => check::run(&args, context),
-        Verb::Policy(args) => policy_verbs::run(&args, context),
-        Verb::Approve(args) => approve::run(&args, context),
+        Verb::Run(args) => verbs::run::run(&args, context),
+        Verb::Check(args) => verbs::check::run(&args, context),
+        Verb::Policy(args) => verbs::policy::run(&args, context),
+        Verb::Approve(args) => verbs::approve::run(&args, context),
     }
 }

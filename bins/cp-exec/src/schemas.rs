@@ -6,10 +6,10 @@ use schemars::schema_for;
 #[test]
 fn schemas_are_those_of_the_types() {
     let here = env!("CARGO_MANIFEST_DIR");
-    same_or_update(here, "item", &schema_for!(crate::files::Item));
-    same_or_update(here, "decision", &schema_for!(crate::check::Decision));
-    same_or_update(here, "approvals", &schema_for!(crate::approve::Approvals));
-    same_or_update(here, "policy", &schema_for!(crate::policy_verbs::Shown));
-    same_or_update(here, "policy_begun", &schema_for!(crate::policy_verbs::Begun));
-    same_or_update(here, "policy_tested", &schema_for!(crate::policy_verbs::Tested));
+    same_or_update(here, "item", &schema_for!(crate::tools::Item));
+    same_or_update(here, "decision", &schema_for!(crate::verbs::check::Decision));
+    same_or_update(here, "approvals", &schema_for!(crate::verbs::approve::Approvals));
+    same_or_update(here, "policy", &schema_for!(crate::verbs::policy::show::Shown));
+    same_or_update(here, "policy_begun", &schema_for!(crate::verbs::policy::init::Begun));
+    same_or_update(here, "policy_tested", &schema_for!(crate::verbs::policy::test::Tested));
 }

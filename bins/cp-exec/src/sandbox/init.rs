@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, WaitStatus};
 
-use super::outer::{die_with_parent, give_up, has, setup};
-use super::plan::{Enforcement, Failure, Layer, Network, Order, Plan, Report, Status};
+use super::plan::{Layer, Network, Plan};
+use super::process::{die_with_parent, give_up};
+use super::report::{Enforcement, Failure, Order, Report, Status};
 use super::seccomp::Filters;
 use super::sys::{self, Forked};
 use super::{leader, mounts, wire};
@@ -23,16 +24,16 @@ const WALK: Duration = Duration::from_millis(200);
 /// Runs the init. It never returns: this process ends when the command and all it started have.
 pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<'_>, filters: &Filters) -> ! {
     let prepared = prepare(plan, &mut enforcement);
-    let signals = match prepared.and_then(|()| sys::child_signals().map_err(|e| setup("signals", e))) {
+    let signals = match prepared.and_then(|()| sys::child_signals().map_err(|e| Failure::setup("signals", e))) {
         Ok(signals) => signals,
         Err(failure) => give_up(socket, failure),
     };
     let leader = match sys::fork() {
         Ok(Forked::Child) => leader::run(plan, enforcement, socket, filters),
         Ok(Forked::Parent(leader)) => leader,
-        Err(e) => give_up(socket, setup("fork", e)),
+        Err(e) => give_up(socket, Failure::setup("fork", e)),
     };
-    let tree = Tree { owns_namespace: has(&enforcement, Layer::Pid), leader };
+    let tree = Tree { owns_namespace: enforcement.has(Layer::Pid), leader };
     // Standard streams belong to the command: held here too, they would never reach their end.
     close_streams();
     tree.supervise(socket, signals.as_fd());
@@ -40,26 +41,30 @@ pub(super) fn run(plan: &Plan, mut enforcement: Enforcement, socket: BorrowedFd<
 }
 
 fn prepare(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
-    die_with_parent().map_err(|e| setup("parent_death", e))?;
+    die_with_parent().map_err(|e| Failure::setup("parent_death", e))?;
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
-    if has(enforcement, Layer::Uts) {
+    if enforcement.has(Layer::Uts) {
         let _ = rustix::system::sethostname(b"sandbox");
     }
     if plan.network == Network::Loopback {
-        if !has(enforcement, Layer::Network) {
-            return Err(setup("network", std::io::Error::other("a loopback of its own needs a network namespace")));
+        if !enforcement.has(Layer::Network) {
+            return Err(Failure::setup(
+                "network",
+                std::io::Error::other("a loopback of its own needs a network namespace"),
+            ));
         }
-        sys::loopback_up().map_err(|e| setup("loopback", e))?;
+        sys::loopback_up().map_err(|e| Failure::setup("loopback", e))?;
     }
-    if has(enforcement, Layer::Mount)
+    if enforcement.has(Layer::Mount)
         && let Err(failure) = mounts::build(plan, enforcement)
     {
         return Err(failure);
     }
-    if has(enforcement, Layer::Pid) {
+    if enforcement.has(Layer::Pid) {
         "pid_namespace".clone_into(&mut enforcement.kill);
     } else {
-        rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(|e| setup("subreaper", e))?;
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+            .map_err(|e| Failure::setup("subreaper", e))?;
         let kill = if plan.cgroups.is_empty() { "subreaper" } else { "cgroup" };
         kill.clone_into(&mut enforcement.kill);
     }

@@ -9,7 +9,8 @@ use landlock::{
 };
 use rustix::fs::FileType;
 
-use super::plan::{Landlock, Network, Plan, Profile};
+use super::plan::{Network, Plan, Profile};
+use super::report::Landlock;
 
 /// The newest interface whose rights are asked for; an older kernel gives what it has.
 const NEWEST: ABI = ABI::V6;
@@ -129,15 +130,15 @@ fn ruleset(plan: &Plan, scratch: &[&Path]) -> Result<RulesetCreated, RulesetErro
     for device in ["null", "zero", "full", "random", "urandom"] {
         rules = allow(rules, &Path::new("/dev").join(device), AccessFs::ReadFile | AccessFs::WriteFile)?;
     }
-    for path in &plan.read {
+    for path in &plan.view.read {
         rules = allow(rules, path, read)?;
     }
-    for path in plan.write.iter().map(std::path::PathBuf::as_path).chain(scratch.iter().copied()) {
+    for path in plan.view.write.iter().map(std::path::PathBuf::as_path).chain(scratch.iter().copied()) {
         rules = allow(rules, path, write)?;
     }
     rules = allow(rules, &plan.exe.path, AccessFs::ReadFile | AccessFs::Execute)?;
     if plan.profile == Profile::Build {
-        for path in &plan.execute {
+        for path in &plan.view.execute {
             rules = allow(rules, path, run)?;
         }
     }

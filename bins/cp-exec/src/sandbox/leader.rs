@@ -3,15 +3,16 @@
 use std::ffi::CString;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
-use super::outer::{die_with_parent, give_up, has, setup};
-use super::plan::{Cause, Enforcement, Failure, Identity, Layer, Plan, Report};
+use super::plan::{Identity, Layer, Plan};
+use super::process::{die_with_parent, give_up};
+use super::report::{Cause, Enforcement, Failure, Report};
 use super::seccomp::Filters;
 use super::{landlock, sys, wire};
 
@@ -33,24 +34,24 @@ fn become_command(
     filters: &Filters,
 ) -> Result<Never, Failure> {
     sys::unblock_signals();
-    die_with_parent().map_err(|e| setup("parent_death", e))?;
-    rustix::process::setsid().map_err(|e| setup("setsid", e))?;
-    let scratch = Scratch::find(plan, has(&enforcement, Layer::Mount))?;
+    die_with_parent().map_err(|e| Failure::setup("parent_death", e))?;
+    rustix::process::setsid().map_err(|e| Failure::setup("setsid", e))?;
+    let scratch = Scratch::find(plan, enforcement.has(Layer::Mount))?;
     limit(plan, &mut enforcement)?;
 
     let directory = open_same(&plan.cwd)?;
-    rustix::process::fchdir(&directory).map_err(|e| setup("cwd", e))?;
+    rustix::process::fchdir(&directory).map_err(|e| Failure::setup("cwd", e))?;
     let file = open_same(&plan.exe)?;
     if let Some(script) = &plan.script {
         open_same(script)?;
     }
 
     if let Some((uid, gid)) = plan.run_as {
-        become_user(uid, gid).map_err(|e| setup("run_as", e))?;
-        die_with_parent().map_err(|e| setup("parent_death", e))?;
+        become_user(uid, gid).map_err(|e| Failure::setup("run_as", e))?;
+        die_with_parent().map_err(|e| Failure::setup("parent_death", e))?;
     }
     drop_capabilities()?;
-    rustix::thread::set_no_new_privs(true).map_err(|e| setup("no_new_privs", e))?;
+    rustix::thread::set_no_new_privs(true).map_err(|e| Failure::setup("no_new_privs", e))?;
     enforcement.no_new_privs = true;
     match landlock::restrict(plan, &scratch.writable()) {
         Ok(landlock) => enforcement.landlock = landlock,
@@ -63,14 +64,14 @@ fn become_command(
     required(plan, &enforcement)?;
 
     let words = |words: Vec<String>| words.into_iter().map(CString::new).collect::<Result<Vec<_>, _>>();
-    let argv = words(plan.argv.clone()).map_err(|e| setup("argv", std::io::Error::other(e)))?;
+    let argv = words(plan.argv.clone()).map_err(|e| Failure::setup("argv", std::io::Error::other(e)))?;
     let mut env: Vec<String> = plan.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
     env.push(format!("HOME={}", scratch.home.display()));
     env.push(format!("TMPDIR={}", scratch.tmp.display()));
-    let env = words(env).map_err(|e| setup("env", std::io::Error::other(e)))?;
+    let env = words(env).map_err(|e| Failure::setup("env", std::io::Error::other(e)))?;
 
     wire::send_report(socket, &Report::Ready(enforcement), None);
-    sys::close_on_exec().map_err(|e| setup("close", e))?;
+    sys::close_on_exec().map_err(|e| Failure::setup("close", e))?;
     let error = sys::execute(file.as_fd(), &argv, &env);
     let message = format!("{}: {error}", plan.exe.path.display());
     Err(Failure { step: "exec".to_owned(), message, cause: Cause::Exec })
@@ -89,14 +90,14 @@ impl Scratch {
         }
         // Others can write beside it, so it must not have been there before.
         let make = || -> std::io::Result<()> {
-            fs::DirBuilder::new().mode(0o700).create(&plan.scratch)?;
+            fs::DirBuilder::new().mode(0o700).create(&plan.view.scratch)?;
             match plan.run_as {
-                Some((uid, gid)) => std::os::unix::fs::chown(&plan.scratch, Some(uid), Some(gid)),
+                Some((uid, gid)) => std::os::unix::fs::chown(&plan.view.scratch, Some(uid), Some(gid)),
                 None => Ok(()),
             }
         };
-        make().map_err(|e| setup("scratch", e))?;
-        Ok(Self { tmp: plan.scratch.clone(), home: plan.scratch.clone() })
+        make().map_err(|e| Failure::setup("scratch", e))?;
+        Ok(Self { tmp: plan.view.scratch.clone(), home: plan.view.scratch.clone() })
     }
 
     fn writable(&self) -> [&Path; 2] {
@@ -109,7 +110,7 @@ fn limit(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
         // Never above what this process was given.
         let value = rustix::process::getrlimit(resource).maximum.map_or(value, |most| most.min(value));
         rustix::process::setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) })
-            .map_err(|e| setup("limits", e))
+            .map_err(|e| Failure::setup("limits", e))
     };
     set(Resource::Core, 0)?;
     set(Resource::Cpu, plan.limits.cpu_seconds)?;
@@ -118,12 +119,12 @@ fn limit(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
     if plan.cgroups.is_empty() {
         set(Resource::Data, plan.limits.memory_bytes)?;
         // It counts all processes of the user, and does not bind root.
-        let own_user = has(enforcement, Layer::User) || plan.run_as.is_some();
+        let own_user = enforcement.has(Layer::User) || plan.run_as.is_some();
         if own_user {
             set(Resource::Nproc, plan.limits.processes)?;
         }
         "rlimits".clone_into(&mut enforcement.cgroup);
-        if has(enforcement, Layer::Pid) {
+        if enforcement.has(Layer::Pid) {
             enforcement.cgroup.push_str("+pid_namespace");
         }
     } else {
@@ -146,17 +147,6 @@ fn open_same(identity: &Identity) -> Result<OwnedFd, Failure> {
         return Err(changed(format!("{} is not the file that was checked", identity.path.display())));
     }
     Ok(fd)
-}
-
-impl Identity {
-    /// What tells this file or directory from another.
-    pub(crate) fn of(path: &Path, meta: &fs::Metadata) -> Self {
-        let nanoseconds = |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
-        let content = meta.is_file().then(|| {
-            (meta.len(), nanoseconds(meta.mtime(), meta.mtime_nsec()), nanoseconds(meta.ctime(), meta.ctime_nsec()))
-        });
-        Self { path: path.to_owned(), dev: meta.dev(), ino: meta.ino(), content }
-    }
 }
 
 fn become_user(uid: u32, gid: u32) -> std::io::Result<()> {
@@ -184,7 +174,7 @@ fn drop_capabilities() -> Result<(), Failure> {
         permitted: CapabilitySet::empty(),
         inheritable: CapabilitySet::empty(),
     };
-    rustix::thread::set_capabilities(None, none).map_err(|e| setup("capabilities", e))
+    rustix::thread::set_capabilities(None, none).map_err(|e| Failure::setup("capabilities", e))
 }
 
 /// Empties the set of capabilities that executing a file can give. The helper does it once, as far as it may; a new user namespace
@@ -210,13 +200,14 @@ fn required(plan: &Plan, enforcement: &Enforcement) -> Result<(), Failure> {
         Layer::Landlock => enforcement.landlock.abi == 0,
         Layer::Cgroup => plan.cgroups.is_empty(),
         Layer::RunAs => plan.run_as.is_none(),
-        Layer::User | Layer::Pid | Layer::Mount | Layer::Network | Layer::Ipc | Layer::Uts => !has(enforcement, *layer),
+        Layer::User | Layer::Pid | Layer::Mount | Layer::Network | Layer::Ipc | Layer::Uts => !enforcement.has(*layer),
     };
     let refusal =
         |layer: Layer, message: String| Err(Failure { step: layer.name().to_owned(), message, cause: Cause::Required });
-    if !has(enforcement, Layer::Mount) {
-        let readable = |mask: &&PathBuf| plan.read.iter().chain(&plan.write).any(|root| mask.starts_with(root));
-        if let Some(mask) = plan.mask.iter().find(readable).filter(|_| plan.refuse_unmasked) {
+    if !enforcement.has(Layer::Mount) {
+        let readable =
+            |mask: &&PathBuf| plan.view.read.iter().chain(&plan.view.write).any(|root| mask.starts_with(root));
+        if let Some(mask) = plan.view.mask.iter().find(readable).filter(|_| plan.view.refuse_unmasked) {
             let message = format!("without a mount namespace {} cannot be hidden", mask.display());
             return refusal(Layer::Mount, message);
         }

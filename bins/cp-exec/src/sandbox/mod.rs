@@ -9,6 +9,8 @@ mod leader;
 mod mounts;
 mod outer;
 pub(crate) mod plan;
+mod process;
+pub(crate) mod report;
 mod seccomp;
 mod spawner;
 mod sys;

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::CWD;
 use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags};
 
-use super::outer::{has, setup};
-use super::plan::{Enforcement, Failure, Layer, Plan, Profile};
+use super::plan::{Layer, Plan, Profile};
+use super::report::{Enforcement, Failure};
 use super::sys;
 
 /// Directories that are private to the command: what others keep there is not its business.
@@ -32,44 +32,44 @@ struct Piece {
 /// Builds the view in this mount namespace, which nobody else is in.
 pub(super) fn build(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
-        .map_err(|e| setup("mount_private", e))?;
+        .map_err(|e| Failure::setup("mount_private", e))?;
     // The pieces are taken before anything is read-only or hidden: a clone keeps the state of its moment.
     let pieces = pieces(plan)?;
     let devices = DEVICES
         .iter()
         .map(|name| Ok((*name, take(&Path::new("/dev").join(name))?)))
         .collect::<io::Result<Vec<_>>>()
-        .map_err(|e| setup("dev", e))?;
-    read_only().map_err(|e| setup("mount_read_only", e))?;
+        .map_err(|e| Failure::setup("dev", e))?;
+    read_only().map_err(|e| Failure::setup("mount_read_only", e))?;
     for path in HIDDEN {
         // A symbolic link leads to another of them.
         if fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir()) {
             let bytes = if path == "/tmp" { plan.limits.scratch_bytes } else { 1 << 20 };
-            scratch(path, "1777", bytes, 131_072).map_err(|e| setup(path, e))?;
+            scratch(path, "1777", bytes, 131_072).map_err(|e| Failure::setup(path, e))?;
         }
     }
-    private_dev(devices, plan.limits.scratch_bytes).map_err(|e| setup("dev", e))?;
-    if has(enforcement, Layer::Pid)
+    private_dev(devices, plan.limits.scratch_bytes).map_err(|e| Failure::setup("dev", e))?;
+    if enforcement.has(Layer::Pid)
         && let Err(e) = own_proc(plan)
     {
         enforcement.missing.push(format!("proc: {e}"));
-        scratch("/proc", "555", 4096, 16).map_err(|e| setup("proc", e))?;
+        scratch("/proc", "555", 4096, 16).map_err(|e| Failure::setup("proc", e))?;
     }
     for piece in pieces {
-        attach(&piece).map_err(|e| setup(&format!("bind {}", piece.path.display()), e))?;
+        attach(&piece).map_err(|e| Failure::setup(&format!("bind {}", piece.path.display()), e))?;
     }
-    masks(plan).map_err(|e| setup("mask", e))?;
-    protect(plan).map_err(|e| setup("protect", e))?;
+    masks(plan).map_err(|e| Failure::setup("mask", e))?;
+    protect(plan).map_err(|e| Failure::setup("protect", e))?;
     fs::create_dir("/tmp/home")
         .and_then(|()| fs::set_permissions("/tmp/home", fs::Permissions::from_mode(0o777)))
-        .map_err(|e| setup("home", e))
+        .map_err(|e| Failure::setup("home", e))
 }
 
 /// Makes what is protected read-only, and every directory on the way to it a mount of its own: one that could be renamed
 /// would leave its place free for another.
 fn protect(plan: &Plan) -> io::Result<()> {
-    let protected: Vec<&PathBuf> = plan.protect.iter().filter(|path| path.exists()).collect();
-    let inside = |path: &&Path| plan.write.iter().any(|root| path.starts_with(root) && *path != root);
+    let protected: Vec<&PathBuf> = plan.view.protect.iter().filter(|path| path.exists()).collect();
+    let inside = |path: &&Path| plan.view.write.iter().any(|root| path.starts_with(root) && *path != root);
     let mut way: Vec<&Path> = protected.iter().flat_map(|path| path.ancestors().skip(1).filter(inside)).collect();
     way.sort();
     way.dedup();
@@ -87,16 +87,16 @@ fn pieces(plan: &Plan) -> Result<Vec<Piece>, Failure> {
     let hidden = |path: &Path| HIDDEN.iter().any(|hidden| path.starts_with(hidden));
     let within = |path: &Path, roots: &[PathBuf]| roots.iter().any(|root| path.starts_with(root));
     let program = [plan.exe.path.clone(), plan.cwd.path.clone()];
-    let mut paths: Vec<&PathBuf> = plan.write.iter().collect();
-    paths.extend(plan.read.iter().chain(&plan.execute).chain(&program).filter(|path| hidden(path)));
+    let mut paths: Vec<&PathBuf> = plan.view.write.iter().collect();
+    paths.extend(plan.view.read.iter().chain(&plan.view.execute).chain(&program).filter(|path| hidden(path)));
     paths.sort();
     paths.dedup();
     let mut pieces = Vec::new();
     for path in paths {
         let Ok(meta) = fs::metadata(path) else { continue };
-        let writable = within(path, &plan.write);
-        let holds_executables = plan.execute.iter().any(|held| held.starts_with(path))
-            || within(path, &plan.execute)
+        let writable = within(path, &plan.view.write);
+        let holds_executables = plan.view.execute.iter().any(|held| held.starts_with(path))
+            || within(path, &plan.view.execute)
             || plan.exe.path.starts_with(path);
         let mut attributes = NO_SUID_NO_DEV;
         if !writable {
@@ -106,7 +106,7 @@ fn pieces(plan: &Plan) -> Result<Vec<Piece>, Failure> {
         if !holds_executables || (writable && plan.profile == Profile::Strict) {
             attributes |= libc::MOUNT_ATTR_NOEXEC;
         }
-        let tree = take(path).map_err(|e| setup(&format!("bind {}", path.display()), e))?;
+        let tree = take(path).map_err(|e| Failure::setup(&format!("bind {}", path.display()), e))?;
         pieces.push(Piece { path: path.clone(), tree, attributes, directory: meta.is_dir() });
     }
     Ok(pieces)
@@ -201,7 +201,7 @@ fn masks(plan: &Plan) -> io::Result<()> {
     fs::set_permissions(directory, fs::Permissions::from_mode(0o000))?;
     fs::set_permissions(file, fs::Permissions::from_mode(0o000))?;
     let attributes = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOEXEC | NO_SUID_NO_DEV;
-    for path in &plan.mask {
+    for path in &plan.view.mask {
         // What is not there, or lies in a hidden directory, needs no mask.
         let Ok(meta) = fs::metadata(path) else { continue };
         cover(path, &take(if meta.is_dir() { directory } else { file })?, attributes)?;

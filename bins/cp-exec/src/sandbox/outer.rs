@@ -4,9 +4,11 @@
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
+use rustix::process::{Pid, PidfdFlags, WaitOptions};
 
-use super::plan::{Cause, Enforcement, Failure, Layer, Network, Plan, Report};
+use super::plan::{Layer, Network, Plan};
+use super::process::give_up;
+use super::report::{Enforcement, Failure, Report};
 use super::seccomp::Filters;
 use super::sys::{self, Forked};
 use super::{init, wire};
@@ -50,13 +52,13 @@ impl Account {
 /// Takes namespaces, starts the init and ends with it.
 pub(super) fn run(plan: &Plan, account: Account, socket: BorrowedFd<'_>, filters: &Filters) -> ! {
     let enforcement = namespaces(plan, account);
-    if !has(&enforcement, Layer::Pid) {
+    if !enforcement.has(Layer::Pid) {
         // Only a child would be in another process namespace; without one this process can be the init itself.
         introduce(rustix::process::getpid(), socket);
         init::run(plan, enforcement, socket, filters);
     }
     match sys::fork() {
-        Err(e) => give_up(socket, setup("fork", e)),
+        Err(e) => give_up(socket, Failure::setup("fork", e)),
         Ok(Forked::Child) => init::run(plan, enforcement, socket, filters),
         Ok(Forked::Parent(pid)) => {
             introduce(pid, socket);
@@ -71,17 +73,6 @@ pub(super) fn introduce(init: Pid, socket: BorrowedFd<'_>) {
     if let Ok(fd) = rustix::process::pidfd_open(init, PidfdFlags::empty()) {
         wire::send_report(socket, &Report::Init, Some(fd.as_fd()));
     }
-}
-
-/// Has the kernel kill this process when its parent ends.
-pub(super) fn die_with_parent() -> Result<(), rustix::io::Errno> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
-}
-
-/// A failure to build the sandbox.
-pub(super) fn setup(step: &str, error: impl Into<std::io::Error>) -> Failure {
-    let error = error.into();
-    Failure { step: step.to_owned(), message: format!("{step}: {error}"), cause: Cause::Setup }
 }
 
 /// What there is before the first layer.
@@ -113,15 +104,4 @@ fn namespaces(plan: &Plan, account: Account) -> Enforcement {
         }
     }
     got
-}
-
-/// Whether a layer is among those obtained.
-pub(super) fn has(enforcement: &Enforcement, layer: Layer) -> bool {
-    enforcement.namespaces.iter().any(|name| name == layer.name())
-}
-
-/// Reports and leaves, from a child that cannot return.
-pub(super) fn give_up(socket: BorrowedFd<'_>, failure: Failure) -> ! {
-    wire::send_report(socket, &Report::Failed(failure), None);
-    sys::leave(125)
 }

@@ -1,6 +1,8 @@
-//! What travels between the program and its helper: the plan in, reports out. JSON, on a socket, never in argv.
+//! The plan of one run: everything the helper needs, sent as JSON over a socket and never in argv.
 
-use std::path::PathBuf;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +23,23 @@ pub(crate) struct Plan {
     pub profile: Profile,
     /// Which network the command sees.
     pub network: Network,
+    /// Which files it sees.
+    pub view: View,
+    /// What the command may use up.
+    pub limits: Limits,
+    /// The user and group to become; none keeps those of this process.
+    pub run_as: Option<(u32, u32)>,
+    /// Layers without which the command must not start.
+    pub require: Vec<Layer>,
+    /// Whether to make a control group for the run.
+    pub wants_cgroup: bool,
+    /// Control groups already made for this run, to be joined before the command starts.
+    pub cgroups: Vec<PathBuf>,
+}
+
+/// What a command sees of the file system, and what it may do there.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct View {
     /// Files and directories the command may read, beyond the system's.
     pub read: Vec<PathBuf>,
     /// Files and directories it may write.
@@ -35,16 +54,6 @@ pub(crate) struct Plan {
     pub refuse_unmasked: bool,
     /// Where the scratch directory goes when there is no mount namespace to make `/tmp` private.
     pub scratch: PathBuf,
-    /// What the command may use up.
-    pub limits: Limits,
-    /// The user and group to become; none keeps those of this process.
-    pub run_as: Option<(u32, u32)>,
-    /// Layers without which the command must not start.
-    pub require: Vec<Layer>,
-    /// Whether to make a control group for the run.
-    pub wants_cgroup: bool,
-    /// Control groups already made for this run, to be joined before the command starts.
-    pub cgroups: Vec<PathBuf>,
 }
 
 /// A file or directory and what tells it from another one at the same path.
@@ -58,6 +67,17 @@ pub(crate) struct Identity {
     pub ino: u64,
     /// Its size, modification and change time in nanoseconds, for a file; a directory changes all the time.
     pub content: Option<(u64, i64, i64)>,
+}
+
+impl Identity {
+    /// What tells this file or directory from another.
+    pub(crate) fn of(path: &Path, meta: &fs::Metadata) -> Self {
+        let nanoseconds = |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
+        let content = meta.is_file().then(|| {
+            (meta.len(), nanoseconds(meta.mtime(), meta.mtime_nsec()), nanoseconds(meta.ctime(), meta.ctime_nsec()))
+        });
+        Self { path: path.to_owned(), dev: meta.dev(), ino: meta.ino(), content }
+    }
 }
 
 /// How much may be executed.
@@ -145,113 +165,6 @@ impl Layer {
             Self::Uts => "uts",
             Self::Cgroup => "cgroup",
             Self::RunAs => "run_as",
-        }
-    }
-}
-
-/// The layers a command really ran under.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Enforcement {
-    /// The profile it ran under.
-    pub profile: Option<Profile>,
-    /// What Landlock does.
-    pub landlock: Landlock,
-    /// Whether system calls are filtered.
-    pub seccomp: bool,
-    /// Whether executing a file can give no rights.
-    pub no_new_privs: bool,
-    /// The namespaces it has for itself.
-    pub namespaces: Vec<String>,
-    /// Which network it sees.
-    pub network: Option<Network>,
-    /// The kind of control group that bounds it, or what stands in for one.
-    pub cgroup: String,
-    /// How the whole tree is killed: `pid_namespace`, `cgroup` or `subreaper`.
-    pub kill: String,
-    /// The user it runs as.
-    pub uid: u32,
-    /// Processes that the command left behind, and that were killed; null where nobody counted.
-    pub killed_processes: Option<u32>,
-    /// Layers that were asked for and could not be had, and what is not enforced by the kernel.
-    pub missing: Vec<String>,
-}
-
-/// What Landlock does.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Landlock {
-    /// The version of its interface in use; 0 where the kernel has none.
-    pub abi: u32,
-    /// `full`, `partial` or `none`.
-    pub status: String,
-}
-
-/// One message from the helper.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Report {
-    /// The init of the sandbox lives; its descriptor comes along.
-    Init,
-    /// The layers are in place, and the command is about to be executed.
-    Ready(Enforcement),
-    /// The command did not start.
-    Failed(Failure),
-    /// The command ended.
-    Exited(Status),
-    /// The rest was killed, so many processes.
-    Killed(u32),
-}
-
-/// Why the command did not start.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Failure {
-    /// The step that failed.
-    pub step: String,
-    /// What went wrong, for people.
-    pub message: String,
-    /// Whose fault it is.
-    pub cause: Cause,
-}
-
-/// Whose fault it is that a command did not start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Cause {
-    /// A layer the policy requires is missing.
-    Required,
-    /// The file or directory is not the one that was decided about.
-    Changed,
-    /// The kernel would not execute the file.
-    Exec,
-    /// The sandbox could not be built.
-    Setup,
-}
-
-/// How a process ended: one of the two.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Status {
-    /// The status it returned.
-    pub code: Option<i32>,
-    /// The signal that killed it.
-    pub signal: Option<i32>,
-}
-
-/// One message to the helper.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
-    /// Ask everything to end.
-    Terminate,
-    /// Count what is left, and kill it.
-    Kill,
-}
-
-impl Order {
-    /// The order on the wire, one byte.
-    pub(crate) const fn byte(self) -> u8 {
-        match self {
-            Self::Terminate => b't',
-            Self::Kill => b'k',
         }
     }
 }

@@ -8,8 +8,10 @@ use std::process::ExitCode;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, WaitOptions};
 
-use super::outer::{self, Account, NAMESPACES, die_with_parent, setup};
-use super::plan::{Enforcement, Failure, Layer, Network, Plan, Report};
+use super::outer::{self, Account, NAMESPACES};
+use super::plan::{Layer, Network, Plan};
+use super::process::{die_with_parent, give_up};
+use super::report::{Enforcement, Failure, Report};
 use super::seccomp::Filters;
 use super::sys::{self, Forked};
 use super::{init, leader, wire};
@@ -99,7 +101,7 @@ impl Spawner {
         let born = match self.first_process(asked.network) {
             Ok(born) => born,
             Err(e) => {
-                wire::send_report(asked.socket.as_fd(), &Report::Failed(setup("fork", e)), None);
+                wire::send_report(asked.socket.as_fd(), &Report::Failed(Failure::setup("fork", e)), None);
                 return;
             }
         };
@@ -119,11 +121,11 @@ impl Spawner {
 fn become_run(asked: &wire::Asked, namespaces: Option<i32>, account: Account, filters: &Filters) -> ! {
     let socket = asked.socket.as_fd();
     match ready(asked) {
-        Err(failure) => outer::give_up(socket, failure),
+        Err(failure) => give_up(socket, failure),
         Ok(plan) => match namespaces {
             None => outer::run(&plan, account, socket, filters),
             Some(flags) => match in_namespaces(&plan, account, flags) {
-                Err(failure) => outer::give_up(socket, failure),
+                Err(failure) => give_up(socket, failure),
                 Ok(enforcement) => init::run(&plan, enforcement, socket, filters),
             },
         },
@@ -132,15 +134,15 @@ fn become_run(asked: &wire::Asked, namespaces: Option<i32>, account: Account, fi
 
 /// Takes what belongs to this run, and nothing of any other.
 fn ready(asked: &wire::Asked) -> Result<Plan, Failure> {
-    die_with_parent().map_err(|e| setup("parent_death", e))?;
-    let streams = |e| setup("streams", e);
+    die_with_parent().map_err(|e| Failure::setup("parent_death", e))?;
+    let streams = |e| Failure::setup("streams", e);
     rustix::stdio::dup2_stdout(&asked.stdout).map_err(streams)?;
     rustix::stdio::dup2_stderr(&asked.stderr).map_err(streams)?;
     sys::close_all_but(asked.socket.as_raw_fd());
-    let (plan, stdin) = wire::receive_plan(asked.socket.as_fd()).map_err(|e| setup("plan", e))?;
+    let (plan, stdin) = wire::receive_plan(asked.socket.as_fd()).map_err(|e| Failure::setup("plan", e))?;
     rustix::stdio::dup2_stdin(&stdin).map_err(streams)?;
     for group in &plan.cgroups {
-        fs::write(group.join("cgroup.procs"), "0").map_err(|e| setup("cgroup", e))?;
+        fs::write(group.join("cgroup.procs"), "0").map_err(|e| Failure::setup("cgroup", e))?;
     }
     Ok(plan)
 }
@@ -148,7 +150,7 @@ fn ready(asked: &wire::Asked) -> Result<Plan, Failure> {
 fn in_namespaces(plan: &Plan, account: Account, flags: i32) -> Result<Enforcement, Failure> {
     let mut enforcement = outer::bare(plan, account);
     if flags & libc::CLONE_NEWUSER != 0 {
-        account.map_into_user_namespace().map_err(|e| setup("user", e))?;
+        account.map_into_user_namespace().map_err(|e| Failure::setup("user", e))?;
         enforcement.namespaces.push(Layer::User.name().to_owned());
     }
     let got = NAMESPACES.iter().filter(|(_, flag)| flags & flag != 0);

@@ -9,7 +9,8 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
 
-use super::plan::{Network, Order, Plan, Report};
+use super::plan::{Network, Plan};
+use super::report::{Order, Report};
 
 /// Reports are short; the plan, which need not be, travels in a file of its own.
 const LONGEST: usize = 16 * 1024;

@@ -1,0 +1,122 @@
+//! The base command against the lists of the policy: its name, and the file that the name leads to.
+
+use std::path::{Path, PathBuf};
+
+use cp_common::{Error, Result};
+
+use super::program::Names;
+use crate::arguments::Arguments;
+use crate::policy::{Access, Policy};
+use crate::refusal::refuse;
+
+/// Programs that give rights or leave the sandbox. No policy allows them.
+const PRIVILEGE: [&str; 34] = [
+    "sudo",
+    "sudoedit",
+    "su",
+    "doas",
+    "pkexec",
+    "run0",
+    "runuser",
+    "setpriv",
+    "capsh",
+    "nsenter",
+    "unshare",
+    "chroot",
+    "mount",
+    "umount",
+    "pivot_root",
+    "switch_root",
+    "systemd-run",
+    "systemctl",
+    "machinectl",
+    "newgrp",
+    "sg",
+    "gosu",
+    "su-exec",
+    "setcap",
+    "insmod",
+    "modprobe",
+    "rmmod",
+    "kexec",
+    "docker",
+    "podman",
+    "nerdctl",
+    "ctr",
+    "bwrap",
+    "at",
+];
+
+/// The base command against the lists. What is restricted stays restricted, whatever allows it.
+pub(super) fn allowed_name(policy: &Policy, arguments: &Arguments<'_>) -> Result<()> {
+    let exec = policy.exec();
+    let Some(word) = arguments.command() else {
+        return Err(Error::validation("there is no command").with("rule", "empty"));
+    };
+    let name = arguments.name();
+    if PRIVILEGE.contains(&name) {
+        return Err(refuse("privilege", format!("`{name}` gives rights or leaves the sandbox; no policy allows it"))
+            .hint("run the command itself, without it"));
+    }
+    if exec.restricted_commands.iter().any(|restricted| restricted == name || restricted == word) {
+        return Err(refuse("restricted", format!("`{name}` is in restricted_commands"))
+            .hint("use another way, or ask the owner of the policy"));
+    }
+    if exec.allowed_commands.iter().any(|allowed| allowed == name || allowed == word) {
+        return Ok(());
+    }
+    if exec.allowed_commands.is_empty() {
+        let reason = match &policy.loaded.file {
+            None => format!("there is no policy, and so `{name}` is not allowed"),
+            Some(_) => format!("the policy allows no command, and so not `{name}`"),
+        };
+        return Err(refuse("not_allowed", reason)
+            .hint("`cp-exec policy init` writes a starter policy; add the name to allowed_commands"));
+    }
+    if word.contains(char::is_whitespace) {
+        return Err(Error::validation(format!("`{word}` is one word with blanks, and no program"))
+            .with("rule", "one_word")
+            .hint("write words: cp-exec -- COMMAND ARG…, or use -c"));
+    }
+    Err(refuse("not_allowed", format!("`{name}` is not in allowed_commands"))
+        .with("allowed", exec.allowed_commands.clone())
+        .hint("add it to allowed_commands of the policy, or use an allowed command"))
+}
+
+/// The canonical file of the command's first word. A path must lead to the file that its name leads to, or be allowed
+/// as it is written and lie in an execute path.
+pub(super) fn canonical_program(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<PathBuf> {
+    let names = Names::of(policy);
+    let word = arguments.command().unwrap_or_default();
+    if !word.contains('/') {
+        return names.resolve(word);
+    }
+    let asked = cwd.join(policy.expand(word));
+    let path = asked.canonicalize().map_err(|_| {
+        Error::not_found(format!("no program {}", asked.display()))
+            .with("rule", "not_found")
+            .hint("a name without a slash is looked up on the policy's path")
+    })?;
+    let listed = policy.exec().allowed_commands.iter().any(|allowed| {
+        allowed.contains('/') && policy.base.join(policy.expand(allowed)).canonicalize().is_ok_and(|p| p == path)
+    });
+    if listed && policy.bounds.lists(Access::Execute, &path) {
+        return Ok(path);
+    }
+    let name = arguments.name();
+    if names.resolve(name).is_ok_and(|pinned| pinned == path) {
+        return Ok(path);
+    }
+    Err(refuse("path", format!("{} is not the file that the policy runs for `{name}`", path.display()))
+        .hint(format!("write `{name}`, pin it in exec.pin, or list the path in allowed_commands and paths.execute")))
+}
+
+/// A link with an allowed name to a restricted program is that program.
+pub(super) fn restricted_target(policy: &Policy, path: &Path) -> Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let restricted = policy.exec().restricted_commands.iter().any(|restricted| *restricted == name);
+    if restricted || PRIVILEGE.contains(&name.as_ref()) {
+        return Err(refuse("restricted", format!("it leads to {}, which is restricted", path.display())));
+    }
+    Ok(())
+}

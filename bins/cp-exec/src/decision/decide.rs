@@ -1,0 +1,97 @@
+//! From a request to a ruling: arguments, rules, program, directory and limits, and then the plan of the sandbox.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cp_common::{Error, Result};
+
+use super::allowed::{allowed_name, canonical_program, restricted_target};
+use super::environment;
+use super::hashes::Hashes;
+use super::paths::{arguments_allowed, cwd_of, declared_by_modules};
+use super::plan::{Planned, plan};
+use super::program::{Names, Pinned};
+use super::rules::{Finding, judge};
+use super::ruling::Ruling;
+use super::served::{point_to, redirect, served};
+use crate::arguments::Arguments;
+use crate::digest::sha256;
+use crate::policy::{LONGEST, Policy, Verdict};
+use crate::request::Command;
+
+/// What is decided about a command, before its sandbox is planned.
+pub(crate) struct Considered {
+    /// What the rules say.
+    pub finding: Finding,
+    /// The file it would be.
+    pub pinned: Pinned,
+    /// Where it would run.
+    pub cwd: PathBuf,
+    /// How long it may take.
+    pub timeout: Duration,
+    /// Worth reporting.
+    pub notices: Vec<String>,
+}
+
+impl Considered {
+    /// Whether it needs to be confirmed.
+    pub(crate) fn asks(&self) -> bool {
+        self.finding.verdict == Verdict::Confirm
+    }
+
+    /// Plans the run.
+    pub(crate) fn rule(self, policy: &Policy, command: &Command, argv: &[String]) -> Result<Ruling> {
+        let confirm = self.asks().then_some(self.finding.reason);
+        let Planned { plan, made } = plan(policy, command, argv, &self.pinned, &self.cwd, self.timeout)?;
+        Ok(Ruling {
+            plan,
+            argv: argv.to_vec(),
+            pinned: self.pinned,
+            timeout: self.timeout,
+            rule: self.finding.rule,
+            confirm,
+            level: policy.exec().confirm,
+            confirmed: None,
+            stdin: command.stdin.as_ref().map(|text| sha256(text.as_bytes())),
+            risk: self.finding.risk,
+            notices: self.notices,
+            made,
+        })
+    }
+}
+
+/// Decides about one stage of a command, and plans its run.
+pub(crate) fn decide(policy: &Policy, hashes: &mut Hashes, command: &Command, argv: &[String]) -> Result<Ruling> {
+    consider(policy, hashes, command, argv)?.rule(policy, command, argv)
+}
+
+/// Decides about one stage of a command.
+pub(crate) fn consider(policy: &Policy, hashes: &mut Hashes, command: &Command, argv: &[String]) -> Result<Considered> {
+    let arguments = Arguments::read(argv);
+    let served = served(&arguments);
+    let mut notices = command.notices.clone();
+    let outcome = allowed_name(policy, &arguments).and_then(|()| redirect(policy, served, &mut notices));
+    outcome.map_err(|error| point_to(error, policy, served))?;
+
+    policy.check_base()?;
+    let cwd = cwd_of(policy, command)?;
+    let finding = judge(policy, &arguments, &cwd)?;
+    let path = canonical_program(policy, &arguments, &cwd)?;
+    let pinned = Names::of(policy).pin(&path, hashes, &|path| policy.writable_only(path))?;
+    restricted_target(policy, &pinned.path)?;
+
+    declared_by_modules(policy, &cwd, &pinned.path)?;
+    arguments_allowed(policy, &arguments, &cwd)?;
+    let timeout = timeout_of(policy, command)?;
+    environment::check_all(&policy.exec().env_allow, &command.env)?;
+    Ok(Considered { finding, pinned, cwd, timeout, notices })
+}
+
+fn timeout_of(policy: &Policy, command: &Command) -> Result<Duration> {
+    let seconds = command.timeout.unwrap_or(policy.exec().timeout);
+    if !seconds.is_finite() || seconds <= 0.0 || seconds > LONGEST {
+        return Err(Error::validation(format!("timeout must be more than 0 and at most {LONGEST} seconds"))
+            .with("rule", "timeout"));
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}

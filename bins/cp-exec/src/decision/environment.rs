@@ -1,0 +1,144 @@
+//! The environment of a command, made from nothing.
+
+use std::collections::BTreeMap;
+
+use cp_common::Result;
+
+use crate::glob::name_matches;
+use crate::refusal::refuse;
+
+/// Variables a request may set without a policy that says so.
+const ALLOWED: [&str; 6] = ["CI", "LANG", "LC_*", "TZ", "RUST_BACKTRACE", "RUST_LOG"];
+
+/// Variables that change what a program loads or runs. No policy can hand them to a request.
+const NEVER: [&str; 30] = [
+    "LD_*",
+    "DYLD_*",
+    "GLIBC_TUNABLES",
+    "GCONV_PATH",
+    "BASH_ENV",
+    "ENV",
+    "BASH_FUNC_*",
+    "SHELLOPTS",
+    "BASHOPTS",
+    "PS4",
+    "PROMPT_COMMAND",
+    "IFS",
+    "PATH",
+    "HOME",
+    "TMPDIR",
+    "GIT_*",
+    "PAGER",
+    "EDITOR",
+    "VISUAL",
+    "PYTHON*",
+    "NODE_OPTIONS",
+    "NODE_PATH",
+    "PERL5*",
+    "RUBY*",
+    "LESSOPEN",
+    "JAVA_TOOL_OPTIONS",
+    "RUSTC_WRAPPER",
+    "RUSTC_WORKSPACE_WRAPPER",
+    "MAKEFLAGS",
+    "npm_config_*",
+];
+
+/// What every command gets: no terminal, no colour, no pager, no questions, nobody's git configuration.
+const FIXED: [(&str, &str); 13] = [
+    ("LANG", "C.UTF-8"),
+    ("TZ", "UTC"),
+    ("TERM", "dumb"),
+    ("NO_COLOR", "1"),
+    ("PAGER", "cat"),
+    ("GIT_PAGER", "cat"),
+    ("MANPAGER", "cat"),
+    ("GIT_CONFIG_GLOBAL", "/dev/null"),
+    ("GIT_CONFIG_NOSYSTEM", "1"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("GIT_CONFIG_COUNT", "2"),
+    ("GIT_EDITOR", "true"),
+    ("npm_config_update_notifier", "false"),
+];
+
+/// A repository can name programs in its own configuration; these two run without being asked.
+const GIT_CONFIG: [(&str, &str); 4] = [
+    ("GIT_CONFIG_KEY_0", "core.fsmonitor"),
+    ("GIT_CONFIG_VALUE_0", "false"),
+    ("GIT_CONFIG_KEY_1", "core.hooksPath"),
+    ("GIT_CONFIG_VALUE_1", "/dev/null"),
+];
+
+/// The environment but HOME and TMPDIR, sorted by name.
+pub(crate) fn build(
+    path: &str,
+    user: &str,
+    set_by_policy: &BTreeMap<String, String>,
+    allowed_by_policy: &[String],
+    asked: &BTreeMap<String, String>,
+) -> Result<Vec<(String, String)>> {
+    let mut env: BTreeMap<String, String> = BTreeMap::new();
+    let mut put = |name: &str, value: &str| drop(env.insert(name.to_owned(), value.to_owned()));
+    for (name, value) in FIXED.into_iter().chain(GIT_CONFIG) {
+        put(name, value);
+    }
+    for (name, value) in [("PATH", path), ("USER", user), ("LOGNAME", user)] {
+        put(name, value);
+    }
+    for (name, value) in set_by_policy {
+        put(name, value);
+    }
+    check_all(allowed_by_policy, asked)?;
+    for (name, value) in asked {
+        put(name, value);
+    }
+    Ok(env.into_iter().collect())
+}
+
+/// Checks the variables that a request sets.
+pub(crate) fn check_all(allowed_by_policy: &[String], asked: &BTreeMap<String, String>) -> Result<()> {
+    asked.iter().try_for_each(|(name, value)| check(name, value, allowed_by_policy))
+}
+
+/// A name that is not allowed is a refusal, not a drop: a command without its variable may do something else.
+fn check(name: &str, value: &str, allowed: &[String]) -> Result<()> {
+    if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+        return Err(cp_common::Error::validation(format!("`{name}` is no variable")).with("rule", "env_name"));
+    }
+    if let Some(pattern) = NEVER.iter().find(|pattern| name_matches(pattern, name)) {
+        return Err(refuse("env_never", format!("`{name}` changes what programs load or run (`{pattern}`)"))
+            .hint("leave it out; what every run needs goes into exec.env_set of the policy"));
+    }
+    let mut known = ALLOWED.iter().copied().chain(allowed.iter().map(String::as_str));
+    if known.any(|pattern| name_matches(pattern, name)) {
+        return Ok(());
+    }
+    Err(refuse("env_not_allowed", format!("`{name}` is not on the list of variables a request may set"))
+        .hint("add it to exec.env_allow of the policy"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(name: &str, allowed: &[&str]) -> Result<Vec<(String, String)>> {
+        let asked = [(name.to_owned(), "x".to_owned())].into();
+        let allowed: Vec<String> = allowed.iter().map(|name| (*name).to_owned()).collect();
+        build("/usr/bin", "me", &BTreeMap::new(), &allowed, &asked)
+    }
+
+    #[test]
+    fn a_name_on_the_list_is_set_and_any_other_is_refused() {
+        assert!(with("RUST_LOG", &[]).unwrap().contains(&("RUST_LOG".to_owned(), "x".to_owned())));
+        assert!(with("LC_ALL", &[]).is_ok());
+        assert!(with("MINE", &["MINE"]).is_ok());
+        assert_eq!(with("MINE", &[]).unwrap_err().details()["rule"], "env_not_allowed");
+    }
+
+    #[test]
+    fn no_policy_hands_out_what_changes_programs() {
+        for name in ["LD_PRELOAD", "BASH_ENV", "GIT_SSH_COMMAND", "PYTHONPATH", "npm_config_prefix", "PATH"] {
+            assert_eq!(with(name, &["*"]).unwrap_err().details()["rule"], "env_never", "{name}");
+        }
+    }
+}

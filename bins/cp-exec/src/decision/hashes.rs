@@ -1,0 +1,171 @@
+//! Hashes of programs, known from before by what tells a file from another: device, inode, size, modification and change time.
+//! Those of large files are kept in the home, since reading a whole interpreter for each command takes longer than starting it.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use cp_common::{Error, Result, clock};
+use sha2::{Digest, Sha256};
+
+use crate::digest::finished;
+use crate::policy::others_write;
+use crate::sandbox::plan::Identity;
+
+/// Files of this size and more are kept track of beyond this process.
+const LARGE: u64 = 1 << 20;
+/// A file of kept hashes that has grown to this is begun anew.
+const FULL: u64 = 256 << 10;
+/// A file that changed more lately than this, in nanoseconds, could change again without its times telling.
+const SETTLED: i64 = 2_000_000_000;
+
+/// Hashes by identity.
+#[derive(Default)]
+pub(crate) struct Hashes {
+    known: HashMap<Key, String>,
+    /// The interpreters that first lines name.
+    interpreters: HashMap<Key, Interpreter>,
+    /// Where those of large files are kept; none until it was looked at, or where nothing is kept.
+    kept: Option<PathBuf>,
+    loaded: bool,
+}
+
+/// What the first line of a script names, with its one argument; none for a program.
+pub(crate) type Interpreter = Option<(String, Option<String>)>;
+
+/// Device, inode, size, modification and change time.
+type Key = (u64, u64, u64, i64, i64);
+
+fn key(identity: &Identity) -> Option<Key> {
+    identity.content.map(|(size, modified, changed)| (identity.dev, identity.ino, size, modified, changed))
+}
+
+impl Hashes {
+    /// Those known to a home.
+    pub(crate) fn of_home(home: &Path) -> Self {
+        Self { kept: Some(home.join("state/program-hashes")), ..Self::default() }
+    }
+
+    /// The hash of a file, and whether it was known.
+    pub(crate) fn of(&mut self, identity: &Identity) -> Result<(String, bool)> {
+        let key = key(identity);
+        let large = key.is_some_and(|(_, _, size, ..)| size >= LARGE);
+        if large && !self.loaded {
+            self.load();
+        }
+        if let Some(known) = key.and_then(|key| self.known.get(&key)) {
+            return Ok((known.clone(), true));
+        }
+        let failed = |e| Error::io("cannot be read", e).in_file(&identity.path);
+        let mut file = File::open(&identity.path).map_err(failed)?;
+        let (mut hash, mut buffer) = (Sha256::new(), vec![0; 64 * 1024]);
+        loop {
+            match file.read(&mut buffer).map_err(failed)? {
+                0 => break,
+                length => hash.update(&buffer[..length]),
+            }
+        }
+        let text = finished(hash);
+        if let Some(key) = key {
+            self.known.insert(key, text.clone());
+            if large {
+                self.keep(key, &text);
+            }
+        }
+        Ok((text, false))
+    }
+
+    /// The interpreter of a file, which `read` looks for in one not seen before.
+    pub(crate) fn interpreter(
+        &mut self,
+        identity: &Identity,
+        read: impl FnOnce(&Path) -> Result<Interpreter>,
+    ) -> Result<Interpreter> {
+        let key = key(identity);
+        if let Some(known) = key.and_then(|key| self.interpreters.get(&key)) {
+            return Ok(known.clone());
+        }
+        let found = read(&identity.path)?;
+        if let Some(key) = key {
+            self.interpreters.insert(key, found.clone());
+        }
+        Ok(found)
+    }
+
+    /// Reads what is kept. A file that others could have written is not believed.
+    fn load(&mut self) {
+        self.loaded = true;
+        let Some(file) = &self.kept else { return };
+        let me = rustix::process::geteuid().as_raw();
+        let trusted = fs::metadata(file).is_ok_and(|meta| meta.uid() == me && !others_write(&meta));
+        let text = if trusted { fs::read_to_string(file).unwrap_or_default() } else { String::new() };
+        for line in text.lines() {
+            let mut words = line.split(' ');
+            let mut number = || words.next().and_then(|word| word.parse::<i64>().ok());
+            let (Some(dev), Some(ino), Some(size), Some(modified), Some(changed)) =
+                (number(), number(), number(), number(), number())
+            else {
+                continue;
+            };
+            let Some(hash) = words.next().filter(|hash| hash.len() == 71 && hash.starts_with("sha256:")) else {
+                continue;
+            };
+            let key = (dev.cast_unsigned(), ino.cast_unsigned(), size.cast_unsigned(), modified, changed);
+            self.known.insert(key, hash.to_owned());
+        }
+    }
+
+    /// Keeps a hash for the processes to come. One that cannot be kept is made again.
+    fn keep(&self, key: Key, hash: &str) {
+        let (dev, ino, size, modified, changed) = key;
+        let now = i64::try_from(clock::unix_seconds()).unwrap_or(0).saturating_mul(1_000_000_000);
+        let Some(file) = self.kept.as_ref().filter(|_| changed.max(modified) < now.saturating_sub(SETTLED)) else {
+            return;
+        };
+        let mut line = String::new();
+        let (dev, ino, size) = (dev.cast_signed(), ino.cast_signed(), size.cast_signed());
+        // Writing to a string cannot fail.
+        let _ = writeln!(line, "{dev} {ino} {size} {modified} {changed} {hash}");
+        let full = fs::metadata(file).is_ok_and(|meta| meta.len() > FULL);
+        if let Some(directory) = file.parent()
+            && cp_common::home::make_directory(directory).is_ok()
+            && let Ok(mut file) =
+                OpenOptions::new().append(!full).write(true).truncate(full).create(true).mode(0o600).open(file)
+        {
+            drop(file.write_all(line.as_bytes()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(path: &Path) -> Identity {
+        Identity::of(path, &fs::metadata(path).unwrap())
+    }
+
+    #[test]
+    fn the_hash_of_a_large_file_is_known_to_the_next_process_until_the_file_changes() {
+        let home = tempfile::tempdir().unwrap();
+        let large = home.path().join("large");
+        fs::write(&large, vec![7; 2 << 20]).unwrap();
+        let long_ago = std::time::SystemTime::now() - std::time::Duration::from_mins(1);
+        File::options().write(true).open(&large).unwrap().set_modified(long_ago).unwrap();
+        let mut old = identity(&large);
+        // The time of change cannot be set, so it is told.
+        let (size, modified, _) = old.content.unwrap();
+        old.content = Some((size, modified, modified));
+        let (hash, known) = Hashes::of_home(home.path()).of(&old).unwrap();
+        assert!(!known);
+        assert_eq!(Hashes::of_home(home.path()).of(&old).unwrap(), (hash.clone(), true));
+        fs::write(&large, vec![8; 2 << 20]).unwrap();
+        let (other, known) = Hashes::of_home(home.path()).of(&identity(&large)).unwrap();
+        assert!(!known && other != hash);
+        // It changed just now, so nothing of it is kept.
+        assert!(!Hashes::of_home(home.path()).of(&identity(&large)).unwrap().1);
+    }
+}

@@ -1,0 +1,24 @@
+//! The decision about one command: may it run, as which file, where, and under which limits.
+//!
+//! [`crate::arguments`] go to the rules, their finding and the policy become a ruling, and the ruling holds the plan that the
+//! sandbox is built from. Nothing here starts a process or writes to the ledger.
+
+mod allowed;
+pub(crate) mod confirm;
+mod decide;
+mod environment;
+mod hashes;
+mod paths;
+mod plan;
+mod program;
+mod rules;
+mod ruling;
+mod served;
+
+pub(crate) use self::decide::{Considered, consider, decide};
+pub(crate) use self::hashes::Hashes;
+pub(crate) use self::paths::declared_by_modules;
+pub(crate) use self::plan::{Planned, plan};
+pub(crate) use self::program::Names;
+pub(crate) use self::rules::{BUILT_IN, Risk, wrong_example};
+pub(crate) use self::ruling::Ruling;

@@ -1,0 +1,91 @@
+//! Where a command runs, and which paths its arguments name.
+
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use cp_common::{Error, Result};
+
+use crate::arguments::Arguments;
+use crate::policy::{Access, Policy};
+use crate::refusal::denied;
+use crate::request::Command;
+
+/// The working directory of a command, without links.
+pub(super) fn cwd_of(policy: &Policy, command: &Command) -> Result<PathBuf> {
+    let here = std::env::current_dir().map_err(|e| Error::io("the working directory", e))?;
+    let cwd = match &command.cwd {
+        // The kernel's own answer has no links in it.
+        None => here,
+        Some(asked) => {
+            let asked = here.join(policy.expand(asked));
+            asked.canonicalize().map_err(|e| {
+                Error::not_found(format!("the working directory {}: {e}", asked.display())).with("rule", "cwd")
+            })?
+        }
+    };
+    if command.cwd.is_some() && !cwd.is_dir() {
+        return Err(Error::validation(format!("{} is not a directory", cwd.display())).with("rule", "cwd"));
+    }
+    if !policy.bounds.lists(Access::Read, &cwd) {
+        return Err(denied("execute", &cwd)
+            .with("rule", "cwd")
+            .hint("choose a working directory inside paths.read of the policy"));
+    }
+    if let Some(pattern) = policy.bounds.forbidding(&cwd) {
+        return Err(denied("execute", &cwd).with("rule", "forbidden").with("pattern", pattern.text()));
+    }
+    Ok(cwd)
+}
+
+/// What a module runs of its root, it declares, and it is run where the module may look.
+pub(crate) fn declared_by_modules(policy: &Policy, cwd: &Path, program: &Path) -> Result<()> {
+    for module in policy.modules_at(&[cwd, program]) {
+        module.check(Access::Read, cwd)?;
+        if policy.bounds.lists(Access::Execute, program) {
+            module.check(Access::Execute, program)?;
+        }
+    }
+    Ok(())
+}
+
+/// No argument may name what is forbidden; the kernel hides what it can, and this says it before anything runs.
+pub(super) fn arguments_allowed(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
+    let modules = policy.modules_at(&[cwd]);
+    if policy.bounds.forbidden.is_empty() && modules.is_empty() {
+        return Ok(());
+    }
+    for value in arguments.possible_paths() {
+        let path = reached(cwd, &policy.expand(value));
+        if let Some(pattern) = policy.bounds.forbidding(&path) {
+            return Err(denied("read", &path)
+                .with("rule", "forbidden")
+                .with("pattern", pattern.text())
+                .hint("the policy's paths.forbidden covers it"));
+        }
+        for module in &modules {
+            module.check_not_forbidden(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Where a word leads from a canonical directory, as far as it is there.
+fn reached(cwd: &Path, word: &str) -> PathBuf {
+    if word.starts_with('/') {
+        return cp_common::home::resolved(Path::new(word));
+    }
+    let mut path = cwd.to_owned();
+    for part in Path::new(word).components() {
+        match part {
+            Component::ParentDir => drop(path.pop()),
+            Component::CurDir => {}
+            other => {
+                path.push(other);
+                if fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_symlink()) {
+                    path = path.canonicalize().unwrap_or(path);
+                }
+            }
+        }
+    }
+    path
+}

@@ -1,0 +1,139 @@
+//! The plan of one run: what the helper is told about files, environment, limits and layers.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use cp_common::{Error, Result};
+
+use super::environment;
+use super::program::{Names, Pinned};
+use super::ruling::MadeDirectories;
+use crate::policy::{Access, Degraded, Policy, RunAs, name_of};
+use crate::request::Command;
+use crate::sandbox::plan::{Identity, Layer, Limits, Plan, View};
+
+/// Runs planned by this process, to tell their scratch directories apart.
+static RUNS: AtomicU64 = AtomicU64::new(0);
+
+/// A plan, and the directories that were made for it.
+pub(crate) struct Planned {
+    pub plan: Plan,
+    pub made: MadeDirectories,
+}
+
+/// Everything the helper needs, from a policy and a pinned file.
+pub(crate) fn plan(
+    policy: &Policy,
+    command: &Command,
+    argv: &[String],
+    pinned: &Pinned,
+    cwd: &Path,
+    timeout: Duration,
+) -> Result<Planned> {
+    let exec = policy.exec();
+    let meta = fs::metadata(cwd).map_err(|e| Error::io("the working directory", e).in_file(cwd))?;
+    let run_as = run_as(exec.run_as.as_ref(), &meta);
+    let uid = run_as.map_or_else(|| rustix::process::geteuid().as_raw(), |(uid, _)| uid);
+    let set = exec.env_set.iter().map(|(name, value)| (name.clone(), policy.expand(value))).collect();
+    let env = environment::build(&search_path(policy), &name_of(uid), &set, &exec.env_allow, &command.env)?;
+    let write = policy.bounds.trees(Access::Write);
+    let made = make_execute_directories(policy, &write);
+    let plan = Plan {
+        argv: words(policy, argv, pinned),
+        env,
+        exe: pinned.exe.clone(),
+        script: pinned.script.clone(),
+        cwd: Identity::of(cwd, &meta),
+        profile: exec.profile,
+        network: exec.network,
+        view: view(policy, pinned, cwd, write)?,
+        limits: Limits {
+            cpu_seconds: timeout.as_secs() + 1,
+            file_bytes: 8 << 30,
+            open_files: 4096,
+            processes: exec.processes,
+            memory_bytes: exec.memory,
+            scratch_bytes: exec.scratch,
+        },
+        run_as,
+        require: exec.require.clone(),
+        wants_cgroup: exec.cgroup || exec.require.contains(&Layer::Cgroup),
+        cgroups: Vec::new(),
+    };
+    Ok(Planned { plan, made })
+}
+
+/// PATH. What a pinned program starts, it looks for beside itself last.
+fn search_path(policy: &Policy) -> String {
+    let beside = policy.pins.iter().filter_map(|(_, path)| path.parent());
+    let mut path: Vec<String> = Vec::new();
+    for directory in policy.exec().path.iter().map(PathBuf::as_path).chain(beside) {
+        let directory = directory.display().to_string();
+        if !path.contains(&directory) {
+            path.push(directory);
+        }
+    }
+    path.join(":")
+}
+
+/// The words the program gets: its own name, or an interpreter and the script, before the arguments.
+fn words(policy: &Policy, argv: &[String], pinned: &Pinned) -> Vec<String> {
+    let mut words = pinned.prefix.clone();
+    if words.is_empty() {
+        words.extend(argv.first().map(|name| Names::of(policy).argv0(name)));
+    }
+    words.extend(argv.iter().skip(1).cloned());
+    words
+}
+
+/// Which files the command sees, and how: the policy's bounds, narrowed by the modules it runs in.
+fn view(policy: &Policy, pinned: &Pinned, cwd: &Path, mut write: Vec<PathBuf>) -> Result<View> {
+    let (mut read, mut execute) = (policy.bounds.trees(Access::Read), policy.bounds.trees(Access::Execute));
+    let mut mask = policy.masks(cwd);
+    for module in policy.modules_at(&[cwd, &pinned.path]) {
+        read = module.narrow(Access::Read, &read)?;
+        write = module.narrow(Access::Write, &write)?;
+        execute = module.narrow(Access::Execute, &execute)?;
+        mask.extend(module.hidden()?);
+    }
+    let programs = policy.exec().path.iter().chain(policy.pins.iter().map(|(_, path)| path));
+    execute.extend(programs.filter_map(|path| path.canonicalize().ok()));
+    execute.extend(policy.tools.iter().cloned());
+    read.extend(policy.tools.iter().cloned());
+    read.push(pinned.path.clone());
+    let count = RUNS.fetch_add(1, Ordering::Relaxed);
+    Ok(View {
+        read,
+        write,
+        execute,
+        protect: policy.protected(),
+        mask,
+        refuse_unmasked: policy.exec().degraded == Degraded::Refuse,
+        scratch: std::env::temp_dir().join(format!("cp-exec-{}-{count}", std::process::id())),
+    })
+}
+
+/// The kernel can only be told of directories that are there. An execute directory inside a writable one, such as a
+/// build's `target`, is made before the build makes it.
+fn make_execute_directories(policy: &Policy, write: &[PathBuf]) -> MadeDirectories {
+    let missing = policy.bounds.execute.iter().filter_map(|pattern| pattern.tree()).filter(|path| !path.exists());
+    let made = missing
+        .filter(|path| write.iter().any(|root| path.starts_with(root)))
+        .filter(|path| fs::create_dir(path).is_ok())
+        .map(Path::to_owned)
+        .collect();
+    MadeDirectories(made)
+}
+
+fn run_as(asked: Option<&RunAs>, cwd: &fs::Metadata) -> Option<(u32, u32)> {
+    use std::os::unix::fs::MetadataExt;
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    match asked? {
+        RunAs::Uid(uid) => Some((*uid, *uid)),
+        RunAs::Named(_) => Some((cwd.uid(), cwd.gid())),
+    }
+}

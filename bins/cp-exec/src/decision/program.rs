@@ -1,0 +1,183 @@
+//! From the name of a command to the one file that will be executed: looked up on the policy's own path, checked,
+//! hashed, and for a script together with its interpreter.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use cp_common::{Error, Result};
+
+use super::hashes::{Hashes, Interpreter};
+use crate::policy::{Policy, check_directory, others_write};
+use crate::refusal::refuse;
+use crate::sandbox::plan::Identity;
+
+/// How deep scripts may have scripts as interpreters.
+const DEPTH: u8 = 4;
+
+/// A file that may be executed, as it was when it was checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Pinned {
+    /// What the kernel executes: the file itself, or the interpreter of a script.
+    pub exe: Identity,
+    /// The file that was named, where the kernel executes another for it.
+    pub script: Option<Identity>,
+    /// The hash of the file that was named: the script's, where it is one.
+    pub sha256: String,
+    /// The file that was named.
+    pub path: PathBuf,
+    /// Whether the hash was known from before.
+    pub cached: bool,
+    /// The words that go before the command's own arguments: the interpreter's, and the script.
+    pub prefix: Vec<String>,
+}
+
+/// Where names are looked for, and whose files are trusted.
+pub(crate) struct Names<'a> {
+    /// The policy's directories.
+    pub path: &'a [PathBuf],
+    /// Names with one fixed file.
+    pub pins: &'a [(String, PathBuf)],
+    /// The policy's owner.
+    pub owner: u32,
+}
+
+impl<'a> Names<'a> {
+    /// As a policy has it.
+    pub(crate) fn of(policy: &'a Policy) -> Self {
+        Self { path: &policy.exec().path, pins: &policy.pins, owner: policy.loaded.owner }
+    }
+}
+
+impl Names<'_> {
+    /// The file of a bare name.
+    pub(crate) fn resolve(&self, name: &str) -> Result<PathBuf> {
+        if let Some((_, path)) = self.pins.iter().find(|(pinned, _)| pinned == name) {
+            return path.canonicalize().map_err(|e| Error::io("the pinned file", e).in_file(path));
+        }
+        for directory in self.path {
+            let candidate = directory.join(name);
+            let Ok(meta) = fs::metadata(&candidate) else { continue };
+            if !meta.is_file() || meta.permissions().mode() & 0o111 == 0 {
+                continue;
+            }
+            check_directory(directory, self.owner)?;
+            return candidate.canonicalize().map_err(|e| Error::io("cannot be resolved", e).in_file(&candidate));
+        }
+        let looked: Vec<String> = self.path.iter().map(|path| path.display().to_string()).collect();
+        Err(Error::not_found(format!("no program `{name}` on the policy's path"))
+            .with("rule", "not_found")
+            .with("path", looked)
+            .hint("add its directory to exec.path, or its file to exec.pin"))
+    }
+
+    /// The name that a program gets as its first word. A pinned one gets its pin: a virtual environment is found by that path.
+    pub(super) fn argv0(&self, name: &str) -> String {
+        let pin = self.pins.iter().find(|(pinned, _)| pinned == name);
+        pin.map_or_else(|| name.to_owned(), |(_, path)| path.display().to_string())
+    }
+
+    /// Checks and pins a canonical file. `writable` says whether a command could have written it, outside every
+    /// execute path.
+    pub(crate) fn pin(&self, path: &Path, hashes: &mut Hashes, writable: &dyn Fn(&Path) -> bool) -> Result<Pinned> {
+        self.pin_at(path, hashes, writable, DEPTH)
+    }
+
+    fn pin_at(&self, path: &Path, hashes: &mut Hashes, writable: &dyn Fn(&Path) -> bool, depth: u8) -> Result<Pinned> {
+        let meta = fs::metadata(path).map_err(|e| Error::io("cannot be looked at", e).in_file(path))?;
+        let shown = path.display();
+        if !meta.is_file() {
+            return Err(refuse("not_a_file", format!("{shown} is not a file")));
+        }
+        if meta.permissions().mode() & 0o6000 != 0 {
+            return Err(refuse("setuid", format!("{shown} is set-user-id or set-group-id"))
+                .hint("commands never gain rights; choose a program that needs none"));
+        }
+        let capabilities = rustix::fs::getxattr(path, "security.capability", &mut [0_u8; 64][..]);
+        if capabilities.is_ok_and(|length| length > 0) {
+            return Err(refuse("file_capabilities", format!("{shown} has file capabilities")));
+        }
+        if others_write(&meta) {
+            return Err(refuse("writable_by_others", format!("others can write {shown}")));
+        }
+        if writable(path) {
+            return Err(refuse("writable_program", format!("{shown} lies where commands may write"))
+                .hint("declare it in paths.execute if commands make their own programs"));
+        }
+        let identity = Identity::of(path, &meta);
+        let (sha256, cached) = hashes.of(&identity)?;
+        let interpreter = hashes.interpreter(&identity, shebang)?;
+        let pinned = Pinned { exe: identity, script: None, sha256, path: path.to_owned(), cached, prefix: Vec::new() };
+        match interpreter {
+            None => Ok(pinned),
+            Some(_) if depth == 0 => Err(refuse("interpreter_depth", format!("{shown}: scripts all the way down"))),
+            Some((interpreter, argument)) => {
+                self.with_interpreter(pinned, &interpreter, argument, hashes, writable, depth)
+            }
+        }
+    }
+
+    /// A script together with what its first line names.
+    fn with_interpreter(
+        &self,
+        script: Pinned,
+        interpreter: &str,
+        argument: Option<String>,
+        hashes: &mut Hashes,
+        writable: &dyn Fn(&Path) -> bool,
+        depth: u8,
+    ) -> Result<Pinned> {
+        let (name, arguments) = through_env(interpreter, argument, &script.path)?;
+        let path = if name.contains('/') {
+            Path::new(&name).canonicalize().map_err(|e| Error::io("the interpreter", e).in_file(Path::new(&name)))?
+        } else {
+            self.resolve(&name)?
+        };
+        let interpreter = self.pin_at(&path, hashes, writable, depth - 1)?;
+        let script_path = script.path.to_str().ok_or_else(|| Error::validation("the script's path is not UTF-8"))?;
+        let mut prefix = interpreter.prefix;
+        if prefix.is_empty() {
+            prefix.push(self.argv0(&name));
+        }
+        prefix.extend(arguments);
+        prefix.push(script_path.to_owned());
+        Ok(Pinned { exe: interpreter.exe, script: Some(script.exe.clone()), prefix, ..script })
+    }
+}
+
+/// The interpreter and the one argument of a script's first line, if the file begins with one.
+fn shebang(path: &Path) -> Result<Interpreter> {
+    let mut start = Vec::new();
+    let failed = |e| Error::io("cannot be read", e).in_file(path);
+    File::open(path).map_err(failed)?.take(256).read_to_end(&mut start).map_err(failed)?;
+    let Some(line) = start.strip_prefix(b"#!") else { return Ok(None) };
+    let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = std::str::from_utf8(line).map_err(|_| refuse("interpreter", "the script's first line is not UTF-8"))?;
+    let line = line.trim_matches([' ', '\t', '\r']);
+    let (interpreter, rest) = line.split_once([' ', '\t']).unwrap_or((line, ""));
+    if interpreter.is_empty() {
+        return Err(refuse("interpreter", format!("{}: the first line names no interpreter", path.display())));
+    }
+    let rest = rest.trim();
+    Ok(Some((interpreter.to_owned(), (!rest.is_empty()).then(|| rest.to_owned()))))
+}
+
+/// `env NAME` and `env -S NAME ARG…` stand for the program they would look up; we look it up instead.
+fn through_env(interpreter: &str, argument: Option<String>, script: &Path) -> Result<(String, Vec<String>)> {
+    let is_env = Path::new(interpreter).file_name().is_some_and(|name| name == "env");
+    if !is_env {
+        return Ok((interpreter.to_owned(), argument.into_iter().collect()));
+    }
+    let argument = argument.unwrap_or_default();
+    let split = argument.strip_prefix("-S").map(str::trim);
+    let mut words: Vec<String> = match split {
+        Some(words) => words.split_whitespace().map(str::to_owned).collect(),
+        None => vec![argument.clone()],
+    };
+    if words.is_empty() || words[0].is_empty() || words[0].starts_with('-') || words[0].contains(['=', ' ']) {
+        return Err(refuse("interpreter", format!("{}: `env {argument}` names no program", script.display())));
+    }
+    let name = words.remove(0);
+    Ok((name, words))
+}

@@ -1,0 +1,46 @@
+//! What rules find in a command.
+
+use crate::policy::Verdict;
+
+/// How much harm a command can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Risk {
+    /// It reads, or writes what it may.
+    Low,
+    /// It runs code of the repository, or reaches others.
+    Medium,
+    /// It destroys, overwrites or publishes.
+    High,
+}
+
+/// What the rules say of a command.
+#[derive(Clone, Debug)]
+pub(crate) struct Finding {
+    /// The strictest verdict.
+    pub verdict: Verdict,
+    /// The rule that gave it.
+    pub rule: String,
+    /// Why.
+    pub reason: String,
+    pub risk: Risk,
+}
+
+impl Finding {
+    pub(super) fn allowed(risk: Risk) -> Self {
+        let reason = "allowed_commands has it, and no rule objects".to_owned();
+        Self { verdict: Verdict::Allow, rule: "allowed_commands".to_owned(), reason, risk }
+    }
+
+    pub(super) fn denied(rule: &str, reason: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Deny, rule: rule.to_owned(), reason: reason.into(), risk: Risk::High }
+    }
+
+    /// The stricter of two.
+    pub(super) fn or(self, other: Self) -> Self {
+        let risk = self.risk.max(other.risk);
+        let stricter = if other.verdict > self.verdict { other } else { self };
+        Self { risk, ..stricter }
+    }
+}

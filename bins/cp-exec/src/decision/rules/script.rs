@@ -1,0 +1,47 @@
+//! Interpreters: a script must lie in an execute path, and nothing else is run.
+
+use std::path::Path;
+
+use super::finding::{Finding, Risk};
+use crate::arguments::{Arguments, Interpreter};
+use crate::policy::{Access, Policy};
+
+/// The rule about the file that an interpreter is to run.
+pub(super) const SCRIPT: &str = "interpreter.script";
+
+/// What an interpreter is asked about itself.
+const ABOUT: [&str; 6] = ["--version", "-V", "-v", "--help", "-h", "-VV"];
+
+/// Judges what an interpreter would run. Code from standard input is code of unknown origin.
+pub(super) fn judge(
+    policy: &Policy,
+    arguments: &Arguments<'_>,
+    interpreter: &Interpreter<'_, '_>,
+    cwd: &Path,
+) -> Finding {
+    let name = arguments.name();
+    // A module of Python is looked up among what is installed, or in the working directory like a test runner's tests.
+    if name.starts_with("py") && interpreter.has_value_of('m') {
+        return Finding::allowed(Risk::Medium);
+    }
+    let Some(path) = interpreter.script() else {
+        let words = arguments.words();
+        if !words.is_empty() && words.iter().all(|word| ABOUT.contains(&word.as_str())) {
+            return Finding::allowed(Risk::Low);
+        }
+        return Finding::denied("interpreter.stdin", format!("`{name}` without a script runs what it reads"));
+    };
+    if path == "-" || path.starts_with("/dev/") || path.starts_with("/proc/") {
+        return Finding::denied("interpreter.stdin", format!("`{name} {path}` runs what it reads"));
+    }
+    let full = cp_common::home::resolved(&cwd.join(path));
+    let undeclared =
+        policy.modules_at(&[cwd]).into_iter().find_map(|module| module.check(Access::Execute, &full).err());
+    if let Some(error) = undeclared {
+        return Finding::denied("capabilities", error.message());
+    }
+    if policy.bounds.lists(Access::Execute, &full) || policy.is_tool(&full) {
+        return Finding::allowed(Risk::Medium);
+    }
+    Finding::denied(SCRIPT, format!("Capability denied: execute on {}", full.display()))
+}

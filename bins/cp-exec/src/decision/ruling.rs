@@ -1,0 +1,49 @@
+//! A ruling: a command that may run, with everything that its run needs.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::program::Pinned;
+use super::rules::Risk;
+use crate::policy::Confirm;
+use crate::sandbox::plan::Plan;
+
+/// A command that may run: now, or when it is confirmed.
+pub(crate) struct Ruling {
+    /// What the helper gets.
+    pub plan: Plan,
+    /// The words the command was asked for with.
+    pub argv: Vec<String>,
+    /// The file to execute.
+    pub pinned: Pinned,
+    /// How long it may take.
+    pub timeout: Duration,
+    /// The rule that decided.
+    pub rule: String,
+    /// What to confirm, and why, where it is not simply allowed.
+    pub confirm: Option<String>,
+    /// Who confirms it.
+    pub level: Confirm,
+    /// The hash of the token that was spent for it.
+    pub confirmed: Option<String>,
+    /// The hash of what it reads, where that came with the request.
+    pub stdin: Option<String>,
+    pub risk: Risk,
+    /// Worth reporting, though not a reason to refuse.
+    pub notices: Vec<String>,
+    pub made: MadeDirectories,
+}
+
+/// Directories that were made because the kernel can only be told of what exists. Those that stayed empty are removed when this is
+/// dropped, on every way out of a request.
+#[derive(Default)]
+pub(crate) struct MadeDirectories(pub Vec<PathBuf>);
+
+impl Drop for MadeDirectories {
+    fn drop(&mut self) {
+        for made in &self.0 {
+            drop(fs::remove_dir(made));
+        }
+    }
+}

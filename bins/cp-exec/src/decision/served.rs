@@ -1,0 +1,69 @@
+//! Read-only commands, and the tools that serve them: a tool call reads, lists and asks without a process.
+
+use cp_common::context::options::Origin;
+use cp_common::{Code, Error, Result};
+
+use crate::arguments::Arguments;
+use crate::policy::{Intent, Policy};
+use crate::refusal::refuse;
+
+/// What a command would be better asked of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Served {
+    /// The operation that serves it.
+    by: &'static str,
+    /// A request that asks for it.
+    request: &'static str,
+}
+
+const READ: Served = Served {
+    by: "filesystem.read_file",
+    request: r#"{"tool":"filesystem","operation":"read_file","arguments":{"path":"…"}}"#,
+};
+const LIST: Served = Served {
+    by: "filesystem.list_directory",
+    request: r#"{"tool":"filesystem","operation":"list_directory","arguments":{"path":"…"}}"#,
+};
+const ASK: Served =
+    Served { by: "system.get_info", request: r#"{"tool":"system","operation":"get_info","arguments":{}}"# };
+
+/// The operation that serves a command, if one does. A `find` that changes or runs something is not read-only.
+pub(super) fn served(arguments: &Arguments<'_>) -> Option<Served> {
+    match arguments.name() {
+        "cat" | "head" | "tail" | "less" | "more" | "tac" | "nl" => Some(READ),
+        "ls" | "dir" | "vdir" => Some(LIST),
+        "find" if !arguments.words().iter().any(|word| acts(word)) => Some(LIST),
+        "uname" | "whoami" | "hostname" | "arch" | "nproc" => Some(ASK),
+        _ => None,
+    }
+}
+
+fn acts(word: &str) -> bool {
+    ["-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint", "-fprint0", "-fprintf", "-fls"].contains(&word)
+}
+
+/// A program's or a model's read-only command is refused with the tool that serves it.
+pub(super) fn redirect(policy: &Policy, served: Option<Served>, notices: &mut Vec<String>) -> Result<()> {
+    let Some(served) = served else { return Ok(()) };
+    let person = policy.actor.origin == Origin::Person;
+    match policy.exec().intent {
+        Intent::Off => Ok(()),
+        Intent::Enforce if !person => {
+            Err(refuse("intent", format!("a read-only command: `{}` serves it without running anything", served.by)))
+        }
+        Intent::Enforce | Intent::Warn => {
+            notices.push(format!("`{}` would serve this without running anything", served.by));
+            Ok(())
+        }
+    }
+}
+
+/// Adds the tool that serves a refused command to its refusal.
+pub(super) fn point_to(error: Error, policy: &Policy, served: Option<Served>) -> Error {
+    match served {
+        Some(served) if policy.exec().intent != Intent::Off && error.code() == Code::Forbidden => {
+            error.with("use", served.by).hint(format!("send {}", served.request))
+        }
+        _ => error,
+    }
+}

@@ -1,0 +1,68 @@
+//! What may be read, written and executed, and what is forbidden: of a policy, and of each module.
+
+use std::path::{Path, PathBuf};
+
+use super::patterns::{Anchors, Pattern, covering};
+
+/// What is done with a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+    Execute,
+}
+
+impl Access {
+    /// The word for it in a refusal.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Execute => "execute",
+        }
+    }
+}
+
+/// Lists of patterns.
+pub(crate) struct Bounds {
+    pub read: Vec<Pattern>,
+    pub write: Vec<Pattern>,
+    pub execute: Vec<Pattern>,
+    /// Neither read nor written; this wins.
+    pub forbidden: Vec<Pattern>,
+}
+
+impl Bounds {
+    fn of(&self, access: Access) -> &[Pattern] {
+        match access {
+            Access::Read => &self.read,
+            Access::Write => &self.write,
+            Access::Execute => &self.execute,
+        }
+    }
+
+    /// Whether a path is listed for this access. What is forbidden is another question.
+    pub(crate) fn lists(&self, access: Access, path: &Path) -> bool {
+        self.of(access).iter().any(|pattern| pattern.matches(path))
+    }
+
+    /// The pattern that forbids a path.
+    pub(crate) fn forbidding(&self, path: &Path) -> Option<&Pattern> {
+        covering(&self.forbidden, path)
+    }
+
+    /// The listed trees that exist. The kernel can enforce these.
+    pub(crate) fn trees(&self, access: Access) -> Vec<PathBuf> {
+        trees(self.of(access))
+    }
+}
+
+/// The patterns that some texts stand for.
+pub(super) fn patterns(texts: &[String], anchors: &Anchors) -> Vec<Pattern> {
+    texts.iter().map(|text| Pattern::new(text, anchors)).collect()
+}
+
+/// The trees of some patterns that exist.
+pub(super) fn trees(patterns: &[Pattern]) -> Vec<PathBuf> {
+    patterns.iter().filter_map(Pattern::tree).filter(|path| path.exists()).map(Path::to_owned).collect()
+}

@@ -1,0 +1,134 @@
+//! `modules/<m>/capabilities.json` of a control plane root: what a module declares about itself. It narrows what the policy
+//! allows to whatever is asked for from inside the module, or as a program of it; it never widens anything.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use cp_common::{Error, Result};
+use serde::Deserialize;
+
+use super::bounds::{Access, Bounds, patterns, trees};
+use super::patterns::{Anchors, Pattern};
+use crate::refusal::denied;
+
+#[derive(Deserialize)]
+struct Manifest {
+    #[serde(default)]
+    capabilities: Lists,
+}
+
+/// What is not listed is not declared: an empty list allows nothing.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Lists {
+    read: Vec<String>,
+    write: Vec<String>,
+    execute: Vec<String>,
+    forbidden: Vec<String>,
+}
+
+/// A module and its bounds.
+pub(crate) struct Module {
+    /// Its directory, canonical.
+    directory: PathBuf,
+    /// Its manifest.
+    file: PathBuf,
+    /// What it declares; a manifest that cannot be read says why.
+    bounds: Result<Bounds>,
+}
+
+/// The modules of a root that declare their capabilities. Most roots have none.
+pub(super) fn modules(root: &Path, anchors: &Anchors) -> Vec<Module> {
+    let anchors = Anchors { base: root.to_owned(), ..anchors.clone() };
+    let entries = fs::read_dir(root.join("modules")).into_iter().flatten().flatten();
+    let mut modules: Vec<Module> = entries
+        .filter_map(|entry| {
+            let directory = entry.path().canonicalize().ok()?;
+            let file = directory.join("capabilities.json");
+            let bounds = match fs::read(&file) {
+                Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return None,
+                Err(e) => Err(Error::config(format!("cannot be read: {e}")).in_file(&file)),
+                Ok(text) => declared(&text, &directory, &anchors).map_err(|e| e.in_file(&file)),
+            };
+            Some(Module { directory, file, bounds })
+        })
+        .collect();
+    modules.sort_by(|a, b| a.directory.cmp(&b.directory));
+    modules
+}
+
+/// The bounds that a manifest declares.
+fn declared(text: &[u8], directory: &Path, anchors: &Anchors) -> Result<Bounds> {
+    let manifest: Manifest = serde_json::from_slice(text).map_err(|e| Error::config(e.to_string()))?;
+    let lists = manifest.capabilities;
+    let mut read = patterns(&lists.read, anchors);
+    // What it runs in, it can see.
+    read.push(Pattern::new(&directory.display().to_string(), anchors));
+    Ok(Bounds {
+        read,
+        write: patterns(&lists.write, anchors),
+        execute: patterns(&lists.execute, anchors),
+        forbidden: patterns(&lists.forbidden, anchors),
+    })
+}
+
+impl Module {
+    /// Whether its bounds hold for something that is done in, or with, one of these paths.
+    pub(super) fn contains_any(&self, paths: &[&Path]) -> bool {
+        paths.iter().any(|path| path.starts_with(&self.directory))
+    }
+
+    /// The bounds. Under a manifest that cannot be read nothing is done.
+    fn bounds(&self) -> Result<&Bounds> {
+        self.bounds.as_ref().map_err(|error| {
+            denied("execute", &self.directory).with("rule", "capabilities").hint(format!(
+                "correct {}: {}",
+                self.file.display(),
+                error.message()
+            ))
+        })
+    }
+
+    /// Refuses what the module does not declare. Its `forbidden` wins.
+    pub(crate) fn check(&self, access: Access, path: &Path) -> Result<()> {
+        let bounds = self.bounds()?;
+        let refusal = || denied(access.name(), path).with("rule", "capabilities");
+        if let Some(pattern) = bounds.forbidding(path) {
+            return Err(refusal()
+                .with("pattern", pattern.text())
+                .hint(format!("it is forbidden in {}", self.file.display())));
+        }
+        if bounds.lists(access, path) {
+            return Ok(());
+        }
+        Err(refusal().hint(format!("capabilities.{} in {} does not have it", access.name(), self.file.display())))
+    }
+
+    /// Refuses what the module forbids.
+    pub(crate) fn check_not_forbidden(&self, path: &Path) -> Result<()> {
+        match self.bounds()?.forbidding(path) {
+            Some(_) => self.check(Access::Read, path),
+            None => Ok(()),
+        }
+    }
+
+    /// What remains of some paths inside the bounds, whole trees only: the kernel knows no other.
+    pub(crate) fn narrow(&self, access: Access, paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+        let bounds = self.bounds()?.trees(access);
+        let mut left = Vec::new();
+        for path in paths {
+            if bounds.iter().any(|bound| path.starts_with(bound)) {
+                left.push(path.clone());
+            } else {
+                left.extend(bounds.iter().filter(|bound| bound.starts_with(path)).cloned());
+            }
+        }
+        Ok(left)
+    }
+
+    /// The trees it forbids, to be hidden.
+    pub(crate) fn hidden(&self) -> Result<Vec<PathBuf>> {
+        Ok(trees(&self.bounds()?.forbidden))
+    }
+}

@@ -1,0 +1,327 @@
+//! The policy file: what may run, be read and be written. See cp-policy(5).
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use cp_common::spelling::nearest;
+use cp_common::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+use super::accounts::home_of;
+use super::rule::{self, Rule};
+use super::trust::others_write;
+use crate::digest::sha256;
+use crate::sandbox::plan::{Layer, Network, Profile};
+
+/// A policy as its file says it; what the file leaves out is built in.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Settings {
+    /// Commands.
+    pub exec: Exec,
+    /// Files and directories.
+    pub paths: Paths,
+    /// Tools of a `--tools` directory.
+    pub tools: Tools,
+    /// What cp-llm may do; read and checked there.
+    pub llm: toml::Table,
+    /// Servers of tools; read and checked by cp-toolloop.
+    pub mcp: toml::Table,
+}
+
+/// `[exec]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Exec {
+    /// The names that may run. Empty: none.
+    pub allowed_commands: Vec<String>,
+    /// The names that may not, whatever else says so.
+    pub restricted_commands: Vec<String>,
+    /// Where a name is looked for.
+    pub path: Vec<PathBuf>,
+    /// What happens to a read-only command that another tool serves.
+    pub intent: Intent,
+    /// Whether the built-in argument rules hold.
+    pub argument_rules: ArgumentRules,
+    /// Seconds a command may take.
+    pub timeout: f64,
+    /// Which network commands see.
+    pub network: Network,
+    /// Layers without which nothing runs.
+    pub require: Vec<Layer>,
+    /// What happens where a forbidden path cannot be hidden.
+    pub degraded: Degraded,
+    /// Variables a request may set.
+    pub env_allow: Vec<String>,
+    /// Variables every command gets.
+    pub env_set: BTreeMap<String, String>,
+    /// How much may be executed.
+    pub profile: Profile,
+    /// Names with one fixed file.
+    pub pin: BTreeMap<String, String>,
+    /// The user commands run as, when cp-exec runs as root: a uid, or `owner-of-cwd`.
+    pub run_as: Option<RunAs>,
+    /// Who confirms what needs to be confirmed.
+    pub confirm: Confirm,
+    /// Whether each run gets a control group of its own.
+    pub cgroup: bool,
+    /// Bytes of output after which a command is killed.
+    pub output_limit: Option<u64>,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Processes at once.
+    pub processes: u64,
+    /// Bytes in the private `/tmp`.
+    pub scratch: u64,
+    /// Rules of this policy, before the built-in ones.
+    pub rule: Vec<Rule>,
+}
+
+impl Default for Exec {
+    fn default() -> Self {
+        Self {
+            allowed_commands: Vec::new(),
+            restricted_commands: Vec::new(),
+            path: ["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from).to_vec(),
+            intent: Intent::Enforce,
+            argument_rules: ArgumentRules::Default,
+            timeout: 30.0,
+            network: Network::None,
+            require: vec![Layer::NoNewPrivs, Layer::Seccomp],
+            degraded: Degraded::Refuse,
+            env_allow: Vec::new(),
+            env_set: BTreeMap::new(),
+            profile: Profile::Build,
+            pin: BTreeMap::new(),
+            run_as: None,
+            confirm: Confirm::Agent,
+            cgroup: false,
+            output_limit: None,
+            memory: 4 << 30,
+            processes: 1024,
+            scratch: 1 << 30,
+            rule: Vec::new(),
+        }
+    }
+}
+
+/// What happens to a read-only command that another tool serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Intent {
+    /// It is refused with the tool that serves it.
+    Enforce,
+    /// It runs, with a notice.
+    Warn,
+    /// It runs.
+    Off,
+}
+
+/// Whether the built-in argument rules hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ArgumentRules {
+    /// They do.
+    Default,
+    /// Only the base command is checked.
+    Off,
+}
+
+/// What happens where a layer is missing that would hide a forbidden path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Degraded {
+    /// Nothing runs.
+    Refuse,
+    /// It runs, and the record says so.
+    Allow,
+}
+
+/// Who confirms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Confirm {
+    /// Whoever asks, with the token of a dry run.
+    Agent,
+    /// A person, with `cp-exec approve`.
+    Owner,
+}
+
+/// The user commands run as.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(untagged)]
+pub(crate) enum RunAs {
+    /// This one.
+    Uid(u32),
+    /// The owner of the working directory: the word `owner-of-cwd`.
+    Named(String),
+}
+
+/// `[paths]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Paths {
+    /// What may be read.
+    pub read: Vec<String>,
+    /// What may be written.
+    pub write: Vec<String>,
+    /// What may be executed, beside programs of the system.
+    pub execute: Vec<String>,
+    /// What is never written, although it lies in something writable.
+    pub pristine: Vec<String>,
+    /// What is neither read nor written.
+    pub forbidden: Vec<String>,
+}
+
+impl Default for Paths {
+    fn default() -> Self {
+        let here = || vec![".".to_owned()];
+        Self { read: here(), write: here(), execute: Vec::new(), pristine: Vec::new(), forbidden: Vec::new() }
+    }
+}
+
+/// `[tools]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Tools {
+    /// Tools that may run; `*` stands for any run of characters.
+    pub allow: Vec<String>,
+    /// Tools that a person must approve.
+    pub approve: Vec<String>,
+}
+
+impl Default for Tools {
+    fn default() -> Self {
+        Self { allow: vec!["*".to_owned()], approve: Vec::new() }
+    }
+}
+
+/// A policy, and where it came from.
+#[derive(Clone, Debug)]
+pub(crate) struct Loaded {
+    /// What it says.
+    pub settings: Settings,
+    /// Its file, absent where the built-in policy holds.
+    pub file: Option<PathBuf>,
+    /// The hash of its text.
+    pub sha256: String,
+    /// Who owns the file: `~` is this user's home, and directories of programs may belong to them.
+    pub owner: u32,
+    /// The owner's home directory.
+    pub home: PathBuf,
+}
+
+/// Reads the policy of a home. Without a file the built-in one holds, which allows no command.
+pub(crate) fn load(file: &Path) -> Result<Loaded> {
+    let me = rustix::process::getuid().as_raw();
+    let (text, owner) = match std::fs::read_to_string(file) {
+        Ok(text) => {
+            let meta = std::fs::metadata(file).map_err(|e| Error::io("the policy", e).in_file(file).fatal())?;
+            if others_write(&meta) {
+                return Err(Error::config("others can write the policy")
+                    .in_file(file)
+                    .hint(format!("chmod go-w {}", file.display()))
+                    .fatal());
+            }
+            (Some(text), meta.uid())
+        }
+        Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => (None, me),
+        Err(e) => return Err(Error::config(format!("cannot be read: {e}")).in_file(file).fatal()),
+    };
+    let settings = match &text {
+        Some(text) => parse(text).map_err(|e| e.in_file(file).fatal())?,
+        None => Settings::default(),
+    };
+    let present = text.is_some();
+    Ok(Loaded {
+        settings,
+        file: present.then(|| file.to_owned()),
+        sha256: sha256(text.unwrap_or_default().as_bytes()),
+        owner,
+        home: home_of(owner),
+    })
+}
+
+/// Reads the text of a policy, and checks what its types cannot.
+pub(crate) fn parse(text: &str) -> Result<Settings> {
+    let settings: Settings = toml::from_str(text).map_err(|e| explain(text, &e))?;
+    let line = |key: &str| {
+        let at = text.lines().position(|line| line.trim_start().starts_with(key));
+        at.map_or(1, |at| at as u64 + 1)
+    };
+    if !settings.exec.timeout.is_finite() || settings.exec.timeout <= 0.0 || settings.exec.timeout > LONGEST {
+        return Err(Error::config(format!("timeout must be more than 0 and at most {LONGEST} seconds"))
+            .at_line(line("timeout"))
+            .with("key", "exec.timeout"));
+    }
+    if let Some(path) = settings.exec.path.iter().find(|path| !path.is_absolute()) {
+        return Err(Error::config(format!("`{}` is not an absolute directory", path.display()))
+            .at_line(line("path"))
+            .with("key", "exec.path"));
+    }
+    if let Some(RunAs::Named(name)) = &settings.exec.run_as
+        && name != "owner-of-cwd"
+    {
+        return Err(Error::config(format!("run_as is `{name}`, not a uid or `owner-of-cwd`"))
+            .at_line(line("run_as"))
+            .with("key", "exec.run_as"));
+    }
+    rule::check_examples(&settings.exec.rule)?;
+    Ok(settings)
+}
+
+/// The longest time a command may be given, in seconds.
+pub(crate) const LONGEST: f64 = 600.0;
+
+/// A parser's error as ours: line, key, and the nearest known key.
+fn explain(text: &str, error: &toml::de::Error) -> Error {
+    let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() as u64 + 1);
+    let message = error.message().lines().next().unwrap_or_default().to_owned();
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let unknown = ["unknown field", "unknown variant"].iter().any(|kind| message.starts_with(kind));
+    let Some(word) = quoted.next().filter(|_| unknown) else { return Error::config(message).at_line(line) };
+    let known: Vec<&str> = quoted.collect();
+    let what = if message.starts_with("unknown field") { "key" } else { "value" };
+    let error = Error::config(format!("unknown {what} `{word}`")).at_line(line).with(what, word);
+    match nearest(word, known.iter().copied()) {
+        Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
+        None => error.hint(format!("known here: {}", known.join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(text: &str) -> (String, Option<String>) {
+        let e = parse(text).unwrap_err();
+        assert_eq!(e.code(), cp_common::Code::Config);
+        (e.message().to_owned(), e.hint_text().map(str::to_owned))
+    }
+
+    #[test]
+    fn an_unknown_key_is_named_with_its_line_and_the_nearest_known_one() {
+        let (message, hint) = fault("[exec]\nallowed_comands = []\n");
+        assert_eq!(message, "line 2: unknown key `allowed_comands`");
+        assert_eq!(hint.unwrap(), "did you mean `allowed_commands`?");
+        let (message, hint) = fault("[exec]\nprofile = \"bild\"\n");
+        assert_eq!(message, "line 2: unknown value `bild`");
+        assert_eq!(hint.unwrap(), "did you mean `build`?");
+    }
+
+    #[test]
+    fn an_empty_file_allows_nothing_and_an_empty_list_is_no_wildcard() {
+        let policy = parse("").unwrap();
+        assert!(policy.exec.allowed_commands.is_empty());
+        assert_eq!(policy.exec.require, [Layer::NoNewPrivs, Layer::Seccomp]);
+        assert!(parse("[tools]\nallow = []\n").unwrap().tools.allow.is_empty());
+    }
+
+    #[test]
+    fn values_out_of_range_are_refused() {
+        assert!(fault("[exec]\ntimeout = 0\n").0.contains("timeout"));
+        assert!(fault("[exec]\n\npath = [\"bin\"]\n").0.starts_with("line 3"));
+        assert!(fault("[exec]\nrun_as = \"root\"\n").0.contains("run_as"));
+    }
+}

@@ -1,0 +1,21 @@
+//! The policy: what its file says, what the modules of a root declare, and both resolved for one start of the program.
+//!
+//! Everything here is fixed once it is read. What a decision or a sandbox needs to know about a path is asked here.
+
+mod accounts;
+mod bounds;
+mod capabilities;
+mod file;
+mod hidden;
+mod patterns;
+mod resolved;
+mod rule;
+mod trust;
+
+pub(crate) use self::accounts::name_of;
+pub(crate) use self::bounds::Access;
+pub(crate) use self::file::{ArgumentRules, Confirm, Degraded, Intent, LONGEST, RunAs, load, parse};
+pub(crate) use self::patterns::covering;
+pub(crate) use self::resolved::{Actor, Policy};
+pub(crate) use self::rule::{Rule, Verdict};
+pub(crate) use self::trust::{check_directory, others_write};

@@ -1,0 +1,177 @@
+//! Path patterns of a policy: what they name, and which paths they match.
+
+use std::path::{Component, Path, PathBuf};
+
+use cp_common::home::resolved;
+
+use crate::glob::name_matches;
+
+/// What the variable parts of a pattern stand for.
+#[derive(Clone, Debug)]
+pub(crate) struct Anchors {
+    /// What `.` means: the directory in which the outermost program was started.
+    pub base: PathBuf,
+    /// What `~` means: the home directory of the policy's owner.
+    pub home: PathBuf,
+    /// What `<session_id>` means.
+    pub session: Option<String>,
+}
+
+/// One pattern of a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pattern {
+    text: String,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A path and everything below it: the kernel can enforce this.
+    Tree(PathBuf),
+    /// Words with `*` and `?`, by component: only we can look.
+    Glob(Vec<String>),
+}
+
+impl Pattern {
+    /// Reads a pattern. Relative ones begin at `.`, those that begin with `**` anywhere.
+    pub(crate) fn new(text: &str, anchors: &Anchors) -> Self {
+        let mut path = text.replace("<session_id>", anchors.session.as_deref().unwrap_or("<session_id>"));
+        if path == "~" || path.starts_with("~/") {
+            path.replace_range(..1, &anchors.home.to_string_lossy());
+        }
+        let literal = path.strip_suffix("/**").unwrap_or(&path);
+        let kind = if has_wildcard(literal) {
+            let whole = if path.starts_with("**") { PathBuf::from("/").join(&path) } else { anchors.base.join(&path) };
+            Kind::Glob(components(&normal(&whole)))
+        } else {
+            Kind::Tree(resolved(&anchors.base.join(literal)))
+        };
+        Self { text: text.to_owned(), kind }
+    }
+
+    /// The pattern as the policy has it.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The path whose whole tree this is, where it is one.
+    pub(crate) fn tree(&self) -> Option<&Path> {
+        match &self.kind {
+            Kind::Tree(path) => Some(path),
+            Kind::Glob(_) => None,
+        }
+    }
+
+    /// The last component of a pattern `**/name`, which may be looked for in a directory.
+    pub(crate) fn anywhere(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Glob(parts) => match parts.as_slice() {
+                [any, name] if any == "**" => Some(name),
+                _ => None,
+            },
+            Kind::Tree(_) => None,
+        }
+    }
+
+    /// Whether a path, already normal, is meant.
+    pub(crate) fn matches(&self, path: &Path) -> bool {
+        match &self.kind {
+            Kind::Tree(root) => path.starts_with(root),
+            Kind::Glob(parts) => glob(parts, &components(path)),
+        }
+    }
+
+    /// Whether a path or a directory it lies in is meant.
+    pub(crate) fn covers(&self, path: &Path) -> bool {
+        path.ancestors().any(|above| self.matches(above))
+    }
+}
+
+/// The first of some patterns that covers a path.
+pub(crate) fn covering<'a>(patterns: &'a [Pattern], path: &Path) -> Option<&'a Pattern> {
+    patterns.iter().find(|pattern| pattern.covers(path))
+}
+
+/// A value with a leading `~` replaced.
+pub(crate) fn expand(text: &str, home: &str) -> String {
+    match text.strip_prefix('~') {
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => format!("{home}{rest}"),
+        _ => text.to_owned(),
+    }
+}
+
+fn has_wildcard(text: &str) -> bool {
+    text.contains(['*', '?'])
+}
+
+/// A path without `.` and `..`, without looking at the disk.
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(normal.pop()),
+            Component::CurDir => {}
+            other => normal.push(other),
+        }
+    }
+    normal
+}
+
+fn components(path: &Path) -> Vec<String> {
+    path.components()
+        .filter(|part| matches!(part, Component::Normal(_)))
+        .map(|part| part.as_os_str().to_string_lossy().into_owned())
+        .collect()
+}
+
+fn glob(pattern: &[String], path: &[String]) -> bool {
+    match (pattern.split_first(), path.split_first()) {
+        (None, None) => true,
+        (Some((any, rest)), _) if any == "**" => {
+            glob(rest, path) || path.split_first().is_some_and(|(_, below)| glob(pattern, below))
+        }
+        (Some((first, rest)), Some((name, below))) => name_matches(first, name) && glob(rest, below),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(text: &str) -> Pattern {
+        let anchors = Anchors { base: "/nowhere/b".into(), home: "/nowhere/h".into(), session: Some("SES-1".into()) };
+        Pattern::new(text, &anchors)
+    }
+
+    fn matches(text: &str, path: &str) -> bool {
+        pattern(text).matches(Path::new(path))
+    }
+
+    #[test]
+    fn a_star_stays_in_its_component_and_two_do_not() {
+        assert!(matches("src/*.rs", "/nowhere/b/src/a.rs"));
+        assert!(!matches("src/*.rs", "/nowhere/b/src/x/a.rs"));
+        assert!(matches("src/**/a.rs", "/nowhere/b/src/a.rs"));
+        assert!(matches("src/**/a.rs", "/nowhere/b/src/x/y/a.rs"));
+        assert!(matches("**/.env", "/elsewhere/.env"));
+        assert!(!matches("**/.env", "/elsewhere/.envrc"));
+        assert!(matches("**/.env*", "/elsewhere/.envrc"));
+    }
+
+    #[test]
+    fn a_plain_path_is_a_tree_and_so_is_dir_star_star() {
+        for text in ["lib", "lib/**", "./lib/", "x/../lib"] {
+            assert_eq!(pattern(text).tree(), Some(Path::new("/nowhere/b/lib")), "{text}");
+        }
+        assert!(matches("~/.ssh/**", "/nowhere/h/.ssh/id"));
+        assert!(matches("out/<session_id>", "/nowhere/b/out/SES-1/x"));
+        assert!(!matches("lib", "/nowhere/b/library"));
+    }
+
+    #[test]
+    fn what_is_forbidden_covers_what_lies_below() {
+        assert!(pattern("**/secrets").covers(Path::new("/a/secrets/deep/x")));
+        assert!(!pattern("**/secrets").matches(Path::new("/a/secrets/deep/x")));
+    }
+}

@@ -1,0 +1,167 @@
+//! The policy and paths in force: every pattern resolved against the base, the home and the session of one start of the program.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+
+use cp_common::context::options::Origin;
+use cp_common::home::resolved;
+use cp_common::{Context, Error, Result};
+
+use super::bounds::{Access, Bounds, patterns};
+use super::capabilities::{Module, modules};
+use super::file::{Confirm, Exec, Loaded, load};
+use super::patterns::{Anchors, Pattern, expand};
+use crate::refusal::refuse;
+
+/// What every decision and every sandbox of this process is made from. It does not change.
+pub(crate) struct Policy {
+    pub loaded: Loaded,
+    /// What the paths of the policy mean here.
+    pub bounds: Bounds,
+    /// What is never written.
+    pub pristine: Vec<Pattern>,
+    /// What `.` means: the directory in which the outermost program was started.
+    pub base: PathBuf,
+    /// Directories of executable tools.
+    pub tools: Vec<PathBuf>,
+    /// Names with one fixed file.
+    pub pins: Vec<(String, PathBuf)>,
+    /// The home of the cp programs.
+    pub cp_home: PathBuf,
+    /// The file of the ledger of effects.
+    pub ledger: PathBuf,
+    pub actor: Actor,
+    /// What modules of the root declare about themselves.
+    modules: Vec<Module>,
+}
+
+/// Who acts, as every entry on the ledger names them.
+#[derive(Clone, Debug)]
+pub(crate) struct Actor {
+    pub agent: String,
+    pub session: Option<String>,
+    pub run: Option<String>,
+    pub origin: Origin,
+}
+
+impl Policy {
+    /// Reads the policy of the home, and what the modules of `root`, or else of the home, declare.
+    pub(crate) fn resolve(context: &Context, tools: &[PathBuf], root: Option<&Path>) -> Result<Self> {
+        let loaded = load(&context.home.policy_file())?;
+        let session = context.session();
+        let anchors =
+            Anchors { base: context.base()?.canonicalize()?, home: loaded.home.clone(), session: session.clone() };
+        let tools = tools
+            .iter()
+            .map(|tools| tools.canonicalize().map_err(|e| Error::io("the tools directory", e).in_file(tools).fatal()))
+            .collect::<Result<Vec<_>>>()?;
+        let cp_home = resolved(context.home.root());
+        let modules = match root {
+            None => modules(&cp_home, &anchors),
+            Some(root) => {
+                let root = root.canonicalize().map_err(|e| Error::io("the root", e).in_file(root).fatal())?;
+                modules(&root, &anchors)
+            }
+        };
+        let home = loaded.home.to_string_lossy();
+        let pins = loaded.settings.exec.pin.iter();
+        let pins = pins.map(|(name, path)| (name.clone(), expand(path, &home).into())).collect();
+        let paths = &loaded.settings.paths;
+        Ok(Self {
+            bounds: Bounds {
+                read: patterns(&paths.read, &anchors),
+                write: patterns(&paths.write, &anchors),
+                execute: patterns(&paths.execute, &anchors),
+                forbidden: patterns(&paths.forbidden, &anchors),
+            },
+            pristine: patterns(&paths.pristine, &anchors),
+            ledger: resolved(&std::path::absolute(cp_ledger::effect_path(context, "cp-exec.jsonl")?)?),
+            actor: Actor {
+                agent: context.agent(None),
+                session,
+                run: context.options.run.clone(),
+                origin: context.origin(),
+            },
+            base: anchors.base,
+            tools,
+            pins,
+            cp_home,
+            modules,
+            loaded,
+        })
+    }
+
+    /// The `[exec]` table.
+    pub(crate) fn exec(&self) -> &Exec {
+        &self.loaded.settings.exec
+    }
+
+    /// The hash of the policy's text, which tokens and entries are bound to.
+    pub(crate) fn sha256(&self) -> &str {
+        &self.loaded.sha256
+    }
+
+    /// The home directory that `~` means, as text.
+    pub(crate) fn tilde(&self) -> Cow<'_, str> {
+        self.loaded.home.to_string_lossy()
+    }
+
+    /// A value with a leading `~` replaced.
+    pub(crate) fn expand(&self, text: &str) -> String {
+        expand(text, &self.tilde())
+    }
+
+    /// Whether approvals are no more than advice: whoever asks can read the key that proves them.
+    pub(crate) fn approvals_are_advice(&self) -> bool {
+        let owner = self.exec().confirm == Confirm::Owner || !self.loaded.settings.tools.approve.is_empty();
+        owner && rustix::fs::access(self.cp_home.join("keys"), rustix::fs::Access::READ_OK).is_ok()
+    }
+
+    /// The modules whose bounds hold for what is done in, or with, these paths.
+    pub(crate) fn modules_at(&self, paths: &[&Path]) -> Vec<&Module> {
+        self.modules.iter().filter(|module| module.contains_any(paths)).collect()
+    }
+
+    /// Refuses `.` where it would mean too much, unless the policy lists that directory by name.
+    pub(crate) fn check_base(&self) -> Result<()> {
+        let base = &self.base;
+        let paths = &self.loaded.settings.paths;
+        let uses_base = paths.read.iter().chain(&paths.write).any(|text| text == "." || text == "./");
+        let (why, all) = if base == Path::new("/") {
+            ("the root of the file system", true)
+        } else if *base == self.loaded.home {
+            ("a home directory", true)
+        } else {
+            ("a directory that contains the cp home", self.cp_home.starts_with(base))
+        };
+        let by_name = || {
+            let listed =
+                |pattern: &Pattern| pattern.text() != "." && pattern.text() != "./" && pattern.tree() == Some(base);
+            self.bounds.read.iter().any(listed)
+        };
+        if !uses_base || !all || by_name() {
+            return Ok(());
+        }
+        Err(refuse("base", format!("`.` is {}, {why}", base.display()))
+            .hint("start in a project directory, give --base DIR, or list the directory by name in paths.read and paths.write"))
+    }
+
+    /// Whether a path lies in a directory of executable tools.
+    pub(crate) fn is_tool(&self, path: &Path) -> bool {
+        self.tools.iter().any(|tools| path.starts_with(tools))
+    }
+
+    /// Whether a command could write a path, and nobody declared it executable.
+    pub(crate) fn writable_only(&self, path: &Path) -> bool {
+        self.bounds.lists(Access::Write, path) && !self.bounds.lists(Access::Execute, path) && !self.is_tool(path)
+    }
+
+    /// Patterns that the kernel does not enforce, as the record says it.
+    pub(crate) fn not_kernel_enforced(&self) -> Vec<String> {
+        let Bounds { read, write, execute, forbidden } = &self.bounds;
+        let all = read.iter().chain(write).chain(execute).chain(&self.pristine).chain(forbidden);
+        all.filter(|pattern| pattern.tree().is_none())
+            .map(|pattern| format!("not_kernel_enforced: {}", pattern.text()))
+            .collect()
+    }
+}

@@ -1,0 +1,83 @@
+//! `[[exec.rule]]`: a policy's own rules about arguments, with the command lines they must and must not be about.
+
+use cp_common::{Error, Result, words};
+use serde::{Deserialize, Serialize};
+
+use crate::arguments::Arguments;
+use crate::glob::name_matches;
+
+/// A rule about arguments.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Rule {
+    /// The command it is about.
+    pub command: String,
+    /// Only with one of these as the first operand.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub subcommands: Vec<String>,
+    /// Only with one of these options.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+    /// What then.
+    pub decision: Verdict,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Command lines it must be about.
+    #[serde(default, rename = "match", skip_serializing_if = "Vec::is_empty")]
+    pub examples: Vec<String>,
+    /// Command lines it must not be about.
+    #[serde(default, rename = "not_match", skip_serializing_if = "Vec::is_empty")]
+    pub counterexamples: Vec<String>,
+}
+
+/// What a rule says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Verdict {
+    /// It may run.
+    Allow,
+    /// It may run when confirmed.
+    Confirm,
+    /// It may not run.
+    Deny,
+}
+
+impl Rule {
+    /// Whether this is about a command line.
+    pub(crate) fn is_about(&self, arguments: &Arguments<'_>) -> bool {
+        let has_subcommand = || {
+            let first = arguments.operands().next();
+            self.subcommands.is_empty() || first.is_some_and(|first| self.subcommands.iter().any(|sub| sub == first))
+        };
+        name_matches(&self.command, arguments.name())
+            && has_subcommand()
+            && (self.options.is_empty() || arguments.has_option(&self.options))
+    }
+}
+
+/// Checks that each rule is about its examples and not about its counterexamples.
+pub(super) fn check_examples(rules: &[Rule]) -> Result<()> {
+    for (at, rule) in rules.iter().enumerate() {
+        let wrong = |line: &String, is: &str| {
+            Error::config(format!("exec.rule {}, about `{}`: `{line}` {is}", at + 1, rule.command))
+                .with("key", "exec.rule")
+                .with("example", line.as_str())
+        };
+        let about = |line: &String| -> Result<bool> {
+            let words = words::split(line).map_err(|refusal| wrong(line, &format!("is no command: {refusal}")))?;
+            Ok(rule.is_about(&Arguments::read(&words.argv)))
+        };
+        for line in &rule.examples {
+            if !about(line)? {
+                return Err(wrong(line, "should match and does not"));
+            }
+        }
+        for line in &rule.counterexamples {
+            if about(line)? {
+                return Err(wrong(line, "should not match and does"));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,49 @@
+//! Whose files are trusted: those that nobody else can replace or write.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use cp_common::{Error, Result};
+
+use crate::refusal::refuse;
+
+/// Whether somebody else than its owner can write to a file or directory.
+pub(crate) fn others_write(meta: &fs::Metadata) -> bool {
+    // A group with the owner's own number is the owner's private group.
+    meta.mode() & 0o002 != 0 || (meta.mode() & 0o020 != 0 && meta.gid() != 0 && meta.gid() != meta.uid())
+}
+
+/// Refuses a directory of programs that somebody else than root and `owner` can write to: they would decide what runs.
+pub(crate) fn check_directory(directory: &Path, owner: u32) -> Result<()> {
+    const STICKY: u32 = 0o1000;
+    for above in directory.ancestors() {
+        let meta = fs::metadata(above).map_err(|e| Error::io("cannot be looked at", e).in_file(above))?;
+        let trusted = meta.uid() == root_as_seen() || meta.uid() == owner;
+        // On the way to it, what others may add to but not replace in does no harm.
+        let shared = above != directory && meta.mode() & STICKY != 0;
+        if !trusted || (others_write(&meta) && !shared) {
+            return Err(refuse("path_unsafe", format!("others can write to {}", above.display()))
+                .hint("take the directory out of exec.path, or its write permission from others"));
+        }
+    }
+    Ok(())
+}
+
+/// The uid that root's files show here, looked up once.
+fn root_as_seen() -> u32 {
+    static ROOT: OnceLock<u32> = OnceLock::new();
+    *ROOT.get_or_init(look_for_root)
+}
+
+/// In a user namespace that does not know root its files show nobody's uid.
+fn look_for_root() -> u32 {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let knows_root = map.lines().any(|line| line.split_whitespace().next() == Some("0"));
+    if knows_root || map.is_empty() {
+        return 0;
+    }
+    let nobody = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
+    nobody.trim().parse().unwrap_or(0)
+}

@@ -1,0 +1,25 @@
+//! The words and members of a refusal.
+
+use std::path::Path;
+
+use cp_common::{Code, Error};
+use serde::Serialize;
+use serde_json::Value;
+
+/// A refusal by a rule with a name.
+pub(crate) fn refuse(rule: &str, reason: impl Into<String>) -> Error {
+    let reason = reason.into();
+    Error::new(Code::Forbidden, reason.clone()).with("rule", rule).with("reason", reason)
+}
+
+/// A refusal to do something with a path. The caller adds the rule.
+pub(crate) fn denied(operation: &str, path: &Path) -> Error {
+    let message = format!("Capability denied: {operation} on {}", path.display());
+    Error::new(Code::Forbidden, message.clone()).with("reason", message).with("path", path.display().to_string())
+}
+
+/// An error with the members of an answer among its details.
+pub(crate) fn with_members(error: Error, answer: &impl Serialize) -> Error {
+    let Ok(Value::Object(members)) = serde_json::to_value(answer) else { return error };
+    members.into_iter().fold(error, |error, (name, value)| error.with(&name, value))
+}

@@ -1,0 +1,125 @@
+//! What a command writes: the beginning and the end are kept, everything is counted and hashed.
+
+use sha2::{Digest, Sha256};
+
+use crate::digest::finished;
+
+/// Bytes kept from the beginning of a stream.
+const HEAD: usize = 768 * 1024;
+/// Bytes kept from its end.
+const TAIL: usize = 256 * 1024;
+
+/// One output stream of a command.
+pub(crate) struct Capture {
+    head: Vec<u8>,
+    /// A ring of the last bytes after the head; `turn` is where the next byte goes.
+    tail: Vec<u8>,
+    turn: usize,
+    total: u64,
+    hash: Sha256,
+}
+
+/// What is known of a stream when it has ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Captured {
+    /// The bytes kept; where some are left out, the beginning and the end.
+    pub bytes: Vec<u8>,
+    /// Where in `bytes` something is left out, and how much.
+    pub gap: Option<(usize, u64)>,
+    /// All the bytes there were.
+    pub total: u64,
+    /// The hash of all of them, `sha256:…`.
+    pub sha256: String,
+}
+
+impl Capture {
+    pub(crate) fn new() -> Self {
+        Self { head: Vec::new(), tail: Vec::new(), turn: 0, total: 0, hash: Sha256::new() }
+    }
+
+    /// Bytes seen so far.
+    pub(crate) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Takes the next bytes of the stream.
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
+        self.total += bytes.len() as u64;
+        self.hash.update(bytes);
+        let room = HEAD - self.head.len();
+        let (first, mut rest) = bytes.split_at(room.min(bytes.len()));
+        self.head.extend_from_slice(first);
+        if rest.len() > TAIL {
+            rest = &rest[rest.len() - TAIL..];
+        }
+        while !rest.is_empty() {
+            let (part, after) = rest.split_at(rest.len().min(TAIL - self.turn));
+            let end = self.turn + part.len();
+            if end > self.tail.len() {
+                self.tail.resize(end, 0);
+            }
+            self.tail[self.turn..end].copy_from_slice(part);
+            self.turn = end % TAIL;
+            rest = after;
+        }
+    }
+
+    /// The stream as far as it was kept.
+    pub(crate) fn finish(self) -> Captured {
+        let sha256 = finished(self.hash);
+        let mut bytes = self.head;
+        let kept = bytes.len() + self.tail.len();
+        let left_out = self.total - kept as u64;
+        let gap = (left_out > 0).then_some((bytes.len(), left_out));
+        let turn = if self.tail.len() < TAIL { 0 } else { self.turn };
+        bytes.extend_from_slice(&self.tail[turn..]);
+        bytes.extend_from_slice(&self.tail[..turn]);
+        Captured { bytes, gap, total: self.total, sha256 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::digest::sha256;
+
+    #[test]
+    fn a_short_stream_is_kept_whole() {
+        let mut capture = Capture::new();
+        capture.add(b"one ");
+        capture.add(b"two");
+        let captured = capture.finish();
+        assert_eq!((captured.bytes.as_slice(), captured.gap, captured.total), (&b"one two"[..], None, 7));
+        assert_eq!(captured.sha256, sha256(b"one two"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn beginning_and_end_are_kept_however_the_stream_is_cut(
+            length in HEAD - 10..HEAD + 3 * TAIL,
+            sizes in prop::collection::vec(1_usize..400_000, 1..12),
+        ) {
+            let stream: Vec<u8> = (0..length).map(|i| u8::try_from(i % 251).unwrap()).collect();
+            let mut capture = Capture::new();
+            let (mut rest, mut sizes) = (stream.as_slice(), sizes.iter().cycle());
+            while !rest.is_empty() {
+                let (part, after) = rest.split_at((*sizes.next().unwrap()).min(rest.len()));
+                capture.add(part);
+                rest = after;
+            }
+            let captured = capture.finish();
+            let mut expected = stream.clone();
+            if length > HEAD + TAIL {
+                expected.drain(HEAD..length - TAIL);
+                prop_assert_eq!(captured.gap, Some((HEAD, (length - HEAD - TAIL) as u64)));
+            }
+            prop_assert_eq!(captured.total, length as u64);
+            prop_assert!(captured.bytes == expected);
+            prop_assert_eq!(captured.sha256, sha256(&stream));
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The helper: the process that starts every run in a sandbox of its own.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use cp_common::{Error, Result};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use super::cgroup::Group;
+use super::outcome::{NotRun, Outcome, Stream, Watch};
+use super::supervise::{Deadlines, Pipe, Supervised};
+use crate::sandbox;
+use crate::sandbox::plan::Plan;
+
+/// What one run takes beside its plan.
+pub(crate) struct Run<'a> {
+    /// What the command reads on its standard input; none is `/dev/null`.
+    pub stdin: Option<OwnedFd>,
+    /// Where its standard output goes instead of being captured.
+    pub stdout: Option<OwnedFd>,
+    /// When everything is killed.
+    pub timeout: Duration,
+    /// How long before that it is asked to end.
+    pub grace: Duration,
+    /// More output than this kills it; none is no limit.
+    pub output_limit: Option<u64>,
+    /// Sees the bytes as they come.
+    pub watch: Option<Watch<'a>>,
+    /// Says whether this program was told to stop.
+    pub interrupted: fn() -> bool,
+}
+
+/// The process that starts runs: this program once more, single-threaded and with nothing of ours in it. It ends with this.
+pub(crate) struct Helper {
+    control: OwnedFd,
+    process: duct::Handle,
+}
+
+impl Helper {
+    /// Starts it. The kernel ends it with the thread that calls this, which must be the main one.
+    pub(crate) fn start() -> Result<Self> {
+        let (control, theirs) = socket_pair()?;
+        let process = duct::cmd("/proc/self/exe", [sandbox::VERB])
+            .full_env(std::iter::empty::<(&str, &str)>())
+            .stdin_file(theirs)
+            .stdout_null()
+            .stderr_null()
+            .unchecked()
+            .start()
+            .map_err(|e| Error::io("cannot start the sandbox helper", e))?;
+        Ok(Self { control, process })
+    }
+
+    /// Whether it is there to be asked.
+    pub(super) fn is_alive(&self) -> bool {
+        let mut fds = [PollFd::new(&self.control, PollFlags::IN)];
+        rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|events| events == 0)
+    }
+
+    /// Runs a planned command to the end of everything it started.
+    pub(crate) fn run(&self, plan: &Plan, run: Run<'_>) -> std::result::Result<Outcome, NotRun> {
+        let started = Instant::now();
+        let group = if plan.wants_cgroup { Group::make(&plan.limits) } else { None };
+        let grouped = group.as_ref().map(|group| Plan { cgroups: group.directories().to_vec(), ..plan.clone() });
+        let plan = grouped.as_ref().unwrap_or(plan);
+        let (socket, pipes) = self.begin(plan, run.stdin, run.stdout)?;
+        let limits = Deadlines::new(started, run.timeout, run.grace, run.output_limit);
+        let mut supervised = Supervised::new(socket, pipes, limits);
+        supervised.follow(run.watch, run.interrupted);
+        if let Some(group) = &group {
+            group.kill();
+        }
+        supervised.finish(plan, started)
+    }
+
+    fn begin(&self, plan: &Plan, stdin: Option<OwnedFd>, stdout: Option<OwnedFd>) -> Result<(OwnedFd, [Pipe; 2])> {
+        let (ours, theirs) = socket_pair()?;
+        let (mut out, out_writer) = Pipe::new(Stream::Out)?;
+        let out_writer = stdout.map_or(OwnedFd::from(out_writer), |elsewhere| {
+            out.close();
+            elsewhere
+        });
+        let (err, err_writer) = Pipe::new(Stream::Err)?;
+        let err_writer = OwnedFd::from(err_writer);
+        let stdin = match stdin {
+            Some(stdin) => stdin,
+            None => File::open("/dev/null").map_err(|e| Error::io("cannot open /dev/null", e))?.into(),
+        };
+        let lost = |e| Error::io("cannot ask the sandbox helper", e);
+        let streams = [theirs.as_fd(), out_writer.as_fd(), err_writer.as_fd()];
+        sandbox::send_run(self.control.as_fd(), plan.network, streams).map_err(lost)?;
+        drop(theirs);
+        sandbox::send_plan(ours.as_fd(), plan, stdin.as_fd()).map_err(lost)?;
+        Ok((ours, [out, err]))
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
+        drop(self.process.wait());
+    }
+}
+
+fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .map_err(|e| Error::io("cannot make a socket for the sandbox helper", e))
+}

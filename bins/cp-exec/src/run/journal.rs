@@ -1,0 +1,203 @@
+//! What goes on the ledger: the intent before, the result after, and every refusal.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cp_common::wire::Receipt;
+use cp_common::{Error, Result};
+use cp_ledger::{Entry, Ledger, Sync};
+use serde::Serialize;
+
+use super::capture::Captured;
+use super::keyed::Keyed;
+use super::outcome::{Ended, Outcome};
+use crate::decision::Ruling;
+use crate::digest::sha256;
+use crate::policy::{Actor, ArgumentRules, Policy};
+
+/// Declared files up to this size are hashed.
+const HASHED: u64 = 16 << 20;
+
+/// The writer of this program's entries. The ledger is opened with the first of them.
+pub(crate) struct Journal {
+    path: PathBuf,
+    ledger: Option<Ledger>,
+    keyed: Keyed,
+    actor: Actor,
+    /// The hash of the policy in force.
+    policy: String,
+    argument_rules: ArgumentRules,
+}
+
+impl Journal {
+    /// A journal of what is done under a policy.
+    pub(crate) fn new(policy: &Policy) -> Self {
+        Self {
+            path: policy.ledger.clone(),
+            ledger: None,
+            keyed: Keyed::of_home(&policy.cp_home),
+            actor: policy.actor.clone(),
+            policy: policy.sha256().to_owned(),
+            argument_rules: policy.exec().argument_rules,
+        }
+    }
+
+    /// Records that a command is about to run, on the disk before it does.
+    pub(crate) fn intend(&mut self, tool: &str, ruling: &Ruling, stage: usize) -> Result<Receipt> {
+        let pinned = &ruling.pinned;
+        let entry = self
+            .entry("exec.intent")
+            .with("tool", tool)
+            .with("argv", &ruling.argv)
+            .with("stage", &stage)
+            .with("command_hash", &command_hash(ruling))
+            .with("cwd", &ruling.plan.cwd.path.display().to_string())
+            .with(
+                "exe",
+                &serde_json::json!({
+                    "path": pinned.path.display().to_string(),
+                    "sha256": pinned.sha256,
+                    "cached": pinned.cached,
+                    "interpreter": (pinned.exe.path != pinned.path).then(|| pinned.exe.path.display().to_string()),
+                }),
+            )
+            .with("env", &self.keyed.of_all(&ruling.plan.env))
+            .with("stdin", &ruling.stdin)
+            .with("timeout_ms", &u64::try_from(ruling.timeout.as_millis()).unwrap_or(u64::MAX))
+            .with("profile", &ruling.plan.profile)
+            .with("network", &ruling.plan.network)
+            .with("argument_rules", &self.argument_rules)
+            .with("rule", &ruling.rule)
+            .with("risk", &ruling.risk)
+            .with("confirmed", &ruling.confirmed)
+            .with("policy", &self.policy)
+            .with("origin", self.actor.origin.name());
+        self.durably(entry)
+    }
+
+    /// Records how a command ended.
+    pub(crate) fn conclude(&mut self, ruling: &Ruling, intent: &Receipt, outcome: &Outcome) -> Result<Receipt> {
+        let ended = outcome.ended.map(|ended| match ended {
+            Ended::TimedOut => "timed_out",
+            Ended::OutputLimit => "output_limit",
+            Ended::Interrupted => "interrupted",
+        });
+        let stream = |captured: &Captured| serde_json::json!({ "bytes": captured.total, "sha256": captured.sha256 });
+        let entry = self
+            .entry("exec.result")
+            .with("intent", &intent.seq)
+            .with("return_code", &outcome.status.code)
+            .with("signal", &outcome.status.signal)
+            .with("ended", &ended)
+            .with("duration_ms", &u64::try_from(outcome.duration.as_millis()).unwrap_or(u64::MAX))
+            .with("stdout", &stream(&outcome.stdout))
+            .with("stderr", &stream(&outcome.stderr))
+            .with("result_hash", &result_hash(outcome))
+            .with("enforcement", &outcome.enforcement);
+        let evidence = self.evidence(intent, ruling);
+        let mut receipts = self.ledger()?.append_all(vec![entry, evidence]).map_err(Error::fatal)?;
+        Ok(receipts.swap_remove(0))
+    }
+
+    /// What a command was declared to read and write: files with their hashes, directories by name.
+    fn evidence(&self, intent: &Receipt, ruling: &Ruling) -> Entry {
+        // The program is among what it reads, and its hash is known.
+        let state = |path: &PathBuf| {
+            if *path == ruling.pinned.path {
+                return serde_json::json!({ "path": path.display().to_string(), "sha256": ruling.pinned.sha256 });
+            }
+            state_of(path)
+        };
+        let declared = |paths: &[PathBuf]| paths.iter().map(state).collect::<Vec<_>>();
+        self.entry("exec.evidence")
+            .with("intent", &intent.seq)
+            .with("declared_reads", &declared(&ruling.plan.view.read))
+            .with("declared_writes", &declared(&ruling.plan.view.write))
+            .with("external_calls", &Vec::<String>::new())
+    }
+
+    /// Records that an intended command did not start, or was lost.
+    pub(crate) fn abandon(&mut self, intent: &Receipt, error: &Error) -> Result<Receipt> {
+        let entry = self
+            .entry("exec.result")
+            .message(error.message())
+            .with("intent", &intent.seq)
+            .with("return_code", &None::<i32>)
+            .with("code", error.code().row().name);
+        self.ledger()?.append(entry).map_err(Error::fatal)
+    }
+
+    /// Records a refusal: what was asked, and by which rule it was refused.
+    pub(crate) fn refused(&mut self, asked: &impl Serialize, error: &Error) -> Result<Receipt> {
+        let details = error.details();
+        let entry = self
+            .entry("exec.refused")
+            .message(error.message())
+            .with("asked", asked)
+            .with("code", error.code().row().name)
+            .with("rule", &details.get("rule"))
+            .with("policy", &self.policy)
+            .with("origin", self.actor.origin.name());
+        self.ledger()?.append(entry).map_err(Error::fatal)
+    }
+
+    /// Records an operation that needs no process.
+    pub(crate) fn operation(&mut self, name: &str, data: &impl Serialize) -> Result<Receipt> {
+        let entry = self.entry("exec.operation").with("operation", name).with("what", data);
+        self.durably(entry)
+    }
+
+    fn durably(&mut self, entry: Entry) -> Result<Receipt> {
+        let ledger = self.ledger()?;
+        let receipt = ledger.append(entry).map_err(Error::fatal)?;
+        ledger.sync().map_err(Error::fatal)?;
+        Ok(receipt)
+    }
+
+    /// An entry that names who acts.
+    fn entry(&self, event: &str) -> Entry {
+        let Actor { agent, session, run, .. } = &self.actor;
+        let mut entry = Entry::new(event).agent(agent.clone());
+        if let Some(session) = session {
+            entry = entry.session(session.clone());
+        }
+        if let Some(run) = run {
+            entry = entry.run(run.clone());
+        }
+        entry
+    }
+
+    /// The ledger. Without it nothing runs.
+    fn ledger(&mut self) -> Result<&mut Ledger> {
+        match &mut self.ledger {
+            Some(ledger) => Ok(ledger),
+            empty => {
+                let ledger = Ledger::open(&self.path, Sync::Batch).map_err(Error::fatal)?;
+                Ok(empty.insert(ledger))
+            }
+        }
+    }
+}
+
+/// The hash of what is to run: words, place, and the names of variables.
+fn command_hash(ruling: &Ruling) -> String {
+    let names: Vec<&str> = ruling.plan.env.iter().map(|(name, _)| name.as_str()).collect();
+    let bound = (&ruling.argv, ruling.plan.cwd.path.display().to_string(), names);
+    sha256(serde_json::to_string(&bound).unwrap_or_default().as_bytes())
+}
+
+/// The hash of what came of it.
+fn result_hash(outcome: &Outcome) -> String {
+    let bound = (&outcome.stdout.sha256, &outcome.stderr.sha256, outcome.status.code, outcome.status.signal);
+    sha256(serde_json::to_string(&bound).unwrap_or_default().as_bytes())
+}
+
+fn state_of(path: &Path) -> serde_json::Value {
+    let hashed = fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= HASHED);
+    let hash = hashed.then(|| fs::read(path).ok()).flatten().map(|bytes| sha256(&bytes));
+    let mut state = serde_json::json!({ "path": path.display().to_string() });
+    if let Some(hash) = hash {
+        state["sha256"] = hash.into();
+    }
+    state
+}

@@ -1,0 +1,65 @@
+//! What became of a run.
+
+use std::time::Duration;
+
+use cp_common::Error;
+
+use super::capture::Captured;
+use crate::sandbox::report::{Enforcement, Failure, Status};
+
+/// Sees the bytes of a command as they come.
+pub(crate) type Watch<'a> = &'a mut dyn FnMut(Stream, &[u8]);
+
+/// One of the two output streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+}
+
+/// Why a command was ended before its own end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Its time was up.
+    TimedOut,
+    /// It wrote more than it may.
+    OutputLimit,
+    /// This program was told to stop.
+    Interrupted,
+}
+
+/// What became of a command that started.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// How its own process ended.
+    pub status: Status,
+    /// Why it was ended, if it did not end by itself.
+    pub ended: Option<Ended>,
+    /// How many processes were left and killed, where that is known.
+    pub killed_processes: Option<u32>,
+    /// Its standard output.
+    pub stdout: Captured,
+    /// Its standard error.
+    pub stderr: Captured,
+    /// From the start of the helper to the end of everything.
+    pub duration: Duration,
+    /// The layers it ran under.
+    pub enforcement: Enforcement,
+}
+
+/// Why there was no outcome.
+#[derive(Debug)]
+pub(crate) enum NotRun {
+    /// The helper says why.
+    Failed(Failure),
+    /// The helper could not be started or was lost.
+    Lost(Error),
+}
+
+impl From<Error> for NotRun {
+    fn from(error: Error) -> Self {
+        Self::Lost(error)
+    }
+}

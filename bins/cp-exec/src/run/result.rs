@@ -1,0 +1,132 @@
+//! From the outcome of a run to its answer.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use cp_common::wire::{ExecResult, Executable, Receipt, raw};
+use cp_common::{Code, Error, Result};
+use serde_json::json;
+
+use super::capture::Captured;
+use super::outcome::{Ended, NotRun, Outcome};
+use crate::decision::Ruling;
+use crate::refusal::with_members;
+use crate::sandbox::report::{Cause, Failure};
+
+/// What became of a command that ran.
+pub(crate) struct Done {
+    /// The result, as it is answered.
+    pub result: ExecResult,
+    /// Why it counts as a failure, if it does.
+    pub failure: Option<(Code, String)>,
+}
+
+impl Done {
+    /// The result, or the failure with the same members in its details.
+    pub(crate) fn into_answer(self) -> Result<ExecResult> {
+        match self.failure {
+            None => Ok(self.result),
+            Some((code, message)) => Err(with_members(Error::new(code, message), &self.result)),
+        }
+    }
+}
+
+/// One result of many: the output of the last stage, the complaints of all, and the first stage that failed.
+pub(super) fn join(dones: Vec<Done>) -> Result<Done> {
+    const BROKEN_PIPE: i32 = 13;
+    let stages: Vec<_> = dones
+        .iter()
+        .map(|done| json!({ "argv": done.result.argv, "return_code": done.result.return_code, "signal": done.result.signal }))
+        .collect();
+    let argv: Vec<String> = dones.iter().map(|done| done.result.argv.clone()).collect::<Vec<_>>().join(&"|".to_owned());
+    let stderr = dones.iter().map(|done| done.result.stderr.as_str()).collect();
+    let timed_out = dones.iter().any(|done| done.result.timed_out);
+    // A stage whose reader had enough did its work.
+    let failure =
+        dones.iter().filter(|done| done.result.signal != Some(BROKEN_PIPE)).find_map(|done| done.failure.clone());
+    let Some(mut last) = dones.into_iter().next_back() else {
+        return Err(Error::validation("there is no command"));
+    };
+    let mut streams: serde_json::Value =
+        last.result.streams.as_ref().and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+    streams["stages"] = stages.into();
+    last.result.streams = Some(raw(&streams)?);
+    last.result.argv = argv;
+    last.result.stderr = stderr;
+    last.result.timed_out = timed_out;
+    last.failure = failure;
+    Ok(last)
+}
+
+pub(super) fn explain(not_run: NotRun) -> Error {
+    match not_run {
+        NotRun::Lost(error) => error,
+        NotRun::Failed(Failure { step, message, cause }) => match cause {
+            Cause::Required => Error::new(Code::Forbidden, message)
+                .with("rule", "require")
+                .with("layer", step)
+                .hint("`cp-exec doctor` says what this machine gives and how to get the rest"),
+            Cause::Changed => Error::new(Code::Forbidden, message)
+                .with("rule", "changed")
+                .hint("it was replaced between the check and the start; look at who did, then ask again"),
+            Cause::Exec => Error::new(Code::Forbidden, message).with("rule", "not_executable"),
+            Cause::Setup => Error::new(Code::Unknown, format!("the sandbox could not be built: {message}"))
+                .with("step", step)
+                .hint("`cp-exec doctor` probes every layer"),
+        },
+    }
+}
+
+pub(super) fn done(ruling: &Ruling, outcome: &Outcome, receipt: Receipt) -> Result<Done> {
+    let timed_out = outcome.ended == Some(Ended::TimedOut);
+    let truncated = outcome.stdout.gap.is_some() || outcome.stderr.gap.is_some();
+    let streams = json!({ "stdout": about(&outcome.stdout), "stderr": about(&outcome.stderr) });
+    let result = ExecResult {
+        argv: ruling.argv.clone(),
+        stdout: text(&outcome.stdout),
+        stderr: text(&outcome.stderr),
+        return_code: outcome.status.code,
+        signal: outcome.status.signal,
+        timed_out,
+        truncated,
+        duration_ms: u64::try_from(outcome.duration.as_millis()).unwrap_or(u64::MAX),
+        exe: Executable { path: ruling.pinned.path.display().to_string(), sha256: ruling.pinned.sha256.clone() },
+        enforcement: raw(&outcome.enforcement)?,
+        streams: Some(raw(&streams)?),
+        receipt: Some(receipt),
+        untrusted: vec!["/stdout".to_owned(), "/stderr".to_owned(), "/streams".to_owned()],
+    };
+    let name = &ruling.argv[0];
+    let failure = match (outcome.ended, outcome.status.code, outcome.status.signal) {
+        (Some(Ended::TimedOut), ..) => {
+            Some((Code::Timeout, format!("{name} did not end within {} s", ruling.timeout.as_secs_f64())))
+        }
+        (Some(Ended::OutputLimit), ..) => {
+            Some((Code::CommandFailed, format!("{name} wrote more than it may (output_limit)")))
+        }
+        (Some(Ended::Interrupted), ..) => Some((Code::Interrupted, format!("{name} was stopped: we were interrupted"))),
+        (None, Some(0), _) => None,
+        (None, Some(code), _) => Some((Code::CommandFailed, format!("{name} exited with {code}"))),
+        (None, None, signal) => {
+            Some((Code::CommandFailed, format!("{name} was killed by signal {}", signal.unwrap_or_default())))
+        }
+    };
+    Ok(Done { result, failure })
+}
+
+/// A stream as text. Bytes that are none are replaced; where something is left out, the place says so.
+fn text(captured: &Captured) -> String {
+    let Some((at, left_out)) = captured.gap else { return String::from_utf8_lossy(&captured.bytes).into_owned() };
+    let (head, tail) = captured.bytes.split_at(at);
+    format!("{}\n[… {left_out} bytes left out …]\n{}", String::from_utf8_lossy(head), String::from_utf8_lossy(tail))
+}
+
+fn about(captured: &Captured) -> serde_json::Value {
+    let mut about = json!({ "bytes": captured.total, "sha256": captured.sha256 });
+    if let Some((at, left_out)) = captured.gap {
+        about["omitted"] = json!({ "at": at, "bytes": left_out });
+    }
+    if std::str::from_utf8(&captured.bytes).is_err() {
+        about["base64"] = BASE64_STANDARD.encode(&captured.bytes).into();
+    }
+    about
+}

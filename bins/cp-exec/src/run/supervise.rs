@@ -1,0 +1,254 @@
+//! Supervises one run: takes its output and the helper's reports, keeps the deadline, and leaves nothing alive.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use cp_common::{Error, Result};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::Signal;
+
+use super::capture::Capture;
+use super::outcome::{Ended, NotRun, Outcome, Stream, Watch};
+use crate::sandbox::plan::Plan;
+use crate::sandbox::report::{Enforcement, Failure, Order, Report, Status};
+use crate::sandbox::{self, Received};
+
+/// After the command itself has ended, how long its output may still be held open by what it left behind.
+const DRAIN: Duration = Duration::from_millis(200);
+/// How long the init may take to count and kill, before it is killed itself.
+const OBEY: Duration = Duration::from_millis(30);
+/// The same where it has to look for what is left, process by process: killed in the middle of that it would leave the rest alive.
+const OBEY_BY_HAND: Duration = Duration::from_millis(300);
+/// How often a wait looks for a signal, which wakes only the one thread that the kernel hands it to.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A run under way, and everything we hold of it.
+pub(super) struct Supervised {
+    socket: OwnedFd,
+    init: Option<OwnedFd>,
+    pipes: [Pipe; 2],
+    ready: Option<Enforcement>,
+    failure: Option<Failure>,
+    status: Option<Status>,
+    killed: Option<u32>,
+    /// The helper and everything it started have closed the socket.
+    closed: bool,
+    deadlines: Deadlines,
+}
+
+/// When something has to happen, and what has happened.
+pub(super) struct Deadlines {
+    terminate: Option<Instant>,
+    kill: Instant,
+    /// The order to kill was given; by this time the init must have obeyed.
+    obey: Option<Instant>,
+    output_limit: Option<u64>,
+    ended: Option<Ended>,
+    /// The command was asked to end, because its time is nearly up.
+    asked: bool,
+    ordered: bool,
+}
+
+impl Deadlines {
+    pub(super) fn new(started: Instant, timeout: Duration, grace: Duration, output_limit: Option<u64>) -> Self {
+        let kill = started + timeout;
+        let terminate = (!grace.is_zero()).then(|| started + timeout.saturating_sub(grace));
+        Self { terminate, kill, obey: None, output_limit, ended: None, asked: false, ordered: false }
+    }
+
+    fn next(&self) -> Instant {
+        let kill = if self.ordered { None } else { Some(self.kill) };
+        let far = self.kill + Duration::from_secs(1);
+        [self.terminate, kill, self.obey].into_iter().flatten().min().unwrap_or(far)
+    }
+}
+
+impl Supervised {
+    pub(super) fn new(socket: OwnedFd, pipes: [Pipe; 2], deadlines: Deadlines) -> Self {
+        Self {
+            socket,
+            init: None,
+            pipes,
+            ready: None,
+            failure: None,
+            status: None,
+            killed: None,
+            closed: false,
+            deadlines,
+        }
+    }
+
+    /// Follows the command until everything has ended, or was killed.
+    pub(super) fn follow(&mut self, mut watch: Option<Watch<'_>>, interrupted: fn() -> bool) {
+        let mut buffer = vec![0; 64 * 1024];
+        while !self.closed {
+            self.wait(self.deadlines.next());
+            self.receive();
+            let mut total = 0;
+            for pipe in &mut self.pipes {
+                pipe.read(&mut buffer, &mut watch);
+                total += pipe.capture.total();
+            }
+            let now = Instant::now();
+            if interrupted() && self.deadlines.ended.is_none() {
+                self.deadlines.ended = Some(Ended::Interrupted);
+                self.order_kill(now);
+            }
+            if self.deadlines.output_limit.is_some_and(|limit| total > limit) && self.deadlines.ended.is_none() {
+                self.deadlines.ended = Some(Ended::OutputLimit);
+                self.order_kill(now);
+            }
+            // What outlives the command is no longer wanted, once its output can no longer grow.
+            if self.status.is_some() && self.pipes.iter().all(|pipe| pipe.source.is_none()) {
+                self.order_kill(now);
+            }
+            if self.deadlines.terminate.is_some_and(|at| now >= at) {
+                self.deadlines.terminate = None;
+                self.deadlines.asked = true;
+                sandbox::send_order(self.socket.as_fd(), Order::Terminate);
+            }
+            if now >= self.deadlines.kill && !self.deadlines.ordered {
+                if self.status.is_none() && self.deadlines.ended.is_none() {
+                    self.deadlines.ended = Some(Ended::TimedOut);
+                }
+                self.order_kill(now);
+            }
+            if self.deadlines.obey.is_some_and(|at| now >= at) {
+                self.deadlines.obey = None;
+                self.kill_init();
+            }
+        }
+        // All writers are dead; what they wrote may still be in the pipes.
+        for pipe in &mut self.pipes {
+            while pipe.read(&mut buffer, &mut watch) {}
+        }
+    }
+
+    fn wait(&self, until: Instant) {
+        let mut fds = vec![PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)];
+        let sources = self.pipes.iter().filter_map(|pipe| pipe.source.as_ref());
+        fds.extend(sources.map(|source| PollFd::from_borrowed_fd(source.as_fd(), PollFlags::IN)));
+        let left = until.saturating_duration_since(Instant::now()).min(LOOK);
+        let timeout =
+            Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
+        let _ = rustix::event::poll(&mut fds, Some(&timeout));
+    }
+
+    /// Takes the reports that have come.
+    fn receive(&mut self) {
+        loop {
+            match sandbox::receive_report(self.socket.as_fd()) {
+                Ok(Received::Report(report, fd)) => match report {
+                    Report::Init => self.init = fd,
+                    Report::Ready(enforcement) => self.ready = Some(enforcement),
+                    Report::Failed(failure) => self.failure = Some(failure),
+                    Report::Exited(status) => {
+                        self.status = Some(status);
+                        // Whatever it made of the request, it did not end by itself.
+                        if self.deadlines.asked && self.deadlines.ended.is_none() {
+                            self.deadlines.ended = Some(Ended::TimedOut);
+                        }
+                        self.deadlines.terminate = None;
+                        self.deadlines.kill = self.deadlines.kill.min(Instant::now() + DRAIN);
+                    }
+                    Report::Killed(count) => self.killed = Some(count),
+                },
+                Ok(Received::Nothing) => return,
+                Ok(Received::End) | Err(_) => {
+                    self.closed = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn order_kill(&mut self, now: Instant) {
+        if !self.deadlines.ordered {
+            self.deadlines.ordered = true;
+            self.deadlines.terminate = None;
+            let whole = self.ready.as_ref().is_some_and(|ready| ready.kill == "pid_namespace");
+            self.deadlines.obey = Some(now + if whole { OBEY } else { OBEY_BY_HAND });
+            sandbox::send_order(self.socket.as_fd(), Order::Kill);
+        }
+    }
+
+    /// Kills the init of the namespace, and the namespace with it.
+    fn kill_init(&self) {
+        match &self.init {
+            Some(init) => drop(rustix::process::pidfd_send_signal(init, Signal::KILL)),
+            // An init that cannot be told any more ends everything.
+            None => {
+                let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write);
+            }
+        }
+    }
+
+    pub(super) fn finish(self, plan: &Plan, started: Instant) -> std::result::Result<Outcome, NotRun> {
+        // The helper held its end of the socket until the first process of the run was gone, and with it the whole namespace.
+        let private = self.ready.as_ref().is_some_and(|ready| ready.namespaces.iter().any(|name| name == "mount"));
+        if !private && fs::remove_dir(&plan.view.scratch).is_err_and(|e| e.kind() != ErrorKind::NotFound) {
+            drop(fs::remove_dir_all(&plan.view.scratch));
+        }
+        if let Some(failure) = self.failure {
+            return Err(NotRun::Failed(failure));
+        }
+        let [out, err] = self.pipes;
+        let stderr = err.capture.finish();
+        let Some(enforcement) = self.ready else {
+            let said = String::from_utf8_lossy(&stderr.bytes).trim().to_owned();
+            let message = "the sandbox helper ended before it started the command";
+            return Err(NotRun::Lost(Error::new(cp_common::Code::Unknown, message).with("stderr", said)));
+        };
+        Ok(Outcome {
+            status: self.status.unwrap_or(Status { code: None, signal: Some(9) }),
+            ended: self.deadlines.ended,
+            killed_processes: self.killed,
+            stdout: out.capture.finish(),
+            stderr,
+            duration: started.elapsed(),
+            enforcement,
+        })
+    }
+}
+
+/// One output stream of the command, as far as it is captured.
+pub(super) struct Pipe {
+    stream: Stream,
+    source: Option<File>,
+    capture: Capture,
+}
+
+impl Pipe {
+    /// A stream and the end that the command writes to.
+    pub(super) fn new(stream: Stream) -> Result<(Self, os_pipe::PipeWriter)> {
+        let (reader, writer) = os_pipe::pipe().map_err(|e| Error::io("cannot make a pipe", e))?;
+        let source = File::from(OwnedFd::from(reader));
+        rustix::io::ioctl_fionbio(&source, true).map_err(|e| Error::io("cannot prepare a pipe", e))?;
+        Ok((Self { stream, source: Some(source), capture: Capture::new() }, writer))
+    }
+
+    /// Captures nothing of it: it goes elsewhere.
+    pub(super) fn close(&mut self) {
+        self.source = None;
+    }
+
+    /// Takes what is there; true if there may be more.
+    fn read(&mut self, buffer: &mut [u8], watch: &mut Option<Watch<'_>>) -> bool {
+        let Some(source) = &mut self.source else { return false };
+        match source.read(buffer) {
+            Ok(0) => self.source = None,
+            Ok(length) => {
+                self.capture.add(&buffer[..length]);
+                if let Some(watch) = watch {
+                    watch(self.stream, &buffer[..length]);
+                }
+                return true;
+            }
+            Err(e) if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted) => {}
+            Err(_) => self.source = None,
+        }
+        false
+    }
+}

@@ -1,0 +1,127 @@
+//! What the helper says of a run, and the orders it takes.
+
+use serde::{Deserialize, Serialize};
+
+use super::plan::{Layer, Network, Profile};
+
+/// The layers a command really ran under.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Enforcement {
+    /// The profile it ran under.
+    pub profile: Option<Profile>,
+    /// What Landlock does.
+    pub landlock: Landlock,
+    /// Whether system calls are filtered.
+    pub seccomp: bool,
+    /// Whether executing a file can give no rights.
+    pub no_new_privs: bool,
+    /// The namespaces it has for itself.
+    pub namespaces: Vec<String>,
+    /// Which network it sees.
+    pub network: Option<Network>,
+    /// The kind of control group that bounds it, or what stands in for one.
+    pub cgroup: String,
+    /// How the whole tree is killed: `pid_namespace`, `cgroup` or `subreaper`.
+    pub kill: String,
+    /// The user it runs as.
+    pub uid: u32,
+    /// Processes that the command left behind, and that were killed; null where nobody counted.
+    pub killed_processes: Option<u32>,
+    /// Layers that were asked for and could not be had, and what is not enforced by the kernel.
+    pub missing: Vec<String>,
+}
+
+impl Enforcement {
+    /// Whether the command has a namespace of this kind for itself.
+    pub(crate) fn has(&self, layer: Layer) -> bool {
+        self.namespaces.iter().any(|name| name == layer.name())
+    }
+}
+
+/// What Landlock does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Landlock {
+    /// The version of its interface in use; 0 where the kernel has none.
+    pub abi: u32,
+    /// `full`, `partial` or `none`.
+    pub status: String,
+}
+
+/// One message from the helper.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Report {
+    /// The init of the sandbox lives; its descriptor comes along.
+    Init,
+    /// The layers are in place, and the command is about to be executed.
+    Ready(Enforcement),
+    /// The command did not start.
+    Failed(Failure),
+    /// The command ended.
+    Exited(Status),
+    /// The rest was killed, so many processes.
+    Killed(u32),
+}
+
+/// Why the command did not start.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Failure {
+    /// The step that failed.
+    pub step: String,
+    /// What went wrong, for people.
+    pub message: String,
+    /// Whose fault it is.
+    pub cause: Cause,
+}
+
+impl Failure {
+    /// A failure to build the sandbox.
+    pub(super) fn setup(step: &str, error: impl Into<std::io::Error>) -> Self {
+        let error = error.into();
+        Self { step: step.to_owned(), message: format!("{step}: {error}"), cause: Cause::Setup }
+    }
+}
+
+/// Whose fault it is that a command did not start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Cause {
+    /// A layer the policy requires is missing.
+    Required,
+    /// The file or directory is not the one that was decided about.
+    Changed,
+    /// The kernel would not execute the file.
+    Exec,
+    /// The sandbox could not be built.
+    Setup,
+}
+
+/// How a process ended: one of the two.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Status {
+    /// The status it returned.
+    pub code: Option<i32>,
+    /// The signal that killed it.
+    pub signal: Option<i32>,
+}
+
+/// One message to the helper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Ask everything to end.
+    Terminate,
+    /// Count what is left, and kill it.
+    Kill,
+}
+
+impl Order {
+    /// The order on the wire, one byte.
+    pub(crate) const fn byte(self) -> u8 {
+        match self {
+            Self::Terminate => b't',
+            Self::Kill => b'k',
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Executable tools: files in a `--tools` directory, called with JSON and asked to describe themselves.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cp_common::{Code, Error, Result};
+use serde::Deserialize;
+
+use crate::decision::{Hashes, Names, Planned, Risk, Ruling, declared_by_modules, plan};
+use crate::digest::sha256;
+use crate::glob::name_matches;
+use crate::policy::{Confirm, Policy};
+use crate::refusal::refuse;
+use crate::request::{Command, ToolCall};
+use crate::run::stdin;
+use crate::sandbox::plan::{Network, Profile};
+
+/// The most bytes of arguments that also go into argv.
+const ARGUMENT: usize = 32 * 1024;
+/// How long a tool may take to describe itself.
+const DESCRIBE: Duration = Duration::from_secs(2);
+
+/// Decides about a call of a tool, and prepares what it reads.
+pub(crate) fn rule(policy: &Policy, hashes: &mut Hashes, call: &ToolCall) -> Result<(Ruling, OwnedFd)> {
+    let path = find(policy, &call.name)?;
+    permitted(policy, &call.name)?;
+    let pinned = Names::of(policy).pin(&path, hashes, &|path| policy.writable_only(path))?;
+
+    let arguments = call.arguments.get();
+    let mut argv = vec![path.display().to_string()];
+    if call.describe {
+        argv.push("--describe".to_owned());
+    } else if arguments.len() <= ARGUMENT {
+        argv.push(arguments.to_owned());
+    }
+    policy.check_base()?;
+    let timeout = if call.describe { DESCRIBE } else { Duration::from_secs_f64(policy.exec().timeout) };
+    declared_by_modules(policy, &policy.base, &path)?;
+    let Planned { mut plan, made } = plan(policy, &Command::default(), &argv, &pinned, &policy.base, timeout)?;
+    // A tool must not write to its own directory, and describing itself needs neither network nor files.
+    plan.view.write.retain(|path| !policy.tools.contains(path));
+    if call.describe {
+        plan.profile = if pinned.prefix.is_empty() { Profile::Strict } else { plan.profile };
+        plan.network = Network::None;
+        plan.view.write.clear();
+    }
+    let input: &[u8] = if call.describe { b"" } else { arguments.as_bytes() };
+    let stdin = stdin::holding(input)?;
+    let asks = !call.describe && asked_about(policy, &call.name) && !already_approved(policy, call.id.as_deref())?;
+    let ruling = Ruling {
+        plan,
+        argv,
+        pinned,
+        timeout,
+        rule: if asks { "tools.approve" } else { "tools.allow" }.to_owned(),
+        confirm: asks.then(|| format!("the policy wants a person to approve the tool {}", call.name)),
+        level: Confirm::Owner,
+        confirmed: None,
+        stdin: Some(sha256(input)),
+        risk: Risk::Medium,
+        notices: Vec::new(),
+        made,
+    };
+    Ok((ruling, stdin))
+}
+
+/// The file of a tool. Its name is one component, so no path leads out of the directories.
+fn find(policy: &Policy, name: &str) -> Result<PathBuf> {
+    let plain = !name.is_empty() && name.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-' | b'.'));
+    let found = policy.tools.iter().map(|tools| tools.join(name)).find(|path| plain && path.is_file());
+    match found.filter(|_| !name.starts_with('.')) {
+        Some(path) => path.canonicalize().map_err(|e| Error::io("the tool", e).in_file(&path)),
+        None => Err(Error::new(Code::NotFound, format!("no tool `{name}`"))
+            .with("rule", "tool")
+            .hint("the tools are shell, filesystem, system, and the executables of each --tools DIR")),
+    }
+}
+
+/// The policy's word on a tool.
+fn permitted(policy: &Policy, name: &str) -> Result<()> {
+    let allow = &policy.loaded.settings.tools.allow;
+    if allow.iter().any(|pattern| name_matches(pattern, name)) {
+        return Ok(());
+    }
+    Err(refuse("tools.allow", format!("Tool not permitted: {name}")).hint("add it to tools.allow of the policy"))
+}
+
+/// Whether the policy wants a person's word about a tool.
+fn asked_about(policy: &Policy, name: &str) -> bool {
+    policy.loaded.settings.tools.approve.iter().any(|pattern| name_matches(pattern, name))
+}
+
+/// Whether the run that this belongs to has the approval of the call on its ledger: the loop that makes the calls of a run asks
+/// for it, and nobody is to be asked twice.
+fn already_approved(policy: &Policy, id: Option<&str>) -> Result<bool> {
+    #[derive(Deserialize)]
+    struct Approved {
+        call: String,
+    }
+    let (Some(id), Some(_)) = (id, &policy.actor.run) else { return Ok(false) };
+    if !policy.ledger.exists() {
+        return Ok(false);
+    }
+    let mut lines = cp_ledger::read::backward(&policy.ledger)?;
+    while let Some(raw) = lines.next()? {
+        let Some(line) = raw.stored().filter(|line| line.is_event("approved")) else { continue };
+        let data = line.member("data").and_then(|data| serde_json::from_slice::<Approved>(data).ok());
+        if data.is_some_and(|approved| approved.call == id) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,64 @@
+//! `system.get_info` and `system.get_status`: facts about this machine and this program, without a process.
+
+use std::collections::BTreeMap;
+
+use cp_common::Result;
+use serde_json::json;
+
+use super::item::Item;
+use crate::policy::Policy;
+use crate::request::SystemOperation;
+use crate::run::Engine;
+use crate::sandbox;
+
+/// Answers an operation on this machine, on the record.
+pub(crate) fn answer(engine: &mut Engine, operation: SystemOperation) -> Result<Item> {
+    let (name, value) = match operation {
+        SystemOperation::GetInfo => ("system.get_info", info()),
+        SystemOperation::GetStatus => ("system.get_status", status(&engine.policy)),
+    };
+    let receipt = engine.journal.operation(name, &json!({}))?;
+    Ok(Item { operation: name, value, receipt, untrusted: Vec::new() })
+}
+
+fn info() -> serde_json::Value {
+    let name = rustix::system::uname();
+    let word = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
+    let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let distribution: BTreeMap<&str, &str> = release
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .map(|(key, value)| (key, value.trim_matches('"')))
+        .collect();
+    json!({
+        "os": word(name.sysname()).to_lowercase(),
+        "kernel": word(name.release()),
+        "architecture": word(name.machine()),
+        "hostname": word(name.nodename()),
+        "distribution": distribution.get("PRETTY_NAME"),
+        "processors": std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        "uid": rustix::process::getuid().as_raw(),
+        "version": cp_common::program::VERSION,
+    })
+}
+
+fn status(policy: &Policy) -> serde_json::Value {
+    let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kilobytes = |name: &str| {
+        let line = memory.lines().find(|line| line.starts_with(name))?;
+        line.split_whitespace().nth(1)?.parse::<u64>().ok()
+    };
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let uptime = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
+    let first = |text: &str| text.split_whitespace().next().and_then(|word| word.parse::<f64>().ok());
+    let space = rustix::fs::statvfs(&policy.base).ok();
+    json!({
+        "load_1m": first(&load),
+        "uptime_s": first(&uptime),
+        "memory_total_bytes": kilobytes("MemTotal:").map(|kb| kb * 1024),
+        "memory_available_bytes": kilobytes("MemAvailable:").map(|kb| kb * 1024),
+        "disk_free_bytes": space.map(|space| space.f_bavail * space.f_frsize),
+        "policy": policy.loaded.file.as_ref().map(|file| file.display().to_string()),
+        "landlock_abi": sandbox::landlock_abi(),
+    })
+}

@@ -1,0 +1,255 @@
+//! `cp-exec check`: decides about a command and runs nothing.
+
+use std::path::PathBuf;
+
+use cp_common::context::options::{InputKind, StreamOptions};
+use cp_common::program::{Class, VerbDoc};
+use cp_common::stream::filter::{self, Body, Filter, Source};
+use cp_common::wire::Reply;
+use cp_common::wire::record::Kind;
+use cp_common::wire::{Executable, ToolCall};
+use cp_common::{Code, Context, Error, Result};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::decision::{self, Considered, Hashes, Risk, confirm};
+use crate::policy::{Confirm, Policy};
+use crate::refusal::with_members;
+use crate::request::{self, Command, Request};
+use crate::sandbox::plan::{Network, Profile};
+
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "check",
+    class: Class::Query,
+    output: "decision",
+    examples: &["{} check -- git push --force", "{} check -c 'ls; id'"],
+    dangerous: false,
+};
+
+/// Say whether a command, or each request on standard input, may run, and why
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Where it would run
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<String>,
+    /// One string, split into words by the strict rules
+    #[arg(short = 'c', value_name = "STRING", conflicts_with = "command")]
+    string: Option<String>,
+    /// A control plane root whose modules narrow what may be done (default: the home)
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    #[command(flatten)]
+    stream: StreamOptions,
+    /// The command and its arguments
+    #[arg(value_name = "COMMAND", last = true)]
+    command: Vec<String>,
+}
+
+/// What is decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Decided {
+    /// It may run.
+    Allow,
+    /// It may run when confirmed.
+    Ask,
+    /// It may not run.
+    Deny,
+}
+
+/// A decision, and why.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "decision"))]
+pub(crate) struct Decision {
+    /// allow, ask or deny.
+    #[serde(rename = "decision")]
+    pub verdict: Decided,
+    /// The words it would get; null where the string is no command.
+    pub argv: Option<Vec<String>>,
+    /// The rule that decided.
+    pub rule: String,
+    /// Why.
+    pub reason: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+    /// How much harm it can do.
+    pub risk: Option<Risk>,
+    /// The code a run would fail with.
+    pub code: Option<&'static str>,
+    /// Where in the string the fault is, in bytes.
+    pub offset: Option<u64>,
+    /// The file that would be executed.
+    pub exe: Option<Executable>,
+    /// Where it would run.
+    pub cwd: Option<String>,
+    /// The profile it would run under.
+    pub profile: Option<Profile>,
+    /// The network it would see.
+    pub network: Option<Network>,
+    /// The token that confirms it, where one is given for asking.
+    pub confirm_token: Option<String>,
+    /// When the token expires.
+    pub expires_at: Option<String>,
+    /// The hash of the policy.
+    pub policy: String,
+    /// Worth saying.
+    pub notices: Vec<String>,
+}
+
+impl Reply for Decision {
+    fn text(&self) -> String {
+        let decision = match self.verdict {
+            Decided::Allow => "allow",
+            Decided::Ask => "ask",
+            Decided::Deny => "deny",
+        };
+        let hint = self.hint.as_ref().map(|hint| format!("\n  Hint: {hint}")).unwrap_or_default();
+        format!("{decision}  {}: {}{hint}", self.rule, self.reason)
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let policy = Policy::resolve(context, &[], args.root.as_deref())?;
+    let mut hashes = Hashes::of_home(&policy.cp_home);
+    let mut command = Command { cwd: args.cwd.clone(), stages: vec![args.command.clone()], ..Command::default() };
+    let read = match &args.string {
+        Some(string) => command.take_string(string, &policy.tilde()),
+        None if args.command.is_empty() => {
+            return filter::run(&mut Requests { policy, hashes }, Source::Input, args.stream, context);
+        }
+        None => Ok(()),
+    };
+    let decision = match read.and_then(|()| command.check()) {
+        Err(error) => refused(&policy, None, error)?,
+        Ok(()) => decision_on(&policy, &mut hashes, &command)?,
+    };
+    if !args.stream.strict_exit || decision.verdict == Decided::Allow {
+        return context.out.answer(&decision);
+    }
+    let code = if decision.verdict == Decided::Deny { Code::Forbidden } else { Code::ConfirmationRequired };
+    let error = with_members(Error::new(code, decision.reason.clone()), &decision);
+    context.out.refuse(&decision, &error)
+}
+
+/// The requests on standard input, each answered with a decision.
+struct Requests {
+    policy: Policy,
+    hashes: Hashes,
+}
+
+impl Filter for Requests {
+    fn accepts(&self) -> &'static [Kind] {
+        &[Kind::ToolCall]
+    }
+
+    fn bare_json(&self) -> InputKind {
+        InputKind::Rows
+    }
+
+    fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
+        let tilde = self.policy.tilde();
+        let request = match body {
+            Body::Text(_) => return Err(Error::validation("requests are JSON objects, one a line")),
+            Body::Row(row) => request::of_row(row, &tilde),
+            Body::Record(record) => {
+                let call: ToolCall = record.read()?;
+                request::of_call(&call.name, &call.input, &tilde)
+            }
+        };
+        let decision = match request {
+            Ok(Request::Command(command)) => decision_on(&self.policy, &mut self.hashes, &command)?,
+            Ok(_) => {
+                return Err(Error::validation("only commands are checked: requests of the tool `shell`"));
+            }
+            Err(error) => refused(&self.policy, None, error)?,
+        };
+        context.out.record(Kind::Item, &decision)
+    }
+}
+
+/// The decision about the first stage that is not simply allowed, or about the last.
+fn decision_on(policy: &Policy, hashes: &mut Hashes, command: &Command) -> Result<Decision> {
+    let mut last = None;
+    for argv in &command.stages {
+        match decision::consider(policy, hashes, command, argv) {
+            Err(error) => return refused(policy, Some(argv.clone()), error),
+            Ok(considered) => {
+                let decision = ruled(policy, argv, &considered);
+                if decision.verdict == Decided::Ask {
+                    return Ok(decision);
+                }
+                last = Some(decision);
+            }
+        }
+    }
+    last.ok_or_else(|| Error::validation("there is no command"))
+}
+
+/// The decision about one command, with the token that a dry run gives.
+pub(super) fn preview(policy: &Policy, hashes: &mut Hashes, command: &Command) -> Result<Decision> {
+    let argv = &command.stages[0];
+    let considered = decision::consider(policy, hashes, command, argv)?;
+    let decision = ruled(policy, argv, &considered);
+    let ruling = considered.rule(policy, command, argv)?;
+    let (confirm_token, expires_at) = confirm::token(policy, &ruling)?.unzip();
+    Ok(Decision { confirm_token, expires_at, ..decision })
+}
+
+fn ruled(policy: &Policy, argv: &[String], considered: &Considered) -> Decision {
+    let asks = considered.asks();
+    let exec = policy.exec();
+    let hint = match exec.confirm {
+        _ if !asks => None,
+        Confirm::Agent => Some("run it with --dry-run for a token, then again with --confirm TOKEN".to_owned()),
+        Confirm::Owner => Some("a person approves it with `cp-exec approve` once it was asked for".to_owned()),
+    };
+    let Considered { finding, pinned, cwd, notices, .. } = considered;
+    Decision {
+        verdict: if asks { Decided::Ask } else { Decided::Allow },
+        argv: Some(argv.to_vec()),
+        rule: finding.rule.clone(),
+        reason: finding.reason.clone(),
+        hint,
+        risk: Some(finding.risk),
+        code: asks.then_some(Code::ConfirmationRequired.row().name),
+        offset: None,
+        exe: Some(Executable { path: pinned.path.display().to_string(), sha256: pinned.sha256.clone() }),
+        cwd: Some(cwd.display().to_string()),
+        profile: Some(exec.profile),
+        network: Some(exec.network),
+        confirm_token: None,
+        expires_at: None,
+        policy: policy.sha256().to_owned(),
+        notices: notices.clone(),
+    }
+}
+
+/// A refusal is a decision; a broken policy is not.
+fn refused(policy: &Policy, argv: Option<Vec<String>>, error: Error) -> Result<Decision> {
+    let decided = matches!(error.code(), Code::Forbidden | Code::Validation | Code::NotFound);
+    if !decided || error.is_fatal() {
+        return Err(error);
+    }
+    let details = error.details();
+    let text = |name: &str| details.get(name).and_then(Value::as_str).map(str::to_owned);
+    Ok(Decision {
+        verdict: Decided::Deny,
+        argv,
+        rule: text("rule").unwrap_or_else(|| "request".to_owned()),
+        reason: error.message().to_owned(),
+        hint: error.hint_text().map(str::to_owned),
+        risk: None,
+        code: Some(error.code().row().name),
+        offset: details.get("offset").and_then(Value::as_u64),
+        exe: None,
+        cwd: None,
+        profile: None,
+        network: None,
+        confirm_token: None,
+        expires_at: None,
+        policy: policy.sha256().to_owned(),
+        notices: Vec::new(),
+    })
+}

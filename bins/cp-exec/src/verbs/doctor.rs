@@ -1,0 +1,189 @@
+//! What `cp-exec doctor` looks at: the policy, the ledger, and every layer of the sandbox by really using it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use cp_common::Context;
+use cp_common::program::{Check, Status};
+
+use crate::decision::{Hashes, Names};
+use crate::policy::{self, Confirm};
+use crate::run::NotRun;
+use crate::run::helper::{Helper, Run};
+use crate::sandbox;
+use crate::sandbox::plan::{Identity, Layer, Limits, Network, Plan, Profile, View};
+use crate::sandbox::report::Enforcement;
+
+/// Looks at everything a run relies on.
+pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
+    let mut checks = Vec::new();
+    checks.push(policy_check(context));
+    checks.push(ledger_check(context));
+    match probe() {
+        Ok(enforcement) => layers(&enforcement, &mut checks),
+        Err(why) => checks.push(Check::not_fine(
+            "sandbox",
+            Status::Fail,
+            format!("a command cannot be started in it: {why}"),
+            "look at the kernel's log; nothing runs until this works",
+        )),
+    }
+    checks.push(approvals(context));
+    checks
+}
+
+fn policy_check(context: &Context) -> Check {
+    match policy::load(&context.home.policy_file()) {
+        Err(error) => {
+            let fix = error.hint_text().unwrap_or("correct the file; `cp-exec policy test` tries it").to_owned();
+            Check::not_fine("policy", Status::Fail, error.to_string(), fix)
+        }
+        Ok(loaded) if loaded.file.is_none() => Check::not_fine(
+            "policy",
+            Status::Warn,
+            "there is none, so no command is allowed",
+            "`cp-exec policy init` writes a starter",
+        ),
+        Ok(loaded) if loaded.settings.exec.allowed_commands.is_empty() => {
+            Check::not_fine("policy", Status::Warn, "it allows no command", "add names to allowed_commands")
+        }
+        Ok(loaded) => Check::pass("policy", format!("allows {} commands", loaded.settings.exec.allowed_commands.len())),
+    }
+}
+
+fn ledger_check(context: &Context) -> Check {
+    let fix = "give --ledger FILE or --home DIR in a place that can be written; without a ledger nothing runs";
+    let path = match cp_ledger::effect_path(context, "cp-exec.jsonl") {
+        Ok(path) => path,
+        Err(error) => return Check::not_fine("ledger", Status::Fail, error.to_string(), fix),
+    };
+    // The nearest directory that is there says whether the ledger can be made.
+    let there = path.ancestors().find(|place| place.exists()).unwrap_or(Path::new("/"));
+    match rustix::fs::access(there, rustix::fs::Access::WRITE_OK) {
+        Ok(()) => Check::pass("ledger", path.display().to_string()),
+        Err(error) => Check::not_fine("ledger", Status::Fail, format!("{}: {error}", there.display()), fix),
+    }
+}
+
+/// Runs `true` under every layer there is.
+fn probe() -> Result<Enforcement, String> {
+    let names = Names { path: &["/usr/bin".into(), "/bin".into()], pins: &[], owner: 0 };
+    let path = names.resolve("true").map_err(|error| error.to_string())?;
+    let pinned = names.pin(&path, &mut Hashes::default(), &|_| false).map_err(|error| error.to_string())?;
+    let root = Path::new("/usr");
+    let meta = std::fs::metadata(root).map_err(|error| error.to_string())?;
+    let plan = Plan {
+        argv: vec!["true".to_owned()],
+        env: Vec::new(),
+        exe: pinned.exe,
+        script: None,
+        cwd: Identity::of(root, &meta),
+        profile: Profile::Strict,
+        network: Network::None,
+        view: View {
+            read: Vec::new(),
+            write: Vec::new(),
+            execute: Vec::new(),
+            protect: Vec::new(),
+            mask: Vec::new(),
+            refuse_unmasked: false,
+            scratch: std::env::temp_dir().join(format!("cp-exec-{}-probe", std::process::id())),
+        },
+        limits: Limits {
+            cpu_seconds: 5,
+            file_bytes: 1 << 20,
+            open_files: 64,
+            processes: 512,
+            memory_bytes: 1 << 30,
+            scratch_bytes: 1 << 20,
+        },
+        run_as: None,
+        require: Vec::new(),
+        wants_cgroup: true,
+        cgroups: Vec::new(),
+    };
+    let run = Run {
+        stdin: None,
+        stdout: None,
+        timeout: Duration::from_secs(5),
+        grace: Duration::ZERO,
+        output_limit: None,
+        watch: None,
+        interrupted: || false,
+    };
+    let helper = Helper::start().map_err(|error| error.to_string())?;
+    match helper.run(&plan, run) {
+        Ok(outcome) if outcome.status.code == Some(0) => Ok(outcome.enforcement),
+        Ok(outcome) => Err(format!("`true` ended with {:?}", outcome.status)),
+        Err(NotRun::Failed(failure)) => Err(failure.message),
+        Err(NotRun::Lost(error)) => Err(error.to_string()),
+    }
+}
+
+fn layers(enforcement: &Enforcement, checks: &mut Vec<Check>) {
+    let mut check = |name: &str, there: bool, found: String, fix: &str| {
+        checks.push(if there { Check::pass(name, found) } else { Check::not_fine(name, Status::Warn, found, fix) });
+    };
+    let (abi, landlock) = (sandbox::landlock_abi(), &enforcement.landlock);
+    check(
+        "landlock",
+        landlock.status == "full",
+        format!("interface {abi}, {}", landlock.status),
+        "use a kernel of 6.12 or later, with `landlock` in its list of security modules (lsm=)",
+    );
+    check("seccomp", enforcement.seccomp, enforcement.seccomp.to_string(), "use a kernel with CONFIG_SECCOMP_FILTER");
+    check(
+        "no_new_privs",
+        enforcement.no_new_privs,
+        enforcement.no_new_privs.to_string(),
+        "use a kernel of 3.5 or later",
+    );
+    for layer in [Layer::Mount, Layer::Pid, Layer::Network, Layer::Ipc, Layer::Uts] {
+        let there = enforcement.has(layer);
+        let why = enforcement.missing.iter().find(|text| text.starts_with(layer.name()));
+        check(
+            &format!("namespace_{}", layer.name()),
+            there,
+            if there { "its own".to_owned() } else { why.cloned().unwrap_or_else(|| "none".to_owned()) },
+            "allow user namespaces (user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns), or run as root",
+        );
+    }
+    check(
+        "cgroup",
+        enforcement.cgroup.starts_with("cgroup"),
+        enforcement.cgroup.clone(),
+        "delegate a control group with pids and memory to this user; without one each process has limits, but not all together",
+    );
+    check(
+        "kill",
+        enforcement.kill == "pid_namespace",
+        enforcement.kill.clone(),
+        "with a process namespace nothing survives; without one a fork bomb may for a moment",
+    );
+    if enforcement.uid == 0 {
+        checks.push(Check::not_fine(
+            "uid",
+            Status::Warn,
+            "commands keep uid 0, without any capability",
+            "set exec.run_as in the policy, or run cp-exec as an ordinary user",
+        ));
+    } else {
+        checks.push(Check::pass("uid", enforcement.uid.to_string()));
+    }
+}
+
+/// Where the key of approvals can be read by whoever asks, an approval is advice.
+fn approvals(context: &Context) -> Check {
+    let owner =
+        policy::load(&context.home.policy_file()).is_ok_and(|loaded| loaded.settings.exec.confirm == Confirm::Owner);
+    let readable = rustix::fs::access(context.home.keys(), rustix::fs::Access::READ_OK).is_ok();
+    if owner && readable {
+        return Check::not_fine(
+            "approvals",
+            Status::Warn,
+            "advisory: the key of approvals can be read by this user, who may be the agent's",
+            "give keys/ to another user than the agent's",
+        );
+    }
+    Check::pass("approvals", if owner { "the key is another user's" } else { "tokens prove intent, not consent" })
+}

@@ -1,0 +1,7 @@
+//! The verbs, one file each.
+
+pub(crate) mod approve;
+pub(crate) mod check;
+pub(crate) mod doctor;
+pub(crate) mod policy;
+pub(crate) mod run;

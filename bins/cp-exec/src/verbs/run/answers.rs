@@ -1,0 +1,171 @@
+//! From a request that is decided about to its answer: what runs on any thread, and what goes back.
+
+use std::time::Instant;
+
+use cp_common::context::options::StreamOptions;
+use cp_common::output::Place;
+use cp_common::stream::filter;
+use cp_common::wire::ToolResult;
+use cp_common::wire::record::Kind;
+use cp_common::{Code, Context, Error, Result};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::run::{Done, Engine, Outcomes, Prepared};
+use crate::tools::Item;
+
+/// Who asked, and in what form the answer goes back.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(crate) enum Asked {
+    /// A bare request.
+    Row(Box<RawValue>),
+    /// A tool call.
+    Call(Call),
+}
+
+/// A tool call, as it is told on the ledger.
+#[derive(Serialize)]
+pub(crate) struct Call {
+    /// Its id, which goes back.
+    #[serde(skip)]
+    pub id: String,
+    /// The tool.
+    pub name: String,
+    /// Its arguments.
+    pub input: Box<RawValue>,
+}
+
+/// A request under way.
+pub(crate) struct Task {
+    /// Its place in the input.
+    pub place: Place,
+    /// Who asked.
+    pub asked: Asked,
+    /// When it was taken up.
+    pub began: Instant,
+    /// What is left to do.
+    pub todo: Todo,
+}
+
+/// What is left to do.
+pub(crate) enum Todo {
+    /// It is answered without a process, or refused.
+    Answered(Result<Item>),
+    /// It is ready to run.
+    Run(Box<Prepared>),
+}
+
+/// A request that is done, but for the ledger and the answer.
+pub(crate) struct Finished {
+    place: Place,
+    asked: Asked,
+    began: Instant,
+    what: What,
+}
+
+enum What {
+    Answered(Result<Item>),
+    Ran(Box<Prepared>, Outcomes),
+}
+
+enum Answer {
+    Done(Box<Done>),
+    Item(Item),
+}
+
+/// Does what needs neither policy nor ledger, on any thread.
+pub(crate) fn work(task: Task) -> Finished {
+    let what = match task.todo {
+        Todo::Answered(answer) => What::Answered(answer),
+        Todo::Run(mut prepared) => {
+            let outcomes = prepared.run(None);
+            What::Ran(prepared, outcomes)
+        }
+    };
+    Finished { place: task.place, asked: task.asked, began: task.began, what }
+}
+
+/// Puts what came of a request on the ledger and answers it, with the place of its line.
+pub(crate) fn answer_at(
+    engine: &mut Engine,
+    finished: Finished,
+    stream: StreamOptions,
+    context: &mut Context,
+) -> Result<()> {
+    let place = finished.place;
+    let mut stopped = None;
+    let outcome = filter::settle(place, stream, context, |context| match answer(engine, finished, context) {
+        // The output so far belongs to this request; that the stream is over is said at its end.
+        Err(error) if error.code() == Code::Interrupted && error.details().contains_key("argv") => {
+            stopped = Some(error);
+            Err(Error::new(Code::Interrupted, "stopped"))
+        }
+        outcome => outcome,
+    });
+    let Some(error) = stopped else { return outcome };
+    let here = context.out.place();
+    context.out.set_place(place);
+    let told = context.out.item_failed(error);
+    context.out.set_place(here);
+    told
+}
+
+fn answer(engine: &mut Engine, finished: Finished, context: &mut Context) -> Result<()> {
+    let outcome = match finished.what {
+        What::Answered(answer) => answer.map(Answer::Item),
+        What::Ran(prepared, outcomes) => prepared.settle(engine, outcomes).map(|done| Answer::Done(Box::new(done))),
+    };
+    match finished.asked {
+        Asked::Row(_) => match outcome? {
+            Answer::Done(done) => context.out.record(Kind::ExecResult, &done.into_answer()?),
+            Answer::Item(item) => context.out.record(Kind::Item, &item),
+        },
+        Asked::Call(call) => context.out.record(Kind::ToolResult, &call.result(outcome, finished.began)?),
+    }
+}
+
+impl Call {
+    /// The answer to a tool call: a refusal or a failure is a result too, for the model to read. What a person must do is not the
+    /// model's to read.
+    fn result(self, outcome: Result<Answer>, began: Instant) -> Result<ToolResult> {
+        let mut result = ToolResult {
+            id: self.id,
+            name: self.name,
+            content: String::new(),
+            is_error: false,
+            exit_code: None,
+            duration_ms: 0,
+            receipt: None,
+            untrusted: vec!["/content".to_owned()],
+        };
+        match outcome {
+            Err(error) if error.is_fatal() || error.code() == Code::HumanRequired => return Err(error),
+            Err(error) => {
+                result.is_error = true;
+                let hint = error.hint_text().map(|cure| format!("\nHint: {cure}")).unwrap_or_default();
+                result.content = format!("{error}{hint}");
+            }
+            Ok(Answer::Item(item)) => {
+                result.content = item.content();
+                result.receipt = Some(item.receipt);
+            }
+            Ok(Answer::Done(done)) => {
+                result.exit_code = done.result.return_code;
+                result.receipt = done.result.receipt;
+                result.content = done.result.stdout;
+                if let Some((_, message)) = done.failure {
+                    result.is_error = true;
+                    for part in [done.result.stderr, message] {
+                        if !result.content.is_empty() && !result.content.ends_with('\n') {
+                            result.content.push('\n');
+                        }
+                        result.content.push_str(&part);
+                    }
+                }
+            }
+        }
+        result.duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        Ok(result)
+    }
+}

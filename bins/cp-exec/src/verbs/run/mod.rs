@@ -1,0 +1,240 @@
+//! `cp-exec`: run one command, or every request that comes in.
+
+mod answers;
+mod requests;
+mod set;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cp_common::context::options::{StreamOptions, WriteOptions};
+use cp_common::output::{Format, Severity};
+use cp_common::program::{Class, VerbDoc};
+use cp_common::stream::filter::{self, Source};
+use cp_common::wire::record::Kind;
+use cp_common::{Code, Context, Error, Result};
+use rustix::fs::{FileType, SeekFrom};
+
+use self::requests::{Given, Requests};
+use crate::decision;
+use crate::decision::confirm::{self, Consent};
+use crate::policy::Policy;
+use crate::request::Command;
+use crate::run::{Done, Engine, Prepared, Stream, Watch, stdin};
+use crate::verbs::check;
+
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "",
+    class: Class::Governed,
+    output: "exec_result",
+    examples: &[
+        r#"echo '{"tool":"system","operation":"get_info"}' | {}"#,
+        "{} policy init --format raw --dry-run > p && mkdir -p \"$CP_HOME/config\" && sed 's/^allowed_commands = .*/allowed_commands = [\"echo\"]/' p > \"$CP_HOME/config/policy.toml\" && {} -- echo hello",
+    ],
+    dangerous: false,
+};
+
+/// Run a command, or the requests on standard input
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Where to run it
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<String>,
+    /// Seconds it may take, at most 600
+    #[arg(long, value_name = "S")]
+    timeout: Option<f64>,
+    /// Seconds before the deadline at which it is asked to end
+    #[arg(long, value_name = "S")]
+    grace: Option<f64>,
+    /// A variable to set; once for each
+    #[arg(long, value_name = "K=V")]
+    env: Vec<String>,
+    /// A directory of executable tools that requests may call; once for each
+    #[arg(long, value_name = "DIR")]
+    tools: Vec<PathBuf>,
+    /// What the command reads: a file, or `-` for our own standard input
+    #[arg(long, value_name = "FILE")]
+    stdin: Option<String>,
+    /// One string, split into words by the strict rules, never by a shell
+    #[arg(short = 'c', value_name = "STRING", conflicts_with = "command")]
+    string: Option<String>,
+    /// A control plane root whose modules narrow what may be done (default: the home)
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Run so many requests at once; the answers keep their order
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    jobs: u16,
+    #[command(flatten)]
+    write: WriteOptions,
+    #[command(flatten)]
+    stream: StreamOptions,
+    /// The command and its arguments, after `--`
+    #[arg(value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let raw = context.out.format() == Format::Raw;
+    let mut engine = Engine::new(context, &args.tools, args.root.as_deref())?;
+    if engine.policy.approvals_are_advice() {
+        let message = "approvals are advice: whoever asks can read the key of approvals";
+        context.out.notice("approvals_advisory", Severity::Warning, message);
+    }
+    if args.string.is_none() && args.command.is_empty() {
+        if args.stdin.is_some() {
+            return Err(Error::usage("--stdin without a command").hint("a request brings its own, as `stdin`"));
+        }
+        let grace = seconds("--grace", args.grace)?;
+        let given = Given { cwd: args.cwd.clone(), timeout: args.timeout, grace, env: variables(args)? };
+        let mut requests = Requests::new(engine, given, args.stream, args.jobs.into(), &args.write)?;
+        let outcome = filter::run(&mut requests, Source::Input, args.stream, context);
+        return outcome.and(requests.wind_down(context));
+    }
+    if args.write.dry_run {
+        return preview(&mut engine, args, context);
+    }
+    if args.stdin.is_none() && stdin_has_bytes() {
+        let message = "standard input was not read: --stdin - gives it to the command";
+        context.out.notice("stdin_ignored", Severity::Warning, message);
+        if !raw {
+            context.warn(message);
+        }
+    }
+    context.out.filtering();
+    context.out.outlive_reader();
+    let outcome = one(&mut engine, args, context);
+    if !raw {
+        return outcome.and_then(|done| {
+            let result = done.into_answer()?;
+            context.out.record(Kind::ExecResult, &result)
+        });
+    }
+    let status = match &outcome {
+        Ok(done) => raw_status(done),
+        Err(error) => raw_refusal(error),
+    };
+    if let Err(error) = outcome {
+        let hint = error.hint_text().map(|cure| format!("\n  Hint: {cure}")).unwrap_or_default();
+        let _ = writeln!(std::io::stderr(), "cp-exec: {error}{hint}");
+    }
+    context.out.ended_with(status);
+    Ok(())
+}
+
+/// Says what would run, with the token that confirms it where one is needed.
+fn preview(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<()> {
+    let command = command_of(&engine.policy, args)?;
+    let decision = check::preview(&engine.policy, &mut engine.hashes, &command)?;
+    context.out.answer(&decision)
+}
+
+/// Runs the one command of the command line.
+fn one(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<Done> {
+    let read = command_of(&engine.policy, args);
+    let command = on_record(engine, &(&args.command, &args.string), read)?;
+    let words = &command.stages[0];
+    let decided = decision::decide(&engine.policy, &mut engine.hashes, &command, words);
+    let settled = decided.and_then(|mut ruling| {
+        confirm::settle(&engine.policy, &mut ruling, Consent::Token(command.confirm.as_deref()))?;
+        Ok(ruling)
+    });
+    let ruling = on_record(engine, words, settled)?;
+    for notice in &ruling.notices {
+        context.out.notice("command", Severity::Info, notice.clone());
+    }
+    let stdin = match args.stdin.as_deref() {
+        None => None,
+        Some("-") => Some(stdin::own()?),
+        Some(path) => {
+            Some(std::fs::File::open(path).map_err(|e| Error::io("--stdin", e).in_file(path.as_ref()))?.into())
+        }
+    };
+    let raw = context.out.format() == Format::Raw;
+    let mut pass = |stream: Stream, bytes: &[u8]| match stream {
+        Stream::Out => drop(context.out.raw(bytes).and_then(|()| context.out.flush())),
+        Stream::Err => drop(std::io::stderr().write_all(bytes)),
+    };
+    let watch: Option<Watch<'_>> = if raw { Some(&mut pass) } else { None };
+    let mut prepared = Prepared::new(engine, "shell", vec![ruling], stdin, seconds("--grace", args.grace)?)?;
+    let outcomes = prepared.run(watch);
+    prepared.settle(engine, outcomes)
+}
+
+/// Whether standard input holds something that a command without `--stdin` does not get.
+fn stdin_has_bytes() -> bool {
+    let stdin = rustix::stdio::stdin();
+    let Ok(stat) = rustix::fs::fstat(stdin) else { return false };
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {
+            let here = rustix::fs::seek(stdin, SeekFrom::Current(0)).unwrap_or(0);
+            u64::try_from(stat.st_size).is_ok_and(|size| size > here)
+        }
+        FileType::Fifo | FileType::Socket => rustix::io::ioctl_fionread(stdin).is_ok_and(|waiting| waiting > 0),
+        _ => false,
+    }
+}
+
+fn command_of(policy: &Policy, args: &Args) -> Result<Command> {
+    let mut command = Command {
+        cwd: args.cwd.clone(),
+        timeout: args.timeout,
+        confirm: args.write.confirm.clone(),
+        stages: vec![args.command.clone()],
+        ..Command::default()
+    };
+    command.env.extend(variables(args)?);
+    if let Some(string) = &args.string {
+        command.take_string(string, &policy.tilde())?;
+    }
+    command.check()?;
+    Ok(command)
+}
+
+fn variables(args: &Args) -> Result<Vec<(String, String)>> {
+    let pairs = args.env.iter().map(|pair| {
+        let Some((name, value)) = pair.split_once('=') else {
+            return Err(Error::usage(format!("--env {pair}: there is no `=`")).hint("write --env NAME=VALUE"));
+        };
+        Ok((name.to_owned(), value.to_owned()))
+    });
+    pairs.collect()
+}
+
+fn seconds(option: &str, value: Option<f64>) -> Result<Option<Duration>> {
+    value
+        .map(|value| {
+            Duration::try_from_secs_f64(value)
+                .map_err(|_| Error::usage(format!("{option} {value}: not a time in seconds")))
+        })
+        .transpose()
+}
+
+/// Puts a refusal on the ledger before it is answered.
+fn on_record<T>(engine: &mut Engine, asked: &impl serde::Serialize, outcome: Result<T>) -> Result<T> {
+    match outcome {
+        Err(error) if !error.is_fatal() => {
+            engine.journal.refused(asked, &error)?;
+            Err(error)
+        }
+        other => other,
+    }
+}
+
+/// A chain loader leaves with its child's own status.
+fn raw_status(done: &Done) -> u8 {
+    match (&done.failure, done.result.return_code, done.result.signal) {
+        (Some((Code::Timeout, _)), ..) => 124,
+        (Some((Code::Interrupted, _)), ..) => 130,
+        (_, Some(code), _) => u8::try_from(code & 0xff).unwrap_or(125),
+        (_, None, signal) => u8::try_from(128 + signal.unwrap_or(0)).unwrap_or(125),
+    }
+}
+
+fn raw_refusal(error: &Error) -> u8 {
+    match error.code() {
+        Code::NotFound => 127,
+        Code::Forbidden | Code::ConfirmationRequired | Code::HumanRequired | Code::Conflict => 126,
+        _ => 125,
+    }
+}

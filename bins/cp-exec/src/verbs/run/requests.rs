@@ -1,0 +1,275 @@
+//! The requests on standard input: decided about in their order, run one after the other or several at once, answered in order.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use cp_common::context::options::{InputKind, StreamOptions, WriteOptions};
+use cp_common::output::{Place, Severity};
+use cp_common::stream::filter::{Body, Filter};
+use cp_common::stream::jobs::Jobs;
+use cp_common::wire::ToolCall;
+use cp_common::wire::record::Kind;
+use cp_common::{Code, Context, Error, Result, signals};
+
+use super::answers::{Asked, Call, Finished, Task, Todo, answer_at, work};
+use super::set::Set;
+use crate::decision::confirm::{self, Consent};
+use crate::decision::{self, Ruling};
+use crate::policy::LONGEST;
+use crate::refusal::refuse;
+use crate::request::{self, Command, Request};
+use crate::run::{Engine, Prepared, stdin};
+use crate::tools::{executable, filesystem, machine};
+
+/// The most notices about commands that a closing line carries.
+const NOTICES: usize = 20;
+
+/// What the command line says for every command. It wins over what a request says.
+#[derive(Default)]
+pub(crate) struct Given {
+    /// Where.
+    pub cwd: Option<String>,
+    /// Seconds it may take.
+    pub timeout: Option<f64>,
+    /// How long before the deadline it is asked to end.
+    pub grace: Option<Duration>,
+    /// Variables.
+    pub env: Vec<(String, String)>,
+}
+
+impl Given {
+    fn apply(&self, command: &mut Command) {
+        command.cwd = self.cwd.clone().or_else(|| command.cwd.take());
+        command.timeout = self.timeout.or(command.timeout);
+        command.env.extend(self.env.iter().cloned());
+    }
+}
+
+/// The filter over requests.
+pub(crate) struct Requests {
+    engine: Engine,
+    given: Given,
+    stream: StreamOptions,
+    /// What runs several at once; none: one after the other.
+    jobs: Option<Jobs<Task, Finished>>,
+    /// The requests so far, where they are shown or confirmed together.
+    set: Option<Set>,
+    noticed: usize,
+}
+
+impl Requests {
+    /// Prepares to answer requests, `jobs` at once.
+    pub(crate) fn new(
+        engine: Engine,
+        given: Given,
+        stream: StreamOptions,
+        jobs: usize,
+        write: &WriteOptions,
+    ) -> Result<Self> {
+        let jobs = if jobs > 1 { Some(Jobs::new(jobs, false, work)?) } else { None };
+        let together = write.dry_run || write.confirm.is_some();
+        let set = together.then(|| Set::new(write.clone()));
+        Ok(Self { engine, given, stream, jobs, set, noticed: 0 })
+    }
+
+    /// Decides about a request, and puts its intent, or its refusal, on the ledger.
+    fn begin(
+        &mut self,
+        place: Place,
+        asked: Asked,
+        request: Result<Request>,
+        spent: Option<&str>,
+        context: &mut Context,
+    ) -> Result<Task> {
+        let began = Instant::now();
+        let todo = match request.and_then(|request| self.prepare(place, &request, spent, context)) {
+            Err(error) if error.is_fatal() => return Err(error),
+            Err(error) => {
+                self.engine.journal.refused(&asked, &error)?;
+                Todo::Answered(Err(error))
+            }
+            Ok(todo) => todo,
+        };
+        Ok(Task { place, asked, began, todo })
+    }
+
+    fn prepare(&mut self, place: Place, request: &Request, spent: Option<&str>, context: &mut Context) -> Result<Todo> {
+        let engine = &mut self.engine;
+        let (tool, rulings, stdin, grace) = match request {
+            Request::File(operation) => {
+                return filesystem::operate(engine, operation, spent).map(|item| Todo::Answered(Ok(item)));
+            }
+            Request::System(operation) => {
+                return machine::answer(engine, *operation).map(|item| Todo::Answered(Ok(item)));
+            }
+            Request::Command(command) => {
+                let consent = spent.map_or(Consent::Token(command.confirm.as_deref()), Consent::Set);
+                let rulings = rule(engine, command, consent)?;
+                let stdin = command.stdin.as_ref().map(|text| stdin::holding(text.as_bytes())).transpose()?;
+                ("shell", rulings, stdin, self.given.grace)
+            }
+            Request::Tool(call) => {
+                let (mut ruling, stdin) = executable::rule(&engine.policy, &mut engine.hashes, call)?;
+                confirm::settle(&engine.policy, &mut ruling, spent.map_or(Consent::Token(None), Consent::Set))?;
+                ("tool", vec![ruling], Some(stdin), None)
+            }
+        };
+        for notice in rulings.iter().flat_map(|ruling| &ruling.notices) {
+            self.noticed += 1;
+            if self.noticed <= NOTICES {
+                let at = place.index.map(|index| format!("request {index}: ")).unwrap_or_default();
+                context.out.notice("command", Severity::Info, format!("{at}{notice}"));
+            }
+        }
+        Prepared::new(engine, tool, rulings, stdin, grace).map(|prepared| Todo::Run(Box::new(prepared)))
+    }
+
+    /// Starts a request where others run already, or runs it and answers.
+    fn dispatch(&mut self, task: Task, context: &mut Context) -> Result<()> {
+        let Some(jobs) = &mut self.jobs else {
+            let finished = work(task);
+            return self.settle(finished, context);
+        };
+        while !jobs.has_room() {
+            let Some(finished) = jobs.wait()? else { break };
+            answer_at(&mut self.engine, finished, self.stream, context)?;
+        }
+        jobs.give(task)?;
+        self.take_finished(context)
+    }
+
+    fn settle(&mut self, finished: Finished, context: &mut Context) -> Result<()> {
+        answer_at(&mut self.engine, finished, self.stream, context)
+    }
+
+    /// Answers what has finished, in order, without waiting.
+    fn take_finished(&mut self, context: &mut Context) -> Result<()> {
+        while let Some(finished) = self.jobs.as_mut().and_then(Jobs::take) {
+            self.settle(finished, context)?;
+        }
+        Ok(())
+    }
+
+    fn wait_for_all(&mut self, context: &mut Context) -> Result<()> {
+        while let Some(jobs) = &mut self.jobs
+            && let Some(finished) = jobs.wait()?
+        {
+            self.settle(finished, context)?;
+        }
+        Ok(())
+    }
+
+    /// Brings what is under way to its end when the stream ended before it: what has not begun does not, the rest is waited for,
+    /// put on the ledger and answered. After a signal the engine ends it at once.
+    pub(crate) fn wind_down(&mut self, context: &mut Context) -> Result<()> {
+        let Some(jobs) = &mut self.jobs else { return Ok(()) };
+        let mut outcome = Ok(());
+        let never = Error::new(Code::Interrupted, "it did not begin: the stream ended before");
+        for task in jobs.take_back() {
+            if let Todo::Run(prepared) = task.todo {
+                outcome = outcome.and(prepared.abandon(&mut self.engine, &never));
+            }
+            context.out.item_skipped();
+        }
+        for finished in jobs.drain(Duration::from_secs_f64(LONGEST)) {
+            outcome = outcome.and(answer_at(&mut self.engine, finished, self.stream, context));
+        }
+        outcome
+    }
+
+    /// Shows the set, or runs it once its token is spent.
+    fn finish_set(&mut self, set: Set, context: &mut Context) -> Result<()> {
+        let Some((items, token)) = set.confirmed(&mut self.engine, context)? else { return Ok(()) };
+        let mut items = items.into_iter();
+        for (place, asked, request) in items.by_ref() {
+            let outcome =
+                self.begin(place, asked, request, Some(&token), context).and_then(|task| self.dispatch(task, context));
+            if let Err(error) = outcome {
+                items.for_each(|_| context.out.item_skipped());
+                return Err(error);
+            }
+        }
+        self.wait_for_all(context)
+    }
+}
+
+impl Filter for Requests {
+    fn accepts(&self) -> &'static [Kind] {
+        &[Kind::ToolCall]
+    }
+
+    fn bare_json(&self) -> InputKind {
+        InputKind::Rows
+    }
+
+    fn wakes(&self) -> Result<Option<OwnedFd>> {
+        self.jobs.as_ref().map(Jobs::wakes).transpose()
+    }
+
+    fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
+        context.out.outlive_reader();
+        let (asked, mut request) = read(body, &self.engine.policy.tilde())?;
+        if let Ok(Request::Command(command)) = &mut request {
+            self.given.apply(command);
+        }
+        context.out.defer_item();
+        let place = context.out.place();
+        if let Some(set) = &mut self.set {
+            return set.add(place, asked, request);
+        }
+        let task = self.begin(place, asked, request, None, context)?;
+        self.dispatch(task, context)
+    }
+
+    fn idle(&mut self, context: &mut Context) -> Result<()> {
+        self.take_finished(context)
+    }
+
+    fn catch_up(&mut self, context: &mut Context) -> Result<()> {
+        // A set runs when it is whole: what is passed on cannot wait for it.
+        if self.set.is_some() { Ok(()) } else { self.wait_for_all(context) }
+    }
+
+    fn finish(&mut self, context: &mut Context) -> Result<()> {
+        if signals::interrupted() {
+            return self.wind_down(context);
+        }
+        match self.set.take() {
+            Some(set) => self.finish_set(set, context),
+            None => self.wait_for_all(context),
+        }
+    }
+}
+
+/// Reads a line as a request. One that cannot be read is refused like any other, in its turn.
+fn read(body: Body<'_>, tilde: &str) -> Result<(Asked, Result<Request>)> {
+    match body {
+        Body::Text(_) => Err(Error::validation("requests are JSON objects, one a line")
+            .hint("for a command line use -c STRING or -- COMMAND ARG…")),
+        Body::Row(row) => Ok((Asked::Row(row.to_owned()), request::of_row(row, tilde))),
+        Body::Record(record) => {
+            let call: ToolCall = record.read()?;
+            let mut request = request::of_call(&call.name, &call.input, tilde);
+            if let Ok(Request::Tool(tool)) = &mut request {
+                tool.id = Some(call.id.clone());
+            }
+            Ok((Asked::Call(Call { id: call.id, name: call.name, input: call.input }), request))
+        }
+    }
+}
+
+/// Decides about every stage before any runs.
+fn rule(engine: &mut Engine, command: &Command, consent: Consent<'_>) -> Result<Vec<Ruling>> {
+    let decide = |argv: &Vec<String>| {
+        let mut ruling = decision::decide(&engine.policy, &mut engine.hashes, command, argv)?;
+        let alone = command.stages.len() == 1 || matches!(consent, Consent::Set(_));
+        if !alone && ruling.confirm.is_some() {
+            let message = format!("`{}` must be confirmed, and a token is for one command or a set", argv[0]);
+            return Err(refuse("pipeline", message)
+                .hint("send the request with --dry-run for a token of the set, then again with --confirm TOKEN"));
+        }
+        confirm::settle(&engine.policy, &mut ruling, consent)?;
+        Ok(ruling)
+    };
+    command.stages.iter().map(decide).collect()
+}
