@@ -1,72 +1,30 @@
 //! Let a model use tools until it is done: within limits, on the record, and so that it can be stopped at any instant and go on.
 //!
-//! [`mod@run`] makes a [`plan`] of each prompt and the [`catalogue`] of tools; the [`engine`] asks the [`model`] and carries out what it
-//! calls ([`dispatch`], [`executor`]). Each step goes to the [`journal`], which a resume goes on from, and to the [`book`], the run's ledger.
+//! The [`verbs`] make a plan of what is asked; the [`engine`] asks the model and carries out what it calls, with the [`parts`] that do the
+//! work; each step goes to the [`state`], from which a run goes on; the [`tools`] are what a model may call, some of them from servers
+//! ([`mcp`]). Each knows only what comes after it.
 
-mod agent;
-mod approval;
-mod arguments;
-mod book;
-mod bound;
-mod builtin;
-mod cancel;
-mod catalogue;
-mod conversation;
-mod delegate;
-mod describe;
-mod dispatch;
 mod engine;
-mod event;
-mod executor;
-mod journal;
-mod links;
 mod mcp;
-mod model;
-mod place;
-mod plan;
-mod repeat;
-mod replay;
-mod resume;
-mod run;
-mod runs;
+mod parts;
 #[cfg(test)]
 mod schemas;
-mod show;
-mod tally;
-mod tool;
+mod state;
 mod tools;
+mod verbs;
 
-use cp_common::program::{Check, Class, Credentials, Program, Status, VerbDoc};
+use cp_common::program::{Check, Credentials, Program, Status};
 use cp_common::wire::schemas as wire;
 use cp_common::{Context, Result};
 
-/// A run that stops at its limit, and goes on.
-const RESUME: &str = r#"printf '{"tool_calls":[{"name":"nope"}]}\n' >script; cp-toolloop --backend stub --stub-script script --max-iterations 1 -- hello; cp-toolloop resume RUN- --max-iterations 2"#;
-/// A run that stops at its limit, and is ended.
-const CANCEL: &str = r#"printf '{"tool_calls":[{"name":"nope"}]}\n' >script; cp-toolloop --backend stub --stub-script script --max-iterations 1 -- hello; cp-toolloop cancel RUN-"#;
-
-const fn verb(path: &'static str, class: Class, output: &'static str, examples: &'static [&'static str]) -> VerbDoc {
-    VerbDoc { path, class, output, examples, dangerous: false }
-}
+use crate::verbs::{cancel, resume, run, runs, show};
 
 /// What this program says of itself.
 pub static PROGRAM: Program = Program {
     name: "cp-toolloop",
     about: "let a model use tools until it is done, within budgets",
     risk_tier: "T2",
-    verbs: &[
-        verb("", Class::Governed, "message", &["cp-toolloop --backend stub -- 'How full is the disk?'"]),
-        verb(
-            "tools",
-            Class::Query,
-            "tools",
-            &["cp-toolloop tools", "cp-toolloop tools --allow system --fields name,origin,status"],
-        ),
-        verb("runs", Class::Query, "runs", &["cp-toolloop --backend stub -- hello && cp-toolloop runs --limit 1"]),
-        verb("show", Class::Query, "run", &["cp-toolloop --backend stub -- hello && cp-toolloop show RUN-"]),
-        verb("resume", Class::Governed, "message", &[RESUME]),
-        verb("cancel", Class::Governed, "cancelled", &[CANCEL]),
-    ],
+    verbs: &[run::DOC, verbs::tools::DOC, runs::DOC, show::DOC, resume::DOC, cancel::DOC],
     implicit: Some("run"),
     schemas: &[
         wire::MESSAGE,
@@ -97,7 +55,7 @@ enum Verb {
     #[command(hide = true)]
     Run(Box<run::Args>),
     Resume(resume::Args),
-    Tools(tools::Args),
+    Tools(verbs::tools::Args),
     Runs(runs::Args),
     Show(show::Args),
     Cancel(cancel::Args),
@@ -108,7 +66,7 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     match cli.verb {
         Verb::Run(args) => run::run(&args, context),
         Verb::Resume(args) => resume::run(&args, context),
-        Verb::Tools(args) => tools::run(&args, context),
+        Verb::Tools(args) => verbs::tools::run(&args, context),
         Verb::Runs(args) => runs::run(&args, context),
         Verb::Show(args) => show::run(&args, context),
         Verb::Cancel(args) => cancel::run(&args, context),

@@ -7,8 +7,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::launch::Launcher;
 use super::pipe::Pipe;
-use super::{Ground, Offer, Outcome, Spec};
+use super::{Offer, Outcome, Spec};
 
 /// The version without sessions.
 const MODERN: &str = "2026-07-28";
@@ -26,6 +27,7 @@ const METHOD_NOT_FOUND: i64 = -32601;
 /// A server that answers.
 pub(super) struct Connection {
     name: String,
+    client: &'static str,
     pipe: Pipe,
     era: Era,
     next: u64,
@@ -87,8 +89,8 @@ struct Called {
 impl Connection {
     /// Starts a server and finds out which era it lives in. Some servers stay in the era of the first message, and some end at a
     /// message that they do not know: then it is started once more for the handshake.
-    pub(super) fn open(spec: &Spec, ground: &Ground) -> Result<Self> {
-        let mut connection = Self::probe(spec, ground)?;
+    pub(super) fn open(spec: &Spec, launcher: &Launcher) -> Result<Self> {
+        let mut connection = Self::probe(spec, launcher)?;
         connection.pipe.has_begun();
         Ok(connection)
     }
@@ -98,8 +100,8 @@ impl Connection {
         self.pipe.lasts(time)
     }
 
-    fn probe(spec: &Spec, ground: &Ground) -> Result<Self> {
-        let mut connection = Self::start(spec, ground)?;
+    fn probe(spec: &Spec, launcher: &Launcher) -> Result<Self> {
+        let mut connection = Self::start(spec, launcher)?;
         let until = Instant::now() + START;
         match connection.request("server/discover", json!({}), until) {
             Ok(Answered::Result(_)) => return Ok(connection),
@@ -110,23 +112,24 @@ impl Connection {
                     return Err(Error::config(format!("the server {} speaks only {}", spec.name, versions.join(", "))));
                 }
             }
-            Ok(Answered::Nothing) | Err(_) => connection = Self::start(spec, ground)?,
+            Ok(Answered::Nothing) | Err(_) => connection = Self::start(spec, launcher)?,
         }
         connection.era = Era::Legacy;
         if connection.shake_hands().is_err() {
             // It stays in the era of the first message that it got.
-            connection = Self { era: Era::Legacy, ..Self::start(spec, ground)? };
+            connection = Self { era: Era::Legacy, ..Self::start(spec, launcher)? };
             connection.shake_hands()?;
         }
         Ok(connection)
     }
 
-    fn start(spec: &Spec, ground: &Ground) -> Result<Self> {
-        Ok(Self { name: spec.name.clone(), pipe: Pipe::open(spec, ground)?, era: Era::Modern, next: 1 })
+    fn start(spec: &Spec, launcher: &Launcher) -> Result<Self> {
+        let pipe = Pipe::open(spec, launcher)?;
+        Ok(Self { name: spec.name.clone(), client: launcher.client, pipe, era: Era::Modern, next: 1 })
     }
 
     fn shake_hands(&mut self) -> Result<()> {
-        let client = json!({"name": "cp-toolloop", "version": cp_common::program::VERSION});
+        let client = json!({"name": self.client, "version": cp_common::program::VERSION});
         let params = json!({"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": client});
         match self.request("initialize", params, Instant::now() + START)? {
             Answered::Result(_) => self.pipe.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})),
@@ -192,7 +195,7 @@ impl Connection {
         if self.era == Era::Modern {
             params["_meta"] = json!({
                 "io.modelcontextprotocol/protocolVersion": MODERN,
-                "io.modelcontextprotocol/clientInfo": {"name": "cp-toolloop", "version": cp_common::program::VERSION},
+                "io.modelcontextprotocol/clientInfo": {"name": self.client, "version": cp_common::program::VERSION},
                 "io.modelcontextprotocol/clientCapabilities": {},
             });
         }

@@ -1,54 +1,50 @@
 //! Starting a server: in the sandbox of cp-exec, under a policy of its own, or outside where the policy says so.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use cp_common::coprocess;
+use cp_common::coprocess::{self, Child, Grace};
 use cp_common::home::{make_directory, resolved, write_whole};
 use cp_common::keys::{hex, random};
 use cp_common::{Code, Context, Error, Result};
 
 use super::Spec;
-use super::policy::{Policy, Sandbox};
+use super::policy::{LIFETIME, Policy, Sandbox};
 
 /// The variables that a server outside the sandbox has.
 const ENVIRONMENT: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
 
-/// How old what a start left behind is when it is removed.
-const SWEPT: Duration = Duration::from_hours(1);
+/// How long a server has to leave after its standard input is closed, and again after SIGTERM.
+const GRACE: Grace = Grace { after_input: Duration::from_millis(500), after_term: Duration::from_millis(500) };
 
-/// What the starting of servers needs to know of the run.
+/// How old a scratch home is when it is removed although its run did not do it: no server takes so long to start.
+const ABANDONED: Duration = Duration::from_hours(1);
+
+/// Starts servers as the policy of a home says.
 #[derive(Clone, Debug)]
-pub(crate) struct Ground {
+pub(super) struct Launcher {
+    /// What servers are told that their client is.
+    pub(super) client: &'static str,
     policy: Policy,
     home: PathBuf,
     base: PathBuf,
-    /// The ledger of what is started, and what else is handed on.
+    /// The ledger of what is started, and what else is handed on to cp-exec.
     flags: Vec<String>,
 }
 
-/// A server's process as it was started.
-pub(super) struct Started {
-    pub(super) child: Child,
-    /// It runs in the sandbox, which ends it after a time.
-    pub(super) is_sandboxed: bool,
-    /// The home that was made for it, until it has answered.
-    pub(super) place: Option<Place>,
-}
+/// The home that is made for a server in the sandbox: nothing but a policy. It is removed when this is dropped.
+pub(super) struct ScratchHome(PathBuf);
 
-/// A directory that is removed again.
-pub(super) struct Place(PathBuf);
-
-impl Drop for Place {
+impl Drop for ScratchHome {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-impl Ground {
-    /// The ground that a command line stands on.
-    pub(crate) fn of(context: &Context) -> Result<Self> {
+impl Launcher {
+    /// A launcher with the policy, base directory and ledger of this context.
+    pub(super) fn of(context: &Context) -> Result<Self> {
         let mut flags = vec!["--origin".to_owned(), context.origin().name().to_owned()];
         let ledger = std::path::absolute(cp_ledger::effect_path(context, "cp-exec.jsonl")?)?;
         if let Some(directory) = ledger.parent() {
@@ -59,14 +55,20 @@ impl Ground {
         for (flag, value) in named {
             flags.extend(value.iter().flat_map(|value| [flag.to_owned(), value.clone()]));
         }
-        Ok(Self { policy: Policy::load(context)?, home: resolved(context.home.root()), base: context.base()?, flags })
+        Ok(Self {
+            client: context.program,
+            policy: Policy::load(context)?,
+            home: resolved(context.home.root()),
+            base: context.base()?,
+            flags,
+        })
     }
 
-    /// A ground on which the server of this name runs outside the sandbox.
+    /// A launcher that starts the server of this name outside the sandbox.
     #[cfg(test)]
     pub(super) fn outside(name: &str, base: &Path) -> Self {
         let policy = Policy::of_text(&format!("[mcp.{name}]\nsandbox = \"none\"\n"));
-        Self { policy, home: base.to_owned(), base: base.to_owned(), flags: Vec::new() }
+        Self { client: "a-test", policy, home: base.to_owned(), base: base.to_owned(), flags: Vec::new() }
     }
 
     /// The command of a server: the policy's own, where none is given.
@@ -95,24 +97,18 @@ impl Ground {
         }
     }
 
-    /// Starts a server.
-    pub(super) fn start(&self, spec: &Spec) -> Result<Started> {
+    /// Starts a server; one in the sandbox with a home that must be there until it has answered.
+    pub(super) fn start(&self, spec: &Spec) -> Result<(Child, Option<ScratchHome>)> {
         let table = self.policy.table(&spec.name)?;
-        let (mut command, place) = match table.sandbox {
+        let (mut command, home) = match table.sandbox {
             Sandbox::None => (outside(&spec.argv, &table.env)?, None),
             Sandbox::Tool => {
-                let place = self.place(&self.policy.narrowed(&table, &spec.argv, &self.home))?;
-                (self.inside(&place.0, &spec.argv)?, Some(place))
+                let home = self.scratch_home(&self.policy.narrowed(&table, &spec.argv, &self.home))?;
+                (self.inside(&home.0, &spec.argv)?, Some(home))
             }
         };
-        let child = command
-            .current_dir(&self.base)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|e| Error::io(format!("starting the server {}", spec.name), e))?;
-        Ok(Started { child, is_sandboxed: table.sandbox == Sandbox::Tool, place })
+        let child = Child::start(command.current_dir(&self.base).stderr(Stdio::piped()), GRACE);
+        Ok((child.map_err(|e| not_fatal(&e))?.called(format!("the server {}", spec.name)), home))
     }
 
     /// cp-exec as a chain loader: the server reads and writes our pipes.
@@ -121,27 +117,25 @@ impl Ground {
         let base = self.base.as_os_str();
         command.arg("--home").arg(home).arg("--base").arg(base).arg("--cwd").arg(base).args(&self.flags);
         command.args(["--format", "raw", "--stdin", "-", "--timeout"]);
-        command.arg(super::LIFETIME.as_secs().to_string()).arg("--").args(argv);
+        command.arg(LIFETIME.as_secs().to_string()).arg("--").args(argv);
         Ok(command)
     }
 
-    /// A home with nothing in it but a policy.
-    fn place(&self, policy: &str) -> Result<Place> {
+    fn scratch_home(&self, policy: &str) -> Result<ScratchHome> {
         let above = self.home.join("tmp");
-        sweep(&above);
-        let place = Place(above.join(format!("mcp-{}", hex(&random::<8>()?))));
-        make_directory(&place.0.join("config"))?;
-        write_whole(&place.0.join("config/policy.toml"), policy.as_bytes())?;
-        Ok(place)
+        remove_abandoned(&above);
+        let home = ScratchHome(above.join(format!("mcp-{}", hex(&random::<8>()?))));
+        write_whole(&home.0.join("config/policy.toml"), policy.as_bytes())?;
+        Ok(home)
     }
 }
 
-/// Removes what runs that were killed left there: no server takes an hour to start.
-fn sweep(above: &Path) {
+/// Removes the scratch homes of runs that were killed.
+fn remove_abandoned(above: &Path) {
     let entries = std::fs::read_dir(above).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("mcp-")) {
         let changed = entry.metadata().and_then(|meta| meta.modified()).ok();
-        if changed.and_then(|changed| changed.elapsed().ok()).is_some_and(|age| age > SWEPT) {
+        if changed.and_then(|changed| changed.elapsed().ok()).is_some_and(|age| age > ABANDONED) {
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }
@@ -154,4 +148,9 @@ fn outside(argv: &[String], env: &[String]) -> Result<Command> {
     let mut command = Command::new(program);
     command.args(arguments).env_clear().envs(given.filter_map(|name| Some((name, std::env::var_os(name)?))));
     Ok(command)
+}
+
+/// The failure of a server is an answer for the model, and not the end of the run. An interrupt stays one.
+pub(super) fn not_fatal(error: &Error) -> Error {
+    Error::new(error.code(), error.message())
 }

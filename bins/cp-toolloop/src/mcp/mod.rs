@@ -10,17 +10,16 @@ mod policy;
 
 use std::time::Duration;
 
-use connection::Connection;
 use cp_common::{Context, Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::tool::is_name;
-pub(crate) use launch::Ground;
+use self::connection::Connection;
+use self::launch::Launcher;
 
-/// How long a server may run in the sandbox: the longest that cp-exec gives.
-const LIFETIME: Duration = Duration::from_mins(10);
+/// The longest name of a tool that every provider takes.
+const LONGEST_NAME: usize = 64;
 
 /// A server, as the command line names it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,9 +60,15 @@ pub(crate) enum Outcome {
 }
 
 /// The servers of a run. Each is started when it is first needed.
-#[derive(Default)]
 pub(crate) struct Servers {
+    launcher: Launcher,
     running: Vec<(Spec, Connection)>,
+}
+
+/// Whether a server or tool can have this name: every provider takes it, and it cannot be taken for a path.
+pub(crate) fn is_name(name: &str) -> bool {
+    (1..=LONGEST_NAME).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
 }
 
 impl Spec {
@@ -74,39 +79,41 @@ impl Spec {
             return Err(Error::usage(format!("--mcp {text}: the name must be 1 to 64 letters, digits, _ and -"))
                 .hint("write --mcp NAME='/path/to/server arguments'"));
         }
-        Ok(Self { name: name.to_owned(), argv: Ground::of(context)?.argv(name, command)? })
+        Ok(Self { name: name.to_owned(), argv: Launcher::of(context)?.argv(name, command)? })
     }
 }
 
 impl Servers {
+    /// The servers of a context, none of them started.
+    pub(crate) fn of(context: &Context) -> Result<Self> {
+        Launcher::of(context).map(Self::with)
+    }
+
+    fn with(launcher: Launcher) -> Self {
+        Self { launcher, running: Vec::new() }
+    }
+
     /// The tools that a server offers.
-    pub(crate) fn offers(&mut self, spec: &Spec, ground: &Ground) -> Result<Vec<Offer>> {
-        self.connection(spec, ground, Duration::ZERO)?.tools()
+    pub(crate) fn offers(&mut self, spec: &Spec) -> Result<Vec<Offer>> {
+        self.connection(spec, Duration::ZERO)?.tools()
     }
 
     /// Calls a tool of a server, and waits at most so long. A server that has ended, or would before the call has, is started anew.
-    pub(crate) fn call(
-        &mut self,
-        spec: &Spec,
-        tool: &str,
-        input: &RawValue,
-        limit: Duration,
-        ground: &Ground,
-    ) -> Result<Outcome> {
-        let called = self.connection(spec, ground, limit)?.call(tool, input, limit);
+    pub(crate) fn call(&mut self, spec: &Spec, tool: &str, input: &RawValue, limit: Duration) -> Result<Outcome> {
+        let called = self.connection(spec, limit)?.call(tool, input, limit);
         if called.is_err() {
             self.running.retain(|(running, _)| running != spec);
         }
         called
     }
 
-    fn connection(&mut self, spec: &Spec, ground: &Ground, time: Duration) -> Result<&mut Connection> {
+    fn connection(&mut self, spec: &Spec, time: Duration) -> Result<&mut Connection> {
         self.running.retain_mut(|(running, connection)| running != spec || connection.lasts(time));
         let at = self.running.iter().position(|(running, _)| running == spec);
         let at = if let Some(at) = at {
             at
         } else {
-            self.running.push((spec.clone(), Connection::open(spec, ground)?));
+            self.running.push((spec.clone(), Connection::open(spec, &self.launcher)?));
             self.running.len() - 1
         };
         Ok(&mut self.running[at].1)

@@ -2,12 +2,15 @@
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use cp_common::home::resolved;
 use cp_common::spelling::nearest;
 use cp_common::{Context, Error, Result};
 use serde::Deserialize;
 
+/// How long a server may run in the sandbox: the longest that cp-exec gives.
+pub(super) const LIFETIME: Duration = Duration::from_mins(10);
 /// The keys of a table.
 const KEYS: [&str; 6] = ["command", "sandbox", "network", "env", "read", "write"];
 /// Variables with the keys of models begin with one of these.
@@ -135,7 +138,7 @@ impl Policy {
         let program = argv.first().cloned().unwrap_or_default();
         exec.insert("allowed_commands".to_owned(), toml::Value::from(vec![program.clone()]));
         exec.insert("network".to_owned(), table.network.name().into());
-        exec.insert("timeout".to_owned(), super::LIFETIME.as_secs_f64().into());
+        exec.insert("timeout".to_owned(), LIFETIME.as_secs_f64().into());
         // Whoever named the server named its arguments.
         exec.insert("argument_rules".to_owned(), "off".into());
         exec.insert("intent".to_owned(), "off".into());

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
 
-use super::{Ground, Outcome, Servers, Spec};
+use super::launch::Launcher;
+use super::{Outcome, Servers, Spec, is_name};
 
 /// A server in Python: `answer` is the body of a function of a request, which returns a result or raises a code.
 fn server(directory: &tempfile::TempDir, answer: &str) -> Spec {
@@ -21,9 +22,9 @@ fn server(directory: &tempfile::TempDir, answer: &str) -> Spec {
     Spec { name: "s".into(), argv: vec![path.display().to_string()] }
 }
 
-/// A ground whose policy lets the server run outside: what is tested here is the conversation.
-fn ground(directory: &tempfile::TempDir) -> Ground {
-    Ground::outside("s", directory.path())
+/// Servers whose policy lets them run outside: what is tested here is the conversation.
+fn servers(directory: &tempfile::TempDir) -> Servers {
+    Servers::with(Launcher::outside("s", directory.path()))
 }
 
 fn raw(text: &str) -> Box<RawValue> {
@@ -54,18 +55,27 @@ const LEGACY: &str = "
     return {'content': [{'type': 'text', 'text': 'hi'}, {'type': 'image', 'mimeType': 'image/png', 'data': ''}], 'isError': params['arguments'].get('fail', False)}";
 
 #[test]
+fn a_name_is_letters_digits_underscores_and_hyphens() {
+    for good in ["a", "word_count", "mcp-files_read", &"x".repeat(64)] {
+        assert!(is_name(good), "{good}");
+    }
+    for bad in ["", "../x", "a.b", "a b", "ä", "a/b", "a\n", &"x".repeat(65)] {
+        assert!(!is_name(bad), "{bad}");
+    }
+}
+
+#[test]
 fn a_server_without_sessions_is_told_the_version_each_time() {
     let directory = tempfile::tempdir().unwrap();
     let spec = server(&directory, MODERN);
-    let mut servers = Servers::default();
-    let names: Vec<String> =
-        servers.offers(&spec, &ground(&directory)).unwrap().into_iter().map(|offer| offer.name).collect();
+    let mut servers = servers(&directory);
+    let names: Vec<String> = servers.offers(&spec).unwrap().into_iter().map(|offer| offer.name).collect();
     assert_eq!(names, ["one", "two"]);
     let input = raw(r#"{"n":12345678901234567890123,"s":"a\n\"b\""}"#);
-    let answer = servers.call(&spec, "one", &input, Duration::from_secs(5), &ground(&directory)).unwrap();
+    let answer = servers.call(&spec, "one", &input, Duration::from_secs(5)).unwrap();
     let text = r#"{"n": 12345678901234567890123, "s": "a\n\"b\""}"#.to_owned();
     assert_eq!(answer, Outcome::Answer { text, is_error: false });
-    let asked = servers.call(&spec, "two", &raw("{}"), Duration::from_secs(5), &ground(&directory)).unwrap();
+    let asked = servers.call(&spec, "two", &raw("{}"), Duration::from_secs(5)).unwrap();
     assert!(matches!(asked, Outcome::InputRequired(_)));
 }
 
@@ -73,11 +83,9 @@ fn a_server_without_sessions_is_told_the_version_each_time() {
 fn a_server_with_a_handshake_is_given_one_and_its_chatter_passes_by() {
     let directory = tempfile::tempdir().unwrap();
     let spec = server(&directory, LEGACY);
-    let mut servers = Servers::default();
-    assert_eq!(servers.offers(&spec, &ground(&directory)).unwrap()[0].name, "echo");
-    let call = |servers: &mut Servers, input: &str, limit| {
-        servers.call(&spec, "echo", &raw(input), limit, &ground(&directory))
-    };
+    let mut servers = servers(&directory);
+    assert_eq!(servers.offers(&spec).unwrap()[0].name, "echo");
+    let call = |servers: &mut Servers, input: &str, limit| servers.call(&spec, "echo", &raw(input), limit);
     let long = Duration::from_secs(5);
     let text = "hi\n[image, image/png: not shown]".to_owned();
     assert_eq!(call(&mut servers, "{}", long).unwrap(), Outcome::Answer { text: text.clone(), is_error: false });
@@ -92,10 +100,10 @@ fn a_server_with_a_handshake_is_given_one_and_its_chatter_passes_by() {
 #[test]
 fn what_is_no_server_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
-    let mut servers = Servers::default();
+    let mut servers = servers(&directory);
     let spec = |program: &str| Spec { name: "s".into(), argv: vec![program.into()] };
-    assert!(servers.offers(&spec("/bin/true"), &ground(&directory)).is_err());
-    assert!(servers.offers(&spec("/nowhere/at/all"), &ground(&directory)).is_err());
+    assert!(servers.offers(&spec("/bin/true")).is_err());
+    assert!(servers.offers(&spec("/nowhere/at/all")).is_err());
 }
 
 #[test]
@@ -106,10 +114,10 @@ fn a_slow_start_is_waited_for_and_half_a_line_is_not() {
     if method == 'tools/list': return {'tools': [{'name': 'one', 'inputSchema': {'type': 'object'}}]}
     sys.stdout.write('{\"jsonrpc\":'); sys.stdout.flush(); time.sleep(30)";
     let spec = server(&directory, slow);
-    let mut servers = Servers::default();
-    assert_eq!(servers.offers(&spec, &ground(&directory)).unwrap()[0].name, "one");
+    let mut servers = servers(&directory);
+    assert_eq!(servers.offers(&spec).unwrap()[0].name, "one");
     let began = Instant::now();
-    let called = servers.call(&spec, "one", &raw("{}"), Duration::from_millis(300), &ground(&directory));
+    let called = servers.call(&spec, "one", &raw("{}"), Duration::from_millis(300));
     assert_eq!(called.unwrap(), Outcome::TimedOut);
     assert!(began.elapsed() < Duration::from_secs(5));
 }

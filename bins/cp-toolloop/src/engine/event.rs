@@ -1,0 +1,84 @@
+//! What is said while a run runs, beside messages, calls and results.
+
+use std::path::Path;
+
+use cp_common::output::Format;
+use cp_common::wire::Reply;
+use cp_common::wire::record::Kind;
+use cp_common::{Context, Result};
+use serde::Serialize;
+
+use crate::state::plan::Plan;
+
+/// A point in a run.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Event {
+    /// `run_start`, `run_resumed` or `iteration`.
+    #[serde(rename = "event")]
+    what: &'static str,
+    /// The run.
+    run_id: String,
+    /// Which turn of the model begins, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    iteration: Option<u64>,
+    /// The run's ledger.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ledger: Option<String>,
+    /// How many of the records that follow may have been printed before the run stopped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replayed: Option<usize>,
+    /// The tools that the model may call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<Vec<String>>,
+}
+
+impl Event {
+    /// A run begins.
+    pub(crate) fn start(plan: &Plan, ledger: &Path) -> Self {
+        Self {
+            what: "run_start",
+            run_id: plan.run.clone(),
+            iteration: None,
+            ledger: Some(ledger.display().to_string()),
+            replayed: None,
+            tools: Some(plan.tools.iter().map(|tool| tool.name.clone()).collect()),
+        }
+    }
+
+    /// A run goes on; so many of the records that follow may have been printed before.
+    pub(crate) fn resumed(plan: &Plan, ledger: &Path, replayed: usize) -> Self {
+        Self { what: "run_resumed", replayed: Some(replayed), ..Self::start(plan, ledger) }
+    }
+
+    /// The model is about to be asked.
+    pub(crate) fn iteration(run: &str, number: u64) -> Self {
+        Self {
+            what: "iteration",
+            run_id: run.to_owned(),
+            iteration: Some(number),
+            ledger: None,
+            replayed: None,
+            tools: None,
+        }
+    }
+
+    /// Shows it at once.
+    pub(crate) fn show(&self, context: &mut Context) -> Result<()> {
+        context.progress(&self.text());
+        if context.out.format() != Format::Json {
+            return Ok(());
+        }
+        context.out.record(Kind::Item, self)?;
+        context.out.flush()
+    }
+}
+
+impl Reply for Event {
+    fn text(&self) -> String {
+        match self.iteration {
+            Some(number) => format!("· asking the model, turn {number}"),
+            None => format!("· {} {}", self.what.replace('_', " "), self.run_id),
+        }
+    }
+}

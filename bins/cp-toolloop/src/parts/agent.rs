@@ -1,0 +1,230 @@
+//! An agent: another run of this program that works on one call, and what came of it.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cp_common::coprocess::{self, Child, Grace};
+use cp_common::wire::record::{self, Kind, Record};
+use cp_common::wire::{Message, Prompt, Usage};
+use cp_common::{Context, Error, Result};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::state::conversation::Conversation;
+use crate::state::files::RunFiles;
+use crate::state::plan::{ModelCommand, Plan};
+use crate::state::step_log;
+use crate::state::tally::Spent;
+
+/// SIGTERM is how an agent is stopped, and it has to stop its own coprocesses first.
+const GRACE: Grace = Grace { after_input: Duration::ZERO, after_term: Duration::from_secs(5) };
+
+/// What the model asks for.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Task {
+    #[serde(rename = "task")]
+    pub(crate) text: String,
+    pub(crate) system: Option<String>,
+    /// The tools it may use; all if not given.
+    pub(crate) tools: Option<Vec<String>>,
+    pub(crate) max_iterations: Option<u64>,
+}
+
+/// The part of a budget that an agent gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Share {
+    pub(crate) iterations: u64,
+    pub(crate) tokens: Option<u64>,
+    pub(crate) usd: Option<f64>,
+}
+
+/// What an agent came to.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// The text of its last message.
+    pub(crate) text: String,
+    pub(crate) spent: Spent,
+    /// Why it is not done.
+    pub(crate) failure: Option<Error>,
+}
+
+/// An agent that was started, or is over already.
+pub(crate) struct Agent {
+    pub(crate) run: String,
+    state: State,
+}
+
+enum State {
+    Runs(Child),
+    Over(Ended),
+}
+
+/// The counts of a closing line, which has them in its data or in its error's details.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Counts {
+    iterations: u64,
+    agent_iterations: u64,
+    usage: Usage,
+}
+
+impl Agent {
+    /// An agent that ended while no process waited for it.
+    pub(crate) fn over(run: String, ended: Ended) -> Self {
+        Self { run, state: State::Over(ended) }
+    }
+
+    /// Starts this program with some arguments. What an agent reports, it reports to us and not to people.
+    pub(crate) fn start(run: String, arguments: &[String], prompt: Option<&Prompt>) -> Result<Self> {
+        let mut command = Command::new(coprocess::find("cp-toolloop")?);
+        let mut child = Child::start(command.args(arguments).stderr(Stdio::null()), GRACE)?.called("the agent");
+        if let Some(prompt) = prompt {
+            // One that could not start says why in its answer.
+            let _ = child.write(&record::closed_line(Kind::Prompt.name(), prompt)?);
+        }
+        child.close_input();
+        Ok(Self { run, state: State::Runs(child) })
+    }
+
+    /// Waits for its end, or until then.
+    pub(crate) fn ended(self, until: Option<Instant>) -> Result<Option<Ended>> {
+        match self.state {
+            State::Over(ended) => Ok(Some(ended)),
+            State::Runs(child) => wait(child, until),
+        }
+    }
+}
+
+/// An agent never outlives its run: one that is not done by then is stopped as if by a person, so it can go on.
+fn wait(mut child: Child, until: Option<Instant>) -> Result<Option<Ended>> {
+    let (mut text, mut failed) = (String::new(), None);
+    loop {
+        if let Some(until) = until
+            && !child.wait_line(until.saturating_duration_since(Instant::now()))?
+        {
+            return Ok(None);
+        }
+        let Some(line) = child.next_line()? else { return Err(child.gone()) };
+        let record = Record::parse(line).map_err(Error::fatal)?;
+        if record.kind == Some(Kind::Message) {
+            text = record.read::<Message>().map_err(Error::fatal)?.content.text();
+        }
+        if record.closed {
+            return Ok(Some(closing(&record, text, failed)));
+        }
+        if !record.ok {
+            failed = Some(record.failure());
+        }
+    }
+}
+
+/// What a closing line says. Why its one task failed, the line of the task may have said before it.
+fn closing(record: &Record<'_>, text: String, failed: Option<Error>) -> Ended {
+    let failure = (!record.ok).then(|| record.failure());
+    let counts: Counts = match &failure {
+        None => record.read().unwrap_or_default(),
+        Some(failure) => serde_json::from_value(Value::Object(failure.details())).unwrap_or_default(),
+    };
+    let spent = Spent { iterations: counts.iterations + counts.agent_iterations, usage: counts.usage };
+    Ended { text, spent, failure: failure.map(|failure| failed.unwrap_or(failure)) }
+}
+
+impl Ended {
+    /// What an agent came to that ended while no process waited for it: its recording is kept until its run's result is on record.
+    pub(crate) fn kept(files: &RunFiles, context: &Context) -> Result<Option<Self>> {
+        let recording = files.recording();
+        if !recording.exists() {
+            return Ok(None);
+        }
+        let steps = step_log::recorded(&recording, Some(&step_log::key(&context.home)?))?;
+        let (_, conversation) = Conversation::of_steps(steps)?;
+        let text = conversation.last_words.as_ref().map(|message| message.content.text()).unwrap_or_default();
+        Ok(Some(Self { text, spent: Spent::from(&conversation.tally), failure: None }))
+    }
+}
+
+/// Makes this process, which is an agent, stop when its run's process is gone: that one lets it go on when it goes on itself.
+pub(crate) fn stop_with_parent() -> Result<()> {
+    set_parent_process_death_signal(Some(Signal::TERM))
+        .map_err(|e| Error::io("watching the process of the parent run", e).fatal())
+}
+
+/// The arguments that every start of an agent has.
+fn always(plan: &Plan, context: &Context) -> Vec<String> {
+    let flags = context.handed_on();
+    let mut arguments = Vec::new();
+    let mut words = flags.into_iter();
+    // It has a ledger and a run of its own.
+    while let Some(word) = words.next() {
+        if matches!(word.as_str(), "--ledger" | "--run") {
+            words.next();
+        } else {
+            arguments.push(word);
+        }
+    }
+    arguments.extend(["--format", "json", "--parent", plan.run.as_str()].map(str::to_owned));
+    if let Some(approver) = &plan.approver {
+        arguments.extend(["--approver".to_owned(), approver.clone()]);
+    }
+    arguments
+}
+
+impl Share {
+    fn options(&self, deadline: Option<Duration>) -> Vec<String> {
+        let mut options = vec![format!("--max-iterations={}", self.iterations)];
+        options.extend(self.tokens.map(|tokens| format!("--budget-tokens={tokens}")));
+        options.extend(self.usd.map(|usd| format!("--budget-usd={usd}")));
+        options.extend(deadline.map(|left| format!("--deadline={}", left.as_secs_f64())));
+        options
+    }
+}
+
+/// The arguments that start an agent, with the tools of these names.
+pub(crate) fn to_start(
+    plan: &Plan,
+    run: &str,
+    names: &[String],
+    share: &Share,
+    deadline: Option<Duration>,
+    context: &Context,
+) -> Vec<String> {
+    let mut arguments = always(plan, context);
+    arguments.push(format!("--as={run}"));
+    arguments.extend(plan.places.iter().map(|place| format!("--tools={}", place.display())));
+    arguments.extend(plan.mcp.iter().map(|server| format!("--mcp={}={}", server.name, quoted(&server.argv))));
+    arguments.push(format!("--allow={}", names.join(",")));
+    let ModelCommand { argv, drives } = &plan.model;
+    arguments.push(format!("--{}={}", if *drives { "tool-backend" } else { "llm" }, quoted(argv)));
+    arguments.push(format!("--agent-depth={}", plan.agent_depth.saturating_sub(1)));
+    arguments.push(format!("--parallel={}", plan.parallel));
+    // Its result is kept until it is on our record too.
+    arguments.push(format!("--record={}", RunFiles::of(run, context).recording().display()));
+    if plan.fail_on_tool_error {
+        arguments.push("--fail-on-tool-error".to_owned());
+    }
+    arguments.extend(share.options(deadline));
+    arguments
+}
+
+/// The arguments that let an agent go on.
+pub(crate) fn to_resume(
+    plan: &Plan,
+    run: &str,
+    decisions: Vec<String>,
+    share: &Share,
+    deadline: Option<Duration>,
+    context: &Context,
+) -> Vec<String> {
+    let mut arguments = vec!["resume".to_owned(), run.to_owned()];
+    arguments.extend(always(plan, context));
+    arguments.extend(decisions);
+    arguments.extend(share.options(deadline));
+    arguments
+}
+
+/// Words as the strict tokenizer takes them.
+fn quoted(argv: &[String]) -> String {
+    let quoted: Vec<String> = argv.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''"))).collect();
+    quoted.join(" ")
+}

@@ -1,0 +1,49 @@
+//! Who does the work of a run: the model, cp-exec, servers, agents and the approver, each a process of its own; or a recording in their
+//! place.
+
+pub(crate) mod agent;
+pub(crate) mod approver;
+pub(crate) mod executor;
+pub(crate) mod model;
+pub(crate) mod replay;
+
+use cp_common::{Context, Result};
+
+use self::approver::Approver;
+use self::executor::Executor;
+use self::model::Model;
+use crate::mcp::Servers;
+use crate::state::plan::Plan;
+
+/// The programs that a run uses. Each is started when it is first needed.
+pub(crate) struct Parts {
+    pub(crate) model: Model,
+    pub(crate) executor: Executor,
+    pub(crate) approver: Approver,
+    servers: Option<Servers>,
+}
+
+impl Parts {
+    /// The parts of a run. Servers that were started to list their tools are used on.
+    pub(crate) fn new(plan: &Plan, approver: Approver, servers: Option<Servers>) -> Self {
+        let executor = Executor::new(plan.directories.clone());
+        Self { model: Model::new(plan.model.clone()), executor, approver, servers }
+    }
+
+    /// The MCP servers.
+    pub(crate) fn servers(&mut self, context: &Context) -> Result<&mut Servers> {
+        Ok(match &mut self.servers {
+            Some(servers) => servers,
+            none => none.insert(Servers::of(context)?),
+        })
+    }
+
+    /// Lets the coprocesses leave in their own time.
+    pub(crate) fn shutdown(&mut self, context: &Context) {
+        for left in [self.model.finish(), self.executor.finish()] {
+            if let Err(error) = left {
+                context.warn(error.message());
+            }
+        }
+    }
+}

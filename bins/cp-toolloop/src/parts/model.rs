@@ -1,0 +1,167 @@
+//! The model, as a part: a prompt goes in, deltas and a message come out, turn after turn over one process.
+
+use std::time::{Duration, Instant};
+
+use cp_common::coprocess::{self, Part, unexpected};
+use cp_common::wire::record::Kind;
+use cp_common::wire::{Content, Delta, Message, Prompt, ToolCall, ToolResult, Usage};
+use cp_common::{Context, Error, Result};
+
+use crate::state::plan::ModelCommand;
+
+/// How the command line says that the model is asked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Choice {
+    /// The program, with its arguments; cp-llm if none is named.
+    pub(crate) command: Option<String>,
+    /// `--backend`
+    pub(crate) backend: Option<String>,
+    /// `--model`
+    pub(crate) model: Option<String>,
+    /// `--stub-script`, absolute.
+    pub(crate) stub_script: Option<String>,
+    /// Whether words are wanted as they come.
+    pub(crate) stream: bool,
+    /// What drives the loop: native, bash, llm, or a program.
+    pub(crate) tool_backend: String,
+}
+
+impl Choice {
+    /// The command that asks it.
+    pub(crate) fn command(&self) -> Result<ModelCommand> {
+        let drives = self.tool_backend != "native";
+        let mut argv = match (&self.command, self.tool_backend.as_str()) {
+            (Some(_), backend) if drives => {
+                return Err(Error::usage(format!("--llm is for the native loop, not for the loop of {backend}")));
+            }
+            (Some(text), _) => coprocess::command_line(text)?,
+            (None, "native") => vec![coprocess::find("cp-llm")?.display().to_string()],
+            (None, name @ ("bash" | "llm")) => vec![coprocess::find(&format!("cp-loop-{name}"))?.display().to_string()],
+            (None, program) => coprocess::command_line(program)?,
+        };
+        let own = [("--backend", &self.backend), ("--stub-script", &self.stub_script)];
+        let given = [("--model", &self.model)].into_iter().chain(own.into_iter().filter(|_| !drives));
+        for (flag, value) in given {
+            if let Some(value) = value {
+                argv.extend([flag.to_owned(), value.clone()]);
+            }
+        }
+        if self.stream && !drives {
+            argv.push("--stream".to_owned());
+        }
+        Ok(ModelCommand { argv, drives })
+    }
+}
+
+/// A model that can be asked.
+pub(crate) struct Model {
+    command: ModelCommand,
+    part: Option<Part>,
+    deltas: Vec<Delta>,
+}
+
+impl Model {
+    /// The model behind a command. It is started when first asked.
+    pub(crate) fn new(command: ModelCommand) -> Self {
+        Self { command, part: None, deltas: Vec::new() }
+    }
+
+    /// Asks for the next turn of a conversation, and waits at most so long: `None` when that was not enough. A program that drives the
+    /// loop itself is told only the results it does not know.
+    pub(crate) fn ask(
+        &mut self,
+        prompt: &Prompt,
+        results: &[ToolResult],
+        limit: Option<Duration>,
+        context: &mut Context,
+    ) -> Result<Option<Message>> {
+        self.deltas.clear();
+        let until = limit.map(|limit| Instant::now() + limit);
+        let knows = self.command.drives && self.part.is_some();
+        let part = match &mut self.part {
+            Some(part) => part,
+            none => none.insert(start(&self.command, context)?),
+        };
+        if knows {
+            results.iter().try_for_each(|result| part.send(Kind::ToolResult, result))?;
+        } else {
+            part.send(Kind::Prompt, prompt)?;
+        }
+        loop {
+            if let Some(until) = until
+                && !part.wait(until.saturating_duration_since(Instant::now()))?
+            {
+                self.part = None;
+                return Ok(None);
+            }
+            let answer = part.receive(|name, record| match record.kind {
+                Some(Kind::Message) => record.read::<Message>().map(Some),
+                Some(Kind::ToolCall) => record.read::<ToolCall>().map(|call| Some(message_of(call, name))),
+                Some(Kind::Delta) => {
+                    let delta = record.read()?;
+                    show(&delta, context)?;
+                    self.deltas.push(delta);
+                    Ok(None)
+                }
+                _ => Err(unexpected(name, record)),
+            })?;
+            if answer.is_some() {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// What came of the last answer before it was whole.
+    pub(crate) fn take_deltas(&mut self) -> Vec<Delta> {
+        std::mem::take(&mut self.deltas)
+    }
+
+    /// Lets it leave in its own time.
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        self.part.take().map_or(Ok(()), Part::finish)
+    }
+}
+
+/// A turn of a model that a program tells only by its call.
+fn message_of(call: ToolCall, backend: &str) -> Message {
+    Message {
+        id: call.id.clone(),
+        role: "assistant".to_owned(),
+        content: Content::Text(String::new()),
+        tool_calls: vec![call],
+        input: Vec::new(),
+        model: String::new(),
+        backend: backend.to_owned(),
+        stop_reason: "tool_use".to_owned(),
+        usage: Usage::default(),
+        session_id: None,
+        agent: None,
+        row: None,
+        parsed: None,
+        receipt: None,
+        untrusted: Vec::new(),
+    }
+}
+
+/// Starts the part. Our own programs are told where they belong; another program gets its own arguments and no more.
+fn start(command: &ModelCommand, context: &Context) -> Result<Part> {
+    let mut argv = command.argv.clone();
+    if !command.drives && is_ours(&argv[0]) {
+        argv.push("--closed".to_owned());
+        argv.extend(context.handed_on());
+    }
+    Part::start(&argv)
+}
+
+fn is_ours(program: &str) -> bool {
+    program.rsplit('/').next().is_some_and(|name| name.starts_with("cp-"))
+}
+
+/// Shows words as they come.
+pub(crate) fn show(delta: &Delta, context: &mut Context) -> Result<()> {
+    if context.is_text() {
+        return Ok(());
+    }
+    context.out.record(Kind::Delta, delta)?;
+    context.out.flush()
+}

@@ -1,0 +1,72 @@
+//! A run once more, from what was recorded: no model, no tool, no process, no network.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::Path;
+
+use cp_common::wire::{Delta, Message, ToolResult};
+use cp_common::{Context, Error, Result};
+
+use crate::state::files::RunFiles;
+use crate::state::plan::Plan;
+use crate::state::step::Step;
+use crate::state::step_log;
+use crate::state::tally::Spent;
+
+/// The answers of a recorded run, in their order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Replay {
+    messages: VecDeque<(Vec<Delta>, Message)>,
+    results: VecDeque<(Option<Spent>, ToolResult)>,
+}
+
+impl Replay {
+    /// What was recorded in a file, or of a run that was kept.
+    pub(crate) fn load(named: &str, context: &Context) -> Result<(Plan, Self)> {
+        let path = Path::new(named);
+        let (path, key) = if path.is_file() {
+            (path.to_owned(), None)
+        } else {
+            let kept = RunFiles::find(named, context)?.recording();
+            if !kept.exists() {
+                return Err(
+                    Error::not_found(format!("the run `{named}` was not recorded")).hint("--record keeps a run")
+                );
+            }
+            (kept, Some(step_log::key(&context.home)?))
+        };
+        let steps = step_log::recorded(&path, key.as_ref())?;
+        let (mut plan, mut replay, mut spent, mut deltas) = (None, Self::default(), HashMap::new(), Vec::new());
+        for step in steps {
+            match step {
+                Step::Plan(recorded) => plan = Some(*recorded),
+                Step::Deltas(came) => deltas = came,
+                Step::Message(message) => replay.messages.push_back((std::mem::take(&mut deltas), *message)),
+                Step::Spent(at, used) => drop(spent.insert(at, used)),
+                Step::Finished(at, result) => replay.results.push_back((spent.remove(&at), *result)),
+                Step::Delegated(..)
+                | Step::Owner(_)
+                | Step::Limits(_)
+                | Step::Started(_)
+                | Step::Withdrawn(_)
+                | Step::Shown
+                | Step::Decided(..) => {}
+            }
+        }
+        let plan = plan.ok_or_else(|| Error::validation("not the recording of a run").in_file(&path))?;
+        Ok((plan, replay))
+    }
+
+    /// The next answer of the model, and what came of it before it was whole.
+    pub(crate) fn message(&mut self) -> Result<(Vec<Delta>, Message)> {
+        self.messages.pop_front().ok_or_else(|| over("message"))
+    }
+
+    /// The next result, and what its agent used.
+    pub(crate) fn result(&mut self) -> Result<(Option<Spent>, ToolResult)> {
+        self.results.pop_front().ok_or_else(|| over("tool result"))
+    }
+}
+
+fn over(what: &str) -> Error {
+    Error::not_found(format!("the recording ends before the next {what}")).hint("the run that was recorded did not end")
+}

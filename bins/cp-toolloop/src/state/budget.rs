@@ -1,0 +1,62 @@
+//! The limits of a run against what it has used.
+
+use std::time::{Duration, Instant};
+
+use cp_common::{Code, Error, Result};
+
+use crate::state::run::Run;
+
+impl Run {
+    /// Fails when a limit is reached, with the command that goes on with a higher one.
+    pub(crate) fn check_limits(&self) -> Result<()> {
+        let (tally, limits) = (&self.conversation.tally, &self.conversation.limits);
+        let (turns, tokens) = (tally.all_iterations(), tally.tokens());
+        if turns >= limits.max_iterations {
+            let next = format!("--max-iterations {}", limits.max_iterations.saturating_mul(2));
+            return Err(self.exhausted(
+                "iterations",
+                format!("the model was asked {turns} times and is not done"),
+                &next,
+            ));
+        }
+        if let Some(limit) = limits.tokens.filter(|limit| tokens >= *limit) {
+            let next = format!("--budget-tokens {}", limit.max(tokens).saturating_mul(2));
+            return Err(self.exhausted("tokens", format!("{tokens} tokens were used, of {limit}"), &next));
+        }
+        if let (Some(limit), true) = (limits.usd, tally.iterations > 0) {
+            let Some(spent) = tally.usage.cost_usd else {
+                return Err(Error::config("an answer had no price, so the budget in dollars cannot be kept")
+                    .hint("add the model to config/prices.toml, or use --budget-tokens"));
+            };
+            if spent >= limit {
+                let next = format!("--budget-usd {:.4}", limit.max(spent) * 2.0);
+                return Err(self.exhausted("usd", format!("{spent:.4} dollars were spent, of {limit:.4}"), &next));
+            }
+        }
+        self.time_left().map(|_| ())
+    }
+
+    /// How long the run may still take; `None`: as long as it likes.
+    pub(crate) fn time_left(&self) -> Result<Option<Duration>> {
+        let Some(deadline) = self.deadline else { return Ok(None) };
+        match deadline.checked_duration_since(Instant::now()) {
+            Some(left) if !left.is_zero() => Ok(Some(left)),
+            _ => Err(self.out_of_time()),
+        }
+    }
+
+    /// The error of a run whose deadline has passed.
+    pub(crate) fn out_of_time(&self) -> Error {
+        let seconds = self.conversation.limits.deadline.unwrap_or_default();
+        let next = format!("--deadline {}", seconds * 2.0);
+        self.exhausted("time", format!("the deadline of {seconds} seconds has passed"), &next)
+    }
+
+    fn exhausted(&self, budget: &str, message: String, next: &str) -> Error {
+        Error::new(Code::BudgetExhausted, message)
+            .with("budget", budget)
+            .with("action", "raise_budget")
+            .with("resume", self.resume_line(&format!(" {next}")))
+            .hint("details.resume goes on from here with a higher limit")
+    }
+}

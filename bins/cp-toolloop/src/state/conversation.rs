@@ -1,0 +1,174 @@
+//! Where a run stands: the conversation so far and the calls that wait. It is made of the run's steps and of nothing else, so a
+//! resume stands exactly where the run stopped.
+
+use cp_common::wire::{Block, Content, Message, Prompt, ToolCall, ToolResult, Turn};
+use cp_common::{Code, Error, Result};
+
+use crate::state::files::RunFiles;
+use crate::state::plan::{Limits, Plan};
+use crate::state::step::{Decision, Step};
+use crate::state::step_log;
+use crate::state::tally::{Spent, Tally};
+
+/// A call of the last message.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    /// What the model asks for.
+    pub(crate) asked: ToolCall,
+    /// It was dispatched once.
+    pub(crate) started: bool,
+    /// The run of the agent that works on it.
+    pub(crate) agent: Option<String>,
+    /// What that agent used.
+    pub(crate) spent: Option<Spent>,
+    /// What a person said about it.
+    pub(crate) decision: Option<Decision>,
+    /// What came of it.
+    pub(crate) result: Option<ToolResult>,
+}
+
+/// A record that was written down and perhaps not printed.
+#[derive(Clone, Debug)]
+pub(crate) enum Unshown {
+    /// An answer of the model.
+    Message(Box<Message>),
+    /// A result of a call.
+    Result(Box<ToolResult>),
+}
+
+impl Call {
+    fn of(asked: &ToolCall) -> Self {
+        Self { asked: asked.clone(), started: false, agent: None, spent: None, decision: None, result: None }
+    }
+}
+
+/// The state of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Conversation {
+    /// What the model is asked next: everything said so far. Its history is what some message has had as its input, or was.
+    pub(crate) prompt: Prompt,
+    /// When to stop.
+    pub(crate) limits: Limits,
+    /// What was used.
+    pub(crate) tally: Tally,
+    /// The calls of the last message, until all have results.
+    pub(crate) calls: Vec<Call>,
+    /// The results that the model has not been told yet.
+    pub(crate) returned: Vec<ToolResult>,
+    /// The last message, if it called no tool.
+    pub(crate) last_words: Option<Message>,
+    /// What was written down and perhaps not printed, oldest first.
+    pub(crate) unshown: Vec<Unshown>,
+}
+
+impl Conversation {
+    /// A conversation that has not begun.
+    pub(crate) fn new(plan: &Plan) -> Self {
+        Self {
+            prompt: plan.prompt.clone(),
+            limits: plan.limits,
+            tally: Tally::default(),
+            calls: Vec::new(),
+            returned: Vec::new(),
+            last_words: None,
+            unshown: Vec::new(),
+        }
+    }
+
+    /// The conversation that these steps lead to, with its plan.
+    pub(crate) fn of_steps(steps: Vec<Step>) -> Result<(Plan, Self)> {
+        let mut steps = steps.into_iter();
+        let Some(Step::Plan(plan)) = steps.next() else {
+            return Err(Error::new(Code::Integrity, "the run's state does not begin with its plan"));
+        };
+        let mut conversation = Self::new(&plan);
+        for step in steps {
+            conversation.take(step)?;
+        }
+        Ok((*plan, conversation))
+    }
+
+    /// Where a stored run stands, whoever runs it.
+    pub(crate) fn stored(files: &RunFiles) -> Result<Self> {
+        Self::of_steps(step_log::peek(files)?).map(|(_, conversation)| conversation)
+    }
+
+    /// Goes one step on.
+    pub(crate) fn take(&mut self, step: Step) -> Result<()> {
+        match step {
+            Step::Plan(_) => return Err(Error::new(Code::Integrity, "the run's state has two plans")),
+            Step::Owner(_) | Step::Deltas(_) => {}
+            Step::Limits(limits) => self.limits = limits,
+            Step::Message(message) => self.answered(message),
+            Step::Started(at) => self.call(at)?.started = true,
+            Step::Delegated(at, run) => self.call(at)?.agent = Some(run),
+            Step::Spent(at, spent) => self.call(at)?.spent = Some(spent),
+            Step::Withdrawn(at) => self.call(at)?.started = false,
+            Step::Decided(at, decision) => self.call(at)?.decision = Some(decision),
+            Step::Shown => self.unshown.clear(),
+            Step::Finished(at, result) => {
+                self.tally.returned(result.is_error);
+                let call = self.call(at)?;
+                call.result = Some((*result).clone());
+                if let Some(spent) = call.spent {
+                    self.tally.delegated(&spent);
+                }
+                self.unshown.push(Unshown::Result(result));
+                self.settle();
+            }
+        }
+        Ok(())
+    }
+
+    /// The turns that the next message answers and no message has had as its input.
+    pub(crate) fn news(&self) -> Vec<Turn> {
+        self.prompt.input().to_vec()
+    }
+
+    fn call(&mut self, at: usize) -> Result<&mut Call> {
+        self.calls
+            .get_mut(at)
+            .ok_or_else(|| Error::new(Code::Integrity, "the run's state names a call that is not there"))
+    }
+
+    /// Nothing is left but to print the last words: whoever resumes wants them, even if they were printed before.
+    pub(crate) fn show_last_words_again(&mut self) {
+        if let (Some(message), true) = (&self.last_words, self.unshown.is_empty()) {
+            self.unshown.push(Unshown::Message(Box::new(message.clone())));
+        }
+    }
+
+    fn answered(&mut self, message: Box<Message>) {
+        self.tally.answered(&message.usage);
+        self.prompt.messages.push(Turn { role: "assistant".to_owned(), content: message.content.clone() });
+        self.prompt.history = self.prompt.messages.len();
+        self.calls = message.tool_calls.iter().map(Call::of).collect();
+        self.last_words = self.calls.is_empty().then(|| (*message).clone());
+        self.unshown.push(Unshown::Message(message));
+    }
+
+    /// When all calls have results, they are what the user says next.
+    fn settle(&mut self) {
+        if self.calls.iter().any(|call| call.result.is_none()) {
+            return;
+        }
+        self.returned = self.calls.drain(..).filter_map(|call| call.result).collect();
+        let blocks = self
+            .returned
+            .iter()
+            .map(|result| Block::tool_result(&result.id, &result.content, result.is_error))
+            .collect();
+        self.prompt.messages.push(Turn { role: "user".to_owned(), content: Content::Blocks(blocks) });
+    }
+}
+
+/// A message whose content holds its calls, as a provider must get it back.
+pub(crate) fn with_calls(mut message: Message) -> Message {
+    let mut blocks = message.content.blocks();
+    let holds_call = |block: &Block| block.view().is_ok_and(|view| view.kind == "tool_use");
+    if !message.tool_calls.is_empty() && !blocks.iter().any(holds_call) {
+        blocks.extend(message.tool_calls.iter().map(|call| Block::tool_use(&call.id, &call.name, &call.input)));
+        message.content = Content::Blocks(blocks);
+    }
+    message
+}

@@ -1,0 +1,152 @@
+//! The run's ledger: every step an entry, before its effect.
+
+use std::path::Path;
+
+use cp_common::wire::{Message, Receipt, ToolCall, ToolResult};
+use cp_common::{Context, Error, Result};
+use cp_ledger::format::line::Hash;
+use cp_ledger::store::blob;
+use cp_ledger::{Entry, Ledger, Sync};
+use serde::Serialize;
+
+use crate::state::plan::{Limits, Plan};
+use crate::state::step::Decision;
+use crate::state::tally::Tally;
+use crate::tools::tool::Origin;
+
+/// Writes the entries of a run into its ledger.
+pub(crate) struct Journal {
+    ledger: Ledger,
+    run: String,
+    agent: String,
+    session: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Pinned<'a> {
+    name: &'a str,
+    #[serde(flatten)]
+    origin: &'a Origin,
+    schema_sha256: String,
+}
+
+impl Journal {
+    /// Opens the ledger of a run; a new one is created.
+    pub(crate) fn open(path: &Path, plan: &Plan, context: &Context) -> Result<Self> {
+        // The parts sync the same file before each effect, and their sync covers what was written before.
+        let ledger = Ledger::open(path, Sync::Batch)?;
+        let agent = context.agent(plan.prompt.agent.as_deref());
+        Ok(Self { ledger, run: plan.run.clone(), agent, session: plan.prompt.session_id.clone() })
+    }
+
+    /// The ledger.
+    pub(crate) fn path(&self) -> &Path {
+        self.ledger.path()
+    }
+
+    /// The run begins: what was asked, of whom, with which tools, within which limits.
+    pub(crate) fn start(&mut self, plan: &Plan) -> Result<Receipt> {
+        let pinned: Vec<Pinned<'_>> = plan
+            .tools
+            .iter()
+            .map(|tool| Pinned {
+                name: &tool.name,
+                origin: &tool.origin,
+                schema_sha256: Hash::of(tool.input_schema.get().as_bytes()).to_string(),
+            })
+            .collect();
+        let last = plan.prompt.messages.last().map(|turn| turn.content.clone());
+        let mut entry = self.entry("run_start").role("user").with("model_command", &plan.model.argv);
+        if let Some(content) = &last {
+            entry = entry.content(content);
+        }
+        entry = entry
+            .with("base", &plan.base)
+            .with("parent", &plan.parent)
+            .with("tools", &pinned)
+            .with("limits", &plan.limits)
+            .with("messages", &plan.prompt.messages.len());
+        self.append(entry)
+    }
+
+    /// Somebody took a stopped run over.
+    pub(crate) fn resumed(&mut self, limits: &Limits) -> Result<Receipt> {
+        self.append(self.entry("run_resumed").with("limits", limits).with("uid", &rustix::process::getuid().as_raw()))
+    }
+
+    /// The model is about to be asked.
+    pub(crate) fn iteration(&mut self, number: u64) -> Result<Receipt> {
+        self.append(self.entry("iteration").turn(number))
+    }
+
+    /// The model answered.
+    pub(crate) fn message(&mut self, number: u64, message: &Message) -> Result<Receipt> {
+        let entry = self.entry("message").turn(number).role("assistant").content(&message.content);
+        let entry = entry.with("model", &message.model).with("stop_reason", &message.stop_reason);
+        self.append(entry.with("usage", &message.usage).with("tool_calls", &message.tool_calls.len()))
+    }
+
+    /// A call is about to be dispatched.
+    pub(crate) fn call(&mut self, number: u64, call: &ToolCall) -> Result<Receipt> {
+        let entry = self.entry("tool_call").turn(number).with("id", &call.id).with("name", &call.name);
+        self.append(entry.with("input", &call.input))
+    }
+
+    /// A call is given to an agent, in a run of its own.
+    pub(crate) fn delegated(&mut self, number: u64, call: &str, run: &str) -> Result<Receipt> {
+        self.append(self.entry("agent_start").turn(number).with("call", call).with("run_id", run))
+    }
+
+    /// A call has its result.
+    pub(crate) fn result(&mut self, number: u64, result: &ToolResult) -> Result<Receipt> {
+        let entry = self.entry("tool_result").turn(number).role("tool").content(&result.content);
+        let entry = entry.with("id", &result.id).with("name", &result.name).with("is_error", &result.is_error);
+        self.append(entry.with("exit_code", &result.exit_code).with("duration_ms", &result.duration_ms))
+    }
+
+    /// A person, or a program in their place, decided about a call.
+    pub(crate) fn decision(&mut self, call: &str, decision: &Decision, by: &str) -> Result<Receipt> {
+        let (event, reason) = match decision {
+            Decision::Approved => ("approved", ""),
+            Decision::Denied(reason) => ("denied", reason.as_str()),
+        };
+        let entry = self.entry(event).message(reason).with("call", call);
+        self.append(entry.with("by", by).with("uid", &rustix::process::getuid().as_raw()))
+    }
+
+    /// The run stopped and can go on.
+    pub(crate) fn paused(&mut self, error: &Error, tally: &Tally) -> Result<Receipt> {
+        let entry = self.entry("run_paused").message(error.message()).with("code", error.code().row().name);
+        self.append(entry.with("tally", tally))
+    }
+
+    /// The run is over.
+    pub(crate) fn end(&mut self, status: &str, tally: &Tally) -> Result<Receipt> {
+        let receipt = self.append(self.entry("run_end").with("status", status).with("tally", tally))?;
+        self.ledger.sync()?;
+        Ok(receipt)
+    }
+
+    /// Waits until the disk has every entry.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        self.ledger.sync()
+    }
+
+    /// Keeps a text that is too long for the conversation, without its secrets. Returns its name.
+    pub(crate) fn keep(&self, text: &str) -> Result<Hash> {
+        let (redacted, _) = self.ledger.redactor().redact_text(text);
+        blob::store(self.ledger.path(), redacted.as_bytes())
+    }
+
+    fn entry(&self, event: &str) -> Entry {
+        let entry = Entry::new(event).agent(&self.agent).run(&self.run);
+        match &self.session {
+            Some(session) => entry.session(session),
+            None => entry,
+        }
+    }
+
+    fn append(&mut self, entry: Entry) -> Result<Receipt> {
+        self.ledger.append(entry).map_err(Error::fatal)
+    }
+}

@@ -1,0 +1,78 @@
+//! What a run is started with: everything that a resume needs to go on as if nothing had happened.
+
+use std::path::PathBuf;
+
+use cp_common::keys;
+use cp_common::wire::Prompt;
+use cp_common::{Result, clock};
+use serde::{Deserialize, Serialize};
+
+use crate::mcp::Spec;
+use crate::tools::tool::Tool;
+
+/// A run's plan. It does not change; a resume may only give it new [`Limits`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    /// The run's id.
+    pub(crate) run: String,
+    /// When it was started.
+    pub(crate) started: String,
+    /// The directory that `.` means in policy.
+    pub(crate) base: PathBuf,
+    /// What was asked, with the tools that may be used.
+    pub(crate) prompt: Prompt,
+    /// The tools, pinned.
+    pub(crate) tools: Vec<Tool>,
+    /// Where they were looked for: an agent looks there too.
+    #[serde(default)]
+    pub(crate) places: Vec<PathBuf>,
+    /// Where cp-exec finds the executables among them.
+    pub(crate) directories: Vec<PathBuf>,
+    /// The MCP servers among them.
+    pub(crate) mcp: Vec<Spec>,
+    /// How the model is asked.
+    pub(crate) model: ModelCommand,
+    /// When to stop.
+    pub(crate) limits: Limits,
+    /// How many calls of a message run at the same time.
+    pub(crate) parallel: usize,
+    /// Whether a tool that fails ends the run.
+    pub(crate) fail_on_tool_error: bool,
+    /// The program that decides about calls, as it was given.
+    pub(crate) approver: Option<String>,
+    /// How many levels of agents may be under this run.
+    #[serde(default)]
+    pub(crate) agent_depth: u8,
+    /// The run that this one works for.
+    #[serde(default)]
+    pub(crate) parent: Option<String>,
+    /// Where the whole run is kept at its end.
+    pub(crate) record: Option<PathBuf>,
+}
+
+/// How the model is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ModelCommand {
+    /// The program that answers prompts, with its arguments.
+    pub(crate) argv: Vec<String>,
+    /// Whether the program drives the loop itself: it is given the prompt once, and results from then on.
+    pub(crate) drives: bool,
+}
+
+/// When to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Limits {
+    /// The most turns of the model.
+    pub(crate) max_iterations: u64,
+    /// The most tokens, read and written.
+    pub(crate) tokens: Option<u64>,
+    /// The most dollars.
+    pub(crate) usd: Option<f64>,
+    /// The most seconds, counted anew by each resume.
+    pub(crate) deadline: Option<f64>,
+}
+
+/// A new run's id: `RUN-`, the date, 8 hex digits.
+pub(crate) fn new_id() -> Result<String> {
+    Ok(format!("RUN-{}-{}", clock::today(), keys::hex(&keys::random::<4>()?)))
+}

@@ -1,0 +1,244 @@
+//! The exact state of a run that is not over: a sealed file beside its ledger, one step a line, each written before what it is about.
+//!
+//! The ledger has no secrets and so cannot be resumed from; this file has the real bytes. It is private to its owner, each line is
+//! sealed with a key of this home over the line before it, and it is removed when the run ends. Whoever holds its lock owns the run.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use cp_common::home::{Home, write_whole};
+use cp_common::keys::{Key, hex, random};
+use cp_common::{Code, Error, Result, signals};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::state::files::RunFiles;
+use crate::state::plan::Plan;
+use crate::state::step::{Owner, Step};
+
+/// How long a resume waits for the coprocesses of a killed run to leave.
+const TAKEOVER: Duration = Duration::from_secs(3);
+
+/// A line of the file.
+#[derive(Serialize, Deserialize)]
+struct Line<'a> {
+    mac: String,
+    #[serde(borrow)]
+    step: &'a RawValue,
+}
+
+/// The open log of a run's steps: this process owns the run.
+pub(crate) struct StepLog {
+    file: File,
+    path: PathBuf,
+    recording: PathBuf,
+    key: Key,
+    /// The seal of the last line.
+    mac: String,
+}
+
+impl StepLog {
+    /// Starts the log of a new run. It appears with its plan in it, and locked, or not at all.
+    pub(crate) fn create(files: &RunFiles, home: &Home, plan: &Plan) -> Result<Self> {
+        let path = files.state();
+        let failed = |e: std::io::Error| Error::io("creating the run's state", e).in_file(&path).fatal();
+        // The shared writer of whole files cannot hold the lock that this one must have when it appears.
+        let aside = path.with_extension(format!("new-{}", hex(&random::<4>()?)));
+        let file =
+            OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(&aside).map_err(failed)?;
+        let mut log = Self::of(file, files, home)?;
+        if !log.try_lock()? {
+            return Err(log.taken());
+        }
+        let written = log
+            .append(&Step::Plan(Box::new(plan.clone())))
+            .and_then(|()| log.append(&Step::Owner(Owner::this())))
+            .and_then(|()| log.sync())
+            .and_then(|()| std::fs::hard_link(&aside, &path).map_err(failed));
+        let _ = std::fs::remove_file(&aside);
+        written.map(|()| log)
+    }
+
+    /// Takes over the log of a run that stopped, with the steps so far. A run that another process runs is a conflict.
+    pub(crate) fn open(files: &RunFiles, home: &Home) -> Result<(Self, Vec<Step>)> {
+        let path = files.state();
+        let file = OpenOptions::new().read(true).append(true).open(&path).map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound => Error::new(Code::Conflict, "the run is over and cannot be resumed"),
+            _ => Error::io("opening the run's state", e).in_file(&path),
+        })?;
+        let mut log = Self::of(file, files, home)?;
+        let asked = Instant::now();
+        while !log.try_lock()? {
+            if asked.elapsed() > TAKEOVER {
+                return Err(log.taken());
+            }
+            signals::check()?;
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let inode = |meta: std::io::Result<std::fs::Metadata>| meta.map(|meta| (meta.dev(), meta.ino())).ok();
+        if inode(log.file.metadata()) != inode(path.metadata()) {
+            return Err(Error::new(Code::Conflict, "the run ended while this process waited for it"));
+        }
+        let steps = log.load()?;
+        log.append(&Step::Owner(Owner::this()))?;
+        Ok((log, steps))
+    }
+
+    fn of(file: File, files: &RunFiles, home: &Home) -> Result<Self> {
+        Ok(Self { file, path: files.state(), recording: files.recording(), key: key(home)?, mac: String::new() })
+    }
+
+    /// Writes one step. It is in the kernel's hands when this returns: a kill cannot undo it.
+    pub(crate) fn append(&mut self, step: &Step) -> Result<()> {
+        let encode = |e: serde_json::Error| Error::new(Code::Unknown, format!("encoding the run's state: {e}")).fatal();
+        let step = serde_json::value::to_raw_value(step).map_err(encode)?;
+        let mac = seal(&self.key, &self.mac, step.get());
+        let mut line = serde_json::to_vec(&Line { mac: mac.clone(), step: &step }).map_err(encode)?;
+        line.push(b'\n');
+        self.mac = mac;
+        self.file.write_all(&line).map_err(|e| self.failed("writing", e).fatal())
+    }
+
+    /// Lets a process that `start` starts hold the lock too: until it has left, its tool may still be at work, and nobody takes over.
+    pub(crate) fn shared<T>(&self, start: impl FnOnce() -> Result<T>) -> Result<T> {
+        let failed = |e| Error::io("sharing the run's lock", e).in_file(&self.path).fatal();
+        fcntl_setfd(&self.file, FdFlags::empty()).map_err(failed)?;
+        let started = start();
+        fcntl_setfd(&self.file, FdFlags::CLOEXEC).map_err(failed)?;
+        started
+    }
+
+    /// Waits until the disk has every step: before what cannot be undone.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.file.sync_data().map_err(|e| self.failed("writing", e).fatal())
+    }
+
+    /// Removes it: the run is over. A run that is recorded is kept, beside its ledger and where it was asked for.
+    pub(crate) fn close(self, record: Option<&Path>) -> Result<()> {
+        let failed = |e: std::io::Error| self.failed("closing", e);
+        let Some(record) = record else { return std::fs::remove_file(&self.path).map_err(failed) };
+        let text = std::fs::read(&self.path).map_err(failed)?;
+        let kept = write_whole(record, &text);
+        std::fs::rename(&self.path, &self.recording).map_err(failed)?;
+        kept
+    }
+
+    /// The steps in the file. A torn last line is cut off; a line that was changed is damage.
+    fn load(&mut self) -> Result<Vec<Step>> {
+        let mut text = Vec::new();
+        (&self.file).read_to_end(&mut text).map_err(|e| self.failed("reading", e))?;
+        let whole = whole_lines(&text);
+        if whole.len() < text.len() {
+            self.file.set_len(whole.len() as u64).map_err(|e| self.failed("reading", e))?;
+        }
+        let (steps, mac) = parse(whole, Some(&self.key)).map_err(|e| e.in_file(&self.path))?;
+        self.mac = mac;
+        Ok(steps)
+    }
+
+    fn try_lock(&self) -> Result<bool> {
+        match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(e) => Err(Error::io("locking the run's state", e).in_file(&self.path).fatal()),
+        }
+    }
+
+    fn taken(&self) -> Error {
+        Error::new(Code::Conflict, "another process is running the run, or its last tool has not ended yet")
+            .in_file(&self.path)
+            .hint("wait for it, or cancel it")
+    }
+
+    fn failed(&self, doing: &str, e: std::io::Error) -> Error {
+        Error::io(format!("{doing} the run's state"), e).in_file(&self.path)
+    }
+}
+
+/// Whether a process runs the run of this state file now.
+pub(crate) fn is_running(state: &Path) -> bool {
+    let Ok(file) = File::open(state) else { return false };
+    flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+}
+
+/// The steps so far of a run that another process may be running. The seals are not checked: nothing is done by what is found.
+pub(crate) fn peek(files: &RunFiles) -> Result<Vec<Step>> {
+    let path = files.state();
+    let text = std::fs::read(&path).map_err(|e| Error::io("reading the run's state", e).in_file(&path))?;
+    parse(whole_lines(&text), None).map(|(steps, _)| steps).map_err(|e| e.in_file(&path))
+}
+
+/// The steps of a recording. Without a key the seals are not checked: it may come from another home.
+pub(crate) fn recorded(path: &Path, key: Option<&Key>) -> Result<Vec<Step>> {
+    let text = std::fs::read(path).map_err(|e| Error::io("reading the recording", e).in_file(path))?;
+    parse(&text, key).map(|(steps, _)| steps).map_err(|e| e.in_file(path))
+}
+
+/// The key of this home's seals, made when first needed.
+pub(crate) fn key(home: &Home) -> Result<Key> {
+    Key::of_file(&home.keys().join("runs.key")).map_err(Error::fatal)
+}
+
+fn whole_lines(text: &[u8]) -> &[u8] {
+    &text[..memchr::memrchr(b'\n', text).map_or(0, |at| at + 1)]
+}
+
+/// The steps in these lines, and the seal of the last one.
+fn parse(text: &[u8], key: Option<&Key>) -> Result<(Vec<Step>, String)> {
+    let (mut steps, mut mac) = (Vec::new(), String::new());
+    for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty())) {
+        let broken =
+            |e: serde_json::Error| Error::new(Code::Integrity, format!("not a step of a run: {e}")).at_line(number);
+        let line: Line<'_> = serde_json::from_slice(line).map_err(broken)?;
+        if let Some(key) = key
+            && seal(key, &mac, line.step.get()) != line.mac
+        {
+            return Err(Error::new(Code::Integrity, "the seal is broken: the run's state was changed").at_line(number));
+        }
+        steps.push(serde_json::from_str(line.step.get()).map_err(broken)?);
+        mac = line.mac;
+    }
+    Ok((steps, mac))
+}
+
+fn seal(key: &Key, before: &str, step: &str) -> String {
+    hex(&key.tag(&[before.as_bytes(), b"\n", step.as_bytes()]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::step::Decision;
+
+    fn sealed_lines(key: &Key, steps: &[Step]) -> String {
+        let (mut text, mut mac) = (String::new(), String::new());
+        for step in steps {
+            let step = serde_json::value::to_raw_value(step).unwrap();
+            mac = seal(key, &mac, step.get());
+            text += &serde_json::to_string(&Line { mac: mac.clone(), step: &step }).unwrap();
+            text.push('\n');
+        }
+        text
+    }
+
+    #[test]
+    fn a_step_that_was_changed_moved_or_removed_breaks_the_seal() {
+        let directory = tempfile::tempdir().unwrap();
+        let [key, other] = ["a.key", "b.key"].map(|name| Key::of_file(&directory.path().join(name)).unwrap());
+        let steps = [Step::Started(0), Step::Decided(0, Decision::Denied("no".into())), Step::Started(1)];
+        let text = sealed_lines(&key, &steps);
+        assert_eq!(parse(text.as_bytes(), Some(&key)).unwrap().0.len(), 3);
+        let changed = text.replace("denied", "approved");
+        assert_eq!(parse(changed.as_bytes(), Some(&key)).unwrap_err().code(), Code::Integrity);
+        let lines: Vec<&str> = text.lines().collect();
+        let without = format!("{}\n{}\n", lines[0], lines[2]);
+        assert!(parse(without.as_bytes(), Some(&key)).is_err());
+        assert!(parse(text.as_bytes(), Some(&other)).is_err());
+        assert!(parse(text.as_bytes(), None).is_ok());
+    }
+}

@@ -1,0 +1,105 @@
+//! What became of a run, as its ledger has it.
+
+use std::path::Path;
+
+use cp_common::{Error, Result};
+use cp_ledger::read;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::state::files::RunFiles;
+use crate::state::step_log;
+use crate::state::tally::Tally;
+
+/// What became of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) enum Status {
+    /// A process works on it.
+    Running,
+    /// It stopped and said why; it can go on.
+    Paused,
+    /// Its process was killed; it can go on.
+    Interrupted,
+    /// The model was done.
+    Completed,
+    /// Somebody ended it.
+    Cancelled,
+    /// It is over, and nothing says how.
+    Unknown,
+}
+
+/// A run, in short.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Summary {
+    /// Its id.
+    pub(crate) id: String,
+    /// What became of it.
+    pub(crate) status: Status,
+    /// When it was started.
+    pub(crate) started_at: String,
+    /// When its newest entry was stored.
+    pub(crate) updated_at: String,
+    /// The code that it stopped with.
+    pub(crate) code: Option<String>,
+    /// What was used, as far as it said.
+    pub(crate) tally: Option<Tally>,
+    /// Its ledger.
+    pub(crate) ledger: String,
+}
+
+/// The members of an entry that are looked at.
+#[derive(Deserialize)]
+struct Entry {
+    ts: String,
+    #[serde(default)]
+    event: String,
+    #[serde(default)]
+    data: Value,
+}
+
+/// What a run's ledger says of it.
+pub(crate) fn summary(files: &RunFiles) -> Result<Summary> {
+    let started_at = started(&files.ledger)?;
+    let mut lines = read::backward(&files.ledger)?;
+    let (mut updated_at, mut last) = (None, None);
+    while let Some(raw) = lines.next()? {
+        let Some(entry) = entry_of(raw.bytes) else { continue };
+        updated_at.get_or_insert_with(|| entry.ts.clone());
+        if matches!(entry.event.as_str(), "run_start" | "run_resumed" | "run_paused" | "run_end") {
+            last = Some(entry);
+            break;
+        }
+    }
+    let state = files.state();
+    let data = |name: &str| last.as_ref().and_then(|entry| entry.data.get(name)).cloned();
+    let event = last.as_ref().map(|entry| entry.event.clone()).unwrap_or_default();
+    let status = match event.as_str() {
+        "run_end" => data("status").and_then(|status| serde_json::from_value(status).ok()).unwrap_or(Status::Unknown),
+        _ if step_log::is_running(&state) => Status::Running,
+        _ if !state.exists() => Status::Unknown,
+        "run_paused" => Status::Paused,
+        _ => Status::Interrupted,
+    };
+    Ok(Summary {
+        id: files.run.clone(),
+        status,
+        updated_at: updated_at.unwrap_or_else(|| started_at.clone()),
+        started_at,
+        code: data("code").and_then(|code| code.as_str().map(str::to_owned)),
+        tally: data("tally").and_then(|tally| serde_json::from_value(tally).ok()),
+        ledger: files.ledger.display().to_string(),
+    })
+}
+
+fn started(ledger: &Path) -> Result<String> {
+    let mut lines = read::lines(ledger)?;
+    let first = lines.next()?.and_then(|raw| entry_of(raw.bytes));
+    first.map(|entry| entry.ts).ok_or_else(|| Error::validation("not the ledger of a run").in_file(ledger))
+}
+
+fn entry_of(line: &[u8]) -> Option<Entry> {
+    serde_json::from_slice(line).ok()
+}

@@ -1,0 +1,110 @@
+//! Arguments are checked against the tool's schema before anything is started; what is wrong with them is for the model to read.
+
+use std::collections::HashMap;
+
+use cp_common::{Error, Result};
+use cp_schema::{Fault, Schema};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::tools::tool::Tool;
+
+/// How many faults one answer names.
+const MOST_FAULTS: usize = 5;
+
+/// The schemas of the tools of a run, compiled when first needed.
+#[derive(Default)]
+pub(crate) struct Arguments {
+    compiled: HashMap<String, Schema>,
+}
+
+impl Arguments {
+    /// Checks the arguments of a call. The error is for the model.
+    pub(crate) fn check(&mut self, tool: &Tool, input: &RawValue) -> Result<()> {
+        let value = parsed(input)?;
+        if !self.compiled.contains_key(&tool.name) {
+            self.compiled.insert(tool.name.clone(), compile(&tool.input_schema)?);
+        }
+        let Some(schema) = self.compiled.get(&tool.name) else { return Ok(()) };
+        let faults = schema.faults(&value, MOST_FAULTS);
+        if faults.is_empty() {
+            return Ok(());
+        }
+        let faults = faults.iter().map(described).collect::<Vec<_>>().join("; ");
+        Err(Error::validation(format!("the arguments of {} do not fit its schema: {faults}", tool.name)))
+    }
+}
+
+/// Compiles a schema of arguments. References that lead out of it are refused: nothing is fetched.
+pub(crate) fn compile(schema: &RawValue) -> Result<Schema> {
+    let schema: Value =
+        serde_json::from_str(schema.get()).map_err(|e| Error::validation(format!("the schema is not JSON: {e}")))?;
+    if !schema.is_object() {
+        return Err(Error::validation("the schema is not a JSON object"));
+    }
+    if schema.get("type").is_some_and(|kind| kind != "object") {
+        return Err(Error::validation("the schema's type must be \"object\": arguments have names"));
+    }
+    Schema::compile(schema).map_err(|wrong| Error::validation(format!("the schema is not valid: {wrong}")))
+}
+
+fn parsed(input: &RawValue) -> Result<Value> {
+    let broken = |e: &dyn std::fmt::Display| Error::validation(format!("the arguments are not valid JSON: {e}"));
+    cp_common::json::check(input.get().as_bytes()).map_err(|e| broken(&e))?;
+    let value: Value = serde_json::from_str(input.get()).map_err(|e| broken(&e))?;
+    if value.is_object() { Ok(value) } else { Err(Error::validation("the arguments are not a JSON object")) }
+}
+
+fn described(fault: &Fault) -> String {
+    let Fault { pointer, message } = fault;
+    if pointer.is_empty() { message.clone() } else { format!("{pointer}: {message}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tools::tool::{Hints, Origin};
+
+    fn raw(text: &str) -> Box<RawValue> {
+        RawValue::from_string(text.to_owned()).unwrap()
+    }
+
+    fn tool(schema: &str) -> Tool {
+        Tool {
+            name: "t".into(),
+            description: String::new(),
+            input_schema: raw(schema),
+            origin: Origin::Builtin,
+            hints: Hints::default(),
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named_with_its_place() {
+        let tool = tool(
+            r#"{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"],"additionalProperties":false}"#,
+        );
+        let mut arguments = Arguments::default();
+        assert!(arguments.check(&tool, &raw(r#"{"n":3}"#)).is_ok());
+        let wrong = arguments.check(&tool, &raw(r#"{"n":"x"}"#)).unwrap_err();
+        assert!(wrong.message().contains("/n") && wrong.message().contains("integer"), "{wrong}");
+        assert!(arguments.check(&tool, &raw("{}")).unwrap_err().message().contains("missing properties 'n'"));
+        assert!(arguments.check(&tool, &raw(r#"{"n":1,"m":2}"#)).unwrap_err().message().contains('m'));
+        assert!(arguments.check(&tool, &raw("[1]")).unwrap_err().message().contains("object"));
+        assert!(arguments.check(&tool, &raw(r#"{"n":1,"n":2}"#)).is_err());
+    }
+
+    #[test]
+    fn nothing_is_fetched_for_a_schema() {
+        assert!(compile(&raw(r#"{"$ref":"http://localhost/schema.json"}"#)).is_err());
+        assert!(compile(&raw(r#"{"$ref":"file:///etc/passwd"}"#)).is_err());
+        assert!(compile(&raw(r#"{"type":"string"}"#)).is_err());
+        assert!(compile(&raw("{}")).is_ok());
+        assert!(
+            compile(&raw(
+                r##"{"type":"object","properties":{"a":{"$ref":"#/$defs/x"}},"$defs":{"x":{"type":"null"}}}"##
+            ))
+            .is_ok()
+        );
+    }
+}

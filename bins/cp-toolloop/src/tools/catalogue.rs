@@ -1,0 +1,77 @@
+//! The tools of a run: what a model may call, and what was left out and why.
+
+use std::path::{Path, PathBuf};
+
+use cp_common::Context;
+
+use crate::mcp::Servers;
+use crate::tools::tool::Tool;
+
+/// The tools that resolved, and what is wrong with the others.
+#[derive(Default)]
+pub(crate) struct Catalogue {
+    pub(crate) allowed: Allowed,
+    /// Executables first, in the order of their places and names.
+    pub(crate) tools: Vec<Tool>,
+    pub(crate) broken: Vec<Broken>,
+    /// The directories that cp-exec finds them in.
+    pub(crate) directories: Vec<PathBuf>,
+    /// The servers that were started to list their tools.
+    pub(crate) servers: Option<Servers>,
+}
+
+/// The names that may be called; none: all.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Allowed(pub(crate) Vec<String>);
+
+/// A tool that was left out.
+#[derive(Clone, Debug)]
+pub(crate) struct Broken {
+    /// The file or name.
+    pub(crate) what: String,
+    pub(crate) why: String,
+}
+
+impl Allowed {
+    /// Whether a name may be called.
+    pub(crate) fn allows(&self, name: &str) -> bool {
+        self.0.is_empty() || self.0.iter().any(|allowed| allowed == name)
+    }
+}
+
+impl Catalogue {
+    /// Lets cp-exec look in a directory.
+    pub(crate) fn look_in(&mut self, directory: &Path) {
+        if !self.directories.iter().any(|known| known == directory) {
+            self.directories.push(directory.to_owned());
+        }
+    }
+
+    /// Adds a tool if its name may be called and is free.
+    pub(crate) fn add(&mut self, tool: Tool) {
+        if !self.allowed.allows(&tool.name) {
+            return;
+        }
+        if self.has(&tool.name) {
+            return self.leave_out(tool.name, "the name is taken by another tool");
+        }
+        self.tools.push(tool);
+    }
+
+    /// Whether there is a tool of this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.tools.iter().any(|tool| tool.name == name)
+    }
+
+    /// Leaves something out, and keeps the reason.
+    pub(crate) fn leave_out(&mut self, what: impl Into<String>, why: impl Into<String>) {
+        self.broken.push(Broken { what: what.into(), why: why.into() });
+    }
+
+    /// Warns about what was left out.
+    pub(crate) fn report(&self, context: &Context) {
+        for broken in &self.broken {
+            context.warn(&format!("{} is left out: {}", broken.what, broken.why));
+        }
+    }
+}

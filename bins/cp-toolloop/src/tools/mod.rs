@@ -1,0 +1,12 @@
+//! What a model may call: tools are found, described, pinned, and their arguments checked.
+
+pub(crate) mod arguments;
+mod builtin;
+mod candidate;
+pub(crate) mod catalogue;
+mod describe;
+mod description;
+mod links;
+mod search;
+pub(crate) mod sources;
+pub(crate) mod tool;

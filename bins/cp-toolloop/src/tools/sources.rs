@@ -1,0 +1,110 @@
+//! Where tools come from, and how they are resolved: found, described, and narrowed by `--allow`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use cp_common::{Context, Error, Result};
+
+use crate::mcp::{Servers, Spec};
+use crate::tools::candidate::Candidate;
+use crate::tools::catalogue::{Allowed, Catalogue};
+use crate::tools::tool::AGENT;
+use crate::tools::{builtin, describe, description, links, search};
+
+/// Where tools come from, as the command line says it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sources {
+    /// Directories, executables and JSON catalogues.
+    pub(crate) places: Vec<PathBuf>,
+    pub(crate) mcp: Vec<Spec>,
+    /// Whether agents may be started.
+    pub(crate) agents: bool,
+    pub(crate) allowed: Allowed,
+}
+
+impl Sources {
+    /// Resolves everything. Each file that has to be asked runs once, in the tightest sandbox.
+    pub(crate) fn resolve(&self, context: &Context) -> Result<Catalogue> {
+        let mut found = Catalogue { allowed: self.allowed.clone(), ..Catalogue::default() };
+        let mut candidates = Vec::new();
+        for place in &self.places {
+            candidates.extend(search::candidates(place, &mut found)?);
+        }
+        refuse_same_files(&candidates)?;
+        // Where a name is in several directories, the first has it.
+        for link in candidates.iter().filter_map(|candidate| candidate.link.as_ref()) {
+            found.directories.insert(0, links::stand_in(link, context)?);
+        }
+        for candidate in &candidates {
+            if let Some(link) = &candidate.link {
+                found.look_in(link.parent().unwrap_or(link));
+            }
+            found.look_in(candidate.path.parent().unwrap_or(&candidate.path));
+        }
+        add_executables(&mut found, candidates, context)?;
+        if !self.mcp.is_empty() {
+            let mut servers = Servers::of(context)?;
+            self.mcp.iter().for_each(|spec| add_server(&mut found, &mut servers, spec));
+            found.servers = Some(servers);
+        }
+        for tool in builtin::all()?.into_iter().filter(|tool| self.agents || tool.name != AGENT) {
+            found.add(tool);
+        }
+        Ok(found)
+    }
+}
+
+/// Adds the candidates whose descriptions are those of tools.
+fn add_executables(found: &mut Catalogue, candidates: Vec<Candidate>, context: &Context) -> Result<()> {
+    let asked: Vec<String> =
+        candidates.iter().filter(|candidate| candidate.described.is_none()).map(Candidate::file_name).collect();
+    let mut answers = describe::ask(&asked, &found.directories, context)?.into_iter();
+    for candidate in candidates {
+        let described = match &candidate.described {
+            Some(described) => Ok(described.clone()),
+            None => answers.next().unwrap_or_else(|| Err("was not asked".to_owned())),
+        };
+        match described.and_then(|text| description::of_candidate(&text, &candidate)) {
+            Ok(tool) => found.add(tool),
+            Err(why) => found.leave_out(candidate.path.display().to_string(), why),
+        }
+    }
+    Ok(())
+}
+
+/// Adds the tools of a server. Where a name is taken, the server's name is put before it.
+fn add_server(found: &mut Catalogue, servers: &mut Servers, spec: &Spec) {
+    let offers = match servers.offers(spec) {
+        Ok(offers) => offers,
+        Err(e) => return found.leave_out(format!("server {}", spec.name), e.message()),
+    };
+    for offer in offers {
+        let is_taken = builtin::NAMES.contains(&offer.name.as_str()) || found.has(&offer.name);
+        let prefixed = format!("{}_{}", spec.name, offer.name);
+        // Who names it with the server's name means it even where the other one is not there.
+        let is_meant = !found.allowed.allows(&offer.name) && found.allowed.allows(&prefixed);
+        let name = if is_meant || is_taken { prefixed } else { offer.name.clone() };
+        if !found.allowed.allows(&name) {
+            continue;
+        }
+        match description::of_offer(name.clone(), offer, &spec.name) {
+            Ok(tool) => found.add(tool),
+            Err(why) => found.leave_out(format!("{}: {name}", spec.name), why),
+        }
+    }
+}
+
+/// cp-exec finds a tool by its file's name: two files of one name would be one tool.
+fn refuse_same_files(candidates: &[Candidate]) -> Result<()> {
+    let mut seen: BTreeMap<String, &Path> = BTreeMap::new();
+    for candidate in candidates {
+        if let Some(other) = seen.insert(candidate.file_name(), &candidate.path).filter(|path| *path != candidate.path)
+        {
+            let name = candidate.file_name();
+            return Err(Error::validation(format!("two tools are called {name}"))
+                .with("files", vec![other.display().to_string(), candidate.path.display().to_string()])
+                .hint("name the one that is meant, or rename one"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! A tool: what the model is told of it, where it came from, and how it wants to be treated.
+
+use std::path::PathBuf;
+
+use cp_common::wire::Reply;
+use cp_common::wire::ToolSpec;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// The name of the built-in tool that gives a task to another run.
+pub(crate) const AGENT: &str = "agent";
+
+/// A tool that was resolved: everything about it is pinned for the run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("x-untrusted" = ["description", "input_schema"])))]
+pub(crate) struct Tool {
+    /// What the model calls it.
+    pub(crate) name: String,
+    /// What it does, in its own words.
+    pub(crate) description: String,
+    /// The JSON Schema of its arguments.
+    pub(crate) input_schema: Box<RawValue>,
+    /// Where it came from.
+    pub(crate) origin: Origin,
+    /// How it wants to be treated.
+    pub(crate) hints: Hints,
+}
+
+/// Where a tool came from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) enum Origin {
+    /// Part of these programs.
+    Builtin,
+    /// A file that is run.
+    Executable {
+        /// Its path, absolute and without links.
+        path: PathBuf,
+        /// The link that it was found as, where that has another name.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        link: Option<PathBuf>,
+        /// The hash of its bytes when it was described.
+        sha256: String,
+    },
+    /// A tool of an MCP server.
+    Mcp {
+        /// What the server is called here.
+        server: String,
+        /// What the tool is called there.
+        tool: String,
+    },
+}
+
+/// What a tool says of itself beside its arguments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Hints {
+    /// Calling it twice does no more than calling it once.
+    #[serde(default)]
+    pub(crate) idempotent: bool,
+    /// A person decides about each call.
+    #[serde(default)]
+    pub(crate) approve: bool,
+    /// How many seconds a call may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) timeout: Option<f64>,
+}
+
+impl Tool {
+    /// What the model is told.
+    pub(crate) fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: self.name.clone(),
+            description: self.description.clone(),
+            input_schema: self.input_schema.clone(),
+        }
+    }
+
+    /// Whether it is the one that gives a task to an agent.
+    pub(crate) fn is_agent(&self) -> bool {
+        self.origin == Origin::Builtin && self.name == AGENT
+    }
+
+    /// The name that cp-exec knows it by.
+    pub(crate) fn exec_name(&self) -> String {
+        match &self.origin {
+            Origin::Executable { path, link, .. } => {
+                let called = link.as_ref().unwrap_or(path);
+                called.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+            }
+            Origin::Builtin | Origin::Mcp { .. } => self.name.clone(),
+        }
+    }
+}
+
+impl Reply for Tool {
+    fn text(&self) -> String {
+        format!("{:<24} {}", self.name, self.description.lines().next().unwrap_or_default())
+    }
+}

@@ -1,0 +1,113 @@
+//! `cp-toolloop cancel`: end a run for good. One that is running is stopped first.
+
+use std::time::{Duration, Instant};
+
+use cp_common::program::{Class, VerbDoc};
+use cp_common::wire::Reply;
+use cp_common::{Code, Context, Error, Result, signals};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Serialize;
+
+use crate::state::conversation::Conversation;
+use crate::state::files::RunFiles;
+use crate::state::journal::Journal;
+use crate::state::step::{Owner, Step};
+use crate::state::step_log::{self, StepLog};
+
+/// What `reference` says of this verb.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "cancel",
+    class: Class::Governed,
+    output: "cancelled",
+    examples: &[
+        // A run that stops at its limit, and is ended.
+        r#"printf '{"tool_calls":[{"name":"nope"}]}\n' >script; cp-toolloop --backend stub --stub-script script --max-iterations 1 -- hello; cp-toolloop cancel RUN-"#,
+    ],
+    dangerous: false,
+};
+
+/// How long a running process has to stop in its own way.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// End a run for good
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// The run: an id, a unique beginning of one, or the path of its ledger
+    #[arg(value_name = "RUN")]
+    run: String,
+}
+
+/// What was done.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Cancelled {
+    /// The run.
+    run_id: String,
+    /// Always cancelled.
+    status: &'static str,
+    /// Whether a process had to be stopped.
+    was_running: bool,
+    /// Its ledger.
+    ledger: String,
+}
+
+impl Reply for Cancelled {
+    fn text(&self) -> String {
+        format!("{} is cancelled", self.run_id)
+    }
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let cancelled = end(&RunFiles::find(&args.run, context)?, context)?;
+    context.out.answer(&cancelled)
+}
+
+/// Ends a run, and with it those of its agents that are not over.
+fn end(files: &RunFiles, context: &Context) -> Result<Cancelled> {
+    let was_running = step_log::is_running(&files.state());
+    if was_running {
+        stop(files)?;
+    }
+    let (log, steps) = StepLog::open(files, &context.home)?;
+    let (plan, conversation) = Conversation::of_steps(steps)?;
+    Journal::open(&files.ledger, &plan, context)?.end("cancelled", &conversation.tally)?;
+    log.close(None)?;
+    for agent in conversation.calls.iter().filter(|call| call.result.is_none()).filter_map(|call| call.agent.as_ref()) {
+        let Ok(files) = RunFiles::find(agent, context) else { continue };
+        // One that is over has nothing left but its result.
+        let _ = std::fs::remove_file(files.recording());
+        if files.state().exists() {
+            end(&files, context)?;
+        }
+    }
+    let ledger = files.ledger.display().to_string();
+    Ok(Cancelled { run_id: plan.run, status: "cancelled", was_running, ledger })
+}
+
+/// Stops the process that runs a run, and waits until it has released it.
+fn stop(files: &RunFiles) -> Result<()> {
+    let owner = owner(files)?;
+    if owner.is_alive()
+        && let Some(pid) = i32::try_from(owner.pid).ok().and_then(Pid::from_raw)
+    {
+        kill_process(pid, Signal::TERM).map_err(|e| Error::io("stopping the run", e))?;
+    }
+    let asked = Instant::now();
+    while step_log::is_running(&files.state()) {
+        if asked.elapsed() > GRACE {
+            return Err(Error::new(Code::Timeout, "the run did not stop in time").with("pid", owner.pid));
+        }
+        signals::check()?;
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// Who took the run over last.
+fn owner(files: &RunFiles) -> Result<Owner> {
+    let steps = step_log::peek(files)?;
+    let owner = steps.into_iter().rev().find_map(|step| if let Step::Owner(owner) = step { Some(owner) } else { None });
+    owner
+        .ok_or_else(|| Error::new(Code::Integrity, "the run's state does not name its process").in_file(&files.state()))
+}

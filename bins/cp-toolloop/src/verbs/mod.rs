@@ -1,0 +1,11 @@
+//! What a caller may ask for: a verb is a file, with its options, its documentation and its output.
+
+mod options;
+mod page;
+
+pub(crate) mod cancel;
+pub(crate) mod resume;
+pub(crate) mod run;
+pub(crate) mod runs;
+pub(crate) mod show;
+pub(crate) mod tools;

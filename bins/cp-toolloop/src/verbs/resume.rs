@@ -1,0 +1,142 @@
+//! `cp-toolloop resume`: go on with a run that stopped, at exactly the step where it stopped.
+
+use cp_common::program::{Class, VerbDoc};
+use cp_common::{Context, Error, Result};
+
+use super::options::positive;
+use crate::engine::Engine;
+use crate::engine::event::Event;
+use crate::engine::repeats::Repeats;
+use crate::parts::Parts;
+use crate::parts::agent::stop_with_parent;
+use crate::parts::approver::Approver;
+use crate::state::conversation::Conversation;
+use crate::state::files::RunFiles;
+use crate::state::journal::Journal;
+use crate::state::plan::Limits;
+use crate::state::run::{Records, Run};
+use crate::state::step::Decision;
+use crate::state::step_log::StepLog;
+use crate::state::waiting::{Waiting, waiting_in};
+
+/// What `reference` says of this verb.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "resume",
+    class: Class::Governed,
+    output: "message",
+    examples: &[
+        // A run that stops at its limit, and goes on.
+        r#"printf '{"tool_calls":[{"name":"nope"}]}\n' >script; cp-toolloop --backend stub --stub-script script --max-iterations 1 -- hello; cp-toolloop resume RUN- --max-iterations 2"#,
+    ],
+    dangerous: false,
+};
+
+/// Go on with a run that stopped
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// The run: an id, a unique beginning of one, or the path of its ledger
+    #[arg(value_name = "RUN")]
+    run: String,
+    /// A call that may run; give it once for each
+    #[arg(long, value_name = "CALL")]
+    approve: Vec<String>,
+    /// A call that must not run; give it once for each
+    #[arg(long, value_name = "CALL")]
+    deny: Vec<String>,
+    /// What to tell the model about the calls that are denied
+    #[arg(long, value_name = "M", requires = "deny")]
+    message: Option<String>,
+    /// The most turns of the model, those before the stop counted
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    max_iterations: Option<u64>,
+    /// The most tokens, those before the stop counted
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    budget_tokens: Option<u64>,
+    /// The most dollars, those before the stop counted
+    #[arg(long, value_name = "X", value_parser = positive)]
+    budget_usd: Option<f64>,
+    /// The most seconds from now on
+    #[arg(long, value_name = "S", value_parser = positive)]
+    deadline: Option<f64>,
+    /// The run that this one works for
+    #[arg(long, value_name = "RUN", hide = true)]
+    parent: Option<String>,
+    /// The program that decides about calls which need a word, by its exit status
+    #[arg(long, value_name = "PROGRAM")]
+    approver: Option<String>,
+}
+
+/// Decisions about calls of the run itself, by their places.
+type Own = Vec<(usize, Decision)>;
+/// Decisions about calls of agents, by run and call.
+type Forwarded = Vec<(String, Decision)>;
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    if args.parent.is_some() {
+        stop_with_parent()?;
+    }
+    let files = RunFiles::find(&args.run, context)?;
+    let (log, steps) = StepLog::open(&files, &context.home)?;
+    let repeats = Repeats::of_steps(&steps);
+    let (plan, conversation) = Conversation::of_steps(steps)?;
+    let (decisions, forwarded) = args.decisions(&plan.run, &conversation, context)?;
+    let limits = args.limits(conversation.limits);
+    let approver = Approver::new(args.approver.as_deref().or(plan.approver.as_deref()), context)?;
+    let journal = Journal::open(&files.ledger, &plan, context)?;
+    let mut run = Run::new(plan, conversation, Some(Records { steps: log, journal }));
+    run.resume(limits)?;
+    for (at, decision) in decisions {
+        run.decide(at, decision, "person")?;
+    }
+    context.out.streaming()?;
+    context.options.base = Some(run.plan.base.clone());
+    run.conversation.show_last_words_again();
+    Event::resumed(&run.plan, &files.ledger, run.conversation.unshown.len()).show(context)?;
+    let parts = Parts::new(&run.plan, approver, None);
+    Engine::resumed(run, parts, repeats, forwarded).drive(context)?;
+    context.out.item_succeeded();
+    Ok(())
+}
+
+impl Args {
+    /// The limits of the run, with what this command line says.
+    fn limits(&self, before: Limits) -> Limits {
+        Limits {
+            max_iterations: self.max_iterations.unwrap_or(before.max_iterations),
+            tokens: self.budget_tokens.or(before.tokens),
+            usd: self.budget_usd.or(before.usd),
+            deadline: self.deadline.or(before.deadline),
+        }
+    }
+
+    /// What was decided about which waiting call of this run, and what about calls of its agents. All are checked before anything is
+    /// written down.
+    fn decisions(&self, run: &str, conversation: &Conversation, context: &Context) -> Result<(Own, Forwarded)> {
+        let words = self.message.clone().unwrap_or_else(|| "a person said no".to_owned());
+        let approved = self.approve.iter().map(|id| (id, Decision::Approved));
+        let denied = self.deny.iter().map(|id| (id, Decision::Denied(words.clone())));
+        let (mut own, mut forwarded) = (Vec::new(), Vec::new());
+        let waiting = waiting_in(run, conversation, context);
+        for (id, decision) in approved.chain(denied) {
+            let meant: Vec<&Waiting> = waiting.iter().filter(|waiting| waiting.is(id)).collect();
+            match meant.as_slice() {
+                [one] if one.run == run => {
+                    let calls = conversation.calls.iter();
+                    let at = calls.zip(0..).find(|(call, _)| call.asked.id == one.call).map(|(_, at)| at);
+                    own.extend(at.map(|at| (at, decision)));
+                }
+                [one] => forwarded.push((format!("{}/{}", one.run, one.call), decision)),
+                [] => {
+                    let ids: Vec<&str> = waiting.iter().map(|waiting| waiting.call.as_str()).collect();
+                    return Err(Error::not_found(format!("no call `{id}` waits for a word")).with("waiting", ids));
+                }
+                several => {
+                    let ids: Vec<String> = several.iter().map(|one| format!("{}/{}", one.run, one.call)).collect();
+                    return Err(Error::usage(format!("`{id}` are {} calls", ids.len())).with("waiting", ids));
+                }
+            }
+        }
+        Ok((own, forwarded))
+    }
+}

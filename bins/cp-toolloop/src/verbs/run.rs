@@ -1,0 +1,232 @@
+//! The verb that is meant when none is named: a text or a prompt in, a run for each.
+
+use std::path::{Path, PathBuf};
+
+use cp_common::context::options::{StreamOptions, text_or_file};
+use cp_common::program::{Class, VerbDoc};
+use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
+use cp_common::wire::Prompt;
+use cp_common::wire::record::{self, Kind};
+use cp_common::{Context, Error, Result, clock};
+
+use super::options::{ToolOptions, positive};
+use crate::engine::Engine;
+use crate::engine::event::Event;
+use crate::mcp::Spec;
+use crate::parts::Parts;
+use crate::parts::agent::stop_with_parent;
+use crate::parts::approver::Approver;
+use crate::parts::model::Choice;
+use crate::parts::replay::Replay;
+use crate::state::conversation::Conversation;
+use crate::state::files::RunFiles;
+use crate::state::journal::Journal;
+use crate::state::plan::{self, Limits, ModelCommand, Plan};
+use crate::state::run::{Records, Run};
+use crate::state::step_log::StepLog;
+use crate::tools::catalogue::Catalogue;
+use crate::tools::tool::Tool;
+
+/// What `reference` says of this verb.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "",
+    class: Class::Governed,
+    output: "message",
+    examples: &["cp-toolloop --backend stub -- 'How full is the disk?'"],
+    dangerous: false,
+};
+
+/// Let a model use tools until it is done
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    tools: ToolOptions,
+    /// The program that answers prompts, with its arguments (default: cp-llm)
+    #[arg(long, value_name = "COMMAND")]
+    llm: Option<String>,
+    /// How cp-llm asks the model
+    #[arg(long, value_name = "B")]
+    backend: Option<String>,
+    /// The model
+    #[arg(short, long, value_name = "MODEL")]
+    model: Option<String>,
+    /// What the stub backend plays
+    #[arg(long, value_name = "FILE")]
+    stub_script: Option<PathBuf>,
+    /// Show the words as they come
+    #[arg(long)]
+    stream: bool,
+    /// The system text, or @FILE
+    #[arg(short, long, value_name = "TEXT|@FILE")]
+    system: Option<String>,
+    /// The most turns of the model
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    max_iterations: u64,
+    /// The most tokens, read and written
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    budget_tokens: Option<u64>,
+    /// The most dollars
+    #[arg(long, value_name = "X", value_parser = positive)]
+    budget_usd: Option<f64>,
+    /// The most seconds
+    #[arg(long, value_name = "S", value_parser = positive)]
+    deadline: Option<f64>,
+    /// How many calls of one answer run at the same time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=32))]
+    parallel: u8,
+    /// The program that decides about calls which need a word, by its exit status
+    #[arg(long, value_name = "PROGRAM")]
+    approver: Option<String>,
+    /// What drives the loop: native, bash, llm, or a program
+    #[arg(long, value_name = "B")]
+    tool_backend: Option<String>,
+    /// Keep the whole run in this file at its end
+    #[arg(long, value_name = "FILE", conflicts_with = "replay")]
+    record: Option<PathBuf>,
+    /// Play a run again from its recording: no model, no tool, no network
+    #[arg(long, value_name = "FILE|RUN")]
+    replay: Option<String>,
+    /// Stop when a tool fails
+    #[arg(long)]
+    fail_on_tool_error: bool,
+    /// The run that this one works for
+    #[arg(long, value_name = "RUN", hide = true)]
+    parent: Option<String>,
+    /// The id of the run
+    #[arg(long = "as", value_name = "RUN", hide = true, requires = "parent")]
+    id: Option<String>,
+    #[command(flatten)]
+    stream_options: StreamOptions,
+    /// What to do; - adds standard input
+    #[arg(value_name = "TEXT")]
+    text: Vec<String>,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    if args.parent.is_some() {
+        stop_with_parent()?;
+    }
+    let source = Source::from_operands(&args.text)?;
+    if let Some(recording) = &args.replay {
+        return replayed(recording, &source, context);
+    }
+    let choice = Choice {
+        command: args.llm.clone(),
+        backend: args.backend.clone(),
+        model: args.model.clone(),
+        stub_script: args.stub_script.as_deref().map(absolute).transpose()?,
+        stream: args.stream,
+        tool_backend: context.config.text("tool_backend", args.tool_backend.as_deref()).unwrap_or_default(),
+    };
+    let system = args.system.as_deref().map(text_or_file).transpose()?;
+    let mut runs = Runs { args, choice, system, ready: None };
+    filter::run(&mut runs, source, args.stream_options, context)
+}
+
+/// Plays a recording. A text, if there is one, must be the one that was asked then.
+fn replayed(recording: &str, source: &Source, context: &mut Context) -> Result<()> {
+    let (plan, replay) = Replay::load(recording, context)?;
+    if let Source::Argument(text) = source
+        && plan.prompt.messages.last().is_none_or(|turn| turn.content.text() != *text)
+    {
+        return Err(Error::validation("the recording is of another prompt").with("recording", recording));
+    }
+    context.out.streaming()?;
+    Event::start(&plan, &RunFiles::of(&plan.run, context).ledger).show(context)?;
+    let mut conversation = Conversation::new(&plan);
+    conversation.limits = Limits { max_iterations: u64::MAX, tokens: None, usd: None, deadline: None };
+    // What is played again is not recorded again.
+    let run = Run::new(Plan { record: None, ..plan }, conversation, None);
+    Engine::replaying(run, replay).drive(context)?;
+    context.out.item_succeeded();
+    Ok(())
+}
+
+fn absolute(path: &Path) -> Result<String> {
+    Ok(std::path::absolute(path)?.display().to_string())
+}
+
+/// Turns each prompt into a run.
+struct Runs<'a> {
+    args: &'a Args,
+    choice: Choice,
+    system: Option<String>,
+    /// Made when the first prompt is there: an empty input starts nothing.
+    ready: Option<Ready>,
+}
+
+struct Ready {
+    catalogue: Catalogue,
+    mcp: Vec<Spec>,
+    places: Vec<PathBuf>,
+    model: ModelCommand,
+}
+
+impl Filter for Runs<'_> {
+    fn accepts(&self) -> &'static [Kind] {
+        &[Kind::Prompt]
+    }
+
+    fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
+        let mut prompt = match body {
+            Body::Text(text) => Prompt::of_text(text_of(text)?),
+            Body::Record(record) => record.read::<Prompt>()?.checked()?,
+            Body::Row(row) => record::read::<Prompt>(row)?.checked()?,
+        };
+        if let Some(system) = &self.system {
+            prompt.system = Some(system.clone());
+        }
+        context.out.streaming()?;
+        let ready = match &mut self.ready {
+            Some(ready) => ready,
+            none => {
+                let sources = self.args.tools.sources(context).map_err(Error::fatal)?;
+                let model = self.choice.command().map_err(Error::fatal)?;
+                let catalogue = sources.resolve(context).map_err(Error::fatal)?;
+                catalogue.report(context);
+                let places = sources.places.iter().map(std::path::absolute).collect::<std::io::Result<_>>()?;
+                none.insert(Ready { mcp: sources.mcp, places, catalogue, model })
+            }
+        };
+        start(self.args, ready, prompt, context)
+    }
+}
+
+fn start(args: &Args, ready: &mut Ready, mut prompt: Prompt, context: &mut Context) -> Result<()> {
+    let catalogue = &ready.catalogue;
+    prompt.tools = catalogue.tools.iter().map(Tool::spec).collect::<Vec<_>>();
+    let plan = Plan {
+        run: args.id.clone().map_or_else(plan::new_id, Ok)?,
+        started: clock::now(),
+        base: context.base()?,
+        tools: catalogue.tools.clone(),
+        places: ready.places.clone(),
+        directories: catalogue.directories.clone(),
+        mcp: ready.mcp.clone(),
+        model: ready.model.clone(),
+        limits: Limits {
+            max_iterations: args.max_iterations,
+            tokens: args.budget_tokens,
+            usd: args.budget_usd,
+            deadline: args.deadline,
+        },
+        parallel: usize::from(args.parallel),
+        fail_on_tool_error: args.fail_on_tool_error,
+        approver: args.approver.clone(),
+        agent_depth: args.tools.agent_depth,
+        parent: args.parent.clone(),
+        record: args.record.as_ref().map(std::path::absolute).transpose()?,
+        prompt,
+    };
+    let files = RunFiles::of(&plan.run, context);
+    let mut journal = Journal::open(&files.ledger, &plan, context)?;
+    journal.start(&plan)?;
+    let approver = Approver::new(args.approver.as_deref(), context)?;
+    let steps = StepLog::create(&files, &context.home, &plan)?;
+    Event::start(&plan, &files.ledger).show(context)?;
+    // Servers that were started to list their tools are used on.
+    let parts = Parts::new(&plan, approver, ready.catalogue.servers.take());
+    let conversation = Conversation::new(&plan);
+    Engine::new(Run::new(plan, conversation, Some(Records { steps, journal })), parts).drive(context)
+}

@@ -1,0 +1,135 @@
+//! `cp-toolloop show`: what a run did, step by step, and what it waits for.
+
+use cp_common::program::{Class, VerbDoc};
+use cp_common::wire::Reply;
+use cp_common::{Context, Result};
+use cp_ledger::read;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::state::conversation::{Call, Conversation};
+use crate::state::files::RunFiles;
+use crate::state::summary::{Summary, summary};
+
+/// What `reference` says of this verb.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "show",
+    class: Class::Query,
+    output: "run",
+    examples: &["cp-toolloop --backend stub -- hello && cp-toolloop show RUN-"],
+    dangerous: false,
+};
+
+/// Show what a run did and what it waits for
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// The run: an id, a unique beginning of one, or the path of its ledger
+    #[arg(value_name = "RUN")]
+    run: String,
+}
+
+/// A run.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("x-untrusted" = ["steps", "pending"])))]
+pub(crate) struct Shown {
+    /// The run, in short.
+    #[serde(flatten)]
+    summary: Summary,
+    /// Calls that have no result yet.
+    pending: Vec<Pending>,
+    /// What happened, as the ledger has it: without secrets.
+    steps: Vec<StepLine>,
+    /// JSON Pointers to what is not ours.
+    #[serde(rename = "_untrusted")]
+    untrusted: [&'static str; 2],
+}
+
+/// A call without a result.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Pending {
+    /// Its id: what --approve and --deny take.
+    id: String,
+    /// The tool.
+    name: String,
+    /// Whether it was dispatched.
+    started: bool,
+    /// The run of the agent that works on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent: Option<String>,
+}
+
+/// An entry of the run's ledger.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct StepLine {
+    /// Its place.
+    seq: u64,
+    /// When.
+    ts: String,
+    /// What.
+    #[serde(default)]
+    event: String,
+    /// In which turn of the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    turn: Option<u64>,
+    /// What was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    content: Option<Box<RawValue>>,
+    /// In words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    /// More.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    data: Option<Box<RawValue>>,
+}
+
+impl Reply for Shown {
+    fn text(&self) -> String {
+        let summary = &self.summary;
+        let status = serde_json::to_value(summary.status).unwrap_or_default();
+        let mut lines = vec![format!("{}  {}", summary.id, status.as_str().unwrap_or_default())];
+        lines.extend(self.steps.iter().map(StepLine::text));
+        lines.extend(self.pending.iter().map(|call| format!("waits: {} {}", call.id, call.name)));
+        lines.join("\n")
+    }
+}
+
+impl StepLine {
+    fn text(&self) -> String {
+        let data: Value = self.data.as_ref().and_then(|data| serde_json::from_str(data.get()).ok()).unwrap_or_default();
+        let content: Option<Value> = self.content.as_ref().and_then(|content| serde_json::from_str(content.get()).ok());
+        let name = data.get("name").and_then(Value::as_str).unwrap_or_default();
+        let words = match (&content, &self.message) {
+            (Some(Value::String(text)), _) => text.lines().next().unwrap_or_default().to_owned(),
+            (_, Some(message)) => message.clone(),
+            _ => String::new(),
+        };
+        [self.ts.as_str(), self.event.as_str(), name, words.as_str()].join(" ").trim_end().to_owned()
+    }
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let files = RunFiles::find(&args.run, context)?;
+    let summary = summary(&files)?;
+    let mut steps = Vec::new();
+    let mut lines = read::lines(&files.ledger)?;
+    while let Some(raw) = lines.next()? {
+        if let Ok(step) = serde_json::from_slice::<StepLine>(raw.bytes) {
+            steps.push(step);
+        }
+    }
+    let pending = if files.state().exists() { pending(&files)? } else { Vec::new() };
+    context.out.answer(&Shown { summary, pending, steps, untrusted: ["/steps", "/pending"] })
+}
+
+/// The calls that wait. Only their names are shown: their arguments in the state file are not redacted.
+fn pending(files: &RunFiles) -> Result<Vec<Pending>> {
+    let waiting = Conversation::stored(files)?.calls.into_iter().filter(|call| call.result.is_none());
+    let pending =
+        |call: Call| Pending { id: call.asked.id, name: call.asked.name, started: call.started, agent: call.agent };
+    Ok(waiting.map(pending).collect())
+}
