@@ -5,10 +5,7 @@ use std::process::Command;
 
 use crate::directory::Directory;
 use crate::outcome::Outcome;
-use crate::program::{PROGRAMS, Program, program};
-
-/// Where programs of the system are looked for: not where the caller's `PATH` leads, which differs by machine.
-pub(crate) const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+use crate::program::{PROGRAMS, Program, SYSTEM_PATH, program};
 
 /// A fresh directory that is removed with the test.
 #[derive(Debug)]

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use crate::background::Background;
 use crate::outcome::Outcome;
-use crate::place::SYSTEM_PATH;
 use crate::terminal::Terminal;
 use crate::wait::LIMIT;
+
+/// Where programs of the system are looked for: not where the caller's `PATH` leads, which differs by machine.
+pub(crate) const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// Every program of the workspace.
 pub const PROGRAMS: [&str; 7] = ["cp-log", "cp-session", "cp-compose", "cp-llm", "cp-exec", "cp-toolloop", "cp-shell"];
