@@ -1,7 +1,6 @@
 //! `--explain`: where every part of a prompt came from, instead of the prompt.
 
-use cp_common::wire::Prompt;
-use cp_common::wire::Reply;
+use cp_common::wire::{Prompt, Reply};
 use serde::Serialize;
 
 use crate::parts::{Account, Dropped, Part};

@@ -6,11 +6,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::{AppendOptions, StreamOptions};
-use cp_common::program::idempotency;
+use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::stream::filter::{self, Body, Filter, Source, Texts};
-use cp_common::wire::Receipt;
-use cp_common::wire::Reply;
 use cp_common::wire::record::Kind;
+use cp_common::wire::{Receipt, Reply};
 use cp_common::{Code, Context, Error, Result, clock, json};
 use cp_ledger::format::Entry;
 use cp_ledger::format::line::{Hash, inside};
@@ -24,6 +23,15 @@ use crate::target::own_ledger;
 
 /// How much is staged before it is written.
 pub(crate) const ENOUGH: usize = 256 << 10;
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "append",
+    class: Class::Append,
+    output: "receipt",
+    examples: &["{} append --event deploy 'version 7 is live'", "seq 3 | {} append --event tick --sync batch"],
+    dangerous: false,
+};
 
 /// Append entries to a ledger
 #[derive(Debug, clap::Args)]

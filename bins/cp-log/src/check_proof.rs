@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::context::options::StreamOptions;
+use cp_common::program::{Class, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter, Source, Texts};
 use cp_common::wire::Reply;
 use cp_common::wire::record::Kind;
@@ -12,6 +13,17 @@ use cp_ledger::format::line::Line;
 use cp_ledger::proof::note::{Checkpoint, Note, Verifier};
 use cp_ledger::proof::tree::{Node, leaf, root_of_inclusion};
 use serde::Serialize;
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "check-proof",
+    class: Class::Query,
+    output: "checked",
+    examples: &[
+        "{} append -f l.jsonl hello && {} keygen Q && {} checkpoint -f l.jsonl --key Q && {} prove 1 -f l.jsonl --format raw > p && sed -n 2p l.jsonl | {} check-proof --key Q.pub p",
+    ],
+    dangerous: false,
+};
 
 /// Say whether the lines on standard input are what a proof proves
 #[derive(Debug, clap::Args)]

@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
-use cp_common::wire::Receipt;
-use cp_common::wire::Reply;
+use cp_common::program::{Class, VerbDoc};
+use cp_common::wire::{Receipt, Reply};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::proof::checkpoint::{checkpoint_path, read_checkpoint, write_checkpoint};
 use cp_ledger::proof::leaves::walk;
@@ -15,6 +15,15 @@ use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 
 use crate::target::own_ledger;
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "checkpoint",
+    class: Class::Append,
+    output: "signed",
+    examples: &["{} append hello && {} keygen C && {} checkpoint --key C"],
+    dangerous: false,
+};
 
 /// Sign the tree of all lines, or pass a checkpoint to witnesses and back
 #[derive(Debug, clap::Args)]

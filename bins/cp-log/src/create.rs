@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::AppendOptions;
-use cp_common::program::idempotency;
+use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::Ledger;
@@ -15,6 +15,15 @@ use crate::target::own_ledger;
 
 /// The longest name of a ledger, in bytes.
 const LONGEST: usize = 255;
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "create",
+    class: Class::Append,
+    output: "begun",
+    examples: &["{} create --name example.com/audit audit.jsonl"],
+    dangerous: false,
+};
 
 /// Begin a ledger under a name of its own
 #[derive(Debug, clap::Args)]

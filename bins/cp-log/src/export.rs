@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use chrono::DateTime;
+use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::record::Kind;
 use cp_common::{Context, Result, wire};
 use cp_ledger::format::line::Hash;
@@ -15,6 +16,15 @@ use crate::target::to_read;
 
 /// The version of the semantic conventions that the names are from. The generative ones may change in the next.
 const CONVENTIONS: &str = "https://opentelemetry.io/schemas/1.37.0";
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "export",
+    class: Class::Query,
+    output: "otlp",
+    examples: &["{} append hello && {} export --to otlp"],
+    dangerous: false,
+};
 
 /// Write entries in another tool's format
 #[derive(Debug, clap::Args)]

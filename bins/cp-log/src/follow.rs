@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Error, Result, signals};
 use cp_ledger::format::line::Line;
 use cp_ledger::read::{End, Lines, backward, open};
@@ -17,6 +18,15 @@ use crate::target::own_ledger;
 
 /// How long to sleep where no event can wake us: another kind of file system, a lost event.
 const POLL: Duration = Duration::from_millis(250);
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "follow",
+    class: Class::Query,
+    output: "entry",
+    examples: &["{} append hello && {} follow --last 1 --limit 1"],
+    dangerous: false,
+};
 
 /// Print entries as they come
 #[derive(Debug, clap::Args)]

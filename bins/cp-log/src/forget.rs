@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use cp_common::context::options::WriteOptions;
 use cp_common::program::confirm::{self, Change};
-use cp_common::wire::Receipt;
-use cp_common::wire::Reply;
+use cp_common::program::{Class, VerbDoc};
+use cp_common::wire::{Receipt, Reply};
 use cp_common::{Context, Error, Result};
 use cp_ledger::format::line::Hash;
 use cp_ledger::store::vault;
@@ -14,6 +14,17 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::target::own_ledger;
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "forget",
+    class: Class::Write,
+    output: "forgotten",
+    examples: &[
+        "{} append --seal message secret && {} forget --dangerous --dry-run $({} query --event log --jq '.message[]' --format raw)",
+    ],
+    dangerous: true,
+};
 
 /// Take a sealed value away for good; the chain stands
 #[derive(Debug, clap::Args)]

@@ -5,10 +5,15 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::proof::note::{Signer, is_key_name};
 use serde::Serialize;
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc =
+    VerbDoc { path: "keygen", class: Class::Append, output: "made", examples: &["{} keygen K"], dangerous: false };
 
 /// Make a key that signs checkpoints, and its public half
 #[derive(Debug, clap::Args)]

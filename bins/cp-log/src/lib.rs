@@ -1,7 +1,7 @@
 //! `cp-log`: the verbs over the ledger.
 
 mod append;
-mod blobs;
+mod blob;
 mod check_proof;
 mod checkpoint;
 mod create;
@@ -25,12 +25,8 @@ mod tip;
 mod verify;
 mod witness;
 
-use cp_common::program::{Class, Credentials, Program, VerbDoc};
+use cp_common::program::{Credentials, Program};
 use cp_common::{Context, Result};
-
-const fn verb(path: &'static str, class: Class, output: &'static str, examples: &'static [&'static str]) -> VerbDoc {
-    VerbDoc { path, class, output, examples, dangerous: false }
-}
 
 /// What `cp-log` is.
 pub static PROGRAM: Program = Program {
@@ -38,69 +34,25 @@ pub static PROGRAM: Program = Program {
     about: "keep, query and prove a tamper-evident ledger",
     risk_tier: "T1",
     verbs: &[
-        verb(
-            "append",
-            Class::Append,
-            "receipt",
-            &["{} append --event deploy 'version 7 is live'", "seq 3 | {} append --event tick --sync batch"],
-        ),
-        verb("create", Class::Append, "begun", &["{} create --name example.com/audit audit.jsonl"]),
-        verb("tee", Class::Append, "entry", &["seq 3 | {} tee copy.jsonl"]),
-        verb("query", Class::Query, "entry", &["{} query --event deploy --limit 1", "{} query --fields seq,event"]),
-        verb("follow", Class::Query, "entry", &["{} append hello && {} follow --last 1 --limit 1"]),
-        verb("stats", Class::Query, "stats", &["{} append hello && {} stats"]),
-        verb("export", Class::Query, "otlp", &["{} append hello && {} export --to otlp"]),
-        verb(
-            "reveal",
-            Class::Query,
-            "revealed",
-            &["{} append --seal message secret && {} reveal $({} query --event log --jq '.message[]' --format raw)"],
-        ),
-        VerbDoc {
-            path: "forget",
-            class: Class::Write,
-            output: "forgotten",
-            examples: &[
-                "{} append --seal message secret && {} forget --dangerous --dry-run $({} query --event log --jq '.message[]' --format raw)",
-            ],
-            dangerous: true,
-        },
-        verb(
-            "blob",
-            Class::Query,
-            "blob",
-            &[
-                "head -c 2000000 /dev/zero | tr '\\0' x | {} append && {} blob $({} query --event log --jq .message.blob --format raw)",
-            ],
-        ),
-        verb("tip", Class::Query, "tip", &["{} append hello && {} tip"]),
-        verb("verify", Class::Query, "verified", &["{} append hello && {} verify"]),
-        verb("repair", Class::Write, "repaired", &["{} append hello && {} repair --dry-run"]),
-        verb("rotate", Class::Append, "rotated", &["{} append hello && {} rotate"]),
-        verb("keygen", Class::Append, "made", &["{} keygen K"]),
-        verb("checkpoint", Class::Append, "signed", &["{} append hello && {} keygen C && {} checkpoint --key C"]),
-        verb(
-            "prove",
-            Class::Query,
-            "proof",
-            &["{} append hello && {} keygen P && {} checkpoint --key P && {} prove 1"],
-        ),
-        verb(
-            "check-proof",
-            Class::Query,
-            "checked",
-            &[
-                "{} append -f l.jsonl hello && {} keygen Q && {} checkpoint -f l.jsonl --key Q && {} prove 1 -f l.jsonl --format raw > p && sed -n 2p l.jsonl | {} check-proof --key Q.pub p",
-            ],
-        ),
-        verb(
-            "witness",
-            Class::Append,
-            "witnessed",
-            &[
-                "{} append hello && {} keygen R && {} keygen W && {} checkpoint --key R && {} checkpoint --witness-request --format raw | {} witness --key W --signer R.pub --state seen",
-            ],
-        ),
+        append::DOC,
+        create::DOC,
+        tee::DOC,
+        query::DOC,
+        follow::DOC,
+        stats::DOC,
+        export::DOC,
+        reveal::DOC,
+        forget::DOC,
+        blob::DOC,
+        tip::DOC,
+        verify::DOC,
+        repair::DOC,
+        rotate::DOC,
+        keygen::DOC,
+        checkpoint::DOC,
+        prove::DOC,
+        check_proof::DOC,
+        witness::DOC,
     ],
     implicit: None,
     schemas: &[
@@ -143,7 +95,7 @@ enum Verb {
     Query(query::Args),
     Follow(follow::Args),
     Stats(stats::Args),
-    Blob(blobs::Args),
+    Blob(blob::Args),
     Export(export::Args),
     Reveal(reveal::Args),
     Forget(forget::Args),
@@ -167,7 +119,7 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Query(args) => query::run(&args, context),
         Verb::Follow(args) => follow::run(&args, context),
         Verb::Stats(args) => stats::run(&args, context),
-        Verb::Blob(args) => blobs::run(&args, context),
+        Verb::Blob(args) => blob::run(&args, context),
         Verb::Export(args) => export::run(&args, context),
         Verb::Reveal(args) => reveal::run(&args, context),
         Verb::Forget(args) => forget::run(&args, context),

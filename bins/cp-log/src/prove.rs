@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
+use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
 use cp_ledger::proof::checkpoint::checkpoint_path;
@@ -11,6 +12,15 @@ use serde::Serialize;
 
 use crate::checkpoint::{hashes, newest, request_text};
 use crate::target::own_ledger;
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "prove",
+    class: Class::Query,
+    output: "proof",
+    examples: &["{} append hello && {} keygen P && {} checkpoint --key P && {} prove 1"],
+    dangerous: false,
+};
 
 /// Prove a line, or the growth of the ledger, against the newest checkpoint
 #[derive(Debug, clap::Args)]

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use cp_common::context::options::QueryOptions;
 use cp_common::output::Format;
+use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::fields;
 use cp_common::{Code, Context, Error, Result, json};
 use cp_ledger::format::line::{Line, inside, members};
@@ -16,6 +17,15 @@ use crate::target::{Target, to_read};
 /// The members that a line can have.
 const MEMBERS: [&str; 13] =
     ["seq", "ts", "event", "agent", "session", "run", "turn", "role", "content", "message", "data", "prev", "hash"];
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "query",
+    class: Class::Query,
+    output: "entry",
+    examples: &["{} query --event deploy --limit 1", "{} query --fields seq,event"],
+    dangerous: false,
+};
 
 /// Print the lines that match
 #[derive(Debug, clap::Args)]

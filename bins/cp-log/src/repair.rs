@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use cp_common::context::options::WriteOptions;
 use cp_common::program::confirm::{self, Change};
-use cp_common::wire::Receipt;
-use cp_common::wire::Reply;
+use cp_common::program::{Class, VerbDoc};
+use cp_common::wire::{Receipt, Reply};
 use cp_common::{Context, Error, Result};
 use cp_ledger::proof::checkpoint::{checkpoint_path, read_checkpoint};
 use cp_ledger::{Entry, Ledger, Sync};
@@ -13,6 +13,15 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::target::own_ledger;
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "repair",
+    class: Class::Write,
+    output: "repaired",
+    examples: &["{} append hello && {} repair --dry-run"],
+    dangerous: false,
+};
 
 /// Move damaged last lines aside, or accept that a ledger was rolled back
 #[derive(Debug, clap::Args)]

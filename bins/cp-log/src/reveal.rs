@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
 use cp_ledger::format::line::Hash;
@@ -10,6 +11,15 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::target::own_ledger;
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "reveal",
+    class: Class::Query,
+    output: "revealed",
+    examples: &["{} append --seal message secret && {} reveal $({} query --event log --jq '.message[]' --format raw)"],
+    dangerous: false,
+};
 
 /// Print the value that a line has sealed
 #[derive(Debug, clap::Args)]

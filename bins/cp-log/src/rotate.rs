@@ -3,13 +3,22 @@
 use std::path::PathBuf;
 
 use cp_common::context::options::AppendOptions;
-use cp_common::program::idempotency;
+use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
 use cp_ledger::{Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
 use crate::target::own_ledger;
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "rotate",
+    class: Class::Append,
+    output: "rotated",
+    examples: &["{} append hello && {} rotate"],
+    dangerous: false,
+};
 
 /// Close the file as a segment and go on in a new one
 #[derive(Debug, clap::Args)]

@@ -20,7 +20,7 @@ fn of<T: JsonSchema>(name: &str) {
 
 #[test]
 fn schemas_are_those_of_the_types() {
-    of::<crate::blobs::Found>("blob");
+    of::<crate::blob::Found>("blob");
     of::<crate::create::Begun>("begun");
     of::<crate::stats::Stats>("stats");
     of::<crate::check_proof::Checked>("checked");

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Result};
 use cp_ledger::read::lines;
@@ -10,6 +11,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::select::{Filters, Select};
 use crate::target::to_read;
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "stats",
+    class: Class::Query,
+    output: "stats",
+    examples: &["{} append hello && {} stats"],
+    dangerous: false,
+};
 
 /// Sum up events, tokens, cost and latency
 #[derive(Debug, clap::Args)]

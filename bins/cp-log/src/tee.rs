@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use cp_common::context::options::StreamOptions;
+use cp_common::program::{Class, VerbDoc};
 use cp_common::stream::filter::Body;
 use cp_common::stream::{Recorder, tee};
 use cp_common::{Context, Result};
@@ -10,6 +11,15 @@ use cp_ledger::{Ledger, Sync};
 
 use crate::append::{ENOUGH, Members};
 use crate::target::own_ledger;
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "tee",
+    class: Class::Append,
+    output: "entry",
+    examples: &["seq 3 | {} tee copy.jsonl"],
+    dangerous: false,
+};
 
 /// Pass lines on and append each to a ledger
 #[derive(Debug, clap::Args)]

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Line;
@@ -9,6 +10,15 @@ use cp_ledger::read::{End, backward};
 use serde::Serialize;
 
 use crate::target::own_ledger;
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "tip",
+    class: Class::Query,
+    output: "tip",
+    examples: &["{} append hello && {} tip"],
+    dangerous: false,
+};
 
 /// Print the place and the hash of the last line
 #[derive(Debug, clap::Args)]

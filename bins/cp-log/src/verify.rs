@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cp_common::output::Severity;
+use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::wire::record::Kind as Record;
 use cp_common::{Code, Context, Error, Result};
@@ -18,6 +19,15 @@ use cp_ledger::read::segments::{self, is_segment_of, stem_of};
 use serde::Serialize;
 
 use crate::target::{Target, to_read};
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "verify",
+    class: Class::Query,
+    output: "verified",
+    examples: &["{} append hello && {} verify"],
+    dangerous: false,
+};
 
 /// Prove that ledgers are what was written
 #[derive(Debug, clap::Args)]

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
+use cp_common::program::{Class, VerbDoc};
 use cp_common::stream::lines::Lines;
 use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result, clock};
@@ -10,6 +11,17 @@ use cp_ledger::proof::checkpoint::{read_checkpoint, write_checkpoint};
 use cp_ledger::proof::note::{Checkpoint, Note, Signer, Verifier};
 use cp_ledger::proof::tree::{Node, is_consistent};
 use serde::Serialize;
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "witness",
+    class: Class::Append,
+    output: "witnessed",
+    examples: &[
+        "{} append hello && {} keygen R && {} keygen W && {} checkpoint --key R && {} checkpoint --witness-request --format raw | {} witness --key W --signer R.pub --state seen",
+    ],
+    dangerous: false,
+};
 
 /// Sign a checkpoint request on standard input, if it goes on from the one signed before
 #[derive(Debug, clap::Args)]

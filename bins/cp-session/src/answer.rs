@@ -1,7 +1,6 @@
 //! Answers of queries: whole, or only the members that were asked for; pages of lists.
 
-use cp_common::wire::Reply;
-use cp_common::wire::fields;
+use cp_common::wire::{Reply, fields};
 use cp_common::{Context, Result};
 use serde::Serialize;
 

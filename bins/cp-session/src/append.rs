@@ -2,11 +2,10 @@
 
 use cp_common::context::options::{AppendOptions, StreamOptions};
 use cp_common::home::Session;
-use cp_common::program::idempotency;
+use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
-use cp_common::wire::Reply;
 use cp_common::wire::record::{self, Kind};
-use cp_common::wire::{Receipt, Turn};
+use cp_common::wire::{Receipt, Reply, Turn};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::{Ledger, Sync};
 use serde::{Deserialize, Serialize};
@@ -14,6 +13,15 @@ use serde::{Deserialize, Serialize};
 use crate::naming;
 use crate::round::{check_role, redactions, turn_entry};
 use crate::transcript::must_be_open;
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "append",
+    class: Class::Append,
+    output: "session_appended",
+    examples: &["S=$(cp-session start --format text); cp-session append --session \"$S\" -- hello"],
+    dangerous: false,
+};
 
 /// Add a turn to a session
 #[derive(clap::Args)]

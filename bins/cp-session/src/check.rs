@@ -2,9 +2,8 @@
 
 use cp_common::context::options::AppendOptions;
 use cp_common::home::Session;
-use cp_common::program::idempotency;
-use cp_common::wire::Reply;
-use cp_common::wire::{Block, Content, Receipt, Turn};
+use cp_common::program::{Class, VerbDoc, idempotency};
+use cp_common::wire::{Block, Content, Receipt, Reply, Turn};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::proof::verifier::{self, Options};
 use cp_ledger::{Entry, Ledger, Sync};
@@ -12,6 +11,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::naming::Named;
 use crate::transcript::{self, Insert, MESSAGE, REPAIR, Repair};
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "check",
+    class: Class::Append,
+    output: "session_checked",
+    examples: &["S=$(cp-session start --format text); cp-session check \"$S\""],
+    dangerous: false,
+};
 
 /// Look for damaged lines and for tool calls without a result
 #[derive(clap::Args)]

@@ -2,15 +2,23 @@
 
 use cp_common::context::options::AppendOptions;
 use cp_common::home::Session;
-use cp_common::program::idempotency;
-use cp_common::wire::Receipt;
-use cp_common::wire::Reply;
+use cp_common::program::{Class, VerbDoc, idempotency};
+use cp_common::wire::{Receipt, Reply};
 use cp_common::{Context, Result};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
 use crate::naming::Named;
 use crate::transcript::{self, CLEAR};
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "clear",
+    class: Class::Append,
+    output: "session_cleared",
+    examples: &["S=$(cp-session start --format text); cp-session clear \"$S\""],
+    dangerous: false,
+};
 
 /// Archive the turns and begin again
 #[derive(clap::Args)]

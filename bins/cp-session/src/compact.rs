@@ -3,10 +3,9 @@
 use cp_common::context::options::AppendOptions;
 use cp_common::coprocess;
 use cp_common::home::Session;
-use cp_common::program::idempotency;
-use cp_common::wire::Reply;
+use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::record::{Kind, closed_line};
-use cp_common::wire::{Content, Prompt, Receipt, Turn, Usage};
+use cp_common::wire::{Content, Prompt, Receipt, Reply, Turn, Usage};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
@@ -14,6 +13,17 @@ use serde::{Deserialize, Serialize};
 use crate::load::words;
 use crate::naming::Named;
 use crate::transcript::{self, COMPACT, Stored};
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "compact",
+    class: Class::Governed,
+    output: "session_compacted",
+    examples: &[
+        "export CP_SESSION=$(cp-session start --format text); for m in a b c; do cp-session append -- $m >&2; cp-session append --role assistant -- $m >&2; done; cp-session compact --keep 2 --backend stub",
+    ],
+    dangerous: false,
+};
 
 /// Let a model summarise the older turns; the originals stay on disk
 #[derive(clap::Args)]

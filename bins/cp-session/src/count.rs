@@ -1,5 +1,6 @@
 //! `cp-session count`: how many turns there are.
 
+use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Result};
 use serde::Serialize;
@@ -7,6 +8,15 @@ use serde::Serialize;
 use crate::answer::answer;
 use crate::naming::Named;
 use crate::transcript;
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "count",
+    class: Class::Query,
+    output: "session_counted",
+    examples: &["S=$(cp-session start --format text); cp-session count \"$S\""],
+    dangerous: false,
+};
 
 /// Count the turns
 #[derive(clap::Args)]

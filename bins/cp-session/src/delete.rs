@@ -3,6 +3,7 @@
 use cp_common::context::options::WriteOptions;
 use cp_common::home::Session;
 use cp_common::program::confirm::{Change, gate};
+use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
 use cp_ledger::{Entry, Ledger, Sync};
@@ -11,6 +12,17 @@ use serde_json::json;
 
 use crate::naming;
 use crate::transcript;
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "delete",
+    class: Class::Write,
+    output: "session_deleted",
+    examples: &[
+        "S=$(cp-session start --format text); T=$(cp-session delete \"$S\" --dangerous --dry-run | jq -r .data.confirm_token); cp-session delete \"$S\" --dangerous --confirm \"$T\"",
+    ],
+    dangerous: true,
+};
 
 /// Remove sessions for good
 #[derive(clap::Args)]

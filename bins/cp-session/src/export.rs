@@ -1,11 +1,9 @@
 //! `cp-session export`: a summary of a session in one file, always without secrets.
 
 use cp_common::context::options::AppendOptions;
-use cp_common::home::Session;
-use cp_common::home::write_whole;
-use cp_common::program::idempotency;
-use cp_common::wire::Receipt;
-use cp_common::wire::Reply;
+use cp_common::home::{Session, write_whole};
+use cp_common::program::{Class, VerbDoc, idempotency};
+use cp_common::wire::{Receipt, Reply};
 use cp_common::{Context, Result, clock};
 use cp_ledger::format::line::Hash;
 use cp_ledger::{Entry, Ledger, Sync};
@@ -15,6 +13,15 @@ use serde::{Deserialize, Serialize};
 use crate::load::words;
 use crate::naming::Named;
 use crate::transcript::{self, Mode};
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "export",
+    class: Class::Append,
+    output: "session_exported",
+    examples: &["S=$(cp-session start --format text); cp-session export \"$S\""],
+    dangerous: false,
+};
 
 /// Write summary.json beside the session: who, when, and what was said, without secrets
 #[derive(clap::Args)]

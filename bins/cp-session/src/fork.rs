@@ -3,9 +3,8 @@
 use cp_common::context::options::AppendOptions;
 use cp_common::home::Session;
 use cp_common::output::Severity;
-use cp_common::program::idempotency;
-use cp_common::wire::Reply;
-use cp_common::wire::{Receipt, Turn};
+use cp_common::program::{Class, VerbDoc, idempotency};
+use cp_common::wire::{Receipt, Reply, Turn};
 use cp_common::{Context, Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +12,15 @@ use crate::naming::Named;
 use crate::round::turn_entry;
 use crate::start;
 use crate::transcript::{self, Fork, MESSAGE, REPAIR, Start};
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "fork",
+    class: Class::Append,
+    output: "session_forked",
+    examples: &["S=$(cp-session start --format text); cp-session fork \"$S\" --at 0"],
+    dangerous: false,
+};
 
 /// Start a session with the first turns of another
 #[derive(clap::Args)]

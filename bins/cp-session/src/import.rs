@@ -6,12 +6,10 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::AppendOptions;
-use cp_common::home::Session;
-use cp_common::home::make_directory;
+use cp_common::home::{Session, make_directory};
 use cp_common::output::Severity;
-use cp_common::program::idempotency;
-use cp_common::wire::Receipt;
-use cp_common::wire::Reply;
+use cp_common::program::{Class, VerbDoc, idempotency};
+use cp_common::wire::{Receipt, Reply};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Hash;
 use cp_ledger::{Entry, Ledger, Sync};
@@ -21,6 +19,17 @@ use crate::round::turn_entry;
 use crate::start;
 use crate::transcript::{Imported, Mode, Start, must_be_open};
 use crate::transcripts::{self, Transcript};
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "import",
+    class: Class::Append,
+    output: "session_imported",
+    examples: &[
+        "echo '[{\"conversation_id\":\"c\",\"prompt\":\"hi\",\"response\":\"hello\"}]' > log.json; cp-session import log.json",
+    ],
+    dangerous: false,
+};
 
 /// Make a session from a transcript of Claude Code, codex or llm
 #[derive(clap::Args)]

@@ -1,6 +1,6 @@
 //! `cp-session`: keep conversations as ledgers.
 //!
-//! A session is a directory ([`place`]) with a ledger of turns ([`transcript`]). A round, which is a question and its answer, is stored
+//! A session is a directory with a ledger of turns ([`transcript`]). A round, which is a question and its answer, is stored
 //! in one append ([`round`]): many programs may write to a session, and none leaves half of a round.
 
 mod answer;
@@ -30,7 +30,7 @@ mod tee;
 mod transcript;
 mod transcripts;
 
-use cp_common::program::{Check, Class, Credentials, Program, VerbDoc};
+use cp_common::program::{Check, Credentials, Program};
 use cp_common::{Context, Result};
 
 /// What this program says of itself.
@@ -39,86 +39,24 @@ pub static PROGRAM: Program = Program {
     about: "keep conversations as ledgers",
     risk_tier: "T1",
     verbs: &[
-        doc("start", Class::Append, "session_started", &["cp-session start", "cp-session start --mode isolated"]),
-        doc(
-            "append",
-            Class::Append,
-            "session_appended",
-            &["S=$(cp-session start --format text); cp-session append --session \"$S\" -- hello"],
-        ),
-        doc(
-            "tee",
-            Class::Append,
-            "message",
-            &["S=$(cp-session start --format text); cp-llm --backend stub -- hello | cp-session tee \"$S\""],
-        ),
-        doc("load", Class::Query, "session_loaded", &["S=$(cp-session start --format text); cp-session load \"$S\""]),
-        doc(
-            "count",
-            Class::Query,
-            "session_counted",
-            &["S=$(cp-session start --format text); cp-session count \"$S\""],
-        ),
-        doc("show", Class::Query, "session_shown", &["S=$(cp-session start --format text); cp-session show \"$S\""]),
-        doc("end", Class::Append, "session_ended", &["S=$(cp-session start --format text); cp-session end \"$S\""]),
-        doc("list", Class::Query, "session_page", &["cp-session list --limit 10"]),
-        doc(
-            "clear",
-            Class::Append,
-            "session_cleared",
-            &["S=$(cp-session start --format text); cp-session clear \"$S\""],
-        ),
-        doc(
-            "export",
-            Class::Append,
-            "session_exported",
-            &["S=$(cp-session start --format text); cp-session export \"$S\""],
-        ),
-        doc(
-            "fork",
-            Class::Append,
-            "session_forked",
-            &["S=$(cp-session start --format text); cp-session fork \"$S\" --at 0"],
-        ),
-        doc(
-            "compact",
-            Class::Governed,
-            "session_compacted",
-            &[
-                "export CP_SESSION=$(cp-session start --format text); for m in a b c; do cp-session append -- $m >&2; cp-session append --role assistant -- $m >&2; done; cp-session compact --keep 2 --backend stub",
-            ],
-        ),
-        doc(
-            "import",
-            Class::Append,
-            "session_imported",
-            &[
-                "echo '[{\"conversation_id\":\"c\",\"prompt\":\"hi\",\"response\":\"hello\"}]' > log.json; cp-session import log.json",
-            ],
-        ),
-        doc("search", Class::Query, "session_found", &["cp-session search hello"]),
-        doc(
-            "check",
-            Class::Append,
-            "session_checked",
-            &["S=$(cp-session start --format text); cp-session check \"$S\""],
-        ),
-        doc(
-            "remember",
-            Class::Append,
-            "session_remembered",
-            &["cp-session remember --kind note -- 'the build takes four minutes'"],
-        ),
-        doc("recall", Class::Query, "session_recalled", &["cp-session recall --kind session_turn build"]),
-        VerbDoc {
-            path: "delete",
-            class: Class::Write,
-            output: "session_deleted",
-            examples: &[
-                "S=$(cp-session start --format text); T=$(cp-session delete \"$S\" --dangerous --dry-run | jq -r .data.confirm_token); cp-session delete \"$S\" --dangerous --confirm \"$T\"",
-            ],
-            dangerous: true,
-        },
+        start::DOC,
+        append::DOC,
+        tee::DOC,
+        load::DOC,
+        count::DOC,
+        show::DOC,
+        end::DOC,
+        list::DOC,
+        clear::DOC,
+        export::DOC,
+        fork::DOC,
+        compact::DOC,
+        import::DOC,
+        search::DOC,
+        check::DOC,
+        remember::DOC,
+        recall::DOC,
+        delete::DOC,
     ],
     implicit: None,
     schemas: &[
@@ -146,10 +84,6 @@ pub static PROGRAM: Program = Program {
     credentials: |_| Credentials { configured: true, sources: Vec::new() },
     audit: cp_ledger::audit,
 };
-
-const fn doc(path: &'static str, class: Class, output: &'static str, examples: &'static [&'static str]) -> VerbDoc {
-    VerbDoc { path, class, output, examples, dangerous: false }
-}
 
 /// The command line.
 #[derive(clap::Parser)]

@@ -2,12 +2,22 @@
 
 use cp_common::context::options::QueryOptions;
 use cp_common::home::Session;
+use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Result};
 use serde::Serialize;
 
 use crate::answer::{Page, limit};
 use crate::transcript::{self, Mode};
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "list",
+    class: Class::Query,
+    output: "session_page",
+    examples: &["cp-session list --limit 10"],
+    dangerous: false,
+};
 
 /// List the sessions
 #[derive(clap::Args)]

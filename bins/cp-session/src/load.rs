@@ -1,14 +1,23 @@
 //! `cp-session load`: the conversation, as a prompt takes it.
 
 use cp_common::output::Severity;
-use cp_common::wire::Reply;
-use cp_common::wire::Turn;
+use cp_common::program::{Class, VerbDoc};
+use cp_common::wire::{Reply, Turn};
 use cp_common::{Context, Result};
 use serde::Serialize;
 
 use crate::answer::answer;
 use crate::naming::Named;
 use crate::transcript::{self, Mode};
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "load",
+    class: Class::Query,
+    output: "session_loaded",
+    examples: &["S=$(cp-session start --format text); cp-session load \"$S\""],
+    dangerous: false,
+};
 
 /// Print the conversation
 #[derive(clap::Args)]

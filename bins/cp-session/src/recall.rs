@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use cp_common::context::options::QueryOptions;
+use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result, json};
 use cp_ledger::store::blob;
@@ -13,6 +14,15 @@ use serde::Serialize;
 use crate::answer::{Page, limit};
 use crate::memory;
 use crate::transcript;
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "recall",
+    class: Class::Query,
+    output: "session_recalled",
+    examples: &["cp-session recall --kind session_turn build"],
+    dangerous: false,
+};
 
 /// Find what was remembered: the best match first, without a query the newest
 #[derive(clap::Args)]

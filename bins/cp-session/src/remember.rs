@@ -1,11 +1,10 @@
 //! `cp-session remember`: keep a text beyond its session.
 
 use cp_common::context::options::{AppendOptions, InputKind, StreamOptions};
-use cp_common::program::idempotency;
+use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
-use cp_common::wire::Receipt;
-use cp_common::wire::Reply;
 use cp_common::wire::record::Kind;
+use cp_common::wire::{Receipt, Reply};
 use cp_common::{Context, Error, Result};
 use cp_ledger::{Entry, Ledger, Sync};
 use cp_redact::Redactor;
@@ -13,6 +12,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::memory;
 use crate::naming;
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "remember",
+    class: Class::Append,
+    output: "session_remembered",
+    examples: &["cp-session remember --kind note -- 'the build takes four minutes'"],
+    dangerous: false,
+};
 
 /// Keep a text beyond its session
 #[derive(clap::Args)]

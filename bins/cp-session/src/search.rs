@@ -1,6 +1,7 @@
 //! `cp-session search`: where something was said, in every session or in one.
 
 use cp_common::context::options::QueryOptions;
+use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
 use cp_ledger::format::line::Line;
@@ -10,6 +11,15 @@ use crate::answer::Page;
 use crate::load::words;
 use crate::naming;
 use crate::transcript;
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "search",
+    class: Class::Query,
+    output: "session_found",
+    examples: &["cp-session search hello"],
+    dangerous: false,
+};
 
 /// Find turns that hold some words, whatever their case
 #[derive(clap::Args)]

@@ -1,6 +1,7 @@
 //! `cp-session show`: what a session is, without what was said in it.
 
 use cp_common::home::Session;
+use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
 use serde::Serialize;
@@ -8,6 +9,15 @@ use serde::Serialize;
 use crate::answer::answer;
 use crate::naming::Named;
 use crate::transcript::{self, Fork, Mode};
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "show",
+    class: Class::Query,
+    output: "session_shown",
+    examples: &["S=$(cp-session start --format text); cp-session show \"$S\""],
+    dangerous: false,
+};
 
 /// Print what a session is and where it lies
 #[derive(clap::Args)]

@@ -1,19 +1,25 @@
 //! `cp-session start`: make a session.
 
 use cp_common::context::options::AppendOptions;
-use cp_common::home::Home;
-use cp_common::home::Session;
-use cp_common::home::TIERS;
-use cp_common::program::idempotency;
+use cp_common::home::{Home, Session, TIERS};
+use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::spelling::nearest;
-use cp_common::wire::Receipt;
-use cp_common::wire::Reply;
+use cp_common::wire::{Receipt, Reply};
 use cp_common::{Context, Error, Result};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
 use crate::naming;
 use crate::transcript::{Mode, START, Start};
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "start",
+    class: Class::Append,
+    output: "session_started",
+    examples: &["cp-session start", "cp-session start --mode isolated"],
+    dangerous: false,
+};
 
 /// Start a session
 #[derive(clap::Args)]

@@ -2,6 +2,7 @@
 
 use cp_common::context::options::StreamOptions;
 use cp_common::home::Session;
+use cp_common::program::{Class, VerbDoc};
 use cp_common::stream::filter::Body;
 use cp_common::stream::{Recorder, tee};
 use cp_common::wire::record::Kind;
@@ -12,6 +13,15 @@ use serde_json::value::RawValue;
 use crate::naming::Named;
 use crate::round::Said;
 use crate::transcript::must_be_open;
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "tee",
+    class: Class::Append,
+    output: "message",
+    examples: &["S=$(cp-session start --format text); cp-llm --backend stub -- hello | cp-session tee \"$S\""],
+    dangerous: false,
+};
 
 /// Pass records on and store the messages among them, each with its question
 #[derive(clap::Args)]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
+use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
 use cp_ledger::format::line::Hash;
@@ -10,6 +11,17 @@ use cp_ledger::store::blob;
 use serde::Serialize;
 
 use crate::target::own_ledger;
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "blob",
+    class: Class::Query,
+    output: "blob",
+    examples: &[
+        "head -c 2000000 /dev/zero | tr '\\0' x | {} append && {} blob $({} query --event log --jq .message.blob --format raw)",
+    ],
+    dangerous: false,
+};
 
 /// Print the bytes that a line names by their hash
 #[derive(Debug, clap::Args)]
