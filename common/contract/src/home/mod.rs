@@ -1,5 +1,6 @@
 //! The home directory: its layout, its settings, and how files in it are written.
 
+mod agents;
 mod class;
 pub mod config;
 mod files;
@@ -7,6 +8,7 @@ pub mod sessions;
 
 use std::path::{Path, PathBuf};
 
+pub use self::agents::DEFAULT_AGENT;
 pub use self::class::{GOVERNED_ROOTS, PathClass, classify, resolved, resolved_below};
 pub use self::files::{create_whole, make_directory, write_whole};
 

@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::context::Context;
+use crate::context::options::AppendOptions;
 use crate::home::make_directory;
 use crate::keys::hex;
-use crate::wire::{Code, Error, Result};
+use crate::wire::{Code, Error, Reply, Result};
 
 #[derive(Serialize, Deserialize)]
 struct Slot<T> {
@@ -50,6 +51,19 @@ pub fn once<T: Serialize + DeserializeOwned>(
             Err(error)
         }
     }
+}
+
+/// Answers with what an append would do on a dry run, else with what `effect` did, [`once`] for its request id.
+pub fn answer<T: Reply + DeserializeOwned>(
+    options: &AppendOptions,
+    arguments: &impl Serialize,
+    context: &mut Context,
+    preview: impl FnOnce() -> Result<T>,
+    effect: impl FnOnce(&mut Context) -> Result<T>,
+) -> Result<()> {
+    let answer =
+        if options.dry_run { preview()? } else { once(options.request_id.as_deref(), arguments, context, effect)? };
+    context.out.answer(&answer)
 }
 
 fn first_answer<T: DeserializeOwned>(id: &str, text: &str, arguments: &str) -> Result<T> {
