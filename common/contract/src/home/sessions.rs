@@ -44,7 +44,8 @@ impl Home {
     /// The session with this id or unique beginning of one; a name with a `/` is the path of its directory or of its ledger.
     pub fn session(&self, named: &str) -> Result<Session> {
         if named.contains('/') {
-            return at_path(named);
+            // An id with something after it is neither an id nor a path that a person would write.
+            return if named.starts_with("SES-") { Err(not_an_id(named)) } else { at_path(named) };
         }
         if !is_id(named) {
             return Err(not_an_id(named));
@@ -157,7 +158,7 @@ mod tests {
     #[test]
     fn no_name_leads_out_of_the_sessions() {
         let (_place, home) = home_with(&["SES-1"]);
-        for bad in ["", ".", "..", "a b", "SES-1\n", "é", "~", "*"] {
+        for bad in ["", ".", "..", "a b", "SES-1\n", "SES-../../x", "SES-1/..", "é", "~", "*"] {
             assert_eq!(home.session(bad).unwrap_err().code(), Code::Validation, "{bad:?}");
         }
         for outside in ["../..", "/", "./"] {
