@@ -1,17 +1,31 @@
 //! Answers of queries: whole, or only the members that were asked for; pages of lists.
 
 use cp_common::wire::{Reply, fields};
-use cp_common::{Context, Result};
+use cp_common::{Context, Error, Result};
 use serde::Serialize;
 
-/// Answers with the members that `asked` names; all of them if it names none.
-pub(crate) fn answer<T: Reply>(data: &T, asked: &[String], known: &[&str], context: &mut Context) -> Result<()> {
-    if asked.is_empty() {
-        return context.out.answer(data);
+/// The option that chooses members of an answer.
+#[derive(clap::Args)]
+pub(crate) struct Fields {
+    /// Only these members, dotted names, separated by commas
+    #[arg(long, value_name = "A,B.C", value_delimiter = ',')]
+    fields: Vec<String>,
+}
+
+impl Fields {
+    /// Answers with the members that were asked for; all of them if none were.
+    pub(crate) fn answer<T: Reply>(&self, data: &T, known: &[&str], context: &mut Context) -> Result<()> {
+        if self.fields.is_empty() {
+            return context.out.answer(data);
+        }
+        fields::check(&self.fields, known)?;
+        context.out.answer(&projected(data, &self.fields)?)
     }
-    fields::check(asked, known)?;
-    let value = serde_json::to_value(data).map_err(|e| cp_common::Error::validation(e.to_string()))?;
-    context.out.answer(&Projected { value: fields::project(value, asked), text: data.text() })
+}
+
+fn projected(data: &impl Reply, asked: &[String]) -> Result<Projected> {
+    let value = serde_json::to_value(data).map_err(|e| Error::validation(e.to_string()))?;
+    Ok(Projected { value: fields::project(value, asked), text: data.text() })
 }
 
 struct Projected {
@@ -70,17 +84,13 @@ impl<T: Reply> Page<T> {
             return context.out.answer(&self);
         }
         fields::check(asked, known)?;
-        let mut items = Vec::with_capacity(self.items.len());
-        for item in &self.items {
-            let value = serde_json::to_value(item).map_err(|e| cp_common::Error::validation(e.to_string()))?;
-            items.push(Projected { value: fields::project(value, asked), text: item.text() });
-        }
+        let items = self.items.iter().map(|item| projected(item, asked)).collect::<Result<Vec<_>>>()?;
         let Self { count, next_cursor, has_more, untrusted, .. } = self;
         context.out.answer(&Page { items, count, next_cursor, has_more, untrusted })
     }
 }
 
-/// The limit of a page as the machine counts.
+/// The limit of a page, as a length in memory.
 pub(crate) fn limit(asked: Option<u64>) -> Option<usize> {
     asked.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }

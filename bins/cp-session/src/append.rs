@@ -10,7 +10,7 @@ use cp_common::{Code, Context, Error, Result};
 use cp_ledger::{Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::naming;
+use crate::operand;
 use crate::round::{check_role, redactions, turn_entry};
 use crate::transcript::must_be_open;
 
@@ -26,7 +26,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// Add a turn to a session
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Who speaks
+    /// The role of the turn
     #[arg(long, value_enum, default_value_t)]
     role: Role,
     /// When an append is acknowledged
@@ -36,11 +36,11 @@ pub(crate) struct Args {
     append: AppendOptions,
     #[command(flatten)]
     stream: StreamOptions,
-    /// What was said; - adds standard input
+    /// The text of the turn; - adds standard input
     text: Vec<String>,
 }
 
-/// Who speaks.
+/// The role of a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Role {
     /// A person, or a program that asks
@@ -84,7 +84,7 @@ impl Reply for Appended {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let session = naming::find(None, context)?;
+    let session = operand::find(None, context)?;
     if args.append.dry_run {
         must_be_open(&session.file())?;
     }
@@ -101,7 +101,7 @@ struct Appender<'a> {
 }
 
 #[derive(Deserialize)]
-struct Spoken {
+struct Given {
     #[serde(default)]
     role: Option<String>,
     content: cp_common::wire::Content,
@@ -113,25 +113,25 @@ impl Appender<'_> {
             Body::Text(bytes) => {
                 let text = text_of(bytes)?;
                 if text.trim().is_empty() {
-                    return Err(Error::validation("the text is empty").hint("say something"));
+                    return Err(Error::validation("the text is empty").hint("give some text"));
                 }
                 return Ok(Turn::text(self.args.role.name(), text));
             }
             Body::Record(record) => record.data.ok_or_else(|| Error::validation("the record has no `data`"))?,
             Body::Row(row) => row,
         };
-        let spoken: Spoken = record::read(data)?;
-        let role = spoken.role.unwrap_or_else(|| self.args.role.name().to_owned());
+        let given: Given = record::read(data)?;
+        let role = given.role.unwrap_or_else(|| self.args.role.name().to_owned());
         check_role(&role)?;
-        if spoken.content.is_empty() {
+        if given.content.is_empty() {
             return Err(Error::validation("the content is empty"));
         }
-        Ok(Turn { role, content: spoken.content })
+        Ok(Turn { role, content: given.content })
     }
 
     fn store(&mut self, turn: &Turn) -> Result<Receipt> {
         let file = self.session.file();
-        // Looked at under the lock: an end that came meanwhile is the end.
+        // Checked under the lock: the session may have ended meanwhile.
         let receipts = self.ledger.append_placed(|_| {
             must_be_open(&file)?;
             Ok(vec![turn_entry(&self.session.id, turn)])
@@ -159,8 +159,8 @@ impl Filter for Appender<'_> {
             return if is_text { context.out.answer(&appended) } else { context.out.record(Kind::Item, &appended) };
         };
         if !is_text {
-            return Err(Error::usage("--request-id names one request, and a stream is many")
-                .hint("give one text")
+            return Err(Error::usage("--request-id applies to one text, not to a stream")
+                .hint("give one text as an argument")
                 .fatal());
         }
         let asked = ("append", self.session.id.clone(), turn.clone());

@@ -1,4 +1,4 @@
-//! `cp-session check`: what is wrong with a session, and with `--repair` what can be put right by adding.
+//! `cp-session check`: find what is wrong with a session; with `--repair`, fix what can be fixed by appending.
 
 use cp_common::context::options::AppendOptions;
 use cp_common::home::Session;
@@ -9,7 +9,7 @@ use cp_ledger::proof::verifier::{self, Options};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::naming::Named;
+use crate::operand::SessionOperand;
 use crate::transcript::{self, Insert, MESSAGE, REPAIR, Repair};
 
 /// The entry of this verb in `reference`.
@@ -25,7 +25,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    session: Named,
+    session: SessionOperand,
     /// Move a damaged end aside, and give every open tool call a result that says so
     #[arg(long)]
     repair: bool,
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             .in_file(&session.file())
             .with("fault_count", answer.fault_count)
             .with("open_calls", answer.open_calls.len())
-            .hint("cp-session check --repair puts right what adding can");
+            .hint("cp-session check --repair fixes what can be fixed by appending");
         return context.out.refuse(&answer, &error);
     }
     context.out.answer(&answer)
@@ -189,7 +189,7 @@ fn repair(session: &Session, found: Checked) -> Result<Checked> {
     if !inserts.is_empty() {
         receipt = Some(ledger.append(Entry::new(REPAIR).session(&session.id).data(&Repair { inserts }))?);
     }
-    // What stands in the middle stays as it is: nobody can tell any more what it was.
+    // Damage in the middle stays as it is: what was written there is lost.
     let after = check(session)?;
     Ok(Checked { repaired: receipt.is_some(), receipt, open_calls: found.open_calls, ..after })
 }

@@ -8,7 +8,7 @@ use cp_common::{Context, Result};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::naming::Named;
+use crate::operand::SessionOperand;
 use crate::transcript::{self, CLEAR};
 
 /// The entry of this verb in `reference`.
@@ -24,7 +24,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    session: Named,
+    session: SessionOperand,
     #[command(flatten)]
     append: AppendOptions,
 }
@@ -52,16 +52,14 @@ impl Reply for Cleared {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let session = args.session.find(context)?;
+    transcript::must_be_open(&session.file())?;
+    idempotency::answer(&args.append, &("clear", &session.id), context, || preview(&session), |_| clear(&session))
+}
+
+fn preview(session: &Session) -> Result<Cleared> {
     let file = session.file();
-    transcript::must_be_open(&file)?;
-    let answer = if args.append.dry_run {
-        let archive = Ledger::open(&file, Sync::Line)?.segment_path()?.display().to_string();
-        Cleared { turns: transcript::count(&file)?, session_id: session.id, archive, receipt: None }
-    } else {
-        let asked = ("clear", session.id.clone());
-        idempotency::once(args.append.request_id.as_deref(), &asked, context, |_| clear(&session))?
-    };
-    context.out.answer(&answer)
+    let archive = Ledger::open(&file, Sync::Line)?.segment_path()?.display().to_string();
+    Ok(Cleared { turns: transcript::count(&file)?, session_id: session.id.clone(), archive, receipt: None })
 }
 
 fn clear(session: &Session) -> Result<Cleared> {

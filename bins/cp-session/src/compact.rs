@@ -5,14 +5,13 @@ use cp_common::coprocess;
 use cp_common::home::Session;
 use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::record::{Kind, closed_line};
-use cp_common::wire::{Content, Prompt, Receipt, Reply, Turn, Usage};
+use cp_common::wire::{Content, Prompt, Receipt, Reply, Usage};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::load::words;
-use crate::naming::Named;
-use crate::transcript::{self, COMPACT, Stored};
+use crate::operand::SessionOperand;
+use crate::transcript::{self, COMPACT, Stored, plain_text};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -29,7 +28,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    session: Named,
+    session: SessionOperand,
     /// How many of the newest turns stay as they are
     #[arg(long, value_name = "N", default_value_t = 4)]
     keep: usize,
@@ -88,48 +87,45 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let turns = transcript::newest(&session.file(), None)?.list;
     let (cut, through_seq) = cut_of(&turns, args.keep)?;
     let turns = &turns[..cut];
-    if args.append.dry_run {
-        let session_id = session.id;
-        return context.out.answer(&Compacted {
-            session_id,
-            turns: cut,
-            through_seq,
-            summary: None,
-            receipt: None,
-            untrusted: Vec::new(),
-        });
-    }
-    let asked = ("compact", session.id.clone(), through_seq);
-    let answer = idempotency::once(args.append.request_id.as_deref(), &asked, context, |context| {
+    let preview = || Ok(compacted(&session, cut, through_seq, None, None));
+    idempotency::answer(&args.append, &("compact", &session.id, through_seq), context, preview, |context| {
         let summary = summarise(turns, args, context)?;
         store(&session, turns, through_seq, &summary)
-    })?;
-    context.out.answer(&answer)
+    })
+}
+
+fn compacted(
+    session: &Session,
+    turns: usize,
+    through_seq: u64,
+    summary: Option<String>,
+    receipt: Option<Receipt>,
+) -> Compacted {
+    let untrusted = summary.iter().map(|_| "/summary".to_owned()).collect();
+    Compacted { session_id: session.id.clone(), turns, through_seq, summary, receipt, untrusted }
 }
 
 /// How many turns to cover, and the place of the last: what stays begins with a question.
 fn cut_of(turns: &[Stored], keep: usize) -> Result<(usize, u64)> {
     let nothing = || {
-        Error::validation(format!("nothing to compact: there are {} turns, and {keep} stay", turns.len()))
-            .with("turns", turns.len())
-            .hint("--keep says how many stay")
+        Error::validation(format!(
+            "nothing to compact: the session has {} turns, and --keep {keep} retains them",
+            turns.len()
+        ))
+        .with("turns", turns.len())
+        .hint("give a lower --keep")
     };
     let mut cut = turns.len().saturating_sub(keep);
-    while cut < turns.len() && cut > 0 && !is_question(&turns[cut].turn) {
+    while cut < turns.len() && cut > 0 && !turns[cut].turn.is_question() {
         cut -= 1;
     }
     let through = turns[..cut].iter().rev().find_map(|stored| stored.seq).ok_or_else(nothing)?;
     if cut < 2 { Err(nothing()) } else { Ok((cut, through)) }
 }
 
-fn is_question(turn: &Turn) -> bool {
-    turn.role == "user"
-        && !turn.content.blocks().iter().any(|block| block.view().is_ok_and(|view| view.kind == "tool_result"))
-}
-
 fn summarise(turns: &[Stored], args: &Args, context: &Context) -> Result<Summary> {
     let lines: Vec<String> =
-        turns.iter().map(|stored| format!("{}: {}", stored.turn.role, words(&stored.turn))).collect();
+        turns.iter().map(|stored| format!("{}: {}", stored.turn.role, plain_text(&stored.turn))).collect();
     let prompt = Prompt { system: Some(TASK.to_owned()), ..Prompt::of_text(&lines.join("\n")) };
     let mut words = vec!["--input", "records", "--closed"];
     for (flag, value) in [("--backend", &args.backend), ("--model", &args.model)] {
@@ -138,7 +134,7 @@ fn summarise(turns: &[Stored], args: &Args, context: &Context) -> Result<Summary
     let question = closed_line(Kind::Prompt.name(), &prompt)?;
     let summary: Summary = coprocess::ask("cp-llm", &words, &question, context)?.data()?;
     if summary.content.text().trim().is_empty() {
-        return Err(Error::new(Code::Server, "the model gave an empty summary"));
+        return Err(Error::new(Code::Server, "the model returned an empty summary"));
     }
     Ok(summary)
 }
@@ -157,12 +153,5 @@ fn store(session: &Session, covered: &[Stored], through_seq: u64, summary: &Summ
         .with("model", &summary.model)
         .with("usage", &summary.usage);
     let receipt = Ledger::open(&session.file(), Sync::Line)?.append(entry)?;
-    Ok(Compacted {
-        session_id: session.id.clone(),
-        turns,
-        through_seq,
-        summary: Some(text),
-        receipt: Some(receipt),
-        untrusted: vec!["/summary".to_owned()],
-    })
+    Ok(compacted(session, turns, through_seq, Some(text), Some(receipt)))
 }

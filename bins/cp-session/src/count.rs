@@ -5,8 +5,8 @@ use cp_common::wire::Reply;
 use cp_common::{Context, Result};
 use serde::Serialize;
 
-use crate::answer::answer;
-use crate::naming::Named;
+use crate::answer::Fields;
+use crate::operand::SessionOperand;
 use crate::transcript;
 
 /// The entry of this verb in `reference`.
@@ -22,10 +22,9 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    session: Named,
-    /// Only these members, dotted names, separated by commas
-    #[arg(long, value_name = "A,B.C", value_delimiter = ',')]
-    fields: Vec<String>,
+    session: SessionOperand,
+    #[command(flatten)]
+    fields: Fields,
 }
 
 /// How long a conversation is.
@@ -46,6 +45,6 @@ impl Reply for Counted {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let session = args.session.find(context)?;
-    let count = transcript::count(&session.file())?;
-    answer(&Counted { session_id: session.id, count }, &args.fields, &["session_id", "count"], context)
+    let counted = Counted { count: transcript::count(&session.file())?, session_id: session.id };
+    args.fields.answer(&counted, &["session_id", "count"], context)
 }

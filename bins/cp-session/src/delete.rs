@@ -10,7 +10,7 @@ use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::naming;
+use crate::operand;
 use crate::transcript;
 
 /// The entry of this verb in `reference`.
@@ -27,7 +27,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// Remove sessions for good
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The sessions: ids, unique beginnings of ids, or paths
+    /// The sessions: ids, unique prefixes of ids, or paths
     #[arg(value_name = "S")]
     operands: Vec<String>,
     /// More of them, separated by commas
@@ -82,12 +82,12 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let mut found: Vec<(String, Result<Session>)> = Vec::new();
     for name in args.operands.iter().chain(&args.ids).filter(|name| !name.is_empty()) {
         if !found.iter().any(|(known, _)| known == name) {
-            let session = naming::find(Some(name), context).and_then(|session| in_home(session, context));
+            let session = operand::find(Some(name), context).and_then(|session| in_home(session, context));
             found.push((name.clone(), session));
         }
     }
     if found.is_empty() {
-        return Err(Error::validation("no session is named").hint("name at least one"));
+        return Err(Error::validation("no session specified").hint("give at least one id or path"));
     }
     if found.iter().all(|(_, session)| session.is_err()) {
         return found.remove(0).1.map(|_| ());
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     remove(found, context)
 }
 
-/// Only what lies in home is ours to delete.
+/// Refuses a session outside the home directory: only sessions of the home may be deleted.
 fn in_home(session: Session, context: &Context) -> Result<Session> {
     if session.tier().is_some_and(|tier| {
         let sessions = context.home.sessions(tier);
@@ -109,7 +109,7 @@ fn in_home(session: Session, context: &Context) -> Result<Session> {
     }) {
         return Ok(session);
     }
-    Err(Error::validation(format!("{} lies outside home", session.directory.display())))
+    Err(Error::validation(format!("{} is outside the home directory", session.directory.display())))
 }
 
 fn change(session: &Session) -> Result<Change> {
@@ -125,7 +125,7 @@ fn change(session: &Session) -> Result<Change> {
 }
 
 fn remove(found: Vec<(String, Result<Session>)>, context: &mut Context) -> Result<()> {
-    // The record of what was deleted cannot lie in what is deleted.
+    // Not the session's own ledger: that one is deleted.
     let mut ledger = Ledger::open(&context.home.ledger("cp-log.jsonl"), Sync::Line)?;
     let mut items = Vec::new();
     for (target, session) in found {

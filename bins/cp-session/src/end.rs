@@ -8,7 +8,7 @@ use cp_common::{Context, Result};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::naming::Named;
+use crate::operand::SessionOperand;
 use crate::transcript::{self, END};
 
 /// The entry of this verb in `reference`.
@@ -24,7 +24,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    session: Named,
+    session: SessionOperand,
     #[command(flatten)]
     append: AppendOptions,
 }
@@ -52,14 +52,13 @@ impl Reply for Ended {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let session = args.session.find(context)?;
-    let answer = if args.append.dry_run {
-        let already = transcript::ended(&session.file())?.is_some();
-        Ended { turns: transcript::count(&session.file())?, session_id: session.id, already, receipt: None }
-    } else {
-        let asked = ("end", session.id.clone());
-        idempotency::once(args.append.request_id.as_deref(), &asked, context, |_| end(&session))?
-    };
-    context.out.answer(&answer)
+    idempotency::answer(&args.append, &("end", &session.id), context, || preview(&session), |_| end(&session))
+}
+
+fn preview(session: &Session) -> Result<Ended> {
+    let file = session.file();
+    let already = transcript::ended(&file)?.is_some();
+    Ok(Ended { turns: transcript::count(&file)?, session_id: session.id.clone(), already, receipt: None })
 }
 
 fn end(session: &Session) -> Result<Ended> {
@@ -67,7 +66,7 @@ fn end(session: &Session) -> Result<Ended> {
     let mut ledger = Ledger::open(&file, Sync::Line)?;
     let mut before = None;
     let mut turns = 0;
-    // Looked at under the lock: of two ends at once, one comes second and finds the first.
+    // Checked under the lock: of two calls at once, one comes second and finds the end that the first wrote.
     let receipts = ledger.append_placed(|_| {
         turns = transcript::count(&file)?;
         before = transcript::ended(&file)?;

@@ -1,5 +1,7 @@
 //! `cp-session export`: a summary of a session in one file, always without secrets.
 
+use std::path::Path;
+
 use cp_common::context::options::AppendOptions;
 use cp_common::home::{Session, write_whole};
 use cp_common::program::{Class, VerbDoc, idempotency};
@@ -10,9 +12,8 @@ use cp_ledger::{Entry, Ledger, Sync};
 use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 
-use crate::load::words;
-use crate::naming::Named;
-use crate::transcript::{self, Mode};
+use crate::operand::SessionOperand;
+use crate::transcript::{self, Mode, plain_text};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -27,7 +28,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    session: Named,
+    session: SessionOperand,
     #[command(flatten)]
     append: AppendOptions,
 }
@@ -69,11 +70,11 @@ struct Summary<'a> {
     exported_at: String,
     ended: bool,
     turn_count: u64,
-    turns: Vec<Told>,
+    turns: Vec<SummaryTurn>,
 }
 
 #[derive(Serialize)]
-struct Told {
+struct SummaryTurn {
     seq: u64,
     ts: String,
     role: String,
@@ -82,26 +83,22 @@ struct Told {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let session = args.session.find(context)?;
-    let answer = if args.append.dry_run {
-        export(&session, true)?
-    } else {
-        let asked = ("export", session.id.clone());
-        idempotency::once(args.append.request_id.as_deref(), &asked, context, |_| export(&session, false))?
-    };
-    context.out.answer(&answer)
+    let preview = || Ok(summarise(&session)?.0);
+    idempotency::answer(&args.append, &("export", &session.id), context, preview, |_| export(&session))
 }
 
-fn export(session: &Session, dry_run: bool) -> Result<Exported> {
+/// What an export answers before it is recorded, and the bytes of the file.
+fn summarise(session: &Session) -> Result<(Exported, Vec<u8>)> {
     let file = session.file();
     let (start, started_at) = transcript::start_of(&file)?;
     let redactor = Redactor::from_environment();
     let (mut turns, mut redactions) = (Vec::new(), 0);
     transcript::each_turn(&file, &mut |line| {
         let turn = transcript::turn_of(line, &file)?;
-        // Stored text has lost its secrets already; the rules may have learnt since.
-        let (text, count) = redactor.redact_text(&words(&turn));
+        // Secrets were removed when the text was stored; the rules may have improved since.
+        let (text, count) = redactor.redact_text(&plain_text(&turn));
         redactions += count;
-        turns.push(Told { seq: line.seq(), ts: line.ts().to_owned(), role: turn.role, text });
+        turns.push(SummaryTurn { seq: line.seq(), ts: line.ts().to_owned(), role: turn.role, text });
         Ok(())
     })?;
     let summary = Summary {
@@ -118,19 +115,21 @@ fn export(session: &Session, dry_run: bool) -> Result<Exported> {
     };
     let mut bytes = cp_common::wire::raw(&summary)?.get().as_bytes().to_vec();
     bytes.push(b'\n');
-    let path = session.directory.join("summary.json");
-    let mut exported = Exported {
+    let exported = Exported {
         session_id: session.id.clone(),
-        path: path.display().to_string(),
+        path: session.directory.join("summary.json").display().to_string(),
         sha256: Hash::of(&bytes).to_string(),
         turns: summary.turn_count,
         redactions,
         receipt: None,
     };
-    if !dry_run {
-        write_whole(&path, &bytes)?;
-        let entry = Entry::new("session_export").session(&session.id).data(&exported);
-        exported.receipt = Some(Ledger::open(&file, Sync::Line)?.append(entry)?);
-    }
+    Ok((exported, bytes))
+}
+
+fn export(session: &Session) -> Result<Exported> {
+    let (mut exported, bytes) = summarise(session)?;
+    write_whole(Path::new(&exported.path), &bytes)?;
+    let entry = Entry::new("session_export").session(&session.id).data(&exported);
+    exported.receipt = Some(Ledger::open(&session.file(), Sync::Line)?.append(entry)?);
     Ok(exported)
 }

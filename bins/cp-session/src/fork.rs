@@ -8,9 +8,9 @@ use cp_common::wire::{Receipt, Reply, Turn};
 use cp_common::{Context, Error, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::naming::Named;
+use crate::creation::{create, working_directory};
+use crate::operand::SessionOperand;
 use crate::round::turn_entry;
-use crate::start;
 use crate::transcript::{self, Fork, MESSAGE, REPAIR, Start};
 
 /// The entry of this verb in `reference`.
@@ -26,7 +26,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    session: Named,
+    session: SessionOperand,
     /// How many turns to take over, as count counts them (default: all)
     #[arg(long, value_name = "TURN")]
     at: Option<u64>,
@@ -61,19 +61,15 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let turns = first_turns(&origin, args.at)?;
     let forked_from = Fork { session_id: origin.id.clone(), turns: turns.len() as u64 };
     if turns.last().is_some_and(calls_a_tool) {
-        let message = "the fork ends with a tool call that has no result: cp-session check --repair gives it one";
+        let message = "the fork ends with a tool call that has no result: cp-session check --repair adds one";
         context.out.notice("open_tool_call", Severity::Warning, message);
         context.warn(message);
     }
-    if args.append.dry_run {
-        return context.out.answer(&Forked { session_id: None, path: None, origin: forked_from, receipt: None });
-    }
     let (start, _) = transcript::start_of(&origin.file())?;
-    let start = Start { forked_from: Some(forked_from.clone()), cwd: start::working_directory(), ..start };
-    let id = args.append.request_id.as_deref();
-    let answer = idempotency::once(id, &("fork", &forked_from), context, |context| {
-        let (session, receipt) =
-            start::make(&start, context, |id| turns.iter().map(|turn| turn_entry(id, turn)).collect())?;
+    let start = Start { forked_from: Some(forked_from.clone()), cwd: working_directory(), ..start };
+    let preview = || Ok(Forked { session_id: None, path: None, origin: forked_from.clone(), receipt: None });
+    idempotency::answer(&args.append, &("fork", &forked_from), context, preview, |context| {
+        let (session, receipt) = create(&start, context, |id| turns.iter().map(|turn| turn_entry(id, turn)).collect())?;
         let path = session.file().display().to_string();
         Ok(Forked {
             session_id: Some(session.id),
@@ -81,8 +77,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             origin: forked_from.clone(),
             receipt: Some(receipt),
         })
-    })?;
-    context.out.answer(&answer)
+    })
 }
 
 fn first_turns(origin: &Session, at: Option<u64>) -> Result<Vec<Turn>> {
@@ -97,15 +92,15 @@ fn first_turns(origin: &Session, at: Option<u64>) -> Result<Vec<Turn>> {
         Ok(())
     })?;
     if let Some(at) = at.filter(|at| (turns.len() as u64) < *at) {
-        return Err(Error::validation(format!("there is no turn {at}, there are {}", turns.len()))
+        return Err(Error::validation(format!("--at {at}: the session has only {} turns", turns.len()))
             .with("turns", turns.len())
-            .hint("cp-session count tells how many there are"));
+            .hint("cp-session count prints how many turns there are"));
     }
-    // What a repair put in stands where it belongs.
+    // Turns that a repair inserted go where they belong.
     let followed = |(seq, turn): (u64, Turn)| {
-        let put_in: Vec<Turn> =
+        let inserted: Vec<Turn> =
             repaired.iter().filter(|insert| insert.after_seq == seq).map(|insert| insert.turn.clone()).collect();
-        std::iter::once(turn).chain(put_in)
+        std::iter::once(turn).chain(inserted)
     };
     Ok(turns.into_iter().flat_map(followed).collect())
 }

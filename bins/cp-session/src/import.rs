@@ -15,8 +15,8 @@ use cp_ledger::format::line::Hash;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
+use crate::creation::{create, working_directory};
 use crate::round::turn_entry;
-use crate::start;
 use crate::transcript::{Imported, Mode, Start, must_be_open};
 use crate::transcripts::{self, Transcript};
 
@@ -68,7 +68,7 @@ impl Reply for Answer {
     }
 }
 
-/// What is known of a transcript that was imported before.
+/// The note of an earlier import: the session it went to, and how many turns it had.
 #[derive(Serialize, Deserialize)]
 struct Known {
     session: PathBuf,
@@ -83,25 +83,19 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let transcript = transcripts::read(&bytes).map_err(|e| e.in_file(&args.file))?;
     if transcript.skipped > 0 {
         let lines = if transcript.skipped == 1 { "1 line" } else { &format!("{} lines", transcript.skipped) };
-        let message = format!("{lines} held something that cannot be read, which was passed over");
+        let message = format!("skipped the parts of {lines} that cannot be read");
         context.out.notice("lines_skipped", Severity::Warning, message.clone());
         context.warn(&message);
     }
-    // One without a name of its own is known by its first bytes: it may have grown.
+    // A transcript without an id is recognised by its first line: it may have grown since.
     let id = match transcript.id.as_str() {
         "" => Hash::of(bytes.split(|byte| *byte == b'\n').next().unwrap_or_default()).to_string(),
         id => id.to_owned(),
     };
     let from = Imported { format: transcript.format.to_owned(), id };
-    let answer = if args.append.dry_run {
-        answer(None, &transcript, 0, None)
-    } else {
-        let asked = ("import", &from, transcript.turns.len());
-        idempotency::once(args.append.request_id.as_deref(), &asked, context, |context| {
-            import(&transcript, &from, context)
-        })?
-    };
-    context.out.answer(&answer)
+    let preview = || Ok(answer(None, &transcript, 0, None));
+    let asked = ("import", &from, transcript.turns.len());
+    idempotency::answer(&args.append, &asked, context, preview, |context| import(&transcript, &from, context))
 }
 
 fn bytes_of(file: &Path) -> Result<Vec<u8>> {
@@ -148,17 +142,17 @@ fn import(transcript: &Transcript, from: &Imported, context: &Context) -> Result
             agent: context.agent(None),
             tier: context.tier(),
             mode: Mode::Persistent,
-            cwd: start::working_directory(),
+            cwd: working_directory(),
             imported_from: Some(from.clone()),
             ..Start::default()
         };
-        let (session, receipt) = start::make(&start, context, |id| entries(id, 0))?;
+        let (session, receipt) = create(&start, context, |id| entries(id, 0))?;
         (session, transcript.turns.len(), Some(receipt))
     };
     let known = Known { session: session.directory.clone(), turns: transcript.turns.len() };
     let text = cp_common::wire::raw(&known)?;
     let stored = slot.rewind().and_then(|()| slot.set_len(0)).and_then(|()| slot.write_all(text.get().as_bytes()));
-    stored.map_err(|e| Error::io("noting what was imported", e))?;
+    stored.map_err(|e| Error::io("recording what was imported", e))?;
     Ok(answer(Some(&session), transcript, added, receipt))
 }
 
@@ -172,7 +166,7 @@ fn slot_of(from: &Imported, context: &Context) -> Result<(File, Option<Known>)> 
     let directory = context.home.state("imports");
     make_directory(&directory)?;
     let path = directory.join(Hash::of(format!("{}\n{}", from.format, from.id).as_bytes()).hex());
-    let failed = |e: std::io::Error| Error::io("looking for earlier imports", e).in_file(&path);
+    let failed = |e: std::io::Error| Error::io("opening the note of earlier imports", e).in_file(&path);
     let mut options = OpenOptions::new();
     let mut file =
         options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(failed)?;
@@ -183,7 +177,9 @@ fn slot_of(from: &Imported, context: &Context) -> Result<(File, Option<Known>)> 
         return Ok((file, None));
     }
     let known = serde_json::from_str(&text).map_err(|e| {
-        Error::new(Code::Integrity, format!("damaged: {e}")).in_file(&path).hint("remove it to import anew")
+        Error::new(Code::Integrity, format!("damaged: {e}"))
+            .in_file(&path)
+            .hint("delete the file to import the transcript as a new session")
     })?;
     Ok((file, Some(known)))
 }

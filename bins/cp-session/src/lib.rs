@@ -1,7 +1,7 @@
 //! `cp-session`: keep conversations as ledgers.
 //!
 //! A session is a directory with a ledger of turns ([`transcript`]). A round, which is a question and its answer, is stored
-//! in one append ([`round`]): many programs may write to a session, and none leaves half of a round.
+//! in one append ([`round`]): many programs may write to a session, and none leaves a partial round.
 
 mod answer;
 mod append;
@@ -9,6 +9,7 @@ mod check;
 mod clear;
 mod compact;
 mod count;
+mod creation;
 mod delete;
 mod end;
 mod export;
@@ -17,7 +18,7 @@ mod import;
 mod list;
 mod load;
 mod memory;
-mod naming;
+mod operand;
 mod recall;
 mod remember;
 mod round;
@@ -33,7 +34,7 @@ mod transcripts;
 use cp_common::program::{Check, Credentials, Program};
 use cp_common::{Context, Result};
 
-/// What this program says of itself.
+/// The description of this program.
 pub static PROGRAM: Program = Program {
     name: "cp-session",
     about: "keep conversations as ledgers",

@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let after = args.query.cursor.as_deref();
     let mut found = Vec::new();
     let mut broken = 0_u64;
-    // A session that came after the cursor was given has its place by its id, so no page shows one twice.
+    // Pages are ordered by id, so a session that was started since the last page shows on none of them twice.
     for session in
         context.home.all_sessions()?.iter().filter(|session| after.is_none_or(|after| session.id.as_str() > after))
     {
@@ -76,31 +76,32 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             break;
         }
         match listed(session) {
-            Ok(listed) if fits(&listed, args) => found.push((session.id.clone(), listed)),
+            Ok(listed) if matches(&listed, args) => found.push((session.id.clone(), listed)),
             Ok(_) => {}
             Err(_) => broken += 1,
         }
     }
     if broken > 0 {
-        context.warn(&format!("directories that hold no session that can be read: {broken}"));
+        let directories = if broken == 1 { "1 directory" } else { &format!("{broken} directories") };
+        context.warn(&format!("skipped {directories} without a readable session"));
     }
     Page::of(found, limit, &[]).answer(&args.query.fields, &MEMBERS, context)
 }
 
-fn fits(listed: &Listed, args: &Args) -> bool {
+fn matches(listed: &Listed, args: &Args) -> bool {
     args.agent.as_ref().is_none_or(|agent| *agent == listed.agent) && !(args.open && listed.ended)
 }
 
 fn listed(session: &Session) -> Result<Listed> {
-    let glance = transcript::glance(&session.file())?;
+    let overview = transcript::overview(&session.file())?;
     Ok(Listed {
         session_id: session.id.clone(),
         tier: session.tier().map(str::to_owned),
-        agent: glance.start.agent,
-        mode: glance.start.mode,
-        started_at: glance.started_at,
-        updated_at: glance.updated_at,
-        ended: glance.ended,
-        bytes: glance.bytes,
+        agent: overview.start.agent,
+        mode: overview.start.mode,
+        started_at: overview.started_at,
+        updated_at: overview.updated_at,
+        ended: overview.ended,
+        bytes: overview.bytes,
     })
 }

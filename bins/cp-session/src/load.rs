@@ -6,9 +6,9 @@ use cp_common::wire::{Reply, Turn};
 use cp_common::{Context, Result};
 use serde::Serialize;
 
-use crate::answer::answer;
-use crate::naming::Named;
-use crate::transcript::{self, Mode};
+use crate::answer::Fields;
+use crate::operand::SessionOperand;
+use crate::transcript::{self, Mode, plain_text};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -23,13 +23,12 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    session: Named,
+    session: SessionOperand,
     /// Only the newest N turns
     #[arg(long, value_name = "N")]
     last: Option<usize>,
-    /// Only these members, dotted names, separated by commas
-    #[arg(long, value_name = "A,B.C", value_delimiter = ',')]
-    fields: Vec<String>,
+    #[command(flatten)]
+    fields: Fields,
 }
 
 /// A conversation.
@@ -58,23 +57,9 @@ const MEMBERS: [&str; 7] = ["session_id", "agent", "mode", "messages", "count", 
 
 impl Reply for Loaded {
     fn text(&self) -> String {
-        let lines = self.messages.iter().map(|turn| format!("{}: {}", turn.role, words(turn)));
+        let lines = self.messages.iter().map(|turn| format!("{}: {}", turn.role, plain_text(turn)));
         lines.collect::<Vec<_>>().join("\n")
     }
-}
-
-/// What was said, for people: calls and results by their names where there are no words.
-pub(crate) fn words(turn: &Turn) -> String {
-    let blocks = turn.content.blocks();
-    let lines = blocks.iter().filter_map(|block| {
-        let view = block.view().ok()?;
-        Some(match (view.text, view.name) {
-            (Some(text), _) => text.into_owned(),
-            (None, Some(name)) => format!("[{} {}{}]", view.kind, name, view.input.map_or("", |input| input.get())),
-            (None, None) => format!("[{}{}]", view.kind, view.content.map_or("", |content| content.get())),
-        })
-    });
-    lines.collect::<Vec<_>>().join("\n")
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
@@ -93,14 +78,14 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         has_more: turns.has_more,
         untrusted: ["/messages"],
     };
-    answer(&loaded, &args.fields, &MEMBERS, context)
+    args.fields.answer(&loaded, &MEMBERS, context)
 }
 
-/// Says that some lines of a session were passed over.
-pub(crate) fn note_skipped(skipped: u64, context: &mut Context) {
+/// Warns that some lines of a session were skipped.
+fn note_skipped(skipped: u64, context: &mut Context) {
     if skipped > 0 {
-        let lines = if skipped == 1 { "1 line is" } else { &format!("{skipped} lines are") };
-        let message = format!("{lines} damaged or not ours, and passed over: see cp-session check");
+        let lines = if skipped == 1 { "1 line" } else { &format!("{skipped} lines") };
+        let message = format!("skipped {lines}, damaged or not an entry of a ledger: see cp-session check");
         context.out.notice("lines_skipped", Severity::Warning, message.clone());
         context.warn(&message);
     }

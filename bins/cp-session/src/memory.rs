@@ -10,9 +10,11 @@ const REGISTERED: &str = "session_turn";
 
 /// The ledger of a kind. A kind is a lower-case name.
 pub(crate) fn file_of(kind: &str, context: &Context) -> Result<PathBuf> {
-    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-    if kind.is_empty() || kind.len() > 64 || !kind.bytes().all(fits) {
-        return Err(Error::validation(format!("`{kind}` is no kind of memory: lower-case letters, digits and _")));
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    if kind.is_empty() || kind.len() > 64 || !kind.bytes().all(allowed) {
+        return Err(Error::validation(format!(
+            "`{kind}` is not a valid kind of memory: use lower-case letters, digits and _"
+        )));
     }
     Ok(context.home.path("memory").join(format!("{kind}.jsonl")))
 }
@@ -29,9 +31,9 @@ pub(crate) fn existing(kind: &str, context: &Context) -> Result<Option<PathBuf>>
     let listing = std::fs::read_dir(context.home.path("memory")).into_iter().flatten().flatten();
     let names: Vec<String> =
         listing.filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".jsonl")?.to_owned())).collect();
-    let error = Error::not_found(format!("nothing of the kind `{kind}` is remembered")).with("kind", kind);
+    let error = Error::not_found(format!("there is no memory of the kind `{kind}`")).with("kind", kind);
     Err(match nearest(kind, names.iter().map(String::as_str)) {
         Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
-        None => error.hint(format!("cp-session remember --kind {kind} begins it")),
+        None => error.hint(format!("cp-session remember --kind {kind} creates it")),
     })
 }

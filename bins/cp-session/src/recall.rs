@@ -101,5 +101,6 @@ fn words(text: &str) -> HashSet<String> {
 
 fn place_of(cursor: &str) -> Result<(usize, u64)> {
     let parts = cursor.split_once(':').and_then(|(score, seq)| Some((score.parse().ok()?, seq.parse().ok()?)));
-    parts.ok_or_else(|| Error::usage(format!("`{cursor}` is no cursor")).hint("give the next_cursor of a page"))
+    parts
+        .ok_or_else(|| Error::usage(format!("`{cursor}` is not a valid cursor")).hint("give the next_cursor of a page"))
 }

@@ -11,7 +11,7 @@ use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 
 use crate::memory;
-use crate::naming;
+use crate::operand;
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -64,41 +64,42 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let source = Source::from_operands(&args.text)?;
     let input = if source == Source::Input { Some(InputKind::Text) } else { None };
     let options = StreamOptions { input, continue_on_error: true, ..StreamOptions::default() };
-    filter::run(&mut Keeper { args }, source, options, context)
+    filter::run(&mut Remember { args }, source, options, context)
 }
 
-struct Keeper<'a> {
+struct Remember<'a> {
     args: &'a Args,
 }
 
-impl Filter for Keeper<'_> {
+impl Filter for Remember<'_> {
     fn accepts(&self) -> &'static [Kind] {
         &[Kind::Item]
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
-        let Body::Text(bytes) = body else { return Err(Error::validation("only a text can be remembered")) };
+        let Body::Text(bytes) = body else { return Err(Error::validation("only text can be remembered")) };
         let text = text_of(bytes)?;
         if text.trim().is_empty() {
-            return Err(Error::validation("the text is empty").hint("say something"));
+            return Err(Error::validation("the text is empty").hint("give some text"));
         }
         let kind = &self.args.kind;
-        let session = context.session().map(|_| naming::find(None, context)).transpose()?.map(|session| session.id);
+        let session = context.session().map(|_| operand::find(None, context)).transpose()?.map(|session| session.id);
         let (_, redactions) = Redactor::from_environment().redact_text(text);
         let remembered = |receipt| Remembered { kind: kind.clone(), session_id: session.clone(), redactions, receipt };
-        let answer = if self.args.append.dry_run {
-            remembered(None)
-        } else {
-            let asked = ("remember", kind, text);
-            idempotency::once(self.args.append.request_id.as_deref(), &asked, context, |context| {
+        let asked = ("remember", kind, text);
+        idempotency::answer(
+            &self.args.append,
+            &asked,
+            context,
+            || Ok(remembered(None)),
+            |context| {
                 let mut entry = Entry::new("memory").message(text).with("kind", kind);
                 if let Some(session) = &session {
                     entry = entry.session(session);
                 }
                 let file = memory::file_of(kind, context)?;
                 Ok(remembered(Some(Ledger::open(&file, Sync::Line)?.append(entry)?)))
-            })?
-        };
-        context.out.answer(&answer)
+            },
+        )
     }
 }

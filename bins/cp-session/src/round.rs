@@ -1,4 +1,4 @@
-//! A round as it is written: the question, the answer and the entry that closes it, in one append. All of them, or none.
+//! A round as it is written: the question, the answer and the entry that closes it, in one append, all or none.
 
 use cp_common::wire::{Block, Content, Receipt, ToolCall, Turn};
 use cp_common::{Error, Result};
@@ -8,9 +8,9 @@ use serde_json::value::RawValue;
 
 use crate::transcript::{MESSAGE, TURN, must_be_open};
 
-/// What is read of a message. Everything but what was said may be missing: other programs write messages too.
+/// What is read of a message. Only the content is required: other programs write messages too.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Said {
+pub(crate) struct Message {
     #[serde(default = "assistant")]
     role: String,
     content: Content,
@@ -70,22 +70,22 @@ struct Closing {
     redactions: u32,
 }
 
-impl Said {
+impl Message {
     /// Reads a message.
     pub(crate) fn read(data: &RawValue) -> Result<Self> {
-        let said: Self = cp_common::wire::record::read(data)?;
-        if said.role != "assistant" {
-            return Err(Error::validation(format!("a message has the role `{}`, not assistant", said.role))
+        let message: Self = cp_common::wire::record::read(data)?;
+        if message.role != "assistant" {
+            return Err(Error::validation(format!("a message has the role `{}`, not assistant", message.role))
                 .hint("cp-session append stores a turn of any role"));
         }
-        for turn in &said.input {
+        for turn in &message.input {
             check_role(&turn.role)?;
         }
-        Ok(said)
+        Ok(message)
     }
 
-    /// What was said with the tools that were called, as blocks where there are any: a later request must repeat the calls.
-    fn whole(&self) -> Content {
+    /// The content with the tool calls, as blocks where there are any: a later request must repeat the calls.
+    fn content_with_calls(&self) -> Content {
         let blocks = self.content.blocks();
         let has = |id: &str| {
             blocks
@@ -113,13 +113,13 @@ impl Said {
 
     /// Stores the round. Both sides of it are in the ledger when this returns, or neither is.
     pub(crate) fn store(&self, session: &str, ledger: &mut Ledger) -> Result<Vec<Receipt>> {
-        let answer = self.whole();
+        let answer = self.content_with_calls();
         let redactions = redactions(&answer, ledger)?
             + self.input.iter().try_fold(0, |sum, turn| redactions(&turn.content, ledger).map(|more| sum + more))?;
         let asked = self.input.iter().position(|turn| turn.role == "user");
         let file = ledger.path().to_owned();
         ledger.append_placed(|first| {
-            // Looked at under the lock: an end that came meanwhile is the end.
+            // Checked under the lock: the session may have ended meanwhile.
             must_be_open(&file)?;
             let place = |at: usize| first + at as u64;
             let mut entries: Vec<Entry> = self.input.iter().map(|turn| turn_entry(session, turn)).collect();
@@ -148,7 +148,7 @@ pub(crate) fn turn_entry(session: &str, turn: &Turn) -> Entry {
     Entry::new(MESSAGE).session(session).role(&turn.role).content(&turn.content)
 }
 
-/// Refuses a role that no model knows.
+/// Refuses any role but user and assistant.
 pub(crate) fn check_role(role: &str) -> Result<()> {
     if matches!(role, "user" | "assistant") {
         return Ok(());
@@ -156,7 +156,7 @@ pub(crate) fn check_role(role: &str) -> Result<()> {
     Err(Error::validation(format!("the role `{role}` is neither user nor assistant")))
 }
 
-/// How many secrets the ledger will take out of it.
+/// How many secrets the ledger will remove from a content.
 pub(crate) fn redactions(content: &Content, ledger: &Ledger) -> Result<u32> {
     let mut text = cp_common::wire::raw(content)?.get().as_bytes().to_vec();
     Ok(ledger.redactor().redact(&mut text, 0))

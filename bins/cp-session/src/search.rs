@@ -8,9 +8,8 @@ use cp_ledger::format::line::Line;
 use serde::Serialize;
 
 use crate::answer::Page;
-use crate::load::words;
-use crate::naming;
-use crate::transcript;
+use crate::operand;
+use crate::transcript::{self, plain_text};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -67,7 +66,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let limit = crate::answer::limit(Some(args.page.limit.unwrap_or(LIMIT))).unwrap_or(usize::MAX);
     let after = args.page.cursor.as_deref().map(place_of).transpose()?;
     let sessions = match context.session() {
-        Some(_) => vec![naming::find(None, context)?],
+        Some(_) => vec![operand::find(None, context)?],
         None => context.home.all_sessions()?,
     };
     let mut found: Vec<(String, Found)> = Vec::new();
@@ -90,7 +89,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
                 return Ok(());
             }
             let turn = transcript::turn_of(line, &file)?;
-            if let Some(snippet) = snippet(&words(&turn), &query) {
+            if let Some(snippet) = snippet(&plain_text(&turn), &query) {
                 let cursor = format!("{}:{}", session.id, line.seq());
                 let (session_id, ts) = (session.id.clone(), line.ts().to_owned());
                 found.push((cursor, Found { session_id, seq: line.seq(), ts, role: turn.role, snippet }));
@@ -103,7 +102,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 
 fn place_of(cursor: &str) -> Result<(String, u64)> {
     let parts = cursor.rsplit_once(':').and_then(|(id, seq)| Some((id.to_owned(), seq.parse().ok()?)));
-    parts.ok_or_else(|| Error::usage(format!("`{cursor}` is no cursor")).hint("give the next_cursor of a page"))
+    parts
+        .ok_or_else(|| Error::usage(format!("`{cursor}` is not a valid cursor")).hint("give the next_cursor of a page"))
 }
 
 /// Whether a line is worth a closer look. A query that JSON spells in one way is looked for in the bytes as they lie; a content that
@@ -120,7 +120,7 @@ fn may_hold(line: &Line<'_>, query: &str) -> bool {
 }
 
 /// What stands around the first place that holds the query, which is in lower case.
-pub(crate) fn snippet(text: &str, query: &str) -> Option<String> {
+fn snippet(text: &str, query: &str) -> Option<String> {
     let lower: Vec<char> = text.chars().filter_map(|c| c.to_lowercase().next()).collect();
     let query: Vec<char> = query.chars().collect();
     let at = lower.windows(query.len()).position(|window| window == query)?;

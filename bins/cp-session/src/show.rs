@@ -6,8 +6,8 @@ use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
 use serde::Serialize;
 
-use crate::answer::answer;
-use crate::naming::Named;
+use crate::answer::Fields;
+use crate::operand::SessionOperand;
 use crate::transcript::{self, Fork, Mode};
 
 /// The entry of this verb in `reference`.
@@ -19,14 +19,13 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     dangerous: false,
 };
 
-/// Print what a session is and where it lies
+/// Print what a session is and where it is stored
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    session: Named,
-    /// Only these members, dotted names, separated by commas
-    #[arg(long, value_name = "A,B.C", value_delimiter = ',')]
-    fields: Vec<String>,
+    session: SessionOperand,
+    #[command(flatten)]
+    fields: Fields,
 }
 
 /// What a session is.
@@ -63,7 +62,7 @@ pub(crate) struct Shown {
     bytes: u64,
 }
 
-pub(crate) const MEMBERS: [&str; 14] = [
+const MEMBERS: [&str; 14] = [
     "session_id",
     "path",
     "directory",
@@ -89,14 +88,12 @@ impl Reply for Shown {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let session = args.session.find(context)?;
-    let shown = shown(&session)?;
-    answer(&shown, &args.fields, &MEMBERS, context)
+    args.fields.answer(&shown(&session)?, &MEMBERS, context)
 }
 
-/// Looks at a session.
-pub(crate) fn shown(session: &Session) -> Result<Shown> {
+fn shown(session: &Session) -> Result<Shown> {
     let file = session.file();
-    let bytes = file.metadata().map_err(|e| Error::io("looking at the session", e).in_file(&file))?.len();
+    let bytes = file.metadata().map_err(|e| Error::io("reading the session", e).in_file(&file))?.len();
     let (start, started_at) = transcript::start_of(&file)?;
     let (last_seq, updated_at) = transcript::tip(&file)?.unwrap_or_default();
     Ok(Shown {

@@ -1,16 +1,16 @@
-//! `cp-session start`: make a session.
+//! `cp-session start`: create a session.
 
 use cp_common::context::options::AppendOptions;
-use cp_common::home::{Home, Session, TIERS};
+use cp_common::home::sessions::is_id;
+use cp_common::home::{DEFAULT_AGENT, Home, Session, TIERS};
 use cp_common::program::{Class, VerbDoc, idempotency};
-use cp_common::spelling::nearest;
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Context, Error, Result};
-use cp_ledger::{Entry, Ledger, Sync};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use crate::naming;
-use crate::transcript::{Mode, START, Start};
+use crate::creation::{create, working_directory};
+use crate::transcript::{Mode, Start};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -24,10 +24,10 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// Start a session
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Who speaks: an id in config/agents.json, or default
+    /// The agent: an id in config/agents.json, or default
     #[arg(long, value_name = "ID")]
     agent: Option<String>,
-    /// Where it lies: ho1, ho2 or ho3
+    /// The tier to create it in: ho1, ho2 or ho3
     #[arg(long, value_name = "TIER")]
     tier: Option<String>,
     /// How much of it goes to the model
@@ -67,20 +67,16 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     check_agent(&agent, &context.home)?;
     let tier = context.config.text("tier", args.tier.as_deref()).unwrap_or_default();
     if !TIERS.contains(&tier.as_str()) {
-        return Err(Error::usage(format!("no tier `{tier}`")).hint(format!("there are {}", TIERS.join(", "))));
+        return Err(
+            Error::usage(format!("`{tier}` is not a valid tier")).hint(format!("use one of {}", TIERS.join(", ")))
+        );
     }
-    let start =
-        Start { agent, tier, mode: args.mode, cwd: working_directory(), forked_from: None, imported_from: None };
-    if args.append.dry_run {
-        return context.out.answer(&started(None, start, None));
-    }
-    let asked = ("start", &start);
-    let id = args.append.request_id.as_deref();
-    let answer = idempotency::once(id, &asked, context, |context| {
-        let (session, receipt) = make(&start, context, |_| Vec::new())?;
+    let start = Start { agent, tier, mode: args.mode, cwd: working_directory(), ..Start::default() };
+    let preview = || Ok(started(None, start.clone(), None));
+    idempotency::answer(&args.append, &("start", &start), context, preview, |context| {
+        let (session, receipt) = create(&start, context, |_| Vec::new())?;
         Ok(started(Some(&session), start.clone(), Some(receipt)))
-    })?;
-    context.out.answer(&answer)
+    })
 }
 
 fn started(session: Option<&Session>, start: Start, receipt: Option<Receipt>) -> Started {
@@ -94,46 +90,11 @@ fn started(session: Option<&Session>, start: Start, receipt: Option<Receipt>) ->
     }
 }
 
-/// Makes the session with its three ledgers and its first entry; `more` gives those that follow, in the same write.
-pub(crate) fn make(
-    start: &Start,
-    context: &Context,
-    more: impl FnOnce(&str) -> Vec<Entry>,
-) -> Result<(Session, Receipt)> {
-    let session = naming::create(&start.tier, context)?;
-    for name in ["exec.jsonl", "evidence.jsonl"] {
-        Ledger::open(&session.directory.join("ledger").join(name), Sync::Batch)?;
-    }
-    let mut ledger = Ledger::open(&session.file(), Sync::Line)?;
-    let mut entries = vec![Entry::new(START).agent(&start.agent).session(&session.id).data(start)];
-    entries.extend(more(&session.id));
-    let receipt = ledger.append_all(entries)?.into_iter().next();
-    let receipt = receipt.ok_or_else(|| Error::new(cp_common::Code::Unknown, "the start was not recorded"))?;
-    Ok((session, receipt))
-}
-
-pub(crate) fn working_directory() -> Option<String> {
-    std::env::current_dir().ok().map(|directory| directory.display().to_string())
-}
-
-/// Refuses an agent that nobody made. `default` is built in.
+/// Refuses an agent that is neither built in, nor registered, nor has a directory.
 fn check_agent(agent: &str, home: &Home) -> Result<()> {
-    if agent == "default" || (cp_common::home::sessions::is_id(agent) && home.path("agents").join(agent).is_dir()) {
+    if agent == DEFAULT_AGENT || (is_id(agent) && home.path("agents").join(agent).is_dir()) {
         return Ok(());
     }
-    let file = home.agents_file();
-    let registered: serde_json::Map<String, serde_json::Value> = match std::fs::read(&file) {
-        Ok(bytes) => serde_json::from_slice(&bytes)
-            .map_err(|e| Error::config(format!("not as it should be: {e}")).in_file(&file))?,
-        Err(_) => serde_json::Map::new(),
-    };
-    if registered.contains_key(agent) {
-        return Ok(());
-    }
-    let known = registered.keys().map(String::as_str).chain(["default"]);
-    let error = Error::not_found(format!("no agent `{agent}`")).with("agent", agent);
-    Err(match nearest(agent, known) {
-        Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
-        None => error.hint(format!("name it in {}, or use default", file.display())),
-    })
+    let registered = home.agents::<IgnoredAny>()?;
+    if registered.contains_key(agent) { Ok(()) } else { Err(home.unknown_agent(agent, registered.keys())) }
 }

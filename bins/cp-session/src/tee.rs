@@ -4,14 +4,14 @@ use cp_common::context::options::StreamOptions;
 use cp_common::home::Session;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::stream::filter::Body;
-use cp_common::stream::{Recorder, tee};
+use cp_common::stream::{self, Recorder};
 use cp_common::wire::record::Kind;
 use cp_common::{Context, Error, Result};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde_json::value::RawValue;
 
-use crate::naming::Named;
-use crate::round::Said;
+use crate::operand::SessionOperand;
+use crate::round::Message;
 use crate::transcript::must_be_open;
 
 /// The entry of this verb in `reference`.
@@ -27,7 +27,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    session: Named,
+    session: SessionOperand,
     #[command(flatten)]
     stream: StreamOptions,
 }
@@ -37,34 +37,34 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let session = args.session.find(context)?;
     must_be_open(&session.file())?;
     let ledger = Ledger::open(&session.file(), Sync::Batch)?;
-    let mut keeper = Keeper { session, ledger, stored: 0, failed: 0 };
-    tee(&mut keeper, args.stream, context)?;
-    if keeper.stored == 0 && keeper.failed == 0 {
-        context.warn("nothing was stored: no message came");
+    let mut tee = Tee { session, ledger, stored: 0, failed: 0 };
+    stream::tee(&mut tee, args.stream, context)?;
+    if tee.stored == 0 && tee.failed == 0 {
+        context.warn("nothing was stored: the input had no message");
     }
     Ok(())
 }
 
-struct Keeper {
+struct Tee {
     session: Session,
     ledger: Ledger,
     stored: u64,
     failed: u64,
 }
 
-impl Keeper {
+impl Tee {
     fn message(&mut self, data: &RawValue, context: &Context) -> Result<()> {
-        let said = Said::read(data)?;
-        if let Some(other) = said.session_id.as_deref().filter(|id| *id != self.session.id) {
+        let message = Message::read(data)?;
+        if let Some(other) = message.session_id.as_deref().filter(|id| *id != self.session.id) {
             context.warn(&format!("the message answers a prompt of {other} and is stored in {}", self.session.id));
         }
-        said.store(&self.session.id, &mut self.ledger)?;
+        message.store(&self.session.id, &mut self.ledger)?;
         self.stored += 1;
         Ok(())
     }
 }
 
-impl Recorder for Keeper {
+impl Recorder for Tee {
     fn record(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
         let record = match body {
             Body::Text(_) => {

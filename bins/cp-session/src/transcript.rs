@@ -1,4 +1,4 @@
-//! Reading what a session holds. A line that is damaged or not ours hides nothing that comes after it; it is counted.
+//! Reading what a session holds. A line that is damaged or not an entry is counted, and hides nothing after it.
 
 use std::path::Path;
 
@@ -78,10 +78,10 @@ pub(crate) struct Fork {
     pub(crate) turns: u64,
 }
 
-/// A turn and its entry's place; what was put in by a repair or a compaction has none.
+/// A turn and the number of its entry; one that a repair or a compaction inserted has none.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
-    /// The place.
+    /// The number of the entry.
     pub(crate) seq: Option<u64>,
     /// Who spoke, and what.
     pub(crate) turn: Turn,
@@ -94,14 +94,14 @@ pub(crate) struct Turns {
     pub(crate) list: Vec<Stored>,
     /// Whether there are older ones.
     pub(crate) has_more: bool,
-    /// Lines that are no entries of ours.
+    /// Lines that are not entries.
     pub(crate) skipped: u64,
 }
 
-/// A turn that a repair puts in.
+/// A turn that a repair inserts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Insert {
-    /// The place of the entry that it follows.
+    /// The number of the entry that it follows.
     pub(crate) after_seq: u64,
     /// The turn.
     pub(crate) turn: Turn,
@@ -110,13 +110,13 @@ pub(crate) struct Insert {
 /// The `data` of a repair.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Repair {
-    /// What it puts in.
+    /// The turns it inserts.
     pub(crate) inserts: Vec<Insert>,
 }
 
-/// What a list tells of a session.
+/// What a list shows of a session.
 #[derive(Debug, Default)]
-pub(crate) struct Glance {
+pub(crate) struct Overview {
     /// How it was started.
     pub(crate) start: Start,
     /// When it was started.
@@ -129,33 +129,33 @@ pub(crate) struct Glance {
     pub(crate) bytes: u64,
 }
 
-/// A ledger up to this size is read whole for a glance: one read is cheaper than a look at each end.
+/// A ledger up to this size is read whole for an overview: one read is cheaper than one at each end.
 const SMALL: u64 = 32 << 10;
 
-/// Looks at the two ends of a session.
-pub(crate) fn glance(file: &Path) -> Result<Glance> {
-    let failed = |e: std::io::Error| Error::io("looking at the session", e).in_file(file);
+/// Reads the two ends of a session.
+pub(crate) fn overview(file: &Path) -> Result<Overview> {
+    let failed = |e: std::io::Error| Error::io("reading the session", e).in_file(file);
     let mut open = std::fs::File::open(file).map_err(failed)?;
     let bytes = open.metadata().map_err(failed)?.len();
     if bytes > SMALL {
         let (start, started_at) = start_of(file)?;
         let (_, updated_at) = tip(file)?.unwrap_or_default();
-        return Ok(Glance { start, started_at, updated_at, ended: ended(file)?.is_some(), bytes });
+        return Ok(Overview { start, started_at, updated_at, ended: ended(file)?.is_some(), bytes });
     }
     let mut text = Vec::with_capacity(usize::try_from(bytes).unwrap_or_default() + 1);
     std::io::Read::read_to_end(&mut open, &mut text).map_err(failed)?;
-    let mut glance = Glance { bytes, ..Glance::default() };
+    let mut overview = Overview { bytes, ..Overview::default() };
     let mut begun = false;
     for line in text.split(|byte| *byte == b'\n').filter_map(Line::parse) {
         if !begun && (line.is_event(START) || line.is_event(CLEAR)) {
-            glance.start = serde_json::from_slice(line.member("data").unwrap_or(b"{}")).unwrap_or_default();
-            line.ts().clone_into(&mut glance.started_at);
+            overview.start = serde_json::from_slice(line.member("data").unwrap_or(b"{}")).unwrap_or_default();
+            line.ts().clone_into(&mut overview.started_at);
             begun = true;
         }
-        line.ts().clone_into(&mut glance.updated_at);
-        glance.ended |= line.is_event(END);
+        line.ts().clone_into(&mut overview.updated_at);
+        overview.ended |= line.is_event(END);
     }
-    Ok(glance)
+    Ok(overview)
 }
 
 /// How a session was started, and when.
@@ -166,7 +166,7 @@ pub(crate) fn start_of(file: &Path) -> Result<(Start, String)> {
         if line.is_event(START) || line.is_event(CLEAR) {
             let data = line.member("data").unwrap_or(b"{}");
             let start = serde_json::from_slice(data)
-                .map_err(|e| Error::new(Code::Integrity, format!("its start entry is wrong: {e}")).in_file(file))?;
+                .map_err(|e| Error::new(Code::Integrity, format!("the start entry is not valid: {e}")).in_file(file))?;
             return Ok((start, line.ts().to_owned()));
         }
         if line.is_event(MESSAGE) {
@@ -177,8 +177,8 @@ pub(crate) fn start_of(file: &Path) -> Result<(Start, String)> {
     Ok((Start::default(), String::new()))
 }
 
-/// The newest turns, at most `last` of them, read from the end. What a repair put in is in its place; what a compaction covers is
-/// left out, and its summary stands there as a round of its own.
+/// The newest turns, at most `last` of them, read from the end. Turns that a repair inserted are in their places; turns
+/// that a compaction covers are left out, and its summary takes their place as a round of its own.
 pub(crate) fn newest(file: &Path, last: Option<usize>) -> Result<Turns> {
     let mut found = Turns::default();
     let mut inserts: Vec<Insert> = Vec::new();
@@ -208,7 +208,7 @@ pub(crate) fn newest(file: &Path, last: Option<usize>) -> Result<Turns> {
         }
     }
     if let (Some((_, summary)), false) = (covered, found.has_more) {
-        for (role, content) in [("assistant", summary), ("user", Content::Text(ASKED.to_owned()))] {
+        for (role, content) in [("assistant", summary), ("user", Content::Text(SUMMARY_REQUEST.to_owned()))] {
             if last.is_none_or(|last| found.list.len() < last) {
                 found.list.push(Stored { seq: None, turn: Turn { role: role.to_owned(), content } });
             } else {
@@ -220,22 +220,22 @@ pub(crate) fn newest(file: &Path, last: Option<usize>) -> Result<Turns> {
     Ok(found)
 }
 
-/// What the summary of a compaction is the answer to.
-const ASKED: &str = "Summarise our conversation so far.";
+/// The question that the summary of a compaction answers.
+const SUMMARY_REQUEST: &str = "Summarise our conversation so far.";
 
 #[derive(Deserialize)]
 struct Covered {
     through_seq: u64,
 }
 
-/// What a repair puts in.
+/// The `data` of a repair.
 pub(crate) fn repair_of(line: &Line<'_>, file: &Path) -> Result<Repair> {
     let data = line.member("data").unwrap_or(b"{\"inserts\":[]}");
     serde_json::from_slice(data)
         .map_err(|e| Error::new(Code::Integrity, format!("entry {}: {e}", line.seq())).in_file(file))
 }
 
-/// Calls `each` with every line that is an entry, oldest first. Gives the number of lines that are not ours.
+/// Calls `each` with every line that is an entry, oldest first. Returns the number of lines that are not entries.
 pub(crate) fn each_entry(file: &Path, each: &mut dyn FnMut(&Line<'_>) -> Result<()>) -> Result<u64> {
     let mut skipped = 0;
     let mut lines = read::lines(file)?;
@@ -247,7 +247,7 @@ pub(crate) fn each_entry(file: &Path, each: &mut dyn FnMut(&Line<'_>) -> Result<
     Ok(skipped)
 }
 
-/// Calls `each` with every turn's line, oldest first. Gives the number of lines that are not ours.
+/// Calls `each` with every turn's line, oldest first. Returns the number of lines that are not entries.
 pub(crate) fn each_turn(file: &Path, each: &mut dyn FnMut(&Line<'_>) -> Result<()>) -> Result<u64> {
     each_entry(file, &mut |line| if line.is_event(MESSAGE) { each(line) } else { Ok(()) })
 }
@@ -262,7 +262,7 @@ pub(crate) fn count(file: &Path) -> Result<u64> {
     Ok(turns)
 }
 
-/// The newest entry: its place and when it was stored.
+/// The newest entry: its number and when it was stored.
 pub(crate) fn tip(file: &Path) -> Result<Option<(u64, String)>> {
     let mut lines = read::backward(file)?;
     while let Some(raw) = lines.next()? {
@@ -273,7 +273,7 @@ pub(crate) fn tip(file: &Path) -> Result<Option<(u64, String)>> {
     Ok(None)
 }
 
-/// The place and hash of the entry that ended the session, if it has ended. Only what may stand after it is passed over.
+/// The number and hash of the entry that ended the session, if it has ended. Entries that may follow an end are skipped.
 pub(crate) fn ended(file: &Path) -> Result<Option<(u64, String)>> {
     let mut lines = read::backward(file)?;
     while let Some(raw) = lines.next()? {
@@ -302,7 +302,7 @@ pub(crate) fn must_be_open(file: &Path) -> Result<()> {
 
 fn counted<'a>(raw: Raw<'a>, skipped: &mut u64) -> Option<Line<'a>> {
     let line = raw.stored();
-    // What has no line feed yet may still be on its way.
+    // A line without a line feed may still be being written.
     if line.is_none() && raw.end != End::File && !raw.bytes.trim_ascii().is_empty() {
         *skipped += 1;
     }
@@ -317,4 +317,18 @@ pub(crate) fn turn_of(line: &Line<'_>, file: &Path) -> Result<Turn> {
     let content: Content = serde_json::from_slice(whole.as_deref().unwrap_or(content))
         .map_err(|e| Error::new(Code::Integrity, format!("entry {}: {e}", line.seq())).in_file(file))?;
     Ok(Turn { role, content })
+}
+
+/// The text of a turn. A block without text is printed with its kind, and with its name and input or its content.
+pub(crate) fn plain_text(turn: &Turn) -> String {
+    let blocks = turn.content.blocks();
+    let lines = blocks.iter().filter_map(|block| {
+        let view = block.view().ok()?;
+        Some(match (view.text, view.name) {
+            (Some(text), _) => text.into_owned(),
+            (None, Some(name)) => format!("[{} {}{}]", view.kind, name, view.input.map_or("", |input| input.get())),
+            (None, None) => format!("[{}{}]", view.kind, view.content.map_or("", |content| content.get())),
+        })
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }

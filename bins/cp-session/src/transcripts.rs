@@ -1,5 +1,5 @@
-//! Transcripts of other programs: Claude Code, codex, and the `llm` program. Their lines may be torn, fused or foreign: what can be
-//! read is taken, the rest is counted.
+//! Transcripts of other programs: Claude Code, codex, and the `llm` program. Their lines may be cut off, run together or unknown: what
+//! can be read is used, the rest is counted.
 
 use cp_common::wire::{Block, Content, Turn, raw};
 use cp_common::{Error, Result};
@@ -18,14 +18,14 @@ pub(crate) struct Transcript {
     pub(crate) skipped: u64,
 }
 
-/// Reads a transcript; its form is told by what it holds.
+/// Reads a transcript; the format is recognised by its content.
 pub(crate) fn read(bytes: &[u8]) -> Result<Transcript> {
     let mut transcript = match serde_json::from_slice::<Value>(bytes) {
         Ok(Value::Array(responses)) => llm(&responses)?,
         _ => lines(bytes),
     };
     if transcript.format.is_empty() {
-        return Err(Error::validation("not a transcript that is known: Claude Code, codex, or `llm logs --json`")
+        return Err(Error::validation("unknown transcript format: expected Claude Code, codex, or `llm logs --json`")
             .with("lines_skipped", transcript.skipped));
     }
     transcript.turns = merged(transcript.turns);
@@ -41,15 +41,15 @@ fn lines(bytes: &[u8]) -> Transcript {
     transcript
 }
 
-/// How many beginnings of values are tried in a damaged line.
-const TRIED: usize = 1000;
+/// How many positions in a damaged line are tried as the start of a value.
+const MAX_STARTS: usize = 1000;
 
-/// Calls `each` with the values of a line, of which there is one; but a writer that was killed leaves the piece of a line before the
-/// next one, or a run of NUL bytes, and two that write at once fuse theirs. Tells whether something was not to be read.
+/// Calls `each` with the values of a line. Usually there is one; but a writer that was killed leaves part of a line before the next
+/// one, or a run of NUL bytes, and two that write at once join theirs. Returns whether something could not be read.
 fn each_value(line: &[u8], each: &mut dyn FnMut(Value)) -> bool {
     let mut rest = line.trim_ascii();
     let (mut damaged, mut tried) = (false, 0);
-    while !rest.is_empty() && tried < TRIED {
+    while !rest.is_empty() && tried < MAX_STARTS {
         let mut values = serde_json::Deserializer::from_slice(rest).into_iter::<Value>();
         if let Some(Ok(value)) = values.next()
             && value.is_object()
@@ -70,7 +70,7 @@ fn one(line: &Value, transcript: &mut Transcript) {
         Some(role @ ("user" | "assistant")) if line["message"].is_object() => {
             transcript.format = "claude_code";
             named(&line["sessionId"], transcript);
-            // Side conversations of sub-agents and notes of the program are not what was said.
+            // Side conversations of sub-agents and notes of the program are not part of the conversation.
             if line["isSidechain"] != true && line["isMeta"] != true {
                 transcript.turns.extend(turn(role, &line["message"]["content"]));
             }
@@ -83,7 +83,7 @@ fn one(line: &Value, transcript: &mut Transcript) {
             transcript.format = "codex";
             transcript.turns.extend(codex(&line["payload"]));
         }
-        // As its older versions have it: the payload itself is the line.
+        // Older versions write the payload itself as the line.
         Some("message" | "function_call" | "function_call_output") => {
             if let Some(turn) = codex(line) {
                 transcript.format = "codex";
@@ -159,14 +159,14 @@ fn llm(responses: &[Value]) -> Result<Transcript> {
         named(&response["conversation_id"], &mut transcript);
         if !before.is_empty() && response["conversation_id"].as_str().is_some_and(|id| id != before) {
             return Err(Error::validation("the file holds several conversations")
-                .hint("write one at a time: llm logs --json --cid ID -n 0"));
+                .hint("export one at a time: llm logs --json --cid ID -n 0"));
         }
         transcript.turns.extend([Turn::text("user", prompt), Turn::text("assistant", answer)]);
     }
     Ok(transcript)
 }
 
-/// Joins what is said by one side in several pieces: answers come a block a line, and so do the results of parallel calls.
+/// Joins adjacent pieces of one turn: answers are written one block a line, and so are the results of parallel calls.
 fn merged(turns: Vec<Turn>) -> Vec<Turn> {
     let mut merged: Vec<Turn> = Vec::new();
     for turn in turns {
