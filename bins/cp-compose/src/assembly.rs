@@ -1,51 +1,24 @@
-//! What every prompt of a command line has in common: who speaks, the system text, and what was said before.
+//! What every prompt of a command line has in common: the agent, the system text, and the history.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use cp_common::context::options::text_or_file;
 use cp_common::home::Home;
 use cp_common::home::config::Origin;
 use cp_common::wire::{Block, Content, Prompt, ToolSpec, Turn};
 use cp_common::{Context, Result};
+use cp_policy::prompts::Prompts;
+use cp_policy::{GovernedPrompts, Llm};
 
 use crate::agent::Agent;
 use crate::attach::{self, Attachment};
-use crate::governed::{Governed, Registry};
+use crate::governed::Governed;
 use crate::history::{self, Mode, Session, unfit_beginning};
+use crate::options::{Identity, Past};
 use crate::parts::{Account, Cleaner};
-use crate::policy::{Policy, ungoverned};
+use crate::policy::{permit, ungoverned};
 use crate::{catalogue, files, project, template};
-
-/// The options that say who speaks and with which system text.
-#[derive(clap::Args, Debug)]
-pub(crate) struct Identity {
-    /// Who speaks: an id in config/agents.json, or default
-    #[arg(long, value_name = "ID")]
-    pub(crate) agent: Option<String>,
-    /// More system text, after the agent's own
-    #[arg(short, long, value_name = "TEXT|@FILE")]
-    pub(crate) system: Option<String>,
-    /// The governed prompt that begins the system text
-    #[arg(long, value_name = "PRM-ID")]
-    pub(crate) prompt: Option<String>,
-    /// A variable for the governed prompt and the template; give it once for each
-    #[arg(long, value_name = "NAME=VALUE")]
-    pub(crate) var: Vec<String>,
-    /// Send context as it is, secrets and all
-    #[arg(long)]
-    pub(crate) no_redact: bool,
-}
-
-/// The options that say what was said before.
-#[derive(clap::Args, Debug)]
-pub(crate) struct Past {
-    /// Only the newest N turns of the session
-    #[arg(long, value_name = "N")]
-    pub(crate) last: Option<usize>,
-    /// How much of the session goes to the model (default: as the session was started)
-    #[arg(long, value_enum)]
-    pub(crate) mode: Option<Mode>,
-}
 
 /// The common part of the prompts.
 pub(crate) struct Assembly {
@@ -53,21 +26,20 @@ pub(crate) struct Assembly {
     session: Option<Session>,
     system: Option<String>,
     governed: Option<Governed>,
-    /// What each prompt says before the user's own words.
+    /// The text that goes before the user's text in each prompt.
     preface: String,
-    /// What it shows before them.
+    /// The blocks that go before it: images and documents.
     blocks: Vec<Block>,
-    /// What the model may call.
+    /// The tools that the model may call.
     pub(crate) tools: Vec<ToolSpec>,
-    /// What the command line says of names in texts.
+    /// The variables of the command line.
     pub(crate) variables: BTreeMap<String, String>,
-    /// The account of all this.
     pub(crate) account: Account,
     cleaner: Cleaner,
 }
 
 impl Assembly {
-    /// Assembles who speaks, the system text, and what was said before.
+    /// Reads the agent, the system text and the history.
     pub(crate) fn new(identity: &Identity, past: Option<&Past>, context: &Context) -> Result<Self> {
         let mut account = Account::default();
         let session = match (past, context.session()) {
@@ -75,14 +47,10 @@ impl Assembly {
             _ => None,
         };
         let agent = Agent::load(&agent_id(identity, session.as_ref(), context), &context.home)?;
-        let policy = Policy::load(&context.home)?;
-        policy.permit(identity.prompt.is_some(), identity.system.is_some(), identity.no_redact)?;
-        if policy.requires_governed() {
-            must_be_registered(&agent, &context.home)?;
-        }
+        let policy = Llm::load(&context.home)?;
+        permit(&policy, identity)?;
         let variables = template::variables(&identity.var)?;
-        let governed =
-            identity.prompt.as_deref().map(|id| Governed::load(id, &variables, &context.home)).transpose()?;
+        let governed = governed(identity, &policy, &agent, &variables, &context.home)?;
         let mut assembly = Self {
             agent,
             session,
@@ -99,7 +67,6 @@ impl Assembly {
         Ok(assembly)
     }
 
-    /// The id of who speaks.
     pub(crate) fn agent_id(&self) -> &str {
         &self.agent.id
     }
@@ -116,7 +83,7 @@ impl Assembly {
             account.part("prompt", Some(governed.file.clone()), governed.text.as_bytes(), 0);
             texts.push(governed.text.clone());
         }
-        // A soul that is the governed prompt itself is said once.
+        // A soul that is the governed prompt itself is not repeated.
         let said = governed.as_ref().map(|governed| governed.registered.as_str());
         if let Some(soul) = agent.soul.as_ref().filter(|soul| said != Some(soul.text.as_str())) {
             account.part("soul", Some(soul.file.display().to_string()), soul.text.as_bytes(), 0);
@@ -128,15 +95,16 @@ impl Assembly {
             texts.push(text);
         }
         if let Some(given) = &identity.system {
-            let (text, file) = files::text_or_file(given)?;
-            account.part("system", file.map(|file| file.display().to_string()), text.as_bytes(), 0);
+            let text = text_or_file(given)?;
+            let file = given.strip_prefix('@').filter(|file| !file.starts_with('@'));
+            account.part("system", file.map(str::to_owned), text.as_bytes(), 0);
             texts.push(text);
         }
         let texts: Vec<&str> = texts.iter().map(|text| text.trim_end()).filter(|text| !text.is_empty()).collect();
         Ok(Some(texts.join("\n\n")).filter(|text| !text.is_empty()))
     }
 
-    /// Puts files before the user's own words. What is in them is not ours, and is marked off.
+    /// Puts files before the user's text, between marks: their content is not trusted.
     pub(crate) fn add_context(&mut self, names: &[PathBuf]) -> Result<()> {
         for name in names {
             let (text, redactions) = self.cleaner.clean(&files::text(name)?);
@@ -147,7 +115,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// Puts what the working directory says to agents before the user's own words, like any other file.
+    /// Puts the instructions to agents in the working directory before the user's text, like any other file.
     pub(crate) fn add_project(&mut self, context: &Context) -> Result<()> {
         let (file, text) = project::instructions(context)?;
         let (text, redactions) = self.cleaner.clean(&text);
@@ -156,7 +124,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// Attaches files to the user's own words: texts are marked off like context, the rest are blocks.
+    /// Attaches files to the user's text: texts go between marks like context, the rest are blocks.
     pub(crate) fn attach(&mut self, names: &[PathBuf]) -> Result<()> {
         for name in names {
             let source = Some(name.display().to_string());
@@ -186,7 +154,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// Puts what is remembered of these words before them. Gives the text and its part of the account.
+    /// The memories about some words, as text to put before them; enters them in the account.
     pub(crate) fn recall(
         &mut self,
         kind: &str,
@@ -204,26 +172,26 @@ impl Assembly {
         Ok(marked_off(Path::new(&format!("memory/{kind}")), &text))
     }
 
-    /// Whether something in the prompts is not the caller's own word.
-    pub(crate) fn holds_foreign_words(&self) -> bool {
+    /// Whether the prompts hold something that the caller did not write.
+    pub(crate) fn holds_untrusted(&self) -> bool {
         self.comes_before() || self.session.as_ref().is_some_and(|session| !session.messages.is_empty())
     }
 
-    /// The prompt of one text, and what is remembered of it.
+    /// The prompt of one text, with the memories about it.
     pub(crate) fn prompt_of(&self, text: &str, memory: &str) -> Prompt {
         let content = self.before(memory, Content::Text(text.to_owned()));
         self.prompt_with(vec![Turn { role: "user".to_owned(), content }])
     }
 
-    /// Whether something is to come before what is said.
+    /// Whether something goes before the text.
     pub(crate) fn comes_before(&self) -> bool {
         !self.preface.is_empty() || !self.blocks.is_empty()
     }
 
-    /// What was said, with the files, the attachments and what is remembered before it.
-    pub(crate) fn before(&self, memory: &str, said: Content) -> Content {
+    /// A content with the files, the attachments and the memories before it.
+    pub(crate) fn before(&self, memory: &str, content: Content) -> Content {
         let preface = format!("{}{memory}", self.preface);
-        match said {
+        match content {
             Content::Text(text) if self.blocks.is_empty() => Content::Text(preface + &text),
             Content::Text(text) => {
                 Content::Blocks(self.blocks.iter().cloned().chain([Block::text(&(preface + &text))]).collect())
@@ -255,7 +223,7 @@ impl Assembly {
 }
 
 fn load(past: &Past, account: &mut Account, context: &Context) -> Result<Session> {
-    // Only who the session is, when nothing of it will be sent.
+    // Only the session itself, when none of its turns will be sent.
     let last = if past.mode == Some(Mode::Isolated) { Some(0) } else { past.last };
     let mut session = Session::load(last, context)?;
     if past.mode.unwrap_or(session.mode) == Mode::Isolated {
@@ -267,10 +235,28 @@ fn load(past: &Past, account: &mut Account, context: &Context) -> Result<Session
     Ok(session)
 }
 
-/// Refuses an agent that says what nobody registered.
-fn must_be_registered(agent: &Agent, home: &Home) -> Result<()> {
-    let registry = Registry::load(home)?;
-    match agent.soul.iter().chain(&agent.context).find(|part| !registry.has(&part.text)) {
+/// The governed prompt that was asked for. Where policy requires governed prompts, the agent must be made of them, too.
+fn governed(
+    identity: &Identity,
+    policy: &Llm,
+    agent: &Agent,
+    variables: &BTreeMap<String, String>,
+    home: &Home,
+) -> Result<Option<Governed>> {
+    let required = policy.governed_prompts == GovernedPrompts::Require;
+    if !required && identity.prompt.is_none() {
+        return Ok(None);
+    }
+    let prompts = Prompts::load(home)?;
+    if required {
+        must_be_registered(agent, &prompts)?;
+    }
+    identity.prompt.as_deref().map(|id| Governed::load(id, variables, &prompts)).transpose()
+}
+
+/// Refuses an agent with a text that is not registered.
+fn must_be_registered(agent: &Agent, prompts: &Prompts) -> Result<()> {
+    match agent.soul.iter().chain(&agent.context).find(|part| !prompts.has(&part.text)) {
         None => Ok(()),
         Some(part) => Err(ungoverned("policy requires governed prompts, and this text is not a registered one")
             .in_file(&part.file)
@@ -288,7 +274,7 @@ fn agent_id(identity: &Identity, session: Option<&Session>, context: &Context) -
     }
 }
 
-/// A file's text between marks that it cannot hold itself: their id is part of its own hash.
+/// A file's text between marks that it cannot contain: their id is part of its own hash.
 fn marked_off(name: &Path, text: &str) -> String {
     let hash = cp_ledger::format::line::Hash::of(text.as_bytes());
     let id = &hash.hex()[..12];

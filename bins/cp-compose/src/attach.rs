@@ -1,8 +1,9 @@
-//! Attachments: texts, images and documents, told apart by their bytes and not by their names.
+//! Attachments: texts, images and documents, recognised by their bytes and not by their names.
 
 use std::io::Read as _;
 use std::path::Path;
 
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::wire::Block;
 use cp_common::{Error, Result, wire};
 use serde::Serialize;
@@ -14,9 +15,9 @@ const IMAGE_LIMIT: u64 = 5 << 20;
 /// The largest document.
 const DOCUMENT_LIMIT: u64 = 32 << 20;
 
-/// Something attached.
+/// An attachment.
 pub(crate) enum Attachment {
-    /// A text, to be marked off.
+    /// A text, to be put between marks.
     Text(String),
     /// Anything else, as a block.
     Block(Block, Vec<u8>),
@@ -41,17 +42,22 @@ pub(crate) fn read(file: &Path) -> Result<Attachment> {
     let Some((media_type, limit)) = media_type(&bytes) else {
         return match String::from_utf8(bytes) {
             Ok(text) => Ok(Attachment::Text(text)),
-            Err(_) => Err(Error::validation("of no known type: not a text, an image (PNG, JPEG, GIF, WebP) or a PDF")
-                .in_file(file)),
+            Err(_) => {
+                Err(Error::validation("unknown file type: expected text, an image (PNG, JPEG, GIF, WebP) or a PDF")
+                    .in_file(file))
+            }
         };
     };
     if bytes.len() as u64 > limit {
-        return Err(Error::validation(format!("{} bytes of {media_type}, and {limit} is the most", bytes.len()))
-            .in_file(file)
-            .with("bytes", bytes.len())
-            .with("limit", limit));
+        return Err(Error::validation(format!(
+            "too large: {} bytes of {media_type}, the limit is {limit}",
+            bytes.len()
+        ))
+        .in_file(file)
+        .with("bytes", bytes.len())
+        .with("limit", limit));
     }
-    let data = base64(&bytes);
+    let data = BASE64.encode(&bytes);
     let kind = if media_type == "application/pdf" { "document" } else { "image" };
     let block = Encoded { r#type: kind, source: Source { r#type: "base64", media_type, data: &data } };
     Ok(Attachment::Block(Block::from_raw(wire::raw(&block)?), bytes))
@@ -62,7 +68,7 @@ fn standard_input() -> Result<Vec<u8>> {
     let input = cp_common::stream::filter::stdin_file()?;
     input.take(DOCUMENT_LIMIT + 1).read_to_end(&mut bytes).map_err(|e| Error::io("reading standard input", e))?;
     if bytes.is_empty() {
-        return Err(Error::validation("standard input is empty, and was to be attached"));
+        return Err(Error::validation("standard input is empty, so there is nothing to attach"));
     }
     if bytes.len() as u64 > DOCUMENT_LIMIT {
         return Err(Error::validation(format!("standard input is longer than {DOCUMENT_LIMIT} bytes")));
@@ -79,31 +85,4 @@ fn media_type(bytes: &[u8]) -> Option<(&'static str, u64)> {
         [b'%', b'P', b'D', b'F', b'-', ..] => ("application/pdf", DOCUMENT_LIMIT),
         _ => return None,
     })
-}
-
-/// Base64 with padding, RFC 4648 section 4.
-fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let group = chunk.iter().fold(0_u32, |group, byte| group << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
-        for place in 0..4 {
-            let digit = ALPHABET[(group >> (18 - 6 * place) & 63) as usize];
-            text.push(if place <= chunk.len() { char::from(digit) } else { '=' });
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn base64_is_that_of_the_standard() {
-        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
-            assert_eq!(base64(bytes.as_bytes()), text);
-        }
-        assert_eq!(base64(&[0xff, 0xfe, 0xfd]), "//79");
-    }
 }

@@ -15,7 +15,7 @@ pub(crate) fn load(names: &[PathBuf]) -> Result<Vec<ToolSpec>> {
         for tool in of_file(file)? {
             check(&tool).map_err(|e| e.in_file(file))?;
             if tools.iter().any(|known| known.name == tool.name) {
-                return Err(Error::validation(format!("the tool `{}` is there twice", tool.name)).in_file(file));
+                return Err(Error::validation(format!("the tool `{}` is defined twice", tool.name)).in_file(file));
             }
             tools.push(tool);
         }
@@ -26,7 +26,7 @@ pub(crate) fn load(names: &[PathBuf]) -> Result<Vec<ToolSpec>> {
 fn of_file(file: &Path) -> Result<Vec<ToolSpec>> {
     let text = files::text(file)?;
     let wrong = |e: serde_json::Error| {
-        Error::validation(format!("no list of tools: {e}"))
+        Error::validation(format!("not a valid list of tools: {e}"))
             .in_file(file)
             .hint(r#"write [{"name":…,"description":…,"input_schema":{…}}]"#)
     };
@@ -44,14 +44,14 @@ fn of_file(file: &Path) -> Result<Vec<ToolSpec>> {
     match shape {
         serde_json::Value::Array(_) => serde_json::from_str(&text).map_err(wrong),
         serde_json::Value::Object(members) if members.contains_key("tools") => {
-            serde_json::from_str::<Within>(&text).map(|within| within.tools).map_err(wrong)
+            serde_json::from_str::<Wrapped>(&text).map(|wrapped| wrapped.tools).map_err(wrong)
         }
         _ => serde_json::from_str(&text).map(|tool| vec![tool]).map_err(wrong),
     }
 }
 
 #[derive(Deserialize)]
-struct Within {
+struct Wrapped {
     tools: Vec<ToolSpec>,
 }
 
@@ -59,12 +59,12 @@ fn check(tool: &ToolSpec) -> Result<()> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     if tool.name.is_empty() || tool.name.len() > 64 || !tool.name.bytes().all(fits) {
         return Err(Error::validation(format!(
-            "`{}` is no name of a tool: 1 to 64 letters, digits, _ and -",
+            "`{}` is not a valid tool name: use 1 to 64 letters, digits, _ and -",
             tool.name
         )));
     }
     if !tool.input_schema.get().starts_with('{') {
-        return Err(Error::validation(format!("the input_schema of `{}` is no object", tool.name)));
+        return Err(Error::validation(format!("the input_schema of `{}` is not an object", tool.name)));
     }
     Ok(())
 }

@@ -1,8 +1,9 @@
-//! What is meant when no verb is named: assemble a prompt.
+//! `cp-compose`: assemble a prompt. This is the verb when none is named.
 
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::StreamOptions;
+use cp_common::program::{Class, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
 use cp_common::wire::record::{self, Kind};
 use cp_common::wire::{Content, Prompt};
@@ -10,12 +11,21 @@ use cp_common::{Context, Error, Result};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::assembly::{Assembly, Identity, Past};
+use crate::assembly::Assembly;
 use crate::explain::Explained;
 use crate::fit::fit;
-use crate::history::is_question;
+use crate::options::{Identity, Past};
 use crate::parts::Account;
 use crate::template::{self, Template};
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "",
+    class: Class::Query,
+    output: "prompt",
+    examples: &["cp-compose -s 'be brief' -- hello", "echo hello | cp-compose --agent default"],
+    dangerous: false,
+};
 
 /// Assemble a prompt
 #[derive(clap::Args)]
@@ -24,25 +34,25 @@ pub(crate) struct Args {
     identity: Identity,
     #[command(flatten)]
     past: Past,
-    /// Leave the oldest rounds out until the prompt is about so many tokens
+    /// Leave out the oldest rounds until the prompt is about this many tokens
     #[arg(long, value_name = "N")]
     fit_tokens: Option<usize>,
-    /// A file to know; give it once for each
+    /// A file to send as context; repeat for more
     #[arg(long, value_name = "FILE")]
     context: Vec<PathBuf>,
-    /// Know what AGENTS.md in the working directory says; it is sent as context, not as system text
+    /// Send AGENTS.md of the working directory as context; it never becomes system text
     #[arg(long)]
     agents_md: bool,
-    /// A text, image or PDF to look at, - for standard input; give it once for each
+    /// A text, image or PDF to attach, - for standard input; repeat for more
     #[arg(long, value_name = "FILE")]
     attach: Vec<PathBuf>,
-    /// A kind of memory to recall what the text is about from
+    /// Recall what relates to the text from this kind of memory
     #[arg(long, value_name = "KIND")]
     memory: Option<String>,
-    /// A template that gives the text
+    /// A template that produces the text
     #[arg(long, value_name = "FILE")]
     template: Option<PathBuf>,
-    /// A file of tools that the model may call; give it once for each
+    /// A file of tools that the model may call; repeat for more
     #[arg(long, value_name = "FILE")]
     tools: Vec<PathBuf>,
     /// Print where every part comes from, with sizes and hashes, instead of the prompt
@@ -50,7 +60,7 @@ pub(crate) struct Args {
     explain: bool,
     #[command(flatten)]
     stream: StreamOptions,
-    /// What to say to the model; - adds standard input
+    /// The text for the model; - adds standard input
     text: Vec<String>,
 }
 
@@ -64,15 +74,17 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     assembly.add_context(&args.context)?;
     assembly.attach(&args.attach)?;
-    let ours = matches!(source, Source::Argument(_));
-    filter::run(&mut Composer { args, assembly, template, ours }, source, args.stream, context)
+    let is_own_text = matches!(source, Source::Argument(_));
+    filter::run(&mut Composer { args, assembly, template, is_own_text }, source, args.stream, context)
 }
 
-/// Where the text comes from. Variables and a template are a whole text; standard input can be attached only once.
+/// Where the text comes from. Variables and a template together need no other text; standard input can be attached only once.
 fn source(args: &Args) -> Result<Source> {
     let source = Source::from_operands(&args.text)?;
     if !args.identity.var.is_empty() && args.template.is_none() && args.identity.prompt.is_none() {
-        return Err(Error::usage("--var has nothing to fill").hint("give --template FILE or --prompt PRM-ID"));
+        return Err(
+            Error::usage("--var needs a template or a governed prompt").hint("give --template FILE or --prompt PRM-ID")
+        );
     }
     let attached = args.attach.iter().filter(|file| *file == Path::new("-")).count();
     if attached > 1 || (attached == 1 && !matches!(source, Source::Argument(_))) {
@@ -88,18 +100,18 @@ struct Composer<'a> {
     assembly: Assembly,
     template: Option<Template>,
     /// Whether the text is on the command line, and so the caller's own.
-    ours: bool,
+    is_own_text: bool,
 }
 
 #[derive(Deserialize)]
-struct Said {
+struct Message {
     content: Content,
     #[serde(default)]
     row: Option<Box<RawValue>>,
 }
 
 impl Composer<'_> {
-    /// The prompt that came, with everything around it that this command line says.
+    /// The prompt that was read, with what this command line adds to it.
     fn around(&mut self, data: &RawValue, account: &mut Account, context: &Context) -> Result<Prompt> {
         if let Some(file) = &self.args.template {
             return Err(Error::validation("a template takes texts, messages and rows, not prompts").in_file(file));
@@ -107,7 +119,7 @@ impl Composer<'_> {
         let given = record::read::<Prompt>(data)?.checked()?;
         let mut new = given.messages.get(given.history..).unwrap_or_default().to_vec();
         let asked = cp_common::wire::raw(&new)?;
-        if let Some(question) = new.iter_mut().find(|turn| is_question(turn)) {
+        if let Some(question) = new.iter_mut().find(|turn| turn.is_question()) {
             let memory = self.memory(&question.content.text(), account, context)?;
             let said = std::mem::replace(&mut question.content, Content::Text(String::new()));
             question.content = self.assembly.before(&memory, said);
@@ -116,7 +128,7 @@ impl Composer<'_> {
         }
         account.part("user", None, asked.get().as_bytes(), 0);
         let ours = self.assembly.prompt_with(new);
-        // Its own history stays where this command line names no session.
+        // Its own history stays unless this command line names a session.
         let (messages, history) = if ours.session_id.is_some() {
             (ours.messages, ours.history)
         } else {
@@ -126,7 +138,7 @@ impl Composer<'_> {
         Ok(Prompt {
             agent: ours.agent.filter(|agent| agent != "default").or(given.agent),
             session_id: ours.session_id.or(given.session_id),
-            // The id says what the system text is: another text must not go under it.
+            // The id names the system text: another text must not go under it.
             prompt_id: if ours.system.is_some() { ours.prompt_id } else { given.prompt_id },
             system: ours.system.or(given.system),
             tools: if ours.tools.is_empty() { given.tools } else { ours.tools },
@@ -137,7 +149,7 @@ impl Composer<'_> {
         })
     }
 
-    /// What is remembered of these words, if that is asked for.
+    /// The memories about some words, if they were asked for.
     fn memory(&mut self, words: &str, account: &mut Account, context: &Context) -> Result<String> {
         match &self.args.memory {
             Some(kind) => self.assembly.recall(kind, words, account, context),
@@ -145,7 +157,7 @@ impl Composer<'_> {
         }
     }
 
-    /// The prompt of these words.
+    /// The prompt of a text.
     fn of_words(&mut self, words: &str, account: &mut Account, context: &Context) -> Result<Prompt> {
         let memory = self.memory(words, account, context)?;
         let template = self.args.template.as_ref().map(|file| file.display().to_string());
@@ -163,7 +175,7 @@ impl Composer<'_> {
                     return self.of_words(&text, account, context);
                 }
                 if text.trim().is_empty() {
-                    return Err(Error::validation("the text is empty").hint("say something"));
+                    return Err(Error::validation("the text is empty").hint("give some text"));
                 }
                 self.of_words(text, account, context)
             }
@@ -178,14 +190,14 @@ impl Composer<'_> {
                 if record.kind == Some(Kind::Prompt) {
                     return self.around(data, account, context);
                 }
-                let said: Said = record::read(data)?;
-                let mut words = said.content.text();
+                let message: Message = record::read(data)?;
+                let mut words = message.content.text();
                 if let Some(template) = &self.template {
-                    let row = said.row.as_deref();
+                    let row = message.row.as_deref();
                     words = template.render(&template::values(&self.assembly.variables, row, Some(&words))?)?;
                 }
                 let prompt = self.of_words(&words, account, context)?;
-                Ok(Prompt { row: said.row, ..prompt })
+                Ok(Prompt { row: message.row, ..prompt })
             }
         }
     }
@@ -209,7 +221,7 @@ impl Filter for Composer<'_> {
         if self.args.explain {
             return context.out.record(Kind::Item, &Explained::of(&prompt, account));
         }
-        if !self.ours || self.assembly.holds_foreign_words() || self.args.memory.is_some() {
+        if !self.is_own_text || self.assembly.holds_untrusted() || self.args.memory.is_some() {
             prompt.untrusted.push("/messages".to_owned());
         }
         if prompt.row.is_some() {

@@ -1,4 +1,4 @@
-//! Texts from files, with errors that name them.
+//! Texts and bytes from files, with errors that name the file.
 
 use std::path::{Path, PathBuf};
 
@@ -26,21 +26,12 @@ pub(crate) fn bytes(file: &Path, limit: u64) -> Result<Vec<u8>> {
         return Err(Error::validation("not a regular file").in_file(file));
     }
     if metadata.len() > limit {
-        return Err(Error::validation(format!("{} bytes, and {limit} is the most", metadata.len()))
+        return Err(Error::validation(format!("too large: {} bytes, the limit is {limit}", metadata.len()))
             .in_file(file)
             .with("bytes", metadata.len())
             .with("limit", limit));
     }
     std::fs::read(file).map_err(failed)
-}
-
-/// A text that is given as it is, or as `@` and the name of a file. `@@` stands for an `@` that starts a text.
-pub(crate) fn text_or_file(given: &str) -> Result<(String, Option<PathBuf>)> {
-    match given.strip_prefix('@') {
-        Some(rest) if rest.starts_with('@') => Ok((rest.to_owned(), None)),
-        Some(file) => Ok((text(Path::new(file))?, Some(PathBuf::from(file)))),
-        None => Ok((given.to_owned(), None)),
-    }
 }
 
 /// The `.md` files of a directory in the order of their names. No directory, no files.

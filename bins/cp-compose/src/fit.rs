@@ -1,9 +1,8 @@
-//! `--fit-tokens`: leave the oldest rounds out until the prompt is about so small. An estimate, and said to be one.
+//! `--fit-tokens`: leave out the oldest rounds until the prompt is about this small. Sizes in tokens are estimates.
 
 use cp_common::wire::{Prompt, Turn, raw};
 use cp_common::{Error, Result};
 
-use crate::history::is_question;
 use crate::parts::{Account, estimated_tokens};
 
 /// Makes the prompt fit. What is new in it is never cut: where that alone is too much, it is an error.
@@ -19,14 +18,14 @@ pub(crate) fn fit(prompt: &mut Prompt, limit: usize, account: &mut Account) -> R
         // A whole round goes: what stays must begin with a question.
         bytes -= sizes[cut];
         cut += 1;
-        while cut < prompt.history && !is_question(&prompt.messages[cut]) {
+        while cut < prompt.history && !prompt.messages[cut].is_question() {
             bytes -= sizes[cut];
             cut += 1;
         }
     }
     if estimated_tokens(bytes) > limit {
         return Err(Error::validation(format!(
-            "about {} tokens without any history, and {limit} is the most",
+            "too large: about {} tokens without any history, the limit is {limit}",
             estimated_tokens(bytes)
         ))
         .with("estimated_tokens", estimated_tokens(bytes))

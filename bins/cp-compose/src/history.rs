@@ -1,4 +1,4 @@
-//! What was said before and what is remembered, as `cp-session` tells it. The session's files are its own affair.
+//! A session's turns and memories, as `cp-session` prints them. This program never reads the files of a session.
 
 use cp_common::coprocess;
 use cp_common::wire::Turn;
@@ -19,21 +19,20 @@ pub(crate) enum Mode {
 /// A session, as far as a prompt needs it.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Session {
-    /// Its whole id.
+    /// The whole id.
     #[serde(rename = "session_id")]
     pub(crate) id: String,
-    /// Who speaks in it.
     #[serde(default)]
     pub(crate) agent: String,
-    /// How much of it goes to the model where nobody says.
+    /// How much of it goes to the model where no option says.
     #[serde(default)]
     pub(crate) mode: Mode,
-    /// What was said, oldest first.
+    /// The turns, oldest first.
     pub(crate) messages: Vec<Turn>,
 }
 
 impl Session {
-    /// Runs `cp-session load` for the newest `last` turns. Its failure is ours, code and all.
+    /// Runs `cp-session load` for the newest `last` turns, and fails with its error.
     pub(crate) fn load(last: Option<usize>, context: &Context) -> Result<Self> {
         let last = last.map(|last| last.to_string());
         let words: Vec<&str> = ["load"].into_iter().chain(last.iter().flat_map(|last| ["--last", last])).collect();
@@ -41,21 +40,20 @@ impl Session {
     }
 }
 
-/// What was remembered.
+/// Memories.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Memory {
-    /// Each thing, best first.
+    /// Best match first.
     pub(crate) items: Vec<Remembered>,
 }
 
-/// One thing.
+/// A memory.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Remembered {
-    /// What it says.
     pub(crate) text: String,
 }
 
-/// Runs `cp-session recall` for what is remembered of this.
+/// Runs `cp-session recall` for the memories about some words.
 pub(crate) fn recall(kind: &str, about: &str, context: &Context) -> Result<Memory> {
     ask(&["recall", "--kind", kind, "--limit", "8", "--", about], context)
 }
@@ -71,13 +69,7 @@ fn ask<T: serde::de::DeserializeOwned>(words: &[&str], context: &Context) -> Res
 
 /// How many leading turns cannot begin a conversation: answers, and results of calls that are not there.
 pub(crate) fn unfit_beginning(turns: &[Turn]) -> usize {
-    turns.iter().position(is_question).unwrap_or(turns.len())
-}
-
-/// Whether a person or a program asks here, and no tool answers.
-pub(crate) fn is_question(turn: &Turn) -> bool {
-    let answers = |block: &cp_common::wire::Block| block.view().is_ok_and(|view| view.kind == "tool_result");
-    turn.role == "user" && !turn.content.blocks().iter().any(answers)
+    turns.iter().position(Turn::is_question).unwrap_or(turns.len())
 }
 
 #[cfg(test)]

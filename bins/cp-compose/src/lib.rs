@@ -13,6 +13,7 @@ mod files;
 mod fit;
 mod governed;
 mod history;
+mod options;
 mod parts;
 mod policy;
 mod project;
@@ -21,30 +22,16 @@ mod schemas;
 mod system;
 mod template;
 
-use cp_common::program::{Check, Class, Credentials, Program, Status, VerbDoc};
+use cp_common::program::{Check, Credentials, Program, Status};
 use cp_common::{Context, Result};
+use cp_policy::Llm;
 
-/// What this program says of itself.
+/// The description of this program.
 pub static PROGRAM: Program = Program {
     name: "cp-compose",
     about: "assemble a prompt and account for every part of it",
     risk_tier: "T0",
-    verbs: &[
-        VerbDoc {
-            path: "",
-            class: Class::Query,
-            output: "prompt",
-            examples: &["cp-compose -s 'be brief' -- hello", "echo hello | cp-compose --agent default"],
-            dangerous: false,
-        },
-        VerbDoc {
-            path: "system",
-            class: Class::Query,
-            output: "system_text",
-            examples: &["cp-compose system -s 'be brief'"],
-            dangerous: false,
-        },
-    ],
+    verbs: &[compose::DOC, system::DOC],
     implicit: Some("compose"),
     schemas: &[
         cp_common::wire::schemas::PROMPT,
@@ -85,7 +72,7 @@ fn checks(context: &mut Context) -> Vec<Check> {
         Ok(agent) => Check::pass("agent", agent.id),
         Err(e) => Check::not_fine("agent", Status::Fail, e.message(), e.hint_text().unwrap_or("correct the file")),
     };
-    let policy = match policy::Policy::load(&context.home) {
+    let policy = match Llm::load(&context.home) {
         Ok(_) => Check::pass("policy", context.home.policy_file().display().to_string()),
         Err(e) => Check::not_fine("policy", Status::Fail, e.message(), e.hint_text().unwrap_or("correct the file")),
     };

@@ -44,7 +44,7 @@ pub(crate) struct Account {
     pub(crate) dropped: Vec<Dropped>,
 }
 
-/// What a prompt says of itself: nothing where nothing was taken out and nothing was left out.
+/// The report in a prompt: absent where nothing was redacted and nothing was left out.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     redactions: u32,
@@ -72,14 +72,14 @@ impl Account {
         });
     }
 
-    /// Enters something that was left out; nothing of it is no entry.
+    /// Enters something that was left out, if there was any of it.
     pub(crate) fn dropped(&mut self, what: &'static str, count: usize, why: impl Into<String>) {
         if count > 0 {
             self.dropped.push(Dropped { what, count, why: why.into() });
         }
     }
 
-    /// What the prompt says of itself.
+    /// The report that goes into the prompt.
     pub(crate) fn report(&self) -> cp_common::Result<Option<Box<serde_json::value::RawValue>>> {
         let redacted: Vec<Redacted<'_>> = self
             .parts
@@ -100,14 +100,14 @@ pub(crate) const fn estimated_tokens(bytes: usize) -> usize {
     bytes.div_ceil(4)
 }
 
-/// Takes secrets out of what goes to a model, unless it is told not to. Nothing is made ready before it is needed.
+/// Removes secrets from what goes to a model, unless that is switched off. The rules are prepared at the first use.
 pub(crate) struct Cleaner {
     redactor: Option<Redactor>,
     off: bool,
 }
 
 impl Cleaner {
-    /// One that does its work, or one that lets everything pass.
+    /// With `off`, every text passes unchanged.
     pub(crate) const fn new(off: bool) -> Self {
         Self { redactor: None, off }
     }

@@ -1,5 +1,5 @@
-//! `--agents-md`: what the working directory says to agents. Whoever wrote that directory wrote it, so it is context and no system
-//! text, and it is read only where it is asked for.
+//! `--agents-md`: the instructions to agents in the working directory. The author of that directory wrote them, so they are context
+//! and never system text, and they are read only when the option is given.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,6 @@ use cp_common::{Code, Context, Error, Result};
 
 use crate::files;
 
-/// The file's name.
 const NAME: &str = "AGENTS.md";
 
 /// The file and its text.
@@ -18,14 +17,14 @@ pub(crate) fn instructions(context: &Context) -> Result<(PathBuf, String)> {
     let leads_to = file.canonicalize().map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => Error::not_found("no such file")
             .in_file(&file)
-            .hint("leave --agents-md away, or name the directory with --base DIR"),
+            .hint("remove --agents-md, or name the directory with --base DIR"),
         _ => Error::io("reading", e).in_file(&file),
     })?;
     if !leads_to.starts_with(base.canonicalize().unwrap_or(base)) {
-        return Err(Error::new(Code::Forbidden, "a link that leads out of the working directory")
+        return Err(Error::new(Code::Forbidden, "the file is a link that leads out of the working directory")
             .in_file(&file)
             .with("leads_to", leads_to.display().to_string())
-            .hint("name it with --context if it is to be sent"));
+            .hint("send it with --context if that is intended"));
     }
     let text = files::text(&file)?;
     Ok((file, text))

@@ -1,10 +1,21 @@
 //! `cp-compose system`: the system text alone.
 
+use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Result};
 use serde::Serialize;
 
-use crate::assembly::{Assembly, Identity};
+use crate::assembly::Assembly;
+use crate::options::Identity;
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "system",
+    class: Class::Query,
+    output: "system_text",
+    examples: &["cp-compose system -s 'be brief'"],
+    dangerous: false,
+};
 
 /// Print the system text alone: the agent's soul, its context, and what -s adds
 #[derive(clap::Args)]

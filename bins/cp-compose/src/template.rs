@@ -1,4 +1,4 @@
-//! Templates: a text with the fields of a row and the variables of the command line. A variable that is not there is an error.
+//! Templates: a text with the fields of a row and the variables of the command line. An undefined variable is an error.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ impl Template {
         let template = self.environment.get_template(NAME).map_err(|e| self.fault(&e))?;
         let text = template.render(values).map_err(|e| self.fault(&e))?;
         if text.trim().is_empty() {
-            return Err(Error::validation("the template gives an empty text").in_file(&self.file));
+            return Err(Error::validation("the template produces an empty text").in_file(&self.file));
         }
         Ok(text)
     }
@@ -69,7 +69,7 @@ pub(crate) fn variables(given: &[String]) -> Result<BTreeMap<String, String>> {
         .iter()
         .map(|one| match one.split_once('=') {
             Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-            _ => Err(Error::usage(format!("`{one}` is no variable")).hint("write --var NAME=VALUE")),
+            _ => Err(Error::usage(format!("`{one}` is not a valid variable")).hint("write --var NAME=VALUE")),
         })
         .collect()
 }
@@ -83,7 +83,7 @@ pub(crate) fn values(
     let mut values = BTreeMap::new();
     if let Some(row) = row {
         let fields: serde_json::Map<String, serde_json::Value> =
-            serde_json::from_str(row.get()).map_err(|e| Error::validation(format!("the row is no object: {e}")))?;
+            serde_json::from_str(row.get()).map_err(|e| Error::validation(format!("the row is not an object: {e}")))?;
         values.insert("row".to_owned(), Value::from(Serde(&fields)));
         values.extend(fields.iter().map(|(name, value)| (name.clone(), Value::from(Serde(value)))));
     }
