@@ -1,4 +1,4 @@
-//! `cp-log append`: put entries on a ledger, from arguments or one for each line of standard input.
+//! `cp-log append`: append entries to a ledger, from arguments or one for each line of standard input.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -12,17 +12,15 @@ use cp_common::wire::record::Kind;
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Code, Context, Error, Result, clock, json};
 use cp_ledger::format::Entry;
-use cp_ledger::format::line::{Hash, inside};
+use cp_ledger::format::line::Hash;
 use cp_ledger::read::tail::is_ledger;
 use cp_ledger::{Ledger, Sync};
 use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::target::own_ledger;
-
-/// How much is staged before it is written.
-pub(crate) const ENOUGH: usize = 256 << 10;
+use crate::entries::{BATCH, Members};
+use crate::ledger::LedgerOption;
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -36,9 +34,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// Append entries to a ledger
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The ledger (default: --ledger, the setting, else ledger/cp-log.jsonl of home)
-    #[arg(short, long, value_name = "FILE")]
-    file: Option<PathBuf>,
+    #[command(flatten)]
+    ledger: LedgerOption,
     #[command(flatten)]
     members: Members,
     /// The entry's data, a JSON object
@@ -50,7 +47,7 @@ pub(crate) struct Args {
     /// When to acknowledge (default: line for one entry, batch for a stream)
     #[arg(long, value_enum, value_name = "WHEN")]
     sync: Option<Sync>,
-    /// Append a bare line of ts, agent, event and message to a file that is no ledger
+    /// Append a bare line of ts, agent, event and message to a file that is not a ledger
     #[arg(long, requires = "file")]
     plain: bool,
     #[command(flatten)]
@@ -60,23 +57,6 @@ pub(crate) struct Args {
     /// The text of one entry; - reads it from standard input
     #[arg(value_name = "MESSAGE")]
     message: Vec<String>,
-}
-
-/// The members that flags set on every entry. They win over what a record or a row says.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Members {
-    /// What happened, one word (default: log, or a record's type)
-    #[arg(long, value_name = "E")]
-    event: Option<String>,
-    /// The agent it is about
-    #[arg(long, value_name = "A")]
-    agent: Option<String>,
-    /// Who speaks
-    #[arg(long, value_name = "ROLE")]
-    role: Option<String>,
-    /// Its turn in the session or run
-    #[arg(long, value_name = "N")]
-    turn: Option<u64>,
 }
 
 /// What `--dry-run` answers.
@@ -107,7 +87,7 @@ impl Reply for Written {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let path = std::path::absolute(own_ledger(args.file.as_deref(), context))?;
+    let path = std::path::absolute(args.ledger.path(context))?;
     let source = Source::from_operands(&args.message)?;
     match source {
         Source::Argument(text) => one(args, &path, Some(&text), context),
@@ -174,7 +154,7 @@ fn plain(args: &Args, path: &Path, message: &str, context: &mut Context) -> Resu
     if is_ledger(path) {
         return Err(Error::new(Code::Conflict, "a bare line would break the chain of this ledger")
             .in_file(path)
-            .hint("leave --plain out"));
+            .hint("remove --plain"));
     }
     let mut line = Vec::new();
     let members = [
@@ -200,66 +180,8 @@ fn plain(args: &Args, path: &Path, message: &str, context: &mut Context) -> Resu
 }
 
 fn raw(text: &[u8]) -> Result<Box<RawValue>> {
-    serde_json::from_slice(text).map_err(|e| Error::new(Code::Unknown, format!("a composed entry is no JSON: {e}")))
-}
-
-impl Members {
-    /// Sets what the flags and the shared options say.
-    pub(crate) fn apply(&self, mut entry: Entry, context: &Context) -> Entry {
-        if let Some(event) = &self.event {
-            entry = entry.event(event);
-        }
-        if let Some(agent) = &self.agent {
-            entry = entry.agent(agent);
-        }
-        if let Some(session) = &context.options.session {
-            entry = entry.session(session);
-        }
-        if let Some(run) = &context.options.run {
-            entry = entry.run(run);
-        }
-        if let Some(turn) = self.turn {
-            entry = entry.turn(turn);
-        }
-        match &self.role {
-            Some(role) => entry.role(role),
-            None => entry,
-        }
-    }
-
-    /// The entry that an item of a stream becomes.
-    pub(crate) fn entry_of(&self, body: &Body<'_>, context: &Context) -> Result<Entry> {
-        let mut entry = Entry::new("log");
-        match body {
-            Body::Text(text) => entry.set_message_bytes(text),
-            Body::Row(row) => lift(&mut entry, row.get().as_bytes(), true)?,
-            Body::Record(record) if !record.ok => {
-                entry = Entry::new("error");
-                let error = record.error.map_or("{}", RawValue::get);
-                lift(&mut entry, error.as_bytes(), true)?;
-            }
-            Body::Record(record) => {
-                entry = Entry::new(record.kind_name.as_deref().unwrap_or("answer"));
-                let stored = record.kind == Some(Kind::Entry);
-                lift(&mut entry, record.data.map_or("{}", RawValue::get).as_bytes(), stored)?;
-            }
-        }
-        Ok(self.apply(entry, context))
-    }
-}
-
-/// Brings the members of an object into an entry. Of a record only `role` and `content` are lifted: its other names mean other things.
-fn lift(entry: &mut Entry, object: &[u8], all: bool) -> Result<()> {
-    let mut text = Vec::with_capacity(object.len());
-    let normal = json::normalize(object, &mut text)
-        .map_err(|fault| Error::validation(format!("not valid JSON: {fault}")).with("offset", fault.offset))?;
-    entry.count_replaced(normal.replaced);
-    match inside(&text) {
-        Some(members) if all => entry.lift(members),
-        Some(members) => entry.lift_named(members, &["role", "content"]),
-        None => entry.set_content(text),
-    }
-    Ok(())
+    serde_json::from_slice(text)
+        .map_err(|e| Error::new(Code::Unknown, format!("a composed entry is not valid JSON: {e}")))
 }
 
 /// Appends one entry for each item.
@@ -298,13 +220,13 @@ impl<'a> Stream<'a> {
             }
             Err(e) => {
                 // What was acknowledged before stays true.
-                self.tell(context);
+                self.report(context);
                 Err(e)
             }
         }
     }
 
-    fn tell(&self, context: &mut Context) {
+    fn report(&self, context: &mut Context) {
         context.out.extra("ledger", self.path.display().to_string());
         for (name, place) in [("first", &self.first), ("last", &self.last)] {
             if let Some((seq, hash)) = place {
@@ -341,8 +263,8 @@ impl Filter for Stream<'_> {
         };
         let Some(ledger) = &mut self.ledger else { return entry.check() };
         ledger.stage(entry)?;
-        let is_enough = ledger.staged() >= ENOUGH || self.args.sync == Some(Sync::Line);
-        if is_enough { self.commit(context) } else { Ok(()) }
+        let is_full = ledger.staged() >= BATCH || self.args.sync == Some(Sync::Line);
+        if is_full { self.commit(context) } else { Ok(()) }
     }
 
     fn idle(&mut self, context: &mut Context) -> Result<()> {
@@ -358,7 +280,7 @@ impl Filter for Stream<'_> {
         if let Some(ledger) = &mut self.ledger {
             ledger.sync()?;
         }
-        self.tell(context);
+        self.report(context);
         Ok(())
     }
 }

@@ -1,16 +1,13 @@
 //! `cp-log blob`: the bytes of a value that was too large for its line.
 
-use std::path::PathBuf;
-
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
-use cp_common::{Context, Error, Result};
-use cp_ledger::format::line::Hash;
+use cp_common::{Context, Result};
 use cp_ledger::store::blob;
 use serde::Serialize;
 
-use crate::target::own_ledger;
+use crate::ledger::{HashOperand, LedgerOption};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -26,12 +23,10 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// Print the bytes that a line names by their hash
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The ledger (default: --ledger, the setting, else ledger/cp-log.jsonl of home)
-    #[arg(short, long, value_name = "FILE")]
-    file: Option<PathBuf>,
-    /// The hash, as the line has it
-    #[arg(value_name = "HASH")]
-    hash: String,
+    #[command(flatten)]
+    ledger: LedgerOption,
+    #[command(flatten)]
+    hash: HashOperand,
 }
 
 /// A blob. One of `text` and `base64` is there.
@@ -63,8 +58,8 @@ impl Reply for Found {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let hash = Hash::parse(&args.hash).ok_or_else(|| Error::usage(format!("`{}` is not a hash", args.hash)))?;
-    let bytes = blob::load(&own_ledger(args.file.as_deref(), context), &hash)?;
+    let hash = args.hash.parse()?;
+    let bytes = blob::load(&args.ledger.path(context), &hash)?;
     let text = String::from_utf8(bytes.clone()).ok();
     let base64 = text.is_none().then(|| BASE64.encode(&bytes));
     context.out.answer(&Found { blob: hash.to_string(), len: bytes.len(), text, base64, bytes })

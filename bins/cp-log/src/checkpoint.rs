@@ -1,4 +1,4 @@
-//! `cp-log checkpoint`: sign how far a ledger has come, so that nobody can take it back; and what witnesses need for that.
+//! `cp-log checkpoint`: sign the size and the root of a ledger, so that no line can be taken back; and exchange checkpoints with witnesses.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,12 @@ use cp_common::{Code, Context, Error, Result};
 use cp_ledger::proof::checkpoint::{checkpoint_path, read_checkpoint, write_checkpoint};
 use cp_ledger::proof::leaves::walk;
 use cp_ledger::proof::note::{Checkpoint, Note, Signer, Verifier};
-use cp_ledger::proof::tree::{Node, Ranges, Tree, consistency};
+use cp_ledger::proof::tree::{Node, Tree};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 
-use crate::target::own_ledger;
+use crate::ledger::LedgerOption;
+use crate::proofs::{newest, request_text};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -28,13 +29,12 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// Sign the tree of all lines, or pass a checkpoint to witnesses and back
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The ledger (default: --ledger, the setting, else ledger/cp-log.jsonl of home)
-    #[arg(short, long, value_name = "FILE")]
-    file: Option<PathBuf>,
+    #[command(flatten)]
+    ledger: LedgerOption,
     /// The key that signs
     #[arg(long, value_name = "KEY", required_unless_present_any = ["witness_request", "add_signature"])]
     key: Option<PathBuf>,
-    /// Print what a witness wants to see of the newest checkpoint
+    /// Print the newest checkpoint as a request to a witness
     #[arg(long, conflicts_with_all = ["key", "add_signature"])]
     witness_request: bool,
     /// The size that the witness signed last
@@ -77,7 +77,7 @@ impl Reply for Signed {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let ledger = own_ledger(args.file.as_deref(), context);
+    let ledger = args.ledger.path(context);
     let path = checkpoint_path(&ledger);
     let signed = match (&args.key, &args.add_signature) {
         (Some(key), _) => sign(&ledger, &path, &Signer::load(key)?)?,
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.answer(&signed)
 }
 
-fn told(path: &Path, checkpoint: &Checkpoint, note: String, receipt: Option<Receipt>) -> Signed {
+fn signed(path: &Path, checkpoint: &Checkpoint, note: String, receipt: Option<Receipt>) -> Signed {
     let Checkpoint { origin, size, root } = checkpoint;
     let (origin, size, root) = (origin.clone(), *size, BASE64.encode(root));
     Signed { checkpoint: path.display().to_string(), origin, size, root, note, receipt }
@@ -119,7 +119,7 @@ fn sign(ledger: &Path, path: &Path, signer: &Signer) -> Result<Signed> {
             format!("the ledger does not go on from its checkpoint of {} lines: nothing is signed", before.size);
         return Err(Error::new(Code::Integrity, message)
             .in_file(ledger)
-            .hint("cp-log verify tells whether it was rolled back or forked"));
+            .hint("cp-log verify shows whether it was rolled back or forked"));
     }
     let note = signer.sign(&checkpoint.to_text());
     write_checkpoint(path, &note)?;
@@ -128,45 +128,13 @@ fn sign(ledger: &Path, path: &Path, signer: &Signer) -> Result<Signed> {
         .with("root", &BASE64.encode(checkpoint.root))
         .with("key", &signer.verifier().to_text());
     let receipt = Ledger::open(ledger, Sync::Line)?.append(entry)?;
-    Ok(told(path, &checkpoint, note.to_string(), Some(receipt)))
-}
-
-/// The newest checkpoint, which must be there.
-pub(crate) fn newest(path: &Path) -> Result<(Note, Checkpoint)> {
-    read_checkpoint(path)?
-        .ok_or_else(|| Error::not_found("there is no checkpoint").in_file(path).hint("make one with cp-log checkpoint"))
-}
-
-/// The proof that a ledger's newest checkpoint goes on from `old` lines, as witnesses want it.
-pub(crate) fn request_text(ledger: &Path, note: &Note, checkpoint: &Checkpoint, old: u64) -> Result<String> {
-    if old > checkpoint.size {
-        return Err(Error::validation(format!("{old} is more than the {} lines of the checkpoint", checkpoint.size)));
-    }
-    let hashes = hashes(ledger, checkpoint, consistency(old, checkpoint.size))?;
-    let proof: String = hashes.iter().map(|hash| BASE64.encode(hash) + "\n").collect();
-    Ok(format!("old {old}\n{proof}\n{note}"))
-}
-
-/// The hashes of ranges of a ledger's leaves, after proving that the ledger has the checkpoint's root.
-pub(crate) fn hashes(ledger: &Path, checkpoint: &Checkpoint, ranges: Vec<std::ops::Range<u64>>) -> Result<Vec<Node>> {
-    let (mut parts, mut tree) = (Ranges::new(ranges), Tree::default());
-    if checkpoint.size > 0 {
-        walk(ledger, |leaf| {
-            parts.push(leaf);
-            tree.push(leaf);
-            if tree.size() == checkpoint.size { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
-    }
-    if tree.size() != checkpoint.size || tree.root() != checkpoint.root {
-        return Err(Error::new(Code::Integrity, "the ledger is not the one that was signed").in_file(ledger));
-    }
-    Ok(parts.hashes())
+    Ok(signed(path, &checkpoint, note.to_string(), Some(receipt)))
 }
 
 fn request(ledger: &Path, path: &Path, old: u64) -> Result<Signed> {
     let (note, checkpoint) = newest(path)?;
     let text = request_text(ledger, &note, &checkpoint, old)?;
-    Ok(told(path, &checkpoint, text, None))
+    Ok(signed(path, &checkpoint, text, None))
 }
 
 fn add(path: &Path, signatures: &Path, witness: Option<&Path>) -> Result<Signed> {
@@ -176,7 +144,7 @@ fn add(path: &Path, signatures: &Path, witness: Option<&Path>) -> Result<Signed>
         .map_err(|e| Error::io("cannot read the signatures", e).in_file(signatures))?;
     let mut added = false;
     for line in lines.lines().filter(|line| !line.is_empty()) {
-        // A signature of a key that nobody vouches for is left out.
+        // Signatures by other keys are left out.
         let alone = Note::parse(&format!("{}\n{line}\n", note.text));
         match alone.and_then(|alone| alone.is_signed_by(&witness)) {
             Some(true) => {
@@ -190,10 +158,10 @@ fn add(path: &Path, signatures: &Path, witness: Option<&Path>) -> Result<Signed>
         }
     }
     if !added {
-        let message = format!("no signature of {} is in there", witness.name());
+        let message = format!("no signature by {} in the file", witness.name());
         return Err(Error::validation(message).in_file(signatures));
     }
     write_checkpoint(path, &note)?;
     let text = note.to_string();
-    Ok(told(path, &checkpoint, text, None))
+    Ok(signed(path, &checkpoint, text, None))
 }

@@ -1,4 +1,4 @@
-//! `cp-log create`: begin a ledger that has a name, and the key that signs it on its first line.
+//! `cp-log create`: create a ledger with a name, and with the key that signs it on its first line.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use cp_ledger::append::Birth;
 use cp_ledger::proof::note::{Verifier, is_key_name};
 use serde::{Deserialize, Serialize};
 
-use crate::target::own_ledger;
+use crate::ledger::LedgerOperand;
 
 /// The longest name of a ledger, in bytes.
 const LONGEST: usize = 255;
@@ -28,7 +28,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// Begin a ledger under a name of its own
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What checkpoints call it, a host and a path by custom: example.com/audit (default: drawn at random)
+    /// What checkpoints call it, a host and a path by custom: example.com/audit (default: random)
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// The public key that its checkpoints are to be signed with: kept on the first line
@@ -36,9 +36,8 @@ pub(crate) struct Args {
     key: Option<PathBuf>,
     #[command(flatten)]
     append: AppendOptions,
-    /// The ledger (default: --ledger, the setting, else ledger/cp-log.jsonl of home)
-    #[arg(value_name = "FILE")]
-    file: Option<PathBuf>,
+    #[command(flatten)]
+    ledger: LedgerOperand,
 }
 
 /// A ledger that was begun.
@@ -63,31 +62,30 @@ impl Reply for Begun {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let path = std::path::absolute(own_ledger(args.file.as_deref(), context))?;
+    let path = std::path::absolute(args.ledger.path(context))?;
     if let Some(name) = args.name.as_deref().filter(|name| !is_key_name(name) || name.len() > LONGEST) {
-        return Err(Error::usage(format!("`{name}` cannot be a ledger's name"))
+        return Err(Error::usage(format!("`{name}` is not a valid ledger name"))
             .hint(format!("use at most {LONGEST} bytes, no spaces and no plus sign")));
     }
     let verifier = args.key.as_deref().map(Verifier::load).transpose()?;
     let birth = Birth { origin: args.name.clone(), verifier: verifier.map(|verifier| verifier.to_text()) };
     let arguments = (&path, &birth.origin, &birth.verifier);
-    let id = args.append.request_id.as_deref().filter(|_| !args.append.dry_run);
-    let begun: Begun = idempotency::once(id, &arguments, context, |_| begin(&path, &birth, args.append.dry_run))?;
-    context.out.answer(&begun)
+    idempotency::answer(&args.append, &arguments, context, || preview(&path, &birth), |_| create(&path, &birth))
 }
 
-fn begin(path: &Path, birth: &Birth, dry_run: bool) -> Result<Begun> {
-    let origin = if dry_run {
-        if Ledger::is_there(path)? {
-            return Err(taken(path));
-        }
-        birth.origin.clone()
-    } else {
-        Some(Ledger::create(path, birth)?.ok_or_else(|| taken(path))?)
-    };
-    Ok(Begun { ledger: path.display().to_string(), origin, verifier: birth.verifier.clone(), dry_run })
+fn preview(path: &Path, birth: &Birth) -> Result<Begun> {
+    if Ledger::is_there(path)? { Err(taken(path)) } else { Ok(begun(path, birth.origin.clone(), birth, true)) }
+}
+
+fn create(path: &Path, birth: &Birth) -> Result<Begun> {
+    let origin = Ledger::create(path, birth)?.ok_or_else(|| taken(path))?;
+    Ok(begun(path, Some(origin), birth, false))
+}
+
+fn begun(path: &Path, origin: Option<String>, birth: &Birth, dry_run: bool) -> Begun {
+    Begun { ledger: path.display().to_string(), origin, verifier: birth.verifier.clone(), dry_run }
 }
 
 fn taken(path: &Path) -> Error {
-    Error::new(Code::Conflict, "the file exists").in_file(path).hint("choose another name, or just append to it")
+    Error::new(Code::Conflict, "the file exists").in_file(path).hint("choose another name, or append to the file")
 }

@@ -8,11 +8,9 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::record::Kind;
 use cp_common::{Context, Result, wire};
 use cp_ledger::format::line::Hash;
-use cp_ledger::read::lines;
 use serde_json::{Map, Value, json};
 
-use crate::select::{Filters, Select};
-use crate::target::to_read;
+use crate::reading::{Filters, Select, each_line, to_read};
 
 /// The version of the semantic conventions that the names are from. The generative ones may change in the next.
 const CONVENTIONS: &str = "https://opentelemetry.io/schemas/1.37.0";
@@ -47,25 +45,16 @@ enum Format {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let session = context.options.session.as_deref().filter(|_| !args.files.is_empty());
-    let select = Select::new(&args.filters, session, context.options.run.as_deref())?;
+    let select = Select::over(&args.filters, &args.files, context)?;
     let Format::Otlp = args.to;
     context.out.streaming()?;
-    for target in to_read(&args.files, context)? {
-        let mut reader = lines(&target.path)?;
-        while let Some(raw) = match select.needle() {
-            Some(needle) => reader.next_with(needle)?,
-            None => reader.next()?,
-        } {
-            let stored = raw.stored().filter(|line| select.wants(line));
-            let Some(Ok(entry)) = stored.map(|line| serde_json::from_slice::<Map<String, Value>>(line.bytes())) else {
-                continue;
-            };
-            context.out.record_raw(Kind::Item, &wire::raw(&otlp(&entry))?)?;
-            context.out.item_succeeded();
-        }
-    }
-    Ok(())
+    let targets = to_read(&args.files, context)?;
+    each_line(&targets, &select, &mut |line| {
+        let Ok(entry) = serde_json::from_slice::<Map<String, Value>>(line.bytes()) else { return Ok(()) };
+        context.out.record_raw(Kind::Item, &wire::raw(&otlp(&entry))?)?;
+        context.out.item_succeeded();
+        Ok(())
+    })
 }
 
 /// One export request with the one span or log record that an entry is.

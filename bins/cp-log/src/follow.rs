@@ -12,11 +12,10 @@ use cp_ledger::read::{End, Lines, backward, open};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::inotify;
 
-use crate::query::Printer;
-use crate::select::{Filters, Select};
-use crate::target::own_ledger;
+use crate::ledger::LedgerOperand;
+use crate::reading::{Filters, Printer, Select};
 
-/// How long to sleep where no event can wake us: another kind of file system, a lost event.
+/// How long to wait where no event may come: on some file systems, or when an event was lost.
 const POLL: Duration = Duration::from_millis(250);
 
 /// The entry of this verb in `reference`.
@@ -28,7 +27,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     dangerous: false,
 };
 
-/// Print entries as they come
+/// Print entries as they are appended
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -42,21 +41,20 @@ pub(crate) struct Args {
     /// Stop after so many
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// The ledger (default: --ledger, the setting, else ledger/cp-log.jsonl of home)
-    #[arg(value_name = "FILE")]
-    file: Option<PathBuf>,
+    #[command(flatten)]
+    ledger: LedgerOperand,
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let path = own_ledger(args.file.as_deref(), context);
+    let path = args.ledger.path(context);
     let session = context.options.session.clone();
     let select = Select::new(&args.filters, session.as_deref(), context.options.run.clone().as_deref())?;
     let mut printer = Printer::new(&args.fields, args.limit)?;
-    let mut place = Place::open(&path, args.last)?;
+    let mut position = Position::open(&path, args.last)?;
     let watch = watch(&path);
     context.out.streaming()?;
     while !printer.is_full() {
-        place.read(&select, &mut printer, context)?;
+        position.read(&select, &mut printer, context)?;
         context.out.flush()?;
         if printer.is_full() {
             break;
@@ -74,21 +72,21 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// Where in which file we are.
-struct Place {
+/// How far which file was read.
+struct Position {
     path: PathBuf,
     file: File,
     offset: u64,
 }
 
-impl Place {
+impl Position {
     fn open(path: &Path, last: u64) -> Result<Self> {
         let file = open(path)?;
         let mut offset = None;
         let mut reader = backward(path)?;
         let mut left = last;
         while let Some(raw) = reader.next()? {
-            // A line that is being written is ours to print once it is whole.
+            // A line that is being written is printed once it is complete.
             if raw.end == End::File {
                 offset = Some(raw.offset);
                 continue;
@@ -106,7 +104,7 @@ impl Place {
     /// Prints what is new, going on in the next file where this one was closed.
     fn read(&mut self, select: &Select, printer: &mut Printer<'_>, context: &mut Context) -> Result<()> {
         loop {
-            // Asked before reading: after the rename nothing is appended to the old file any more.
+            // Checked before reading: after the rename nothing is appended to the old file any more.
             let replaced = self.replaced();
             let size = self.size()?;
             if size < self.offset {
@@ -134,10 +132,10 @@ impl Place {
     }
 
     fn size(&self) -> Result<u64> {
-        Ok(self.file.metadata().map_err(|e| Error::io("cannot look at", e).in_file(&self.path))?.len())
+        Ok(self.file.metadata().map_err(|e| Error::io("cannot read the size", e).in_file(&self.path))?.len())
     }
 
-    /// Whether another file has our file's name.
+    /// Whether another file has taken the name of this one.
     fn replaced(&self) -> bool {
         let id = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
         match (std::fs::metadata(&self.path).map(id), self.file.metadata().map(id)) {

@@ -1,19 +1,16 @@
-//! `cp-log forget`: take a sealed value away for good. The line that sealed it stays, and so does the chain.
-
-use std::path::PathBuf;
+//! `cp-log forget`: delete a sealed value for good. The line that sealed it stays, and so does the chain.
 
 use cp_common::context::options::WriteOptions;
 use cp_common::program::confirm::{self, Change};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Context, Error, Result};
-use cp_ledger::format::line::Hash;
 use cp_ledger::store::vault;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::target::own_ledger;
+use crate::ledger::{HashOperand, LedgerOption};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -26,17 +23,15 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     dangerous: true,
 };
 
-/// Take a sealed value away for good; the chain stands
+/// Delete a sealed value for good; the chain stays intact
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The ledger (default: --ledger, the setting, else ledger/cp-log.jsonl of home)
-    #[arg(short, long, value_name = "FILE")]
-    file: Option<PathBuf>,
+    #[command(flatten)]
+    ledger: LedgerOption,
     #[command(flatten)]
     write: WriteOptions,
-    /// The hash, as the line has it
-    #[arg(value_name = "HASH")]
-    hash: String,
+    #[command(flatten)]
+    hash: HashOperand,
 }
 
 /// What was forgotten.
@@ -56,8 +51,8 @@ impl Reply for Forgotten {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let hash = Hash::parse(&args.hash).ok_or_else(|| Error::usage(format!("`{}` is not a hash", args.hash)))?;
-    let ledger = own_ledger(args.file.as_deref(), context);
+    let hash = args.hash.parse()?;
+    let ledger = args.ledger.path(context);
     let change = Change {
         action: "forget".to_owned(),
         resource: "sealed value".to_owned(),

@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         None => args.file.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
     };
     if !is_key_name(&name) {
-        return Err(Error::usage(format!("`{name}` cannot be a key's name")).hint("use no spaces and no plus sign"));
+        return Err(Error::usage(format!("`{name}` is not a valid key name")).hint("use no spaces and no plus sign"));
     }
     let mut seed = [0; 32];
     rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())?;

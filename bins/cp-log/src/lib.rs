@@ -5,21 +5,22 @@ mod blob;
 mod check_proof;
 mod checkpoint;
 mod create;
+mod entries;
 mod export;
 mod follow;
 mod forget;
-mod jq;
 mod keygen;
+mod ledger;
+mod proofs;
 mod prove;
 mod query;
+mod reading;
 mod repair;
 mod reveal;
 mod rotate;
 #[cfg(test)]
 mod schemas;
-mod select;
 mod stats;
-mod target;
 mod tee;
 mod tip;
 mod verify;
@@ -28,7 +29,7 @@ mod witness;
 use cp_common::program::{Credentials, Program};
 use cp_common::{Context, Result};
 
-/// What `cp-log` is.
+/// The description of this program.
 pub static PROGRAM: Program = Program {
     name: "cp-log",
     about: "keep, query and prove a tamper-evident ledger",
@@ -74,7 +75,7 @@ pub static PROGRAM: Program = Program {
         ("verified", include_str!("../schemas/verified.json")),
         ("witnessed", include_str!("../schemas/witnessed.json")),
     ],
-    checks: target::checks,
+    checks: ledger::checks,
     credentials: |_| Credentials { configured: true, sources: Vec::new() },
     audit: cp_ledger::audit,
 };

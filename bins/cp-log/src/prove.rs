@@ -1,6 +1,4 @@
-//! `cp-log prove`: the proof that a line is in a ledger, or that a ledger goes on from an earlier size, for people who have neither.
-
-use std::path::PathBuf;
+//! `cp-log prove`: the proof that a line is in a ledger, or that a ledger goes on from an earlier size, for those who have neither.
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::program::{Class, VerbDoc};
@@ -10,8 +8,8 @@ use cp_ledger::proof::checkpoint::checkpoint_path;
 use cp_ledger::proof::tree::inclusion;
 use serde::Serialize;
 
-use crate::checkpoint::{hashes, newest, request_text};
-use crate::target::own_ledger;
+use crate::ledger::LedgerOption;
+use crate::proofs::{hashes, newest, request_text};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -25,9 +23,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// Prove a line, or the growth of the ledger, against the newest checkpoint
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The ledger (default: --ledger, the setting, else ledger/cp-log.jsonl of home)
-    #[arg(short, long, value_name = "FILE")]
-    file: Option<PathBuf>,
+    #[command(flatten)]
+    ledger: LedgerOption,
     /// Prove that the ledger goes on where it ended with so many lines
     #[arg(long, value_name = "M", conflicts_with = "seq")]
     consistency: Option<u64>,
@@ -61,23 +58,23 @@ impl Reply for Proved {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let ledger = own_ledger(args.file.as_deref(), context);
+    let ledger = args.ledger.path(context);
     let (note, checkpoint) = newest(&checkpoint_path(&ledger))?;
     let (of, proof) = match (args.consistency, args.seq) {
         (Some(old), _) => (old, request_text(&ledger, &note, &checkpoint, old)?),
         (None, Some(seq)) => {
             if seq >= checkpoint.size {
                 return Err(Error::not_found(format!(
-                    "line {seq} is not under the checkpoint of {} lines",
+                    "line {seq} is not covered by the checkpoint of {} lines",
                     checkpoint.size
                 ))
-                .hint("make a new one with cp-log checkpoint"));
+                .hint("sign a new one with cp-log checkpoint"));
             }
             let hashes = hashes(&ledger, &checkpoint, inclusion(seq, checkpoint.size))?;
             let lines: String = hashes.iter().map(|hash| BASE64.encode(hash) + "\n").collect();
             (seq, format!("c2sp.org/tlog-proof@v1\nindex {seq}\n{lines}\n{note}"))
         }
-        (None, None) => return Err(Error::usage("name a line, or --consistency")),
+        (None, None) => return Err(Error::usage("give the number of a line, or --consistency")),
     };
     context.out.answer(&Proved { origin: checkpoint.origin, size: checkpoint.size, of, proof })
 }

@@ -1,4 +1,4 @@
-//! `cp-log repair`: what append will not do by itself. Nothing is thrown away, and it is said on the ledger.
+//! `cp-log repair`: what append will not do by itself. Nothing is deleted, and the repair is recorded on the ledger.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::target::own_ledger;
+use crate::ledger::LedgerOperand;
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -34,9 +34,8 @@ pub(crate) struct Args {
     rollback: bool,
     #[command(flatten)]
     write: WriteOptions,
-    /// The ledger (default: --ledger, the setting, else ledger/cp-log.jsonl of home)
-    #[arg(value_name = "FILE")]
-    file: Option<PathBuf>,
+    #[command(flatten)]
+    ledger: LedgerOperand,
 }
 
 /// What was repaired.
@@ -58,7 +57,7 @@ impl Reply for Repaired {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let path = own_ledger(args.file.as_deref(), context);
+    let path = args.ledger.path(context);
     if !path.exists() {
         return Err(Error::not_found("no such ledger").in_file(&path));
     }

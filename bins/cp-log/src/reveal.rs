@@ -1,16 +1,13 @@
 //! `cp-log reveal`: the value behind a seal, as long as it is kept.
 
-use std::path::PathBuf;
-
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
-use cp_ledger::format::line::Hash;
 use cp_ledger::store::vault;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::target::own_ledger;
+use crate::ledger::{HashOperand, LedgerOption};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -24,12 +21,10 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// Print the value that a line has sealed
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The ledger (default: --ledger, the setting, else ledger/cp-log.jsonl of home)
-    #[arg(short, long, value_name = "FILE")]
-    file: Option<PathBuf>,
-    /// The hash, as the line has it
-    #[arg(value_name = "HASH")]
-    hash: String,
+    #[command(flatten)]
+    ledger: LedgerOption,
+    #[command(flatten)]
+    hash: HashOperand,
 }
 
 /// A sealed value.
@@ -50,8 +45,8 @@ impl Reply for Revealed {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let hash = Hash::parse(&args.hash).ok_or_else(|| Error::usage(format!("`{}` is not a hash", args.hash)))?;
-    let ledger = own_ledger(args.file.as_deref(), context);
+    let hash = args.hash.parse()?;
+    let ledger = args.ledger.path(context);
     let value = vault::reveal(&ledger, &hash)?;
     let value = value
         .ok_or_else(|| Error::not_found(format!("no value for {hash}: it was forgotten, or never sealed here")))?;

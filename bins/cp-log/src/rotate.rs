@@ -1,7 +1,5 @@
 //! `cp-log rotate`: close a ledger's file as a segment and go on in a new one, on the same chain.
 
-use std::path::PathBuf;
-
 use cp_common::context::options::AppendOptions;
 use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::Reply;
@@ -9,7 +7,7 @@ use cp_common::{Context, Error, Result};
 use cp_ledger::{Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::target::own_ledger;
+use crate::ledger::LedgerOperand;
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -25,9 +23,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 pub(crate) struct Args {
     #[command(flatten)]
     append: AppendOptions,
-    /// The ledger (default: --ledger, the setting, else ledger/cp-log.jsonl of home)
-    #[arg(value_name = "FILE")]
-    file: Option<PathBuf>,
+    #[command(flatten)]
+    ledger: LedgerOperand,
 }
 
 /// What was closed.
@@ -50,19 +47,17 @@ impl Reply for Rotated {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let path = own_ledger(args.file.as_deref(), context);
+    let path = args.ledger.path(context);
     if !path.exists() {
         return Err(Error::not_found("no such ledger").in_file(&path));
     }
     let ledger = path.display().to_string();
-    if args.append.dry_run {
+    let preview = || {
         let segment = Ledger::open(&path, Sync::Line)?.segment_path()?.display().to_string();
-        return context.out.answer(&Rotated { ledger, segment, dry_run: true });
-    }
-    let id = args.append.request_id.as_deref();
-    let rotated: Rotated = idempotency::once(id, &path, context, |_| {
+        Ok(Rotated { ledger: ledger.clone(), segment, dry_run: true })
+    };
+    idempotency::answer(&args.append, &path, context, preview, |_| {
         let segment = Ledger::open(&path, Sync::Line)?.rotate()?.display().to_string();
         Ok(Rotated { ledger: ledger.clone(), segment, dry_run: false })
-    })?;
-    context.out.answer(&rotated)
+    })
 }

@@ -6,11 +6,9 @@ use std::path::PathBuf;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Result};
-use cp_ledger::read::lines;
 use serde::{Deserialize, Serialize};
 
-use crate::select::{Filters, Select};
-use crate::target::to_read;
+use crate::reading::{Filters, Select, each_line, to_read};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -136,29 +134,22 @@ enum Usage {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let session = context.options.session.as_deref().filter(|_| !args.files.is_empty());
-    let select = Select::new(&args.filters, session, context.options.run.as_deref())?;
+    let select = Select::over(&args.filters, &args.files, context)?;
+    let targets = to_read(&args.files, context)?;
     let mut sums = Sums::default();
-    let mut stats = Stats::default();
-    for target in to_read(&args.files, context)? {
-        let mut reader = lines(&target.path)?;
-        stats.files += 1;
-        while let Some(raw) = match select.needle() {
-            Some(needle) => reader.next_with(needle)?,
-            None => reader.next()?,
-        } {
-            let stored = raw.stored().filter(|line| select.wants(line));
-            let Some(Ok(line)) = stored.map(|line| serde_json::from_slice::<Line<'_>>(line.bytes())) else { continue };
-            stats.entries += 1;
-            if stats.from.as_deref().is_none_or(|from| line.ts < from) {
-                stats.from = Some(line.ts.to_owned());
-            }
-            if stats.until.as_deref().is_none_or(|until| line.ts > until) {
-                stats.until = Some(line.ts.to_owned());
-            }
-            sums.add(line);
+    let mut stats = Stats { files: targets.len() as u64, ..Stats::default() };
+    each_line(&targets, &select, &mut |line| {
+        let Ok(line) = serde_json::from_slice::<Line<'_>>(line.bytes()) else { return Ok(()) };
+        stats.entries += 1;
+        if stats.from.as_deref().is_none_or(|from| line.ts < from) {
+            stats.from = Some(line.ts.to_owned());
         }
-    }
+        if stats.until.as_deref().is_none_or(|until| line.ts > until) {
+            stats.until = Some(line.ts.to_owned());
+        }
+        sums.add(line);
+        Ok(())
+    })?;
     stats.total = sums.total.row(None);
     stats.by_event = rows(sums.event);
     stats.by_agent = rows(sums.agent);

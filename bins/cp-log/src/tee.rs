@@ -1,6 +1,4 @@
-//! `cp-log tee`: pass every line on, byte for byte, and put it on a ledger. The closing line waits until the ledger has it all.
-
-use std::path::PathBuf;
+//! `cp-log tee`: pass every line on, byte for byte, and append it to a ledger. The closing line waits until the ledger has everything.
 
 use cp_common::context::options::StreamOptions;
 use cp_common::program::{Class, VerbDoc};
@@ -9,8 +7,8 @@ use cp_common::stream::{Recorder, tee};
 use cp_common::{Context, Result};
 use cp_ledger::{Ledger, Sync};
 
-use crate::append::{ENOUGH, Members};
-use crate::target::own_ledger;
+use crate::entries::{BATCH, Members};
+use crate::ledger::LedgerOperand;
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -28,13 +26,12 @@ pub(crate) struct Args {
     members: Members,
     #[command(flatten)]
     stream: StreamOptions,
-    /// The ledger (default: --ledger, the setting, else ledger/cp-log.jsonl of home)
-    #[arg(value_name = "FILE")]
-    file: Option<PathBuf>,
+    #[command(flatten)]
+    ledger: LedgerOperand,
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let path = own_ledger(args.file.as_deref(), context);
+    let path = args.ledger.path(context);
     let mut recorder = Tee { members: &args.members, ledger: Ledger::open(&path, Sync::Batch)? };
     tee(&mut recorder, args.stream, context)
 }
@@ -48,7 +45,7 @@ impl Recorder for Tee<'_> {
     fn record(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
         let entry = self.members.entry_of(&body, context)?;
         self.ledger.stage(&entry)?;
-        if self.ledger.staged() >= ENOUGH { self.idle(context) } else { Ok(()) }
+        if self.ledger.staged() >= BATCH { self.idle(context) } else { Ok(()) }
     }
 
     fn idle(&mut self, _context: &mut Context) -> Result<()> {

@@ -1,7 +1,5 @@
 //! `cp-log tip`: the last line of a ledger, which stands for all lines before it.
 
-use std::path::PathBuf;
-
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result};
@@ -9,7 +7,7 @@ use cp_ledger::format::line::Line;
 use cp_ledger::read::{End, backward};
 use serde::Serialize;
 
-use crate::target::own_ledger;
+use crate::ledger::LedgerOperand;
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -23,9 +21,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// Print the place and the hash of the last line
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The ledger (default: --ledger, the setting, else ledger/cp-log.jsonl of home)
-    #[arg(value_name = "FILE")]
-    file: Option<PathBuf>,
+    #[command(flatten)]
+    ledger: LedgerOperand,
 }
 
 /// The end of a ledger.
@@ -53,7 +50,7 @@ impl Reply for Tip {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let path = own_ledger(args.file.as_deref(), context);
+    let path = args.ledger.path(context);
     let mut reader = backward(&path)?;
     let mut tail = "complete";
     while let Some(raw) = reader.next()? {
@@ -65,11 +62,11 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             return Err(Error::new(Code::Integrity, format!("the last line is damaged, at byte {}", raw.offset))
                 .with("offset", raw.offset)
                 .in_file(&path)
-                .hint("cp-log verify tells more"));
+                .hint("run cp-log verify for details"));
         };
         let size = raw.offset + line.bytes().len() as u64 + 1;
         let (seq, hash, ts) = (line.seq(), line.hash().to_string(), line.ts().to_owned());
         return context.out.answer(&Tip { ledger: path.display().to_string(), seq, hash, ts, size, tail });
     }
-    Err(Error::not_found("the ledger has no whole line").in_file(&path))
+    Err(Error::not_found("the ledger has no complete line").in_file(&path))
 }

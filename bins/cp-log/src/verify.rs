@@ -18,7 +18,7 @@ use cp_ledger::proof::verifier::{self, Fault, Kind, Options, Report, State};
 use cp_ledger::read::segments::{self, is_segment_of, stem_of};
 use serde::Serialize;
 
-use crate::target::{Target, to_read};
+use crate::reading::{Target, to_read};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     /// Leave out the check that each line is JSON in normal form
     #[arg(long)]
     no_json: bool,
-    /// Nobody is writing: a last line that is not whole is a fault
+    /// The ledger is complete: a partial last line is a fault
     #[arg(long)]
     closed: bool,
     /// A checkpoint that the ledger must go on from (default: the one beside it, if there is one)
@@ -44,7 +44,7 @@ pub(crate) struct Args {
     /// The public key that must have signed the checkpoint
     #[arg(long, value_name = "KEY")]
     key: Option<PathBuf>,
-    /// Whose format the ledgers are in
+    /// The format of the ledgers
     #[arg(long, value_enum, value_name = "NAME", default_value_t = Dialect::Cp, conflicts_with_all = ["checkpoint", "key"])]
     dialect: Dialect,
     /// How many threads share the work (default: one for each processor)
@@ -58,7 +58,7 @@ pub(crate) struct Args {
 /// A format of ledgers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Dialect {
-    /// Ours
+    /// That of cp-ledger(5)
     Cp,
     /// The control plane's, chained by `entry_hash` and `previous_hash`
     ControlPlane,
@@ -109,7 +109,7 @@ impl Verified {
         }
     }
 
-    /// The failure that the faults are, with the first of them in its words.
+    /// The error that stands for the faults, with the message of the first.
     fn error(&self) -> Option<Error> {
         let first = self.faults.first()?;
         let seq = first.seq.map_or(String::new(), |seq| format!(", seq {seq}"));
@@ -129,7 +129,7 @@ impl Verified {
             error
                 .with("kind", kind)
                 .with("seq", first.seq)
-                .hint("look at the line with sed -n LINEp; cp-ledger(5) tells what each kind means"),
+                .hint("look at the line with sed -n LINEp; cp-ledger(5) explains each kind"),
         )
     }
 }
@@ -147,15 +147,15 @@ impl Reply for Verified {
     }
 }
 
-/// What the caller demands beyond the lines themselves.
-struct Demand {
+/// What must hold beyond the lines themselves.
+struct Requirements {
     dialect: Dialect,
     checkpoint: Option<PathBuf>,
     key: Option<Verifier>,
 }
 
-impl Demand {
-    /// What is wrong with a ledger in the light of its checkpoint.
+impl Requirements {
+    /// What is wrong with a ledger according to its checkpoint.
     fn fault(&self, path: &Path, report: &Report) -> Result<Option<Fault>> {
         let at = |kind, message: String| {
             Some(Fault {
@@ -195,7 +195,7 @@ impl Demand {
             if tree.size() < checkpoint.size { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         let walked = match walked {
-            // The damage is told line by line already.
+            // The damage is reported line by line already.
             Err(e) if e.code() == Code::Integrity && report.fault_count > 0 => return Ok(None),
             walked => walked?,
         };
@@ -223,33 +223,33 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let options =
         Options { json: !args.no_json, closed: args.closed, threads: args.threads.unwrap_or_else(processors).min(64) };
     let key = args.key.as_deref().map(Verifier::load).transpose()?;
-    let demand = Demand { dialect: args.dialect, checkpoint: args.checkpoint.clone(), key };
+    let requirements = Requirements { dialect: args.dialect, checkpoint: args.checkpoint.clone(), key };
     if let [only] = &targets[..]
         && only.named
     {
-        let verified = one(only, None, &options, &demand, context)?.0;
+        let verified = one(only, None, &options, &requirements, context)?.0;
         note_missing(&verified, None, context);
         return match verified.error() {
             None => context.out.answer(&verified),
             Some(error) => context.out.refuse(&verified, &error),
         };
     }
-    many(&targets, &options, &demand, context)
+    many(&targets, &options, &requirements, context)
 }
 
-fn many(targets: &[Target], options: &Options, demand: &Demand, context: &mut Context) -> Result<()> {
+fn many(targets: &[Target], options: &Options, requirements: &Requirements, context: &mut Context) -> Result<()> {
     context.out.streaming()?;
     let (mut first_failure, mut before): (Option<Error>, Option<(&Path, State)>) = (None, None);
     for target in targets {
         let state = before.filter(|(path, _)| follows(&target.path, path)).map(|(_, state)| state);
-        let outcome = one(target, state, options, demand, context);
+        let outcome = one(target, state, options, requirements, context);
         let error = match outcome {
             Ok((verified, report)) => {
                 note_missing(&verified, state, context);
                 before = Some((&target.path, report.end));
                 if !target.named && report.intact == 0 && report.lines > 0 {
                     context.out.item_skipped();
-                    let message = format!("{} is no ledger", target.path.display());
+                    let message = format!("{} is not a ledger", target.path.display());
                     context.out.notice("not_a_ledger", Severity::Info, message);
                     continue;
                 }
@@ -275,7 +275,7 @@ fn many(targets: &[Target], options: &Options, demand: &Demand, context: &mut Co
     }
 }
 
-/// Says that a ledger begins in the middle: its first segments may be kept elsewhere, or be gone.
+/// Warns of a ledger that begins in the middle: its first segments may be kept elsewhere, or be lost.
 fn note_missing(verified: &Verified, before: Option<State>, context: &mut Context) {
     if let (Some(first @ 1..), None) = (verified.first_seq, before) {
         let message = format!("{} begins with line {first}: earlier segments are not here", verified.file);
@@ -299,25 +299,25 @@ fn one(
     target: &Target,
     before: Option<State>,
     options: &Options,
-    demand: &Demand,
+    requirements: &Requirements,
     context: &Context,
 ) -> Result<(Verified, Report)> {
-    let mut told = Instant::now();
+    let mut reported = Instant::now();
     let mut progress = |done: u64, size: u64| {
-        if told.elapsed() >= Duration::from_secs(1) {
-            told = Instant::now();
+        if reported.elapsed() >= Duration::from_secs(1) {
+            reported = Instant::now();
             context.progress(&format!("{}: {}%", target.path.display(), done.saturating_mul(100) / size.max(1)));
         }
     };
-    if demand.dialect == Dialect::ControlPlane {
+    if requirements.dialect == Dialect::ControlPlane {
         let report = dialect::verify(&target.path, options.closed)?;
         return Ok((Verified::new(&target.path, &report), report));
     }
-    // To a closed segment nobody is writing.
+    // Nothing is written to a closed segment any more.
     let options = Options { closed: options.closed || segments::is_closed(&target.path), ..*options };
     let mut report = verifier::verify(&target.path, before, &options, &mut progress)?;
     if report.intact > 0
-        && let Some(fault) = demand.fault(&target.path, &report)?
+        && let Some(fault) = requirements.fault(&target.path, &report)?
     {
         report.faults.push(fault);
         report.fault_count += 1;

@@ -1,4 +1,4 @@
-//! `cp-log witness`: sign somebody else's checkpoint, if it goes on from the one signed before (c2sp.org/tlog-witness, without HTTP).
+//! `cp-log witness`: sign the checkpoint of another party, if it continues the one signed before (c2sp.org/tlog-witness, without HTTP).
 
 use std::path::{Path, PathBuf};
 
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             .hint("cp-log checkpoint --witness-request --format raw writes one")
     })?;
     request.refuse(&signer, &args.state)?;
-    // Kept before it is said: a witness that forgets would sign a fork.
+    // Stored before the answer: a witness that forgets would sign a fork.
     write_checkpoint(&args.state, &request.note)?;
     let signature = key.cosign(&request.note.text, clock::unix_seconds());
     context.out.answer(&Witnessed { origin: request.checkpoint.origin, size: request.checkpoint.size, signature })
@@ -97,7 +97,7 @@ impl Request {
         let before = read_checkpoint(state)?.map(|(_, checkpoint)| checkpoint);
         let known = before.as_ref().map_or(0, |before| before.size);
         if before.as_ref().is_some_and(|before| before.origin != self.checkpoint.origin) {
-            return Err(Error::validation("the state is about another ledger").in_file(state));
+            return Err(Error::validation("the state belongs to another ledger").in_file(state));
         }
         if self.old != known || self.old > self.checkpoint.size {
             return Err(Error::new(Code::Conflict, format!("the size signed before is {known}, not {}", self.old))

@@ -1,26 +1,20 @@
-//! Which files a verb means: operands, directories, the segments of a rotated ledger, and the defaults.
+//! Which files are read: operands, directories, the segments of a rotated ledger, and the defaults.
 
 use std::path::{Path, PathBuf};
 
-use cp_common::program::{Check, Status};
 use cp_common::{Context, Error, Result};
+use cp_ledger::format::line::Line;
 use cp_ledger::home::session_directory;
-use cp_ledger::read::open;
+use cp_ledger::read::lines;
 use cp_ledger::read::segments::segments_of;
-use cp_ledger::read::tail::{Last, Tail};
 
-/// A file to read, and whether somebody named it or it was found in a directory.
+use crate::reading::Select;
+
+/// A file to read, and whether it was named itself or found in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) path: PathBuf,
     pub(crate) named: bool,
-}
-
-/// The file that is appended to where the verb's own option names none: `--ledger`, the setting, else home's.
-pub(crate) fn own_ledger(named: Option<&Path>, context: &Context) -> PathBuf {
-    let option = named.or(context.options.ledger.as_deref()).map(Path::to_owned);
-    let setting = || context.config.text("ledger", None).map(PathBuf::from);
-    option.or_else(setting).unwrap_or_else(|| context.home.ledger("cp-log.jsonl"))
 }
 
 /// The files that are read: the operands, with a directory standing for the ledgers below it and a ledger for its segments
@@ -63,7 +57,7 @@ fn add_directory(directory: &Path, targets: &mut Vec<Target>) -> Result<()> {
     for entry in std::fs::read_dir(directory).map_err(failed)? {
         paths.push(entry.map_err(failed)?.path());
     }
-    // A segment's name sorts before the name of its ledger, because digits sort before letters.
+    // The name of a segment sorts before that of its ledger, because digits sort before letters.
     paths.sort();
     for path in paths {
         // A link would bring the same file twice, or lead out of the directory.
@@ -77,29 +71,19 @@ fn add_directory(directory: &Path, targets: &mut Vec<Target>) -> Result<()> {
     Ok(())
 }
 
-/// What `doctor` looks at.
-pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
-    let path = own_ledger(None, context);
-    let shown = path.display().to_string();
-    if !path.exists() {
-        return vec![Check::pass("ledger", format!("{shown} will be made by the first append"))];
+/// Calls `each` with every matching line, file after file.
+pub(crate) fn each_line(
+    targets: &[Target],
+    select: &Select,
+    each: &mut dyn FnMut(&Line<'_>) -> Result<()>,
+) -> Result<()> {
+    for target in targets {
+        let mut reader = lines(&target.path)?;
+        while let Some(raw) = select.next(&mut reader)? {
+            if let Some(line) = raw.stored().filter(|line| select.wants(line)) {
+                each(&line)?;
+            }
+        }
     }
-    let state = open(&path).and_then(|file| {
-        let size = file.metadata().map_err(|e| Error::io("cannot look at", e))?.len();
-        Ok(Tail::read(&file, size)?)
-    });
-    vec![match state {
-        Ok(Tail { last: Last::Intact { seq, .. }, .. }) => {
-            Check::pass("ledger", format!("{shown} ends with line {seq}"))
-        }
-        Ok(Tail { last: Last::Damaged, .. }) => {
-            let fix = "cp-log verify shows where, cp-log repair --tail moves it aside";
-            Check::not_fine("ledger", Status::Fail, format!("the last line of {shown} is damaged"), fix)
-        }
-        Ok(Tail { last: Last::None, .. }) => {
-            let fix = "name another file with --ledger or CP_LEDGER";
-            Check::not_fine("ledger", Status::Warn, format!("{shown} holds no whole line"), fix)
-        }
-        Err(e) => Check::not_fine("ledger", Status::Fail, e.message(), "make the file readable"),
-    }]
+    Ok(())
 }

@@ -16,16 +16,17 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Reads a program. A mistake in it is a usage error that says where.
+    /// Compiles a program. A mistake in it is a usage error that says where.
     pub(crate) fn new(text: &str) -> Result<Self> {
         let wrong = |what: String| {
-            Error::usage(format!("--jq: {what}")).hint("quote the program for the shell; jq(1) tells of the language")
+            Error::usage(format!("--jq: {what}"))
+                .hint("quote the program for the shell; the language is described in jq(1)")
         };
         let definitions = jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs());
         let arena = Arena::default();
         let modules = Loader::new(definitions).load(&arena, File { code: text, path: () });
-        let modules =
-            modules.map_err(|errors| wrong(errors.first().map_or_else(String::new, |(_, error)| said(error))))?;
+        let modules = modules
+            .map_err(|errors| wrong(errors.first().map_or_else(String::new, |(_, error)| description(error))))?;
         let functions = jaq_core::funs::<Data>().chain(jaq_std::funs()).chain(jaq_json::funs());
         let filter = Compiler::default().with_funs(functions).compile(modules).map_err(|errors| {
             let first = errors.first().and_then(|(_, undefined)| undefined.first());
@@ -34,7 +35,7 @@ impl Program {
         Ok(Self { filter, print: Pp::default() })
     }
 
-    /// Appends what the program makes of a line, one value a line. Strings are bare if `raw`.
+    /// Appends the values that the program makes of a line, one a line. Strings are without quotes if `raw`.
     pub(crate) fn run(&self, line: &[u8], raw: bool, out: &mut Vec<u8>) -> Result<()> {
         let input = read::parse_single(line).map_err(|e| Error::validation(format!("not JSON: {e}")))?;
         let context = Ctx::<Data>::new(&self.filter.lut, Vars::new([]));
@@ -50,7 +51,7 @@ impl Program {
     }
 }
 
-fn said(error: &load::Error<&str>) -> String {
+fn description(error: &load::Error<&str>) -> String {
     match error {
         load::Error::Io(errors) => errors.first().map_or_else(String::new, |(path, e)| format!("{path}: {e}")),
         load::Error::Lex(errors) => errors

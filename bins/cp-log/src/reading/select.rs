@@ -1,8 +1,11 @@
-//! Which lines a query wants. What can be told by a byte search is told so, before anything is parsed.
+//! Which lines match. What a search of bytes can decide is decided that way, before anything is parsed.
+
+use std::path::PathBuf;
 
 use chrono::{DateTime, NaiveDate, SecondsFormat, TimeDelta, Utc};
-use cp_common::{Error, Result, clock, json};
+use cp_common::{Context, Error, Result, clock, json};
 use cp_ledger::format::line::Line;
+use cp_ledger::read::{Lines, Raw};
 use memchr::memmem::Finder;
 use regex_bites::bytes::Regex;
 
@@ -26,15 +29,15 @@ pub(crate) struct Filters {
     grep: Option<String>,
 }
 
-/// Filters, ready to be applied.
+/// Prepared filters.
 pub(crate) struct Select {
     events: Vec<Vec<u8>>,
-    /// Members and the JSON that they must have as value.
+    /// Members and the JSON that their values must be.
     equal: Vec<(&'static str, Vec<u8>)>,
     since: Option<String>,
     until: Option<String>,
     pattern: Option<Pattern>,
-    /// Bytes that every wanted line holds.
+    /// Bytes that every matching line holds.
     needle: Option<Finder<'static>>,
 }
 
@@ -44,7 +47,13 @@ enum Pattern {
 }
 
 impl Select {
-    /// Makes filters ready; `session` and `run` come from the options of every program.
+    /// The filters of a verb that reads files. `--session` filters lines only where operands chose the files: else it chose those.
+    pub(crate) fn over(filters: &Filters, files: &[PathBuf], context: &Context) -> Result<Self> {
+        let session = context.options.session.as_deref().filter(|_| !files.is_empty());
+        Self::new(filters, session, context.options.run.as_deref())
+    }
+
+    /// Prepares filters; `session` and `run` come from the options of every program.
     pub(crate) fn new(filters: &Filters, session: Option<&str>, run: Option<&str>) -> Result<Self> {
         let mut equal = Vec::new();
         for (name, value) in [("agent", filters.agent.as_deref()), ("session", session), ("run", run)] {
@@ -59,7 +68,7 @@ impl Select {
         }
         match &pattern {
             Some(Pattern::Plain(plain)) => needles.push(plain.needle().to_vec()),
-            Some(Pattern::Regex(regex)) => needles.extend(certain(regex.as_str())),
+            Some(Pattern::Regex(regex)) => needles.extend(required_word(regex.as_str())),
             None => {}
         }
         // The longest is the rarest, as a rule.
@@ -68,12 +77,15 @@ impl Select {
         Ok(Self { events, equal, since: time(&filters.since)?, until: time(&filters.until)?, pattern, needle })
     }
 
-    /// Bytes that every wanted line holds, if there are such.
-    pub(crate) fn needle(&self) -> Option<&Finder<'static>> {
-        self.needle.as_ref()
+    /// The next line of a file that may match; lines that cannot are skipped without a look at their shape.
+    pub(crate) fn next<'a>(&self, lines: &'a mut Lines) -> Result<Option<Raw<'a>>> {
+        match &self.needle {
+            Some(needle) => lines.next_with(needle),
+            None => lines.next(),
+        }
     }
 
-    /// Whether a line is wanted.
+    /// Whether a line matches.
     pub(crate) fn wants(&self, line: &Line<'_>) -> bool {
         let ts = line.ts();
         self.since.as_deref().is_none_or(|since| ts >= since)
@@ -103,14 +115,14 @@ impl Pattern {
     }
 }
 
-/// A word that every match of a regular expression holds, if one is easily seen.
-fn certain(pattern: &str) -> Option<Vec<u8>> {
+/// A word that every match of a regular expression holds, if one is easily found.
+fn required_word(pattern: &str) -> Option<Vec<u8>> {
     // With alternatives, groups and flags a word may be optional, or mean another; without them what is not quantified is there.
     if pattern.contains('{') {
         return None;
     }
     if let Some(before) = pattern.find(['|', '(', ')', '\\', '[', ']']) {
-        return if pattern.contains(['|', '?']) { None } else { certain(&pattern[..before]) };
+        return if pattern.contains(['|', '?']) { None } else { required_word(&pattern[..before]) };
     }
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, ' ' | '_' | '-' | ':' | ',');
     let words = pattern.split_inclusive(|c: char| !is_plain(c)).map(|part| match part.chars().last() {
@@ -128,8 +140,8 @@ fn quoted(text: &str) -> Vec<u8> {
     out
 }
 
-/// A time as lines have it, from what a person writes.
-pub(crate) fn time_of(text: &str) -> Result<String> {
+/// A time in the form of ledger lines, from the forms that people write.
+fn time_of(text: &str) -> Result<String> {
     let printed = |time: DateTime<Utc>| time.to_rfc3339_opts(SecondsFormat::Micros, true);
     if let Ok(time) = DateTime::parse_from_rfc3339(text) {
         return Ok(printed(time.with_timezone(&Utc)));
@@ -160,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certain_word_is_in_every_match() {
+    fn a_required_word_is_in_every_match() {
         for (pattern, word) in [
             ("polic[xy]", Some("polic")),
             ("^a.*session-7$", Some("session-7")),
@@ -174,7 +186,7 @@ mod tests {
             ("x{3}abc", None),
             ("abcd{0}", None),
         ] {
-            let found = certain(pattern).map(|word| String::from_utf8(word).unwrap());
+            let found = required_word(pattern).map(|word| String::from_utf8(word).unwrap());
             assert!(found.is_none() || found.as_deref() == word, "{pattern} {found:?}");
         }
     }

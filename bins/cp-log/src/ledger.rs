@@ -1,0 +1,88 @@
+//! How a command line names one ledger, and what `doctor` reports of it.
+
+use std::path::{Path, PathBuf};
+
+use cp_common::program::{Check, Status};
+use cp_common::{Context, Error, Result};
+use cp_ledger::format::line::Hash;
+use cp_ledger::read::open;
+use cp_ledger::read::tail::{Last, Tail};
+
+/// The option that names the ledger.
+#[derive(Debug, clap::Args)]
+pub(crate) struct LedgerOption {
+    /// The ledger (default: --ledger, the setting, else ledger/cp-log.jsonl of home)
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+impl LedgerOption {
+    /// The file that is meant.
+    pub(crate) fn path(&self, context: &Context) -> PathBuf {
+        path_of(self.file.as_deref(), context)
+    }
+}
+
+/// The operand that names the ledger.
+#[derive(Debug, clap::Args)]
+pub(crate) struct LedgerOperand {
+    /// The ledger (default: --ledger, the setting, else ledger/cp-log.jsonl of home)
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+impl LedgerOperand {
+    /// The file that is meant.
+    pub(crate) fn path(&self, context: &Context) -> PathBuf {
+        path_of(self.file.as_deref(), context)
+    }
+}
+
+/// The operand that names a value that a line refers to.
+#[derive(Debug, clap::Args)]
+pub(crate) struct HashOperand {
+    /// The hash, as the line has it
+    #[arg(value_name = "HASH")]
+    hash: String,
+}
+
+impl HashOperand {
+    /// The hash.
+    pub(crate) fn parse(&self) -> Result<Hash> {
+        Hash::parse(&self.hash).ok_or_else(|| Error::usage(format!("`{}` is not a hash", self.hash)))
+    }
+}
+
+/// The file that the verb names, else that of `--ledger`, else that of the setting, else home's.
+fn path_of(file: Option<&Path>, context: &Context) -> PathBuf {
+    let option = file.or(context.options.ledger.as_deref()).map(Path::to_owned);
+    let setting = || context.config.text("ledger", None).map(PathBuf::from);
+    option.or_else(setting).unwrap_or_else(|| context.home.ledger("cp-log.jsonl"))
+}
+
+/// The checks of `doctor`.
+pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
+    let path = path_of(None, context);
+    let shown = path.display().to_string();
+    if !path.exists() {
+        return vec![Check::pass("ledger", format!("{shown} will be created by the first append"))];
+    }
+    let state = open(&path).and_then(|file| {
+        let size = file.metadata().map_err(|e| Error::io("cannot read the size", e))?.len();
+        Ok(Tail::read(&file, size)?)
+    });
+    vec![match state {
+        Ok(Tail { last: Last::Intact { seq, .. }, .. }) => {
+            Check::pass("ledger", format!("{shown} ends with line {seq}"))
+        }
+        Ok(Tail { last: Last::Damaged, .. }) => {
+            let hint = "cp-log verify shows where, cp-log repair --tail moves it aside";
+            Check::not_fine("ledger", Status::Fail, format!("the last line of {shown} is damaged"), hint)
+        }
+        Ok(Tail { last: Last::None, .. }) => {
+            let hint = "name another file with --ledger or CP_LEDGER";
+            Check::not_fine("ledger", Status::Warn, format!("{shown} has no complete line"), hint)
+        }
+        Err(e) => Check::not_fine("ledger", Status::Fail, e.message(), "make the file readable"),
+    }]
+}
