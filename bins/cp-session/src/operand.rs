@@ -8,13 +8,13 @@ use cp_common::{Context, Error, Result};
 pub(crate) struct SessionOperand {
     /// The session: an id, a unique prefix of one, or a path
     #[arg(value_name = "S")]
-    operand: Option<String>,
+    named: Option<String>,
 }
 
 impl SessionOperand {
     /// The session that is meant: the operand, else `--session`, else `CP_SESSION`.
     pub(crate) fn find(&self, context: &Context) -> Result<Session> {
-        find(self.operand.as_deref(), context)
+        find(self.named.as_deref(), context)
     }
 }
 
