@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::text_or_file;
-use cp_common::home::Home;
 use cp_common::home::config::Origin;
+use cp_common::home::{DEFAULT_AGENT, Home};
 use cp_common::wire::{Block, Content, Prompt, ToolSpec, Turn};
 use cp_common::{Context, Result};
 use cp_policy::prompts::Prompts;
@@ -84,8 +84,8 @@ impl Assembly {
             texts.push(governed.text.clone());
         }
         // A soul that is the governed prompt itself is not repeated.
-        let said = governed.as_ref().map(|governed| governed.registered.as_str());
-        if let Some(soul) = agent.soul.as_ref().filter(|soul| said != Some(soul.text.as_str())) {
+        let registered = governed.as_ref().map(|governed| governed.registered.as_str());
+        if let Some(soul) = agent.soul.as_ref().filter(|soul| registered != Some(soul.text.as_str())) {
             account.part("soul", Some(soul.file.display().to_string()), soul.text.as_bytes(), 0);
             texts.push(soul.text.clone());
         }
@@ -154,15 +154,15 @@ impl Assembly {
         Ok(())
     }
 
-    /// The memories about some words, as text to put before them; enters them in the account.
+    /// The memories about a text, to put before it; enters them in the account.
     pub(crate) fn recall(
         &mut self,
         kind: &str,
-        words: &str,
+        about: &str,
         account: &mut Account,
         context: &Context,
     ) -> Result<String> {
-        let memory = history::recall(kind, words, context)?;
+        let memory = history::recall(kind, about, context)?;
         if memory.items.is_empty() {
             return Ok(String::new());
         }
@@ -270,7 +270,7 @@ fn agent_id(identity: &Identity, session: Option<&Session>, context: &Context) -
     match (asked, session.map(|session| session.agent.as_str()).filter(|agent| !agent.is_empty())) {
         (Some(asked), None) => asked.text,
         (Some(asked), Some(_)) if asked.origin != Origin::Default => asked.text,
-        (_, agent) => agent.unwrap_or("default").to_owned(),
+        (_, agent) => agent.unwrap_or(DEFAULT_AGENT).to_owned(),
     }
 }
 

@@ -56,8 +56,8 @@ struct Wrapped {
 }
 
 fn check(tool: &ToolSpec) -> Result<()> {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    if tool.name.is_empty() || tool.name.len() > 64 || !tool.name.bytes().all(fits) {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    if tool.name.is_empty() || tool.name.len() > 64 || !tool.name.bytes().all(allowed) {
         return Err(Error::validation(format!(
             "`{}` is not a valid tool name: use 1 to 64 letters, digits, _ and -",
             tool.name

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::StreamOptions;
+use cp_common::home::DEFAULT_AGENT;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
 use cp_common::wire::record::{self, Kind};
@@ -121,48 +122,48 @@ impl Composer<'_> {
         let asked = cp_common::wire::raw(&new)?;
         if let Some(question) = new.iter_mut().find(|turn| turn.is_question()) {
             let memory = self.memory(&question.content.text(), account, context)?;
-            let said = std::mem::replace(&mut question.content, Content::Text(String::new()));
-            question.content = self.assembly.before(&memory, said);
+            let own = std::mem::replace(&mut question.content, Content::Text(String::new()));
+            question.content = self.assembly.before(&memory, own);
         } else if self.assembly.comes_before() {
             return Err(Error::validation("the prompt has no question to put the context before"));
         }
         account.part("user", None, asked.get().as_bytes(), 0);
-        let ours = self.assembly.prompt_with(new);
+        let added = self.assembly.prompt_with(new);
         // Its own history stays unless this command line names a session.
-        let (messages, history) = if ours.session_id.is_some() {
-            (ours.messages, ours.history)
+        let (messages, history) = if added.session_id.is_some() {
+            (added.messages, added.history)
         } else {
             let earlier = given.messages.into_iter().take(given.history);
-            (earlier.chain(ours.messages).collect(), given.history)
+            (earlier.chain(added.messages).collect(), given.history)
         };
         Ok(Prompt {
-            agent: ours.agent.filter(|agent| agent != "default").or(given.agent),
-            session_id: ours.session_id.or(given.session_id),
+            agent: added.agent.filter(|agent| agent != DEFAULT_AGENT).or(given.agent),
+            session_id: added.session_id.or(given.session_id),
             // The id names the system text: another text must not go under it.
-            prompt_id: if ours.system.is_some() { ours.prompt_id } else { given.prompt_id },
-            system: ours.system.or(given.system),
-            tools: if ours.tools.is_empty() { given.tools } else { ours.tools },
-            model: ours.model.or(given.model),
+            prompt_id: if added.system.is_some() { added.prompt_id } else { given.prompt_id },
+            system: added.system.or(given.system),
+            tools: if added.tools.is_empty() { given.tools } else { added.tools },
+            model: added.model.or(given.model),
             messages,
             history,
             ..given
         })
     }
 
-    /// The memories about some words, if they were asked for.
-    fn memory(&mut self, words: &str, account: &mut Account, context: &Context) -> Result<String> {
+    /// The memories about a text, if they were asked for.
+    fn memory(&mut self, text: &str, account: &mut Account, context: &Context) -> Result<String> {
         match &self.args.memory {
-            Some(kind) => self.assembly.recall(kind, words, account, context),
+            Some(kind) => self.assembly.recall(kind, text, account, context),
             None => Ok(String::new()),
         }
     }
 
     /// The prompt of a text.
-    fn of_words(&mut self, words: &str, account: &mut Account, context: &Context) -> Result<Prompt> {
-        let memory = self.memory(words, account, context)?;
+    fn prompt_of(&mut self, text: &str, account: &mut Account, context: &Context) -> Result<Prompt> {
+        let memory = self.memory(text, account, context)?;
         let template = self.args.template.as_ref().map(|file| file.display().to_string());
-        account.part("user", template, words.as_bytes(), 0);
-        Ok(self.assembly.prompt_of(words, &memory))
+        account.part("user", template, text.as_bytes(), 0);
+        Ok(self.assembly.prompt_of(text, &memory))
     }
 
     fn prompt(&mut self, body: &Body<'_>, account: &mut Account, context: &Context) -> Result<Prompt> {
@@ -172,17 +173,17 @@ impl Composer<'_> {
                 if let Some(template) = &self.template {
                     let given = Some(text).filter(|text| !text.is_empty());
                     let text = template.render(&template::values(&self.assembly.variables, None, given)?)?;
-                    return self.of_words(&text, account, context);
+                    return self.prompt_of(&text, account, context);
                 }
                 if text.trim().is_empty() {
                     return Err(Error::validation("the text is empty").hint("give some text"));
                 }
-                self.of_words(text, account, context)
+                self.prompt_of(text, account, context)
             }
             Body::Row(row) => {
                 let Some(template) = &self.template else { return self.around(row, account, context) };
                 let text = template.render(&template::values(&self.assembly.variables, Some(row), None)?)?;
-                let prompt = self.of_words(&text, account, context)?;
+                let prompt = self.prompt_of(&text, account, context)?;
                 Ok(Prompt { row: Some((*row).to_owned()), ..prompt })
             }
             Body::Record(record) => {
@@ -191,12 +192,12 @@ impl Composer<'_> {
                     return self.around(data, account, context);
                 }
                 let message: Message = record::read(data)?;
-                let mut words = message.content.text();
+                let mut text = message.content.text();
                 if let Some(template) = &self.template {
                     let row = message.row.as_deref();
-                    words = template.render(&template::values(&self.assembly.variables, row, Some(&words))?)?;
+                    text = template.render(&template::values(&self.assembly.variables, row, Some(&text))?)?;
                 }
-                let prompt = self.of_words(&words, account, context)?;
+                let prompt = self.prompt_of(&text, account, context)?;
                 Ok(Prompt { row: message.row, ..prompt })
             }
         }

@@ -1,4 +1,4 @@
-//! A governed prompt with its variables filled in. Whether it is registered and unchanged is for the registry to say, see cp-policy(5).
+//! A governed prompt with its variables filled in. The registry decides whether it is active and unchanged: see cp-policy(5).
 
 use std::collections::BTreeMap;
 

@@ -35,8 +35,8 @@ impl Session {
     /// Runs `cp-session load` for the newest `last` turns, and fails with its error.
     pub(crate) fn load(last: Option<usize>, context: &Context) -> Result<Self> {
         let last = last.map(|last| last.to_string());
-        let words: Vec<&str> = ["load"].into_iter().chain(last.iter().flat_map(|last| ["--last", last])).collect();
-        ask(&words, context)
+        let arguments: Vec<&str> = ["load"].into_iter().chain(last.iter().flat_map(|last| ["--last", last])).collect();
+        ask(&arguments, context)
     }
 }
 
@@ -53,21 +53,21 @@ pub(crate) struct Remembered {
     pub(crate) text: String,
 }
 
-/// Runs `cp-session recall` for the memories about some words.
+/// Runs `cp-session recall` for the memories about a text.
 pub(crate) fn recall(kind: &str, about: &str, context: &Context) -> Result<Memory> {
     ask(&["recall", "--kind", kind, "--limit", "8", "--", about], context)
 }
 
 /// Runs a verb of `cp-session` and reads its answer.
-fn ask<T: serde::de::DeserializeOwned>(words: &[&str], context: &Context) -> Result<T> {
-    let answer = coprocess::ask("cp-session", words, b"", context)?;
+fn ask<T: serde::de::DeserializeOwned>(arguments: &[&str], context: &Context) -> Result<T> {
+    let answer = coprocess::ask("cp-session", arguments, b"", context)?;
     for notice in answer.notices() {
         context.warn(&format!("cp-session: {notice}"));
     }
     answer.data()
 }
 
-/// How many leading turns cannot begin a conversation: answers, and results of calls that are not there.
+/// How many leading turns cannot begin a conversation: answers, and tool results without their calls.
 pub(crate) fn unfit_beginning(turns: &[Turn]) -> usize {
     turns.iter().position(Turn::is_question).unwrap_or(turns.len())
 }

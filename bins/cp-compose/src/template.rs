@@ -90,7 +90,7 @@ pub(crate) fn values(
     if let Some(text) = text {
         values.insert("text".to_owned(), Value::from(text));
     }
-    // What the command line says wins over what a row says.
+    // Variables of the command line override the fields of a row.
     values.extend(variables.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str()))));
     Ok(values)
 }

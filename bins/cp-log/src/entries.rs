@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 /// How many bytes are staged before they are written.
 pub(crate) const BATCH: usize = 256 << 10;
 
-/// The members that flags set on every entry. They win over what a record or a row says.
+/// The members that flags set on every entry. They override those of a record or a row.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Members {
     /// What happened, one word (default: log, or a record's type)
@@ -28,7 +28,7 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    /// Sets what the flags and the shared options say.
+    /// Sets the members that the flags and the shared options give.
     pub(crate) fn apply(&self, mut entry: Entry, context: &Context) -> Entry {
         if let Some(event) = &self.event {
             entry = entry.event(event);

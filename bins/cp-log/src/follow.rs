@@ -116,7 +116,7 @@ impl Position {
                     break;
                 }
                 self.offset = raw.offset + raw.bytes.len() as u64 + 1;
-                let wanted = raw.stored().filter(|line: &Line<'_>| select.wants(line));
+                let wanted = raw.stored().filter(|line: &Line<'_>| select.matches(line));
                 if let Some(line) = wanted
                     && !printer.print(&self.path, &line, context)?
                 {
@@ -139,7 +139,7 @@ impl Position {
     fn replaced(&self) -> bool {
         let id = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
         match (std::fs::metadata(&self.path).map(id), self.file.metadata().map(id)) {
-            (Ok(named), Ok(ours)) => named != ours,
+            (Ok(named), Ok(open)) => named != open,
             _ => false,
         }
     }

@@ -126,7 +126,7 @@ impl<'a> Head<'a> {
     fn next(mut self, select: &Select) -> Result<Option<Self>> {
         loop {
             let Some(raw) = select.next(&mut self.reader)? else { return Ok(None) };
-            let wanted = raw.stored().filter(|line| select.wants(line) && json::check(line.bytes()).is_ok());
+            let wanted = raw.stored().filter(|line| select.matches(line) && json::check(line.bytes()).is_ok());
             if let Some(line) = wanted {
                 self.line.extend_from_slice(line.bytes());
                 return Ok(Some(self));
@@ -159,7 +159,7 @@ fn read(
             return Ok(());
         };
         let passed = after.is_some_and(|after| if reverse { line.seq() >= after } else { line.seq() <= after });
-        if passed || !select.wants(&line) {
+        if passed || !select.matches(&line) {
             continue;
         }
         if !json::is_normal(line.bytes()) && json::check(line.bytes()).is_err() {

@@ -12,7 +12,7 @@ use cp_common::{Code, Context, Error, Result};
 use cp_ledger::proof::checkpoint::{checkpoint_path, read_checkpoint};
 use cp_ledger::proof::dialect;
 use cp_ledger::proof::leaves::walk;
-use cp_ledger::proof::note::Verifier;
+use cp_ledger::proof::note::{Checkpoint, Note, Verifier};
 use cp_ledger::proof::tree::Tree;
 use cp_ledger::proof::verifier::{self, Fault, Kind, Options, Report, State};
 use cp_ledger::read::segments::{self, is_segment_of, stem_of};
@@ -157,64 +157,63 @@ struct Requirements {
 impl Requirements {
     /// What is wrong with a ledger according to its checkpoint.
     fn fault(&self, path: &Path, report: &Report) -> Result<Option<Fault>> {
-        let at = |kind, message: String| {
-            Some(Fault {
-                line: report.lines,
-                offset: report.bytes,
-                seq: report.last.map(|(seq, _)| seq),
-                kind,
-                message,
-            })
-        };
-        if segments::is_closed(path) {
-            // The checkpoint is that of the whole ledger, and looked at with its last file.
-            return Ok(None);
-        }
+        // The checkpoint is that of the whole ledger, and compared with its last file.
+        let found = if segments::is_closed(path) { None } else { self.deviation(path, report)? };
+        Ok(found.map(|(kind, message)| Fault {
+            line: report.lines,
+            offset: report.bytes,
+            seq: report.last.map(|(seq, _)| seq),
+            kind,
+            message,
+        }))
+    }
+
+    fn deviation(&self, path: &Path, report: &Report) -> Result<Option<(Kind, String)>> {
         let file = self.checkpoint.clone().unwrap_or_else(|| checkpoint_path(path));
         let Some((note, checkpoint)) = read_checkpoint(&file)? else {
             if self.checkpoint.is_some() {
                 return Err(Error::not_found("no such checkpoint").in_file(&file));
             }
-            return Ok(self
-                .key
-                .as_ref()
-                .and_then(|key| at(Kind::Unsigned, format!("no checkpoint is signed by {}", key.name()))));
+            let unsigned = |key: &Verifier| (Kind::Unsigned, format!("no checkpoint is signed by {}", key.name()));
+            return Ok(self.key.as_ref().map(unsigned));
         };
-        if let Some(key) = &self.key {
-            match note.is_signed_by(key) {
-                Some(true) => {}
-                Some(false) => return Ok(at(Kind::Signature, format!("the signature of {} is wrong", key.name()))),
-                None => return Ok(at(Kind::Unsigned, format!("the checkpoint is not signed by {}", key.name()))),
-            }
+        if let Some(fault) = self.key.as_ref().and_then(|key| wrong_signature(&note, key)) {
+            return Ok(Some(fault));
         }
-        let mut tree = Tree::default();
-        let walked = walk(path, |leaf| {
-            if tree.size() < checkpoint.size {
-                tree.push(leaf);
-            }
-            if tree.size() < checkpoint.size { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        });
-        let walked = match walked {
+        match changed_history(path, &checkpoint) {
             // The damage is reported line by line already.
-            Err(e) if e.code() == Code::Integrity && report.fault_count > 0 => return Ok(None),
-            walked => walked?,
-        };
-        if walked.origin != checkpoint.origin {
-            return Ok(at(Kind::Fork, format!("the checkpoint is about {}, not {}", checkpoint.origin, walked.origin)));
+            Err(e) if e.code() == Code::Integrity && report.fault_count > 0 => Ok(None),
+            found => found,
         }
-        if tree.size() < checkpoint.size {
-            return Ok(at(
-                Kind::Rollback,
-                format!("there are {} lines, but {} were signed", tree.size(), checkpoint.size),
-            ));
-        }
-        let same = checkpoint.size == 0 || tree.root() == checkpoint.root;
-        Ok(if same {
-            None
-        } else {
-            at(Kind::Fork, format!("the first {} lines are not those that were signed", checkpoint.size))
-        })
     }
+}
+
+fn wrong_signature(note: &Note, key: &Verifier) -> Option<(Kind, String)> {
+    match note.is_signed_by(key) {
+        Some(true) => None,
+        Some(false) => Some((Kind::Signature, format!("the signature of {} is wrong", key.name()))),
+        None => Some((Kind::Unsigned, format!("the checkpoint is not signed by {}", key.name()))),
+    }
+}
+
+/// How the lines of a ledger differ from those that a checkpoint covers.
+fn changed_history(path: &Path, checkpoint: &Checkpoint) -> Result<Option<(Kind, String)>> {
+    let mut tree = Tree::default();
+    let walked = walk(path, |leaf| {
+        if tree.size() < checkpoint.size {
+            tree.push(leaf);
+        }
+        if tree.size() < checkpoint.size { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    Ok(if walked.origin != checkpoint.origin {
+        Some((Kind::Fork, format!("the checkpoint is about {}, not {}", checkpoint.origin, walked.origin)))
+    } else if tree.size() < checkpoint.size {
+        Some((Kind::Rollback, format!("there are {} lines, but {} were signed", tree.size(), checkpoint.size)))
+    } else if checkpoint.size > 0 && tree.root() != checkpoint.root {
+        Some((Kind::Fork, format!("the first {} lines are not those that were signed", checkpoint.size)))
+    } else {
+        None
+    })
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
@@ -278,7 +277,7 @@ fn many(targets: &[Target], options: &Options, requirements: &Requirements, cont
 /// Warns of a ledger that begins in the middle: its first segments may be kept elsewhere, or be lost.
 fn note_missing(verified: &Verified, before: Option<State>, context: &mut Context) {
     if let (Some(first @ 1..), None) = (verified.first_seq, before) {
-        let message = format!("{} begins with line {first}: earlier segments are not here", verified.file);
+        let message = format!("{} begins with line {first}: earlier segments are missing", verified.file);
         context.out.notice("segments_missing", Severity::Warning, message);
     }
 }

@@ -69,7 +69,7 @@ impl<T: Reply> Reply for Page<T> {
 }
 
 impl<T: Reply> Page<T> {
-    /// A page of these items, each with the cursor that leads behind it; one more than the limit says that there are more.
+    /// A page of these items, each with the cursor of what follows it. One item more than the limit means that there is a next page.
     pub(crate) fn of(mut items: Vec<(String, T)>, limit: Option<usize>, untrusted: &'static [&'static str]) -> Self {
         let has_more = limit.is_some_and(|limit| items.len() > limit);
         items.truncate(limit.unwrap_or(usize::MAX));

@@ -105,7 +105,7 @@ fn compacted(
     Compacted { session_id: session.id.clone(), turns, through_seq, summary, receipt, untrusted }
 }
 
-/// How many turns to cover, and the place of the last: what stays begins with a question.
+/// How many turns to cover, and the number of the last entry of them. The turns after it begin with a question.
 fn cut_of(turns: &[Stored], keep: usize) -> Result<(usize, u64)> {
     let nothing = || {
         Error::validation(format!(
@@ -127,12 +127,12 @@ fn summarise(turns: &[Stored], args: &Args, context: &Context) -> Result<Summary
     let lines: Vec<String> =
         turns.iter().map(|stored| format!("{}: {}", stored.turn.role, plain_text(&stored.turn))).collect();
     let prompt = Prompt { system: Some(TASK.to_owned()), ..Prompt::of_text(&lines.join("\n")) };
-    let mut words = vec!["--input", "records", "--closed"];
+    let mut arguments = vec!["--input", "records", "--closed"];
     for (flag, value) in [("--backend", &args.backend), ("--model", &args.model)] {
-        words.extend(value.iter().flat_map(|value| [flag, value]));
+        arguments.extend(value.iter().flat_map(|value| [flag, value]));
     }
     let question = closed_line(Kind::Prompt.name(), &prompt)?;
-    let summary: Summary = coprocess::ask("cp-llm", &words, &question, context)?.data()?;
+    let summary: Summary = coprocess::ask("cp-llm", &arguments, &question, context)?.data()?;
     if summary.content.text().trim().is_empty() {
         return Err(Error::new(Code::Server, "the model returned an empty summary"));
     }

@@ -1,4 +1,4 @@
-//! `cp-session export`: a summary of a session in one file, always without secrets.
+//! `cp-session export`: write a summary of a session to one file, always without secrets.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     dangerous: false,
 };
 
-/// Write summary.json beside the session: who, when, and what was said, without secrets
+/// Write summary.json into the session: the agent, the times and the turns, without secrets
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `cp-session recall`: what was remembered, the best match first.
+//! `cp-session recall`: find memories, the best match first.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     kind: String,
     #[command(flatten)]
     page: QueryOptions,
-    /// What to look for: the more of these words, the better
+    /// Words to look for: the more of them match, the better
     #[arg(value_name = "QUERY")]
     query: Option<String>,
 }
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         None => Vec::new(),
     };
     found.sort_by_key(|recalled| Reverse((recalled.score, recalled.seq)));
-    let after = args.page.cursor.as_deref().map(place_of).transpose()?;
+    let after = args.page.cursor.as_deref().map(position_of).transpose()?;
     let behind = |recalled: &Recalled| after.is_none_or(|after| (recalled.score, recalled.seq) < after);
     let items = found.into_iter().filter(behind).map(|item| (format!("{}:{}", item.score, item.seq), item)).collect();
     Page::of(items, limit(args.page.limit), &["/items"]).answer(&args.page.fields, &MEMBERS, context)
@@ -93,13 +93,13 @@ fn matching(file: &Path, query: &str) -> Result<Vec<Recalled>> {
     Ok(found)
 }
 
-/// The words of a text, without those so short that they are in every other.
+/// The words of a text, without short ones, which are in nearly every text.
 fn words(text: &str) -> HashSet<String> {
     let words = text.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase);
     words.filter(|word| word.chars().count() > 2).collect()
 }
 
-fn place_of(cursor: &str) -> Result<(usize, u64)> {
+fn position_of(cursor: &str) -> Result<(usize, u64)> {
     let parts = cursor.split_once(':').and_then(|(score, seq)| Some((score.parse().ok()?, seq.parse().ok()?)));
     parts
         .ok_or_else(|| Error::usage(format!("`{cursor}` is not a valid cursor")).hint("give the next_cursor of a page"))

@@ -1,4 +1,4 @@
-//! `cp-session search`: where something was said, in every session or in one.
+//! `cp-session search`: find turns by their text, in every session or in one.
 
 use cp_common::context::options::QueryOptions;
 use cp_common::program::{Class, VerbDoc};
@@ -20,7 +20,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     dangerous: false,
 };
 
-/// Find turns that hold some words, whatever their case
+/// Find turns that contain a text, whatever its case
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// What to look for
@@ -47,9 +47,9 @@ pub(crate) struct Found {
 }
 
 const MEMBERS: [&str; 5] = ["session_id", "seq", "ts", "role", "snippet"];
-/// How many are found where nobody says.
+/// The default of `--limit`.
 const LIMIT: u64 = 100;
-/// How many characters stand before and after what was found.
+/// How many characters of a snippet are before and after the match.
 const AROUND: usize = 60;
 
 impl Reply for Found {
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         return Err(Error::validation("the query is empty"));
     }
     let limit = crate::answer::limit(Some(args.page.limit.unwrap_or(LIMIT))).unwrap_or(usize::MAX);
-    let after = args.page.cursor.as_deref().map(place_of).transpose()?;
+    let after = args.page.cursor.as_deref().map(position_of).transpose()?;
     let sessions = match context.session() {
         Some(_) => vec![operand::find(None, context)?],
         None => context.home.all_sessions()?,
@@ -100,14 +100,14 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     Page::of(found, Some(limit), &["/items"]).answer(&args.page.fields, &MEMBERS, context)
 }
 
-fn place_of(cursor: &str) -> Result<(String, u64)> {
+fn position_of(cursor: &str) -> Result<(String, u64)> {
     let parts = cursor.rsplit_once(':').and_then(|(id, seq)| Some((id.to_owned(), seq.parse().ok()?)));
     parts
         .ok_or_else(|| Error::usage(format!("`{cursor}` is not a valid cursor")).hint("give the next_cursor of a page"))
 }
 
-/// Whether a line is worth a closer look. A query that JSON spells in one way is looked for in the bytes as they lie; a content that
-/// lies in a blob is always looked at.
+/// Whether a line may match. A query that JSON can spell in only one way is searched for in the stored bytes; a content in a blob
+/// always may.
 fn may_hold(line: &Line<'_>, query: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\' || byte == b' ';
     if !query.bytes().all(plain) || line.member("content").is_none_or(|content| content.starts_with(b"{")) {
@@ -119,7 +119,7 @@ fn may_hold(line: &Line<'_>, query: &str) -> bool {
         .any(|at| text.get(at..at + query.len()).is_some_and(|found| found.eq_ignore_ascii_case(query)))
 }
 
-/// What stands around the first place that holds the query, which is in lower case.
+/// The text around the first match of the query, which is in lower case.
 fn snippet(text: &str, query: &str) -> Option<String> {
     let lower: Vec<char> = text.chars().filter_map(|c| c.to_lowercase().next()).collect();
     let query: Vec<char> = query.chars().collect();

@@ -1,4 +1,4 @@
-//! `cp-session show`: what a session is, without what was said in it.
+//! `cp-session show`: print what a session is, without its turns.
 
 use cp_common::home::Session;
 use cp_common::program::{Class, VerbDoc};

@@ -9,7 +9,7 @@ use cp_ledger::read::{self, End, Raw};
 use cp_ledger::store::blob;
 use serde::{Deserialize, Serialize};
 
-/// The event of a turn: who spoke, and what.
+/// The event of a turn: its role and content.
 pub(crate) const MESSAGE: &str = "message";
 /// The event that starts a session.
 pub(crate) const START: &str = "session_start";
@@ -39,10 +39,8 @@ pub(crate) enum Mode {
 /// The `data` of the entry that starts a session.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Start {
-    /// Who speaks in it.
     #[serde(default)]
     pub(crate) agent: String,
-    /// The tier it lies in.
     #[serde(default)]
     pub(crate) tier: String,
     /// How much of it goes to the model.
@@ -64,7 +62,7 @@ pub(crate) struct Start {
 pub(crate) struct Imported {
     /// The form of the transcript.
     pub(crate) format: String,
-    /// What the other program calls the conversation.
+    /// The id of the conversation in the other program.
     pub(crate) id: String,
 }
 
@@ -83,7 +81,6 @@ pub(crate) struct Fork {
 pub(crate) struct Stored {
     /// The number of the entry.
     pub(crate) seq: Option<u64>,
-    /// Who spoke, and what.
     pub(crate) turn: Turn,
 }
 

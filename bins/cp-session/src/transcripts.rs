@@ -10,7 +10,7 @@ use serde_json::Value;
 pub(crate) struct Transcript {
     /// Whose it is: `claude_code`, `codex` or `llm`.
     pub(crate) format: &'static str,
-    /// What the other program calls the conversation; empty where it does not say.
+    /// The id of the conversation in the other program; empty where there is none.
     pub(crate) id: String,
     /// The turns, oldest first; pieces of one answer are one turn.
     pub(crate) turns: Vec<Turn>,

@@ -80,7 +80,7 @@ pub(crate) fn each_line(
     for target in targets {
         let mut reader = lines(&target.path)?;
         while let Some(raw) = select.next(&mut reader)? {
-            if let Some(line) = raw.stored().filter(|line| select.wants(line)) {
+            if let Some(line) = raw.stored().filter(|line| select.matches(line)) {
                 each(&line)?;
             }
         }

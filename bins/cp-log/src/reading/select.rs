@@ -77,7 +77,7 @@ impl Select {
         Ok(Self { events, equal, since: time(&filters.since)?, until: time(&filters.until)?, pattern, needle })
     }
 
-    /// The next line of a file that may match; lines that cannot are skipped without a look at their shape.
+    /// The next line of a file that may match; lines that cannot are skipped before they are parsed.
     pub(crate) fn next<'a>(&self, lines: &'a mut Lines) -> Result<Option<Raw<'a>>> {
         match &self.needle {
             Some(needle) => lines.next_with(needle),
@@ -86,7 +86,7 @@ impl Select {
     }
 
     /// Whether a line matches.
-    pub(crate) fn wants(&self, line: &Line<'_>) -> bool {
+    pub(crate) fn matches(&self, line: &Line<'_>) -> bool {
         let ts = line.ts();
         self.since.as_deref().is_none_or(|since| ts >= since)
             && self.until.as_deref().is_none_or(|until| ts < until)
