@@ -1,8 +1,8 @@
 #!/bin/sh
-# Functions for scripts that compose the programs: source this file. Nothing runs on load. The page is cp.sh(7).
+# Functions for scripts that compose the programs: source this file. Nothing runs on load. See cp.sh(7).
 #
-# POSIX sh. What a function keeps to itself it keeps in a subshell, so the caller's variables, options and traps stay as they are;
-# only config_init sets variables. Texts travel through pipes, never through eval, sh -c or a jq program.
+# POSIX sh. Functions run in subshells, so that the caller's variables, options and traps stay as they are; only config_init sets
+# variables. Texts go through pipes, never through eval, sh -c or a jq program.
 
 # --- Logging
 
@@ -63,7 +63,7 @@ config_get() (
     cp-shell config get --format text -- "$key"
 )
 
-# config_agent ID KEY: what config/agents.json says of an agent; nothing where it says null.
+# config_agent ID KEY: a value of an agent in config/agents.json; nothing where it is null.
 config_agent() (
     [ $# -eq 2 ] || cp_fail config_agent 'expected: config_agent ID KEY' || exit 1
     cp_settle || exit 1
@@ -73,14 +73,14 @@ config_agent() (
 
 # --- Conversations
 
-# session_append FILE ROLE CONTENT: a line {ts, role, content} on a file of yours, or a turn in a session.
+# session_append FILE ROLE CONTENT: appends a line {ts, role, content} to a file of yours, or a turn to a session.
 session_append() (
     [ $# -eq 3 ] || cp_fail session_append 'expected: session_append FILE ROLE CONTENT' || exit 1
     cp_settle || exit 1
     if session=$(cp_session_of "$1"); then
         printf '%s' "$3" | cp-session append --session "$session" --role="$2" --input text >/dev/null || exit 1
     else
-        # Built from text and not from arguments, which have a largest size.
+        # Built from standard input and not from arguments, whose size is limited.
         { printf '%s' "$2" | jq -Rs . && printf '%s' "$3" | jq -Rs .; } | jq -sc '{role: .[0], content: .[1]}' |
             cp_plain "$1" '{ts, role, content}' || exit 1
     fi
@@ -95,7 +95,7 @@ session_load() (
         if [ $# -eq 2 ]; then set -- --last "$2"; else set --; fi
         cp-session load --session "$session" --format text "$@" || exit 1
     elif [ -e "$1" ]; then
-        # A line that is no entry hides nothing but itself.
+        # A line that is not an entry is printed as damaged, and the rest is read.
         jq -Rrn --argjson limit "${2:-null}" '
             [inputs | select(. != "") | . as $line | try fromjson catch {role: "damaged line", content: $line}
                 | if type == "object" then . else {role: "damaged line", content: tojson} end]
@@ -117,7 +117,7 @@ session_count() (
     fi
 )
 
-# session_clear FILE: archives it beside itself and begins again.
+# session_clear FILE: archives it beside itself and starts a new one.
 session_clear() (
     [ $# -eq 1 ] || cp_fail session_clear 'expected: session_clear FILE' || exit 1
     cp_settle || exit 1
@@ -125,24 +125,24 @@ session_clear() (
         cp-session clear --session "$session" >/dev/null || exit 1
         exit 0
     fi
-    # The lock makes the file where there is none.
+    # The lock creates the file if there is none.
     cp_lock "$1" || exit 1
     if [ -s "$1" ]; then cp_archive "$1" || exit 1; fi
     : >|"$1.new" && mv -f -- "$1.new" "$1"
 )
 
-# session_compact SESSION [KEEP]: lets the model summarise all but the newest KEEP turns, 10 of them. The originals stay on disk.
+# session_compact SESSION [KEEP]: lets the model summarise all but the newest KEEP turns (default: 10). The originals stay on disk.
 session_compact() (
     [ $# -ge 1 ] && [ $# -le 2 ] || cp_fail session_compact 'expected: session_compact SESSION [KEEP]' || exit 1
     cp_number session_compact KEEP "${2:-10}" || exit 1
     cp_settle || exit 1
-    session=$(cp_session_of "$1") || cp_fail session_compact "$1 is a file of yours: cp-session(1) compacts sessions" || exit 1
+    session=$(cp_session_of "$1") || cp_fail session_compact "$1 is a file, not a session: only sessions can be compacted" || exit 1
     cp-session compact --session "$session" --keep "${2:-10}" >/dev/null || exit 1
 )
 
 # --- The model
 
-# llm_call MESSAGE [--system TEXT] [--model MODEL] [--continue]: the answer's words. 0 success, 1 error.
+# llm_call MESSAGE [--system TEXT] [--model MODEL] [--continue]: prints the answer. 0 success, 1 error.
 llm_call() (
     cp_settle || exit 1
     system='' model='' continue=no literal=no
@@ -158,10 +158,10 @@ llm_call() (
                     ;;
                 -c | --continue) continue=yes && shift && continue ;;
                 --) literal=yes && shift && continue ;;
-                -?*) cp_fail llm_call "unknown option $1" 'write -- before a message that begins with a hyphen' || exit 1 ;;
+                -?*) cp_fail llm_call "unknown option $1" 'write -- before a message that starts with a hyphen' || exit 1 ;;
             esac
         fi
-        [ -z "${message+given}" ] || cp_fail llm_call "two messages, the second is $1" 'quote it' || exit 1
+        [ -z "${message+given}" ] || cp_fail llm_call "more than one message: $1" 'quote the message' || exit 1
         message=$1
         shift
     done
@@ -173,10 +173,10 @@ llm_call() (
     agent=$(cp_agent) && session=$(cp_conversation "$agent" "$continue") || exit 1
     set -- cp-llm
     if [ -n "$model" ]; then set -- cp-llm --model="$model"; fi
-    speaker=$agent
-    if [ -n "${CP_SESSION-}" ]; then speaker=''; fi
-    # The system text is the one given here and no agent's, so it takes the place of what was composed.
-    printf '%s' "$message" | cp_prompt "$session" "$speaker" "$continue" |
+    composed_agent=$agent
+    if [ -n "${CP_SESSION-}" ]; then composed_agent=''; fi
+    # The system text is the one given here and not the agent's, so it replaces what was composed.
+    printf '%s' "$message" | cp_prompt "$session" "$composed_agent" "$continue" |
         jq -c --arg system "$system" 'if .type != "prompt" then . elif $system == "" then del(.data.system) else .data.system = $system end' |
         cp_answer "$session" "$@" || exit 1
     [ "$continue" = yes ] || cp_keep "$agent" "$session" || exit 1
@@ -191,13 +191,13 @@ llm_call_stub() (
     for file in "$directory"/*; do
         kill -0 "${file##*/}" 2>/dev/null || rm -f -- "$file"
     done
-    # $$ is the number of the shell in its subshells too; when it began tells it from one that had the number before.
-    began=$(sed 's/.*) //' "/proc/$$/stat" 2>/dev/null | cut -d ' ' -f 20)
+    # $$ is the process id of the shell in its subshells too; its start time tells it from an earlier process with that id.
+    started=$(sed 's/.*) //' "/proc/$$/stat" 2>/dev/null | cut -d ' ' -f 20)
     cp_lock "$directory/$$" || exit 1
     count=0
-    if IFS=' ' read -r of last <"$directory/$$" && [ "$of" = "${began:-0}" ]; then count=$last; fi
+    if IFS=' ' read -r of last <"$directory/$$" && [ "$of" = "${started:-0}" ]; then count=$last; fi
     count=$((count + 1))
-    printf '%s %s\n' "${began:-0}" "$count" >|"$directory/$$" || exit 1
+    printf '%s %s\n' "${started:-0}" "$count" >|"$directory/$$" || exit 1
     printf 'stub response %s\n' "$count"
 )
 
@@ -213,14 +213,14 @@ compose_system() (
         cp-compose system --agent "$id" --format text || exit 1
         exit 0
     fi
-    # Elsewhere the directory is the agent of a home of its own.
+    # A directory elsewhere becomes the agent of a temporary home.
     cp_scratch || exit 1
     mkdir "$scratch/agents" && ln -s "$directory" "$scratch/agents/it" || exit 1
     cp-compose system --home "$scratch" --agent it --format text || exit 1
 )
 
-# tool_loop MESSAGE SYSTEM TOOLS [MAX_ITERATIONS]: the final words. 0 success, 1 error, 2 iterations used up.
-# TOOLS is a JSON list of tools, whose executables lie in CP_TOOLS_DIR, or in bin/ beside it; or what cp-toolloop --tools takes.
+# tool_loop MESSAGE SYSTEM TOOLS [MAX_ITERATIONS]: prints the final answer. 0 success, 1 error, 2 iterations used up.
+# TOOLS is a JSON list of tools, whose executables are in CP_TOOLS_DIR, or in bin/ beside it; or what cp-toolloop --tools takes.
 tool_loop() (
     [ $# -ge 3 ] && [ $# -le 4 ] || cp_fail tool_loop 'expected: tool_loop MESSAGE SYSTEM TOOLS [MAX_ITERATIONS]' || exit 1
     cp_settle || exit 1
@@ -236,7 +236,7 @@ tool_loop() (
     { printf '%s' "$system" | jq -Rs . && printf '%s' "$message" | jq -Rs .; } |
         jq -sc '{ok: true, schema_version: "1.0", type: "prompt", data: {system: .[0], messages: [{role: "user", content: .[1]}]}, meta: {duration_ms: 0}}' |
         cp_loop "$tools" --input records "$@" | tee "$scratch/records" | cp_log_rounds || :
-    # The closing line says how it went, and a record before it what was used up.
+    # The closing line has the outcome, and a record before it the budget that was used up.
     case $(jq -rn '[inputs] | if last.meta and last.ok then "done" else [.[].error.details.budget? // empty] | last // "" end' "$scratch/records") in
         done) cp_words <"$scratch/records" || exit 1 ;;
         iterations) exit 2 ;;
@@ -246,21 +246,21 @@ tool_loop() (
 
 # --- What the functions share, with each other and with cp-ask
 
-# cp_fail NAME MESSAGE [CURE]: says what is wrong. Always false.
+# cp_fail NAME MESSAGE [HINT]: prints what is wrong. Always false.
 cp_fail() {
     printf '%s: %s\n' "$1" "$2" >&2
     [ $# -lt 3 ] || printf '  Hint: %s\n' "$3" >&2
     return 1
 }
 
-# cp_scratch: a directory, `scratch`, that goes when the subshell ends.
+# cp_scratch: a temporary directory, `scratch`, that is removed when the subshell ends.
 cp_scratch() {
     scratch=$(mktemp -d) && trap 'rm -rf "$scratch"' EXIT && trap 'exit 130' HUP INT TERM
 }
 
 # cp_number NAME WHAT VALUE: whether it is a number.
 cp_number() {
-    case $3 in '' | *[!0-9]*) cp_fail "$1" "$2 is a number, not '$3'" ;; esac
+    case $3 in '' | *[!0-9]*) cp_fail "$1" "$2 must be a number, not '$3'" ;; esac
 }
 
 # cp_home: the home, as the programs find it.
@@ -272,8 +272,8 @@ cp_home() (
     printf '%s\n' "$home"
 )
 
-# cp_environment: exports what the environment says under the names of the programs, then what config/cp.env says of names without
-# a value. The file is data: nothing in it is ever executed.
+# cp_environment: exports the settings of the environment under the names of the programs, then those of config/cp.env for names
+# without a value. The file is data: nothing in it is ever executed.
 cp_environment() {
     CP_HOME=$(cp_home)
     export CP_HOME CP_AGENT CP_BACKEND CP_LEDGER CP_MODEL CP_SESSION CP_STUB_SCRIPT CP_TIER CP_TOOL_BACKEND CP_TOOLS_DIR
@@ -313,7 +313,7 @@ cp_set() {
         CP_STUB_SCRIPT) export CP_STUB_SCRIPT="${CP_STUB_SCRIPT:-$2}" ;;
         CP_TIER) export CP_TIER="${CP_TIER:-$2}" ;;
         CP_TOOL_BACKEND) export CP_TOOL_BACKEND="${CP_TOOL_BACKEND:-$2}" ;;
-        # The native loop has the place of that one.
+        # The native loop replaces it.
         SHELLCLAW_TOOL_BACKEND) if [ "$2" = elixir ]; then cp_set CP_TOOL_BACKEND native; else cp_set CP_TOOL_BACKEND "$2"; fi ;;
         CP_TOOLS_DIR | SHELLCLAW_SKILLS_DIR | SHELLCLAW_TOOLS_DIR) export CP_TOOLS_DIR="${CP_TOOLS_DIR:-$2}" ;;
         LOG_FILE) export LOG_FILE="${LOG_FILE:-$2}" ;;
@@ -361,30 +361,30 @@ cp_assignments() (
                 value=${value#\"}
                 after=${value#*\"}
                 value=${value%%\"*}
-                case $value in *[\$\`\\]*) wrong "$1" 'nothing is expanded in a value' "write '…' around it, and mean it as it is" || exit 1 ;; esac
+                case $value in *[\$\`\\]*) wrong "$1" 'nothing is expanded in a value' "write '…' around a literal value" || exit 1 ;; esac
                 ;;
             *)
                 after=${value#"${value%%[[:blank:]]*}"}
                 value=${value%%[[:blank:]]*}
-                case $value in *[\$\`\\\'\"]*) wrong "$1" 'nothing is expanded in a value' "write '…' around it, and mean it as it is" || exit 1 ;; esac
+                case $value in *[\$\`\\\'\"]*) wrong "$1" 'nothing is expanded in a value' "write '…' around a literal value" || exit 1 ;; esac
                 ;;
         esac
         after=${after#"${after%%[![:blank:]]*}"}
-        case $after in '' | '#'*) ;; *) wrong "$1" "what is '$after' after the value?" 'quote a value with blanks' || exit 1 ;; esac
-        # Names of the older file that mean nothing here are passed over.
+        case $after in '' | '#'*) ;; *) wrong "$1" "unexpected '$after' after the value" 'quote a value with blanks' || exit 1 ;; esac
+        # Names of the older file that have no meaning here are ignored.
         (cp_set "$name" x) || case $name in
             SHELLCLAW_*) continue ;;
-            *) wrong "$1" "$name is not read from here" 'cp.sh(7) has the names; set others in the environment' || exit 1 ;;
+            *) wrong "$1" "$name is not read from this file" 'cp.sh(7) lists the names; set others in the environment' || exit 1 ;;
         esac
         printf '%s=%s\n' "$name" "$value"
     done
 )
 
-# cp_agent: who speaks.
+# cp_agent: the id of the agent.
 cp_agent() (
     agent=${SHELLCLAW_AGENT_ID:-${CP_AGENT-}}
     if [ -z "$agent" ]; then agent=$(cp-shell config get agent --format text) || exit 1; fi
-    case $agent in *[!A-Za-z0-9_-]*) cp_fail cp.sh "'$agent' is no agent: letters, digits, _ and -" || exit 1 ;; esac
+    case $agent in *[!A-Za-z0-9_-]*) cp_fail cp.sh "'$agent' is not a valid agent id: use letters, digits, _ and -" || exit 1 ;; esac
     printf '%s\n' "$agent"
 )
 
@@ -397,7 +397,7 @@ cp_is_ledger() (
 # cp_session_of WORD: the operand for cp-session, if the word means a session. False for a file of the caller's.
 cp_session_of() (
     word=${1:-${CP_SESSION-}}
-    # Without a word cp-session says that none was given.
+    # Without a word cp-session reports that none was given.
     [ -n "$word" ] || exit 0
     case $word in
         SES-* | */*) ;;
@@ -410,21 +410,21 @@ cp_session_of() (
     printf '%s\n' "$word"
 )
 
-# cp_lock FILE: makes it where it is absent, and locks it until the subshell ends. What the subshell makes after that is private.
+# cp_lock FILE: creates it if it is absent, and locks it until the subshell ends. Files that the subshell creates after that are private.
 cp_lock() {
-    command -v flock >/dev/null || cp_fail cp.sh 'flock is needed' 'it is in util-linux' || return 1
+    command -v flock >/dev/null || cp_fail cp.sh 'flock is not on PATH' 'install util-linux' || return 1
     umask 077
     command exec 9>>"$1" && flock 9
 }
 
-# cp_archive FILE: a second name for it, with the time, that was not there before.
+# cp_archive FILE: gives it a second, new name with the time in it.
 cp_archive() (
     base=${1%.jsonl}.$(date -u +%Y%m%dT%H%M%SZ)
     archive=$base.jsonl
     number=1
-    # ln never takes another file's place.
+    # ln never replaces another file.
     until ln -- "$1" "$archive" 2>/dev/null; do
-        [ -e "$archive" ] || cp_fail cp.sh "$archive: cannot be made" || exit 1
+        [ -e "$archive" ] || cp_fail cp.sh "$archive: cannot be created" || exit 1
         number=$((number + 1))
         archive=$base-$number.jsonl
     done
@@ -438,9 +438,9 @@ cp_plain() (
     shift 2
     cp_scratch || exit 1
     cp-log append --rows --sync none -f "$scratch/line" "$@" >/dev/null || exit 1
-    line=$(tail -n 1 "$scratch/line" | jq -c "$filter"' | if any(.content, .message; type == "object") then error("longer than a line: keep it in a session") else . end') || exit 1
+    line=$(tail -n 1 "$scratch/line" | jq -c "$filter"' | if any(.content, .message; type == "object") then error("too long for a line: store it in a session") else . end') || exit 1
     cp_lock "$file" || exit 1
-    # A line that somebody left unfinished is theirs.
+    # An unfinished line of another writer is not continued.
     if [ -s "$file" ] && [ -n "$(tail -c 1 "$file")" ]; then echo >>"$file" || exit 1; fi
     printf '%s\n' "$line" >>"$file"
 )
@@ -451,7 +451,7 @@ cp_conversation() (
         printf '%s\n' "$CP_SESSION"
     elif [ "$2" = yes ]; then
         cp_lock_agent "$1" || exit 1
-        # One that has ended is not gone on with.
+        # A session that has ended is not continued.
         if session=$(cp_current "$1") && cp-session show --session "$session" | jq -e '.data.ended | not' >/dev/null; then
             printf '%s\n' "$session"
             exit 0
@@ -476,7 +476,7 @@ cp_current() (
     printf '%s\n' "${target##*/}"
 )
 
-# cp_lock_agent AGENT: locks its links until the subshell ends. The lock lies apart: an agent's directory is made for one that exists.
+# cp_lock_agent AGENT: locks its links until the subshell ends. The lock is elsewhere: only agents that exist have a directory.
 cp_lock_agent() {
     (umask 077 && mkdir -p -- "$CP_HOME/state/current") && cp_lock "$CP_HOME/state/current/$1"
 }
@@ -490,7 +490,7 @@ cp_point() (
         cp_link "$agent/agent.jsonl" "$directory/ledger/llm.jsonl" ../..
 )
 
-# cp_link LINK TARGET UP: a link that holds when the home is moved. A file of that name is archived first.
+# cp_link LINK TARGET UP: a link that stays valid when the home is moved. A file of that name is archived first.
 cp_link() (
     case $2 in "$CP_HOME"/*) target=$3/${2#"$CP_HOME"/} ;; *) target=$2 ;; esac
     if [ -e "$1" ] && ! [ -L "$1" ]; then cp_archive "$1" || exit 1; fi
@@ -507,9 +507,9 @@ cp_prompt() (
 )
 
 # cp_answer SESSION PROGRAM ARGUMENT…: lets the program answer the prompt on standard input, stores the turn in the session and
-# prints the words. The status is that of the first program that failed.
+# prints the answer. The status is that of the first program that failed.
 cp_answer() (
-    # The statuses are looked at here, whatever the caller's shell does about them.
+    # The statuses are checked here, whatever the caller's shell does about failures.
     set +e
     session=$1
     shift
@@ -520,7 +520,7 @@ cp_answer() (
     fi
     terminal=false
     if [ -t 1 ]; then terminal=true && set -- "$@" --stream; fi
-    # The words go past the substitution that gathers the statuses.
+    # The answer bypasses the substitution that collects the statuses.
     {
         statuses=$(
             {
@@ -536,21 +536,21 @@ cp_answer() (
     status=1
     case $statuses in *stored:*) status=${statuses#*stored:} && status=${status%%[!0-9]*} ;; esac
     case $status$statuses in
-        # A reader that leaves early is no failure.
+        # A reader that closes early is not a failure.
         0*printed:0 | 0*printed:141) ;;
-        0*) cp_fail cp.sh 'the answer is stored, and could not be printed' || exit 1 ;;
+        0*) cp_fail cp.sh 'the answer is stored but could not be printed' || exit 1 ;;
     esac
     exit "$status"
 )
 
-# cp_words [TERMINAL]: the words of the last message; on a terminal the words as they come. Of a failure what can be done about it.
+# cp_words [TERMINAL]: prints the text of the last message; on a terminal the text as it arrives. On a failure it prints the hints.
 cp_words() {
     jq -nj --unbuffered --argjson terminal "${1:-false}" '
         def words: if type == "string" then . else [.[] | select(.type == "text") | .text] | join("") end;
         def line: if . == "" or endswith("\n") then . else . + "\n" end;
-        # What a model says is no command to a terminal.
+        # Control characters of a model must not reach the terminal.
         def harmless: gsub("[\\x00-\\x08\\x0b-\\x1f\\x7f\\x{80}-\\x{9f}]"; "");
-        foreach inputs as $r ({last: "", cure: "", begun: false};
+        foreach inputs as $r ({last: "", hints: "", begun: false};
             .out = ""
             | if $r.type == "delta" then
                 if $terminal then .out = ($r.data.text // "" | harmless) | .begun = (.begun or .out != "") else . end
@@ -560,15 +560,15 @@ cp_words() {
                 | if $terminal then .out = (if .begun then "\n" else $said | harmless end) else . end
                 | .begun = false
               else . end
-            | .cure = .cure + ($r.error.details // {} | [(.hint // empty | "  Hint: \(.)\n"), (.resume // empty | "  Resume: \(.)\n")] | join(""))
+            | .hints = .hints + ($r.error.details // {} | [(.hint // empty | "  Hint: \(.)\n"), (.resume // empty | "  Resume: \(.)\n")] | join(""))
             | if $r.meta == null then .
               elif $r.ok then if $terminal then . else .out = .last end
               else .failed = true | if .begun then .out = "\n" else . end
               end;
-            .out, if .failed then .cure | halt_error(1) else empty end)'
+            .out, if .failed then .hints | halt_error(1) else empty end)'
 }
 
-# cp_log_rounds: what the records on standard input say happened, as lines on LOG_FILE.
+# cp_log_rounds: logs the records on standard input as lines on LOG_FILE.
 cp_log_rounds() {
     if [ -z "${LOG_FILE-}" ]; then
         cat >/dev/null
@@ -589,7 +589,7 @@ cp_log_rounds() {
         done
 }
 
-# cp_loop TOOLS ARGUMENT…: cp-toolloop with these tools. Of a list what is in it may be called, and nothing else.
+# cp_loop TOOLS ARGUMENT…: cp-toolloop with these tools. Only the tools of a list may be called.
 cp_loop() (
     tools=$1
     shift
@@ -597,7 +597,7 @@ cp_loop() (
         *.json)
             cp_scratch || exit 1
             cp_catalogue "$tools" "$scratch" || exit 2
-            # A full stop is no tool's name.
+            # A full stop is not a valid tool name, so it allows none.
             allowed=$(jq -r 'map(.name) | if . == [] then "." else join(",") end' "$scratch/tools.json") || exit 2
             set -- --tools "$scratch/tools.json" --allow "$allowed" "$@"
             ;;
@@ -610,8 +610,8 @@ cp_loop() (
 cp_catalogue() (
     jq -e 'if type == "object" then .tools else . end
         | map((.function // .) | .parameters = (.parameters // .input_schema // {type: "object"}) | del(.input_schema))
-        | if all(.name | type == "string" and test("^[A-Za-z0-9_-]+$")) then . else error("a tool without a name") end' "$1" >"$2/tools.json" 2>"$2/complaint" ||
-        cp_fail cp.sh "$1: not a list of tools: $(cat "$2/complaint")" 'each is {"name", "description", "parameters"}' || exit 1
+        | if all(.name | type == "string" and test("^[A-Za-z0-9_-]+$")) then . else error("a tool without a name") end' "$1" >"$2/tools.json" 2>"$2/error" ||
+        cp_fail cp.sh "$1: not a list of tools: $(cat "$2/error")" 'each is {"name", "description", "parameters"}' || exit 1
     beside=$(dirname -- "$1")
     mkdir "$2/bin" || exit 1
     jq -r '.[].name' "$2/tools.json" | while IFS= read -r name; do
