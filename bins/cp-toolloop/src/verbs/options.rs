@@ -17,7 +17,7 @@ pub(super) struct ToolOptions {
     /// A tool that may be called; give it once for each (default: all)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     allow: Vec<String>,
-    /// An MCP server and what it is called; give it once for each
+    /// An MCP server, its name and its command; give it once for each
     #[arg(long, value_name = "NAME=COMMAND")]
     mcp: Vec<String>,
     /// How many levels of agents may be started: 0 is none
@@ -26,7 +26,7 @@ pub(super) struct ToolOptions {
 }
 
 impl ToolOptions {
-    /// Where tools come from, with the configured directory where no place is named.
+    /// Where tools come from: the configured directory unless --tools is given.
     pub(super) fn sources(&self, context: &Context) -> Result<Sources> {
         let configured = || context.config.text("tools_dir", None).map(PathBuf::from).into_iter().collect();
         let places = if self.tools.is_empty() { configured() } else { self.tools.clone() };
@@ -38,5 +38,9 @@ impl ToolOptions {
 /// A number that a limit can be.
 pub(super) fn positive(text: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if number > 0.0 && number <= 1e9 { Ok(number) } else { Err("must be more than 0".to_owned()) }
+    if number > 0.0 && number <= 1e9 {
+        Ok(number)
+    } else {
+        Err("must be more than 0 and at most 1000000000".to_owned())
+    }
 }

@@ -27,7 +27,7 @@ use crate::state::step_log::StepLog;
 use crate::tools::catalogue::Catalogue;
 use crate::tools::tool::Tool;
 
-/// What `reference` says of this verb.
+/// The verb's entry in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "",
     class: Class::Governed,
@@ -44,16 +44,16 @@ pub(crate) struct Args {
     /// The program that answers prompts, with its arguments (default: cp-llm)
     #[arg(long, value_name = "COMMAND")]
     llm: Option<String>,
-    /// How cp-llm asks the model
+    /// The backend of cp-llm
     #[arg(long, value_name = "B")]
     backend: Option<String>,
     /// The model
     #[arg(short, long, value_name = "MODEL")]
     model: Option<String>,
-    /// What the stub backend plays
+    /// The script of the stub backend
     #[arg(long, value_name = "FILE")]
     stub_script: Option<PathBuf>,
-    /// Show the words as they come
+    /// Print the answer as it is generated
     #[arg(long)]
     stream: bool,
     /// The system text, or @FILE
@@ -74,13 +74,13 @@ pub(crate) struct Args {
     /// How many calls of one answer run at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=32))]
     parallel: u8,
-    /// The program that decides about calls which need a word, by its exit status
+    /// The program that approves or denies calls that require approval, by its exit status
     #[arg(long, value_name = "PROGRAM")]
     approver: Option<String>,
     /// What drives the loop: native, bash, llm, or a program
     #[arg(long, value_name = "B")]
     tool_backend: Option<String>,
-    /// Keep the whole run in this file at its end
+    /// Record the whole run in this file when it is over
     #[arg(long, value_name = "FILE", conflicts_with = "replay")]
     record: Option<PathBuf>,
     /// Play a run again from its recording: no model, no tool, no network
