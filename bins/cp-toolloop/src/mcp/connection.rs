@@ -63,7 +63,7 @@ struct Failure {
 enum Answered {
     Result(Box<RawValue>),
     Failure(Failure),
-    Nothing,
+    TimedOut,
 }
 
 #[derive(Deserialize)]
@@ -116,7 +116,7 @@ impl Connection {
                     )));
                 }
             }
-            Ok(Answered::Nothing) | Err(_) => connection = Self::start(spec, launcher)?,
+            Ok(Answered::TimedOut) | Err(_) => connection = Self::start(spec, launcher)?,
         }
         connection.era = Era::Legacy;
         if connection.shake_hands().is_err() {
@@ -138,7 +138,7 @@ impl Connection {
         match self.request("initialize", params, Instant::now() + START)? {
             Answered::Result(_) => self.pipe.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})),
             Answered::Failure(failure) => Err(self.refused("initialize", &failure)),
-            Answered::Nothing => {
+            Answered::TimedOut => {
                 Err(Error::new(Code::Timeout, format!("the server {} did not start in time", self.name)))
             }
         }
@@ -153,14 +153,14 @@ impl Connection {
                 Answered::Result(page) => page,
                 Answered::Failure(failure) if failure.code == METHOD_NOT_FOUND => return Ok(tools),
                 Answered::Failure(failure) => return Err(self.refused("tools/list", &failure)),
-                Answered::Nothing => {
+                Answered::TimedOut => {
                     return Err(Error::new(
                         Code::Timeout,
                         format!("the server {} did not list its tools in time", self.name),
                     ));
                 }
             };
-            let page: Page = self.understood(&page)?;
+            let page: Page = self.decoded(&page)?;
             tools.extend(page.tools);
             cursor = page.next_cursor;
             if cursor.is_none() {
@@ -176,11 +176,11 @@ impl Connection {
         let message = self.message("tools/call", json!({ "name": tool }), id);
         self.pipe.send_call(message, arguments)?;
         match self.answer(id, Instant::now() + limit)? {
-            Answered::Result(result) => Ok(outcome(self.understood(&result)?)),
+            Answered::Result(result) => Ok(outcome(self.decoded(&result)?)),
             Answered::Failure(failure) => {
                 Ok(Outcome::Answer { text: format!("{} ({})", failure.message, failure.code), is_error: true })
             }
-            Answered::Nothing => {
+            Answered::TimedOut => {
                 let params = json!({"requestId": id, "reason": "timed out"});
                 self.pipe.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))?;
                 Ok(Outcome::TimedOut)
@@ -214,7 +214,7 @@ impl Connection {
     /// Waits for the answer to a request. Notifications and late answers pass by; a question of the server is answered.
     fn answer(&mut self, id: u64, until: Instant) -> Result<Answered> {
         loop {
-            let Some(line) = self.pipe.receive(until)? else { return Ok(Answered::Nothing) };
+            let Some(line) = self.pipe.receive(until)? else { return Ok(Answered::TimedOut) };
             let Ok(incoming) = serde_json::from_str::<Incoming<'_>>(line.get()) else { continue };
             if let Some(method) = &incoming.method {
                 if let Some(id) = incoming.id {
@@ -238,7 +238,7 @@ impl Connection {
         }
     }
 
-    fn understood<T: serde::de::DeserializeOwned>(&self, result: &RawValue) -> Result<T> {
+    fn decoded<T: serde::de::DeserializeOwned>(&self, result: &RawValue) -> Result<T> {
         serde_json::from_str(result.get())
             .map_err(|e| Error::new(Code::Io, format!("the answer of the server {} is not valid: {e}", self.name)))
     }

@@ -2,56 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use cp_common::coprocess::{self, Part, unexpected};
+use cp_common::coprocess::{Part, unexpected};
 use cp_common::wire::record::Kind;
 use cp_common::wire::{Content, Delta, Message, Prompt, ToolCall, ToolResult, Usage};
-use cp_common::{Context, Error, Result};
+use cp_common::{Context, Result};
 
 use crate::state::plan::ModelCommand;
-
-/// What the command line says about the model.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Choice {
-    /// The program, with its arguments; cp-llm if none is named.
-    pub(crate) command: Option<String>,
-    pub(crate) backend: Option<String>,
-    pub(crate) model: Option<String>,
-    /// `--stub-script`, absolute.
-    pub(crate) stub_script: Option<String>,
-    /// Whether the answer is printed as it is generated.
-    pub(crate) stream: bool,
-    /// What drives the loop: native, bash, llm, or a program.
-    pub(crate) tool_backend: String,
-}
-
-impl Choice {
-    /// The command that asks the model.
-    pub(crate) fn command(&self) -> Result<ModelCommand> {
-        let drives = self.tool_backend != "native";
-        let mut argv = match (&self.command, self.tool_backend.as_str()) {
-            (Some(_), backend) if drives => {
-                return Err(Error::usage(format!(
-                    "--llm cannot be used with --tool-backend {backend}, which asks the model itself"
-                )));
-            }
-            (Some(text), _) => coprocess::command_line(text)?,
-            (None, "native") => vec![coprocess::find("cp-llm")?.display().to_string()],
-            (None, name @ ("bash" | "llm")) => vec![coprocess::find(&format!("cp-loop-{name}"))?.display().to_string()],
-            (None, program) => coprocess::command_line(program)?,
-        };
-        let own = [("--backend", &self.backend), ("--stub-script", &self.stub_script)];
-        let given = [("--model", &self.model)].into_iter().chain(own.into_iter().filter(|_| !drives));
-        for (flag, value) in given {
-            if let Some(value) = value {
-                argv.extend([flag.to_owned(), value.clone()]);
-            }
-        }
-        if self.stream && !drives {
-            argv.push("--stream".to_owned());
-        }
-        Ok(ModelCommand { argv, drives })
-    }
-}
 
 /// A model that can be asked.
 pub(crate) struct Model {
