@@ -19,7 +19,7 @@ use cp_common::{Context, Result};
 
 use crate::verbs::{cancel, resume, run, runs, show};
 
-/// What this program says of itself.
+/// What the program is, for `reference`, `doctor` and the audit.
 pub static PROGRAM: Program = Program {
     name: "cp-toolloop",
     about: "let a model use tools until it is done, within budgets",

@@ -17,7 +17,7 @@ use crate::state::step::{Decision, Step};
 use crate::state::summary::{Status, summary};
 use crate::state::waiting::waiting;
 
-/// How much longer than its own deadline an agent may take to say that it is over.
+/// How much longer than its own deadline an agent may take to report its end.
 const REPORT_TIME: Duration = Duration::from_secs(3);
 
 impl Engine {
@@ -30,7 +30,7 @@ impl Engine {
     ) -> Result<std::result::Result<Agent, String>> {
         let task: Task = match serde_json::from_str(call.input.get()) {
             Ok(task) => task,
-            Err(e) => return Ok(Err(format!("the task cannot be understood: {e}"))),
+            Err(e) => return Ok(Err(format!("the arguments of agent are not valid: {e}"))),
         };
         let offered = |name: &String| self.run.plan.tools.iter().any(|tool| tool.name == *name);
         let names = match task.tools.clone() {

@@ -99,7 +99,7 @@ impl Engine {
         }
         if let Origin::Mcp { server, tool } = &tool.origin {
             let spec = self.run.plan.mcp.iter().find(|spec| spec.name == *server).cloned();
-            let spec = spec.ok_or_else(|| Error::not_found(format!("no server {server}")).fatal())?;
+            let spec = spec.ok_or_else(|| Error::not_found(format!("the run has no MCP server {server}")).fatal())?;
             return Ok(Work::Served(spec, tool.clone(), receipt));
         }
         // cp-exec knows a tool by the name of its file.

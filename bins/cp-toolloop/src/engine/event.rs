@@ -1,4 +1,4 @@
-//! What is said while a run runs, beside messages, calls and results.
+//! The records of a run beside messages, calls and results: its start, and each turn.
 
 use std::path::Path;
 

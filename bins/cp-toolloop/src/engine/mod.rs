@@ -81,12 +81,12 @@ impl Engine {
         let outcome = self.go_on(context);
         let tally = self.run.conversation.tally;
         let outcome = match outcome {
-            Ok(last_words) => {
+            Ok(answer) => {
                 // The parts write their own last entries, and the end of the run is the last of all.
                 self.parts.shutdown(context);
                 self.run.complete()?;
                 if context.out.format() != Format::Json {
-                    context.out.record(Kind::Message, &last_words)?;
+                    context.out.record(Kind::Message, &answer)?;
                 }
                 Ok(())
             }
@@ -96,7 +96,7 @@ impl Engine {
                     self.parts.shutdown(context);
                 }
                 if let Err(unwritten) = self.run.note(|journal| journal.paused(&error, &tally)) {
-                    context.warn(&format!("the stop is not on the ledger: {unwritten}"));
+                    context.warn(&format!("the stop could not be written to the ledger: {unwritten}"));
                 }
                 Err(error)
             }
@@ -111,8 +111,8 @@ impl Engine {
             signals::check()?;
             if !self.run.conversation.calls.is_empty() {
                 self.dispatch(context)?;
-            } else if let Some(last_words) = self.run.conversation.last_words.take() {
-                return Ok(last_words);
+            } else if let Some(answer) = self.run.conversation.answer.take() {
+                return Ok(answer);
             } else {
                 self.run.check_limits()?;
                 self.ask(context)?;

@@ -19,8 +19,8 @@ struct Seen {
     times: u64,
 }
 
-/// How the words begin that are put after an answer.
-const TOLD: &str = "\n\n[This same call was made ";
+/// How the warning begins that is put after an answer.
+const WARNING: &str = "\n\n[This same call was made ";
 
 impl Repeats {
     /// What a run that goes on has seen before.
@@ -30,7 +30,7 @@ impl Repeats {
             match step {
                 Step::Message(message) => calls = &message.tool_calls,
                 Step::Finished(at, result) => {
-                    let answered = result.content.split(TOLD).next().unwrap_or_default();
+                    let answered = result.content.split(WARNING).next().unwrap_or_default();
                     let result = ToolResult { content: answered.to_owned(), ..(**result).clone() };
                     if let Some(call) = calls.get(*at) {
                         repeats.note(call, &result);
@@ -42,7 +42,7 @@ impl Repeats {
         repeats
     }
 
-    /// Counts a call and its answer. What to tell the model, if it goes round in circles.
+    /// Counts a call and its answer. Returns a warning for the model if it goes round in circles.
     pub(crate) fn note(&mut self, call: &ToolCall, result: &ToolResult) -> Option<String> {
         let mut arguments = Vec::new();
         if json::normalize(call.input.get().as_bytes(), &mut arguments).is_err() {
@@ -55,11 +55,11 @@ impl Repeats {
             *seen = Seen { answer, times: 0 };
         }
         seen.times += 1;
-        // Looking twice at something that works is no circle yet.
-        let patience = if result.is_error { 2 } else { 3 };
-        (seen.times >= patience).then(|| {
+        // Looking twice at something that works is not a circle yet.
+        let enough = if result.is_error { 2 } else { 3 };
+        (seen.times >= enough).then(|| {
             format!(
-                "{TOLD}{} times and gave the same {} each time. Do something else.]",
+                "{WARNING}{} times and gave the same {} each time. Do something else.]",
                 seen.times,
                 if result.is_error { "error" } else { "answer" }
             )

@@ -1,6 +1,6 @@
-//! How much of an answer goes into the conversation: the beginning and the end, with what is missing said between them.
+//! How much of an answer goes into the conversation: the beginning and the end, with a note between them of what is missing.
 
-/// The most bytes of an answer that the model is told.
+/// The most bytes of an answer that the model is given.
 const LIMIT: usize = 64 << 10;
 /// How many of them are the end.
 const TAIL: usize = 16 << 10;

@@ -1,4 +1,4 @@
-//! Requests and answers, in the words of the era that the server lives in.
+//! Requests and answers, in the protocol version of the server.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ const START: Duration = Duration::from_secs(30);
 const LIST: Duration = Duration::from_secs(30);
 /// How many pages of tools are read.
 const PAGES: usize = 100;
-/// JSON-RPC: there is no such method.
+/// JSON-RPC 2.0, section 5.1: there is no such method.
 const METHOD_NOT_FOUND: i64 = -32601;
 
 /// A server that answers.
@@ -63,7 +63,7 @@ struct Failure {
 enum Answered {
     Result(Box<RawValue>),
     Failure(Failure),
-    Nothing,
+    TimedOut,
 }
 
 #[derive(Deserialize)]
@@ -87,7 +87,7 @@ struct Called {
 }
 
 impl Connection {
-    /// Starts a server and finds out which era it lives in. Some servers stay in the era of the first message, and some end at a
+    /// Starts a server and finds out which protocol it uses. Some servers stay in the era of the first message, and some end at a
     /// message that they do not know: then it is started once more for the handshake.
     pub(super) fn open(spec: &Spec, launcher: &Launcher) -> Result<Self> {
         let mut connection = Self::probe(spec, launcher)?;
@@ -109,10 +109,14 @@ impl Connection {
                 if let Some(versions) = failure.versions()
                     && !versions.contains(&LEGACY)
                 {
-                    return Err(Error::config(format!("the server {} speaks only {}", spec.name, versions.join(", "))));
+                    return Err(Error::config(format!(
+                        "the server {} supports only the protocol versions {}",
+                        spec.name,
+                        versions.join(", ")
+                    )));
                 }
             }
-            Ok(Answered::Nothing) | Err(_) => connection = Self::start(spec, launcher)?,
+            Ok(Answered::TimedOut) | Err(_) => connection = Self::start(spec, launcher)?,
         }
         connection.era = Era::Legacy;
         if connection.shake_hands().is_err() {
@@ -134,7 +138,9 @@ impl Connection {
         match self.request("initialize", params, Instant::now() + START)? {
             Answered::Result(_) => self.pipe.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})),
             Answered::Failure(failure) => Err(self.refused("initialize", &failure)),
-            Answered::Nothing => Err(Error::new(Code::Timeout, format!("the server {} does not start", self.name))),
+            Answered::TimedOut => {
+                Err(Error::new(Code::Timeout, format!("the server {} did not start in time", self.name)))
+            }
         }
     }
 
@@ -147,11 +153,14 @@ impl Connection {
                 Answered::Result(page) => page,
                 Answered::Failure(failure) if failure.code == METHOD_NOT_FOUND => return Ok(tools),
                 Answered::Failure(failure) => return Err(self.refused("tools/list", &failure)),
-                Answered::Nothing => {
-                    return Err(Error::new(Code::Timeout, format!("the server {} does not list its tools", self.name)));
+                Answered::TimedOut => {
+                    return Err(Error::new(
+                        Code::Timeout,
+                        format!("the server {} did not list its tools in time", self.name),
+                    ));
                 }
             };
-            let page: Page = self.understood(&page)?;
+            let page: Page = self.decoded(&page)?;
             tools.extend(page.tools);
             cursor = page.next_cursor;
             if cursor.is_none() {
@@ -167,12 +176,12 @@ impl Connection {
         let message = self.message("tools/call", json!({ "name": tool }), id);
         self.pipe.send_call(message, arguments)?;
         match self.answer(id, Instant::now() + limit)? {
-            Answered::Result(result) => Ok(outcome(self.understood(&result)?)),
+            Answered::Result(result) => Ok(outcome(self.decoded(&result)?)),
             Answered::Failure(failure) => {
                 Ok(Outcome::Answer { text: format!("{} ({})", failure.message, failure.code), is_error: true })
             }
-            Answered::Nothing => {
-                let params = json!({"requestId": id, "reason": "it took too long"});
+            Answered::TimedOut => {
+                let params = json!({"requestId": id, "reason": "timed out"});
                 self.pipe.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))?;
                 Ok(Outcome::TimedOut)
             }
@@ -205,7 +214,7 @@ impl Connection {
     /// Waits for the answer to a request. Notifications and late answers pass by; a question of the server is answered.
     fn answer(&mut self, id: u64, until: Instant) -> Result<Answered> {
         loop {
-            let Some(line) = self.pipe.receive(until)? else { return Ok(Answered::Nothing) };
+            let Some(line) = self.pipe.receive(until)? else { return Ok(Answered::TimedOut) };
             let Ok(incoming) = serde_json::from_str::<Incoming<'_>>(line.get()) else { continue };
             if let Some(method) = &incoming.method {
                 if let Some(id) = incoming.id {
@@ -229,9 +238,9 @@ impl Connection {
         }
     }
 
-    fn understood<T: serde::de::DeserializeOwned>(&self, result: &RawValue) -> Result<T> {
+    fn decoded<T: serde::de::DeserializeOwned>(&self, result: &RawValue) -> Result<T> {
         serde_json::from_str(result.get())
-            .map_err(|e| Error::new(Code::Io, format!("the server {} answered something else: {e}", self.name)))
+            .map_err(|e| Error::new(Code::Io, format!("the answer of the server {} is not valid: {e}", self.name)))
     }
 
     fn refused(&self, method: &str, failure: &Failure) -> Error {
@@ -243,14 +252,14 @@ impl Connection {
 }
 
 impl Failure {
-    /// The versions that a server of the current era says it speaks.
+    /// The versions that a server of the current era lists.
     fn versions(&self) -> Option<Vec<&str>> {
         let listed = ["supported", "supportedVersions"].iter().find_map(|name| self.data.get(name)?.as_array())?;
         Some(listed.iter().filter_map(Value::as_str).collect())
     }
 }
 
-/// A question of the server: we are there, and can do nothing for it.
+/// The answer to a request of the server: only `ping` is supported.
 fn reply_to(method: &str, id: &RawValue) -> Value {
     let id: Value = serde_json::from_str(id.get()).unwrap_or_default();
     if method == "ping" {
@@ -263,15 +272,15 @@ fn outcome(called: Called) -> Outcome {
     if called.result_type.as_deref() == Some("input_required") {
         return Outcome::InputRequired(called.input_requests.unwrap_or_default());
     }
-    let mut texts: Vec<String> = called.content.iter().map(words_of).collect();
+    let mut texts: Vec<String> = called.content.iter().map(text_of).collect();
     if let (true, Some(structured)) = (texts.is_empty(), called.structured_content) {
         texts.push(structured.to_string());
     }
     Outcome::Answer { text: texts.join("\n"), is_error: called.is_error }
 }
 
-/// A block of content in words. What is no text is named, and its JSON told.
-fn words_of(block: &Value) -> String {
+/// A block of content as text. Images and audio are named; other blocks are given as JSON.
+fn text_of(block: &Value) -> String {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     match block.get("type").and_then(Value::as_str) {
         Some("text") => block.get("text").and_then(text).unwrap_or_default(),

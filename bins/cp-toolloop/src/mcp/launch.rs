@@ -1,4 +1,4 @@
-//! Starting a server: in the sandbox of cp-exec, under a policy of its own, or outside where the policy says so.
+//! Starting a server: in the sandbox of cp-exec, under a policy of its own, or outside where the policy allows it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -24,7 +24,7 @@ const ABANDONED: Duration = Duration::from_hours(1);
 /// Starts servers as the policy of a home says.
 #[derive(Clone, Debug)]
 pub(super) struct Launcher {
-    /// What servers are told that their client is.
+    /// The name of the client that servers are given.
     pub(super) client: &'static str,
     policy: Policy,
     home: PathBuf,
@@ -91,7 +91,7 @@ impl Launcher {
             }
             (Some(argv), _) | (None, Some(argv)) => Ok(argv),
             (None, None) => {
-                Err(Error::usage(format!("--mcp {name}: there is no `=`, and no [mcp.{name}] in the policy"))
+                Err(Error::usage(format!("--mcp {name}: no command is given, and the policy has none in [mcp.{name}]"))
                     .hint("write --mcp NAME='/path/to/server arguments'"))
             }
         }

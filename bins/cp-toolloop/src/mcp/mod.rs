@@ -1,6 +1,6 @@
-//! Tools of MCP servers: started over stdio, asked in the words of either era, closed at the end.
+//! Tools of MCP servers: started over stdio, called in either protocol, closed at the end.
 //!
-//! A server of the current era has no session: each request says which version it speaks. One of the era before wants a handshake first.
+//! A server of the current era has no session: each request says which version it speaks. One of the era before needs a handshake first.
 //! Which one it is, is found out by asking; see [`connection`]. Only tools are used: no prompts, resources, sampling.
 
 mod connection;
@@ -53,7 +53,7 @@ pub(crate) enum Outcome {
         /// Whether it failed.
         is_error: bool,
     },
-    /// It wants to know something from a person.
+    /// It asks for something that only a person can answer.
     InputRequired(Value),
     /// It took too long.
     TimedOut,

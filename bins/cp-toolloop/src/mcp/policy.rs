@@ -22,7 +22,7 @@ const HOME_PARTS: [&str; 8] = ["config", "keys", "ledger", "state", "planes", "m
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Table {
-    /// What starts it, as the command line would say it.
+    /// What starts it, as on a command line.
     pub(crate) command: Option<String>,
     /// Where it runs.
     pub(crate) sandbox: Sandbox,
@@ -88,16 +88,16 @@ impl Policy {
             Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
                 return Ok(Self { file, ..Self::default() });
             }
-            Err(e) => return Err(Error::config(format!("cannot be read: {e}")).in_file(&file).fatal()),
+            Err(e) => return Err(Error::config(format!("cannot read: {e}")).in_file(&file).fatal()),
         };
         let whole = toml::from_str(&text).map_err(|e| Error::config(e.message()).in_file(&file).fatal())?;
-        let meta = file.metadata().map_err(|e| Error::io("the policy", e).in_file(&file).fatal())?;
+        let meta = file.metadata().map_err(|e| Error::io("reading the policy", e).in_file(&file).fatal())?;
         let owner = meta.uid();
         // A group with its owner's own number is the owner's private group.
         let shared = meta.mode() & 0o020 != 0 && meta.gid() != 0 && meta.gid() != owner;
         if meta.mode() & 0o002 != 0 || shared {
-            let cure = format!("chmod go-w {}", file.display());
-            return Err(Error::config("others can write the policy").in_file(&file).hint(cure).fatal());
+            let fix = format!("chmod go-w {}", file.display());
+            return Err(Error::config("others can write the policy").in_file(&file).hint(fix).fatal());
         }
         let tilde = if owner == rustix::process::getuid().as_raw() { None } else { home_of(owner) };
         Ok(Self { file, whole, tilde })
@@ -118,12 +118,12 @@ impl Policy {
             let near = nearest(unknown, KEYS).map(|near| format!("did you mean `{near}`?"));
             return Err(wrong(format!("unknown key `{unknown}`"))
                 .with("key", unknown.as_str())
-                .hint(near.unwrap_or_else(|| format!("known here: {}", KEYS.join(", ")))));
+                .hint(near.unwrap_or_else(|| format!("valid keys: {}", KEYS.join(", ")))));
         }
         let table: Table = found.clone().try_into().map_err(|e: toml::de::Error| wrong(e.message().to_owned()))?;
         let is_key = |variable: &&String| KEYS_OF_MODELS.iter().any(|prefix| variable.starts_with(prefix));
         match table.env.iter().find(is_key) {
-            Some(key) => Err(wrong(format!("env lists {key}, and no server is given the keys of models"))
+            Some(key) => Err(wrong(format!("env lists {key}, and servers must not get the keys of model providers"))
                 .hint("give the server a key of its own under another name")),
             None => Ok(table),
         }
@@ -173,7 +173,7 @@ impl Policy {
         self.whole.get(name).and_then(toml::Value::as_table).cloned().unwrap_or_default()
     }
 
-    /// A value with each leading `~` replaced, where it would mean somebody else later.
+    /// A value with each leading `~` replaced, where it would mean the home of another user later.
     fn expanded(&self, value: toml::Value) -> toml::Value {
         let Some(home) = &self.tilde else { return value };
         match value {
@@ -208,7 +208,7 @@ fn inline(value: &toml::Value) -> String {
     }
 }
 
-/// Where the files lie that a word of a server's command names: naming it is the word that it may be read.
+/// The directory of the file that a word of a server's command names: naming it in a command allows reading it.
 fn program_files(word: &str, home: &Path) -> Option<String> {
     let path = Path::new(word);
     if !path.is_absolute() || !path.is_file() {
@@ -218,7 +218,7 @@ fn program_files(word: &str, home: &Path) -> Option<String> {
     let beside = path.parent()?;
     let above = beside.parent().filter(|_| beside.file_name().is_some_and(|name| name == "bin"));
     let root = modules.or(above).unwrap_or(beside);
-    // Not everything of somebody's, and not what holds our own keys.
+    // Not the whole home of a user, and not what holds our own keys.
     let person = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let is_too_much = root.parent().is_none() || root == person || resolved(home).starts_with(resolved(root));
     Some(if is_too_much { path } else { root }.display().to_string())

@@ -119,7 +119,7 @@ fn wait(mut child: Child, until: Option<Instant>) -> Result<Option<Ended>> {
     }
 }
 
-/// What a closing line says. Why its one task failed, the line of the task may have said before it.
+/// The end that a closing line reports. A line before it may have reported why the one task failed.
 fn closing(record: &Record<'_>, text: String, failed: Option<Error>) -> Ended {
     let failure = (!record.ok).then(|| record.failure());
     let counts: Counts = match &failure {
@@ -139,7 +139,7 @@ impl Ended {
         }
         let steps = step_log::recorded(&recording, Some(&step_log::key(&context.home)?))?;
         let (_, conversation) = Conversation::of_steps(steps)?;
-        let text = conversation.last_words.as_ref().map(|message| message.content.text()).unwrap_or_default();
+        let text = conversation.answer.as_ref().map(|message| message.content.text()).unwrap_or_default();
         Ok(Some(Self { text, spent: Spent::from(&conversation.tally), failure: None }))
     }
 }

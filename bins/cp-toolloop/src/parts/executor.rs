@@ -1,5 +1,6 @@
 //! What carries out calls: cp-exec as a coprocess, one for each call that runs at the same time.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,34 +9,33 @@ use cp_common::wire::record::Kind;
 use cp_common::wire::{ToolCall, ToolResult};
 use cp_common::{Context, Result};
 
-/// The coprocesses. Each works on one call at a time, so neither side ever waits for the other to read.
+/// The coprocesses, by slot. Each works on one call at a time, so neither side ever waits for the other to read.
 pub(crate) struct Executor {
     directories: Vec<PathBuf>,
-    parts: Vec<Option<Part>>,
+    slots: BTreeMap<usize, Part>,
 }
 
 impl Executor {
     /// An executor that finds tools in these directories. Nothing is started before the first call.
     pub(crate) fn new(directories: Vec<PathBuf>) -> Self {
-        Self { directories, parts: Vec::new() }
+        Self { directories, slots: BTreeMap::new() }
     }
 
     /// Starts a call in a slot, which must be free.
     pub(crate) fn start(&mut self, slot: usize, call: &ToolCall, context: &Context) -> Result<()> {
-        if self.parts.len() <= slot {
-            self.parts.resize_with(slot + 1, || None);
-        }
-        let part = match self.parts[slot].take() {
+        let mut part = match self.slots.remove(&slot) {
             Some(part) => part,
             None => self.start_part(context)?,
         };
-        self.parts[slot].insert(part).send(Kind::ToolCall, call)
+        part.send(Kind::ToolCall, call)?;
+        self.slots.insert(slot, part);
+        Ok(())
     }
 
     /// Waits for the result of the call in a slot, at most so long: `None` when that was not enough. A refusal is an error that is
     /// not fatal.
     pub(crate) fn result(&mut self, slot: usize, limit: Option<Duration>) -> Result<Option<ToolResult>> {
-        let Some(part) = &mut self.parts[slot] else { return Ok(None) };
+        let Some(part) = self.slots.get_mut(&slot) else { return Ok(None) };
         if let Some(limit) = limit
             && !part.wait(limit)?
         {
@@ -47,14 +47,14 @@ impl Executor {
         })
     }
 
-    /// Makes the coprocess of a slot go, and what it runs with it.
+    /// Stops the coprocess of a slot, and the tool that it runs with it.
     pub(crate) fn stop(&mut self, slot: usize) {
-        self.parts[slot] = None;
+        self.slots.remove(&slot);
     }
 
     /// Lets the coprocesses leave in their own time.
     pub(crate) fn finish(&mut self) -> Result<()> {
-        self.parts.drain(..).flatten().try_for_each(Part::finish)
+        std::mem::take(&mut self.slots).into_values().try_for_each(Part::finish)
     }
 
     fn start_part(&self, context: &Context) -> Result<Part> {

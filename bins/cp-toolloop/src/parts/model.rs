@@ -2,56 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use cp_common::coprocess::{self, Part, unexpected};
+use cp_common::coprocess::{Part, unexpected};
 use cp_common::wire::record::Kind;
 use cp_common::wire::{Content, Delta, Message, Prompt, ToolCall, ToolResult, Usage};
-use cp_common::{Context, Error, Result};
+use cp_common::{Context, Result};
 
 use crate::state::plan::ModelCommand;
-
-/// How the command line says that the model is asked.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Choice {
-    /// The program, with its arguments; cp-llm if none is named.
-    pub(crate) command: Option<String>,
-    /// `--backend`
-    pub(crate) backend: Option<String>,
-    /// `--model`
-    pub(crate) model: Option<String>,
-    /// `--stub-script`, absolute.
-    pub(crate) stub_script: Option<String>,
-    /// Whether words are wanted as they come.
-    pub(crate) stream: bool,
-    /// What drives the loop: native, bash, llm, or a program.
-    pub(crate) tool_backend: String,
-}
-
-impl Choice {
-    /// The command that asks it.
-    pub(crate) fn command(&self) -> Result<ModelCommand> {
-        let drives = self.tool_backend != "native";
-        let mut argv = match (&self.command, self.tool_backend.as_str()) {
-            (Some(_), backend) if drives => {
-                return Err(Error::usage(format!("--llm is for the native loop, not for the loop of {backend}")));
-            }
-            (Some(text), _) => coprocess::command_line(text)?,
-            (None, "native") => vec![coprocess::find("cp-llm")?.display().to_string()],
-            (None, name @ ("bash" | "llm")) => vec![coprocess::find(&format!("cp-loop-{name}"))?.display().to_string()],
-            (None, program) => coprocess::command_line(program)?,
-        };
-        let own = [("--backend", &self.backend), ("--stub-script", &self.stub_script)];
-        let given = [("--model", &self.model)].into_iter().chain(own.into_iter().filter(|_| !drives));
-        for (flag, value) in given {
-            if let Some(value) = value {
-                argv.extend([flag.to_owned(), value.clone()]);
-            }
-        }
-        if self.stream && !drives {
-            argv.push("--stream".to_owned());
-        }
-        Ok(ModelCommand { argv, drives })
-    }
-}
 
 /// A model that can be asked.
 pub(crate) struct Model {
@@ -67,7 +23,7 @@ impl Model {
     }
 
     /// Asks for the next turn of a conversation, and waits at most so long: `None` when that was not enough. A program that drives the
-    /// loop itself is told only the results it does not know.
+    /// loop itself is sent only the results that it does not know.
     pub(crate) fn ask(
         &mut self,
         prompt: &Prompt,
@@ -122,7 +78,7 @@ impl Model {
     }
 }
 
-/// A turn of a model that a program tells only by its call.
+/// The message that stands for a call which a program sends alone.
 fn message_of(call: ToolCall, backend: &str) -> Message {
     Message {
         id: call.id.clone(),
@@ -143,7 +99,7 @@ fn message_of(call: ToolCall, backend: &str) -> Message {
     }
 }
 
-/// Starts the part. Our own programs are told where they belong; another program gets its own arguments and no more.
+/// Starts the part. Our own programs are given this context; another program gets its own arguments and no more.
 fn start(command: &ModelCommand, context: &Context) -> Result<Part> {
     let mut argv = command.argv.clone();
     if !command.drives && is_ours(&argv[0]) {
@@ -157,7 +113,7 @@ fn is_ours(program: &str) -> bool {
     program.rsplit('/').next().is_some_and(|name| name.starts_with("cp-"))
 }
 
-/// Shows words as they come.
+/// Prints a part of an answer at once.
 pub(crate) fn show(delta: &Delta, context: &mut Context) -> Result<()> {
     if context.is_text() {
         return Ok(());

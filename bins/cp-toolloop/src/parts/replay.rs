@@ -28,9 +28,8 @@ impl Replay {
         } else {
             let kept = RunFiles::find(named, context)?.recording();
             if !kept.exists() {
-                return Err(
-                    Error::not_found(format!("the run `{named}` was not recorded")).hint("--record keeps a run")
-                );
+                return Err(Error::not_found(format!("the run `{named}` was not recorded"))
+                    .hint("a run that is started with --record can be replayed"));
             }
             (kept, Some(step_log::key(&context.home)?))
         };
@@ -68,5 +67,5 @@ impl Replay {
 }
 
 fn over(what: &str) -> Error {
-    Error::not_found(format!("the recording ends before the next {what}")).hint("the run that was recorded did not end")
+    Error::not_found(format!("the recording ends before the next {what}")).hint("the recorded run did not end")
 }

@@ -25,7 +25,7 @@ impl Run {
         }
         if let (Some(limit), true) = (limits.usd, tally.iterations > 0) {
             let Some(spent) = tally.usage.cost_usd else {
-                return Err(Error::config("an answer had no price, so the budget in dollars cannot be kept")
+                return Err(Error::config("the price of an answer is not known, so --budget-usd cannot be enforced")
                     .hint("add the model to config/prices.toml, or use --budget-tokens"));
             };
             if spent >= limit {

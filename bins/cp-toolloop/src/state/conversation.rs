@@ -13,7 +13,6 @@ use crate::state::tally::{Spent, Tally};
 /// A call of the last message.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
-    /// What the model asks for.
     pub(crate) asked: ToolCall,
     /// It was dispatched once.
     pub(crate) started: bool,
@@ -21,18 +20,15 @@ pub(crate) struct Call {
     pub(crate) agent: Option<String>,
     /// What that agent used.
     pub(crate) spent: Option<Spent>,
-    /// What a person said about it.
+    /// Whether it was approved or denied.
     pub(crate) decision: Option<Decision>,
-    /// What came of it.
     pub(crate) result: Option<ToolResult>,
 }
 
 /// A record that was written down and perhaps not printed.
 #[derive(Clone, Debug)]
 pub(crate) enum Unshown {
-    /// An answer of the model.
     Message(Box<Message>),
-    /// A result of a call.
     Result(Box<ToolResult>),
 }
 
@@ -45,18 +41,16 @@ impl Call {
 /// The state of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Conversation {
-    /// What the model is asked next: everything said so far. Its history is what some message has had as its input, or was.
+    /// What the model is asked next: all turns so far. Its history is those that some message was, or has had as its input.
     pub(crate) prompt: Prompt,
-    /// When to stop.
     pub(crate) limits: Limits,
-    /// What was used.
     pub(crate) tally: Tally,
     /// The calls of the last message, until all have results.
     pub(crate) calls: Vec<Call>,
-    /// The results that the model has not been told yet.
+    /// The results that the model has not seen yet.
     pub(crate) returned: Vec<ToolResult>,
     /// The last message, if it called no tool.
-    pub(crate) last_words: Option<Message>,
+    pub(crate) answer: Option<Message>,
     /// What was written down and perhaps not printed, oldest first.
     pub(crate) unshown: Vec<Unshown>,
 }
@@ -70,7 +64,7 @@ impl Conversation {
             tally: Tally::default(),
             calls: Vec::new(),
             returned: Vec::new(),
-            last_words: None,
+            answer: None,
             unshown: Vec::new(),
         }
     }
@@ -131,9 +125,9 @@ impl Conversation {
             .ok_or_else(|| Error::new(Code::Integrity, "the run's state names a call that is not there"))
     }
 
-    /// Nothing is left but to print the last words: whoever resumes wants them, even if they were printed before.
-    pub(crate) fn show_last_words_again(&mut self) {
-        if let (Some(message), true) = (&self.last_words, self.unshown.is_empty()) {
+    /// A run whose answer was there when it stopped prints it on resume, even if it was printed before.
+    pub(crate) fn show_answer_again(&mut self) {
+        if let (Some(message), true) = (&self.answer, self.unshown.is_empty()) {
             self.unshown.push(Unshown::Message(Box::new(message.clone())));
         }
     }
@@ -143,11 +137,11 @@ impl Conversation {
         self.prompt.messages.push(Turn { role: "assistant".to_owned(), content: message.content.clone() });
         self.prompt.history = self.prompt.messages.len();
         self.calls = message.tool_calls.iter().map(Call::of).collect();
-        self.last_words = self.calls.is_empty().then(|| (*message).clone());
+        self.answer = self.calls.is_empty().then(|| (*message).clone());
         self.unshown.push(Unshown::Message(message));
     }
 
-    /// When all calls have results, they are what the user says next.
+    /// When all calls have results, they are the user's next turn.
     fn settle(&mut self) {
         if self.calls.iter().any(|call| call.result.is_none()) {
             return;

@@ -36,7 +36,7 @@ impl RunFiles {
         match found.len() {
             1 if !named.is_empty() => Ok(found.remove(0)),
             0 | 1 => Err(missing()),
-            many => Err(Error::usage(format!("`{named}` is the beginning of {many} runs")).hint("give more of the id")),
+            many => Err(Error::usage(format!("`{named}` matches {many} runs")).hint("give more of the id")),
         }
     }
 

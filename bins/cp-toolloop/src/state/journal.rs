@@ -39,7 +39,7 @@ impl Journal {
         Ok(Self { ledger, run: plan.run.clone(), agent, session: plan.prompt.session_id.clone() })
     }
 
-    /// The ledger.
+    /// Where the ledger is.
     pub(crate) fn path(&self) -> &Path {
         self.ledger.path()
     }

@@ -13,9 +13,7 @@ use crate::tools::tool::Tool;
 /// A run's plan. It does not change; a resume may only give it new [`Limits`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Plan {
-    /// The run's id.
     pub(crate) run: String,
-    /// When it was started.
     pub(crate) started: String,
     /// The directory that `.` means in policy.
     pub(crate) base: PathBuf,
@@ -30,15 +28,12 @@ pub(crate) struct Plan {
     pub(crate) directories: Vec<PathBuf>,
     /// The MCP servers among them.
     pub(crate) mcp: Vec<Spec>,
-    /// How the model is asked.
     pub(crate) model: ModelCommand,
-    /// When to stop.
     pub(crate) limits: Limits,
     /// How many calls of a message run at the same time.
     pub(crate) parallel: usize,
-    /// Whether a tool that fails ends the run.
     pub(crate) fail_on_tool_error: bool,
-    /// The program that decides about calls, as it was given.
+    /// As it was given.
     pub(crate) approver: Option<String>,
     /// How many levels of agents may be under this run.
     #[serde(default)]
@@ -46,7 +41,7 @@ pub(crate) struct Plan {
     /// The run that this one works for.
     #[serde(default)]
     pub(crate) parent: Option<String>,
-    /// Where the whole run is kept at its end.
+    /// Where the whole run is kept when it is over.
     pub(crate) record: Option<PathBuf>,
 }
 
@@ -62,13 +57,12 @@ pub(crate) struct ModelCommand {
 /// When to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Limits {
-    /// The most turns of the model.
+    /// Turns of the model.
     pub(crate) max_iterations: u64,
-    /// The most tokens, read and written.
+    /// Read and written.
     pub(crate) tokens: Option<u64>,
-    /// The most dollars.
     pub(crate) usd: Option<f64>,
-    /// The most seconds, counted anew by each resume.
+    /// Seconds, counted anew by each resume.
     pub(crate) deadline: Option<f64>,
 }
 

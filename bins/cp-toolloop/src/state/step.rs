@@ -32,26 +32,25 @@ pub(crate) enum Step {
     Finished(usize, Box<ToolResult>),
     /// What the step before was about has been printed.
     Shown,
-    /// A person decided about a call of the last message.
+    /// A call of the last message was approved or denied.
     Decided(usize, Decision),
 }
 
 /// The process that runs a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Owner {
-    /// Its id.
     pub(crate) pid: u32,
     /// When it started, in the kernel's ticks: ids are used again.
     pub(crate) started: u64,
 }
 
-/// What a person decided about a call.
+/// What a person or the approver decided about a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Decision {
     /// It may run, again if need be.
     Approved,
-    /// It must not run; what to tell the model.
+    /// It must not run; the reason that the model is given.
     Denied(String),
 }
 

@@ -1,11 +1,11 @@
-//! Calls that wait for somebody's decision, in a run and in the runs of its agents.
+//! Calls that wait for approval, in a run and in the runs of its agents.
 
 use cp_common::Context;
 
 use crate::state::conversation::Conversation;
 use crate::state::files::RunFiles;
 
-/// A call that waits for a decision.
+/// A call that waits for approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Waiting {
     pub(crate) run: String,

@@ -1,4 +1,4 @@
-//! What a tool says of itself, in a description, a sidecar, a JSON catalogue or an offer of a server; and the tool that it is then.
+//! Descriptions of tools, from the tool itself, a sidecar, a JSON catalogue or a server; and the tools that they describe.
 
 use cp_common::json;
 use serde::Deserialize;
@@ -13,10 +13,10 @@ use crate::tools::{arguments, builtin};
 const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
 /// A description, as a tool, a sidecar or a JSON catalogue gives it.
 #[derive(Clone, Debug, Deserialize)]
-struct Description {
+struct Described {
     name: Option<String>,
-    #[serde(default, rename = "description")]
-    words: String,
+    #[serde(default)]
+    description: String,
     #[serde(alias = "input_schema")]
     parameters: Option<Box<RawValue>>,
     #[serde(default)]
@@ -29,13 +29,13 @@ struct Description {
 
 /// The name in a description.
 pub(super) fn name_of(text: &str) -> Option<String> {
-    serde_json::from_str::<Description>(text).ok()?.name
+    serde_json::from_str::<Described>(text).ok()?.name
 }
 
 /// The tool that a candidate is, by its description.
 pub(super) fn of_candidate(text: &str, candidate: &Candidate) -> Result<Tool, String> {
     json::check(text.as_bytes()).map_err(|fault| format!("its description is not JSON: {fault}"))?;
-    let described: Description = serde_json::from_str(text)
+    let described: Described = serde_json::from_str(text)
         .map_err(|e| format!("its description is not {{name, description, parameters}}: {e}"))?;
     let stem =
         candidate.link.as_ref().unwrap_or(&candidate.path).file_stem().map(|stem| stem.to_string_lossy().into_owned());
@@ -52,7 +52,7 @@ pub(super) fn of_candidate(text: &str, candidate: &Candidate) -> Result<Tool, St
     let timeout =
         described.timeout.filter(|seconds| seconds.is_finite() && *seconds > 0.0).map(|seconds| seconds.min(86_400.0));
     let hints = Hints { idempotent: described.idempotent, approve: described.approve, timeout };
-    Ok(Tool { name, description: described.words, input_schema, origin, hints })
+    Ok(Tool { name, description: described.description, input_schema, origin, hints })
 }
 
 /// A tool of a server, under a name of ours. The error is why it is left out.

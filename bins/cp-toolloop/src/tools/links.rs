@@ -22,6 +22,7 @@ pub(crate) fn stand_in(link: &Path, context: &Context) -> Result<PathBuf> {
     make_directory(&directory)?;
     write_whole(&script, text.as_bytes())?;
     let executable = std::fs::Permissions::from_mode(0o700);
-    std::fs::set_permissions(&script, executable).map_err(|e| Error::io("making a tool", e).in_file(&script))?;
+    std::fs::set_permissions(&script, executable)
+        .map_err(|e| Error::io("making the script for a link", e).in_file(&script))?;
     Ok(directory)
 }

@@ -14,7 +14,7 @@ use crate::tools::description;
 
 /// What a file must hold to be asked for its description.
 const MARK: &[u8] = b"--describe";
-/// A larger file is no tool of this kind.
+/// A larger file is not read: it is not a script.
 const LARGEST: u64 = 64 << 20;
 
 /// What may be a tool in a directory, in a JSON catalogue, or in one file.
@@ -58,7 +58,7 @@ fn candidate(file: &Path, named: bool, found: &mut Catalogue) -> Option<Candidat
     None
 }
 
-/// A file with its hash and its sidecar; none if nothing says that it is a tool.
+/// A file with its hash and its sidecar; none if it neither answers --describe nor has a sidecar.
 fn examined(file: &Path) -> Result<Option<Candidate>> {
     // A link is followed once: what is described, hashed and run is one file.
     let path = file.canonicalize()?;
@@ -76,7 +76,7 @@ fn is_allowed(file: &Path, allowed: &Allowed) -> bool {
     names.into_iter().flatten().filter_map(|name| name.to_str()).any(|name| allowed.allows(name))
 }
 
-/// Reads a JSON catalogue: a list of descriptions, whose executables lie in `bin/` beside it, or beside it.
+/// Reads a JSON catalogue: a list of descriptions, whose executables are in `bin/` beside it, or beside it.
 fn listed(file: &Path, found: &mut Catalogue) -> Result<Vec<Candidate>> {
     let bytes = read_small(file)?;
     let list: Vec<Box<RawValue>> = serde_json::from_slice(&bytes).map_err(|e| {
@@ -105,7 +105,7 @@ fn listed(file: &Path, found: &mut Catalogue) -> Result<Vec<Candidate>> {
         let link = link_of(file, &path);
         candidates.push(Candidate { path, link, sha256, described: Some(described.get().to_owned()) });
     }
-    // What its executables are made of lies around it.
+    // Its executables may use what is beside it.
     found.look_in(beside);
     Ok(candidates)
 }
@@ -115,7 +115,7 @@ fn link_of(file: &Path, path: &Path) -> Option<PathBuf> {
     (file.file_name() != path.file_name()).then(|| file.to_owned())
 }
 
-/// The description that lies beside a file: `NAME.json`, with or without the file's own extension.
+/// The description beside a file: `NAME.json`, with or without the file's own extension.
 fn sidecar_of(file: &Path) -> Option<Result<String>> {
     let mut whole = file.as_os_str().to_owned();
     whole.push(".json");

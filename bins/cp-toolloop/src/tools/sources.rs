@@ -62,7 +62,7 @@ fn add_executables(found: &mut Catalogue, candidates: Vec<Candidate>, context: &
     for candidate in candidates {
         let described = match &candidate.described {
             Some(described) => Ok(described.clone()),
-            None => answers.next().unwrap_or_else(|| Err("was not asked".to_owned())),
+            None => answers.next().unwrap_or_else(|| Err("it was not asked for its description".to_owned())),
         };
         match described.and_then(|text| description::of_candidate(&text, &candidate)) {
             Ok(tool) => found.add(tool),
@@ -103,7 +103,7 @@ fn refuse_same_files(candidates: &[Candidate]) -> Result<()> {
             let name = candidate.file_name();
             return Err(Error::validation(format!("two tools are called {name}"))
                 .with("files", vec![other.display().to_string(), candidate.path.display().to_string()])
-                .hint("name the one that is meant, or rename one"));
+                .hint("give --tools the one that is meant, or rename one"));
         }
     }
     Ok(())

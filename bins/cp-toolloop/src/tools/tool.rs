@@ -1,4 +1,4 @@
-//! A tool: what the model is told of it, where it came from, and how it wants to be treated.
+//! A tool: what the model sees of it, where it came from, and how its calls are treated.
 
 use std::path::PathBuf;
 
@@ -69,7 +69,7 @@ pub(crate) struct Hints {
 }
 
 impl Tool {
-    /// What the model is told.
+    /// What the model sees of it.
     pub(crate) fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: self.name.clone(),

@@ -14,7 +14,7 @@ use crate::state::journal::Journal;
 use crate::state::step::{Owner, Step};
 use crate::state::step_log::{self, StepLog};
 
-/// What `reference` says of this verb.
+/// The verb's entry in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "cancel",
     class: Class::Governed,

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use cp_common::{Context, Result};
+use cp_common::{Context, Error, Result, coprocess};
 
 use crate::mcp::Spec;
+use crate::state::plan::ModelCommand;
 use crate::tools::catalogue::Allowed;
 use crate::tools::sources::Sources;
 
@@ -17,7 +18,7 @@ pub(super) struct ToolOptions {
     /// A tool that may be called; give it once for each (default: all)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     allow: Vec<String>,
-    /// An MCP server and what it is called; give it once for each
+    /// An MCP server, its name and its command; give it once for each
     #[arg(long, value_name = "NAME=COMMAND")]
     mcp: Vec<String>,
     /// How many levels of agents may be started: 0 is none
@@ -26,7 +27,7 @@ pub(super) struct ToolOptions {
 }
 
 impl ToolOptions {
-    /// Where tools come from, with the configured directory where no place is named.
+    /// Where tools come from: the configured directory unless --tools is given.
     pub(super) fn sources(&self, context: &Context) -> Result<Sources> {
         let configured = || context.config.text("tools_dir", None).map(PathBuf::from).into_iter().collect();
         let places = if self.tools.is_empty() { configured() } else { self.tools.clone() };
@@ -35,8 +36,67 @@ impl ToolOptions {
     }
 }
 
+/// How the model is asked.
+#[derive(clap::Args, Debug)]
+pub(super) struct ModelOptions {
+    /// The program that answers prompts, with its arguments (default: cp-llm)
+    #[arg(long, value_name = "COMMAND")]
+    llm: Option<String>,
+    /// The backend of cp-llm
+    #[arg(long, value_name = "B")]
+    backend: Option<String>,
+    /// The model
+    #[arg(short, long, value_name = "MODEL")]
+    model: Option<String>,
+    /// The script of the stub backend
+    #[arg(long, value_name = "FILE")]
+    stub_script: Option<PathBuf>,
+    /// Print the answer as it is generated
+    #[arg(long)]
+    stream: bool,
+    /// What drives the loop: native, bash, llm, or a program
+    #[arg(long, value_name = "B")]
+    tool_backend: Option<String>,
+}
+
+impl ModelOptions {
+    /// The command that asks the model.
+    pub(super) fn command(&self, context: &Context) -> Result<ModelCommand> {
+        let backend = context.config.text("tool_backend", self.tool_backend.as_deref()).unwrap_or_default();
+        let drives = backend != "native";
+        let mut argv = match (&self.llm, backend.as_str()) {
+            (Some(_), _) if drives => {
+                return Err(Error::usage(format!(
+                    "--llm cannot be used with --tool-backend {backend}, which asks the model itself"
+                )));
+            }
+            (Some(text), _) => coprocess::command_line(text)?,
+            (None, "native") => vec![coprocess::find("cp-llm")?.display().to_string()],
+            (None, name @ ("bash" | "llm")) => vec![coprocess::find(&format!("cp-loop-{name}"))?.display().to_string()],
+            (None, program) => coprocess::command_line(program)?,
+        };
+        let mut option = |flag: &str, value: Option<String>| {
+            if let Some(value) = value {
+                argv.extend([flag.to_owned(), value]);
+            }
+        };
+        option("--model", self.model.clone());
+        if !drives {
+            let script = self.stub_script.as_deref().map(std::path::absolute).transpose()?;
+            option("--backend", self.backend.clone());
+            option("--stub-script", script.map(|script| script.display().to_string()));
+            argv.extend(self.stream.then(|| "--stream".to_owned()));
+        }
+        Ok(ModelCommand { argv, drives })
+    }
+}
+
 /// A number that a limit can be.
 pub(super) fn positive(text: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if number > 0.0 && number <= 1e9 { Ok(number) } else { Err("must be more than 0".to_owned()) }
+    if number > 0.0 && number <= 1e9 {
+        Ok(number)
+    } else {
+        Err("must be more than 0 and at most 1000000000".to_owned())
+    }
 }

@@ -19,7 +19,7 @@ use crate::state::step::Decision;
 use crate::state::step_log::StepLog;
 use crate::state::waiting::{Waiting, waiting_in};
 
-/// What `reference` says of this verb.
+/// The verb's entry in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "resume",
     class: Class::Governed,
@@ -37,13 +37,13 @@ pub(crate) struct Args {
     /// The run: an id, a unique beginning of one, or the path of its ledger
     #[arg(value_name = "RUN")]
     run: String,
-    /// A call that may run; give it once for each
+    /// Approve a call; give it once for each
     #[arg(long, value_name = "CALL")]
     approve: Vec<String>,
-    /// A call that must not run; give it once for each
+    /// Deny a call; give it once for each
     #[arg(long, value_name = "CALL")]
     deny: Vec<String>,
-    /// What to tell the model about the calls that are denied
+    /// The reason that the model is given for the denied calls
     #[arg(long, value_name = "M", requires = "deny")]
     message: Option<String>,
     /// The most turns of the model, those before the stop counted
@@ -61,7 +61,7 @@ pub(crate) struct Args {
     /// The run that this one works for
     #[arg(long, value_name = "RUN", hide = true)]
     parent: Option<String>,
-    /// The program that decides about calls which need a word, by its exit status
+    /// The program that approves or denies calls that require approval, by its exit status
     #[arg(long, value_name = "PROGRAM")]
     approver: Option<String>,
 }
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     context.out.streaming()?;
     context.options.base = Some(run.plan.base.clone());
-    run.conversation.show_last_words_again();
+    run.conversation.show_answer_again();
     Event::resumed(&run.plan, &files.ledger, run.conversation.unshown.len()).show(context)?;
     let parts = Parts::new(&run.plan, approver, None);
     Engine::resumed(run, parts, repeats, forwarded).drive(context)?;
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 }
 
 impl Args {
-    /// The limits of the run, with what this command line says.
+    /// The limits of the run, changed by the options.
     fn limits(&self, before: Limits) -> Limits {
         Limits {
             max_iterations: self.max_iterations.unwrap_or(before.max_iterations),
@@ -113,9 +113,9 @@ impl Args {
     /// What was decided about which waiting call of this run, and what about calls of its agents. All are checked before anything is
     /// written down.
     fn decisions(&self, run: &str, conversation: &Conversation, context: &Context) -> Result<(Own, Forwarded)> {
-        let words = self.message.clone().unwrap_or_else(|| "a person said no".to_owned());
+        let reason = self.message.clone().unwrap_or_else(|| "a person denied it".to_owned());
         let approved = self.approve.iter().map(|id| (id, Decision::Approved));
-        let denied = self.deny.iter().map(|id| (id, Decision::Denied(words.clone())));
+        let denied = self.deny.iter().map(|id| (id, Decision::Denied(reason.clone())));
         let (mut own, mut forwarded) = (Vec::new(), Vec::new());
         let waiting = waiting_in(run, conversation, context);
         for (id, decision) in approved.chain(denied) {
@@ -129,11 +129,13 @@ impl Args {
                 [one] => forwarded.push((format!("{}/{}", one.run, one.call), decision)),
                 [] => {
                     let ids: Vec<&str> = waiting.iter().map(|waiting| waiting.call.as_str()).collect();
-                    return Err(Error::not_found(format!("no call `{id}` waits for a word")).with("waiting", ids));
+                    return Err(Error::not_found(format!("no call `{id}` waits for approval")).with("waiting", ids));
                 }
                 several => {
                     let ids: Vec<String> = several.iter().map(|one| format!("{}/{}", one.run, one.call)).collect();
-                    return Err(Error::usage(format!("`{id}` are {} calls", ids.len())).with("waiting", ids));
+                    return Err(Error::usage(format!("`{id}` is the id of {} calls", ids.len()))
+                        .with("waiting", ids)
+                        .hint("name one of details.waiting"));
                 }
             }
         }

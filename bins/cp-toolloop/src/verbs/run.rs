@@ -1,6 +1,6 @@
 //! The verb that is meant when none is named: a text or a prompt in, a run for each.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use cp_common::context::options::{StreamOptions, text_or_file};
 use cp_common::program::{Class, VerbDoc};
@@ -9,14 +9,13 @@ use cp_common::wire::Prompt;
 use cp_common::wire::record::{self, Kind};
 use cp_common::{Context, Error, Result, clock};
 
-use super::options::{ToolOptions, positive};
+use super::options::{ModelOptions, ToolOptions, positive};
 use crate::engine::Engine;
 use crate::engine::event::Event;
-use crate::mcp::Spec;
+use crate::mcp::{Servers, Spec};
 use crate::parts::Parts;
 use crate::parts::agent::stop_with_parent;
 use crate::parts::approver::Approver;
-use crate::parts::model::Choice;
 use crate::parts::replay::Replay;
 use crate::state::conversation::Conversation;
 use crate::state::files::RunFiles;
@@ -27,7 +26,7 @@ use crate::state::step_log::StepLog;
 use crate::tools::catalogue::Catalogue;
 use crate::tools::tool::Tool;
 
-/// What `reference` says of this verb.
+/// The verb's entry in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "",
     class: Class::Governed,
@@ -41,21 +40,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 pub(crate) struct Args {
     #[command(flatten)]
     tools: ToolOptions,
-    /// The program that answers prompts, with its arguments (default: cp-llm)
-    #[arg(long, value_name = "COMMAND")]
-    llm: Option<String>,
-    /// How cp-llm asks the model
-    #[arg(long, value_name = "B")]
-    backend: Option<String>,
-    /// The model
-    #[arg(short, long, value_name = "MODEL")]
-    model: Option<String>,
-    /// What the stub backend plays
-    #[arg(long, value_name = "FILE")]
-    stub_script: Option<PathBuf>,
-    /// Show the words as they come
-    #[arg(long)]
-    stream: bool,
+    #[command(flatten)]
+    model: ModelOptions,
     /// The system text, or @FILE
     #[arg(short, long, value_name = "TEXT|@FILE")]
     system: Option<String>,
@@ -74,13 +60,10 @@ pub(crate) struct Args {
     /// How many calls of one answer run at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=32))]
     parallel: u8,
-    /// The program that decides about calls which need a word, by its exit status
+    /// The program that approves or denies calls that require approval, by its exit status
     #[arg(long, value_name = "PROGRAM")]
     approver: Option<String>,
-    /// What drives the loop: native, bash, llm, or a program
-    #[arg(long, value_name = "B")]
-    tool_backend: Option<String>,
-    /// Keep the whole run in this file at its end
+    /// Record the whole run in this file when it is over
     #[arg(long, value_name = "FILE", conflicts_with = "replay")]
     record: Option<PathBuf>,
     /// Play a run again from its recording: no model, no tool, no network
@@ -111,16 +94,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if let Some(recording) = &args.replay {
         return replayed(recording, &source, context);
     }
-    let choice = Choice {
-        command: args.llm.clone(),
-        backend: args.backend.clone(),
-        model: args.model.clone(),
-        stub_script: args.stub_script.as_deref().map(absolute).transpose()?,
-        stream: args.stream,
-        tool_backend: context.config.text("tool_backend", args.tool_backend.as_deref()).unwrap_or_default(),
-    };
     let system = args.system.as_deref().map(text_or_file).transpose()?;
-    let mut runs = Runs { args, choice, system, ready: None };
+    let mut runs = Runs { args, system, ready: None };
     filter::run(&mut runs, source, args.stream_options, context)
 }
 
@@ -143,19 +118,15 @@ fn replayed(recording: &str, source: &Source, context: &mut Context) -> Result<(
     Ok(())
 }
 
-fn absolute(path: &Path) -> Result<String> {
-    Ok(std::path::absolute(path)?.display().to_string())
-}
-
 /// Turns each prompt into a run.
 struct Runs<'a> {
     args: &'a Args,
-    choice: Choice,
     system: Option<String>,
     /// Made when the first prompt is there: an empty input starts nothing.
     ready: Option<Ready>,
 }
 
+/// What all runs of a command line have in common.
 struct Ready {
     catalogue: Catalogue,
     mcp: Vec<Spec>,
@@ -180,53 +151,60 @@ impl Filter for Runs<'_> {
         context.out.streaming()?;
         let ready = match &mut self.ready {
             Some(ready) => ready,
-            none => {
-                let sources = self.args.tools.sources(context).map_err(Error::fatal)?;
-                let model = self.choice.command().map_err(Error::fatal)?;
-                let catalogue = sources.resolve(context).map_err(Error::fatal)?;
-                catalogue.report(context);
-                let places = sources.places.iter().map(std::path::absolute).collect::<std::io::Result<_>>()?;
-                none.insert(Ready { mcp: sources.mcp, places, catalogue, model })
-            }
+            none => none.insert(Ready::of(self.args, context).map_err(Error::fatal)?),
         };
-        start(self.args, ready, prompt, context)
+        let plan = ready.plan(self.args, prompt, context)?;
+        // Servers that were started to list their tools are used on.
+        start(plan, ready.catalogue.servers.take(), context)
     }
 }
 
-fn start(args: &Args, ready: &mut Ready, mut prompt: Prompt, context: &mut Context) -> Result<()> {
-    let catalogue = &ready.catalogue;
-    prompt.tools = catalogue.tools.iter().map(Tool::spec).collect::<Vec<_>>();
-    let plan = Plan {
-        run: args.id.clone().map_or_else(plan::new_id, Ok)?,
-        started: clock::now(),
-        base: context.base()?,
-        tools: catalogue.tools.clone(),
-        places: ready.places.clone(),
-        directories: catalogue.directories.clone(),
-        mcp: ready.mcp.clone(),
-        model: ready.model.clone(),
-        limits: Limits {
-            max_iterations: args.max_iterations,
-            tokens: args.budget_tokens,
-            usd: args.budget_usd,
-            deadline: args.deadline,
-        },
-        parallel: usize::from(args.parallel),
-        fail_on_tool_error: args.fail_on_tool_error,
-        approver: args.approver.clone(),
-        agent_depth: args.tools.agent_depth,
-        parent: args.parent.clone(),
-        record: args.record.as_ref().map(std::path::absolute).transpose()?,
-        prompt,
-    };
+impl Ready {
+    fn of(args: &Args, context: &Context) -> Result<Self> {
+        let sources = args.tools.sources(context)?;
+        let model = args.model.command(context)?;
+        let catalogue = sources.resolve(context)?;
+        catalogue.report(context);
+        let places = sources.places.iter().map(std::path::absolute).collect::<std::io::Result<_>>()?;
+        Ok(Self { mcp: sources.mcp, places, catalogue, model })
+    }
+
+    fn plan(&self, args: &Args, prompt: Prompt, context: &Context) -> Result<Plan> {
+        let catalogue = &self.catalogue;
+        Ok(Plan {
+            run: args.id.clone().map_or_else(plan::new_id, Ok)?,
+            started: clock::now(),
+            base: context.base()?,
+            prompt: Prompt { tools: catalogue.tools.iter().map(Tool::spec).collect(), ..prompt },
+            tools: catalogue.tools.clone(),
+            places: self.places.clone(),
+            directories: catalogue.directories.clone(),
+            mcp: self.mcp.clone(),
+            model: self.model.clone(),
+            limits: Limits {
+                max_iterations: args.max_iterations,
+                tokens: args.budget_tokens,
+                usd: args.budget_usd,
+                deadline: args.deadline,
+            },
+            parallel: usize::from(args.parallel),
+            fail_on_tool_error: args.fail_on_tool_error,
+            approver: args.approver.clone(),
+            agent_depth: args.tools.agent_depth,
+            parent: args.parent.clone(),
+            record: args.record.as_ref().map(std::path::absolute).transpose()?,
+        })
+    }
+}
+
+fn start(plan: Plan, servers: Option<Servers>, context: &mut Context) -> Result<()> {
     let files = RunFiles::of(&plan.run, context);
     let mut journal = Journal::open(&files.ledger, &plan, context)?;
     journal.start(&plan)?;
-    let approver = Approver::new(args.approver.as_deref(), context)?;
+    let approver = Approver::new(plan.approver.as_deref(), context)?;
     let steps = StepLog::create(&files, &context.home, &plan)?;
     Event::start(&plan, &files.ledger).show(context)?;
-    // Servers that were started to list their tools are used on.
-    let parts = Parts::new(&plan, approver, ready.catalogue.servers.take());
+    let parts = Parts::new(&plan, approver, servers);
     let conversation = Conversation::new(&plan);
     Engine::new(Run::new(plan, conversation, Some(Records { steps, journal })), parts).drive(context)
 }

@@ -11,7 +11,7 @@ use super::page::{page, projected, text_of};
 use crate::state::files::RunFiles;
 use crate::state::summary::{Summary, summary};
 
-/// What `reference` says of this verb.
+/// The verb's entry in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "runs",
     class: Class::Query,

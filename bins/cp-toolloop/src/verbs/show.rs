@@ -12,7 +12,7 @@ use crate::state::conversation::{Call, Conversation};
 use crate::state::files::RunFiles;
 use crate::state::summary::{Summary, summary};
 
-/// What `reference` says of this verb.
+/// The verb's entry in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "show",
     class: Class::Query,

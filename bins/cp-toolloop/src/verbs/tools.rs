@@ -11,7 +11,7 @@ use super::options::ToolOptions;
 use super::page::{page, projected, text_of};
 use crate::tools::tool::Tool;
 
-/// What `reference` says of this verb.
+/// The verb's entry in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "tools",
     class: Class::Query,

@@ -102,11 +102,14 @@ impl Child {
 
     /// The next line of its output that is not blank; none at the end.
     pub fn next_line(&mut self) -> Result<Option<&[u8]>> {
+        let too_long = || Error::new(Code::Io, format!("{} wrote a line that is too long", self.name)).fatal();
+        // Its end may never come, and whoever waited for a line with a limit must not wait for that.
+        if self.output.is_too_long() {
+            return Err(too_long());
+        }
         match self.output.next(&mut || Ok(()))? {
             Next::Line(line) => Ok(Some(self.output.bytes(&line))),
-            Next::TooLong(_) => {
-                Err(Error::new(Code::Io, format!("{} wrote a line that is too long", self.name)).fatal())
-            }
+            Next::TooLong(_) => Err(too_long()),
             Next::End => Ok(None),
         }
     }

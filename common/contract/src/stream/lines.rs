@@ -159,6 +159,12 @@ impl<F: AsFd> Lines<F> {
         }
     }
 
+    /// Whether the line that has begun is over [`LINE_LIMIT`] already: [`Lines::next`] would skip it, and wait for its end.
+    pub fn is_too_long(&self) -> bool {
+        let unread = &self.buffer[self.start..];
+        unread.len() > self.limit && memchr::memchr(b'\n', unread).is_none()
+    }
+
     /// Appends what comes next, lines or not, waited for at most so long. How much it was, 0 at the end; `None` when that was not enough.
     pub fn some(&mut self, into: &mut Vec<u8>, limit: Duration) -> Result<Option<usize>> {
         if self.start == self.buffer.len() {
@@ -258,6 +264,18 @@ mod tests {
         let long = vec![b'x'; 300_000];
         assert_eq!(lines_of(&[b"a\n", &long, b"\nb\n"], 100_000), ["1 a", "2 too long", "3 b"]);
         assert_eq!(lines_of(&[b"a\n", &long], 100_000), ["1 a", "2 too long"]);
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_known_before_its_end() {
+        let (reader, mut writer) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut lines = Lines::new(reader);
+        lines.limit = 100;
+        writer.write_all(b"a\n").unwrap();
+        assert!(lines.wait_line(Duration::from_secs(5)).unwrap() && !lines.is_too_long());
+        assert!(matches!(lines.next(&mut || Ok(())), Ok(Next::Line(_))));
+        writer.write_all(&[b'x'; 200]).unwrap();
+        assert!(lines.wait_line(Duration::from_secs(5)).unwrap() && lines.is_too_long());
     }
 
     proptest! {
