@@ -16,8 +16,6 @@ pub(crate) struct Anchors {
     /// What `<session_id>` means.
     pub session: Option<String>,
 }
-
-/// One pattern of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern {
     text: String,

@@ -54,7 +54,7 @@ impl Reply for Begun {
     }
 }
 
-/// Commands worth allowing where they exist: they build, test and look at history.
+/// Commands worth allowing where they exist: they build, test and show history.
 const WANTED: [&str; 12] =
     ["git", "cargo", "rustc", "npm", "node", "python3", "make", "go", "grep", "rg", "sed", "diff"];
 
@@ -90,9 +90,9 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
 
 fn begin(file: &Path, write: bool) -> Result<Begun> {
     if file.exists() {
-        return Err(Error::new(Code::Conflict, "there is a policy already, and it stays as it is")
+        return Err(Error::new(Code::Conflict, "a policy already exists, and is not overwritten")
             .in_file(file)
-            .hint("`cp-exec policy show` shows it; move it away to begin anew"));
+            .hint("`cp-exec policy show` shows it; move the file away to start again"));
     }
     let text = starter(&policy::load(file)?.home);
     let parsed = policy::parse(&text)?;
