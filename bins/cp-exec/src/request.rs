@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 
 /// The longest request, in bytes.
 const LONGEST: usize = 1 << 20;
+
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
     Command(Command),
@@ -19,6 +20,7 @@ pub(crate) enum Request {
     /// Call or describe an executable of a `--tools` directory.
     Tool(ToolCall),
 }
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Command {
     /// One list of words; more than one is a pipeline.
@@ -44,6 +46,7 @@ pub(crate) struct ToolCall {
     /// The id of the call, where a tool call asks.
     pub id: Option<String>,
 }
+
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "operation", content = "arguments", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum FileOperation {
@@ -51,6 +54,7 @@ pub(crate) enum FileOperation {
     ListDirectory(ListDirectory),
     WriteFile(WriteFile),
 }
+
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReadFile {
@@ -72,6 +76,7 @@ pub(crate) enum Encoding {
     #[serde(rename = "base64")]
     Base64,
 }
+
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListDirectory {
@@ -81,6 +86,7 @@ pub(crate) struct ListDirectory {
     /// Where the last page ended.
     pub cursor: Option<String>,
 }
+
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WriteFile {
@@ -102,6 +108,7 @@ pub(crate) enum WriteMode {
     /// It is replaced.
     Overwrite,
 }
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum SystemOperation {

@@ -120,6 +120,7 @@ impl<'a> Interpreter<'_, 'a> {
     pub(crate) fn has_value_of(&self, letter: char) -> bool {
         self.items.iter().any(|item| matches!(item, Item::Option(Name::Letter(l), Some(_)) if *l == letter))
     }
+
     pub(crate) fn script(&self) -> Option<&'a str> {
         operands(self.items).next().map(|(word, _)| word)
     }

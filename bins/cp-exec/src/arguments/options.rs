@@ -24,6 +24,7 @@ pub(crate) enum Item<'a> {
     /// Anything else, and its place in the words.
     Operand(&'a str, usize),
 }
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Name<'a> {
     Letter(char),

@@ -34,6 +34,7 @@ impl Considered {
     pub(crate) fn asks(&self) -> bool {
         self.finding.verdict == Verdict::Confirm
     }
+
     pub(crate) fn rule(self, policy: &Policy, command: &Command, argv: &[String]) -> Result<Ruling> {
         let confirm = self.asks().then_some(self.finding.reason);
         let Planned { plan, made } = plan(policy, command, argv, &self.pinned, &self.cwd, self.timeout)?;

@@ -22,6 +22,7 @@ impl Access {
         }
     }
 }
+
 pub(crate) struct Bounds {
     pub read: Vec<Pattern>,
     pub write: Vec<Pattern>,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use cp_common::spelling::nearest;
 use cp_common::{Error, Result};
+use cp_policy::explain;
 use serde::{Deserialize, Serialize};
 
 use super::accounts::home_of;
@@ -132,6 +132,7 @@ pub(crate) enum Degraded {
     /// It runs, and the record has a note.
     Allow,
 }
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Confirm {
@@ -261,22 +262,6 @@ pub(crate) fn parse(text: &str) -> Result<Settings> {
 
 /// The longest time a command may be given, in seconds.
 pub(crate) const LONGEST: f64 = 600.0;
-
-/// A parser's error as ours: line, key, and the nearest known key.
-fn explain(text: &str, error: &toml::de::Error) -> Error {
-    let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() as u64 + 1);
-    let message = error.message().lines().next().unwrap_or_default().to_owned();
-    let mut quoted = message.split('`').skip(1).step_by(2);
-    let unknown = ["unknown field", "unknown variant"].iter().any(|kind| message.starts_with(kind));
-    let Some(word) = quoted.next().filter(|_| unknown) else { return Error::config(message).at_line(line) };
-    let known: Vec<&str> = quoted.collect();
-    let what = if message.starts_with("unknown field") { "key" } else { "value" };
-    let error = Error::config(format!("unknown {what} `{word}`")).at_line(line).with(what, word);
-    match nearest(word, known.iter().copied()) {
-        Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
-        None => error.hint(format!("expected one of: {}", known.join(", "))),
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -16,6 +16,7 @@ pub(crate) struct Anchors {
     /// What `<session_id>` means.
     pub session: Option<String>,
 }
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern {
     text: String,

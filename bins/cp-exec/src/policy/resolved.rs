@@ -54,12 +54,9 @@ impl Policy {
             .map(|tools| tools.canonicalize().map_err(|e| Error::io("the tools directory", e).in_file(tools).fatal()))
             .collect::<Result<Vec<_>>>()?;
         let cp_home = resolved(context.home.root());
-        let modules = match root {
-            None => modules(&cp_home, &anchors),
-            Some(root) => {
-                let root = root.canonicalize().map_err(|e| Error::io("the root", e).in_file(root).fatal())?;
-                modules(&root, &anchors)
-            }
+        let root = match root {
+            None => cp_home.clone(),
+            Some(root) => root.canonicalize().map_err(|e| Error::io("the root", e).in_file(root).fatal())?,
         };
         let home = loaded.home.to_string_lossy();
         let pins = loaded.settings.exec.pin.iter();
@@ -80,14 +77,15 @@ impl Policy {
                 run: context.options.run.clone(),
                 origin: context.origin(),
             },
-            base: anchors.base,
             tools,
             pins,
             cp_home,
-            modules,
+            modules: modules(&root, &anchors),
+            base: anchors.base,
             loaded,
         })
     }
+
     pub(crate) fn exec(&self) -> &Exec {
         &self.loaded.settings.exec
     }

@@ -28,6 +28,7 @@ pub(crate) struct Rule {
     #[serde(default, rename = "not_match", skip_serializing_if = "Vec::is_empty")]
     pub counterexamples: Vec<String>,
 }
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {

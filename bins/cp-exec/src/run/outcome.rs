@@ -9,6 +9,7 @@ use crate::sandbox::report::{Enforcement, Failure, Status};
 
 /// Sees the bytes of a command as they come.
 pub(crate) type Watch<'a> = &'a mut dyn FnMut(Stream, &[u8]);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     Out,

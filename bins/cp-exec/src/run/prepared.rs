@@ -29,6 +29,7 @@ pub(crate) struct Prepared {
     /// More output than this kills it.
     output_limit: Option<u64>,
 }
+
 type Ran = std::result::Result<Outcome, NotRun>;
 pub(crate) type Outcomes = Result<Vec<Ran>>;
 

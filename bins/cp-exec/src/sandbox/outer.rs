@@ -34,6 +34,7 @@ impl Account {
     pub(super) fn own() -> Self {
         Self { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
     }
+
     pub(super) fn is_root(self) -> bool {
         self.uid == 0
     }

@@ -38,7 +38,7 @@ pub(crate) struct Plan {
 }
 
 /// What a command sees of the file system, and what it may do there.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct View {
     /// Files and directories the command may read, beyond the system's.
     pub read: Vec<PathBuf>,

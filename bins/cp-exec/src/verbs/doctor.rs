@@ -81,13 +81,8 @@ fn probe() -> Result<Enforcement, String> {
         profile: Profile::Strict,
         network: Network::None,
         view: View {
-            read: Vec::new(),
-            write: Vec::new(),
-            execute: Vec::new(),
-            protect: Vec::new(),
-            mask: Vec::new(),
-            refuse_unmasked: false,
             scratch: std::env::temp_dir().join(format!("cp-exec-{}-probe", std::process::id())),
+            ..View::default()
         },
         limits: Limits {
             cpu_seconds: 5,

@@ -29,6 +29,7 @@ pub(crate) enum Test {
     /// An operand, or the value of an option, of one of these forms.
     Words(&'static [&'static str]),
 }
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BuiltIn {
     /// Its name on the record.

@@ -39,6 +39,7 @@ pub(crate) struct Task {
     pub began: Instant,
     pub todo: Todo,
 }
+
 pub(crate) enum Todo {
     /// It is answered without a process, or refused.
     Answered(Result<Item>),

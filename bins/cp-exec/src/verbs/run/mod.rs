@@ -75,25 +75,35 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let raw = context.out.format() == Format::Raw;
     let mut engine = Engine::new(context, &args.tools, args.root.as_deref())?;
     if engine.policy.approvals_are_advisory() {
         let message = "approvals are advisory: the user who asks can read the key that signs them";
         context.out.notice("approvals_advisory", Severity::Warning, message);
     }
     if args.string.is_none() && args.command.is_empty() {
-        if args.stdin.is_some() {
-            return Err(Error::usage("--stdin without a command").hint("a request carries its own input in `stdin`"));
-        }
-        let grace = seconds("--grace", args.grace)?;
-        let overrides = Overrides { cwd: args.cwd.clone(), timeout: args.timeout, grace, env: variables(args)? };
-        let mut requests = Requests::new(engine, overrides, args.stream, args.jobs.into(), &args.write)?;
-        let outcome = filter::run(&mut requests, Source::Input, args.stream, context);
-        return outcome.and(requests.wind_down(context));
+        requests(engine, args, context)
+    } else if args.write.dry_run {
+        preview(&mut engine, args, context)
+    } else {
+        command(&mut engine, args, context)
     }
-    if args.write.dry_run {
-        return preview(&mut engine, args, context);
+}
+
+/// Answers every request on standard input.
+fn requests(engine: Engine, args: &Args, context: &mut Context) -> Result<()> {
+    if args.stdin.is_some() {
+        return Err(Error::usage("--stdin without a command").hint("a request carries its own input in `stdin`"));
     }
+    let grace = seconds("--grace", args.grace)?;
+    let overrides = Overrides { cwd: args.cwd.clone(), timeout: args.timeout, grace, env: variables(args)? };
+    let mut requests = Requests::new(engine, overrides, args.stream, args.jobs.into(), &args.write)?;
+    let outcome = filter::run(&mut requests, Source::Input, args.stream, context);
+    outcome.and(requests.wind_down(context))
+}
+
+/// Runs the command of the command line, and answers it or leaves as it did.
+fn command(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<()> {
+    let raw = context.out.format() == Format::Raw;
     if args.stdin.is_none() && stdin_has_bytes() {
         let message = "standard input was not read: use --stdin - to pass it to the command";
         context.out.notice("stdin_ignored", Severity::Warning, message);
@@ -103,21 +113,21 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     context.out.filtering();
     context.out.outlive_reader();
-    let outcome = one(&mut engine, args, context);
+    let outcome = one(engine, args, context);
     if !raw {
         return outcome.and_then(|done| {
             let result = done.into_answer()?;
             context.out.record(Kind::ExecResult, &result)
         });
     }
-    let status = match &outcome {
-        Ok(done) => raw_status(done),
-        Err(error) => raw_refusal(error),
+    let status = match outcome {
+        Ok(done) => raw_status(&done),
+        Err(error) => {
+            let hint = error.hint_text().map(|hint| format!("\n  Hint: {hint}")).unwrap_or_default();
+            let _ = writeln!(std::io::stderr(), "cp-exec: {error}{hint}");
+            raw_refusal(&error)
+        }
     };
-    if let Err(error) = outcome {
-        let hint = error.hint_text().map(|hint| format!("\n  Hint: {hint}")).unwrap_or_default();
-        let _ = writeln!(std::io::stderr(), "cp-exec: {error}{hint}");
-    }
     context.out.ended_with(status);
     Ok(())
 }

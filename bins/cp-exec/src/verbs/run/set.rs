@@ -20,6 +20,7 @@ const MOST: usize = 10_000;
 
 /// A request of the set, its place in the input, and in what form it is answered.
 pub(crate) type Member = (Place, Asked, Result<Request>);
+
 pub(crate) struct Set {
     members: Vec<Member>,
     options: WriteOptions,
@@ -36,6 +37,7 @@ impl Set {
     pub(crate) fn new(options: WriteOptions) -> Self {
         Self { members: Vec::new(), options }
     }
+
     pub(crate) fn add(&mut self, place: Place, asked: Asked, request: Result<Request>) -> Result<()> {
         if self.members.len() == MOST {
             return Err(Error::validation(format!("a set has at most {MOST} requests"))
