@@ -11,12 +11,9 @@ use serde_json::value::RawValue;
 /// The longest request, in bytes.
 const LONGEST: usize = 1 << 20;
 
-/// Something to do.
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
-    /// Run a command.
     Command(Command),
-    /// Read, list or write a file.
     File(FileOperation),
     /// Tell about this machine, or about this program's state.
     System(SystemOperation),
@@ -24,18 +21,13 @@ pub(crate) enum Request {
     Tool(ToolCall),
 }
 
-/// A command to run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Command {
     /// One list of words; more than one is a pipeline.
     pub stages: Vec<Vec<String>>,
-    /// Where.
     pub cwd: Option<String>,
-    /// Variables to set.
     pub env: BTreeMap<String, String>,
-    /// Seconds it may take.
     pub timeout: Option<f64>,
-    /// What it reads.
     pub stdin: Option<String>,
     /// A token that confirms it.
     pub confirm: Option<String>,
@@ -50,36 +42,27 @@ pub(crate) struct ToolCall {
     pub name: String,
     /// Whether it is asked to describe itself.
     pub describe: bool,
-    /// Its arguments, as JSON.
     pub arguments: Box<RawValue>,
     /// The id of the call, where a tool call asks.
     pub id: Option<String>,
 }
 
-/// An operation on a file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "operation", content = "arguments", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum FileOperation {
-    /// Read a file, or a piece of it.
     ReadFile(ReadFile),
-    /// List a directory.
     ListDirectory(ListDirectory),
-    /// Write a file.
     WriteFile(WriteFile),
 }
 
-/// `filesystem.read_file`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReadFile {
-    /// Which file.
     pub path: String,
-    /// The first byte.
     #[serde(default)]
     pub offset: u64,
     /// At most so many bytes.
     pub limit: Option<u64>,
-    /// utf-8 or base64.
     pub encoding: Option<Encoding>,
 }
 
@@ -94,11 +77,9 @@ pub(crate) enum Encoding {
     Base64,
 }
 
-/// `filesystem.list_directory`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListDirectory {
-    /// Which directory.
     pub path: String,
     /// At most so many entries.
     pub limit: Option<usize>,
@@ -106,15 +87,11 @@ pub(crate) struct ListDirectory {
     pub cursor: Option<String>,
 }
 
-/// `filesystem.write_file`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WriteFile {
-    /// Which file.
     pub path: String,
-    /// What it will hold.
     pub content: String,
-    /// create or overwrite.
     #[serde(default)]
     pub mode: WriteMode,
     /// The token that confirms an overwrite.
@@ -132,13 +109,10 @@ pub(crate) enum WriteMode {
     Overwrite,
 }
 
-/// An operation on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum SystemOperation {
-    /// What it is.
     GetInfo,
-    /// How it is.
     GetStatus,
 }
 
@@ -188,7 +162,7 @@ pub(crate) fn of_call(name: &str, input: &RawValue, tilde: &str) -> Result<Reque
     let operation = members.remove("operation").and_then(|value| value.as_str().map(str::to_owned));
     let arguments = match members.remove("arguments") {
         Some(nested) if members.is_empty() => nested,
-        Some(_) => return Err(Error::validation("`arguments` and other members beside it")),
+        Some(_) => return Err(Error::validation("`arguments` cannot be combined with other members")),
         None => members.into(),
     };
     let arguments = serde_json::value::to_raw_value(&arguments).map_err(|e| Error::validation(e.to_string()))?;
@@ -286,7 +260,7 @@ impl Command {
             return Err(Error::validation("there is no command").with("rule", "empty"));
         }
         if self.stages.iter().flatten().any(|word| word.contains('\0')) {
-            return Err(Error::validation("a NUL byte ends an argument").with("rule", "nul_byte"));
+            return Err(Error::validation("an argument contains a NUL byte").with("rule", "nul_byte"));
         }
         Ok(())
     }
@@ -295,8 +269,8 @@ impl Command {
 /// The operation, if the tool has it.
 fn known<'a>(tool: &str, operation: Option<&'a str>, known: &[&'static str]) -> Result<&'a str> {
     let Some(operation) = operation else {
-        return Err(Error::validation(format!("no `operation` for the tool `{tool}`"))
-            .hint(format!("it has {}", known.join(", "))));
+        return Err(Error::validation(format!("the request to the tool `{tool}` has no `operation`"))
+            .hint(format!("its operations are {}", known.join(", "))));
     };
     if known.contains(&operation) {
         return Ok(operation);
@@ -305,14 +279,14 @@ fn known<'a>(tool: &str, operation: Option<&'a str>, known: &[&'static str]) -> 
         Error::validation(format!("the tool `{tool}` has no operation `{operation}`")).with("rule", "operation");
     Err(match nearest(operation, known.iter().copied()) {
         Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
-        None => error.hint(format!("it has {}", known.join(", "))),
+        None => error.hint(format!("its operations are {}", known.join(", "))),
     })
 }
 
 fn check_length(value: &RawValue) -> Result<()> {
     let length = value.get().len();
     if length > LONGEST {
-        return Err(Error::validation(format!("the request has {length} bytes, at most {LONGEST} are read")));
+        return Err(Error::validation(format!("the request has {length} bytes; the limit is {LONGEST}")));
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ pub fn table<T: DeserializeOwned + Default>(home: &Home, name: &str) -> Result<T
 
 pub(crate) fn parse<T: DeserializeOwned + Default>(text: &str, name: &str) -> Result<T> {
     let table = Named { name, value: std::marker::PhantomData };
-    toml::Deserializer::parse(text).and_then(|reader| table.deserialize(reader)).map_err(|e| explained(text, &e))
+    toml::Deserializer::parse(text).and_then(|reader| table.deserialize(reader)).map_err(|e| explain(text, &e))
 }
 
 /// Picks one table out of a file, and passes over the others.
@@ -57,17 +57,22 @@ impl<'de, T: DeserializeOwned + Default> Visitor<'de> for Named<'_, T> {
     }
 }
 
-/// A parser's error as ours: line, key, and the nearest known key.
-fn explained(text: &str, error: &toml::de::Error) -> Error {
+/// A parser's error as ours: the line, what is unknown there, and the nearest known key or value.
+pub fn explain(text: &str, error: &toml::de::Error) -> Error {
     let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() as u64 + 1);
     let message = error.message().lines().next().unwrap_or_default().to_owned();
+    let what = match message.split_once(" `") {
+        Some(("unknown field", _)) => "key",
+        Some(("unknown variant", _)) => "value",
+        _ => return Error::config(message).at_line(line),
+    };
     let mut quoted = message.split('`').skip(1).step_by(2);
-    let word = quoted.next().filter(|_| message.starts_with("unknown ")).map(str::to_owned);
-    let near = word.and_then(|word| nearest(&word, quoted).map(str::to_owned));
-    let error = Error::config(message).at_line(line);
-    match near {
-        Some(near) => error.with("nearest", near.as_str()).hint(format!("did you mean `{near}`?")),
-        None => error,
+    let word = quoted.next().unwrap_or_default();
+    let known: Vec<&str> = quoted.collect();
+    let error = Error::config(format!("unknown {what} `{word}`")).at_line(line).with(what, word);
+    match nearest(word, known.iter().copied()) {
+        Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
+        None => error.hint(format!("expected one of: {}", known.join(", "))),
     }
 }
 

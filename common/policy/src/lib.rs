@@ -6,6 +6,6 @@ mod llm;
 pub mod prompts;
 mod registry;
 
-pub use self::file::table;
+pub use self::file::{explain, table};
 pub use self::llm::{GovernedPrompts, Llm, Network, Redact};
 pub use self::registry::{Row, Table};

@@ -121,7 +121,6 @@ impl<'a> Interpreter<'_, 'a> {
         self.items.iter().any(|item| matches!(item, Item::Option(Name::Letter(l), Some(_)) if *l == letter))
     }
 
-    /// The script.
     pub(crate) fn script(&self) -> Option<&'a str> {
         operands(self.items).next().map(|(word, _)| word)
     }

@@ -25,10 +25,8 @@ pub(crate) enum Item<'a> {
     Operand(&'a str, usize),
 }
 
-/// The name of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Name<'a> {
-    /// One letter.
     Letter(char),
     /// A word with its dashes.
     Word(&'a str),

@@ -55,8 +55,11 @@ pub(super) fn allowed_name(policy: &Policy, arguments: &Arguments<'_>) -> Result
     };
     let name = arguments.name();
     if PRIVILEGE.contains(&name) {
-        return Err(refuse("privilege", format!("`{name}` gives rights or leaves the sandbox; no policy allows it"))
-            .hint("run the command itself, without it"));
+        return Err(refuse(
+            "privilege",
+            format!("`{name}` gains privileges or leaves the sandbox; no policy can allow it"),
+        )
+        .hint("run the command itself, without it"));
     }
     if exec.restricted_commands.iter().any(|restricted| restricted == name || restricted == word) {
         return Err(refuse("restricted", format!("`{name}` is in restricted_commands"))
@@ -67,16 +70,16 @@ pub(super) fn allowed_name(policy: &Policy, arguments: &Arguments<'_>) -> Result
     }
     if exec.allowed_commands.is_empty() {
         let reason = match &policy.loaded.file {
-            None => format!("there is no policy, and so `{name}` is not allowed"),
-            Some(_) => format!("the policy allows no command, and so not `{name}`"),
+            None => format!("`{name}` is not allowed: there is no policy"),
+            Some(_) => format!("`{name}` is not allowed: the policy allows no commands"),
         };
         return Err(refuse("not_allowed", reason)
             .hint("`cp-exec policy init` writes a starter policy; add the name to allowed_commands"));
     }
     if word.contains(char::is_whitespace) {
-        return Err(Error::validation(format!("`{word}` is one word with blanks, and no program"))
+        return Err(Error::validation(format!("`{word}` is one word with blanks in it, not the name of a program"))
             .with("rule", "one_word")
-            .hint("write words: cp-exec -- COMMAND ARG…, or use -c"));
+            .hint("give separate words: cp-exec -- COMMAND ARG…, or use -c STRING"));
     }
     Err(refuse("not_allowed", format!("`{name}` is not in allowed_commands"))
         .with("allowed", exec.allowed_commands.clone())
@@ -93,7 +96,7 @@ pub(super) fn canonical_program(policy: &Policy, arguments: &Arguments<'_>, cwd:
     }
     let asked = cwd.join(policy.expand(word));
     let path = asked.canonicalize().map_err(|_| {
-        Error::not_found(format!("no program {}", asked.display()))
+        Error::not_found(format!("program not found: {}", asked.display()))
             .with("rule", "not_found")
             .hint("a name without a slash is looked up on the policy's path")
     })?;
@@ -116,7 +119,7 @@ pub(super) fn restricted_target(policy: &Policy, path: &Path) -> Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let restricted = policy.exec().restricted_commands.iter().any(|restricted| *restricted == name);
     if restricted || PRIVILEGE.contains(&name.as_ref()) {
-        return Err(refuse("restricted", format!("it leads to {}, which is restricted", path.display())));
+        return Err(refuse("restricted", format!("it resolves to {}, which is restricted", path.display())));
     }
     Ok(())
 }

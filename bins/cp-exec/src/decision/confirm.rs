@@ -113,7 +113,7 @@ pub(crate) fn settle(policy: &Policy, ruling: &mut Ruling, consent: Consent<'_>)
             let binding = binding(policy, ruling)?;
             match approval(policy, &binding) {
                 Some(token) => token,
-                None => return Err(wait(policy, ruling, reason, &binding)?),
+                None => return Err(ask_owner(policy, ruling, reason, &binding)?),
             }
         }
     };
@@ -130,7 +130,7 @@ pub(crate) fn token(policy: &Policy, ruling: &Ruling) -> Result<Option<(String, 
     Ok(Some((token, clock::from_unix_seconds(expires))))
 }
 
-/// The approval that the owner gave for this, spent now. One that has expired is no approval any more.
+/// The approval that the owner gave for this, spent now. An expired one does not count.
 fn approval(policy: &Policy, binding: &[u8]) -> Option<String> {
     let file = approved_file(&policy.cp_home, &id_of(binding));
     let token = std::fs::read_to_string(&file).ok()?;
@@ -143,7 +143,7 @@ fn id_of(binding: &[u8]) -> String {
 }
 
 /// Leaves the command where its owner finds it, and says how it goes on.
-fn wait(policy: &Policy, ruling: &Ruling, reason: &str, binding: &[u8]) -> Result<Error> {
+fn ask_owner(policy: &Policy, ruling: &Ruling, reason: &str, binding: &[u8]) -> Result<Error> {
     let id = id_of(binding);
     let pending = Pending {
         id: id.clone(),
@@ -158,17 +158,17 @@ fn wait(policy: &Policy, ruling: &Ruling, reason: &str, binding: &[u8]) -> Resul
     let file = pending_directory(&policy.cp_home).join(format!("{id}.json"));
     let bytes = serde_json::to_vec(&pending).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
     cp_common::home::write_whole(&file, &bytes)?;
-    let resume = format!("cp-exec --home {} approve {id}", shown(&policy.cp_home.display().to_string()));
-    Ok(Error::new(Code::HumanRequired, format!("a person must approve it: {reason}"))
+    let resume = format!("cp-exec --home {} approve {id}", shell_quoted(&policy.cp_home.display().to_string()));
+    Ok(Error::new(Code::HumanRequired, format!("requires approval by a person: {reason}"))
         .with("rule", ruling.rule.clone())
         .with("action", "approve_command")
         .with("id", id)
         .with("resume", resume.clone())
-        .hint(format!("on a terminal: {resume}; then ask for the same again")))
+        .hint(format!("run `{resume}` at a terminal, then repeat the request")))
 }
 
-/// A word as a shell would need it.
-pub(crate) fn shown(word: &str) -> String {
+/// A word as a shell would read it back.
+pub(crate) fn shell_quoted(word: &str) -> String {
     let plain = !word.is_empty() && word.bytes().all(|c| c.is_ascii_alphanumeric() || b"/._-+,:@=%".contains(&c));
     if plain { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }

@@ -21,15 +21,11 @@ use crate::request::Command;
 
 /// What is decided about a command, before its sandbox is planned.
 pub(crate) struct Considered {
-    /// What the rules say.
     pub finding: Finding,
     /// The file it would be.
     pub pinned: Pinned,
-    /// Where it would run.
     pub cwd: PathBuf,
-    /// How long it may take.
     pub timeout: Duration,
-    /// Worth reporting.
     pub notices: Vec<String>,
 }
 
@@ -39,7 +35,6 @@ impl Considered {
         self.finding.verdict == Verdict::Confirm
     }
 
-    /// Plans the run.
     pub(crate) fn rule(self, policy: &Policy, command: &Command, argv: &[String]) -> Result<Ruling> {
         let confirm = self.asks().then_some(self.finding.reason);
         let Planned { plan, made } = plan(policy, command, argv, &self.pinned, &self.cwd, self.timeout)?;

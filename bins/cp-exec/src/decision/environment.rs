@@ -44,7 +44,7 @@ const NEVER: [&str; 30] = [
     "npm_config_*",
 ];
 
-/// What every command gets: no terminal, no colour, no pager, no questions, nobody's git configuration.
+/// What every command gets: no terminal, no colour, no pager, no prompts, no user's git configuration.
 const FIXED: [(&str, &str); 13] = [
     ("LANG", "C.UTF-8"),
     ("TZ", "UTC"),
@@ -103,11 +103,12 @@ pub(crate) fn check_all(allowed_by_policy: &[String], asked: &BTreeMap<String, S
 /// A name that is not allowed is a refusal, not a drop: a command without its variable may do something else.
 fn check(name: &str, value: &str, allowed: &[String]) -> Result<()> {
     if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
-        return Err(cp_common::Error::validation(format!("`{name}` is no variable")).with("rule", "env_name"));
+        return Err(cp_common::Error::validation(format!("`{name}` is not a valid environment variable"))
+            .with("rule", "env_name"));
     }
     if let Some(pattern) = NEVER.iter().find(|pattern| name_matches(pattern, name)) {
         return Err(refuse("env_never", format!("`{name}` changes what programs load or run (`{pattern}`)"))
-            .hint("leave it out; what every run needs goes into exec.env_set of the policy"));
+            .hint("remove it; variables that every command needs belong in exec.env_set of the policy"));
     }
     let mut known = ALLOWED.iter().copied().chain(allowed.iter().map(String::as_str));
     if known.any(|pattern| name_matches(pattern, name)) {

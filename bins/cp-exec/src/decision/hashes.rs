@@ -1,4 +1,4 @@
-//! Hashes of programs, known from before by what tells a file from another: device, inode, size, modification and change time.
+//! Hashes of programs, cached by what distinguishes one file from another: device, inode, size, modification and change time.
 //! Those of large files are kept in the home, since reading a whole interpreter for each command takes longer than starting it.
 
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ pub(crate) struct Hashes {
     known: HashMap<Key, String>,
     /// The interpreters that first lines name.
     interpreters: HashMap<Key, Interpreter>,
-    /// Where those of large files are kept; none until it was looked at, or where nothing is kept.
+    /// Where those of large files are kept; none where nothing is kept.
     kept: Option<PathBuf>,
     loaded: bool,
 }
@@ -156,7 +156,7 @@ mod tests {
         let long_ago = std::time::SystemTime::now() - std::time::Duration::from_mins(1);
         File::options().write(true).open(&large).unwrap().set_modified(long_ago).unwrap();
         let mut old = identity(&large);
-        // The time of change cannot be set, so it is told.
+        // The time of change cannot be set, so the identity is given another.
         let (size, modified, _) = old.content.unwrap();
         old.content = Some((size, modified, modified));
         let (hash, known) = Hashes::of_home(home.path()).of(&old).unwrap();

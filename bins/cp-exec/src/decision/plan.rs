@@ -1,4 +1,4 @@
-//! The plan of one run: what the helper is told about files, environment, limits and layers.
+//! The plan of one run: program, environment, files, limits and layers, as the policy gives them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::policy::{Access, Degraded, Policy, RunAs, name_of};
 use crate::request::Command;
 use crate::sandbox::plan::{Identity, Layer, Limits, Plan, View};
 
-/// Runs planned by this process, to tell their scratch directories apart.
+/// Runs planned by this process, which numbers their scratch directories.
 static RUNS: AtomicU64 = AtomicU64::new(0);
 
 /// A plan, and the directories that were made for it.
@@ -115,7 +115,7 @@ fn view(policy: &Policy, pinned: &Pinned, cwd: &Path, mut write: Vec<PathBuf>) -
     })
 }
 
-/// The kernel can only be told of directories that are there. An execute directory inside a writable one, such as a
+/// Kernel rules can only name directories that exist. An execute directory inside a writable one, such as a
 /// build's `target`, is made before the build makes it.
 fn make_execute_directories(policy: &Policy, write: &[PathBuf]) -> MadeDirectories {
     let missing = policy.bounds.execute.iter().filter_map(|pattern| pattern.tree()).filter(|path| !path.exists());

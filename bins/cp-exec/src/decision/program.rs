@@ -35,11 +35,9 @@ pub(crate) struct Pinned {
 
 /// Where names are looked for, and whose files are trusted.
 pub(crate) struct Names<'a> {
-    /// The policy's directories.
     pub path: &'a [PathBuf],
     /// Names with one fixed file.
     pub pins: &'a [(String, PathBuf)],
-    /// The policy's owner.
     pub owner: u32,
 }
 
@@ -66,7 +64,7 @@ impl Names<'_> {
             return candidate.canonicalize().map_err(|e| Error::io("cannot be resolved", e).in_file(&candidate));
         }
         let looked: Vec<String> = self.path.iter().map(|path| path.display().to_string()).collect();
-        Err(Error::not_found(format!("no program `{name}` on the policy's path"))
+        Err(Error::not_found(format!("program `{name}` not found on the policy's path"))
             .with("rule", "not_found")
             .with("path", looked)
             .hint("add its directory to exec.path, or its file to exec.pin"))
@@ -85,7 +83,7 @@ impl Names<'_> {
     }
 
     fn pin_at(&self, path: &Path, hashes: &mut Hashes, writable: &dyn Fn(&Path) -> bool, depth: u8) -> Result<Pinned> {
-        let meta = fs::metadata(path).map_err(|e| Error::io("cannot be looked at", e).in_file(path))?;
+        let meta = fs::metadata(path).map_err(|e| Error::io("cannot read the attributes", e).in_file(path))?;
         let shown = path.display();
         if !meta.is_file() {
             return Err(refuse("not_a_file", format!("{shown} is not a file")));
@@ -99,10 +97,10 @@ impl Names<'_> {
             return Err(refuse("file_capabilities", format!("{shown} has file capabilities")));
         }
         if others_write(&meta) {
-            return Err(refuse("writable_by_others", format!("others can write {shown}")));
+            return Err(refuse("writable_by_others", format!("other users can write {shown}")));
         }
         if writable(path) {
-            return Err(refuse("writable_program", format!("{shown} lies where commands may write"))
+            return Err(refuse("writable_program", format!("{shown} is in a directory that commands may write"))
                 .hint("declare it in paths.execute if commands make their own programs"));
         }
         let identity = Identity::of(path, &meta);
@@ -111,7 +109,7 @@ impl Names<'_> {
         let pinned = Pinned { exe: identity, script: None, sha256, path: path.to_owned(), cached, prefix: Vec::new() };
         match interpreter {
             None => Ok(pinned),
-            Some(_) if depth == 0 => Err(refuse("interpreter_depth", format!("{shown}: scripts all the way down"))),
+            Some(_) if depth == 0 => Err(refuse("interpreter_depth", format!("{shown}: interpreter chain too deep"))),
             Some((interpreter, argument)) => {
                 self.with_interpreter(pinned, &interpreter, argument, hashes, writable, depth)
             }
@@ -157,7 +155,7 @@ fn shebang(path: &Path) -> Result<Interpreter> {
     let line = line.trim_matches([' ', '\t', '\r']);
     let (interpreter, rest) = line.split_once([' ', '\t']).unwrap_or((line, ""));
     if interpreter.is_empty() {
-        return Err(refuse("interpreter", format!("{}: the first line names no interpreter", path.display())));
+        return Err(refuse("interpreter", format!("{}: the first line does not name an interpreter", path.display())));
     }
     let rest = rest.trim();
     Ok(Some((interpreter.to_owned(), (!rest.is_empty()).then(|| rest.to_owned()))))
@@ -176,7 +174,7 @@ fn through_env(interpreter: &str, argument: Option<String>, script: &Path) -> Re
         None => vec![argument.clone()],
     };
     if words.is_empty() || words[0].is_empty() || words[0].starts_with('-') || words[0].contains(['=', ' ']) {
-        return Err(refuse("interpreter", format!("{}: `env {argument}` names no program", script.display())));
+        return Err(refuse("interpreter", format!("{}: `env {argument}` does not name a program", script.display())));
     }
     let name = words.remove(0);
     Ok((name, words))

@@ -15,15 +15,12 @@ pub(crate) struct Ruling {
     pub plan: Plan,
     /// The words the command was asked for with.
     pub argv: Vec<String>,
-    /// The file to execute.
     pub pinned: Pinned,
-    /// How long it may take.
     pub timeout: Duration,
     /// The rule that decided.
     pub rule: String,
     /// What to confirm, and why, where it is not simply allowed.
     pub confirm: Option<String>,
-    /// Who confirms it.
     pub level: Confirm,
     /// The hash of the token that was spent for it.
     pub confirmed: Option<String>,
@@ -35,7 +32,7 @@ pub(crate) struct Ruling {
     pub made: MadeDirectories,
 }
 
-/// Directories that were made because the kernel can only be told of what exists. Those that stayed empty are removed when this is
+/// Directories that were made because kernel rules can only name what exists. Those that stayed empty are removed when this is
 /// dropped, on every way out of a request.
 #[derive(Default)]
 pub(crate) struct MadeDirectories(pub Vec<PathBuf>);

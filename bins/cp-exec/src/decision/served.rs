@@ -48,11 +48,12 @@ pub(super) fn redirect(policy: &Policy, served: Option<Served>, notices: &mut Ve
     let person = policy.actor.origin == Origin::Person;
     match policy.exec().intent {
         Intent::Off => Ok(()),
-        Intent::Enforce if !person => {
-            Err(refuse("intent", format!("a read-only command: `{}` serves it without running anything", served.by)))
-        }
+        Intent::Enforce if !person => Err(refuse(
+            "intent",
+            format!("read-only command: `{}` does the same without starting a process", served.by),
+        )),
         Intent::Enforce | Intent::Warn => {
-            notices.push(format!("`{}` would serve this without running anything", served.by));
+            notices.push(format!("`{}` would do the same without starting a process", served.by));
             Ok(())
         }
     }

@@ -23,7 +23,6 @@ impl Access {
     }
 }
 
-/// Lists of patterns.
 pub(crate) struct Bounds {
     pub read: Vec<Pattern>,
     pub write: Vec<Pattern>,

@@ -32,7 +32,6 @@ struct Lists {
 pub(crate) struct Module {
     /// Its directory, canonical.
     directory: PathBuf,
-    /// Its manifest.
     file: PathBuf,
     /// What it declares; a manifest that cannot be read says why.
     bounds: Result<Bounds>,
@@ -102,7 +101,7 @@ impl Module {
         if bounds.lists(access, path) {
             return Ok(());
         }
-        Err(refusal().hint(format!("capabilities.{} in {} does not have it", access.name(), self.file.display())))
+        Err(refusal().hint(format!("capabilities.{} in {} does not list it", access.name(), self.file.display())))
     }
 
     /// Refuses what the module forbids.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use cp_common::spelling::nearest;
 use cp_common::{Error, Result};
+use cp_policy::explain;
 use serde::{Deserialize, Serialize};
 
 use super::accounts::home_of;
@@ -18,9 +18,7 @@ use crate::sandbox::plan::{Layer, Network, Profile};
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Settings {
-    /// Commands.
     pub exec: Exec,
-    /// Files and directories.
     pub paths: Paths,
     /// Tools of a `--tools` directory.
     pub tools: Tools,
@@ -36,7 +34,7 @@ pub(crate) struct Settings {
 pub(crate) struct Exec {
     /// The names that may run. Empty: none.
     pub allowed_commands: Vec<String>,
-    /// The names that may not, whatever else says so.
+    /// The names that may not run, even if they are allowed elsewhere.
     pub restricted_commands: Vec<String>,
     /// Where a name is looked for.
     pub path: Vec<PathBuf>,
@@ -68,7 +66,6 @@ pub(crate) struct Exec {
     pub cgroup: bool,
     /// Bytes of output after which a command is killed.
     pub output_limit: Option<u64>,
-    /// Bytes of memory.
     pub memory: u64,
     /// Processes at once.
     pub processes: u64,
@@ -114,7 +111,6 @@ pub(crate) enum Intent {
     Enforce,
     /// It runs, with a notice.
     Warn,
-    /// It runs.
     Off,
 }
 
@@ -132,13 +128,11 @@ pub(crate) enum ArgumentRules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Degraded {
-    /// Nothing runs.
     Refuse,
-    /// It runs, and the record says so.
+    /// It runs, and the record has a note.
     Allow,
 }
 
-/// Who confirms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Confirm {
@@ -152,7 +146,6 @@ pub(crate) enum Confirm {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(untagged)]
 pub(crate) enum RunAs {
-    /// This one.
     Uid(u32),
     /// The owner of the working directory: the word `owner-of-cwd`.
     Named(String),
@@ -162,9 +155,7 @@ pub(crate) enum RunAs {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Paths {
-    /// What may be read.
     pub read: Vec<String>,
-    /// What may be written.
     pub write: Vec<String>,
     /// What may be executed, beside programs of the system.
     pub execute: Vec<String>,
@@ -200,7 +191,6 @@ impl Default for Tools {
 /// A policy, and where it came from.
 #[derive(Clone, Debug)]
 pub(crate) struct Loaded {
-    /// What it says.
     pub settings: Settings,
     /// Its file, absent where the built-in policy holds.
     pub file: Option<PathBuf>,
@@ -208,7 +198,6 @@ pub(crate) struct Loaded {
     pub sha256: String,
     /// Who owns the file: `~` is this user's home, and directories of programs may belong to them.
     pub owner: u32,
-    /// The owner's home directory.
     pub home: PathBuf,
 }
 
@@ -219,7 +208,7 @@ pub(crate) fn load(file: &Path) -> Result<Loaded> {
         Ok(text) => {
             let meta = std::fs::metadata(file).map_err(|e| Error::io("the policy", e).in_file(file).fatal())?;
             if others_write(&meta) {
-                return Err(Error::config("others can write the policy")
+                return Err(Error::config("other users can write the policy")
                     .in_file(file)
                     .hint(format!("chmod go-w {}", file.display()))
                     .fatal());
@@ -256,14 +245,14 @@ pub(crate) fn parse(text: &str) -> Result<Settings> {
             .with("key", "exec.timeout"));
     }
     if let Some(path) = settings.exec.path.iter().find(|path| !path.is_absolute()) {
-        return Err(Error::config(format!("`{}` is not an absolute directory", path.display()))
+        return Err(Error::config(format!("`{}` is not an absolute path", path.display()))
             .at_line(line("path"))
             .with("key", "exec.path"));
     }
     if let Some(RunAs::Named(name)) = &settings.exec.run_as
         && name != "owner-of-cwd"
     {
-        return Err(Error::config(format!("run_as is `{name}`, not a uid or `owner-of-cwd`"))
+        return Err(Error::config(format!("`{name}` is not a valid run_as: give a uid or `owner-of-cwd`"))
             .at_line(line("run_as"))
             .with("key", "exec.run_as"));
     }
@@ -273,22 +262,6 @@ pub(crate) fn parse(text: &str) -> Result<Settings> {
 
 /// The longest time a command may be given, in seconds.
 pub(crate) const LONGEST: f64 = 600.0;
-
-/// A parser's error as ours: line, key, and the nearest known key.
-fn explain(text: &str, error: &toml::de::Error) -> Error {
-    let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() as u64 + 1);
-    let message = error.message().lines().next().unwrap_or_default().to_owned();
-    let mut quoted = message.split('`').skip(1).step_by(2);
-    let unknown = ["unknown field", "unknown variant"].iter().any(|kind| message.starts_with(kind));
-    let Some(word) = quoted.next().filter(|_| unknown) else { return Error::config(message).at_line(line) };
-    let known: Vec<&str> = quoted.collect();
-    let what = if message.starts_with("unknown field") { "key" } else { "value" };
-    let error = Error::config(format!("unknown {what} `{word}`")).at_line(line).with(what, word);
-    match nearest(word, known.iter().copied()) {
-        Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
-        None => error.hint(format!("known here: {}", known.join(", "))),
-    }
-}
 
 #[cfg(test)]
 mod tests {

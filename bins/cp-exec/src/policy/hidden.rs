@@ -44,7 +44,7 @@ const SYSTEM_SECRETS: [&str; 9] = [
 /// What of the cp home no command sees.
 const HOME_PARTS: [&str; 8] = ["config", "keys", "ledger", "state", "planes", "memory", "agents", "tmp"];
 
-/// Files in a writable directory that run something later, for somebody else.
+/// Files in a writable directory from which other programs run something later.
 const DORMANT: [&str; 11] = [
     ".git/config",
     ".git/hooks",

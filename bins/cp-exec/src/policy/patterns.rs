@@ -17,7 +17,6 @@ pub(crate) struct Anchors {
     pub session: Option<String>,
 }
 
-/// One pattern of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern {
     text: String,

@@ -18,7 +18,6 @@ pub(crate) struct Policy {
     pub loaded: Loaded,
     /// What the paths of the policy mean here.
     pub bounds: Bounds,
-    /// What is never written.
     pub pristine: Vec<Pattern>,
     /// What `.` means: the directory in which the outermost program was started.
     pub base: PathBuf,
@@ -28,7 +27,6 @@ pub(crate) struct Policy {
     pub pins: Vec<(String, PathBuf)>,
     /// The home of the cp programs.
     pub cp_home: PathBuf,
-    /// The file of the ledger of effects.
     pub ledger: PathBuf,
     pub actor: Actor,
     /// What modules of the root declare about themselves.
@@ -56,12 +54,9 @@ impl Policy {
             .map(|tools| tools.canonicalize().map_err(|e| Error::io("the tools directory", e).in_file(tools).fatal()))
             .collect::<Result<Vec<_>>>()?;
         let cp_home = resolved(context.home.root());
-        let modules = match root {
-            None => modules(&cp_home, &anchors),
-            Some(root) => {
-                let root = root.canonicalize().map_err(|e| Error::io("the root", e).in_file(root).fatal())?;
-                modules(&root, &anchors)
-            }
+        let root = match root {
+            None => cp_home.clone(),
+            Some(root) => root.canonicalize().map_err(|e| Error::io("the root", e).in_file(root).fatal())?,
         };
         let home = loaded.home.to_string_lossy();
         let pins = loaded.settings.exec.pin.iter();
@@ -82,16 +77,15 @@ impl Policy {
                 run: context.options.run.clone(),
                 origin: context.origin(),
             },
-            base: anchors.base,
             tools,
             pins,
             cp_home,
-            modules,
+            modules: modules(&root, &anchors),
+            base: anchors.base,
             loaded,
         })
     }
 
-    /// The `[exec]` table.
     pub(crate) fn exec(&self) -> &Exec {
         &self.loaded.settings.exec
     }
@@ -111,8 +105,8 @@ impl Policy {
         expand(text, &self.tilde())
     }
 
-    /// Whether approvals are no more than advice: whoever asks can read the key that proves them.
-    pub(crate) fn approvals_are_advice(&self) -> bool {
+    /// Whether approvals are advisory: the user who asks can read the key that signs them.
+    pub(crate) fn approvals_are_advisory(&self) -> bool {
         let owner = self.exec().confirm == Confirm::Owner || !self.loaded.settings.tools.approve.is_empty();
         owner && rustix::fs::access(self.cp_home.join("keys"), rustix::fs::Access::READ_OK).is_ok()
     }
@@ -151,7 +145,7 @@ impl Policy {
         self.tools.iter().any(|tools| path.starts_with(tools))
     }
 
-    /// Whether a command could write a path, and nobody declared it executable.
+    /// Whether a command could write a path that is not declared as executable.
     pub(crate) fn writable_only(&self, path: &Path) -> bool {
         self.bounds.lists(Access::Write, path) && !self.bounds.lists(Access::Execute, path) && !self.is_tool(path)
     }

@@ -18,9 +18,7 @@ pub(crate) struct Rule {
     /// Only with one of these options.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
-    /// What then.
     pub decision: Verdict,
-    /// Why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Command lines it must be about.
@@ -31,15 +29,12 @@ pub(crate) struct Rule {
     pub counterexamples: Vec<String>,
 }
 
-/// What a rule says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
-    /// It may run.
     Allow,
     /// It may run when confirmed.
     Confirm,
-    /// It may not run.
     Deny,
 }
 
@@ -65,7 +60,8 @@ pub(super) fn check_examples(rules: &[Rule]) -> Result<()> {
                 .with("example", line.as_str())
         };
         let about = |line: &String| -> Result<bool> {
-            let words = words::split(line).map_err(|refusal| wrong(line, &format!("is no command: {refusal}")))?;
+            let words =
+                words::split(line).map_err(|refusal| wrong(line, &format!("is not a valid command: {refusal}")))?;
             Ok(rule.is_about(&Arguments::read(&words.argv)))
         };
         for line in &rule.examples {

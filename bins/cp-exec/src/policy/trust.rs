@@ -1,4 +1,4 @@
-//! Whose files are trusted: those that nobody else can replace or write.
+//! Which files are trusted: those that no other user can replace or write.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,23 +9,24 @@ use cp_common::{Error, Result};
 
 use crate::refusal::refuse;
 
-/// Whether somebody else than its owner can write to a file or directory.
+/// Whether other users than its owner can write to a file or directory.
 pub(crate) fn others_write(meta: &fs::Metadata) -> bool {
     // A group with the owner's own number is the owner's private group.
     meta.mode() & 0o002 != 0 || (meta.mode() & 0o020 != 0 && meta.gid() != 0 && meta.gid() != meta.uid())
 }
 
-/// Refuses a directory of programs that somebody else than root and `owner` can write to: they would decide what runs.
+/// Refuses a directory of programs that users other than root and `owner` can write to: they would decide what runs.
 pub(crate) fn check_directory(directory: &Path, owner: u32) -> Result<()> {
     const STICKY: u32 = 0o1000;
     for above in directory.ancestors() {
-        let meta = fs::metadata(above).map_err(|e| Error::io("cannot be looked at", e).in_file(above))?;
+        let meta = fs::metadata(above).map_err(|e| Error::io("cannot read the attributes", e).in_file(above))?;
         let trusted = meta.uid() == root_as_seen() || meta.uid() == owner;
         // On the way to it, what others may add to but not replace in does no harm.
         let shared = above != directory && meta.mode() & STICKY != 0;
         if !trusted || (others_write(&meta) && !shared) {
-            return Err(refuse("path_unsafe", format!("others can write to {}", above.display()))
-                .hint("take the directory out of exec.path, or its write permission from others"));
+            return Err(refuse("path_unsafe", format!("other users can write to {}", above.display())).hint(
+                "remove the directory from exec.path, or write permission for others from the directory (chmod go-w)",
+            ));
         }
     }
     Ok(())

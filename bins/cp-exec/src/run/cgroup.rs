@@ -14,7 +14,7 @@ const ROOT: &str = "/sys/fs/cgroup";
 /// How long killing goes on before it gives up on the unkillable.
 const KILL: Duration = Duration::from_millis(500);
 
-/// Groups made by this process, to tell them apart.
+/// Groups made by this process, which numbers them.
 static GROUPS: AtomicU64 = AtomicU64::new(0);
 
 /// The directories of a group: one in version 2, one for each controller in version 1.

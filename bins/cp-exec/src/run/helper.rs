@@ -20,15 +20,13 @@ pub(crate) struct Run<'a> {
     pub stdin: Option<OwnedFd>,
     /// Where its standard output goes instead of being captured.
     pub stdout: Option<OwnedFd>,
-    /// When everything is killed.
     pub timeout: Duration,
     /// How long before that it is asked to end.
     pub grace: Duration,
     /// More output than this kills it; none is no limit.
     pub output_limit: Option<u64>,
-    /// Sees the bytes as they come.
     pub watch: Option<Watch<'a>>,
-    /// Says whether this program was told to stop.
+    /// Whether this program got a signal to stop.
     pub interrupted: fn() -> bool,
 }
 

@@ -10,23 +10,18 @@ use crate::sandbox::report::{Enforcement, Failure, Status};
 /// Sees the bytes of a command as they come.
 pub(crate) type Watch<'a> = &'a mut dyn FnMut(Stream, &[u8]);
 
-/// One of the two output streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
-    /// Standard output.
     Out,
-    /// Standard error.
     Err,
 }
 
 /// Why a command was ended before its own end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// Its time was up.
     TimedOut,
-    /// It wrote more than it may.
     OutputLimit,
-    /// This program was told to stop.
+    /// This program got a signal to stop.
     Interrupted,
 }
 
@@ -39,9 +34,7 @@ pub(crate) struct Outcome {
     pub ended: Option<Ended>,
     /// How many processes were left and killed, where that is known.
     pub killed_processes: Option<u32>,
-    /// Its standard output.
     pub stdout: Captured,
-    /// Its standard error.
     pub stderr: Captured,
     /// From the start of the helper to the end of everything.
     pub duration: Duration,

@@ -18,9 +18,7 @@ const GRACE: Duration = Duration::from_millis(500);
 
 /// A command that is decided about, with its intent on the ledger: ready to run on any thread.
 pub(crate) struct Prepared {
-    /// What starts it.
     helper: Arc<Helper>,
-    /// One ruling for each stage.
     rulings: Vec<Ruling>,
     /// The entry of intent of each stage.
     intents: Vec<Receipt>,
@@ -32,10 +30,7 @@ pub(crate) struct Prepared {
     output_limit: Option<u64>,
 }
 
-/// What came of one stage.
 type Ran = std::result::Result<Outcome, NotRun>;
-
-/// What came of every stage.
 pub(crate) type Outcomes = Result<Vec<Ran>>;
 
 impl Prepared {

@@ -14,7 +14,6 @@ use crate::sandbox::report::{Cause, Failure};
 
 /// What became of a command that ran.
 pub(crate) struct Done {
-    /// The result, as it is answered.
     pub result: ExecResult,
     /// Why it counts as a failure, if it does.
     pub failure: Option<(Code, String)>,
@@ -30,7 +29,7 @@ impl Done {
     }
 }
 
-/// One result of many: the output of the last stage, the complaints of all, and the first stage that failed.
+/// One result of many: the output of the last stage, the standard error of all, and the failure of the first that failed.
 pub(super) fn join(dones: Vec<Done>) -> Result<Done> {
     const BROKEN_PIPE: i32 = 13;
     let stages: Vec<_> = dones
@@ -40,7 +39,7 @@ pub(super) fn join(dones: Vec<Done>) -> Result<Done> {
     let argv: Vec<String> = dones.iter().map(|done| done.result.argv.clone()).collect::<Vec<_>>().join(&"|".to_owned());
     let stderr = dones.iter().map(|done| done.result.stderr.as_str()).collect();
     let timed_out = dones.iter().any(|done| done.result.timed_out);
-    // A stage whose reader had enough did its work.
+    // A stage whose reader closed the pipe did its work.
     let failure =
         dones.iter().filter(|done| done.result.signal != Some(BROKEN_PIPE)).find_map(|done| done.failure.clone());
     let Some(mut last) = dones.into_iter().next_back() else {
@@ -64,14 +63,14 @@ pub(super) fn explain(not_run: NotRun) -> Error {
             Cause::Required => Error::new(Code::Forbidden, message)
                 .with("rule", "require")
                 .with("layer", step)
-                .hint("`cp-exec doctor` says what this machine gives and how to get the rest"),
-            Cause::Changed => Error::new(Code::Forbidden, message)
-                .with("rule", "changed")
-                .hint("it was replaced between the check and the start; look at who did, then ask again"),
+                .hint("`cp-exec doctor` shows which layers this machine provides and how to get the others"),
+            Cause::Changed => Error::new(Code::Forbidden, message).with("rule", "changed").hint(
+                "the file was replaced between the check and the start; find out what changed it, then try again",
+            ),
             Cause::Exec => Error::new(Code::Forbidden, message).with("rule", "not_executable"),
             Cause::Setup => Error::new(Code::Unknown, format!("the sandbox could not be built: {message}"))
                 .with("step", step)
-                .hint("`cp-exec doctor` probes every layer"),
+                .hint("`cp-exec doctor` tests every layer"),
         },
     }
 }
@@ -98,12 +97,12 @@ pub(super) fn done(ruling: &Ruling, outcome: &Outcome, receipt: Receipt) -> Resu
     let name = &ruling.argv[0];
     let failure = match (outcome.ended, outcome.status.code, outcome.status.signal) {
         (Some(Ended::TimedOut), ..) => {
-            Some((Code::Timeout, format!("{name} did not end within {} s", ruling.timeout.as_secs_f64())))
+            Some((Code::Timeout, format!("{name} timed out after {} s", ruling.timeout.as_secs_f64())))
         }
         (Some(Ended::OutputLimit), ..) => {
-            Some((Code::CommandFailed, format!("{name} wrote more than it may (output_limit)")))
+            Some((Code::CommandFailed, format!("{name} exceeded the output limit (output_limit)")))
         }
-        (Some(Ended::Interrupted), ..) => Some((Code::Interrupted, format!("{name} was stopped: we were interrupted"))),
+        (Some(Ended::Interrupted), ..) => Some((Code::Interrupted, format!("{name} was interrupted"))),
         (None, Some(0), _) => None,
         (None, Some(code), _) => Some((Code::CommandFailed, format!("{name} exited with {code}"))),
         (None, None, signal) => {
@@ -113,7 +112,7 @@ pub(super) fn done(ruling: &Ruling, outcome: &Outcome, receipt: Receipt) -> Resu
     Ok(Done { result, failure })
 }
 
-/// A stream as text. Bytes that are none are replaced; where something is left out, the place says so.
+/// A stream as text. Bytes that are not UTF-8 are replaced, and omissions are marked.
 fn text(captured: &Captured) -> String {
     let Some((at, left_out)) = captured.gap else { return String::from_utf8_lossy(&captured.bytes).into_owned() };
     let (head, tail) = captured.bytes.split_at(at);

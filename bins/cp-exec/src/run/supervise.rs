@@ -18,13 +18,13 @@ use crate::sandbox::{self, Received};
 /// After the command itself has ended, how long its output may still be held open by what it left behind.
 const DRAIN: Duration = Duration::from_millis(200);
 /// How long the init may take to count and kill, before it is killed itself.
-const OBEY: Duration = Duration::from_millis(30);
+const INIT_KILLS: Duration = Duration::from_millis(30);
 /// The same where it has to look for what is left, process by process: killed in the middle of that it would leave the rest alive.
-const OBEY_BY_HAND: Duration = Duration::from_millis(300);
+const INIT_WALKS: Duration = Duration::from_millis(300);
 /// How often a wait looks for a signal, which wakes only the one thread that the kernel hands it to.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A run under way, and everything we hold of it.
+/// A run in progress.
 pub(super) struct Supervised {
     socket: OwnedFd,
     init: Option<OwnedFd>,
@@ -42,8 +42,8 @@ pub(super) struct Supervised {
 pub(super) struct Deadlines {
     terminate: Option<Instant>,
     kill: Instant,
-    /// The order to kill was given; by this time the init must have obeyed.
-    obey: Option<Instant>,
+    /// The order to kill was given; by this time the init must have carried it out.
+    abandon: Option<Instant>,
     output_limit: Option<u64>,
     ended: Option<Ended>,
     /// The command was asked to end, because its time is nearly up.
@@ -55,13 +55,13 @@ impl Deadlines {
     pub(super) fn new(started: Instant, timeout: Duration, grace: Duration, output_limit: Option<u64>) -> Self {
         let kill = started + timeout;
         let terminate = (!grace.is_zero()).then(|| started + timeout.saturating_sub(grace));
-        Self { terminate, kill, obey: None, output_limit, ended: None, asked: false, ordered: false }
+        Self { terminate, kill, abandon: None, output_limit, ended: None, asked: false, ordered: false }
     }
 
     fn next(&self) -> Instant {
         let kill = if self.ordered { None } else { Some(self.kill) };
         let far = self.kill + Duration::from_secs(1);
-        [self.terminate, kill, self.obey].into_iter().flatten().min().unwrap_or(far)
+        [self.terminate, kill, self.abandon].into_iter().flatten().min().unwrap_or(far)
     }
 }
 
@@ -91,38 +91,43 @@ impl Supervised {
                 pipe.read(&mut buffer, &mut watch);
                 total += pipe.capture.total();
             }
-            let now = Instant::now();
-            if interrupted() && self.deadlines.ended.is_none() {
-                self.deadlines.ended = Some(Ended::Interrupted);
-                self.order_kill(now);
-            }
-            if self.deadlines.output_limit.is_some_and(|limit| total > limit) && self.deadlines.ended.is_none() {
-                self.deadlines.ended = Some(Ended::OutputLimit);
-                self.order_kill(now);
-            }
-            // What outlives the command is no longer wanted, once its output can no longer grow.
-            if self.status.is_some() && self.pipes.iter().all(|pipe| pipe.source.is_none()) {
-                self.order_kill(now);
-            }
-            if self.deadlines.terminate.is_some_and(|at| now >= at) {
-                self.deadlines.terminate = None;
-                self.deadlines.asked = true;
-                sandbox::send_order(self.socket.as_fd(), Order::Terminate);
-            }
-            if now >= self.deadlines.kill && !self.deadlines.ordered {
-                if self.status.is_none() && self.deadlines.ended.is_none() {
-                    self.deadlines.ended = Some(Ended::TimedOut);
-                }
-                self.order_kill(now);
-            }
-            if self.deadlines.obey.is_some_and(|at| now >= at) {
-                self.deadlines.obey = None;
-                self.kill_init();
-            }
+            self.enforce(Instant::now(), total, interrupted());
         }
         // All writers are dead; what they wrote may still be in the pipes.
         for pipe in &mut self.pipes {
             while pipe.read(&mut buffer, &mut watch) {}
+        }
+    }
+
+    /// Does what is due: ends a command that may not go on, and what outlives one that has ended.
+    fn enforce(&mut self, now: Instant, written: u64, interrupted: bool) {
+        let ended = match self.deadlines.output_limit {
+            _ if interrupted => Some(Ended::Interrupted),
+            Some(limit) if written > limit => Some(Ended::OutputLimit),
+            _ => None,
+        };
+        if ended.is_some() && self.deadlines.ended.is_none() {
+            self.deadlines.ended = ended;
+            self.order_kill(now);
+        }
+        // What outlives the command is no longer wanted, once its output can no longer grow.
+        if self.status.is_some() && self.pipes.iter().all(|pipe| pipe.source.is_none()) {
+            self.order_kill(now);
+        }
+        if self.deadlines.terminate.is_some_and(|at| now >= at) {
+            self.deadlines.terminate = None;
+            self.deadlines.asked = true;
+            sandbox::send_order(self.socket.as_fd(), Order::Terminate);
+        }
+        if now >= self.deadlines.kill && !self.deadlines.ordered {
+            if self.status.is_none() && self.deadlines.ended.is_none() {
+                self.deadlines.ended = Some(Ended::TimedOut);
+            }
+            self.order_kill(now);
+        }
+        if self.deadlines.abandon.is_some_and(|at| now >= at) {
+            self.deadlines.abandon = None;
+            self.kill_init();
         }
     }
 
@@ -169,7 +174,7 @@ impl Supervised {
             self.deadlines.ordered = true;
             self.deadlines.terminate = None;
             let whole = self.ready.as_ref().is_some_and(|ready| ready.kill == "pid_namespace");
-            self.deadlines.obey = Some(now + if whole { OBEY } else { OBEY_BY_HAND });
+            self.deadlines.abandon = Some(now + if whole { INIT_KILLS } else { INIT_WALKS });
             sandbox::send_order(self.socket.as_fd(), Order::Kill);
         }
     }
@@ -178,7 +183,7 @@ impl Supervised {
     fn kill_init(&self) {
         match &self.init {
             Some(init) => drop(rustix::process::pidfd_send_signal(init, Signal::KILL)),
-            // An init that cannot be told any more ends everything.
+            // An init that can no longer be reached ends everything.
             None => {
                 let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write);
             }

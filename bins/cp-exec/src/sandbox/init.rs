@@ -167,7 +167,7 @@ impl Tree {
         }
     }
 
-    /// Tells of the command's own end.
+    /// Reports the command's own end.
     fn report(&self, socket: BorrowedFd<'_>, (pid, status): (Pid, WaitStatus)) {
         if pid == self.leader {
             let status = Status { code: status.exit_status(), signal: status.terminating_signal() };

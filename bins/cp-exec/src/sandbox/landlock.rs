@@ -1,4 +1,4 @@
-//! Landlock: which files the command may read, write and execute, and that it can reach nobody outside by TCP,
+//! Landlock: which files the command may read, write and execute, and that it cannot reach anything outside by TCP,
 //! signals or abstract sockets.
 
 use std::path::Path;
@@ -12,7 +12,7 @@ use rustix::fs::FileType;
 use super::plan::{Network, Plan, Profile};
 use super::report::Landlock;
 
-/// The newest interface whose rights are asked for; an older kernel gives what it has.
+/// The newest interface whose rights are requested; an older kernel enforces those it knows.
 const NEWEST: ABI = ABI::V6;
 
 /// Libraries and what programs read to work at all.
@@ -31,7 +31,7 @@ const LIBRARIES: [&str; 12] = [
     "/usr/local/include",
 ];
 
-/// Configuration without secrets, and what the kernel tells about this machine.
+/// Configuration without secrets, and the kernel's description of this machine.
 const SETTINGS: [&str; 40] = [
     "/etc/alternatives",
     "/etc/ca-certificates",
@@ -75,7 +75,7 @@ const SETTINGS: [&str; 40] = [
     "/sys/fs/cgroup",
 ];
 
-/// What the kernel tells about processors and memory.
+/// The kernel's description of processors and memory.
 const MACHINE: [&str; 2] = ["/sys/devices/system", "/sys/kernel/mm"];
 
 /// Programs, in the build profile.

@@ -134,7 +134,7 @@ fn limit(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Opens what a path names now, and insists that it is what was decided about.
+/// Opens what a path names now, and checks that it is the file that was decided about.
 fn open_same(identity: &Identity) -> Result<OwnedFd, Failure> {
     let open = || -> std::io::Result<(OwnedFd, Identity)> {
         let fd = rustix::fs::open(&identity.path, OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
@@ -192,7 +192,7 @@ pub(super) fn empty_bounding_set() {
     }
 }
 
-/// Refuses to go on without a layer that the policy insists on.
+/// Refuses to go on without a layer that the policy requires.
 fn required(plan: &Plan, enforcement: &Enforcement) -> Result<(), Failure> {
     let missing = |layer: &Layer| match layer {
         Layer::NoNewPrivs => !enforcement.no_new_privs,
@@ -217,5 +217,5 @@ fn required(plan: &Plan, enforcement: &Enforcement) -> Result<(), Failure> {
         }
     }
     let Some(layer) = plan.require.iter().find(|layer| missing(layer)) else { return Ok(()) };
-    refusal(*layer, format!("the policy requires `{}`, which this machine does not give", layer.name()))
+    refusal(*layer, format!("the policy requires `{}`, which this machine does not provide", layer.name()))
 }

@@ -29,7 +29,7 @@ struct Piece {
     directory: bool,
 }
 
-/// Builds the view in this mount namespace, which nobody else is in.
+/// Builds the view in this mount namespace, which belongs to this run alone.
 pub(super) fn build(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(|e| Failure::setup("mount_private", e))?;

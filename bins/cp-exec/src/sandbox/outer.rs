@@ -35,7 +35,6 @@ impl Account {
         Self { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
     }
 
-    /// Whether this is root.
     pub(super) fn is_root(self) -> bool {
         self.uid == 0
     }
@@ -86,7 +85,7 @@ pub(super) fn bare(plan: &Plan, account: Account) -> Enforcement {
     }
 }
 
-/// Takes every namespace that can be had, and says which.
+/// Takes every namespace that this machine gives, and records which.
 fn namespaces(plan: &Plan, account: Account) -> Enforcement {
     let mut got = bare(plan, account);
     // Without a right to the others, a user namespace gives it. Root needs none, unless its rights were taken.

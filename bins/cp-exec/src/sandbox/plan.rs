@@ -38,7 +38,7 @@ pub(crate) struct Plan {
 }
 
 /// What a command sees of the file system, and what it may do there.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct View {
     /// Files and directories the command may read, beyond the system's.
     pub read: Vec<PathBuf>,
@@ -56,7 +56,7 @@ pub(crate) struct View {
     pub scratch: PathBuf,
 }
 
-/// A file or directory and what tells it from another one at the same path.
+/// A file or directory, and what distinguishes it from another at the same path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     /// The canonical path.
@@ -70,7 +70,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// What tells this file or directory from another.
+    /// The identity of a file or directory, from its attributes.
     pub(crate) fn of(path: &Path, meta: &fs::Metadata) -> Self {
         let nanoseconds = |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
         let content = meta.is_file().then(|| {

@@ -78,7 +78,7 @@ const NEW_NAMESPACE: [i32; 8] = [
 /// Typing into the terminal, and pasting into a console.
 const TERMINAL_INJECTION: [u64; 2] = [0x5412, 0x541c];
 
-/// The flag of `memfd_create` that makes a file nobody can execute.
+/// The flag of `memfd_create` that makes a file that cannot be executed.
 const NOEXEC_SEAL: u64 = 8;
 
 /// The filters, compiled: one with sockets of the network, one without.

@@ -31,7 +31,7 @@ pub(super) fn run() -> ExitCode {
 }
 
 fn prepare() -> std::io::Result<(OwnedFd, OwnedFd)> {
-    // Whoever started us may end in any way; nothing of ours may outlive that. A terminal's signals are for whoever started us.
+    // Our parent may end in any way, and nothing of ours may outlive it. A terminal's signals are for the parent.
     die_with_parent()?;
     rustix::process::setsid()?;
     sys::default_signals();

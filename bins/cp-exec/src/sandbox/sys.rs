@@ -14,7 +14,6 @@ use rustix::process::Pid;
 pub(super) enum Forked {
     /// The parent, which knows the child.
     Parent(Pid),
-    /// The child.
     Child,
 }
 

@@ -68,9 +68,7 @@ pub(super) struct Asked {
     pub network: Network,
     /// Where its plan comes from and its reports go.
     pub socket: OwnedFd,
-    /// The command's standard output.
     pub stdout: OwnedFd,
-    /// The command's standard error.
     pub stderr: OwnedFd,
 }
 
@@ -111,7 +109,7 @@ pub(super) fn receive_plan(socket: BorrowedFd<'_>) -> io::Result<(Plan, OwnedFd)
     Ok((serde_json::from_slice(&text)?, stdin))
 }
 
-/// Sends a report, with a descriptor if there is one. A program that is gone cannot be told.
+/// Sends a report, with a descriptor if there is one. One that cannot be sent has no reader any more.
 pub(super) fn send_report(socket: BorrowedFd<'_>, report: &Report, fd: Option<BorrowedFd<'_>>) {
     if let Ok(mut bytes) = serde_json::to_vec(report) {
         bytes.truncate(LONGEST);

@@ -54,7 +54,7 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut Hashes, call: &ToolCall) -> Res
         pinned,
         timeout,
         rule: if asks { "tools.approve" } else { "tools.allow" }.to_owned(),
-        confirm: asks.then(|| format!("the policy wants a person to approve the tool {}", call.name)),
+        confirm: asks.then(|| format!("tools.approve of the policy lists `{}`", call.name)),
         level: Confirm::Owner,
         confirmed: None,
         stdin: Some(sha256(input)),
@@ -77,7 +77,7 @@ fn find(policy: &Policy, name: &str) -> Result<PathBuf> {
     }
 }
 
-/// The policy's word on a tool.
+/// Whether the policy allows a tool.
 fn permitted(policy: &Policy, name: &str) -> Result<()> {
     let allow = &policy.loaded.settings.tools.allow;
     if allow.iter().any(|pattern| name_matches(pattern, name)) {
@@ -86,13 +86,13 @@ fn permitted(policy: &Policy, name: &str) -> Result<()> {
     Err(refuse("tools.allow", format!("Tool not permitted: {name}")).hint("add it to tools.allow of the policy"))
 }
 
-/// Whether the policy wants a person's word about a tool.
+/// Whether the policy requires approval of a tool.
 fn asked_about(policy: &Policy, name: &str) -> bool {
     policy.loaded.settings.tools.approve.iter().any(|pattern| name_matches(pattern, name))
 }
 
 /// Whether the run that this belongs to has the approval of the call on its ledger: the loop that makes the calls of a run asks
-/// for it, and nobody is to be asked twice.
+/// for it, and the person is not asked twice.
 fn already_approved(policy: &Policy, id: Option<&str>) -> Result<bool> {
     #[derive(Deserialize)]
     struct Approved {

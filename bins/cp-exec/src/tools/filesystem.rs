@@ -66,7 +66,7 @@ pub(crate) fn change(policy: &Policy, operation: &FileOperation) -> Result<(Chan
 
 fn path_of(policy: &Policy, asked: &str) -> Result<PathBuf> {
     if asked.is_empty() || asked.contains('\0') {
-        return Err(Error::validation("the path is empty or holds a NUL byte").with("rule", "path"));
+        return Err(Error::validation("the path is empty or contains a NUL byte").with("rule", "path"));
     }
     Ok(resolved(&policy.base.join(policy.expand(asked))))
 }
@@ -80,7 +80,7 @@ fn visible(policy: &Policy, path: &Path, access: Access) -> Result<()> {
     for module in policy.modules_at(&[&policy.base]) {
         module.check(access, path)?;
     }
-    let hint = "the policy's [paths] say what may be read";
+    let hint = "[paths] of the policy lists what may be read";
     if let Some(pattern) = policy.bounds.forbidding(path) {
         return Err(denied("read", path).with("rule", "forbidden").with("pattern", pattern.text()).hint(hint));
     }
@@ -97,12 +97,12 @@ fn visible(policy: &Policy, path: &Path, access: Access) -> Result<()> {
 /// A path that may be written: declared, and neither pristine nor forbidden nor something that runs later.
 fn writable(policy: &Policy, path: &Path) -> Result<()> {
     visible(policy, path, Access::Write)?;
-    let hint = "the policy's [paths] say what may be written";
+    let hint = "[paths] of the policy lists what may be written";
     if let Some(pattern) = covering(&policy.pristine, path) {
         return Err(denied("write", path).with("rule", "pristine").with("pattern", pattern.text()).hint(hint));
     }
     if policy.protected().iter().any(|protected| path.starts_with(protected)) {
-        return Err(denied("write", path).with("rule", "protected").hint("others run what this file says"));
+        return Err(denied("write", path).with("rule", "protected").hint("other programs run commands from this file"));
     }
     if !policy.bounds.lists(Access::Write, path) {
         return Err(denied("write", path).with("rule", "paths.write").hint(hint));
@@ -114,7 +114,7 @@ fn writable(policy: &Policy, path: &Path) -> Result<()> {
 fn open(path: &Path) -> Result<File> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).map_err(
         |e| match e.kind() {
-            std::io::ErrorKind::NotFound => Error::not_found(format!("no file {}", path.display())),
+            std::io::ErrorKind::NotFound => Error::not_found(format!("file not found: {}", path.display())),
             _ => Error::io("cannot be read", e).in_file(path),
         },
     )?;
@@ -129,7 +129,7 @@ fn read_file(engine: &mut Engine, read: &ReadFile) -> Result<Item> {
     let path = path_of(&engine.policy, &read.path)?;
     readable(&engine.policy, &path)?;
     let mut file = open(&path)?;
-    let meta = file.metadata().map_err(|e| Error::io("cannot be looked at", e).in_file(&path))?;
+    let meta = file.metadata().map_err(|e| Error::io("cannot read the attributes", e).in_file(&path))?;
     if !meta.is_file() {
         return Err(Error::validation(format!("{} is not a file", path.display()))
             .hint("for a directory use filesystem.list_directory"));
@@ -146,7 +146,7 @@ fn read_file(engine: &mut Engine, read: &ReadFile) -> Result<Item> {
         (Err(e), Some(Encoding::Utf8)) => {
             let at = read.offset + e.valid_up_to() as u64;
             return Err(Error::validation(format!("{} is not UTF-8: byte {at}", path.display()))
-                .hint(r#"ask with "encoding":"base64""#));
+                .hint(r#"send "encoding":"base64""#));
         }
     };
     let hash = sha256(&bytes);
@@ -164,7 +164,7 @@ fn list_directory(engine: &mut Engine, list: &ListDirectory) -> Result<Item> {
     let path = path_of(&engine.policy, &list.path)?;
     readable(&engine.policy, &path)?;
     let failed = |e: std::io::Error| match e.kind() {
-        std::io::ErrorKind::NotFound => Error::not_found(format!("no directory {}", path.display())),
+        std::io::ErrorKind::NotFound => Error::not_found(format!("directory not found: {}", path.display())),
         std::io::ErrorKind::NotADirectory => Error::validation(format!("{} is not a directory", path.display()))
             .hint("for a file use filesystem.read_file"),
         _ => Error::io("cannot be listed", e).in_file(&path),
@@ -208,7 +208,7 @@ fn write_file(engine: &mut Engine, write: &WriteFile, spent: Option<&str>) -> Re
     writable(&engine.policy, &path)?;
     let before = fs::symlink_metadata(&path).ok();
     if before.as_ref().is_some_and(|meta| !meta.is_file()) {
-        return Err(Error::validation(format!("{} is there and is not a file", path.display())));
+        return Err(Error::validation(format!("{} exists and is not a regular file", path.display())));
     }
     let hash = sha256(write.content.as_bytes());
     let shown = path.display().to_string();
@@ -232,9 +232,9 @@ fn write_file(engine: &mut Engine, write: &WriteFile, spent: Option<&str>) -> Re
 }
 
 fn there_already(path: &Path) -> Error {
-    Error::new(Code::Conflict, format!("{} is there already", path.display()))
+    Error::new(Code::Conflict, format!("{} already exists", path.display()))
         .with("rule", "exists")
-        .hint(r#"ask with "mode":"overwrite" if it is to be replaced"#)
+        .hint(r#"send "mode":"overwrite" to replace it"#)
 }
 
 /// Replacing a file destroys what it held, so it needs the word `overwrite`, and a token for exactly this replacement. Answers with
@@ -268,7 +268,7 @@ fn confirm_overwrite(
 }
 
 /// Writes a file that appears whole or not at all, with the mode of the one it replaces. The path was resolved before, so
-/// a link on the way to it now is one that somebody put there since.
+/// a link on the way to it now was put there since.
 fn write_whole(path: &Path, bytes: &[u8], before: Option<&fs::Metadata>) -> Result<()> {
     let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
         return Err(Error::validation("not a file name").with("rule", "path"));

@@ -13,10 +13,10 @@ use crate::decision::confirm::{Pending, approved_file, pending_directory};
 pub(crate) const DOC: VerbDoc =
     VerbDoc { path: "approve", class: Class::Append, output: "approvals", examples: &["{} approve"], dangerous: false };
 
-/// Approve a command that waits for a person, or list what waits
+/// Approve a command that waits for a person, or list all that wait
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The command's id; without it, all that wait are listed
+    /// The command's id; without it, all waiting commands are listed
     #[arg(value_name = "ID")]
     id: Option<String>,
 }
@@ -58,7 +58,10 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     };
     let plain = !id.is_empty() && id.bytes().all(|c| c.is_ascii_hexdigit());
     let file = directory.join(format!("{id}.json"));
-    let missing = || Error::not_found(format!("nothing waits under `{id}`")).hint("`cp-exec approve` lists what waits");
+    let missing = || {
+        Error::not_found(format!("no command waits for approval under the id `{id}`"))
+            .hint("`cp-exec approve` lists the ids")
+    };
     let bytes = std::fs::read(&file).ok().filter(|_| plain).ok_or_else(missing)?;
     let pending: Pending = serde_json::from_slice(&bytes)
         .map_err(|e| Error::new(Code::Integrity, format!("cannot be read: {e}")).in_file(&file))?;
@@ -80,7 +83,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 /// Asks on the terminal itself: a pipe has no person at its end.
 fn agreed(pending: &Pending) -> Result<bool> {
     let no_terminal = |_| {
-        Error::new(Code::HumanRequired, "an approval is given on a terminal, by a person")
+        Error::new(Code::HumanRequired, "approval requires a person at a terminal")
             .with("action", "approve_command")
             .with("resume", format!("cp-exec approve {}", pending.id))
     };

@@ -29,10 +29,10 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// Say whether a command, or each request on standard input, may run, and why
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where it would run
+    /// The directory it would run in
     #[arg(long, value_name = "DIR")]
     cwd: Option<String>,
-    /// One string, split into words by the strict rules
+    /// The command as one string, split into words by strict rules
     #[arg(short = 'c', value_name = "STRING", conflicts_with = "command")]
     string: Option<String>,
     /// A control plane root whose modules narrow what may be done (default: the home)
@@ -151,7 +151,7 @@ impl Filter for Requests {
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
         let tilde = self.policy.tilde();
         let request = match body {
-            Body::Text(_) => return Err(Error::validation("requests are JSON objects, one a line")),
+            Body::Text(_) => return Err(Error::validation("requests are JSON objects, one per line")),
             Body::Row(row) => request::of_row(row, &tilde),
             Body::Record(record) => {
                 let call: ToolCall = record.read()?;

@@ -1,4 +1,4 @@
-//! What `cp-exec doctor` looks at: the policy, the ledger, and every layer of the sandbox by really using it.
+//! What `cp-exec doctor` checks: the policy, the ledger, and every layer of the sandbox by using it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::sandbox;
 use crate::sandbox::plan::{Identity, Layer, Limits, Network, Plan, Profile, View};
 use crate::sandbox::report::Enforcement;
 
-/// Looks at everything a run relies on.
+/// Checks everything a run relies on.
 pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     let mut checks = Vec::new();
     checks.push(policy_check(context));
@@ -24,8 +24,8 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
         Err(why) => checks.push(Check::not_fine(
             "sandbox",
             Status::Fail,
-            format!("a command cannot be started in it: {why}"),
-            "look at the kernel's log; nothing runs until this works",
+            format!("cannot start a command in the sandbox: {why}"),
+            "check the kernel log; no command runs until this works",
         )),
     }
     checks.push(approvals(context));
@@ -35,24 +35,24 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
 fn policy_check(context: &Context) -> Check {
     match policy::load(&context.home.policy_file()) {
         Err(error) => {
-            let fix = error.hint_text().unwrap_or("correct the file; `cp-exec policy test` tries it").to_owned();
+            let fix = error.hint_text().unwrap_or("correct the file; `cp-exec policy test` checks it").to_owned();
             Check::not_fine("policy", Status::Fail, error.to_string(), fix)
         }
         Ok(loaded) if loaded.file.is_none() => Check::not_fine(
             "policy",
             Status::Warn,
-            "there is none, so no command is allowed",
-            "`cp-exec policy init` writes a starter",
+            "no policy file, so no command is allowed",
+            "`cp-exec policy init` writes a starter policy",
         ),
         Ok(loaded) if loaded.settings.exec.allowed_commands.is_empty() => {
-            Check::not_fine("policy", Status::Warn, "it allows no command", "add names to allowed_commands")
+            Check::not_fine("policy", Status::Warn, "it allows no commands", "add names to allowed_commands")
         }
         Ok(loaded) => Check::pass("policy", format!("allows {} commands", loaded.settings.exec.allowed_commands.len())),
     }
 }
 
 fn ledger_check(context: &Context) -> Check {
-    let fix = "give --ledger FILE or --home DIR in a place that can be written; without a ledger nothing runs";
+    let fix = "give --ledger FILE or --home DIR in a writable directory; without a ledger nothing runs";
     let path = match cp_ledger::effect_path(context, "cp-exec.jsonl") {
         Ok(path) => path,
         Err(error) => return Check::not_fine("ledger", Status::Fail, error.to_string(), fix),
@@ -81,13 +81,8 @@ fn probe() -> Result<Enforcement, String> {
         profile: Profile::Strict,
         network: Network::None,
         view: View {
-            read: Vec::new(),
-            write: Vec::new(),
-            execute: Vec::new(),
-            protect: Vec::new(),
-            mask: Vec::new(),
-            refuse_unmasked: false,
             scratch: std::env::temp_dir().join(format!("cp-exec-{}-probe", std::process::id())),
+            ..View::default()
         },
         limits: Limits {
             cpu_seconds: 5,
@@ -172,7 +167,7 @@ fn layers(enforcement: &Enforcement, checks: &mut Vec<Check>) {
     }
 }
 
-/// Where the key of approvals can be read by whoever asks, an approval is advice.
+/// Where the user who asks can read the key that signs approvals, an approval is advisory.
 fn approvals(context: &Context) -> Check {
     let owner =
         policy::load(&context.home.policy_file()).is_ok_and(|loaded| loaded.settings.exec.confirm == Confirm::Owner);
@@ -181,9 +176,9 @@ fn approvals(context: &Context) -> Check {
         return Check::not_fine(
             "approvals",
             Status::Warn,
-            "advisory: the key of approvals can be read by this user, who may be the agent's",
-            "give keys/ to another user than the agent's",
+            "advisory: this user can read the key that signs approvals, and may be the agent's user",
+            "make a user other than the agent's the owner of keys/",
         );
     }
-    Check::pass("approvals", if owner { "the key is another user's" } else { "tokens prove intent, not consent" })
+    Check::pass("approvals", if owner { "the key belongs to another user" } else { "tokens prove intent, not consent" })
 }

@@ -30,18 +30,14 @@ pub(crate) enum Test {
     Words(&'static [&'static str]),
 }
 
-/// One built-in rule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BuiltIn {
     /// Its name on the record.
     pub id: &'static str,
     /// The commands it is about; `*` stands for any run of characters.
     pub commands: &'static [&'static str],
-    /// What it looks for.
     pub test: Test,
-    /// What it says.
     pub verdict: Verdict,
-    /// Why.
     pub reason: &'static str,
     /// Command lines it is about.
     pub examples: &'static [&'static str],
@@ -259,17 +255,17 @@ pub(crate) const RULES: [BuiltIn; 78] = [
     rule("git.force_refspec", &["git"], Test::Words(&["+*:*", "+refs/*"]), Confirm,
         "a `+` before a reference forces it", &["git push origin +main:main", "git fetch origin +refs/heads/a"], &["git push origin main:main"]),
     rule("git.reset", &["git"], Test::FirstWith(&["reset"], &["--hard", "--merge", "--keep"]), Confirm,
-        "discards changes that are nowhere else", &["git reset --hard", "git reset --har HEAD~1"], &["git reset --soft HEAD~1", "git reset"]),
+        "discards changes that exist nowhere else", &["git reset --hard", "git reset --har HEAD~1"], &["git reset --soft HEAD~1", "git reset"]),
     rule("git.clean", &["git"], Test::FirstWith(&["clean"], &["-f", "--force"]), Confirm,
         "deletes files that git does not know", &["git clean -fdx", "git clean -xdf"], &["git clean -n"]),
     rule("git.delete_branch", &["git"], Test::FirstWith(&["branch", "tag"], &["-D", "-d", "--delete"]), Confirm,
-        "deletes a name for commits", &["git branch -D x", "git tag -d v1"], &["git branch x"]),
+        "deletes a branch or a tag", &["git branch -D x", "git tag -d v1"], &["git branch x"]),
     rule("git.stash", &["git"], Test::Two("stash", &["drop", "clear"]), Confirm,
-        "deletes what was put aside", &["git stash drop", "git stash clear"], &["git stash list"]),
+        "deletes stashed changes", &["git stash drop", "git stash clear"], &["git stash list"]),
     rule("git.reflog", &["git"], Test::Two("reflog", &["expire", "delete"]), Confirm,
-        "deletes the way back", &["git reflog expire --expire=now --all"], &["git reflog"]),
+        "deletes what is needed to undo", &["git reflog expire --expire=now --all"], &["git reflog"]),
     rule("git.discard", &["git"], Test::First(&["restore"]), Confirm,
-        "discards changes that are nowhere else", &["git restore ."], &["git status"]),
+        "discards changes that exist nowhere else", &["git restore ."], &["git status"]),
     // Files
     rule("find.exec", &["find"], Test::Options(&["-exec", "-execdir", "-ok", "-okdir", "-fprint", "-fprint0", "-fprintf", "-fls"]), Deny,
         "runs a program, or writes a file, for each it finds", &["find . -exec id {} +", "find . -okdir id", "find . -fprint x"], &["find . -name x"]),
@@ -296,7 +292,7 @@ pub(crate) const RULES: [BuiltIn; 78] = [
     rule("make_file_system", &["mkfs", "mkfs.*", "fdisk", "sfdisk", "parted", "mkswap", "cryptsetup"], Test::Command, Deny,
         "changes disks", &["mkfs.ext4 /dev/sda", "fdisk /dev/sda"], &["ls"]),
     rule("permissions", &["chmod", "chown", "chgrp", "setfacl"], Test::Options(&["-R", "--recursive"]), Confirm,
-        "changes who may do what with everything below", &["chmod -R 777 .", "chown -vR me ."], &["chmod 644 a"]),
+        "changes permissions of everything below", &["chmod -R 777 .", "chown -vR me ."], &["chmod 644 a"]),
     rule("rsync.program", &["rsync"], Test::Options(&["-e", "--rsh", "--rsync-path", "--daemon"]), Deny,
         "names a program to reach the other side", &["rsync -e id a b:c", "rsync -ave id a b:c", "rsync --rsync-path=id a b"], &["rsync -a a b"]),
     rule("rsync.delete", &["rsync"], Test::Options(&["--delete", "--delete-before", "--delete-after", "--delete-excluded", "--remove-source-files"]), Confirm,
@@ -324,7 +320,7 @@ pub(crate) const RULES: [BuiltIn; 78] = [
     rule("cargo.publish", &["cargo"], Test::First(&["publish", "yank", "owner", "login", "logout"]), Confirm,
         "changes what others get", &["cargo publish", "cargo yank x"], &["cargo test"]),
     rule("cargo.install", &["cargo"], Test::First(&["install", "uninstall"]), Confirm,
-        "brings in programs from elsewhere", &["cargo install x"], &["cargo build"]),
+        "installs programs from elsewhere", &["cargo install x"], &["cargo build"]),
     rule("npm.exec", &["npm", "pnpm", "yarn", "bun"], Test::First(&["exec", "x", "dlx", "explore", "create", "init", "edit"]), Deny,
         "runs any program, also one it fetches first", &["npm exec id", "npm x -- id", "yarn dlx y", "npm explore a -- id"], &["npm run build", "npm test", "npm ci"]),
     rule("npm.shell", &["npm", "pnpm", "yarn"], Test::Options(&["--script-shell", "--node-options", "--shell", "--prefix", "--globalconfig", "--userconfig"]), Deny,
@@ -339,11 +335,11 @@ pub(crate) const RULES: [BuiltIn; 78] = [
         "changes what others get", &["twine upload x", "gem push x"], &["gem list"]),
     rule("deploy", &["kubectl", "helm", "terraform", "tofu", "pulumi", "ansible-playbook", "fly", "vercel", "netlify", "serverless"],
         Test::First(&["apply", "delete", "destroy", "drain", "upgrade", "uninstall", "install", "rollback", "up", "deploy", "create", "replace", "scale", "rollout", "exec", "import", "taint"]), Confirm,
-        "changes what runs elsewhere", &["terraform destroy", "kubectl delete pod x", "helm upgrade a b"], &["kubectl get pods", "terraform plan"]),
+        "changes what runs on other machines", &["terraform destroy", "kubectl delete pod x", "helm upgrade a b"], &["kubectl get pods", "terraform plan"]),
     rule("ansible", &["ansible", "ansible-playbook"], Test::Command, Confirm,
         "changes other machines", &["ansible-playbook site.yml"], &["kubectl get pods"]),
     rule("cloud", &["aws", "gcloud", "az", "gh", "doctl", "heroku"], Test::Words(&["delete*", "terminate*", "remove*", "rm", "destroy*", "put-*", "purge*", "release", "merge", "deploy"]), Confirm,
-        "changes what is elsewhere", &["aws s3 rm s3://x", "gh pr merge 1", "gcloud projects delete x"], &["aws s3 ls", "gh pr list"]),
+        "changes remote resources", &["aws s3 rm s3://x", "gh pr merge 1", "gcloud projects delete x"], &["aws s3 ls", "gh pr list"]),
     // Shells and interpreters
     rule("shell.inline", SHELLS, Test::Before(&["-c", "-s", "-i", "-l", "--rcfile", "--init-file", "--login"]), Deny,
         "a shell runs any text it is given", &["sh -c id", "bash -lc id", "bash --rcfile x", "bash --init-f x", "sh -ec id"], &["sh build.sh"]),
@@ -369,17 +365,17 @@ pub(crate) const RULES: [BuiltIn; 78] = [
         "loads code from elsewhere", &["gawk -l x '{}'", "gawk --load=x '{}'", "awk -f x a"], &["awk -F: '{print $1}' a"]),
     // Programs with a way out to a shell
     rule("editor", &["ed", "ex", "vi", "vim", "nvim", "view", "vimdiff", "emacs", "nano", "pico", "joe", "mg", "red"], Test::Command, Deny,
-        "an editor waits for a person, and has a way out to a shell", &["vim x", "ed x", "nano x"], &["sed -n 1p x"]),
+        "an editor waits for input, and can start a shell", &["vim x", "ed x", "nano x"], &["sed -n 1p x"]),
     rule("pager", &["less", "more", "most", "pg"], Test::Command, Deny,
-        "a pager has a way out to a shell", &["less x"], &["head x"]),
+        "a pager can start a shell", &["less x"], &["head x"]),
     rule("man.pager", &["man"], Test::Options(&["-P", "--pager", "-H", "--html", "-p", "--preprocessor", "-C", "--config-file"]), Deny,
         "names a program to show the page", &["man -P id ls", "man --pager=id ls", "man -Hid ls"], &["man ls"]),
     rule("debugger", &["gdb", "lldb", "strace", "ltrace", "perf", "bpftrace", "rr", "valgrind"], Test::Command, Deny,
         "controls another program", &["gdb x", "strace id"], &["ls"]),
     rule("terminal", &["script", "screen", "tmux", "watch", "dtach", "expect", "unbuffer", "parallel", "entr"], Test::Command, Deny,
-        "runs what it is given, on a terminal or again and again", &["script -c id", "watch id", "parallel id ::: a", "tmux new id"], &["ls"]),
+        "runs what it is given, on a terminal or repeatedly", &["script -c id", "watch id", "parallel id ::: a", "tmux new id"], &["ls"]),
     rule("later", &["crontab", "batch", "atq", "systemd-run", "launchctl", "schtasks"], Test::Command, Deny,
-        "runs something later, outside", &["crontab x"], &["ls"]),
+        "runs something later, outside the sandbox", &["crontab x"], &["ls"]),
     rule("database.shell", &["sqlite3"], Test::Words(&["*.shell*", "*.system*", "*load_extension*", "*.load*", "*edit(*"]), Deny,
         "runs a program or loads code", &["sqlite3 a '.shell id'", "sqlite3 a 'select load_extension(1)'"], &["sqlite3 a 'select 1'"]),
     rule("database.drop", &["psql", "mysql", "mariadb", "sqlite3", "mongosh", "redis-cli"], Test::Words(&["*[Dd][Rr][Oo][Pp] *", "*DROP *", "*drop *", "*TRUNCATE*", "*truncate *", "*FLUSHALL*", "*flushall*"]), Confirm,

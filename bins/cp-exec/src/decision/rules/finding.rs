@@ -29,7 +29,7 @@ pub(crate) struct Finding {
 
 impl Finding {
     pub(super) fn allowed(risk: Risk) -> Self {
-        let reason = "allowed_commands has it, and no rule objects".to_owned();
+        let reason = "listed in allowed_commands, and no rule is against it".to_owned();
         Self { verdict: Verdict::Allow, rule: "allowed_commands".to_owned(), reason, risk }
     }
 

@@ -39,16 +39,16 @@ impl Judge<'_> {
         let finding = self.finding(arguments);
         if finding.verdict == Verdict::Deny {
             let hint = match finding.rule.as_str() {
-                script::SCRIPT => "put the script where paths.execute of the policy has it, or add its place there",
-                _ => "run what it would run as a request of its own, or without this argument",
+                script::SCRIPT => {
+                    "move the script to a directory in paths.execute of the policy, or add its directory there"
+                }
+                _ => "run the inner command as a request of its own, or remove this argument",
             };
             return Err(refuse(&finding.rule, finding.reason).hint(hint));
         }
         let Some(inner) = wrapper::inner(arguments)? else { return Ok(finding) };
         if depth == 0 {
-            return Err(
-                refuse("wrapper.depth", "wrappers inside wrappers inside wrappers").hint("run the command itself")
-            );
+            return Err(refuse("wrapper.depth", "wrappers are nested too deeply").hint("run the command itself"));
         }
         if inner.is_empty() {
             return Ok(finding);
@@ -85,8 +85,8 @@ impl Judge<'_> {
                 .hint("write the name; it is looked up on the policy's path"));
         }
         if self.built_in && wrapper == "xargs" && has_rules(arguments) {
-            return Err(refuse("wrapper.input", format!("`{command}` would get arguments that nobody looked at"))
-                .hint("ask for it with its arguments"));
+            return Err(refuse("wrapper.input", format!("`{command}` would get arguments that were not checked"))
+                .hint("run it with its arguments on the command line"));
         }
         self.judge(arguments, depth)
     }

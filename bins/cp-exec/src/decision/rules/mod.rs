@@ -1,6 +1,6 @@
 //! Argument rules: what the arguments of an allowed command make of it. The strictest verdict wins.
 //!
-//! A wrapper (`env`, `nice`, `xargs` …) is stripped and what it runs is judged as if it had been asked for; an
+//! A wrapper (`env`, `nice`, `xargs` …) is stripped and what it runs is judged as if it had been requested; an
 //! interpreter runs scripts of the execute paths and no code from its arguments; the rest are rules in a table.
 
 mod builtin;

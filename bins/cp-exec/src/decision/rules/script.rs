@@ -29,10 +29,10 @@ pub(super) fn judge(
         if !words.is_empty() && words.iter().all(|word| ABOUT.contains(&word.as_str())) {
             return Finding::allowed(Risk::Low);
         }
-        return Finding::denied("interpreter.stdin", format!("`{name}` without a script runs what it reads"));
+        return Finding::denied("interpreter.stdin", format!("`{name}` without a script runs its standard input"));
     };
     if path == "-" || path.starts_with("/dev/") || path.starts_with("/proc/") {
-        return Finding::denied("interpreter.stdin", format!("`{name} {path}` runs what it reads"));
+        return Finding::denied("interpreter.stdin", format!("`{name} {path}` runs its input"));
     }
     let full = cp_common::home::resolved(&cwd.join(path));
     let undeclared =

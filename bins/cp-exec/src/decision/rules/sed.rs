@@ -8,9 +8,11 @@ pub(super) fn objection(items: &[Item<'_>]) -> Option<String> {
     let mut operands = Vec::new();
     for item in items {
         match item {
-            Item::Option(Name::Letter('f'), _) => return Some("`sed`: a script in a file is not looked at".to_owned()),
+            Item::Option(Name::Letter('f'), _) => {
+                return Some("`sed`: a script in a file cannot be checked".to_owned());
+            }
             Item::Option(name, _) if matches!(name, Name::Word(_)) && name.is("--file") => {
-                return Some("`sed`: a script in a file is not looked at".to_owned());
+                return Some("`sed`: a script in a file cannot be checked".to_owned());
             }
             Item::Option(Name::Letter('e'), value) => scripts.extend(*value),
             Item::Option(name, value) if name.is("--expression") => scripts.extend(*value),
@@ -51,7 +53,7 @@ impl Script<'_> {
 
     /// One command with its addresses.
     fn command(&mut self) -> Result<(), &'static str> {
-        const UNREADABLE: &str = "a script that cannot be read is not run";
+        const UNREADABLE: &str = "a script that cannot be parsed is not run";
         loop {
             let Some(c) = self.next() else { return Ok(()) };
             match c {

@@ -1,4 +1,4 @@
-//! Wrappers: what `env`, `timeout` or `xargs` runs is judged as if it had been asked for.
+//! Wrappers: what `env`, `timeout` or `xargs` runs is judged as if it had been requested.
 
 use cp_common::Result;
 
@@ -12,12 +12,13 @@ pub(super) fn inner<'a>(arguments: &Arguments<'a>) -> Result<Option<&'a [String]
     if wrapper.rewrites() {
         return Err(refuse(
             "wrapper.string",
-            format!("`{name}` would make the command, or its place, by rules of its own"),
+            format!("`{name}` would build the command, or choose its directory, by rules of its own"),
         )
-        .hint("write the words, and ask for the place with `cwd`"));
+        .hint("give the words separately, and the directory as `cwd`"));
     }
     if name == "env" && wrapper.first().is_some_and(|word| word.contains('=')) {
-        return Err(refuse("wrapper.env", "`env` would set variables that nobody checked").hint("send them in `env`"));
+        return Err(refuse("wrapper.env", "`env` would set variables that were not checked")
+            .hint("set them in `env` of the request"));
     }
     Ok(Some(wrapper.inner()))
 }

@@ -54,7 +54,7 @@ impl Reply for Begun {
     }
 }
 
-/// Commands worth allowing where they exist: they build, test and look at history.
+/// Commands worth allowing where they exist: they build, test and show history.
 const WANTED: [&str; 12] =
     ["git", "cargo", "rustc", "npm", "node", "python3", "make", "go", "grep", "rg", "sed", "diff"];
 
@@ -90,9 +90,9 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
 
 fn begin(file: &Path, write: bool) -> Result<Begun> {
     if file.exists() {
-        return Err(Error::new(Code::Conflict, "there is a policy already, and it stays as it is")
+        return Err(Error::new(Code::Conflict, "a policy already exists, and is not overwritten")
             .in_file(file)
-            .hint("`cp-exec policy show` shows it; move it away to begin anew"));
+            .hint("`cp-exec policy show` shows it; move the file away to start again"));
     }
     let text = starter(&policy::load(file)?.home);
     let parsed = policy::parse(&text)?;
@@ -108,30 +108,51 @@ fn begin(file: &Path, write: bool) -> Result<Begun> {
     })
 }
 
-/// The text of a starter for this machine.
-fn starter(home: &Path) -> String {
-    let system = ["/usr/local/bin", "/usr/bin", "/bin"];
-    let on_path = |name: &str| system.iter().any(|directory| Path::new(directory).join(name).is_file());
-    let in_home =
-        |name: &str| TOOLCHAINS.iter().find(|(tool, below, ..)| *tool == name && home.join(below).join(name).is_file());
-    let (mut allowed, mut pins, mut read, mut execute, mut set) =
-        (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for name in WANTED {
-        if on_path(name) {
-            allowed.push(name);
-        } else if let Some((_, below, reads, variables)) = in_home(name) {
-            allowed.push(name);
-            pins.push(format!("{name} = \"~/{below}/{name}\""));
-            read.extend(reads.iter().map(|path| format!("\"~/{path}\"")));
-            execute.push(format!("\"~/{below}/**\""));
-            set.extend(variables.iter().map(|(variable, path)| format!("{variable} = \"~/{path}\"")));
+/// What this machine has of the wanted commands, as it is written in a policy.
+#[derive(Default)]
+struct Found {
+    allowed: Vec<&'static str>,
+    pins: Vec<String>,
+    read: Vec<String>,
+    execute: Vec<String>,
+    set: Vec<String>,
+}
+
+impl Found {
+    fn on_this_machine(home: &Path) -> Self {
+        let system = ["/usr/local/bin", "/usr/bin", "/bin"];
+        let on_path = |name: &str| system.iter().any(|directory| Path::new(directory).join(name).is_file());
+        let in_home = |name: &str| {
+            TOOLCHAINS.iter().find(|(tool, below, ..)| *tool == name && home.join(below).join(name).is_file())
+        };
+        let mut found = Self::default();
+        for name in WANTED {
+            if on_path(name) {
+                found.allowed.push(name);
+            } else if let Some(toolchain) = in_home(name) {
+                found.allowed.push(name);
+                found.add(name, toolchain);
+            }
         }
+        if found.pins.iter().any(|pin| pin.starts_with("cargo")) {
+            found.execute.push("\"~/.rustup/toolchains/**\"".to_owned());
+        }
+        found.execute.sort();
+        found.execute.dedup();
+        found
     }
-    if pins.iter().any(|pin| pin.starts_with("cargo")) {
-        execute.push("\"~/.rustup/toolchains/**\"".to_owned());
+
+    fn add(&mut self, name: &str, (_, below, reads, variables): &Toolchain) {
+        self.pins.push(format!("{name} = \"~/{below}/{name}\""));
+        self.read.extend(reads.iter().map(|path| format!("\"~/{path}\"")));
+        self.execute.push(format!("\"~/{below}/**\""));
+        self.set.extend(variables.iter().map(|(variable, path)| format!("{variable} = \"~/{path}\"")));
     }
-    execute.sort();
-    execute.dedup();
+}
+
+/// The text of a starter policy for this machine.
+fn starter(home: &Path) -> String {
+    let Found { allowed, pins, read, execute, set } = Found::on_this_machine(home);
     let list = |items: &[&str]| items.iter().map(|item| format!("\"{item}\"")).collect::<Vec<_>>().join(", ");
     let more = |items: &[String]| items.iter().fold(String::new(), |text, item| text + ", " + item);
     let table =

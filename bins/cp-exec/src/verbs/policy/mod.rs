@@ -15,7 +15,7 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Verb {
-    /// Show the policy that holds, with what is built in
+    /// Show the policy in force, with its built-in defaults
     Show,
     /// Write a commented starter policy, if there is none
     Init(init::Args),

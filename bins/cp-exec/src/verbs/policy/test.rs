@@ -33,7 +33,7 @@ pub(crate) struct Tested {
 
 impl Reply for Tested {
     fn text(&self) -> String {
-        format!("{} rules, {} examples, all as they say", self.policy_rules + self.built_in_rules, self.examples)
+        format!("{} rules, {} examples, all correct", self.policy_rules + self.built_in_rules, self.examples)
     }
 }
 

@@ -20,35 +20,26 @@ use crate::tools::Item;
 pub(crate) enum Asked {
     /// A bare request.
     Row(Box<RawValue>),
-    /// A tool call.
     Call(Call),
 }
 
-/// A tool call, as it is told on the ledger.
+/// A tool call, as it is recorded on the ledger.
 #[derive(Serialize)]
 pub(crate) struct Call {
-    /// Its id, which goes back.
     #[serde(skip)]
     pub id: String,
-    /// The tool.
     pub name: String,
-    /// Its arguments.
     pub input: Box<RawValue>,
 }
 
 /// A request under way.
 pub(crate) struct Task {
-    /// Its place in the input.
     pub place: Place,
-    /// Who asked.
     pub asked: Asked,
-    /// When it was taken up.
     pub began: Instant,
-    /// What is left to do.
     pub todo: Todo,
 }
 
-/// What is left to do.
 pub(crate) enum Todo {
     /// It is answered without a process, or refused.
     Answered(Result<Item>),
@@ -106,9 +97,9 @@ pub(crate) fn answer_at(
     let Some(error) = stopped else { return outcome };
     let here = context.out.place();
     context.out.set_place(place);
-    let told = context.out.item_failed(error);
+    let answered = context.out.item_failed(error);
     context.out.set_place(here);
-    told
+    answered
 }
 
 fn answer(engine: &mut Engine, finished: Finished, context: &mut Context) -> Result<()> {
@@ -143,7 +134,7 @@ impl Call {
             Err(error) if error.is_fatal() || error.code() == Code::HumanRequired => return Err(error),
             Err(error) => {
                 result.is_error = true;
-                let hint = error.hint_text().map(|cure| format!("\nHint: {cure}")).unwrap_or_default();
+                let hint = error.hint_text().map(|hint| format!("\nHint: {hint}")).unwrap_or_default();
                 result.content = format!("{error}{hint}");
             }
             Ok(Answer::Item(item)) => {

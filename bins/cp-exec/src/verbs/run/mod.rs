@@ -16,7 +16,7 @@ use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
 use rustix::fs::{FileType, SeekFrom};
 
-use self::requests::{Given, Requests};
+use self::requests::{Overrides, Requests};
 use crate::decision;
 use crate::decision::confirm::{self, Consent};
 use crate::policy::Policy;
@@ -38,31 +38,31 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// Run a command, or the requests on standard input
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where to run it
+    /// Directory to run it in
     #[arg(long, value_name = "DIR")]
     cwd: Option<String>,
-    /// Seconds it may take, at most 600
+    /// Seconds after which it is killed, at most 600
     #[arg(long, value_name = "S")]
     timeout: Option<f64>,
-    /// Seconds before the deadline at which it is asked to end
+    /// Seconds before the deadline at which it gets SIGTERM
     #[arg(long, value_name = "S")]
     grace: Option<f64>,
-    /// A variable to set; once for each
+    /// A variable to set; repeat for each
     #[arg(long, value_name = "K=V")]
     env: Vec<String>,
-    /// A directory of executable tools that requests may call; once for each
+    /// A directory of executable tools that requests may call; repeat for each
     #[arg(long, value_name = "DIR")]
     tools: Vec<PathBuf>,
-    /// What the command reads: a file, or `-` for our own standard input
+    /// The command's standard input: a file, or `-` for that of cp-exec
     #[arg(long, value_name = "FILE")]
     stdin: Option<String>,
-    /// One string, split into words by the strict rules, never by a shell
+    /// The command as one string, split into words by strict rules, never by a shell
     #[arg(short = 'c', value_name = "STRING", conflicts_with = "command")]
     string: Option<String>,
     /// A control plane root whose modules narrow what may be done (default: the home)
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Run so many requests at once; the answers keep their order
+    /// How many requests to run at once; the answers keep their order
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: u16,
     #[command(flatten)]
@@ -75,27 +75,37 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let raw = context.out.format() == Format::Raw;
     let mut engine = Engine::new(context, &args.tools, args.root.as_deref())?;
-    if engine.policy.approvals_are_advice() {
-        let message = "approvals are advice: whoever asks can read the key of approvals";
+    if engine.policy.approvals_are_advisory() {
+        let message = "approvals are advisory: the user who asks can read the key that signs them";
         context.out.notice("approvals_advisory", Severity::Warning, message);
     }
     if args.string.is_none() && args.command.is_empty() {
-        if args.stdin.is_some() {
-            return Err(Error::usage("--stdin without a command").hint("a request brings its own, as `stdin`"));
-        }
-        let grace = seconds("--grace", args.grace)?;
-        let given = Given { cwd: args.cwd.clone(), timeout: args.timeout, grace, env: variables(args)? };
-        let mut requests = Requests::new(engine, given, args.stream, args.jobs.into(), &args.write)?;
-        let outcome = filter::run(&mut requests, Source::Input, args.stream, context);
-        return outcome.and(requests.wind_down(context));
+        requests(engine, args, context)
+    } else if args.write.dry_run {
+        preview(&mut engine, args, context)
+    } else {
+        command(&mut engine, args, context)
     }
-    if args.write.dry_run {
-        return preview(&mut engine, args, context);
+}
+
+/// Answers every request on standard input.
+fn requests(engine: Engine, args: &Args, context: &mut Context) -> Result<()> {
+    if args.stdin.is_some() {
+        return Err(Error::usage("--stdin without a command").hint("a request carries its own input in `stdin`"));
     }
+    let grace = seconds("--grace", args.grace)?;
+    let overrides = Overrides { cwd: args.cwd.clone(), timeout: args.timeout, grace, env: variables(args)? };
+    let mut requests = Requests::new(engine, overrides, args.stream, args.jobs.into(), &args.write)?;
+    let outcome = filter::run(&mut requests, Source::Input, args.stream, context);
+    outcome.and(requests.wind_down(context))
+}
+
+/// Runs the command of the command line, and answers it or leaves as it did.
+fn command(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<()> {
+    let raw = context.out.format() == Format::Raw;
     if args.stdin.is_none() && stdin_has_bytes() {
-        let message = "standard input was not read: --stdin - gives it to the command";
+        let message = "standard input was not read: use --stdin - to pass it to the command";
         context.out.notice("stdin_ignored", Severity::Warning, message);
         if !raw {
             context.warn(message);
@@ -103,21 +113,21 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     context.out.filtering();
     context.out.outlive_reader();
-    let outcome = one(&mut engine, args, context);
+    let outcome = one(engine, args, context);
     if !raw {
         return outcome.and_then(|done| {
             let result = done.into_answer()?;
             context.out.record(Kind::ExecResult, &result)
         });
     }
-    let status = match &outcome {
-        Ok(done) => raw_status(done),
-        Err(error) => raw_refusal(error),
+    let status = match outcome {
+        Ok(done) => raw_status(&done),
+        Err(error) => {
+            let hint = error.hint_text().map(|hint| format!("\n  Hint: {hint}")).unwrap_or_default();
+            let _ = writeln!(std::io::stderr(), "cp-exec: {error}{hint}");
+            raw_refusal(&error)
+        }
     };
-    if let Err(error) = outcome {
-        let hint = error.hint_text().map(|cure| format!("\n  Hint: {cure}")).unwrap_or_default();
-        let _ = writeln!(std::io::stderr(), "cp-exec: {error}{hint}");
-    }
     context.out.ended_with(status);
     Ok(())
 }
@@ -205,7 +215,7 @@ fn seconds(option: &str, value: Option<f64>) -> Result<Option<Duration>> {
     value
         .map(|value| {
             Duration::try_from_secs_f64(value)
-                .map_err(|_| Error::usage(format!("{option} {value}: not a time in seconds")))
+                .map_err(|_| Error::usage(format!("{option} {value}: not a valid number of seconds")))
         })
         .transpose()
 }

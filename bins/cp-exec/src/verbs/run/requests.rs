@@ -26,18 +26,15 @@ const NOTICES: usize = 20;
 
 /// What the command line says for every command. It wins over what a request says.
 #[derive(Default)]
-pub(crate) struct Given {
-    /// Where.
+pub(crate) struct Overrides {
     pub cwd: Option<String>,
-    /// Seconds it may take.
     pub timeout: Option<f64>,
     /// How long before the deadline it is asked to end.
     pub grace: Option<Duration>,
-    /// Variables.
     pub env: Vec<(String, String)>,
 }
 
-impl Given {
+impl Overrides {
     fn apply(&self, command: &mut Command) {
         command.cwd = self.cwd.clone().or_else(|| command.cwd.take());
         command.timeout = self.timeout.or(command.timeout);
@@ -48,7 +45,7 @@ impl Given {
 /// The filter over requests.
 pub(crate) struct Requests {
     engine: Engine,
-    given: Given,
+    overrides: Overrides,
     stream: StreamOptions,
     /// What runs several at once; none: one after the other.
     jobs: Option<Jobs<Task, Finished>>,
@@ -61,7 +58,7 @@ impl Requests {
     /// Prepares to answer requests, `jobs` at once.
     pub(crate) fn new(
         engine: Engine,
-        given: Given,
+        overrides: Overrides,
         stream: StreamOptions,
         jobs: usize,
         write: &WriteOptions,
@@ -69,7 +66,7 @@ impl Requests {
         let jobs = if jobs > 1 { Some(Jobs::new(jobs, false, work)?) } else { None };
         let together = write.dry_run || write.confirm.is_some();
         let set = together.then(|| Set::new(write.clone()));
-        Ok(Self { engine, given, stream, jobs, set, noticed: 0 })
+        Ok(Self { engine, overrides, stream, jobs, set, noticed: 0 })
     }
 
     /// Decides about a request, and puts its intent, or its refusal, on the ledger.
@@ -106,7 +103,7 @@ impl Requests {
                 let consent = spent.map_or(Consent::Token(command.confirm.as_deref()), Consent::Set);
                 let rulings = rule(engine, command, consent)?;
                 let stdin = command.stdin.as_ref().map(|text| stdin::holding(text.as_bytes())).transpose()?;
-                ("shell", rulings, stdin, self.given.grace)
+                ("shell", rulings, stdin, self.overrides.grace)
             }
             Request::Tool(call) => {
                 let (mut ruling, stdin) = executable::rule(&engine.policy, &mut engine.hashes, call)?;
@@ -164,7 +161,7 @@ impl Requests {
     pub(crate) fn wind_down(&mut self, context: &mut Context) -> Result<()> {
         let Some(jobs) = &mut self.jobs else { return Ok(()) };
         let mut outcome = Ok(());
-        let never = Error::new(Code::Interrupted, "it did not begin: the stream ended before");
+        let never = Error::new(Code::Interrupted, "it did not start: the stream ended first");
         for task in jobs.take_back() {
             if let Todo::Run(prepared) = task.todo {
                 outcome = outcome.and(prepared.abandon(&mut self.engine, &never));
@@ -210,7 +207,7 @@ impl Filter for Requests {
         context.out.outlive_reader();
         let (asked, mut request) = read(body, &self.engine.policy.tilde())?;
         if let Ok(Request::Command(command)) = &mut request {
-            self.given.apply(command);
+            self.overrides.apply(command);
         }
         context.out.defer_item();
         let place = context.out.place();
@@ -244,7 +241,7 @@ impl Filter for Requests {
 /// Reads a line as a request. One that cannot be read is refused like any other, in its turn.
 fn read(body: Body<'_>, tilde: &str) -> Result<(Asked, Result<Request>)> {
     match body {
-        Body::Text(_) => Err(Error::validation("requests are JSON objects, one a line")
+        Body::Text(_) => Err(Error::validation("requests are JSON objects, one per line")
             .hint("for a command line use -c STRING or -- COMMAND ARG…")),
         Body::Row(row) => Ok((Asked::Row(row.to_owned()), request::of_row(row, tilde))),
         Body::Record(record) => {
@@ -264,7 +261,7 @@ fn rule(engine: &mut Engine, command: &Command, consent: Consent<'_>) -> Result<
         let mut ruling = decision::decide(&engine.policy, &mut engine.hashes, command, argv)?;
         let alone = command.stages.len() == 1 || matches!(consent, Consent::Set(_));
         if !alone && ruling.confirm.is_some() {
-            let message = format!("`{}` must be confirmed, and a token is for one command or a set", argv[0]);
+            let message = format!("`{}` requires confirmation, and a token confirms one command or a set", argv[0]);
             return Err(refuse("pipeline", message)
                 .hint("send the request with --dry-run for a token of the set, then again with --confirm TOKEN"));
         }

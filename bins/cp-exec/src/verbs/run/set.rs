@@ -7,7 +7,7 @@ use cp_common::{Context, Error, Result};
 use serde_json::json;
 
 use super::answers::Asked;
-use crate::decision::confirm::{binding, shown};
+use crate::decision::confirm::{binding, shell_quoted};
 use crate::decision::{self, Ruling};
 use crate::digest::sha256;
 use crate::policy::Policy;
@@ -21,7 +21,6 @@ const MOST: usize = 10_000;
 /// A request of the set, its place in the input, and in what form it is answered.
 pub(crate) type Member = (Place, Asked, Result<Request>);
 
-/// The requests so far.
 pub(crate) struct Set {
     members: Vec<Member>,
     options: WriteOptions,
@@ -35,12 +34,10 @@ struct Shown {
 }
 
 impl Set {
-    /// An empty set.
     pub(crate) fn new(options: WriteOptions) -> Self {
         Self { members: Vec::new(), options }
     }
 
-    /// Adds a request.
     pub(crate) fn add(&mut self, place: Place, asked: Asked, request: Result<Request>) -> Result<()> {
         if self.members.len() == MOST {
             return Err(Error::validation(format!("a set has at most {MOST} requests"))
@@ -123,7 +120,7 @@ fn of_rulings(policy: &Policy, action: &str, resource: &str, rulings: &[Ruling])
         }))
     });
     let before = stages.collect::<Result<Vec<_>>>()?;
-    let words = |ruling: &Ruling| ruling.argv.iter().map(|word| shown(word)).collect::<Vec<_>>().join(" ");
+    let words = |ruling: &Ruling| ruling.argv.iter().map(|word| shell_quoted(word)).collect::<Vec<_>>().join(" ");
     let id = rulings.iter().map(words).collect::<Vec<_>>().join(" | ");
     let destroys = rulings.iter().any(|ruling| ruling.confirm.is_some());
     Ok(Shown { change: change(action, resource, id, before.into()), destroys })
@@ -135,7 +132,7 @@ fn refusal(at: usize, error: &Error) -> Change {
     change("refuse", "request", at.to_string(), before)
 }
 
-/// One line of the preview. What a command leaves behind nobody knows before.
+/// One line of the preview. What a command changes is not known before it runs.
 fn change(action: &str, resource: &str, id: String, before: serde_json::Value) -> Change {
     Change { action: action.to_owned(), resource: resource.to_owned(), id, before, after: json!(null) }
 }
