@@ -21,7 +21,7 @@ const LIMIT: u64 = 64 << 20;
 
 /// How long to wait for what.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waits {
+pub(crate) struct Timeouts {
     /// From the start of the request to the end of the answer.
     pub total: Duration,
     /// The longest silence of a server that streams.
@@ -32,14 +32,14 @@ pub(crate) struct Waits {
 pub(crate) struct Client {
     agent: ureq::Agent,
     host: String,
-    waits: Waits,
+    timeouts: Timeouts,
 }
 
 impl Client {
     /// A client for the URLs under `base`. Certificates are not read before the first connection that needs them.
     pub(crate) fn new(
         base: &str,
-        waits: Waits,
+        timeouts: Timeouts,
         connections: usize,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self> {
@@ -56,8 +56,8 @@ impl Client {
             .max_idle_connections_per_host(connections)
             .timeout_resolve(Some(CONNECT))
             .timeout_connect(Some(CONNECT))
-            .timeout_global(Some(waits.total))
-            .timeout_per_read(waits.idle);
+            .timeout_global(Some(timeouts.total))
+            .timeout_per_read(timeouts.idle);
         if scheme == "https"
             && let Some(file) = variable("SSL_CERT_FILE").filter(|file| !file.is_empty())
         {
@@ -68,11 +68,11 @@ impl Client {
         Ok(Self {
             agent,
             host: uri.authority().map_or(host, |a| a.as_str().rsplit('@').next().unwrap_or(host)).to_owned(),
-            waits,
+            timeouts,
         })
     }
 
-    /// Sends a body and waits for the status line.
+    /// Sends a body and timeouts for the status line.
     pub(crate) fn post(&self, url: &str, headers: &[(String, String)], body: &[u8]) -> Result<Reply<'_>> {
         let mut request = self.agent.post(url);
         for (name, value) in headers {
@@ -133,7 +133,7 @@ impl Client {
 
     fn late(&self, kind: ureq::Timeout) -> Error {
         let host = &self.host;
-        match (kind, self.waits.idle) {
+        match (kind, self.timeouts.idle) {
             (ureq::Timeout::Resolve | ureq::Timeout::Connect, _) => {
                 Error::new(Code::Timeout, format!("{host}: no connection within {}", spoken(CONNECT)))
                     .with("phase", "connect")
@@ -143,7 +143,7 @@ impl Client {
                     .with("phase", "idle")
                     .hint("--idle-timeout allows for longer silence")
             }
-            _ => Error::new(Code::Timeout, format!("{host}: no whole answer within {}", spoken(self.waits.total)))
+            _ => Error::new(Code::Timeout, format!("{host}: no whole answer within {}", spoken(self.timeouts.total)))
                 .with("phase", "total")
                 .hint("--timeout allows for longer answers"),
         }
