@@ -19,7 +19,7 @@ pub(crate) struct Setup<'a> {
     pub connections: usize,
     /// Whether a missing key is a failure.
     pub needs_key: bool,
-    /// What the stub plays.
+    /// The file with the stub's answers.
     pub stub_script: Option<&'a Path>,
 }
 

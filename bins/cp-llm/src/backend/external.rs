@@ -70,7 +70,7 @@ impl ExternalBackend {
 
 /// The failure of a program that takes longer than it may.
 pub(super) fn late() -> Error {
-    Error::new(Code::Timeout, "the program did not answer in time").hint("--timeout allows for longer answers")
+    Error::new(Code::Timeout, "the program did not answer in time").hint("raise --timeout to allow for longer answers")
 }
 
 fn exchange(child: &mut Child, prompt: &Prompt, end: Instant, show: &mut Show<'_>) -> Result<Answer> {

@@ -107,8 +107,8 @@ impl Llm {
         }
         let status = child.wait()?;
         if !status.success() {
-            let said = child.last_error_line().unwrap_or_else(|| "it gave no reason".to_owned());
-            return Err(Error::new(Code::CommandFailed, format!("llm failed: {}", shortened(&said)))
+            let reason = child.last_error_line().unwrap_or_else(|| "it gave no reason".to_owned());
+            return Err(Error::new(Code::CommandFailed, format!("llm failed: {}", shortened(&reason)))
                 .with("origin", "upstream")
                 .with("return_code", status.code().unwrap_or(-1))
                 .with("partial", String::from_utf8_lossy(&printed).into_owned())

@@ -26,7 +26,7 @@ pub(super) struct Provider {
     pub only_by_name: bool,
     /// How the names of its models begin.
     pub models: &'static [&'static str],
-    /// Its dialect, as the server at this base URL speaks it.
+    /// Its dialect, as the server at this base URL uses it.
     dialect: fn(&Provider, &str) -> Box<dyn Dialect>,
 }
 

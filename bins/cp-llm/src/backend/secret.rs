@@ -48,7 +48,9 @@ pub(super) fn key(name: &str, variable: impl Fn(&str) -> Option<String>) -> Resu
     };
     let text = text.trim();
     if text.is_empty() || text.contains(char::is_whitespace) || text.contains(char::is_control) {
-        return Err(Error::config(format!("{source} does not hold one key")).hint("it must be one word").fatal());
+        return Err(Error::config(format!("{source} does not hold one valid key"))
+            .hint("a key is one word without spaces")
+            .fatal());
     }
     Ok(Some(Secret(text.to_owned())))
 }
@@ -57,7 +59,7 @@ pub(super) fn key(name: &str, variable: impl Fn(&str) -> Option<String>) -> Resu
 fn printed(source: &str, command: &str) -> Result<String> {
     let wrong = |what: &str| Error::config(format!("{source}: {what}")).fatal();
     let argv = coprocess::command_line(command).map_err(|e| wrong(e.message()))?;
-    let (program, arguments) = argv.split_first().ok_or_else(|| wrong("it is empty"))?;
+    let (program, arguments) = argv.split_first().ok_or_else(|| wrong("the command is empty"))?;
     let started = Child::start(Command::new(program).args(arguments), Grace::default());
     let mut child = started.map_err(|e| wrong(e.message()))?;
     child.close_input();

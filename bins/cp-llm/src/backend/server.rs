@@ -1,4 +1,4 @@
-//! A provider's server as a backend: one request and its answer over HTTP, whole or as it comes, and every way it can break told apart.
+//! A provider's server as a backend: one request and its answer over HTTP, whole or as it comes, and each way that it can fail.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::http::{sse, status};
 /// The headers that providers put their id of a request in.
 const REQUEST_ID: [&str; 3] = ["request-id", "x-request-id", "x-goog-request-id"];
 
-/// A server and the dialect it speaks.
+/// A server and its dialect.
 pub(super) struct Server {
     /// The name of the backend.
     pub name: &'static str,
@@ -53,7 +53,7 @@ impl Backend for Server {
             Err(error) => Exchange::of(Err(error)),
         };
         exchange.outcome = exchange.outcome.map_err(|error| {
-            // That nobody reads any more is not the server's to explain.
+            // That the reader of our output has gone is not a failure of the server.
             if error.is_reader_gone() { error } else { self.settled(&error, exchange.request_id.as_deref()) }
         });
         exchange

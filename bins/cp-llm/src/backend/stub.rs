@@ -1,4 +1,4 @@
-//! The stub: a model that counts, or plays a script. No network, no key, the same answer every time.
+//! The stub: a model that numbers its answers, or gives those of a script. No network, no key, the same answer every time.
 
 use std::path::Path;
 use std::time::Duration;
@@ -96,7 +96,7 @@ impl ModelList for Stub {
 }
 
 impl Stub {
-    /// A stub that plays a file and counts after its end.
+    /// A stub that gives the answers of a file, and numbers those after its end.
     pub(crate) fn with_script(file: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(file).map_err(|e| {
             Error::config(format!("the stub's script cannot be read: {}", Error::from(e).message()))

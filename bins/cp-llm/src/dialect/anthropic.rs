@@ -11,7 +11,7 @@ use super::{Answer, Call, Decoder, Dialect, Partial, Request, Show, Tokens, bad_
 
 /// The version of the API that this is written to.
 const VERSION: &str = "2023-06-01";
-/// The API demands a number; the request shows it like any other.
+/// The API requires a limit; where none is given, this one is sent.
 const MAX_TOKENS: u64 = 8192;
 
 /// The dialect.
@@ -74,7 +74,7 @@ impl Dialect for Anthropic {
 
     fn whole(&self, body: &Value, bytes: &[u8]) -> Result<Answer> {
         let Some(content) = body.get("content").and_then(Value::as_array) else {
-            return Err(bad_answer("invalid_json", "the answer is no message"));
+            return Err(bad_answer("invalid_json", "the answer is not a message"));
         };
         let mut answer = Answer {
             id: text_of(body, "id").map(str::to_owned),
@@ -134,7 +134,7 @@ impl Stream {
     fn start(&mut self, index: u64, block: &Value, halves: bool, show: &mut Show<'_>) -> Result<()> {
         let part = match text_of(block, "type") {
             Some("text") => {
-                self.partial.say(text_of(block, "text").unwrap_or_default(), halves, show)?;
+                self.partial.show(text_of(block, "text").unwrap_or_default(), halves, show)?;
                 Part::Text
             }
             Some("tool_use") => {
@@ -159,7 +159,7 @@ impl Stream {
         let part = self.parts.iter().rev().find(|(i, _)| *i == index).map(|(_, part)| part);
         match (part, text_of(delta, "type")) {
             (Some(Part::Text), Some("text_delta")) => {
-                self.partial.say(text_of(delta, "text").unwrap_or_default(), halves, show)
+                self.partial.show(text_of(delta, "text").unwrap_or_default(), halves, show)
             }
             (Some(Part::Call(call)), Some("input_json_delta")) => {
                 let piece = text_of(delta, "partial_json").unwrap_or_default();

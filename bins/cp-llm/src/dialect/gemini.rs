@@ -49,13 +49,13 @@ impl Dialect for Gemini {
             config.insert("responseJsonSchema".into(), schema.clone());
         }
         for (name, value) in &request.params {
-            let theirs = match name.as_str() {
+            let renamed = match name.as_str() {
                 "max_tokens" => "maxOutputTokens",
                 "top_p" => "topP",
                 "stop" => "stopSequences",
                 name => name,
             };
-            config.insert(theirs.into(), value.clone());
+            config.insert(renamed.into(), value.clone());
         }
         if !config.is_empty() {
             body.set("generationConfig", &config)?;
@@ -120,7 +120,7 @@ impl Raw<'_> {
     }
 }
 
-/// The names of the calls so far: a result here is told by name, and not by id.
+/// The names of the calls so far: a result here names its call by the tool, and not by id.
 #[derive(Default)]
 struct Names(Vec<(String, String)>);
 
@@ -169,7 +169,7 @@ fn part(block: &Block, names: &mut Names) -> Result<Value> {
             let id = text_of(&value, "tool_use_id").unwrap_or_default();
             let name = names.0.iter().rev().find(|(known, _)| known == id).map(|(_, name)| name.as_str());
             let name = name.ok_or_else(|| {
-                Error::validation(format!("the tool result {id} answers no call of this conversation"))
+                Error::validation(format!("the tool result {id} does not answer a call of this conversation"))
             })?;
             let member = if value["is_error"] == true { "error" } else { "result" };
             Ok(json!({"functionResponse": {"name": name, "response": {member: value["content"]}}}))
@@ -241,9 +241,9 @@ impl Decoder for Stream {
                 whole.arguments.push(&input, halves);
                 self.partial.calls.push(whole);
             } else if part["thought"] == true {
-                // A summary of thoughts is no part of the answer.
+                // A summary of thoughts is not part of the answer.
             } else if let Some(text) = text_of(part, "text") {
-                self.partial.say(text, halves, show)?;
+                self.partial.show(text, halves, show)?;
             }
         }
         if let Some(reason) = text_of(candidate, "finishReason") {

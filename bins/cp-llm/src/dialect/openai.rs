@@ -1,4 +1,4 @@
-//! `OpenAI` Chat Completions, as the many servers speak it that call themselves compatible.
+//! `OpenAI` Chat Completions, as the many servers use it that call themselves compatible.
 
 use cp_common::wire::record;
 use cp_common::wire::{Block, BlockView, Content, ToolSpec, Turn};
@@ -283,7 +283,7 @@ impl Decoder for Stream {
         for name in ["content", "refusal"] {
             if let Some(piece) = text_of(delta, name).filter(|piece| !piece.is_empty()) {
                 self.refused |= name == "refusal";
-                self.partial.say(piece, halves, show)?;
+                self.partial.show(piece, halves, show)?;
             }
         }
         for call in delta["tool_calls"].as_array().into_iter().flatten() {

@@ -21,7 +21,7 @@ pub(crate) struct Partial {
     pub calls: Vec<PartialCall>,
     /// Other blocks.
     pub others: Vec<Value>,
-    /// Why it ended, once that is said.
+    /// Why it ended, once that is known.
     pub stop: Option<String>,
     /// What was used.
     pub usage: Option<Tokens>,
@@ -44,7 +44,7 @@ pub(crate) struct PartialCall {
 
 impl Partial {
     /// Appends text and shows it.
-    pub(crate) fn say(&mut self, piece: &str, halves: bool, show: &mut Show<'_>) -> Result<()> {
+    pub(crate) fn show(&mut self, piece: &str, halves: bool, show: &mut Show<'_>) -> Result<()> {
         let shown = self.text.push(piece, halves);
         if shown.is_empty() { Ok(()) } else { show(&shown) }
     }
@@ -55,13 +55,13 @@ impl Partial {
             let nothing = self.text.is_empty() && self.calls.is_empty() && self.id.is_none();
             return Err(if nothing { bad_answer("empty", "the answer is empty") } else { cut() });
         }
-        let out_of_room = matches!(self.stop.as_deref(), Some("max_tokens" | "model_context_window_exceeded"));
+        let reached_limit = matches!(self.stop.as_deref(), Some("max_tokens" | "model_context_window_exceeded"));
         let mut calls = Vec::with_capacity(self.calls.len());
         for call in self.calls {
             match call.finish() {
                 Ok(call) => calls.push(call),
-                // The room ended inside the arguments: what is not whole is no call.
-                Err(_) if out_of_room => {}
+                // The limit was reached inside the arguments: a call that is not complete is not a call.
+                Err(_) if reached_limit => {}
                 Err(e) => return Err(e),
             }
         }

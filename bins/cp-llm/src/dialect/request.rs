@@ -26,7 +26,7 @@ pub(crate) struct Request {
     pub position: u64,
 }
 
-/// A conversation that a backend keeps, and what is to be said in it.
+/// A conversation that a backend keeps, and the text that goes to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Conversation {
     /// The backend's id of it; none for one that is yet to begin.

@@ -44,8 +44,8 @@ impl Dialect for Responses {
             body.set("text", &json!({"format": {"type": "json_schema", "name": "answer", "schema": schema}}))?;
         }
         if request.params.contains_key("stop") {
-            return Err(Error::validation("an openai-responses server has no stop words")
-                .hint("leave `stop` out, or use --backend openai"));
+            return Err(Error::validation("an openai-responses server does not support `stop`")
+                .hint("remove `stop`, or use --backend openai"));
         }
         for (name, value) in &request.params {
             body.set(if name == "max_tokens" { "max_output_tokens" } else { name }, value)?;
@@ -94,7 +94,7 @@ impl Dialect for Responses {
                         }),
                     }
                 }
-                // Reasoning is theirs; it cannot be given back without their state.
+                // Reasoning cannot be given back without the state that the server keeps of it.
                 _ => {}
             }
         }
@@ -173,7 +173,7 @@ fn put_turn(turn: &Turn, items: &mut Vec<Value>) -> Result<()> {
         }
     }
     if turn.role == "assistant" && !parts.is_empty() {
-        // Given back as parts it would have to be an item of theirs, with its id.
+        // Given back as parts it would have to be one of the server's items, with its id.
         let text: String = parts.iter().filter_map(|part| text_of(part, "text")).collect();
         items.push(json!({"role": turn.role, "content": text}));
     } else if !parts.is_empty() {
@@ -224,7 +224,7 @@ impl Decoder for Stream {
             }
             Some(kind @ ("response.output_text.delta" | "response.refusal.delta")) => {
                 self.refused |= kind == "response.refusal.delta";
-                self.partial.say(text_of(data, "delta").unwrap_or_default(), halves, show)?;
+                self.partial.show(text_of(data, "delta").unwrap_or_default(), halves, show)?;
             }
             Some("response.output_item.added") if data["item"]["type"] == "function_call" => {
                 self.partial.calls.push(begun(index, &data["item"]));

@@ -1,4 +1,4 @@
-//! What may be spent: by this process, or by all that share a budget file. Nothing is asked once it is gone.
+//! What may be spent: by this process, or by all that share a budget file. Nothing is sent once it is used up.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -40,7 +40,7 @@ impl Budget {
     pub(crate) fn new(usd: Option<f64>, tokens: Option<u64>, file: Option<&Path>) -> Result<Option<Self>> {
         if usd.is_none() && tokens.is_none() {
             return match file {
-                Some(_) => Err(Error::usage("--budget-file needs --budget-usd or --budget-tokens: the limit")),
+                Some(_) => Err(Error::usage("--budget-file needs a limit: --budget-usd or --budget-tokens")),
                 None => Ok(None),
             };
         }

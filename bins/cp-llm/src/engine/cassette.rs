@@ -1,5 +1,5 @@
 //! Recordings of answers: what was asked, by the hash of the request, and what came. `--record` makes one, `--replay` answers from
-//! one and asks nobody, `--cache` does both.
+//! one and sends nothing, `--cache` does both.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -77,9 +77,9 @@ impl Cassette {
 
     fn read_index(&self) -> Result<()> {
         let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
-        self.each(|number, place, line| {
+        self.each(|number, span, line| {
             match serde_json::from_slice::<Recording<'_>>(line) {
-                Ok(recording) => index.entry(recording.key.to_owned()).or_default().push_back(place),
+                Ok(recording) => index.entry(recording.key.to_owned()).or_default().push_back(span),
                 // The writer was killed in the middle of the last line.
                 Err(_) if !line.ends_with(b"\n") => {}
                 Err(e) => {
@@ -111,14 +111,14 @@ impl Cassette {
     /// The recorded answer to a request, if there is one. Replayed answers to equal requests come in the order they were recorded;
     /// the last one stays.
     pub(crate) fn find(&self, key: &str) -> Result<Option<Message>> {
-        let place = {
+        let span = {
             let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(places) = index.get_mut(key) else { return Ok(None) };
-            if self.mode == Use::Replay && places.len() > 1 { places.pop_front() } else { places.back().copied() }
+            let Some(spans) = index.get_mut(key) else { return Ok(None) };
+            if self.mode == Use::Replay && spans.len() > 1 { spans.pop_front() } else { spans.back().copied() }
         };
-        let Some(place) = place else { return Ok(None) };
-        let mut line = vec![0; place.length];
-        self.file.read_exact_at(&mut line, place.offset)?;
+        let Some(span) = span else { return Ok(None) };
+        let mut line = vec![0; span.length];
+        self.file.read_exact_at(&mut line, span.offset)?;
         let message = serde_json::from_slice::<Recording<'_>>(&line)
             .and_then(|recording| serde_json::from_str(recording.message.get()))
             .map_err(|e| {
@@ -169,17 +169,17 @@ impl Cassette {
         // One write at the end of the file, which other processes may share.
         let written = (&self.file).write(&line).map_err(|e| Error::io("recording", e).in_file(&self.path).fatal())?;
         if written < line.len() {
-            return Err(Error::new(Code::Io, "the disk is full; the last recording is torn")
+            return Err(Error::new(Code::Io, "the disk is full: the last recording is incomplete")
                 .in_file(&self.path)
                 .fatal());
         }
         if self.mode == Use::Cache {
             let end = self.file.metadata()?.len();
-            let place = Span { offset: end.saturating_sub(line.len() as u64), length: line.len() };
+            let span = Span { offset: end.saturating_sub(line.len() as u64), length: line.len() };
             let mut back = vec![0; line.len()];
             // Another process may have written behind us; then the next run finds the line.
-            if self.file.read_exact_at(&mut back, place.offset).is_ok() && back == line {
-                index.entry(key.to_owned()).or_default().push_back(place);
+            if self.file.read_exact_at(&mut back, span.offset).is_ok() && back == line {
+                index.entry(key.to_owned()).or_default().push_back(span);
             }
         }
         Ok(())
@@ -215,7 +215,7 @@ impl Cassette {
     }
 }
 
-/// Counts where two values differ, and describes the first few places.
+/// Counts where two values differ, and describes the first few.
 fn differences(path: &str, recorded: &Value, asked: &Value, count: &mut usize, shown: &mut Vec<Value>) {
     match (recorded, asked) {
         (Value::Object(a), Value::Object(b)) => {
@@ -250,7 +250,7 @@ fn short(value: &Value) -> Value {
     }
 }
 
-/// Reads a file from a place of its own, so that appending does not move it.
+/// Reads a file from an offset of its own, so that appending does not move it.
 struct At<'a> {
     file: &'a File,
     offset: u64,

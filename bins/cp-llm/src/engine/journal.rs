@@ -42,12 +42,12 @@ pub(super) struct Try<'a> {
 }
 
 impl Journal {
-    /// The ledger that this command line's effects go to. `network` says why somebody may be asked, if somebody is.
+    /// The ledger that this command line's effects go to. `network` says why the network may be used, if it may.
     pub(crate) fn new(context: &Context, network: Option<&'static str>, log_content: bool) -> Result<Self> {
         let (session, run) = (context.session(), context.options.run.clone());
         Ok(Self {
             path: cp_ledger::effect_path(context, NAME)?,
-            // What is paid for goes to the disk, and nobody waits for it; what costs nothing can be had again.
+            // What is paid for goes to the disk in batches, without a wait; what costs nothing can be had again.
             sync: if network.is_some() { Sync::Batch } else { Sync::None },
             ledger: Mutex::new(None),
             agent: context.agent(None),
@@ -127,7 +127,7 @@ impl Journal {
         self.append(entry)
     }
 
-    /// Records that an answer was taken from a recording, and nobody was asked.
+    /// Records that an answer was taken from a recording, and nothing was sent.
     pub(super) fn recalled(&self, from: &str, key: &str, work: &Work) -> Result<()> {
         let this = Try { backend: from, attempt: 0, request_hash: key };
         self.append(self.entry("llm.response", &this, work).with("cached", &true)).map(|_| ())

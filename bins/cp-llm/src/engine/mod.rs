@@ -63,7 +63,7 @@ pub(crate) struct Engine {
 /// A try that failed, or the last of several.
 struct Failed {
     error: Error,
-    /// Whether text of its answer was shown: then nobody can be asked again.
+    /// Whether text of its answer was shown: then it cannot be tried again.
     shown: bool,
 }
 
@@ -83,7 +83,7 @@ impl Engine {
             Ok(parsed) => return Ok(Message { parsed: Some(parsed), ..message }),
             Err(mismatch) => mismatch,
         };
-        listener.warn(&format!("the answer does not match the schema ({}); asking once more", mismatch.reason));
+        listener.warn(&format!("the answer does not match the schema ({}); asking again", mismatch.reason));
         work.add_turns([Turn::text("assistant", &text), Turn::text("user", &mismatch.correction())]);
         let first = message.usage;
         message = self.answered(work, listener)?;
@@ -159,7 +159,9 @@ impl Engine {
                 Err(failed) => failed,
             };
             at += 1;
-            let Some(next) = work.models().get(at).filter(|_| !shown && is_theirs(&error)) else { return Err(error) };
+            let Some(next) = work.models().get(at).filter(|_| !shown && is_upstreams(&error)) else {
+                return Err(error);
+            };
             listener.warn(&format!("{} gave up ({}); falling back to {next}", work.request().model, error.code()));
         }
     }
@@ -258,6 +260,6 @@ impl Engine {
 }
 
 /// Whether another model may do better: the failure is of the model's server, and not of the request or the caller.
-fn is_theirs(error: &Error) -> bool {
+fn is_upstreams(error: &Error) -> bool {
     matches!(error.code(), Code::RateLimited | Code::Server | Code::Timeout)
 }

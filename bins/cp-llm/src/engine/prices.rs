@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_is_no_price_and_a_slip_is_named() {
+    fn without_a_file_nothing_is_priced_and_a_mistake_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("prices.toml");
         assert!(!Prices::load(&file).unwrap().knows("m"));

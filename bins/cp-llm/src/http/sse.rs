@@ -3,7 +3,7 @@
 
 use cp_common::{Code, Error, Result};
 
-/// A line or an event longer than this is no answer of a model.
+/// A line or an event longer than this is not the answer of a model.
 const LIMIT: usize = 64 << 20;
 
 /// One event: its name (empty when the server gave none) and its data lines, joined.

@@ -39,7 +39,7 @@ impl Governed {
     }
 }
 
-/// Whether a text starts as another one that has `{variables}` in it, each of which stands for any words.
+/// Whether a text starts as another one that has `{variables}` in it, each of which stands for any text.
 fn starts_as(text: &str, template: &str) -> bool {
     let mut pieces = literals(template).into_iter();
     let first = pieces.next().unwrap_or_default();
@@ -47,7 +47,7 @@ fn starts_as(text: &str, template: &str) -> bool {
     let mut has_variables = false;
     for piece in pieces {
         has_variables = true;
-        // The first place is as good as any: what follows has the more left to be found in.
+        // The first match is as good as any: it leaves the most text for what follows.
         let Some(at) = rest.find(piece) else { return false };
         rest = &rest[at + piece.len()..];
     }
