@@ -22,13 +22,11 @@ const REQUEST_ID: [&str; 3] = ["request-id", "x-request-id", "x-goog-request-id"
 pub(super) struct Server {
     /// The name of the backend.
     pub name: &'static str,
-    /// The dialect.
     pub dialect: Box<dyn Dialect>,
     /// The base URL, without a slash at its end.
     pub base: String,
     /// The key, if there is one.
     pub key: Option<Secret>,
-    /// The connections.
     pub client: Client,
 }
 

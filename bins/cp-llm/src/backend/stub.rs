@@ -17,7 +17,6 @@ use crate::pause::pause;
 /// The only model.
 const MODEL: &str = "stub";
 
-/// The backend.
 #[derive(Default)]
 pub(crate) struct Stub {
     script: Vec<Line>,

@@ -14,7 +14,6 @@ pub(crate) struct Answer {
     pub id: Option<String>,
     /// The model that answered.
     pub model: Option<String>,
-    /// The text.
     pub text: String,
     /// Blocks that are neither text nor tool calls, as they came.
     pub others: Vec<Value>,

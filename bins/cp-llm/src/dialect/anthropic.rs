@@ -14,7 +14,6 @@ const VERSION: &str = "2023-06-01";
 /// The API requires a limit; where none is given, this one is sent.
 const MAX_TOKENS: u64 = 8192;
 
-/// The dialect.
 pub(crate) struct Anthropic;
 
 #[derive(Deserialize)]

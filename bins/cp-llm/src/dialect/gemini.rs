@@ -13,7 +13,6 @@ use super::body::Body;
 use super::partial::{PartialCall, arguments, fresh_id};
 use super::{Answer, Decoder, Dialect, Partial, Request, Show, Tokens, bad_answer, count_of, text_of};
 
-/// The dialect.
 pub(crate) struct Gemini;
 
 impl Dialect for Gemini {

@@ -8,7 +8,6 @@ const PLANE: u32 = 0x10_0000;
 
 /// Parsed JSON, with whether lone halves stand in it as placeholders.
 pub(crate) struct Loose {
-    /// The value.
     pub value: Value,
     /// Whether it holds placeholders.
     pub halves: bool,

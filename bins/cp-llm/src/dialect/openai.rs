@@ -13,7 +13,6 @@ use super::{
     Answer, Call, Decoder, Dialect, Partial, Request, Show, Tokens, bad_answer, bearer, count_of, data_url, text_of,
 };
 
-/// The dialect.
 pub(crate) struct OpenAi {
     /// Whether the server is the original one, which has renamed `max_tokens`.
     pub original: bool,

@@ -15,7 +15,6 @@ pub(crate) struct Partial {
     pub id: Option<String>,
     /// The model that answers.
     pub model: Option<String>,
-    /// The text.
     pub text: Text,
     /// Tool calls in the order they began.
     pub calls: Vec<PartialCall>,
@@ -34,9 +33,8 @@ pub(crate) struct Partial {
 pub(crate) struct PartialCall {
     /// The provider's index, if it has one.
     pub index: Option<u64>,
-    /// Its id.
     pub id: String,
-    /// The tool.
+    /// The tool's name.
     pub name: String,
     /// The text of the arguments so far.
     pub arguments: Text,

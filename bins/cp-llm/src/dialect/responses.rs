@@ -14,7 +14,6 @@ use super::{
     data_url, text_of,
 };
 
-/// The dialect.
 pub(crate) struct Responses;
 
 impl Dialect for Responses {

@@ -20,7 +20,7 @@ impl Audit for WithoutText {
 }
 
 /// Options that stand alone: what follows one of them is not its value.
-const FLAGS: [&str; 10] = [
+pub(crate) const FLAGS: [&str; 10] = [
     "--stream",
     "--dry-run",
     "--json",

@@ -11,8 +11,8 @@ use std::sync::{Mutex, PoisonError};
 use cp_common::wire::Message;
 use cp_common::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
 
 use crate::files::unreadable;
 
@@ -110,7 +110,7 @@ impl Cassette {
 
     /// The recorded answer to a request, if there is one. Replayed answers to equal requests come in the order they were recorded;
     /// the last one stays.
-    pub(crate) fn find(&self, key: &str) -> Result<Option<Message>> {
+    pub(super) fn find(&self, key: &str) -> Result<Option<Message>> {
         let span = {
             let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(spans) = index.get_mut(key) else { return Ok(None) };
@@ -145,7 +145,7 @@ impl Cassette {
     }
 
     /// The name that the ledger has for an answer from here.
-    pub(crate) fn name(&self) -> &'static str {
+    pub(super) fn name(&self) -> &'static str {
         match self.mode {
             Use::Record => "record",
             Use::Replay => "replay",
@@ -154,7 +154,7 @@ impl Cassette {
     }
 
     /// Adds an answer, where answers are added.
-    pub(crate) fn keep(&self, key: &str, backend: &str, request: &[u8], message: &Message) -> Result<()> {
+    pub(super) fn keep(&self, key: &str, backend: &str, request: &[u8], message: &Message) -> Result<()> {
         if self.mode == Use::Replay {
             return Ok(());
         }
@@ -186,55 +186,70 @@ impl Cassette {
     }
 
     /// The error for a request that was never recorded: with the nearest recording, and where it differs.
-    pub(crate) fn miss(&self, key: &str, request: &[u8]) -> Error {
+    pub(super) fn miss(&self, key: &str, request: &[u8]) -> Error {
         let asked: Value = serde_json::from_slice(request).unwrap_or_default();
-        let mut nearest: Option<(usize, String, Vec<Value>)> = None;
+        let mut nearest: Option<(String, Differences)> = None;
+        // What cannot be read any more is not the nearest.
         let _ = self.each(|_, _, line| {
             if let Ok(recording) = serde_json::from_slice::<Recording<'_>>(line) {
                 let recorded: Value = serde_json::from_str(recording.request.get()).unwrap_or_default();
-                let (mut count, mut shown) = (0, Vec::new());
-                differences("", &recorded, &asked, &mut count, &mut shown);
-                if nearest.as_ref().is_none_or(|(fewest, ..)| count < *fewest) {
-                    nearest = Some((count, recording.key.to_owned(), shown));
+                let differences = Differences::between(&recorded, &asked);
+                if nearest.as_ref().is_none_or(|(_, fewest)| differences.count < fewest.count) {
+                    nearest = Some((recording.key.to_owned(), differences));
                 }
             }
-            Ok(nearest.as_ref().is_none_or(|(count, ..)| *count > 1))
+            Ok(nearest.as_ref().is_none_or(|(_, fewest)| fewest.count > 1))
         });
         let file = self.path.display().to_string();
         let error =
             Error::not_found(format!("{file} has no recording of this request")).with("file", file).with("key", key);
         match nearest {
             None => error.hint("the file has no recordings: make one with --record"),
-            Some((count, nearest, shown)) => error
+            Some((nearest, differences)) => error
                 .with("nearest", nearest)
-                .with("differences", count)
-                .with("difference", shown)
+                .with("differences", differences.count)
+                .with("difference", differences.first)
                 .with("_untrusted", vec!["/difference"])
                 .hint("the request differs from the nearest recording as shown; record it again with --record"),
         }
     }
 }
 
-/// Counts where two values differ, and describes the first few.
-fn differences(path: &str, recorded: &Value, asked: &Value, count: &mut usize, shown: &mut Vec<Value>) {
-    match (recorded, asked) {
-        (Value::Object(a), Value::Object(b)) => {
-            for name in a.keys().chain(b.keys().filter(|name| !a.contains_key(*name))) {
-                let member = |map: &serde_json::Map<String, Value>| map.get(name).cloned().unwrap_or_default();
-                differences(&format!("{path}/{name}"), &member(a), &member(b), count, shown);
+/// Where a recorded request and another one differ.
+#[derive(Default)]
+struct Differences {
+    count: usize,
+    /// The first few, described.
+    first: Vec<Value>,
+}
+
+impl Differences {
+    fn between(recorded: &Value, asked: &Value) -> Self {
+        let mut differences = Self::default();
+        differences.add("", recorded, asked);
+        differences
+    }
+
+    fn add(&mut self, path: &str, recorded: &Value, asked: &Value) {
+        match (recorded, asked) {
+            (Value::Object(a), Value::Object(b)) => {
+                for name in a.keys().chain(b.keys().filter(|name| !a.contains_key(*name))) {
+                    let member = |map: &Map<String, Value>| map.get(name).cloned().unwrap_or_default();
+                    self.add(&format!("{path}/{name}"), &member(a), &member(b));
+                }
             }
-        }
-        (Value::Array(a), Value::Array(b)) => {
-            for n in 0..a.len().max(b.len()) {
-                let element = |list: &[Value]| list.get(n).cloned().unwrap_or_default();
-                differences(&format!("{path}/{n}"), &element(a), &element(b), count, shown);
+            (Value::Array(a), Value::Array(b)) => {
+                for n in 0..a.len().max(b.len()) {
+                    let element = |list: &[Value]| list.get(n).cloned().unwrap_or_default();
+                    self.add(&format!("{path}/{n}"), &element(a), &element(b));
+                }
             }
-        }
-        (a, b) if a == b => {}
-        (a, b) => {
-            *count += 1;
-            if shown.len() < DIFFERENCES {
-                shown.push(serde_json::json!({"path": path, "recorded": short(a), "asked": short(b)}));
+            (a, b) if a == b => {}
+            (a, b) => {
+                self.count += 1;
+                if self.first.len() < DIFFERENCES {
+                    self.first.push(json!({"path": path, "recorded": short(a), "asked": short(b)}));
+                }
             }
         }
     }

@@ -15,7 +15,7 @@ pub(crate) struct Event {
     pub data: Vec<u8>,
 }
 
-/// The parser.
+/// Takes bytes as they come, and gives the events that they complete.
 #[derive(Default)]
 pub(crate) struct Parser {
     line: Vec<u8>,

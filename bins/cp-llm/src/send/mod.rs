@@ -182,8 +182,9 @@ impl Send {
     fn ask(&self, mut work: Work, context: &mut Context) -> Result<()> {
         let mut shown = false;
         let id = self.id_of(&work);
-        let body = id.is_some().then(|| self.engine.body(&work)).transpose()?;
-        let arguments = (work.models().to_vec(), body.map(|body| digest::of(&body)));
+        // Only a request with an id is compared with an earlier one.
+        let named = |_| Ok::<_, Error>((work.models().to_vec(), digest::of(&self.engine.body(&work)?)));
+        let arguments = id.as_ref().map(named).transpose()?;
         let outcome = idempotency::once(id.as_deref(), &arguments, context, |context| {
             let mut listener = Printer { context, shown: false };
             let outcome = self.engine.message(&mut work, &mut listener);
