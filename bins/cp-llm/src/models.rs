@@ -3,22 +3,30 @@
 use std::time::Duration;
 
 use cp_common::context::options::QueryOptions;
-use cp_common::wire::Reply;
-use cp_common::wire::fields;
+use cp_common::program::{Class, VerbDoc};
+use cp_common::wire::{Reply, fields};
 use cp_common::{Context, Error, Result};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::backend::{self, Backend};
-use crate::http::client::Waits;
+use crate::backend::choice::{self, Setup};
+use crate::engine::prices::Prices;
+use crate::http::client::Timeouts;
 use crate::policy::Policy;
-use crate::prices::Prices;
-use crate::stub;
+
+/// What the reference says of this verb.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "models",
+    class: Class::Query,
+    output: "models",
+    examples: &["cp-llm models --backend stub"],
+    dangerous: false,
+};
 
 /// List the models that the backend has
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Whose models: anthropic, openai, gemini or stub
+    /// The backend: anthropic, openai, gemini or stub
     #[arg(long, value_name = "NAME")]
     backend: Option<String>,
     /// How long to wait for the list, in seconds
@@ -63,11 +71,10 @@ impl Reply for Models {
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     fields::check(&args.query.fields, &["id", "backend", "priced"])?;
-    let name = backend::name_of(args.backend.as_deref(), None, context)?;
-    let outcome = of_backend(&name, Duration::from_secs(args.timeout.max(1)), context);
-    let mut ids = outcome.unwrap_or_else(|| {
-        let missing = Error::validation(format!("{name} has no list of models that could be asked for"));
-        Err(missing.hint("ask the program itself"))
+    let name = choice::name_of(args.backend.as_deref(), None, context)?;
+    let found = of_backend(&name, Duration::from_secs(args.timeout.max(1)), context)?;
+    let mut ids = found.ok_or_else(|| {
+        Error::validation(format!("the backend {name} cannot list its models")).hint("ask the program itself")
     })?;
     ids.sort();
     ids.dedup();
@@ -76,29 +83,15 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.answer(&answer)
 }
 
-/// The models of a backend; `None` where there is nothing that could be asked.
-pub(crate) fn of_backend(name: &str, limit: Duration, context: &Context) -> Option<Result<Vec<String>>> {
-    let waits = Waits { total: limit, idle: None };
-    let server = match Backend::of(name, None, waits, 1, true) {
-        Ok(Backend::Server(server)) => server,
-        Ok(Backend::Stub(_)) => return Some(Ok(vec![stub::MODEL.to_owned()])),
-        Ok(Backend::Speaker(..) | Backend::Llm(_)) => return None,
-        Err(e) => return Some(Err(e)),
-    };
-    if let Err(e) = Policy::load(&context.home).and_then(|policy| policy.network()) {
-        return Some(Err(e));
+/// The models of a backend; none where it cannot list them.
+pub(crate) fn of_backend(name: &str, limit: Duration, context: &Context) -> Result<Option<Vec<String>>> {
+    let timeouts = Timeouts { total: limit, idle: None };
+    let backend = choice::by_name(name, &Setup { timeouts, connections: 1, needs_key: true, stub_script: None })?;
+    let Some(list) = backend.model_list() else { return Ok(None) };
+    if backend.is_metered() {
+        Policy::load(&context.home)?.network()?;
     }
-    let path = match server.name {
-        "anthropic" => "/v1/models?limit=1000",
-        "gemini" => "/models?pageSize=1000",
-        _ => "/models",
-    };
-    Some(server.fetch(path).map(|list| {
-        let models = list.get("data").or_else(|| list.get("models")).and_then(Value::as_array);
-        let name = |model: &Value| model.get("id").or_else(|| model.get("name"))?.as_str().map(str::to_owned);
-        let names = models.into_iter().flatten().filter_map(name);
-        names.map(|name| name.trim_start_matches("models/").to_owned()).collect()
-    }))
+    list.models().map(Some)
 }
 
 /// The page that was asked for. The cursor is the last name of the page before.

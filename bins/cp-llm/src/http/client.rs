@@ -1,4 +1,4 @@
-//! POST, and nothing else: no redirect is followed with a key, no status is hidden, every wait has an end.
+//! Requests to one server: no redirect is followed with a key, no status is hidden, every wait has an end.
 
 use std::io::Read;
 use std::path::Path;
@@ -16,12 +16,12 @@ use super::{net, proxy};
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long to wait for the end of a stream whose last event has come, so that the connection can be used again.
 const LINGER: Duration = Duration::from_millis(100);
-/// A whole answer longer than this is no answer of a model.
+/// A whole answer longer than this is not the answer of a model.
 const LIMIT: u64 = 64 << 20;
 
 /// How long to wait for what.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waits {
+pub(crate) struct Timeouts {
     /// From the start of the request to the end of the answer.
     pub total: Duration,
     /// The longest silence of a server that streams.
@@ -32,18 +32,18 @@ pub(crate) struct Waits {
 pub(crate) struct Client {
     agent: ureq::Agent,
     host: String,
-    waits: Waits,
+    timeouts: Timeouts,
 }
 
 impl Client {
     /// A client for the URLs under `base`. Certificates are not read before the first connection that needs them.
     pub(crate) fn new(
         base: &str,
-        waits: Waits,
+        timeouts: Timeouts,
         connections: usize,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self> {
-        let bad = || Error::config(format!("{base} is no http or https URL")).fatal();
+        let bad = || Error::config(format!("{base} is not a valid http or https URL")).fatal();
         let uri: ureq::http::Uri = base.parse().map_err(|_| bad())?;
         let (Some(scheme @ ("http" | "https")), Some(host)) = (uri.scheme_str(), uri.host()) else { return Err(bad()) };
         let mut config = Config::builder()
@@ -56,8 +56,8 @@ impl Client {
             .max_idle_connections_per_host(connections)
             .timeout_resolve(Some(CONNECT))
             .timeout_connect(Some(CONNECT))
-            .timeout_global(Some(waits.total))
-            .timeout_per_read(waits.idle);
+            .timeout_global(Some(timeouts.total))
+            .timeout_per_read(timeouts.idle);
         if scheme == "https"
             && let Some(file) = variable("SSL_CERT_FILE").filter(|file| !file.is_empty())
         {
@@ -68,11 +68,11 @@ impl Client {
         Ok(Self {
             agent,
             host: uri.authority().map_or(host, |a| a.as_str().rsplit('@').next().unwrap_or(host)).to_owned(),
-            waits,
+            timeouts,
         })
     }
 
-    /// Sends a body and waits for the status line.
+    /// Sends a body and timeouts for the status line.
     pub(crate) fn post(&self, url: &str, headers: &[(String, String)], body: &[u8]) -> Result<Reply<'_>> {
         let mut request = self.agent.post(url);
         for (name, value) in headers {
@@ -97,7 +97,7 @@ impl Client {
         Ok(Reply { client: self, status: head.status.as_u16(), headers: head.headers, reader })
     }
 
-    /// Says what a failure of the transport is.
+    /// The failure that an error of the transport is.
     fn failure(&self, e: ureq::Error) -> Error {
         if signals::interrupted() {
             return Error::new(Code::Interrupted, "interrupted");
@@ -109,20 +109,20 @@ impl Client {
             ureq::Error::Http(_) => Error::config("a header has characters that HTTP does not allow")
                 .hint("check the key for line breaks")
                 .fatal(),
-            ureq::Error::BadUri(uri) => Error::config(format!("{uri} is no URL")).fatal(),
+            ureq::Error::BadUri(uri) => Error::config(format!("{uri} is not a valid URL")).fatal(),
             ureq::Error::LargeResponseHeader(..) => {
-                Error::new(Code::Server, format!("{host}: the header is too large"))
+                Error::new(Code::Server, format!("{host}: the header of the answer is too large"))
             }
             ureq::Error::BodyExceedsLimit(_) => {
-                Error::new(Code::Server, format!("{host}: the answer has more than {} MiB", LIMIT >> 20))
+                Error::new(Code::Server, format!("{host}: the answer is larger than {} MiB", LIMIT >> 20))
             }
             // A certificate does not get better by asking again.
             e if e.to_string().contains("certificate") => Error::config(format!("{host}: {e}"))
                 .hint("name your own certificate authority with SSL_CERT_FILE")
                 .fatal(),
             e if e.to_string().contains("corrupt message") => {
-                Error::config(format!("{host}: the server speaks no TLS"))
-                    .hint("for a server without TLS the base URL begins with http://")
+                Error::config(format!("{host}: the server does not use TLS"))
+                    .hint("if the server has no TLS, begin the base URL with http://")
                     .fatal()
             }
             ureq::Error::Io(e) => Error::new(Code::Network, format!("{host}: {}", Error::from(e).message())),
@@ -133,24 +133,26 @@ impl Client {
 
     fn late(&self, kind: ureq::Timeout) -> Error {
         let host = &self.host;
-        match (kind, self.waits.idle) {
+        match (kind, self.timeouts.idle) {
             (ureq::Timeout::Resolve | ureq::Timeout::Connect, _) => {
-                Error::new(Code::Timeout, format!("{host}: no connection within {}", spoken(CONNECT)))
+                Error::new(Code::Timeout, format!("{host}: no connection within {}", seconds(CONNECT)))
                     .with("phase", "connect")
             }
             (ureq::Timeout::PerRead, Some(idle)) => {
-                Error::new(Code::Timeout, format!("{host}: silent for {}", spoken(idle)))
+                Error::new(Code::Timeout, format!("{host}: silent for {}", seconds(idle)))
                     .with("phase", "idle")
-                    .hint("--idle-timeout allows for longer silence")
+                    .hint("raise --idle-timeout to allow for longer silence")
             }
-            _ => Error::new(Code::Timeout, format!("{host}: no whole answer within {}", spoken(self.waits.total)))
-                .with("phase", "total")
-                .hint("--timeout allows for longer answers"),
+            _ => {
+                Error::new(Code::Timeout, format!("{host}: no complete answer within {}", seconds(self.timeouts.total)))
+                    .with("phase", "total")
+                    .hint("raise --timeout to allow for longer answers")
+            }
         }
     }
 }
 
-fn spoken(wait: Duration) -> String {
+fn seconds(wait: Duration) -> String {
     format!("{} s", wait.as_secs_f64())
 }
 

@@ -3,4 +3,5 @@
 pub(crate) mod client;
 mod net;
 pub(crate) mod proxy;
+pub(crate) mod sse;
 pub(crate) mod status;

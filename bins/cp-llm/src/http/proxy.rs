@@ -20,7 +20,7 @@ pub(crate) fn proxy_for(
     let Some(address) = first(own) else { return Ok(None) };
     // The address may hold a password, so it is never part of the message.
     let proxy = ureq::Proxy::new(&address)
-        .map_err(|_| Error::config("the proxy in the environment is no valid URL").fatal())?;
+        .map_err(|_| Error::config("the proxy in the environment is not a valid URL").fatal())?;
     if !matches!(proxy.protocol(), ureq::ProxyProtocol::Http | ureq::ProxyProtocol::Https) {
         return Err(Error::config("a SOCKS proxy is not supported")
             .hint("use an HTTP proxy, or exempt the host with NO_PROXY")

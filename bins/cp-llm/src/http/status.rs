@@ -1,4 +1,4 @@
-//! The one place where an upstream's status becomes a code, and where its wish to be left alone for a while is read.
+//! The one place where an upstream's status becomes a code, and where Retry-After is read in each of its forms.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 /// The code for an HTTP status. `kind` is the error type that the body names, if it names one.
 pub(crate) fn code_of(status: u16, kind: &str) -> Code {
     match status {
-        // No more money is not a reason to come back in a minute.
+        // A quota that is used up is not there again in a minute.
         429 if is_quota(kind) => Code::Forbidden,
         401 => Code::Auth,
         402 | 403 => Code::Forbidden,
@@ -16,7 +16,7 @@ pub(crate) fn code_of(status: u16, kind: &str) -> Code {
         408 => Code::Timeout,
         409 => Code::Conflict,
         429 => Code::RateLimited,
-        // A POST that carries a key follows nobody.
+        // A request that carries a key follows no redirect.
         300..400 => Code::Config,
         // 400, 413, 422, and what else says that the request is at fault.
         400..500 => Code::Validation,
@@ -48,7 +48,7 @@ pub(crate) fn status_of(kind: &str) -> u16 {
     }
 }
 
-/// How long the upstream asks us to wait: `retry-after-ms`, `retry-after` in seconds or as a date, or words in the body.
+/// How long the upstream asks us to wait: `retry-after-ms`, `retry-after` in seconds or as a date, or in the message.
 pub(crate) fn retry_after(
     header: impl Fn(&str) -> Option<String>,
     body: &Value,
@@ -59,7 +59,7 @@ pub(crate) fn retry_after(
         .and_then(|text| seconds(&text, 0.001))
         .or_else(|| header("retry-after").and_then(|text| seconds(&text, 1.0).or_else(|| until(&text, now_ms))))
         .or_else(|| body_delay(body))
-        .or_else(|| said(message))
+        .or_else(|| in_message(message))
 }
 
 fn seconds(text: &str, unit: f64) -> Option<Duration> {
@@ -85,8 +85,8 @@ fn body_delay(body: &Value) -> Option<Duration> {
     }
 }
 
-/// "Please try again in 1m2.5s": the only place where some servers say it.
-fn said(message: &str) -> Option<Duration> {
+/// "Please try again in 1m2.5s": some servers say it only there.
+fn in_message(message: &str) -> Option<Duration> {
     let (_, rest) = message.split_once("try again in ")?;
     spelled(rest.split([' ', ',']).next()?.trim_end_matches('.'))
 }

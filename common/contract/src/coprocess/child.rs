@@ -4,7 +4,7 @@ use std::io::{BufWriter, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -140,6 +140,11 @@ impl Child {
         self.errors.as_ref().map(ErrorText::first_lines).unwrap_or_default()
     }
 
+    /// The last line that it wrote on standard error and that is not blank: where a program says why it failed.
+    pub fn last_error_line(&self) -> Option<String> {
+        self.errors.as_ref().and_then(ErrorText::last_line)
+    }
+
     /// What its silence means: it has ended, and perhaps said why.
     pub fn gone(&self) -> Error {
         if let Err(interrupted) = signals::check() {
@@ -196,28 +201,57 @@ impl Drop for Child {
     }
 }
 
-/// What a child writes on standard error: read to the end, the beginning kept.
+/// What a child writes on standard error: read to the end, the beginning and the end kept.
 struct ErrorText {
-    kept: Arc<Mutex<Vec<u8>>>,
+    kept: Arc<Mutex<Kept>>,
     reader: JoinHandle<()>,
+}
+
+/// The first [`KEPT`] bytes and the last.
+#[derive(Default)]
+struct Kept {
+    beginning: Vec<u8>,
+    end: Vec<u8>,
+}
+
+impl Kept {
+    fn push(&mut self, bytes: &[u8]) {
+        let room = KEPT.saturating_sub(self.beginning.len()).min(bytes.len());
+        self.beginning.extend_from_slice(&bytes[..room]);
+        self.end.extend_from_slice(bytes);
+        self.end.drain(..self.end.len().saturating_sub(KEPT));
+    }
 }
 
 impl ErrorText {
     fn of(mut stderr: ChildStderr) -> Self {
-        let kept = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::new(Mutex::new(Kept::default()));
         let into = Arc::clone(&kept);
         let reader = std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(length @ 1..) = stderr.read(&mut buffer) {
-                let mut kept = into.lock().unwrap_or_else(PoisonError::into_inner);
-                let room = KEPT.saturating_sub(kept.len()).min(length);
-                kept.extend_from_slice(&buffer[..room]);
+                into.lock().unwrap_or_else(PoisonError::into_inner).push(&buffer[..length]);
             }
         });
         Self { kept, reader }
     }
 
     fn first_lines(&self) -> String {
+        let kept = self.read();
+        let text = String::from_utf8_lossy(&kept.beginning);
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty()).take(3);
+        lines.collect::<Vec<_>>().join("; ").replace(char::is_control, " ")
+    }
+
+    fn last_line(&self) -> Option<String> {
+        let kept = self.read();
+        let text = String::from_utf8_lossy(&kept.end);
+        let last = text.lines().map(str::trim).rfind(|line| !line.is_empty());
+        last.map(|line| line.replace(char::is_control, " "))
+    }
+
+    /// What has been read, once the child has closed its standard error or is late with it.
+    fn read(&self) -> MutexGuard<'_, Kept> {
         // The end of standard output is often seen before the end of standard error.
         for _ in 0..50 {
             if self.reader.is_finished() {
@@ -225,10 +259,7 @@ impl ErrorText {
             }
             std::thread::sleep(LOOK);
         }
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = String::from_utf8_lossy(&kept);
-        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty()).take(3);
-        lines.collect::<Vec<_>>().join("; ").replace(char::is_control, " ")
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -255,6 +286,15 @@ mod tests {
         assert_eq!(child.next_line().unwrap(), None);
         assert_eq!(child.gone().message(), "sh ended before it answered: broken");
         assert_eq!(child.wait().unwrap().code(), Some(3));
+    }
+
+    #[test]
+    fn the_last_line_of_a_long_error_text_is_kept() {
+        let script = "i=0; while [ $i -lt 999 ]; do echo traceback; i=$((i+1)); done >&2; printf 'why\\n\\n' >&2";
+        let mut child = shell(script, Grace::default());
+        child.wait().unwrap();
+        assert_eq!(child.last_error_line().as_deref(), Some("why"));
+        assert_eq!(child.error_text(), "traceback; traceback; traceback");
     }
 
     #[test]

@@ -1,0 +1,131 @@
+//! An executable as a backend: one that answers `prompt` records with `message` records.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use cp_common::coprocess::{self, Child, Grace};
+use cp_common::wire::record::{Kind, Record, open_line};
+use cp_common::wire::{Content, Delta, Message, Params, Prompt};
+use cp_common::{Code, Error, Result};
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+use super::{Backend, Exchange};
+use crate::dialect::anthropic::Anthropic;
+use crate::dialect::{Answer, Call, Dialect as _, Request, Show, Tokens, bad_answer, cut};
+
+/// How long a program has to exit once its input has ended: it may be a model with much to put away.
+pub(super) const GRACE: Grace = Grace { after_input: Duration::from_secs(1), after_term: Duration::from_millis(200) };
+
+/// An executable that answers records with records. It is started when it is first asked, and kept.
+pub(super) struct ExternalBackend {
+    /// The path as it was given.
+    name: String,
+    path: PathBuf,
+    limit: Duration,
+    idle: Mutex<Vec<Child>>,
+}
+
+impl Backend for ExternalBackend {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The program has a model of its own; an empty name asks for it.
+    fn default_model(&self) -> Option<&'static str> {
+        Some("")
+    }
+
+    fn body(&self, request: &Request) -> Result<Vec<u8>> {
+        // What goes to the program is a record. A request is recorded in the dialect that has the most of it.
+        Anthropic.body(request)
+    }
+
+    fn exchange(&self, request: &Request, _: &[u8], show: &mut Show<'_>) -> Exchange {
+        Exchange::of(self.answer(request, show))
+    }
+}
+
+impl ExternalBackend {
+    /// The executable at a path. Each answer may take so long.
+    pub(super) fn at(name: &str, limit: Duration) -> Result<Self> {
+        let path = coprocess::find(name).map_err(Error::fatal)?;
+        Ok(Self { name: name.to_owned(), path, limit, idle: Mutex::default() })
+    }
+
+    fn answer(&self, request: &Request, show: &mut Show<'_>) -> Result<Answer> {
+        let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut child = match kept {
+            Some(child) => child,
+            None => Child::start_group(&mut Command::new(&self.path), GRACE)?,
+        };
+        let answer = exchange(&mut child, &prompt_of(request), Instant::now() + self.limit, show)?;
+        // Only one that answered in full can be asked again.
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(child);
+        Ok(answer)
+    }
+}
+
+/// The failure of a program that takes longer than it may.
+pub(super) fn late() -> Error {
+    Error::new(Code::Timeout, "the program did not answer in time").hint("raise --timeout to allow for longer answers")
+}
+
+fn exchange(child: &mut Child, prompt: &Prompt, end: Instant, show: &mut Show<'_>) -> Result<Answer> {
+    child.write(&open_line(Kind::Prompt.name(), prompt)?).map_err(|error| match error.code() {
+        Code::Interrupted => error,
+        // It has exited, as the one that exits without an answer does.
+        _ => cut(),
+    })?;
+    loop {
+        if !child.wait_line(end.saturating_duration_since(Instant::now()))? {
+            return Err(late());
+        }
+        let Some(line) = child.next_line()? else { return Err(cut()) };
+        let record = Record::parse(line).map_err(|error| {
+            let is_partial = serde_json::from_slice::<IgnoredAny>(line).is_err_and(|e| e.is_eof());
+            if is_partial { cut() } else { bad_answer("invalid_json", error.message()) }
+        })?;
+        if !record.ok {
+            return Err(record.failure());
+        }
+        match record.kind {
+            Some(Kind::Delta) => show(&record.read::<Delta>()?.text)?,
+            Some(Kind::Message) => return answer_of(record.read()?),
+            _ => {}
+        }
+    }
+}
+
+fn prompt_of(request: &Request) -> Prompt {
+    Prompt {
+        system: Some(request.system.clone()).filter(|system| !system.is_empty()),
+        messages: request.messages.clone(),
+        tools: request.tools.clone(),
+        model: Some(request.model.clone()),
+        params: serde_json::from_value::<Params>(Value::Object(request.params.clone())).unwrap_or_default(),
+        ..Prompt::default()
+    }
+}
+
+fn answer_of(message: Message) -> Result<Answer> {
+    let others = match &message.content {
+        Content::Text(_) => Vec::new(),
+        Content::Blocks(blocks) => {
+            blocks.iter().filter_map(|block| serde_json::from_str(block.raw().get()).ok()).collect()
+        }
+    };
+    let calls = message.tool_calls.into_iter().map(|call| Call { id: call.id, name: call.name, input: call.input });
+    Answer {
+        id: Some(message.id),
+        model: Some(message.model),
+        text: message.content.text(),
+        others: others.into_iter().filter(|block: &Value| block["type"] != "text").collect(),
+        calls: calls.collect(),
+        stop: message.stop_reason,
+        usage: Some(Tokens::from(message.usage)),
+    }
+    .checked()
+}

@@ -1,0 +1,190 @@
+//! The `llm` program as a backend: it takes a text and prints one. Inside a session its own conversation, named by its `--cid`, mirrors
+//! the session's history, so that only what is new is sent to it; otherwise it keeps nothing, and a conversation goes in as its turns.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cp_common::coprocess::Child;
+use cp_common::{Code, Error, Result};
+use serde::{Deserialize, Serialize};
+
+use super::external::{GRACE, late};
+use super::mirror::{self, transcript};
+use super::{Backend, Exchange};
+use crate::dialect::{Answer, Conversation, Request, Show, bad_answer, shortened};
+
+/// How many of the newest answers of the program are looked through for one that was just given: others may ask it too.
+const NEWEST: &str = "20";
+
+/// The `llm` program.
+pub(super) struct Llm {
+    path: PathBuf,
+    limit: Duration,
+}
+
+/// How the program is called: what stands for the body of a request.
+#[derive(Serialize, Deserialize)]
+struct Call {
+    arguments: Vec<String>,
+    stdin: String,
+}
+
+impl Backend for Llm {
+    fn name(&self) -> &'static str {
+        "llm"
+    }
+
+    /// The program has a model of its own; an empty name asks for it.
+    fn default_model(&self) -> Option<&'static str> {
+        Some("")
+    }
+
+    fn keeps_conversations(&self) -> bool {
+        true
+    }
+
+    fn body(&self, request: &Request) -> Result<Vec<u8>> {
+        let call = Call { arguments: arguments(request), stdin: text_of(request) };
+        serde_json::to_vec(&call).map_err(|e| Error::new(Code::Unknown, format!("encoding the request: {e}")))
+    }
+
+    fn exchange(&self, request: &Request, body: &[u8], show: &mut Show<'_>) -> Exchange {
+        let answer = match self.answer(request, body, show) {
+            Ok(answer) => answer,
+            Err(error) => return Exchange::of(Err(error)),
+        };
+        let mirror = request.conversation.as_ref().and_then(|conversation| {
+            let known = conversation.cid.clone();
+            let cid = known.or_else(|| self.conversation_of(&conversation.text, &answer.text))?;
+            Some(mirror::after(cid, conversation, &request.messages, &answer.text))
+        });
+        Exchange { mirror, ..Exchange::of(Ok(answer)) }
+    }
+}
+
+impl Llm {
+    /// The program on `PATH`, in a directory that is absolute.
+    pub(super) fn on_path(limit: Duration) -> Result<Self> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let found = std::env::split_paths(&path)
+            .filter(|directory| directory.is_absolute())
+            .map(|directory| directory.join("llm"))
+            .find(|file| file.is_file());
+        let path = found.ok_or_else(|| {
+            Error::config("the llm program is not on PATH").hint("install it, or choose another --backend").fatal()
+        })?;
+        Ok(Self { path, limit })
+    }
+
+    fn answer(&self, request: &Request, body: &[u8], show: &mut Show<'_>) -> Result<Answer> {
+        if !request.tools.is_empty() {
+            return Err(Error::validation("the llm program cannot be given tools").hint("choose another --backend"));
+        }
+        if let Some(conversation) = &request.conversation {
+            self.compare(conversation)?;
+        }
+        let Call { arguments, stdin } =
+            serde_json::from_slice(body).map_err(|e| Error::new(Code::Unknown, format!("reading the request: {e}")))?;
+        let text = self.printed(&arguments, &stdin, show)?;
+        Answer { text, model: Some(request.model.clone()), ..Answer::default() }.checked()
+    }
+
+    /// What the program prints, without the line feeds at its end. `show` gets the text as it comes.
+    fn printed(&self, arguments: &[String], stdin: &str, show: &mut Show<'_>) -> Result<String> {
+        let mut child = Child::start_group(Command::new(&self.path).args(arguments).stderr(Stdio::piped()), GRACE)?;
+        // One that does not read to the end says why with its status.
+        let _ = child.write(stdin.as_bytes());
+        child.close_input();
+        let end = Instant::now() + self.limit;
+        let (mut printed, mut shown) = (Vec::new(), 0);
+        while child.read_some(&mut printed, end.saturating_duration_since(Instant::now()))?.ok_or_else(late)? > 0 {
+            let whole = printed[shown..].utf8_chunks().next().map_or("", |chunk| chunk.valid());
+            if !whole.is_empty() {
+                show(whole)?;
+                shown += whole.len();
+            }
+        }
+        let status = child.wait()?;
+        if !status.success() {
+            let reason = child.last_error_line().unwrap_or_else(|| "it gave no reason".to_owned());
+            return Err(Error::new(Code::CommandFailed, format!("llm failed: {}", shortened(&reason)))
+                .with("origin", "upstream")
+                .with("return_code", status.code().unwrap_or(-1))
+                .with("partial", String::from_utf8_lossy(&printed).into_owned())
+                .with("_untrusted", vec!["/partial"]));
+        }
+        let text =
+            String::from_utf8(printed).map_err(|_| bad_answer("invalid_utf8", "the answer is not valid UTF-8"))?;
+        Ok(text.trim_end_matches('\n').to_owned())
+    }
+
+    /// Fails when the program's conversation has gone on without us, or is gone.
+    fn compare(&self, conversation: &Conversation) -> Result<()> {
+        let Some(cid) = &conversation.cid else { return Ok(()) };
+        let found = self.logged(&["--cid", cid, "-n", "0"])?.len() as u64;
+        if found == conversation.answers {
+            return Ok(());
+        }
+        Err(Error::new(
+            Code::Conflict,
+            format!("llm's conversation {cid} has {found} answers, the session {}", conversation.answers),
+        )
+        .with("cid", cid.as_str())
+        .hint("it was changed elsewhere: start another session, or choose another --backend"))
+    }
+
+    /// The id of the conversation in which the program has just given this answer to this text; none when it keeps no log.
+    fn conversation_of(&self, text: &str, answer: &str) -> Option<String> {
+        let logged = self.logged(&["-n", NEWEST]).ok()?;
+        let same =
+            |one: &&Logged| one.prompt.trim_end() == text.trim_end() && one.response.trim_end() == answer.trim_end();
+        logged.iter().rev().find(same).map(|one| one.conversation_id.clone())
+    }
+
+    fn logged(&self, which: &[&str]) -> Result<Vec<Logged>> {
+        let arguments = [&["logs", "list", "--json"], which].concat();
+        let arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
+        let text = self.printed(&arguments, "", &mut |_| Ok(()))?;
+        serde_json::from_str(&text).map_err(|e| bad_answer("invalid_json", &format!("the log of llm: {e}")))
+    }
+}
+
+fn arguments(request: &Request) -> Vec<String> {
+    let mut arguments = vec!["prompt".to_owned()];
+    let mut add = |words: &[&str]| arguments.extend(words.iter().map(|word| (*word).to_owned()));
+    match &request.conversation {
+        None => add(&["--no-log"]),
+        Some(Conversation { cid: None, .. }) => add(&["--log"]),
+        Some(Conversation { cid: Some(cid), .. }) => add(&["--log", "--cid", cid]),
+    }
+    if !request.model.is_empty() {
+        add(&["-m", &request.model]);
+    }
+    if !request.system.is_empty() {
+        add(&["-s", &request.system]);
+    }
+    if !request.stream {
+        add(&["--no-stream"]);
+    }
+    for (name, value) in &request.params {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        add(&["-o", name, &value]);
+    }
+    arguments
+}
+
+/// The text that goes to the program: what is new in its conversation, else the whole of ours.
+fn text_of(request: &Request) -> String {
+    request.conversation.as_ref().map_or_else(|| transcript(&request.messages), |c| c.text.clone())
+}
+
+/// An answer in the program's log.
+#[derive(Deserialize)]
+struct Logged {
+    conversation_id: String,
+    #[serde(default)]
+    prompt: String,
+    #[serde(default)]
+    response: String,
+}

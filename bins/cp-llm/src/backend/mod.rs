@@ -1,0 +1,86 @@
+//! What answers requests: servers in the dialects of their providers, programs, and the stub.
+//!
+//! A backend is a file that implements [`Backend`]; [`choice`] finds the one that a command line means.
+
+pub(crate) mod choice;
+mod external;
+mod llm;
+pub(crate) mod mirror;
+pub(crate) mod provider;
+mod secret;
+mod server;
+pub(crate) mod stub;
+
+use std::time::Duration;
+
+use cp_common::Result;
+
+use self::mirror::Mirror;
+use crate::dialect::{Answer, Request, Show};
+
+/// What answers requests. Shared by every thread that asks.
+pub(crate) trait Backend: Send + Sync {
+    /// The name that it is chosen by.
+    fn name(&self) -> &str;
+    /// The model where none is named; none where one must be.
+    fn default_model(&self) -> Option<&'static str> {
+        None
+    }
+    /// Whether an answer may use the network and cost money.
+    fn is_metered(&self) -> bool {
+        true
+    }
+    /// Whether it keeps the conversations of sessions, so that only what is new goes to it.
+    fn keeps_conversations(&self) -> bool {
+        false
+    }
+    /// The body of a request, exactly as it is sent and recorded.
+    fn body(&self, request: &Request) -> Result<Vec<u8>>;
+    /// Where a request goes; none for a backend without a server.
+    fn endpoint(&self, _request: &Request) -> Option<Endpoint> {
+        None
+    }
+    /// Sends a request, whose body this is, and shows the text of the answer as it comes.
+    fn exchange(&self, request: &Request, body: &[u8], show: &mut Show<'_>) -> Exchange;
+    /// The list of its models, where it has one.
+    fn model_list(&self) -> Option<&dyn ModelList> {
+        None
+    }
+}
+
+/// A backend that can list its models.
+pub(crate) trait ModelList {
+    /// The names of the models, in no order.
+    fn models(&self) -> Result<Vec<String>>;
+}
+
+/// Where a request goes.
+pub(crate) struct Endpoint {
+    /// The URL.
+    pub url: String,
+    /// The headers, without the one that holds the key.
+    pub headers: Vec<(String, String)>,
+}
+
+/// What came of one request, and the facts about it for the ledger.
+pub(crate) struct Exchange {
+    /// The answer, or why there is none.
+    pub outcome: Result<Answer>,
+    /// The HTTP status, once there was one.
+    pub status: Option<u16>,
+    /// The provider's id of the request.
+    pub request_id: Option<String>,
+    /// The time from the start to the first piece of the answer.
+    pub first: Option<Duration>,
+    /// The hash of the answer's bytes as they came.
+    pub hash: Option<String>,
+    /// What the backend keeps of the conversation.
+    pub mirror: Option<Mirror>,
+}
+
+impl Exchange {
+    /// An exchange of which nothing is known but its outcome.
+    fn of(outcome: Result<Answer>) -> Self {
+        Self { outcome, status: None, request_id: None, first: None, hash: None, mirror: None }
+    }
+}

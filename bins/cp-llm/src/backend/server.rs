@@ -1,0 +1,320 @@
+//! A provider's server as a backend: one request and its answer over HTTP, whole or as it comes, and each way that it can fail.
+
+use std::time::{Duration, Instant};
+
+use cp_common::{Code, Error, Result, clock};
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+
+use super::secret::Secret;
+use super::{Backend, Endpoint, Exchange, ModelList};
+use crate::dialect::{
+    Answer, Decoder, Dialect, Request, Show, UpstreamError, bad_answer, cut, feed, loose, parsed, shortened,
+};
+use crate::digest;
+use crate::http::client::{Client, Reply};
+use crate::http::{sse, status};
+
+/// The headers that providers put their id of a request in.
+const REQUEST_ID: [&str; 3] = ["request-id", "x-request-id", "x-goog-request-id"];
+
+/// A server and its dialect.
+pub(super) struct Server {
+    /// The name of the backend.
+    pub name: &'static str,
+    pub dialect: Box<dyn Dialect>,
+    /// The base URL, without a slash at its end.
+    pub base: String,
+    /// The key, if there is one.
+    pub key: Option<Secret>,
+    pub client: Client,
+}
+
+impl Backend for Server {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn body(&self, request: &Request) -> Result<Vec<u8>> {
+        self.dialect.body(request)
+    }
+
+    fn endpoint(&self, request: &Request) -> Option<Endpoint> {
+        Some(Endpoint { url: self.url(request), headers: self.headers(request, None) })
+    }
+
+    fn exchange(&self, request: &Request, body: &[u8], show: &mut Show<'_>) -> Exchange {
+        let headers = self.headers(request, self.key.as_ref().map(Secret::reveal));
+        let start = Instant::now();
+        let mut exchange = match self.client.post(&self.url(request), &headers, body) {
+            Ok(reply) => self.answered(reply, request.stream, start, show),
+            Err(error) => Exchange::of(Err(error)),
+        };
+        exchange.outcome = exchange.outcome.map_err(|error| {
+            // That the reader of our output has gone is not a failure of the server.
+            if error.is_reader_gone() { error } else { self.settled(&error, exchange.request_id.as_deref()) }
+        });
+        exchange
+    }
+
+    fn model_list(&self) -> Option<&dyn ModelList> {
+        Some(self)
+    }
+}
+
+impl ModelList for Server {
+    fn models(&self) -> Result<Vec<String>> {
+        let list = self.fetched(self.dialect.models_path()).map_err(|error| self.settled(&error, None))?;
+        let models = list.get("data").or_else(|| list.get("models")).and_then(Value::as_array);
+        let name = |model: &Value| model.get("id").or_else(|| model.get("name"))?.as_str().map(str::to_owned);
+        let names = models.into_iter().flatten().filter_map(name);
+        Ok(names.map(|name| name.trim_start_matches("models/").to_owned()).collect())
+    }
+}
+
+impl Server {
+    fn url(&self, request: &Request) -> String {
+        format!("{}{}", self.base, self.dialect.path(request))
+    }
+
+    fn headers(&self, request: &Request, key: Option<&str>) -> Vec<(String, String)> {
+        let accepted = if request.stream { "text/event-stream" } else { "application/json" };
+        let mut headers = vec![
+            ("content-type".to_owned(), "application/json".to_owned()),
+            ("accept".to_owned(), accepted.to_owned()),
+        ];
+        headers.extend(self.dialect.headers(key));
+        headers.extend(std::env::var("TRACEPARENT").ok().map(|parent| ("traceparent".to_owned(), parent)));
+        headers
+    }
+
+    /// Asks for a resource below the base, and gives its JSON.
+    fn fetched(&self, path: &str) -> Result<Value> {
+        let headers = self.dialect.headers(self.key.as_ref().map(Secret::reveal));
+        let mut reply = self.client.get(&format!("{}{path}", self.base), &headers)?;
+        if reply.status >= 300 {
+            return Err(refusal(&mut reply));
+        }
+        let mut body = Vec::new();
+        reply.read_all(&mut body)?;
+        Ok(parsed(&body)?.value)
+    }
+
+    /// Reads the answer once its status has come.
+    fn answered(&self, mut reply: Reply<'_>, stream: bool, start: Instant, show: &mut Show<'_>) -> Exchange {
+        let status = Some(reply.status);
+        let request_id = REQUEST_ID.iter().find_map(|name| reply.header(name));
+        let encoding = reply.header("content-encoding").filter(|encoding| !encoding.eq_ignore_ascii_case("identity"));
+        // Some servers ignore `stream` and answer whole: the type of the answer decides, and not what was asked.
+        let streams = stream && reply.header("content-type").is_none_or(|kind| kind.contains("event-stream"));
+        let read = if reply.status >= 300 {
+            Exchange::of(Err(refusal(&mut reply)))
+        } else if let Some(encoding) = encoding {
+            let message = format!("the answer is encoded as {encoding}, which was not asked for");
+            Exchange::of(Err(bad_answer("encoding", &message)
+                .hint("a proxy in between compresses the answer: configure it to pass it on as it is")))
+        } else if streams {
+            self.streamed(reply, start, show)
+        } else {
+            self.whole(reply, start, show)
+        };
+        Exchange { status, request_id, ..read }
+    }
+
+    fn whole(&self, mut reply: Reply<'_>, start: Instant, show: &mut Show<'_>) -> Exchange {
+        let mut body = Vec::new();
+        let read = reply.read_all(&mut body);
+        let first = Some(start.elapsed());
+        let outcome = match read {
+            Err(error) => Err(as_cut(error, &String::from_utf8_lossy(&body))),
+            Ok(()) => self
+                .decoded(&body, reply.status)
+                .map_err(|error| with_partial(error, &String::from_utf8_lossy(&body)))
+                .and_then(|answer| {
+                    if !answer.text.is_empty() {
+                        show(&answer.text)?;
+                    }
+                    Ok(answer)
+                }),
+        };
+        Exchange { first, hash: Some(digest::of(&body)), ..Exchange::of(outcome) }
+    }
+
+    fn decoded(&self, body: &[u8], status: u16) -> Result<Answer> {
+        let json = parsed(body)?;
+        if let Some(error) = UpstreamError::find(&json.value, false) {
+            return Err(error.into_error(status));
+        }
+        let value = if json.halves { loose::parse_whole(body).unwrap_or(json.value) } else { json.value };
+        self.dialect.whole(&value, body)
+    }
+
+    fn streamed(&self, mut reply: Reply<'_>, start: Instant, show: &mut Show<'_>) -> Exchange {
+        let status = reply.status;
+        let mut stream = Stream {
+            decoder: self.dialect.decoder(),
+            parser: sse::Parser::new(),
+            hash: Sha256::new(),
+            head: Vec::new(),
+            first: None,
+        };
+        let read = stream.read(&mut reply, start, show);
+        if read.is_ok() {
+            reply.linger();
+        }
+        let (first, hash) = (stream.first, Some(digest::finished(std::mem::take(&mut stream.hash))));
+        Exchange { first, hash, ..Exchange::of(stream.answer(read, status)) }
+    }
+
+    /// Takes the key out of everything that an error says, and marks what the server wrote.
+    fn settled(&self, error: &Error, request_id: Option<&str>) -> Error {
+        let scrub = |text: &str| self.key.as_ref().map_or_else(|| text.to_owned(), |key| key.scrub(text));
+        let message = format!("{}: {}", self.name, scrub(error.message()));
+        let mut settled = Error::new(error.code(), message).with("backend", self.name);
+        let mut untrusted = Vec::new();
+        for (name, value) in error.details().into_iter().filter(|(name, _)| name != "hint") {
+            if ["partial", "upstream_message", "upstream_type"].contains(&name.as_str()) {
+                untrusted.push(Value::from(format!("/{name}")));
+            }
+            settled = settled.with(
+                &name,
+                match value {
+                    Value::String(text) => Value::from(scrub(&text)),
+                    other => other,
+                },
+            );
+        }
+        if let Some(id) = request_id {
+            settled = settled.with("request_id", scrub(id));
+        }
+        if !untrusted.is_empty() {
+            settled = settled.with("_untrusted", untrusted);
+        }
+        if let Some(hint) = error.hint_text() {
+            settled = settled.hint(hint);
+        } else if error.code() == Code::Auth {
+            settled = settled.hint("the key was refused: check that it is whole and still valid");
+        }
+        if error.is_fatal() { settled.fatal() } else { settled }
+    }
+}
+
+struct Stream {
+    decoder: Box<dyn Decoder>,
+    parser: sse::Parser,
+    hash: Sha256,
+    /// The first bytes, to say what came where no stream did.
+    head: Vec<u8>,
+    /// The time from the start to the first bytes.
+    first: Option<Duration>,
+}
+
+impl Stream {
+    /// Reads to the end of the answer or of the body.
+    fn read(&mut self, reply: &mut Reply<'_>, start: Instant, show: &mut Show<'_>) -> Result<()> {
+        const HEAD: usize = 64 << 10;
+        let mut buffer = vec![0; 16 << 10];
+        let decoder = self.decoder.as_mut();
+        let mut ended = false;
+        while !ended {
+            let bytes = reply.read(&mut buffer)?;
+            if bytes.is_empty() {
+                break;
+            }
+            self.first.get_or_insert_with(|| start.elapsed());
+            self.hash.update(bytes);
+            if self.head.len() < HEAD {
+                self.head.extend_from_slice(bytes);
+            }
+            self.parser.push(bytes, |event| {
+                if !ended {
+                    ended = feed(decoder, &event, show)?;
+                }
+                Ok(())
+            })?;
+        }
+        if ended {
+            return Ok(());
+        }
+        match std::mem::take(&mut self.parser).finish() {
+            // The last event of a cut stream is half a line of JSON; that it is cut is what there is to say.
+            Some(event) => match feed(decoder, &event, show) {
+                Err(error) if error.details().get("reason").is_some_and(|reason| reason == "invalid_json") => {
+                    Err(cut())
+                }
+                other => other.map(drop),
+            },
+            None => Ok(()),
+        }
+    }
+
+    /// The answer that was read, or why there is none.
+    fn answer(mut self, read: Result<()>, status: u16) -> Result<Answer> {
+        let partial = std::mem::take(self.decoder.partial());
+        let text = partial.text.as_str().to_owned();
+        read.map_err(|error| as_cut(error, &text))?;
+        let nothing = partial.id.is_none() && !partial.ended && partial.stop.is_none() && text.is_empty();
+        if nothing && !self.head.is_empty() {
+            return Err(self.not_a_stream(status));
+        }
+        partial.finish().map_err(|error| with_partial(error, &text))
+    }
+
+    /// What came where nothing of a stream did.
+    fn not_a_stream(&self, status: u16) -> Error {
+        match parsed(&self.head) {
+            Ok(json) => UpstreamError::find(&json.value, false).map_or_else(
+                || bad_answer("no_stream", "the answer is not a stream of events"),
+                |error| error.into_error(status),
+            ),
+            Err(error) => with_partial(error, &String::from_utf8_lossy(&self.head)),
+        }
+    }
+}
+
+/// A failure while the body came. What the transport calls a broken connection is an answer that was cut short.
+fn as_cut(error: Error, text: &str) -> Error {
+    let error = if error.code() == Code::Network && !error.details().contains_key("reason") {
+        error.with("reason", "cut")
+    } else {
+        error
+    };
+    with_partial(error, text)
+}
+
+/// Keeps what came before the failure.
+fn with_partial(error: Error, text: &str) -> Error {
+    const MOST: usize = 64 << 10;
+    if text.is_empty() || error.details().contains_key("partial") {
+        return error;
+    }
+    let end = (0..=text.len().min(MOST)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    error.with("partial", &text[..end])
+}
+
+/// The error in an answer whose status says that it is one.
+fn refusal(reply: &mut Reply<'_>) -> Error {
+    let mut body = Vec::new();
+    // The status is known; a body that breaks off cannot make it less so.
+    let _ = reply.read_all(&mut body);
+    let value = loose::parse_whole(&body).unwrap_or(Value::Object(Map::new()));
+    let reported = UpstreamError::find(&value, true).unwrap_or_default();
+    let message = reported.message.clone();
+    let status = reply.status;
+    let mut error = reported.into_error(status);
+    if message.is_empty() && !body.is_empty() && value.as_object().is_some_and(Map::is_empty) {
+        error = error.with("upstream_message", shortened(&String::from_utf8_lossy(&body)));
+    }
+    if (300..400).contains(&status) {
+        let to = reply.header("location").unwrap_or_default();
+        error = error
+            .with("location", to.as_str())
+            .hint("redirects are not followed with a key: set the base URL to where it leads")
+            .fatal();
+    }
+    let now = i64::try_from(clock::unix_seconds()).unwrap_or(0) * 1000;
+    match status::retry_after(|name| reply.header(name), &value, &message, now) {
+        Some(wait) => error.with("retry_after_ms", u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
+        None => error,
+    }
+}

@@ -1,0 +1,226 @@
+//! The stub: a model that numbers its answers, or gives those of a script. No network, no key, the same answer every time.
+
+use std::path::Path;
+use std::time::Duration;
+
+use cp_common::wire::Usage;
+use cp_common::{Code, Error, Result};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{Backend, Exchange, ModelList};
+use crate::dialect::anthropic::Anthropic;
+use crate::dialect::{Answer, Call, Dialect as _, Request, Show, Tokens};
+use crate::digest;
+use crate::pause::pause;
+
+/// The only model.
+const MODEL: &str = "stub";
+
+#[derive(Default)]
+pub(crate) struct Stub {
+    script: Vec<Line>,
+}
+
+/// One line of a script.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    content: Option<String>,
+    #[serde(default)]
+    tool_calls: Vec<ScriptedCall>,
+    stop_reason: Option<String>,
+    usage: Option<Usage>,
+    #[serde(default)]
+    delay_ms: u64,
+    error: Option<ScriptedError>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ScriptedCall {
+    id: Option<String>,
+    name: String,
+    #[serde(default)]
+    input: Option<Box<RawValue>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ScriptedError {
+    code: String,
+    #[serde(default)]
+    message: String,
+    #[serde(default)]
+    retry_after_ms: Option<u64>,
+}
+
+impl Backend for Stub {
+    fn name(&self) -> &'static str {
+        "stub"
+    }
+
+    fn default_model(&self) -> Option<&'static str> {
+        Some(MODEL)
+    }
+
+    fn is_metered(&self) -> bool {
+        false
+    }
+
+    fn body(&self, request: &Request) -> Result<Vec<u8>> {
+        // Nothing is sent. A request is recorded in the dialect that has the most of it.
+        Anthropic.body(request)
+    }
+
+    fn exchange(&self, request: &Request, _: &[u8], show: &mut Show<'_>) -> Exchange {
+        let answer = match self.answer(request) {
+            Ok(answer) => answer,
+            Err(error) => return Exchange::of(Err(error)),
+        };
+        let hash = Some(digest::of(answer.text.as_bytes()));
+        let shown = if request.stream { answer.text.split_inclusive(' ').try_for_each(show) } else { Ok(()) };
+        Exchange { first: Some(Duration::ZERO), hash, ..Exchange::of(shown.map(|()| answer)) }
+    }
+
+    fn model_list(&self) -> Option<&dyn ModelList> {
+        Some(self)
+    }
+}
+
+impl ModelList for Stub {
+    fn models(&self) -> Result<Vec<String>> {
+        Ok(vec![MODEL.to_owned()])
+    }
+}
+
+impl Stub {
+    /// A stub that gives the answers of a file, and numbers those after its end.
+    pub(crate) fn with_script(file: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(file).map_err(|e| {
+            Error::config(format!("the stub's script cannot be read: {}", Error::from(e).message()))
+                .in_file(file)
+                .fatal()
+        })?;
+        let mut script = Vec::new();
+        for (n, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+            let line: Line = serde_json::from_str(line)
+                .map_err(|e| Error::config(e.to_string()).at_line(n as u64 + 1).in_file(file).fatal())?;
+            if let Some(error) = line.error.as_ref().filter(|error| Code::from_name(&error.code).is_none()) {
+                let unknown = format!("`{}` is not an error code", error.code);
+                return Err(Error::config(unknown).at_line(n as u64 + 1).in_file(file).fatal());
+            }
+            script.push(line);
+        }
+        Ok(Self { script })
+    }
+
+    fn answer(&self, request: &Request) -> Result<Answer> {
+        let turns = request.messages.iter().filter(|turn| turn.role == "assistant").count() as u64;
+        let number = 1 + turns.max(request.position);
+        let scripted = usize::try_from(number - 1).ok().and_then(|at| self.script.get(at));
+        let line = scripted
+            .cloned()
+            .unwrap_or_else(|| Line { content: Some(format!("stub response {number}")), ..Line::default() });
+        pause(Duration::from_millis(line.delay_ms))?;
+        if let Some(error) = line.error {
+            return Err(scripted_error(&error));
+        }
+        let text = line.content.unwrap_or_default();
+        let usage = line.usage.map_or_else(|| counted(request, &text), Tokens::from);
+        let calls = line.tool_calls.into_iter().enumerate().map(|(n, call)| Call {
+            id: call.id.unwrap_or_else(|| format!("call_{number}_{}", n + 1)),
+            name: call.name,
+            input: call.input.unwrap_or_else(|| RawValue::from_string("{}".to_owned()).unwrap_or_default()),
+        });
+        let answer = Answer {
+            id: Some(format!("stub-{number}")),
+            model: Some(request.model.clone()),
+            text,
+            calls: calls.collect(),
+            stop: line.stop_reason.unwrap_or_default(),
+            usage: Some(usage),
+            ..Answer::default()
+        };
+        answer.checked()
+    }
+}
+
+fn scripted_error(error: &ScriptedError) -> Error {
+    let code = Code::from_name(&error.code).unwrap_or(Code::Unknown);
+    let message = if error.message.is_empty() { "scripted failure" } else { &error.message };
+    let built = Error::new(code, message).with("origin", "upstream");
+    let built = match error.retry_after_ms {
+        Some(ms) => built.with("retry_after_ms", ms),
+        None => built,
+    };
+    if matches!(code, Code::Auth | Code::Forbidden | Code::Config) { built.fatal() } else { built }
+}
+
+/// A word is a token here: enough to try out a budget.
+fn counted(request: &Request, text: &str) -> Tokens {
+    let words = |text: &str| text.split_whitespace().count() as u64;
+    let asked = request.messages.iter().map(|turn| words(&turn.content.text()));
+    Tokens { input: words(&request.system) + asked.sum::<u64>(), output: words(text), ..Tokens::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cp_common::wire::Turn;
+    use std::io::Write as _;
+
+    fn request(turns: &[(&str, &str)], position: u64) -> Request {
+        Request {
+            system: "be brief".into(),
+            messages: turns.iter().map(|(role, text)| Turn::text(role, text)).collect(),
+            tools: Vec::new(),
+            model: MODEL.into(),
+            params: serde_json::Map::new(),
+            schema: None,
+            stream: false,
+            conversation: None,
+            position,
+        }
+    }
+
+    fn scripted(lines: &str) -> Result<Stub> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(lines.as_bytes()).unwrap();
+        Stub::with_script(file.path())
+    }
+
+    #[test]
+    fn it_counts_turns_or_items_whichever_is_more() {
+        let stub = Stub::default();
+        let hi = |position| request(&[("user", "hi there")], position);
+        assert_eq!(stub.answer(&hi(0)).unwrap().text, "stub response 1");
+        let second = stub.answer(&hi(1)).unwrap();
+        assert_eq!(second.text, "stub response 2");
+        assert_eq!(second.usage, Some(Tokens { input: 4, output: 3, ..Tokens::default() }));
+        let roles = ["user", "assistant", "user", "assistant", "user", "assistant", "user"];
+        let third = request(&roles.map(|role| (role, "x")), 2);
+        assert_eq!(stub.answer(&third).unwrap().text, "stub response 4");
+    }
+
+    #[test]
+    fn a_script_plays_and_then_it_counts() {
+        let stub = scripted(concat!(
+            "{\"tool_calls\":[{\"name\":\"weather\",\"input\":{\"city\":\"Oslo\"}}]}\n",
+            "\n{\"error\":{\"code\":\"E_RATE_LIMITED\",\"retry_after_ms\":5}}\n"
+        ))
+        .unwrap();
+        let hi = |position| request(&[], position);
+        let first = stub.answer(&hi(0)).unwrap();
+        assert_eq!((first.stop.as_str(), first.calls[0].id.as_str()), ("tool_use", "call_1_1"));
+        assert_eq!(stub.answer(&hi(1)).unwrap_err().code(), Code::RateLimited);
+        assert_eq!(stub.answer(&hi(2)).unwrap().text, "stub response 3");
+    }
+
+    #[test]
+    fn a_broken_script_names_its_line() {
+        let e = scripted("{}\n{\"contnet\":\"x\"}\n").err().unwrap();
+        assert!(e.message().contains("line 2") && e.message().contains("contnet"), "{e}");
+        assert!(scripted("{\"error\":{\"code\":\"E_NOPE\"}}\n").err().unwrap().message().contains("E_NOPE"));
+    }
+}

@@ -1,0 +1,188 @@
+//! JSON with lone surrogates. Servers escape text in pieces, so that the two halves of one character arrive in two deltas, each of
+//! them JSON that strict readers refuse. Here a half is carried until the other one comes; one that stays alone becomes U+FFFD.
+
+use serde_json::Value;
+
+/// A lone half is parsed as a character of this private plane, and only in an event that has one.
+const PLANE: u32 = 0x10_0000;
+
+/// Parsed JSON, with whether lone halves stand in it as placeholders.
+pub(crate) struct Loose {
+    pub value: Value,
+    /// Whether it holds placeholders.
+    pub halves: bool,
+}
+
+/// Parses JSON that may hold lone surrogate escapes.
+pub(crate) fn parse(bytes: &[u8]) -> Result<Loose, serde_json::Error> {
+    match placeholders(bytes) {
+        None => Ok(Loose { value: serde_json::from_slice(bytes)?, halves: false }),
+        Some(patched) => Ok(Loose { value: serde_json::from_slice(&patched)?, halves: true }),
+    }
+}
+
+/// Parses whole JSON; halves that are alone in it become U+FFFD.
+pub(crate) fn parse_whole(bytes: &[u8]) -> Result<Value, serde_json::Error> {
+    let Loose { mut value, halves } = parse(bytes)?;
+    if halves {
+        settle(&mut value);
+    }
+    Ok(value)
+}
+
+fn settle(value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            let mut whole = Text::default();
+            whole.push(text, true);
+            *text = whole.finish();
+        }
+        Value::Array(values) => values.iter_mut().for_each(settle),
+        Value::Object(members) => members.values_mut().for_each(settle),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// The bytes with each lone surrogate escape replaced, or nothing when there is none.
+fn placeholders(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    let (mut at, mut kept) = (0, 0);
+    // Outside strings JSON has no backslash, so the escapes can be found without parsing.
+    while let Some(found) = memchr::memchr(b'\\', &bytes[at..]) {
+        at += found;
+        match unit(&bytes[at..]) {
+            Some(0xD800..=0xDBFF) if matches!(unit(&bytes[at + 6..]), Some(0xDC00..=0xDFFF)) => at += 12,
+            Some(half @ 0xD800..=0xDFFF) => {
+                out.extend_from_slice(&bytes[kept..at]);
+                let stand_in = char::from_u32(PLANE + half - 0xD800).unwrap_or(char::REPLACEMENT_CHARACTER);
+                out.extend_from_slice(stand_in.encode_utf8(&mut [0; 4]).as_bytes());
+                at += 6;
+                kept = at;
+            }
+            _ => at += 2,
+        }
+        if at >= bytes.len() {
+            break;
+        }
+    }
+    if kept == 0 {
+        return None;
+    }
+    out.extend_from_slice(bytes.get(kept..).unwrap_or_default());
+    Some(out)
+}
+
+/// The UTF-16 unit that an escape at the start of `bytes` stands for.
+fn unit(bytes: &[u8]) -> Option<u32> {
+    let digits = bytes.strip_prefix(b"\\u")?.get(..4)?;
+    digits.iter().try_fold(0, |unit, digit| Some(unit << 4 | char::from(*digit).to_digit(16)?))
+}
+
+/// Text that is put together from deltas.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Text {
+    whole: String,
+    half: Option<u32>,
+}
+
+impl Text {
+    /// Appends a piece and returns what can be shown of it now.
+    pub(crate) fn push(&mut self, piece: &str, halves: bool) -> String {
+        let from = self.whole.len();
+        for char in piece.chars() {
+            let unit = (u32::from(char)).wrapping_sub(PLANE);
+            if halves && unit < 0x800 {
+                self.push_half(0xD800 + unit);
+            } else {
+                self.give_up_half();
+                self.whole.push(char);
+            }
+        }
+        self.whole[from..].to_owned()
+    }
+
+    fn push_half(&mut self, half: u32) {
+        if half < 0xDC00 {
+            self.give_up_half();
+            self.half = Some(half);
+        } else {
+            let char =
+                self.half.take().and_then(|high| char::from_u32(0x1_0000 + ((high - 0xD800) << 10) + (half - 0xDC00)));
+            self.whole.push(char.unwrap_or(char::REPLACEMENT_CHARACTER));
+        }
+    }
+
+    fn give_up_half(&mut self) {
+        if self.half.take().is_some() {
+            self.whole.push(char::REPLACEMENT_CHARACTER);
+        }
+    }
+
+    /// Whether nothing came.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.whole.is_empty() && self.half.is_none()
+    }
+
+    /// The text so far, without a pending half.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.whole
+    }
+
+    /// The whole text.
+    pub(crate) fn finish(mut self) -> String {
+        self.give_up_half();
+        self.whole
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn joined(pieces: &[&str]) -> String {
+        let mut text = Text::default();
+        for piece in pieces {
+            let loose = parse(piece.as_bytes()).unwrap();
+            text.push(loose.value.as_str().unwrap(), loose.halves);
+        }
+        text.finish()
+    }
+
+    #[test]
+    fn halves_in_two_deltas_make_one_character() {
+        assert_eq!(joined([r#""a\ud83d""#, r#""\ude00b""#].as_slice()), "a\u{1F600}b");
+        assert_eq!(joined([r#""\uD83D\uDE00""#].as_slice()), "\u{1F600}");
+    }
+
+    #[test]
+    fn a_half_that_stays_alone_is_replaced() {
+        assert_eq!(joined([r#""\ud83d""#, r#""x""#].as_slice()), "\u{FFFD}x");
+        assert_eq!(joined([r#""\ude00\ud83d""#].as_slice()), "\u{FFFD}\u{FFFD}");
+        assert_eq!(parse_whole(br#"{"a":["\ud83d"]}"#).unwrap()["a"][0], "\u{FFFD}");
+    }
+
+    #[test]
+    fn an_escaped_backslash_starts_no_escape() {
+        assert_eq!(joined([r#""\\ud83d""#].as_slice()), r"\ud83d");
+        assert_eq!(joined(["\"\u{100000}\""].as_slice()), "\u{100000}");
+    }
+
+    proptest! {
+        #[test]
+        fn text_escaped_unit_by_unit_and_split_anywhere_comes_back(text in "\\PC{0,24}", cut in any::<prop::sample::Index>()) {
+            let units: Vec<u16> = text.encode_utf16().collect();
+            let cut = cut.index(units.len() + 1);
+            let piece = |units: &[u16]| {
+                let escaped: Vec<String> = units.iter().map(|unit| format!("\\u{unit:04x}")).collect();
+                format!("\"{}\"", escaped.concat())
+            };
+            prop_assert_eq!(joined(&[&piece(&units[..cut]), &piece(&units[cut..])]), text);
+        }
+
+        #[test]
+        fn garbage_never_panics(bytes in prop::collection::vec(prop_oneof![Just(b'\\'), Just(b'u'), Just(b'd'), Just(b'8'), any::<u8>()], 0..60)) {
+            let _ = parse(&bytes);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The dialects of providers, as pure functions: the body of a [`Request`], and the [`Answer`] in a body or a stream of events.
+//!
+//! A provider's dialect is a file that implements [`Dialect`] and [`Decoder`]; nothing here opens a connection.
+
+mod answer;
+pub(crate) mod anthropic;
+mod body;
+pub(crate) mod gemini;
+pub(crate) mod loose;
+pub(crate) mod openai;
+mod partial;
+mod request;
+pub(crate) mod responses;
+#[cfg(test)]
+mod splits;
+mod upstream;
+
+use cp_common::Result;
+use serde_json::Value;
+
+pub(crate) use self::answer::{Answer, Call, Tokens};
+pub(crate) use self::partial::Partial;
+pub(crate) use self::request::{Conversation, Request};
+pub(crate) use self::upstream::{UpstreamError, bad_answer, cut, shortened};
+use crate::http::sse::Event;
+
+/// Shows text of an answer that is still coming.
+pub(crate) type Show<'a> = dyn FnMut(&str) -> Result<()> + 'a;
+
+/// One provider's dialect.
+pub(crate) trait Dialect: Send + Sync {
+    /// The base URL as the paths of this dialect follow it, without a slash at its end.
+    fn base<'a>(&self, base: &'a str) -> &'a str {
+        base
+    }
+    /// Where the list of models is, below the base URL.
+    fn models_path(&self) -> &'static str {
+        "/models"
+    }
+    /// Where the request goes, below the base URL.
+    fn path(&self, request: &Request) -> String;
+    /// The headers that carry the key and the version of the dialect.
+    fn headers(&self, key: Option<&str>) -> Vec<(String, String)>;
+    /// The body of the request.
+    fn body(&self, request: &Request) -> Result<Vec<u8>>;
+    /// The answer in a whole body, parsed and in its bytes.
+    fn whole(&self, body: &Value, bytes: &[u8]) -> Result<Answer>;
+    /// A decoder for a streamed answer.
+    fn decoder(&self) -> Box<dyn Decoder>;
+}
+
+/// Puts a streamed answer together.
+pub(crate) trait Decoder {
+    /// Looks at the bytes of the event that comes next, where their spelling matters.
+    fn bytes(&mut self, _data: &[u8]) {}
+    /// Takes an event, shows the text it brings, and returns whether it was the last.
+    fn event(&mut self, data: &Value, halves: bool, show: &mut Show<'_>) -> Result<bool>;
+    /// What has come so far.
+    fn partial(&mut self) -> &mut Partial;
+}
+
+/// Feeds an event to a decoder: parses it, raises the error it may be, and passes the rest on.
+pub(crate) fn feed(decoder: &mut dyn Decoder, event: &Event, show: &mut Show<'_>) -> Result<bool> {
+    let data = event.data.trim_ascii();
+    if data == b"[DONE]" {
+        decoder.partial().ended = true;
+        return Ok(true);
+    }
+    if data.is_empty() {
+        return Ok(false);
+    }
+    let loose = parsed(data)?;
+    decoder.bytes(data);
+    if let Some(error) = UpstreamError::find(&loose.value, event.name == "error") {
+        return Err(error.into_error(200));
+    }
+    decoder.event(&loose.value, loose.halves, show)
+}
+
+/// Parses what a server sent, telling bad bytes from bad JSON.
+pub(crate) fn parsed(bytes: &[u8]) -> Result<loose::Loose> {
+    if std::str::from_utf8(bytes).is_err() {
+        return Err(bad_answer("invalid_utf8", "the answer is not valid UTF-8"));
+    }
+    loose::parse(bytes).map_err(|_| match bytes.trim_ascii_start().first() {
+        None => bad_answer("empty", "the answer is empty"),
+        Some(b'<') => bad_answer("html", "the answer is a page of markup, not JSON")
+            .hint("check the base URL, and whether a proxy or a login page answers in its place"),
+        Some(_) => bad_answer("invalid_json", "the answer is not valid JSON"),
+    })
+}
+
+/// A member as text.
+pub(crate) fn text_of<'a>(value: &'a Value, name: &str) -> Option<&'a str> {
+    value.get(name)?.as_str()
+}
+
+/// A member as a count; what is absent or null is 0.
+pub(crate) fn count_of(value: &Value, path: &str) -> u64 {
+    value.pointer(path).and_then(Value::as_u64).unwrap_or(0)
+}
+
+/// The header of a key that is a bearer token (RFC 6750).
+fn bearer(key: Option<&str>) -> Vec<(String, String)> {
+    key.map(|key| ("authorization".to_owned(), format!("Bearer {key}"))).into_iter().collect()
+}
+
+/// The source of an image or a document as a `data:` URL (RFC 2397), if its bytes are given.
+fn data_url(source: &Value) -> Option<String> {
+    let media = text_of(source, "media_type").unwrap_or("application/octet-stream");
+    text_of(source, "data").map(|data| format!("data:{media};base64,{data}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_that_are_not_json_are_told_apart() {
+        for (bytes, reason) in [
+            (&b"<html>"[..], "html"),
+            (b"", "empty"),
+            (b"{\"a\":", "invalid_json"),
+            (b"{\"a\":\"\xFF\"}", "invalid_utf8"),
+        ] {
+            assert_eq!(parsed(bytes).err().unwrap().details()["reason"], reason);
+        }
+    }
+}

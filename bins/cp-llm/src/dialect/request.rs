@@ -1,0 +1,53 @@
+//! One request to a model, in no provider's dialect.
+
+use cp_common::wire::{ToolSpec, Turn};
+use serde_json::{Map, Value};
+
+/// One request to a model.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    /// The system text, empty for none.
+    pub system: String,
+    /// The conversation, oldest first.
+    pub messages: Vec<Turn>,
+    /// What the model may call.
+    pub tools: Vec<ToolSpec>,
+    /// The model; empty leaves the choice to a backend that has a model of its own.
+    pub model: String,
+    /// `max_tokens`, `temperature`, `top_p`, `stop`, and whatever else the provider understands.
+    pub params: Map<String, Value>,
+    /// The JSON Schema that the answer must follow.
+    pub schema: Option<Value>,
+    /// Whether the answer is to come in pieces.
+    pub stream: bool,
+    /// Where the conversation is, for a backend that keeps it.
+    pub conversation: Option<Conversation>,
+    /// The position among the requests of this process, from 0.
+    pub position: u64,
+}
+
+/// A conversation that a backend keeps, and the text that goes to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Conversation {
+    /// The backend's id of it; none for one that is yet to begin.
+    pub cid: Option<String>,
+    /// How many answers it has.
+    pub answers: u64,
+    /// The text that is new.
+    pub text: String,
+}
+
+impl Request {
+    /// The system text and the system turns as one text, for dialects that have no system turn; none when all are empty.
+    pub(super) fn whole_system(&self) -> Option<String> {
+        let turns = self.messages.iter().filter(|turn| turn.role == "system").map(|turn| turn.content.text());
+        let texts: Vec<String> =
+            std::iter::once(self.system.clone()).chain(turns).filter(|text| !text.is_empty()).collect();
+        (!texts.is_empty()).then(|| texts.join("\n\n"))
+    }
+
+    /// The turns that are not system turns.
+    pub(super) fn conversation_turns(&self) -> impl Iterator<Item = &Turn> {
+        self.messages.iter().filter(|turn| turn.role != "system")
+    }
+}

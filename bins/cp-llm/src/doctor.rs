@@ -1,0 +1,53 @@
+//! What `doctor` checks: the backend and its key, the policy, the prices.
+
+use std::time::Duration;
+
+use cp_common::program::{Check, Status};
+use cp_common::{Context, Error};
+
+use crate::backend::choice;
+use crate::engine::prices::Prices;
+use crate::models;
+use crate::policy::Policy;
+
+/// The longest time to wait for a server.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// The checks of this program.
+pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
+    let mut checks = Vec::new();
+    match choice::name_of(None, None, context) {
+        Ok(name) => {
+            checks.extend(upstream(&name, context));
+            checks.push(Check::pass("backend", name));
+        }
+        Err(e) => checks.push(failing("backend", Status::Warn, &e, "choose with --backend")),
+    }
+    if let Err(e) = Policy::load(&context.home) {
+        checks.push(failing("policy", Status::Fail, &e, "correct the file"));
+    }
+    let file = context.home.path("config/prices.toml");
+    checks.push(match Prices::load(&file) {
+        Ok(_) if file.exists() => Check::pass("prices", file.display().to_string()),
+        Ok(_) => {
+            Check::not_fine("prices", Status::Warn, "no prices: costs are null", format!("write {}", file.display()))
+        }
+        Err(e) => failing("prices", Status::Fail, &e, "correct the file"),
+    });
+    checks
+}
+
+/// Whether the server accepts our key: listing its models is the cheapest request.
+fn upstream(name: &str, context: &Context) -> Option<Check> {
+    match models::of_backend(name, LIMIT, context) {
+        Ok(models) => {
+            let count = models?.len();
+            Some(Check::pass("upstream", format!("{name} has {count} models for this key")))
+        }
+        Err(e) => Some(failing("upstream", Status::Fail, &e, "see error.code with `cp-llm models`")),
+    }
+}
+
+fn failing(name: &'static str, status: Status, error: &Error, hint: &str) -> Check {
+    Check::not_fine(name, status, error.message(), error.hint_text().unwrap_or(hint))
+}

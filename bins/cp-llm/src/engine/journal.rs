@@ -1,0 +1,164 @@
+//! What goes on the ledger: each try's request before it is sent, and what came of it. Hashes and counts always; the text only inside
+//! a session or run that was named, or where policy says so. Never a header, so never a key.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use cp_common::wire::{Receipt, Usage};
+use cp_common::{Context, Result};
+use cp_ledger::{Entry, Ledger, Sync};
+
+use super::work::Work;
+use crate::backend::{Exchange, mirror};
+use crate::dialect::Conversation;
+use crate::digest;
+
+/// The ledger's name below home.
+const NAME: &str = "cp-llm.jsonl";
+
+/// The writer of this program's ledger entries. The ledger is opened with the first request.
+pub(crate) struct Journal {
+    path: PathBuf,
+    sync: Sync,
+    ledger: Mutex<Option<Ledger>>,
+    agent: String,
+    session: Option<String>,
+    run: Option<String>,
+    /// Why the network may be used, where it is.
+    network: Option<&'static str>,
+    /// Whether the text of prompts and answers goes on the ledger too.
+    keeps_content: bool,
+}
+
+/// One try of a request, as the ledger names it.
+pub(super) struct Try<'a> {
+    /// The backend that is asked.
+    pub backend: &'a str,
+    /// Which try, from 1; 0 where none was needed.
+    pub attempt: u32,
+    /// The hash of the request's body.
+    pub request_hash: &'a str,
+}
+
+impl Journal {
+    /// The ledger that this command line's effects go to. `network` says why the network may be used, if it may.
+    pub(crate) fn new(context: &Context, network: Option<&'static str>, log_content: bool) -> Result<Self> {
+        let (session, run) = (context.session(), context.options.run.clone());
+        Ok(Self {
+            path: cp_ledger::effect_path(context, NAME)?,
+            // What is paid for goes to the disk in batches, without a wait; what costs nothing can be had again.
+            sync: if network.is_some() { Sync::Batch } else { Sync::None },
+            ledger: Mutex::new(None),
+            agent: context.agent(None),
+            keeps_content: log_content || session.is_some() || run.is_some(),
+            session,
+            run,
+            network,
+        })
+    }
+
+    /// How a prompt goes to a backend that keeps conversations; none outside of a session.
+    pub(super) fn conversation(&self, work: &Work) -> Result<Option<Conversation>> {
+        let session = work.prompt.session_id.as_ref().or(self.session.as_ref());
+        session.map(|session| mirror::conversation(&work.request().messages, session, &self.path)).transpose()
+    }
+
+    /// Records that a request is about to be sent.
+    pub(super) fn asked(&self, this: &Try<'_>, work: &Work, body: &[u8]) -> Result<()> {
+        let mut entry = self
+            .entry("llm.request", this, work)
+            .with("bytes", &body.len())
+            .with("stream", &work.request().stream)
+            .with("messages", &work.request().messages.len())
+            .with("tools", &work.request().tools.len());
+        if !work.request().system.is_empty() {
+            entry = entry.with("system_hash", &digest::of(work.request().system.as_bytes()));
+        }
+        if let Some(id) = &work.prompt.prompt_id {
+            entry = entry.with("prompt_id", id);
+        }
+        if let Some(network) = self.network {
+            entry = entry.with("network", network);
+        }
+        if self.keeps_content {
+            entry = entry.content(work.prompt.input());
+        }
+        self.append(entry).map(|_| ())
+    }
+
+    /// Records what came of it.
+    pub(super) fn answered(
+        &self,
+        this: &Try<'_>,
+        work: &Work,
+        exchange: &Exchange,
+        usage: Option<&Usage>,
+        took: Duration,
+    ) -> Result<Receipt> {
+        let mut entry = self
+            .entry("llm.response", this, work)
+            .with("status", &exchange.status)
+            .with("request_id", &exchange.request_id)
+            .with("response_hash", &exchange.hash)
+            .with("duration_ms", &milliseconds(took))
+            .with("first_token_ms", &exchange.first.map(milliseconds));
+        match &exchange.outcome {
+            Ok(answer) => {
+                entry = entry
+                    .role("assistant")
+                    .with("id", &answer.id)
+                    .with("answered_by", &answer.model)
+                    .with("stop_reason", &answer.stop)
+                    .with("tool_calls", &answer.calls.len())
+                    .with("usage", &usage);
+                if let Some(mirror) = &exchange.mirror {
+                    entry = entry.with("mirror", mirror);
+                }
+                if self.keeps_content {
+                    entry = entry.content(&answer.text);
+                }
+            }
+            Err(error) => {
+                entry = entry.message(error.message()).with("code", error.code().row().name);
+                entry = entry.with("reason", &error.details().get("reason"));
+            }
+        }
+        self.append(entry)
+    }
+
+    /// Records that an answer was taken from a recording, and nothing was sent.
+    pub(super) fn recalled(&self, from: &str, key: &str, work: &Work) -> Result<()> {
+        let this = Try { backend: from, attempt: 0, request_hash: key };
+        self.append(self.entry("llm.response", &this, work).with("cached", &true)).map(|_| ())
+    }
+
+    fn entry(&self, event: &str, this: &Try<'_>, work: &Work) -> Entry {
+        let mut entry = Entry::new(event).agent(work.prompt.agent.as_ref().unwrap_or(&self.agent));
+        if let Some(session) = work.prompt.session_id.as_ref().or(self.session.as_ref()) {
+            entry = entry.session(session);
+        }
+        if let Some(run) = &self.run {
+            entry = entry.run(run);
+        }
+        entry
+            .with("backend", this.backend)
+            .with("model", &work.request().model)
+            .with("attempt", &this.attempt)
+            .with("request_hash", this.request_hash)
+    }
+
+    fn append(&self, entry: Entry) -> Result<Receipt> {
+        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = match ledger.take() {
+            Some(open) => open,
+            None => Ledger::open(&self.path, self.sync)?,
+        };
+        let receipt = ledger.insert(open).append(entry)?;
+        Ok(Receipt { ledger: receipt.ledger, seq: receipt.seq, hash: receipt.hash })
+    }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

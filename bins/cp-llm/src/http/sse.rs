@@ -1,0 +1,220 @@
+//! Server-sent events: bytes are pushed as they come, whole events are taken out. Nothing is decoded before its line is whole, so
+//! a character or an event may be split anywhere.
+
+use cp_common::{Code, Error, Result};
+
+/// A line or an event longer than this is not the answer of a model.
+const LIMIT: usize = 64 << 20;
+
+/// One event: its name (empty when the server gave none) and its data lines, joined.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Event {
+    /// The `event:` field.
+    pub name: String,
+    /// The `data:` fields.
+    pub data: Vec<u8>,
+}
+
+/// Takes bytes as they come, and gives the events that they complete.
+#[derive(Default)]
+pub(crate) struct Parser {
+    line: Vec<u8>,
+    event: Event,
+    has_data: bool,
+    after_cr: bool,
+    /// How many bytes of a byte order mark were seen; `None` once the first byte of text was.
+    mark: Option<usize>,
+    started: bool,
+}
+
+const MARK: [u8; 3] = [0xEF, 0xBB, 0xBF];
+
+impl Parser {
+    /// A parser at the start of a stream.
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the next bytes and gives each event they complete.
+    pub(crate) fn push(&mut self, mut bytes: &[u8], mut each: impl FnMut(Event) -> Result<()>) -> Result<()> {
+        while !self.started && !bytes.is_empty() {
+            bytes = self.skip_mark(bytes);
+        }
+        while !bytes.is_empty() {
+            if std::mem::take(&mut self.after_cr) && bytes[0] == b'\n' {
+                bytes = &bytes[1..];
+                continue;
+            }
+            let Some(end) = memchr::memchr2(b'\n', b'\r', bytes) else {
+                self.line.extend_from_slice(bytes);
+                return self.bounded();
+            };
+            self.line.extend_from_slice(&bytes[..end]);
+            self.after_cr = bytes[end] == b'\r';
+            bytes = &bytes[end + 1..];
+            if let Some(event) = self.end_line() {
+                each(event)?;
+            }
+            self.bounded()?;
+        }
+        Ok(())
+    }
+
+    /// The event at the end of a stream that closed without its last blank line. Whether it is whole, its data must tell.
+    pub(crate) fn finish(mut self) -> Option<Event> {
+        let last = (!self.line.is_empty()).then(|| self.end_line()).flatten();
+        last.or_else(|| self.end_line())
+    }
+
+    /// A byte order mark may stand at the very start, and may come in pieces.
+    fn skip_mark<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let seen = self.mark.unwrap_or(0);
+        if bytes[0] == MARK[seen] {
+            self.mark = Some(seen + 1);
+            self.started = seen + 1 == MARK.len();
+            return &bytes[1..];
+        }
+        self.line.extend_from_slice(&MARK[..seen]);
+        self.started = true;
+        bytes
+    }
+
+    fn bounded(&self) -> Result<()> {
+        if self.line.len() + self.event.data.len() <= LIMIT {
+            return Ok(());
+        }
+        Err(Error::new(Code::Server, format!("the server sent an event of more than {} MiB", LIMIT >> 20)))
+    }
+
+    /// Handles the line that just ended; a blank one completes the event.
+    fn end_line(&mut self) -> Option<Event> {
+        let line = std::mem::take(&mut self.line);
+        if line.is_empty() {
+            let event = std::mem::take(&mut self.event);
+            return std::mem::take(&mut self.has_data).then_some(event);
+        }
+        let (name, value) = match memchr::memchr(b':', &line) {
+            Some(at) => (&line[..at], line[at + 1..].strip_prefix(b" ").unwrap_or(&line[at + 1..])),
+            None => (&line[..], &b""[..]),
+        };
+        match name {
+            b"data" => {
+                if self.has_data {
+                    self.event.data.push(b'\n');
+                }
+                self.event.data.extend_from_slice(value);
+                self.has_data = true;
+            }
+            b"event" => String::from_utf8_lossy(value).trim_end().clone_into(&mut self.event.name),
+            // A comment has an empty name; `id`, `retry` and the unknown mean nothing to a reader that never reconnects.
+            _ => {}
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn events(pieces: &[&[u8]]) -> Vec<Event> {
+        let mut parser = Parser::new();
+        let mut found = Vec::new();
+        for piece in pieces {
+            parser
+                .push(piece, |event| {
+                    found.push(event);
+                    Ok(())
+                })
+                .unwrap();
+        }
+        found.extend(parser.finish());
+        found
+    }
+
+    fn data(bytes: &[u8]) -> Vec<String> {
+        events(&[bytes]).into_iter().map(|e| String::from_utf8(e.data).unwrap()).collect()
+    }
+
+    #[test]
+    fn lines_end_with_cr_lf_or_both() {
+        assert_eq!(data(b"data: a\n\ndata: b\r\n\r\ndata: c\r\rdata: d\n\r\n"), ["a", "b", "c", "d"]);
+    }
+
+    #[test]
+    fn a_mark_at_the_start_is_skipped_and_elsewhere_it_is_text() {
+        assert_eq!(data("\u{feff}data: a\n\ndata: \u{feff}b\n\n".as_bytes()), ["a", "\u{feff}b"]);
+        assert_eq!(data(b"\xEF\xBBdata: a\n\ndata: b\n\n"), ["b"]);
+    }
+
+    #[test]
+    fn data_lines_are_joined_and_one_space_is_stripped() {
+        assert_eq!(data(b"data:a\ndata:  b\ndata\ndata: c\n\n"), ["a\n b\n\nc"]);
+    }
+
+    #[test]
+    fn comments_ids_and_unknown_fields_make_no_event() {
+        assert_eq!(data(b": ping\n\nid: 7\nretry: 10\nnew: x\n\ndata: a\n\n"), ["a"]);
+    }
+
+    #[test]
+    fn a_name_belongs_to_one_event_and_loses_its_trailing_spaces() {
+        let found = events(&[b"event: ping \ndata: {}\n\ndata: 1\n\nevent: lost\n\ndata: 2\n\n"]);
+        assert_eq!(found.iter().map(|e| e.name.as_str()).collect::<Vec<_>>(), ["ping", "", ""]);
+    }
+
+    #[test]
+    fn the_end_gives_what_was_not_closed() {
+        assert_eq!(data(b"data: a\n\ndata: [DONE]"), ["a", "[DONE]"]);
+        assert_eq!(data(b"data: [DONE]\n"), ["[DONE]"]);
+        assert_eq!(data(b"event: x\n"), [""; 0]);
+    }
+
+    #[test]
+    fn an_endless_line_is_refused() {
+        let mut parser = Parser::new();
+        let chunk = vec![b'x'; 16 << 20];
+        let refused = (0..5).find_map(|_| parser.push(&chunk, |_| Ok(())).err());
+        assert_eq!(refused.unwrap().code(), Code::Server);
+    }
+
+    proptest! {
+        #[test]
+        fn any_split_gives_the_same_events(
+            lines in prop::collection::vec(
+                prop_oneof![
+                    Just("data: {\"t\":\"\u{1F600}é\"}".to_owned()), Just("data:".to_owned()), Just(String::new()), Just(String::new()),
+                    Just("event: ping ".to_owned()), Just(": c".to_owned()), Just("\u{feff}".to_owned()), "[ -~]{0,8}",
+                ], 0..24),
+            ends in prop::collection::vec(prop_oneof![Just("\n"), Just("\r"), Just("\r\n")], 24),
+            last in any::<bool>(),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
+        ) {
+            let mut bytes = Vec::new();
+            for (n, (line, end)) in lines.iter().zip(&ends).enumerate() {
+                bytes.extend_from_slice(line.as_bytes());
+                if last || n + 1 < lines.len() {
+                    bytes.extend_from_slice(end.as_bytes());
+                }
+            }
+            let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
+            at.sort_unstable();
+            let mut pieces = Vec::new();
+            let mut from = 0;
+            for cut in at {
+                pieces.push(&bytes[from..cut]);
+                from = cut;
+            }
+            pieces.push(&bytes[from..]);
+            prop_assert_eq!(events(&pieces), events(&[&bytes]));
+            let single: Vec<&[u8]> = bytes.chunks(1).collect();
+            prop_assert_eq!(events(&single), events(&[&bytes]));
+        }
+
+        #[test]
+        fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            events(&[&bytes]);
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What the policy of a home permits: the table `[llm]` of `config/policy.toml`, see cp-policy(5). No option and no variable widens it.
+
+mod governed;
+
+use cp_common::home::Home;
+use cp_common::{Code, Error, Result};
+use cp_policy::{GovernedPrompts, Llm, Network};
+
+use self::governed::Governed;
+use crate::backend::Backend;
+use crate::environment::variable;
+
+/// The variable that holds the token of a program that may use the network.
+const TOKEN: &str = "CAPABILITY_NETWORK";
+
+/// The policy of a home.
+pub(crate) struct Policy {
+    table: Llm,
+    governed: Governed,
+}
+
+impl Policy {
+    /// Reads the policy. Without a file any system text may be sent, and its hash is on the ledger.
+    pub(crate) fn load(home: &Home) -> Result<Self> {
+        Ok(Self { table: Llm::load(home)?, governed: Governed::of(home) })
+    }
+
+    /// Whether the text of prompts and answers goes on the ledger outside of sessions and runs too.
+    pub(crate) fn logs_content(&self) -> bool {
+        self.table.log_content
+    }
+
+    /// The most dollars that one command line may spend, whatever it was given.
+    pub(crate) fn budget(&self, given: Option<f64>, backend: &dyn Backend) -> Option<f64> {
+        // What costs nothing has no price to count with.
+        let most = self.table.budget_usd.filter(|_| backend.is_metered());
+        [given, most].into_iter().flatten().reduce(f64::min)
+    }
+
+    /// Why the network may be used, for the ledger. Fails where that requires a token and there is none.
+    pub(crate) fn network(&self) -> Result<&'static str> {
+        match self.table.network {
+            Network::Allow => Ok("allow"),
+            Network::Token if variable(TOKEN).is_some() => Ok("token"),
+            Network::Token => Err(Error::new(Code::Forbidden, "policy allows the network only with a token")
+                .with("rule", "llm.network")
+                .with("missing", TOKEN)
+                .hint(format!("set {TOKEN}, or use --backend stub or --replay, which need no network"))
+                .fatal()),
+        }
+    }
+
+    /// Refuses a prompt that is not governed where it must be.
+    pub(crate) fn permit(&self, prompt_id: Option<&str>, system: &str) -> Result<()> {
+        if self.table.governed_prompts == GovernedPrompts::Log {
+            return Ok(());
+        }
+        let refused = |why: String| {
+            Error::new(Code::Forbidden, why)
+                .with("rule", "llm.governed_prompts")
+                .hint("compose it: cp-compose --prompt PRM-ID … | cp-llm, without -s")
+        };
+        let Some(id) = prompt_id else { return Err(refused("policy requires a governed prompt".to_owned())) };
+        if self.governed.begins(id, system)? {
+            return Ok(());
+        }
+        Err(refused(format!("the system text does not begin with the prompt `{id}`")).with("prompt_id", id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::stub::Stub;
+
+    #[test]
+    fn the_stub_has_no_budget_but_the_one_it_is_given() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::find(Some(directory.path())).unwrap();
+        std::fs::create_dir_all(home.policy_file().parent().unwrap()).unwrap();
+        std::fs::write(home.policy_file(), "[llm]\nbudget_usd = 5.0\n").unwrap();
+        let policy = Policy::load(&home).unwrap();
+        assert_eq!(policy.budget(Some(7.0), &Stub::default()), Some(7.0));
+        assert_eq!(policy.budget(None, &Stub::default()), None);
+    }
+}

@@ -1,0 +1,48 @@
+//! `--dry-run`: the request is printed, and not sent.
+
+use cp_common::wire::Reply;
+use cp_common::{Code, Error, Result};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use crate::backend::Endpoint;
+use crate::engine::{Engine, Work};
+
+/// What a dry run prints.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct DryRun {
+    /// Who would be asked.
+    backend: String,
+    /// Where the request would go; absent for a backend without a server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<String>,
+    /// The headers, the key left out.
+    headers: Map<String, Value>,
+    /// The body, byte for byte.
+    request: Box<RawValue>,
+}
+
+impl Reply for DryRun {
+    fn text(&self) -> String {
+        self.request.get().to_owned()
+    }
+}
+
+impl DryRun {
+    /// The request that the work would begin with.
+    pub(super) fn of(engine: &Engine, work: &mut Work) -> Result<Self> {
+        let unknown = |e: &dyn std::fmt::Display| Error::new(Code::Unknown, e.to_string());
+        engine.find_conversation(work)?;
+        let body = engine.backend.body(work.request())?;
+        let text = String::from_utf8(body).map_err(|e| unknown(&e))?;
+        let request = RawValue::from_string(text).map_err(|e| unknown(&e))?;
+        let (url, headers) = match engine.backend.endpoint(work.request()) {
+            Some(Endpoint { url, headers }) => (Some(url), headers),
+            None => (None, Vec::new()),
+        };
+        let headers = headers.into_iter().map(|(name, value)| (name, value.into())).collect();
+        Ok(Self { backend: engine.backend.name().to_owned(), url, headers, request })
+    }
+}

@@ -1,0 +1,278 @@
+//! Texts and prompts in, messages out: the verb that is meant when none is named.
+
+mod batch;
+mod dry_run;
+mod options;
+mod request;
+mod resume;
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cp_common::context::options::StreamOptions;
+use cp_common::output::Format;
+use cp_common::program::{Class, VerbDoc, idempotency};
+use cp_common::stream::filter::{self, Body, Filter, Source};
+use cp_common::wire::record::Kind;
+use cp_common::wire::{Delta, Message};
+use cp_common::{Code, Context, Error, Result, signals};
+
+use self::batch::{Answered, Batch, Piece};
+pub(crate) use self::dry_run::DryRun;
+pub(crate) use self::options::Args;
+use self::request::RequestBuilder;
+use self::resume::EarlierRun;
+use crate::digest;
+use crate::engine::budget::Budget;
+use crate::engine::{Engine, Listener, Work};
+
+/// What the reference says of this verb.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "",
+    class: Class::Governed,
+    output: "message",
+    examples: &["cp-llm --backend stub -- hello", "cp-llm --backend stub --dry-run -s 'be brief' -- hello"],
+    dangerous: false,
+};
+
+/// The time between two lines of progress.
+const BETWEEN: Duration = Duration::from_secs(2);
+/// How long requests under way have to record their outcome on the ledger when nobody waits for their answers.
+const LEDGER_TIME: Duration = Duration::from_millis(500);
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let source = Source::from_operands(&args.text)?;
+    let (engine, requests) = args.prepared(context)?;
+    let engine = Arc::new(engine);
+    let in_parallel = args.jobs > 1 && source == Source::Input && !args.dry_run;
+    let batch = in_parallel.then(|| Batch::new(&engine, args.jobs.into(), args.unordered)).transpose()?;
+    let mut send = Send {
+        engine,
+        requests,
+        earlier: args.resume.as_deref().map(EarlierRun::read).transpose()?,
+        batch,
+        unordered: args.unordered,
+        options: args.stream_options,
+        dry_run: args.dry_run,
+        request_id: args.request_id.clone(),
+        printed: 0,
+        reported: Instant::now(),
+    };
+    let outcome = filter::run(&mut send, source, args.stream_options, context);
+    if let Err(error) = &outcome {
+        send.print_remaining(error, context);
+    }
+    let settled = send.engine.budget.as_ref().map_or(Ok(()), Budget::settle);
+    outcome.and(settled)
+}
+
+struct Send {
+    engine: Arc<Engine>,
+    requests: RequestBuilder,
+    /// The run that this one resumes.
+    earlier: Option<EarlierRun>,
+    batch: Option<Batch>,
+    unordered: bool,
+    options: StreamOptions,
+    dry_run: bool,
+    request_id: Option<String>,
+    /// How many answers of the batch were printed, and when that was last reported.
+    printed: u64,
+    reported: Instant,
+}
+
+impl Send {
+    /// Prints what is paid for when the stream ends before its turn.
+    fn print_remaining(&mut self, end: &Error, context: &mut Context) {
+        let Some(batch) = &mut self.batch else { return };
+        // A budget that is gone has paid for what is under way, and so has a reader who left; a refused key has not.
+        let waits = end.code() != Code::Auth && !signals::interrupted();
+        let remaining = batch.remaining(if waits { Duration::MAX } else { LEDGER_TIME });
+        let options = StreamOptions { continue_on_error: true, ..self.options };
+        // A reader who has gone gets no more.
+        for (answered, pieces) in remaining.into_iter().filter(|_| !end.is_reader_gone()) {
+            let printed = show(pieces, context).and_then(|()| match answered.outcome {
+                Err(error) if error.code() == Code::Interrupted => {
+                    context.out.set_place(answered.place);
+                    context.out.item_failed(error)
+                }
+                // Why the stream ended is reported once, by its closing line.
+                Err(error) if error.is_fatal() => Ok(()),
+                _ => self.settle(answered, options, context),
+            });
+            if printed.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Prints what has come. False when there was nothing.
+    fn advance(&mut self, context: &mut Context) -> Result<bool> {
+        let Some(batch) = &mut self.batch else { return Ok(false) };
+        let (answered, pieces) = batch.ready();
+        let came = answered.is_some() || !pieces.is_empty();
+        show(pieces, context)?;
+        if let Some(answered) = answered {
+            self.settle(answered, self.options, context)?;
+        }
+        Ok(came)
+    }
+
+    /// Prints what comes next, if something is under way. False when nothing is.
+    fn wait(&mut self, context: &mut Context) -> Result<bool> {
+        if self.advance(context)? {
+            return Ok(true);
+        }
+        let Some(batch) = self.batch.as_ref().filter(|batch| !batch.is_empty()) else { return Ok(false) };
+        // What is certain is shown before the wait.
+        context.out.flush()?;
+        batch.wait()?;
+        Ok(true)
+    }
+
+    /// Prints and counts an answer of the batch.
+    fn settle(&mut self, answered: Answered, options: StreamOptions, context: &mut Context) -> Result<()> {
+        self.printed += 1;
+        if self.reported.elapsed() >= BETWEEN {
+            self.reported = Instant::now();
+            context.progress(&format!("{} done", self.printed));
+        }
+        filter::settle(answered.place, options, context, |context| {
+            answered.warnings.iter().for_each(|warning| context.warn(warning));
+            self.conclude(answered.shown, answered.outcome, context)
+        })
+    }
+
+    /// Prints a message. Text that was shown as it came is not shown again.
+    fn conclude(&self, shown: bool, outcome: Result<Message>, context: &mut Context) -> Result<()> {
+        let is_printed = shown && context.out.format() != Format::Json;
+        if is_printed {
+            context.out.raw(b"\n")?;
+        }
+        let message = outcome?;
+        if is_printed { Ok(()) } else { self.print(&message, context) }
+    }
+
+    /// Prints a message. One that was paid for is in the reader's hands before the next failure can take it.
+    fn print(&self, message: &Message, context: &mut Context) -> Result<()> {
+        context.out.record(Kind::Message, message)?;
+        if self.engine.backend.is_metered() { context.out.flush() } else { Ok(()) }
+    }
+
+    /// The request id of an item: the one that was given, with the position appended for those after the first.
+    fn id_of(&self, work: &Work) -> Option<String> {
+        let id = self.request_id.as_ref()?;
+        Some(match work.request().position {
+            0 => id.clone(),
+            position => format!("{id}#{position}"),
+        })
+    }
+
+    /// Whether an earlier run has the answer.
+    fn is_done(&self, work: &Work, context: &Context) -> Result<bool> {
+        match (&self.earlier, context.out.place().index) {
+            (Some(earlier), Some(index)) => earlier.has(index, work.prompt.input()),
+            _ => Ok(false),
+        }
+    }
+
+    /// Asks, and prints what comes.
+    fn ask(&self, mut work: Work, context: &mut Context) -> Result<()> {
+        let mut shown = false;
+        let id = self.id_of(&work);
+        // Only a request with an id is compared with an earlier one.
+        let named = |_| Ok::<_, Error>((work.models().to_vec(), digest::of(&self.engine.body(&work)?)));
+        let arguments = id.as_ref().map(named).transpose()?;
+        let outcome = idempotency::once(id.as_deref(), &arguments, context, |context| {
+            let mut listener = Printer { context, shown: false };
+            let outcome = self.engine.message(&mut work, &mut listener);
+            shown = listener.shown;
+            outcome
+        });
+        self.conclude(shown, outcome, context)
+    }
+}
+
+impl Filter for Send {
+    fn accepts(&self) -> &'static [Kind] {
+        &[Kind::Prompt]
+    }
+
+    fn wakes(&self) -> Result<Option<OwnedFd>> {
+        self.batch.as_ref().map(Batch::wakes).transpose()
+    }
+
+    fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
+        let work = self.requests.work(&body);
+        if let Ok(work) = &work
+            && self.is_done(work, context)?
+        {
+            context.out.skip_item();
+            return Ok(());
+        }
+        // An input that is one text has nothing beside it to ask in parallel.
+        if self.batch.is_none() || matches!(body, Body::Text(_)) {
+            let mut work = work?;
+            if self.dry_run {
+                let request = DryRun::of(&self.engine, &mut work)?;
+                return context.out.record(Kind::Item, &request);
+            }
+            return self.ask(work, context);
+        }
+        while self.batch.as_ref().is_some_and(|batch| !batch.has_room()) && self.wait(context)? {}
+        context.out.defer_item();
+        let place = context.out.place();
+        self.batch.as_mut().map_or(Ok(()), |batch| batch.give(place, work))
+    }
+
+    fn idle(&mut self, context: &mut Context) -> Result<()> {
+        while self.advance(context)? {}
+        Ok(())
+    }
+
+    fn catch_up(&mut self, context: &mut Context) -> Result<()> {
+        if self.unordered { Ok(()) } else { self.finish(context) }
+    }
+
+    fn finish(&mut self, context: &mut Context) -> Result<()> {
+        while self.wait(context)? {}
+        Ok(())
+    }
+}
+
+/// Prints pieces of answers that are under way.
+fn show(pieces: Vec<Piece>, context: &mut Context) -> Result<()> {
+    let here = context.out.place();
+    for (place, text) in pieces {
+        context.out.set_place(place);
+        Printer { context, shown: true }.text(&text)?;
+    }
+    context.out.set_place(here);
+    Ok(())
+}
+
+/// Prints what happens while an answer is made.
+struct Printer<'a> {
+    context: &'a mut Context,
+    /// Whether text was printed.
+    shown: bool,
+}
+
+impl Listener for Printer<'_> {
+    fn text(&mut self, text: &str) -> Result<()> {
+        self.shown = true;
+        if self.context.out.format() == Format::Json {
+            self.context.out.streaming()?;
+            self.context.out.record(Kind::Delta, &Delta::new(text))?;
+        } else {
+            self.context.out.raw(text.as_bytes())?;
+        }
+        self.context.out.flush()
+    }
+
+    fn warn(&mut self, message: &str) {
+        self.context.warn(message);
+    }
+}

@@ -1,0 +1,224 @@
+//! The options of the command line, and what they make: the engine that answers prompts, and the builder of its requests.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cp_common::context::options::{StreamOptions, text_or_file};
+use cp_common::output::Format;
+use cp_common::wire::ToolSpec;
+use cp_common::{Context, Error, Result};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::request::{Defaults, RequestBuilder};
+use crate::backend::choice::{self, Setup};
+use crate::engine::Engine;
+use crate::engine::budget::Budget;
+use crate::engine::cassette::{Cassette, Use};
+use crate::engine::journal::Journal;
+use crate::engine::prices::Prices;
+use crate::engine::rate::RateLimiter;
+use crate::engine::retry::RetryPolicy;
+use crate::engine::schema::AnswerSchema;
+use crate::files::unreadable;
+use crate::http::client::Timeouts;
+use crate::policy::Policy;
+
+/// Send each prompt to a model and print its message
+#[derive(clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of the command line")]
+pub(crate) struct Args {
+    /// The system text, or with @FILE the text of a file, its last newline taken off; @@ stands for an @
+    #[arg(short, long, value_name = "TEXT|@FILE")]
+    system: Option<String>,
+    /// The model; more of them, separated by commas, are fallbacks in order
+    #[arg(short, long, value_name = "MODEL,…", value_delimiter = ',')]
+    model: Vec<String>,
+    /// What answers: anthropic, openai, openai-responses, gemini, llm, stub, or the path of an executable
+    #[arg(long, value_name = "NAME")]
+    backend: Option<String>,
+    /// Print the text as it comes
+    #[arg(long)]
+    pub stream: bool,
+    /// The most tokens to answer with
+    #[arg(long, value_name = "N")]
+    max_tokens: Option<u64>,
+    /// The sampling temperature
+    #[arg(long, value_name = "T")]
+    temperature: Option<f64>,
+    /// The longest time for one try, in seconds
+    #[arg(long, value_name = "S", default_value_t = 600.0)]
+    timeout: f64,
+    /// The longest silence of a server that streams, in seconds
+    #[arg(long, value_name = "S", default_value_t = 120.0)]
+    idle_timeout: f64,
+    /// How often to try again what may succeed later
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    retries: u32,
+    /// The longest wait before a try, in seconds
+    #[arg(long, value_name = "S", default_value_t = 60.0)]
+    retry_max_wait: f64,
+    /// Stop reasons that are failures, such as `max_tokens,refusal`
+    #[arg(long, value_name = "REASON,…", value_delimiter = ',')]
+    fail_on: Vec<String>,
+    /// The tools that the model may call: a JSON list of name, description and `input_schema`
+    #[arg(long, value_name = "FILE")]
+    tools: Option<PathBuf>,
+    /// The answers of the stub, one JSON object a line
+    #[arg(long, value_name = "FILE")]
+    stub_script: Option<PathBuf>,
+    /// The JSON Schema that the answer must match: it is parsed into `parsed`
+    #[arg(long, value_name = "FILE", conflicts_with = "stream")]
+    schema: Option<PathBuf>,
+    /// Add each answer to a recording
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["replay", "cache"])]
+    record: Option<PathBuf>,
+    /// Answer from a recording, and send nothing
+    #[arg(long, value_name = "FILE", conflicts_with = "cache")]
+    replay: Option<PathBuf>,
+    /// Answer again what was answered before, and keep new answers
+    #[arg(long)]
+    cache: bool,
+    /// The most dollars to spend
+    #[arg(long, value_name = "X")]
+    budget_usd: Option<f64>,
+    /// The most tokens to spend
+    #[arg(long, value_name = "N")]
+    budget_tokens: Option<u64>,
+    /// The file with the sums of a budget that processes share
+    #[arg(long, value_name = "FILE")]
+    budget_file: Option<PathBuf>,
+    /// The most requests in a minute
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rpm: Option<u32>,
+    /// The most tokens in a minute
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    tpm: Option<u32>,
+    /// The output of an earlier run: what it answers is not sent again
+    #[arg(long, value_name = "OUT")]
+    pub resume: Option<PathBuf>,
+    /// How many requests to have under way at the same time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: u16,
+    /// Print each message as soon as it is complete, not in the order of the prompts
+    #[arg(long)]
+    pub unordered: bool,
+    /// A name for this request: the same one again is not sent, and gets the first answer
+    #[arg(long, value_name = "ID", conflicts_with_all = ["jobs", "resume"])]
+    pub request_id: Option<String>,
+    /// Print the request instead of sending it
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    pub stream_options: StreamOptions,
+    /// The text to send; - adds standard input
+    #[arg(value_name = "TEXT")]
+    pub text: Vec<String>,
+}
+
+impl Args {
+    /// What answers the prompts, and what makes requests of them.
+    pub(super) fn prepared(&self, context: &Context) -> Result<(Engine, RequestBuilder)> {
+        if self.stream && self.unordered && self.jobs > 1 && context.out.format() != Format::Json {
+            let mixed = "--unordered --stream mixes the text of several answers, which only json keeps apart";
+            return Err(Error::usage(mixed).hint("remove --unordered, --stream or --format"));
+        }
+        let setting = context.config.text("model", None);
+        let models: Vec<String> = self.model.iter().filter(|model| !model.is_empty()).cloned().collect();
+        let cassette = self.cassette(context)?;
+        let is_replayed = cassette.as_ref().is_some_and(Cassette::is_replayed);
+        let name = self.backend_name(models.first().or(setting.as_ref()), cassette.as_ref(), context)?;
+        // Neither a recording nor a look at the request needs a key.
+        let sends = !is_replayed && !self.dry_run;
+        let script = self.stub_script.clone().or_else(|| context.config.text("stub_script", None).map(PathBuf::from));
+        let schema = self.schema.as_deref().map(AnswerSchema::load).transpose()?;
+        let schema_text = schema.as_ref().map(|schema| schema.text.clone());
+        let policy = Policy::load(&context.home)?;
+        let backend = choice::by_name(
+            &name,
+            &Setup {
+                timeouts: self.timeouts()?,
+                connections: self.jobs.into(),
+                needs_key: sends,
+                stub_script: script.as_deref(),
+            },
+        )?;
+        let network = (sends && backend.is_metered()).then(|| policy.network()).transpose()?;
+        let defaults = Defaults {
+            system: self.system.as_deref().map(text_or_file).transpose()?,
+            models,
+            fallback: setting.or_else(|| backend.default_model().map(str::to_owned)),
+            tools: self.tools.as_deref().map(tools).transpose()?,
+            max_tokens: self.max_tokens,
+            temperature: self.temperature,
+            schema: schema_text,
+            stream: self.stream,
+        };
+        let dollars = policy.budget(self.budget_usd, backend.as_ref());
+        let engine = Engine {
+            backend,
+            retries: RetryPolicy { retries: self.retries, max_wait: seconds("--retry-max-wait", self.retry_max_wait)? },
+            prices: Prices::load(&context.home.path("config/prices.toml"))?,
+            fail_on: self.fail_on.clone(),
+            schema,
+            cassette,
+            budget: Budget::new(dollars, self.budget_tokens, self.budget_file.as_deref())?,
+            rate: RateLimiter::new(self.rpm, self.tpm),
+            journal: Journal::new(context, network, policy.logs_content())?,
+        };
+        Ok((engine, RequestBuilder::new(defaults, policy)))
+    }
+
+    /// The name of the backend: a replay takes the recording's where nothing else names one.
+    fn backend_name(&self, model: Option<&String>, cassette: Option<&Cassette>, context: &Context) -> Result<String> {
+        let named = choice::name_of(self.backend.as_deref(), model.map(String::as_str), context);
+        match cassette.filter(|cassette| cassette.is_replayed() && self.backend.is_none()) {
+            Some(cassette) => named.or_else(|_| cassette.backend()),
+            None => named,
+        }
+    }
+
+    fn timeouts(&self) -> Result<Timeouts> {
+        let idle = self.stream.then(|| seconds("--idle-timeout", self.idle_timeout)).transpose()?;
+        Ok(Timeouts { total: seconds("--timeout", self.timeout)?, idle })
+    }
+
+    /// The recording that is used, if one is.
+    fn cassette(&self, context: &Context) -> Result<Option<Cassette>> {
+        if self.dry_run {
+            return Ok(None);
+        }
+        let cache = self.cache.then(|| context.home.state("llm-cache.jsonl"));
+        let named = [(&self.record, Use::Record), (&self.replay, Use::Replay), (&cache, Use::Cache)];
+        named.into_iter().find_map(|(file, mode)| file.as_deref().map(|file| Cassette::open(file, mode))).transpose()
+    }
+}
+
+/// A tool as the catalogues of different programs spell it.
+#[derive(Deserialize)]
+struct CatalogueTool {
+    name: String,
+    #[serde(default)]
+    description: String,
+    #[serde(alias = "parameters", alias = "inputSchema")]
+    input_schema: Box<RawValue>,
+}
+
+fn tools(file: &Path) -> Result<Vec<ToolSpec>> {
+    let text = std::fs::read_to_string(file).map_err(|e| unreadable(e, file))?;
+    let tools: Vec<CatalogueTool> = serde_json::from_str(&text)
+        .map_err(|e| Error::validation(format!("not a list of tools: {e}")).in_file(file).fatal())?;
+    let specs = tools.into_iter().map(|tool| ToolSpec {
+        name: tool.name,
+        description: tool.description,
+        input_schema: tool.input_schema,
+    });
+    Ok(specs.collect())
+}
+
+fn seconds(option: &str, given: f64) -> Result<Duration> {
+    Duration::try_from_secs_f64(given)
+        .ok()
+        .filter(|d| !d.is_zero() || option == "--retry-max-wait")
+        .ok_or_else(|| Error::usage(format!("{option} must be a number of seconds above 0, not {given}")))
+}
