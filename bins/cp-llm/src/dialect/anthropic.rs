@@ -68,7 +68,7 @@ impl Dialect for Anthropic {
         if request.stream {
             body.set("stream", &true)?;
         }
-        body.bytes()
+        Ok(body.finish())
     }
 
     fn whole(&self, body: &Value, bytes: &[u8]) -> Result<Answer> {
@@ -190,8 +190,7 @@ impl Decoder for Stream {
         match text_of(data, "type") {
             Some("message_start") => {
                 let message = &data["message"];
-                self.partial.id = text_of(message, "id").map(str::to_owned);
-                self.partial.model = text_of(message, "model").map(str::to_owned);
+                self.partial.identify(message, "id", "model");
                 self.partial.usage = message.get("usage").map(tokens);
             }
             Some("content_block_start") => self.start(index, &data["content_block"], halves, show)?,

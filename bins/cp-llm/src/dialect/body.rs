@@ -1,36 +1,35 @@
-//! A request body whose members are set one by one, and whose values keep the bytes they came in.
+//! A request body whose members are written one by one, and whose values keep the bytes they came in.
 
-use cp_common::{Code, Error, Result};
+use cp_common::{Error, Result};
 use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
-use serde_json::value::{RawValue, to_raw_value};
 
 /// An object that is being written.
 #[derive(Default)]
-pub(super) struct Body(Vec<(String, Box<RawValue>)>);
+pub(super) struct Body {
+    bytes: Vec<u8>,
+    names: Vec<String>,
+}
 
 impl Body {
     /// Sets a member, unless it is there.
     pub(super) fn set(&mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Result<()> {
-        if self.0.iter().all(|(known, _)| known != name) {
-            let value = to_raw_value(value).map_err(|e| Error::validation(format!("{name}: {e}")))?;
-            self.0.push((name.to_owned(), value));
+        if self.names.iter().any(|known| known == name) {
+            return Ok(());
         }
-        Ok(())
+        self.names.push(name.to_owned());
+        let failed = |e: serde_json::Error| Error::validation(format!("{name}: {e}"));
+        self.bytes.push(if self.bytes.is_empty() { b'{' } else { b',' });
+        serde_json::to_writer(&mut self.bytes, name).map_err(failed)?;
+        self.bytes.push(b':');
+        serde_json::to_writer(&mut self.bytes, value).map_err(failed)
     }
 
-    /// The bytes.
-    pub(super) fn bytes(&self) -> Result<Vec<u8>> {
-        serde_json::to_vec(self).map_err(|e| Error::new(Code::Unknown, format!("encoding the request: {e}")))
-    }
-}
-
-impl Serialize for Body {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        for (name, value) in &self.0 {
-            map.serialize_entry(name, value)?;
+    /// The whole object.
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        if self.bytes.is_empty() {
+            self.bytes.push(b'{');
         }
-        map.end()
+        self.bytes.push(b'}');
+        self.bytes
     }
 }

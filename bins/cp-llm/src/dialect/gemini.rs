@@ -59,7 +59,7 @@ impl Dialect for Gemini {
         if !config.is_empty() {
             body.set("generationConfig", &config)?;
         }
-        body.bytes()
+        Ok(body.finish())
     }
 
     fn whole(&self, body: &Value, bytes: &[u8]) -> Result<Answer> {
@@ -217,11 +217,7 @@ impl Decoder for Stream {
 
     fn event(&mut self, data: &Value, halves: bool, show: &mut Show<'_>) -> Result<bool> {
         let partial = &mut self.partial;
-        for (name, slot) in [("responseId", &mut partial.id), ("modelVersion", &mut partial.model)] {
-            if slot.is_none() {
-                *slot = text_of(data, name).map(str::to_owned);
-            }
-        }
+        partial.identify(data, "responseId", "modelVersion");
         if let Some(usage) = data.get("usageMetadata") {
             partial.usage = Some(tokens(usage));
         }

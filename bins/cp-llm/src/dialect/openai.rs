@@ -52,7 +52,7 @@ impl Dialect for OpenAi {
             body.set("stream", &true)?;
             body.set("stream_options", &json!({"include_usage": true}))?;
         }
-        body.bytes()
+        Ok(body.finish())
     }
 
     fn whole(&self, body: &Value, _: &[u8]) -> Result<Answer> {
@@ -266,11 +266,7 @@ impl Stream {
 impl Decoder for Stream {
     fn event(&mut self, data: &Value, halves: bool, show: &mut Show<'_>) -> Result<bool> {
         let partial = &mut self.partial;
-        for (name, slot) in [("id", &mut partial.id), ("model", &mut partial.model)] {
-            if slot.is_none() {
-                *slot = text_of(data, name).filter(|text| !text.is_empty()).map(str::to_owned);
-            }
-        }
+        partial.identify(data, "id", "model");
         if let Some(usage) = data.get("usage").filter(|usage| usage.is_object()) {
             partial.usage = Some(tokens(usage));
         }

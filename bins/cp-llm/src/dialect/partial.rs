@@ -6,7 +6,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::loose::{self, Text};
-use super::{Answer, Call, Show, Tokens, bad_answer, cut};
+use super::{Answer, Call, Show, Tokens, bad_answer, cut, text_of};
 
 /// What has come so far.
 #[derive(Default)]
@@ -41,6 +41,15 @@ pub(crate) struct PartialCall {
 }
 
 impl Partial {
+    /// Takes the id and the model from the members that hold them, unless they are known.
+    pub(super) fn identify(&mut self, from: &Value, id: &str, model: &str) {
+        for (name, known) in [(id, &mut self.id), (model, &mut self.model)] {
+            if known.is_none() {
+                *known = text_of(from, name).filter(|text| !text.is_empty()).map(str::to_owned);
+            }
+        }
+    }
+
     /// Appends text and shows it.
     pub(crate) fn show(&mut self, piece: &str, halves: bool, show: &mut Show<'_>) -> Result<()> {
         let shown = self.text.push(piece, halves);

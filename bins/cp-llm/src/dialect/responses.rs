@@ -54,7 +54,7 @@ impl Dialect for Responses {
         if request.stream {
             body.set("stream", &true)?;
         }
-        body.bytes()
+        Ok(body.finish())
     }
 
     fn whole(&self, body: &Value, _: &[u8]) -> Result<Answer> {
@@ -217,10 +217,7 @@ impl Decoder for Stream {
     fn event(&mut self, data: &Value, halves: bool, show: &mut Show<'_>) -> Result<bool> {
         let index = data.get("output_index").and_then(Value::as_u64);
         match text_of(data, "type") {
-            Some("response.created") => {
-                self.partial.id = text_of(&data["response"], "id").map(str::to_owned);
-                self.partial.model = text_of(&data["response"], "model").map(str::to_owned);
-            }
+            Some("response.created") => self.partial.identify(&data["response"], "id", "model"),
             Some(kind @ ("response.output_text.delta" | "response.refusal.delta")) => {
                 self.refused |= kind == "response.refusal.delta";
                 self.partial.show(text_of(data, "delta").unwrap_or_default(), halves, show)?;

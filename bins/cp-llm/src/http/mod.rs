@@ -1,4 +1,4 @@
-//! HTTP for a filter: one POST at a time, every wait bounded, every wait ended by a signal.
+//! HTTP for a filter: one request at a time, each wait bounded and ended by a signal.
 
 pub(crate) mod client;
 mod net;
