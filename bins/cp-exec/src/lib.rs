@@ -1,7 +1,7 @@
 //! Run a command under policy, sandboxed, on the record.
 //!
 //! The [`verbs`] take requests ([`request`]) and hand those for anything but a command to the [`tools`]. What a [`policy`] allows is
-//! for [`decision`] to say, about [`arguments`] that are read once. What may run is put on the ledger and run ([`run`]) in a
+//! for [`decision`] to say, about [`arguments`] that are read once. What may run is put on the ledger and run ([`mod@run`]) in a
 //! [`sandbox`], which this program builds by starting itself again.
 //!
 //! Arrows point down: `verbs -> tools -> run -> decision -> policy -> {sandbox, request, arguments, refusal}`.

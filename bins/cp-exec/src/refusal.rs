@@ -18,6 +18,11 @@ pub(crate) fn denied(operation: &str, path: &Path) -> Error {
     Error::new(Code::Forbidden, message.clone()).with("reason", message).with("path", path.display().to_string())
 }
 
+/// A refusal by a pattern of the policy or of a module.
+pub(crate) fn denied_by(operation: &str, path: &Path, rule: &str, pattern: &str) -> Error {
+    denied(operation, path).with("rule", rule).with("pattern", pattern)
+}
+
 /// An error with the members of an answer among its details.
 pub(crate) fn with_members(error: Error, answer: &impl Serialize) -> Error {
     let Ok(Value::Object(members)) = serde_json::to_value(answer) else { return error };

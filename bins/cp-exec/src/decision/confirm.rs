@@ -12,6 +12,9 @@ use crate::digest::sha256;
 use crate::policy::{Confirm, Policy};
 use crate::sandbox::plan::{Limits, Network, Profile};
 
+/// How a command gets its token.
+pub(crate) const HOW: &str = "run it with --dry-run for a token, then again with --confirm TOKEN";
+
 /// What a token is bound to: change any of it, and it confirms nothing.
 #[derive(Serialize)]
 struct Binding<'a> {
@@ -107,7 +110,7 @@ pub(crate) fn settle(policy: &Policy, ruling: &mut Ruling, consent: Consent<'_>)
             return Err(Error::new(Code::ConfirmationRequired, reason.clone())
                 .with("rule", ruling.rule.clone())
                 .with("reason", reason.clone())
-                .hint("run it with --dry-run for a token, then again with --confirm TOKEN"));
+                .hint(HOW));
         }
         (Confirm::Owner, Consent::Token(None) | Consent::Set(_)) => {
             let binding = binding(policy, ruling)?;

@@ -20,6 +20,7 @@ use crate::policy::{LONGEST, Policy, Verdict};
 use crate::request::Command;
 
 /// What is decided about a command, before its sandbox is planned.
+#[derive(Clone)]
 pub(crate) struct Considered {
     pub finding: Finding,
     /// The file it would be.

@@ -7,7 +7,7 @@ use cp_common::{Error, Result};
 
 use crate::arguments::Arguments;
 use crate::policy::{Access, Policy};
-use crate::refusal::denied;
+use crate::refusal::{denied, denied_by};
 use crate::request::Command;
 
 /// The working directory of a command, without links.
@@ -32,7 +32,7 @@ pub(super) fn cwd_of(policy: &Policy, command: &Command) -> Result<PathBuf> {
             .hint("choose a working directory inside paths.read of the policy"));
     }
     if let Some(pattern) = policy.bounds.forbidding(&cwd) {
-        return Err(denied("execute", &cwd).with("rule", "forbidden").with("pattern", pattern.text()));
+        return Err(denied_by("execute", &cwd, "forbidden", pattern.text()));
     }
     Ok(cwd)
 }
@@ -57,10 +57,9 @@ pub(super) fn arguments_allowed(policy: &Policy, arguments: &Arguments<'_>, cwd:
     for value in arguments.possible_paths() {
         let path = reached(cwd, &policy.expand(value));
         if let Some(pattern) = policy.bounds.forbidding(&path) {
-            return Err(denied("read", &path)
-                .with("rule", "forbidden")
-                .with("pattern", pattern.text())
-                .hint("the policy's paths.forbidden covers it"));
+            return Err(
+                denied_by("read", &path, "forbidden", pattern.text()).hint("the policy's paths.forbidden covers it")
+            );
         }
         for module in &modules {
             module.check_not_forbidden(&path)?;

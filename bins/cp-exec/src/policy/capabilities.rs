@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::bounds::{Access, Bounds, patterns, trees};
 use super::patterns::{Anchors, Pattern};
-use crate::refusal::denied;
+use crate::refusal::{denied, denied_by};
 
 #[derive(Deserialize)]
 struct Manifest {
@@ -92,16 +92,18 @@ impl Module {
     /// Refuses what the module does not declare. Its `forbidden` wins.
     pub(crate) fn check(&self, access: Access, path: &Path) -> Result<()> {
         let bounds = self.bounds()?;
-        let refusal = || denied(access.name(), path).with("rule", "capabilities");
         if let Some(pattern) = bounds.forbidding(path) {
-            return Err(refusal()
-                .with("pattern", pattern.text())
+            return Err(denied_by(access.name(), path, "capabilities", pattern.text())
                 .hint(format!("it is forbidden in {}", self.file.display())));
         }
         if bounds.lists(access, path) {
             return Ok(());
         }
-        Err(refusal().hint(format!("capabilities.{} in {} does not list it", access.name(), self.file.display())))
+        Err(denied(access.name(), path).with("rule", "capabilities").hint(format!(
+            "capabilities.{} in {} does not list it",
+            access.name(),
+            self.file.display()
+        )))
     }
 
     /// Refuses what the module forbids.

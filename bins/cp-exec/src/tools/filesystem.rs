@@ -16,7 +16,7 @@ use serde_json::json;
 use super::item::Item;
 use crate::digest::sha256;
 use crate::policy::{Access, Policy, covering};
-use crate::refusal::denied;
+use crate::refusal::{denied, denied_by};
 use crate::request::{Encoding, FileOperation, ListDirectory, ReadFile, WriteFile, WriteMode};
 use crate::run::Engine;
 
@@ -82,7 +82,7 @@ fn visible(policy: &Policy, path: &Path, access: Access) -> Result<()> {
     }
     let hint = "[paths] of the policy lists what may be read";
     if let Some(pattern) = policy.bounds.forbidding(path) {
-        return Err(denied("read", path).with("rule", "forbidden").with("pattern", pattern.text()).hint(hint));
+        return Err(denied_by("read", path, "forbidden", pattern.text()).hint(hint));
     }
     let directory = path.parent().unwrap_or(path);
     if policy.masks(directory).iter().any(|mask| path.starts_with(mask)) {
@@ -99,7 +99,7 @@ fn writable(policy: &Policy, path: &Path) -> Result<()> {
     visible(policy, path, Access::Write)?;
     let hint = "[paths] of the policy lists what may be written";
     if let Some(pattern) = covering(&policy.pristine, path) {
-        return Err(denied("write", path).with("rule", "pristine").with("pattern", pattern.text()).hint(hint));
+        return Err(denied_by("write", path, "pristine", pattern.text()).hint(hint));
     }
     if policy.protected().iter().any(|protected| path.starts_with(protected)) {
         return Err(denied("write", path).with("rule", "protected").hint("other programs run commands from this file"));

@@ -98,6 +98,30 @@ pub(crate) struct Decision {
     pub notices: Vec<String>,
 }
 
+impl Decision {
+    /// A verdict by a rule, and nothing else known of it.
+    fn new(policy: &Policy, verdict: Decided, rule: String, reason: String) -> Self {
+        Self {
+            verdict,
+            argv: None,
+            rule,
+            reason,
+            hint: None,
+            risk: None,
+            code: None,
+            offset: None,
+            exe: None,
+            cwd: None,
+            profile: None,
+            network: None,
+            confirm_token: None,
+            expires_at: None,
+            policy: policy.sha256().to_owned(),
+            notices: Vec::new(),
+        }
+    }
+}
+
 impl Reply for Decision {
     fn text(&self) -> String {
         let decision = match self.verdict {
@@ -176,7 +200,7 @@ fn decision_on(policy: &Policy, hashes: &mut Hashes, command: &Command) -> Resul
         match decision::consider(policy, hashes, command, argv) {
             Err(error) => return refused(policy, Some(argv.clone()), error),
             Ok(considered) => {
-                let decision = ruled(policy, argv, &considered);
+                let decision = ruled(policy, argv, considered);
                 if decision.verdict == Decided::Ask {
                     return Ok(decision);
                 }
@@ -191,38 +215,33 @@ fn decision_on(policy: &Policy, hashes: &mut Hashes, command: &Command) -> Resul
 pub(super) fn preview(policy: &Policy, hashes: &mut Hashes, command: &Command) -> Result<Decision> {
     let argv = &command.stages[0];
     let considered = decision::consider(policy, hashes, command, argv)?;
-    let decision = ruled(policy, argv, &considered);
+    let decision = ruled(policy, argv, considered.clone());
     let ruling = considered.rule(policy, command, argv)?;
     let (confirm_token, expires_at) = confirm::token(policy, &ruling)?.unzip();
     Ok(Decision { confirm_token, expires_at, ..decision })
 }
 
-fn ruled(policy: &Policy, argv: &[String], considered: &Considered) -> Decision {
+fn ruled(policy: &Policy, argv: &[String], considered: Considered) -> Decision {
     let asks = considered.asks();
     let exec = policy.exec();
     let hint = match exec.confirm {
         _ if !asks => None,
-        Confirm::Agent => Some("run it with --dry-run for a token, then again with --confirm TOKEN".to_owned()),
-        Confirm::Owner => Some("a person approves it with `cp-exec approve` once it was asked for".to_owned()),
+        Confirm::Agent => Some(confirm::HOW.to_owned()),
+        Confirm::Owner => Some("request it, then approve it with `cp-exec approve`".to_owned()),
     };
     let Considered { finding, pinned, cwd, notices, .. } = considered;
+    let verdict = if asks { Decided::Ask } else { Decided::Allow };
     Decision {
-        verdict: if asks { Decided::Ask } else { Decided::Allow },
         argv: Some(argv.to_vec()),
-        rule: finding.rule.clone(),
-        reason: finding.reason.clone(),
         hint,
         risk: Some(finding.risk),
         code: asks.then_some(Code::ConfirmationRequired.row().name),
-        offset: None,
-        exe: Some(Executable { path: pinned.path.display().to_string(), sha256: pinned.sha256.clone() }),
+        exe: Some(Executable { path: pinned.path.display().to_string(), sha256: pinned.sha256 }),
         cwd: Some(cwd.display().to_string()),
         profile: Some(exec.profile),
         network: Some(exec.network),
-        confirm_token: None,
-        expires_at: None,
-        policy: policy.sha256().to_owned(),
-        notices: notices.clone(),
+        notices,
+        ..Decision::new(policy, verdict, finding.rule, finding.reason)
     }
 }
 
@@ -233,23 +252,12 @@ fn refused(policy: &Policy, argv: Option<Vec<String>>, error: Error) -> Result<D
         return Err(error);
     }
     let details = error.details();
-    let text = |name: &str| details.get(name).and_then(Value::as_str).map(str::to_owned);
+    let rule = details.get("rule").and_then(Value::as_str).unwrap_or("request");
     Ok(Decision {
-        verdict: Decided::Deny,
         argv,
-        rule: text("rule").unwrap_or_else(|| "request".to_owned()),
-        reason: error.message().to_owned(),
         hint: error.hint_text().map(str::to_owned),
-        risk: None,
         code: Some(error.code().row().name),
         offset: details.get("offset").and_then(Value::as_u64),
-        exe: None,
-        cwd: None,
-        profile: None,
-        network: None,
-        confirm_token: None,
-        expires_at: None,
-        policy: policy.sha256().to_owned(),
-        notices: Vec::new(),
+        ..Decision::new(policy, Decided::Deny, rule.to_owned(), error.message().to_owned())
     })
 }

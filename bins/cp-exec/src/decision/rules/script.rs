@@ -5,6 +5,7 @@ use std::path::Path;
 use super::finding::{Finding, Risk};
 use crate::arguments::{Arguments, Interpreter};
 use crate::policy::{Access, Policy};
+use crate::refusal::denied;
 
 /// The rule about the file that an interpreter is to run.
 pub(super) const SCRIPT: &str = "interpreter.script";
@@ -43,5 +44,5 @@ pub(super) fn judge(
     if policy.bounds.lists(Access::Execute, &full) || policy.is_tool(&full) {
         return Finding::allowed(Risk::Medium);
     }
-    Finding::denied(SCRIPT, format!("Capability denied: execute on {}", full.display()))
+    Finding::denied(SCRIPT, denied("execute", &full).message())
 }
