@@ -5,6 +5,7 @@
 
 mod connection;
 mod launch;
+mod narrowed;
 mod pipe;
 mod policy;
 
