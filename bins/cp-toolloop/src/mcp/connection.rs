@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::content::Called;
 use super::launch::Launcher;
 use super::pipe::Pipe;
 use super::{Offer, Outcome, Spec};
@@ -71,19 +72,6 @@ enum Answered {
 struct Page {
     tools: Vec<Offer>,
     next_cursor: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Called {
-    #[serde(default)]
-    content: Vec<Value>,
-    structured_content: Option<Value>,
-    #[serde(default)]
-    is_error: bool,
-    /// Absent: complete.
-    result_type: Option<String>,
-    input_requests: Option<Value>,
 }
 
 impl Connection {
@@ -176,7 +164,7 @@ impl Connection {
         let message = self.message("tools/call", json!({ "name": tool }), id);
         self.pipe.send_call(message, arguments)?;
         match self.answer(id, Instant::now() + limit)? {
-            Answered::Result(result) => Ok(outcome(self.decoded(&result)?)),
+            Answered::Result(result) => Ok(self.decoded::<Called>(&result)?.outcome()),
             Answered::Failure(failure) => {
                 Ok(Outcome::Answer { text: format!("{} ({})", failure.message, failure.code), is_error: true })
             }
@@ -266,29 +254,4 @@ fn reply_to(method: &str, id: &RawValue) -> Value {
         return json!({"jsonrpc": "2.0", "id": id, "result": {}});
     }
     json!({"jsonrpc": "2.0", "id": id, "error": {"code": METHOD_NOT_FOUND, "message": "not supported"}})
-}
-
-fn outcome(called: Called) -> Outcome {
-    if called.result_type.as_deref() == Some("input_required") {
-        return Outcome::InputRequired(called.input_requests.unwrap_or_default());
-    }
-    let mut texts: Vec<String> = called.content.iter().map(text_of).collect();
-    if let (true, Some(structured)) = (texts.is_empty(), called.structured_content) {
-        texts.push(structured.to_string());
-    }
-    Outcome::Answer { text: texts.join("\n"), is_error: called.is_error }
-}
-
-/// A block of content as text. Images and audio are named; other blocks are given as JSON.
-fn text_of(block: &Value) -> String {
-    let text = |value: &Value| value.as_str().map(str::to_owned);
-    match block.get("type").and_then(Value::as_str) {
-        Some("text") => block.get("text").and_then(text).unwrap_or_default(),
-        Some("resource") => block.pointer("/resource/text").and_then(text).unwrap_or_else(|| block.to_string()),
-        Some(kind @ ("image" | "audio")) => {
-            let media = block.get("mimeType").and_then(Value::as_str).unwrap_or("unknown type");
-            format!("[{kind}, {media}: not shown]")
-        }
-        _ => block.to_string(),
-    }
 }

@@ -10,6 +10,7 @@ use cp_common::keys::{hex, random};
 use cp_common::{Code, Context, Error, Result};
 
 use super::Spec;
+use super::narrowed::narrowed;
 use super::policy::{LIFETIME, Policy, Sandbox};
 
 /// The variables that a server outside the sandbox has.
@@ -103,7 +104,7 @@ impl Launcher {
         let (mut command, home) = match table.sandbox {
             Sandbox::None => (outside(&spec.argv, &table.env)?, None),
             Sandbox::Tool => {
-                let home = self.scratch_home(&self.policy.narrowed(&table, &spec.argv, &self.home))?;
+                let home = self.scratch_home(&narrowed(&self.policy, &table, &spec.argv, &self.home))?;
                 (self.inside(&home.0, &spec.argv)?, Some(home))
             }
         };

@@ -4,7 +4,9 @@
 //! Which one it is, is found out by asking; see [`connection`]. Only tools are used: no prompts, resources, sampling.
 
 mod connection;
+mod content;
 mod launch;
+mod narrowed;
 mod pipe;
 mod policy;
 

@@ -151,7 +151,7 @@ pub(crate) fn stop_with_parent() -> Result<()> {
 }
 
 /// The arguments that every start of an agent has.
-fn always(plan: &Plan, context: &Context) -> Vec<String> {
+fn shared_arguments(plan: &Plan, context: &Context) -> Vec<String> {
     let flags = context.handed_on();
     let mut arguments = Vec::new();
     let mut words = flags.into_iter();
@@ -189,7 +189,7 @@ pub(crate) fn to_start(
     deadline: Option<Duration>,
     context: &Context,
 ) -> Vec<String> {
-    let mut arguments = always(plan, context);
+    let mut arguments = shared_arguments(plan, context);
     arguments.push(format!("--as={run}"));
     arguments.extend(plan.places.iter().map(|place| format!("--tools={}", place.display())));
     arguments.extend(plan.mcp.iter().map(|server| format!("--mcp={}={}", server.name, quoted(&server.argv))));
@@ -217,7 +217,7 @@ pub(crate) fn to_resume(
     context: &Context,
 ) -> Vec<String> {
     let mut arguments = vec!["resume".to_owned(), run.to_owned()];
-    arguments.extend(always(plan, context));
+    arguments.extend(shared_arguments(plan, context));
     arguments.extend(decisions);
     arguments.extend(share.options(deadline));
     arguments

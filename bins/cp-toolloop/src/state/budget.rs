@@ -12,12 +12,9 @@ impl Run {
         let (tally, limits) = (&self.conversation.tally, &self.conversation.limits);
         let (turns, tokens) = (tally.all_iterations(), tally.tokens());
         if turns >= limits.max_iterations {
+            let times = if turns == 1 { "once".to_owned() } else { format!("{turns} times") };
             let next = format!("--max-iterations {}", limits.max_iterations.saturating_mul(2));
-            return Err(self.exhausted(
-                "iterations",
-                format!("the model was asked {turns} times and is not done"),
-                &next,
-            ));
+            return Err(self.exhausted("iterations", format!("the model was asked {times} and is not done"), &next));
         }
         if let Some(limit) = limits.tokens.filter(|limit| tokens >= *limit) {
             let next = format!("--budget-tokens {}", limit.max(tokens).saturating_mul(2));

@@ -102,12 +102,12 @@ impl StepLine {
         let data: Value = self.data.as_ref().and_then(|data| serde_json::from_str(data.get()).ok()).unwrap_or_default();
         let content: Option<Value> = self.content.as_ref().and_then(|content| serde_json::from_str(content.get()).ok());
         let name = data.get("name").and_then(Value::as_str).unwrap_or_default();
-        let words = match (&content, &self.message) {
-            (Some(Value::String(text)), _) => text.lines().next().unwrap_or_default().to_owned(),
+        let text = match (&content, &self.message) {
+            (Some(Value::String(content)), _) => content.lines().next().unwrap_or_default().to_owned(),
             (_, Some(message)) => message.clone(),
             _ => String::new(),
         };
-        [self.ts.as_str(), self.event.as_str(), name, words.as_str()].join(" ").trim_end().to_owned()
+        [self.ts.as_str(), self.event.as_str(), name, text.as_str()].join(" ").trim_end().to_owned()
     }
 }
 

@@ -1,0 +1,48 @@
+//! The result of a call, as text for the model.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::Outcome;
+
+/// The result of `tools/call`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Called {
+    #[serde(default)]
+    content: Vec<Value>,
+    structured_content: Option<Value>,
+    #[serde(default)]
+    is_error: bool,
+    /// Absent: complete.
+    result_type: Option<String>,
+    input_requests: Option<Value>,
+}
+
+impl Called {
+    /// What the call came to, for the model.
+    pub(super) fn outcome(self) -> Outcome {
+        if self.result_type.as_deref() == Some("input_required") {
+            return Outcome::InputRequired(self.input_requests.unwrap_or_default());
+        }
+        let mut texts: Vec<String> = self.content.iter().map(text_of).collect();
+        if let (true, Some(structured)) = (texts.is_empty(), self.structured_content) {
+            texts.push(structured.to_string());
+        }
+        Outcome::Answer { text: texts.join("\n"), is_error: self.is_error }
+    }
+}
+
+/// A block of content as text. Images and audio are named; other blocks are given as JSON.
+fn text_of(block: &Value) -> String {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    match block.get("type").and_then(Value::as_str) {
+        Some("text") => block.get("text").and_then(text).unwrap_or_default(),
+        Some("resource") => block.pointer("/resource/text").and_then(text).unwrap_or_else(|| block.to_string()),
+        Some(kind @ ("image" | "audio")) => {
+            let media = block.get("mimeType").and_then(Value::as_str).unwrap_or("unknown type");
+            format!("[{kind}, {media}: not shown]")
+        }
+        _ => block.to_string(),
+    }
+}

@@ -1,0 +1,173 @@
+//! The policy under which one server runs: that of the home, narrowed to its command, with the network and variables of its table.
+
+use std::path::{Path, PathBuf};
+
+use cp_common::home::resolved;
+
+use super::policy::{LIFETIME, Policy, Table};
+
+/// What of our home no server sees.
+const HOME_PARTS: [&str; 8] = ["config", "keys", "ledger", "state", "planes", "memory", "agents", "tmp"];
+
+/// The policy under which this server, and nothing else, may run: the same paths and limits, its own network and variables.
+pub(super) fn narrowed(policy: &Policy, table: &Table, argv: &[String], home: &Path) -> String {
+    let program = argv.first().cloned().unwrap_or_default();
+    let whole = toml::Table::from_iter([
+        ("exec".to_owned(), toml::Value::Table(exec(policy, table, &program))),
+        ("paths".to_owned(), toml::Value::Table(paths(policy, table, argv, &program, home))),
+    ]);
+    whole.iter().map(|(name, value)| format!("{name} = {}\n", inline(value))).collect::<Vec<_>>().concat()
+}
+
+fn exec(policy: &Policy, table: &Table, program: &str) -> toml::Table {
+    let mut exec = section(policy, "exec");
+    for gone in ["output_limit", "env_allow"] {
+        exec.remove(gone);
+    }
+    let mut env = exec.remove("env_set").and_then(|set| set.try_into::<toml::Table>().ok()).unwrap_or_default();
+    let variables = table.env.iter().filter_map(|name| Some((name.clone(), std::env::var(name).ok()?.into())));
+    env.extend(variables);
+    let own: [(&str, toml::Value); 6] = [
+        ("allowed_commands", vec![program.to_owned()].into()),
+        ("network", table.network.name().into()),
+        ("timeout", LIFETIME.as_secs_f64().into()),
+        // Whoever named the server named its arguments.
+        ("argument_rules", "off".into()),
+        ("intent", "off".into()),
+        ("env_set", expanded(policy, toml::Value::Table(env))),
+    ];
+    exec.extend(own.map(|(key, value)| (key.to_owned(), value)));
+    exec
+}
+
+fn paths(policy: &Policy, table: &Table, argv: &[String], program: &str, home: &Path) -> toml::Table {
+    let mut paths = section(policy, "paths");
+    let mut add = |key: &str, absent: &[&str], more: Vec<String>| {
+        let listed = paths.remove(key).and_then(|list| list.try_into::<Vec<String>>().ok());
+        let mut all = listed.unwrap_or_else(|| absent.iter().map(|&path| path.to_owned()).collect());
+        all.extend(more);
+        paths.insert(key.to_owned(), expanded(policy, toml::Value::from(all)));
+    };
+    let its_own = argv.iter().filter_map(|word| program_files(word, home)).collect::<Vec<_>>();
+    add("read", &["."], [table.read.clone(), table.write.clone(), its_own].concat());
+    add("write", &["."], table.write.clone());
+    add("execute", &[], vec![program.to_owned()]);
+    add("forbidden", &[], HOME_PARTS.iter().map(|part| format!("{}/**", home.join(part).display())).collect());
+    paths
+}
+
+fn section(policy: &Policy, name: &str) -> toml::Table {
+    policy.whole.get(name).and_then(toml::Value::as_table).cloned().unwrap_or_default()
+}
+
+/// A value with each leading `~` replaced, where it would mean the home of another user later.
+fn expanded(policy: &Policy, value: toml::Value) -> toml::Value {
+    let Some(home) = &policy.tilde else { return value };
+    match value {
+        toml::Value::String(text) => match text.strip_prefix('~') {
+            Some(rest) if rest.is_empty() || rest.starts_with('/') => format!("{home}{rest}").into(),
+            _ => text.into(),
+        },
+        toml::Value::Array(list) => list.into_iter().map(|value| expanded(policy, value)).collect::<Vec<_>>().into(),
+        toml::Value::Table(table) => {
+            toml::Value::Table(table.into_iter().map(|(name, value)| (name, expanded(policy, value))).collect())
+        }
+        other => other,
+    }
+}
+
+/// A value as TOML has it on one line.
+fn inline(value: &toml::Value) -> String {
+    let word = |text: &str| serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f");
+    match value {
+        toml::Value::String(text) => word(text),
+        toml::Value::Integer(number) => number.to_string(),
+        // With its point, or it would be another type.
+        toml::Value::Float(number) => format!("{number:?}"),
+        toml::Value::Boolean(yes) => yes.to_string(),
+        toml::Value::Datetime(time) => time.to_string(),
+        toml::Value::Array(list) => format!("[{}]", list.iter().map(inline).collect::<Vec<_>>().join(", ")),
+        toml::Value::Table(table) => {
+            let members = table.iter().map(|(name, value)| format!("{} = {}", word(name), inline(value)));
+            format!("{{ {} }}", members.collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+/// The directory of the file that a word of a server's command names: naming it in a command allows reading it.
+fn program_files(word: &str, home: &Path) -> Option<String> {
+    let path = Path::new(word);
+    if !path.is_absolute() || !path.is_file() {
+        return None;
+    }
+    let modules = path.ancestors().filter(|place| place.file_name().is_some_and(|name| name == "node_modules")).last();
+    let beside = path.parent()?;
+    let above = beside.parent().filter(|_| beside.file_name().is_some_and(|name| name == "bin"));
+    let root = modules.or(above).unwrap_or(beside);
+    // Not the whole home of a user, and not what holds our own keys.
+    let person = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let is_too_much = root.parent().is_none() || root == person || resolved(home).starts_with(resolved(root));
+    Some(if is_too_much { path } else { root }.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_has_the_paths_of_the_policy_and_its_own_and_nothing_else_may_run() {
+        let policy = Policy::of_text(
+            "[exec]\nallowed_commands = [\"git\", \"rm\"]\nrestricted_commands = [\"dd\"]\ntimeout = 5\nnetwork = \"host\"\n\
+             [[exec.rule]]\ncommand = \"x\"\ndecision = \"deny\"\nmatch = [\"x a\"]\n\
+             [paths]\nread = [\".\", \"~/a \\\"b\\\"\"]\nforbidden = [\"**/.env\"]\n\
+             [mcp.s]\nnetwork = \"loopback\"\nwrite = [\"/data\"]\n",
+        );
+        let table = policy.table("s").unwrap();
+        let text =
+            narrowed(&policy, &table, &["/opt/x/server".to_owned(), "--all".to_owned()], Path::new("/home/me/cp"));
+        let parsed: toml::Table = toml::from_str(&text).unwrap();
+        let list = |section: &str, key: &str| -> Vec<String> { parsed[section][key].clone().try_into().unwrap() };
+        assert_eq!(list("exec", "allowed_commands"), ["/opt/x/server"]);
+        assert_eq!(list("exec", "restricted_commands"), ["dd"]);
+        assert_eq!(parsed["exec"]["network"].as_str(), Some("loopback"));
+        assert_eq!(parsed["exec"]["timeout"].as_float(), Some(600.0));
+        assert_eq!(parsed["exec"]["rule"][0]["match"][0].as_str(), Some("x a"));
+        assert_eq!(list("paths", "read"), [".", "~/a \"b\"", "/data"]);
+        assert_eq!(list("paths", "write"), [".", "/data"]);
+        assert_eq!(list("paths", "execute"), ["/opt/x/server"]);
+        let forbidden = list("paths", "forbidden");
+        assert!(forbidden.contains(&"**/.env".to_owned()) && forbidden.contains(&"/home/me/cp/keys/**".to_owned()));
+        assert!(parsed.get("mcp").is_none());
+    }
+
+    #[test]
+    fn the_home_of_another_owner_is_written_out() {
+        let mut policy = Policy::of_text("[paths]\nread = [\"~/a\", \"~b\"]\n");
+        policy.tilde = Some("/root".to_owned());
+        let text = narrowed(&policy, &Table::default(), &["/bin/cat".to_owned()], Path::new("/home/me/cp"));
+        let parsed: toml::Table = toml::from_str(&text).unwrap();
+        let read: Vec<String> = parsed["paths"]["read"].clone().try_into().unwrap();
+        assert_eq!(read[..2], ["/root/a", "~b"]);
+    }
+
+    #[test]
+    fn naming_a_file_lets_read_what_it_is_part_of_but_never_what_holds_our_home() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().canonicalize().unwrap();
+        let home = root.join("data/cp");
+        let named = |below: &str| {
+            let file = root.join(below);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(&file, "").unwrap();
+            program_files(file.to_str().unwrap(), &home)
+        };
+        let at = |below: &str| Some(root.join(below).display().to_string());
+        assert_eq!(named("p/node_modules/@a/b/node_modules/c/i.js"), at("p/node_modules"));
+        assert_eq!(named("venv/bin/server"), at("venv"));
+        assert_eq!(named("s/server.py"), at("s"));
+        std::fs::create_dir_all(&home).unwrap();
+        assert_eq!(named("data/server.py"), at("data/server.py"));
+        assert_eq!(named("bin/server"), at("bin/server"), "what is above holds the home");
+        assert_eq!((program_files("server.py", &home), program_files("/nowhere/x", &home)), (None, None));
+    }
+}
