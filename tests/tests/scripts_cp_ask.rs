@@ -115,17 +115,17 @@ fn what_is_wrong_is_said_and_has_its_exit_status() {
     for (script, status, complaint) in [
         ("cp-ask </dev/null", 2, "the input is empty"),
         ("cp-ask -c </dev/null", 2, "the input is empty"),
-        ("cp-ask a b", 2, "two texts, the second is b"),
+        ("cp-ask a b", 2, "more than one text: b"),
         ("cp-ask --wrong", 2, "unknown option --wrong"),
         ("cp-ask -s", 2, "-s needs a value"),
-        ("cp-ask rest", 2, "no command rest"),
-        ("cp-ask --agent x sesion", 2, "no command sesion"),
-        ("cp-ask confiig", 2, "no command confiig"),
+        ("cp-ask rest", 2, "unknown command rest"),
+        ("cp-ask --agent x sesion", 2, "unknown command sesion"),
+        ("cp-ask confiig", 2, "unknown command confiig"),
         ("cp-ask reset now", 2, "no operand"),
         ("cp-ask -s prompts/sre.md x", 3, "no such file"),
         ("cp-ask --agent nobody x", 3, "nobody"),
         ("cp-ask --agent nobody -c x", 3, "nobody"),
-        ("cp-ask --agent ../x -c x", 2, "is no agent"),
+        ("cp-ask --agent ../x -c x", 2, "not a valid agent id"),
         ("cp-ask --backend ./none x", 3, "none"),
         ("CP_SESSION=SES-none cp-ask x", 3, "SES-none"),
         ("CP_STUB_SCRIPT=fails cp-ask x", 4, "the key is wrong"),
@@ -213,7 +213,7 @@ fn a_session_that_is_named_keeps_every_turn_and_the_history_goes_along_when_aske
         ls "$CP_HOME/agents" 2>/dev/null; cp-ask reset | sed 's/SES-[^ ]*/S/'; cp-ask session; cp-session list | jq .data.count"#,
     );
     assert_eq!(
-        ran.stdout, "stub response 1\nstub response 1\nstub response 3\n6\nS begins again, its turns are archived\n1\n",
+        ran.stdout, "stub response 1\nstub response 1\nstub response 3\n6\nS is cleared, its turns are archived\n1\n",
         "{}",
         ran.stderr
     );
@@ -246,7 +246,7 @@ fn with_tools_the_model_decides_and_its_last_words_are_the_answer() {
     // The loops beside cp-ask are found without being on PATH: this one asks for a model first.
     let ran = run(&place, "cp-ask --tools tools.json --tool-backend bash x");
     assert_eq!(ran.status, 4);
-    assert!(ran.stderr.contains("no model is named"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("no model specified"), "{}", ran.stderr);
 }
 
 #[test]

@@ -270,7 +270,7 @@ fn llm_call_returns_one_for_every_failure_and_says_why() {
         shell.write("fails", "{\"error\":{\"code\":\"E_AUTH\",\"message\":\"no key\"}}\n");
         let ran = shell.run("CP_STUB_SCRIPT=fails llm_call hi; echo $?; llm_call a b; echo $?; llm_call --wrong; echo $?; llm_call hi --system; echo $?; llm_call </dev/null; echo $?");
         assert_eq!(ran.stdout, "1\n1\n1\n1\n1\n", "{}", ran.stderr);
-        for said in ["no key", "two messages", "unknown option --wrong", "--system needs a value", "empty"] {
+        for said in ["no key", "more than one message", "unknown option --wrong", "--system needs a value", "empty"] {
             assert!(ran.stderr.contains(said), "{said}: {}", ran.stderr);
         }
     });
@@ -324,7 +324,7 @@ fn tool_loop_returns_zero_one_and_two_and_logs_each_iteration() {
             tool_result shell failed: Tool not permitted: shell\niteration 2\nresponse It is sunny.\nYes.\n2\n1\n1\n1\n1\n1\n";
         assert_eq!(ran.stdout.replace("\n\n", "\n"), said.replace("\n\n", "\n"), "{}: {}", shell.name, ran.stderr);
         for complaint in
-            ["no key", "none.json: no such file", "MAX_ITERATIONS is a number", "bad.json: not a list of tools"]
+            ["no key", "none.json: no such file", "MAX_ITERATIONS must be a number", "bad.json: not a list of tools"]
         {
             assert!(ran.stderr.contains(complaint), "{complaint}: {}", ran.stderr);
         }
@@ -399,7 +399,7 @@ fn what_is_longer_than_a_line_is_refused() {
     each(|shell| {
         let ran = shell.run("long=$(head -c 1100000 /dev/zero | tr '\\0' x); session_append s user \"$long\"; echo $?; LOG_FILE=s log_event e \"$long\"; echo $?; cat s");
         assert_eq!(ran.stdout, "1\n1\n", "{}", ran.stderr);
-        assert!(ran.stderr.contains("longer than a line"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("too long for a line"), "{}", ran.stderr);
     });
 }
 
