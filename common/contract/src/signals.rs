@@ -68,8 +68,12 @@ fn installed() -> Option<&'static Signals> {
 
 /// Whether SIGINT or SIGTERM has come.
 pub fn interrupted() -> bool {
-    installed()
-        .is_some_and(|signals| [&signals.interrupt, &signals.end].iter().any(|mark| mark.load(Ordering::Relaxed)))
+    ending() || installed().is_some_and(|signals| signals.interrupt.load(Ordering::Relaxed))
+}
+
+/// Whether a signal has come that ends the program, also one that a person goes on with.
+pub fn ending() -> bool {
+    installed().is_some_and(|signals| signals.end.load(Ordering::Relaxed))
 }
 
 /// Fails with [`Code::Interrupted`] once a signal has come: to be called between steps of long work.
