@@ -1,98 +1,52 @@
-//! A session with a person, open: what it holds, and how a line goes through it.
+//! The loop: a line is read, carried out, shown and put on record; around it how a session begins and ends.
 
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use cp_common::home::config::Origin;
-use cp_common::output::Format;
 use cp_common::program::{Class, VERSION};
 use cp_common::{Code, Context, Error, Result};
 use cp_redact::Redactor;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::agent::Agent;
-use crate::interactive::completion::Ids;
-use crate::interactive::desk::{Desk, Typed};
-use crate::interactive::explain::Explained;
-use crate::interactive::history::{self, History};
-use crate::interactive::hub::{Hub, Reach};
-use crate::interactive::kept::Kept;
-use crate::interactive::outcome::{Done, Outcome, Problem};
-use crate::interactive::parse::{self, Input};
-use crate::interactive::record::Record;
-use crate::interactive::render::count;
-use crate::interactive::settings::{self, Settings};
-use crate::interactive::{agent_of, commands, learning, run, style, turn};
-use crate::journal::{self, Journal};
+use crate::agent;
+use crate::interactive::console::completion::Ids;
+use crate::interactive::console::prompt_history::PromptHistory;
+use crate::interactive::console::render::{count, show, style};
+use crate::interactive::console::{Console, Typed};
+use crate::interactive::hub::Hub;
+use crate::interactive::outcome::Outcome;
+use crate::interactive::state::{Conversation, Ledgers, Request, Setup, Standing, State, record_hub};
+use crate::interactive::syntax::parse::{self, Input};
+use crate::interactive::syntax::table::Act;
+use crate::interactive::transcript::Transcript;
+use crate::interactive::{commands, settings, shell_history, turn};
+use crate::journal::{self, Joined, Journal};
 use crate::plane::Plane;
 use crate::plane::canonical::hash_value;
-use crate::session::Args;
 use crate::signals::Tracker;
 
 const PROMPT: &str = "cp> ";
 /// How long the end of a session waits for a hub that was asked at its beginning.
 const LAST_WAIT: Duration = Duration::from_millis(200);
 
-/// A session that is open.
-pub(crate) struct Shell<'a> {
-    pub(crate) args: &'a Args,
-    pub(crate) context: &'a mut Context,
-    pub(crate) desk: Rc<Desk>,
-    pub(crate) settings: Settings,
-    pub(crate) agent: Box<dyn Agent>,
-    pub(crate) journal: Journal,
-    pub(crate) record: Record,
-    pub(crate) plane: Plane,
-    pub(crate) tracker: Tracker,
-    pub(crate) hub: Hub,
-    pub(crate) history: History,
-    pub(crate) redactor: Redactor,
-    kept: Kept,
-    /// Whether the conversation so far stays with us.
-    pub(crate) isolated: bool,
-    /// Whether each turn so far was destructive or a mass edit.
-    pub(crate) heavy: Vec<bool>,
-    /// The tools that the model may use after a yes, once they were looked up.
-    pub(crate) tools: Option<String>,
-    /// The last turn, for `:explain`.
-    pub(crate) last: Option<Explained>,
-    /// Rounds of this session, without secrets: what may be remembered at its end.
-    pub(crate) rounds: Vec<(String, String)>,
-    /// How many tokens the conversation takes.
-    pub(crate) used: u64,
-    own: bool,
-    echo: bool,
-}
-
-/// Holds a session from its start to its end. What ends it before is told in words: a person reads here, whatever the format.
-pub(crate) fn hold(args: &Args, context: &mut Context) -> Result<()> {
-    let held = from_start_to_end(args, context);
-    if let Err(e) = &held
-        && !e.is_reader_gone()
-        && context.out.format() == Format::Json
-    {
-        context.out.raw(style().error(e.message(), e.hint_text()).as_bytes())?;
-        context.out.ended_with(e.code().row().exit);
-    }
-    held
-}
-
-fn from_start_to_end(args: &Args, context: &mut Context) -> Result<()> {
-    let mut shell = Shell::open(args, context)?;
-    let mut held = shell.talk();
-    if let Err(e) = shell.close(held.is_ok()) {
+/// Holds a session from its start to its end.
+pub(crate) fn hold(request: Request<'_>, context: &mut Context) -> Result<()> {
+    let mut repl = Repl::open(request, context)?;
+    let mut held = repl.talk();
+    if let Err(e) = repl.close(held.is_ok()) {
         held = held.and(Err(e));
     }
-    let Shell { context, journal, own, tracker, desk, agent, .. } = shell;
-    // Its parts leave before the session ends that they write to.
+    let State { context, ledgers, standing, console, agent, .. } = repl.state;
+    // Its programs leave before the session ends that they write to.
     drop(agent);
-    let (session, turns) = (journal.session().to_owned(), tracker.turns());
+    let journal = ledgers.journal;
+    let (session, own, turns) = (journal.session().to_owned(), journal.owns_session(), standing.tracker.turns());
     let ended = journal.end(context);
-    if held.is_err() && desk.is_terminal() {
+    if held.is_err() && console.is_terminal() {
         // The editor may be reading still: pasted text is to come as it is again.
         context.out.raw(b"\x1b[?2004l\n")?;
     }
-    drop(desk);
+    drop(console);
     held?;
     ended?;
     let left = if own { "ended" } else { "left open" };
@@ -102,111 +56,95 @@ fn from_start_to_end(args: &Args, context: &mut Context) -> Result<()> {
     context.out.flush()
 }
 
-impl<'a> Shell<'a> {
-    fn open(args: &'a Args, context: &'a mut Context) -> Result<Self> {
+struct Repl<'a> {
+    state: State<'a>,
+    prompt_history: PromptHistory,
+    /// Whether the lines of a script are shown.
+    echo: bool,
+}
+
+impl<'a> Repl<'a> {
+    fn open(request: Request<'a>, context: &'a mut Context) -> Result<Self> {
         let settings = settings::load(&context.home.path("config/shell.toml"))?;
-        let plane = Plane::open(args.root.as_deref().unwrap_or(context.home.root()))?;
-        let own = context.session().is_none();
-        let joined = if own { Value::Null } else { joined(context)? };
-        let id = speaker(args, &joined, context);
-        let kept = Kept::new(context.home.state("prompt_history"), &settings.history);
-        let agents = crate::agents::load(&context.home.agents_file())?.keys().cloned().collect();
-        let desk = Rc::new(Desk::open(Ids { root: plane.root().to_owned(), agents }, kept.load())?);
-        let agent = agent_of(&id, &plane, &desk, args, context)?;
-        let echo = !desk.is_terminal() && !context.options.quiet;
-        let style = style();
-        context.out.raw(
-            format!("cp-shell {VERSION} {}\n", style.faint("· :help lists the commands, :quit ends")).as_bytes(),
-        )?;
-        context.out.flush()?;
+        let plane = Plane::open(request.root.unwrap_or(context.home.root()))?;
+        let joined = journal::joined(context)?;
+        let id = agent_id(request.agent, joined.as_ref(), context);
+        let prompt_history = PromptHistory::new(context.home.state("prompt_history"), &settings.history);
+        let agents = agent::configured::load(&context.home.agents_file())?.keys().cloned().collect();
+        let console = Console::open(Ids { root: plane.root().to_owned(), agents }, prompt_history.load())?;
+        let agent = agent::named(&id, &plane, request.model, context)?;
+        let hint = style().faint("· :help lists the commands, :quit ends");
+        show(&mut context.out, &format!("cp-shell {VERSION} {hint}\n"))?;
         // The person can type while the rest is made ready.
-        desk.ask(PROMPT);
-        let journal = Journal::open(context, &id)?;
-        let isolated = joined["mode"] == "isolated";
+        console.ask(PROMPT);
+        let journal = Journal::open(joined.as_ref(), &id, context)?;
         let redactor = Redactor::from_environment();
-        let history = history::collect(&settings.shell_history, args.with_history, &redactor);
-        let reach = match (args.offline, args.no_hub) {
-            (_, true) => Reach::Left,
-            (true, false) => Reach::Offline,
-            (false, false) => Reach::Open,
-        };
-        let hub = Hub::start(&settings.hub, reach, &std::env::current_dir()?);
-        let mut record = Record::open(journal.directory(), journal.session(), &id)?;
-        record.note("session_history", &history)?;
-        let tracker = Tracker::new(plane.tier().unwrap_or_else(|| context.tier()), None, journal.turns());
-        let mut shell = Self {
-            args,
-            context,
-            desk,
-            settings,
-            agent,
-            journal,
-            record,
-            plane,
-            tracker,
-            hub,
-            history,
-            redactor,
-            kept,
-            isolated,
-            heavy: Vec::new(),
-            tools: None,
-            last: None,
-            rounds: Vec::new(),
-            used: 0,
-            own,
-            echo,
-        };
-        if !shell.hub.is_pending() {
-            shell.record_hub()?;
+        let shell_history = shell_history::collect(&settings.shell_history, request.options.with_history, &redactor);
+        let mut hub = Hub::start(&settings.hub, request.options.reach(), &std::env::current_dir()?);
+        let mut transcript = Transcript::open(journal.directory(), journal.session(), &id)?;
+        transcript.note("session_history", &shell_history)?;
+        if !hub.is_pending() {
+            record_hub(&mut hub, &mut transcript)?;
         }
-        Ok(shell)
+        let tracker = Tracker::new(plane.tier().unwrap_or_else(|| context.tier()), None, journal.turns());
+        let isolated = joined.is_some_and(|joined| joined.mode.as_deref() == Some("isolated"));
+        let echo = !console.is_terminal() && !context.options.quiet;
+        let state = State {
+            setup: Setup { request, settings, redactor, shell_history },
+            context,
+            console,
+            agent,
+            ledgers: Ledgers { journal, transcript },
+            standing: Standing { plane, tracker, used: 0 },
+            hub,
+            conversation: Conversation { isolated, ..Conversation::default() },
+        };
+        Ok(Self { state, prompt_history, echo })
     }
 
     /// The lines, until there is none or the person leaves.
     fn talk(&mut self) -> Result<()> {
         loop {
-            match self.desk.wait() {
+            match self.state.console.wait() {
                 Typed::Line(line) => {
                     if self.echo {
-                        self.say(&format!("{PROMPT}{}\n", line.replace('\n', "\n... ")))?;
+                        self.state.show(&format!("{PROMPT}{}\n", line.replace('\n', "\n... ")))?;
                     }
                     if self.line(&line)? {
                         return Ok(());
                     }
                 }
-                Typed::Interrupted if self.desk.is_terminal() => {
-                    self.say(&format!("{}\n", style().faint("(:quit ends the session)")))?;
+                Typed::Interrupted if self.state.console.is_terminal() => {
+                    self.state.show(&format!("{}\n", style().faint("(:quit ends the session)")))?;
                 }
                 // It came while nothing was under way, and the editor still has its line.
-                Typed::Signalled if self.desk.is_terminal() => continue,
+                Typed::Signalled if self.state.console.is_terminal() => continue,
                 Typed::Interrupted | Typed::Signalled | Typed::Terminated => {
                     return Err(Error::new(Code::Interrupted, "interrupted by a signal"));
                 }
-                Typed::Wrong(what) => self.say(&style().error(&what, None))?,
+                Typed::Wrong(what) => self.state.show(&style().error(&what, None))?,
                 Typed::End => return Ok(()),
             }
-            self.look_at_hub()?;
-            self.desk.ask(PROMPT);
+            self.state.look_at_hub()?;
+            self.state.console.ask(PROMPT);
         }
     }
 
     /// What comes after the last line. What a person could still be asked is asked only of one who left by themselves.
     fn close(&mut self, orderly: bool) -> Result<()> {
-        self.hub.take(LAST_WAIT);
-        self.record_hub()?;
-        if orderly && self.desk.is_terminal() {
-            learning::offer(self)?;
-        }
-        Ok(())
+        let state = &mut self.state;
+        state.hub.take(LAST_WAIT);
+        record_hub(&mut state.hub, &mut state.ledgers.transcript)?;
+        if orderly && state.console.is_terminal() { commands::learning::offer(state) } else { Ok(()) }
     }
 
     /// One line, from its text to its record. True when it was the last.
     fn line(&mut self, line: &str) -> Result<bool> {
         let started = Instant::now();
         let whole = parse::joined(line);
-        if let Err(e) = self.kept.add(line, &self.redactor) {
-            self.say(&style().error(e.message(), None))?;
+        let state = &mut self.state;
+        if let Err(e) = self.prompt_history.add(line, &state.setup.redactor) {
+            state.show(&style().error(e.message(), None))?;
         }
         let input = parse::parse(&whole);
         let class = match &input {
@@ -216,104 +154,58 @@ impl<'a> Shell<'a> {
             Input::Say(_) => Class::Append,
             Input::Unknown(..) => Class::Query,
         };
-        self.tracker.begin(class);
+        state.standing.tracker.begin(class);
         let mut leaves = false;
-        let done = match input {
+        let carried_out = match input {
             Input::Nothing => return Ok(false),
             Input::Command(command, argument) => {
-                leaves = command.act == crate::interactive::table::Act::Quit;
-                commands::perform(self, command, argument)
+                leaves = command.act == Act::Quit;
+                commands::perform(state, command, argument)
             }
-            Input::Run(command) => run::run(self, command),
-            Input::Say(text) => turn::take(self, text),
-            Input::Unknown(name, near) => commands::unknown(self, &whole, name, near),
+            Input::Run(command) => commands::system::run(state, command),
+            Input::Say(text) => turn::take(state, text),
+            Input::Unknown(name, near) => commands::unknown(&mut state.standing, &whole, name, near),
         };
-        self.over(whole.trim(), done, started.elapsed())?;
+        let outcome = match carried_out {
+            Ok(outcome) => outcome,
+            Err(error) if error.is_reader_gone() => return Err(error),
+            Err(error) => {
+                let text = style().error(error.message(), error.hint_text());
+                Outcome { result: json!({"error": error.message()}), text, failed: true, ..Outcome::default() }
+            }
+        };
+        self.conclude(whole.trim(), outcome, started.elapsed())?;
         Ok(leaves)
     }
 
-    /// Shows what a line came to, and puts it on the record.
-    fn over(&mut self, line: &str, done: Done, took: Duration) -> Result<()> {
-        let outcome = match done {
-            Ok(outcome) => outcome,
-            Err(Problem { end: Some(error), .. }) => return Err(error),
-            Err(problem) => {
-                let text = style().error(&problem.message, problem.cure.as_deref());
-                Outcome { result: json!({"error": problem.message}), text, failed: true, ..Outcome::default() }
-            }
-        };
-        self.tracker.end(!outcome.failed);
-        self.say(&outcome.text)?;
-        let (command, _) = self.redactor.redact_text(line);
-        let reads = self.plane.take_reads();
-        let recorded = self.journal.record(&journal::Turn {
-            command: &command,
-            command_hash: &hash_value(&json!({"cmd": command})),
-            result_hash: &hash_value(&outcome.result),
-            fine: !outcome.failed,
+    /// Shows the outcome of a line, and puts it on the record.
+    fn conclude(&mut self, line: &str, outcome: Outcome, took: Duration) -> Result<()> {
+        let state = &mut self.state;
+        state.standing.tracker.end(!outcome.failed);
+        state.show(&outcome.text)?;
+        let (command, _) = state.setup.redactor.redact_text(line);
+        let journal = &mut state.ledgers.journal;
+        let recorded = journal.record(journal::Turn {
+            command_hash: hash_value(&json!({"cmd": command})),
+            command,
+            result_hash: hash_value(&outcome.result),
+            succeeded: !outcome.failed,
             duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-            reads: &reads,
-            writes: &outcome.writes,
-            calls: &outcome.calls,
+            reads: state.standing.plane.take_reads(),
+            writes: outcome.writes,
+            calls: outcome.calls,
         });
-        self.tracker.synced(recorded.is_ok() && self.journal.synced());
+        state.standing.tracker.synced(recorded.is_ok() && journal.synced());
         recorded.or_else(|e| {
-            self.say(&style().error(&format!("this turn is not on the ledger: {}", e.message()), e.hint_text()))
+            state.show(&style().error(&format!("this turn is not on the ledger: {}", e.message()), e.hint_text()))
         })
     }
-
-    /// Shows something now.
-    pub(crate) fn say(&mut self, text: &str) -> Result<()> {
-        self.context.out.raw(text.as_bytes())?;
-        self.context.out.flush()
-    }
-
-    /// Takes the hub's answer if it has come, records it, and tells a person at a terminal.
-    pub(crate) fn look_at_hub(&mut self) -> Result<()> {
-        if !self.hub.take(Duration::ZERO) {
-            return Ok(());
-        }
-        self.record_hub()?;
-        if !self.desk.is_terminal() {
-            return Ok(());
-        }
-        let loaded = self.hub.loaded();
-        let things = loaded.parts().map(|(name, things)| (name, things.len()));
-        let told: Vec<String> =
-            things.into_iter().filter(|(_, many)| *many > 0).map(|(name, many)| count(many, name)).collect();
-        let told = match (told.is_empty(), loaded.errors.first()) {
-            (false, _) => format!("hub: {} (:hub)\n", told.join(", ")),
-            (true, Some(_)) => "hub: not reached (:hub tells why)\n".to_owned(),
-            (true, None) => return Ok(()),
-        };
-        self.say(&style().faint(&told))
-    }
-
-    /// Records what the hub said, once.
-    pub(crate) fn record_hub(&mut self) -> Result<()> {
-        match self.hub.unrecorded() {
-            Some(loaded) => self.record.note("session_hub", &loaded),
-            None => Ok(()),
-        }
-    }
 }
 
-/// The session that was named, as it is. One that has ended takes nothing more.
-fn joined(context: &Context) -> Result<Value> {
-    let shown = journal::ask(context, "cp-session", &["show"])?;
-    if shown["ended"] == true {
-        let id = shown["session_id"].as_str().unwrap_or_default().to_owned();
-        return Err(Error::new(Code::Conflict, format!("{id} has ended"))
-            .with("session", id.clone())
-            .hint(format!("leave --session out for a new one, or go on from a copy: cp-session fork {id}")));
-    }
-    Ok(shown)
-}
-
-/// Who speaks: the one that is asked for, else the one of the session that was named.
-fn speaker(args: &Args, joined: &Value, context: &Context) -> String {
-    let asked = context.config.get("agent", args.agent.as_deref());
-    let theirs = joined["agent"].as_str().filter(|agent| !agent.is_empty());
+/// The agent that is asked for, else the one of the session that was joined.
+fn agent_id(asked: Option<&str>, joined: Option<&Joined>, context: &Context) -> String {
+    let asked = context.config.get("agent", asked);
+    let theirs = joined.and_then(|joined| joined.agent.as_deref()).filter(|agent| !agent.is_empty());
     match (asked, theirs) {
         (Some(asked), None) => asked.text,
         (Some(asked), Some(_)) if asked.origin != Origin::Default => asked.text,

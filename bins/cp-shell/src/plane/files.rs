@@ -10,12 +10,12 @@ use std::rc::Rc;
 
 use cp_common::clock::unix_seconds;
 use cp_common::keys::hex;
+use cp_policy::Table;
 use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::plane::Failure;
-use crate::plane::table::Table;
 
 /// The largest file that is read whole.
 const WHOLE: u64 = 64 << 20;

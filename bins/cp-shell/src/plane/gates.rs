@@ -3,16 +3,39 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::plane::ledgers::{entry, event_of, member, segments};
 use crate::plane::{Failure, Plane, guidance};
-use crate::signals::GateState;
 
-/// How many failures are told.
+/// How many failures are listed.
 const RECENT: usize = 10;
 /// How much of the newest segment tells the state of the gates.
 const LATELY: u64 = 256 << 10;
+
+/// Whether the gates of the tree let things through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum GateState {
+    /// Nothing failed lately.
+    Open,
+    /// Something failed lately, and something has passed since.
+    Degraded,
+    /// The last thing that was checked failed.
+    Closed,
+}
+
+impl GateState {
+    /// Its name.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Degraded => "degraded",
+            Self::Closed => "closed",
+        }
+    }
+}
 
 /// `gate_status`
 pub(super) fn status(plane: &Plane, gate: Option<&str>) -> Result<Value, Failure> {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use cp_policy::{Row, Table};
 use serde_json::{Value, json};
 
 use crate::plane::files::damaged;
 use crate::plane::packages::is_name;
-use crate::plane::table::{Row, Table};
 use crate::plane::{Failure, Plane, yaml};
 
 const FRAMEWORKS: &str = "registries/frameworks_registry.csv";

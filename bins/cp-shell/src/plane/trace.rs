@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use cp_policy::{Row, Table};
 use serde_json::{Value, json};
 
-use crate::plane::table::{Row, Table};
 use crate::plane::{Failure, Plane, capabilities, packages, registries};
 
 /// `trace`

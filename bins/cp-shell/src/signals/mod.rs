@@ -8,7 +8,8 @@ use cp_common::program::Class;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-pub(crate) use tracker::Tracker;
+pub(crate) use self::tracker::Tracker;
+use crate::plane::GateState;
 
 /// What a model can hold where nobody says.
 pub(crate) const CONTEXT_LIMIT: u64 = 200_000;
@@ -88,29 +89,6 @@ impl Altitude {
     }
 }
 
-/// Whether the gates of the tree let things through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum GateState {
-    /// Nothing failed lately.
-    Open,
-    /// Something failed lately, and something has passed since.
-    Degraded,
-    /// The last thing that was checked failed.
-    Closed,
-}
-
-impl GateState {
-    /// Its name.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Degraded => "degraded",
-            Self::Closed => "closed",
-        }
-    }
-}
-
 /// How the session stands at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Signals {
@@ -155,6 +133,12 @@ impl Signals {
             "ledger_synced": self.ledger_synced,
             "gate_state": self.gate_state.name(),
         })
+    }
+
+    /// The result of `signal_status`.
+    pub(crate) fn status(&self) -> Value {
+        let strip = Strip { signals: self, used: 0, limit: CONTEXT_LIMIT };
+        json!({"signals": self.to_value(), "compact_display": strip.to_string()})
     }
 
     /// How much the session is trusted: high ●, medium ◐, low ○.

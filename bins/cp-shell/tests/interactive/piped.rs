@@ -55,7 +55,7 @@ fn a_turn_that_needs_a_yes_is_cancelled_and_the_next_line_is_no_answer() {
     let place = Place::new();
     let output = place.stub("delete the logs\ny\n");
     assert!(output.stdout.contains("risk destructive: asks to delete"), "{}", output.stdout);
-    assert!(output.stdout.contains("✗ cancelled: this turn needs a yes"), "{}", output.stdout);
+    assert!(output.stdout.contains("✗ cancelled: this turn requires a yes"), "{}", output.stdout);
     // The line after it is a turn of its own, and the first that a model saw.
     assert!(output.stdout.contains("cp> y\nstub response 1\n"), "{}", output.stdout);
     let turns = place.data("session_turn");
@@ -107,7 +107,7 @@ fn policy_decides_about_a_command_of_the_system() {
     let text = &output.stdout;
     assert!(text.contains("cp> :! echo hi there\nhi there\n"), "{text}");
     assert!(text.contains("✗ denied: ") && text.contains("`rm`"), "{text}");
-    assert!(text.contains("✗ cancelled: policy wants a yes"), "{text}");
+    assert!(text.contains("✗ cancelled: policy requires a yes"), "{text}");
     assert!(text.contains("`|` makes a pipeline"), "{text}");
     assert!(text.contains("✗ false left with exit status 1"), "{text}");
     assert!(text.contains("✗ there is no command\n"), "{text}");
@@ -204,9 +204,9 @@ fn a_lesson_feeds_later_turns_and_that_is_said() {
     place.stub(":learn rotate the staging certificates on Mondays\n:n+ call Ada\n");
     let output = place.stub("which certificates are old?\n:explain\nhello\n:memory certificates\n:notes\n");
     let text = &output.stdout;
-    assert!(text.contains("memory: 1 remembered thing went along (lesson)\nstub response"), "{text}");
+    assert!(text.contains("memory: 1 memory attached (lesson)\nstub response"), "{text}");
     assert!(text.contains("memory      lesson ("), "{text}");
-    assert_eq!(text.matches("went along (").count(), 1, "nothing is recalled for hello: {text}");
+    assert_eq!(text.matches("attached (").count(), 1, "nothing is recalled for hello: {text}");
     assert!(text.contains("rotate the staging certificates") && text.contains("call Ada"), "{text}");
     assert!(text.contains("home/memory/note.jsonl"), "{text}");
 }
@@ -284,7 +284,7 @@ fn tools_wait_for_a_yes_and_a_script_has_none() {
     place.write("tools/README", "no tool\n");
     let tools = place.path("tools");
     let output = place.script(&["--backend", "stub", "--tools", tools.to_str().unwrap()], "hello\n");
-    assert!(output.stdout.contains("✗ cancelled: this turn needs a yes"), "{}", output.stdout);
+    assert!(output.stdout.contains("✗ cancelled: this turn requires a yes"), "{}", output.stdout);
     assert_eq!(place.data("session_turn")[0]["cancelled"], true);
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::interactive::risk::{self, Level};
+use crate::interactive::assessment::risk::{self, Level};
 
 /// A hint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -149,7 +149,7 @@ fn is_form_of(word: &str, verb: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interactive::risk::classify;
+    use crate::interactive::assessment::risk::classify;
 
     fn rules(text: &str, heavy: &[bool], hub: &str) -> Vec<&'static str> {
         let level = classify(text).level;

@@ -1,24 +1,25 @@
 //! What is learnt: a lesson now, or at the end of a session with a person; and, if they want, its rounds for later sessions. To skip a
 //! question writes nothing.
 
-use cp_common::Result;
+use cp_common::{Error, Result};
 
-use crate::interactive::outcome::{Done, Outcome, Problem};
-use crate::interactive::recall::{file_of, remember};
-use crate::interactive::render::count;
-use crate::interactive::shell::Shell;
-use crate::interactive::style;
+use crate::interactive::commands::memory::keep;
+use crate::interactive::console::render::{count, style};
+use crate::interactive::memory::remember;
+use crate::interactive::outcome::Outcome;
+use crate::interactive::state::State;
 
 /// `:learn [LESSON]`
-pub(crate) fn learn(shell: &mut Shell<'_>, lesson: &str) -> Done {
+pub(super) fn learn(state: &mut State<'_>, lesson: &str) -> Result<Outcome> {
     let lesson = if lesson.is_empty() {
-        shell.tracker.learning(true);
-        let answer = shell.desk.answer("Lesson (Enter skips): ");
-        shell.tracker.learning(false);
+        let tracker = &mut state.standing.tracker;
+        tracker.learning(true);
+        let answer = state.console.answer("Lesson (Enter skips): ");
+        tracker.learning(false);
         match answer {
             Some(answer) => answer,
-            None if shell.desk.is_terminal() => String::new(),
-            None => return Err(Problem::new("there is no terminal to ask at", "say the lesson: :learn TEXT")),
+            None if state.console.is_terminal() => String::new(),
+            None => return Err(Error::usage("there is no terminal to ask at").hint("name the lesson: :learn TEXT")),
         }
     } else {
         lesson.to_owned()
@@ -26,50 +27,41 @@ pub(crate) fn learn(shell: &mut Shell<'_>, lesson: &str) -> Done {
     if lesson.is_empty() {
         return Ok(Outcome::of_text("skipped: nothing was written\n"));
     }
-    kept(shell, "lesson", &lesson)
-}
-
-/// Keeps a text of a kind without secrets, and says where.
-pub(crate) fn kept(shell: &Shell<'_>, kind: &str, text: &str) -> Done {
-    let (text, redactions) = shell.redactor.redact_text(text);
-    remember(kind, &text, shell.context)?;
-    let without =
-        if redactions > 0 { format!(", {} taken out", count(redactions as usize, "secret")) } else { String::new() };
-    Ok(Outcome::of_text(format!("kept in {}{without}\n", file_of(kind, shell.context).display())))
+    keep("lesson", &lesson, &state.setup, state.context)
 }
 
 /// The questions at the end of a session with a person.
-pub(crate) fn offer(shell: &mut Shell<'_>) -> Result<()> {
-    if shell.rounds.is_empty() {
+pub(crate) fn offer(state: &mut State<'_>) -> Result<()> {
+    if state.conversation.rounds.is_empty() {
         return Ok(());
     }
-    shell.tracker.learning(true);
-    let lesson = shell.desk.answer("Keep a lesson of this session? (Enter skips): ").unwrap_or_default();
+    state.standing.tracker.learning(true);
+    let lesson = state.console.answer("Keep a lesson of this session? (Enter skips): ").unwrap_or_default();
     if !lesson.is_empty() {
-        told(shell, "lesson", &lesson)?;
+        keep_and_show(state, "lesson", &lesson)?;
     }
+    let rounds = std::mem::take(&mut state.conversation.rounds);
     let question =
-        format!("Remember its {}, without secrets, for later sessions? [y/N] ", count(shell.rounds.len(), "round"));
-    if shell.desk.agrees(&question) {
-        let rounds = std::mem::take(&mut shell.rounds);
+        format!("Remember its {}, without secrets, for later sessions? [y/N] ", count(rounds.len(), "round"));
+    if state.console.agrees(&question) {
         for (at, (said, answered)) in rounds.iter().enumerate() {
             let text = format!("user: {said}\nassistant: {answered}");
             if at + 1 < rounds.len() {
-                remember("session_turn", &text, shell.context)?;
+                remember("session_turn", &text, state.context)?;
             } else {
-                told(shell, "session_turn", &text)?;
+                keep_and_show(state, "session_turn", &text)?;
             }
         }
     }
-    shell.tracker.learning(false);
+    state.standing.tracker.learning(false);
     Ok(())
 }
 
-/// Keeps it and says so, or why not: a session ends all the same.
-fn told(shell: &mut Shell<'_>, kind: &str, text: &str) -> Result<()> {
-    let text = match kept(shell, kind, text) {
+/// Keeps a text and shows where, or why not: a session ends all the same.
+fn keep_and_show(state: &mut State<'_>, kind: &str, text: &str) -> Result<()> {
+    let text = match keep(kind, text, &state.setup, state.context) {
         Ok(outcome) => outcome.text,
-        Err(problem) => style().error(&problem.message, problem.cure.as_deref()),
+        Err(error) => style().error(error.message(), error.hint_text()),
     };
-    shell.say(&text)
+    state.show(&text)
 }

@@ -7,8 +7,8 @@ use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 
-use crate::interactive::parse;
-use crate::interactive::table::{self, Act, COMMANDS, Command};
+use crate::interactive::syntax::parse;
+use crate::interactive::syntax::table::{self, Act, COMMANDS, Command};
 use crate::plane::Plane;
 
 /// The editor's helper: completion, and whether a line goes on.

@@ -27,11 +27,11 @@ pub(crate) struct Loaded {
     /// The brief file.
     pub(crate) brief: Option<Brief>,
     /// The workstreams that are active.
-    pub(crate) workstreams: Vec<Thing>,
+    pub(crate) workstreams: Vec<Entry>,
     /// The tasks that are open.
-    pub(crate) tasks: Vec<Thing>,
+    pub(crate) tasks: Vec<Entry>,
     /// The messages that are unread.
-    pub(crate) messages: Vec<Thing>,
+    pub(crate) messages: Vec<Entry>,
     /// What went wrong.
     pub(crate) errors: Vec<String>,
 }
@@ -49,8 +49,7 @@ pub(crate) struct Brief {
 
 /// A workstream, a task or a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Thing {
-    /// Its id.
+pub(crate) struct Entry {
     pub(crate) id: String,
     /// What it is about.
     pub(crate) title: String,
@@ -148,7 +147,7 @@ impl Hub {
     }
 
     /// The longest time that the questions of the start can take.
-    pub(crate) fn patience(&self) -> Duration {
+    pub(crate) fn longest_wait(&self) -> Duration {
         Duration::from_millis(self.settings.timeout_ms.saturating_mul(3).saturating_add(500))
     }
 
@@ -179,7 +178,7 @@ impl Hub {
     fn client(&self) -> Result<&Client> {
         self.client.as_ref().ok_or_else(|| {
             Error::new(Code::Config, format!("the hub is {}", self.loaded.status))
-                .hint("set url in [hub] of config/shell.toml, and leave --no-hub and --offline out")
+                .hint("set url in [hub] of config/shell.toml, and remove --no-hub and --offline")
         })
     }
 }
@@ -197,16 +196,16 @@ impl Loaded {
             text.push_str(brief.text.trim_end());
             text.push('\n');
         }
-        for (name, things) in self.parts() {
-            for thing in things {
-                let _ = writeln!(text, "{name} {}: {} ({})", thing.id, thing.title, thing.note);
+        for (name, entries) in self.lists() {
+            for entry in entries {
+                let _ = writeln!(text, "{name} {}: {} ({})", entry.id, entry.title, entry.note);
             }
         }
         text
     }
 
     /// The lists with their names.
-    pub(crate) fn parts(&self) -> [(&'static str, &[Thing]); 3] {
+    pub(crate) fn lists(&self) -> [(&'static str, &[Entry]); 3] {
         [("workstream", &self.workstreams), ("task", &self.tasks), ("message", &self.messages)]
     }
 }
@@ -244,7 +243,7 @@ fn ask(client: &Client, settings: &settings::Hub, mut loaded: Loaded) -> Loaded 
 }
 
 /// The things in an answer: a list, or the list under the name that was asked for, `items` or `results`.
-fn things(answer: &Value, name: &str) -> Vec<Thing> {
+fn things(answer: &Value, name: &str) -> Vec<Entry> {
     let list =
         answer.as_array().or_else(|| [name, "items", "results"].iter().find_map(|name| answer.get(name)?.as_array()));
     let member = |thing: &Value, names: &[&str]| {
@@ -252,7 +251,7 @@ fn things(answer: &Value, name: &str) -> Vec<Thing> {
         found.map_or_else(String::new, |value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
     };
     let list = list.into_iter().flatten().take(100).filter(|thing| thing.is_object());
-    list.map(|thing| Thing {
+    list.map(|thing| Entry {
         id: member(thing, &["id", "workstream_id", "task_id", "message_id", "slug"]),
         title: member(thing, &["title", "subject", "name", "summary", "body"]),
         note: member(thing, &["from_agent", "from", "sender", "status"]),
@@ -275,7 +274,7 @@ mod tests {
     #[test]
     fn lists_are_found_wherever_a_hub_puts_them() {
         let one = json!([{"id": 7, "title": "A", "status": "active"}]);
-        let thing = Thing { id: "7".into(), title: "A".into(), note: "active".into() };
+        let thing = Entry { id: "7".into(), title: "A".into(), note: "active".into() };
         assert_eq!(things(&one, "workstreams"), std::slice::from_ref(&thing));
         assert_eq!(things(&json!({"items": one}), "workstreams"), std::slice::from_ref(&thing));
         assert_eq!(things(&json!({"workstreams": one}), "workstreams"), [thing]);

@@ -1,6 +1,6 @@
 //! A line into what it asks for. Commands begin with `:` or `/`, a command for the system with `:!`; all else is said to the model.
 
-use crate::interactive::table::{self, Command};
+use crate::interactive::syntax::table::{self, Command};
 
 /// What a line asks for.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub(crate) enum Input<'a> {
     Run(&'a str),
     /// Words for the model.
     Say(&'a str),
-    /// What begins like a command and is none: the name, and the nearest one.
+    /// What begins like a command and is not one: the name, and the nearest one.
     Unknown(&'a str, Option<&'static str>),
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn parse(line: &str) -> Input<'_> {
     }
     let Some(rest) = text.strip_prefix([':', '/']) else { return Input::Say(text) };
     let (name, argument) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
-    // A path is no command, and neither is a lone colon or slash.
+    // A path is not a command, and neither is a lone colon or slash.
     if name.is_empty() || name.contains('/') {
         return Input::Say(text);
     }
@@ -66,7 +66,7 @@ pub(crate) fn unquoted(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interactive::table::Act;
+    use crate::interactive::syntax::table::Act;
 
     fn act(line: &str) -> Option<(Act, &str)> {
         match parse(line) {

@@ -30,20 +30,16 @@ pub(crate) enum Act {
     Inbox,
 }
 
-/// A command.
 #[derive(Debug)]
 pub(crate) struct Command {
-    /// Its names, the whole one first.
+    /// The whole name first.
     pub(crate) names: &'static [&'static str],
-    /// What it takes, as help shows it.
+    /// Its operands, as help shows them.
     pub(crate) takes: &'static str,
-    /// What it does, in a line.
     pub(crate) help: &'static str,
-    /// What the agent must be able to do.
+    /// The capability that the agent must have.
     pub(crate) needs: Option<Capability>,
-    /// How far it reaches.
     pub(crate) class: Class,
-    /// What to do.
     pub(crate) act: Act,
 }
 
@@ -128,7 +124,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Command> {
     COMMANDS.iter().find(|command| command.names.contains(&name.as_str()))
 }
 
-/// The nearest name to one that is no command.
+/// The name of a command that is nearest to this one.
 pub(crate) fn near(name: &str) -> Option<&'static str> {
     nearest(
         &name.to_lowercase(),
