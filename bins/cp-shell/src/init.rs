@@ -1,4 +1,4 @@
-//! `cp-shell init`: make the home. Only what is absent is made, each file goes on the ledger, and nothing is needed twice.
+//! `cp-shell init`: make the home. Only what is absent is made, and each file that is made goes on the ledger.
 
 use cp_common::context::options::AppendOptions;
 use cp_common::coprocess;
@@ -35,7 +35,7 @@ const STARTERS: [(&str, &str, &str); 8] = [
         "what a session with a person needs: history, hub, memory",
     ),
     ("config/cp.env", include_str!("../starter/cp.env"), "assignments that the scripts read for unset names"),
-    ("config/agents.json", include_str!("../starter/agents.json"), "who can speak: an id, its soul, its model"),
+    ("config/agents.json", include_str!("../starter/agents.json"), "the agents: an id, its soul, its model"),
     ("config/governed_roots.json", include_str!("../starter/governed_roots.json"), "which paths are pristine"),
     ("agents/default/soul.md", SOUL, "the system text of the agent `default`"),
     ("governed_prompts/PRM-DEFAULT-SOUL-001.md", SOUL, "the same text as a governed prompt"),

@@ -12,7 +12,7 @@ use crate::parts::ask;
 use crate::plane::Read;
 use crate::plane::canonical::hash_value;
 
-/// The most of a command that stands in an entry; its hash is of all of it.
+/// The most of a command that an entry shows, in bytes; its hash is of all of it.
 const SHOWN: usize = 16 << 10;
 
 /// A turn that is over.
@@ -168,12 +168,10 @@ impl Journal {
         Ok(Self { session, directory, agent, exec, evidence, pending: Vec::new(), turn, next_place: None, own })
     }
 
-    /// The id of the session.
     pub(crate) fn session(&self) -> &str {
         &self.session
     }
 
-    /// Where its files lie.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
@@ -190,7 +188,7 @@ impl Journal {
 
     /// Gets a turn ready for the record.
     pub(crate) fn stage(&mut self, mut turn: Turn) {
-        // The hash of a secret tells the secret to who can guess it: the hash is then of what the ledger shows.
+        // A hash of a secret gives it away to anyone who can guess it: the hash is then of what the ledger shows.
         let (command, redactions) = self.exec.redactor().redact_text(&turn.command);
         if redactions > 0 {
             turn.command_hash = hash_value(&json!({"cmd": command}));

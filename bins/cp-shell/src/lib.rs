@@ -4,7 +4,7 @@
 //! - [`pipe`]: the session with a program
 //! - [`agent`]: who answers a turn
 //! - [`journal`]: the ledgers of a session
-//! - [`signals`]: how a session stands
+//! - [`signals`]: the state of a session in a few numbers and words
 //! - [`plane`]: the control plane tree, read
 
 mod agent;
@@ -76,7 +76,7 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     }
 }
 
-/// Whether the programs that it works with are there, and the agents can be read.
+/// Whether the programs that it runs are installed, and the agents can be read.
 fn checks(context: &mut Context) -> Vec<Check> {
     let names = ["cp-log", "cp-session", "cp-compose", "cp-llm", "cp-exec", "cp-toolloop"];
     let mut checks: Vec<Check> = names

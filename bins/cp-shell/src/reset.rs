@@ -1,4 +1,4 @@
-//! `cp-shell reset`: end the current session of an agent, so that the next words begin a new one. Nothing that was said is deleted.
+//! `cp-shell reset`: end the current session of an agent, so that the next turn begins a new one. Nothing that was said is deleted.
 
 use std::path::Path;
 

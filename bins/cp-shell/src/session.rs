@@ -35,7 +35,7 @@ pub(crate) struct Args {
     options: Options,
     #[command(flatten)]
     model: ModelOptions,
-    /// Who speaks: an id in config/agents.json, or default
+    /// The agent that answers: an id in config/agents.json, or default
     #[arg(long, value_name = "ID")]
     agent: Option<String>,
 }

@@ -102,7 +102,7 @@ impl Coprocess {
 }
 
 impl Drop for Coprocess {
-    /// The closing line tells an orderly end from a break. The process is stopped when it is dropped.
+    /// The closing line distinguishes an orderly end from a break. The process is stopped when it is dropped.
     fn drop(&mut self) {
         let _ = self.close();
     }

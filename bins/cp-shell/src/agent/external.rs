@@ -1,6 +1,6 @@
 //! A program that is an agent: a coprocess that reads records and writes records.
 //!
-//! It is asked `describe` once, then `process` for each turn, `signals` and `state` when somebody wants to know. It answers each with a
+//! It is asked `describe` once, then `process` for each turn, `signals` and `state` when a command shows them. It answers each with a
 //! record of the same type; a `process` with any number of `delta`, `tool_call` and `tool_result`, and a `message` at the end. An
 //! `ok:false` record is a failure.
 

@@ -1,4 +1,4 @@
-//! Agents: who answers a turn. The built-in one composes the filters; any executable that speaks the records can be one.
+//! Agents: who answers a turn. The built-in one composes the filters; any executable that reads and writes records can be one.
 
 mod capability;
 mod composed;
@@ -36,7 +36,7 @@ pub(crate) struct ModelOptions {
 /// Something that goes with a turn: recalled memory, a brief, a piece of history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// Where it comes from, in a word.
+    /// Where it comes from, such as `memory`.
     pub(crate) name: String,
     pub(crate) text: String,
 }

@@ -64,7 +64,7 @@ pub(crate) struct Hub {
 pub(crate) struct Memory {
     /// Which kinds are recalled; none turns it off.
     pub(crate) kinds: Vec<String>,
-    /// How many things at most.
+    /// How many memories at most.
     pub(crate) limit: usize,
 }
 

@@ -1,5 +1,5 @@
-//! The history of the person's own shell, where they want it to be context: the newest lines, without secrets, each with where it
-//! stands. Files of bash, zsh (with times or without) and fish are read; nothing is ever written to them.
+//! The history of the person's own shell, where they want it to be context: the newest lines, without secrets, each with its line
+//! number. Files of bash, zsh (with times or without) and fish are read; nothing is ever written to them.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -19,7 +19,7 @@ const TAIL: u64 = 1 << 20;
 /// What was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct ShellHistory {
-    /// Whether the person wants it.
+    /// Whether it is enabled.
     pub(crate) enabled: bool,
     /// The file.
     pub(crate) path: Option<String>,
@@ -36,7 +36,7 @@ pub(crate) struct ShellHistory {
 /// A line of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Line {
-    /// Where it stands, from 1.
+    /// The number of the line, from 1.
     pub(crate) line: u64,
     /// What was typed, without secrets.
     pub(crate) command: String,

@@ -11,7 +11,7 @@ use crate::plane::{Failure, Plane, guidance};
 
 /// How many failures are listed.
 const RECENT: usize = 10;
-/// How much of the newest segment tells the state of the gates.
+/// How much of the newest segment the state of the gates is read from.
 const LATELY: u64 = 256 << 10;
 
 /// Whether the gates of the tree let things through.
@@ -27,7 +27,6 @@ pub(crate) enum GateState {
 }
 
 impl GateState {
-    /// Its name.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -118,7 +117,7 @@ fn gate_in(event: &str) -> Option<String> {
     words.find(|word| gates.contains_key(*word)).map(str::to_owned)
 }
 
-/// Whether the gates let things through, as the newest entries tell.
+/// Whether the gates let things through, by the newest entries.
 pub(super) fn state(plane: &Plane) -> GateState {
     let newest = ledgers(plane).ok().and_then(|files| files.into_iter().next_back());
     let tail = newest.and_then(|file| plane.files.tail(&file, LATELY).ok().flatten()).unwrap_or_default();

@@ -59,7 +59,7 @@ fn known(name: &str, rest: &[&str]) -> Option<Query> {
     }))
 }
 
-/// `ledger [TYPE] [LIMIT] [FILTER]`, in any order that can be told apart.
+/// `ledger [TYPE] [LIMIT] [FILTER]`, in any order that is unambiguous.
 fn ledger(words: &[&str]) -> Request {
     let mut request = Request::new(Operation::LedgerQuery);
     let mut texts = ["type", "event_filter"].into_iter();

@@ -47,7 +47,7 @@ pub(super) fn spec_info(plane: &Plane, id: &str) -> Result<Value, Failure> {
     let manifest = spec_manifest(plane, id)?.ok_or_else(|| {
         Failure::new("SPEC_NOT_FOUND", format!("the spec `{id}` has no manifest"))
             .with("spec_id", id)
-            .hint("list_specs tells the registered ones")
+            .hint("list_specs lists the registered ones")
     })?;
     Ok(json!({"spec_id": id, "manifest": manifest}))
 }
@@ -61,7 +61,7 @@ pub(super) fn spec_manifest(plane: &Plane, id: &str) -> Result<Option<Value>, Fa
     let Some(text) = plane.files.text(&file)? else { return Ok(None) };
     match yaml::parse(&text) {
         Ok(manifest @ Value::Object(_)) => Ok(Some(manifest)),
-        Ok(_) => Err(damaged(&file, "no mapping")),
+        Ok(_) => Err(damaged(&file, "not a mapping")),
         Err(reason) => Err(damaged(&file, &format!("not YAML: {reason}"))),
     }
 }

@@ -55,7 +55,7 @@ fn a_turn_that_needs_a_yes_is_cancelled_and_the_next_line_is_no_answer() {
     let place = Place::new();
     let output = place.stub("delete the logs\ny\n");
     assert!(output.stdout.contains("risk destructive: asks to delete"), "{}", output.stdout);
-    assert!(output.stdout.contains("✗ cancelled: this turn requires a yes"), "{}", output.stdout);
+    assert!(output.stdout.contains("✗ cancelled: this turn requires approval"), "{}", output.stdout);
     // The line after it is a turn of its own, and the first that a model saw.
     assert!(output.stdout.contains("cp> y\nstub response 1\n"), "{}", output.stdout);
     let turns = place.data("session_turn");
@@ -107,9 +107,9 @@ fn policy_decides_about_a_command_of_the_system() {
     let text = &output.stdout;
     assert!(text.contains("cp> :! echo hi there\nhi there\n"), "{text}");
     assert!(text.contains("✗ denied: ") && text.contains("`rm`"), "{text}");
-    assert!(text.contains("✗ cancelled: policy requires a yes"), "{text}");
+    assert!(text.contains("✗ cancelled: policy requires approval"), "{text}");
     assert!(text.contains("`|` makes a pipeline"), "{text}");
-    assert!(text.contains("✗ false left with exit status 1"), "{text}");
+    assert!(text.contains("✗ false exited with status 1"), "{text}");
     assert!(text.contains("✗ there is no command\n"), "{text}");
     assert!(
         text.contains("no glob expansion") && text.contains("\n*.rs\n"),
@@ -229,11 +229,7 @@ fn isolated_sends_only_the_words_and_keeps_both_sides() {
     place.write("work/.custodian-brief.md", "CYA-WP-0007 is under way\n");
     let output = place.stub("hello\n:explain\n:ctx isolated\nagain\n:explain\n:ctx sideways\n");
     let (before, after) = output.stdout.split_once("isolated: only what you say").unwrap();
-    assert!(
-        before.contains("context     hub") && after.contains("context     nothing went along"),
-        "{}",
-        output.stdout
-    );
+    assert!(before.contains("context     hub") && after.contains("context     nothing attached"), "{}", output.stdout);
     assert!(after.contains("✗ there is no mode `sideways`"));
     let (turns, messages) =
         (place.data("session_turn"), place.entries().iter().filter(|entry| entry["event"] == "message").count());
@@ -284,7 +280,7 @@ fn tools_wait_for_a_yes_and_a_script_has_none() {
     place.write("tools/README", "no tool\n");
     let tools = place.path("tools");
     let output = place.script(&["--backend", "stub", "--tools", tools.to_str().unwrap()], "hello\n");
-    assert!(output.stdout.contains("✗ cancelled: this turn requires a yes"), "{}", output.stdout);
+    assert!(output.stdout.contains("✗ cancelled: this turn requires approval"), "{}", output.stdout);
     assert_eq!(place.data("session_turn")[0]["cancelled"], true);
 }
 

@@ -1,4 +1,4 @@
-//! A turn as `:explain` shows it: its risk and why, what went along with it and where that came from, and what was remarked on.
+//! A turn as `:explain` shows it: its risk and why, what was attached to it and where that came from, and its hints.
 
 use std::fmt::Write as _;
 
@@ -25,7 +25,7 @@ pub(crate) struct Explained {
     pub(crate) cancelled: bool,
 }
 
-/// How much of what went along.
+/// The size of a piece that was attached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Size {
     /// Where it came from.
@@ -49,15 +49,19 @@ impl Explained {
         let asked = match (self.cancelled, self.confirmed) {
             (true, _) => "not sent, or stopped",
             (false, true) => "yes, by the person",
-            (false, false) => "no yes was needed",
+            (false, false) => "no approval was required",
         };
         line("confirmed", asked);
         line(
             "mode",
-            if self.isolated { "isolated: only these words went" } else { "persistent: the conversation went along" },
+            if self.isolated {
+                "isolated: only these words were sent"
+            } else {
+                "persistent: the conversation was sent along"
+            },
         );
         if self.pieces.is_empty() {
-            line("context", "nothing went along");
+            line("context", "nothing attached");
         }
         for piece in &self.pieces {
             line("context", &format!("{}, {} bytes", piece.name, piece.bytes));

@@ -48,7 +48,7 @@ fn log(state: &mut State<'_>, summary: &str) -> Result<Outcome> {
     if !console.is_terminal() {
         standing.tracker.denied();
         let message =
-            "cancelled: a note to the hub requires a yes, and there is no terminal to ask at; nothing was posted";
+            "cancelled: a note to the hub requires approval, and there is no terminal to ask at; nothing was posted";
         return Err(Error::usage(message)
             .hint("post it from a terminal; the next line of a script is never taken as an answer"));
     }

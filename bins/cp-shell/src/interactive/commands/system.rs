@@ -44,7 +44,7 @@ pub(crate) fn run(state: &mut State<'_>, command: &str) -> Result<Outcome> {
     let style = style();
     let mut text = String::new();
     if status != Some(0) {
-        let end = status.map_or_else(|| "was killed".to_owned(), |status| format!("left with exit status {status}"));
+        let end = status.map_or_else(|| "was killed".to_owned(), |status| format!("exited with status {status}"));
         let name = words.argv.first().map(String::as_str).unwrap_or_default();
         text.push_str(&style.error(&format!("{name} {end}"), None));
     }
@@ -102,8 +102,7 @@ impl Exec<'_> {
         let rule = decision["rule"].as_str().unwrap_or("policy");
         if !console.is_terminal() {
             tracker.denied();
-            let message =
-                format!("cancelled: policy requires a yes for it ({rule}), and there is no terminal to ask at");
+            let message = format!("cancelled: policy requires approval ({rule}), and there is no terminal to ask at");
             return Err(
                 Error::new(Code::Forbidden, message).hint("the next line of a script is never taken as an answer")
             );

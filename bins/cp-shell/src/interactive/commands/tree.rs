@@ -60,7 +60,7 @@ fn apply(file: &Path, home: &Path, console: &Console, tracker: &mut Tracker) -> 
         .map_err(|e| Error::validation(format!("the work order is not valid JSON: {e}")).in_file(file))?;
     if !console.agrees(&format!("Put the work order of {} on the ledger of the home? [y/N] ", file.display())) {
         tracker.denied();
-        return Err(Error::usage("cancelled: nothing was applied").hint("it requires a yes at a terminal"));
+        return Err(Error::usage("cancelled: nothing was applied").hint("it requires approval at a terminal"));
     }
     tracker.confirmed();
     let (id, applied) = work_orders::apply(home, &payload)?;

@@ -1,5 +1,5 @@
 //! The hub: what others are working on. It is read in the background when a session starts, and never waited for; it is written to
-//! only by a command that says so. What it says is not ours, and is shown and sent as such.
+//! only by a command. What it answers is not ours, and is shown and sent as such.
 
 mod http;
 
@@ -53,7 +53,7 @@ pub(crate) struct Entry {
     pub(crate) id: String,
     /// What it is about.
     pub(crate) title: String,
-    /// How it stands, or who sent it.
+    /// Its status, or who sent it.
     pub(crate) note: String,
 }
 
@@ -96,7 +96,7 @@ impl Hub {
                 let (sender, receiver) = channel();
                 let (asked, settings, start) = (client.clone(), settings.clone(), hub.loaded.clone());
                 std::thread::spawn(move || {
-                    // A session that has ended wants to know no more.
+                    // A session that has ended does not receive it.
                     let _ = sender.send(ask(&asked, &settings, start));
                 });
                 hub.coming = Some(receiver);
@@ -210,7 +210,7 @@ impl Loaded {
     }
 }
 
-/// The questions of the start. One that fails leaves the others; where nobody listens the others are not asked.
+/// The requests of the start. One that fails does not affect the others; where nothing listens the others are not sent.
 fn ask(client: &Client, settings: &settings::Hub, mut loaded: Loaded) -> Loaded {
     let topic = settings.topic.as_deref().map(|topic| ("topic_id", topic));
     let with = |rest: [(&'static str, &'static str); 1]| topic.into_iter().chain(rest).collect::<Vec<_>>();
@@ -223,17 +223,17 @@ fn ask(client: &Client, settings: &settings::Hub, mut loaded: Loaded) -> Loaded 
     for (path, query, name) in questions {
         match client.get(path, &query) {
             Ok(answer) => {
-                let things = things(&answer, name);
+                let entries = entries(&answer, name);
                 match name {
-                    "workstreams" => loaded.workstreams = things,
-                    "tasks" => loaded.tasks = things,
-                    _ => loaded.messages = things,
+                    "workstreams" => loaded.workstreams = entries,
+                    "tasks" => loaded.tasks = entries,
+                    _ => loaded.messages = entries,
                 }
             }
             Err(e) => {
-                let nobody = matches!(e.code(), Code::Timeout) || e.message().contains("onnect");
+                let unreachable = matches!(e.code(), Code::Timeout) || e.message().contains("onnect");
                 loaded.errors.push(e.message().to_owned());
-                if nobody {
+                if unreachable {
                     return loaded;
                 }
             }
@@ -242,19 +242,19 @@ fn ask(client: &Client, settings: &settings::Hub, mut loaded: Loaded) -> Loaded 
     loaded
 }
 
-/// The things in an answer: a list, or the list under the name that was asked for, `items` or `results`.
-fn things(answer: &Value, name: &str) -> Vec<Entry> {
+/// The entries of an answer: a list, or the list under the name that was asked for, `items` or `results`.
+fn entries(answer: &Value, name: &str) -> Vec<Entry> {
     let list =
         answer.as_array().or_else(|| [name, "items", "results"].iter().find_map(|name| answer.get(name)?.as_array()));
-    let member = |thing: &Value, names: &[&str]| {
-        let found = names.iter().find_map(|name| thing.get(name).filter(|value| !value.is_null()));
+    let member = |entry: &Value, names: &[&str]| {
+        let found = names.iter().find_map(|name| entry.get(name).filter(|value| !value.is_null()));
         found.map_or_else(String::new, |value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
     };
-    let list = list.into_iter().flatten().take(100).filter(|thing| thing.is_object());
-    list.map(|thing| Entry {
-        id: member(thing, &["id", "workstream_id", "task_id", "message_id", "slug"]),
-        title: member(thing, &["title", "subject", "name", "summary", "body"]),
-        note: member(thing, &["from_agent", "from", "sender", "status"]),
+    let list = list.into_iter().flatten().take(100).filter(|entry| entry.is_object());
+    list.map(|entry| Entry {
+        id: member(entry, &["id", "workstream_id", "task_id", "message_id", "slug"]),
+        title: member(entry, &["title", "subject", "name", "summary", "body"]),
+        note: member(entry, &["from_agent", "from", "sender", "status"]),
     })
     .collect()
 }
@@ -274,13 +274,13 @@ mod tests {
     #[test]
     fn lists_are_found_wherever_a_hub_puts_them() {
         let one = json!([{"id": 7, "title": "A", "status": "active"}]);
-        let thing = Entry { id: "7".into(), title: "A".into(), note: "active".into() };
-        assert_eq!(things(&one, "workstreams"), std::slice::from_ref(&thing));
-        assert_eq!(things(&json!({"items": one}), "workstreams"), std::slice::from_ref(&thing));
-        assert_eq!(things(&json!({"workstreams": one}), "workstreams"), [thing]);
-        assert_eq!(things(&json!({"detail": "x"}), "workstreams"), []);
+        let entry = Entry { id: "7".into(), title: "A".into(), note: "active".into() };
+        assert_eq!(entries(&one, "workstreams"), std::slice::from_ref(&entry));
+        assert_eq!(entries(&json!({"items": one}), "workstreams"), std::slice::from_ref(&entry));
+        assert_eq!(entries(&json!({"workstreams": one}), "workstreams"), [entry]);
+        assert_eq!(entries(&json!({"detail": "x"}), "workstreams"), []);
         let message = json!([{"id": "m1", "from_agent": "ops", "subject": "hi", "status": "unread"}]);
-        assert_eq!(things(&message, "messages")[0].note, "ops");
+        assert_eq!(entries(&message, "messages")[0].note, "ops");
     }
 
     #[test]

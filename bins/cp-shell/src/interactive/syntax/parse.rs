@@ -57,7 +57,7 @@ pub(crate) fn joined(text: &str) -> String {
     inside.map_or_else(|| text.clone(), |inside| inside.trim_matches('\n').to_owned())
 }
 
-/// What stands in quotes, without them: `log "all done"`.
+/// Quoted text without its quotes: `log "all done"`.
 pub(crate) fn unquoted(text: &str) -> &str {
     let inside = ['"', '\''].into_iter().find_map(|quote| text.strip_prefix(quote)?.strip_suffix(quote));
     inside.unwrap_or(text).trim()

@@ -70,7 +70,7 @@ pub(crate) const COMMANDS: [Command; 29] = [
     command(Act::Quit, &["quit", "q", "exit", "x", "bye"], "", "end the session", None, Query),
     command(Act::Clear, &["clear", "c", "cls"], "", "clear the screen", None, Query),
     command(Act::State, &["state", "s"], "", "show the state as JSON", None, Query),
-    command(Act::Agent, &["agent", "a", "agents"], "[NAME]", "show who answers, or let another", None, Query),
+    command(Act::Agent, &["agent", "a", "agents"], "[NAME]", "show who answers, or switch to another", None, Query),
     command(Act::Mode, &["ctx", "context"], "[persistent|isolated]", "show or set what goes to the model", None, Query),
     command(Act::Explain, &["explain", "why"], "", "explain the last turn: risk, context, hints", None, Query),
     command(Act::Export, &["export-session", "export"], "", "write summary.json, without secrets", None, Append),
@@ -79,8 +79,8 @@ pub(crate) const COMMANDS: [Command; 29] = [
     command(Act::Notes, &["notes", "n", "nd"], "", "show the notes", Some(Memory), Query),
     command(Act::AddNote, &["n+", "note"], "TEXT", "keep a note in the home's memory", Some(Memory), Append),
     command(Act::AddDeveloperNote, &["nd+"], "TEXT", "keep a note for developers", Some(Memory), Append),
-    command(Act::Signals, &["signals", "sig", "signal"], "", "show how the session stands", Some(Signals), Query),
-    command(Act::Trust, &["trust", "t"], "", "show how far tools were trusted", Some(Trust), Query),
+    command(Act::Signals, &["signals", "sig", "signal"], "", "show the signals of the session", Some(Signals), Query),
+    command(Act::Trust, &["trust", "t"], "", "show the share of tools that were not denied", Some(Trust), Query),
     command(Act::Learn, &["learn", "l"], "[LESSON]", "keep a lesson in the home's memory", Some(Trust), Append),
     command(
         Act::Plane,
@@ -114,7 +114,7 @@ pub(crate) const COMMANDS: [Command; 29] = [
         Some(Governance),
         Query,
     ),
-    command(Act::Hub, &["hub"], "[log TEXT]", "show what the hub said, or post a note", None, Write),
+    command(Act::Hub, &["hub"], "[log TEXT]", "show what the hub answered, or post a note", None, Write),
     command(Act::Inbox, &["inbox"], "[read ID]", "show unread messages, or mark one read", None, Write),
 ];
 

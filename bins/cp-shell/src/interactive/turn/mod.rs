@@ -118,7 +118,7 @@ fn cancelled(state: &mut State<'_>, sending: &Sending<'_>) -> Result<Outcome> {
     let mut text = if state.console.is_terminal() {
         format!("{}\n", style.faint("cancelled: nothing was sent"))
     } else {
-        let message = "cancelled: this turn requires a yes, and there is no terminal to ask at; nothing was sent";
+        let message = "cancelled: this turn requires approval, and there is no terminal to ask at; nothing was sent";
         style.error(message, Some("send it from a terminal; the next line of a script is never taken as an answer"))
     };
     let _ = writeln!(text, "{}", style.faint(&state.standing.strip()));
