@@ -38,7 +38,7 @@ enum What {
         /// Its name
         key: String,
     },
-    /// Print what config/agents.json says of an agent
+    /// Print a member of an agent in config/agents.json
     Agent {
         /// The agent
         id: String,
@@ -149,8 +149,9 @@ fn agent(id: &str, key: &str, context: &Context) -> Result<AgentSetting> {
         match nearest(key, known.iter().map(|name| name.as_str())) {
             Some(near) => error.hint(format!("did you mean `{near}`?")),
             None if known.is_empty() => error.hint("`cp-shell init` makes a first agent"),
-            None => error
-                .hint(format!("there are {}", known.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", "))),
+            None => {
+                error.hint(format!("known: {}", known.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ")))
+            }
         }
     };
     let members = agents

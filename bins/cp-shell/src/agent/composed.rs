@@ -15,7 +15,6 @@ use serde_json::{Map, Value, json};
 use crate::agent::coprocess::Coprocess;
 use crate::agent::{Agent, Capability, ModelOptions, Observer, Piece, Reply, Turn, observe};
 
-/// The agent.
 pub(super) struct Composed {
     id: String,
     /// The flags that hand the context on: home, base, who asks.

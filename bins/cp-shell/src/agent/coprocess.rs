@@ -25,6 +25,7 @@ const GRACE: Grace = Grace { after_input: Duration::from_millis(200), after_term
 pub(super) struct Coprocess {
     part: Part,
     errors: Option<StandardError>,
+    /// Whether nothing of the last turn is left unread: not while one is answered, nor after one that was broken off.
     in_step: bool,
 }
 
@@ -47,6 +48,7 @@ impl Coprocess {
 
     /// Sends a record.
     pub(super) fn send<T: Serialize + ?Sized>(&mut self, kind: &str, data: &T) -> Result<()> {
+        self.in_step = false;
         if let Some(errors) = &mut self.errors {
             errors.forget()?;
         }
@@ -71,6 +73,7 @@ impl Coprocess {
         limit: Duration,
         take: impl FnOnce(&Record<'_>) -> Result<T>,
     ) -> Result<T> {
+        self.in_step = false;
         let asked = Instant::now();
         while !self.part.wait(LOOK)? {
             if let Some(errors) = &mut self.errors {
@@ -95,7 +98,7 @@ impl Coprocess {
         received
     }
 
-    /// Whether it can be sent another turn: it runs, its stream is open, and nothing of the last turn is left unread.
+    /// Whether it can be sent another turn: it runs, its stream is open, and it is in step.
     pub(super) fn can_go_on(&mut self) -> bool {
         self.in_step && self.part.child().is_running()
     }

@@ -114,7 +114,7 @@ fn start(argv: &[String]) -> Result<(Coprocess, Described)> {
     let described = serde_json::from_value(answer).map_err(|e| {
         let known: Vec<&str> = Capability::ALL.iter().map(|capability| capability.name()).collect();
         Error::validation(format!("{} does not describe itself as an agent: {e}", argv[0]))
-            .hint(format!("it answers {{name, version, capabilities}}; there are {}", known.join(", ")))
+            .hint(format!("it must answer {{name, version, capabilities}}; the capabilities are {}", known.join(", ")))
     })?;
     Ok((program, described))
 }

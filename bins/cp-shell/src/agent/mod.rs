@@ -46,7 +46,6 @@ pub(crate) struct Piece {
 pub(crate) struct Turn<'a> {
     /// What the person said.
     pub(crate) text: &'a str,
-    /// The id of the session.
     pub(crate) session: &'a str,
     /// Whether the conversation so far stays out.
     pub(crate) isolated: bool,

@@ -12,7 +12,6 @@ use crate::parts::ask;
 pub(crate) struct Remembered {
     /// What it is about.
     pub(crate) kind: String,
-    /// What it says.
     pub(crate) text: String,
     /// When it was kept.
     pub(crate) at: String,

@@ -14,7 +14,6 @@ pub(crate) struct Settings {
     pub(crate) shell_history: ShellHistory,
     /// The lines typed at our prompt.
     pub(crate) history: PromptHistory,
-    /// The hub.
     pub(crate) hub: Hub,
     /// What is recalled for a turn.
     pub(crate) memory: Memory,

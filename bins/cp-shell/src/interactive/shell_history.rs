@@ -21,7 +21,6 @@ const TAIL: u64 = 1 << 20;
 pub(crate) struct ShellHistory {
     /// Whether it is enabled.
     pub(crate) enabled: bool,
-    /// The file.
     pub(crate) path: Option<String>,
     /// What named the file: `shell_history.histfile`, `HISTFILE`, or the shell it belongs to.
     pub(crate) source: Option<&'static str>,

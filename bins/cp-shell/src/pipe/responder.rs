@@ -60,7 +60,7 @@ impl Responder {
         let started = Instant::now();
         let mut text = Vec::with_capacity(bytes.len());
         if let Err(fault) = json::normalize(bytes, &mut text) {
-            let failure = Failure::new("INVALID_JSON", format!("the request is not JSON: {fault}"))
+            let failure = Failure::new("INVALID_JSON", format!("the request is not valid JSON: {fault}"))
                 .with("offset", fault.offset)
                 .hint("write one JSON object, such as {\"operation\":\"pkg_list\"}");
             return self.refuse(bytes, failure, started);

@@ -174,7 +174,7 @@ impl Files {
     pub(crate) fn json(&self, below: impl AsRef<Path>) -> Result<Option<Value>, Failure> {
         let below = below.as_ref();
         let Some(bytes) = self.bytes(below)? else { return Ok(None) };
-        serde_json::from_slice(&bytes).map(Some).map_err(|e| damaged(below, &format!("not JSON: {e}")))
+        serde_json::from_slice(&bytes).map(Some).map_err(|e| damaged(below, &format!("not valid JSON: {e}")))
     }
 
     /// The rows of a registry; none at all if there is no such file.

@@ -45,7 +45,7 @@ pub(super) fn status(plane: &Plane, gate: Option<&str>) -> Result<Value, Failure
             return Err(Failure::request(format!("no gate `{gate}`"))
                 .with("field", "gate")
                 .with("valid_gates", names.clone())
-                .hint(format!("there are {}", names.join(", "))));
+                .hint(format!("the gates are {}", names.join(", "))));
         }
         gates.retain(|name, _| name == gate);
     }

@@ -66,7 +66,7 @@ pub(super) fn segments(plane: &Plane, kind: &str) -> Result<Vec<PathBuf>, Failur
 pub(super) fn entry(number: u64, bytes: &[u8]) -> Value {
     match serde_json::from_slice(bytes) {
         Ok(entry @ Value::Object(_)) => entry,
-        Ok(_) => json!({"line": number, "unreadable": "not a JSON object"}),
+        Ok(_) => json!({"line": number, "unreadable": "no JSON object"}),
         Err(e) => json!({"line": number, "unreadable": format!("not JSON: {e}")}),
     }
 }

@@ -93,7 +93,7 @@ impl Plane {
         capabilities::check(self, argv)
     }
 
-    /// The tier that the tree says it is.
+    /// The tier in `tier.json`.
     pub(crate) fn tier(&self) -> Option<String> {
         self.files.json("tier.json").ok()??.get("tier")?.as_str().map(str::to_owned)
     }

@@ -82,7 +82,7 @@ pub(super) fn list(plane: &Plane, of: Option<&str>) -> Result<Vec<Package>, Fail
     if !is_name(name) {
         return Err(Failure::request(format!("`{name}` is not the name of a plane"))
             .with("field", "plane")
-            .hint("there are ho1, ho2 and ho3"));
+            .hint("the planes are ho1, ho2 and ho3"));
     }
     let directory = directory_of(name);
     let mut packages = Vec::new();

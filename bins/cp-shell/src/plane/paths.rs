@@ -36,7 +36,7 @@ fn roots(plane: &Plane) -> Result<Rc<[String]>, Failure> {
 
 fn parsed(config: &[u8]) -> Result<Rc<[String]>, Failure> {
     let config: Value =
-        serde_json::from_slice(config).map_err(|e| damaged(Path::new(CONFIG), &format!("not JSON: {e}")))?;
+        serde_json::from_slice(config).map_err(|e| damaged(Path::new(CONFIG), &format!("not valid JSON: {e}")))?;
     let roots = config.get("governed_roots").and_then(Value::as_array);
     let roots: Option<Rc<[String]>> =
         roots.and_then(|roots| roots.iter().map(|root| root.as_str().map(str::to_owned)).collect());

@@ -13,12 +13,10 @@ const FRAMEWORKS: &str = "registries/frameworks_registry.csv";
 const SPECS: &str = "registries/specs_registry.csv";
 const OWNERSHIP: &str = "registries/file_ownership.csv";
 
-/// The registered frameworks.
 pub(super) fn frameworks(plane: &Plane) -> Result<Table, Failure> {
     plane.files.table(FRAMEWORKS)
 }
 
-/// The registered specs.
 pub(super) fn specs(plane: &Plane) -> Result<Table, Failure> {
     plane.files.table(SPECS)
 }
@@ -62,7 +60,7 @@ pub(super) fn spec_manifest(plane: &Plane, id: &str) -> Result<Option<Value>, Fa
     match yaml::parse(&text) {
         Ok(manifest @ Value::Object(_)) => Ok(Some(manifest)),
         Ok(_) => Err(damaged(&file, "not a mapping")),
-        Err(reason) => Err(damaged(&file, &format!("not YAML: {reason}"))),
+        Err(reason) => Err(damaged(&file, &format!("not valid YAML: {reason}"))),
     }
 }
 

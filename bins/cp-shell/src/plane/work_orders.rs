@@ -1,4 +1,4 @@
-//! Work orders: files below `work_orders/`, and what the ledger of the second plane says became of them.
+//! Work orders: files below `work_orders/`, and their status on the ledger of the second plane.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,9 +24,9 @@ pub(crate) struct WorkOrder {
     pub(crate) status: String,
     /// Its file below the root, or the ledger.
     pub(crate) source: String,
-    /// What it says: the file, or the newest entry.
+    /// The content of the file, or the newest entry.
     pub(crate) payload: Value,
-    /// Its place in time.
+    /// The later it was last named on the ledger, the higher; 0 where it never was.
     order: usize,
 }
 
@@ -141,7 +141,7 @@ pub(crate) fn apply(home: &Path, payload: &Value) -> Result<(String, Applied)> {
                     .with("work_order_id", id.clone())
                     .with("applied", before)
                     .with("given", hash.clone())
-                    .hint("a work order does not change: give the new one a new id"));
+                    .hint("a work order cannot be changed: give the new one a new id"));
             }
             None => {}
         }

@@ -130,7 +130,11 @@ fn offline_no_socket_is_opened_and_no_model_is_asked_but_the_stub() {
     let hub = Hub::start(|_| Some((200, "[]")));
     place.hub_at(&hub.url, 2000);
     let output = place.script(&["--offline"], "hello\n:hub\n");
-    assert!(output.stdout.contains("✗ with --offline no model is asked"), "{}", output.stdout);
+    assert!(
+        output.stdout.contains("✗ the model is reached over the network, which --offline forbids"),
+        "{}",
+        output.stdout
+    );
     assert!(output.stdout.contains("not asked: --offline"), "{}", output.stdout);
     let output = place.script(&["--offline", "--backend", "stub"], "hello\n:inbox read 7\n");
     assert!(

@@ -19,7 +19,7 @@ pub(crate) struct Explained {
     pub(crate) redactions: u32,
     pub(crate) isolated: bool,
     pub(crate) agent: String,
-    /// Whether the person said yes to it.
+    /// Whether the person approved it.
     pub(crate) confirmed: bool,
     /// Whether it was not sent, or stopped.
     pub(crate) cancelled: bool,

@@ -4,21 +4,16 @@ use serde::Serialize;
 
 use crate::interactive::assessment::risk::{self, Level};
 
-/// A hint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Hint {
-    /// The rule.
     pub(crate) rule: &'static str,
-    /// What it says.
     pub(crate) message: String,
 }
 
 /// What the rules look at.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Situation<'a> {
-    /// What is said.
     pub(crate) text: &'a str,
-    /// Its risk.
     pub(crate) level: Level,
     /// Whether each of the turns before it was destructive or a mass edit, the newest last.
     pub(crate) heavy: &'a [bool],

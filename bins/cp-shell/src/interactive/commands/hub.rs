@@ -26,7 +26,9 @@ pub(super) fn hub(state: &mut State<'_>, argument: &str) -> Result<Outcome> {
             Ok(Outcome { result: json!(loaded), ..Outcome::of_text(text) })
         }
         ("log", summary) => log(state, unquoted(summary.trim())),
-        (other, _) => Err(Error::usage(format!("`:hub {other}` is not known")).hint("write :hub, or :hub log TEXT")),
+        (other, _) => {
+            Err(Error::usage(format!("unknown subcommand `:hub {other}`")).hint("write :hub, or :hub log TEXT"))
+        }
     }
 }
 
@@ -78,11 +80,11 @@ pub(super) fn inbox(argument: &str, hub: &mut Hub, transcript: &mut Transcript) 
             }
             if loaded.messages.is_empty() {
                 let why = loaded.errors.first().map_or(loaded.status, String::as_str);
-                text = format!("no unread message is known ({})\n", harmless(why));
+                text = format!("no unread messages ({})\n", harmless(why));
             }
             Ok(Outcome::of_text(text))
         }
-        ("read", "") => Err(Error::usage("which message was read?").hint("write :inbox read ID")),
+        ("read", "") => Err(Error::usage("the id of the message is missing").hint("write :inbox read ID")),
         ("read", id) => {
             let id = id.trim();
             hub.read(id)?;
@@ -91,7 +93,7 @@ pub(super) fn inbox(argument: &str, hub: &mut Hub, transcript: &mut Transcript) 
             Ok(Outcome { calls, ..Outcome::of_text(format!("{} is marked as read\n", harmless(id))) })
         }
         (other, _) => {
-            Err(Error::usage(format!("`:inbox {other}` is not known")).hint("write :inbox, or :inbox read ID"))
+            Err(Error::usage(format!("unknown subcommand `:inbox {other}`")).hint("write :inbox, or :inbox read ID"))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is remembered, what was said, and notes.
+//! Memories, notes, and the last turns of the conversation.
 
 use std::fmt::Write as _;
 

@@ -20,9 +20,8 @@ pub(super) fn query(state: &mut State<'_>, name: &str, argument: &str) -> Result
         let home = state.context.home.root();
         return apply(Path::new(file.trim()), home, &state.console, &mut state.standing.tracker);
     }
-    operation(&mut state.standing, &format!("{name} {argument}")).unwrap_or_else(|| {
-        Err(Error::usage(format!("`:{name}` needs something to ask about")).hint(format!(":help {name}")))
-    })
+    operation(&mut state.standing, &format!("{name} {argument}"))
+        .unwrap_or_else(|| Err(Error::usage(format!("`:{name}` needs an argument")).hint(format!(":help {name}"))))
 }
 
 /// A line that names an operation; none if it does not.

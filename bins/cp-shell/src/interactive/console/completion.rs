@@ -20,9 +20,7 @@ pub(crate) struct Helper {
 /// Where the ids are that commands take. They are read when Tab is pressed, and never before.
 #[derive(Clone, Debug)]
 pub(crate) struct Ids {
-    /// The tree.
     pub(crate) root: PathBuf,
-    /// The agents.
     pub(crate) agents: Vec<String>,
 }
 

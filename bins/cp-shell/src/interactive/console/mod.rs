@@ -109,7 +109,7 @@ impl Console {
 
     /// Takes the byte of what was typed.
     fn woken(&self) {
-        let _ = (&self.ready).read(&mut [0]);
+        let _ = (&self.ready).read_exact(&mut [0]);
     }
 
     /// Asks a person. `None` where there is none, or they gave no answer.

@@ -53,7 +53,7 @@ impl PromptHistory {
         let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.file);
         opened
             .and_then(|mut file| file.write_all(line.as_bytes()))
-            .map_err(|e| Error::io("keeping the line", e).in_file(&self.file))
+            .map_err(|e| Error::io("writing the prompt history", e).in_file(&self.file))
     }
 }
 

@@ -24,7 +24,6 @@ const BRIEF: usize = 64 << 10;
 pub(crate) struct Loaded {
     /// Whether a hub was asked, or why not.
     pub(crate) status: &'static str,
-    /// The brief file.
     pub(crate) brief: Option<Brief>,
     /// The workstreams that are active.
     pub(crate) workstreams: Vec<Entry>,
@@ -39,9 +38,8 @@ pub(crate) struct Loaded {
 /// A file that tells a newcomer what is going on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Brief {
-    /// The file.
     pub(crate) path: String,
-    /// What it says, without secrets.
+    /// Its content, without secrets.
     pub(crate) text: String,
     /// How many secrets were taken out.
     pub(crate) redactions: u32,
@@ -64,7 +62,7 @@ pub(crate) struct Hub {
     settings: settings::Hub,
     coming: Option<Receiver<Loaded>>,
     loaded: Loaded,
-    /// Whether what it said is on the record.
+    /// Whether its answer is on the record.
     is_recorded: bool,
 }
 
@@ -73,9 +71,9 @@ pub(crate) struct Hub {
 pub(crate) enum Reach {
     /// It may.
     Open,
-    /// The person said `--no-hub`.
+    /// `--no-hub` was given.
     Left,
-    /// The person said `--offline`.
+    /// `--offline` was given.
     Offline,
 }
 
@@ -151,7 +149,7 @@ impl Hub {
         Duration::from_millis(self.settings.timeout_ms.saturating_mul(3).saturating_add(500))
     }
 
-    /// Posts a note. To be called after a person has said yes.
+    /// Posts a note. To be called after a person has approved it.
     pub(crate) fn log(&self, summary: &str, session: &str) -> Result<()> {
         self.client()?.post("/progress/", &self.note(summary, session)).map(|_| ())
     }

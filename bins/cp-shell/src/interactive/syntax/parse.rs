@@ -1,4 +1,4 @@
-//! A line into what it asks for. Commands begin with `:` or `/`, a command for the system with `:!`; all else is said to the model.
+//! A line into what it asks for. Commands begin with `:` or `/`, a command for the system with `:!`; all else goes to the model.
 
 use crate::interactive::syntax::table::{self, Command};
 
@@ -13,11 +13,11 @@ pub(crate) enum Input<'a> {
     Run(&'a str),
     /// Words for the model.
     Say(&'a str),
-    /// What begins like a command and is not one: the name, and the nearest one.
+    /// Begins like a command and is not one: the name, and the nearest one.
     Unknown(&'a str, Option<&'static str>),
 }
 
-/// Reads a line. One that begins with a blank is said as it is, whatever follows.
+/// Reads a line. One that begins with a blank goes to the model as it is, whatever follows.
 pub(crate) fn parse(line: &str) -> Input<'_> {
     let text = line.trim();
     if text.is_empty() {

@@ -44,7 +44,6 @@ pub(crate) struct Command {
 }
 
 impl Command {
-    /// Its whole name.
     pub(crate) fn name(&self) -> &'static str {
         self.names.first().copied().unwrap_or_default()
     }

@@ -1,5 +1,5 @@
 //! A turn: what goes along is gathered, the risk shown, a yes asked for where it is needed; then the agent answers, and both sides go
-//! to the session. Nothing that the model proposes is run here: its tools are, where the person named some and says yes to the turn.
+//! to the session. Nothing that the model proposes is run here: its tools are, where the person named some and approves the turn.
 
 mod consent;
 mod envelope;
@@ -83,7 +83,7 @@ fn check_offline(setup: &Setup<'_>, context: &cp_common::Context) -> Result<()> 
     let backend = context.config.text("backend", setup.request.model.backend.as_deref());
     match backend.as_deref() {
         Some("stub") => Ok(()),
-        _ => Err(Error::usage("with --offline no model is asked that is reached over a network")
+        _ => Err(Error::usage("the model is reached over the network, which --offline forbids")
             .hint("add --backend stub, or remove --offline; the other commands work as they are")),
     }
 }
@@ -110,7 +110,7 @@ fn remarks(sending: &Sending<'_>, style: Style) -> String {
     text
 }
 
-/// The person said no, or there is nobody who could say yes.
+/// The person declined, or there is no terminal to ask at.
 fn cancelled(state: &mut State<'_>, sending: &Sending<'_>) -> Result<Outcome> {
     state.standing.tracker.denied();
     record(state, sending, Ending { cancelled: true, ..Ending::default() })?;
