@@ -7,4 +7,5 @@ mod manual;
 mod pipelines;
 mod scripts_cp_ask;
 mod scripts_cp_sh;
+mod structure;
 mod toolloop;

@@ -2,13 +2,27 @@
 
 use clap::Subcommand;
 use cp_common::home::config::{Origin, SETTINGS};
+use cp_common::program::{Class, VerbDoc};
 use cp_common::spelling::nearest;
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::agents;
+use crate::agent::configured;
+
+pub(crate) const DOC: VerbDoc =
+    VerbDoc { path: "config", class: Class::Query, output: "config", examples: &["cp-shell config"], dangerous: false };
+
+pub(crate) const DOC_GET: VerbDoc =
+    VerbDoc { path: "config get", output: "setting", examples: &["cp-shell config get tier"], ..DOC };
+
+pub(crate) const DOC_AGENT: VerbDoc = VerbDoc {
+    path: "config agent",
+    output: "agent_setting",
+    examples: &["cp-shell init | jq -c .ok; cp-shell config agent default soul"],
+    ..DOC
+};
 
 /// Print the settings in force and where each comes from
 #[derive(clap::Args)]
@@ -24,7 +38,7 @@ enum What {
         /// Its name
         key: String,
     },
-    /// Print what config/agents.json says of an agent
+    /// Print a member of an agent in config/agents.json
     Agent {
         /// The agent
         id: String,
@@ -129,14 +143,15 @@ fn one(key: &str, context: &Context) -> Result<One> {
 
 fn agent(id: &str, key: &str, context: &Context) -> Result<AgentSetting> {
     let file = context.home.agents_file();
-    let agents = agents::load(&file)?;
+    let agents = configured::load(&file)?;
     let missing = |what: String, known: Vec<&String>| {
         let error = Error::not_found(what).in_file(&file);
         match nearest(key, known.iter().map(|name| name.as_str())) {
             Some(near) => error.hint(format!("did you mean `{near}`?")),
             None if known.is_empty() => error.hint("`cp-shell init` makes a first agent"),
-            None => error
-                .hint(format!("there are {}", known.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", "))),
+            None => {
+                error.hint(format!("known: {}", known.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ")))
+            }
         }
     };
     let members = agents

@@ -1,21 +1,23 @@
-//! `cp-shell init`: make the home. Only what is absent is made, each file goes on the ledger, and nothing is needed twice.
-
-use std::fs::OpenOptions;
-use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+//! `cp-shell init`: make the home. Only what is absent is made, and each file that is made goes on the ledger.
 
 use cp_common::context::options::AppendOptions;
 use cp_common::coprocess;
-use cp_common::home::make_directory;
-use cp_common::keys::hex;
-use cp_common::program::idempotency;
-use cp_common::wire::Receipt;
-use cp_common::wire::Reply;
-use cp_common::{Code, Context, Error, Result};
+use cp_common::home::{create_whole, make_directory};
+use cp_common::program::{Class, VerbDoc, idempotency};
+use cp_common::wire::{Receipt, Reply};
+use cp_common::{Context, Error, Result};
 use cp_ledger::{Entry, Ledger};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
+
+use crate::plane::hash_of;
+
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "init",
+    class: Class::Append,
+    output: "init",
+    examples: &["cp-shell init --dry-run", "cp-shell init"],
+    dangerous: false,
+};
 
 /// Make the home: directories and starter files, only those that are absent
 #[derive(clap::Args)]
@@ -33,7 +35,7 @@ const STARTERS: [(&str, &str, &str); 8] = [
         "what a session with a person needs: history, hub, memory",
     ),
     ("config/cp.env", include_str!("../starter/cp.env"), "assignments that the scripts read for unset names"),
-    ("config/agents.json", include_str!("../starter/agents.json"), "who can speak: an id, its soul, its model"),
+    ("config/agents.json", include_str!("../starter/agents.json"), "the agents: an id, its soul, its model"),
     ("config/governed_roots.json", include_str!("../starter/governed_roots.json"), "which paths are pristine"),
     ("agents/default/soul.md", SOUL, "the system text of the agent `default`"),
     ("governed_prompts/PRM-DEFAULT-SOUL-001.md", SOUL, "the same text as a governed prompt"),
@@ -114,7 +116,7 @@ const POLICY_PURPOSE: &str = "what may run, be read and be written (from cp-exec
 
 fn make(context: &mut Context) -> Result<Made> {
     // Before the first file: without it the home would stay half made.
-    let governor = coprocess::find("cp-exec")?;
+    coprocess::find("cp-exec")?;
     let mut ledger = cp_ledger::effect_ledger(context, "cp-log.jsonl")?;
     for directory in DIRECTORIES {
         make_directory(&context.home.path(directory))?;
@@ -123,12 +125,12 @@ fn make(context: &mut Context) -> Result<Made> {
     for (path, text, purpose) in STARTERS {
         let registry = registry();
         let text = if path.ends_with("prompts_registry.csv") { registry.as_str() } else { text };
-        if create(&context.home.path(path), text)? {
+        if create_whole(&context.home.path(path), text.as_bytes())? {
             made.receipt = Some(record(&mut ledger, path, text, purpose)?);
         }
     }
     if !context.home.policy_file().exists() {
-        policy(&governor, context)?;
+        policy(context)?;
         let text =
             std::fs::read_to_string(context.home.policy_file()).map_err(|e| Error::io("reading the new policy", e))?;
         made.receipt = Some(record(&mut ledger, "config/policy.toml", &text, POLICY_PURPOSE)?);
@@ -137,30 +139,13 @@ fn make(context: &mut Context) -> Result<Made> {
     Ok(made)
 }
 
-/// Creates a file that is absent. False if it was there.
-fn create(path: &Path, text: &str) -> Result<bool> {
-    if let Some(directory) = path.parent() {
-        make_directory(directory)?;
-    }
-    let failed = |e: std::io::Error| Error::io("creating the file", e).in_file(path);
-    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-        Ok(mut file) => file.write_all(text.as_bytes()).and_then(|()| file.sync_data()).map(|()| true).map_err(failed),
-        Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(false),
-        Err(e) => Err(failed(e)),
-    }
-}
-
 fn record(ledger: &mut Ledger, path: &str, text: &str, purpose: &str) -> Result<Receipt> {
     let entry = Entry::new("init.created")
         .message(path)
         .with("path", path)
-        .with("sha256", &hash(text))
+        .with("sha256", &hash_of(text.as_bytes()))
         .with("purpose", purpose);
     ledger.append(entry)
-}
-
-fn hash(text: &str) -> String {
-    format!("sha256:{}", hex(&Sha256::digest(text)))
 }
 
 /// The registry of governed prompts, with the default soul in it.
@@ -169,25 +154,20 @@ fn registry() -> String {
     let day = day.get(..10).unwrap_or_default();
     format!(
         "prompt_id,title,status,hash,created,updated\nPRM-DEFAULT-SOUL-001,Default soul,active,{},{day},{day}\n",
-        hash(SOUL)
+        hash_of(SOUL.as_bytes())
     )
 }
 
 /// The starter policy is cp-exec's to write: it knows its own rules.
-fn policy(governor: &Path, context: &Context) -> Result<()> {
-    let home = context.home.root().as_os_str().to_owned();
-    let words = ["policy".into(), "init".into(), "--home".into(), home];
-    let output = duct::cmd(governor, words).stdout_capture().stderr_null().unchecked().run();
-    let output = output.map_err(|e| Error::io("running cp-exec policy init", e))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    Err(Error::new(Code::Unknown, "cp-exec policy init failed").with("answer", said.trim()))
+fn policy(context: &Context) -> Result<()> {
+    let home = vec!["--home".to_owned(), context.home.root().display().to_string()];
+    coprocess::ask_with("cp-exec", &["policy", "init"], b"", home).map(drop)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]

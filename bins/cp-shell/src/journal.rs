@@ -2,53 +2,40 @@
 
 use std::path::{Path, PathBuf};
 
-use cp_common::clock;
 use cp_common::wire::Receipt;
-use cp_common::{Code, Context, Error, Result};
+use cp_common::{Code, Context, Error, Result, clock, coprocess};
 use cp_ledger::{Entry, Ledger};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-pub(crate) use crate::parts::ask;
+use crate::parts::ask;
 use crate::plane::Read;
 use crate::plane::canonical::hash_value;
 
-/// The most of a command that stands in an entry; its hash is of all of it.
+/// The most of a command that an entry shows, in bytes; its hash is of all of it.
 const SHOWN: usize = 16 << 10;
 
 /// A turn that is over.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Turn<'a> {
+#[derive(Debug)]
+pub(crate) struct Turn {
     /// What was asked, as it was asked.
-    pub(crate) command: &'a str,
+    pub(crate) command: String,
     /// The hash of what was asked: of the request, or of `{"cmd": …}` where a person typed it.
-    pub(crate) command_hash: &'a str,
-    /// The hash of what came of it.
-    pub(crate) result_hash: &'a str,
-    /// Whether it was fine.
-    pub(crate) fine: bool,
-    /// How long it took.
+    pub(crate) command_hash: String,
+    pub(crate) result_hash: String,
+    pub(crate) succeeded: bool,
     pub(crate) duration_ms: u64,
-    /// What was read.
-    pub(crate) reads: &'a [Read],
-    /// What was written.
-    pub(crate) writes: &'a [Read],
-    /// What was called: programs, services.
-    pub(crate) calls: &'a [Value],
+    pub(crate) reads: Vec<Read>,
+    pub(crate) writes: Vec<Read>,
+    /// The programs and services that were called.
+    pub(crate) calls: Vec<Value>,
 }
 
 /// A turn that waits for its number.
 #[derive(Debug)]
 struct Pending {
     timestamp: String,
-    command: String,
-    command_hash: String,
-    result_hash: String,
-    fine: bool,
-    duration_ms: u64,
-    reads: Vec<Read>,
-    writes: Vec<Read>,
-    calls: Vec<Value>,
+    turn: Turn,
 }
 
 /// An entry of the exec ledger, as the control plane's readers know it.
@@ -85,34 +72,62 @@ struct TurnEvidence<'a> {
 
 impl Pending {
     fn executed<'a>(&'a self, session_id: &'a str, turn_number: u64) -> Executed<'a> {
+        let Self { timestamp, turn } = self;
         Executed {
             event_type: "agent_turn",
             session_id,
             turn_number,
-            timestamp: &self.timestamp,
-            command: &self.command,
-            command_hash: &self.command_hash,
-            result_hash: &self.result_hash,
-            status: if self.fine { "ok" } else { "error" },
+            timestamp,
+            command: &turn.command,
+            command_hash: &turn.command_hash,
+            result_hash: &turn.result_hash,
+            status: if turn.succeeded { "ok" } else { "error" },
         }
     }
 
     fn proven<'a>(&'a self, session_id: &'a str, turn_number: u64) -> Proven<'a> {
-        let turn_evidence = TurnEvidence {
-            session_id,
-            turn_number,
-            timestamp: &self.timestamp,
-            input_hash: &self.command_hash,
-            output_hash: &self.result_hash,
-            duration_ms: self.duration_ms,
-        };
+        let Self { timestamp, turn } = self;
         Proven {
-            turn_evidence,
-            declared_reads: &self.reads,
-            declared_writes: &self.writes,
-            external_calls: &self.calls,
+            turn_evidence: TurnEvidence {
+                session_id,
+                turn_number,
+                timestamp,
+                input_hash: &turn.command_hash,
+                output_hash: &turn.result_hash,
+                duration_ms: turn.duration_ms,
+            },
+            declared_reads: &turn.reads,
+            declared_writes: &turn.writes,
+            external_calls: &turn.calls,
         }
     }
+}
+
+/// A session that was named, before it is joined.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Joined {
+    session_id: String,
+    #[serde(default)]
+    ended: bool,
+    #[serde(default)]
+    pub(crate) agent: Option<String>,
+    #[serde(default)]
+    pub(crate) mode: Option<String>,
+}
+
+/// The session that the context names, if it names one. A session that has ended takes nothing more.
+pub(crate) fn joined(context: &Context) -> Result<Option<Joined>> {
+    if context.session().is_none() {
+        return Ok(None);
+    }
+    let joined: Joined = coprocess::ask("cp-session", &["show"], b"", context)?.data()?;
+    if joined.ended {
+        let id = joined.session_id;
+        return Err(Error::new(Code::Conflict, format!("the session {id} has ended"))
+            .with("session", id.clone())
+            .hint(format!("leave --session out for a new one, or go on from a copy: cp-session fork {id}")));
+    }
+    Ok(Some(joined))
 }
 
 /// The ledgers of a session that is open.
@@ -133,9 +148,9 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Joins the session that is named, else starts one. From here on the context names it.
-    pub(crate) fn open(context: &mut Context, agent: &str) -> Result<Self> {
-        let own = context.session().is_none();
+    /// Goes on with the session that was joined, else starts one. From here on the context names it.
+    pub(crate) fn open(joined: Option<&Joined>, agent: &str, context: &mut Context) -> Result<Self> {
+        let own = joined.is_none();
         if own {
             // A program that is an agent has no soul in the home that a session could name.
             let known = if agent.contains('/') { "default" } else { agent };
@@ -143,11 +158,8 @@ impl Journal {
             let session = started["session_id"].as_str().unwrap_or_default();
             context.options.session = Some(session.to_owned());
         }
-        if !own {
-            must_be_open(context)?;
-        }
         let directory = cp_ledger::home::session_directory(context)?
-            .ok_or_else(|| Error::new(Code::Unknown, "the session that was started has no place"))?;
+            .ok_or_else(|| Error::new(Code::Unknown, "the session that was started has no directory"))?;
         let session = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let exec = cp_ledger::effect_ledger(context, "cp-exec.jsonl")?;
         let evidence = cp_ledger::effect_ledger(context, "cp-evidence.jsonl")?;
@@ -156,12 +168,10 @@ impl Journal {
         Ok(Self { session, directory, agent, exec, evidence, pending: Vec::new(), turn, next_place: None, own })
     }
 
-    /// The id of the session.
     pub(crate) fn session(&self) -> &str {
         &self.session
     }
 
-    /// Where its files lie.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
@@ -171,26 +181,21 @@ impl Journal {
         self.turn
     }
 
+    /// Whether the session was started here, and so ends with the journal.
+    pub(crate) fn owns_session(&self) -> bool {
+        self.own
+    }
+
     /// Gets a turn ready for the record.
-    pub(crate) fn stage(&mut self, turn: &Turn<'_>) {
-        // The hash of a secret tells the secret to who can guess it: the hash is then of what the ledger shows.
-        let (mut command, redactions) = self.exec.redactor().redact_text(turn.command);
-        let command_hash = match redactions {
-            0 => turn.command_hash.to_owned(),
-            _ => hash_value(&json!({"cmd": command})),
-        };
-        command.truncate(command.floor_char_boundary(SHOWN));
-        self.pending.push(Pending {
-            timestamp: clock::now(),
-            command,
-            command_hash,
-            result_hash: turn.result_hash.to_owned(),
-            fine: turn.fine,
-            duration_ms: turn.duration_ms,
-            reads: turn.reads.to_vec(),
-            writes: turn.writes.to_vec(),
-            calls: turn.calls.to_vec(),
-        });
+    pub(crate) fn stage(&mut self, mut turn: Turn) {
+        // A hash of a secret gives it away to anyone who can guess it: the hash is then of what the ledger shows.
+        let (command, redactions) = self.exec.redactor().redact_text(&turn.command);
+        if redactions > 0 {
+            turn.command_hash = hash_value(&json!({"cmd": command}));
+        }
+        turn.command = command;
+        turn.command.truncate(turn.command.floor_char_boundary(SHOWN));
+        self.pending.push(Pending { timestamp: clock::now(), turn });
     }
 
     /// Puts what is ready on the record, and gives the proof of the last turn.
@@ -220,7 +225,7 @@ impl Journal {
     }
 
     /// Puts a turn on the record.
-    pub(crate) fn record(&mut self, turn: &Turn<'_>) -> Result<()> {
+    pub(crate) fn record(&mut self, turn: Turn) -> Result<()> {
         self.stage(turn);
         self.commit().map(|_| ())
     }
@@ -240,18 +245,6 @@ impl Journal {
         }
         Ok(())
     }
-}
-
-/// Refuses to join a session that has ended.
-fn must_be_open(context: &Context) -> Result<()> {
-    let shown = ask(context, "cp-session", &["show"])?;
-    if shown["ended"] != true {
-        return Ok(());
-    }
-    let id = shown["session_id"].as_str().unwrap_or_default();
-    Err(Error::new(Code::Conflict, format!("the session {id} has ended"))
-        .with("session", id)
-        .hint("leave --session out for a new one, or go on with `cp-session fork`"))
 }
 
 /// The number of the last turn of a session that a ledger has.

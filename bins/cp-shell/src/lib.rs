@@ -1,7 +1,13 @@
-//! `cp-shell`: the front door. The map: its verbs, and what `reference` says of them.
+//! `cp-shell`: the front door. The map: its verbs, each a file, and below them
+//!
+//! - [`interactive`]: the session with a person
+//! - [`pipe`]: the session with a program
+//! - [`agent`]: who answers a turn
+//! - [`journal`]: the ledgers of a session
+//! - [`signals`]: the state of a session in a few numbers and words
+//! - [`plane`]: the control plane tree, read
 
 mod agent;
-mod agents;
 mod config;
 mod init;
 mod interactive;
@@ -9,13 +15,15 @@ mod journal;
 mod parts;
 mod pipe;
 mod plane;
+mod printable;
 mod reset;
 mod session;
 mod signals;
 
+use agent::configured;
 use clap::{Parser, Subcommand};
 use cp_common::coprocess;
-use cp_common::program::{Check, Class, Credentials, Program, Status, VerbDoc};
+use cp_common::program::{Check, Credentials, Program, Status};
 use cp_common::wire::schemas;
 use cp_common::{Context, Result};
 
@@ -35,60 +43,12 @@ enum Verb {
     Reset(reset::Args),
 }
 
-/// What the program says of itself.
+/// The program, for `reference` and `doctor`.
 pub static PROGRAM: Program = Program {
     name: "cp-shell",
     about: "the front door: requests from programs, a session with a person",
     risk_tier: "T2",
-    verbs: &[
-        VerbDoc {
-            path: "",
-            class: Class::Governed,
-            output: "response",
-            examples: &[
-                "echo '{\"operation\":\"governed_roots\"}' | cp-shell | jq -c .result",
-                "echo '{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"tool_call\",\"data\":{\"id\":\"1\",\"name\":\"explain_path\",\"input\":{\"path\":\"lib/x\"}},\"meta\":{\"duration_ms\":0}}' | cp-shell",
-            ],
-            dangerous: false,
-        },
-        VerbDoc {
-            path: "init",
-            class: Class::Append,
-            output: "init",
-            examples: &["cp-shell init --dry-run", "cp-shell init"],
-            dangerous: false,
-        },
-        VerbDoc {
-            path: "config",
-            class: Class::Query,
-            output: "config",
-            examples: &["cp-shell config"],
-            dangerous: false,
-        },
-        VerbDoc {
-            path: "config get",
-            class: Class::Query,
-            output: "setting",
-            examples: &["cp-shell config get tier"],
-            dangerous: false,
-        },
-        VerbDoc {
-            path: "config agent",
-            class: Class::Query,
-            output: "agent_setting",
-            examples: &["cp-shell init | jq -c .ok; cp-shell config agent default soul"],
-            dangerous: false,
-        },
-        VerbDoc {
-            path: "reset",
-            class: Class::Write,
-            output: "reset",
-            examples: &[
-                "export CP_SESSION=$(cp-session start --format text); T=$(cp-shell reset --dry-run | jq -r .data.confirm_token); cp-shell reset --confirm \"$T\"",
-            ],
-            dangerous: false,
-        },
-    ],
+    verbs: &[session::DOC, init::DOC, config::DOC, config::DOC_GET, config::DOC_AGENT, reset::DOC],
     implicit: Some("session"),
     schemas: &[
         ("init", include_str!("../schemas/init.json")),
@@ -116,7 +76,7 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     }
 }
 
-/// Whether the programs that it works with are there, and the agents can be read.
+/// Whether the programs that it runs are installed, and the agents can be read.
 fn checks(context: &mut Context) -> Vec<Check> {
     let names = ["cp-log", "cp-session", "cp-compose", "cp-llm", "cp-exec", "cp-toolloop"];
     let mut checks: Vec<Check> = names
@@ -126,7 +86,7 @@ fn checks(context: &mut Context) -> Vec<Check> {
             Err(e) => Check::not_fine(name, Status::Fail, e.message(), e.hint_text().unwrap_or("install it")),
         })
         .collect();
-    checks.push(match agents::load(&context.home.agents_file()) {
+    checks.push(match configured::load(&context.home.agents_file()) {
         Ok(agents) => Check::pass("agents", format!("{} configured", agents.len())),
         Err(e) => Check::not_fine("agents", Status::Fail, e.message(), e.hint_text().unwrap_or("correct the file")),
     });

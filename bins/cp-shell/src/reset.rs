@@ -1,9 +1,10 @@
-//! `cp-shell reset`: end the current session of an agent, so that the next words begin a new one. Nothing that was said is deleted.
+//! `cp-shell reset`: end the current session of an agent, so that the next turn begins a new one. Nothing that was said is deleted.
 
 use std::path::Path;
 
 use cp_common::context::options::WriteOptions;
 use cp_common::program::confirm::{Change, gate};
+use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Receipt;
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
@@ -11,6 +12,16 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::parts::ask;
+
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "reset",
+    class: Class::Write,
+    output: "reset",
+    examples: &[
+        "export CP_SESSION=$(cp-session start --format text); T=$(cp-shell reset --dry-run | jq -r .data.confirm_token); cp-shell reset --confirm \"$T\"",
+    ],
+    dangerous: false,
+};
 
 /// End the current session of an agent: the next one begins fresh
 #[derive(clap::Args)]

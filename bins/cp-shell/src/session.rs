@@ -3,47 +3,49 @@
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
+use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Result};
 
+use crate::agent::ModelOptions;
+use crate::interactive::options::Options;
+use crate::interactive::state::Request;
 use crate::{interactive, pipe};
+
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "",
+    class: Class::Governed,
+    output: "response",
+    examples: &[
+        "echo '{\"operation\":\"governed_roots\"}' | cp-shell | jq -c .result",
+        "echo '{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"tool_call\",\"data\":{\"id\":\"1\",\"name\":\"explain_path\",\"input\":{\"path\":\"lib/x\"}},\"meta\":{\"duration_ms\":0}}' | cp-shell",
+    ],
+    dangerous: false,
+};
 
 /// Answer JSON requests, or talk with a person
 #[derive(clap::Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Args {
     /// The control plane tree to look into (default: the home)
     #[arg(long, value_name = "DIR")]
-    pub(crate) root: Option<PathBuf>,
+    root: Option<PathBuf>,
     /// Talk with a person, also without a terminal
     #[arg(long)]
-    pub(crate) interactive: bool,
-    /// Open no socket
-    #[arg(long)]
-    pub(crate) offline: bool,
-    /// Leave the hub alone
-    #[arg(long)]
-    pub(crate) no_hub: bool,
-    /// Let the history of the person's shell be context
-    #[arg(long)]
-    pub(crate) with_history: bool,
-    /// Who answers: anthropic, openai, gemini, llm, stub, or a program with a `/`
-    #[arg(long, value_name = "BACKEND")]
-    pub(crate) backend: Option<String>,
-    /// The model to ask
-    #[arg(short = 'm', long, value_name = "MODEL")]
-    pub(crate) model: Option<String>,
-    /// A directory of tools that the model may use; once for each
-    #[arg(long, value_name = "DIR")]
-    pub(crate) tools: Vec<PathBuf>,
-    /// Who speaks: an id in config/agents.json, or default
+    interactive: bool,
+    #[command(flatten)]
+    options: Options,
+    #[command(flatten)]
+    model: ModelOptions,
+    /// The agent that answers: an id in config/agents.json, or default
     #[arg(long, value_name = "ID")]
-    pub(crate) agent: Option<String>,
+    agent: Option<String>,
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    if args.interactive || std::io::stdin().is_terminal() {
-        interactive::run(args, context)
+    let Args { root, interactive, options, model, agent } = args;
+    let (root, agent) = (root.as_deref(), agent.as_deref());
+    if *interactive || std::io::stdin().is_terminal() {
+        interactive::run(Request { root, agent, options: *options, model }, context)
     } else {
-        pipe::run(args, context)
+        pipe::run(root, agent, context)
     }
 }

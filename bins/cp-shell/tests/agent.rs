@@ -87,7 +87,7 @@ fn what_is_no_agent_is_an_error_that_says_why() {
         "#!/bin/sh\nread -r line; echo '{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"describe\",\"data\":{\"name\":\"x\",\"version\":\"1\",\"capabilities\":[\"FLY\"]}}'\n",
     );
     place.home.executable("chat", "#!/bin/sh\nread -r line; echo hello\n");
-    for (name, why) in [("mute", "home/mute"), ("wrong", "FLY"), ("chat", "not JSON"), ("none", "starting")] {
+    for (name, why) in [("mute", "home/mute"), ("wrong", "FLY"), ("chat", "not a record"), ("none", "starting")] {
         let path = place.home.join(name).display().to_string();
         let ran = talk(&place, &["--agent", &path], ":quit\n");
         assert_ne!(ran.status, 0, "{name}: {}", ran.stdout);

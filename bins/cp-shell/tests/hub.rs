@@ -66,7 +66,7 @@ fn a_note_to_the_hub_needs_a_yes_that_a_script_cannot_give() {
     let hub = hub(up);
     place.hub_at(&hub.url(), 20_000);
     let output = place.stub("/hub\n/hub log \"all done\"\ny\n");
-    assert!(output.stdout.contains("✗ cancelled: a note to the hub needs a yes"), "{}", output.stdout);
+    assert!(output.stdout.contains("✗ cancelled: a note to the hub requires approval"), "{}", output.stdout);
     assert!(asked(&hub).iter().all(|request| !request.starts_with("POST")));
 }
 

@@ -52,7 +52,7 @@ fn a_turn_that_needs_a_yes_is_cancelled_and_the_next_line_is_no_answer() {
     let place = Person::new();
     let output = place.stub("delete the logs\ny\n");
     assert!(output.stdout.contains("risk destructive: asks to delete"), "{}", output.stdout);
-    assert!(output.stdout.contains("✗ cancelled: this turn needs a yes"), "{}", output.stdout);
+    assert!(output.stdout.contains("✗ cancelled: this turn requires approval"), "{}", output.stdout);
     // The line after it is a turn of its own, and the first that a model saw.
     assert!(output.stdout.contains("cp> y\nstub response 1\n"), "{}", output.stdout);
     let turns = place.data("session_turn");
@@ -99,9 +99,9 @@ fn policy_decides_about_a_command_of_the_system() {
     let text = &output.stdout;
     assert!(text.contains("cp> :! echo hi there\nhi there\n"), "{text}");
     assert!(text.contains("✗ denied: ") && text.contains("`rm`"), "{text}");
-    assert!(text.contains("✗ cancelled: policy wants a yes"), "{text}");
+    assert!(text.contains("✗ cancelled: policy requires approval"), "{text}");
     assert!(text.contains("`|` makes a pipeline"), "{text}");
-    assert!(text.contains("✗ false left with exit status 1"), "{text}");
+    assert!(text.contains("✗ false exited with status 1"), "{text}");
     assert!(text.contains("✗ there is no command\n"), "{text}");
     assert!(
         text.contains("no glob expansion") && text.contains("\n*.rs\n"),
@@ -122,7 +122,11 @@ fn offline_no_socket_is_opened_and_no_model_is_asked_but_the_stub() {
     let hub = hub(|_| Some((200, "[]")));
     place.hub_at(&hub.url(), 2000);
     let output = place.script(&["--offline"], "hello\n:hub\n");
-    assert!(output.stdout.contains("✗ with --offline no model is asked"), "{}", output.stdout);
+    assert!(
+        output.stdout.contains("✗ the model is reached over the network, which --offline forbids"),
+        "{}",
+        output.stdout
+    );
     assert!(output.stdout.contains("not asked: --offline"), "{}", output.stdout);
     let output = place.script(&["--offline", "--backend", "stub"], "hello\n:inbox read 7\n");
     assert!(
@@ -181,9 +185,9 @@ fn a_lesson_feeds_later_turns_and_that_is_said() {
     place.stub(":learn rotate the staging certificates on Mondays\n:n+ call Ada\n");
     let output = place.stub("which certificates are old?\n:explain\nhello\n:memory certificates\n:notes\n");
     let text = &output.stdout;
-    assert!(text.contains("memory: 1 remembered thing went along (lesson)\nstub response"), "{text}");
+    assert!(text.contains("memory: 1 memory attached (lesson)\nstub response"), "{text}");
     assert!(text.contains("memory      lesson ("), "{text}");
-    assert_eq!(text.matches("went along (").count(), 1, "nothing is recalled for hello: {text}");
+    assert_eq!(text.matches("attached (").count(), 1, "nothing is recalled for hello: {text}");
     assert!(text.contains("rotate the staging certificates") && text.contains("call Ada"), "{text}");
     assert!(text.contains("home/memory/note.jsonl"), "{text}");
 }
@@ -206,11 +210,7 @@ fn isolated_sends_only_the_words_and_keeps_both_sides() {
     place.work.write(".custodian-brief.md", "CYA-WP-0007 is under way\n");
     let output = place.stub("hello\n:explain\n:ctx isolated\nagain\n:explain\n:ctx sideways\n");
     let (before, after) = output.stdout.split_once("isolated: only what you say").unwrap();
-    assert!(
-        before.contains("context     hub") && after.contains("context     nothing went along"),
-        "{}",
-        output.stdout
-    );
+    assert!(before.contains("context     hub") && after.contains("context     nothing attached"), "{}", output.stdout);
     assert!(after.contains("✗ there is no mode `sideways`"));
     let (turns, messages) =
         (place.data("session_turn"), place.entries().iter().filter(|entry| entry["event"] == "message").count());
@@ -260,7 +260,7 @@ fn tools_wait_for_a_yes_and_a_script_has_none() {
     place.root.write("tools/README", "no tool\n");
     let tools = place.root.join("tools");
     let output = place.script(&["--backend", "stub", "--tools", tools.to_str().unwrap()], "hello\n");
-    assert!(output.stdout.contains("✗ cancelled: this turn needs a yes"), "{}", output.stdout);
+    assert!(output.stdout.contains("✗ cancelled: this turn requires approval"), "{}", output.stdout);
     assert_eq!(place.data("session_turn")[0]["cancelled"], true);
 }
 

@@ -43,6 +43,11 @@ impl Signals {
         signal_hook::flag::register(signal, Arc::clone(mark))?;
         signal_hook::low_level::pipe::register(signal, self.sender.try_clone()?).map(drop)
     }
+
+    fn drain(&self) {
+        let mut bytes = [0; 64];
+        while matches!(rustix::io::read(&self.wake, &mut bytes), Ok(1..)) {}
+    }
 }
 
 /// Takes this signal too as the end of the program.
@@ -58,8 +63,7 @@ pub fn forget_interrupt() {
     if signals.end.load(Ordering::Relaxed) {
         return;
     }
-    let mut bytes = [0; 64];
-    while matches!(rustix::io::read(&signals.wake, &mut bytes), Ok(1..)) {}
+    signals.drain();
 }
 
 fn installed() -> Option<&'static Signals> {
@@ -68,8 +72,12 @@ fn installed() -> Option<&'static Signals> {
 
 /// Whether SIGINT or SIGTERM has come.
 pub fn interrupted() -> bool {
-    installed()
-        .is_some_and(|signals| [&signals.interrupt, &signals.end].iter().any(|mark| mark.load(Ordering::Relaxed)))
+    ending() || installed().is_some_and(|signals| signals.interrupt.load(Ordering::Relaxed))
+}
+
+/// Whether a signal has come that ends the program, also one that a person goes on with.
+pub fn ending() -> bool {
+    installed().is_some_and(|signals| signals.end.load(Ordering::Relaxed))
 }
 
 /// Fails with [`Code::Interrupted`] once a signal has come: to be called between steps of long work.
@@ -86,7 +94,8 @@ pub fn wait_readable(fd: BorrowedFd<'_>, limit: Option<Duration>) -> Result<bool
 pub fn wait_either(fd: BorrowedFd<'_>, other: Option<BorrowedFd<'_>>, limit: Option<Duration>) -> Result<bool> {
     check()?;
     let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-    let wake = installed().map(|signals| signals.wake.as_fd());
+    let signals = installed();
+    let wake = signals.map(|signals| signals.wake.as_fd());
     loop {
         let mut fds = vec![PollFd::from_borrowed_fd(fd, PollFlags::IN)];
         fds.extend([wake, other].into_iter().flatten().map(|wake| PollFd::from_borrowed_fd(wake, PollFlags::IN)));
@@ -94,7 +103,15 @@ pub fn wait_either(fd: BorrowedFd<'_>, other: Option<BorrowedFd<'_>>, limit: Opt
             Ok(0) => return Ok(false),
             Ok(_) => {
                 check()?;
-                return Ok(!fds[0].revents().is_empty());
+                let woken = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
+                match signals {
+                    // The byte of a SIGINT came after the SIGINT was forgotten.
+                    Some(signals) if woken(1) && !woken(0) && !woken(2) => {
+                        signals.drain();
+                        check()?;
+                    }
+                    _ => return Ok(woken(0)),
+                }
             }
             Err(Errno::INTR) => check()?,
             Err(e) => return Err(Error::io("waiting for input", e)),

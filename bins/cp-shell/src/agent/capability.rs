@@ -10,7 +10,7 @@ pub(crate) enum Capability {
     Memory,
     /// It asks before it acts.
     Consent,
-    /// It tells its signals.
+    /// It reports its own signals.
     Signals,
     /// It keeps trust, and learns.
     Trust,

@@ -1,34 +1,33 @@
 //! A program that is an agent: a coprocess that reads records and writes records.
 //!
-//! It is asked `describe` once, then `process` for each turn, `signals` and `state` when somebody wants to know. It answers each with a
+//! It is asked `describe` once, then `process` for each turn, `signals` and `state` when a command shows them. It answers each with a
 //! record of the same type; a `process` with any number of `delta`, `tool_call` and `tool_result`, and a `message` at the end. An
 //! `ok:false` record is a failure.
 
 use std::path::Path;
 use std::time::Duration;
 
+use cp_common::wire::Message;
 use cp_common::wire::record::{Kind, Record};
-use cp_common::wire::{Delta, Message, ToolCall, ToolResult};
-use cp_common::{Code, Context, Error, Result, words};
+use cp_common::{Context, Error, Result, words};
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::agent::{Agent, Capability, Event, Reply, Sink, Turn};
-use crate::interactive::coprocess::Coprocess;
+use crate::agent::coprocess::Coprocess;
+use crate::agent::{Agent, Capability, Observer, Reply, Turn, observe};
 
-/// How long it may take to say what it is, how it stands, what it knows.
+/// How long it may take to answer what is not a turn.
 const SHORT: Duration = Duration::from_secs(10);
 
 /// A program that is an agent.
 pub(crate) struct External {
     argv: Vec<String>,
     described: Described,
-    /// None after a turn that was broken off: what it would still say belongs to that turn.
+    /// None while it answers.
     program: Option<Coprocess>,
 }
 
-/// What it says of itself.
+/// Its answer to `describe`.
 #[derive(Debug, Deserialize)]
 struct Described {
     name: String,
@@ -51,7 +50,7 @@ impl External {
         let argv = match agents.get(id).and_then(|agent| agent.get("command")) {
             Some(Value::String(command)) => command_of(command, &context.home.agents_file(), context.home.root())?,
             Some(_) => {
-                return Err(Error::config(format!("the `command` of the agent `{id}` is no string"))
+                return Err(Error::config(format!("the `command` of the agent `{id}` is not a string"))
                     .in_file(&context.home.agents_file()));
             }
             None if id.contains('/') => vec![id.to_owned()],
@@ -63,9 +62,7 @@ impl External {
 
     /// The program, started again if it has left or was broken off.
     fn program(&mut self) -> Result<Coprocess> {
-        if let Some(mut program) = self.program.take()
-            && !program.has_left()
-        {
+        if let Some(program) = self.program.take_if(Coprocess::can_go_on) {
             return Ok(program);
         }
         let (program, described) = start(&self.argv)?;
@@ -78,6 +75,21 @@ impl External {
         let answer = ask(&mut program, kind)?;
         self.program = Some(program);
         Ok(answer)
+    }
+
+    fn answer(&self, program: &mut Coprocess, turn: &Turn<'_>, observer: &mut dyn Observer) -> Result<Message> {
+        let context = turn.context.iter().map(|piece| json!({"name": piece.name, "text": piece.text})).collect();
+        program
+            .send("process", &Asked { text: turn.text, session_id: turn.session, isolated: turn.isolated, context })?;
+        loop {
+            let message = program.receive(|record| match record.kind {
+                Some(Kind::Message) => message_of(record, turn, self.name()).map(Some),
+                _ => observe(record, observer).map(|()| None),
+            })?;
+            if let Some(message) = message {
+                return Ok(message);
+            }
+        }
     }
 }
 
@@ -98,31 +110,25 @@ fn command_of(command: &str, file: &Path, home: &Path) -> Result<Vec<String>> {
 
 fn start(argv: &[String]) -> Result<(Coprocess, Described)> {
     let mut program = Coprocess::of_program(argv)?;
-    let told = ask(&mut program, "describe")?;
-    let described = serde_json::from_value(told).map_err(|e| {
+    let answer = ask(&mut program, "describe")?;
+    let described = serde_json::from_value(answer).map_err(|e| {
         let known: Vec<&str> = Capability::ALL.iter().map(|capability| capability.name()).collect();
         Error::validation(format!("{} does not describe itself as an agent: {e}", argv[0]))
-            .hint(format!("it answers {{name, version, capabilities}}; there are {}", known.join(", ")))
+            .hint(format!("it must answer {{name, version, capabilities}}; the capabilities are {}", known.join(", ")))
     })?;
     Ok((program, described))
 }
 
 /// Asks for one record, and gives its data.
 fn ask(program: &mut Coprocess, kind: &str) -> Result<Value> {
-    program.send(kind, &raw(&json!({}))?)?;
-    let line = program.receive_within(SHORT)?.ok_or_else(|| program.gone())?;
-    let answer: Value = serde_json::from_slice(&line)
-        .map_err(|e| Error::validation(format!("the agent's answer to `{kind}` is not JSON: {e}")))?;
-    match (&answer["ok"], answer["type"].as_str()) {
-        (Value::Bool(true), Some(found)) if found == kind => Ok(answer["data"].clone()),
-        (Value::Bool(false), _) => Err(Error::from_value(&answer["error"])),
-        _ => Err(Error::validation(format!("the agent did not answer `{kind}` with a record of this type"))
-            .with("answer", answer)),
-    }
-}
-
-fn raw(value: &impl Serialize) -> Result<Box<RawValue>> {
-    serde_json::value::to_raw_value(value).map_err(|e| Error::new(Code::Unknown, format!("asking an agent: {e}")))
+    program.send(kind, &json!({}))?;
+    program.receive_within(SHORT, |record| match record.kind_name.as_deref() {
+        Some(found) if found == kind => record.read(),
+        found => {
+            let found = found.unwrap_or("untyped");
+            Err(Error::validation(format!("the agent answered `{kind}` with a record of the type `{found}`")))
+        }
+    })
 }
 
 impl Agent for External {
@@ -138,36 +144,18 @@ impl Agent for External {
         &self.described.capabilities
     }
 
-    fn process(&mut self, turn: &Turn<'_>, sink: &mut Sink<'_>) -> Result<Reply> {
-        let context = turn.context.iter().map(|piece| json!({"name": piece.name, "text": piece.text})).collect();
-        let asked = Asked { text: turn.text, session_id: turn.session, isolated: turn.isolated, context };
+    fn process(&mut self, turn: &Turn<'_>, observer: &mut dyn Observer) -> Result<Reply> {
         let mut program = self.program()?;
-        program.send("process", &raw(&asked)?)?;
-        loop {
-            let line = program.receive()?.ok_or_else(|| program.gone())?;
-            let record = Record::parse(&line)?;
-            if !record.ok {
-                self.program = Some(program);
-                return Err(record.failure());
-            }
-            match record.kind {
-                Some(Kind::Delta) => sink(Event::Delta(&record.read::<Delta>()?.text))?,
-                Some(Kind::ToolCall) => sink(Event::ToolCall(&record.read::<ToolCall>()?))?,
-                Some(Kind::ToolResult) => sink(Event::ToolResult(&record.read::<ToolResult>()?))?,
-                Some(Kind::Message) => {
-                    let message = message_of(&record, turn, self.name())?;
-                    self.program = Some(program);
-                    return Ok(Reply { messages: vec![message] });
-                }
-                _ => {}
-            }
-        }
+        let answered = self.answer(&mut program, turn, observer);
+        // One that was broken off is stopped now.
+        self.program = Some(program).take_if(Coprocess::can_go_on);
+        answered.map(|message| Reply { messages: vec![message] })
     }
 
     fn signals(&mut self) -> Result<Map<String, Value>> {
         match self.ask("signals")? {
             Value::Object(signals) => Ok(signals),
-            _ => Err(Error::validation("the agent's signals are no object")),
+            _ => Err(Error::validation("the agent's signals are not an object")),
         }
     }
 
@@ -189,8 +177,8 @@ fn message_of(record: &Record<'_>, turn: &Turn<'_>, name: &str) -> Result<Messag
         "session_id": turn.session,
         "_untrusted": ["/content"],
     });
-    let told: Map<String, Value> = record.read()?;
-    for (member, value) in told {
+    let members: Map<String, Value> = record.read()?;
+    for (member, value) in members {
         message[member] = value;
     }
     serde_json::from_value(message).map_err(|e| Error::validation(format!("the agent's message: {e}")))
@@ -198,6 +186,8 @@ fn message_of(record: &Record<'_>, turn: &Turn<'_>, name: &str) -> Result<Messag
 
 #[cfg(test)]
 mod tests {
+    use cp_common::Code;
+
     use super::*;
 
     #[test]

@@ -1,21 +1,43 @@
-//! Agents: who answers a turn. The built-in one composes the filters; any executable that speaks the records can be one.
+//! Agents: who answers a turn. The built-in one composes the filters; any executable that reads and writes records can be one.
 
 mod capability;
+mod composed;
+pub(crate) mod configured;
+mod coprocess;
 mod external;
 
-use cp_common::Result;
+use std::path::PathBuf;
+
+use cp_common::spelling::nearest;
+use cp_common::wire::record::{Kind, Record};
 use cp_common::wire::{Message, ToolCall, ToolResult};
+use cp_common::{Context, Error, Result};
 use serde_json::{Map, Value};
 
-pub(crate) use capability::Capability;
-pub(crate) use external::External;
+pub(crate) use self::capability::Capability;
+use self::composed::Composed;
+use self::external::External;
+use crate::plane::Plane;
+
+/// Which model answers, and what it may use.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct ModelOptions {
+    /// Who answers: anthropic, openai, gemini, llm, stub, or a program with a `/`
+    #[arg(long, value_name = "BACKEND")]
+    pub(crate) backend: Option<String>,
+    /// The model to ask
+    #[arg(short = 'm', long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    /// A directory of tools that the model may use; once for each
+    #[arg(long, value_name = "DIR")]
+    pub(crate) tools: Vec<PathBuf>,
+}
 
 /// Something that goes with a turn: recalled memory, a brief, a piece of history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// Where it comes from, in a word.
+    /// Where it comes from, such as `memory`.
     pub(crate) name: String,
-    /// What it says.
     pub(crate) text: String,
 }
 
@@ -24,52 +46,88 @@ pub(crate) struct Piece {
 pub(crate) struct Turn<'a> {
     /// What the person said.
     pub(crate) text: &'a str,
-    /// The session it belongs to.
     pub(crate) session: &'a str,
     /// Whether the conversation so far stays out.
     pub(crate) isolated: bool,
-    /// What goes with it.
     pub(crate) context: &'a [Piece],
 }
 
-/// What can be told before a turn is over.
+/// What happens before a turn is over.
 #[derive(Debug)]
 pub(crate) enum Event<'a> {
     /// Some words of the answer.
     Delta(&'a str),
-    /// A tool is called.
     ToolCall(&'a ToolCall),
-    /// A tool has answered.
     ToolResult(&'a ToolResult),
 }
 
-/// Takes what is told; an error ends the turn.
-pub(crate) type Sink<'a> = dyn FnMut(Event<'_>) -> Result<()> + 'a;
+/// Follows a turn while it is answered.
+pub(crate) trait Observer {
+    /// Takes what happens; an error ends the turn.
+    fn event(&mut self, event: Event<'_>) -> Result<()>;
 
-/// What a turn came to: the messages of the model, the last of them the answer.
+    /// Asks a person whether a tool call may run. None where nobody can be asked.
+    fn approves(&mut self, call: &str) -> Option<bool>;
+}
+
+/// The messages of the model, the last of them the answer. Each goes to the session.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reply {
-    /// In order. Each goes to the session.
     pub(crate) messages: Vec<Message>,
 }
 
 /// Who answers.
 pub(crate) trait Agent {
-    /// Its name.
     fn name(&self) -> &str;
 
-    /// Its version.
     fn version(&self) -> &str;
 
     /// What it can do: decides which commands the shell has.
     fn capabilities(&self) -> &[Capability];
 
     /// Answers a turn.
-    fn process(&mut self, turn: &Turn<'_>, sink: &mut Sink<'_>) -> Result<Reply>;
+    fn process(&mut self, turn: &Turn<'_>, observer: &mut dyn Observer) -> Result<Reply>;
 
-    /// How it stands, as it sees it. Members that the shell computes itself are the shell's.
+    /// Its own view of the session. Members that the shell computes itself are the shell's.
     fn signals(&mut self) -> Result<Map<String, Value>>;
 
     /// What it knows of itself, for `:state`.
     fn state(&mut self) -> Result<Value>;
+}
+
+/// The agent with this name: an id in `config/agents.json`, `default`, or the path of a program.
+pub(crate) fn named(id: &str, plane: &Plane, options: &ModelOptions, context: &Context) -> Result<Box<dyn Agent>> {
+    let agents = configured::load(&context.home.agents_file())?;
+    if let Some(agent) = External::of(id, &agents, context)? {
+        return Ok(Box::new(agent));
+    }
+    let exists = id == "default" || agents.contains_key(id) || context.home.path("agents").join(id).is_dir();
+    if !exists {
+        let error = Error::not_found(format!("no agent `{id}`")).with("agent", id);
+        return Err(match nearest(id, agents.keys().map(String::as_str).chain(["default"])) {
+            Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
+            None => error.hint("name it in config/agents.json, or use default"),
+        });
+    }
+    Ok(Box::new(Composed::new(id, governed_prompt(id, plane, &agents)?, options, context)))
+}
+
+/// The governed prompt that an agent must use where the tree has a registry of prompts: the one in its configuration, else the one of
+/// its soul.
+fn governed_prompt(id: &str, plane: &Plane, agents: &Map<String, Value>) -> Result<Option<String>> {
+    if !plane.governs_prompts().map_err(|failure| Error::config(failure.message))? {
+        return Ok(None);
+    }
+    let configured = agents.get(id).and_then(|agent| agent.get("prompt")?.as_str().map(str::to_owned));
+    Ok(Some(configured.unwrap_or_else(|| format!("PRM-{}-SOUL-001", id.to_uppercase()))))
+}
+
+/// Passes a delta, a tool call or a tool result on to who follows the turn. Other records are none of these.
+fn observe(record: &Record<'_>, observer: &mut dyn Observer) -> Result<()> {
+    match record.kind {
+        Some(Kind::Delta) => observer.event(Event::Delta(&record.read::<cp_common::wire::Delta>()?.text)),
+        Some(Kind::ToolCall) => observer.event(Event::ToolCall(&record.read()?)),
+        Some(Kind::ToolResult) => observer.event(Event::ToolResult(&record.read()?)),
+        _ => Ok(()),
+    }
 }

@@ -14,7 +14,6 @@ pub(crate) struct Settings {
     pub(crate) shell_history: ShellHistory,
     /// The lines typed at our prompt.
     pub(crate) history: PromptHistory,
-    /// The hub.
     pub(crate) hub: Hub,
     /// What is recalled for a turn.
     pub(crate) memory: Memory,
@@ -64,7 +63,7 @@ pub(crate) struct Hub {
 pub(crate) struct Memory {
     /// Which kinds are recalled; none turns it off.
     pub(crate) kinds: Vec<String>,
-    /// How many things at most.
+    /// How many memories at most.
     pub(crate) limit: usize,
 }
 

@@ -1,34 +1,36 @@
 //! Pipe mode: requests on standard input, an answer a line. What is answered is on the ledgers first.
 
-mod desk;
 mod records;
+mod responder;
 mod response;
 mod split;
 
 use std::io::Write as _;
+use std::path::Path;
 use std::time::Duration;
 
+use self::responder::Responder;
+use self::response::{Fault, Response};
+use self::split::{Piece, Splitter};
 use cp_common::output::{Format, Place};
 use cp_common::{Code, Context, Error, Result, signals};
-use desk::Desk;
-use response::{Fault, Response};
 use rustix::io::Errno;
 use serde_json::Value;
-use split::{Piece, Splitter};
 
-use crate::journal::Journal;
+use crate::journal::{self, Journal};
 use crate::plane::Plane;
-use crate::session::Args;
 
 /// So many bytes of answers wait for the next commit at most.
 const WAITING: usize = 32 << 10;
 
-pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let plane = args.plane(context)?;
-    let agent = context.agent(args.agent.as_deref());
-    let journal = Journal::open(context, &agent)?;
+/// Answers the requests on standard input about the tree at `root`, as `agent`.
+pub(crate) fn run(root: Option<&Path>, agent: Option<&str>, context: &mut Context) -> Result<()> {
+    let plane = plane(root, context)?;
+    let agent = context.agent(agent);
+    let joined = journal::joined(context)?;
+    let journal = Journal::open(joined.as_ref(), &agent, context)?;
     let mut pipe = Pipe {
-        desk: Desk::new(plane, journal, context.tier()),
+        responder: Responder::new(plane, journal, context.tier()),
         answers: Vec::new(),
         asked: 0,
         failed: false,
@@ -38,22 +40,19 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if let Err(error) = &outcome
         && error.code() == Code::Interrupted
     {
-        // What was done before the signal is told.
+        // What was done before the signal is answered.
         outcome = pipe.flush(context).and(outcome);
     }
-    let ended = pipe.desk.end(context);
+    let ended = pipe.responder.end(context);
     outcome.and(ended)
 }
 
-impl Args {
-    /// The tree that is looked into.
-    pub(crate) fn plane(&self, context: &Context) -> Result<Plane> {
-        let Some(root) = &self.root else { return Plane::open(context.home.root()) };
-        if !root.exists() {
-            return Err(Error::not_found("there is no such directory").in_file(root).hint("give --root a tree"));
-        }
-        Plane::open(root)
+fn plane(root: Option<&Path>, context: &Context) -> Result<Plane> {
+    let Some(root) = root else { return Plane::open(context.home.root()) };
+    if !root.exists() {
+        return Err(Error::not_found("no such directory").in_file(root).hint("give --root a control plane tree"));
     }
+    Plane::open(root)
 }
 
 /// What the values of the input are.
@@ -64,12 +63,12 @@ enum Mode {
 }
 
 struct Pipe {
-    desk: Desk,
+    responder: Responder,
     /// Answers that wait until their turns are on the ledgers.
     answers: Vec<u8>,
     asked: u64,
     failed: bool,
-    /// Told by the first value.
+    /// Known from the first value on.
     mode: Option<Mode>,
 }
 
@@ -93,8 +92,8 @@ impl Pipe {
             }
         }
         if self.asked == 0 {
-            let response = self.desk.empty();
-            self.say(&response, context)?;
+            let response = self.responder.empty();
+            self.answer(&response, context)?;
         }
         self.flush(context)?;
         if self.mode != Some(Mode::Records) {
@@ -128,23 +127,23 @@ impl Pipe {
         let mode = *self.mode.get_or_insert_with(|| mode_of(&piece));
         let response = match (piece, mode) {
             (Piece::Value(bytes), Mode::Records) => {
-                return records::answer(&bytes, index, &mut self.desk, context);
+                return records::answer(&bytes, index, &mut self.responder, context);
             }
             (Piece::Broken(broken), Mode::Records) => {
                 let message = format!("line {}: {}", broken.line, broken.reason);
                 context.out.set_place(Place { index: Some(index), line: Some(broken.line) });
                 return context.out.item_failed(Error::validation(message));
             }
-            (Piece::Value(bytes), Mode::Requests) => self.desk.answer(&bytes, context),
-            (Piece::Broken(broken), Mode::Requests) => self.desk.broken(&broken),
+            (Piece::Value(bytes), Mode::Requests) => self.responder.answer(&bytes, context),
+            (Piece::Broken(broken), Mode::Requests) => self.responder.broken(&broken),
         };
-        self.say(&response, context)
+        self.answer(&response, context)
     }
 
-    fn say(&mut self, response: &Response, context: &mut Context) -> Result<()> {
+    fn answer(&mut self, response: &Response, context: &mut Context) -> Result<()> {
         if let Some(error) = &response.error {
             self.failed = true;
-            tell(self.asked.max(1), error, context.out.format());
+            warn(self.asked.max(1), error, context.out.format());
         }
         let line = match (context.out.format(), &response.result) {
             (Format::Json, _) => serde_json::to_vec(response).ok(),
@@ -161,15 +160,15 @@ impl Pipe {
 
     /// Puts what was answered on the ledgers, and lets it be seen.
     fn flush(&mut self, context: &mut Context) -> Result<()> {
-        self.desk.commit()?;
+        self.responder.commit()?;
         context.out.raw(&self.answers)?;
         self.answers.clear();
         context.out.flush()
     }
 }
 
-/// Tells people of a request that failed. Nothing can be done when that fails.
-fn tell(request: u64, error: &Fault, format: Format) {
+/// Reports a failed request to people. Nothing can be done when that fails.
+fn warn(request: u64, error: &Fault, format: Format) {
     let hint = error.details.get("hint").and_then(Value::as_str).filter(|_| format != Format::Json);
     let hint = hint.map(|hint| format!("  Hint: {hint}\n")).unwrap_or_default();
     let words = match format {

@@ -8,19 +8,19 @@ use cp_common::wire::{ToolCall, ToolResult};
 use cp_common::{Context, Error, Result};
 use serde_json::Value;
 
-use crate::pipe::desk::Desk;
+use crate::pipe::responder::Responder;
 use crate::pipe::response::Response;
 
 /// Answers a record. A failure is the item's, unless it is fatal.
-pub(super) fn answer(bytes: &[u8], index: u64, desk: &mut Desk, context: &mut Context) -> Result<()> {
+pub(super) fn answer(bytes: &[u8], index: u64, responder: &mut Responder, context: &mut Context) -> Result<()> {
     context.out.set_place(Place { index: Some(index), line: None });
-    match item(bytes, desk, context) {
+    match item(bytes, responder, context) {
         Err(error) if !error.is_fatal() => context.out.item_failed(error),
         other => other,
     }
 }
 
-fn item(bytes: &[u8], desk: &mut Desk, context: &mut Context) -> Result<()> {
+fn item(bytes: &[u8], responder: &mut Responder, context: &mut Context) -> Result<()> {
     let record = Record::parse(bytes)?;
     if !record.closed {
         context.out.streaming()?;
@@ -32,11 +32,11 @@ fn item(bytes: &[u8], desk: &mut Desk, context: &mut Context) -> Result<()> {
             let input: Value =
                 serde_json::from_str(call.input.get()).map_err(|e| Error::validation(format!("data.input: {e}")))?;
             if !input.is_object() {
-                return Err(Error::validation("data.input is no object"));
+                return Err(Error::validation("data.input is not an object"));
             }
-            let response = desk.call(&call.name, &input, context);
+            let response = responder.call(&call.name, &input, context);
             let mut result = result_of(call, &response);
-            result.receipt = desk.commit()?;
+            result.receipt = responder.commit()?;
             context.out.record(Kind::ToolResult, &result)?;
             if result.is_error {
                 context.warn(&format!("{}: {}", result.name, result.text()));

@@ -1,6 +1,6 @@
 //! The values in a stream of JSON, one after the other, on a line each or over many.
 //!
-//! What is broken is told once, and reading goes on at the next line: after the brackets that were open have closed, or where a line
+//! Broken input is reported once, and reading goes on at the next line: after the brackets that were open have closed, or where a line
 //! begins with `{`.
 
 /// The longest request, in bytes.
@@ -13,11 +13,11 @@ const DEPTH: usize = cp_common::json::MAX_DEPTH;
 pub(super) enum Piece {
     /// A value; what is in its strings and how its names repeat was not looked at.
     Value(Vec<u8>),
-    /// Bytes that are no value.
+    /// Bytes that are not a value.
     Broken(Broken),
 }
 
-/// Bytes that are no value.
+/// Bytes that are not a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Broken {
     /// As many of them as were looked at.
@@ -160,19 +160,19 @@ impl Splitter {
         if self.value.is_empty() {
             self.began = self.line;
         }
-        let wants_value = matches!(self.expect, Expect::Value | Expect::ValueOrEnd);
-        let wants_name = matches!(self.expect, Expect::Name | Expect::NameOrEnd);
+        let expects_value = matches!(self.expect, Expect::Value | Expect::ValueOrEnd);
+        let expects_name = matches!(self.expect, Expect::Name | Expect::NameOrEnd);
         match byte {
-            b'"' if wants_value || wants_name => {
-                self.within = Within::Text { is_name: wants_name, escaped: false };
+            b'"' if expects_value || expects_name => {
+                self.within = Within::Text { is_name: expects_name, escaped: false };
                 self.push(byte, found);
             }
-            b'{' | b'[' if wants_value && self.open.len() < DEPTH => {
+            b'{' | b'[' if expects_value && self.open.len() < DEPTH => {
                 self.open.push(byte);
                 self.expect = if byte == b'{' { Expect::NameOrEnd } else { Expect::ValueOrEnd };
                 self.push(byte, found);
             }
-            b'{' | b'[' if wants_value => self.fail(byte, "nested too deep", found),
+            b'{' | b'[' if expects_value => self.fail(byte, "nested too deep", found),
             b'}' | b']' if self.closes(byte) => {
                 self.open.pop();
                 self.push(byte, found);
@@ -187,7 +187,7 @@ impl Splitter {
                 self.push(byte, found);
             }
             b'"' | b'{' | b'[' | b'}' | b']' | b',' | b':' => self.fail(byte, self.expected(), found),
-            _ if wants_value => {
+            _ if expects_value => {
                 self.within = Within::Word { from: self.value.len() };
                 self.push(byte, found);
             }
@@ -230,7 +230,7 @@ impl Splitter {
         }
     }
 
-    /// A number or a word is over: it must be one that JSON knows.
+    /// A number or a word is over: it must be valid JSON.
     fn end_word(&mut self, found: &mut Vec<Piece>) {
         let Within::Word { from } = self.within else { return };
         self.within = Within::Nothing;
@@ -283,7 +283,7 @@ impl Splitter {
         }
     }
 
-    /// Tells what is broken, and passes over the rest of it.
+    /// Reports what is broken, and passes over the rest of it.
     fn broken(&mut self, reason: &'static str, found: &mut Vec<Piece>) {
         let text = std::mem::take(&mut self.value);
         found.push(Piece::Broken(Broken { text, line: self.line, reason }));
@@ -311,11 +311,11 @@ mod tests {
             splitter.feed(bytes, &mut found);
         }
         splitter.finish(&mut found);
-        let told = |piece: &Piece| match piece {
+        let shown = |piece: &Piece| match piece {
             Piece::Value(value) => String::from_utf8_lossy(value).into_owned(),
             Piece::Broken(broken) => format!("! {} {}", broken.line, broken.reason),
         };
-        found.iter().map(told).collect()
+        found.iter().map(shown).collect()
     }
 
     fn split(text: &str) -> Vec<String> {
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_is_told_once_and_the_next_line_is_read() {
+    fn what_is_broken_is_reported_once_and_the_next_line_is_read() {
         let broken = "! 1 expected a value";
         assert_eq!(split("nope\n{}\n"), [broken, "{}"]);
         assert_eq!(split("nope and more nope\n  {}\n"), [broken, "{}"]);
@@ -413,7 +413,7 @@ mod tests {
         }
 
         #[test]
-        fn however_it_arrives_garbage_is_told_alike_and_what_follows_is_read(
+        fn however_it_arrives_garbage_is_reported_alike_and_what_follows_is_read(
             garbage in "[\\[\\]{}\",:\\\\ a0\n-]{0,60}",
             chunk in 1_usize..9,
         ) {

@@ -54,7 +54,7 @@ fn denied(action: &str, path: &str) -> Failure {
 }
 
 fn patterns(capabilities: &Value, name: &str) -> Result<Vec<String>, Failure> {
-    let wrong = || damaged(Path::new(FILE), &format!("`capabilities.{name}` is no list of strings"));
+    let wrong = || damaged(Path::new(FILE), &format!("`capabilities.{name}` is not a list of strings"));
     match &capabilities["capabilities"][name] {
         Value::Null => Ok(Vec::new()),
         Value::Array(list) => {

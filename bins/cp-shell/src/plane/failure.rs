@@ -1,15 +1,16 @@
 //! Why a request of the control plane failed: a code of its own table, words, and facts.
 
+use cp_common::Code;
 use serde_json::{Map, Value, json};
 
-/// A failure, as the control plane tells it.
+/// A failure in the control plane's own form.
 #[derive(Debug)]
 pub(crate) struct Failure {
     /// Its code, such as `MISSING_FIELD`.
     pub(crate) code: &'static str,
     /// What happened.
     pub(crate) message: String,
-    /// Facts for programs; `hint` is the cure.
+    /// Facts for programs; `hint` says what to do.
     pub(crate) details: Map<String, Value>,
 }
 
@@ -36,15 +37,10 @@ impl Failure {
         self
     }
 
-    /// Adds the cure.
+    /// Adds what to do about it.
     #[must_use]
     pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
         self.with("hint", hint.into())
-    }
-
-    /// The cure, if one is known.
-    pub(crate) fn cure(&self) -> Option<&str> {
-        self.details.get("hint").and_then(Value::as_str)
     }
 
     /// Whether something was not allowed.
@@ -66,5 +62,16 @@ impl From<cp_common::Error> for Failure {
         let mut details = error.details();
         details.insert("error_code".to_owned(), error.code().row().name.into());
         Self { code: "HANDLER_ERROR", message: error.message().to_owned(), details }
+    }
+}
+
+impl From<Failure> for cp_common::Error {
+    /// What the control plane refused, for a person.
+    fn from(failure: Failure) -> Self {
+        let code = if failure.is_denial() { Code::Forbidden } else { Code::Validation };
+        failure.details.into_iter().fold(Self::new(code, failure.message), |error, (name, value)| match value {
+            Value::String(hint) if name == "hint" => error.hint(hint),
+            value => error.with(&name, value),
+        })
     }
 }

@@ -10,12 +10,12 @@ use std::rc::Rc;
 
 use cp_common::clock::unix_seconds;
 use cp_common::keys::hex;
+use cp_policy::Table;
 use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::plane::Failure;
-use crate::plane::table::Table;
 
 /// The largest file that is read whole.
 const WHOLE: u64 = 64 << 20;
@@ -35,7 +35,7 @@ pub(crate) struct Read {
     pub(crate) hash: String,
 }
 
-/// What tells that a file is still the same: nothing that a writer does leaves all of it as it was.
+/// Shows whether a file is still the same: nothing that a writer does leaves all of it as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -77,8 +77,8 @@ pub(crate) struct Files {
     kept: RefCell<HashMap<PathBuf, Kept>>,
 }
 
-/// Told of each line that is not blank: its number from 1, its bytes, and the real path of its file.
-pub(crate) type Told<'a> = dyn FnMut(u64, &[u8], &Path) + 'a;
+/// Given each line that is not blank: its number from 1, its bytes, and the real path of its file.
+pub(crate) type EachLine<'a> = dyn FnMut(u64, &[u8], &Path) + 'a;
 
 impl Files {
     /// Those below `root`, a real path.
@@ -119,7 +119,7 @@ impl Files {
         let file = opened.map_err(|e| failed(below, &e))?;
         let kind = file.metadata().map_err(|e| failed(below, &e))?;
         if !kind.is_file() {
-            return Err(damaged(below, "is no file"));
+            return Err(damaged(below, "not a regular file"));
         }
         Ok(Some((path, file)))
     }
@@ -174,7 +174,7 @@ impl Files {
     pub(crate) fn json(&self, below: impl AsRef<Path>) -> Result<Option<Value>, Failure> {
         let below = below.as_ref();
         let Some(bytes) = self.bytes(below)? else { return Ok(None) };
-        serde_json::from_slice(&bytes).map(Some).map_err(|e| damaged(below, &format!("not JSON: {e}")))
+        serde_json::from_slice(&bytes).map(Some).map_err(|e| damaged(below, &format!("not valid JSON: {e}")))
     }
 
     /// The rows of a registry; none at all if there is no such file.
@@ -183,9 +183,9 @@ impl Files {
         Ok(text.map_or_else(Table::default, |text| Table::parse(&text)))
     }
 
-    /// Goes through the lines of a file, however long it is. A last line without its line feed is one that is being written: it is
-    /// not told.
-    pub(crate) fn lines(&self, below: &Path, told: &mut Told<'_>) -> Result<(), Failure> {
+    /// Goes through the lines of a file, however long it is. A last line without its line feed is still being written: it is
+    /// left out.
+    pub(crate) fn lines(&self, below: &Path, each: &mut EachLine<'_>) -> Result<(), Failure> {
         let (mut line, mut number) = (Vec::new(), 0);
         self.blocks(below, &mut |block, path| {
             for piece in block.split_inclusive(|byte| *byte == b'\n') {
@@ -195,7 +195,7 @@ impl Files {
                 if is_whole {
                     number += 1;
                     if !line.trim_ascii().is_empty() {
-                        told(number, &line, path);
+                        each(number, &line, path);
                     }
                     line.clear();
                 }
@@ -272,7 +272,7 @@ fn failed(below: &Path, error: &std::io::Error) -> Failure {
     let reason = reason.split_once(" (os error").map_or(reason.as_str(), |(reason, _)| reason);
     Failure::handler(format!("{}: cannot be read: {reason}", below.display()))
         .with("file", below.display().to_string())
-        .hint("let it be read by the one who runs this")
+        .hint("make it readable for the user who runs this")
 }
 
 /// A file of the tree that is not as it should be.
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_told_with_their_numbers_and_a_torn_one_is_not() {
+    fn lines_come_with_their_numbers_and_a_torn_one_does_not() {
         let root = tempfile::tempdir().unwrap();
         let long = "x".repeat(3 * BLOCK);
         std::fs::write(root.path().join("f"), format!("a\n\n{long}\nb\ntorn")).unwrap();
@@ -337,6 +337,6 @@ mod tests {
             0,
         )
         .unwrap();
-        assert!(files.bytes("p").unwrap_err().message.contains("no file"));
+        assert!(files.bytes("p").unwrap_err().message.contains("not a regular file"));
     }
 }

@@ -3,16 +3,38 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::plane::ledgers::{entry, event_of, member, segments};
 use crate::plane::{Failure, Plane, guidance};
-use crate::signals::GateState;
 
-/// How many failures are told.
+/// How many failures are listed.
 const RECENT: usize = 10;
-/// How much of the newest segment tells the state of the gates.
+/// How much of the newest segment the state of the gates is read from.
 const LATELY: u64 = 256 << 10;
+
+/// Whether the gates of the tree let things through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum GateState {
+    /// Nothing failed lately.
+    Open,
+    /// Something failed lately, and something has passed since.
+    Degraded,
+    /// The last thing that was checked failed.
+    Closed,
+}
+
+impl GateState {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Degraded => "degraded",
+            Self::Closed => "closed",
+        }
+    }
+}
 
 /// `gate_status`
 pub(super) fn status(plane: &Plane, gate: Option<&str>) -> Result<Value, Failure> {
@@ -23,7 +45,7 @@ pub(super) fn status(plane: &Plane, gate: Option<&str>) -> Result<Value, Failure
             return Err(Failure::request(format!("no gate `{gate}`"))
                 .with("field", "gate")
                 .with("valid_gates", names.clone())
-                .hint(format!("there are {}", names.join(", "))));
+                .hint(format!("the gates are {}", names.join(", "))));
         }
         gates.retain(|name, _| name == gate);
     }
@@ -95,7 +117,7 @@ fn gate_in(event: &str) -> Option<String> {
     words.find(|word| gates.contains_key(*word)).map(str::to_owned)
 }
 
-/// Whether the gates let things through, as the newest entries tell.
+/// Whether the gates let things through, by the newest entries.
 pub(super) fn state(plane: &Plane) -> GateState {
     let newest = ledgers(plane).ok().and_then(|files| files.into_iter().next_back());
     let tail = newest.and_then(|file| plane.files.tail(&file, LATELY).ok().flatten()).unwrap_or_default();

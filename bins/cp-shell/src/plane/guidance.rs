@@ -1,4 +1,4 @@
-//! What the control plane tells those who make packages: fixed texts, as JSON.
+//! The control plane's guidance for those who make packages: fixed texts, as JSON.
 
 use serde_json::{Map, Value, json};
 
@@ -21,7 +21,7 @@ fn object(text: &str) -> Result<Map<String, Value>, Failure> {
     serde_json::from_str(text).map_err(|e| Failure::handler(format!("a built-in text: {e}")))
 }
 
-/// The chain that a package stands at the end of.
+/// The chain of governance that ends in a package.
 pub(super) fn chain() -> Result<Value, Failure> {
     value(CHAIN)
 }
@@ -46,7 +46,7 @@ pub(super) fn packaging_workflow() -> Result<Value, Failure> {
     value(PACKAGING_WORKFLOW)
 }
 
-/// What the errors of the gates mean. Without a match all are told: a wrong guess must not end in nothing.
+/// What the errors of the gates mean. Without a match all are listed: a wrong guess must not end in nothing.
 pub(super) fn troubleshoot(error_type: Option<&str>) -> Result<Value, Failure> {
     let mut guide = object(TROUBLESHOOT)?;
     if let Some(wanted) = error_type.map(str::to_uppercase) {
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_type_filters_and_an_unknown_one_tells_all() {
+    fn an_error_type_filters_and_an_unknown_one_lists_all() {
         let names = |wanted| {
             troubleshoot(wanted).unwrap()["troubleshooting"].as_object().unwrap().keys().cloned().collect::<Vec<_>>()
         };

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::plane::packages::is_name;
 use crate::plane::{Failure, Plane, Request};
 
-/// How many entries are given when nobody says.
+/// How many entries are given by default.
 const LIMIT: usize = 10;
 
 /// `ledger_query`
@@ -62,7 +62,7 @@ pub(super) fn segments(plane: &Plane, kind: &str) -> Result<Vec<PathBuf>, Failur
     Ok(segments.map(|name| PathBuf::from("ledger").join(name)).collect())
 }
 
-/// An entry. A line that cannot be read is told as such, and hides no other.
+/// An entry. A line that cannot be read is reported as such, and hides no other.
 pub(super) fn entry(number: u64, bytes: &[u8]) -> Value {
     match serde_json::from_slice(bytes) {
         Ok(entry @ Value::Object(_)) => entry,
@@ -71,7 +71,7 @@ pub(super) fn entry(number: u64, bytes: &[u8]) -> Value {
     }
 }
 
-/// What an entry tells of: `event_type`, in our own format `event`.
+/// The event of an entry: `event_type`, in our own format `event`.
 pub(super) fn event_of(entry: &Value) -> &str {
     ["event_type", "event"].iter().find_map(|name| entry.get(name)?.as_str()).unwrap_or_default()
 }

@@ -2,7 +2,6 @@
 
 pub(crate) mod canonical;
 mod capabilities;
-pub(crate) mod commands;
 mod failure;
 mod files;
 mod gates;
@@ -11,9 +10,9 @@ mod ledgers;
 pub(crate) mod operations;
 mod packages;
 mod paths;
+pub(crate) mod query;
 mod registries;
 mod request;
-mod table;
 mod trace;
 pub(crate) mod work_orders;
 mod yaml;
@@ -23,14 +22,13 @@ use std::path::Path;
 use std::rc::Rc;
 
 use cp_common::{Error, Result};
-use serde_json::{Value, json};
+use cp_policy::Table;
 
 pub(crate) use failure::Failure;
 pub(crate) use files::{Read, hash_of};
+pub(crate) use gates::GateState;
 pub(crate) use request::{Operation, Request};
 pub(crate) use work_orders::WorkOrder;
-
-use crate::signals::GateState;
 
 /// A tree. Any of its files may be absent.
 #[derive(Debug)]
@@ -47,7 +45,7 @@ impl Plane {
     pub(crate) fn open(root: &Path) -> Result<Self> {
         let real = root.canonicalize().or_else(|_| std::path::absolute(root))?;
         if real.exists() && !real.is_dir() {
-            return Err(Error::validation("the root is no directory").in_file(root));
+            return Err(Error::validation("the root is not a directory").in_file(root));
         }
         Ok(Self { files: files::Files::new(real), roots: RefCell::default() })
     }
@@ -81,7 +79,7 @@ impl Plane {
     pub(crate) fn ids(&self) -> Vec<String> {
         let mut ids: Vec<String> =
             packages::all(self).unwrap_or_default().into_iter().map(|package| package.id).collect();
-        let column = |table: Result<table::Table, Failure>, name: &str| {
+        let column = |table: Result<Table, Failure>, name: &str| {
             table.unwrap_or_default().rows().map(|row| row.get(name).to_owned()).collect::<Vec<_>>()
         };
         ids.extend(column(registries::frameworks(self), "framework_id"));
@@ -95,17 +93,13 @@ impl Plane {
         capabilities::check(self, argv)
     }
 
-    /// The tier that the tree says it is.
+    /// The tier in `tier.json`.
     pub(crate) fn tier(&self) -> Option<String> {
         self.files.json("tier.json").ok()??.get("tier")?.as_str().map(str::to_owned)
     }
 
-    /// The governed prompts of the tree: none if it has no registry of them.
-    pub(crate) fn prompts(&self) -> Result<Option<Value>, Failure> {
-        if self.files.bytes("registries/prompts_registry.csv")?.is_none() {
-            return Ok(None);
-        }
-        let table = self.files.table("registries/prompts_registry.csv")?;
-        Ok(Some(json!(table.rows().map(table::Row::to_value).collect::<Vec<_>>())))
+    /// Whether the tree has a registry of governed prompts.
+    pub(crate) fn governs_prompts(&self) -> Result<bool, Failure> {
+        Ok(self.files.bytes("registries/prompts_registry.csv")?.is_some())
     }
 }

@@ -2,22 +2,22 @@
 
 use serde_json::{Value, json};
 
+use crate::plane::query::{self, Query};
 use crate::plane::{
-    Failure, Operation, Plane, Request, commands, gates, guidance, ledgers, packages, paths, registries, trace,
+    Failure, Operation, Plane, Request, WorkOrder, gates, guidance, ledgers, packages, paths, registries, trace,
 };
-use crate::signals::{CONTEXT_LIMIT, Signals, Strip};
 
-/// What an operation needs of the session that it is asked in.
-pub(crate) trait Live {
-    /// How the session stands.
-    fn signals(&mut self, plane: &Plane) -> Signals;
+/// The session that an operation is asked in.
+pub(crate) trait Host {
+    /// The result of `signal_status`.
+    fn signal_status(&mut self, plane: &Plane) -> Value;
 
     /// Runs a command through policy, and gives the result of the execution.
     fn execute(&mut self, plane: &Plane, command: &str) -> Result<Value, Failure>;
 }
 
 /// Answers a request.
-pub(crate) fn run(plane: &Plane, request: &Request, live: &mut dyn Live) -> Result<Value, Failure> {
+pub(crate) fn run(plane: &Plane, request: &Request, host: &mut dyn Host) -> Result<Value, Failure> {
     match request.operation {
         Operation::PkgList => {
             let packages = packages::list(plane, request.optional("plane")?)?;
@@ -29,7 +29,7 @@ pub(crate) fn run(plane: &Plane, request: &Request, live: &mut dyn Live) -> Resu
             packages::find(plane, id)?.map(|package| package.info()).ok_or_else(|| {
                 Failure::new("PACKAGE_NOT_FOUND", format!("the package `{id}` is not installed"))
                     .with("package_id", id)
-                    .hint("pkg_list tells the installed ones")
+                    .hint("pkg_list lists the installed ones")
             })
         }
         Operation::LedgerQuery => ledgers::query(plane, request),
@@ -43,12 +43,8 @@ pub(crate) fn run(plane: &Plane, request: &Request, live: &mut dyn Live) -> Resu
             "quick_reference": guidance::quick_reference()?,
         })),
         Operation::Trace => trace::trace(plane, request.required("artifact_id")?),
-        Operation::SignalStatus => {
-            let signals = live.signals(plane);
-            let strip = Strip { signals: &signals, used: 0, limit: CONTEXT_LIMIT };
-            Ok(json!({"signals": signals.to_value(), "compact_display": strip.to_string()}))
-        }
-        Operation::ExecuteCommand => execute(plane, request.required("command")?, live),
+        Operation::SignalStatus => Ok(host.signal_status(plane)),
+        Operation::ExecuteCommand => execute(plane, request.required("command")?, host),
         Operation::ManifestRequirements => guidance::manifest_requirements(),
         Operation::PackagingWorkflow => guidance::packaging_workflow(),
         Operation::Troubleshoot => guidance::troubleshoot(request.optional("error_type")?),
@@ -62,15 +58,15 @@ pub(crate) fn run(plane: &Plane, request: &Request, live: &mut dyn Live) -> Resu
 }
 
 /// A command: a query of the shell's own, or one for the system after `!`. Nothing else is run.
-fn execute(plane: &Plane, command: &str, live: &mut dyn Live) -> Result<Value, Failure> {
+fn execute(plane: &Plane, command: &str, host: &mut dyn Host) -> Result<Value, Failure> {
     let text = command.trim();
     let text = text.strip_prefix(':').unwrap_or(text);
     if let Some(command_line) = text.strip_prefix('!') {
-        let result = live.execute(plane, command_line.trim())?;
+        let result = host.execute(plane, command_line.trim())?;
         return Ok(json!({"command": command, "executed": true, "result": result}));
     }
-    if let Some(query) = commands::parse(command) {
-        let result = commands::answer(plane, &query, live)?;
+    if let Some(query) = query::parse(command) {
+        let result = answer(plane, &query, host)?;
         return Ok(json!({"command": command, "executed": true, "result": result}));
     }
     Ok(json!({
@@ -79,4 +75,27 @@ fn execute(plane: &Plane, command: &str, live: &mut dyn Live) -> Result<Value, F
         "note": "Not a query command. `! COMMAND` runs a command of the system under policy; conversation is for interactive mode.",
         "available_operations": Operation::ALL.map(Operation::name).to_vec(),
     }))
+}
+
+/// Answers a query command.
+pub(crate) fn answer(plane: &Plane, query: &Query, host: &mut dyn Host) -> Result<Value, Failure> {
+    match query {
+        Query::Ask(request) => run(plane, request, host),
+        Query::WorkOrders(None) => {
+            let orders = plane.work_orders()?;
+            let rows: Vec<Value> = orders.iter().map(WorkOrder::to_value).collect();
+            Ok(json!({"work_orders": rows, "count": rows.len(), "active": plane.active_work_order()}))
+        }
+        Query::WorkOrders(Some(id)) => {
+            let order = plane.work_orders()?.into_iter().find(|order| order.id == *id);
+            let order = order.ok_or_else(|| {
+                Failure::new("WORK_ORDER_NOT_FOUND", format!("there is no work order `{id}`"))
+                    .with("work_order_id", id.as_str())
+                    .hint("`wo` lists them")
+            })?;
+            let mut answer = order.to_value();
+            answer["payload"] = order.payload;
+            Ok(answer)
+        }
+    }
 }

@@ -82,7 +82,7 @@ pub(super) fn list(plane: &Plane, of: Option<&str>) -> Result<Vec<Package>, Fail
     if !is_name(name) {
         return Err(Failure::request(format!("`{name}` is not the name of a plane"))
             .with("field", "plane")
-            .hint("there are ho1, ho2 and ho3"));
+            .hint("the planes are ho1, ho2 and ho3"));
     }
     let directory = directory_of(name);
     let mut packages = Vec::new();
@@ -134,7 +134,7 @@ fn read(plane: &Plane, installed: &std::path::Path, id: &str, name: &str) -> Res
     let directory = installed.join(id);
     let Some(manifest) = object(plane, &directory.join("manifest.json"))? else { return Ok(None) };
     if manifest.get("assets").is_some_and(|assets| !assets.is_array()) {
-        return Err(damaged(&directory.join("manifest.json"), "`assets` is no list"));
+        return Err(damaged(&directory.join("manifest.json"), "`assets` is not a list"));
     }
     let receipt = object(plane, &directory.join("receipt.json"))?.unwrap_or_default();
     Ok(Some(Package { id: id.to_owned(), directory, plane: name.to_owned(), manifest, receipt }))
@@ -144,13 +144,13 @@ fn object(plane: &Plane, file: &std::path::Path) -> Result<Option<Map<String, Va
     match plane.files.json(file)? {
         None => Ok(None),
         Some(Value::Object(object)) => Ok(Some(object)),
-        Some(_) => Err(damaged(file, "no JSON object")),
+        Some(_) => Err(damaged(file, "not a JSON object")),
     }
 }
 
 impl Package {
     /// Where it lies, below the root.
-    pub(crate) fn place(&self) -> String {
+    pub(crate) fn location(&self) -> String {
         self.directory.display().to_string()
     }
 }

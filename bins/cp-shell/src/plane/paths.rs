@@ -36,17 +36,17 @@ fn roots(plane: &Plane) -> Result<Rc<[String]>, Failure> {
 
 fn parsed(config: &[u8]) -> Result<Rc<[String]>, Failure> {
     let config: Value =
-        serde_json::from_slice(config).map_err(|e| damaged(Path::new(CONFIG), &format!("not JSON: {e}")))?;
+        serde_json::from_slice(config).map_err(|e| damaged(Path::new(CONFIG), &format!("not valid JSON: {e}")))?;
     let roots = config.get("governed_roots").and_then(Value::as_array);
     let roots: Option<Rc<[String]>> =
         roots.and_then(|roots| roots.iter().map(|root| root.as_str().map(str::to_owned)).collect());
-    roots.ok_or_else(|| damaged(Path::new(CONFIG), "`governed_roots` is no list of strings"))
+    roots.ok_or_else(|| damaged(Path::new(CONFIG), "`governed_roots` is not a list of strings"))
 }
 
 /// `explain_path`
 pub(super) fn explain(plane: &Plane, path: &str) -> Result<Value, Failure> {
     if path.contains('\0') {
-        return Err(Failure::request("a path has no NUL in it").with("field", "path"));
+        return Err(Failure::request("a path cannot contain NUL").with("field", "path"));
     }
     let roots = roots(plane)?;
     let (classification, root, explanation) = classify(plane.root(), Path::new(path), &roots);

@@ -2,23 +2,21 @@
 
 use std::collections::BTreeMap;
 
+use cp_policy::{Row, Table};
 use serde_json::{Value, json};
 
 use crate::plane::files::damaged;
 use crate::plane::packages::is_name;
-use crate::plane::table::{Row, Table};
 use crate::plane::{Failure, Plane, yaml};
 
 const FRAMEWORKS: &str = "registries/frameworks_registry.csv";
 const SPECS: &str = "registries/specs_registry.csv";
 const OWNERSHIP: &str = "registries/file_ownership.csv";
 
-/// The registered frameworks.
 pub(super) fn frameworks(plane: &Plane) -> Result<Table, Failure> {
     plane.files.table(FRAMEWORKS)
 }
 
-/// The registered specs.
 pub(super) fn specs(plane: &Plane) -> Result<Table, Failure> {
     plane.files.table(SPECS)
 }
@@ -47,7 +45,7 @@ pub(super) fn spec_info(plane: &Plane, id: &str) -> Result<Value, Failure> {
     let manifest = spec_manifest(plane, id)?.ok_or_else(|| {
         Failure::new("SPEC_NOT_FOUND", format!("the spec `{id}` has no manifest"))
             .with("spec_id", id)
-            .hint("list_specs tells the registered ones")
+            .hint("list_specs lists the registered ones")
     })?;
     Ok(json!({"spec_id": id, "manifest": manifest}))
 }
@@ -61,8 +59,8 @@ pub(super) fn spec_manifest(plane: &Plane, id: &str) -> Result<Option<Value>, Fa
     let Some(text) = plane.files.text(&file)? else { return Ok(None) };
     match yaml::parse(&text) {
         Ok(manifest @ Value::Object(_)) => Ok(Some(manifest)),
-        Ok(_) => Err(damaged(&file, "no mapping")),
-        Err(reason) => Err(damaged(&file, &format!("not YAML: {reason}"))),
+        Ok(_) => Err(damaged(&file, "not a mapping")),
+        Err(reason) => Err(damaged(&file, &format!("not valid YAML: {reason}"))),
     }
 }
 

@@ -31,11 +31,11 @@ operations! {
     GateStatus "gate_status" "The gates, and what failed at them.",
     Compliance "compliance" "How the tree is governed, in short.",
     Trace "trace" "What an artifact is and where it comes from.",
-    SignalStatus "signal_status" "How the session stands.",
+    SignalStatus "signal_status" "The signals of the session.",
     ExecuteCommand "execute_command" "A command of the shell.",
     ManifestRequirements "manifest_requirements" "What a manifest must hold.",
     PackagingWorkflow "packaging_workflow" "The steps to a package.",
-    Troubleshoot "troubleshoot" "What gate errors mean and how they are cured.",
+    Troubleshoot "troubleshoot" "What gate errors mean and how to fix them.",
     ExampleManifest "example_manifest" "A manifest to start from.",
     ListFrameworks "list_frameworks" "The registered frameworks.",
     ListSpecs "list_specs" "The registered specs.",
@@ -81,14 +81,14 @@ impl Request {
     /// Reads a request. An object without `operation` asks for the packages.
     pub(crate) fn from_value(value: &Value) -> Result<Self, Failure> {
         let Value::Object(object) = value else {
-            return Err(Failure::request(format!("a request is a JSON object, not {}", type_of(value)))
+            return Err(Failure::request(format!("a request must be a JSON object, not {}", type_of(value)))
                 .hint("write {\"operation\":\"pkg_list\"}"));
         };
         let operation = match object.get("operation") {
             None => Operation::PkgList,
             Some(Value::String(name)) => Operation::from_name(name).ok_or_else(|| unknown(name))?,
             Some(other) => {
-                return Err(Failure::request(format!("`operation` is a string, not {}", type_of(other)))
+                return Err(Failure::request(format!("`operation` must be a string, not {}", type_of(other)))
                     .with("field", "operation"));
             }
         };
@@ -111,7 +111,7 @@ impl Request {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
             Some(other) => {
-                Err(Failure::request(format!("`{name}` is a string, not {}", type_of(other))).with("field", name))
+                Err(Failure::request(format!("`{name}` must be a string, not {}", type_of(other))).with("field", name))
             }
         }
     }
@@ -123,7 +123,7 @@ impl Request {
             Some(value) => {
                 match value.as_u64().and_then(|count| usize::try_from(count).ok()).filter(|count| *count > 0) {
                     Some(count) => Ok(Some(count)),
-                    None => Err(Failure::request(format!("`{name}` is a positive whole number, not {value}"))
+                    None => Err(Failure::request(format!("`{name}` must be a positive whole number, not {value}"))
                         .with("field", name)),
                 }
             }

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use cp_policy::{Row, Table};
 use serde_json::{Value, json};
 
-use crate::plane::table::{Row, Table};
 use crate::plane::{Failure, Plane, capabilities, packages, registries};
 
 /// `trace`
@@ -62,7 +62,7 @@ fn package(plane: &Plane, id: &str) -> Result<Option<Value>, Failure> {
     let framework = spec["framework_id"].as_str().unwrap_or_default().to_owned();
     data["framework"] = row(&registries::frameworks(plane)?, "framework_id", &framework);
     data["spec"] = spec;
-    data["location"] = package.place().into();
+    data["location"] = package.location().into();
     Ok(Some(data))
 }
 

@@ -1,4 +1,4 @@
-//! Work orders: files below `work_orders/`, and what the ledger of the second plane says became of them.
+//! Work orders: files below `work_orders/`, and their status on the ledger of the second plane.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,13 +20,13 @@ const DEPTH: usize = 8;
 pub(crate) struct WorkOrder {
     /// `WO-YYYYMMDD-NNN`
     pub(crate) id: String,
-    /// What was last said of it, in lower case.
+    /// The latest one on record, in lower case.
     pub(crate) status: String,
     /// Its file below the root, or the ledger.
     pub(crate) source: String,
-    /// What it says: the file, or the newest entry.
+    /// The content of the file, or the newest entry.
     pub(crate) payload: Value,
-    /// Its place in time.
+    /// The later it was last named on the ledger, the higher; 0 where it never was.
     order: usize,
 }
 
@@ -54,25 +54,26 @@ pub(super) fn all(plane: &Plane) -> Result<Vec<WorkOrder>, Failure> {
         let source = file.display().to_string();
         orders.insert(id.clone(), WorkOrder { id, status, source, payload, order: 0 });
     }
-    let mut told = 0;
+    let mut latest = 0;
     plane.files.lines(Path::new(LEDGER), &mut |number, bytes, _| {
-        let said = entry(number, bytes);
-        let Some(id) = id_in(&said).map(str::to_owned) else { return };
-        told += 1;
-        let status = member(&said, "status").and_then(Value::as_str).unwrap_or_else(|| event_of(&said)).to_lowercase();
+        let entry = entry(number, bytes);
+        let Some(id) = id_in(&entry).map(str::to_owned) else { return };
+        latest += 1;
+        let status =
+            member(&entry, "status").and_then(Value::as_str).unwrap_or_else(|| event_of(&entry)).to_lowercase();
         let order = orders.entry(id.clone()).or_insert_with(|| WorkOrder {
             id,
             status: String::new(),
             source: LEDGER.to_owned(),
-            payload: said.clone(),
+            payload: entry.clone(),
             order: 0,
         });
-        (order.status, order.order) = (status, told);
+        (order.status, order.order) = (status, latest);
     })?;
     Ok(orders.into_values().collect())
 }
 
-/// The work order in force: the one that was spoken of last, else the newest id.
+/// The work order in force: the latest one on the ledger, else the newest id.
 pub(super) fn active(plane: &Plane) -> Option<String> {
     let orders = all(plane).ok()?;
     let newest = orders.into_iter().filter(WorkOrder::is_active).max_by(|a, b| (a.order, &a.id).cmp(&(b.order, &b.id)));
@@ -140,7 +141,7 @@ pub(crate) fn apply(home: &Path, payload: &Value) -> Result<(String, Applied)> {
                     .with("work_order_id", id.clone())
                     .with("applied", before)
                     .with("given", hash.clone())
-                    .hint("a work order does not change: give the new one a new id"));
+                    .hint("a work order cannot be changed: give the new one a new id"));
             }
             None => {}
         }
@@ -160,9 +161,9 @@ pub(crate) fn apply(home: &Path, payload: &Value) -> Result<(String, Applied)> {
 fn applied_before(path: &Path, id: &str) -> Result<Option<String>> {
     let mut lines = cp_ledger::read::lines(path)?;
     while let Some(raw) = lines.next()? {
-        let said = entry(raw.number, raw.bytes);
-        if event_of(&said) == "WO_APPLIED" && id_in(&said) == Some(id) {
-            return Ok(member(&said, "payload_hash").and_then(Value::as_str).map(str::to_owned));
+        let entry = entry(raw.number, raw.bytes);
+        if event_of(&entry) == "WO_APPLIED" && id_in(&entry) == Some(id) {
+            return Ok(member(&entry, "payload_hash").and_then(Value::as_str).map(str::to_owned));
         }
     }
     Ok(None)

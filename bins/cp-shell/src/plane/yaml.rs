@@ -102,7 +102,7 @@ impl Builder {
                         self.place(value, 0);
                     }
                 }
-                None => self.fault = Some(format!("line {}: an alias of what is not complete", mark.line())),
+                None => self.fault = Some(format!("line {}: an alias of a value that is not complete", mark.line())),
             },
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentStart | Event::DocumentEnd => {}
         }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_yaml_is_told() {
+    fn what_is_not_yaml_is_an_error() {
         assert!(parse("a: [1").is_err());
         assert!(parse("a: b: c").is_err());
         assert!(parse("a: *none").is_err());

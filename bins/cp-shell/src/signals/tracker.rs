@@ -61,12 +61,12 @@ impl Tracker {
         }
     }
 
-    /// A person has said yes to something.
+    /// A person has approved something.
     pub(crate) fn confirmed(&mut self) {
         self.stance = Stance::Committed;
     }
 
-    /// Policy, a gate or a person has said no.
+    /// Policy, a gate or a person has denied something.
     pub(crate) fn denied(&mut self) {
         self.stance = Stance::Protective;
     }

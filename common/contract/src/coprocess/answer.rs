@@ -34,10 +34,15 @@ struct Notice {
 /// Runs a program of ours to its end in this context, with `input` on its standard input, and gives its answer. What it says to people
 /// is not shown: it comes back in the answer. Its failure is ours, with its name in `details.part`.
 pub fn ask(program: &str, words: &[&str], input: &[u8], context: &Context) -> Result<Answer> {
+    ask_with(program, words, input, context.handed_on())
+}
+
+/// As [`ask`], with these flags in the place of those that hand the context on.
+pub fn ask_with(program: &str, words: &[&str], input: &[u8], flags: Vec<String>) -> Result<Answer> {
     let failed = |e: std::io::Error| Error::io(format!("running {program}"), e);
     let (before, operands) = words.split_at(words.iter().position(|word| *word == "--").unwrap_or(words.len()));
     let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-    let arguments = [owned(before), context.handed_on(), owned(&["--format", "json"]), owned(operands)].concat();
+    let arguments = [owned(before), flags, owned(&["--format", "json"]), owned(operands)].concat();
     let run = duct::cmd(find(program)?, arguments).stdin_bytes(input).stdout_capture().stderr_null().unchecked().run();
     let output = run.map_err(failed)?.stdout;
     signals::check()?;

@@ -6,7 +6,7 @@ mod child;
 mod find;
 mod part;
 
-pub use self::answer::{Answer, ask};
+pub use self::answer::{Answer, ask, ask_with};
 pub use self::child::{Child, Grace};
 pub use self::find::{command_line, find};
 pub use self::part::{Part, failure, unexpected};

@@ -1,36 +1,34 @@
-//! The commands of every shell: help, state, agent, mode, and how the session stands.
+//! The commands about the session itself: help, state, agent, mode, signals.
 
 use std::fmt::Write as _;
 
 use cp_common::wire::raw;
+use cp_common::{Context, Error, Result};
 use serde_json::{Value, json};
 
-use crate::interactive::agent_of;
-use crate::interactive::explain::explained;
-use crate::interactive::outcome::{Done, Outcome, Problem};
-use crate::interactive::render::{harmless, value};
-use crate::interactive::shell::Shell;
-use crate::interactive::style;
-use crate::interactive::table::{self, COMMANDS, Command};
-use crate::interactive::turn::strip;
-use crate::journal::ask;
+use crate::agent::{Agent, Capability, configured};
+use crate::interactive::console::render::{style, value};
+use crate::interactive::outcome::Outcome;
+use crate::interactive::state::{Conversation, Standing, State};
+use crate::interactive::syntax::table::{self, COMMANDS, Command};
+use crate::interactive::transcript::Transcript;
+use crate::parts::ask;
 use crate::plane::Read;
-use crate::signals::{CONTEXT_LIMIT, health_bar};
+use crate::printable::harmless;
+use crate::signals::{CONTEXT_LIMIT, Signals, health_bar};
 
 /// `:help [COMMAND]`
-pub(super) fn help(shell: &Shell<'_>, about: &str) -> Done {
+pub(super) fn help(about: &str, capabilities: &[Capability]) -> Result<Outcome> {
     let about = about.trim_start_matches([':', '/']);
     if !about.is_empty() {
         let command = table::find(about)
-            .ok_or_else(|| Problem::new(format!("there is no command `{about}`"), "`:help` lists the commands"))?;
+            .ok_or_else(|| Error::usage(format!("there is no command `{about}`")).hint("`:help` lists the commands"))?;
         return Ok(Outcome::of_text(of_one(command)));
     }
     let style = style();
     let mut text = String::new();
-    let there = COMMANDS
-        .iter()
-        .filter(|command| command.needs.is_none_or(|needed| shell.agent.capabilities().contains(&needed)));
-    let rows = there.map(|command| (spelled(command), command.help));
+    let available = COMMANDS.iter().filter(|command| command.needs.is_none_or(|needed| capabilities.contains(&needed)));
+    let rows = available.map(|command| (spelled(command), command.help));
     let passthrough = (":! COMMAND".to_owned(), "run a command of the system, under policy");
     for (name, help) in rows.chain([passthrough]) {
         text.push_str(&entry(&name, help, style.width));
@@ -61,45 +59,49 @@ fn of_one(command: &Command) -> String {
 }
 
 /// `:clear`
-pub(super) fn clear(shell: &Shell<'_>) -> Outcome {
-    let text = if shell.desk.is_terminal() { "\x1b[H\x1b[2J" } else { "" };
+pub(super) fn clear(is_terminal: bool) -> Outcome {
+    let text = if is_terminal { "\x1b[H\x1b[2J" } else { "" };
     Outcome { text: text.to_owned(), ..Outcome::default() }
 }
 
 /// `:state`
-pub(super) fn state(shell: &mut Shell<'_>) -> Done {
-    let own = shell.agent.state()?;
-    let capabilities: Vec<&str> = shell.agent.capabilities().iter().map(|it| it.name()).collect();
-    let hub = shell.hub.loaded();
+pub(super) fn state(state: &mut State<'_>) -> Result<Outcome> {
+    let State { setup, context, agent, ledgers, standing, hub, conversation, .. } = state;
+    let own = agent.state()?;
+    let loaded = hub.loaded();
     let state = json!({
-        "session_id": shell.journal.session(),
-        "directory": shell.journal.directory().display().to_string(),
-        "home": shell.context.home.root().display().to_string(),
-        "root": shell.plane.root().display().to_string(),
-        "mode": mode_name(shell.isolated),
+        "session_id": ledgers.journal.session(),
+        "directory": ledgers.journal.directory().display().to_string(),
+        "home": context.home.root().display().to_string(),
+        "root": standing.plane.root().display().to_string(),
+        "mode": mode_name(conversation.isolated),
         "agent": {
-            "name": shell.agent.name(),
-            "version": shell.agent.version(),
-            "capabilities": capabilities,
+            "name": agent.name(),
+            "version": agent.version(),
+            "capabilities": names(agent.capabilities()),
             "state": own,
         },
-        "backend": shell.context.config.text("backend", shell.args.backend.as_deref()),
-        "tools": shell.args.tools,
-        "offline": shell.args.offline,
-        "signals": shell.tracker.signals(&shell.plane).to_value(),
-        "context": {"used": shell.used, "limit": CONTEXT_LIMIT},
-        "shell_history": {"enabled": shell.history.enabled, "lines": shell.history.lines.len()},
+        "backend": context.config.text("backend", setup.request.model.backend.as_deref()),
+        "tools": setup.request.model.tools,
+        "offline": setup.request.options.offline,
+        "signals": standing.signals().to_value(),
+        "context": {"used": standing.used, "limit": CONTEXT_LIMIT},
+        "shell_history": {"enabled": setup.shell_history.enabled, "lines": setup.shell_history.lines.len()},
         "hub": {
-            "status": hub.status,
-            "pending": shell.hub.is_pending(),
-            "workstreams": hub.workstreams.len(),
-            "tasks": hub.tasks.len(),
-            "messages": hub.messages.len(),
-            "errors": hub.errors,
+            "status": loaded.status,
+            "pending": hub.is_pending(),
+            "workstreams": loaded.workstreams.len(),
+            "tasks": loaded.tasks.len(),
+            "messages": loaded.messages.len(),
+            "errors": loaded.errors,
         },
     });
     let text = serde_json::to_string_pretty(&state).unwrap_or_default();
     Ok(Outcome { text: harmless(&text) + "\n", result: state, ..Outcome::default() })
+}
+
+fn names(capabilities: &[Capability]) -> Vec<&'static str> {
+    capabilities.iter().map(|capability| capability.name()).collect()
 }
 
 const fn mode_name(isolated: bool) -> &'static str {
@@ -107,55 +109,50 @@ const fn mode_name(isolated: bool) -> &'static str {
 }
 
 /// `:agent [NAME]`
-pub(super) fn agent(shell: &mut Shell<'_>, name: &str) -> Done {
+pub(super) fn agent(state: &mut State<'_>, name: &str) -> Result<Outcome> {
     if !name.is_empty() {
-        // The one that is there goes on where the other cannot be had.
-        shell.agent = agent_of(name, &shell.plane, &shell.desk, shell.args, shell.context)?;
-        shell.record.speaks(name);
-        shell.record.note("session_agent", &json!({"agent": name}))?;
+        state.switch_agent(name)?;
     }
-    let mut known: Vec<String> = crate::agents::load(&shell.context.home.agents_file())?.keys().cloned().collect();
+    let mut known: Vec<String> = configured::load(&state.context.home.agents_file())?.keys().cloned().collect();
     if !known.iter().any(|id| id == "default") {
         known.push("default".to_owned());
     }
+    let agent = &state.agent;
     let answer = json!({
-        "name": shell.agent.name(),
-        "version": shell.agent.version(),
-        "capabilities": shell.agent.capabilities().iter().map(|it| it.name()).collect::<Vec<_>>(),
+        "name": agent.name(),
+        "version": agent.version(),
+        "capabilities": names(agent.capabilities()),
         "others": known,
     });
     Ok(Outcome { text: value(&answer, style()), result: answer, ..Outcome::default() })
 }
 
 /// `:ctx [persistent|isolated]`
-pub(super) fn mode(shell: &mut Shell<'_>, mode: &str) -> Done {
+pub(super) fn mode(mode: &str, conversation: &mut Conversation, transcript: &mut Transcript) -> Result<Outcome> {
     match mode {
         "" => {}
         "persistent" | "isolated" => {
-            shell.isolated = mode == "isolated";
-            shell.record.note("session_mode", &json!({"mode": mode}))?;
+            conversation.isolated = mode == "isolated";
+            transcript.note("session_mode", &json!({"mode": mode}))?;
         }
         other => {
-            return Err(Problem::new(format!("there is no mode `{other}`"), "write :ctx persistent or :ctx isolated"));
+            return Err(
+                Error::usage(format!("there is no mode `{other}`")).hint("write :ctx persistent or :ctx isolated")
+            );
         }
     }
-    let meaning = if shell.isolated {
+    let meaning = if conversation.isolated {
         "only what you say goes to the model; the session keeps it all"
     } else {
         "the conversation, the context and what is remembered go along"
     };
-    let now = mode_name(shell.isolated);
+    let now = mode_name(conversation.isolated);
     Ok(Outcome { text: format!("{now}: {meaning}\n"), result: json!({"mode": now}), ..Outcome::default() })
 }
 
-/// `:explain`
-pub(super) fn explain(shell: &Shell<'_>) -> Outcome {
-    Outcome::of_text(explained(shell))
-}
-
 /// `:export-session`
-pub(super) fn export(shell: &mut Shell<'_>) -> Done {
-    let exported = ask(shell.context, "cp-session", &["export"])?;
+pub(super) fn export(context: &Context) -> Result<Outcome> {
+    let exported = ask(context, "cp-session", &["export"])?;
     let path = exported["path"].as_str().unwrap_or_default().to_owned();
     let hash = exported["sha256"].as_str().unwrap_or_default().to_owned();
     let text = format!("written: {}, {} turns, without secrets\n", harmless(&path), exported["turns"]);
@@ -163,9 +160,9 @@ pub(super) fn export(shell: &mut Shell<'_>) -> Done {
 }
 
 /// `:signals`
-pub(super) fn signals(shell: &mut Shell<'_>) -> Outcome {
-    let signals = shell.tracker.signals(&shell.plane);
-    let mut text = format!("{}\n", strip(shell));
+pub(super) fn signals(standing: &Standing, agent: &mut dyn Agent) -> Outcome {
+    let signals = standing.signals();
+    let mut text = format!("{}\n", standing.strip());
     let rows = [
         ("stance", format!("{} {}", signals.stance.icon(), signals.stance.name())),
         ("altitude", signals.altitude.name().to_owned()),
@@ -182,24 +179,20 @@ pub(super) fn signals(shell: &mut Shell<'_>) -> Outcome {
     for (name, value) in rows {
         let _ = writeln!(text, "{name:<11} {}", harmless(&value));
     }
-    // What an agent says of itself is shown as its own word.
-    for (name, value) in shell.agent.signals().unwrap_or_default() {
-        let _ = writeln!(text, "{:<11} {}", harmless(&format!("~{name}")), harmless(&said(&value)));
+    // An agent's own view is marked as such.
+    for (name, value) in agent.signals().unwrap_or_default() {
+        let _ = writeln!(text, "{:<11} {}", harmless(&format!("~{name}")), harmless(&shown(&value)));
     }
     Outcome { text, result: signals.to_value(), ..Outcome::default() }
 }
 
-fn said(value: &Value) -> String {
+fn shown(value: &Value) -> String {
     value.as_str().map_or_else(|| raw(value).map(|raw| raw.get().to_owned()).unwrap_or_default(), str::to_owned)
 }
 
 /// `:trust`
-pub(super) fn trust(shell: &Shell<'_>) -> Outcome {
-    let signals = shell.tracker.signals(&shell.plane);
-    let text = format!(
-        "trust {} {:.2}: the share of commands and tools that needed no denial\n",
-        signals.trust_icon(),
-        signals.trust
-    );
-    Outcome { text, result: json!({"trust": signals.trust}), ..Outcome::default() }
+pub(super) fn trust(signals: &Signals) -> Outcome {
+    let (icon, trust) = (signals.trust_icon(), signals.trust);
+    let text = format!("trust {icon} {trust:.2}: the share of commands and tools that needed no denial\n");
+    Outcome { text, result: json!({"trust": trust}), ..Outcome::default() }
 }

@@ -1,89 +1,99 @@
-//! `:hub` and `:inbox`: what the hub said; and the two ways to tell it something, each a command of its own.
+//! `:hub` and `:inbox`: what the hub answered; and the two ways to write to it, each a command of its own.
 
+use cp_common::{Error, Result};
 use serde_json::json;
 
-use crate::interactive::explain::told_hub;
-use crate::interactive::outcome::{Done, Outcome, Problem};
-use crate::interactive::parse::unquoted;
-use crate::interactive::render::{cut, harmless};
-use crate::interactive::shell::Shell;
-use crate::interactive::style;
+use crate::interactive::commands::explain::hub_text;
+use crate::interactive::console::render::{cut, style};
+use crate::interactive::hub::Hub;
+use crate::interactive::outcome::Outcome;
+use crate::interactive::state::{State, record_hub};
+use crate::interactive::syntax::parse::unquoted;
+use crate::interactive::transcript::Transcript;
+use crate::printable::harmless;
 
 /// `:hub`, `:hub log TEXT`
-pub(super) fn hub(shell: &mut Shell<'_>, argument: &str) -> Done {
+pub(super) fn hub(state: &mut State<'_>, argument: &str) -> Result<Outcome> {
     match argument.split_once(char::is_whitespace).unwrap_or((argument, "")) {
         ("", _) => {
-            wait(shell)?;
-            let mut text = told_hub(shell.hub.loaded(), shell.hub.is_pending(), style());
-            if let Some(brief) = &shell.hub.loaded().brief {
+            wait(&mut state.hub, &mut state.ledgers.transcript)?;
+            let loaded = state.hub.loaded();
+            let mut text = hub_text(loaded, state.hub.is_pending(), style());
+            if let Some(brief) = &loaded.brief {
                 text.push_str(&harmless(brief.text.trim_end()));
                 text.push('\n');
             }
-            Ok(Outcome { result: json!(shell.hub.loaded()), ..Outcome::of_text(text) })
+            Ok(Outcome { result: json!(loaded), ..Outcome::of_text(text) })
         }
-        ("log", summary) => log(shell, unquoted(summary.trim())),
-        (other, _) => Err(Problem::new(format!("`:hub {other}` is not known"), "write :hub, or :hub log TEXT")),
+        ("log", summary) => log(state, unquoted(summary.trim())),
+        (other, _) => {
+            Err(Error::usage(format!("unknown subcommand `:hub {other}`")).hint("write :hub, or :hub log TEXT"))
+        }
     }
 }
 
 /// Waits for the questions of the start: the person wants to see the answers now.
-fn wait(shell: &mut Shell<'_>) -> Result<(), Problem> {
-    let patience = shell.hub.patience();
-    shell.hub.take(patience);
-    shell.record_hub()?;
-    Ok(())
+fn wait(hub: &mut Hub, transcript: &mut Transcript) -> Result<()> {
+    let limit = hub.longest_wait();
+    hub.take(limit);
+    record_hub(hub, transcript)
 }
 
-fn log(shell: &mut Shell<'_>, summary: &str) -> Done {
+fn log(state: &mut State<'_>, summary: &str) -> Result<Outcome> {
     if summary.is_empty() {
-        return Err(Problem::new("there is nothing to post", "write it after the command: :hub log TEXT"));
+        return Err(Error::usage("there is nothing to post").hint("write it after the command: :hub log TEXT"));
     }
-    let (summary, _) = shell.redactor.redact_text(summary);
-    let note = shell.hub.note(&summary, shell.journal.session());
-    if !shell.desk.is_terminal() {
-        shell.tracker.denied();
-        return Err(Problem::new(
-            "cancelled: a note to the hub needs a yes, and there is no terminal to ask at; nothing was posted",
-            "say it at a terminal; the next line of a script is never taken for an answer",
-        ));
+    let State { setup, console, ledgers, standing, hub, .. } = state;
+    let (summary, _) = setup.redactor.redact_text(summary);
+    let session = ledgers.journal.session();
+    let note = hub.note(&summary, session);
+    if !console.is_terminal() {
+        standing.tracker.denied();
+        let message =
+            "cancelled: a note to the hub requires approval, and there is no terminal to ask at; nothing was posted";
+        return Err(Error::usage(message)
+            .hint("post it from a terminal; the next line of a script is never taken as an answer"));
     }
-    if !shell.desk.agrees(&format!("Post to the hub: {}? [y/N] ", harmless(&summary))) {
-        shell.tracker.denied();
+    if !console.agrees(&format!("Post to the hub: {}? [y/N] ", harmless(&summary))) {
+        standing.tracker.denied();
         return Ok(Outcome::of_text("cancelled: nothing was posted\n"));
     }
-    shell.tracker.confirmed();
-    shell.hub.log(&summary, shell.journal.session())?;
-    shell.record.note("session_hub_log", &note)?;
+    standing.tracker.confirmed();
+    hub.log(&summary, session)?;
+    ledgers.transcript.note("session_hub_log", &note)?;
     let calls = vec![json!({"hub": "progress"})];
     Ok(Outcome { calls, result: note, ..Outcome::of_text("posted\n") })
 }
 
 /// `:inbox`, `:inbox read ID`
-pub(super) fn inbox(shell: &mut Shell<'_>, argument: &str) -> Done {
-    wait(shell)?;
+pub(super) fn inbox(argument: &str, hub: &mut Hub, transcript: &mut Transcript) -> Result<Outcome> {
+    wait(hub, transcript)?;
     match argument.split_once(char::is_whitespace).unwrap_or((argument, "")) {
         ("", _) => {
             let style = style();
-            let messages = &shell.hub.loaded().messages;
+            let loaded = hub.loaded();
             let mut text = String::new();
-            for message in messages {
+            for message in &loaded.messages {
                 let line = format!("{}  {}: {}", message.id, message.note, message.title);
                 text.push_str(&cut(&harmless(&line).replace('\n', " "), style.width));
                 text.push('\n');
             }
-            if messages.is_empty() {
-                let why = shell.hub.loaded().errors.first().map_or(shell.hub.loaded().status, String::as_str);
-                text = format!("no unread message is known ({})\n", harmless(why));
+            if loaded.messages.is_empty() {
+                let why = loaded.errors.first().map_or(loaded.status, String::as_str);
+                text = format!("no unread messages ({})\n", harmless(why));
             }
             Ok(Outcome::of_text(text))
         }
-        ("read", "") => Err(Problem::new("which message was read?", "write :inbox read ID")),
+        ("read", "") => Err(Error::usage("the id of the message is missing").hint("write :inbox read ID")),
         ("read", id) => {
-            shell.hub.read(id.trim())?;
-            shell.record.note("session_inbox_read", &json!({"message_id": id.trim()}))?;
-            let calls = vec![json!({"hub": "message read", "message_id": id.trim()})];
-            Ok(Outcome { calls, ..Outcome::of_text(format!("{} is marked as read\n", harmless(id.trim()))) })
+            let id = id.trim();
+            hub.read(id)?;
+            transcript.note("session_inbox_read", &json!({"message_id": id}))?;
+            let calls = vec![json!({"hub": "message read", "message_id": id})];
+            Ok(Outcome { calls, ..Outcome::of_text(format!("{} is marked as read\n", harmless(id))) })
         }
-        (other, _) => Err(Problem::new(format!("`:inbox {other}` is not known"), "write :inbox, or :inbox read ID")),
+        (other, _) => {
+            Err(Error::usage(format!("unknown subcommand `:inbox {other}`")).hint("write :inbox, or :inbox read ID"))
+        }
     }
 }

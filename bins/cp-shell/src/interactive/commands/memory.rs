@@ -1,43 +1,40 @@
-//! What is remembered, what was said, and notes.
+//! Memories, notes, and the last turns of the conversation.
 
 use std::fmt::Write as _;
 
 use cp_common::wire::Turn;
+use cp_common::{Context, Error, Result};
 
-use crate::interactive::learning::kept;
-use crate::interactive::outcome::{Done, Outcome, Problem};
-use crate::interactive::recall::{self, Remembered};
-use crate::interactive::render::{count, harmless};
-use crate::interactive::shell::Shell;
-use crate::interactive::style;
-use crate::journal::ask;
+use crate::interactive::console::render::{count, style};
+use crate::interactive::memory::{self, Remembered};
+use crate::interactive::outcome::Outcome;
+use crate::interactive::state::Setup;
+use crate::parts::ask;
+use crate::printable::harmless;
 
 /// How much of each kind is shown.
 const SHOWN: usize = 10;
 
 /// `:memory [QUERY]`
-pub(super) fn recall(shell: &Shell<'_>, query: &str) -> Done {
-    let kinds = recall::kinds(shell.context);
+pub(super) fn recall(query: &str, context: &Context) -> Result<Outcome> {
+    let kinds = memory::kinds(context);
     if kinds.is_empty() {
-        return Ok(Outcome::of_text(format!(
-            "nothing is remembered in {}\n",
-            shell.context.home.path("memory").display()
-        )));
+        let directory = context.home.path("memory");
+        return Ok(Outcome::of_text(format!("nothing is remembered in {}\n", directory.display())));
     }
-    let kinds: Vec<&str> = kinds.iter().map(String::as_str).collect();
-    shown(shell, &kinds, query)
+    shown(&kinds.iter().map(String::as_str).collect::<Vec<_>>(), query, context)
 }
 
 /// `:notes`
-pub(super) fn notes(shell: &Shell<'_>) -> Done {
-    shown(shell, &["note", "dev_note"], "")
+pub(super) fn notes(context: &Context) -> Result<Outcome> {
+    shown(&["note", "dev_note"], "", context)
 }
 
-fn shown(shell: &Shell<'_>, kinds: &[&str], query: &str) -> Done {
+fn shown(kinds: &[&str], query: &str, context: &Context) -> Result<Outcome> {
     let mut text = String::new();
     for kind in kinds {
-        let found: Vec<Remembered> = recall::recall(kind, query, SHOWN, shell.context)?;
-        let file = recall::file_of(kind, shell.context);
+        let found: Vec<Remembered> = memory::recall(kind, query, SHOWN, context)?;
+        let file = memory::file_of(kind, context);
         let _ = writeln!(text, "{}", style().faint(&format!("{kind}: {} of {}", found.len(), file.display())));
         for remembered in found {
             let _ = writeln!(text, "  {} {}", remembered.at, harmless(&remembered.text).replace('\n', "\n    "));
@@ -47,31 +44,35 @@ fn shown(shell: &Shell<'_>, kinds: &[&str], query: &str) -> Done {
 }
 
 /// `:n+ TEXT`, `:nd+ TEXT`
-pub(super) fn add(shell: &Shell<'_>, kind: &str, text: &str) -> Done {
+pub(super) fn add(kind: &str, text: &str, setup: &Setup<'_>, context: &Context) -> Result<Outcome> {
     if text.is_empty() {
-        return Err(Problem::new("there is nothing to note", "write it after the command: :n+ TEXT"));
+        return Err(Error::usage("there is nothing to note").hint("write it after the command: :n+ TEXT"));
     }
-    kept(shell, kind, text)
+    keep(kind, text, setup, context)
+}
+
+/// Keeps a text of a kind without secrets, and shows where.
+pub(super) fn keep(kind: &str, text: &str, setup: &Setup<'_>, context: &Context) -> Result<Outcome> {
+    let (text, redactions) = setup.redactor.redact_text(text);
+    memory::remember(kind, &text, context)?;
+    let without =
+        if redactions > 0 { format!(", {} taken out", count(redactions as usize, "secret")) } else { String::new() };
+    Ok(Outcome::of_text(format!("kept in {}{without}\n", memory::file_of(kind, context).display())))
 }
 
 /// `:v [N]`
-pub(super) fn view(shell: &Shell<'_>, last: &str) -> Done {
+pub(super) fn view(last: &str, session: &str, context: &Context) -> Result<Outcome> {
     let last = if last.is_empty() { "10" } else { last };
     if last.parse::<usize>().is_err() {
-        return Err(Problem::new(format!("`{last}` is no number of turns"), "write :v 10"));
+        return Err(Error::usage(format!("`{last}` is not a valid number of turns")).hint("write :v 10"));
     }
-    let loaded = ask(shell.context, "cp-session", &["load", "--last", last])?;
+    let loaded = ask(context, "cp-session", &["load", "--last", last])?;
     let turns: Vec<Turn> = serde_json::from_value(loaded["messages"].clone()).unwrap_or_default();
     let mut text = String::new();
     for turn in &turns {
-        let _ = writeln!(
-            text,
-            "{} {}",
-            style().strong(&format!("{}:", harmless(&turn.role))),
-            harmless(&turn.content.text())
-        );
+        let role = style().strong(&format!("{}:", harmless(&turn.role)));
+        let _ = writeln!(text, "{role} {}", harmless(&turn.content.text()));
     }
-    let _ =
-        writeln!(text, "{}", style().faint(&format!("{} of {}", count(turns.len(), "turn"), shell.journal.session())));
+    let _ = writeln!(text, "{}", style().faint(&format!("{} of {session}", count(turns.len(), "turn"))));
     Ok(Outcome::of_text(text))
 }

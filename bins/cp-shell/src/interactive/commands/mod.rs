@@ -1,57 +1,62 @@
 //! The commands of the shell, each by what it does. A command that the agent has no capability for does not exist for it.
 
 mod core;
+mod explain;
 mod hub;
+pub(crate) mod learning;
 mod memory;
+pub(crate) mod system;
 mod tree;
 
-use crate::interactive::learning;
-use crate::interactive::outcome::{Done, Outcome, Problem};
-use crate::interactive::shell::Shell;
-use crate::interactive::table::{Act, Command};
+use cp_common::{Code, Error, Result};
+
+use crate::interactive::outcome::Outcome;
+use crate::interactive::state::{Standing, State};
+use crate::interactive::syntax::table::{Act, Command};
 
 /// Carries a command out.
-pub(crate) fn perform(shell: &mut Shell<'_>, command: &Command, argument: &str) -> Done {
+pub(crate) fn perform(state: &mut State<'_>, command: &Command, argument: &str) -> Result<Outcome> {
     if let Some(needed) = command.needs
-        && !shell.agent.capabilities().contains(&needed)
+        && !state.agent.capabilities().contains(&needed)
     {
-        shell.tracker.denied();
-        return Err(Problem::new(
-            format!("Capability denied: {} on :{}", needed.name(), command.name()),
-            format!("the agent `{}` has no such capability; `:agent` shows which it has", shell.agent.name()),
-        ));
+        state.standing.tracker.denied();
+        let message = format!("Capability denied: {} on :{}", needed.name(), command.name());
+        let agent = state.agent.name();
+        return Err(Error::new(Code::Forbidden, message)
+            .hint(format!("the agent `{agent}` has no such capability; `:agent` shows which it has")));
     }
+    let State { setup, context, console, agent, ledgers, standing, hub, conversation } = state;
+    let session = ledgers.journal.session();
     match command.act {
-        Act::Help => core::help(shell, argument),
+        Act::Help => core::help(argument, agent.capabilities()),
         Act::Quit => Ok(Outcome::default()),
-        Act::Clear => Ok(core::clear(shell)),
-        Act::State => core::state(shell),
-        Act::Agent => core::agent(shell, argument),
-        Act::Mode => core::mode(shell, argument),
-        Act::Explain => Ok(core::explain(shell)),
-        Act::Export => core::export(shell),
-        Act::Signals => Ok(core::signals(shell)),
-        Act::Trust => Ok(core::trust(shell)),
-        Act::Learn => learning::learn(shell, argument),
-        Act::Memory => memory::recall(shell, argument),
-        Act::View => memory::view(shell, argument),
-        Act::Notes => memory::notes(shell),
-        Act::AddNote => memory::add(shell, "note", argument),
-        Act::AddDeveloperNote => memory::add(shell, "dev_note", argument),
-        Act::Plane => tree::query(shell, command.name(), argument),
-        Act::Hub => hub::hub(shell, argument),
-        Act::Inbox => hub::inbox(shell, argument),
+        Act::Clear => Ok(core::clear(console.is_terminal())),
+        Act::State => core::state(state),
+        Act::Agent => core::agent(state, argument),
+        Act::Mode => core::mode(argument, conversation, &mut ledgers.transcript),
+        Act::Explain => Ok(explain::explain(conversation.last.as_ref(), &setup.shell_history, hub)),
+        Act::Export => core::export(context),
+        Act::Signals => Ok(core::signals(standing, agent.as_mut())),
+        Act::Trust => Ok(core::trust(&standing.signals())),
+        Act::Learn => learning::learn(state, argument),
+        Act::Memory => memory::recall(argument, context),
+        Act::View => memory::view(argument, session, context),
+        Act::Notes => memory::notes(context),
+        Act::AddNote => memory::add("note", argument, setup, context),
+        Act::AddDeveloperNote => memory::add("dev_note", argument, setup, context),
+        Act::Plane => tree::query(state, command.name(), argument),
+        Act::Hub => hub::hub(state, argument),
+        Act::Inbox => hub::inbox(argument, hub, &mut ledgers.transcript),
     }
 }
 
-/// What is no command of the table may be the name of an operation; else it is an error with the nearest name.
-pub(crate) fn unknown(shell: &mut Shell<'_>, line: &str, name: &str, near: Option<&str>) -> Done {
-    if let Some(done) = tree::operation(shell, line) {
-        return done;
-    }
-    let cure = match near {
-        Some(near) => format!("did you mean `:{near}`? `:help` lists the commands"),
-        None => "`:help` lists the commands; a line that begins with a blank is said as it is".to_owned(),
-    };
-    Err(Problem::new(format!("there is no command `{name}`"), cure))
+/// A name that is not in the table may be the name of an operation; else it is an error with the nearest name.
+pub(crate) fn unknown(standing: &mut Standing, line: &str, name: &str, near: Option<&str>) -> Result<Outcome> {
+    tree::operation(standing, line).unwrap_or_else(|| {
+        let hint = match near {
+            Some(near) => format!("did you mean `:{near}`? `:help` lists the commands"),
+            None => "`:help` lists the commands; a line that begins with a blank is sent as it is".to_owned(),
+        };
+        Err(Error::usage(format!("there is no command `{name}`")).hint(hint))
+    })
 }

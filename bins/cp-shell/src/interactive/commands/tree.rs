@@ -2,39 +2,39 @@
 
 use std::path::Path;
 
-use cp_common::Error;
+use cp_common::{Error, Result};
 use serde_json::{Value, json};
 
-use crate::interactive::outcome::{Done, Outcome, Problem};
-use crate::interactive::render::value;
-use crate::interactive::shell::Shell;
-use crate::interactive::style;
-use crate::plane::operations::Live;
+use crate::interactive::console::Console;
+use crate::interactive::console::render::{style, value};
+use crate::interactive::outcome::Outcome;
+use crate::interactive::state::{Standing, State};
+use crate::plane::operations::{self, Host};
 use crate::plane::work_orders::{self, Applied};
-use crate::plane::{Failure, Plane, commands};
-use crate::signals::{Signals, Tracker};
+use crate::plane::{Failure, Plane, query};
+use crate::signals::Tracker;
 
 /// A command of the table, by its whole name.
-pub(super) fn query(shell: &mut Shell<'_>, name: &str, argument: &str) -> Done {
+pub(super) fn query(state: &mut State<'_>, name: &str, argument: &str) -> Result<Outcome> {
     if let ("wo", Some(file)) = (name, argument.strip_prefix("apply ")) {
-        return apply(shell, file.trim());
+        let home = state.context.home.root();
+        return apply(Path::new(file.trim()), home, &state.console, &mut state.standing.tracker);
     }
-    operation(shell, &format!("{name} {argument}")).unwrap_or_else(|| {
-        Err(Problem::new(format!("`:{name}` needs something to ask about"), format!(":help {name}")))
-    })
+    operation(&mut state.standing, &format!("{name} {argument}"))
+        .unwrap_or_else(|| Err(Error::usage(format!("`:{name}` needs an argument")).hint(format!(":help {name}"))))
 }
 
 /// A line that names an operation; none if it does not.
-pub(super) fn operation(shell: &mut Shell<'_>, line: &str) -> Option<Done> {
-    let query = commands::parse(line)?;
-    let Shell { plane, tracker, .. } = shell;
-    let answered = commands::answer(plane, &query, &mut Session { tracker });
+pub(super) fn operation(standing: &mut Standing, line: &str) -> Option<Result<Outcome>> {
+    let query = query::parse(line)?;
+    let Standing { plane, tracker, .. } = standing;
+    let answered = operations::answer(plane, &query, &mut Session { tracker });
     let style = style();
-    Some(answered.map_err(Problem::from).map(|result| Outcome {
-        text: value(&result, style),
-        result,
-        ..Outcome::default()
-    }))
+    Some(
+        answered
+            .map(|result| Outcome { text: value(&result, style), result, ..Outcome::default() })
+            .map_err(Error::from),
+    )
 }
 
 /// What an operation sees of the session.
@@ -42,31 +42,30 @@ struct Session<'a> {
     tracker: &'a Tracker,
 }
 
-impl Live for Session<'_> {
-    fn signals(&mut self, plane: &Plane) -> Signals {
-        self.tracker.signals(plane)
+impl Host for Session<'_> {
+    fn signal_status(&mut self, plane: &Plane) -> Value {
+        self.tracker.signals(plane).status()
     }
 
-    fn execute(&mut self, _: &Plane, _: &str) -> Result<Value, Failure> {
+    fn execute(&mut self, _: &Plane, _: &str) -> std::result::Result<Value, Failure> {
         Err(Failure::handler("a command for the system is run by `:!`").hint("write :! COMMAND"))
     }
 }
 
 /// `:wo apply FILE`, after a yes: the home's ledger of work orders gets an entry.
-fn apply(shell: &mut Shell<'_>, file: &str) -> Done {
-    let failed = |e: std::io::Error| Error::io("reading the work order", e).in_file(Path::new(file));
-    let text = std::fs::read(Path::new(file)).map_err(failed)?;
+fn apply(file: &Path, home: &Path, console: &Console, tracker: &mut Tracker) -> Result<Outcome> {
+    let text = std::fs::read(file).map_err(|e| Error::io("reading the work order", e).in_file(file))?;
     let payload: Value = serde_json::from_slice(&text)
-        .map_err(|e| Error::validation(format!("the work order is not JSON: {e}")).in_file(Path::new(file)))?;
-    if !shell.desk.agrees(&format!("Put the work order of {file} on the ledger of the home? [y/N] ")) {
-        shell.tracker.denied();
-        return Err(Problem::new("cancelled: nothing was applied", "it needs a yes at a terminal"));
+        .map_err(|e| Error::validation(format!("the work order is not valid JSON: {e}")).in_file(file))?;
+    if !console.agrees(&format!("Put the work order of {} on the ledger of the home? [y/N] ", file.display())) {
+        tracker.denied();
+        return Err(Error::usage("cancelled: nothing was applied").hint("it requires approval at a terminal"));
     }
-    shell.tracker.confirmed();
-    let (id, applied) = work_orders::apply(shell.context.home.root(), &payload)?;
-    let told = match applied {
+    tracker.confirmed();
+    let (id, applied) = work_orders::apply(home, &payload)?;
+    let text = match applied {
         Applied::New => format!("{id} was applied\n"),
         Applied::Already => format!("{id} had been applied with the same payload: nothing was done\n"),
     };
-    Ok(Outcome { result: json!({"work_order_id": id}), ..Outcome::of_text(told) })
+    Ok(Outcome { result: json!({"work_order_id": id}), ..Outcome::of_text(text) })
 }

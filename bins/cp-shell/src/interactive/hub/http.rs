@@ -69,7 +69,7 @@ impl Client {
             return Ok(Value::Null);
         }
         serde_json::from_str(&text)
-            .map_err(|_| Error::new(Code::Network, format!("{method} {path}: the answer is not JSON")))
+            .map_err(|_| Error::new(Code::Network, format!("{method} {path}: the answer is not valid JSON")))
     }
 }
 

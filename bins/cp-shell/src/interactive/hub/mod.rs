@@ -1,5 +1,5 @@
 //! The hub: what others are working on. It is read in the background when a session starts, and never waited for; it is written to
-//! only by a command that says so. What it says is not ours, and is shown and sent as such.
+//! only by a command. What it answers is not ours, and is shown and sent as such.
 
 mod http;
 
@@ -24,14 +24,13 @@ const BRIEF: usize = 64 << 10;
 pub(crate) struct Loaded {
     /// Whether a hub was asked, or why not.
     pub(crate) status: &'static str,
-    /// The brief file.
     pub(crate) brief: Option<Brief>,
     /// The workstreams that are active.
-    pub(crate) workstreams: Vec<Thing>,
+    pub(crate) workstreams: Vec<Entry>,
     /// The tasks that are open.
-    pub(crate) tasks: Vec<Thing>,
+    pub(crate) tasks: Vec<Entry>,
     /// The messages that are unread.
-    pub(crate) messages: Vec<Thing>,
+    pub(crate) messages: Vec<Entry>,
     /// What went wrong.
     pub(crate) errors: Vec<String>,
 }
@@ -39,9 +38,8 @@ pub(crate) struct Loaded {
 /// A file that tells a newcomer what is going on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Brief {
-    /// The file.
     pub(crate) path: String,
-    /// What it says, without secrets.
+    /// Its content, without secrets.
     pub(crate) text: String,
     /// How many secrets were taken out.
     pub(crate) redactions: u32,
@@ -49,12 +47,11 @@ pub(crate) struct Brief {
 
 /// A workstream, a task or a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Thing {
-    /// Its id.
+pub(crate) struct Entry {
     pub(crate) id: String,
     /// What it is about.
     pub(crate) title: String,
-    /// How it stands, or who sent it.
+    /// Its status, or who sent it.
     pub(crate) note: String,
 }
 
@@ -65,7 +62,7 @@ pub(crate) struct Hub {
     settings: settings::Hub,
     coming: Option<Receiver<Loaded>>,
     loaded: Loaded,
-    /// Whether what it said is on the record.
+    /// Whether its answer is on the record.
     is_recorded: bool,
 }
 
@@ -74,9 +71,9 @@ pub(crate) struct Hub {
 pub(crate) enum Reach {
     /// It may.
     Open,
-    /// The person said `--no-hub`.
+    /// `--no-hub` was given.
     Left,
-    /// The person said `--offline`.
+    /// `--offline` was given.
     Offline,
 }
 
@@ -97,7 +94,7 @@ impl Hub {
                 let (sender, receiver) = channel();
                 let (asked, settings, start) = (client.clone(), settings.clone(), hub.loaded.clone());
                 std::thread::spawn(move || {
-                    // A session that has ended wants to know no more.
+                    // A session that has ended does not receive it.
                     let _ = sender.send(ask(&asked, &settings, start));
                 });
                 hub.coming = Some(receiver);
@@ -148,11 +145,11 @@ impl Hub {
     }
 
     /// The longest time that the questions of the start can take.
-    pub(crate) fn patience(&self) -> Duration {
+    pub(crate) fn longest_wait(&self) -> Duration {
         Duration::from_millis(self.settings.timeout_ms.saturating_mul(3).saturating_add(500))
     }
 
-    /// Posts a note. To be called after a person has said yes.
+    /// Posts a note. To be called after a person has approved it.
     pub(crate) fn log(&self, summary: &str, session: &str) -> Result<()> {
         self.client()?.post("/progress/", &self.note(summary, session)).map(|_| ())
     }
@@ -179,7 +176,7 @@ impl Hub {
     fn client(&self) -> Result<&Client> {
         self.client.as_ref().ok_or_else(|| {
             Error::new(Code::Config, format!("the hub is {}", self.loaded.status))
-                .hint("set url in [hub] of config/shell.toml, and leave --no-hub and --offline out")
+                .hint("set url in [hub] of config/shell.toml, and remove --no-hub and --offline")
         })
     }
 }
@@ -197,21 +194,21 @@ impl Loaded {
             text.push_str(brief.text.trim_end());
             text.push('\n');
         }
-        for (name, things) in self.parts() {
-            for thing in things {
-                let _ = writeln!(text, "{name} {}: {} ({})", thing.id, thing.title, thing.note);
+        for (name, entries) in self.lists() {
+            for entry in entries {
+                let _ = writeln!(text, "{name} {}: {} ({})", entry.id, entry.title, entry.note);
             }
         }
         text
     }
 
     /// The lists with their names.
-    pub(crate) fn parts(&self) -> [(&'static str, &[Thing]); 3] {
+    pub(crate) fn lists(&self) -> [(&'static str, &[Entry]); 3] {
         [("workstream", &self.workstreams), ("task", &self.tasks), ("message", &self.messages)]
     }
 }
 
-/// The questions of the start. One that fails leaves the others; where nobody listens the others are not asked.
+/// The requests of the start. One that fails does not affect the others; where nothing listens the others are not sent.
 fn ask(client: &Client, settings: &settings::Hub, mut loaded: Loaded) -> Loaded {
     let topic = settings.topic.as_deref().map(|topic| ("topic_id", topic));
     let with = |rest: [(&'static str, &'static str); 1]| topic.into_iter().chain(rest).collect::<Vec<_>>();
@@ -224,17 +221,17 @@ fn ask(client: &Client, settings: &settings::Hub, mut loaded: Loaded) -> Loaded 
     for (path, query, name) in questions {
         match client.get(path, &query) {
             Ok(answer) => {
-                let things = things(&answer, name);
+                let entries = entries(&answer, name);
                 match name {
-                    "workstreams" => loaded.workstreams = things,
-                    "tasks" => loaded.tasks = things,
-                    _ => loaded.messages = things,
+                    "workstreams" => loaded.workstreams = entries,
+                    "tasks" => loaded.tasks = entries,
+                    _ => loaded.messages = entries,
                 }
             }
             Err(e) => {
-                let nobody = matches!(e.code(), Code::Timeout) || e.message().contains("onnect");
+                let unreachable = matches!(e.code(), Code::Timeout) || e.message().contains("onnect");
                 loaded.errors.push(e.message().to_owned());
-                if nobody {
+                if unreachable {
                     return loaded;
                 }
             }
@@ -243,19 +240,19 @@ fn ask(client: &Client, settings: &settings::Hub, mut loaded: Loaded) -> Loaded 
     loaded
 }
 
-/// The things in an answer: a list, or the list under the name that was asked for, `items` or `results`.
-fn things(answer: &Value, name: &str) -> Vec<Thing> {
+/// The entries of an answer: a list, or the list under the name that was asked for, `items` or `results`.
+fn entries(answer: &Value, name: &str) -> Vec<Entry> {
     let list =
         answer.as_array().or_else(|| [name, "items", "results"].iter().find_map(|name| answer.get(name)?.as_array()));
-    let member = |thing: &Value, names: &[&str]| {
-        let found = names.iter().find_map(|name| thing.get(name).filter(|value| !value.is_null()));
+    let member = |entry: &Value, names: &[&str]| {
+        let found = names.iter().find_map(|name| entry.get(name).filter(|value| !value.is_null()));
         found.map_or_else(String::new, |value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
     };
-    let list = list.into_iter().flatten().take(100).filter(|thing| thing.is_object());
-    list.map(|thing| Thing {
-        id: member(thing, &["id", "workstream_id", "task_id", "message_id", "slug"]),
-        title: member(thing, &["title", "subject", "name", "summary", "body"]),
-        note: member(thing, &["from_agent", "from", "sender", "status"]),
+    let list = list.into_iter().flatten().take(100).filter(|entry| entry.is_object());
+    list.map(|entry| Entry {
+        id: member(entry, &["id", "workstream_id", "task_id", "message_id", "slug"]),
+        title: member(entry, &["title", "subject", "name", "summary", "body"]),
+        note: member(entry, &["from_agent", "from", "sender", "status"]),
     })
     .collect()
 }
@@ -275,13 +272,13 @@ mod tests {
     #[test]
     fn lists_are_found_wherever_a_hub_puts_them() {
         let one = json!([{"id": 7, "title": "A", "status": "active"}]);
-        let thing = Thing { id: "7".into(), title: "A".into(), note: "active".into() };
-        assert_eq!(things(&one, "workstreams"), std::slice::from_ref(&thing));
-        assert_eq!(things(&json!({"items": one}), "workstreams"), std::slice::from_ref(&thing));
-        assert_eq!(things(&json!({"workstreams": one}), "workstreams"), [thing]);
-        assert_eq!(things(&json!({"detail": "x"}), "workstreams"), []);
+        let entry = Entry { id: "7".into(), title: "A".into(), note: "active".into() };
+        assert_eq!(entries(&one, "workstreams"), std::slice::from_ref(&entry));
+        assert_eq!(entries(&json!({"items": one}), "workstreams"), std::slice::from_ref(&entry));
+        assert_eq!(entries(&json!({"workstreams": one}), "workstreams"), [entry]);
+        assert_eq!(entries(&json!({"detail": "x"}), "workstreams"), []);
         let message = json!([{"id": "m1", "from_agent": "ops", "subject": "hi", "status": "unread"}]);
-        assert_eq!(things(&message, "messages")[0].note, "ops");
+        assert_eq!(entries(&message, "messages")[0].note, "ops");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The signals: how a session stands. Each is computed from what happened, none is set by hand.
+//! The signals: the state of a session in a few numbers and words. Each is computed from what happened, none is set by hand.
 
 mod tracker;
 
@@ -8,9 +8,10 @@ use cp_common::program::Class;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-pub(crate) use tracker::Tracker;
+pub(crate) use self::tracker::Tracker;
+use crate::plane::GateState;
 
-/// What a model can hold where nobody says.
+/// The context window of a model, in tokens, where it is not known.
 pub(crate) const CONTEXT_LIMIT: u64 = 200_000;
 
 /// What the session is doing.
@@ -30,7 +31,6 @@ pub(crate) enum Stance {
 }
 
 impl Stance {
-    /// Its name.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Neutral => "neutral",
@@ -41,7 +41,6 @@ impl Stance {
         }
     }
 
-    /// Its sign.
     pub(crate) const fn icon(self) -> char {
         match self {
             Self::Neutral => '○',
@@ -77,7 +76,6 @@ impl Altitude {
         }
     }
 
-    /// Its name.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::L1 => "L1",
@@ -88,30 +86,7 @@ impl Altitude {
     }
 }
 
-/// Whether the gates of the tree let things through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum GateState {
-    /// Nothing failed lately.
-    Open,
-    /// Something failed lately, and something has passed since.
-    Degraded,
-    /// The last thing that was checked failed.
-    Closed,
-}
-
-impl GateState {
-    /// Its name.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Degraded => "degraded",
-            Self::Closed => "closed",
-        }
-    }
-}
-
-/// How the session stands at one moment.
+/// The signals of a session at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Signals {
     /// What it is doing.
@@ -157,6 +132,12 @@ impl Signals {
         })
     }
 
+    /// The result of `signal_status`.
+    pub(crate) fn status(&self) -> Value {
+        let strip = Strip { signals: self, used: 0, limit: CONTEXT_LIMIT };
+        json!({"signals": self.to_value(), "compact_display": strip.to_string()})
+    }
+
     /// How much the session is trusted: high ●, medium ◐, low ○.
     pub(crate) fn trust_icon(&self) -> char {
         if self.trust >= 0.9 {
@@ -191,10 +172,9 @@ pub(crate) fn health_bar(health: f64) -> String {
     format!("[{}{}]", "█".repeat(full), "░".repeat(5 - full))
 }
 
-/// The one line that tells how a session stands: `engaged · L2 · [████░] · t5 | ctx:1.2k/200k (0.6%)`.
+/// The signals in one line: `engaged · L2 · [████░] · t5 | ctx:1.2k/200k (0.6%)`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Strip<'a> {
-    /// The signals.
     pub(crate) signals: &'a Signals,
     /// How many tokens the conversation takes.
     pub(crate) used: u64,

@@ -30,25 +30,20 @@ pub(crate) enum Act {
     Inbox,
 }
 
-/// A command.
 #[derive(Debug)]
 pub(crate) struct Command {
-    /// Its names, the whole one first.
+    /// The whole name first.
     pub(crate) names: &'static [&'static str],
-    /// What it takes, as help shows it.
+    /// Its operands, as help shows them.
     pub(crate) takes: &'static str,
-    /// What it does, in a line.
     pub(crate) help: &'static str,
-    /// What the agent must be able to do.
+    /// The capability that the agent must have.
     pub(crate) needs: Option<Capability>,
-    /// How far it reaches.
     pub(crate) class: Class,
-    /// What to do.
     pub(crate) act: Act,
 }
 
 impl Command {
-    /// Its whole name.
     pub(crate) fn name(&self) -> &'static str {
         self.names.first().copied().unwrap_or_default()
     }
@@ -74,7 +69,7 @@ pub(crate) const COMMANDS: [Command; 29] = [
     command(Act::Quit, &["quit", "q", "exit", "x", "bye"], "", "end the session", None, Query),
     command(Act::Clear, &["clear", "c", "cls"], "", "clear the screen", None, Query),
     command(Act::State, &["state", "s"], "", "show the state as JSON", None, Query),
-    command(Act::Agent, &["agent", "a", "agents"], "[NAME]", "show who answers, or let another", None, Query),
+    command(Act::Agent, &["agent", "a", "agents"], "[NAME]", "show who answers, or switch to another", None, Query),
     command(Act::Mode, &["ctx", "context"], "[persistent|isolated]", "show or set what goes to the model", None, Query),
     command(Act::Explain, &["explain", "why"], "", "explain the last turn: risk, context, hints", None, Query),
     command(Act::Export, &["export-session", "export"], "", "write summary.json, without secrets", None, Append),
@@ -83,8 +78,8 @@ pub(crate) const COMMANDS: [Command; 29] = [
     command(Act::Notes, &["notes", "n", "nd"], "", "show the notes", Some(Memory), Query),
     command(Act::AddNote, &["n+", "note"], "TEXT", "keep a note in the home's memory", Some(Memory), Append),
     command(Act::AddDeveloperNote, &["nd+"], "TEXT", "keep a note for developers", Some(Memory), Append),
-    command(Act::Signals, &["signals", "sig", "signal"], "", "show how the session stands", Some(Signals), Query),
-    command(Act::Trust, &["trust", "t"], "", "show how far tools were trusted", Some(Trust), Query),
+    command(Act::Signals, &["signals", "sig", "signal"], "", "show the signals of the session", Some(Signals), Query),
+    command(Act::Trust, &["trust", "t"], "", "show the share of tools that were not denied", Some(Trust), Query),
     command(Act::Learn, &["learn", "l"], "[LESSON]", "keep a lesson in the home's memory", Some(Trust), Append),
     command(
         Act::Plane,
@@ -118,7 +113,7 @@ pub(crate) const COMMANDS: [Command; 29] = [
         Some(Governance),
         Query,
     ),
-    command(Act::Hub, &["hub"], "[log TEXT]", "show what the hub said, or post a note", None, Write),
+    command(Act::Hub, &["hub"], "[log TEXT]", "show what the hub answered, or post a note", None, Write),
     command(Act::Inbox, &["inbox"], "[read ID]", "show unread messages, or mark one read", None, Write),
 ];
 
@@ -128,7 +123,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Command> {
     COMMANDS.iter().find(|command| command.names.contains(&name.as_str()))
 }
 
-/// The nearest name to one that is no command.
+/// The name of a command that is nearest to this one.
 pub(crate) fn near(name: &str) -> Option<&'static str> {
     nearest(
         &name.to_lowercase(),

@@ -17,7 +17,6 @@ pub(crate) enum Level {
 }
 
 impl Level {
-    /// Its name.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Safe => "safe",
@@ -31,16 +30,14 @@ impl Level {
 /// A level, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Risk {
-    /// The level.
     pub(crate) level: Level,
-    /// Why.
     pub(crate) reason: String,
 }
 
 /// Words that stand together. `*` stands for up to three words, a `~` at the end of a word for any ending.
 struct Rule {
     level: Level,
-    /// What a command line has, or what a person says.
+    /// Whether it looks at command lines or at a person's words.
     kind: Kind,
     /// Separated by commas.
     patterns: &'static str,

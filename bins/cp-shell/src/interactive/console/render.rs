@@ -1,43 +1,64 @@
-//! Words for the terminal: text that is not ours made harmless, tables that fit the width, and colour where it is wanted.
+//! Text for the terminal: tables that fit the width, and colour where it is wanted.
 
 use std::fmt::Write as _;
 
+use cp_common::Result;
+use cp_common::output::Output;
 use serde_json::{Map, Value};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+use crate::printable::harmless;
 
 /// How the terminal takes text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Style {
-    /// How many columns there are.
+    /// In columns.
     pub(crate) width: usize,
     /// Whether colour is wanted: a terminal, and no `NO_COLOR`.
     pub(crate) colour: bool,
 }
 
+/// How the terminal takes text now: it may have been resized since it was asked last.
+pub(crate) fn style() -> Style {
+    let stdout = rustix::stdio::stdout();
+    let columns =
+        rustix::termios::tcgetwinsize(stdout).ok().map(|size| usize::from(size.ws_col)).filter(|width| *width > 0);
+    let set = || std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).filter(|width| *width > 0);
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty())
+        || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    Style { width: columns.or_else(set).unwrap_or(80), colour: rustix::termios::isatty(stdout) && !plain }
+}
+
+/// Shows text now.
+pub(crate) fn show(out: &mut Output, text: &str) -> Result<()> {
+    out.raw(text.as_bytes())?;
+    out.flush()
+}
+
 impl Style {
-    /// Words that stand back.
+    /// Text of less weight.
     pub(crate) fn faint(self, text: &str) -> String {
         self.painted("2", text)
     }
 
-    /// Words that stand out.
+    /// Text of more weight.
     pub(crate) fn strong(self, text: &str) -> String {
         self.painted("1", text)
     }
 
-    /// Words that warn.
+    /// Text that warns.
     pub(crate) fn warning(self, text: &str) -> String {
         self.painted("33", text)
     }
 
-    /// An error and its cure, as everywhere: `✗ message`, `  Hint: cure`.
-    pub(crate) fn error(self, message: &str, cure: Option<&str>) -> String {
+    /// An error and what to do about it, as everywhere: `✗ message`, `  Hint: …`.
+    pub(crate) fn error(self, message: &str, hint: Option<&str>) -> String {
         let mut text = self.painted("31", "✗");
         text.push(' ');
         text.push_str(&harmless(message));
-        if let Some(cure) = cure {
+        if let Some(hint) = hint {
             text.push_str("\n  Hint: ");
-            text.push_str(&harmless(cure));
+            text.push_str(&harmless(hint));
         }
         text.push('\n');
         text
@@ -46,31 +67,6 @@ impl Style {
     fn painted(self, code: &str, text: &str) -> String {
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
-}
-
-/// The text without anything that a terminal acts on: escapes and other controls are shown as what they are, marks that turn the
-/// direction of writing by their number. Line feeds and tabs stay.
-pub(crate) fn harmless(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut letters = text.chars().peekable();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '\n' | '\t' => out.push(letter),
-            '\r' if letters.peek() == Some(&'\n') => {}
-            '\0'..='\x1f' => out.extend(['^', char::from(letter as u8 + 0x40)]),
-            '\x7f' => out.push_str("^?"),
-            '\u{80}'..='\u{9f}'
-            | '\u{200e}'
-            | '\u{200f}'
-            | '\u{202a}'..='\u{202e}'
-            | '\u{2066}'..='\u{2069}'
-            | '\u{feff}' => {
-                let _ = write!(out, "<U+{:04X}>", u32::from(letter));
-            }
-            _ => out.push(letter),
-        }
-    }
-    out
 }
 
 /// A value as one line.
@@ -207,14 +203,7 @@ mod tests {
     const PLAIN: Style = Style { width: 40, colour: false };
 
     #[test]
-    fn what_a_terminal_acts_on_is_shown_and_not_done() {
-        assert_eq!(harmless("a\x1b[31mred\x07\r\nb\tc"), "a^[[31mred^G\nb\tc");
-        assert_eq!(harmless("x\u{9b}2J\u{202e}y\x7f\rz"), "x<U+009B>2J<U+202E>y^?^Mz");
-        assert_eq!(harmless("grüße 日本 👍"), "grüße 日本 👍");
-    }
-
-    #[test]
-    fn an_error_has_its_cure_below_it() {
+    fn an_error_has_its_hint_below_it() {
         assert_eq!(PLAIN.error("no \x1b", Some("do x")), "✗ no ^[\n  Hint: do x\n");
         assert_eq!(PLAIN.error("no", None), "✗ no\n");
         let colour = Style { colour: true, ..PLAIN };

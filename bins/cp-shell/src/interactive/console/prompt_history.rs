@@ -1,4 +1,4 @@
-//! The lines typed at the prompt, kept for the next session where the settings want it: without secrets, in a file of the person's own.
+//! The lines typed at the prompt, kept for the next session where the settings say so: without secrets, in a file of the person's own.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -9,19 +9,19 @@ use cp_common::home::{make_directory, write_whole};
 use cp_common::{Error, Result};
 use cp_redact::Redactor;
 
-use crate::interactive::settings::PromptHistory;
+use crate::interactive::settings;
 
 /// The lines that are kept.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct PromptHistory {
     file: PathBuf,
     wanted: bool,
     limit: usize,
 }
 
-impl Kept {
+impl PromptHistory {
     /// The lines in this file.
-    pub(crate) fn new(file: PathBuf, settings: &PromptHistory) -> Self {
+    pub(crate) fn new(file: PathBuf, settings: &settings::PromptHistory) -> Self {
         Self { file, wanted: settings.enabled, limit: settings.limit.clamp(1, 100_000) }
     }
 
@@ -53,7 +53,7 @@ impl Kept {
         let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.file);
         opened
             .and_then(|mut file| file.write_all(line.as_bytes()))
-            .map_err(|e| Error::io("keeping the line", e).in_file(&self.file))
+            .map_err(|e| Error::io("writing the prompt history", e).in_file(&self.file))
     }
 }
 
@@ -65,7 +65,7 @@ mod tests {
     fn lines_come_back_without_their_secrets() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("state/history");
-        let kept = Kept::new(file.clone(), &PromptHistory { enabled: true, limit: 2 });
+        let kept = PromptHistory::new(file.clone(), &settings::PromptHistory { enabled: true, limit: 2 });
         let redactor = Redactor::knowing([]);
         for line in ["one", " not this", "two\nlines", "password=hunter2hunter2 x"] {
             kept.add(line, &redactor).unwrap();
@@ -80,7 +80,7 @@ mod tests {
     fn nothing_is_kept_where_it_is_not_wanted() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("history");
-        let kept = Kept::new(file.clone(), &PromptHistory { enabled: false, limit: 2 });
+        let kept = PromptHistory::new(file.clone(), &settings::PromptHistory { enabled: false, limit: 2 });
         kept.add("one", &Redactor::knowing([])).unwrap();
         assert!(!file.exists() && kept.load().is_empty());
     }

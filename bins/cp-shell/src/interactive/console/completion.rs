@@ -7,8 +7,8 @@ use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 
-use crate::interactive::parse;
-use crate::interactive::table::{self, Act, COMMANDS, Command};
+use crate::interactive::syntax::parse;
+use crate::interactive::syntax::table::{self, Act, COMMANDS, Command};
 use crate::plane::Plane;
 
 /// The editor's helper: completion, and whether a line goes on.
@@ -20,9 +20,7 @@ pub(crate) struct Helper {
 /// Where the ids are that commands take. They are read when Tab is pressed, and never before.
 #[derive(Clone, Debug)]
 pub(crate) struct Ids {
-    /// The tree.
     pub(crate) root: PathBuf,
-    /// The agents.
     pub(crate) agents: Vec<String>,
 }
 

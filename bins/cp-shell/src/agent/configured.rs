@@ -1,4 +1,4 @@
-//! `config/agents.json`: who can speak.
+//! `config/agents.json`: the agents of a home.
 
 use std::io::ErrorKind;
 use std::path::Path;

@@ -2,23 +2,18 @@
 
 use serde::Serialize;
 
-use crate::interactive::risk::{self, Level};
+use crate::interactive::assessment::risk::{self, Level};
 
-/// A hint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Hint {
-    /// The rule.
     pub(crate) rule: &'static str,
-    /// What it says.
     pub(crate) message: String,
 }
 
 /// What the rules look at.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Situation<'a> {
-    /// What is said.
     pub(crate) text: &'a str,
-    /// Its risk.
     pub(crate) level: Level,
     /// Whether each of the turns before it was destructive or a mass edit, the newest last.
     pub(crate) heavy: &'a [bool],
@@ -64,8 +59,7 @@ fn credential_routing(situation: &Situation<'_>) -> Option<Hint> {
     if !has_any(&text, &SECRETS) || text.contains("warden route") {
         return None;
     }
-    let message =
-        "it is about a secret: ask `warden route` which way it should be handed over, and keep the secret out of here";
+    let message = "this is about a secret: ask `warden route` how to hand it over, and keep the secret itself out of this session";
     Some(Hint { rule: "credential-routing", message: message.to_owned() })
 }
 
@@ -83,7 +77,7 @@ fn secret_anti_pattern(situation: &Situation<'_>) -> Option<Hint> {
     if !(names_it && secret && words(&text).any(|word| HANDS_OUT.iter().any(|verb| is_form_of(word, verb)))) {
         return None;
     }
-    let message = "ops-warden says which way a secret goes and hands none out: it has no API keys or passwords to give";
+    let message = "ops-warden routes secrets and does not hand them out: it has no API keys or passwords to give";
     Some(Hint { rule: "ops-warden-secret-anti-pattern", message: message.to_owned() })
 }
 
@@ -91,7 +85,7 @@ fn remote_execution(situation: &Situation<'_>) -> Option<Hint> {
     if !risk::runs_remote_code(situation.text) {
         return None;
     }
-    let message = "it runs a download at once: save it, read it, check its hash, and run it then";
+    let message = "this runs a download immediately: save it, read it and check its hash before running it";
     Some(Hint { rule: "remote-exec-review", message: message.to_owned() })
 }
 
@@ -104,7 +98,7 @@ fn repeated_destruction(situation: &Situation<'_>) -> Option<Hint> {
         return None;
     }
     let message = format!(
-        "{} of the last {} turns delete or change much: look at what is there now before going on",
+        "{} of the last {} turns delete or change a lot: check the current state before going on",
         before + 1,
         situation.heavy.len().min(LOOK_BACK) + 1
     );
@@ -114,7 +108,8 @@ fn repeated_destruction(situation: &Situation<'_>) -> Option<Hint> {
 fn hub_alignment(situation: &Situation<'_>) -> Option<Hint> {
     let hub = situation.hub.to_uppercase();
     let unseen = workplans(situation.text).into_iter().find(|id| !hub.contains(id.as_str()))?;
-    let message = format!("{unseen} is not in what the hub told: the workplan file in the repository is what counts");
+    let message =
+        format!("{unseen} is not among what the hub answered: the workplan file in the repository is authoritative");
     Some(Hint { rule: "state-hub-alignment", message })
 }
 
@@ -149,7 +144,7 @@ fn is_form_of(word: &str, verb: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interactive::risk::classify;
+    use crate::interactive::assessment::risk::classify;
 
     fn rules(text: &str, heavy: &[bool], hub: &str) -> Vec<&'static str> {
         let level = classify(text).level;

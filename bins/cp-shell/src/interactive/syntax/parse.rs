@@ -1,6 +1,6 @@
-//! A line into what it asks for. Commands begin with `:` or `/`, a command for the system with `:!`; all else is said to the model.
+//! A line into what it asks for. Commands begin with `:` or `/`, a command for the system with `:!`; all else goes to the model.
 
-use crate::interactive::table::{self, Command};
+use crate::interactive::syntax::table::{self, Command};
 
 /// What a line asks for.
 #[derive(Debug)]
@@ -13,11 +13,11 @@ pub(crate) enum Input<'a> {
     Run(&'a str),
     /// Words for the model.
     Say(&'a str),
-    /// What begins like a command and is none: the name, and the nearest one.
+    /// Begins like a command and is not one: the name, and the nearest one.
     Unknown(&'a str, Option<&'static str>),
 }
 
-/// Reads a line. One that begins with a blank is said as it is, whatever follows.
+/// Reads a line. One that begins with a blank goes to the model as it is, whatever follows.
 pub(crate) fn parse(line: &str) -> Input<'_> {
     let text = line.trim();
     if text.is_empty() {
@@ -33,7 +33,7 @@ pub(crate) fn parse(line: &str) -> Input<'_> {
     }
     let Some(rest) = text.strip_prefix([':', '/']) else { return Input::Say(text) };
     let (name, argument) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
-    // A path is no command, and neither is a lone colon or slash.
+    // A path is not a command, and neither is a lone colon or slash.
     if name.is_empty() || name.contains('/') {
         return Input::Say(text);
     }
@@ -57,7 +57,7 @@ pub(crate) fn joined(text: &str) -> String {
     inside.map_or_else(|| text.clone(), |inside| inside.trim_matches('\n').to_owned())
 }
 
-/// What stands in quotes, without them: `log "all done"`.
+/// Quoted text without its quotes: `log "all done"`.
 pub(crate) fn unquoted(text: &str) -> &str {
     let inside = ['"', '\''].into_iter().find_map(|quote| text.strip_prefix(quote)?.strip_suffix(quote));
     inside.unwrap_or(text).trim()
@@ -66,7 +66,7 @@ pub(crate) fn unquoted(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interactive::table::Act;
+    use crate::interactive::syntax::table::Act;
 
     fn act(line: &str) -> Option<(Act, &str)> {
         match parse(line) {

@@ -1,23 +1,23 @@
-//! Where requests are answered: the tree, the session with its ledgers, and how it stands.
+//! Answers requests out of the tree, in a session with its ledgers and its signals.
 
 use std::time::Instant;
 
 use cp_common::program::Class;
 use cp_common::wire::Receipt;
-use cp_common::{Context, Result, clock, json};
+use cp_common::{Code, Context, Result, clock, json, words};
 use serde_json::{Value, json};
 
 use crate::journal::{Journal, Turn};
-use crate::parts;
+use crate::parts::ask;
 use crate::pipe::response::{Evidence, Response, Status};
 use crate::pipe::split::{Broken, LONGEST};
 use crate::plane::canonical::hash_normal;
-use crate::plane::operations::{self, Live};
+use crate::plane::operations::{self, Host};
 use crate::plane::{Failure, Operation, Plane, Request, hash_of};
-use crate::signals::{Signals, Tracker};
+use crate::signals::Tracker;
 
-/// A session that answers.
-pub(super) struct Desk {
+/// Answers the requests of a session.
+pub(super) struct Responder {
     plane: Plane,
     journal: Journal,
     tracker: Tracker,
@@ -28,18 +28,18 @@ struct Session<'a> {
     journal: &'a mut Journal,
     tracker: &'a mut Tracker,
     context: &'a Context,
-    /// What was called.
+    /// The programs that were run.
     calls: Vec<Value>,
 }
 
-impl Live for Session<'_> {
-    fn signals(&mut self, plane: &Plane) -> Signals {
+impl Host for Session<'_> {
+    fn signal_status(&mut self, plane: &Plane) -> Value {
         self.tracker.synced(self.journal.synced());
-        self.tracker.signals(plane)
+        self.tracker.signals(plane).status()
     }
 
     fn execute(&mut self, plane: &Plane, command: &str) -> Result<Value, Failure> {
-        let outcome = parts::execute(self.context, plane, command);
+        let outcome = execute(self.context, plane, command);
         let receipt = outcome.as_ref().ok().and_then(|result| result.get("receipt")).cloned();
         self.calls.push(json!({"program": "cp-exec", "receipt": receipt}));
         let is_denied = outcome.as_ref().is_err_and(Failure::is_denial);
@@ -48,7 +48,7 @@ impl Live for Session<'_> {
     }
 }
 
-impl Desk {
+impl Responder {
     pub(super) fn new(plane: Plane, journal: Journal, tier: String) -> Self {
         let tracker = Tracker::new(plane.tier().unwrap_or(tier), None, journal.turns());
         plane.take_reads();
@@ -60,7 +60,7 @@ impl Desk {
         let started = Instant::now();
         let mut text = Vec::with_capacity(bytes.len());
         if let Err(fault) = json::normalize(bytes, &mut text) {
-            let failure = Failure::new("INVALID_JSON", format!("the request is not JSON: {fault}"))
+            let failure = Failure::new("INVALID_JSON", format!("the request is not valid JSON: {fault}"))
                 .with("offset", fault.offset)
                 .hint("write one JSON object, such as {\"operation\":\"pkg_list\"}");
             return self.refuse(bytes, failure, started);
@@ -92,7 +92,7 @@ impl Desk {
         self.answer(request.to_string().as_bytes(), context)
     }
 
-    /// Answers bytes that are no request.
+    /// Answers bytes that are not a request.
     pub(super) fn broken(&mut self, broken: &Broken) -> Response {
         let failure = if broken.text.len() > LONGEST {
             Failure::request(format!("line {}: the request is {}", broken.line, broken.reason))
@@ -122,7 +122,7 @@ impl Desk {
 
     fn refuse(&mut self, bytes: &[u8], failure: Failure, started: Instant) -> Response {
         let command = String::from_utf8_lossy(bytes);
-        self.conclude(&command, hash_of(bytes), started, Class::Query, Err(failure), &[])
+        self.conclude(&command, hash_of(bytes), started, Class::Query, Err(failure), Vec::new())
     }
 
     fn turn(
@@ -142,7 +142,7 @@ impl Desk {
             Err(_) if calls.is_empty() => Class::Query,
             Err(_) => Operation::ExecuteCommand.class(),
         };
-        self.conclude(command, input_hash, started, class, outcome.map(|(_, result)| result), &calls)
+        self.conclude(command, input_hash, started, class, outcome.map(|(_, result)| result), calls)
     }
 
     /// Gets the answer ready, and its record before it.
@@ -153,7 +153,7 @@ impl Desk {
         started: Instant,
         class: Class,
         outcome: Result<Value, Failure>,
-        calls: &[Value],
+        calls: Vec<Value>,
     ) -> Response {
         self.tracker.begin(class);
         if outcome.as_ref().is_err_and(Failure::is_denial) {
@@ -170,16 +170,32 @@ impl Desk {
         };
         let response = Response::new(outcome, evidence);
         let evidence = &response.evidence;
-        self.journal.stage(&Turn {
-            command,
-            command_hash: &evidence.input_hash,
-            result_hash: &evidence.output_hash,
-            fine: response.status == Status::Ok,
+        self.journal.stage(Turn {
+            command: command.to_owned(),
+            command_hash: evidence.input_hash.clone(),
+            result_hash: evidence.output_hash.clone(),
+            succeeded: response.status == Status::Ok,
             duration_ms: evidence.duration_ms,
-            reads: &evidence.declared_reads,
-            writes: &evidence.declared_writes,
+            reads: evidence.declared_reads.clone(),
+            writes: evidence.declared_writes.clone(),
             calls,
         });
         response
+    }
+}
+
+/// Runs a command line through cp-exec: the tree may forbid it, and policy decides. A command that ran and failed is a result.
+fn execute(context: &Context, plane: &Plane, command: &str) -> Result<Value, Failure> {
+    if command.is_empty() {
+        return Err(Failure::new("MISSING_FIELD", "there is no command after `!`").with("field", "command"));
+    }
+    // What cannot be split is refused by cp-exec, with the reason.
+    if let Ok(words) = words::split(command) {
+        plane.check_capability(&words.argv)?;
+    }
+    // In one word, with a space: a command that begins with `-` or `=` is still one.
+    match ask(context, "cp-exec", &[&format!("-c {command}")]) {
+        Err(error) if error.code() == Code::CommandFailed => Ok(Value::Object(error.details())),
+        other => other.map_err(Failure::from),
     }
 }

@@ -1,4 +1,5 @@
-//! What a session with a person leaves in its ledger: what it knew at its start, and of every turn both sides and how it went.
+//! The transcript of a session with a person, in its ledger `session.jsonl`: what it knew at its start, and of every turn both sides and
+//! how it went.
 
 use std::path::Path;
 
@@ -6,23 +7,21 @@ use cp_common::Result;
 use cp_common::wire::{Block, Content, Message, Turn};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::json;
 
-use crate::interactive::hints::Hint;
-use crate::interactive::risk::Risk;
+use crate::interactive::assessment::hints::Hint;
+use crate::interactive::assessment::risk::Risk;
 
-/// The ledger of a session.
 #[derive(Debug)]
-pub(crate) struct Record {
+pub(crate) struct Transcript {
     ledger: Ledger,
     session: String,
     agent: String,
 }
 
-/// A turn that is over.
+/// A turn that is closed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Over<'a> {
-    /// Its number.
+pub(crate) struct Closed<'a> {
     pub(crate) number: u64,
     /// What the person said.
     pub(crate) said: &'a str,
@@ -36,7 +35,7 @@ pub(crate) struct Over<'a> {
     pub(crate) cancelled: bool,
     /// What had come by then.
     pub(crate) partial: &'a str,
-    /// How many remembered things went along.
+    /// How many memories went along.
     pub(crate) recalled: usize,
 }
 
@@ -59,16 +58,17 @@ struct Closing<'a> {
     partial: &'a str,
 }
 
-impl Record {
+impl Transcript {
     /// Goes on with the ledger of a session.
     pub(crate) fn open(directory: &Path, session: &str, agent: &str) -> Result<Self> {
         let ledger = Ledger::open(&directory.join("session.jsonl"), Sync::Line)?;
         Ok(Self { ledger, session: session.to_owned(), agent: agent.to_owned() })
     }
 
-    /// Who speaks from now on.
-    pub(crate) fn speaks(&mut self, agent: &str) {
+    /// Another agent answers from now on.
+    pub(crate) fn switch_agent(&mut self, agent: &str) -> Result<()> {
         agent.clone_into(&mut self.agent);
+        self.note("session_agent", &json!({"agent": agent}))
     }
 
     /// Adds an entry of its own.
@@ -77,14 +77,15 @@ impl Record {
         self.ledger.append(entry).map(|_| ())
     }
 
-    /// Adds a turn: both sides and how it went, or nothing. How many secrets were left out is told.
-    pub(crate) fn turn(&mut self, over: &Over<'_>) -> Result<u32> {
-        let said = Turn::text("user", over.said);
-        let turns: Vec<Turn> = if over.messages.is_empty() { Vec::new() } else { conversation(said, over.messages) };
+    /// Adds a turn: both sides and how it went, or nothing. Returns how many secrets were left out.
+    pub(crate) fn turn(&mut self, closed: &Closed<'_>) -> Result<u32> {
+        let said = Turn::text("user", closed.said);
+        let turns: Vec<Turn> =
+            if closed.messages.is_empty() { Vec::new() } else { conversation(said, closed.messages) };
         let redactions = {
             let mut all = serde_json::to_vec(&turns).unwrap_or_default();
             if turns.is_empty() {
-                all = [over.said.as_bytes(), b"\n", over.partial.as_bytes()].concat();
+                all = [closed.said.as_bytes(), b"\n", closed.partial.as_bytes()].concat();
             }
             self.ledger.redactor().redact(&mut all, 0)
         };
@@ -96,7 +97,7 @@ impl Record {
                 .map(|turn| {
                     let entry = Entry::new("message")
                         .session(session)
-                        .turn(over.number)
+                        .turn(closed.number)
                         .role(&turn.role)
                         .content(&turn.content);
                     if turn.role == "assistant" { entry.agent(agent) } else { entry }
@@ -105,17 +106,17 @@ impl Record {
             let closing = Closing {
                 user_seq: (!turns.is_empty()).then(|| number(0)),
                 assistant_seq: turns.iter().rposition(|turn| turn.role == "assistant").map(number),
-                risk: over.risk.level.name(),
-                risk_reason: &over.risk.reason,
-                cancelled: over.cancelled,
+                risk: closed.risk.level.name(),
+                risk_reason: &closed.risk.reason,
+                cancelled: closed.cancelled,
                 dry_run: false,
-                hints: over.hints.iter().map(|hint| hint.rule).collect(),
+                hints: closed.hints.iter().map(|hint| hint.rule).collect(),
                 redactions,
-                recalled: over.recalled,
-                user: turns.is_empty().then_some(over.said),
-                partial: over.partial,
+                recalled: closed.recalled,
+                user: turns.is_empty().then_some(closed.said),
+                partial: closed.partial,
             };
-            entries.push(Entry::new("session_turn").agent(agent).session(session).turn(over.number).data(&closing));
+            entries.push(Entry::new("session_turn").agent(agent).session(session).turn(closed.number).data(&closing));
             Ok(entries)
         })?;
         Ok(redactions)
@@ -152,8 +153,8 @@ fn whole(message: &Message) -> Content {
     Content::Blocks(blocks)
 }
 
-/// The last words, and how many tokens the conversation has by now.
-pub(crate) fn last_words(messages: &[Message]) -> (String, u64) {
+/// The text of the last message, and how many tokens the conversation has by now.
+pub(crate) fn last_answer(messages: &[Message]) -> (String, u64) {
     messages.last().map_or_else(Default::default, |message| {
         let usage = &message.usage;
         let tokens = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens + usage.output_tokens;
@@ -161,14 +162,9 @@ pub(crate) fn last_words(messages: &[Message]) -> (String, u64) {
     })
 }
 
-/// What a turn came to, for its hash.
-pub(crate) fn result_of(messages: &[Message]) -> Value {
-    serde_json::json!({"content": last_words(messages).0})
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::Value;
 
     use super::*;
 
@@ -197,10 +193,10 @@ mod tests {
     #[test]
     fn a_turn_is_three_entries_and_one_that_was_cancelled_is_one() {
         let directory = tempfile::tempdir().unwrap();
-        let mut record = Record::open(directory.path(), "SES-1", "default").unwrap();
-        let risk = crate::interactive::risk::classify("hello");
+        let mut record = Transcript::open(directory.path(), "SES-1", "default").unwrap();
+        let risk = crate::interactive::assessment::risk::classify("hello");
         let messages = [message(&json!({"content": "hi"}))];
-        let over = Over {
+        let closed = Closed {
             number: 1,
             said: "hello password=hunter2hunter2",
             messages: &messages,
@@ -210,8 +206,8 @@ mod tests {
             partial: "",
             recalled: 0,
         };
-        assert_eq!(record.turn(&over).unwrap(), 1);
-        record.turn(&Over { number: 2, messages: &[], cancelled: true, ..over }).unwrap();
+        assert_eq!(record.turn(&closed).unwrap(), 1);
+        record.turn(&Closed { number: 2, messages: &[], cancelled: true, ..closed }).unwrap();
         let text = std::fs::read_to_string(directory.path().join("session.jsonl")).unwrap();
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let events: Vec<&str> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();

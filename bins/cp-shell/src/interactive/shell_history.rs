@@ -1,5 +1,5 @@
-//! The history of the person's own shell, where they want it to be context: the newest lines, without secrets, each with where it
-//! stands. Files of bash, zsh (with times or without) and fish are read; nothing is ever written to them.
+//! The history of the person's own shell, where they want it to be context: the newest lines, without secrets, each with its line
+//! number. Files of bash, zsh (with times or without) and fish are read; nothing is ever written to them.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -9,7 +9,7 @@ use cp_common::{Error, Result};
 use cp_redact::Redactor;
 use serde::Serialize;
 
-use crate::interactive::settings::ShellHistory;
+use crate::interactive::settings;
 
 /// The most lines, whatever the settings say.
 const CAP: usize = 50;
@@ -18,10 +18,9 @@ const TAIL: u64 = 1 << 20;
 
 /// What was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct History {
-    /// Whether the person wants it.
+pub(crate) struct ShellHistory {
+    /// Whether it is enabled.
     pub(crate) enabled: bool,
-    /// The file.
     pub(crate) path: Option<String>,
     /// What named the file: `shell_history.histfile`, `HISTFILE`, or the shell it belongs to.
     pub(crate) source: Option<&'static str>,
@@ -36,25 +35,29 @@ pub(crate) struct History {
 /// A line of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Line {
-    /// Where it stands, from 1.
+    /// The number of the line, from 1.
     pub(crate) line: u64,
     /// What was typed, without secrets.
     pub(crate) command: String,
 }
 
 /// Reads it, if it is wanted. What goes wrong is in the answer: a session does not fail for it.
-pub(crate) fn collect(settings: &ShellHistory, wanted: bool, redactor: &Redactor) -> History {
+pub(crate) fn collect(settings: &settings::ShellHistory, wanted: bool, redactor: &Redactor) -> ShellHistory {
     if !(wanted || settings.enabled) {
-        return History::default();
+        return ShellHistory::default();
     }
     let user = std::env::var_os("HOME").map(PathBuf::from);
     let named = std::env::var_os("HISTFILE").filter(|name| !name.is_empty()).map(PathBuf::from);
-    let Some((path, source)) = place(settings.histfile.as_deref(), named, user.as_deref()) else {
+    let Some((path, source)) = history_file(settings.histfile.as_deref(), named, user.as_deref()) else {
         let error = "no history file was found: set HISTFILE, or histfile in config/shell.toml";
-        return History { enabled: true, error: Some(error.to_owned()), ..History::default() };
+        return ShellHistory { enabled: true, error: Some(error.to_owned()), ..ShellHistory::default() };
     };
-    let mut history =
-        History { enabled: true, path: Some(path.display().to_string()), source: Some(source), ..History::default() };
+    let mut history = ShellHistory {
+        enabled: true,
+        path: Some(path.display().to_string()),
+        source: Some(source),
+        ..ShellHistory::default()
+    };
     match tail(&path) {
         Ok((text, first)) => {
             for (line, command) in newest(&text, first, settings.limit.min(CAP)) {
@@ -69,7 +72,7 @@ pub(crate) fn collect(settings: &ShellHistory, wanted: bool, redactor: &Redactor
 }
 
 /// The file: the one in the settings, else `$HISTFILE`, else that of bash, zsh or fish, whichever is there.
-fn place(set: Option<&Path>, named: Option<PathBuf>, user: Option<&Path>) -> Option<(PathBuf, &'static str)> {
+fn history_file(set: Option<&Path>, named: Option<PathBuf>, user: Option<&Path>) -> Option<(PathBuf, &'static str)> {
     if let Some(set) = set {
         let path = match (set.strip_prefix("~"), user) {
             (Ok(below), Some(user)) => user.join(below),
@@ -93,7 +96,7 @@ fn tail(path: &Path) -> Result<(String, u64)> {
     let mut file = File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     if !metadata.is_file() {
-        return Err(Error::validation("the shell's history is no file").in_file(path));
+        return Err(Error::validation("the shell's history is not a file").in_file(path));
     }
     let mut first = 1;
     if metadata.len() > TAIL {
@@ -223,13 +226,13 @@ mod tests {
         let mut text = (0..80).map(|at| format!("echo {at}")).collect::<Vec<_>>().join("\n");
         text.push_str("\nexport API_TOKEN=ghp_16C7e42F292c6912E7710c838347Ae178B4a\n");
         std::fs::write(&file, text).unwrap();
-        let settings = ShellHistory { enabled: true, limit: 500, histfile: Some(file.clone()) };
+        let settings = settings::ShellHistory { enabled: true, limit: 500, histfile: Some(file.clone()) };
         let history = collect(&settings, false, &Redactor::knowing([]));
         assert_eq!((history.lines.len(), history.redactions), (50, 1));
         assert_eq!((history.lines[0].line, history.source), (32, Some("shell_history.histfile")));
         assert!(!history.lines[49].command.contains("ghp_"), "{:?}", history.lines[49]);
-        let off = ShellHistory { enabled: false, ..settings };
-        assert_eq!(collect(&off, false, &Redactor::knowing([])), History::default());
+        let off = settings::ShellHistory { enabled: false, ..settings };
+        assert_eq!(collect(&off, false, &Redactor::knowing([])), ShellHistory::default());
         assert_eq!(collect(&off, true, &Redactor::knowing([])).lines.len(), 50);
     }
 
@@ -239,7 +242,7 @@ mod tests {
         let file = directory.path().join("h");
         let text = (1..=100_000).map(|at| format!("echo number {at}")).collect::<Vec<_>>().join("\n");
         std::fs::write(&file, text).unwrap();
-        let settings = ShellHistory { enabled: true, limit: 2, histfile: Some(file) };
+        let settings = settings::ShellHistory { enabled: true, limit: 2, histfile: Some(file) };
         let history = collect(&settings, false, &Redactor::knowing([]));
         assert_eq!(history.lines[1], Line { line: 100_000, command: "echo number 100000".into() });
     }
@@ -249,7 +252,7 @@ mod tests {
         let user = tempfile::tempdir().unwrap();
         std::fs::write(user.path().join(".zsh_history"), "").unwrap();
         let found = |set: Option<&str>, named: Option<&str>| {
-            place(set.map(Path::new), named.map(PathBuf::from), Some(user.path()))
+            history_file(set.map(Path::new), named.map(PathBuf::from), Some(user.path()))
                 .map(|(path, source)| (path.display().to_string(), source))
         };
         let here = user.path().display();

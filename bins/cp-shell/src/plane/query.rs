@@ -1,8 +1,6 @@
 //! The shell's own query commands, as people type them: each is an operation.
 
-use serde_json::{Value, json};
-
-use crate::plane::{Failure, Operation, Plane, Request, operations};
+use crate::plane::{Operation, Request};
 
 /// What a command asks for.
 #[derive(Clone, Debug)]
@@ -13,7 +11,7 @@ pub(crate) enum Query {
     WorkOrders(Option<String>),
 }
 
-/// What a command asks for, with or without the `:` or `/` before it; none if it is no query command.
+/// What a command asks for, with or without the `:` or `/` before it; none if it is not a query command.
 pub(crate) fn parse(command: &str) -> Option<Query> {
     let command = command.trim();
     let command = command.strip_prefix([':', '/']).unwrap_or(command);
@@ -61,7 +59,7 @@ fn known(name: &str, rest: &[&str]) -> Option<Query> {
     }))
 }
 
-/// `ledger [TYPE] [LIMIT] [FILTER]`, in any order that can be told apart.
+/// `ledger [TYPE] [LIMIT] [FILTER]`, in any order that is unambiguous.
 fn ledger(words: &[&str]) -> Request {
     let mut request = Request::new(Operation::LedgerQuery);
     let mut texts = ["type", "event_filter"].into_iter();
@@ -100,31 +98,10 @@ fn parameter_of(operation: Operation) -> Option<&'static str> {
     }
 }
 
-/// Answers a query command.
-pub(crate) fn answer(plane: &Plane, query: &Query, live: &mut dyn operations::Live) -> Result<Value, Failure> {
-    match query {
-        Query::Ask(request) => operations::run(plane, request, live),
-        Query::WorkOrders(None) => {
-            let orders = plane.work_orders()?;
-            let rows: Vec<Value> = orders.iter().map(super::WorkOrder::to_value).collect();
-            Ok(json!({"work_orders": rows, "count": rows.len(), "active": plane.active_work_order()}))
-        }
-        Query::WorkOrders(Some(id)) => {
-            let order = plane.work_orders()?.into_iter().find(|order| order.id == *id);
-            let order = order.ok_or_else(|| {
-                Failure::new("WORK_ORDER_NOT_FOUND", format!("there is no work order `{id}`"))
-                    .with("work_order_id", id.as_str())
-                    .hint("`wo` lists them")
-            })?;
-            let mut answer = order.to_value();
-            answer["payload"] = order.payload;
-            Ok(answer)
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     fn asked(command: &str) -> Option<(&'static str, Value)> {

@@ -1,22 +1,22 @@
-//! Where a person sits: asks for lines and for yes or no, on a terminal with an editor, else from a script. A thread reads, so that
-//! a signal ends the wait; it reads only when it is asked, so that a script's next line is never an answer.
+//! The console: asks for lines and for yes or no, on a terminal with an editor, else from a script. A thread reads, so that a signal
+//! ends the wait; it reads only when it is asked, so that a script's next line is never an answer.
 
-use std::cell::Cell;
-use std::io::{BufRead as _, IsTerminal as _, Read as _};
-use std::os::fd::OwnedFd;
+pub(crate) mod completion;
+pub(crate) mod prompt_history;
+pub(crate) mod render;
+
+use std::io::{BufRead as _, IsTerminal as _, PipeReader, PipeWriter, Read as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
 
-use cp_common::{Code, Error, Result};
+use cp_common::{Code, Result, signals};
 use rustix::termios::{OptionalActions, QueueSelector, Termios};
 use rustyline::error::ReadlineError;
 use rustyline::history::MemHistory;
 use rustyline::{Behavior, ColorMode, CompletionType, Config, Editor};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::interactive::completion::{Helper, Ids};
-use crate::interactive::interrupt;
-use crate::interactive::parse;
+use self::completion::{Helper, Ids};
+use crate::interactive::syntax::parse;
 
 /// The longest line of a script.
 const LONGEST: usize = 16 << 20;
@@ -47,28 +47,29 @@ enum Question {
 }
 
 /// Asks and waits.
-pub(crate) struct Desk {
+pub(crate) struct Console {
     questions: Sender<Question>,
     typed: Receiver<Typed>,
-    /// The session is to end: said while something else was asked.
-    terminated: Cell<bool>,
+    /// Has a byte for each thing that was typed: a wait for it is one for a signal as well.
+    ready: PipeReader,
     /// How the terminal was before us.
     before: Option<Termios>,
 }
 
-impl Desk {
-    /// Sits down. `known` are the lines of earlier sessions.
+impl Console {
+    /// Begins to listen. `known` are the lines of earlier sessions.
     pub(crate) fn open(ids: Ids, known: Vec<String>) -> Result<Self> {
         let stdin = std::io::stdin();
         let before = stdin.is_terminal().then(|| rustix::termios::tcgetattr(&stdin).ok()).flatten();
         let (questions, asked) = channel();
         let (sender, typed) = channel();
-        watch(sender.clone())?;
+        let (ready, wake) = std::io::pipe()?;
+        let mut answers = Answers { sender, wake };
         let is_terminal = before.is_some();
-        std::thread::Builder::new()
-            .name("desk".to_owned())
-            .spawn(move || if is_terminal { edit(&asked, &sender, &ids, &known) } else { read(&asked, &sender) })?;
-        Ok(Self { questions, typed, terminated: Cell::new(false), before })
+        std::thread::Builder::new().name("console".to_owned()).spawn(move || {
+            if is_terminal { edit(&asked, &mut answers, &ids, &known) } else { read(&asked, &mut answers) }
+        })?;
+        Ok(Self { questions, typed, ready, before })
     }
 
     /// Whether a person sits at a terminal.
@@ -76,19 +77,39 @@ impl Desk {
         self.before.is_some()
     }
 
-    /// Shows the prompt. [`Desk::wait`] gives what came.
+    /// Shows the prompt. [`Console::wait`] gives what came.
     pub(crate) fn ask(&self, prompt: &str) {
         let _ = self.questions.send(Question::Line(prompt.to_owned()));
     }
 
     /// Waits for what was asked.
     pub(crate) fn wait(&self) -> Typed {
-        if self.terminated.get() {
-            return Typed::Terminated;
+        match signals::wait_readable(self.ready.as_fd(), None) {
+            Ok(_) => self.take(),
+            Err(_) if signals::ending() => Typed::Terminated,
+            // A line that was there before the signal comes first: the signal is for what it begins.
+            Err(error) if error.code() == Code::Interrupted => match self.typed.try_recv() {
+                Ok(typed) if self.is_terminal() => {
+                    self.woken();
+                    typed
+                }
+                _ => {
+                    signals::forget_interrupt();
+                    Typed::Signalled
+                }
+            },
+            Err(_) => Typed::End,
         }
-        let typed = self.typed.recv().unwrap_or(Typed::End);
-        self.terminated.set(typed == Typed::Terminated);
-        typed
+    }
+
+    fn take(&self) -> Typed {
+        self.woken();
+        self.typed.recv().unwrap_or(Typed::End)
+    }
+
+    /// Takes the byte of what was typed.
+    fn woken(&self) {
+        let _ = (&self.ready).read_exact(&mut [0]);
     }
 
     /// Asks a person. `None` where there is none, or they gave no answer.
@@ -96,7 +117,7 @@ impl Desk {
         if !self.is_terminal() {
             return None;
         }
-        // What was typed before the question was there is no answer to it.
+        // What was typed before the question was shown does not answer it.
         let _ = rustix::termios::tcflush(std::io::stdin(), QueueSelector::IFlush);
         let _ = self.questions.send(Question::Answer(prompt.to_owned()));
         loop {
@@ -112,19 +133,9 @@ impl Desk {
     pub(crate) fn agrees(&self, prompt: &str) -> bool {
         self.answer(prompt).is_some_and(|answer| matches!(answer.to_lowercase().as_str(), "y" | "yes"))
     }
-
-    /// Takes the interruption of a turn that is over away: it was meant for the turn, not for what comes next.
-    pub(crate) fn forget_interruption(&self) {
-        let mut wait = Duration::from_millis(500);
-        while let Ok(typed) = self.typed.recv_timeout(wait) {
-            self.terminated.set(self.terminated.get() || typed == Typed::Terminated);
-            // It has come; there may be more of them.
-            wait = Duration::from_millis(1);
-        }
-    }
 }
 
-impl Drop for Desk {
+impl Drop for Console {
     /// Leaves the terminal as it was, also while a line is being read.
     fn drop(&mut self) {
         if let Some(before) = &self.before {
@@ -133,28 +144,17 @@ impl Drop for Desk {
     }
 }
 
-/// Tells of signals as of anything that is typed.
-fn watch(sender: Sender<Typed>) -> Result<()> {
-    let (mine, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    let (end_reader, end_writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    let failed = |e: std::io::Error| Error::new(Code::Io, format!("noticing signals: {e}"));
-    signal_hook::low_level::pipe::register(SIGINT, theirs).map_err(failed)?;
-    for signal in [SIGTERM, SIGHUP] {
-        signal_hook::low_level::pipe::register(signal, end_writer.try_clone().map_err(failed)?).map_err(failed)?;
+/// The thread's end of what is typed.
+struct Answers {
+    sender: Sender<Typed>,
+    wake: PipeWriter,
+}
+
+impl Answers {
+    /// False when nobody waits any more.
+    fn give(&mut self, typed: Typed) -> bool {
+        self.sender.send(typed).is_ok() && self.wake.write_all(&[0]).is_ok()
     }
-    let tell = |pipe: OwnedFd, sender: Sender<Typed>, what: fn() -> Typed| {
-        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-            let mut pipe = std::fs::File::from(pipe);
-            while pipe.read(&mut [0]).is_ok_and(|read| read > 0) {
-                if sender.send(what()).is_err() {
-                    return;
-                }
-            }
-        })
-    };
-    tell(mine, sender.clone(), || Typed::Signalled).map_err(failed)?;
-    tell(end_reader, sender, || Typed::Terminated).map_err(failed)?;
-    Ok(())
 }
 
 /// The editor: on standard output, or on the terminal itself where the output goes elsewhere.
@@ -172,14 +172,13 @@ fn editor() -> rustyline::Result<Editor<Helper, MemHistory>> {
 }
 
 /// Lines from a terminal.
-fn edit(asked: &Receiver<Question>, sender: &Sender<Typed>, ids: &Ids, known: &[String]) {
+fn edit(asked: &Receiver<Question>, answers: &mut Answers, ids: &Ids, known: &[String]) {
     let mut editor = match editor() {
         Ok(editor) => editor,
         Err(e) => {
-            let told = asked.recv().is_ok()
-                && sender.send(Typed::Wrong(format!("the terminal cannot be edited on: {e}"))).is_ok();
-            if told {
-                read(asked, sender);
+            let message = format!("the line editor does not work on this terminal: {e}");
+            if asked.recv().is_ok() && answers.give(Typed::Wrong(message)) {
+                read(asked, answers);
             }
             return;
         }
@@ -196,7 +195,7 @@ fn edit(asked: &Receiver<Question>, sender: &Sender<Typed>, ids: &Ids, known: &[
         editor.set_helper(is_line.then(|| Helper { ids: ids.clone() }));
         let read = editor.readline(&prompt);
         // A signal that came before was for no turn. One that comes from here on is for what the line begins.
-        interrupt::forget();
+        signals::forget_interrupt();
         let typed = match read {
             Ok(line) => {
                 if is_line && !line.trim().is_empty() {
@@ -208,14 +207,14 @@ fn edit(asked: &Receiver<Question>, sender: &Sender<Typed>, ids: &Ids, known: &[
             // Ctrl-D; or the terminal has gone, or cannot be read any more.
             Err(_) => Typed::End,
         };
-        if sender.send(typed).is_err() {
+        if !answers.give(typed) {
             return;
         }
     }
 }
 
 /// Lines from a script.
-fn read(asked: &Receiver<Question>, sender: &Sender<Typed>) {
+fn read(asked: &Receiver<Question>, answers: &mut Answers) {
     let mut stdin = std::io::stdin().lock();
     while asked.recv().is_ok() {
         let mut whole: Vec<u8> = Vec::new();
@@ -226,8 +225,7 @@ fn read(asked: &Receiver<Question>, sender: &Sender<Typed>) {
                 Ok(0) if whole.is_empty() => break Typed::End,
                 Ok(_) if whole.len() > LONGEST => {
                     // The rest of it must not be taken for lines.
-                    let _ = sender
-                        .send(Typed::Wrong(format!("a line is longer than {LONGEST} bytes: the script ends here")));
+                    answers.give(Typed::Wrong(format!("a line is longer than {LONGEST} bytes: the script ends here")));
                     let _ = asked.recv();
                     break Typed::End;
                 }
@@ -244,7 +242,7 @@ fn read(asked: &Receiver<Question>, sender: &Sender<Typed>) {
                 }
             }
         };
-        if sender.send(typed).is_err() {
+        if !answers.give(typed) {
             return;
         }
     }

@@ -5,14 +5,13 @@ use std::path::PathBuf;
 use cp_common::{Context, Result};
 use serde_json::Value;
 
-use crate::journal::ask;
+use crate::parts::ask;
 
 /// Something that is remembered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Remembered {
     /// What it is about.
     pub(crate) kind: String,
-    /// What it says.
     pub(crate) text: String,
     /// When it was kept.
     pub(crate) at: String,
@@ -32,7 +31,7 @@ pub(crate) fn file_of(kind: &str, context: &Context) -> PathBuf {
     context.home.path("memory").join(format!("{kind}.jsonl"))
 }
 
-/// What is remembered of these words, the best first; without words the newest.
+/// What is remembered about these words, the best first; without words the newest.
 pub(crate) fn recall(kind: &str, words: &str, limit: usize, context: &Context) -> Result<Vec<Remembered>> {
     if !file_of(kind, context).is_file() {
         return Ok(Vec::new());

@@ -1,0 +1,218 @@
+//! The agent that is built in: it composes a prompt with `cp-compose` and has it answered by `cp-llm`, or by `cp-toolloop` where the
+//! person named tools.
+
+use std::path::{Path, PathBuf};
+
+use cp_common::coprocess::ask_with;
+use cp_common::home::write_whole;
+use cp_common::wire::Message;
+use cp_common::wire::record::Kind;
+use cp_common::words::split;
+use cp_common::{Context, Error, Result, signals};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use crate::agent::coprocess::Coprocess;
+use crate::agent::{Agent, Capability, ModelOptions, Observer, Piece, Reply, Turn, observe};
+
+pub(super) struct Composed {
+    id: String,
+    /// The flags that hand the context on: home, base, who asks.
+    flags: Vec<String>,
+    /// The flags that choose the model.
+    model: Vec<String>,
+    /// The flags that name the tools.
+    tools: Vec<String>,
+    /// The governed prompt that must begin the system text.
+    prompt: Option<String>,
+    /// Where the context of a turn lies while it is composed.
+    scratch: PathBuf,
+    /// Kept from turn to turn, with its connection.
+    llm: Option<Coprocess>,
+}
+
+impl Composed {
+    pub(super) fn new(id: &str, prompt: Option<String>, options: &ModelOptions, context: &Context) -> Self {
+        let mut model: Vec<String> = Vec::new();
+        for (name, value) in [("--backend", &options.backend), ("--model", &options.model)] {
+            model.extend(value.iter().flat_map(|value| [name.to_owned(), value.clone()]));
+        }
+        let tools = options.tools.iter().flat_map(|path| ["--tools".to_owned(), path.display().to_string()]);
+        Self {
+            id: id.to_owned(),
+            flags: context.handed_on(),
+            model,
+            tools: tools.collect(),
+            prompt,
+            scratch: context.home.path("tmp"),
+            llm: None,
+        }
+    }
+
+    fn flags(&self, turn: &Turn<'_>) -> Vec<String> {
+        let mut flags = self.flags.clone();
+        if !flags.iter().any(|flag| flag == "--session") {
+            flags.extend(["--session".to_owned(), turn.session.to_owned()]);
+        }
+        flags
+    }
+
+    /// The arguments of a program that answers in records as they come.
+    fn streaming(&self, turn: &Turn<'_>) -> Vec<String> {
+        let flags = self.flags(turn).into_iter().chain(["--format", "json", "--stream"].map(str::to_owned));
+        flags.chain(self.model.iter().cloned()).collect()
+    }
+
+    /// The prompt of a turn.
+    fn compose(&self, turn: &Turn<'_>) -> Result<Box<RawValue>> {
+        let mode = if turn.isolated { "isolated" } else { "persistent" };
+        let mut words = vec!["--agent", &self.id, "--mode", mode];
+        if let Some(prompt) = &self.prompt {
+            words.extend(["--prompt", prompt]);
+        }
+        let context = Scratch::new(&self.scratch, turn.context)?;
+        if let Some(context) = &context {
+            words.extend(["--context", &context.path]);
+        }
+        words.extend(["--input", "text", "-"]);
+        ask_with("cp-compose", &words, turn.text.as_bytes(), self.flags(turn))?.data()
+    }
+
+    /// Asks the model.
+    fn ask(&mut self, turn: &Turn<'_>, prompt: &RawValue, observer: &mut dyn Observer) -> Result<Reply> {
+        let mut llm = match self.llm.take_if(Coprocess::can_go_on) {
+            Some(llm) => llm,
+            None => Coprocess::start("cp-llm", &self.streaming(turn))?,
+        };
+        let answered = answer(&mut llm, prompt, observer);
+        // One that was broken off is stopped now.
+        self.llm = Some(llm).take_if(Coprocess::can_go_on);
+        answered.map(|message| Reply { messages: vec![message] })
+    }
+
+    /// Lets the model use tools until it is done. A call that requires approval is asked about here and now.
+    fn run(&self, turn: &Turn<'_>, prompt: &RawValue, observer: &mut dyn Observer) -> Result<Reply> {
+        let mut arguments = self.streaming(turn);
+        arguments.extend(self.tools.iter().cloned());
+        let mut toolloop = Coprocess::start("cp-toolloop", &arguments)?;
+        toolloop.send(Kind::Prompt.name(), prompt)?;
+        toolloop.close()?;
+        let mut reply = Reply::default();
+        while let Err(stop) = follow(&mut toolloop, &mut reply, observer) {
+            let arguments = self.resumed(turn, stop, observer)?;
+            drop(toolloop);
+            toolloop = Coprocess::start("cp-toolloop", &arguments)?;
+        }
+        Ok(reply)
+    }
+
+    /// The arguments that resume a run that stopped for an approval, once the person has decided. Any other stop is an error.
+    fn resumed(&self, turn: &Turn<'_>, stop: Error, observer: &mut dyn Observer) -> Result<Vec<String>> {
+        let details = stop.details();
+        let line = |name: &str| details.get(name).and_then(Value::as_str);
+        let (Some("approve_tool_call"), Some(yes), Some(no)) = (line("action"), line("resume"), line("otherwise"))
+        else {
+            return Err(stop);
+        };
+        let call = &details["call"];
+        let shown = format!("{} {}", call["name"].as_str().unwrap_or_default(), call["input"]);
+        let Some(approved) = observer.approves(&shown) else { return Err(stop) };
+        signals::check()?;
+        // The line is runnable as it stands: the program, the home, and what to do.
+        let line = split(if approved { yes } else { no }).map_err(Error::from)?.argv;
+        let mut flags = self.flags(turn);
+        if line.iter().any(|word| word == "--home")
+            && let Some(at) = flags.iter().position(|flag| flag == "--home")
+        {
+            flags.drain(at..at + 2);
+        }
+        flags.extend(["--format", "json"].map(str::to_owned));
+        Ok(line.into_iter().skip(1).chain(flags).collect())
+    }
+}
+
+/// Sends a prompt and follows the answer to its message.
+fn answer(llm: &mut Coprocess, prompt: &RawValue, observer: &mut dyn Observer) -> Result<Message> {
+    llm.send(Kind::Prompt.name(), prompt)?;
+    loop {
+        let message = llm.receive(|record| match record.kind {
+            Some(Kind::Message) => record.read().map(Some),
+            _ => observe(record, observer).map(|()| None),
+        })?;
+        if let Some(message) = message {
+            return Ok(message);
+        }
+    }
+}
+
+/// Follows a run to its end, and keeps its messages. A run that is resumed repeats the last ones.
+fn follow(toolloop: &mut Coprocess, reply: &mut Reply, observer: &mut dyn Observer) -> Result<()> {
+    loop {
+        let closed = toolloop.receive(|record| {
+            if record.kind == Some(Kind::Message) {
+                let message: Message = record.read()?;
+                if !reply.messages.iter().any(|known| !known.id.is_empty() && known.id == message.id) {
+                    reply.messages.push(message);
+                }
+            } else {
+                observe(record, observer)?;
+            }
+            Ok(record.closed)
+        })?;
+        if closed {
+            return Ok(());
+        }
+    }
+}
+
+impl Agent for Composed {
+    fn name(&self) -> &str {
+        if self.id == "default" { "cp_default" } else { &self.id }
+    }
+
+    fn version(&self) -> &str {
+        cp_common::program::VERSION
+    }
+
+    fn capabilities(&self) -> &[Capability] {
+        &Capability::ALL
+    }
+
+    fn process(&mut self, turn: &Turn<'_>, observer: &mut dyn Observer) -> Result<Reply> {
+        let prompt = self.compose(turn)?;
+        if self.tools.is_empty() { self.ask(turn, &prompt, observer) } else { self.run(turn, &prompt, observer) }
+    }
+
+    fn signals(&mut self) -> Result<Map<String, Value>> {
+        Ok(Map::new())
+    }
+
+    fn state(&mut self) -> Result<Value> {
+        let connected = self.llm.as_mut().is_some_and(Coprocess::can_go_on);
+        Ok(json!({"id": self.id, "prompt_id": self.prompt, "model": self.model, "connected": connected}))
+    }
+}
+
+/// A file that exists while a prompt is composed.
+struct Scratch {
+    path: String,
+}
+
+impl Scratch {
+    fn new(directory: &Path, pieces: &[Piece]) -> Result<Option<Self>> {
+        if pieces.is_empty() {
+            return Ok(None);
+        }
+        let texts = pieces.iter().map(|piece| format!("[{}]\n{}\n", piece.name, piece.text.trim_end()));
+        let file = directory.join(format!("context-{}.md", std::process::id()));
+        let scratch = Self { path: file.display().to_string() };
+        write_whole(&file, texts.collect::<Vec<_>>().join("\n").as_bytes())?;
+        Ok(Some(scratch))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}

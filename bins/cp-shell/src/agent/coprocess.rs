@@ -1,0 +1,147 @@
+//! A coprocess that answers turns. What one of our programs writes on standard error is passed on to the person while it works.
+
+use std::collections::VecDeque;
+use std::io::{PipeReader, Write as _};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use cp_common::coprocess::{Child, Grace, Part, find};
+use cp_common::stream::lines::{Lines, Next};
+use cp_common::wire::record::{Kind, Record, closed_line};
+use cp_common::{Code, Error, Result};
+use serde::Serialize;
+use serde_json::Map;
+
+use crate::printable::harmless;
+
+/// How often the wait for an answer looks at standard error.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long a line of standard error is held back: an answer that says the same would be there by then.
+const HOLD: Duration = Duration::from_millis(150);
+/// How long a program has to leave.
+const GRACE: Grace = Grace { after_input: Duration::from_millis(200), after_term: Duration::from_secs(1) };
+
+/// A program that answers records with records.
+pub(super) struct Coprocess {
+    part: Part,
+    errors: Option<StandardError>,
+    /// Whether nothing of the last turn is left unread: not while one is answered, nor after one that was broken off.
+    in_step: bool,
+}
+
+impl Coprocess {
+    /// Starts one of our programs.
+    pub(super) fn start(name: &str, arguments: &[String]) -> Result<Self> {
+        let (reader, writer) = std::io::pipe()?;
+        // The command goes at the end of the statement, and with it our end of the pipe.
+        let child = Child::start(Command::new(find(name)?).args(arguments).stderr(writer), GRACE)?;
+        let errors = StandardError { lines: Lines::new(reader), held: VecDeque::new() };
+        Ok(Self { part: Part::of(child), errors: Some(errors), in_step: true })
+    }
+
+    /// Starts a program that the person named. Its standard error is ours.
+    pub(super) fn of_program(argv: &[String]) -> Result<Self> {
+        let (program, arguments) = argv.split_first().ok_or_else(|| Error::usage("the command is empty"))?;
+        let child = Child::start(Command::new(program).args(arguments), GRACE)?.called(program);
+        Ok(Self { part: Part::of(child), errors: None, in_step: true })
+    }
+
+    /// Sends a record.
+    pub(super) fn send<T: Serialize + ?Sized>(&mut self, kind: &str, data: &T) -> Result<()> {
+        self.in_step = false;
+        if let Some(errors) = &mut self.errors {
+            errors.forget()?;
+        }
+        self.part.send_named(kind, data)
+    }
+
+    /// Says that no more will be sent.
+    pub(super) fn close(&mut self) -> Result<()> {
+        let written = self.part.child().write(&closed_line(Kind::Summary.name(), &Map::new())?);
+        self.part.child().close_input();
+        written
+    }
+
+    /// The next record of its answers, given to `take`. A record that reports a failure is an error.
+    pub(super) fn receive<T>(&mut self, take: impl FnOnce(&Record<'_>) -> Result<T>) -> Result<T> {
+        self.receive_within(Duration::MAX, take)
+    }
+
+    /// As [`Coprocess::receive`], if it comes in time.
+    pub(super) fn receive_within<T>(
+        &mut self,
+        limit: Duration,
+        take: impl FnOnce(&Record<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.in_step = false;
+        let asked = Instant::now();
+        while !self.part.wait(LOOK)? {
+            if let Some(errors) = &mut self.errors {
+                errors.pass_on()?;
+            }
+            if asked.elapsed() > limit {
+                let message = format!("{} did not answer within {} s", self.part.name(), limit.as_secs());
+                return Err(Error::new(Code::Timeout, message));
+            }
+        }
+        let mut closed = None;
+        let received = self.part.receive(|_, record| {
+            closed = Some(record.closed);
+            take(record)
+        });
+        self.in_step = match (&received, closed) {
+            (Ok(_), closed) => closed == Some(false),
+            // It reported a failure and left its stream open.
+            (Err(error), None) => !error.is_fatal() && error.code() != Code::Interrupted,
+            (Err(_), Some(_)) => false,
+        };
+        received
+    }
+
+    /// Whether it can be sent another turn: it runs, its stream is open, and it is in step.
+    pub(super) fn can_go_on(&mut self) -> bool {
+        self.in_step && self.part.child().is_running()
+    }
+}
+
+impl Drop for Coprocess {
+    /// The closing line distinguishes an orderly end from a break. The process is stopped when it is dropped.
+    fn drop(&mut self) {
+        let _ = self.close();
+    }
+}
+
+/// What a program writes on standard error. Each line is held back for a moment: why a turn failed comes with the answer, and is shown
+/// once.
+struct StandardError {
+    lines: Lines<PipeReader>,
+    held: VecDeque<(Instant, String)>,
+}
+
+impl StandardError {
+    /// Shows the lines that were held back long enough.
+    fn pass_on(&mut self) -> Result<()> {
+        self.read()?;
+        while let Some((_, line)) = self.held.pop_front_if(|(since, _)| since.elapsed() > HOLD) {
+            // Where nobody reads it, nothing is lost that is not on the ledger.
+            let _ = writeln!(std::io::stderr(), "{}", harmless(&line));
+        }
+        Ok(())
+    }
+
+    /// What was written about the last turn has come with its answer.
+    fn forget(&mut self) -> Result<()> {
+        self.read()?;
+        self.held.clear();
+        Ok(())
+    }
+
+    fn read(&mut self) -> Result<()> {
+        while self.lines.wait_line(Duration::ZERO)?
+            && let Next::Line(line) = self.lines.next(&mut || Ok(()))?
+        {
+            self.held.push_back((Instant::now(), String::from_utf8_lossy(self.lines.bytes(&line)).into_owned()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,81 @@
+//! A turn as `:explain` shows it: its risk and why, what was attached to it and where that came from, and its hints.
+
+use std::fmt::Write as _;
+
+use crate::interactive::assessment::hints::Hint;
+use crate::interactive::assessment::risk::Risk;
+use crate::interactive::console::render::{Style, cut};
+use crate::printable::harmless;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Explained {
+    /// What the person said, without secrets.
+    pub(crate) said: String,
+    pub(crate) risk: Risk,
+    pub(crate) hints: Vec<Hint>,
+    pub(crate) pieces: Vec<Size>,
+    pub(crate) recalled: Vec<String>,
+    /// How many secrets were left out of what is kept and sent along.
+    pub(crate) redactions: u32,
+    pub(crate) isolated: bool,
+    pub(crate) agent: String,
+    /// Whether the person approved it.
+    pub(crate) confirmed: bool,
+    /// Whether it was not sent, or stopped.
+    pub(crate) cancelled: bool,
+}
+
+/// The size of a piece that was attached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Size {
+    /// Where it came from.
+    pub(crate) name: String,
+    pub(crate) bytes: usize,
+}
+
+impl Explained {
+    pub(crate) fn text(&self, style: Style) -> String {
+        let mut text = String::new();
+        let mut line = |name: &str, value: &str| {
+            let _ = writeln!(
+                text,
+                "{name:<11} {}",
+                cut(&harmless(value).replace('\n', " "), style.width.saturating_sub(12).max(20))
+            );
+        };
+        line("said", &self.said);
+        line("agent", &self.agent);
+        line("risk", &format!("{}: {}", self.risk.level.name(), self.risk.reason));
+        let asked = match (self.cancelled, self.confirmed) {
+            (true, _) => "not sent, or stopped",
+            (false, true) => "yes, by the person",
+            (false, false) => "no approval was required",
+        };
+        line("confirmed", asked);
+        line(
+            "mode",
+            if self.isolated {
+                "isolated: only these words were sent"
+            } else {
+                "persistent: the conversation was sent along"
+            },
+        );
+        if self.pieces.is_empty() {
+            line("context", "nothing attached");
+        }
+        for piece in &self.pieces {
+            line("context", &format!("{}, {} bytes", piece.name, piece.bytes));
+        }
+        for recalled in &self.recalled {
+            line("memory", recalled);
+        }
+        line("redactions", &self.redactions.to_string());
+        if self.hints.is_empty() {
+            line("hints", "none");
+        }
+        for hint in &self.hints {
+            line("hints", &format!("{}: {}", hint.rule, hint.message));
+        }
+        text
+    }
+}

@@ -1,0 +1,131 @@
+//! `:! COMMAND`: a command for the system, run by `cp-exec` as the person's own. Policy decides; where it asks, the person is asked.
+
+use std::process::{Command, Stdio};
+
+use cp_common::context::options::Origin;
+use cp_common::words::split;
+use cp_common::{Code, Context, Error, Result, coprocess, signals};
+use serde_json::{Value, json};
+
+use crate::interactive::console::Console;
+use crate::interactive::console::render::{show, style};
+use crate::interactive::outcome::Outcome;
+use crate::interactive::state::State;
+use crate::printable::harmless;
+use crate::signals::Tracker;
+
+/// Runs it, if that is allowed.
+pub(crate) fn run(state: &mut State<'_>, command: &str) -> Result<Outcome> {
+    if command.is_empty() {
+        return Err(Error::usage("there is no command").hint("write it after `:!`: :! git status"));
+    }
+    let State { context, console, standing, .. } = state;
+    let words = split(command).map_err(Error::from)?;
+    standing.plane.check_capability(&words.argv).inspect_err(|_| standing.tracker.denied())?;
+    let exec = Exec { command, flags: flags_of_person(context) };
+    let decision = exec.ask(&["check", "-c", command])?;
+    let token = match decision["decision"].as_str() {
+        Some("allow") => None,
+        Some("ask") => Some(exec.confirmed(&decision, console, &mut standing.tracker, context)?),
+        _ => {
+            standing.tracker.called(true);
+            standing.tracker.denied();
+            return Err(denied(&decision));
+        }
+    };
+    standing.tracker.called(false);
+    for notice in decision["notices"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        show(&mut context.out, &format!("{}\n", style().faint(&harmless(notice))))?;
+    }
+    context.out.flush()?;
+    let status = exec.run(token.as_deref())?;
+    // A signal was for the command, and it has ended.
+    signals::forget_interrupt();
+    let style = style();
+    let mut text = String::new();
+    if status != Some(0) {
+        let end = status.map_or_else(|| "was killed".to_owned(), |status| format!("exited with status {status}"));
+        let name = words.argv.first().map(String::as_str).unwrap_or_default();
+        text.push_str(&style.error(&format!("{name} {end}"), None));
+    }
+    text.push_str(&style.faint(&standing.strip()));
+    text.push('\n');
+    Ok(Outcome {
+        text,
+        result: json!({"command": command, "status": status}),
+        calls: vec![json!({"program": "cp-exec", "command": command})],
+        failed: status != Some(0),
+        ..Outcome::default()
+    })
+}
+
+fn denied(decision: &Value) -> Error {
+    let reason = decision["reason"].as_str().unwrap_or("policy does not allow it");
+    let rule = decision["rule"].as_str().unwrap_or("policy");
+    let hint = match rule {
+        // cp-exec sends a model to another tool; a person can allow the command.
+        "not_allowed" => Some("allow it in config/policy.toml; `cp-exec policy init` writes a starter policy"),
+        _ => decision["hint"].as_str(),
+    };
+    let error = Error::new(Code::Forbidden, format!("denied: {reason} ({rule})"));
+    hint.into_iter().fold(error, Error::hint)
+}
+
+/// The flags that hand the context on, with the person as the one who asks.
+fn flags_of_person(context: &mut Context) -> Vec<String> {
+    let before = context.options.origin.replace(Origin::Person);
+    let flags = context.handed_on();
+    context.options.origin = before;
+    flags
+}
+
+/// A command line for cp-exec.
+struct Exec<'a> {
+    command: &'a str,
+    flags: Vec<String>,
+}
+
+impl Exec<'_> {
+    fn ask(&self, words: &[&str]) -> Result<Value> {
+        coprocess::ask_with("cp-exec", words, b"", self.flags.clone())?.data()
+    }
+
+    /// A yes, and the token that it gives.
+    fn confirmed(
+        &self,
+        decision: &Value,
+        console: &Console,
+        tracker: &mut Tracker,
+        context: &mut Context,
+    ) -> Result<String> {
+        let reason = decision["reason"].as_str().unwrap_or("policy asks");
+        let rule = decision["rule"].as_str().unwrap_or("policy");
+        if !console.is_terminal() {
+            tracker.denied();
+            let message = format!("cancelled: policy requires approval ({rule}), and there is no terminal to ask at");
+            return Err(
+                Error::new(Code::Forbidden, message).hint("the next line of a script is never taken as an answer")
+            );
+        }
+        let preview = self.ask(&["--dry-run", "-c", self.command])?;
+        let token = preview["confirm_token"].as_str().unwrap_or_default().to_owned();
+        show(&mut context.out, &format!("{}\n", style().warning(&harmless(reason))))?;
+        if !console.agrees(&format!("Run {}? [y/N] ", harmless(self.command))) {
+            tracker.denied();
+            return Err(Error::new(Code::Forbidden, "cancelled: nothing was run"));
+        }
+        tracker.confirmed();
+        Ok(token)
+    }
+
+    /// Lets it run with our own output. It reads nothing: the lines that follow are ours.
+    fn run(&self, token: Option<&str>) -> Result<Option<i32>> {
+        let mut exec = Command::new(coprocess::find("cp-exec")?);
+        exec.args(&self.flags)
+            .args(["--format", "raw"])
+            .args(token.iter().flat_map(|token| ["--confirm", token]))
+            .args(["-c", self.command]);
+        let status = exec.stdin(Stdio::null()).status().map_err(|e| Error::io("starting cp-exec", e))?;
+        Ok(status.code())
+    }
+}

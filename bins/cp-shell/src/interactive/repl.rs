@@ -1,0 +1,214 @@
+//! The loop: a line is read, carried out, shown and put on record; around it how a session begins and ends.
+
+use std::time::{Duration, Instant};
+
+use cp_common::home::config::Origin;
+use cp_common::program::{Class, VERSION};
+use cp_common::{Code, Context, Error, Result};
+use cp_redact::Redactor;
+use serde_json::json;
+
+use crate::agent;
+use crate::interactive::console::completion::Ids;
+use crate::interactive::console::prompt_history::PromptHistory;
+use crate::interactive::console::render::{count, show, style};
+use crate::interactive::console::{Console, Typed};
+use crate::interactive::hub::Hub;
+use crate::interactive::outcome::Outcome;
+use crate::interactive::state::{Conversation, Ledgers, Request, Setup, Standing, State, record_hub};
+use crate::interactive::syntax::parse::{self, Input};
+use crate::interactive::syntax::table::Act;
+use crate::interactive::transcript::Transcript;
+use crate::interactive::{commands, settings, shell_history, turn};
+use crate::journal::{self, Joined, Journal};
+use crate::plane::Plane;
+use crate::plane::canonical::hash_value;
+use crate::signals::Tracker;
+
+const PROMPT: &str = "cp> ";
+/// How long the end of a session waits for a hub that was asked at its beginning.
+const LAST_WAIT: Duration = Duration::from_millis(200);
+
+/// Holds a session from its start to its end.
+pub(crate) fn hold(request: Request<'_>, context: &mut Context) -> Result<()> {
+    let mut repl = Repl::open(request, context)?;
+    let mut held = repl.talk();
+    if let Err(e) = repl.close(held.is_ok()) {
+        held = held.and(Err(e));
+    }
+    let State { context, ledgers, standing, console, agent, .. } = repl.state;
+    // Its programs leave before the session ends that they write to.
+    drop(agent);
+    let journal = ledgers.journal;
+    let (session, own, turns) = (journal.session().to_owned(), journal.owns_session(), standing.tracker.turns());
+    let ended = journal.end(context);
+    if held.is_err() && console.is_terminal() {
+        // The editor may be reading still: pasted text is to come as it is again.
+        context.out.raw(b"\x1b[?2004l\n")?;
+    }
+    drop(console);
+    held?;
+    ended?;
+    let left = if own { "ended" } else { "left open" };
+    let turns = count(usize::try_from(turns).unwrap_or(usize::MAX), "turn");
+    context.out.raw(format!("{session} {left} after {turns}\n").as_bytes())?;
+    context.out.ended_with(0);
+    context.out.flush()
+}
+
+struct Repl<'a> {
+    state: State<'a>,
+    prompt_history: PromptHistory,
+    /// Whether the lines of a script are shown.
+    echo: bool,
+}
+
+impl<'a> Repl<'a> {
+    fn open(request: Request<'a>, context: &'a mut Context) -> Result<Self> {
+        let settings = settings::load(&context.home.path("config/shell.toml"))?;
+        let plane = Plane::open(request.root.unwrap_or(context.home.root()))?;
+        let joined = journal::joined(context)?;
+        let id = agent_id(request.agent, joined.as_ref(), context);
+        let prompt_history = PromptHistory::new(context.home.state("prompt_history"), &settings.history);
+        let agents = agent::configured::load(&context.home.agents_file())?.keys().cloned().collect();
+        let console = Console::open(Ids { root: plane.root().to_owned(), agents }, prompt_history.load())?;
+        let agent = agent::named(&id, &plane, request.model, context)?;
+        let hint = style().faint("· :help lists the commands, :quit ends");
+        show(&mut context.out, &format!("cp-shell {VERSION} {hint}\n"))?;
+        // The person can type while the rest is made ready.
+        console.ask(PROMPT);
+        let journal = Journal::open(joined.as_ref(), &id, context)?;
+        let redactor = Redactor::from_environment();
+        let shell_history = shell_history::collect(&settings.shell_history, request.options.with_history, &redactor);
+        let mut hub = Hub::start(&settings.hub, request.options.reach(), &std::env::current_dir()?);
+        let mut transcript = Transcript::open(journal.directory(), journal.session(), &id)?;
+        transcript.note("session_history", &shell_history)?;
+        if !hub.is_pending() {
+            record_hub(&mut hub, &mut transcript)?;
+        }
+        let tracker = Tracker::new(plane.tier().unwrap_or_else(|| context.tier()), None, journal.turns());
+        let isolated = joined.is_some_and(|joined| joined.mode.as_deref() == Some("isolated"));
+        let echo = !console.is_terminal() && !context.options.quiet;
+        let state = State {
+            setup: Setup { request, settings, redactor, shell_history },
+            context,
+            console,
+            agent,
+            ledgers: Ledgers { journal, transcript },
+            standing: Standing { plane, tracker, used: 0 },
+            hub,
+            conversation: Conversation { isolated, ..Conversation::default() },
+        };
+        Ok(Self { state, prompt_history, echo })
+    }
+
+    /// The lines, until there is none or the person leaves.
+    fn talk(&mut self) -> Result<()> {
+        loop {
+            match self.state.console.wait() {
+                Typed::Line(line) => {
+                    if self.echo {
+                        self.state.show(&format!("{PROMPT}{}\n", line.replace('\n', "\n... ")))?;
+                    }
+                    if self.line(&line)? {
+                        return Ok(());
+                    }
+                }
+                Typed::Interrupted if self.state.console.is_terminal() => {
+                    self.state.show(&format!("{}\n", style().faint("(:quit ends the session)")))?;
+                }
+                // It came while nothing was under way, and the editor still has its line.
+                Typed::Signalled if self.state.console.is_terminal() => continue,
+                Typed::Interrupted | Typed::Signalled | Typed::Terminated => {
+                    return Err(Error::new(Code::Interrupted, "interrupted by a signal"));
+                }
+                Typed::Wrong(what) => self.state.show(&style().error(&what, None))?,
+                Typed::End => return Ok(()),
+            }
+            self.state.look_at_hub()?;
+            self.state.console.ask(PROMPT);
+        }
+    }
+
+    /// What comes after the last line. What a person could still be asked is asked only of one who left by themselves.
+    fn close(&mut self, orderly: bool) -> Result<()> {
+        let state = &mut self.state;
+        state.hub.take(LAST_WAIT);
+        record_hub(&mut state.hub, &mut state.ledgers.transcript)?;
+        if orderly && state.console.is_terminal() { commands::learning::offer(state) } else { Ok(()) }
+    }
+
+    /// One line, from its text to its record. True when it was the last.
+    fn line(&mut self, line: &str) -> Result<bool> {
+        let started = Instant::now();
+        let whole = parse::joined(line);
+        let state = &mut self.state;
+        if let Err(e) = self.prompt_history.add(line, &state.setup.redactor) {
+            state.show(&style().error(e.message(), None))?;
+        }
+        let input = parse::parse(&whole);
+        let class = match &input {
+            Input::Nothing => return Ok(false),
+            Input::Command(command, _) => command.class,
+            Input::Run(_) => Class::Governed,
+            Input::Say(_) => Class::Append,
+            Input::Unknown(..) => Class::Query,
+        };
+        state.standing.tracker.begin(class);
+        let mut leaves = false;
+        let carried_out = match input {
+            Input::Nothing => return Ok(false),
+            Input::Command(command, argument) => {
+                leaves = command.act == Act::Quit;
+                commands::perform(state, command, argument)
+            }
+            Input::Run(command) => commands::system::run(state, command),
+            Input::Say(text) => turn::take(state, text),
+            Input::Unknown(name, near) => commands::unknown(&mut state.standing, &whole, name, near),
+        };
+        let outcome = match carried_out {
+            Ok(outcome) => outcome,
+            Err(error) if error.is_reader_gone() => return Err(error),
+            Err(error) => {
+                let text = style().error(error.message(), error.hint_text());
+                Outcome { result: json!({"error": error.message()}), text, failed: true, ..Outcome::default() }
+            }
+        };
+        self.conclude(whole.trim(), outcome, started.elapsed())?;
+        Ok(leaves)
+    }
+
+    /// Shows the outcome of a line, and puts it on the record.
+    fn conclude(&mut self, line: &str, outcome: Outcome, took: Duration) -> Result<()> {
+        let state = &mut self.state;
+        state.standing.tracker.end(!outcome.failed);
+        state.show(&outcome.text)?;
+        let (command, _) = state.setup.redactor.redact_text(line);
+        let journal = &mut state.ledgers.journal;
+        let recorded = journal.record(journal::Turn {
+            command_hash: hash_value(&json!({"cmd": command})),
+            command,
+            result_hash: hash_value(&outcome.result),
+            succeeded: !outcome.failed,
+            duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            reads: state.standing.plane.take_reads(),
+            writes: outcome.writes,
+            calls: outcome.calls,
+        });
+        state.standing.tracker.synced(recorded.is_ok() && journal.synced());
+        recorded.or_else(|e| {
+            state.show(&style().error(&format!("this turn is not on the ledger: {}", e.message()), e.hint_text()))
+        })
+    }
+}
+
+/// The agent that is asked for, else the one of the session that was joined.
+fn agent_id(asked: Option<&str>, joined: Option<&Joined>, context: &Context) -> String {
+    let asked = context.config.get("agent", asked);
+    let theirs = joined.and_then(|joined| joined.agent.as_deref()).filter(|agent| !agent.is_empty());
+    match (asked, theirs) {
+        (Some(asked), None) => asked.text,
+        (Some(asked), Some(_)) if asked.origin != Origin::Default => asked.text,
+        (_, theirs) => theirs.unwrap_or("default").to_owned(),
+    }
+}

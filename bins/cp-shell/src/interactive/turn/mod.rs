@@ -1,0 +1,230 @@
+//! A turn: what goes along is gathered, the risk shown, a yes asked for where it is needed; then the agent answers, and both sides go
+//! to the session. Nothing that the model proposes is run here: its tools are, where the person named some and approves the turn.
+
+mod consent;
+mod envelope;
+mod watch;
+
+use std::fmt::Write as _;
+
+use cp_common::wire::Message;
+use cp_common::{Code, Error, Result, signals};
+use serde_json::{Value, json};
+
+use self::envelope::Envelope;
+use self::watch::Watch;
+use crate::agent;
+use crate::interactive::assessment::explained::Explained;
+use crate::interactive::assessment::hints::{self, Hint, Situation};
+use crate::interactive::assessment::risk::{self, Level, Risk};
+use crate::interactive::console::render::{Style, style};
+use crate::interactive::outcome::Outcome;
+use crate::interactive::state::{Setup, State};
+use crate::interactive::transcript::{Closed, last_answer};
+use crate::printable::harmless;
+
+/// What is about to be sent.
+struct Sending<'a> {
+    said: &'a str,
+    risk: Risk,
+    hints: Vec<Hint>,
+    envelope: Envelope,
+}
+
+/// Takes what a person said.
+pub(crate) fn take(state: &mut State<'_>, said: &str) -> Result<Outcome> {
+    check_offline(&state.setup, state.context)?;
+    state.look_at_hub()?;
+    let risk = risk::classify(said);
+    let State { setup, context, hub, conversation, .. } = state;
+    let hints = hints::hints(&Situation {
+        text: said,
+        level: risk.level,
+        heavy: &conversation.heavy,
+        hub: &hub.loaded().text(),
+    });
+    conversation.heavy.push(hints::is_heavy(said, risk.level));
+    // Nothing at all goes along where only the words are to go.
+    let envelope =
+        if conversation.isolated { Envelope::default() } else { Envelope::gather(said, setup, hub.loaded(), context) };
+    let sending = Sending { said, risk, hints, envelope };
+    state.show(&remarks(&sending, style()))?;
+    state.conversation.last = Some(Explained {
+        said: state.setup.redactor.redact_text(said).0,
+        risk: sending.risk.clone(),
+        hints: sending.hints.clone(),
+        pieces: sending.envelope.sizes(),
+        recalled: sending.envelope.recalled.iter().map(|it| format!("{} ({}): {}", it.kind, it.at, it.text)).collect(),
+        redactions: sending.envelope.redactions,
+        isolated: state.conversation.isolated,
+        agent: state.agent.name().to_owned(),
+        confirmed: false,
+        cancelled: false,
+    });
+    let State { setup, context, conversation, .. } = state;
+    let tools = &setup.request.model.tools;
+    if let Some(question) = consent::question(tools, &mut conversation.tools, &sending.risk, context)? {
+        if !state.console.agrees(&format!("{question} [y/N] ")) {
+            return cancelled(state, &sending);
+        }
+        state.standing.tracker.confirmed();
+        if let Some(last) = &mut state.conversation.last {
+            last.confirmed = true;
+        }
+    }
+    answer(state, &sending)
+}
+
+/// Refuses to ask a model over a network that the person does not want to be used.
+fn check_offline(setup: &Setup<'_>, context: &cp_common::Context) -> Result<()> {
+    if !setup.request.options.offline {
+        return Ok(());
+    }
+    let backend = context.config.text("backend", setup.request.model.backend.as_deref());
+    match backend.as_deref() {
+        Some("stub") => Ok(()),
+        _ => Err(Error::usage("the model is reached over the network, which --offline forbids")
+            .hint("add --backend stub, or remove --offline; the other commands work as they are")),
+    }
+}
+
+/// What is shown before the answer.
+fn remarks(sending: &Sending<'_>, style: Style) -> String {
+    let Sending { risk, hints, envelope, .. } = sending;
+    let mut text = String::new();
+    for hint in hints {
+        let _ = writeln!(text, "{} {}: {}", style.warning("hint"), hint.rule, harmless(&hint.message));
+    }
+    if !envelope.recalled.is_empty() {
+        let kinds: Vec<&str> = envelope.recalled.iter().map(|it| it.kind.as_str()).collect();
+        let memories = if kinds.len() == 1 { "memory" } else { "memories" };
+        let line = format!("memory: {} {memories} attached ({})", kinds.len(), kinds.join(", "));
+        let _ = writeln!(text, "{}", style.faint(&line));
+    }
+    for error in &envelope.errors {
+        let _ = writeln!(text, "{}", style.warning(&format!("memory: {}", harmless(error))));
+    }
+    if risk.level > Level::Safe {
+        let _ = writeln!(text, "{} {}", style.warning(&format!("risk {}:", risk.level.name())), harmless(&risk.reason));
+    }
+    text
+}
+
+/// The person declined, or there is no terminal to ask at.
+fn cancelled(state: &mut State<'_>, sending: &Sending<'_>) -> Result<Outcome> {
+    state.standing.tracker.denied();
+    record(state, sending, Ending { cancelled: true, ..Ending::default() })?;
+    let style = style();
+    let mut text = if state.console.is_terminal() {
+        format!("{}\n", style.faint("cancelled: nothing was sent"))
+    } else {
+        let message = "cancelled: this turn requires approval, and there is no terminal to ask at; nothing was sent";
+        style.error(message, Some("send it from a terminal; the next line of a script is never taken as an answer"))
+    };
+    let _ = writeln!(text, "{}", style.faint(&state.standing.strip()));
+    Ok(Outcome { text, result: json!({"cancelled": true}), ..Outcome::default() })
+}
+
+/// Sends it, shows what comes as it comes, and keeps both sides.
+fn answer(state: &mut State<'_>, sending: &Sending<'_>) -> Result<Outcome> {
+    let State { context, console, agent, ledgers, standing, conversation, .. } = state;
+    let turn = agent::Turn {
+        text: sending.said,
+        session: ledgers.journal.session(),
+        isolated: conversation.isolated,
+        context: &sending.envelope.pieces,
+    };
+    let mut watch = Watch::new(console, &mut context.out, &mut standing.tracker, style());
+    let replied = agent.process(&turn, &mut watch);
+    let Watch { partial, called, .. } = watch;
+    match replied {
+        Ok(reply) => answered(state, sending, &reply.messages, &partial, called),
+        Err(error) if error.is_reader_gone() => Err(error),
+        Err(error) => stopped(state, sending, &error, &partial),
+    }
+}
+
+/// The turn was answered: `partial` is what was shown of it already.
+fn answered(
+    state: &mut State<'_>,
+    sending: &Sending<'_>,
+    messages: &[Message],
+    partial: &str,
+    tools: Vec<Value>,
+) -> Result<Outcome> {
+    let (words, tokens) = last_answer(messages);
+    let mut text = if partial.is_empty() { harmless(&words) } else { String::new() };
+    let shown = if partial.is_empty() { &words } else { partial };
+    if !shown.ends_with('\n') {
+        text.push('\n');
+    }
+    state.standing.used = tokens;
+    let redactions = record(state, sending, Ending { messages, ..Ending::default() })?;
+    let without_secrets = |text: &str| state.setup.redactor.redact_text(text).0;
+    state.conversation.rounds.push((without_secrets(sending.said), without_secrets(&words)));
+    if let Some(last) = &mut state.conversation.last {
+        last.redactions = redactions;
+    }
+    let _ = writeln!(text, "{}", style().faint(&state.standing.strip()));
+    let models = messages.iter().map(|message| json!({"model": message.model, "backend": message.backend}));
+    Ok(Outcome { text, result: json!({"content": words}), calls: models.chain(tools).collect(), ..Outcome::default() })
+}
+
+/// The turn has failed, or the person stopped it. The session goes on.
+fn stopped(state: &mut State<'_>, sending: &Sending<'_>, error: &Error, partial: &str) -> Result<Outcome> {
+    let interrupted = error.code() == Code::Interrupted;
+    record(state, sending, Ending { cancelled: interrupted, partial, ..Ending::default() })?;
+    if interrupted {
+        signals::forget_interrupt();
+    } else {
+        state.ledgers.transcript.note("error", &error.to_value())?;
+    }
+    if let Some(last) = &mut state.conversation.last {
+        last.cancelled = true;
+    }
+    let style = style();
+    let mut text = String::from(if partial.is_empty() || partial.ends_with('\n') { "" } else { "\n" });
+    if interrupted {
+        text.push_str(&style.error("interrupted: the turn was stopped, the session goes on", None));
+    } else {
+        text.push_str(&style.error(error.message(), error.hint_text()));
+        if let Some(resume) = error.details().get("resume").and_then(Value::as_str) {
+            let _ = writeln!(text, "  To go on: {}", harmless(resume));
+        }
+    }
+    let _ = writeln!(text, "{}", style.faint(&state.standing.strip()));
+    let result = json!({"error": error.code().row().name});
+    Ok(Outcome { text, result, failed: !interrupted, ..Outcome::default() })
+}
+
+/// How a turn ended.
+#[derive(Clone, Copy, Default)]
+struct Ending<'a> {
+    /// What came back; nothing where it was cancelled or failed.
+    messages: &'a [Message],
+    /// Whether it was not sent, or was stopped.
+    cancelled: bool,
+    /// What had come by then.
+    partial: &'a str,
+}
+
+/// Puts a turn on record. The number of secrets that were left out of it.
+fn record(state: &mut State<'_>, sending: &Sending<'_>, ending: Ending<'_>) -> Result<u32> {
+    let Sending { said, risk, hints, envelope } = sending;
+    if ending.cancelled
+        && let Some(last) = &mut state.conversation.last
+    {
+        last.cancelled = true;
+    }
+    let closed = Closed {
+        number: state.standing.tracker.turns(),
+        said,
+        messages: ending.messages,
+        risk,
+        hints,
+        cancelled: ending.cancelled,
+        partial: ending.partial,
+        recalled: envelope.recalled.len(),
+    };
+    Ok(state.ledgers.transcript.turn(&closed)? + envelope.redactions)
+}
