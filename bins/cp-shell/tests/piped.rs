@@ -16,7 +16,7 @@ fn a_session_of_a_script_from_help_to_quit() {
         "cp> :help\n",
         "  :quit, :q ",
         "\"mode\": \"persistent\"",
-        "✗ denied: there is no policy",
+        "✗ denied: `ls` is not allowed: there is no policy",
         "\n  Hint: ",
         "cp> hello\nstub response 1\nengaged · L2 · [████░] · t4 | ctx:",
         "risk        safe",
