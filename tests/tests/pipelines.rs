@@ -195,3 +195,51 @@ fn a_writer_killed_in_the_middle_loses_nothing_that_was_acknowledged() {
     assert_eq!(lines[..2], ["true", "0"], "{} {}", ran.stdout, ran.stderr);
     assert!(lines[2].parse::<u32>().unwrap() > 5, "{}", ran.stdout);
 }
+
+#[test]
+fn an_at_sign_before_a_system_text_names_a_file_in_every_program() {
+    let place = Place::new();
+    place.work.write("soul.md", "Be brief.\n");
+    let answer = r#"{"ok":true,"schema_version":"1.0","type":"message","data":{"id":"1","role":"assistant","content":"x","model":"m","backend":"b","stop_reason":"end_turn","usage":{}}}"#;
+    place
+        .work
+        .executable("model", &format!("#!/bin/sh\nread -r line\nprintf '%s\\n' \"$line\" >asked\necho '{answer}'\n"));
+    for (given, meant) in [("@soul.md", "Be brief."), ("@@home", "@home")] {
+        let asked = place.sh(&format!(
+            "cp-compose -s '{given}' x | jq -r .data.system
+            cp-llm --backend anthropic -m m --dry-run -s '{given}' x | jq -r .data.request.system
+            cp-toolloop --llm ./model -s '{given}' x >/dev/null; jq -r .data.system asked"
+        ));
+        assert_eq!(asked.stdout, format!("{meant}\n").repeat(3), "{asked:?}");
+    }
+    for program in ["cp-compose", "cp-llm --backend stub", "cp-toolloop --backend stub"] {
+        place.sh(&format!("{program} -s @none x")).failed(3, "E_NOT_FOUND");
+    }
+}
+
+#[test]
+fn no_name_of_a_session_leads_out_of_the_sessions() {
+    let place = Place::new();
+    place.policy("[exec]\nallowed_commands = [\"true\"]\n");
+    assert_eq!(place.sh("cp-exec -- true >/dev/null").status, 0, "the control runs");
+    for named in ["..", "../..", ".", "SES-1/../..", "./"] {
+        for line in
+            ["cp-exec --session NAME -- true", "cp-llm --backend stub --session NAME hi", "cp-session count NAME"]
+        {
+            let ran = place.sh(&line.replace("NAME", named));
+            assert!([2, 3].contains(&ran.status), "{line} with {named}: {ran:?}");
+        }
+    }
+    place.sh("for id in SES-20260101-aaaaaaaa SES-20260101-aaaaaaab; do mkdir -p \"$CP_HOME/planes/ho1/sessions/$id\"; touch \"$CP_HOME/planes/ho1/sessions/$id/session.jsonl\"; done");
+    for line in [
+        "cp-exec --session SES-2026 -- true",
+        "cp-llm --backend stub --session SES-2026 hi",
+        "cp-session count SES-2026",
+    ] {
+        let ran = place.sh(line);
+        ran.failed(2, "E_VALIDATION");
+        assert_eq!(ran.closing()["error"]["details"]["candidates"].as_array().map(Vec::len), Some(2), "{line}");
+    }
+    let outside: Vec<String> = place.home.names().into_iter().filter(|name| name.ends_with(".jsonl")).collect();
+    assert!(outside.is_empty() && !place.home.join("planes/ledger").exists(), "{outside:?}");
+}
