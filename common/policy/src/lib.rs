@@ -1,10 +1,11 @@
-//! What governs a prompt, for the programs that must agree on it: the `[llm]` table of `config/policy.toml`, and the registry of
-//! prompts. See cp-policy(5).
+//! What governs a prompt, for the programs that must agree on it: the `[llm]` table of `config/policy.toml`, the registry of
+//! prompts, and their templates. See cp-policy(5).
 
 mod file;
 mod llm;
 pub mod prompts;
 mod registry;
+pub mod template;
 
 pub use self::file::{explain, table};
 pub use self::llm::{GovernedPrompts, Llm, Network, Redact};

@@ -1,0 +1,112 @@
+//! Texts with `{variables}`: filled in by who composes a prompt, recognised by who sends it.
+
+use std::collections::BTreeMap;
+
+use cp_common::{Error, Result};
+
+/// A piece of a template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Piece<'a> {
+    /// What stands as it is, other braces too.
+    Text(&'a str),
+    /// The name between two braces, and its offset.
+    Variable(&'a str, usize),
+}
+
+/// The template with each variable replaced by its value. One without a value is an error that names the line.
+pub fn fill(template: &str, values: &BTreeMap<String, String>) -> Result<String> {
+    let mut filled = String::with_capacity(template.len());
+    for piece in pieces(template) {
+        filled.push_str(match piece {
+            Piece::Text(text) => text,
+            Piece::Variable(name, at) => values.get(name).ok_or_else(|| {
+                let line = template[..at].matches('\n').count() as u64 + 1;
+                Error::validation(format!("the variable `{name}` has no value"))
+                    .at_line(line)
+                    .with("variable", name)
+                    .hint(format!("add --var {name}=VALUE"))
+            })?,
+        });
+    }
+    Ok(filled)
+}
+
+/// Whether a text begins with a template, each variable of which stands for any text.
+pub fn begins_with(text: &str, template: &str) -> bool {
+    let (mut rest, mut after_variable, mut has_variables) = (text, false, false);
+    for piece in pieces(template) {
+        match piece {
+            Piece::Variable(..) => (after_variable, has_variables) = (true, true),
+            Piece::Text(literal) if std::mem::take(&mut after_variable) => {
+                // The first match is as good as any: it leaves the most text for what follows.
+                let Some(at) = rest.find(literal) else { return false };
+                rest = &rest[at + literal.len()..];
+            }
+            Piece::Text(literal) => {
+                let Some(left) = rest.strip_prefix(literal) else { return false };
+                rest = left;
+            }
+        }
+    }
+    // Without variables the end is known: another part follows after a blank line, or nothing does.
+    has_variables || rest.is_empty() || rest.starts_with("\n\n")
+}
+
+fn pieces(template: &str) -> Vec<Piece<'_>> {
+    let (mut pieces, mut from, mut at) = (Vec::new(), 0, 0);
+    while let Some(open) = template[at..].find('{').map(|open| at + open) {
+        at = open + 1;
+        let name = template[at..].find('}').map(|length| &template[at..at + length]).filter(|name| is_variable(name));
+        if let Some(name) = name {
+            pieces.extend([Piece::Text(&template[from..open]), Piece::Variable(name, at)]);
+            at += name.len() + 1;
+            from = at;
+        }
+    }
+    pieces.push(Piece::Text(&template[from..]));
+    pieces.retain(|piece| *piece != Piece::Text(""));
+    pieces
+}
+
+fn is_variable(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_filled_in_and_other_braces_stay() {
+        let values = BTreeMap::from([("name".to_owned(), "{x}".to_owned())]);
+        assert_eq!(fill("a {name} {\"k\":{}} {", &values).unwrap(), "a {x} {\"k\":{}} {");
+        let e = fill("a\nb {other}", &values).unwrap_err();
+        assert!(e.message().contains("line 2") && e.message().contains("other"));
+    }
+
+    #[test]
+    fn a_text_begins_with_its_template_with_any_text_for_the_variables() {
+        for (text, template, expected) in [
+            ("Speak softly.\n\nAnd more.", "Speak {tone}.", true),
+            ("Speak softly", "Speak {tone}.", false),
+            ("Please speak softly.", "Speak {tone}.", false),
+            ("Be brief.", "Be brief.", true),
+            ("Be brief.\n\nx", "Be brief.", true),
+            ("Be brief. Or not.", "Be brief.", false),
+            ("{\"a\":{}} b", "{\"a\":{}} {x}", true),
+            ("anything", "", false),
+            ("a b", "{x} b", true),
+        ] {
+            assert_eq!(begins_with(text, template), expected, "{text:?} {template:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_filled_in_is_recognised() {
+        let values = BTreeMap::from([("a".to_owned(), "one {b}".to_owned()), ("b".to_owned(), String::new())]);
+        for template in ["{a}", "x {a} y {b}{a}.", "{ {a} }", "{b}"] {
+            assert!(begins_with(&fill(template, &values).unwrap(), template), "{template}");
+        }
+    }
+}
