@@ -36,7 +36,7 @@ pub enum Reason {
     Duplicate,
     /// Nested too deep.
     Depth,
-    /// JSON, but not in normal form. Only [`is_normal`] sees it.
+    /// JSON, but not in normal form. Only [`crate::is_normal`] sees it.
     Spelling,
 }
 

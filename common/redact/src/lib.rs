@@ -4,7 +4,7 @@
 //! compiled, so a process that writes one line pays nothing. Each folder uses those below it:
 //!
 //! - [`named`]: secrets that a name before them promises: assignments, options of commands, the context of a key
-//! - [`shapes`]: secrets with a form of their own: keys of providers, tokens, private keys, addresses, headers
+//! - [`mod@shapes`]: secrets with a form of their own: keys of providers, tokens, private keys, addresses, headers
 //! - [`words`]: what names, values and random text look like
 
 mod anchor;

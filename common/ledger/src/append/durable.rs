@@ -14,7 +14,7 @@ use cp_common::{Code, Error, Result};
 pub enum Sync {
     /// When the disk has it.
     Line,
-    /// When the kernel has it; the disk follows at [`Ledger::sync`], and meanwhile every 50 ms or 2 MiB.
+    /// When the kernel has it; the disk follows at [`crate::Ledger::sync`], and meanwhile every 50 ms or 2 MiB.
     Batch,
     /// When the kernel has it. A power cut may lose it.
     None,
