@@ -60,6 +60,7 @@ fn wrappers_are_stripped_to_what_they_run() {
         ("flock x git log", "git log"),
         ("flock --wait 5 x touch y", "touch y"),
         ("flock -c id x", "Built"),
+        ("flock x -c id", "Built"),
         ("'time' --o x touch y", "touch y"),
         ("setsid -w touch x", "touch x"),
         ("stdbuf -oL -e 0 touch x", "touch x"),

@@ -64,6 +64,10 @@ impl<'a> Wrapper<'_, 'a> {
         };
         let words = operands.get(before..).unwrap_or_default();
         let Some(command) = words.first() else { return Inner::Nothing };
+        // `flock FILE -c STRING`.
+        if command.starts_with('-') {
+            return Inner::Built;
+        }
         // What is read replaces a part of the name too.
         if arguments.values_of(self.wraps.replaces).any(|part| command.contains(part))
             || arguments.has_option_before_operands(self.wraps.replaces) && command.contains("{}")

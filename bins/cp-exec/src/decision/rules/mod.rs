@@ -18,6 +18,9 @@ pub(crate) use self::judge::{has_rules, judge};
 pub(crate) use self::table::{rules as built_in, wrong_example};
 
 #[cfg(test)]
+mod spellings;
+
+#[cfg(test)]
 mod tests {
     use super::table::{rules, wrong_example};
     use crate::policy::Verdict;
