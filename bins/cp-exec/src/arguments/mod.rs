@@ -1,10 +1,16 @@
 //! A command line, read once as the program itself would read it. Rules and decisions ask it; none of them reads words again.
 
-mod options;
-mod syntax;
+mod grammar;
+mod levels;
+mod read;
+mod tables;
+mod wrapped;
 
-pub(crate) use self::options::{Item, Name};
-use self::syntax::{Role, role_of, syntax_of};
+use self::grammar::OPEN;
+pub(crate) use self::read::{Item, Name, Operand};
+pub(crate) use self::tables::Role;
+use self::tables::{Levels, Then};
+pub(crate) use self::wrapped::{Inner, Wrapper};
 
 /// The words of a command, and what they are to it.
 pub(crate) struct Arguments<'a> {
@@ -12,16 +18,27 @@ pub(crate) struct Arguments<'a> {
     name: &'a str,
     items: Vec<Item<'a>>,
     role: Role,
-    own: Vec<Item<'a>>,
+    unknown: Option<&'a str>,
+    /// How many of the items come before the first operand.
+    before: usize,
 }
 
 impl<'a> Arguments<'a> {
     /// Reads a command line, its own name first.
     pub(crate) fn read(argv: &'a [String]) -> Self {
         let name = argv.first().map_or("", |word| word.rsplit('/').next().unwrap_or(word));
-        let role = role_of(name);
-        let own = role.syntax().map(|syntax| options::read(argv, &syntax)).unwrap_or_default();
-        Self { argv, name, items: options::read(argv, syntax_of(name)), role, own }
+        let family = tables::family_of(name);
+        let role = family.map_or(Role::Plain, |family| family.role);
+        let mut reading = read::read(argv, 1, family.map_or(&OPEN, |family| &family.grammar));
+        let before = reading.items.iter().position(|item| matches!(item, Item::Operand(_)));
+        let before = before.unwrap_or(reading.items.len());
+        if let (Role::Levels(levels), Some(at)) = (&role, reading.stopped)
+            && let Some(grammar) = levels.grammar_of(&argv[at])
+        {
+            reading.items.truncate(before + 1);
+            reading.items.append(&mut read::read(argv, at + 1, &grammar).items);
+        }
+        Self { argv, name, items: reading.items, role, unknown: reading.unknown, before }
     }
 
     /// The command as it was written, if there is one.
@@ -39,13 +56,32 @@ impl<'a> Arguments<'a> {
         self.argv.get(1..).unwrap_or_default()
     }
 
-    /// Options and operands, as most rules look at them.
+    /// Options and operands, in order.
     pub(crate) fn items(&self) -> &[Item<'a>] {
         &self.items
     }
 
-    pub(crate) fn operands(&self) -> impl Iterator<Item = &'a str> {
-        operands(&self.items).map(|(word, _)| word)
+    /// An option without which it cannot be told what the program would do, and that is not known.
+    pub(crate) fn unknown(&self) -> Option<&'a str> {
+        self.unknown
+    }
+
+    /// The operands. Those of a program with commands of its own begin with that command.
+    pub(crate) fn operands(&self) -> impl Iterator<Item = Operand<'a>> {
+        self.items.iter().filter_map(|item| match item {
+            Item::Operand(operand) => Some(*operand),
+            Item::Option(..) => None,
+        })
+    }
+
+    /// The operands behind the program's own command.
+    pub(crate) fn operands_of_command(&self) -> impl Iterator<Item = Operand<'a>> {
+        let mut commands = true;
+        self.operands().skip_while(move |operand| {
+            let skip = commands;
+            commands &= operand.doubtful;
+            skip
+        })
     }
 
     /// Whether one of these options is given.
@@ -55,117 +91,110 @@ impl<'a> Arguments<'a> {
 
     /// Whether one of these options is given before the first operand.
     pub(crate) fn has_option_before_operands(&self, options: &[impl AsRef<str>]) -> bool {
-        let end = self.items.iter().position(|item| matches!(item, Item::Operand(..))).unwrap_or(self.items.len());
-        has_option(&self.items[..end], options)
+        has_option(&self.items[..self.before], options)
     }
 
-    /// What in the arguments could be a path: operands, and the values behind `=` of options.
+    /// The values of an option.
+    pub(crate) fn values_of<'s>(&'s self, options: &'s [&str]) -> impl Iterator<Item = &'a str> + 's {
+        self.items.iter().filter_map(|item| match item {
+            Item::Option(name, value) if options.iter().any(|option| name.is(option)) => *value,
+            _ => None,
+        })
+    }
+
+    /// Whether the program's own command is one of these: by its name, another name, or its beginning.
+    pub(crate) fn is_command(&self, commands: &[impl AsRef<str>]) -> bool {
+        self.commands().any(|operand| self.stands_for(operand.word, commands))
+    }
+
+    /// Whether the command within the command is one of these.
+    pub(crate) fn is_nested_command(&self, command: &str, nested: &[&str]) -> bool {
+        self.is_command(&[command]) && {
+            let mut doubtful = true;
+            let mut operands = self.operands_of_command().take_while(|operand| {
+                let take = doubtful;
+                doubtful &= operand.doubtful;
+                take
+            });
+            operands.any(|operand| nested.contains(&operand.word))
+        }
+    }
+
+    /// The program's own command, as it was written, where it is none that the program has.
+    pub(crate) fn unknown_command(&self) -> Option<&'a str> {
+        let Role::Levels(Levels { then: Then::Each(known), .. }) = self.role else { return None };
+        let command = self.commands().next()?.word;
+        (!known.iter().any(|(name, ..)| *name == command)).then_some(command)
+    }
+
+    /// Operands that may be the program's own command: the first, and the next where that may be the value of an option.
+    fn commands(&self) -> impl Iterator<Item = Operand<'a>> {
+        let mut doubtful = true;
+        self.operands().take_while(move |operand| {
+            let take = doubtful;
+            doubtful &= operand.doubtful;
+            take
+        })
+    }
+
+    fn stands_for(&self, word: &str, commands: &[impl AsRef<str>]) -> bool {
+        let is = |word: &str| commands.iter().any(|command| command.as_ref() == word);
+        is(word)
+            || match &self.role {
+                Role::Levels(levels) => levels.canonical(word).is_some_and(is),
+                _ => false,
+            }
+    }
+
+    /// What in the arguments could be a path: operands, the values of options, and what is attached to a letter.
     pub(crate) fn possible_paths(&self) -> impl Iterator<Item = &'a str> {
-        let value = |word: &'a String| {
-            word.split_once('=').filter(|_| word.starts_with('-')).map_or(word.as_str(), |(_, value)| value)
+        let parts = |word: &'a String| {
+            let word = word.as_str();
+            let value = match (word.starts_with('-'), word.split_once('=')) {
+                (true, Some((_, value))) => Some(value),
+                (true, None) => {
+                    word.char_indices().nth(2).filter(|_| !word.starts_with("--")).map(|(at, _)| &word[at..])
+                }
+                (false, _) => Some(word),
+            };
+            // Letters come before what is attached to the last of them.
+            let path = word.find(['/', '.']).filter(|_| word.starts_with('-')).map(|at| &word[at..]);
+            [value, path.filter(|path| Some(*path) != value)]
         };
-        self.words().iter().map(value).filter(|value| !value.is_empty() && !value.starts_with('-'))
+        self.words().iter().flat_map(parts).flatten().filter(|value| !value.is_empty() && !value.starts_with('-'))
     }
 
     /// This command as one that runs the command behind its own arguments, if it is one.
     pub(crate) fn wrapper(&self) -> Option<Wrapper<'_, 'a>> {
-        match self.role {
-            Role::Wrapper { before, rewrites, .. } => Some(Wrapper { arguments: self, before, rewrites }),
+        match &self.role {
+            Role::Wrapper(wraps) => Some(Wrapper { arguments: self, wraps }),
             _ => None,
         }
     }
 
-    /// The arguments as an interpreter of scripts reads them, if this is one: its options end at the script.
-    pub(crate) fn interpreter(&self) -> Option<Interpreter<'_, 'a>> {
-        matches!(self.role, Role::Interpreter { .. }).then_some(Interpreter { items: &self.own })
+    /// Whether this runs scripts.
+    pub(crate) fn is_interpreter(&self) -> bool {
+        matches!(self.role, Role::Interpreter { .. })
     }
 
-    /// The arguments as `sed` reads them, if this is it.
-    pub(crate) fn sed(&self) -> Option<&[Item<'a>]> {
-        matches!(self.role, Role::Sed).then_some(self.own.as_slice())
-    }
-}
-
-/// A command that runs another one, such as `env` or `xargs`.
-pub(crate) struct Wrapper<'r, 'a> {
-    arguments: &'r Arguments<'a>,
-    before: usize,
-    rewrites: &'static [&'static str],
-}
-
-impl<'a> Wrapper<'_, 'a> {
-    /// Whether an option has it take its command as one string, or run it in another directory.
-    pub(crate) fn rewrites(&self) -> bool {
-        has_option(&self.arguments.own, self.rewrites)
-    }
-
-    /// The first operand, which `env` may take as a variable.
-    pub(crate) fn first(&self) -> Option<&'a str> {
-        operands(&self.arguments.own).next().map(|(word, _)| word)
-    }
-
-    /// The words of the command it runs; empty where it runs none.
-    pub(crate) fn inner(&self) -> &'a [String] {
-        operands(&self.arguments.own).nth(self.before).map_or(&[], |(_, at)| &self.arguments.argv[at..])
-    }
-}
-
-/// A program that runs a script.
-pub(crate) struct Interpreter<'r, 'a> {
-    items: &'r [Item<'a>],
-}
-
-impl<'a> Interpreter<'_, 'a> {
-    /// Whether it is given a letter with a value.
-    pub(crate) fn has_value_of(&self, letter: char) -> bool {
-        self.items.iter().any(|item| matches!(item, Item::Option(Name::Letter(l), Some(_)) if *l == letter))
-    }
-
+    /// The script that an interpreter runs.
     pub(crate) fn script(&self) -> Option<&'a str> {
-        operands(self.items).next().map(|(word, _)| word)
+        let Role::Interpreter { file } = self.role else { return None };
+        self.values_of(file).next().or_else(|| self.operands().next().map(|operand| operand.word))
     }
-}
 
-fn operands<'a>(items: &[Item<'a>]) -> impl Iterator<Item = (&'a str, usize)> {
-    items.iter().filter_map(|item| match item {
-        Item::Operand(word, at) => Some((*word, *at)),
-        Item::Option(..) => None,
-    })
+    /// Whether this is `sed`.
+    pub(crate) fn is_sed(&self) -> bool {
+        matches!(self.role, Role::Sed)
+    }
 }
 
 fn has_option(items: &[Item<'_>], options: &[impl AsRef<str>]) -> bool {
     items.iter().any(|item| match item {
         Item::Option(name, _) => options.iter().any(|option| name.is(option.as_ref())),
-        Item::Operand(..) => false,
+        Item::Operand(_) => false,
     })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn wrappers_are_stripped_to_what_they_run() {
-        let inner = |text: &str| {
-            let argv = cp_common::words::split(text).unwrap().argv;
-            Arguments::read(&argv).wrapper().map(|wrapper| wrapper.inner().join(" "))
-        };
-        assert_eq!(inner("env -i git status").unwrap(), "git status");
-        assert_eq!(inner("nice -n 5 timeout 3 git log").unwrap(), "timeout 3 git log");
-        assert_eq!(inner("timeout -k 1 3 git log").unwrap(), "git log");
-        assert_eq!(inner("xargs -n1 -I {} git show {}").unwrap(), "git show {}");
-        assert_eq!(inner("busybox rm x").unwrap(), "rm x");
-        assert_eq!(inner("flock x git log").unwrap(), "git log");
-        assert_eq!(inner("git log"), None);
-    }
-
-    #[test]
-    fn what_rewrites_the_command_of_a_wrapper_is_seen() {
-        let rewrites = |text: &str| {
-            let argv = cp_common::words::split(text).unwrap().argv;
-            Arguments::read(&argv).wrapper().is_some_and(|wrapper| wrapper.rewrites())
-        };
-        assert!(rewrites("env -S 'git log'") && rewrites("env --split-str='git log'") && rewrites("flock -c id x"));
-        assert!(!rewrites("env -i git log") && !rewrites("flock x -c id"));
-    }
-}
+mod tests;

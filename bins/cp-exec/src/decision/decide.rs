@@ -8,6 +8,7 @@ use cp_common::{Error, Result};
 use super::allowed::{allowed_name, canonical_program, restricted_target};
 use super::environment;
 use super::hashes::Hashes;
+use super::layers::wrapped;
 use super::paths::{arguments_allowed, cwd_of, declared_by_modules};
 use super::plan::{Planned, plan};
 use super::program::{Names, Pinned};
@@ -64,20 +65,24 @@ pub(crate) fn decide(policy: &Policy, hashes: &mut Hashes, command: &Command, ar
 /// Decides about one stage of a command.
 pub(crate) fn consider(policy: &Policy, hashes: &mut Hashes, command: &Command, argv: &[String]) -> Result<Considered> {
     let arguments = Arguments::read(argv);
-    let served = served(&arguments);
     let mut notices = command.notices.clone();
-    let outcome = allowed_name(policy, &arguments).and_then(|()| redirect(policy, served, &mut notices));
-    outcome.map_err(|error| point_to(error, policy, served))?;
+    let outer = served(&arguments);
+    allowed_name(policy, &arguments).map_err(|error| point_to(error, policy, outer))?;
+    let wrapped = wrapped(policy, &arguments)?;
+    let layers: Vec<Arguments<'_>> =
+        std::iter::once(arguments).chain(wrapped.iter().map(|argv| Arguments::read(argv))).collect();
+    let served = layers.last().and_then(served);
+    redirect(policy, served, &mut notices).map_err(|error| point_to(error, policy, served))?;
 
     policy.check_base()?;
     let cwd = cwd_of(policy, command)?;
-    let finding = judge(policy, &arguments, &cwd)?;
-    let path = canonical_program(policy, &arguments, &cwd)?;
+    let finding = judge(policy, &layers, &cwd)?;
+    let path = canonical_program(policy, &layers[0], &cwd)?;
     let pinned = Names::of(policy).pin(&path, hashes, &|path| policy.writable_only(path))?;
     restricted_target(policy, &pinned.path)?;
 
     declared_by_modules(policy, &cwd, &pinned.path)?;
-    arguments_allowed(policy, &arguments, &cwd)?;
+    arguments_allowed(policy, &layers[0], &cwd)?;
     let timeout = timeout_of(policy, command)?;
     environment::check_all(&policy.exec().env_allow, &command.env)?;
     Ok(Considered { finding, pinned, cwd, timeout, notices })

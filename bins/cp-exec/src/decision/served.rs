@@ -32,15 +32,14 @@ pub(super) fn served(arguments: &Arguments<'_>) -> Option<Served> {
     match arguments.name() {
         "cat" | "head" | "tail" | "less" | "more" | "tac" | "nl" => Some(READ),
         "ls" | "dir" | "vdir" => Some(LIST),
-        "find" if !arguments.words().iter().any(|word| acts(word)) => Some(LIST),
+        "find" if !arguments.has_option(&ACTS) => Some(LIST),
         "uname" | "whoami" | "hostname" | "arch" | "nproc" => Some(ASK),
         _ => None,
     }
 }
 
-fn acts(word: &str) -> bool {
-    ["-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint", "-fprint0", "-fprintf", "-fls"].contains(&word)
-}
+/// By which `find` runs, deletes or writes.
+const ACTS: [&str; 9] = ["-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint", "-fprint0", "-fprintf", "-fls"];
 
 /// A program's or a model's read-only command is refused with the tool that serves it.
 pub(super) fn redirect(policy: &Policy, served: Option<Served>, notices: &mut Vec<String>) -> Result<()> {

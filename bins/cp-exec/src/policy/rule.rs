@@ -41,10 +41,7 @@ pub(crate) enum Verdict {
 impl Rule {
     /// Whether this is about a command line.
     pub(crate) fn is_about(&self, arguments: &Arguments<'_>) -> bool {
-        let has_subcommand = || {
-            let first = arguments.operands().next();
-            self.subcommands.is_empty() || first.is_some_and(|first| self.subcommands.iter().any(|sub| sub == first))
-        };
+        let has_subcommand = || self.subcommands.is_empty() || arguments.is_command(&self.subcommands);
         name_matches(&self.command, arguments.name())
             && has_subcommand()
             && (self.options.is_empty() || arguments.has_option(&self.options))

@@ -1,19 +1,18 @@
-//! The verdict on one command: every rule that is about it, and every rule about what it wraps.
+//! The verdict on a command: every rule that is about it, and every rule about what it wraps.
 
 use std::path::Path;
 
 use cp_common::Result;
 
-use super::builtin::{has_rules, in_table};
 use super::finding::{Finding, Risk};
-use super::{script, sed, wrapper};
+use super::table::{in_table, rules};
+use super::{discard, git_config, overwrite, script, sed, sqlite};
 use crate::arguments::Arguments;
-use crate::decision::allowed::allowed_name;
 use crate::policy::{ArgumentRules, Policy, Rule, Verdict};
 use crate::refusal::refuse;
 
-/// How deep wrappers may be nested.
-const DEPTH: u8 = 3;
+/// The rule about an option that is not in the table of its program.
+const UNKNOWN: &str = "arguments";
 
 /// Programs that run code of the repository by design.
 const BUILDERS: [&str; 16] = [
@@ -21,75 +20,67 @@ const BUILDERS: [&str; 16] = [
     "pytest", "bazel",
 ];
 
-/// Judges the arguments of a command whose name is allowed.
-pub(crate) fn judge(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<Finding> {
-    let built_in = policy.exec().argument_rules == ArgumentRules::Default;
-    Judge { policy, cwd, built_in }.judge(arguments, DEPTH)
-}
-
-struct Judge<'p> {
-    policy: &'p Policy,
-    cwd: &'p Path,
-    /// Whether the built-in rules hold.
-    built_in: bool,
-}
-
-impl Judge<'_> {
-    fn judge(&self, arguments: &Arguments<'_>, depth: u8) -> Result<Finding> {
-        let finding = self.finding(arguments);
+/// Judges the arguments of commands whose names are allowed: one, and what it wraps.
+pub(crate) fn judge(policy: &Policy, layers: &[Arguments<'_>], cwd: &Path) -> Result<Finding> {
+    let mut verdict = Finding::allowed(Risk::Low);
+    for arguments in layers {
+        let finding = finding(policy, arguments, cwd);
         if finding.verdict == Verdict::Deny {
             let hint = match finding.rule.as_str() {
-                script::SCRIPT => {
-                    "move the script to a directory in paths.execute of the policy, or add its directory there"
-                }
-                _ => "run the inner command as a request of its own, or remove this argument",
+                script::SCRIPT => "only scripts in a directory that paths.execute of the policy lists are run",
+                UNKNOWN => "write the option in full, as the program's own manual has it, or leave it out",
+                _ => "leave this argument out, or ask for the inner command as a request of its own",
             };
             return Err(refuse(&finding.rule, finding.reason).hint(hint));
         }
-        let Some(inner) = wrapper::inner(arguments)? else { return Ok(finding) };
-        if depth == 0 {
-            return Err(refuse("wrapper.depth", "wrappers are nested too deeply").hint("run the command itself"));
-        }
-        if inner.is_empty() {
-            return Ok(finding);
-        }
-        Ok(finding.or(self.wrapped(arguments.name(), &Arguments::read(inner), depth - 1)?))
+        verdict = verdict.or(finding);
     }
+    Ok(verdict)
+}
 
-    /// What the rules about this command say, without what it wraps.
-    fn finding(&self, arguments: &Arguments<'_>) -> Finding {
-        let own = self.policy.exec().rule.iter().filter(|rule| rule.is_about(arguments));
-        let mut finding = own.map(of_policy).fold(Finding::allowed(Risk::Low), Finding::or);
-        if !self.built_in {
-            return finding;
-        }
-        finding = finding.or(in_table(arguments));
-        if let Some(reason) = arguments.sed().and_then(sed::objection) {
-            finding = finding.or(Finding::denied("sed.run", reason));
-        }
-        if let Some(interpreter) = arguments.interpreter() {
-            finding = finding.or(script::judge(self.policy, arguments, &interpreter, self.cwd));
-        }
-        if BUILDERS.contains(&arguments.name()) {
-            finding.risk = finding.risk.max(Risk::Medium);
-        }
-        finding
+/// What the rules about one command say.
+fn finding(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Finding {
+    let own = policy.exec().rule.iter().filter(|rule| rule.is_about(arguments));
+    let mut finding = own.map(of_policy).fold(Finding::allowed(Risk::Low), Finding::or);
+    if policy.exec().argument_rules != ArgumentRules::Default {
+        return finding;
     }
+    if let Some(word) = arguments.unknown() {
+        let reason = format!("`{}`: {word} is not an option of it that is known", arguments.name());
+        finding = finding.or(Finding::denied(UNKNOWN, reason));
+    }
+    finding = finding.or(in_table(arguments));
+    if let Some(reason) = sed::objection(arguments) {
+        finding = finding.or(Finding::denied("sed.run", reason));
+    }
+    if let Some(reason) = sqlite::objection(arguments) {
+        finding = finding.or(Finding::denied("database.shell", reason));
+    }
+    if let Some(reason) = git_config::objection(arguments) {
+        finding = finding.or(Finding::denied("git.setting", format!("`git config`: {reason}")));
+    }
+    if let Some(discards) = discard::judge(arguments, cwd) {
+        finding = finding.or(discards);
+    }
+    if let Some(overwrites) = overwrite::judge(arguments, cwd) {
+        finding = finding.or(overwrites);
+    }
+    if arguments.is_interpreter() {
+        finding = finding.or(script::judge(policy, arguments, cwd));
+    }
+    if BUILDERS.contains(&arguments.name()) {
+        finding.risk = finding.risk.max(Risk::Medium);
+    }
+    finding
+}
 
-    /// What a wrapper runs must be allowed like anything else, and `/usr/bin/rm` is `rm`.
-    fn wrapped(&self, wrapper: &str, arguments: &Arguments<'_>, depth: u8) -> Result<Finding> {
-        allowed_name(self.policy, arguments)?;
-        let command = arguments.command().unwrap_or_default();
-        if command.contains('/') {
-            return Err(refuse("wrapper.path", format!("`{wrapper}` would run {command} by its path"))
-                .hint("write the name; it is looked up on the policy's path"));
-        }
-        if self.built_in && wrapper == "xargs" && has_rules(arguments) {
-            return Err(refuse("wrapper.input", format!("`{command}` would get arguments that were not checked"))
-                .hint("run it with its arguments on the command line"));
-        }
-        self.judge(arguments, depth)
-    }
+/// Whether the arguments of a command matter to any built-in rule.
+pub(crate) fn has_rules(arguments: &Arguments<'_>) -> bool {
+    arguments.is_sed()
+        || arguments.is_interpreter()
+        || overwrite::is_about(arguments)
+        || arguments.name() == "sqlite3"
+        || rules().any(|rule| rule.names(arguments.name()))
 }
 
 fn of_policy(rule: &Rule) -> Finding {

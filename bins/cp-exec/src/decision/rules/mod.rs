@@ -1,38 +1,44 @@
 //! Argument rules: what the arguments of an allowed command make of it. The strictest verdict wins.
 //!
-//! A wrapper (`env`, `nice`, `xargs` …) is stripped and what it runs is judged as if it had been requested; an
-//! interpreter runs scripts of the execute paths and no code from its arguments; the rest are rules in a table.
+//! Most are rules in a table. An interpreter runs scripts of the execute paths and no code from its arguments. What a wrapper
+//! (`env`, `nice`, `xargs` …) runs is judged as if it had been requested.
 
-mod builtin;
+mod discard;
 mod finding;
+mod git_config;
 mod judge;
+mod overwrite;
 mod script;
 mod sed;
-mod wrapper;
+mod sqlite;
+mod table;
 
-pub(crate) use self::builtin::{RULES as BUILT_IN, wrong_example};
 pub(crate) use self::finding::{Finding, Risk};
-pub(crate) use self::judge::judge;
+pub(crate) use self::judge::{has_rules, judge};
+pub(crate) use self::table::{rules as built_in, wrong_example};
+
+#[cfg(test)]
+mod spellings;
 
 #[cfg(test)]
 mod tests {
-    use super::builtin::{RULES, wrong_example};
+    use super::table::{rules, wrong_example};
     use crate::policy::Verdict;
 
     #[test]
     fn every_built_in_rule_is_about_its_examples_and_nothing_else() {
         assert_eq!(wrong_example(), None);
-        for rule in &RULES {
+        for rule in rules() {
             assert!(!rule.examples.is_empty() && !rule.counterexamples.is_empty(), "{}", rule.id);
         }
     }
 
     #[test]
     fn the_names_of_the_rules_are_unique() {
-        let mut ids: Vec<&str> = RULES.iter().map(|rule| rule.id).collect();
+        let mut ids: Vec<&str> = rules().map(|rule| rule.id).collect();
         ids.sort_unstable();
         ids.dedup();
-        assert_eq!(ids.len(), RULES.len());
+        assert_eq!(ids.len(), rules().count());
     }
 
     #[test]
@@ -40,7 +46,7 @@ mod tests {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../man/cp-policy.5");
         let page = std::fs::read_to_string(page).unwrap().replace("\\-", "-").replace("\\e", "\\").replace("\\&", "");
         let words = page.split_whitespace().collect::<Vec<_>>().join(" ");
-        for rule in &RULES {
+        for rule in rules() {
             let entry = words.split(".It Li ").find(|entry| entry.split(' ').next() == Some(rule.id));
             let entry = entry.unwrap_or_else(|| panic!("{} is not in the manual", rule.id));
             let verdict = if rule.verdict == Verdict::Deny { "refused; " } else { "to be confirmed; " };

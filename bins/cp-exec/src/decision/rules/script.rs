@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::finding::{Finding, Risk};
-use crate::arguments::{Arguments, Interpreter};
+use crate::arguments::Arguments;
 use crate::policy::{Access, Policy};
 use crate::refusal::denied;
 
@@ -14,18 +14,13 @@ pub(super) const SCRIPT: &str = "interpreter.script";
 const ABOUT: [&str; 6] = ["--version", "-V", "-v", "--help", "-h", "-VV"];
 
 /// Judges what an interpreter would run. Code from standard input is code of unknown origin.
-pub(super) fn judge(
-    policy: &Policy,
-    arguments: &Arguments<'_>,
-    interpreter: &Interpreter<'_, '_>,
-    cwd: &Path,
-) -> Finding {
+pub(super) fn judge(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Finding {
     let name = arguments.name();
     // A module of Python is looked up among what is installed, or in the working directory like a test runner's tests.
-    if name.starts_with("py") && interpreter.has_value_of('m') {
+    if name.starts_with("py") && arguments.values_of(&["-m"]).next().is_some() {
         return Finding::allowed(Risk::Medium);
     }
-    let Some(path) = interpreter.script() else {
+    let Some(path) = arguments.script() else {
         let words = arguments.words();
         if !words.is_empty() && words.iter().all(|word| ABOUT.contains(&word.as_str())) {
             return Finding::allowed(Risk::Low);

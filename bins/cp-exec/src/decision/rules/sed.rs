@@ -1,27 +1,18 @@
 //! `sed`: an editor whose scripts can run commands and write files.
 
-use crate::arguments::{Item, Name};
+use crate::arguments::Arguments;
 
 /// Why this `sed` may not run, if it may not. What cannot be read is not trusted.
-pub(super) fn objection(items: &[Item<'_>]) -> Option<String> {
-    let mut scripts = Vec::new();
-    let mut operands = Vec::new();
-    for item in items {
-        match item {
-            Item::Option(Name::Letter('f'), _) => {
-                return Some("`sed`: a script in a file cannot be checked".to_owned());
-            }
-            Item::Option(name, _) if matches!(name, Name::Word(_)) && name.is("--file") => {
-                return Some("`sed`: a script in a file cannot be checked".to_owned());
-            }
-            Item::Option(Name::Letter('e'), value) => scripts.extend(*value),
-            Item::Option(name, value) if name.is("--expression") => scripts.extend(*value),
-            Item::Option(..) => {}
-            Item::Operand(word, _) => operands.push(*word),
-        }
+pub(super) fn objection(arguments: &Arguments<'_>) -> Option<String> {
+    if !arguments.is_sed() {
+        return None;
     }
+    if arguments.has_option(&["-f", "--file"]) {
+        return Some("`sed`: a script in a file cannot be checked".to_owned());
+    }
+    let mut scripts: Vec<&str> = arguments.values_of(&["-e", "--expression"]).collect();
     if scripts.is_empty() {
-        scripts.extend(operands.first());
+        scripts.extend(arguments.operands().next().map(|operand| operand.word));
     }
     // Pieces given one by one are one script to sed, so a command may begin in one and end in the next.
     let script = scripts.join("\n");
@@ -124,7 +115,7 @@ mod tests {
     use crate::arguments::Arguments;
 
     fn objects(line: &str) -> bool {
-        Arguments::read(&cp_common::words::split(line).unwrap().argv).sed().and_then(objection).is_some()
+        objection(&Arguments::read(&cp_common::words::split(line).unwrap().argv)).is_some()
     }
 
     #[test]
@@ -146,6 +137,11 @@ mod tests {
             "sed 'y/a/b/;e id'",
             "sed -ne 'e id' x",
             "sed 's/[/]x/e'",
+            "sed -iep '1e id' x",
+            "sed --l 5 '1e id' x",
+            "sed --e='1e id' x",
+            "sed -l5 '1e id' x",
+            "sed -nf x",
         ] {
             assert!(objects(line), "{line}");
         }

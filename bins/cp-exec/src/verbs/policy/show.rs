@@ -5,7 +5,7 @@ use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
 use serde::Serialize;
 
-use crate::decision::BUILT_IN;
+use crate::decision::built_in;
 use crate::policy;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -52,6 +52,6 @@ pub(super) fn run(context: &mut Context) -> Result<()> {
         owner: loaded.owner,
         home: loaded.home.display().to_string(),
         policy,
-        built_in_rules: BUILT_IN.iter().map(|rule| rule.id).collect(),
+        built_in_rules: built_in().map(|rule| rule.id).collect(),
     })
 }

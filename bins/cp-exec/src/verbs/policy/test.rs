@@ -5,7 +5,7 @@ use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
 
-use crate::decision::{BUILT_IN, wrong_example};
+use crate::decision::{built_in, wrong_example};
 use crate::policy;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -45,11 +45,11 @@ pub(super) fn run(context: &mut Context) -> Result<()> {
     }
     let rules = &loaded.settings.exec.rule;
     let own: usize = rules.iter().map(|rule| rule.examples.len() + rule.counterexamples.len()).sum();
-    let built_in: usize = BUILT_IN.iter().map(|rule| rule.examples.len() + rule.counterexamples.len()).sum();
+    let lines: usize = built_in().map(|rule| rule.examples.len() + rule.counterexamples.len()).sum();
     context.out.answer(&Tested {
         file: loaded.file.map(|file| file.display().to_string()),
         policy_rules: rules.len(),
-        built_in_rules: BUILT_IN.len(),
-        examples: own + built_in,
+        built_in_rules: built_in().count(),
+        examples: own + lines,
     })
 }

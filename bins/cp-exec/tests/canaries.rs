@@ -1,0 +1,180 @@
+//! Each rule beside what it is against: the command line is run as it is, and does what the rule says; asked of cp-exec, it
+//! does nothing.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use cp_testkit::required;
+
+use crate::exec::{Exec, Who};
+
+/// `rule TAB program TAB command line TAB input`.
+const CANARIES: &str = include_str!("data/canaries.tsv");
+
+/// What is there wherever these tests run without a skip.
+const BASE: [&str; 28] = [
+    "bash", "env", "nice", "nohup", "timeout", "stdbuf", "setsid", "ionice", "taskset", "chrt", "choom", "flock",
+    "xargs", "python3", "perl", "node", "sed", "awk", "git", "find", "tar", "sort", "split", "install", "gcc", "make",
+    "npm", "cp",
+];
+
+/// Every program of the list by name, so that each refusal comes from a rule, and `cp` where a wrapper should not run it.
+fn policy(program: &str) -> String {
+    let quoted = |name: &str| format!("\"{name}\"");
+    let mut programs: Vec<&str> = lines().map(|line| line.program).collect();
+    programs.retain(|name| *name != "cp" || program == "cp");
+    programs.sort_unstable();
+    programs.dedup();
+    let names: Vec<String> = programs.into_iter().map(quoted).collect();
+    format!("[exec]\nallowed_commands = [{}]\nintent = \"off\"\n", names.join(", "))
+}
+
+struct Line {
+    rule: &'static str,
+    program: &'static str,
+    text: &'static str,
+    input: &'static str,
+}
+
+fn lines() -> impl Iterator<Item = Line> {
+    CANARIES.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(|line| {
+        let mut fields = line.split('\t');
+        let mut next = || fields.next().unwrap_or_default();
+        Line { rule: next(), program: next(), text: next(), input: next() }
+    })
+}
+
+/// A project with work to lose, and programs of its own that leave a mark.
+const PROJECT: &str = r#"
+set -e
+evil='#!/bin/sh
+cat >/dev/null 2>&1 </dev/null
+: > "$(dirname "$0")/canary"'
+git init -q -b main --template= . && git config user.name x && git config user.email x@y
+mkdir sub template tools other.git
+echo old > f && echo old > sub/f && git add f sub/f && git commit -qm one
+echo new > f && git commit -qam two && git tag v1 && git branch keep
+git clone -q --bare --template= . remote.git && git branch -f keep HEAD~1
+git config alias.x '!./evil'
+cp .git/config other.git/config && cp -r .git/objects .git/refs .git/HEAD other.git/
+echo mine > f
+printf '%s\n' "$evil" > evil && chmod +x evil && cp evil tools/as && sed -i 's,\$0)/,$0)/../,' tools/as
+mkdir template/hooks && cp evil template/hooks/post-checkout
+printf '#!/bin/sh\ntouch canary\n' > template/hooks/post-checkout
+echo 'open("canary","w")' > other.py
+echo 'cp evil canary' > other.sh
+echo 'BEGIN { print > "canary" }' > other.awk
+echo 'import fs from "node:fs"; fs.writeFileSync("canary","")' > evil.mjs
+echo 'require("fs").writeFileSync("canary","")' > evil.cjs
+echo > x.js
+echo f > names
+echo 'int x;' > x.c && echo '-wrapper ./evil,x -c x.c' > options
+printf 'all:\n\techo $(A)\n' > Makefile
+echo '{"name":"x","version":"1.0.0","scripts":{"x":"true","prepublishOnly":"./evil"}}' > package.json
+printf 'package main\nfunc main() {}\n' > x.go
+printf '.TH X 1\n' > x.1
+tar cf made.tar sub/f
+seq 20000 > long
+"#;
+
+fn project(at: &Path) {
+    let made = Command::new("bash").args(["-c", PROJECT]).current_dir(at).env("HOME", at).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
+/// What is in a project, but for what git keeps for itself and what programs keep aside.
+fn seen(at: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    gather(at, at, &mut files);
+    files
+}
+
+fn gather(root: &Path, at: &Path, files: &mut BTreeMap<String, Vec<u8>>) {
+    const ASIDE: [&str; 9] =
+        ["index", "logs", "objects", "ORIG_HEAD", "FETCH_HEAD", ".npm", ".cache", "input", "__pycache__"];
+    for entry in fs::read_dir(at).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if ASIDE.contains(&name) {
+            continue;
+        }
+        if path.is_dir() && !path.is_symlink() {
+            gather(root, &path, files);
+        } else {
+            let mode = fs::read_link(&path)
+                .map_or_else(|_| fs::read(&path).unwrap(), |to| to.as_os_str().as_encoded_bytes().to_vec());
+            files.insert(path.strip_prefix(root).unwrap().display().to_string(), mode);
+        }
+    }
+}
+
+/// Whether what a rule is against happened: there is a canary, or something that was there is changed or gone.
+fn happened(before: &BTreeMap<String, Vec<u8>>, after: &BTreeMap<String, Vec<u8>>) -> bool {
+    let appeared = |name: &String| name.ends_with("canary") || name.contains("refs/") && !before.contains_key(name);
+    after.keys().any(appeared) || before.iter().any(|(name, bytes)| after.get(name) != Some(bytes))
+}
+
+fn copied(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap().success());
+}
+
+#[test]
+fn what_a_rule_is_against_happens_without_it_and_does_not_with_it() {
+    let exec = Exec::with_policy(Who::Me, &policy("env"));
+    project(&exec.work);
+    let template = tempfile::tempdir().unwrap();
+    copied(&exec.work, &template.path().join("project"));
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    let mut policy_is_for = "env";
+    for line in lines() {
+        let there =
+            std::env::split_paths(&std::env::var_os("PATH").unwrap()).any(|path| path.join(line.program).is_file());
+        if !there && (!BASE.contains(&line.program) || !required(line.program, false)) {
+            continue;
+        }
+        count += 1;
+        let outside = template.path().join("outside");
+        copied(&template.path().join("project"), &outside);
+        let before = seen(&outside);
+        control(&outside, &line);
+        if !happened(&before, &seen(&outside)) {
+            wrong.push(format!("{}\t{}\n    does nothing outside", line.rule, line.text));
+        }
+        fs::remove_dir_all(&outside).unwrap();
+
+        let wanted = if line.program == "cp" { "cp" } else { "env" };
+        if wanted != policy_is_for {
+            exec.policy(&policy(wanted));
+            policy_is_for = wanted;
+        }
+        let before = seen(&exec.work);
+        let input = exec.root.write("input", line.input);
+        let (answer, _) = exec.ask(&["--stdin", input.to_str().unwrap(), "-c", line.text]);
+        if answer["error"]["details"]["rule"] != line.rule {
+            wrong.push(format!("{}\t{}\n    {answer}", line.rule, line.text));
+        }
+        if before != seen(&exec.work) {
+            wrong.push(format!("{}\t{}\n    changed something", line.rule, line.text));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(count >= 120, "{count} lines");
+}
+
+/// Runs a command line as it is.
+fn control(at: &Path, line: &Line) {
+    let mut child = Command::new("bash")
+        .args(["-c", line.text])
+        .current_dir(at)
+        .env("HOME", at)
+        .env("GIT_PAGER", "cat")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), format!("{}\n", line.input).as_bytes()).unwrap_or(());
+    child.wait().unwrap();
+}
