@@ -2,10 +2,12 @@
 #![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
 mod approvals;
+mod attempts;
 mod capabilities;
 mod contained;
 mod decisions;
 mod exec;
+mod leftovers;
 mod projects;
 mod requests;
 mod run;

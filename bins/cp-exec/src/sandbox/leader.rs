@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::fs;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -10,10 +10,11 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
-use super::plan::{Identity, Layer, Plan};
+use super::plan::{Identity, Layer, Plan, Profile};
 use super::process::{die_with_parent, give_up};
 use super::report::{Cause, Enforcement, Failure, Report};
-use super::seccomp::Filters;
+use super::seccomp::{Filters, allow_one_execution};
+use super::sys::Words;
 use super::{landlock, sys, wire};
 
 /// Becomes the command, or says why not.
@@ -37,14 +38,15 @@ fn become_command(
     die_with_parent().map_err(|e| Failure::setup("parent_death", e))?;
     rustix::process::setsid().map_err(|e| Failure::setup("setsid", e))?;
     let scratch = Scratch::find(plan, enforcement.has(Layer::Mount))?;
-    limit(plan, &mut enforcement)?;
 
     let directory = open_same(&plan.cwd)?;
     rustix::process::fchdir(&directory).map_err(|e| Failure::setup("cwd", e))?;
-    let file = open_same(&plan.exe)?;
+    let open_files = most_open_files(plan);
+    let file = above(&open_same(&plan.exe)?, open_files).map_err(|e| Failure::setup("exe", e))?;
     if let Some(script) = &plan.script {
         open_same(script)?;
     }
+    limit(plan, open_files, &mut enforcement)?;
 
     if let Some((uid, gid)) = plan.run_as {
         become_user(uid, gid).map_err(|e| Failure::setup("run_as", e))?;
@@ -61,7 +63,6 @@ fn become_command(
         Ok(()) => enforcement.seccomp = true,
         Err(e) => enforcement.missing.push(format!("seccomp: {e}")),
     }
-    required(plan, &enforcement)?;
 
     let words = |words: Vec<String>| words.into_iter().map(CString::new).collect::<Result<Vec<_>, _>>();
     let argv = words(plan.argv.clone()).map_err(|e| Failure::setup("argv", std::io::Error::other(e)))?;
@@ -69,10 +70,18 @@ fn become_command(
     env.push(format!("HOME={}", scratch.home.display()));
     env.push(format!("TMPDIR={}", scratch.tmp.display()));
     let env = words(env).map_err(|e| Failure::setup("env", std::io::Error::other(e)))?;
+    let words = Words::lay_out(argv, env).map_err(|e| Failure::setup("words", e))?;
+    if plan.profile == Profile::Strict
+        && let Err(e) = allow_one_execution(file.as_raw_fd(), &words)
+    {
+        enforcement.seccomp = false;
+        enforcement.missing.push(format!("seccomp: {e}"));
+    }
+    required(plan, &enforcement)?;
 
     wire::send_report(socket, &Report::Ready(enforcement), None);
     sys::close_on_exec().map_err(|e| Failure::setup("close", e))?;
-    let error = sys::execute(file.as_fd(), &argv, &env);
+    let error = sys::execute(file.as_fd(), &words);
     let message = format!("{}: {error}", plan.exe.path.display());
     Err(Failure { step: "exec".to_owned(), message, cause: Cause::Exec })
 }
@@ -105,7 +114,21 @@ impl Scratch {
     }
 }
 
-fn limit(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
+/// How many descriptors the command may have open. One less than this process may, so that one is left beyond them.
+fn most_open_files(plan: &Plan) -> u64 {
+    let most = rustix::process::getrlimit(Resource::Nofile).maximum;
+    plan.limits.open_files.min(most.map_or(u64::MAX, |most| most.saturating_sub(1)))
+}
+
+/// The same file behind a number that no descriptor of the command can have.
+fn above(file: &OwnedFd, open_files: u64) -> std::io::Result<OwnedFd> {
+    let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+    rustix::process::setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
+    let first = i32::try_from(open_files).map_err(std::io::Error::other)?;
+    Ok(rustix::io::fcntl_dupfd_cloexec(file, first)?)
+}
+
+fn limit(plan: &Plan, open_files: u64, enforcement: &mut Enforcement) -> Result<(), Failure> {
     let set = |resource, value: u64| {
         // Never above what this process was given.
         let value = rustix::process::getrlimit(resource).maximum.map_or(value, |most| most.min(value));
@@ -115,7 +138,7 @@ fn limit(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
     set(Resource::Core, 0)?;
     set(Resource::Cpu, plan.limits.cpu_seconds)?;
     set(Resource::Fsize, plan.limits.file_bytes)?;
-    set(Resource::Nofile, plan.limits.open_files)?;
+    set(Resource::Nofile, open_files)?;
     if plan.cgroups.is_empty() {
         set(Resource::Data, plan.limits.memory_bytes)?;
         // It counts all processes of the user, and does not bind root.
