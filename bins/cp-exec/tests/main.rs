@@ -8,6 +8,7 @@ mod contained;
 mod decisions;
 mod exec;
 mod leftovers;
+mod links;
 mod projects;
 mod requests;
 mod run;

@@ -163,12 +163,15 @@ pub(crate) struct Paths {
     pub pristine: Vec<String>,
     /// What is neither read nor written.
     pub forbidden: Vec<String>,
+    /// How many entries are looked at, before a run, for what is hidden by its name.
+    pub walk: u64,
 }
 
 impl Default for Paths {
     fn default() -> Self {
         let here = || vec![".".to_owned()];
-        Self { read: here(), write: here(), execute: Vec::new(), pristine: Vec::new(), forbidden: Vec::new() }
+        let none = Vec::new;
+        Self { read: here(), write: here(), execute: none(), pristine: none(), forbidden: none(), walk: 500_000 }
     }
 }
 

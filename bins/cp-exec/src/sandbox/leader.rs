@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
@@ -16,6 +15,7 @@ use super::report::{Cause, Enforcement, Failure, Report};
 use super::seccomp::{Filters, allow_one_execution};
 use super::sys::Words;
 use super::{landlock, sys, wire};
+use crate::place;
 
 /// Becomes the command, or says why not.
 pub(super) fn run(plan: &Plan, enforcement: Enforcement, socket: BorrowedFd<'_>, filters: &Filters) -> ! {
@@ -43,7 +43,8 @@ fn become_command(
     rustix::process::fchdir(&directory).map_err(|e| Failure::setup("cwd", e))?;
     let open_files = most_open_files(plan);
     let file = above(&open_same(&plan.exe)?, open_files).map_err(|e| Failure::setup("exe", e))?;
-    if let Some(script) = &plan.script {
+    // In a view of its own the script is a copy of what was hashed.
+    if let Some(script) = plan.script.as_ref().filter(|_| !enforcement.has(Layer::Mount)) {
         open_same(script)?;
     }
     limit(plan, open_files, &mut enforcement)?;
@@ -55,9 +56,10 @@ fn become_command(
     drop_capabilities()?;
     rustix::thread::set_no_new_privs(true).map_err(|e| Failure::setup("no_new_privs", e))?;
     enforcement.no_new_privs = true;
-    match landlock::restrict(plan, &scratch.writable()) {
+    match landlock::restrict(plan, &scratch.writable(enforcement.has(Layer::Mount))) {
         Ok(landlock) => enforcement.landlock = landlock,
-        Err(e) => enforcement.missing.push(format!("landlock: {e}")),
+        Err(landlock::Refusal::Kernel(e)) => enforcement.missing.push(format!("landlock: {e}")),
+        Err(landlock::Refusal::Path(failure)) => return Err(failure),
     }
     match filters.install(plan.network) {
         Ok(()) => enforcement.seccomp = true,
@@ -109,8 +111,10 @@ impl Scratch {
         Ok(Self { tmp: plan.view.scratch.clone(), home: plan.view.scratch.clone() })
     }
 
-    fn writable(&self) -> [&Path; 2] {
-        [&self.tmp, Path::new("/dev/shm")]
+    /// The memory shared by name is the command's own only in a view of its own.
+    fn writable(&self, private: bool) -> Vec<&Path> {
+        let shared = private.then(|| Path::new("/dev/shm"));
+        [self.tmp.as_path()].into_iter().chain(shared).collect()
     }
 }
 
@@ -160,14 +164,13 @@ fn limit(plan: &Plan, open_files: u64, enforcement: &mut Enforcement) -> Result<
 /// Opens what a path names now, and checks that it is the file that was decided about.
 fn open_same(identity: &Identity) -> Result<OwnedFd, Failure> {
     let open = || -> std::io::Result<(OwnedFd, Identity)> {
-        let fd = rustix::fs::open(&identity.path, OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
+        let fd = place::open(&identity.path)?.ok_or(std::io::ErrorKind::NotFound)?;
         let now = Identity::of(&identity.path, &fs::File::from(fd.try_clone()?).metadata()?);
         Ok((fd, now))
     };
-    let changed = |message: String| Failure { step: "identity".to_owned(), message, cause: Cause::Changed };
-    let (fd, now) = open().map_err(|e| changed(format!("{}: {e}", identity.path.display())))?;
+    let (fd, now) = open().map_err(|e| Failure::changed(&identity.path, &e.to_string()))?;
     if now != *identity {
-        return Err(changed(format!("{} is not the file that was checked", identity.path.display())));
+        return Err(Failure::changed(&identity.path, "it is not the file that was checked"));
     }
     Ok(fd)
 }
@@ -230,7 +233,9 @@ fn required(plan: &Plan, enforcement: &Enforcement) -> Result<(), Failure> {
     if !enforcement.has(Layer::Mount) {
         let readable =
             |mask: &&PathBuf| plan.view.read.iter().chain(&plan.view.write).any(|root| mask.starts_with(root));
-        if let Some(mask) = plan.view.mask.iter().find(readable).filter(|_| plan.view.refuse_unmasked) {
+        if let Some(mask) =
+            plan.view.mask.iter().chain(&plan.view.mask_found).find(readable).filter(|_| plan.view.refuse_unmasked)
+        {
             let message = format!("without a mount namespace {} cannot be hidden", mask.display());
             return refusal(Layer::Mount, message);
         }

@@ -10,6 +10,9 @@ use std::ptr;
 
 use rustix::process::Pid;
 
+/// What no mount of a view allows.
+pub(super) const NO_SUID_NO_DEV: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+
 /// Which side of a fork this is.
 pub(super) enum Forked {
     /// The parent, which knows the child.
@@ -114,8 +117,8 @@ pub(super) fn execute(file: BorrowedFd<'_>, words: &Words) -> io::Error {
     io::Error::last_os_error()
 }
 
-/// Sets attributes on the mount behind a descriptor, and on those below it.
-pub(super) fn set_mount_attributes(mount: BorrowedFd<'_>, set: u64) -> io::Result<()> {
+/// Sets attributes on the mount behind a descriptor, and with `libc::AT_RECURSIVE` on those below it.
+pub(super) fn set_mount_attributes(mount: BorrowedFd<'_>, set: u64, below: i32) -> io::Result<()> {
     let attributes = libc::mount_attr { attr_set: set, attr_clr: 0, propagation: 0, userns_fd: 0 };
     // SAFETY: the structure is the kernel's own and outlives the call.
     check(unsafe {
@@ -123,7 +126,7 @@ pub(super) fn set_mount_attributes(mount: BorrowedFd<'_>, set: u64) -> io::Resul
             libc::SYS_mount_setattr,
             mount.as_raw_fd(),
             c"".as_ptr(),
-            libc::AT_EMPTY_PATH | libc::AT_RECURSIVE,
+            libc::AT_EMPTY_PATH | below,
             ptr::from_ref(&attributes),
             size_of::<libc::mount_attr>(),
         )

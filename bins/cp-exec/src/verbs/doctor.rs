@@ -77,6 +77,7 @@ fn probe() -> Result<Enforcement, String> {
         env: Vec::new(),
         exe: pinned.exe,
         script: None,
+        script_text: None,
         cwd: Identity::of(root, &meta),
         profile: Profile::Strict,
         network: Network::None,
