@@ -9,6 +9,7 @@ mod decisions;
 mod exec;
 mod leftovers;
 mod links;
+mod missing;
 mod projects;
 mod requests;
 mod run;

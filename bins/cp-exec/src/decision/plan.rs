@@ -118,7 +118,7 @@ fn view(policy: &Policy, pinned: &Pinned, cwd: &Path, mut write: Vec<PathBuf>) -
         mask: policy.followed(mask)?,
         mask_found: found.hidden,
         links: policy.bounds.links().chain(&policy.links).map(|link| (link.at.clone(), link.to.clone())).collect(),
-        refuse_unmasked: policy.exec().degraded == Degraded::Refuse,
+        refuse_degraded: policy.exec().degraded == Degraded::Refuse,
         scratch: std::env::temp_dir().join(format!("cp-exec-{}-{count}", std::process::id())),
         read,
         write,

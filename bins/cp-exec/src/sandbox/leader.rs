@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
+use super::mounts::{LEAST_PID_MAX, own_pid_limit};
 use super::plan::{Identity, Layer, Plan, Profile};
 use super::process::{die_with_parent, give_up};
 use super::report::{Cause, Enforcement, Failure, Report};
@@ -57,7 +58,12 @@ fn become_command(
     rustix::thread::set_no_new_privs(true).map_err(|e| Failure::setup("no_new_privs", e))?;
     enforcement.no_new_privs = true;
     match landlock::restrict(plan, &scratch.writable(enforcement.has(Layer::Mount))) {
-        Ok(landlock) => enforcement.landlock = landlock,
+        Ok(landlock) => {
+            if landlock.status != "full" {
+                enforcement.missing.push(format!("landlock: {}", landlock.status));
+            }
+            enforcement.landlock = landlock;
+        }
         Err(landlock::Refusal::Kernel(e)) => enforcement.missing.push(format!("landlock: {e}")),
         Err(landlock::Refusal::Path(failure)) => return Err(failure),
     }
@@ -154,6 +160,16 @@ fn limit(plan: &Plan, open_files: u64, enforcement: &mut Enforcement) -> Result<
         if enforcement.has(Layer::Pid) {
             enforcement.cgroup.push_str("+pid_namespace");
         }
+        let pid_max = enforcement.has(Layer::Pid) && own_pid_limit();
+        if !own_user && (!pid_max || plan.limits.processes < LEAST_PID_MAX) {
+            enforcement
+                .missing
+                .push("processes: the limit does not hold without a user namespace or a control group".to_owned());
+        }
+        enforcement.missing.push("memory: shared memory is not counted without a control group".to_owned());
+        if plan.wants_cgroup {
+            enforcement.missing.push("cgroup: none can be made here".to_owned());
+        }
     } else {
         let version = if plan.cgroups.len() > 1 { "cgroup_v1" } else { "cgroup_v2" };
         version.clone_into(&mut enforcement.cgroup);
@@ -218,32 +234,47 @@ pub(super) fn empty_bounding_set() {
     }
 }
 
-/// Refuses to go on without a layer that the policy requires.
+/// Refuses to go on without a layer that the policy requires, and, unless the policy says otherwise in words, without one that
+/// confines what the command reads, hides what is masked, and kills whatever it starts.
 fn required(plan: &Plan, enforcement: &Enforcement) -> Result<(), Failure> {
     let missing = |layer: &Layer| match layer {
         Layer::NoNewPrivs => !enforcement.no_new_privs,
         Layer::Seccomp => !enforcement.seccomp,
-        Layer::Landlock => enforcement.landlock.abi == 0,
+        Layer::Landlock => enforcement.landlock.status != "full",
         Layer::Cgroup => plan.cgroups.is_empty(),
         Layer::RunAs => plan.run_as.is_none(),
         Layer::User | Layer::Pid | Layer::Mount | Layer::Network | Layer::Ipc | Layer::Uts => !enforcement.has(*layer),
     };
     let refusal =
         |layer: Layer, message: String| Err(Failure { step: layer.name().to_owned(), message, cause: Cause::Required });
-    if !enforcement.has(Layer::Mount) {
-        let readable =
-            |mask: &&PathBuf| plan.view.read.iter().chain(&plan.view.write).any(|root| mask.starts_with(root));
-        if let Some(mask) =
-            plan.view.mask.iter().chain(&plan.view.mask_found).find(readable).filter(|_| plan.view.refuse_unmasked)
-        {
-            let message = format!("without a mount namespace {} cannot be hidden", mask.display());
-            return refusal(Layer::Mount, message);
-        }
-        if enforcement.uid == 0 && enforcement.landlock.abi == 0 {
-            let message = "root without a mount namespace and without Landlock is not contained".to_owned();
-            return refusal(Layer::Landlock, message);
-        }
+    if plan.view.refuse_degraded
+        && let Some((layer, why)) = gap(plan, enforcement)
+    {
+        return refusal(layer, why);
     }
     let Some(layer) = plan.require.iter().find(|layer| missing(layer)) else { return Ok(()) };
     refusal(*layer, format!("the policy requires `{}`, which this machine does not provide", layer.name()))
+}
+
+/// The first layer that is missing and that nothing else stands in for.
+fn gap(plan: &Plan, enforcement: &Enforcement) -> Option<(Layer, String)> {
+    if !enforcement.has(Layer::Pid) && enforcement.kill != "cgroup" {
+        let why = "without a process namespace (`pid`) or a control group (`cgroup`) a command could outlive its end";
+        return Some((Layer::Pid, why.to_owned()));
+    }
+    if enforcement.has(Layer::Mount) {
+        return None;
+    }
+    if enforcement.landlock.abi == 0 {
+        let why = "without a mount namespace (`mount`) or Landlock (`landlock`) nothing confines what a command reads";
+        return Some((Layer::Mount, why.to_owned()));
+    }
+    if let Some(script) = &plan.script {
+        let why = format!("without a mount namespace {} could be changed before it is read", script.path.display());
+        return Some((Layer::Mount, why));
+    }
+    let view = &plan.view;
+    let readable = |mask: &&PathBuf| view.read.iter().chain(&view.write).any(|root| mask.starts_with(root));
+    let mask = view.mask.iter().chain(&view.mask_found).find(readable)?;
+    Some((Layer::Mount, format!("without a mount namespace {} cannot be hidden", mask.display())))
 }

@@ -33,6 +33,9 @@ const EMPTY_DIRECTORY: &str = "/.empty-directory";
 const EMPTY_FILE: &str = "/.empty-file";
 const SCRIPT: &str = "/.script";
 
+/// The lowest limit of process numbers that the kernel takes: it reserves the first 300.
+pub(super) const LEAST_PID_MAX: u64 = 301;
+
 /// Builds the view in this mount namespace, which belongs to this run alone.
 pub(super) fn build(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
     let setup = |step: &'static str| move |e: io::Error| Failure::setup(step, e);
@@ -247,9 +250,9 @@ fn proc(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
 fn own_proc(plan: &Plan) -> io::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     rustix::mount::mount("proc", "/proc", "proc", flags, None)?;
-    // The kernel reserves the first 300 numbers, and takes no lower limit. Older kernels have one limit for all.
+    // Older kernels have one limit for all.
     if own_pid_limit() {
-        drop(fs::write("/proc/sys/kernel/pid_max", plan.limits.processes.max(301).to_string()));
+        drop(fs::write("/proc/sys/kernel/pid_max", plan.limits.processes.max(LEAST_PID_MAX).to_string()));
     }
     let proc =
         rustix::fs::open("/proc", rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty())?;

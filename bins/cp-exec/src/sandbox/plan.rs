@@ -66,8 +66,8 @@ pub(crate) struct View {
     pub nodes: BTreeMap<PathBuf, Node>,
     /// Links by which programs know the declared paths: where each lies, and what it says.
     pub links: Vec<(PathBuf, PathBuf)>,
-    /// Whether the command must not start where the masks cannot be made.
-    pub refuse_unmasked: bool,
+    /// Whether the command must not start where a layer is missing that confines what it reads, hides what is masked, or kills it.
+    pub refuse_degraded: bool,
     /// Where the scratch directory goes when there is no mount namespace to make `/tmp` private.
     pub scratch: PathBuf,
 }
