@@ -4,12 +4,13 @@
 //! for [`decision`] to say, about [`arguments`] that are read once. What may run is put on the ledger and run ([`mod@run`]) in a
 //! [`sandbox`], which this program builds by starting itself again.
 //!
-//! Arrows point down: `verbs -> tools -> run -> decision -> policy -> {sandbox, request, arguments, refusal}`.
+//! Arrows point down: `verbs -> tools -> run -> decision -> policy -> {sandbox, request, arguments, refusal} -> place`.
 
 mod arguments;
 mod decision;
 mod digest;
 mod glob;
+mod place;
 mod policy;
 mod refusal;
 mod request;

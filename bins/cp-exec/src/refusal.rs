@@ -23,6 +23,14 @@ pub(crate) fn denied_by(operation: &str, path: &Path, rule: &str, pattern: &str)
     denied(operation, path).with("rule", rule).with("pattern", pattern)
 }
 
+/// A refusal to follow a path through a link.
+pub(crate) fn linked(path: &str, link: &Path, why: &str) -> Error {
+    refuse("link", format!("`{path}` leads through the link {}, {why}", link.display()))
+        .with("path", path)
+        .with("link", link.display().to_string())
+        .hint("remove the link, or have the owner of the policy list the directory that is meant by its own path")
+}
+
 /// An error with the members of an answer among its details.
 pub(crate) fn with_members(error: Error, answer: &impl Serialize) -> Error {
     let Ok(Value::Object(members)) = serde_json::to_value(answer) else { return error };

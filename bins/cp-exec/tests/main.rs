@@ -3,11 +3,15 @@
 
 mod approvals;
 mod canaries;
+mod attempts;
 mod capabilities;
 mod contained;
 mod decisions;
 mod exec;
 mod options;
+mod leftovers;
+mod links;
+mod missing;
 mod projects;
 mod requests;
 mod run;

@@ -326,7 +326,7 @@ fn without_namespaces_the_other_layers_hold_and_the_record_says_so() {
         let paths = "\n[paths]\nread = [\".\"]\nwrite = [\".\"]\nexecute = [\"bin/**\"]\n";
         std::fs::write(exec.home.join("config/policy.toml"), policy.replace("BIN", bin.to_str().unwrap()) + paths)
             .unwrap();
-        let inner = "[exec]\nallowed_commands = [\"python3\", \"sh\"]\nargument_rules = \"off\"\n[paths]\nread = [\"work\"]\nwrite = [\"work\"]\n";
+        let inner = "[exec]\ndegraded = \"allow\"\nallowed_commands = [\"python3\", \"sh\"]\nargument_rules = \"off\"\n[paths]\nread = [\"work\"]\nwrite = [\"work\"]\n";
         exec.write("inner-home/config/policy.toml", inner);
         exec.write("work/x", "");
         exec.write("work/d.py", "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(600)\n    os._exit(0)\nprint('hi', flush=True)\ntime.sleep(600)\n");

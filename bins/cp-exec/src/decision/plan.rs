@@ -1,5 +1,6 @@
 //! The plan of one run: program, environment, files, limits and layers, as the policy gives them.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +11,10 @@ use cp_common::{Error, Result};
 use super::environment;
 use super::program::{Names, Pinned};
 use super::ruling::MadeDirectories;
-use crate::policy::{Access, Degraded, Policy, RunAs, name_of};
+use crate::digest::sha256;
+use crate::place::{self, Node};
+use crate::policy::{Access, Degraded, Policy, RunAs, name_of, node_of};
+use crate::refusal::refuse;
 use crate::request::Command;
 use crate::sandbox::plan::{Identity, Layer, Limits, Plan, View};
 
@@ -44,6 +48,7 @@ pub(crate) fn plan(
         argv: words(policy, argv, pinned),
         env,
         exe: pinned.exe.clone(),
+        script_text: script_text(pinned)?,
         script: pinned.script.clone(),
         cwd: Identity::of(cwd, &meta),
         profile: exec.profile,
@@ -91,7 +96,7 @@ fn words(policy: &Policy, argv: &[String], pinned: &Pinned) -> Vec<String> {
 /// Which files the command sees, and how: the policy's bounds, narrowed by the modules it runs in.
 fn view(policy: &Policy, pinned: &Pinned, cwd: &Path, mut write: Vec<PathBuf>) -> Result<View> {
     let (mut read, mut execute) = (policy.bounds.trees(Access::Read), policy.bounds.trees(Access::Execute));
-    let mut mask = policy.masks(cwd);
+    let mut mask = policy.masks();
     for module in policy.modules_at(&[cwd, &pinned.path]) {
         read = module.narrow(Access::Read, &read)?;
         write = module.narrow(Access::Write, &write)?;
@@ -104,15 +109,53 @@ fn view(policy: &Policy, pinned: &Pinned, cwd: &Path, mut write: Vec<PathBuf>) -
     read.extend(policy.tools.iter().cloned());
     read.push(pinned.path.clone());
     let count = RUNS.fetch_add(1, Ordering::Relaxed);
-    Ok(View {
+    let roots: Vec<&Path> = read.iter().chain(&write).chain(&execute).map(PathBuf::as_path).collect();
+    let found = policy.look_for_names(&roots)?;
+    mask.extend(found.hidden_pinned);
+    let mut view = View {
+        protect: policy.protected()?.into_iter().chain(found.kept_pinned).collect(),
+        protect_found: found.kept,
+        mask: policy.followed(mask)?,
+        mask_found: found.hidden,
+        links: policy.bounds.links().chain(&policy.links).map(|link| (link.at.clone(), link.to.clone())).collect(),
+        refuse_degraded: policy.exec().degraded == Degraded::Refuse,
+        scratch: std::env::temp_dir().join(format!("cp-exec-{}-{count}", std::process::id())),
         read,
         write,
         execute,
-        protect: policy.protected(),
-        mask,
-        refuse_unmasked: policy.exec().degraded == Degraded::Refuse,
-        scratch: std::env::temp_dir().join(format!("cp-exec-{}-{count}", std::process::id())),
-    })
+        nodes: BTreeMap::new(),
+    };
+    // What is forbidden wins over what is declared.
+    let hidden: Vec<PathBuf> = view.mask.iter().chain(&view.mask_found).cloned().collect();
+    for paths in [&mut view.read, &mut view.write, &mut view.execute] {
+        paths.retain(|path| !hidden.iter().any(|mask| path.starts_with(mask)));
+    }
+    view.nodes = nodes(&view, pinned)?;
+    Ok(view)
+}
+
+/// Which files and directories the paths of a view are now. One that a link leads away from is refused.
+fn nodes(view: &View, pinned: &Pinned) -> Result<BTreeMap<PathBuf, Node>> {
+    let mut nodes = BTreeMap::new();
+    for path in view.read.iter().chain(&view.write).chain(&view.execute).chain(&view.protect) {
+        // Of a script its text is known, and covers whatever is there.
+        let is_script = pinned.script.as_ref().is_some_and(|script| script.path == *path);
+        if !is_script && let Some(node) = node_of(path)? {
+            nodes.insert(path.clone(), node);
+        }
+    }
+    Ok(nodes)
+}
+
+/// The text of a script, if it is still the one that was hashed.
+fn script_text(pinned: &Pinned) -> Result<Option<Vec<u8>>> {
+    let Some(script) = &pinned.script else { return Ok(None) };
+    let text = fs::read(&script.path).map_err(|e| Error::io("cannot be read", e).in_file(&script.path))?;
+    if sha256(&text) != pinned.sha256 {
+        let message = format!("{} is not the file that was checked", script.path.display());
+        return Err(refuse("changed", message).hint("find out what changes it, then try again"));
+    }
+    Ok(Some(text))
 }
 
 /// Kernel rules can only name directories that exist. An execute directory inside a writable one, such as a
@@ -121,7 +164,7 @@ fn make_execute_directories(policy: &Policy, write: &[PathBuf]) -> MadeDirectori
     let missing = policy.bounds.execute.iter().filter_map(|pattern| pattern.tree()).filter(|path| !path.exists());
     let made = missing
         .filter(|path| write.iter().any(|root| path.starts_with(root)))
-        .filter(|path| fs::create_dir(path).is_ok())
+        .filter(|path| place::make_directory(path).is_ok())
         .map(Path::to_owned)
         .collect();
     MadeDirectories(made)

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::patterns::{Anchors, Pattern, covering};
+use crate::place::{self, Link};
 
 /// What is done with a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +51,17 @@ impl Bounds {
         covering(&self.forbidden, path)
     }
 
+    /// Every pattern, and whether it grants something.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&Pattern, bool)> {
+        let granting = self.read.iter().chain(&self.write).chain(&self.execute).map(|pattern| (pattern, true));
+        granting.chain(self.forbidden.iter().map(|pattern| (pattern, false)))
+    }
+
+    /// The links on the way to what is granted. Programs know these paths by their names.
+    pub(crate) fn links(&self) -> impl Iterator<Item = &Link> {
+        self.all().filter(|(_, grants)| *grants).flat_map(|(pattern, _)| pattern.links())
+    }
+
     /// The listed trees that exist. The kernel can enforce these.
     pub(crate) fn trees(&self, access: Access) -> Vec<PathBuf> {
         trees(self.of(access))
@@ -63,5 +75,10 @@ pub(super) fn patterns(texts: &[String], anchors: &Anchors) -> Vec<Pattern> {
 
 /// The trees of some patterns that exist.
 pub(super) fn trees(patterns: &[Pattern]) -> Vec<PathBuf> {
-    patterns.iter().filter_map(Pattern::tree).filter(|path| path.exists()).map(Path::to_owned).collect()
+    patterns.iter().filter_map(Pattern::tree).filter(|path| is_there(path)).map(Path::to_owned).collect()
+}
+
+/// Whether anything is at a path. A link that came on its way since is for whoever opens it to refuse.
+fn is_there(path: &Path) -> bool {
+    place::open(path).is_ok_and(|file| file.is_some()) || place::first_link(path).is_some()
 }

@@ -48,7 +48,7 @@ pub(crate) struct Exec {
     pub network: Network,
     /// Layers without which nothing runs.
     pub require: Vec<Layer>,
-    /// What happens where a forbidden path cannot be hidden.
+    /// What happens where a layer is missing that nothing stands in for.
     pub degraded: Degraded,
     /// Variables a request may set.
     pub env_allow: Vec<String>,
@@ -124,7 +124,7 @@ pub(crate) enum ArgumentRules {
     Off,
 }
 
-/// What happens where a layer is missing that would hide a forbidden path.
+/// What happens where a layer is missing that confines what a command reads, hides a path, or kills all it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Degraded {
@@ -163,12 +163,15 @@ pub(crate) struct Paths {
     pub pristine: Vec<String>,
     /// What is neither read nor written.
     pub forbidden: Vec<String>,
+    /// How many entries are looked at, before a run, for what is hidden by its name.
+    pub walk: u64,
 }
 
 impl Default for Paths {
     fn default() -> Self {
         let here = || vec![".".to_owned()];
-        Self { read: here(), write: here(), execute: Vec::new(), pristine: Vec::new(), forbidden: Vec::new() }
+        let none = Vec::new;
+        Self { read: here(), write: here(), execute: none(), pristine: none(), forbidden: none(), walk: 500_000 }
     }
 }
 

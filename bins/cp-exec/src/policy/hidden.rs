@@ -1,12 +1,13 @@
 //! What a policy hides from every command, and what it keeps read-only inside what may be written.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
+use cp_common::{Error, Result};
+
 use super::bounds::Access;
-use super::patterns::Pattern;
 use super::resolved::Policy;
-use crate::glob::name_matches;
+use crate::place::{self, Link, Node, follow};
+use crate::refusal::linked;
 
 /// Secrets of a user, below the home directory.
 const SECRETS: [&str; 16] = [
@@ -60,50 +61,91 @@ const DORMANT: [&str; 11] = [
 ];
 
 impl Policy {
-    /// Everything to hide from a command in `cwd`.
-    pub(crate) fn masks(&self, cwd: &Path) -> Vec<PathBuf> {
+    /// Everything to hide from every command, by its path, whether it is there or not. What is hidden for its name is looked for
+    /// with [`Policy::look_for_names`].
+    pub(crate) fn masks(&self) -> Vec<PathBuf> {
         let mut masks: Vec<PathBuf> = SYSTEM_SECRETS.iter().map(PathBuf::from).collect();
         masks.extend(SECRETS.iter().map(|name| self.loaded.home.join(name)));
         masks.extend(HOME_PARTS.iter().map(|name| self.cp_home.join(name)));
         masks.push(self.ledger.clone());
         masks.extend(self.bounds.forbidden.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned)));
-        let anywhere: Vec<&str> = self.bounds.forbidden.iter().filter_map(Pattern::anywhere).collect();
-        let mut directories: Vec<&Path> = self.bounds.read.iter().filter_map(Pattern::tree).collect();
-        directories.push(cwd);
-        for directory in directories {
-            let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-            masks.extend(entries.filter_map(|entry| {
-                let name = entry.file_name().into_string().ok()?;
-                let hidden = is_environment_file(&name) || anywhere.iter().any(|pattern| name_matches(pattern, &name));
-                hidden.then(|| entry.path())
-            }));
-        }
         // What a tool needs of its own directory stays visible; the rest of the list is hidden wherever it lies.
-        masks.retain(|mask| mask.exists() && !self.tools.iter().any(|tools| tools.starts_with(mask)));
+        masks.retain(|mask| !self.tools.iter().any(|tools| tools.starts_with(mask)));
         masks.sort();
         masks.dedup();
         masks
     }
 
-    /// Everything to keep read-only inside what a command may write.
-    pub(crate) fn protected(&self) -> Vec<PathBuf> {
-        let mut paths: Vec<PathBuf> =
-            self.pristine.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned)).collect();
-        for root in self.bounds.trees(Access::Write) {
+    /// Where some paths lead by links that no command can make. Through another one they are refused.
+    pub(crate) fn followed(&self, paths: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
+        let writable = self.bounds.trees(Access::Write);
+        let mut followed = Vec::new();
+        for path in paths {
+            let (real, links) = follow(&path);
+            let hostile = |link: &&Link| writable.iter().any(|root| link.at != **root && link.at.starts_with(root));
+            if let Some(link) = links.iter().find(hostile) {
+                return Err(linked(&path.display().to_string(), &link.at, "which lies where commands can write"));
+            }
+            followed.push(real);
+        }
+        Ok(followed)
+    }
+
+    /// Everything to keep read-only inside what a command may write, by its path.
+    pub(crate) fn protected(&self) -> Result<Vec<PathBuf>> {
+        let mut paths = Vec::new();
+        let writable = self.bounds.trees(Access::Write);
+        for root in &writable {
             // A directory of hooks that is not there yet could be made, and then be full of them.
             if root.join(".git/config").is_file() {
-                drop(fs::create_dir(root.join(".git/hooks")));
+                drop(place::make_directory(&root.join(".git/hooks")));
             }
             let listed = |path: &Path| self.bounds.write.iter().any(|pattern| pattern.tree() == Some(path));
             paths.extend(DORMANT.iter().map(|name| root.join(name)).filter(|path| !listed(path)));
         }
-        paths.extend(self.tools.iter().cloned());
-        paths.retain(|path| path.exists());
-        paths
+        // A link is not itself what runs later, and what it leads to is where it may not be written, or is an ordinary file.
+        paths.retain(|path| place::open(path).is_ok_and(|file| file.is_some()));
+        self.make_parts(&writable);
+        let declared = self.pristine.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned));
+        paths.extend(declared.chain(self.tools.iter().cloned()));
+        let mut there = Vec::new();
+        for path in paths {
+            if node_of(&path)?.is_some() {
+                there.push(path);
+            }
+        }
+        Ok(there)
+    }
+
+    /// Where a command can write to the cp home, every part of it that is hidden must be there: what is not there cannot be covered,
+    /// and a command could make it.
+    fn make_parts(&self, writable: &[PathBuf]) {
+        if writable.iter().any(|root| self.cp_home.starts_with(root)) {
+            for part in HOME_PARTS {
+                drop(place::make_directory(&self.cp_home.join(part)));
+            }
+        }
+    }
+
+    /// Whether a path is hidden from every command and tool, by where it lies or by its name.
+    pub(crate) fn hides(&self, path: &Path) -> bool {
+        let by_name = |above: &Path| above.file_name().is_some_and(|name| is_environment_file(&name.to_string_lossy()));
+        !self.is_tool(path)
+            && (self.masks().iter().any(|mask| path.starts_with(follow(mask).0)) || path.ancestors().any(by_name))
     }
 }
 
-fn is_environment_file(name: &str) -> bool {
+/// The device and inode of a path, if anything is there. A link on the way is refused.
+pub(crate) fn node_of(path: &Path) -> Result<Option<Node>> {
+    let failed = |e: std::io::Error| match place::first_link(path) {
+        Some(link) => linked(&path.display().to_string(), &link, "which was not there when the policy was read"),
+        None => Error::io("cannot be looked at", e).in_file(path),
+    };
+    place::open(path).and_then(|file| file.map(|file| place::node(&file)).transpose()).map_err(failed)
+}
+
+/// Whether a name is that of a file with an environment's secrets, and not of an example of one.
+pub(super) fn is_environment_file(name: &str) -> bool {
     let example = [".example", ".sample", ".template", ".dist"].iter().any(|end| name.ends_with(end));
     (name == ".env" || name.starts_with(".env.")) && !example
 }

@@ -2,9 +2,8 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use cp_common::home::resolved;
-
 use crate::glob::name_matches;
+use crate::place::{Link, follow};
 
 /// What the variable parts of a pattern stand for.
 #[derive(Clone, Debug)]
@@ -21,6 +20,10 @@ pub(crate) struct Anchors {
 pub(crate) struct Pattern {
     text: String,
     kind: Kind,
+    /// The links on the way to what it names.
+    links: Vec<Link>,
+    /// The directory it was declared under, if it leads out of that by a link.
+    left: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,17 +38,33 @@ impl Pattern {
     /// Reads a pattern. Relative ones begin at `.`, those that begin with `**` anywhere.
     pub(crate) fn new(text: &str, anchors: &Anchors) -> Self {
         let mut path = text.replace("<session_id>", anchors.session.as_deref().unwrap_or("<session_id>"));
+        let mut root = (!path.starts_with('/') && !path.starts_with("**")).then(|| anchors.base.clone());
         if path == "~" || path.starts_with("~/") {
             path.replace_range(..1, &anchors.home.to_string_lossy());
+            root = Some(anchors.home.clone());
         }
-        let literal = path.strip_suffix("/**").unwrap_or(&path);
-        let kind = if has_wildcard(literal) {
-            let whole = if path.starts_with("**") { PathBuf::from("/").join(&path) } else { anchors.base.join(&path) };
-            Kind::Glob(components(&normal(&whole)))
-        } else {
-            Kind::Tree(resolved(&anchors.base.join(literal)))
-        };
-        Self { text: text.to_owned(), kind }
+        // What comes before the first wildcard is there to be followed; what comes after it matches words.
+        let is_literal = |part: &Component<'_>| !part.as_os_str().to_string_lossy().contains(['*', '?']);
+        let fixed: PathBuf = Path::new(&path).components().take_while(is_literal).collect();
+        let rest: PathBuf = Path::new(&path).components().skip_while(is_literal).collect();
+        let anywhere = path.starts_with("**");
+        let fixed = if anywhere { "/".into() } else { anchors.base.join(fixed) };
+        let (real, links) = follow(&fixed);
+        let left = root
+            .filter(|root| !links.is_empty() && normal(&fixed).starts_with(root) && !real.starts_with(follow(root).0));
+        let is_tree = !anywhere && (rest.as_os_str().is_empty() || rest == Path::new("**"));
+        let kind = if is_tree { Kind::Tree(real) } else { Kind::Glob(components(&normal(&real.join(rest)))) };
+        Self { text: text.to_owned(), kind, links, left }
+    }
+
+    /// The links on the way to what it names.
+    pub(super) fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// The directory it was declared under, if a link on its way leads out of that.
+    pub(super) fn left(&self) -> Option<&Path> {
+        self.left.as_deref()
     }
 
     /// The pattern as the policy has it.
@@ -61,8 +80,8 @@ impl Pattern {
         }
     }
 
-    /// The last component of a pattern `**/name`, which may be looked for in a directory.
-    pub(crate) fn anywhere(&self) -> Option<&str> {
+    /// The last component of a pattern `**/name`: what decides by that alone.
+    pub(super) fn anywhere(&self) -> Option<&str> {
         match &self.kind {
             Kind::Glob(parts) => match parts.as_slice() {
                 [any, name] if any == "**" => Some(name),
@@ -97,10 +116,6 @@ pub(crate) fn expand(text: &str, home: &str) -> String {
         Some(rest) if rest.is_empty() || rest.starts_with('/') => format!("{home}{rest}"),
         _ => text.to_owned(),
     }
-}
-
-fn has_wildcard(text: &str) -> bool {
-    text.contains(['*', '?'])
 }
 
 /// A path without `.` and `..`, without looking at the disk.

@@ -11,7 +11,8 @@ use super::bounds::{Access, Bounds, patterns};
 use super::capabilities::{Module, modules};
 use super::file::{Confirm, Exec, Loaded, load};
 use super::patterns::{Anchors, Pattern, expand};
-use crate::refusal::refuse;
+use crate::place::{Link, follow};
+use crate::refusal::{linked, refuse};
 
 /// What every decision and every sandbox of this process is made from. It does not change.
 pub(crate) struct Policy {
@@ -31,6 +32,8 @@ pub(crate) struct Policy {
     pub actor: Actor,
     /// What modules of the root declare about themselves.
     modules: Vec<Module>,
+    /// Links on the way to the home and to programs, by which they are known too.
+    pub links: Vec<Link>,
 }
 
 /// Who acts, as every entry on the ledger names them.
@@ -47,8 +50,8 @@ impl Policy {
     pub(crate) fn resolve(context: &Context, tools: &[PathBuf], root: Option<&Path>) -> Result<Self> {
         let loaded = load(&context.home.policy_file())?;
         let session = context.session();
-        let anchors =
-            Anchors { base: context.base()?.canonicalize()?, home: loaded.home.clone(), session: session.clone() };
+        let (home, mut links) = follow(&loaded.home);
+        let anchors = Anchors { base: context.base()?.canonicalize()?, home, session: session.clone() };
         let tools = tools
             .iter()
             .map(|tools| tools.canonicalize().map_err(|e| Error::io("the tools directory", e).in_file(tools).fatal()))
@@ -60,7 +63,10 @@ impl Policy {
         };
         let home = loaded.home.to_string_lossy();
         let pins = loaded.settings.exec.pin.iter();
-        let pins = pins.map(|(name, path)| (name.clone(), expand(path, &home).into())).collect();
+        let pins: Vec<(String, PathBuf)> =
+            pins.map(|(name, path)| (name.clone(), expand(path, &home).into())).collect();
+        let programs = loaded.settings.exec.path.iter().chain(pins.iter().map(|(_, path)| path));
+        links.extend(programs.flat_map(|path| follow(path).1));
         let paths = &loaded.settings.paths;
         Ok(Self {
             bounds: Bounds {
@@ -81,6 +87,7 @@ impl Policy {
             pins,
             cp_home,
             modules: modules(&root, &anchors),
+            links,
             base: anchors.base,
             loaded,
         })
@@ -116,8 +123,25 @@ impl Policy {
         self.modules.iter().filter(|module| module.contains_any(paths)).collect()
     }
 
-    /// Refuses `.` where it would mean too much, unless the policy lists that directory by name.
+    /// Refuses a policy whose paths do not lead where they say: through a link that a command could have made, or by any link out
+    /// of the directory they were declared under.
+    fn check_links(&self) -> Result<()> {
+        let writable: Vec<&Path> = self.bounds.write.iter().filter_map(Pattern::tree).collect();
+        let hostile = |link: &&Link| writable.iter().any(|root| link.at != **root && link.at.starts_with(root));
+        for (pattern, grants) in self.bounds.all().chain(self.pristine.iter().map(|pattern| (pattern, false))) {
+            if let Some(link) = pattern.links().iter().find(hostile) {
+                return Err(linked(pattern.text(), &link.at, "which lies where commands can write"));
+            }
+            if let (true, Some(root), Some(link)) = (grants, pattern.left(), pattern.links().last()) {
+                return Err(linked(pattern.text(), &link.at, &format!("which leads out of {}", root.display())));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses `.` where it would mean too much, unless the policy lists that directory by name, and paths that links lead astray.
     pub(crate) fn check_base(&self) -> Result<()> {
+        self.check_links()?;
         let base = &self.base;
         let paths = &self.loaded.settings.paths;
         let uses_base = paths.read.iter().chain(&paths.write).any(|text| text == "." || text == "./");
@@ -152,9 +176,9 @@ impl Policy {
 
     /// Patterns that the kernel does not enforce, as the record says it.
     pub(crate) fn not_kernel_enforced(&self) -> Vec<String> {
-        let Bounds { read, write, execute, forbidden } = &self.bounds;
-        let all = read.iter().chain(write).chain(execute).chain(&self.pristine).chain(forbidden);
-        all.filter(|pattern| pattern.tree().is_none())
+        let granting = self.bounds.all().filter(|(_, grants)| *grants).map(|(pattern, _)| pattern);
+        granting
+            .filter(|pattern| pattern.tree().is_none())
             .map(|pattern| format!("not_kernel_enforced: {}", pattern.text()))
             .collect()
     }

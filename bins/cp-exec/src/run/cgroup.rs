@@ -44,8 +44,10 @@ impl Group {
             if left.is_empty() {
                 return;
             }
-            // Version 1 has no such file, and version 2 ends them all at once, also those that fork meanwhile.
+            // Version 2 ends them all at once, also those that fork meanwhile. Version 1 has no such file, but a limit of processes
+            // that ends the forking.
             if fs::write(directory.join("cgroup.kill"), "1").is_err() {
+                drop(fs::write(directory.join("pids.max"), "0"));
                 for pid in left.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {
                     let _ = rustix::process::kill_process(pid, Signal::KILL);
                 }

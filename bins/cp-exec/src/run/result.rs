@@ -63,7 +63,10 @@ pub(super) fn explain(not_run: NotRun) -> Error {
             Cause::Required => Error::new(Code::Forbidden, message)
                 .with("rule", "require")
                 .with("layer", step)
-                .hint("`cp-exec doctor` shows which layers this machine provides and how to get the others"),
+                .hint(
+                    "`cp-exec doctor` shows which layers this machine provides and how its administrator can get the others; to run \
+                     without one is for the owner of the policy to decide (exec.degraded, exec.require)",
+                ),
             Cause::Changed => Error::new(Code::Forbidden, message).with("rule", "changed").hint(
                 "the file was replaced between the check and the start; find out what changed it, then try again",
             ),

@@ -2,19 +2,21 @@
 
 use std::ffi::CString;
 use std::fs;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
-use super::plan::{Identity, Layer, Plan};
+use super::mounts::{LEAST_PID_MAX, own_pid_limit};
+use super::plan::{Identity, Layer, Plan, Profile};
 use super::process::{die_with_parent, give_up};
 use super::report::{Cause, Enforcement, Failure, Report};
-use super::seccomp::Filters;
+use super::seccomp::{Filters, allow_one_execution};
+use super::sys::Words;
 use super::{landlock, sys, wire};
+use crate::place;
 
 /// Becomes the command, or says why not.
 pub(super) fn run(plan: &Plan, enforcement: Enforcement, socket: BorrowedFd<'_>, filters: &Filters) -> ! {
@@ -37,14 +39,16 @@ fn become_command(
     die_with_parent().map_err(|e| Failure::setup("parent_death", e))?;
     rustix::process::setsid().map_err(|e| Failure::setup("setsid", e))?;
     let scratch = Scratch::find(plan, enforcement.has(Layer::Mount))?;
-    limit(plan, &mut enforcement)?;
 
     let directory = open_same(&plan.cwd)?;
     rustix::process::fchdir(&directory).map_err(|e| Failure::setup("cwd", e))?;
-    let file = open_same(&plan.exe)?;
-    if let Some(script) = &plan.script {
+    let open_files = most_open_files(plan);
+    let file = above(&open_same(&plan.exe)?, open_files).map_err(|e| Failure::setup("exe", e))?;
+    // In a view of its own the script is a copy of what was hashed.
+    if let Some(script) = plan.script.as_ref().filter(|_| !enforcement.has(Layer::Mount)) {
         open_same(script)?;
     }
+    limit(plan, open_files, &mut enforcement)?;
 
     if let Some((uid, gid)) = plan.run_as {
         become_user(uid, gid).map_err(|e| Failure::setup("run_as", e))?;
@@ -53,15 +57,20 @@ fn become_command(
     drop_capabilities()?;
     rustix::thread::set_no_new_privs(true).map_err(|e| Failure::setup("no_new_privs", e))?;
     enforcement.no_new_privs = true;
-    match landlock::restrict(plan, &scratch.writable()) {
-        Ok(landlock) => enforcement.landlock = landlock,
-        Err(e) => enforcement.missing.push(format!("landlock: {e}")),
+    match landlock::restrict(plan, &scratch.writable(enforcement.has(Layer::Mount))) {
+        Ok(landlock) => {
+            if landlock.status != "full" {
+                enforcement.missing.push(format!("landlock: {}", landlock.status));
+            }
+            enforcement.landlock = landlock;
+        }
+        Err(landlock::Refusal::Kernel(e)) => enforcement.missing.push(format!("landlock: {e}")),
+        Err(landlock::Refusal::Path(failure)) => return Err(failure),
     }
     match filters.install(plan.network) {
         Ok(()) => enforcement.seccomp = true,
         Err(e) => enforcement.missing.push(format!("seccomp: {e}")),
     }
-    required(plan, &enforcement)?;
 
     let words = |words: Vec<String>| words.into_iter().map(CString::new).collect::<Result<Vec<_>, _>>();
     let argv = words(plan.argv.clone()).map_err(|e| Failure::setup("argv", std::io::Error::other(e)))?;
@@ -69,10 +78,18 @@ fn become_command(
     env.push(format!("HOME={}", scratch.home.display()));
     env.push(format!("TMPDIR={}", scratch.tmp.display()));
     let env = words(env).map_err(|e| Failure::setup("env", std::io::Error::other(e)))?;
+    let words = Words::lay_out(argv, env).map_err(|e| Failure::setup("words", e))?;
+    if plan.profile == Profile::Strict
+        && let Err(e) = allow_one_execution(file.as_raw_fd(), &words)
+    {
+        enforcement.seccomp = false;
+        enforcement.missing.push(format!("seccomp: {e}"));
+    }
+    required(plan, &enforcement)?;
 
     wire::send_report(socket, &Report::Ready(enforcement), None);
     sys::close_on_exec().map_err(|e| Failure::setup("close", e))?;
-    let error = sys::execute(file.as_fd(), &argv, &env);
+    let error = sys::execute(file.as_fd(), &words);
     let message = format!("{}: {error}", plan.exe.path.display());
     Err(Failure { step: "exec".to_owned(), message, cause: Cause::Exec })
 }
@@ -100,12 +117,28 @@ impl Scratch {
         Ok(Self { tmp: plan.view.scratch.clone(), home: plan.view.scratch.clone() })
     }
 
-    fn writable(&self) -> [&Path; 2] {
-        [&self.tmp, Path::new("/dev/shm")]
+    /// The memory shared by name is the command's own only in a view of its own.
+    fn writable(&self, private: bool) -> Vec<&Path> {
+        let shared = private.then(|| Path::new("/dev/shm"));
+        [self.tmp.as_path()].into_iter().chain(shared).collect()
     }
 }
 
-fn limit(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
+/// How many descriptors the command may have open. One less than this process may, so that one is left beyond them.
+fn most_open_files(plan: &Plan) -> u64 {
+    let most = rustix::process::getrlimit(Resource::Nofile).maximum;
+    plan.limits.open_files.min(most.map_or(u64::MAX, |most| most.saturating_sub(1)))
+}
+
+/// The same file behind a number that no descriptor of the command can have.
+fn above(file: &OwnedFd, open_files: u64) -> std::io::Result<OwnedFd> {
+    let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+    rustix::process::setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
+    let first = i32::try_from(open_files).map_err(std::io::Error::other)?;
+    Ok(rustix::io::fcntl_dupfd_cloexec(file, first)?)
+}
+
+fn limit(plan: &Plan, open_files: u64, enforcement: &mut Enforcement) -> Result<(), Failure> {
     let set = |resource, value: u64| {
         // Never above what this process was given.
         let value = rustix::process::getrlimit(resource).maximum.map_or(value, |most| most.min(value));
@@ -115,7 +148,7 @@ fn limit(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
     set(Resource::Core, 0)?;
     set(Resource::Cpu, plan.limits.cpu_seconds)?;
     set(Resource::Fsize, plan.limits.file_bytes)?;
-    set(Resource::Nofile, plan.limits.open_files)?;
+    set(Resource::Nofile, open_files)?;
     if plan.cgroups.is_empty() {
         set(Resource::Data, plan.limits.memory_bytes)?;
         // It counts all processes of the user, and does not bind root.
@@ -127,6 +160,16 @@ fn limit(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
         if enforcement.has(Layer::Pid) {
             enforcement.cgroup.push_str("+pid_namespace");
         }
+        let pid_max = enforcement.has(Layer::Pid) && own_pid_limit();
+        if !own_user && (!pid_max || plan.limits.processes < LEAST_PID_MAX) {
+            enforcement
+                .missing
+                .push("processes: the limit does not hold without a user namespace or a control group".to_owned());
+        }
+        enforcement.missing.push("memory: shared memory is not counted without a control group".to_owned());
+        if plan.wants_cgroup {
+            enforcement.missing.push("cgroup: none can be made here".to_owned());
+        }
     } else {
         let version = if plan.cgroups.len() > 1 { "cgroup_v1" } else { "cgroup_v2" };
         version.clone_into(&mut enforcement.cgroup);
@@ -137,14 +180,13 @@ fn limit(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
 /// Opens what a path names now, and checks that it is the file that was decided about.
 fn open_same(identity: &Identity) -> Result<OwnedFd, Failure> {
     let open = || -> std::io::Result<(OwnedFd, Identity)> {
-        let fd = rustix::fs::open(&identity.path, OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
+        let fd = place::open(&identity.path)?.ok_or(std::io::ErrorKind::NotFound)?;
         let now = Identity::of(&identity.path, &fs::File::from(fd.try_clone()?).metadata()?);
         Ok((fd, now))
     };
-    let changed = |message: String| Failure { step: "identity".to_owned(), message, cause: Cause::Changed };
-    let (fd, now) = open().map_err(|e| changed(format!("{}: {e}", identity.path.display())))?;
+    let (fd, now) = open().map_err(|e| Failure::changed(&identity.path, &e.to_string()))?;
     if now != *identity {
-        return Err(changed(format!("{} is not the file that was checked", identity.path.display())));
+        return Err(Failure::changed(&identity.path, "it is not the file that was checked"));
     }
     Ok(fd)
 }
@@ -192,30 +234,47 @@ pub(super) fn empty_bounding_set() {
     }
 }
 
-/// Refuses to go on without a layer that the policy requires.
+/// Refuses to go on without a layer that the policy requires, and, unless the policy says otherwise in words, without one that
+/// confines what the command reads, hides what is masked, and kills whatever it starts.
 fn required(plan: &Plan, enforcement: &Enforcement) -> Result<(), Failure> {
     let missing = |layer: &Layer| match layer {
         Layer::NoNewPrivs => !enforcement.no_new_privs,
         Layer::Seccomp => !enforcement.seccomp,
-        Layer::Landlock => enforcement.landlock.abi == 0,
+        Layer::Landlock => enforcement.landlock.status != "full",
         Layer::Cgroup => plan.cgroups.is_empty(),
         Layer::RunAs => plan.run_as.is_none(),
         Layer::User | Layer::Pid | Layer::Mount | Layer::Network | Layer::Ipc | Layer::Uts => !enforcement.has(*layer),
     };
     let refusal =
         |layer: Layer, message: String| Err(Failure { step: layer.name().to_owned(), message, cause: Cause::Required });
-    if !enforcement.has(Layer::Mount) {
-        let readable =
-            |mask: &&PathBuf| plan.view.read.iter().chain(&plan.view.write).any(|root| mask.starts_with(root));
-        if let Some(mask) = plan.view.mask.iter().find(readable).filter(|_| plan.view.refuse_unmasked) {
-            let message = format!("without a mount namespace {} cannot be hidden", mask.display());
-            return refusal(Layer::Mount, message);
-        }
-        if enforcement.uid == 0 && enforcement.landlock.abi == 0 {
-            let message = "root without a mount namespace and without Landlock is not contained".to_owned();
-            return refusal(Layer::Landlock, message);
-        }
+    if plan.view.refuse_degraded
+        && let Some((layer, why)) = gap(plan, enforcement)
+    {
+        return refusal(layer, why);
     }
     let Some(layer) = plan.require.iter().find(|layer| missing(layer)) else { return Ok(()) };
     refusal(*layer, format!("the policy requires `{}`, which this machine does not provide", layer.name()))
+}
+
+/// The first layer that is missing and that nothing else stands in for.
+fn gap(plan: &Plan, enforcement: &Enforcement) -> Option<(Layer, String)> {
+    if !enforcement.has(Layer::Pid) && enforcement.kill != "cgroup" {
+        let why = "without a process namespace (`pid`) or a control group (`cgroup`) a command could outlive its end";
+        return Some((Layer::Pid, why.to_owned()));
+    }
+    if enforcement.has(Layer::Mount) {
+        return None;
+    }
+    if enforcement.landlock.abi == 0 {
+        let why = "without a mount namespace (`mount`) or Landlock (`landlock`) nothing confines what a command reads";
+        return Some((Layer::Mount, why.to_owned()));
+    }
+    if let Some(script) = &plan.script {
+        let why = format!("without a mount namespace {} could be changed before it is read", script.path.display());
+        return Some((Layer::Mount, why));
+    }
+    let view = &plan.view;
+    let readable = |mask: &&PathBuf| view.read.iter().chain(&view.write).any(|root| mask.starts_with(root));
+    let mask = view.mask.iter().chain(&view.mask_found).find(readable)?;
+    Some((Layer::Mount, format!("without a mount namespace {} cannot be hidden", mask.display())))
 }

@@ -8,12 +8,15 @@ mod landlock;
 mod leader;
 mod mounts;
 mod outer;
+mod pieces;
 pub(crate) mod plan;
 mod process;
 pub(crate) mod report;
 mod seccomp;
 mod spawner;
 mod sys;
+mod system;
+mod view;
 mod wire;
 
 pub(crate) use wire::{Received, memory_file, receive_report, send_order, send_plan, send_run};

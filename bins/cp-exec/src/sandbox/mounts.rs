@@ -1,174 +1,248 @@
-//! The mount view: everything read-only, declared writes writable, private scratch, and masks over secrets.
+//! The mount view: built from nothing, of the system's programs and settings, the declared paths, and private scratch. What is not
+//! in it is not there: the old root is detached when the view is complete.
 
+use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::CWD;
-use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags};
+use rustix::fs::{CWD, FileType};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
+    UnmountFlags,
+};
 
-use super::plan::{Layer, Plan, Profile};
+use super::pieces::{Piece, pieces, system_links};
+use super::plan::{Layer, Plan};
 use super::report::{Enforcement, Failure};
-use super::sys;
+use super::sys::{self, NO_SUID_NO_DEV};
+use crate::place;
 
 /// Directories that are private to the command: what others keep there is not its business.
-const HIDDEN: [&str; 3] = ["/tmp", "/var/tmp", "/run"];
+const PRIVATE: [&str; 3] = ["/tmp", "/var/tmp", "/run"];
 
 /// The devices of the private `/dev`.
 const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
 
-const NO_SUID_NO_DEV: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+/// Where the old root is while the new one is being built.
+const OLD: &str = "/.old";
+/// Empty things that cannot be opened, to cover others with.
+const EMPTY_DIRECTORY: &str = "/.empty-directory";
+const EMPTY_FILE: &str = "/.empty-file";
+const SCRIPT: &str = "/.script";
 
-/// A piece of the old view that comes back in the new one.
-struct Piece {
-    path: PathBuf,
-    tree: OwnedFd,
-    attributes: u64,
-    directory: bool,
-}
+/// The lowest limit of process numbers that the kernel takes: it reserves the first 300.
+pub(super) const LEAST_PID_MAX: u64 = 301;
 
 /// Builds the view in this mount namespace, which belongs to this run alone.
 pub(super) fn build(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
+    let setup = |step: &'static str| move |e: io::Error| Failure::setup(step, e);
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(|e| Failure::setup("mount_private", e))?;
-    // The pieces are taken before anything is read-only or hidden: a clone keeps the state of its moment.
+    // Everything is taken from the old root before there is a new one, which has none of its paths.
     let pieces = pieces(plan)?;
-    let devices = DEVICES
-        .iter()
-        .map(|name| Ok((*name, take(&Path::new("/dev").join(name))?)))
-        .collect::<io::Result<Vec<_>>>()
-        .map_err(|e| Failure::setup("dev", e))?;
-    read_only().map_err(|e| Failure::setup("mount_read_only", e))?;
-    for path in HIDDEN {
-        // A symbolic link leads to another of them.
-        if fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir()) {
-            let bytes = if path == "/tmp" { plan.limits.scratch_bytes } else { 1 << 20 };
-            scratch(path, "1777", bytes, 131_072).map_err(|e| Failure::setup(path, e))?;
-        }
+    let links = system_links(plan.profile);
+    let devices = DEVICES.iter().map(|name| Ok((*name, take_system(&Path::new("/dev").join(name))?)));
+    let devices = devices.collect::<io::Result<Vec<_>>>().map_err(setup("dev"))?;
+    let text = plan.script_text.as_deref();
+    let root = enter(text.map_or(0, <[u8]>::len)).map_err(setup("root"))?;
+
+    let mut places = Places::default();
+    let is_private = |piece: &&Piece| PRIVATE.iter().any(|path| piece.path.starts_with(path));
+    for piece in pieces.iter().filter(|piece| !is_private(piece)) {
+        places.attach(piece)?;
     }
-    private_dev(devices, plan.limits.scratch_bytes).map_err(|e| Failure::setup("dev", e))?;
-    if enforcement.has(Layer::Pid)
-        && let Err(e) = own_proc(plan)
-    {
-        enforcement.missing.push(format!("proc: {e}"));
-        scratch("/proc", "555", 4096, 16).map_err(|e| Failure::setup("proc", e))?;
+    for path in PRIVATE {
+        places.private(plan, path).map_err(|e| Failure::setup(path, e))?;
     }
-    for piece in pieces {
-        attach(&piece).map_err(|e| Failure::setup(&format!("bind {}", piece.path.display()), e))?;
+    // A declared path in a private directory comes back in the private one.
+    for piece in pieces.iter().filter(is_private) {
+        places.attach(piece)?;
     }
-    masks(plan).map_err(|e| Failure::setup("mask", e))?;
-    protect(plan).map_err(|e| Failure::setup("protect", e))?;
+    private_dev(devices, plan.limits.scratch_bytes).map_err(setup("dev"))?;
+    proc(plan, enforcement)?;
+    for (at, to) in links.iter().chain(&plan.view.links) {
+        places.link(at, to).map_err(setup("link"))?;
+    }
+    if let (Some(script), Some(text)) = (&plan.script, text) {
+        copy_script(&script.path, text)?;
+    }
     fs::create_dir("/tmp/home")
         .and_then(|()| fs::set_permissions("/tmp/home", fs::Permissions::from_mode(0o777)))
-        .map_err(|e| Failure::setup("home", e))
+        .map_err(setup("home"))?;
+    pin(plan)?;
+    protect(plan)?;
+    masks(plan)?;
+    finish(&root).map_err(setup("finish"))
 }
 
-/// Makes what is protected read-only, and every directory on the way to it a mount of its own: one that could be renamed
-/// would leave its place free for another.
-fn protect(plan: &Plan) -> io::Result<()> {
-    let protected: Vec<&PathBuf> = plan.view.protect.iter().filter(|path| path.exists()).collect();
-    let inside = |path: &&Path| plan.view.write.iter().any(|root| path.starts_with(root) && *path != root);
-    let mut way: Vec<&Path> = protected.iter().flat_map(|path| path.ancestors().skip(1).filter(inside)).collect();
-    way.sort();
-    way.dedup();
-    for directory in way {
-        cover(directory, &take(directory)?, 0)?;
+/// Makes an empty root and enters it. The old one stays within reach until [`finish`].
+fn enter(script: usize) -> io::Result<OwnedFd> {
+    let context = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    // Places to mount on, a few links, and the copy of the script.
+    let size = (4 << 20) + 2 * script;
+    for (name, value) in [("mode", "755".to_owned()), ("size", size.to_string()), ("nr_inodes", "65536".to_owned())] {
+        rustix::mount::fsconfig_set_string(&context, name, value)?;
     }
-    for path in protected {
-        cover(path, &take(path)?, libc::MOUNT_ATTR_RDONLY)?;
-    }
-    Ok(())
+    rustix::mount::fsconfig_create(&context)?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let root = rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+    rustix::mount::move_mount(&root, "", CWD, "/", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    rustix::process::fchdir(&root)?;
+    fs::create_dir(".old")?;
+    rustix::process::pivot_root(".", ".old")?;
+    rustix::process::chdir("/")?;
+    Ok(root)
 }
 
-/// The declared paths that the new view would otherwise hide or make read-only, outermost first.
-fn pieces(plan: &Plan) -> Result<Vec<Piece>, Failure> {
-    let hidden = |path: &Path| HIDDEN.iter().any(|hidden| path.starts_with(hidden));
-    let within = |path: &Path, roots: &[PathBuf]| roots.iter().any(|root| path.starts_with(root));
-    let program = [plan.exe.path.clone(), plan.cwd.path.clone()];
-    let mut paths: Vec<&PathBuf> = plan.view.write.iter().collect();
-    paths.extend(plan.view.read.iter().chain(&plan.view.execute).chain(&program).filter(|path| hidden(path)));
-    paths.sort();
-    paths.dedup();
-    let mut pieces = Vec::new();
-    for path in paths {
-        let Ok(meta) = fs::metadata(path) else { continue };
-        let writable = within(path, &plan.view.write);
-        let holds_executables = plan.view.execute.iter().any(|held| held.starts_with(path))
-            || within(path, &plan.view.execute)
-            || plan.exe.path.starts_with(path);
-        let mut attributes = NO_SUID_NO_DEV;
-        if !writable {
-            attributes |= libc::MOUNT_ATTR_RDONLY;
+/// Lets go of the old root, and makes the new one read-only.
+fn finish(root: &OwnedFd) -> io::Result<()> {
+    rustix::mount::unmount(OLD, UnmountFlags::DETACH)?;
+    fs::remove_dir(OLD)?;
+    rustix::process::chdir("/")?;
+    sys::set_mount_attributes(root.as_fd(), libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOEXEC | NO_SUID_NO_DEV, 0)
+}
+
+/// What was put into the new root so far.
+#[derive(Default)]
+struct Places {
+    /// Directories, and whether each is one of the old root, whose insides are not ours to make.
+    directories: Vec<(PathBuf, bool)>,
+}
+
+impl Places {
+    fn in_a_tree(&self, path: &Path) -> bool {
+        let around = self.directories.iter().filter(|(directory, _)| path != directory && path.starts_with(directory));
+        around.max_by_key(|(directory, _)| directory.as_os_str().len()).is_some_and(|(_, old)| *old)
+    }
+
+    fn attach(&mut self, piece: &Piece) -> Result<(), Failure> {
+        let fault = |e: io::Error| Failure::changed(&piece.path, &e.to_string());
+        let target = match place::open(&piece.path).map_err(fault)? {
+            Some(target) => target,
+            None if self.in_a_tree(&piece.path) => {
+                return Err(Failure::changed(&piece.path, "it is no longer where it was"));
+            }
+            None => make_place(&piece.path, piece.directory).map_err(|e| Failure::setup("place", e))?,
+        };
+        if self.in_a_tree(&piece.path) && place::node(&target).map_err(fault)? != piece.node {
+            return Err(Failure::changed(&piece.path, "it is not what was there when it was checked"));
         }
-        // A writable directory with execute paths in it cannot be noexec; there Landlock alone says what may run.
-        if !holds_executables || (writable && plan.profile == Profile::Strict) {
-            attributes |= libc::MOUNT_ATTR_NOEXEC;
+        let tree = clone(&piece.file).and_then(|tree| {
+            sys::set_mount_attributes(tree.as_fd(), piece.attributes, libc::AT_RECURSIVE)?;
+            put(&tree, &target)
+        });
+        tree.map_err(|e| Failure::setup(&format!("bind {}", piece.path.display()), e))?;
+        if piece.directory {
+            self.directories.push((piece.path.clone(), true));
         }
-        let tree = take(path).map_err(|e| Failure::setup(&format!("bind {}", path.display()), e))?;
-        pieces.push(Piece { path: path.clone(), tree, attributes, directory: meta.is_dir() });
+        Ok(())
     }
-    Ok(pieces)
+
+    /// A directory of the command's own, where it has one at all: always `/tmp`, another where a declared directory has it.
+    fn private(&mut self, plan: &Plan, path: &str) -> io::Result<()> {
+        let at = Path::new(path);
+        let bytes = if path == "/tmp" { plan.limits.scratch_bytes } else { 1 << 20 };
+        if path == "/tmp" && !self.in_a_tree(at) {
+            fs::create_dir_all(at)?;
+        }
+        // What is not there needs no other in its place, and a link leads to another of them.
+        if fs::symlink_metadata(at).is_ok_and(|meta| meta.is_dir()) {
+            scratch(path, "1777", bytes, 131_072)?;
+            self.directories.push((at.to_owned(), false));
+        }
+        Ok(())
+    }
+
+    /// A link, where there is nothing and none of the old root's directories.
+    fn link(&self, at: &Path, to: &Path) -> io::Result<()> {
+        if self.in_a_tree(at) || fs::symlink_metadata(at).is_ok() {
+            return Ok(());
+        }
+        if let Some(parent) = at.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        symlink(to, at)
+    }
 }
 
-/// A detached copy of the mounts at a path.
-fn take(path: &Path) -> io::Result<OwnedFd> {
+/// Makes a place to mount on, in the new root.
+fn make_place(path: &Path, directory: bool) -> io::Result<OwnedFd> {
+    if directory {
+        fs::create_dir_all(path)?;
+    } else {
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(path, "")?;
+    }
+    place::open(path)?.ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+/// A detached copy of the mounts at a file or directory.
+fn clone(file: &OwnedFd) -> io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    Ok(rustix::mount::open_tree(file, "", flags)?)
+}
+
+/// The same for a path of the system, which no command can change.
+fn take_system(path: &Path) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     Ok(rustix::mount::open_tree(CWD, path, flags)?)
 }
 
-/// Puts a detached mount at a path.
-fn cover(path: &Path, tree: &OwnedFd, attributes: u64) -> io::Result<()> {
-    if attributes != 0 {
-        sys::set_mount_attributes(tree.as_fd(), attributes)?;
-    }
-    rustix::mount::move_mount(tree, "", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
-    Ok(())
-}
-
-fn attach(piece: &Piece) -> io::Result<()> {
-    // In a hidden directory the place to mount on is gone, and is made again in the private one.
-    if !piece.path.exists() {
-        if piece.directory {
-            fs::create_dir_all(&piece.path)?;
-        } else {
-            if let Some(parent) = piece.path.parent() {
-                fs::create_dir_all(parent)?;
-            }
-            fs::write(&piece.path, "")?;
-        }
-    }
-    cover(&piece.path, &piece.tree, piece.attributes)
-}
-
-/// Makes every mount of this namespace read-only.
-fn read_only() -> io::Result<()> {
-    let root =
-        rustix::fs::open("/", rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
-    sys::set_mount_attributes(root.as_fd(), libc::MOUNT_ATTR_RDONLY | NO_SUID_NO_DEV)
+/// Puts a detached mount on a file or directory.
+fn put(tree: &OwnedFd, target: &OwnedFd) -> io::Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    Ok(rustix::mount::move_mount(tree, "", target, "", flags)?)
 }
 
 fn scratch(path: &str, mode: &str, bytes: u64, inodes: u32) -> io::Result<()> {
-    let options = std::ffi::CString::new(format!("mode={mode},size={bytes},nr_inodes={inodes}"))?;
+    let options = CString::new(format!("mode={mode},size={bytes},nr_inodes={inodes}"))?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     Ok(rustix::mount::mount("tmpfs", path, "tmpfs", flags, options.as_c_str())?)
 }
 
 fn private_dev(devices: Vec<(&str, OwnedFd)>, bytes: u64) -> io::Result<()> {
-    let options = std::ffi::CString::new("mode=755,size=65536,nr_inodes=64")?;
+    fs::create_dir_all("/dev")?;
+    let options = CString::new("mode=755,size=65536,nr_inodes=64")?;
     rustix::mount::mount("tmpfs", "/dev", "tmpfs", MountFlags::NOSUID | MountFlags::NOEXEC, options.as_c_str())?;
     let dev = Path::new("/dev");
     for (name, tree) in devices {
-        let path = dev.join(name);
-        fs::write(&path, "")?;
-        cover(&path, &tree, 0)?;
+        put(&tree, &make_place(&dev.join(name), false)?)?;
     }
     for (name, target) in [("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")] {
-        std::os::unix::fs::symlink(target, dev.join(name))?;
+        symlink(target, dev.join(name))?;
     }
     fs::create_dir(dev.join("shm"))?;
     scratch("/dev/shm", "1777", bytes, 4096)
+}
+
+/// A `/proc` that shows nothing of other processes.
+fn proc(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Failure> {
+    fs::create_dir_all("/proc").map_err(|e| Failure::setup("proc", e))?;
+    if enforcement.has(Layer::Pid) {
+        let Err(e) = own_proc(plan) else { return Ok(()) };
+        enforcement.missing.push(format!("proc: {e}"));
+    } else if sys::landlock_abi() > 0 {
+        // The machine's own. Landlock keeps the command from following it into other processes.
+        let machine = take_system(&Path::new(OLD).join("proc")).and_then(|tree| {
+            sys::set_mount_attributes(tree.as_fd(), libc::MOUNT_ATTR_RDONLY | NO_SUID_NO_DEV, libc::AT_RECURSIVE)?;
+            let target = place::open(Path::new("/proc"))?.ok_or(io::ErrorKind::NotFound)?;
+            put(&tree, &target)
+        });
+        return machine.map_err(|e| Failure::setup("proc", e));
+    } else {
+        enforcement
+            .missing
+            .push("proc: without a process namespace and Landlock it would lead to other processes".to_owned());
+    }
+    scratch("/proc", "555", 4096, 16).map_err(|e| Failure::setup("proc", e))
 }
 
 /// Mounts a `/proc` that knows only this namespace, sets the namespace's own limit, and makes it read-only: without
@@ -176,36 +250,94 @@ fn private_dev(devices: Vec<(&str, OwnedFd)>, bytes: u64) -> io::Result<()> {
 fn own_proc(plan: &Plan) -> io::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     rustix::mount::mount("proc", "/proc", "proc", flags, None)?;
-    // The kernel reserves the first 300 numbers, and takes no lower limit. Older kernels have one limit for all.
-    if fs::read_to_string("/proc/sys/kernel/pid_max").is_ok_and(|all| all.trim() != "") && own_pid_limit() {
-        drop(fs::write("/proc/sys/kernel/pid_max", plan.limits.processes.max(301).to_string()));
+    // Older kernels have one limit for all.
+    if own_pid_limit() {
+        drop(fs::write("/proc/sys/kernel/pid_max", plan.limits.processes.max(LEAST_PID_MAX).to_string()));
     }
     let proc =
         rustix::fs::open("/proc", rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
-    sys::set_mount_attributes(proc.as_fd(), libc::MOUNT_ATTR_RDONLY)
+    sys::set_mount_attributes(proc.as_fd(), libc::MOUNT_ATTR_RDONLY, libc::AT_RECURSIVE)
 }
 
 /// Whether this kernel keeps the limit of process numbers by namespace: from 6.14 on.
-fn own_pid_limit() -> bool {
+pub(super) fn own_pid_limit() -> bool {
     let release = rustix::system::uname();
     let mut parts = release.release().to_str().unwrap_or_default().split(['.', '-']).map(str::parse::<u32>);
     let (Some(Ok(major)), Some(Ok(minor))) = (parts.next(), parts.next()) else { return false };
     (major, minor) >= (6, 14)
 }
 
+/// Covers a script with a copy of the text that was hashed: whatever becomes of the file, this is what runs.
+fn copy_script(path: &Path, text: &[u8]) -> Result<(), Failure> {
+    let fault = |e: io::Error| Failure::changed(path, &e.to_string());
+    let Some(target) = place::open(path).map_err(fault)? else {
+        return Err(Failure::changed(path, "it is no longer where it was"));
+    };
+    let copied = || -> io::Result<()> {
+        fs::write(SCRIPT, text)?;
+        fs::set_permissions(SCRIPT, fs::Permissions::from_mode(0o555))?;
+        let tree = take_system(Path::new(SCRIPT))?;
+        sys::set_mount_attributes(tree.as_fd(), libc::MOUNT_ATTR_RDONLY | NO_SUID_NO_DEV, 0)?;
+        put(&tree, &target)?;
+        fs::remove_file(SCRIPT)
+    };
+    copied().map_err(|e| Failure::setup("script", e))
+}
+
+/// Makes every directory on the way to what is protected or hidden a mount of its own: one that could be renamed would leave its
+/// place free for another, and take what lies in it along.
+fn pin(plan: &Plan) -> Result<(), Failure> {
+    let view = &plan.view;
+    let inside = |path: &&Path| view.write.iter().any(|root| path.starts_with(root) && *path != root);
+    let pinned = view.protect.iter().chain(&view.mask).chain(&view.read).chain(&view.write).chain(&view.execute);
+    let mut way: Vec<&Path> = pinned.flat_map(|path| path.ancestors().skip(1).filter(inside)).collect();
+    way.sort();
+    way.dedup();
+    way.into_iter().try_for_each(|directory| cover(directory, None, 0))
+}
+
+/// Makes what is protected read-only.
+fn protect(plan: &Plan) -> Result<(), Failure> {
+    let protected = plan.view.protect.iter().chain(&plan.view.protect_found);
+    protected.into_iter().try_for_each(|path| cover(path, None, libc::MOUNT_ATTR_RDONLY))
+}
+
 /// Covers each masked path with something empty that cannot be opened.
-fn masks(plan: &Plan) -> io::Result<()> {
-    let (directory, file) = (Path::new("/tmp/.mask"), Path::new("/tmp/.mask-file"));
-    fs::create_dir(directory)?;
-    fs::write(file, "")?;
-    fs::set_permissions(directory, fs::Permissions::from_mode(0o000))?;
-    fs::set_permissions(file, fs::Permissions::from_mode(0o000))?;
-    let attributes = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOEXEC | NO_SUID_NO_DEV;
-    for path in &plan.view.mask {
-        // What is not there, or lies in a hidden directory, needs no mask.
-        let Ok(meta) = fs::metadata(path) else { continue };
-        cover(path, &take(if meta.is_dir() { directory } else { file })?, attributes)?;
+fn masks(plan: &Plan) -> Result<(), Failure> {
+    let made = || -> io::Result<()> {
+        fs::create_dir(EMPTY_DIRECTORY)?;
+        fs::write(EMPTY_FILE, "")?;
+        fs::set_permissions(EMPTY_DIRECTORY, fs::Permissions::from_mode(0o000))?;
+        fs::set_permissions(EMPTY_FILE, fs::Permissions::from_mode(0o000))
+    };
+    made().map_err(|e| Failure::setup("mask", e))?;
+    for path in plan.view.mask.iter().chain(&plan.view.mask_found) {
+        cover(
+            path,
+            Some([EMPTY_DIRECTORY, EMPTY_FILE]),
+            libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOEXEC | NO_SUID_NO_DEV,
+        )?;
     }
-    fs::remove_dir(directory)?;
-    fs::remove_file(file)
+    fs::remove_dir(EMPTY_DIRECTORY).and_then(|()| fs::remove_file(EMPTY_FILE)).map_err(|e| Failure::setup("mask", e))
+}
+
+/// Covers what is at a path, if anything is there in this view, with itself or with one of two others: a directory and a file.
+fn cover(path: &Path, with: Option<[&str; 2]>, attributes: u64) -> Result<(), Failure> {
+    let target = place::open(path).map_err(|e| Failure::changed(path, &e.to_string()))?;
+    let Some(target) = target else { return Ok(()) };
+    let covered = || -> io::Result<()> {
+        let tree = match with {
+            None => clone(&target)?,
+            Some([directory, file]) => {
+                let stat = rustix::fs::fstat(&target)?;
+                let is_directory = FileType::from_raw_mode(stat.st_mode).is_dir();
+                take_system(Path::new(if is_directory { directory } else { file }))?
+            }
+        };
+        if attributes != 0 {
+            sys::set_mount_attributes(tree.as_fd(), attributes, libc::AT_RECURSIVE)?;
+        }
+        put(&tree, &target)
+    };
+    covered().map_err(|e| Failure::setup(&format!("cover {}", path.display()), e))
 }

@@ -1,10 +1,13 @@
 //! The plan of one run: everything the helper needs, sent as JSON over a socket and never in argv.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+
+use crate::place::Node;
 
 /// Everything the helper needs to build the sandbox and start one command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -17,6 +20,8 @@ pub(crate) struct Plan {
     pub exe: Identity,
     /// The script that the file interprets, as it was when it was decided about.
     pub script: Option<Identity>,
+    /// The text of the script: what was hashed is what runs, whatever becomes of the file.
+    pub script_text: Option<Vec<u8>>,
     /// The working directory, as it was when it was decided about.
     pub cwd: Identity,
     /// Which files may be executed.
@@ -46,14 +51,46 @@ pub(crate) struct View {
     pub write: Vec<PathBuf>,
     /// Files and directories it may execute, beyond the system's.
     pub execute: Vec<PathBuf>,
-    /// What is read-only inside something writable.
+    /// What is read-only inside something writable. The way to it is pinned: no directory on it can be renamed.
+    #[serde(with = "any_bytes")]
     pub protect: Vec<PathBuf>,
-    /// What is hidden inside something readable.
+    /// What is hidden inside something readable. The way to it is pinned too.
+    #[serde(with = "any_bytes")]
     pub mask: Vec<PathBuf>,
-    /// Whether the command must not start where the masks cannot be made.
-    pub refuse_unmasked: bool,
+    /// What is read-only, or hidden, wherever it lies, because of its name: the next run looks for it again.
+    #[serde(with = "any_bytes")]
+    pub protect_found: Vec<PathBuf>,
+    #[serde(with = "any_bytes")]
+    pub mask_found: Vec<PathBuf>,
+    /// Which files and directories the paths were, when they were decided about.
+    pub nodes: BTreeMap<PathBuf, Node>,
+    /// Links by which programs know the declared paths: where each lies, and what it says.
+    pub links: Vec<(PathBuf, PathBuf)>,
+    /// Whether the command must not start where a layer is missing that confines what it reads, hides what is masked, or kills it.
+    pub refuse_degraded: bool,
     /// Where the scratch directory goes when there is no mount namespace to make `/tmp` private.
     pub scratch: PathBuf,
+}
+
+/// Paths as JSON whatever bytes they have: each byte a character.
+mod any_bytes {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    use std::path::PathBuf;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
+        let text =
+            |path: &PathBuf| path.as_os_str().as_bytes().iter().map(|byte| char::from(*byte)).collect::<String>();
+        serializer.collect_seq(paths.iter().map(text))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::Error> {
+        let bytes = |text: String| text.chars().filter_map(|byte| u8::try_from(byte).ok()).collect();
+        let texts = Vec::<String>::deserialize(deserializer)?;
+        Ok(texts.into_iter().map(|text| OsString::from_vec(bytes(text)).into()).collect())
+    }
 }
 
 /// A file or directory, and what distinguishes it from another at the same path.

@@ -1,5 +1,7 @@
 //! What the helper says of a run, and the orders it takes.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Layer, Network, Profile};
@@ -81,6 +83,11 @@ impl Failure {
     pub(super) fn setup(step: &str, error: impl Into<std::io::Error>) -> Self {
         let error = error.into();
         Self { step: step.to_owned(), message: format!("{step}: {error}"), cause: Cause::Setup }
+    }
+
+    /// A file or directory that is not what was decided about.
+    pub(super) fn changed(path: &Path, why: &str) -> Self {
+        Self { step: "identity".to_owned(), message: format!("{}: {why}", path.display()), cause: Cause::Changed }
     }
 }
 

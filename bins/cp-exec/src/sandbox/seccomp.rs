@@ -8,6 +8,7 @@ use seccompiler::{
 };
 
 use super::plan::Network;
+use super::sys::Words;
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
@@ -78,6 +79,15 @@ const NEW_NAMESPACE: [i32; 8] = [
 /// Typing into the terminal, and pasting into a console.
 const TERMINAL_INJECTION: [u64; 2] = [0x5412, 0x541c];
 
+/// The bits of a mode that lend a program its owner's or its group's rights.
+const SET_ID: [u64; 2] = [0o4000, 0o2000];
+
+/// Flags of `open` that make a file, the only ones with which its mode counts: `O_CREAT` and `O_TMPFILE`.
+const MAKES_A_FILE: [u64; 2] = [0o100, 0o20_000_000];
+
+/// The types of device nodes: character and block.
+const DEVICES: [u64; 2] = [0o020_000, 0o060_000];
+
 /// The flag of `memfd_create` that makes a file that cannot be executed.
 const NOEXEC_SEAL: u64 = 8;
 
@@ -102,6 +112,44 @@ impl Filters {
         };
         seccompiler::apply_filter(program.as_ref().map_err(Clone::clone)?).map_err(|e| e.to_string())
     }
+}
+
+/// Lets this thread execute what is behind one descriptor, with these words, and nothing after that.
+///
+/// The descriptor is above the limit of open files, so the program that is executed can never have one of that number. But a path
+/// that begins with a slash makes any descriptor do, so the addresses count too: they were drawn at random and are forgotten with
+/// this process's memory.
+pub(super) fn allow_one_execution(descriptor: i32, words: &Words) -> Result<(), String> {
+    let number = |call: i64| u32::try_from(call).unwrap_or(u32::MAX);
+    let [path, argv, env] = words.addresses();
+    let mut wanted =
+        vec![(argument(0), descriptor.cast_unsigned()), (argument(4), libc::AT_EMPTY_PATH.cast_unsigned())];
+    for (index, address) in [(1, path), (2, argv), (3, env)] {
+        let (low, high) = (address & 0xffff_ffff, address >> 32);
+        wanted.push((argument(index), u32::try_from(low).unwrap_or_default()));
+        wanted.push((argument(index) + 4, u32::try_from(high).unwrap_or_default()));
+    }
+    let answer = |k| sock_filter { code: RETURN, jt: 0, jf: 0, k };
+    let (refuse, allow) = (answer(ERRNO | libc::EPERM.cast_unsigned()), answer(ALLOW));
+    let mut program = vec![
+        sock_filter { code: LOAD_WORD, jt: 0, jf: 0, k: 0 },
+        sock_filter { code: JUMP_IF_EQUAL, jt: 1, jf: 0, k: number(libc::SYS_execve) },
+        sock_filter { code: JUMP_IF_EQUAL, jt: 2, jf: 1, k: number(libc::SYS_execveat) },
+        refuse.clone(),
+        allow.clone(),
+    ];
+    for (offset, value) in wanted {
+        program.push(sock_filter { code: LOAD_WORD, jt: 0, jf: 0, k: offset });
+        program.push(sock_filter { code: JUMP_IF_EQUAL, jt: 1, jf: 0, k: value });
+        program.push(refuse.clone());
+    }
+    program.push(allow);
+    seccompiler::apply_filter(&program).map_err(|e| e.to_string())
+}
+
+/// Where the lower half of an argument lies in what a filter sees. Both architectures that are filtered are little-endian.
+const fn argument(index: u32) -> u32 {
+    16 + 8 * index
 }
 
 /// One program of several filters, each of which answers with another error: where one lets a call through, the next looks at it.
@@ -162,15 +210,56 @@ fn refused() -> Result<BpfProgram, seccompiler::Error> {
         libc::SYS_personality,
         vec![rule(vec![arg(0, SeccompCmpOp::Ne, 0xffff_ffff)?, arg(0, SeccompCmpOp::Ne, 0)?])?],
     );
+    refuse_modes(&mut refused)?;
     filter(refused, libc::EPERM)
+}
+
+/// Files that lend rights to whoever executes them, and devices: left behind, they would serve another user.
+fn refuse_modes(refused: &mut Rules) -> Result<(), seccompiler::Error> {
+    let any = |index: u8, values: &[u64], mask: Option<u64>| -> Result<Vec<SeccompRule>, seccompiler::Error> {
+        let is = |value: &u64| arg(index, SeccompCmpOp::MaskedEq(mask.unwrap_or(*value)), *value);
+        values.iter().map(|value| rule(vec![is(value)?])).collect()
+    };
+    let mut set_mode =
+        vec![(libc::SYS_fchmod, 1), (libc::SYS_fchmodat, 2), (libc::SYS_fchmodat2, 2), (libc::SYS_mkdirat, 2)];
+    let mut make_node = vec![(libc::SYS_mknodat, 2)];
+    let mut open = vec![(libc::SYS_openat, 2)];
+    #[cfg(target_arch = "x86_64")]
+    {
+        set_mode.extend([(libc::SYS_chmod, 1), (libc::SYS_creat, 1), (libc::SYS_mkdir, 1)]);
+        make_node.push((libc::SYS_mknod, 1));
+        open.push((libc::SYS_open, 1));
+    }
+    for (call, mode) in set_mode {
+        refused.insert(call, any(mode, &SET_ID, None)?);
+    }
+    for (call, mode) in make_node {
+        let mut rules = any(mode, &SET_ID, None)?;
+        rules.extend(any(mode, &DEVICES, Some(0o170_000))?);
+        refused.insert(call, rules);
+    }
+    for (call, flags) in open {
+        let mut rules = Vec::new();
+        for (flag, bit) in MAKES_A_FILE.into_iter().flat_map(|flag| SET_ID.map(|bit| (flag, bit))) {
+            let makes = arg(flags, SeccompCmpOp::MaskedEq(flag), flag)?;
+            rules.push(rule(vec![makes, arg(flags + 1, SeccompCmpOp::MaskedEq(bit), bit)?])?);
+        }
+        refused.insert(call, rules);
+    }
+    Ok(())
 }
 
 /// What is as if this kernel did not have it.
 fn missing() -> Result<BpfProgram, seccompiler::Error> {
-    // The flags of `clone3` lie in memory, where a filter cannot look; without it libraries fall back to `clone`.
+    // The flags of `clone3` lie in memory, where a filter cannot look; without it libraries fall back to `clone`. So does the mode
+    // of `openat2`, without which they use `openat`.
     // A file in memory can be executed wherever it came from, unless it is sealed against that.
     let unsealed = rule(vec![arg(1, SeccompCmpOp::MaskedEq(NOEXEC_SEAL), 0)?])?;
-    filter([(libc::SYS_clone3, Vec::new()), (libc::SYS_memfd_create, vec![unsealed])].into(), libc::ENOSYS)
+    filter(
+        [(libc::SYS_clone3, Vec::new()), (libc::SYS_openat2, Vec::new()), (libc::SYS_memfd_create, vec![unsealed])]
+            .into(),
+        libc::ENOSYS,
+    )
 }
 
 /// Sockets of every family but those that the network needs.

@@ -10,6 +10,9 @@ use std::ptr;
 
 use rustix::process::Pid;
 
+/// What no mount of a view allows.
+pub(super) const NO_SUID_NO_DEV: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+
 /// Which side of a fork this is.
 pub(super) enum Forked {
     /// The parent, which knows the child.
@@ -51,28 +54,71 @@ pub(super) fn unshare(flags: i32) -> io::Result<()> {
     check(unsafe { libc::unshare(flags) }.into()).map(drop)
 }
 
-/// Executes the file behind a descriptor; returns only if that failed.
-pub(super) fn execute(file: BorrowedFd<'_>, argv: &[CString], env: &[CString]) -> io::Error {
-    let pointers = |words: &[CString]| -> Vec<*const libc::c_char> {
-        words.iter().map(|word| word.as_ptr()).chain([ptr::null()]).collect()
-    };
-    let (argv, env) = (pointers(argv), pointers(env));
-    // SAFETY: both arrays end with a null pointer, and their strings outlive the call.
-    unsafe {
-        libc::syscall(
-            libc::SYS_execveat,
-            file.as_raw_fd(),
-            c"".as_ptr(),
-            argv.as_ptr(),
-            env.as_ptr(),
-            libc::AT_EMPTY_PATH,
-        );
+/// The words and the environment of an execution, laid out at addresses that nobody can guess.
+pub(super) struct Words {
+    path: usize,
+    argv: usize,
+    env: usize,
+    /// What the two lists point to.
+    _strings: [Vec<CString>; 2],
+}
+
+impl Words {
+    /// Lays them out. They stay where they are until this process executes something or ends.
+    pub(super) fn lay_out(argv: Vec<CString>, env: Vec<CString>) -> io::Result<Self> {
+        let pointers = |words: &[CString]| -> Vec<u8> {
+            let all = words.iter().map(|word| word.as_ptr().addr()).chain([0]);
+            all.flat_map(usize::to_ne_bytes).collect()
+        };
+        Ok(Self {
+            path: place_at_random(&[0])?,
+            argv: place_at_random(&pointers(&argv))?,
+            env: place_at_random(&pointers(&env))?,
+            _strings: [argv, env],
+        })
     }
+
+    /// Where the empty path and the two lists are.
+    pub(super) fn addresses(&self) -> [u64; 3] {
+        [self.path, self.argv, self.env].map(|address| address as u64)
+    }
+}
+
+/// Copies some bytes to an address drawn at random.
+fn place_at_random(bytes: &[u8]) -> io::Result<usize> {
+    const PAGE: usize = 4096;
+    for _ in 0..64 {
+        let mut drawn = [0_u8; 8];
+        rustix::rand::getrandom(&mut drawn, rustix::rand::GetRandomFlags::empty())?;
+        let drawn = usize::from_ne_bytes(drawn);
+        // Anywhere in the lower 46 bits, which is half of what a process has, on a page of its own and somewhere in it.
+        let (page, within) = (drawn & 0x3fff_ffff_f000, (drawn >> 48) & 0xff8);
+        let length = within + bytes.len();
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        // SAFETY: the mapping is new and replaces none, and the copy stays inside it.
+        unsafe {
+            let hint = ptr::without_provenance_mut(page);
+            let at = libc::mmap(hint, length.next_multiple_of(PAGE), libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+            if at != libc::MAP_FAILED && at == hint {
+                ptr::copy_nonoverlapping(bytes.as_ptr(), at.cast::<u8>().add(within), bytes.len());
+                return Ok(page + within);
+            }
+        }
+    }
+    Err(io::Error::other("no room for the words of the command"))
+}
+
+/// Executes the file behind a descriptor; returns only if that failed.
+pub(super) fn execute(file: BorrowedFd<'_>, words: &Words) -> io::Error {
+    // SAFETY: all three were laid out by `Words`: an empty path, and two lists that end with a null pointer and whose strings live.
+    unsafe {
+        libc::syscall(libc::SYS_execveat, file.as_raw_fd(), words.path, words.argv, words.env, libc::AT_EMPTY_PATH)
+    };
     io::Error::last_os_error()
 }
 
-/// Sets attributes on the mount behind a descriptor, and on those below it.
-pub(super) fn set_mount_attributes(mount: BorrowedFd<'_>, set: u64) -> io::Result<()> {
+/// Sets attributes on the mount behind a descriptor, and with `libc::AT_RECURSIVE` on those below it.
+pub(super) fn set_mount_attributes(mount: BorrowedFd<'_>, set: u64, below: i32) -> io::Result<()> {
     let attributes = libc::mount_attr { attr_set: set, attr_clr: 0, propagation: 0, userns_fd: 0 };
     // SAFETY: the structure is the kernel's own and outlives the call.
     check(unsafe {
@@ -80,7 +126,7 @@ pub(super) fn set_mount_attributes(mount: BorrowedFd<'_>, set: u64) -> io::Resul
             libc::SYS_mount_setattr,
             mount.as_raw_fd(),
             c"".as_ptr(),
-            libc::AT_EMPTY_PATH | libc::AT_RECURSIVE,
+            libc::AT_EMPTY_PATH | below,
             ptr::from_ref(&attributes),
             size_of::<libc::mount_attr>(),
         )

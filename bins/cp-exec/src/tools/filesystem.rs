@@ -84,8 +84,7 @@ fn visible(policy: &Policy, path: &Path, access: Access) -> Result<()> {
     if let Some(pattern) = policy.bounds.forbidding(path) {
         return Err(denied_by("read", path, "forbidden", pattern.text()).hint(hint));
     }
-    let directory = path.parent().unwrap_or(path);
-    if policy.masks(directory).iter().any(|mask| path.starts_with(mask)) {
+    if policy.hides(path) {
         return Err(denied("read", path).with("rule", "secret").hint("secrets are hidden from commands and tools"));
     }
     if !policy.is_tool(path) && !policy.bounds.lists(Access::Read, path) {
@@ -101,7 +100,7 @@ fn writable(policy: &Policy, path: &Path) -> Result<()> {
     if let Some(pattern) = covering(&policy.pristine, path) {
         return Err(denied_by("write", path, "pristine", pattern.text()).hint(hint));
     }
-    if policy.protected().iter().any(|protected| path.starts_with(protected)) {
+    if policy.protected()?.iter().any(|protected| path.starts_with(protected)) {
         return Err(denied("write", path).with("rule", "protected").hint("other programs run commands from this file"));
     }
     if !policy.bounds.lists(Access::Write, path) {

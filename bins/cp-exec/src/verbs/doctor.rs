@@ -19,8 +19,12 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     let mut checks = Vec::new();
     checks.push(policy_check(context));
     checks.push(ledger_check(context));
-    match probe() {
-        Ok(enforcement) => layers(&enforcement, &mut checks),
+    let wants_cgroup = policy::load(&context.home.policy_file()).is_ok_and(|loaded| {
+        let exec = &loaded.settings.exec;
+        exec.cgroup || exec.require.contains(&Layer::Cgroup)
+    });
+    match probe(wants_cgroup) {
+        Ok(enforcement) => layers(&enforcement, wants_cgroup, &mut checks),
         Err(why) => checks.push(Check::not_fine(
             "sandbox",
             Status::Fail,
@@ -66,7 +70,7 @@ fn ledger_check(context: &Context) -> Check {
 }
 
 /// Runs `true` under every layer there is.
-fn probe() -> Result<Enforcement, String> {
+fn probe(wants_cgroup: bool) -> Result<Enforcement, String> {
     let names = Names { path: &["/usr/bin".into(), "/bin".into()], pins: &[], owner: 0 };
     let path = names.resolve("true").map_err(|error| error.to_string())?;
     let pinned = names.pin(&path, &mut Hashes::default(), &|_| false).map_err(|error| error.to_string())?;
@@ -77,6 +81,7 @@ fn probe() -> Result<Enforcement, String> {
         env: Vec::new(),
         exe: pinned.exe,
         script: None,
+        script_text: None,
         cwd: Identity::of(root, &meta),
         profile: Profile::Strict,
         network: Network::None,
@@ -94,7 +99,7 @@ fn probe() -> Result<Enforcement, String> {
         },
         run_as: None,
         require: Vec::new(),
-        wants_cgroup: true,
+        wants_cgroup,
         cgroups: Vec::new(),
     };
     let run = Run {
@@ -115,7 +120,7 @@ fn probe() -> Result<Enforcement, String> {
     }
 }
 
-fn layers(enforcement: &Enforcement, checks: &mut Vec<Check>) {
+fn layers(enforcement: &Enforcement, wants_cgroup: bool, checks: &mut Vec<Check>) {
     let mut check = |name: &str, there: bool, found: String, fix: &str| {
         checks.push(if there { Check::pass(name, found) } else { Check::not_fine(name, Status::Warn, found, fix) });
     };
@@ -143,10 +148,12 @@ fn layers(enforcement: &Enforcement, checks: &mut Vec<Check>) {
             "allow user namespaces (user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns), or run as root",
         );
     }
+    let group = enforcement.cgroup.starts_with("cgroup");
+    let unasked = format!("{}: the policy does not ask for a control group (exec.cgroup)", enforcement.cgroup);
     check(
         "cgroup",
-        enforcement.cgroup.starts_with("cgroup"),
-        enforcement.cgroup.clone(),
+        group || !wants_cgroup,
+        if wants_cgroup { enforcement.cgroup.clone() } else { unasked },
         "delegate a control group with pids and memory to this user; without one each process has limits, but not all together",
     );
     check(
@@ -155,6 +162,20 @@ fn layers(enforcement: &Enforcement, checks: &mut Vec<Check>) {
         enforcement.kill.clone(),
         "with a process namespace nothing survives; without one a fork bomb may for a moment",
     );
+    let reading = enforcement.has(Layer::Mount) || enforcement.landlock.abi > 0;
+    if !reading || enforcement.kill == "subreaper" {
+        let lacks = if reading {
+            "a layer that kills whatever a command starts"
+        } else {
+            "a layer that confines what a command reads"
+        };
+        checks.push(Check::not_fine(
+            "confinement",
+            Status::Fail,
+            format!("{lacks} is missing, so nothing runs unless the policy has degraded = \"allow\""),
+            "allow user namespaces or run as root; for reading, a kernel with Landlock does too, and for killing, a control group",
+        ));
+    }
     if enforcement.uid == 0 {
         checks.push(Check::not_fine(
             "uid",

@@ -1,0 +1,145 @@
+//! Paths and the links on them. What a command can write it can also fill with links, so a path that was decided about is opened
+//! through none, and a path of the policy is followed once, with every link on the way known.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+/// How many links one path may have, as for the kernel.
+const LINKS: usize = 40;
+
+/// A symbolic link: where it lies, and what it says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub at: PathBuf,
+    pub to: PathBuf,
+}
+
+/// What tells one file or directory from another: its device and inode.
+pub(crate) type Node = (u64, u64);
+
+/// Opens what a path without links names, not to be read but to be referred to. None if nothing is there, or nothing that this
+/// user can get to; a link on the way is `ELOOP`.
+pub(crate) fn open(path: &Path) -> io::Result<Option<OwnedFd>> {
+    match open_with(path, OFlags::PATH) {
+        Ok(file) => Ok(Some(file)),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Opens an absolute path that has no links, with these flags.
+pub(crate) fn open_with(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let (flags, how) = (flags | OFlags::CLOEXEC, ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS);
+    match rustix::fs::openat2(CWD, path, flags, Mode::empty(), how) {
+        // Old kernels do not have the call, and a sandbox like ours hides it.
+        Err(Errno::NOSYS | Errno::PERM) => open_by_steps(path, flags),
+        other => other,
+    }
+}
+
+/// The same, one directory after the other.
+fn open_by_steps(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let steps = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut names = path.components().filter(|part| matches!(part, Component::Normal(_))).peekable();
+    let mut place = rustix::fs::open("/", steps, Mode::empty())?;
+    if names.peek().is_none() {
+        return rustix::fs::open("/", flags, Mode::empty());
+    }
+    while let Some(name) = names.next() {
+        let next = rustix::fs::openat(&place, name.as_os_str(), steps, Mode::empty())?;
+        if FileType::from_raw_mode(rustix::fs::fstat(&next)?.st_mode).is_symlink() {
+            return Err(Errno::LOOP);
+        }
+        if names.peek().is_none() && !flags.contains(OFlags::PATH) {
+            return rustix::fs::openat(&place, name.as_os_str(), flags | OFlags::NOFOLLOW, Mode::empty());
+        }
+        place = next;
+    }
+    Ok(place)
+}
+
+/// Makes a directory, whose parent is opened through no link.
+pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let parent = open(parent)?.ok_or(io::ErrorKind::NotFound)?;
+    Ok(rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755))?)
+}
+
+/// The device and inode behind a descriptor.
+pub(crate) fn node(file: &OwnedFd) -> io::Result<Node> {
+    let stat = rustix::fs::fstat(file)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+/// The first link on the way of a path.
+pub(crate) fn first_link(path: &Path) -> Option<PathBuf> {
+    let mut way: Vec<&Path> = path.ancestors().collect();
+    way.reverse();
+    way.into_iter().find(|place| place.is_symlink()).map(Path::to_owned)
+}
+
+/// Where an absolute path leads, as far as it is there, and the links on the way.
+pub(crate) fn follow(path: &Path) -> (PathBuf, Vec<Link>) {
+    let (mut real, mut links) = (PathBuf::new(), Vec::new());
+    // What is to be walked, the next part last. A root among them begins anew.
+    let mut rest = parts(path);
+    while let Some(part) = rest.pop() {
+        if part == ".." {
+            real.pop();
+            continue;
+        }
+        real.push(&part);
+        if links.len() < LINKS
+            && let Ok(to) = fs::read_link(&real)
+        {
+            rest.extend(parts(&to));
+            links.push(Link { at: real.clone(), to });
+            real.pop();
+        }
+    }
+    (real, links)
+}
+
+fn parts(path: &Path) -> Vec<std::ffi::OsString> {
+    let parts = path.components().filter(|part| !matches!(part, Component::CurDir));
+    parts.rev().map(|part| OsStr::to_owned(part.as_os_str())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_followed_with_its_links_and_opened_without_any() {
+        let home = tempfile::tempdir().unwrap();
+        let root = home.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join("real/deep")).unwrap();
+        std::os::unix::fs::symlink("real", root.join("link")).unwrap();
+        std::os::unix::fs::symlink(root.join("link/deep"), root.join("again")).unwrap();
+        let (real, links) = follow(&root.join("again/../deep/missing"));
+        assert_eq!(real, root.join("real/deep/missing"));
+        assert_eq!(
+            links.iter().map(|link| link.at.clone()).collect::<Vec<_>>(),
+            [root.join("again"), root.join("link")]
+        );
+        assert!(open(&root.join("real/deep")).unwrap().is_some());
+        assert!(open(&root.join("real/missing")).unwrap().is_none());
+        for path in ["link", "link/deep", "again"] {
+            let error = open(&root.join(path)).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::ELOOP), "{path}");
+            assert_eq!(open_by_steps(&root.join(path), OFlags::PATH).unwrap_err(), Errno::LOOP, "{path}");
+        }
+        let (one, other) = (open(&root.join("real/deep")), open_by_steps(&root.join("real/deep"), OFlags::RDONLY));
+        assert_eq!(node(&one.unwrap().unwrap()).unwrap(), node(&other.unwrap()).unwrap());
+        assert_eq!(open_by_steps(&root.join("real/missing"), OFlags::PATH).unwrap_err(), Errno::NOENT);
+        assert_eq!(first_link(&root.join("link/deep")), Some(root.join("link")));
+    }
+}

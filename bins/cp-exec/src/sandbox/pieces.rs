@@ -1,0 +1,107 @@
+//! The pieces of the machine that a view is made of, taken by descriptor before there is a view.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FileType;
+
+use super::plan::{Plan, Profile};
+use super::report::Failure;
+use super::sys::{self, NO_SUID_NO_DEV};
+use super::system;
+use crate::place::Node;
+
+/// A file or directory that comes back in the view.
+pub(super) struct Piece {
+    pub path: PathBuf,
+    pub file: OwnedFd,
+    pub node: Node,
+    /// What its mount forbids.
+    pub attributes: u64,
+    pub directory: bool,
+}
+
+/// Every piece, outermost first. One that lies in another with the same attributes is not there twice.
+pub(super) fn pieces(plan: &Plan) -> Result<Vec<Piece>, Failure> {
+    let mut pieces = Vec::new();
+    for (path, attributes) in wanted(plan) {
+        let Some(file) = plan.view.open(&path)? else { continue };
+        let stat = rustix::fs::fstat(&file).map_err(|e| Failure::setup("piece", e))?;
+        let directory = FileType::from_raw_mode(stat.st_mode).is_dir();
+        pieces.push(Piece { path, file, node: (stat.st_dev, stat.st_ino), attributes, directory });
+    }
+    Ok(pieces)
+}
+
+fn wanted(plan: &Plan) -> Vec<(PathBuf, u64)> {
+    let view = &plan.view;
+    let system = system_paths(plan.profile).into_iter().map(|(path, runs)| {
+        let exec = if runs { 0 } else { libc::MOUNT_ATTR_NOEXEC };
+        (path, NO_SUID_NO_DEV | libc::MOUNT_ATTR_RDONLY | exec)
+    });
+    let mut paths: Vec<(PathBuf, u64)> = system.collect();
+    let alone = [&plan.exe.path, &plan.cwd.path];
+    // The strict profile executes nothing of these.
+    let execute: &[PathBuf] = if plan.profile == Profile::Strict { &[] } else { &view.execute };
+    let declared = view.write.iter().chain(&view.read).chain(execute).chain(alone);
+    paths.extend(declared.map(|path| (path.clone(), attributes(plan, path))));
+    // Where two say something of the same path, the system's piece is the wider one: what it runs is there to be run.
+    paths.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.count_ones().cmp(&b.1.count_ones())));
+    paths.dedup_by(|later, first| later.0 == first.0);
+    let mut kept: Vec<(PathBuf, u64)> = Vec::new();
+    for (path, attributes) in paths {
+        let around = kept.iter().rev().find(|(outer, _)| path.starts_with(outer));
+        if around.is_none_or(|(_, known)| *known != attributes) {
+            kept.push((path, attributes));
+        }
+    }
+    kept
+}
+
+/// What the mount of a declared path forbids.
+fn attributes(plan: &Plan, path: &Path) -> u64 {
+    let within = |roots: &[PathBuf]| roots.iter().any(|root| path.starts_with(root));
+    let writable = within(&plan.view.write);
+    // A writable directory with execute paths in it cannot be noexec; there Landlock alone says what may run. Without Landlock
+    // each of them is a mount of its own.
+    let holds = || sys::landlock_abi() > 0 && plan.view.execute.iter().any(|held| held.starts_with(path));
+    let runs = within(&plan.view.execute) || plan.exe.path.starts_with(path) || holds() || runs_in_system(plan, path);
+    let mut attributes = NO_SUID_NO_DEV;
+    if !writable {
+        attributes |= libc::MOUNT_ATTR_RDONLY;
+    }
+    if !runs || (writable && plan.profile == Profile::Strict) {
+        attributes |= libc::MOUNT_ATTR_NOEXEC;
+    }
+    attributes
+}
+
+fn runs_in_system(plan: &Plan, path: &Path) -> bool {
+    plan.profile == Profile::Build && system::PROGRAMS.iter().any(|tree| path.starts_with(tree))
+}
+
+/// The system's trees and settings without those that are links, and whether they hold programs; and where those links lead, if
+/// that is elsewhere.
+fn system_paths(profile: Profile) -> Vec<(PathBuf, bool)> {
+    let mut paths = Vec::new();
+    let programs = system::trees(profile).iter().map(|path| (*path, true));
+    let settings = system::SETTINGS.iter().chain(&system::MACHINE).map(|path| (*path, false));
+    for (path, runs) in programs.chain(settings).filter(|(path, _)| *path != "/proc") {
+        match fs::symlink_metadata(path) {
+            Ok(meta) if meta.is_symlink() => {
+                let elsewhere = |real: &PathBuf| !system::PROGRAMS.iter().any(|tree| real.starts_with(tree));
+                paths.extend(fs::canonicalize(path).ok().filter(elsewhere).map(|path| (path, runs)));
+            }
+            Ok(_) => paths.push((path.into(), runs)),
+            Err(_) => {}
+        }
+    }
+    paths
+}
+
+/// The links among the system's trees and settings: where each lies, and what it says.
+pub(super) fn system_links(profile: Profile) -> Vec<(PathBuf, PathBuf)> {
+    let all = system::trees(profile).iter().chain(&system::PROGRAMS).chain(&system::SETTINGS).map(Path::new);
+    all.filter_map(|path| Some((path.to_owned(), fs::read_link(path).ok()?))).collect()
+}

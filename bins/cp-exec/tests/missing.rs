@@ -1,0 +1,105 @@
+//! On a machine that lacks a layer the others hold, or nothing runs.
+
+use std::path::PathBuf;
+
+use cp_testkit::counterpart;
+use serde_json::Value;
+
+use crate::exec::{Exec, POLICY, Who, everyone};
+
+/// Compiles the program that takes layers away.
+fn without(exec: &Exec) -> Option<PathBuf> {
+    let cc = counterpart("cc")?;
+    let program = exec.root.join("without");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/without.c");
+    exec.program(cc).args(["-O1", "-o"]).arg(&program).arg(source).run().success();
+    Some(program)
+}
+
+#[track_caller]
+fn ask(exec: &Exec, layers: &str, arguments: &[&str]) -> Option<Value> {
+    let without = without(exec)?;
+    let user = if exec.who == Who::Ordinary { ",ordinary" } else { "" };
+    let ran = exec.command(arguments).under(&without, [format!("{layers}{user}")]).run();
+    Some(ran.records().pop().unwrap_or_else(|| panic!("no answer: {ran:?}")))
+}
+
+fn policy(more: &str) -> String {
+    POLICY.replace("intent =", &format!("{more}\nintent ="))
+}
+
+#[test]
+fn without_a_layer_that_confines_reading_or_kills_nothing_runs() {
+    for who in everyone() {
+        for (layers, layer, word) in
+            [("namespaces,landlock", "pid", "cgroup"), ("namespaces", "pid", "process namespace")]
+        {
+            let exec = Exec::new(who);
+            let Some(answer) = ask(&exec, layers, &["--", "sh", "-c", "echo ran; touch ran"]) else { return };
+            let details = &answer["error"]["details"];
+            assert_eq!(answer["error"]["code"], "E_FORBIDDEN", "{who:?} {layers}: {answer}");
+            assert_eq!((&details["rule"], &details["layer"]), (&"require".into(), &layer.into()), "{answer}");
+            assert!(answer["error"]["message"].as_str().unwrap().contains(word), "{answer}");
+            assert!(details["hint"].as_str().unwrap().contains("owner of the policy"), "{answer}");
+            assert!(!exec.work.join("ran").exists());
+            assert_eq!(exec.entries("exec.result").len(), 1);
+            // The control: with the layers it runs.
+            let control = exec.ask(&["--", "sh", "-c", "echo ran"]).0;
+            assert_eq!(control["data"]["stdout"], "ran\n", "{who:?}: {control}");
+        }
+    }
+}
+
+#[test]
+fn a_policy_can_say_in_words_that_commands_run_without_and_the_record_says_what_held() {
+    for who in everyone() {
+        let exec = Exec::with_policy(who, &policy("degraded = \"allow\""));
+        let Some(answer) = ask(&exec, "namespaces,landlock", &["--", "echo", "ran"]) else { return };
+        assert_eq!(answer["data"]["stdout"], "ran\n", "{who:?}: {answer}");
+        let enforcement = &answer["data"]["enforcement"];
+        assert_eq!((&enforcement["kill"], &enforcement["landlock"]["status"]), (&"subreaper".into(), &"none".into()));
+        assert_eq!(enforcement["namespaces"].as_array().unwrap().len(), 0, "{enforcement}");
+        let missing = enforcement["missing"].to_string();
+        for name in ["landlock: none", "mount: ", "pid: ", "network: ", "processes: ", "memory: "] {
+            assert!(missing.contains(name), "{name}: {enforcement}");
+        }
+    }
+}
+
+#[test]
+fn without_landlock_the_view_alone_confines_reading_writing_and_executing() {
+    for who in everyone() {
+        let paths = "\n[paths]\nread = [\".\"]\nwrite = [\".\"]\nexecute = [\"bin/**\"]\n";
+        let exec = Exec::with_policy(who, &(POLICY.to_owned() + paths));
+        let outside = exec.root.join("outside");
+        std::fs::write(&outside, "outside").unwrap();
+        exec.write("bin/x", "");
+        let script = format!(
+            "cat {0} || echo hidden; ls /etc/shadow /root /home /var 2>/dev/null | grep -v '^$'; \
+             cp /bin/true copy && (./copy 2>/dev/null && echo ESCAPED || echo refused); cp /bin/true bin/y && bin/y && echo built",
+            outside.display()
+        );
+        let Some(answer) = ask(&exec, "landlock", &["--", "sh", "-c", &script]) else { return };
+        assert_eq!(answer["data"]["stdout"], "hidden\nrefused\nbuilt\n", "{who:?}: {answer}");
+        assert_eq!(answer["data"]["enforcement"]["landlock"]["status"], "none");
+        assert!(answer["data"]["enforcement"]["missing"].to_string().contains("landlock: none"), "{answer}");
+        // What the policy requires it does not get.
+        std::fs::write(exec.home.join("config/policy.toml"), policy("require = [\"landlock\"]")).unwrap();
+        let answer = ask(&exec, "landlock", &["--", "true"]).unwrap();
+        assert_eq!(answer["error"]["details"]["layer"], "landlock", "{answer}");
+        assert_eq!(exec.ask(&["--", "true"]).1, 0, "the control");
+    }
+}
+
+#[test]
+fn doctor_says_that_nothing_runs_where_nothing_would() {
+    for who in everyone() {
+        let exec = Exec::new(who);
+        let Some(answer) = ask(&exec, "namespaces,landlock", &["doctor"]) else { return };
+        let checks = answer.to_string();
+        assert!(checks.contains("\"confinement\""), "{who:?}: {checks}");
+        let answer = exec.ask(&["doctor"]).0.to_string();
+        assert!(!answer.contains("\"confinement\""), "{answer}");
+        assert!(answer.contains("does not ask for a control group"), "{answer}");
+    }
+}
