@@ -2,16 +2,16 @@
 #![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
 mod approvals;
-mod canaries;
 mod attempts;
+mod canaries;
 mod capabilities;
 mod contained;
 mod decisions;
 mod exec;
-mod options;
 mod leftovers;
 mod links;
 mod missing;
+mod options;
 mod projects;
 mod requests;
 mod run;
