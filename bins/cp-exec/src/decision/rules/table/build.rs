@@ -89,7 +89,7 @@ pub(super) const RULES: &[BuiltIn] = &[
         "installs programs from elsewhere", &["cargo install x"], &["cargo build"]),
     rule("npm.exec", &["npm", "pnpm", "yarn", "bun"], Test::First(&["exec", "x", "dlx", "explore", "create", "init", "edit"]), Deny,
         "runs any program, also one it fetches first", &["npm exec id", "npm x -- id", "yarn dlx y", "npm explore a -- id", "npm exe -c id", "npm --loglevel silent exec -c id"], &["npm run build", "npm test", "npm ci"]),
-    rule("npm.shell", &["npm", "pnpm", "yarn"], Test::Options(&["--script-shell", "--node-options", "--shell", "--prefix", "--globalconfig", "--userconfig"]), Deny,
+    rule("npm.shell", &["npm", "pnpm", "yarn"], Test::Options(&["--script-shell", "--node-options", "--shell", "--prefix", "--globalconfig", "--userconfig", "-C"]), Deny,
         "decides what runs the scripts", &["npm run build --script-shell=/tmp/x", "npm --node-options=-r/tmp/x test"], &["npm run build"]),
     rule("npm.publish", &["npm", "pnpm", "yarn", "bun"], Test::Any(&[Test::First(PUBLISHES), Test::Nested("npm", PUBLISHES)]), Confirm,
         "changes what others get", &["npm publish", "npm unpublish x", "npm publis", "npm --otp 1 publish", "yarn npm publish", "pnpm -r publish"], &["npm test"]),
