@@ -212,3 +212,159 @@ for path in ["/boot", "/var/lib", "/etc/shadow", "/etc/fstab", "/home", "/root",
         }
     }
 }
+
+#[test]
+fn a_directory_that_is_swapped_while_it_is_listed_shows_nothing_from_outside() {
+    for who in everyone() {
+        let exec = Exec::with_policy(who, &with_paths("read = [\".\"]\nwrite = [\".\"]"));
+        let outside = secret(&exec);
+        exec.write("d/inside", "");
+        symlink(&outside, exec.work.join("l")).unwrap();
+        let (directory, link) = (exec.work.join("d"), exec.work.join("l"));
+        let done = std::sync::atomic::AtomicBool::new(false);
+        let request = json!({"tool": "filesystem", "operation": "list_directory", "arguments": {"path": "d"}});
+        let input = vec![request.to_string(); 400].join("\n");
+        let answers = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    let flags = rustix::fs::RenameFlags::EXCHANGE;
+                    rustix::fs::renameat_with(rustix::fs::CWD, &directory, rustix::fs::CWD, &link, flags).unwrap();
+                }
+            });
+            let (answers, _) = exec.answers(&[], &input);
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            answers
+        });
+        let listed: Vec<&Value> = answers.iter().filter(|answer| answer["type"] == "item").collect();
+        assert!(listed.iter().all(|answer| !answer.to_string().contains("secret\"")), "{who:?}");
+        assert!(listed.iter().any(|answer| answer.to_string().contains("inside")), "{who:?}: nothing was listed");
+        assert!(answers.iter().any(|answer| answer["ok"] == false), "{who:?}: the link was never met");
+    }
+}
+
+#[test]
+fn a_name_that_is_not_utf8_is_listed_and_can_be_gone_on_from() {
+    use std::os::unix::ffi::OsStrExt;
+    let exec = Exec::with_policy(everyone()[0], &with_paths("read = [\".\"]\nwrite = [\".\"]"));
+    for name in [&b"a"[..], b"b\xff", b"base64:x", b"c"] {
+        fs::create_dir_all(exec.work.join("d")).unwrap();
+        fs::write(exec.work.join("d").join(std::ffi::OsStr::from_bytes(name)), "").unwrap();
+    }
+    let mut cursor = Value::Null;
+    let mut names = Vec::new();
+    for _ in 0..4 {
+        let arguments = if cursor.is_null() {
+            json!({"path": "d", "limit": 1})
+        } else {
+            json!({"path": "d", "limit": 1, "cursor": cursor})
+        };
+        let request = json!({"tool": "filesystem", "operation": "list_directory", "arguments": arguments});
+        let value = exec.answers(&[], &request.to_string()).0[0]["data"]["value"].clone();
+        names.push(value["entries"][0].clone());
+        cursor = value["next_cursor"].clone();
+    }
+    assert!(cursor.is_null());
+    let shown: Vec<&str> = names.iter().map(|entry| entry["name"].as_str().unwrap()).collect();
+    assert_eq!(shown, ["a", "base64:x", "b\u{fffd}", "c"]);
+    assert_eq!((&names[2]["name_base64"], names[2]["kind"].as_str()), (&json!("Yv8="), Some("file")));
+    assert!(names[0].get("name_base64").is_none());
+}
+
+#[test]
+fn more_entries_than_the_policy_lets_be_searched_are_a_refusal_that_names_the_setting() {
+    for who in everyone() {
+        let exec = Exec::with_policy(who, &with_paths("walk = 20\nforbidden = [\"**/.token\"]"));
+        exec.write("few/.token", "x");
+        let control = exec
+            .ask(&[
+                "--",
+                "sh",
+                "-c",
+                "cat few/.token || mkdir -p many/below; cd many/below && touch 1 2 3 4 5 6 7 8 9 a b c d e f g h i j k",
+            ])
+            .0;
+        assert_eq!(control["ok"], true, "{who:?}: {control}");
+        let answer = exec.ask(&["--", "true"]).0;
+        assert_eq!(answer["error"]["code"], "E_FORBIDDEN", "{answer}");
+        assert_eq!(answer["error"]["details"]["setting"], "paths.walk", "{answer}");
+        assert_eq!(exec.entries("exec.refused").len(), 1);
+    }
+}
+
+#[test]
+fn no_place_is_too_deep_too_closed_or_too_oddly_named_for_what_is_hidden_by_its_name() {
+    for who in everyone() {
+        let exec = Exec::with_policy(who, &with_paths("forbidden = [\"**/.token\"]"));
+        for name in ["closed/.token", "odd/.token", "long/.token"] {
+            exec.write(name, "hidden");
+        }
+        // The first run moves them to where they are hard to find.
+        let first = r#"
+attempt("odd", lambda: os.rename(b"odd", b"\xff\xfe"))
+attempt("closed", lambda: os.chmod("closed", 0))
+"#;
+        let (found, result) = inside(&exec, first);
+        assert!(found.values().all(|what| what == "done"), "{result}");
+        let second = r#"
+try: os.chmod("closed", 0o755)
+except OSError: pass
+attempt("odd", lambda: open(b"\xff\xfe/.token").read())
+attempt("closed", lambda: open("closed/.token").read())
+attempt("control", lambda: open("probe.py").read())
+"#;
+        exec.write("probe.py", "");
+        let (found, result) = inside(&exec, second);
+        assert_eq!((&*found["odd"], &*found["closed"], &*found["control"]), ("refused", "refused", "done"), "{result}");
+        let control = outside(&exec, second);
+        assert!(control.values().all(|what| what == "done"), "{control:?}");
+        // A path that is longer than the kernel takes cannot be hidden, so nothing runs beside it.
+        let third = r#"
+for _ in range(20):
+    os.mkdir("x" * 240); os.rename("long", "x" * 240 + "/long"); os.chdir("x" * 240)
+attempt("moved", lambda: open("long/.token"))
+"#;
+        let (_, _) = inside(&exec, third);
+        let answer = exec.ask(&["--", "true"]).0;
+        assert_eq!(answer["error"]["details"]["rule"], "paths.walk", "{who:?}: {answer}");
+    }
+}
+
+#[test]
+fn no_way_leads_out_of_the_view() {
+    for who in everyone() {
+        let exec = Exec::new(who);
+        let outside = secret(&exec);
+        let script = format!(
+            r#"
+name = "{outside}/secret"
+here = os.getcwd()
+def through(start):
+    fd = os.open(start, os.O_RDONLY)
+    os.fchdir(fd)
+    try:
+        for _ in range(30): os.chdir("..")
+        return open("." + name).read()
+    finally: os.chdir(here)
+attempt("direct", lambda: open(name).read())
+attempt("dots", lambda: open("../" * 30 + name[1:]).read())
+attempt("root", lambda: open("/proc/self/root" + name).read())
+attempt("cwd", lambda: open("/proc/self/cwd/../outside/secret").read())
+attempt("thread", lambda: open("/proc/thread-self/root" + name).read())
+attempt("fchdir", lambda: through("."))
+attempt("fchdir_root", lambda: through("/proc/self/root"))
+attempt("stat", lambda: os.stat(name))
+attempt("link", lambda: os.link(name, "l"))
+attempt("rename", lambda: os.rename("probe-copy", "{outside}/planted"))
+attempt("write", lambda: open("{outside}/planted2", "w"))
+os.path.islink("s") or os.symlink(name, "s")
+attempt("symlink", lambda: open("s").read())
+"#
+        );
+        exec.write("probe-copy", "");
+        let (found, result) = inside(&exec, &script);
+        assert!(found.values().all(|what| what == "refused"), "{who:?}: {result}");
+        assert_eq!(found.len(), 12);
+        let control = crate::attempts::outside(&exec, &script);
+        assert!(control.values().all(|what| what == "done"), "{who:?}: {control:?}");
+    }
+}

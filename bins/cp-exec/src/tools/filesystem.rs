@@ -1,8 +1,9 @@
 //! `filesystem.read_file`, `list_directory` and `write_file`: file work under the policy's paths, without a process.
 
-use std::fs::{self, File, OpenOptions};
+use std::ffi::{CStr, CString};
+use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -10,11 +11,13 @@ use base64::prelude::BASE64_STANDARD;
 use cp_common::home::resolved;
 use cp_common::program::confirm::{Change, issue, redeem};
 use cp_common::{Code, Error, Result};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
 use serde_json::json;
 
 use super::item::Item;
 use crate::digest::sha256;
+use crate::place;
 use crate::policy::{Access, Policy, covering};
 use crate::refusal::{denied, denied_by};
 use crate::request::{Encoding, FileOperation, ListDirectory, ReadFile, WriteFile, WriteMode};
@@ -109,25 +112,25 @@ fn writable(policy: &Policy, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Opens a path that was resolved and allowed, and makes sure that no link was put in between.
-fn open(path: &Path) -> Result<File> {
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).map_err(
-        |e| match e.kind() {
-            std::io::ErrorKind::NotFound => Error::not_found(format!("file not found: {}", path.display())),
-            _ => Error::io("cannot be read", e).in_file(path),
-        },
-    )?;
-    let at = fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file)));
-    if at.is_ok_and(|at| at != path) {
-        return Err(denied("read", path).with("rule", "changed"));
-    }
-    Ok(file)
+/// Opens a path that was resolved and allowed, through no link: one that is on its way now was put there since.
+fn open(path: &Path, what: &str, flags: OFlags) -> Result<File> {
+    place::open_with(path, flags | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK).map(File::from).map_err(|e| {
+        match e {
+            Errno::NOENT => Error::not_found(format!("{what} not found: {}", path.display())),
+            Errno::LOOP => {
+                denied("read", path).with("rule", "changed").hint("a link came on its way meanwhile; try again")
+            }
+            Errno::NOTDIR if what == "directory" => Error::validation(format!("{} is not a directory", path.display()))
+                .hint("for a file use filesystem.read_file"),
+            e => Error::io("cannot be read", std::io::Error::from(e)).in_file(path),
+        }
+    })
 }
 
 fn read_file(engine: &mut Engine, read: &ReadFile) -> Result<Item> {
     let path = path_of(&engine.policy, &read.path)?;
     readable(&engine.policy, &path)?;
-    let mut file = open(&path)?;
+    let mut file = open(&path, "file", OFlags::empty())?;
     let meta = file.metadata().map_err(|e| Error::io("cannot read the attributes", e).in_file(&path))?;
     if !meta.is_file() {
         return Err(Error::validation(format!("{} is not a file", path.display()))
@@ -162,44 +165,67 @@ fn read_file(engine: &mut Engine, read: &ReadFile) -> Result<Item> {
 fn list_directory(engine: &mut Engine, list: &ListDirectory) -> Result<Item> {
     let path = path_of(&engine.policy, &list.path)?;
     readable(&engine.policy, &path)?;
-    let failed = |e: std::io::Error| match e.kind() {
-        std::io::ErrorKind::NotFound => Error::not_found(format!("directory not found: {}", path.display())),
-        std::io::ErrorKind::NotADirectory => Error::validation(format!("{} is not a directory", path.display()))
-            .hint("for a file use filesystem.read_file"),
-        _ => Error::io("cannot be listed", e).in_file(&path),
-    };
-    let mut names: Vec<String> = fs::read_dir(&path)
-        .map_err(failed)?
-        .flatten()
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect();
+    let directory = open(&path, "directory", OFlags::DIRECTORY)?;
+    let failed = |e: Errno| Error::io("cannot be listed", std::io::Error::from(e)).in_file(&path);
+    let mut names = Vec::new();
+    for entry in Dir::read_from(&directory).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name().to_owned();
+        if !matches!(name.to_bytes(), b"." | b"..") {
+            names.push(name);
+        }
+    }
     names.sort();
     let limit = list.limit.unwrap_or(PAGE).clamp(1, PAGE);
-    let after = list.cursor.as_deref();
-    let mut rest = names.into_iter().filter(|name| after.is_none_or(|after| name.as_str() > after));
-    let page: Vec<String> = rest.by_ref().take(limit).collect();
+    let after = list.cursor.as_deref().map(name_of_cursor).transpose()?;
+    let mut rest =
+        names.into_iter().filter(|name| after.as_ref().is_none_or(|after| name.to_bytes() > after.as_slice()));
+    let page: Vec<CString> = rest.by_ref().take(limit).collect();
     let has_more = rest.next().is_some();
-    let entries: Vec<serde_json::Value> = page.iter().filter_map(|name| describe(&path.join(name), name)).collect();
+    let entries: Vec<serde_json::Value> = page.iter().filter_map(|name| describe(&directory, name)).collect();
     let shown = path.display().to_string();
     let what = json!({ "reads": [{ "path": shown }] });
     let receipt = engine.journal.operation("filesystem.list_directory", &what)?;
-    let next = has_more.then(|| page.last().cloned()).flatten();
+    let next = has_more.then(|| page.last().map(|name| cursor_of(name))).flatten();
     let value = json!({
         "path": shown, "entries": entries, "count": entries.len(), "has_more": has_more, "next_cursor": next,
     });
     Ok(Item { operation: "filesystem.list_directory", value, receipt, untrusted: vec!["/value/entries".to_owned()] })
 }
 
-fn describe(path: &Path, name: &str) -> Option<serde_json::Value> {
-    let meta = fs::symlink_metadata(path).ok()?;
-    let kind = match meta.file_type() {
-        kind if kind.is_dir() => "directory",
-        kind if kind.is_file() => "file",
-        kind if kind.is_symlink() => "symlink",
+/// What an entry is, by the descriptor of its directory: whatever takes the place of that meanwhile is not looked at.
+fn describe(directory: &File, name: &CStr) -> Option<serde_json::Value> {
+    let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => "directory",
+        FileType::RegularFile => "file",
+        FileType::Symlink => "symlink",
         _ => "other",
     };
-    let modified = cp_common::clock::from_unix_seconds(u64::try_from(meta.mtime()).unwrap_or(0));
-    Some(json!({ "name": name, "kind": kind, "size": meta.len(), "mtime": modified }))
+    let modified = cp_common::clock::from_unix_seconds(u64::try_from(stat.st_mtime).unwrap_or(0));
+    let mut entry = json!({ "name": name.to_string_lossy(), "kind": kind, "size": stat.st_size, "mtime": modified });
+    if name.to_str().is_err() {
+        entry["name_base64"] = BASE64_STANDARD.encode(name.to_bytes()).into();
+    }
+    Some(entry)
+}
+
+/// What a cursor of bytes that are not UTF-8 begins with, and one that would pass for such a cursor.
+const BYTES: &str = "base64:";
+
+fn cursor_of(name: &CStr) -> String {
+    match name.to_str() {
+        Ok(name) if !name.starts_with(BYTES) => name.to_owned(),
+        _ => format!("{BYTES}{}", BASE64_STANDARD.encode(name.to_bytes())),
+    }
+}
+
+fn name_of_cursor(cursor: &str) -> Result<Vec<u8>> {
+    match cursor.strip_prefix(BYTES) {
+        None => Ok(cursor.as_bytes().to_vec()),
+        Some(bytes) => BASE64_STANDARD
+            .decode(bytes)
+            .map_err(|e| Error::validation(format!("the cursor is not one of a listing: {e}")).with("rule", "cursor")),
+    }
 }
 
 fn write_file(engine: &mut Engine, write: &WriteFile, spent: Option<&str>) -> Result<Item> {
@@ -273,8 +299,7 @@ fn write_whole(path: &Path, bytes: &[u8], before: Option<&fs::Metadata>) -> Resu
         return Err(Error::validation("not a file name").with("rule", "path"));
     };
     let place = || -> std::io::Result<()> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = rustix::fs::openat2(CWD, parent, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+        let directory = place::open_with(parent, OFlags::PATH | OFlags::DIRECTORY)?;
         let temporary = format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id());
         let mode = Mode::from_raw_mode(before.map_or(0o644, |meta| meta.mode() & 0o777));
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
