@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cp_common::coprocess;
+use cp_common::output::to_stderr;
 use cp_common::wire::record::SCHEMA_VERSION;
 use cp_common::{Code, Error, Result};
 use serde_json::value::RawValue;
 
 use crate::interactive::interrupt;
-use crate::interactive::render::harmless;
 
 /// How often the wait for an answer looks for an interruption.
 const LOOK: Duration = Duration::from_millis(20);
@@ -145,7 +145,7 @@ impl Coprocess {
         let old = told.iter().take_while(|(at, _)| at.elapsed() > HOLD).count();
         for (_, line) in told.drain(..old) {
             // Where nobody reads it, nothing is lost that is not on the ledger.
-            let _ = writeln!(std::io::stderr(), "{}", harmless(&line));
+            to_stderr(&format!("{line}\n"));
         }
     }
 

@@ -5,10 +5,9 @@ mod records;
 mod response;
 mod split;
 
-use std::io::Write as _;
 use std::time::Duration;
 
-use cp_common::output::{Format, Place};
+use cp_common::output::{Format, Place, to_stderr};
 use cp_common::{Code, Context, Error, Result, signals};
 use desk::Desk;
 use response::{Fault, Response};
@@ -168,7 +167,7 @@ impl Pipe {
     }
 }
 
-/// Tells people of a request that failed. Nothing can be done when that fails.
+/// Tells people of a request that failed.
 fn tell(request: u64, error: &Fault, format: Format) {
     let hint = error.details.get("hint").and_then(Value::as_str).filter(|_| format != Format::Json);
     let hint = hint.map(|hint| format!("  Hint: {hint}\n")).unwrap_or_default();
@@ -176,7 +175,7 @@ fn tell(request: u64, error: &Fault, format: Format) {
         Format::Json => format!("cp-shell: request {request}: {}: {}\n", error.code, error.message),
         Format::Text | Format::Raw => format!("✗ {}: {}\n{hint}", error.code, error.message),
     };
-    let _ = std::io::stderr().write_all(words.as_bytes());
+    to_stderr(&words);
 }
 
 /// Records are envelopes; everything else asks.
