@@ -11,3 +11,4 @@ mod requests;
 mod run;
 mod sets;
 mod survivors;
+mod terminal;

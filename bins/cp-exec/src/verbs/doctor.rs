@@ -20,7 +20,10 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     checks.push(policy_check(context));
     checks.push(ledger_check(context));
     match probe() {
-        Ok(enforcement) => layers(&enforcement, &mut checks),
+        Ok(enforcement) => {
+            layers(&enforcement, &mut checks);
+            checks.push(cgroup(&enforcement, context));
+        }
         Err(why) => checks.push(Check::not_fine(
             "sandbox",
             Status::Fail,
@@ -111,6 +114,7 @@ fn probe() -> Result<Enforcement, String> {
         Ok(outcome) if outcome.status.code == Some(0) => Ok(outcome.enforcement),
         Ok(outcome) => Err(format!("`true` ended with {:?}", outcome.status)),
         Err(NotRun::Failed(failure)) => Err(failure.message),
+        Err(NotRun::Ended(_)) => Err("`true` did not start within five seconds".to_owned()),
         Err(NotRun::Lost(error)) => Err(error.to_string()),
     }
 }
@@ -144,12 +148,6 @@ fn layers(enforcement: &Enforcement, checks: &mut Vec<Check>) {
         );
     }
     check(
-        "cgroup",
-        enforcement.cgroup.starts_with("cgroup"),
-        enforcement.cgroup.clone(),
-        "delegate a control group with pids and memory to this user; without one each process has limits, but not all together",
-    );
-    check(
         "kill",
         enforcement.kill == "pid_namespace",
         enforcement.kill.clone(),
@@ -164,6 +162,29 @@ fn layers(enforcement: &Enforcement, checks: &mut Vec<Check>) {
         ));
     } else {
         checks.push(Check::pass("uid", enforcement.uid.to_string()));
+    }
+}
+
+/// Whether a control group can be had, and whether runs get one.
+fn cgroup(enforcement: &Enforcement, context: &Context) -> Check {
+    let loaded = policy::load(&context.home.policy_file());
+    let wanted = loaded.is_ok_and(|loaded| {
+        let exec = &loaded.settings.exec;
+        exec.cgroup || exec.require.contains(&Layer::Cgroup)
+    });
+    let there = enforcement.cgroup.starts_with("cgroup");
+    match (there, wanted) {
+        (true, true) => Check::pass("cgroup", format!("each run gets its own ({})", enforcement.cgroup)),
+        (true, false) => Check::pass(
+            "cgroup",
+            format!("runs use none; {} is available to a policy with exec.cgroup = true", enforcement.cgroup),
+        ),
+        (false, _) => Check::not_fine(
+            "cgroup",
+            Status::Warn,
+            format!("none: {}", enforcement.cgroup),
+            "delegate a control group with pids and memory to this user; without one each process has limits, but not all together",
+        ),
     }
 }
 
