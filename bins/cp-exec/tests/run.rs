@@ -447,3 +447,35 @@ fn a_command_reads_a_file_that_it_cannot_change_through_its_descriptor() {
         }
     }
 }
+
+#[test]
+fn the_machine_says_who_runs_there_and_which_python_commands_get() {
+    for who in everyone() {
+        let exec = Exec::new(who);
+        let (answers, _) = exec.answers(&[], r#"{"tool":"system","operation":"get_info","arguments":{}}"#);
+        let value = &answers[0]["data"]["value"];
+        let id =
+            exec.inside("id -un").get("stdout").and_then(|name| name.as_str()).unwrap_or_default().trim().to_owned();
+        let numbered = value["uid"].to_string();
+        assert!([id.as_str(), numbered.as_str()].contains(&value["user"].as_str().unwrap()), "{who:?}: {value}");
+        let said = exec.inside("python3 -c 'import sys; print(\"%d.%d\" % sys.version_info[:2])'");
+        let said = said["stdout"].as_str().unwrap().trim();
+        assert!(value["python_version"].as_str().is_none_or(|version| version == said), "{said}: {value}");
+    }
+}
+
+#[test]
+fn a_file_in_a_directory_that_is_not_there_is_not_found_with_what_to_do() {
+    let exec = Exec::new(Who::Me);
+    let write = |path: &str| {
+        let request = format!(
+            r#"{{"tool":"filesystem","operation":"write_file","arguments":{{"path":"{path}","content":"x"}}}}"#
+        );
+        exec.answers(&[], &request).0[0].clone()
+    };
+    let answer = write("missing/deep/a");
+    assert_eq!(answer["error"]["code"], "E_NOT_FOUND", "{answer}");
+    assert!(answer["error"]["message"].as_str().unwrap().ends_with("missing/deep"), "{answer}");
+    assert!(answer["error"]["details"]["hint"].as_str().unwrap().contains("mkdir"), "{answer}");
+    assert_eq!(write("a")["ok"], true, "the control");
+}

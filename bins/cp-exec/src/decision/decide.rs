@@ -42,6 +42,7 @@ impl Considered {
         Ok(Ruling {
             plan,
             argv: argv.to_vec(),
+            variables: command.env.keys().cloned().collect(),
             pinned: self.pinned,
             timeout: self.timeout,
             rule: self.finding.rule,

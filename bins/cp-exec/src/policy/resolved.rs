@@ -11,7 +11,7 @@ use super::bounds::{Access, Bounds, patterns};
 use super::capabilities::{Module, modules};
 use super::file::{Confirm, Exec, Loaded, load};
 use super::patterns::{Anchors, Pattern, expand};
-use crate::refusal::refuse;
+use crate::refusal::{owner_decides, refuse};
 
 /// What every decision and every sandbox of this process is made from. It does not change.
 pub(crate) struct Policy {
@@ -136,8 +136,10 @@ impl Policy {
         if !uses_base || !all || by_name() {
             return Ok(());
         }
-        Err(refuse("base", format!("`.` is {}, {why}", base.display()))
-            .hint("start in a project directory, give --base DIR, or list the directory by name in paths.read and paths.write"))
+        Err(refuse("base", format!("`.` is {}, {why}", base.display())).hint(format!(
+            "start in a project directory, or give --base DIR; {}",
+            owner_decides("the directory by name in paths.read and paths.write")
+        )))
     }
 
     /// Whether a path lies in a directory of executable tools.

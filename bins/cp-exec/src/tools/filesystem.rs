@@ -16,7 +16,7 @@ use serde_json::json;
 use super::item::Item;
 use crate::digest::sha256;
 use crate::policy::{Access, Policy, covering};
-use crate::refusal::{denied, denied_by};
+use crate::refusal::{denied, denied_by, owner_decides};
 use crate::request::{Encoding, FileOperation, ListDirectory, ReadFile, WriteFile, WriteMode};
 use crate::run::Engine;
 
@@ -80,7 +80,7 @@ fn visible(policy: &Policy, path: &Path, access: Access) -> Result<()> {
     for module in policy.modules_at(&[&policy.base]) {
         module.check(access, path)?;
     }
-    let hint = "[paths] of the policy lists what may be read";
+    let hint = owner_decides("[paths] lists what may be read");
     if let Some(pattern) = policy.bounds.forbidding(path) {
         return Err(denied_by("read", path, "forbidden", pattern.text()).hint(hint));
     }
@@ -97,7 +97,7 @@ fn visible(policy: &Policy, path: &Path, access: Access) -> Result<()> {
 /// A path that may be written: declared, and neither pristine nor forbidden nor something that runs later.
 fn writable(policy: &Policy, path: &Path) -> Result<()> {
     visible(policy, path, Access::Write)?;
-    let hint = "[paths] of the policy lists what may be written";
+    let hint = owner_decides("[paths] lists what may be written");
     if let Some(pattern) = covering(&policy.pristine, path) {
         return Err(denied_by("write", path, "pristine", pattern.text()).hint(hint));
     }
@@ -291,5 +291,10 @@ fn write_whole(path: &Path, bytes: &[u8], before: Option<&fs::Metadata>) -> Resu
         }
         placed
     };
-    place().map_err(|e| Error::io("cannot be written", e).in_file(path))
+    place().map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => Error::not_found(format!("directory not found: {}", parent.display()))
+            .with("rule", "parent")
+            .hint("make the directory first, for example with `mkdir -p`, where that command is allowed"),
+        _ => Error::io("cannot be written", e).in_file(path),
+    })
 }

@@ -10,7 +10,7 @@ use super::{script, sed, wrapper};
 use crate::arguments::Arguments;
 use crate::decision::allowed::allowed_name;
 use crate::policy::{ArgumentRules, Policy, Rule, Verdict};
-use crate::refusal::refuse;
+use crate::refusal::{owner_decides, refuse};
 
 /// How deep wrappers may be nested.
 const DEPTH: u8 = 3;
@@ -39,10 +39,8 @@ impl Judge<'_> {
         let finding = self.finding(arguments);
         if finding.verdict == Verdict::Deny {
             let hint = match finding.rule.as_str() {
-                script::SCRIPT => {
-                    "move the script to a directory in paths.execute of the policy, or add its directory there"
-                }
-                _ => "run the inner command as a request of its own, or remove this argument",
+                script::SCRIPT => owner_decides("paths.execute lists the directories of scripts"),
+                _ => "run the inner command as a request of its own, or remove this argument".to_owned(),
             };
             return Err(refuse(&finding.rule, finding.reason).hint(hint));
         }
