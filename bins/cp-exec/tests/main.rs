@@ -6,6 +6,7 @@ mod capabilities;
 mod contained;
 mod decisions;
 mod exec;
+mod governed;
 mod projects;
 mod requests;
 mod run;

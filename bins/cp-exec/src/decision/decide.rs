@@ -8,12 +8,13 @@ use cp_common::{Error, Result};
 use super::allowed::{allowed_name, canonical_program, restricted_target};
 use super::environment;
 use super::hashes::Hashes;
-use super::paths::{arguments_allowed, cwd_of, declared_by_modules};
+use super::paths::{arguments_allowed, cwd_of, declared_by_modules, script_declared};
 use super::plan::{Planned, plan};
 use super::program::{Names, Pinned};
 use super::rules::{Finding, judge};
 use super::ruling::Ruling;
 use super::served::{point_to, redirect, served};
+use super::written::governed_stays;
 use crate::arguments::Arguments;
 use crate::digest::sha256;
 use crate::policy::{LONGEST, Policy, Verdict};
@@ -77,8 +78,10 @@ pub(crate) fn consider(policy: &Policy, hashes: &mut Hashes, command: &Command, 
     let pinned = Names::of(policy).pin(&path, hashes, &|path| policy.writable_only(path))?;
     restricted_target(policy, &pinned.path)?;
 
-    declared_by_modules(policy, &cwd, &pinned.path)?;
+    declared_by_modules(policy, &cwd, &pinned.path, arguments.words())?;
+    script_declared(policy, &arguments, &cwd)?;
     arguments_allowed(policy, &arguments, &cwd)?;
+    governed_stays(policy, &arguments, &cwd)?;
     let timeout = timeout_of(policy, command)?;
     environment::check_all(&policy.exec().env_allow, &command.env)?;
     Ok(Considered { finding, pinned, cwd, timeout, notices })

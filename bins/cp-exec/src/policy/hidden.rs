@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::bounds::Access;
+use super::governed::Governed;
 use super::patterns::Pattern;
 use super::resolved::Policy;
 use crate::glob::name_matches;
@@ -97,6 +98,7 @@ impl Policy {
             let listed = |path: &Path| self.bounds.write.iter().any(|pattern| pattern.tree() == Some(path));
             paths.extend(DORMANT.iter().map(|name| root.join(name)).filter(|path| !listed(path)));
         }
+        paths.extend(self.governed.iter().flat_map(Governed::protected));
         paths.extend(self.tools.iter().cloned());
         paths.retain(|path| path.exists());
         paths

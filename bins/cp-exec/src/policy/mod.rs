@@ -6,6 +6,7 @@ mod accounts;
 mod bounds;
 mod capabilities;
 mod file;
+mod governed;
 mod hidden;
 mod patterns;
 mod resolved;

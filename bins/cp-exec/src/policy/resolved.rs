@@ -10,6 +10,7 @@ use cp_common::{Context, Error, Result};
 use super::bounds::{Access, Bounds, patterns};
 use super::capabilities::{Module, modules};
 use super::file::{Confirm, Exec, Loaded, load};
+use super::governed::Governed;
 use super::patterns::{Anchors, Pattern, expand};
 use crate::refusal::{owner_decides, refuse};
 
@@ -29,6 +30,8 @@ pub(crate) struct Policy {
     pub cp_home: PathBuf,
     pub ledger: PathBuf,
     pub actor: Actor,
+    /// The tree that was named as the root, which governs itself.
+    pub governed: Option<Governed>,
     /// What modules of the root declare about themselves.
     modules: Vec<Module>,
 }
@@ -54,10 +57,11 @@ impl Policy {
             .map(|tools| tools.canonicalize().map_err(|e| Error::io("the tools directory", e).in_file(tools).fatal()))
             .collect::<Result<Vec<_>>>()?;
         let cp_home = resolved(context.home.root());
-        let root = match root {
-            None => cp_home.clone(),
-            Some(root) => root.canonicalize().map_err(|e| Error::io("the root", e).in_file(root).fatal())?,
+        let named = match root {
+            None => None,
+            Some(root) => Some(root.canonicalize().map_err(|e| Error::io("the root", e).in_file(root).fatal())?),
         };
+        let root = named.as_ref().unwrap_or(&cp_home);
         let home = loaded.home.to_string_lossy();
         let pins = loaded.settings.exec.pin.iter();
         let pins = pins.map(|(name, path)| (name.clone(), expand(path, &home).into())).collect();
@@ -79,8 +83,9 @@ impl Policy {
             },
             tools,
             pins,
-            cp_home,
-            modules: modules(&root, &anchors),
+            governed: named.as_deref().map(Governed::of),
+            modules: modules(root, &anchors),
+            cp_home: cp_home.clone(),
             base: anchors.base,
             loaded,
         })
@@ -114,6 +119,11 @@ impl Policy {
     /// The modules whose bounds hold for what is done in, or with, these paths.
     pub(crate) fn modules_at(&self, paths: &[&Path]) -> Vec<&Module> {
         self.modules.iter().filter(|module| module.contains_any(paths)).collect()
+    }
+
+    /// The modules whose `forbidden` holds for what is done in these paths: of a tree that was named as the root, all of them.
+    pub(crate) fn modules_that_forbid(&self, paths: &[&Path]) -> Vec<&Module> {
+        self.modules.iter().filter(|module| self.governed.is_some() || module.contains_any(paths)).collect()
     }
 
     /// Refuses `.` where it would mean too much, unless the policy lists that directory by name.

@@ -101,6 +101,9 @@ fn writable(policy: &Policy, path: &Path) -> Result<()> {
     if let Some(pattern) = covering(&policy.pristine, path) {
         return Err(denied_by("write", path, "pristine", pattern.text()).hint(hint));
     }
+    if let Some(governed) = &policy.governed {
+        governed.check_writable(path)?;
+    }
     if policy.protected().iter().any(|protected| path.starts_with(protected)) {
         return Err(denied("write", path).with("rule", "protected").hint("other programs run commands from this file"));
     }

@@ -36,8 +36,10 @@ pub(super) fn judge(
         return Finding::denied("interpreter.stdin", format!("`{name} {path}` runs its input"));
     }
     let full = cp_common::home::resolved(&cwd.join(path));
-    let undeclared =
-        policy.modules_at(&[cwd]).into_iter().find_map(|module| module.check(Access::Execute, &full).err());
+    let words = arguments.words();
+    let at = words.iter().position(|word| word == path).map_or(words.len(), |at| at + 1);
+    let mut modules = policy.modules_at(&[cwd, &full]).into_iter();
+    let undeclared = modules.find_map(|module| module.check_execute(&full, &words[at..]).err());
     if let Some(error) = undeclared {
         return Finding::denied("capabilities", error.message());
     }
