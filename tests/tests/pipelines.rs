@@ -203,7 +203,7 @@ fn an_at_sign_before_a_system_text_names_a_file_in_every_program() {
     let answer = r#"{"ok":true,"schema_version":"1.0","type":"message","data":{"id":"1","role":"assistant","content":"x","model":"m","backend":"b","stop_reason":"end_turn","usage":{}}}"#;
     place
         .work
-        .executable("model", &format!("#!/bin/sh\nread -r line\nprintf '%s\\n' \"$line\" >asked\necho '{answer}'\n"));
+        .executable("model", format!("#!/bin/sh\nread -r line\nprintf '%s\\n' \"$line\" >asked\necho '{answer}'\n"));
     for (given, meant) in [("@soul.md", "Be brief."), ("@@home", "@home")] {
         let asked = place.sh(&format!(
             "cp-compose -s '{given}' x | jq -r .data.system
@@ -240,6 +240,6 @@ fn no_name_of_a_session_leads_out_of_the_sessions() {
         ran.failed(2, "E_VALIDATION");
         assert_eq!(ran.closing()["error"]["details"]["candidates"].as_array().map(Vec::len), Some(2), "{line}");
     }
-    let outside: Vec<String> = place.home.names().into_iter().filter(|name| name.ends_with(".jsonl")).collect();
+    let outside: Vec<String> = place.home.names().into_iter().filter(|name| name.contains(".jsonl")).collect();
     assert!(outside.is_empty() && !place.home.join("planes/ledger").exists(), "{outside:?}");
 }

@@ -5,11 +5,13 @@
 //! [`sandbox`], which this program builds by starting itself again.
 //!
 //! Arrows point down: `verbs -> tools -> run -> decision -> policy -> {sandbox, request, arguments, refusal} -> place`.
+//! `digest`, `glob` and `keyed` are single doors that any of them may use.
 
 mod arguments;
 mod decision;
 mod digest;
 mod glob;
+mod keyed;
 mod place;
 mod policy;
 mod refusal;

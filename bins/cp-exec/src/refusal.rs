@@ -12,6 +12,11 @@ pub(crate) fn refuse(rule: &str, reason: impl Into<String>) -> Error {
     Error::new(Code::Forbidden, reason.clone()).with("rule", rule).with("reason", reason)
 }
 
+/// What to say to the refused about a setting of the policy: who can change it. Whoever is refused is not asked to.
+pub(crate) fn owner_decides(setting: &str) -> String {
+    format!("only the owner of the policy can allow it ({setting})")
+}
+
 /// A refusal to do something with a path. The caller adds the rule.
 pub(crate) fn denied(operation: &str, path: &Path) -> Error {
     let message = format!("Capability denied: {operation} on {}", path.display());

@@ -89,3 +89,30 @@ fn a_tool_that_the_policy_wants_approved_waits_for_a_person() {
     assert_eq!(ask(&in_run, &call("c3", "deploy", 3))["data"]["content"], "deploy ran\n");
     assert_eq!(ask(&in_run, &call("c4", "deploy", 3))["error"]["code"], "E_HUMAN_REQUIRED");
 }
+
+#[test]
+fn what_waits_for_a_person_names_the_variables_and_holds_no_value() {
+    let exec = confirmed_by_owner();
+    let ask = |value: &str| exec.ask(&["--env", &format!("RUST_LOG={value}"), "--", "echo", "a"]);
+    let (asks, _) = ask("hunter2-s3cret");
+    let id = asks["error"]["details"]["id"].as_str().unwrap().to_owned();
+    let said = approve(&exec, &id, "no");
+    assert!(said.contains("with RUST_LOG set"), "{said}");
+    let listed = exec.ask(&["approve"]).0.to_string();
+    assert!(listed.contains("RUST_LOG") && listed.contains(&id), "{listed}");
+    let said = said + &approve(&exec, &id, "yes") + &listed;
+    assert!(!said.contains("hunter2"), "{said}");
+    assert_ne!(ask("another").1, 0, "an approval of one value is none of another");
+    for entry in std::fs::read_dir(exec.home.join("state/approvals")).unwrap() {
+        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        assert!(!text.contains("hunter2"), "{text}");
+    }
+    let (done, status) = ask("hunter2-s3cret");
+    assert_eq!((status, &done["data"]["stdout"]), (0, &json!("a\n")), "{done}");
+    // A refused request is on the ledger without the values too, and with the names.
+    let request = json!({"tool": "shell", "arguments": {"argv": ["rm", "x"], "env": {"RUST_LOG": "hunter2-s3cret"}}});
+    exec.answers(&[], &request.to_string());
+    let refused = exec.entries("exec.refused").pop().unwrap().to_string();
+    assert!(refused.contains("RUST_LOG") && refused.contains("\"rm\""), "{refused}");
+    assert!(!std::fs::read_to_string(exec.ledger()).unwrap().contains("hunter2"));
+}

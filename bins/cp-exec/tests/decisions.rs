@@ -43,3 +43,29 @@ fn a_script_is_looked_for_where_the_request_says_it_runs() {
     assert_eq!(ask("evil", "scripts/build.py"), "deny");
     assert_eq!(ask("evil", "../scripts/build.py"), "allow");
 }
+
+#[test]
+fn a_refusal_says_who_can_change_the_policy_and_asks_nobody_to() {
+    let exec = Exec::with_policy(Who::Me, GENEROUS);
+    let none = Exec::with_policy(Who::Me, "");
+    let bare = Exec::with_policy(Who::Me, "[tools]\nallow = []\n");
+    std::fs::remove_file(none.home.join("config/policy.toml")).unwrap();
+    exec.write("other.py", "");
+    bare.executable("tools/adder", "#!/bin/sh\n");
+    let tools = bare.work.join("tools").display().to_string();
+    let call = |exec: &Exec, arguments: &[&str], request: &str| exec.answers(arguments, request).0[0].clone();
+    let answers = [
+        exec.ask(&["--", "nonesuch"]).0,
+        exec.ask(&["--", "python3", "other.py"]).0,
+        exec.ask(&["--env", "MINE=1", "--", "git", "status"]).0,
+        none.ask(&["--", "git", "status"]).0,
+        call(&bare, &["--tools", &tools], r#"{"tool":"adder","arguments":{}}"#),
+        call(&exec, &[], r#"{"tool":"filesystem","operation":"read_file","arguments":{"path":"/etc/passwd"}}"#),
+        call(&exec, &[], r#"{"tool":"filesystem","operation":"write_file","arguments":{"path":"/x","content":""}}"#),
+    ];
+    for answer in answers {
+        let hint = answer["error"]["details"]["hint"].as_str().unwrap_or_else(|| panic!("no hint: {answer}"));
+        assert!(hint.contains("only the owner of the policy"), "{answer}");
+        assert!(!hint.contains("policy init") && !hint.contains("add it"), "{answer}");
+    }
+}

@@ -395,3 +395,87 @@ fn a_starter_policy_is_written_once_and_never_over_another() {
     let (answer, status) = exec.ask(&["--", "true"]);
     assert_eq!((status, answer["error"]["code"].as_str()), (4, Some("E_CONFIG")), "{answer}");
 }
+
+#[test]
+fn a_deadline_in_the_middle_of_the_start_is_a_timeout() {
+    for who in everyone() {
+        let exec = Exec::new(who);
+        for timeout in ["0.0001", "0.0005", "0.001", "0.002", "0.004", "0.008"] {
+            let (answer, status) = exec.ask(&["--timeout", timeout, "--", "sleep", "5"]);
+            assert_eq!((status, &answer["error"]["code"]), (8, &"E_TIMEOUT".into()), "{who:?} {timeout}: {answer}");
+            assert_eq!(answer["error"]["details"]["timed_out"], true, "{answer}");
+        }
+        assert_eq!(exec.command(&["--format", "raw", "--timeout", "0.0001", "--", "true"]).run().status, 124);
+        assert_eq!(exec.ask(&["--timeout", "20", "--", "true"]).1, 0, "the control");
+        assert_eq!(exec.entries("exec.intent").len(), exec.entries("exec.result").len());
+    }
+}
+
+#[test]
+fn a_command_reads_a_file_that_it_cannot_change_through_its_descriptor() {
+    use std::os::unix::fs::PermissionsExt as _;
+    const SCRIPT: &str = "import os\nassert os.read(0, 3) == b'abc'\nos.lseek(0, 0, 0)\nassert os.read(0, 9) == b'abc'\nos.fchmod(0, 0o777)\nopen('/proc/self/fd/0', 'w').write('X')\n";
+    for who in everyone() {
+        let exec = Exec::new(who);
+        let input = exec.root.join("input");
+        std::fs::write(&input, "abc").unwrap();
+        exec.own_all();
+        let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        let before = mode(&input);
+        for (option, handed) in [(input.to_str().unwrap(), false), ("-", true)] {
+            let words = ["--stdin", option, "--", "python3", "-c", SCRIPT];
+            let command = exec.command(&words);
+            let command = if handed { command.stdin_from(std::fs::File::open(&input).unwrap()) } else { command };
+            let ran = command.run();
+            let said = ran.records().pop().unwrap().to_string();
+            assert!(!said.contains("AssertionError"), "{who:?}: {said}");
+            assert_eq!(
+                (mode(&input), std::fs::read_to_string(&input).unwrap()),
+                (before, "abc".to_owned()),
+                "{option}"
+            );
+        }
+        // The control: the descriptor itself would do both.
+        let outside = exec.program("python3").args(["-c", SCRIPT]).stdin_from(std::fs::File::open(&input).unwrap());
+        outside.run().success();
+        assert_eq!((mode(&input), std::fs::read_to_string(&input).unwrap()), (0o777, "X".to_owned()));
+        // A longer file comes in a pipe, whole; and a command that does not read it all keeps nobody waiting.
+        std::fs::write(&input, vec![b'x'; 20 << 20]).unwrap();
+        for (script, said) in [("wc -c", "20971520\n"), ("head -c 3", "xxx")] {
+            let words = ["--stdin", input.to_str().unwrap(), "--", "sh", "-c", script];
+            assert_eq!(exec.ask(&words).0["data"]["stdout"], said);
+        }
+    }
+}
+
+#[test]
+fn the_machine_says_who_runs_there_and_which_python_commands_get() {
+    for who in everyone() {
+        let exec = Exec::new(who);
+        let (answers, _) = exec.answers(&[], r#"{"tool":"system","operation":"get_info","arguments":{}}"#);
+        let value = &answers[0]["data"]["value"];
+        let id =
+            exec.inside("id -un").get("stdout").and_then(|name| name.as_str()).unwrap_or_default().trim().to_owned();
+        let numbered = value["uid"].to_string();
+        assert!([id.as_str(), numbered.as_str()].contains(&value["user"].as_str().unwrap()), "{who:?}: {value}");
+        let said = exec.inside("python3 -c 'import sys; print(\"%d.%d\" % sys.version_info[:2])'");
+        let said = said["stdout"].as_str().unwrap().trim();
+        assert!(value["python_version"].as_str().is_none_or(|version| version == said), "{said}: {value}");
+    }
+}
+
+#[test]
+fn a_file_in_a_directory_that_is_not_there_is_not_found_with_what_to_do() {
+    let exec = Exec::new(Who::Me);
+    let write = |path: &str| {
+        let request = format!(
+            r#"{{"tool":"filesystem","operation":"write_file","arguments":{{"path":"{path}","content":"x"}}}}"#
+        );
+        exec.answers(&[], &request).0[0].clone()
+    };
+    let answer = write("missing/deep/a");
+    assert_eq!(answer["error"]["code"], "E_NOT_FOUND", "{answer}");
+    assert!(answer["error"]["message"].as_str().unwrap().ends_with("missing/deep"), "{answer}");
+    assert!(answer["error"]["details"]["hint"].as_str().unwrap().contains("mkdir"), "{answer}");
+    assert_eq!(write("a")["ok"], true, "the control");
+}

@@ -88,6 +88,7 @@ impl Reply for Written {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let path = std::path::absolute(args.ledger.path(context))?;
+    context.home.check_writable(&path)?;
     let source = Source::from_operands(&args.message)?;
     match source {
         Source::Argument(text) => one(args, &path, Some(&text), context),

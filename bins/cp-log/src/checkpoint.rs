@@ -78,6 +78,7 @@ impl Reply for Signed {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let ledger = args.ledger.path(context);
+    context.home.check_writable(&ledger)?;
     let path = checkpoint_path(&ledger);
     let signed = match (&args.key, &args.add_signature) {
         (Some(key), _) => sign(&ledger, &path, &Signer::load(key)?)?,

@@ -63,6 +63,7 @@ impl Reply for Begun {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let path = std::path::absolute(args.ledger.path(context))?;
+    context.home.check_writable(&path)?;
     if let Some(name) = args.name.as_deref().filter(|name| !is_key_name(name) || name.len() > LONGEST) {
         return Err(Error::usage(format!("`{name}` is not a valid ledger name"))
             .hint(format!("use at most {LONGEST} bytes, no spaces and no plus sign")));

@@ -53,6 +53,7 @@ impl Reply for Forgotten {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let hash = args.hash.parse()?;
     let ledger = args.ledger.path(context);
+    context.home.check_writable(&ledger)?;
     let change = Change {
         action: "forget".to_owned(),
         resource: "sealed value".to_owned(),

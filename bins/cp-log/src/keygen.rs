@@ -52,6 +52,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if !is_key_name(&name) {
         return Err(Error::usage(format!("`{name}` is not a valid key name")).hint("use no spaces and no plus sign"));
     }
+    context.home.check_writable(&args.file)?;
     let mut seed = [0; 32];
     rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())?;
     let signer = Signer::new(&name, &seed);

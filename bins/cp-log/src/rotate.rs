@@ -48,6 +48,7 @@ impl Reply for Rotated {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let path = args.ledger.path(context);
+    context.home.check_writable(&path)?;
     if !path.exists() {
         return Err(Error::not_found("no such ledger").in_file(&path));
     }

@@ -32,6 +32,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let path = args.ledger.path(context);
+    context.home.check_writable(&path)?;
     let mut recorder = Tee { members: &args.members, ledger: Ledger::open(&path, Sync::Batch)? };
     tee(&mut recorder, args.stream, context)
 }

@@ -232,3 +232,19 @@ fn a_copy_of_a_copy_keeps_every_line_that_was() {
     assert_eq!(last["message"], "line 1");
     assert_eq!(last["data"]["data"]["data"]["hash"], first["hash"]);
 }
+
+#[test]
+fn nothing_is_appended_to_a_file_that_a_tree_holds_to_be_pristine() {
+    let place = Ledgers::new();
+    place.work.write("t/config/governed_roots.json", r#"{"governed_roots":["governed_prompts"]}"#);
+    place.work.write("t/governed_prompts/p.md", "text");
+    std::os::unix::fs::symlink("t/governed_prompts", place.work.join("link")).unwrap();
+    for file in ["t/governed_prompts/p.md", "t/governed_prompts/new", "link/new", "../home/specs/l.jsonl"] {
+        for plain in [&["--plain"][..], &[]] {
+            let answer = place.closing(&[&["append", "-f", file], plain, &["x"]].concat(), "", 4);
+            assert_eq!(answer["error"]["details"]["class"], "PRISTINE", "{file}: {answer}");
+        }
+    }
+    assert_eq!(place.work.read("t/governed_prompts/p.md"), "text");
+    place.closing(&["append", "-f", "t/own.jsonl", "x"], "", 0);
+}

@@ -15,7 +15,6 @@ mod journal;
 mod parts;
 mod pipe;
 mod plane;
-mod printable;
 mod reset;
 mod session;
 mod signals;

@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM as a flag and a pipe: a wait wakes up, the work unwinds, a closing line is left.
+//! SIGINT, SIGTERM and SIGHUP as a flag and a pipe: a wait wakes up, the work unwinds, a closing line is left.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
 use crate::wire::{Code, Error, Result};
 
@@ -24,7 +24,7 @@ struct Signals {
 
 static SIGNALS: OnceLock<Option<Signals>> = OnceLock::new();
 
-/// Starts to notice SIGINT and SIGTERM. Where that fails they end the program at once, as without it.
+/// Starts to notice SIGINT, SIGTERM and SIGHUP. Where that fails they end the program at once, as without it.
 pub(crate) fn install() {
     SIGNALS.get_or_init(|| {
         let (wake, sender) = UnixStream::pair().ok()?;
@@ -32,10 +32,22 @@ pub(crate) fn install() {
         let signals = Signals { interrupt: Arc::default(), end: Arc::default(), wake, sender };
         signals.notice(SIGINT, &signals.interrupt).ok()?;
         signals.notice(SIGTERM, &signals.end).ok()?;
+        // A program that was started with `nohup` goes on without its terminal.
+        if !comes_ignored(SIGHUP) {
+            signals.notice(SIGHUP, &signals.end).ok()?;
+        }
         // A file at its size limit is then an error of the write, which can be reported, and not the end of the program.
         signal_hook::flag::register(SIGXFSZ, Arc::default()).ok()?;
         Some(signals)
     });
+}
+
+/// Whether this process was started with a signal ignored. Where that cannot be known the signal stays as it is.
+fn comes_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_none_or(|mask| mask & (1 << (signal - 1)) != 0)
 }
 
 impl Signals {
@@ -48,12 +60,6 @@ impl Signals {
         let mut bytes = [0; 64];
         while matches!(rustix::io::read(&self.wake, &mut bytes), Ok(1..)) {}
     }
-}
-
-/// Takes this signal too as the end of the program.
-pub fn ends_with(signal: i32) -> Result<()> {
-    let Some(signals) = installed() else { return Ok(()) };
-    signals.notice(signal, &signals.end).map_err(|e| Error::io("watching for signals", e))
 }
 
 /// Forgets a SIGINT that was dealt with: for a program that a person goes on with. What ends the program is never forgotten.
@@ -70,7 +76,7 @@ fn installed() -> Option<&'static Signals> {
     SIGNALS.get().and_then(Option::as_ref)
 }
 
-/// Whether SIGINT or SIGTERM has come.
+/// Whether SIGINT, SIGTERM or SIGHUP has come.
 pub fn interrupted() -> bool {
     ending() || installed().is_some_and(|signals| signals.interrupt.load(Ordering::Relaxed))
 }

@@ -15,6 +15,7 @@ pub fn effect_ledger(context: &Context, name: &str) -> Result<Ledger> {
 /// The file that [`effect_ledger`] opens.
 pub fn effect_path(context: &Context, name: &str) -> Result<PathBuf> {
     if let Some(path) = &context.options.ledger {
+        context.home.check_writable(path)?;
         return Ok(path.clone());
     }
     if let Some(run) = &context.options.run {

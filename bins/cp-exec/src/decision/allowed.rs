@@ -7,7 +7,7 @@ use cp_common::{Error, Result};
 use super::program::Names;
 use crate::arguments::Arguments;
 use crate::policy::{Access, Policy};
-use crate::refusal::refuse;
+use crate::refusal::{owner_decides, refuse};
 
 /// Programs that give rights or leave the sandbox. No policy allows them.
 const PRIVILEGE: [&str; 34] = [
@@ -63,7 +63,7 @@ pub(super) fn allowed_name(policy: &Policy, arguments: &Arguments<'_>) -> Result
     }
     if exec.restricted_commands.iter().any(|restricted| restricted == name || restricted == word) {
         return Err(refuse("restricted", format!("`{name}` is in restricted_commands"))
-            .hint("use another way, or ask the owner of the policy"));
+            .hint("use another way; only the owner of the policy can lift a restriction"));
     }
     if exec.allowed_commands.iter().any(|allowed| allowed == name || allowed == word) {
         return Ok(());
@@ -73,8 +73,7 @@ pub(super) fn allowed_name(policy: &Policy, arguments: &Arguments<'_>) -> Result
             None => format!("`{name}` is not allowed: there is no policy"),
             Some(_) => format!("`{name}` is not allowed: the policy allows no commands"),
         };
-        return Err(refuse("not_allowed", reason)
-            .hint("`cp-exec policy init` writes a starter policy; add the name to allowed_commands"));
+        return Err(refuse("not_allowed", reason).hint(owner_decides("exec.allowed_commands, see cp-policy(5)")));
     }
     if word.contains(char::is_whitespace) {
         return Err(Error::validation(format!("`{word}` is one word with blanks in it, not the name of a program"))
@@ -83,7 +82,7 @@ pub(super) fn allowed_name(policy: &Policy, arguments: &Arguments<'_>) -> Result
     }
     Err(refuse("not_allowed", format!("`{name}` is not in allowed_commands"))
         .with("allowed", exec.allowed_commands.clone())
-        .hint("add it to allowed_commands of the policy, or use an allowed command"))
+        .hint(format!("use an allowed command; {}", owner_decides("exec.allowed_commands"))))
 }
 
 /// The canonical file of the command's first word. A path must lead to the file that its name leads to, or be allowed
@@ -111,7 +110,7 @@ pub(super) fn canonical_program(policy: &Policy, arguments: &Arguments<'_>, cwd:
         return Ok(path);
     }
     Err(refuse("path", format!("{} is not the file that the policy runs for `{name}`", path.display()))
-        .hint(format!("write `{name}`, pin it in exec.pin, or list the path in allowed_commands and paths.execute")))
+        .hint(format!("write `{name}`; {}", owner_decides("exec.pin, or exec.allowed_commands and paths.execute"))))
 }
 
 /// A link with an allowed name to a restricted program is that program.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ruling::Ruling;
 use crate::digest::sha256;
+use crate::keyed::Keyed;
 use crate::policy::{Confirm, Policy};
 use crate::sandbox::plan::{Limits, Network, Profile};
 
@@ -22,7 +23,8 @@ struct Binding<'a> {
     argv: &'a [String],
     exe: &'a str,
     cwd: &'a Path,
-    env: &'a [(String, String)],
+    /// Hashes of the values: what waits for approval is kept in a file.
+    env: serde_json::Map<String, serde_json::Value>,
     timeout_ms: u128,
     profile: Profile,
     network: Network,
@@ -44,7 +46,7 @@ pub(crate) fn binding(policy: &Policy, ruling: &Ruling) -> Result<Vec<u8>> {
         argv: &ruling.argv,
         exe: &ruling.pinned.sha256,
         cwd: &plan.cwd.path,
-        env: &plan.env,
+        env: Keyed::of_home(&policy.cp_home).of_all(&plan.env),
         timeout_ms: ruling.timeout.as_millis(),
         profile: plan.profile,
         network: plan.network,
@@ -64,6 +66,9 @@ pub(crate) struct Pending {
     pub id: String,
     /// The words.
     pub argv: Vec<String>,
+    /// The variables that the request sets. Their values are in nothing that is kept.
+    #[serde(default)]
+    pub variables: Vec<String>,
     /// Where it would run.
     pub cwd: String,
     /// The hash of the file that would be executed.
@@ -151,6 +156,7 @@ fn ask_owner(policy: &Policy, ruling: &Ruling, reason: &str, binding: &[u8]) -> 
     let pending = Pending {
         id: id.clone(),
         argv: ruling.argv.clone(),
+        variables: ruling.variables.clone(),
         cwd: ruling.plan.cwd.path.display().to_string(),
         sha256: ruling.pinned.sha256.clone(),
         reason: reason.to_owned(),

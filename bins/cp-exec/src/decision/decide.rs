@@ -9,12 +9,13 @@ use super::allowed::{allowed_name, canonical_program, restricted_target};
 use super::environment;
 use super::hashes::Hashes;
 use super::layers::wrapped;
-use super::paths::{arguments_allowed, cwd_of, declared_by_modules};
+use super::paths::{arguments_allowed, cwd_of, declared_by_modules, script_declared};
 use super::plan::{Planned, plan};
 use super::program::{Names, Pinned};
 use super::rules::{Finding, judge};
 use super::ruling::Ruling;
 use super::served::{point_to, redirect, served};
+use super::written::governed_stays;
 use crate::arguments::Arguments;
 use crate::digest::sha256;
 use crate::policy::{LONGEST, Policy, Verdict};
@@ -43,6 +44,7 @@ impl Considered {
         Ok(Ruling {
             plan,
             argv: argv.to_vec(),
+            variables: command.env.keys().cloned().collect(),
             pinned: self.pinned,
             timeout: self.timeout,
             rule: self.finding.rule,
@@ -81,7 +83,11 @@ pub(crate) fn consider(policy: &Policy, hashes: &mut Hashes, command: &Command, 
     let pinned = Names::of(policy).pin(&path, hashes, &|path| policy.writable_only(path))?;
     restricted_target(policy, &pinned.path)?;
 
-    declared_by_modules(policy, &cwd, &pinned.path)?;
+    declared_by_modules(policy, &cwd, &pinned.path, layers[0].words())?;
+    for layer in &layers {
+        script_declared(policy, layer, &cwd)?;
+        governed_stays(policy, layer, &cwd)?;
+    }
     arguments_allowed(policy, &layers[0], &cwd)?;
     let timeout = timeout_of(policy, command)?;
     environment::check_all(&policy.exec().env_allow, &command.env)?;

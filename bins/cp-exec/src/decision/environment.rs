@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cp_common::Result;
 
 use crate::glob::name_matches;
-use crate::refusal::refuse;
+use crate::refusal::{owner_decides, refuse};
 
 /// Variables a request may set without a policy that says so.
 const ALLOWED: [&str; 6] = ["CI", "LANG", "LC_*", "TZ", "RUST_BACKTRACE", "RUST_LOG"];
@@ -108,14 +108,14 @@ fn check(name: &str, value: &str, allowed: &[String]) -> Result<()> {
     }
     if let Some(pattern) = NEVER.iter().find(|pattern| name_matches(pattern, name)) {
         return Err(refuse("env_never", format!("`{name}` changes what programs load or run (`{pattern}`)"))
-            .hint("remove it; variables that every command needs belong in exec.env_set of the policy"));
+            .hint("remove it; no policy lets a request set it"));
     }
     let mut known = ALLOWED.iter().copied().chain(allowed.iter().map(String::as_str));
     if known.any(|pattern| name_matches(pattern, name)) {
         return Ok(());
     }
     Err(refuse("env_not_allowed", format!("`{name}` is not on the list of variables a request may set"))
-        .hint("add it to exec.env_allow of the policy"))
+        .hint(format!("remove it; {}", owner_decides("exec.env_allow"))))
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ mod program;
 mod rules;
 mod ruling;
 mod served;
+mod written;
 
 pub(crate) use self::decide::{Considered, consider, decide};
 pub(crate) use self::hashes::Hashes;

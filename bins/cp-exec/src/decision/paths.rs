@@ -38,19 +38,31 @@ pub(super) fn cwd_of(policy: &Policy, command: &Command) -> Result<PathBuf> {
 }
 
 /// What a module runs of its root, it declares, and it is run where the module may look.
-pub(crate) fn declared_by_modules(policy: &Policy, cwd: &Path, program: &Path) -> Result<()> {
+pub(crate) fn declared_by_modules(policy: &Policy, cwd: &Path, program: &Path, arguments: &[String]) -> Result<()> {
     for module in policy.modules_at(&[cwd, program]) {
         module.check(Access::Read, cwd)?;
         if policy.bounds.lists(Access::Execute, program) {
-            module.check(Access::Execute, program)?;
+            module.check_execute(program, arguments)?;
         }
     }
     Ok(())
 }
 
+/// A script that an interpreter is to run is held to what its module, and that of the working directory, declares: the same with
+/// `python3 scripts/a.py`, `sh scripts/a.sh` and `scripts/a.sh`.
+pub(super) fn script_declared(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
+    // Code, or a module's name, that comes instead of a script is for the rules to decide about.
+    let instead = arguments.values_of(&["-c", "-e", "-m"]).next();
+    let Some(script) = arguments.script().filter(|_| instead.is_none()) else { return Ok(()) };
+    let full = reached(cwd, &policy.expand(script));
+    let words = arguments.words();
+    let at = words.iter().position(|word| *word == script).map_or(words.len(), |at| at + 1);
+    policy.modules_at(&[cwd, &full]).into_iter().try_for_each(|module| module.check_execute(&full, &words[at..]))
+}
+
 /// No argument may name what is forbidden; the kernel hides what it can, and this says it before anything runs.
 pub(super) fn arguments_allowed(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Result<()> {
-    let modules = policy.modules_at(&[cwd]);
+    let modules = policy.modules_that_forbid(&[cwd]);
     if policy.bounds.forbidden.is_empty() && modules.is_empty() {
         return Ok(());
     }
@@ -69,7 +81,7 @@ pub(super) fn arguments_allowed(policy: &Policy, arguments: &Arguments<'_>, cwd:
 }
 
 /// Where a word leads from a canonical directory, as far as it is there.
-fn reached(cwd: &Path, word: &str) -> PathBuf {
+pub(super) fn reached(cwd: &Path, word: &str) -> PathBuf {
     if word.starts_with('/') {
         return cp_common::home::resolved(Path::new(word));
     }

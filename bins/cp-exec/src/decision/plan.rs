@@ -101,6 +101,8 @@ fn view(policy: &Policy, pinned: &Pinned, cwd: &Path, mut write: Vec<PathBuf>) -
         read = module.narrow(Access::Read, &read)?;
         write = module.narrow(Access::Write, &write)?;
         execute = module.narrow(Access::Execute, &execute)?;
+    }
+    for module in policy.modules_that_forbid(&[cwd, &pinned.path]) {
         mask.extend(module.hidden()?);
     }
     let programs = policy.exec().path.iter().chain(policy.pins.iter().map(|(_, path)| path));

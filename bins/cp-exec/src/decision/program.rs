@@ -10,7 +10,7 @@ use cp_common::{Error, Result};
 
 use super::hashes::{Hashes, Interpreter};
 use crate::policy::{Policy, check_directory, others_write};
-use crate::refusal::refuse;
+use crate::refusal::{owner_decides, refuse};
 use crate::sandbox::plan::Identity;
 
 /// How deep scripts may have scripts as interpreters.
@@ -67,7 +67,7 @@ impl Names<'_> {
         Err(Error::not_found(format!("program `{name}` not found on the policy's path"))
             .with("rule", "not_found")
             .with("path", looked)
-            .hint("add its directory to exec.path, or its file to exec.pin"))
+            .hint(owner_decides("its directory in exec.path, or its file in exec.pin")))
     }
 
     /// The name that a program gets as its first word. A pinned one gets its pin: a virtual environment is found by that path.
@@ -101,7 +101,7 @@ impl Names<'_> {
         }
         if writable(path) {
             return Err(refuse("writable_program", format!("{shown} is in a directory that commands may write"))
-                .hint("declare it in paths.execute if commands make their own programs"));
+                .hint(owner_decides("paths.execute, where commands make their own programs")));
         }
         let identity = Identity::of(path, &meta);
         let (sha256, cached) = hashes.of(&identity)?;

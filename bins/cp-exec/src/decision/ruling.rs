@@ -16,6 +16,8 @@ pub(crate) struct Ruling {
     /// The words the command was asked for with.
     pub argv: Vec<String>,
     pub pinned: Pinned,
+    /// The names of the variables that the request sets.
+    pub variables: Vec<String>,
     pub timeout: Duration,
     /// The rule that decided.
     pub rule: String,

@@ -73,6 +73,11 @@ pub(super) fn patterns(texts: &[String], anchors: &Anchors) -> Vec<Pattern> {
     texts.iter().map(|text| Pattern::new(text, anchors)).collect()
 }
 
+/// Everything that some patterns name and that is there.
+pub(super) fn present(patterns: &[Pattern]) -> Vec<PathBuf> {
+    patterns.iter().flat_map(Pattern::present).collect()
+}
+
 /// The trees of some patterns that exist.
 pub(super) fn trees(patterns: &[Pattern]) -> Vec<PathBuf> {
     patterns.iter().filter_map(Pattern::tree).filter(|path| is_there(path)).map(Path::to_owned).collect()

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use cp_common::{Error, Result};
 use serde::Deserialize;
 
-use super::bounds::{Access, Bounds, patterns, trees};
+use super::bounds::{Access, Bounds, patterns, present};
 use super::patterns::{Anchors, Pattern};
+use crate::glob::name_matches;
 use crate::refusal::{denied, denied_by};
 
 #[derive(Deserialize)]
@@ -35,6 +36,8 @@ pub(crate) struct Module {
     file: PathBuf,
     /// What it declares; a manifest that cannot be read says why.
     bounds: Result<Bounds>,
+    /// The arguments that it declares for what it executes, where a pattern has some: `scripts/a.sh --*`.
+    arguments: Vec<(Pattern, String)>,
 }
 
 /// The modules of a root that declare their capabilities. Most roots have none.
@@ -50,7 +53,11 @@ pub(super) fn modules(root: &Path, anchors: &Anchors) -> Vec<Module> {
                 Err(e) => Err(Error::config(format!("cannot be read: {e}")).in_file(&file)),
                 Ok(text) => declared(&text, &directory, &anchors).map_err(|e| e.in_file(&file)),
             };
-            Some(Module { directory, file, bounds })
+            let (bounds, arguments) = match bounds {
+                Ok((bounds, arguments)) => (Ok(bounds), arguments),
+                Err(error) => (Err(error), Vec::new()),
+            };
+            Some(Module { directory, file, bounds, arguments })
         })
         .collect();
     modules.sort_by(|a, b| a.directory.cmp(&b.directory));
@@ -58,18 +65,27 @@ pub(super) fn modules(root: &Path, anchors: &Anchors) -> Vec<Module> {
 }
 
 /// The bounds that a manifest declares.
-fn declared(text: &[u8], directory: &Path, anchors: &Anchors) -> Result<Bounds> {
+fn declared(text: &[u8], directory: &Path, anchors: &Anchors) -> Result<(Bounds, Vec<(Pattern, String)>)> {
     let manifest: Manifest = serde_json::from_slice(text).map_err(|e| Error::config(e.to_string()))?;
     let lists = manifest.capabilities;
     let mut read = patterns(&lists.read, anchors);
     // What it runs in, it can see.
     read.push(Pattern::new(&directory.display().to_string(), anchors));
-    Ok(Bounds {
+    let (mut execute, mut arguments) = (Vec::new(), Vec::new());
+    for text in &lists.execute {
+        let (path, words) = text.split_once(' ').map_or((text.as_str(), None), |(path, words)| (path, Some(words)));
+        match words {
+            None => execute.push(path.to_owned()),
+            Some(words) => arguments.push((Pattern::new(path, anchors), words.trim().to_owned())),
+        }
+    }
+    let bounds = Bounds {
         read,
         write: patterns(&lists.write, anchors),
-        execute: patterns(&lists.execute, anchors),
+        execute: patterns(&execute, anchors),
         forbidden: patterns(&lists.forbidden, anchors),
-    })
+    };
+    Ok((bounds, arguments))
 }
 
 impl Module {
@@ -106,6 +122,17 @@ impl Module {
         )))
     }
 
+    /// Refuses to execute a file, with these arguments, that the module does not declare.
+    pub(crate) fn check_execute(&self, path: &Path, arguments: &[String]) -> Result<()> {
+        let words = arguments.join(" ");
+        let declared = |(pattern, with): &(Pattern, String)| pattern.matches(path) && name_matches(with, &words);
+        let is_forbidden = self.bounds()?.forbidding(path).is_some();
+        if !is_forbidden && self.arguments.iter().any(declared) {
+            return Ok(());
+        }
+        self.check(Access::Execute, path)
+    }
+
     /// Refuses what the module forbids.
     pub(crate) fn check_not_forbidden(&self, path: &Path) -> Result<()> {
         match self.bounds()?.forbidding(path) {
@@ -116,7 +143,10 @@ impl Module {
 
     /// What remains of some paths inside the bounds, whole trees only: the kernel knows no other.
     pub(crate) fn narrow(&self, access: Access, paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
-        let bounds = self.bounds()?.trees(access);
+        let mut bounds = self.bounds()?.trees(access);
+        if access == Access::Execute {
+            bounds.extend(self.arguments.iter().flat_map(|(pattern, _)| pattern.present()));
+        }
         let mut left = Vec::new();
         for path in paths {
             if bounds.iter().any(|bound| path.starts_with(bound)) {
@@ -128,8 +158,8 @@ impl Module {
         Ok(left)
     }
 
-    /// The trees it forbids, to be hidden.
+    /// What it forbids, to be hidden.
     pub(crate) fn hidden(&self) -> Result<Vec<PathBuf>> {
-        Ok(trees(&self.bounds()?.forbidden))
+        Ok(present(&self.bounds()?.forbidden))
     }
 }

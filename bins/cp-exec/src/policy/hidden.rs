@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use cp_common::{Error, Result};
 
 use super::bounds::Access;
+use super::governed::Governed;
 use super::resolved::Policy;
 use crate::place::{self, Link, Node, follow};
 use crate::refusal::linked;
@@ -108,6 +109,7 @@ impl Policy {
         self.make_parts(&writable);
         let declared = self.pristine.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned));
         paths.extend(declared.chain(self.tools.iter().cloned()));
+        paths.extend(self.governed.iter().flat_map(Governed::protected));
         let mut there = Vec::new();
         for path in paths {
             if node_of(&path)?.is_some() {

@@ -7,6 +7,7 @@ mod bounds;
 mod capabilities;
 mod file;
 mod found;
+mod governed;
 mod hidden;
 mod patterns;
 mod resolved;

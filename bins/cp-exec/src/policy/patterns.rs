@@ -91,6 +91,17 @@ impl Pattern {
         }
     }
 
+    /// What of it is there. A pattern that begins anywhere is not looked for.
+    pub(crate) fn present(&self) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        match &self.kind {
+            Kind::Tree(path) => found.extend(path.exists().then(|| path.clone())),
+            Kind::Glob(parts) if parts.first().is_some_and(|part| part == "**") => {}
+            Kind::Glob(parts) => look(Path::new("/"), parts, &mut found),
+        }
+        found
+    }
+
     /// Whether a path, already normal, is meant.
     pub(crate) fn matches(&self, path: &Path) -> bool {
         match &self.kind {
@@ -136,6 +147,34 @@ fn components(path: &Path) -> Vec<String> {
         .filter(|part| matches!(part, Component::Normal(_)))
         .map(|part| part.as_os_str().to_string_lossy().into_owned())
         .collect()
+}
+
+/// Finds what a pattern names below a directory. Links are found and not followed.
+fn look(directory: &Path, pattern: &[String], found: &mut Vec<PathBuf>) {
+    let Some((first, rest)) = pattern.split_first() else { return };
+    if !first.contains(['*', '?']) {
+        let path = directory.join(first);
+        match (rest.is_empty(), std::fs::symlink_metadata(&path)) {
+            (true, Ok(_)) => found.push(path),
+            (false, Ok(meta)) if meta.is_dir() => look(&path, rest, found),
+            _ => {}
+        }
+        return;
+    }
+    if first == "**" {
+        look(directory, rest, found);
+    }
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        match first.as_str() {
+            "**" if is_directory => look(&entry.path(), pattern, found),
+            "**" => {}
+            name if !name_matches(name, &entry.file_name().to_string_lossy()) => {}
+            _ if rest.is_empty() => found.push(entry.path()),
+            _ if is_directory => look(&entry.path(), rest, found),
+            _ => {}
+        }
+    }
 }
 
 fn glob(pattern: &[String], path: &[String]) -> bool {

@@ -10,9 +10,10 @@ use cp_common::{Context, Error, Result};
 use super::bounds::{Access, Bounds, patterns};
 use super::capabilities::{Module, modules};
 use super::file::{Confirm, Exec, Loaded, load};
+use super::governed::Governed;
 use super::patterns::{Anchors, Pattern, expand};
 use crate::place::{Link, follow};
-use crate::refusal::{linked, refuse};
+use crate::refusal::{linked, owner_decides, refuse};
 
 /// What every decision and every sandbox of this process is made from. It does not change.
 pub(crate) struct Policy {
@@ -30,6 +31,8 @@ pub(crate) struct Policy {
     pub cp_home: PathBuf,
     pub ledger: PathBuf,
     pub actor: Actor,
+    /// The tree that was named as the root, which governs itself.
+    pub governed: Option<Governed>,
     /// What modules of the root declare about themselves.
     modules: Vec<Module>,
     /// Links on the way to the home and to programs, by which they are known too.
@@ -57,10 +60,11 @@ impl Policy {
             .map(|tools| tools.canonicalize().map_err(|e| Error::io("the tools directory", e).in_file(tools).fatal()))
             .collect::<Result<Vec<_>>>()?;
         let cp_home = resolved(context.home.root());
-        let root = match root {
-            None => cp_home.clone(),
-            Some(root) => root.canonicalize().map_err(|e| Error::io("the root", e).in_file(root).fatal())?,
+        let named = match root {
+            None => None,
+            Some(root) => Some(root.canonicalize().map_err(|e| Error::io("the root", e).in_file(root).fatal())?),
         };
+        let root = named.as_ref().unwrap_or(&cp_home);
         let home = loaded.home.to_string_lossy();
         let pins = loaded.settings.exec.pin.iter();
         let pins: Vec<(String, PathBuf)> =
@@ -85,8 +89,9 @@ impl Policy {
             },
             tools,
             pins,
-            cp_home,
-            modules: modules(&root, &anchors),
+            governed: named.as_deref().map(Governed::of),
+            modules: modules(root, &anchors),
+            cp_home: cp_home.clone(),
             links,
             base: anchors.base,
             loaded,
@@ -121,6 +126,11 @@ impl Policy {
     /// The modules whose bounds hold for what is done in, or with, these paths.
     pub(crate) fn modules_at(&self, paths: &[&Path]) -> Vec<&Module> {
         self.modules.iter().filter(|module| module.contains_any(paths)).collect()
+    }
+
+    /// The modules whose `forbidden` holds for what is done in these paths: of a tree that was named as the root, all of them.
+    pub(crate) fn modules_that_forbid(&self, paths: &[&Path]) -> Vec<&Module> {
+        self.modules.iter().filter(|module| self.governed.is_some() || module.contains_any(paths)).collect()
     }
 
     /// Refuses a policy whose paths do not lead where they say: through a link that a command could have made, or by any link out
@@ -160,8 +170,10 @@ impl Policy {
         if !uses_base || !all || by_name() {
             return Ok(());
         }
-        Err(refuse("base", format!("`.` is {}, {why}", base.display()))
-            .hint("start in a project directory, give --base DIR, or list the directory by name in paths.read and paths.write"))
+        Err(refuse("base", format!("`.` is {}, {why}", base.display())).hint(format!(
+            "start in a project directory, or give --base DIR; {}",
+            owner_decides("the directory by name in paths.read and paths.write")
+        )))
     }
 
     /// Whether a path lies in a directory of executable tools.

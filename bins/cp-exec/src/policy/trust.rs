@@ -25,7 +25,7 @@ pub(crate) fn check_directory(directory: &Path, owner: u32) -> Result<()> {
         let shared = above != directory && meta.mode() & STICKY != 0;
         if !trusted || (others_write(&meta) && !shared) {
             return Err(refuse("path_unsafe", format!("other users can write to {}", above.display())).hint(
-                "remove the directory from exec.path, or write permission for others from the directory (chmod go-w)",
+                "the owner of the directory can take the permission away (chmod go-w), and the owner of the policy the directory from exec.path",
             ));
         }
     }

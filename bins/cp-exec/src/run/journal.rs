@@ -9,10 +9,10 @@ use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 
 use super::capture::Captured;
-use super::keyed::Keyed;
 use super::outcome::{Ended, Outcome};
 use crate::decision::Ruling;
 use crate::digest::sha256;
+use crate::keyed::Keyed;
 use crate::policy::{Actor, ArgumentRules, Policy};
 
 /// Declared files up to this size are hashed.

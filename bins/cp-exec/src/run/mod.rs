@@ -5,7 +5,6 @@ mod cgroup;
 mod engine;
 pub(crate) mod helper;
 mod journal;
-mod keyed;
 mod outcome;
 mod prepared;
 mod result;

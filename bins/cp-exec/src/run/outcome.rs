@@ -47,6 +47,8 @@ pub(crate) struct Outcome {
 pub(crate) enum NotRun {
     /// The helper says why.
     Failed(Failure),
+    /// It was ended before it had started.
+    Ended(Ended),
     /// The helper could not be started or was lost.
     Lost(Error),
 }

@@ -144,7 +144,7 @@ fn settle(engine: &mut Engine, ruling: &Ruling, intent: &Receipt, outcome: Ran) 
             done(ruling, &outcome, receipt)
         }
         Err(not_run) => {
-            let error = explain(not_run);
+            let error = explain(ruling, not_run);
             engine.journal.abandon(intent, &error)?;
             Err(error)
         }

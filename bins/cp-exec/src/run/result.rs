@@ -56,9 +56,18 @@ pub(super) fn join(dones: Vec<Done>) -> Result<Done> {
     Ok(last)
 }
 
-pub(super) fn explain(not_run: NotRun) -> Error {
+pub(super) fn explain(ruling: &Ruling, not_run: NotRun) -> Error {
     match not_run {
         NotRun::Lost(error) => error,
+        NotRun::Ended(Ended::TimedOut) => {
+            let seconds = ruling.timeout.as_secs_f64();
+            Error::new(Code::Timeout, format!("{} timed out after {seconds} s, before it had started", ruling.argv[0]))
+                .with("timed_out", true)
+                .hint("give it more time with --timeout, or with `timeout` in the request")
+        }
+        NotRun::Ended(Ended::Interrupted | Ended::OutputLimit) => {
+            Error::new(Code::Interrupted, format!("{} was interrupted before it had started", ruling.argv[0]))
+        }
         NotRun::Failed(Failure { step, message, cause }) => match cause {
             Cause::Required => Error::new(Code::Forbidden, message)
                 .with("rule", "require")

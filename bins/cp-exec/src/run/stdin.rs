@@ -1,17 +1,66 @@
-//! What a command reads on its standard input.
+//! What a command reads on its standard input: bytes, and never a file of ours. Through the descriptor of a file a command could
+//! change its mode, and on some machines open it again for writing, wherever the sandbox ends.
 
-use std::os::fd::OwnedFd;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
 
 use cp_common::{Error, Result};
 
 use crate::sandbox;
+
+/// Files up to this size are copied, so that the command can seek in its input; longer ones, terminals and sockets come in a pipe.
+const COPIED: u64 = 16 << 20;
 
 /// A file with these bytes, to be a command's standard input.
 pub(crate) fn holding(bytes: &[u8]) -> Result<OwnedFd> {
     sandbox::memory_file("stdin", bytes).map_err(|e| Error::io("cannot prepare the standard input", e))
 }
 
-/// The descriptor of our own standard input, for a command that is to read it.
+/// What a file holds, for a command that is to read it.
+pub(crate) fn of_file(path: &Path) -> Result<OwnedFd> {
+    let file = File::open(path).map_err(|e| Error::io("--stdin", e).in_file(path))?;
+    contents(file).map_err(|e| Error::io("--stdin", e).in_file(path))
+}
+
+/// What comes on our own standard input, for a command that is to read it.
 pub(crate) fn own() -> Result<OwnedFd> {
-    rustix::stdio::stdin().try_clone_to_owned().map_err(|e| Error::io("cannot pass the standard input on", e))
+    let failed = |e| Error::io("cannot pass the standard input on", e);
+    let ours = rustix::stdio::stdin().try_clone_to_owned().map_err(failed)?;
+    // A pipe without a name leads nowhere but to who writes to it, and is not read further than the command does.
+    let name = std::fs::read_link(format!("/proc/self/fd/{}", ours.as_raw_fd())).unwrap_or_default();
+    if name.to_string_lossy().starts_with("pipe:[") {
+        return Ok(ours);
+    }
+    contents(ours.into()).map_err(failed)
+}
+
+fn contents(mut file: File) -> std::io::Result<OwnedFd> {
+    let meta = file.metadata()?;
+    if meta.is_file() && meta.len() <= COPIED {
+        let mut bytes = Vec::new();
+        (&mut file).take(COPIED + 1).read_to_end(&mut bytes)?;
+        // One that grows meanwhile goes on in a pipe.
+        if bytes.len() as u64 <= COPIED {
+            return sandbox::memory_file("stdin", &bytes);
+        }
+        return fed(std::io::Cursor::new(bytes).chain(file));
+    }
+    fed(file)
+}
+
+/// A pipe that these bytes come through. Whoever feeds it ends with the command that reads it, or with this program.
+fn fed(mut from: impl Read + Send + 'static) -> std::io::Result<OwnedFd> {
+    let (reader, mut writer) = os_pipe::pipe()?;
+    std::thread::Builder::new().name("stdin".to_owned()).spawn(move || {
+        let mut buffer = vec![0; 64 * 1024];
+        // A command that stopped reading wants no more, and what cannot be read has ended.
+        while let Ok(length @ 1..) = from.read(&mut buffer) {
+            if writer.write_all(&buffer[..length]).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(reader.into())
 }

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use super::capture::Capture;
 use super::outcome::{Ended, NotRun, Outcome, Stream, Watch};
 use crate::sandbox::plan::Plan;
-use crate::sandbox::report::{Enforcement, Failure, Order, Report, Status};
+use crate::sandbox::report::{Cause, Enforcement, Failure, Order, Report, Status};
 use crate::sandbox::{self, Received};
 
 /// After the command itself has ended, how long its output may still be held open by what it left behind.
@@ -195,6 +195,11 @@ impl Supervised {
         let private = self.ready.as_ref().is_some_and(|ready| ready.namespaces.iter().any(|name| name == "mount"));
         if !private && fs::remove_dir(&plan.view.scratch).is_err_and(|e| e.kind() != ErrorKind::NotFound) {
             drop(fs::remove_dir_all(&plan.view.scratch));
+        }
+        // What is ended in the middle of its start may fail at whatever it was doing; that is neither its fault nor a bug.
+        let own_fault = self.failure.as_ref().is_some_and(|failure| failure.cause != Cause::Setup);
+        if let (None, Some(ended), false) = (&self.ready, self.deadlines.ended, own_fault) {
+            return Err(NotRun::Ended(ended));
         }
         if let Some(failure) = self.failure {
             return Err(NotRun::Failed(failure));

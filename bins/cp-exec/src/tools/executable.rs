@@ -11,7 +11,7 @@ use crate::decision::{Hashes, Names, Planned, Risk, Ruling, declared_by_modules,
 use crate::digest::sha256;
 use crate::glob::name_matches;
 use crate::policy::{Confirm, Policy};
-use crate::refusal::refuse;
+use crate::refusal::{owner_decides, refuse};
 use crate::request::{Command, ToolCall};
 use crate::run::stdin;
 use crate::sandbox::plan::{Network, Profile};
@@ -36,7 +36,7 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut Hashes, call: &ToolCall) -> Res
     }
     policy.check_base()?;
     let timeout = if call.describe { DESCRIBE } else { Duration::from_secs_f64(policy.exec().timeout) };
-    declared_by_modules(policy, &policy.base, &path)?;
+    declared_by_modules(policy, &policy.base, &path, &[])?;
     let Planned { mut plan, made } = plan(policy, &Command::default(), &argv, &pinned, &policy.base, timeout)?;
     // A tool must not write to its own directory, and describing itself needs neither network nor files.
     plan.view.write.retain(|path| !policy.tools.contains(path));
@@ -51,6 +51,7 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut Hashes, call: &ToolCall) -> Res
     let ruling = Ruling {
         plan,
         argv,
+        variables: Vec::new(),
         pinned,
         timeout,
         rule: if asks { "tools.approve" } else { "tools.allow" }.to_owned(),
@@ -83,7 +84,7 @@ fn permitted(policy: &Policy, name: &str) -> Result<()> {
     if allow.iter().any(|pattern| name_matches(pattern, name)) {
         return Ok(());
     }
-    Err(refuse("tools.allow", format!("Tool not permitted: {name}")).hint("add it to tools.allow of the policy"))
+    Err(refuse("tools.allow", format!("Tool not permitted: {name}")).hint(owner_decides("tools.allow")))
 }
 
 /// Whether the policy requires approval of a tool.

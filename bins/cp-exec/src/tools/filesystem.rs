@@ -19,7 +19,7 @@ use super::item::Item;
 use crate::digest::sha256;
 use crate::place;
 use crate::policy::{Access, Policy, covering};
-use crate::refusal::{denied, denied_by};
+use crate::refusal::{denied, denied_by, owner_decides};
 use crate::request::{Encoding, FileOperation, ListDirectory, ReadFile, WriteFile, WriteMode};
 use crate::run::Engine;
 
@@ -83,7 +83,7 @@ fn visible(policy: &Policy, path: &Path, access: Access) -> Result<()> {
     for module in policy.modules_at(&[&policy.base]) {
         module.check(access, path)?;
     }
-    let hint = "[paths] of the policy lists what may be read";
+    let hint = owner_decides("[paths] lists what may be read");
     if let Some(pattern) = policy.bounds.forbidding(path) {
         return Err(denied_by("read", path, "forbidden", pattern.text()).hint(hint));
     }
@@ -99,9 +99,12 @@ fn visible(policy: &Policy, path: &Path, access: Access) -> Result<()> {
 /// A path that may be written: declared, and neither pristine nor forbidden nor something that runs later.
 fn writable(policy: &Policy, path: &Path) -> Result<()> {
     visible(policy, path, Access::Write)?;
-    let hint = "[paths] of the policy lists what may be written";
+    let hint = owner_decides("[paths] lists what may be written");
     if let Some(pattern) = covering(&policy.pristine, path) {
         return Err(denied_by("write", path, "pristine", pattern.text()).hint(hint));
+    }
+    if let Some(governed) = &policy.governed {
+        governed.check_writable(path)?;
     }
     if policy.protected()?.iter().any(|protected| path.starts_with(protected)) {
         return Err(denied("write", path).with("rule", "protected").hint("other programs run commands from this file"));
@@ -315,5 +318,10 @@ fn write_whole(path: &Path, bytes: &[u8], before: Option<&fs::Metadata>) -> Resu
         }
         placed
     };
-    place().map_err(|e| Error::io("cannot be written", e).in_file(path))
+    place().map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => Error::not_found(format!("directory not found: {}", parent.display()))
+            .with("rule", "parent")
+            .hint("make the directory first, for example with `mkdir -p`, where that command is allowed"),
+        _ => Error::io("cannot be written", e).in_file(path),
+    })
 }

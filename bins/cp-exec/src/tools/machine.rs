@@ -6,7 +6,8 @@ use cp_common::Result;
 use serde_json::json;
 
 use super::item::Item;
-use crate::policy::Policy;
+use crate::decision::Names;
+use crate::policy::{Policy, name_of};
 use crate::request::SystemOperation;
 use crate::run::Engine;
 use crate::sandbox;
@@ -14,16 +15,17 @@ use crate::sandbox;
 /// Answers an operation on this machine, on the record.
 pub(crate) fn answer(engine: &mut Engine, operation: SystemOperation) -> Result<Item> {
     let (name, value) = match operation {
-        SystemOperation::GetInfo => ("system.get_info", info()),
+        SystemOperation::GetInfo => ("system.get_info", info(&engine.policy)),
         SystemOperation::GetStatus => ("system.get_status", status(&engine.policy)),
     };
     let receipt = engine.journal.operation(name, &json!({}))?;
     Ok(Item { operation: name, value, receipt, untrusted: Vec::new() })
 }
 
-fn info() -> serde_json::Value {
+fn info(policy: &Policy) -> serde_json::Value {
     let name = rustix::system::uname();
     let word = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
+    let uid = rustix::process::getuid().as_raw();
     let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
     let distribution: BTreeMap<&str, &str> = release
         .lines()
@@ -37,9 +39,18 @@ fn info() -> serde_json::Value {
         "hostname": word(name.nodename()),
         "distribution": distribution.get("PRETTY_NAME"),
         "processors": std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-        "uid": rustix::process::getuid().as_raw(),
+        "user": name_of(uid),
+        "uid": uid,
+        "python_version": python_version(policy),
         "version": cp_common::program::VERSION,
     })
+}
+
+/// The version of the Python that commands get, as the name of its file has it: nothing is started to ask.
+fn python_version(policy: &Policy) -> Option<String> {
+    let file = Names::of(policy).resolve("python3").ok()?;
+    let version = file.file_name()?.to_str()?.strip_prefix("python")?.to_owned();
+    version.contains('.').then_some(version)
 }
 
 fn status(policy: &Policy) -> serde_json::Value {

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, IsTerminal, Write};
 
+use cp_common::output::printable;
 use cp_common::program::confirm::issue;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
@@ -91,12 +92,17 @@ fn agreed(pending: &Pending) -> Result<bool> {
         return Err(no_terminal(std::io::ErrorKind::NotFound.into()));
     }
     let mut terminal = std::fs::OpenOptions::new().read(true).write(true).open("/dev/tty").map_err(no_terminal)?;
-    // Debug quoting shows every control character as what it is.
+    let variables = match pending.variables.as_slice() {
+        [] => String::new(),
+        names => format!("\n  with {} set, to values that are not shown", names.join(", ")),
+    };
+    // Debug quoting shows where a word ends; controls of every kind are made visible on the way out.
     let question = format!(
-        "{:?}\n  in {:?}\n  asked by {:?} at {}\n  {}\nType `yes` to approve: ",
+        "{:?}\n  in {:?}{variables}\n  asked by {:?} at {}\n  {}",
         pending.argv, pending.cwd, pending.agent, pending.asked_at, pending.reason
     );
-    terminal.write_all(question.as_bytes())?;
+    terminal.write_all(printable(&question).as_bytes())?;
+    terminal.write_all(b"\nType `yes` to approve: ")?;
     let mut answer = String::new();
     BufReader::new(terminal).read_line(&mut answer)?;
     Ok(answer.trim() == "yes")

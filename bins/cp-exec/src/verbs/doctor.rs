@@ -116,6 +116,7 @@ fn probe(wants_cgroup: bool) -> Result<Enforcement, String> {
         Ok(outcome) if outcome.status.code == Some(0) => Ok(outcome.enforcement),
         Ok(outcome) => Err(format!("`true` ended with {:?}", outcome.status)),
         Err(NotRun::Failed(failure)) => Err(failure.message),
+        Err(NotRun::Ended(_)) => Err("`true` did not start within five seconds".to_owned()),
         Err(NotRun::Lost(error)) => Err(error.to_string()),
     }
 }

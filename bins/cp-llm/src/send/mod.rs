@@ -267,7 +267,7 @@ impl Listener for Printer<'_> {
             self.context.out.streaming()?;
             self.context.out.record(Kind::Delta, &Delta::new(text))?;
         } else {
-            self.context.out.raw(text.as_bytes())?;
+            self.context.out.piece(text)?;
         }
         self.context.out.flush()
     }

@@ -188,6 +188,10 @@ impl Args {
         if self.dry_run {
             return Ok(None);
         }
+        // What goes on with a run writes to its output, and what counts a budget to its file.
+        for file in [&self.record, &self.resume, &self.budget_file].into_iter().flatten() {
+            context.home.check_writable(file)?;
+        }
         let cache = self.cache.then(|| context.home.state("llm-cache.jsonl"));
         let named = [(&self.record, Use::Record), (&self.replay, Use::Replay), (&cache, Use::Cache)];
         named.into_iter().find_map(|(file, mode)| file.as_deref().map(|file| Cassette::open(file, mode))).transpose()

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use cp_common::output::Format;
+use cp_common::output::{Format, printable};
 use cp_common::wire::fields;
 use cp_common::{Context, Error, Result, json};
 use cp_ledger::format::line::{Line, inside, members};
@@ -75,14 +75,17 @@ impl Printer<'_> {
                 self.jq_failures += 1;
                 context.warn(&format!("{}: seq {}: {e}", path.display(), line.seq()));
             }
-            context.out.raw(&self.line)?;
+            match format {
+                Format::Text => context.out.piece(&String::from_utf8_lossy(&self.line))?,
+                Format::Json | Format::Raw => context.out.raw(&self.line)?,
+            }
             return Ok(true);
         }
         if format == Format::Json {
             self.line.extend_from_slice(b"{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"entry\",\"data\":");
         }
         if format == Format::Text && self.fields.is_empty() {
-            self.line.extend_from_slice(text_of(line).as_bytes());
+            self.line.extend_from_slice(printable(&text_of(line)).as_bytes());
         } else if self.fields.is_empty() {
             self.line.extend_from_slice(line.bytes());
         } else {

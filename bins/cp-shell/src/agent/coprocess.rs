@@ -1,18 +1,17 @@
 //! A coprocess that answers turns. What one of our programs writes on standard error is passed on to the person while it works.
 
 use std::collections::VecDeque;
-use std::io::{PipeReader, Write as _};
+use std::io::PipeReader;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use cp_common::coprocess::{Child, Grace, Part, find};
+use cp_common::output::to_stderr;
 use cp_common::stream::lines::{Lines, Next};
 use cp_common::wire::record::{Kind, Record, closed_line};
 use cp_common::{Code, Error, Result};
 use serde::Serialize;
 use serde_json::Map;
-
-use crate::printable::harmless;
 
 /// How often the wait for an answer looks at standard error.
 const LOOK: Duration = Duration::from_millis(20);
@@ -124,7 +123,7 @@ impl StandardError {
         self.read()?;
         while let Some((_, line)) = self.held.pop_front_if(|(since, _)| since.elapsed() > HOLD) {
             // Where nobody reads it, nothing is lost that is not on the ledger.
-            let _ = writeln!(std::io::stderr(), "{}", harmless(&line));
+            to_stderr(&format!("{line}\n"));
         }
         Ok(())
     }

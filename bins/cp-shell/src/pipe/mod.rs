@@ -5,14 +5,13 @@ mod responder;
 mod response;
 mod split;
 
-use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
 use self::responder::Responder;
 use self::response::{Fault, Response};
 use self::split::{Piece, Splitter};
-use cp_common::output::{Format, Place};
+use cp_common::output::{Format, Place, to_stderr};
 use cp_common::{Code, Context, Error, Result, signals};
 use rustix::io::Errno;
 use serde_json::Value;
@@ -175,7 +174,7 @@ fn warn(request: u64, error: &Fault, format: Format) {
         Format::Json => format!("cp-shell: request {request}: {}: {}\n", error.code, error.message),
         Format::Text | Format::Raw => format!("✗ {}: {}\n{hint}", error.code, error.message),
     };
-    let _ = std::io::stderr().write_all(words.as_bytes());
+    to_stderr(&words);
 }
 
 /// Records are envelopes; everything else asks.

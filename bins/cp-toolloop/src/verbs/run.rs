@@ -1,6 +1,6 @@
 //! The verb that is meant when none is named: a text or a prompt in, a run for each.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cp_common::context::options::{StreamOptions, text_or_file};
 use cp_common::program::{Class, VerbDoc};
@@ -192,9 +192,15 @@ impl Ready {
             approver: args.approver.clone(),
             agent_depth: args.tools.agent_depth,
             parent: args.parent.clone(),
-            record: args.record.as_ref().map(std::path::absolute).transpose()?,
+            record: args.record.as_ref().map(|file| recording(file, context)).transpose()?,
         })
     }
+}
+
+/// The file that a run is to be recorded in, wherever the run goes on.
+fn recording(file: &Path, context: &Context) -> Result<PathBuf> {
+    context.home.check_writable(file)?;
+    Ok(std::path::absolute(file)?)
 }
 
 fn start(plan: Plan, servers: Option<Servers>, context: &mut Context) -> Result<()> {

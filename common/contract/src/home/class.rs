@@ -4,6 +4,8 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::wire::{Code, Error, Result};
+
 /// The roots that are governed where `config/governed_roots.json` does not say.
 pub const GOVERNED_ROOTS: [&str; 12] = [
     "lib",
@@ -64,6 +66,51 @@ pub fn classify(root: &Path, path: &Path, governed_roots: &[String]) -> PathClas
     } else {
         PathClass::Unknown
     }
+}
+
+impl PathClass {
+    /// The word for it in a refusal.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pristine => "PRISTINE",
+            Self::Derived => "DERIVED",
+            Self::AppendOnly => "APPEND_ONLY",
+            Self::Unknown => "UNKNOWN",
+            Self::External => "EXTERNAL",
+        }
+    }
+}
+
+/// Where a tree lists its governed roots.
+const LIST: &str = "config/governed_roots.json";
+
+/// The governed roots of a tree: those that it lists, else those of every tree.
+#[must_use]
+pub fn governed_roots(root: &Path) -> Vec<String> {
+    let listed = || -> Option<Vec<String>> {
+        let list: serde_json::Value = serde_json::from_slice(&std::fs::read(root.join(LIST)).ok()?).ok()?;
+        list.get("governed_roots")?.as_array()?.iter().map(|prefix| prefix.as_str().map(str::to_owned)).collect()
+    };
+    listed().unwrap_or_else(|| GOVERNED_ROOTS.map(str::to_owned).to_vec())
+}
+
+/// Refuses to write a file where `root`, or a tree above the file that lists its governed roots, holds it to be pristine.
+pub(super) fn check_writable(root: &Path, path: &Path) -> Result<()> {
+    let path = resolved(&std::path::absolute(path)?);
+    let above = path.ancestors().skip(1).filter(|above| above.join(LIST).is_file());
+    for root in above.chain([root]) {
+        let class = classify(root, &path, &governed_roots(root));
+        if class == PathClass::Pristine {
+            return Err(Error::new(Code::Forbidden, format!("{} is {}", path.display(), class.name()))
+                .with("rule", "pristine")
+                .with("class", class.name())
+                .with("path", path.display().to_string())
+                .hint(format!("name a file outside the governed roots of {}", root.display()))
+                .fatal());
+        }
+    }
+    Ok(())
 }
 
 /// How many links a path may lead through, as the kernel has it.
@@ -127,6 +174,22 @@ mod tests {
         assert_eq!(classify(&root, Path::new("other"), &roots), PathClass::Unknown);
         assert_eq!(resolved(&root.join("innocent/../x")), root.join("lib/x"));
         assert_eq!(resolved(&root.join("loop")), root.join("loop"));
+    }
+
+    #[test]
+    fn a_file_is_written_only_where_no_tree_holds_it_to_be_pristine() {
+        let place = tempfile::tempdir().unwrap();
+        let (home, tree) = (place.path().join("home"), place.path().join("tree"));
+        std::fs::create_dir_all(tree.join("config")).unwrap();
+        std::fs::create_dir_all(home.join("specs")).unwrap();
+        let check = |path: &str| check_writable(&home, &place.path().join(path));
+        assert!(check("tree/own/x").is_ok() && check("home/out/x").is_ok() && check("home/specs/x").is_err());
+        assert!(check("tree/specs/x").is_ok(), "nothing says that it is a tree");
+        std::fs::write(tree.join(LIST), r#"{"governed_roots":["own"]}"#).unwrap();
+        let refusal = check("tree/own/x").unwrap_err();
+        assert_eq!((refusal.code(), &refusal.details()["class"]), (Code::Forbidden, &"PRISTINE".into()));
+        std::os::unix::fs::symlink("tree/own", place.path().join("link")).unwrap();
+        assert!(check("link/x").is_err() && check("tree/specs/x").is_ok());
     }
 
     #[test]

@@ -9,7 +9,7 @@ pub mod sessions;
 use std::path::{Path, PathBuf};
 
 pub use self::agents::DEFAULT_AGENT;
-pub use self::class::{GOVERNED_ROOTS, PathClass, classify, resolved, resolved_below};
+pub use self::class::{GOVERNED_ROOTS, PathClass, classify, governed_roots, resolved, resolved_below};
 pub use self::files::{create_whole, make_directory, write_whole};
 
 pub use self::sessions::Session;
@@ -98,6 +98,12 @@ impl Home {
     /// `keys/`
     pub fn keys(&self) -> PathBuf {
         self.path("keys")
+    }
+
+    /// Refuses a file that an option names to be written, where this home or the tree it lies in holds it to be pristine. To be asked
+    /// by every option of every program that writes a file.
+    pub fn check_writable(&self, path: &Path) -> Result<()> {
+        class::check_writable(&self.root, path)
     }
 
     /// What kind of place `path` is, seen from this root.

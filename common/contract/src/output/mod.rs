@@ -1,6 +1,7 @@
 //! The one place that writes standard output: answers, records, the closing line, and the exit status that goes with it.
 
 mod closing;
+mod printable;
 mod sink;
 
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -12,7 +13,8 @@ use serde_json::{Map, Value};
 
 pub(crate) use self::closing::last_words;
 use self::closing::{error_members, message_of};
-pub(crate) use self::sink::to_stderr;
+pub use self::printable::{printable, printable_line};
+pub use self::sink::to_stderr;
 use self::sink::write_all;
 use crate::wire::record::{self, Kind, Record};
 use crate::wire::{Code, Error, Reply, Result};
@@ -240,7 +242,8 @@ impl Output {
                 self.index(&mut open);
                 self.emit(Held::Own { open, failure: None })
             }
-            Format::Text | Format::Raw => {
+            Format::Text => self.put_text(data.get()),
+            Format::Raw => {
                 self.put(data.get().as_bytes())?;
                 self.put(b"\n")
             }
@@ -348,6 +351,14 @@ impl Output {
         self.put(bytes)
     }
 
+    /// Writes a piece of a text as it comes: its bytes in the raw format, words with controls made visible in any other.
+    pub fn piece(&mut self, text: &str) -> Result<()> {
+        match self.format {
+            Format::Raw => self.put(text.as_bytes()),
+            Format::Json | Format::Text => self.put(printable(text).as_bytes()),
+        }
+    }
+
     /// Says that the last line is out, and with which status the program leaves.
     pub fn ended_with(&mut self, status: u8) {
         self.ended = Some(status);
@@ -449,7 +460,7 @@ impl Output {
         if text.is_empty() {
             return Ok(());
         }
-        self.put(text.as_bytes())?;
+        self.put(printable(text).as_bytes())?;
         self.put(b"\n")
     }
 
@@ -570,6 +581,16 @@ mod tests {
         let status = out.close(Ok(()));
         assert_eq!(out.buffer, [&line[..], b"\n"].concat());
         assert_eq!(status, 3);
+    }
+
+    #[test]
+    fn a_text_shows_controls_and_raw_keeps_its_bytes() {
+        for (format, expected) in [(Format::Text, "a^[[2J\n"), (Format::Raw, "a\x1b[2J\n")] {
+            let mut out = Output { format, ..output() };
+            out.record(Kind::Item, &Word { word: "a\x1b[2J" }).unwrap();
+            out.piece("a\x1b[2J\n").unwrap();
+            assert_eq!(String::from_utf8(out.buffer).unwrap(), expected.repeat(2));
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
+use super::printable::printable;
 use crate::wire::{Error, Result};
 
 pub(super) fn write_all(mut bytes: &[u8]) -> Result<()> {
@@ -31,7 +32,8 @@ fn wait_writable(fd: BorrowedFd<'_>) -> Result<()> {
     }
 }
 
-/// Writes to standard error. Nothing can be done when that fails.
-pub(crate) fn to_stderr(text: &str) {
-    let _ = std::io::stderr().write_all(text.as_bytes());
+/// Writes words to standard error, with controls made visible: a message may quote what programs, names or models say. Nothing can
+/// be done when that fails.
+pub fn to_stderr(text: &str) {
+    let _ = std::io::stderr().write_all(printable(text).as_bytes());
 }

@@ -74,7 +74,8 @@ fn with_verb_first(program: &Program, command: &clap::Command, arguments: &[OsSt
     }
     let Some(implicit) = program.implicit else { return Ok(arguments) };
     let only_help = |word: &OsString| ["--help", "-h", "--version", "-V"].iter().any(|known| word == known);
-    if first.is_none() && arguments.iter().any(only_help) {
+    // What follows `--` is data, whatever it looks like.
+    if first.is_none() && arguments.iter().take_while(|word| *word != "--").any(only_help) {
         return Ok(arguments);
     }
     let verbs = command.get_subcommands().map(clap::Command::get_name).filter(|name| *name != implicit);
@@ -137,5 +138,56 @@ pub(super) fn usage_error(program: &Program, error: &clap::Error) -> Error {
     match suggestion {
         Some(nearest) => usage.with("nearest", nearest.clone()).hint(format!("did you mean `{nearest}`?")),
         None => usage.hint(format!("`{} --help` lists the options", program.name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::identity::Credentials;
+
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(subcommand)]
+        _verb: Verb,
+    }
+
+    #[derive(clap::Subcommand)]
+    enum Verb {
+        Run {
+            #[arg(long)]
+            _name: Option<String>,
+            _words: Vec<String>,
+        },
+        Check,
+    }
+
+    static PROGRAM: Program = Program {
+        name: "cp-test",
+        about: "a test",
+        risk_tier: "T0",
+        verbs: &[],
+        implicit: Some("run"),
+        schemas: &[],
+        checks: |_| Vec::new(),
+        credentials: |_| Credentials { configured: true, sources: Vec::new() },
+        audit: |_| Ok(None),
+    };
+
+    fn ordered(line: &str) -> String {
+        let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        let arguments = with_verb_first(&PROGRAM, &command_of::<Cli>(&PROGRAM), &arguments).unwrap();
+        arguments.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn words_that_ask_for_help_are_data_after_the_dashes() {
+        for line in ["-- git --version", "-- df -h", "-- sort -V f", "-- --help", "--name x -- -h", "-- check"] {
+            assert_eq!(ordered(line), format!("run {line}"));
+        }
+        for line in ["--help", "-h", "--version", "-V", "--name x --help", "-h -- git"] {
+            assert_eq!(ordered(line), line, "help of the program itself");
+        }
+        assert_eq!(ordered("--name x check"), "check --name x");
     }
 }

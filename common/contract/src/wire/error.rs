@@ -144,7 +144,7 @@ pub const EXITS: [(u8, &str); 11] = [
     (7, "transient failure: back off and retry"),
     (8, "timeout: back off and retry"),
     (9, "a person must act: details.action, details.resume"),
-    (130, "interrupted by SIGINT or SIGTERM"),
+    (130, "interrupted by SIGINT, SIGTERM or SIGHUP"),
 ];
 
 /// A failure: its code, one message with the place in it, facts for programs, and what to do about it.

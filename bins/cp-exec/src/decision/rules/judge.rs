@@ -9,7 +9,7 @@ use super::table::{in_table, rules};
 use super::{discard, git_config, overwrite, script, sed, sqlite};
 use crate::arguments::Arguments;
 use crate::policy::{ArgumentRules, Policy, Rule, Verdict};
-use crate::refusal::refuse;
+use crate::refusal::{owner_decides, refuse};
 
 /// The rule about an option that is not in the table of its program.
 const UNKNOWN: &str = "arguments";
@@ -27,9 +27,9 @@ pub(crate) fn judge(policy: &Policy, layers: &[Arguments<'_>], cwd: &Path) -> Re
         let finding = finding(policy, arguments, cwd);
         if finding.verdict == Verdict::Deny {
             let hint = match finding.rule.as_str() {
-                script::SCRIPT => "only scripts in a directory that paths.execute of the policy lists are run",
-                UNKNOWN => "write the option in full, as the program's own manual has it, or leave it out",
-                _ => "leave this argument out, or ask for the inner command as a request of its own",
+                script::SCRIPT => owner_decides("paths.execute lists the directories of scripts"),
+                UNKNOWN => "write the option in full, as the program's own manual has it, or remove it".to_owned(),
+                _ => "run the inner command as a request of its own, or remove this argument".to_owned(),
             };
             return Err(refuse(&finding.rule, finding.reason).hint(hint));
         }

@@ -31,11 +31,6 @@ pub(super) fn judge(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> F
         return Finding::denied("interpreter.stdin", format!("`{name} {path}` runs its input"));
     }
     let full = cp_common::home::resolved(&cwd.join(path));
-    let undeclared =
-        policy.modules_at(&[cwd]).into_iter().find_map(|module| module.check(Access::Execute, &full).err());
-    if let Some(error) = undeclared {
-        return Finding::denied("capabilities", error.message());
-    }
     if policy.bounds.lists(Access::Execute, &full) || policy.is_tool(&full) {
         return Finding::allowed(Risk::Medium);
     }

@@ -9,6 +9,7 @@ use cp_common::wire::ToolResult;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::run::{Done, Engine, Outcomes, Prepared};
@@ -19,6 +20,7 @@ use crate::tools::Item;
 #[serde(untagged)]
 pub(crate) enum Asked {
     /// A bare request.
+    #[serde(serialize_with = "without_values")]
     Row(Box<RawValue>),
     Call(Call),
 }
@@ -29,7 +31,18 @@ pub(crate) struct Call {
     #[serde(skip)]
     pub id: String,
     pub name: String,
+    #[serde(serialize_with = "without_values")]
     pub input: Box<RawValue>,
+}
+
+/// A request as the ledger keeps it: of the variables that it sets, the names.
+fn without_values<S: serde::Serializer>(request: &RawValue, out: S) -> std::result::Result<S::Ok, S::Error> {
+    let Ok(mut value) = serde_json::from_str::<Value>(request.get()) else { return request.serialize(out) };
+    for pointer in ["/env", "/arguments/env"] {
+        let variables = value.pointer_mut(pointer).and_then(Value::as_object_mut);
+        variables.into_iter().flatten().for_each(|(_, value)| *value = "…".into());
+    }
+    value.serialize(out)
 }
 
 /// A request under way.

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cp_common::context::options::{StreamOptions, WriteOptions};
-use cp_common::output::{Format, Severity};
+use cp_common::output::{Format, Severity, to_stderr};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::stream::filter::{self, Source};
 use cp_common::wire::record::Kind;
@@ -124,7 +124,7 @@ fn command(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<()
         Ok(done) => raw_status(&done),
         Err(error) => {
             let hint = error.hint_text().map(|hint| format!("\n  Hint: {hint}")).unwrap_or_default();
-            let _ = writeln!(std::io::stderr(), "cp-exec: {error}{hint}");
+            to_stderr(&format!("cp-exec: {error}{hint}\n"));
             raw_refusal(&error)
         }
     };
@@ -156,9 +156,7 @@ fn one(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<Done> 
     let stdin = match args.stdin.as_deref() {
         None => None,
         Some("-") => Some(stdin::own()?),
-        Some(path) => {
-            Some(std::fs::File::open(path).map_err(|e| Error::io("--stdin", e).in_file(path.as_ref()))?.into())
-        }
+        Some(path) => Some(stdin::of_file(path.as_ref())?),
     };
     let raw = context.out.format() == Format::Raw;
     let mut pass = |stream: Stream, bytes: &[u8]| match stream {
@@ -244,6 +242,8 @@ fn raw_status(done: &Done) -> u8 {
 fn raw_refusal(error: &Error) -> u8 {
     match error.code() {
         Code::NotFound => 127,
+        Code::Timeout => 124,
+        Code::Interrupted => 130,
         Code::Forbidden | Code::ConfirmationRequired | Code::HumanRequired | Code::Conflict => 126,
         _ => 125,
     }

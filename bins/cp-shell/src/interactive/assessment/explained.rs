@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use crate::interactive::assessment::hints::Hint;
 use crate::interactive::assessment::risk::Risk;
+use crate::interactive::console::render::harmless;
 use crate::interactive::console::render::{Style, cut};
-use crate::printable::harmless;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Explained {

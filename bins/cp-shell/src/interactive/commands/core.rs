@@ -7,6 +7,7 @@ use cp_common::{Context, Error, Result};
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, Capability, configured};
+use crate::interactive::console::render::harmless;
 use crate::interactive::console::render::{style, value};
 use crate::interactive::outcome::Outcome;
 use crate::interactive::state::{Conversation, Standing, State};
@@ -14,7 +15,6 @@ use crate::interactive::syntax::table::{self, COMMANDS, Command};
 use crate::interactive::transcript::Transcript;
 use crate::parts::ask;
 use crate::plane::Read;
-use crate::printable::harmless;
 use crate::signals::{CONTEXT_LIMIT, Signals, health_bar};
 
 /// `:help [COMMAND]`

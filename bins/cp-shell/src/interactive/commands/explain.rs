@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use crate::interactive::assessment::explained::Explained;
+use crate::interactive::console::render::harmless;
 use crate::interactive::console::render::{Style, count, cut, style};
 use crate::interactive::hub::{Hub, Loaded};
 use crate::interactive::outcome::Outcome;
 use crate::interactive::shell_history::ShellHistory;
-use crate::printable::harmless;
 
 /// `:explain`
 pub(super) fn explain(last: Option<&Explained>, history: &ShellHistory, hub: &Hub) -> Outcome {

@@ -4,13 +4,13 @@ use cp_common::{Error, Result};
 use serde_json::json;
 
 use crate::interactive::commands::explain::hub_text;
+use crate::interactive::console::render::harmless;
 use crate::interactive::console::render::{cut, style};
 use crate::interactive::hub::Hub;
 use crate::interactive::outcome::Outcome;
 use crate::interactive::state::{State, record_hub};
 use crate::interactive::syntax::parse::unquoted;
 use crate::interactive::transcript::Transcript;
-use crate::printable::harmless;
 
 /// `:hub`, `:hub log TEXT`
 pub(super) fn hub(state: &mut State<'_>, argument: &str) -> Result<Outcome> {

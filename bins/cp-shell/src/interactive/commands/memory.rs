@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use cp_common::wire::Turn;
 use cp_common::{Context, Error, Result};
 
+use crate::interactive::console::render::harmless;
 use crate::interactive::console::render::{count, style};
 use crate::interactive::memory::{self, Remembered};
 use crate::interactive::outcome::Outcome;
 use crate::interactive::state::Setup;
 use crate::parts::ask;
-use crate::printable::harmless;
 
 /// How much of each kind is shown.
 const SHOWN: usize = 10;

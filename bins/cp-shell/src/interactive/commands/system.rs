@@ -8,10 +8,10 @@ use cp_common::{Code, Context, Error, Result, coprocess, signals};
 use serde_json::{Value, json};
 
 use crate::interactive::console::Console;
+use crate::interactive::console::render::harmless;
 use crate::interactive::console::render::{show, style};
 use crate::interactive::outcome::Outcome;
 use crate::interactive::state::State;
-use crate::printable::harmless;
 use crate::signals::Tracker;
 
 /// Runs it, if that is allowed.

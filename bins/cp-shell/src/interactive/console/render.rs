@@ -3,11 +3,9 @@
 use std::fmt::Write as _;
 
 use cp_common::Result;
-use cp_common::output::Output;
+use cp_common::output::{Output, printable};
 use serde_json::{Map, Value};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
-
-use crate::printable::harmless;
 
 /// How the terminal takes text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +65,11 @@ impl Style {
     fn painted(self, code: &str, text: &str) -> String {
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
+}
+
+/// The text without anything that a terminal acts on.
+pub(crate) fn harmless(text: &str) -> String {
+    printable(text).into_owned()
 }
 
 /// A value as one line.

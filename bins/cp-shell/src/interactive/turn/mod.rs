@@ -17,11 +17,11 @@ use crate::agent;
 use crate::interactive::assessment::explained::Explained;
 use crate::interactive::assessment::hints::{self, Hint, Situation};
 use crate::interactive::assessment::risk::{self, Level, Risk};
+use crate::interactive::console::render::harmless;
 use crate::interactive::console::render::{Style, style};
 use crate::interactive::outcome::Outcome;
 use crate::interactive::state::{Setup, State};
 use crate::interactive::transcript::{Closed, last_answer};
-use crate::printable::harmless;
 
 /// What is about to be sent.
 struct Sending<'a> {

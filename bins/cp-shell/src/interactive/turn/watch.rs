@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::agent::{Event, Observer};
 use crate::interactive::console::Console;
+use crate::interactive::console::render::harmless;
 use crate::interactive::console::render::{Style, cut, show};
-use crate::printable::harmless;
 use crate::signals::Tracker;
 
 pub(super) struct Watch<'a> {

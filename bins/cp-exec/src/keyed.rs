@@ -1,4 +1,4 @@
-//! Hashes under the key of this home, for values that the ledger must be able to prove without holding them.
+//! Hashes under the key of this home, for values that a ledger or an approval must be able to prove without holding them.
 
 use std::path::Path;
 

@@ -1,0 +1,49 @@
+//! A tree that governs itself, named with `--root`: what of it is pristine and what is only appended to, commands do not write.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cp_common::Result;
+use cp_common::home::{PathClass, classify, governed_roots};
+
+use crate::refusal::denied;
+
+/// A control plane root and the roots in it that are governed.
+pub(crate) struct Governed {
+    root: PathBuf,
+    roots: Vec<String>,
+}
+
+impl Governed {
+    /// Reads what a root says of itself.
+    pub(super) fn of(root: &Path) -> Self {
+        Self { root: root.to_owned(), roots: governed_roots(root) }
+    }
+
+    /// Its governed roots and its ledgers, whether they are there or not.
+    pub(super) fn protected(&self) -> Vec<PathBuf> {
+        let mut paths: Vec<PathBuf> = self.roots.iter().map(|prefix| self.root.join(prefix)).collect();
+        paths.push(self.root.join("ledger"));
+        for plane in fs::read_dir(self.root.join("planes")).into_iter().flatten().flatten() {
+            paths.extend(["ledger", "sessions"].map(|name| plane.path().join(name)));
+        }
+        // A prefix that leads out of the tree governs nothing in it.
+        paths.retain(|path| path.starts_with(&self.root) && *path != self.root);
+        paths
+    }
+
+    /// Refuses to write what is pristine, or a ledger.
+    pub(crate) fn check_writable(&self, path: &Path) -> Result<()> {
+        let class = classify(&self.root, path, &self.roots);
+        let (rule, hint) = match class {
+            PathClass::Pristine => {
+                ("pristine", "governed parts of a tree are changed by its own programs, never by a command")
+            }
+            PathClass::AppendOnly => {
+                ("append_only", "ledgers are written by the programs that keep them, never by a command")
+            }
+            PathClass::Derived | PathClass::Unknown | PathClass::External => return Ok(()),
+        };
+        Err(denied("write", path).with("rule", rule).with("class", class.name()).hint(hint))
+    }
+}

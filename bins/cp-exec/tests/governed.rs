@@ -1,0 +1,146 @@
+//! A tree that was named as the root governs itself: its pristine parts and ledgers are not written, what its modules forbid is not
+//! seen, and scripts run with the arguments that are declared.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::exec::{Exec, POLICY, Who, everyone};
+
+/// A project with a tree `t` in it.
+fn tree(who: Who) -> Exec {
+    let policy = POLICY.replace("\"git\",", "\"tee\", \"touch\", \"grep\", \"cp\", \"bash\",");
+    let exec = Exec::with_policy(who, &policy);
+    for (name, text) in [
+        ("t/lib/k.py", "s3cret = 1\n"),
+        ("t/specs/a", "a\n"),
+        ("t/own/a", "s3cret\n"),
+        ("t/ledger/governance.jsonl", "{}\n"),
+        ("t/planes/ho2/ledger/w.jsonl", "{}\n"),
+        ("t/planes/ho1/sessions/SES-1/session.jsonl", "{}\n"),
+        ("t/modules/m/README", "m\n"),
+    ] {
+        exec.write(name, text);
+    }
+    exec
+}
+
+const WRITES: &str = r#"
+import os
+for name in ["t/lib/new", "t/lib/k.py", "t/specs/a", "t/ledger/governance.jsonl", "t/planes/ho2/ledger/w.jsonl",
+             "t/planes/ho1/sessions/SES-1/session.jsonl", "t/own/new", "t/own/a", "beside"]:
+    try:
+        open(name, "a").write("x"); print("wrote", name)
+    except OSError:
+        print("kept", name)
+for name in ["t/lib", "t/ledger", "t"]:
+    try:
+        os.rename(name, name + "2"); os.rename(name + "2", name); print("moved", name)
+    except OSError:
+        print("stayed", name)
+"#;
+
+#[test]
+fn what_is_pristine_and_the_ledgers_are_read_only_in_the_view() {
+    for who in everyone() {
+        let exec = tree(who);
+        exec.write("w.py", WRITES);
+        let out = |arguments: &[&str]| {
+            let (answer, _) = exec.ask(&[arguments, &["--", "python3", "w.py"]].concat());
+            answer["data"]["stdout"].as_str().unwrap_or_else(|| panic!("{who:?}: {answer}")).to_owned()
+        };
+        let said = out(&["--root", "t"]);
+        let written: Vec<&str> = said.lines().filter(|line| !line.starts_with("kept ")).collect();
+        assert_eq!(
+            written,
+            ["wrote t/own/new", "wrote t/own/a", "wrote beside", "stayed t/lib", "stayed t/ledger", "stayed t"]
+        );
+        assert_eq!(fs::read_to_string(exec.work.join("t/ledger/governance.jsonl")).unwrap(), "{}\n");
+        // The control: where no tree is named the policy alone decides.
+        let said = out(&[]);
+        assert!(!said.contains("kept") && !said.contains("stayed"), "{said}");
+    }
+}
+
+#[test]
+fn a_command_that_would_plainly_write_them_is_refused_with_the_class() {
+    let exec = tree(Who::Me);
+    let ask = |words: &[&str]| exec.ask(&[&["--root", "t", "--"], words].concat()).0;
+    for (words, rule, class) in [
+        (&["tee", "t/ledger/governance.jsonl"][..], "append_only", "APPEND_ONLY"),
+        (&["touch", "t/lib/new.py"], "pristine", "PRISTINE"),
+        (&["cp", "t/own/a", "t/specs/../lib/k.py"], "pristine", "PRISTINE"),
+    ] {
+        let answer = ask(words);
+        let details = &answer["error"]["details"];
+        assert_eq!((&details["rule"], &details["class"]), (&json!(rule), &json!(class)), "{answer}");
+    }
+    assert_eq!(ask(&["touch", "t/own/new"])["ok"], true, "the control");
+    assert_eq!(ask(&["cp", "t/lib/k.py", "t/own/k"])["ok"], true, "the control");
+    let write = |path: &str| {
+        let request =
+            json!({"tool": "filesystem", "operation": "write_file", "arguments": {"path": path, "content": "x"}});
+        exec.answers(&["--root", "t"], &request.to_string()).0[0].clone()
+    };
+    assert_eq!(write("t/specs/new")["error"]["details"]["class"], "PRISTINE");
+    assert_eq!(write("t/own/other")["ok"], true, "the control");
+}
+
+/// Declares what the module `m` of the tree may do.
+fn declare(exec: &Exec, capabilities: &Value) {
+    let manifest = json!({"package_id": "PKG-M", "capabilities": capabilities});
+    exec.write("t/modules/m/capabilities.json", &manifest.to_string());
+}
+
+#[test]
+fn what_a_module_forbids_is_hidden_from_every_command_on_the_tree() {
+    for who in everyone() {
+        let exec = tree(who);
+        declare(&exec, &json!({"forbidden": ["lib/*"]}));
+        let found =
+            |arguments: &[&str]| exec.ask(&[arguments, &["--", "grep", "-rh", "s3cret", "t"]].concat()).0.to_string();
+        let said = found(&["--root", "t"]);
+        assert!(!said.contains("s3cret = 1") && said.contains("s3cret\\n"), "{who:?}: {said}");
+        assert!(found(&[]).contains("s3cret = 1"), "the control");
+        let by_file = ["--root", "t", "--", "grep", "-ft/lib/k.py", "t/own/a"];
+        let (answer, status) = exec.ask(&by_file);
+        assert!(status != 0 && !answer.to_string().contains("s3cret"), "{answer}");
+        let named = exec.ask(&["--root", "t", "--", "grep", "-r", "s3cret", "t/lib/k.py"]).0;
+        assert_eq!(named["error"]["details"]["rule"], "capabilities", "{named}");
+    }
+}
+
+#[test]
+fn a_script_runs_with_declared_arguments_whatever_interpreter_runs_it() {
+    let exec = tree(Who::Me);
+    let paths = "\n[paths]\nread = [\".\"]\nwrite = [\"t/own\"]\nexecute = [\"t/modules/**\"]\n";
+    let policy = fs::read_to_string(exec.home.join("config/policy.toml")).unwrap();
+    let policy = policy.replace("argument_rules = \"off\"\n", "").replace("\"sh\",", "\"sh\", \"t/modules/m/a.sh\",");
+    fs::write(exec.home.join("config/policy.toml"), policy + paths).unwrap();
+    exec.executable("t/modules/m/a.sh", "#!/bin/sh\necho \"ran $*\"\n");
+    exec.write("t/modules/m/b.py", "print('ran')\n");
+    exec.write("t/modules/m/undeclared.py", "print('ran')\n");
+    declare(&exec, &json!({"read": [exec.work.join(".")], "execute": ["modules/m/a.sh --*", "modules/m/b.py"]}));
+    let ask = |words: &[&str]| exec.ask(&[&["--root", "t", "--"], words].concat()).0;
+    for words in [
+        &["t/modules/m/a.sh", "--x"][..],
+        &["sh", "t/modules/m/a.sh", "--x"],
+        &["bash", "t/modules/m/a.sh", "--x", "y"],
+        &["python3", "t/modules/m/b.py"],
+        &["python3", "t/modules/m/b.py", "anything"],
+    ] {
+        let answer = ask(words);
+        assert!(answer["data"]["stdout"].as_str().is_some_and(|said| said.starts_with("ran")), "{words:?}: {answer}");
+    }
+    for words in [
+        &["t/modules/m/a.sh", "x"][..],
+        &["sh", "t/modules/m/a.sh"],
+        &["env", "sh", "t/modules/m/a.sh", "x"],
+        &["python3", "t/modules/m/undeclared.py"],
+        &["sh", "t/modules/m/undeclared.py"],
+        &["python3", "t/own/../modules/m/undeclared.py"],
+    ] {
+        let answer = ask(words);
+        assert_eq!(answer["error"]["details"]["rule"], "capabilities", "{words:?}: {answer}");
+    }
+}
