@@ -7,6 +7,7 @@ mod contained;
 mod decisions;
 mod exec;
 mod governed;
+mod guard;
 mod projects;
 mod requests;
 mod run;

@@ -10,6 +10,7 @@ use cp_common::{Error, Result};
 use super::environment;
 use super::program::{Names, Pinned};
 use super::ruling::MadeDirectories;
+use super::watched::Watched;
 use crate::policy::{Access, Degraded, Policy, RunAs, name_of};
 use crate::request::Command;
 use crate::sandbox::plan::{Identity, Layer, Limits, Plan, View};
@@ -21,6 +22,7 @@ static RUNS: AtomicU64 = AtomicU64::new(0);
 pub(crate) struct Planned {
     pub plan: Plan,
     pub made: MadeDirectories,
+    pub watched: Watched,
 }
 
 /// Everything the helper needs, from a policy and a pinned file.
@@ -40,6 +42,10 @@ pub(crate) fn plan(
     let env = environment::build(&search_path(policy), &name_of(uid), &set, &exec.env_allow, &command.env)?;
     let write = policy.bounds.trees(Access::Write);
     let made = make_execute_directories(policy, &write);
+    let mut view = view(policy, pinned, cwd, write)?;
+    let watched = Watched::of(policy, &view.write)?;
+    view.protect.extend(watched.protected());
+    view.repositories = watched.repositories.iter().map(|(path, _)| path.clone()).collect();
     let plan = Plan {
         argv: words(policy, argv, pinned),
         env,
@@ -48,7 +54,7 @@ pub(crate) fn plan(
         cwd: Identity::of(cwd, &meta),
         profile: exec.profile,
         network: exec.network,
-        view: view(policy, pinned, cwd, write)?,
+        view,
         limits: Limits {
             cpu_seconds: timeout.as_secs() + 1,
             file_bytes: 8 << 30,
@@ -62,7 +68,7 @@ pub(crate) fn plan(
         wants_cgroup: exec.cgroup || exec.require.contains(&Layer::Cgroup),
         cgroups: Vec::new(),
     };
-    Ok(Planned { plan, made })
+    Ok(Planned { plan, made, watched })
 }
 
 /// PATH. What a pinned program starts, it looks for beside itself last.
@@ -111,6 +117,7 @@ fn view(policy: &Policy, pinned: &Pinned, cwd: &Path, mut write: Vec<PathBuf>) -
         write,
         execute,
         protect: policy.protected(),
+        repositories: Vec::new(),
         mask,
         refuse_unmasked: policy.exec().degraded == Degraded::Refuse,
         scratch: std::env::temp_dir().join(format!("cp-exec-{}-{count}", std::process::id())),

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::bounds::Access;
 use super::governed::Governed;
+use super::guarded::is_guarded;
 use super::patterns::Pattern;
 use super::resolved::Policy;
 use crate::glob::name_matches;
@@ -45,21 +45,6 @@ const SYSTEM_SECRETS: [&str; 9] = [
 /// What of the cp home no command sees.
 const HOME_PARTS: [&str; 8] = ["config", "keys", "ledger", "state", "planes", "memory", "agents", "tmp"];
 
-/// Files in a writable directory from which other programs run something later.
-const DORMANT: [&str; 11] = [
-    ".git/config",
-    ".git/hooks",
-    ".bashrc",
-    ".bash_profile",
-    ".bash_login",
-    ".profile",
-    ".zshrc",
-    ".zshenv",
-    ".zprofile",
-    ".gitconfig",
-    ".config/git",
-];
-
 impl Policy {
     /// Everything to hide from a command in `cwd`.
     pub(crate) fn masks(&self, cwd: &Path) -> Vec<PathBuf> {
@@ -86,18 +71,25 @@ impl Policy {
         masks
     }
 
-    /// Everything to keep read-only inside what a command may write.
+    /// What the policy lets commands write by its name, guarded or not.
+    pub(crate) fn written_by_name(&self) -> Vec<PathBuf> {
+        self.bounds.write.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned)).collect()
+    }
+
+    /// Whether other programs run something from a path later, so that it is not written.
+    pub(crate) fn is_guarded(&self, path: &Path) -> bool {
+        let below = self
+            .written_by_name()
+            .into_iter()
+            .filter(|root| path.starts_with(root))
+            .max_by_key(|root| root.as_os_str().len());
+        below.is_some_and(|root| path != root && is_guarded(path.strip_prefix(&root).unwrap_or(path)))
+    }
+
+    /// Everything to keep read-only inside what a command may write, beside what is guarded there.
     pub(crate) fn protected(&self) -> Vec<PathBuf> {
         let mut paths: Vec<PathBuf> =
             self.pristine.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned)).collect();
-        for root in self.bounds.trees(Access::Write) {
-            // A directory of hooks that is not there yet could be made, and then be full of them.
-            if root.join(".git/config").is_file() {
-                drop(fs::create_dir(root.join(".git/hooks")));
-            }
-            let listed = |path: &Path| self.bounds.write.iter().any(|pattern| pattern.tree() == Some(path));
-            paths.extend(DORMANT.iter().map(|name| root.join(name)).filter(|path| !listed(path)));
-        }
         paths.extend(self.governed.iter().flat_map(Governed::protected));
         paths.extend(self.tools.iter().cloned());
         paths.retain(|path| path.exists());

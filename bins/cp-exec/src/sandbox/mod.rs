@@ -11,6 +11,7 @@ mod outer;
 pub(crate) mod plan;
 mod process;
 pub(crate) mod report;
+mod repository;
 mod seccomp;
 mod spawner;
 mod sys;

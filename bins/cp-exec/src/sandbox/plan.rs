@@ -48,6 +48,8 @@ pub(crate) struct View {
     pub execute: Vec<PathBuf>,
     /// What is read-only inside something writable.
     pub protect: Vec<PathBuf>,
+    /// Repositories that get a layer of this run.
+    pub repositories: Vec<PathBuf>,
     /// What is hidden inside something readable.
     pub mask: Vec<PathBuf>,
     /// Whether the command must not start where the masks cannot be made.

@@ -37,7 +37,7 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut Hashes, call: &ToolCall) -> Res
     policy.check_base()?;
     let timeout = if call.describe { DESCRIBE } else { Duration::from_secs_f64(policy.exec().timeout) };
     declared_by_modules(policy, &policy.base, &path, &[])?;
-    let Planned { mut plan, made } = plan(policy, &Command::default(), &argv, &pinned, &policy.base, timeout)?;
+    let Planned { mut plan, made, watched } = plan(policy, &Command::default(), &argv, &pinned, &policy.base, timeout)?;
     // A tool must not write to its own directory, and describing itself needs neither network nor files.
     plan.view.write.retain(|path| !policy.tools.contains(path));
     if call.describe {
@@ -62,6 +62,7 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut Hashes, call: &ToolCall) -> Res
         risk: Risk::Medium,
         notices: Vec::new(),
         made,
+        watched,
     };
     Ok((ruling, stdin))
 }
