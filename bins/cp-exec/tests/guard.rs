@@ -215,3 +215,28 @@ fn plain_settings_of_a_repository_and_its_remotes_can_be_made_and_others_not() {
         assert_eq!(owner(&exec, "git config core.fsmonitor || git remote"), "origin\n");
     }
 }
+
+#[test]
+fn a_directory_that_can_be_gone_through_but_not_read_hides_no_repository() {
+    let exec = repository(*everyone().last().unwrap());
+    let script = "mkdir -p d/.git && echo x > d/.git/config && chmod 311 d";
+    let (answer, _) = exec.ask(&["--", "sh", "-c", script]);
+    assert_eq!(answer["error"]["code"], "E_FORBIDDEN", "{answer}");
+    assert!(!exec.work.join("d/.git/config").exists());
+}
+
+#[test]
+fn a_repository_that_the_policy_keeps_pristine_gets_no_layer() {
+    for who in everyone() {
+        let exec = repository(who);
+        let commit = ["--", "git", "commit", "-q", "--allow-empty", "-m", "b"];
+        assert_eq!(exec.ask(&commit).1, 0, "the control");
+        let policy = fs::read_to_string(exec.home.join("config/policy.toml")).unwrap();
+        for paths in ["pristine = [\".git\"]", "forbidden = [\".git\"]"] {
+            let policy = format!("{policy}\n[paths]\n{paths}\n");
+            fs::write(exec.home.join("config/policy.toml"), policy).unwrap();
+            assert_ne!(exec.ask(&commit).1, 0, "{who:?} {paths}");
+            assert_eq!(owner(&exec, "git log --format=%s"), "b\na\n", "{who:?} {paths}");
+        }
+    }
+}

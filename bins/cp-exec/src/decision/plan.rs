@@ -43,9 +43,9 @@ pub(crate) fn plan(
     let write = policy.bounds.trees(Access::Write);
     let made = make_execute_directories(policy, &write);
     let mut view = view(policy, pinned, cwd, write)?;
-    let watched = Watched::of(policy, &view.write)?;
+    let mut watched = Watched::of(policy, &view)?;
     view.protect.extend(watched.protected());
-    view.repositories = watched.repositories.iter().map(|(path, _)| path.clone()).collect();
+    watched.only_in(&mut view);
     let plan = Plan {
         argv: words(policy, argv, pinned),
         env,

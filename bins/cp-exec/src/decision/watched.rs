@@ -8,7 +8,7 @@ use cp_common::{Error, Result};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 use crate::policy::{Guarded, Policy};
-use crate::sandbox::plan::Identity;
+use crate::sandbox::plan::{Identity, View};
 
 /// The trees that a run may write, and what is guarded in them.
 #[derive(Default)]
@@ -24,10 +24,12 @@ pub(crate) struct Watched {
 
 impl Watched {
     /// Looks through the trees that a run may write.
-    pub(super) fn of(policy: &Policy, trees: &[PathBuf]) -> Result<Self> {
-        let listed = policy.written_by_name();
+    pub(super) fn of(policy: &Policy, view: &View) -> Result<Self> {
+        let (trees, listed) = (&view.write, policy.written_by_name());
         let mut found = Guarded::in_trees(trees, &[])?;
-        found.repositories.retain(|path| !listed.contains(path));
+        // What is hidden or read-only as a whole needs no layer, and must not get one.
+        let closed = |path: &Path| view.mask.iter().chain(&view.protect).any(|closed| path.starts_with(closed));
+        found.repositories.retain(|path| !listed.contains(path) && !closed(path));
         let mut repositories = Vec::new();
         for path in &found.repositories {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -36,7 +38,13 @@ impl Watched {
         }
         let known =
             found.into_paths().iter().filter(|path| !listed.contains(path)).filter_map(|path| identity(path)).collect();
-        Ok(Self { trees: trees.to_vec(), known, repositories, listed })
+        Ok(Self { trees: trees.clone(), known, repositories, listed })
+    }
+
+    /// Gives up the layers of what the run may not write after all.
+    pub(crate) fn only_in(&mut self, view: &mut View) {
+        self.repositories.retain(|(path, _)| view.write.iter().any(|root| path.starts_with(root)));
+        view.repositories = self.repositories.iter().map(|(path, _)| path.clone()).collect();
     }
 
     /// What is to be read-only: all that is there but what lies in a layer.

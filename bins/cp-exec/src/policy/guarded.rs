@@ -2,6 +2,7 @@
 //! those that a command makes are found after it has ended.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -114,7 +115,15 @@ impl Guarded {
         let mut left: Vec<(PathBuf, &PathBuf)> = roots.iter().map(|root| (root.clone(), root)).collect();
         let mut seen = 0;
         while let Some((directory, root)) = left.pop() {
-            let Ok(entries) = fs::read_dir(&directory) else { continue };
+            let entries = match fs::read_dir(&directory) {
+                Ok(entries) => entries,
+                Err(e) if e.kind() == ErrorKind::NotFound => continue,
+                // What cannot be looked into can still be gone through: git finds a repository in it.
+                Err(_) => {
+                    found.paths.push(directory);
+                    continue;
+                }
+            };
             let mut repository = 0;
             for entry in entries.flatten() {
                 seen += 1;

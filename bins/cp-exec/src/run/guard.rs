@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 
 use super::outcome::Outcome;
-use super::repository::{copy, names, open_directory, remove, take_over};
+use super::repository::{DEEPEST, copy, names, open_directory, remove, take_over};
 use crate::decision::{Watched, identity};
 use crate::policy::Guarded;
 use crate::sandbox::plan::Layer;
@@ -92,7 +92,7 @@ impl Quarantine<'_> {
             let (to, slot) = self.slot()?;
             match rustix::fs::renameat(&parent, name, &slot, name) {
                 Err(rustix::io::Errno::XDEV) => {
-                    copy_all(parent.as_fd(), slot.as_fd(), Path::new(name))?;
+                    copy_all(parent.as_fd(), slot.as_fd(), Path::new(name), DEEPEST)?;
                     remove(parent.as_fd(), name)?;
                 }
                 other => other?,
@@ -112,7 +112,7 @@ impl Quarantine<'_> {
                 }
                 _ => (None, name.as_os_str()),
             };
-            copy_all(from.as_ref().map_or(layer, OwnedFd::as_fd), slot.as_fd(), Path::new(last))?;
+            copy_all(from.as_ref().map_or(layer, OwnedFd::as_fd), slot.as_fd(), Path::new(last), DEEPEST)?;
             Ok(to.join(last))
         };
         Self::said(&repository.join(name), kept())
@@ -129,14 +129,17 @@ impl Quarantine<'_> {
 }
 
 /// Copies files and directories. Of a link its target is kept as text, of anything else its name.
-fn copy_all(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &Path) -> io::Result<()> {
+fn copy_all(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &Path, deep: usize) -> io::Result<()> {
+    if deep == 0 {
+        return Err(io::Error::other("nested too deeply to be kept"));
+    }
     let stat = rustix::fs::statat(from, name, AtFlags::SYMLINK_NOFOLLOW)?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => copy(from, to, name.as_os_str(), stat.st_mode),
         FileType::Directory => {
             rustix::fs::mkdirat(to, name, Mode::RWXU)?;
             let (from, to) = (open_directory(from, name)?, open_directory(to, name)?);
-            names(&from)?.iter().try_for_each(|below| copy_all(from.as_fd(), to.as_fd(), Path::new(below)))
+            names(&from)?.iter().try_for_each(|below| copy_all(from.as_fd(), to.as_fd(), Path::new(below), deep - 1))
         }
         FileType::Symlink => {
             let target = rustix::fs::readlinkat(from, name, Vec::new())?;

@@ -40,6 +40,9 @@ const TAKEN: [&str; 22] = [
 /// The last, since it must agree with everything else.
 const INDEX: &str = "index";
 
+/// How deep directories are taken over: references with more parts are nobody's.
+pub(super) const DEEPEST: usize = 64;
+
 /// What names programs, and is taken over where it names none.
 const SETTINGS: &str = "config";
 
@@ -141,6 +144,10 @@ impl Left {
     }
 
     fn directory(&mut self, layer: BorrowedFd<'_>, real: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+        if path.components().count() > DEEPEST {
+            self.leave(path);
+            return Ok(());
+        }
         let name = path.file_name().unwrap_or_default();
         let from = open_directory(layer, Path::new(name))?;
         if is_opaque(&from) {
