@@ -1,6 +1,7 @@
 //! What programs read and run later without the owner naming it: guarded names. Those that are there are read-only to commands, and
 //! those that a command makes are found after it has ended.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
@@ -124,15 +125,20 @@ impl Guarded {
                     continue;
                 }
             };
-            let mut repository = 0;
+            let (mut repository, within_dotted) = (0, directory.file_name().is_some_and(is_dotted));
             for entry in entries.flatten() {
                 seen += 1;
                 if seen > WALK {
                     return Err(too_many());
                 }
-                let (path, name) = (entry.path(), entry.file_name());
+                let name = entry.file_name();
                 let Ok(kind) = entry.file_type() else { continue };
                 repository += usize::from(["HEAD", "objects", "refs"].iter().any(|part| name == *part));
+                // Every guarded name, or what it lies in, begins with a dot.
+                if kind.is_file() && !within_dotted && !is_dotted(&name) {
+                    continue;
+                }
+                let path = entry.path();
                 if name == ".git" && kind.is_dir() {
                     if !known.contains(&path) {
                         found.repositories.push(path);
@@ -160,6 +166,10 @@ impl Guarded {
         let inside = self.repositories.iter().flat_map(|repository| parts_of_repository(repository));
         self.paths.iter().cloned().chain(inside).collect()
     }
+}
+
+fn is_dotted(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b".")
 }
 
 fn too_many() -> cp_common::Error {
@@ -217,6 +227,11 @@ mod tests {
         ] {
             assert!(!is_guarded(Path::new(path)), "{path}");
         }
+    }
+
+    #[test]
+    fn every_guarded_name_or_what_it_lies_in_begins_with_a_dot() {
+        assert!(NAMES.iter().chain(PAIRS.iter().map(|(above, _)| above)).all(|name| is_dotted(OsStr::new(name))));
     }
 
     #[test]
