@@ -9,6 +9,7 @@ mod contained;
 mod decisions;
 mod exec;
 mod governed;
+mod guard;
 mod leftovers;
 mod links;
 mod missing;

@@ -40,7 +40,7 @@ impl Considered {
 
     pub(crate) fn rule(self, policy: &Policy, command: &Command, argv: &[String]) -> Result<Ruling> {
         let confirm = self.asks().then_some(self.finding.reason);
-        let Planned { plan, made } = plan(policy, command, argv, &self.pinned, &self.cwd, self.timeout)?;
+        let Planned { plan, made, watched } = plan(policy, command, argv, &self.pinned, &self.cwd, self.timeout)?;
         Ok(Ruling {
             plan,
             argv: argv.to_vec(),
@@ -55,6 +55,7 @@ impl Considered {
             risk: self.finding.risk,
             notices: self.notices,
             made,
+            watched,
         })
     }
 }

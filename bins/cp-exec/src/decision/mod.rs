@@ -15,6 +15,7 @@ mod program;
 mod rules;
 mod ruling;
 mod served;
+mod watched;
 mod written;
 
 pub(crate) use self::decide::{Considered, consider, decide};
@@ -24,3 +25,4 @@ pub(crate) use self::plan::{Planned, plan};
 pub(crate) use self::program::Names;
 pub(crate) use self::rules::{Risk, built_in, wrong_example};
 pub(crate) use self::ruling::Ruling;
+pub(crate) use self::watched::{Watched, identity};

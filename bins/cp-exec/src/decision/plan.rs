@@ -11,6 +11,7 @@ use cp_common::{Error, Result};
 use super::environment;
 use super::program::{Names, Pinned};
 use super::ruling::MadeDirectories;
+use super::watched::Watched;
 use crate::digest::sha256;
 use crate::place::{self, Node};
 use crate::policy::{Access, Degraded, Policy, RunAs, name_of, node_of};
@@ -25,6 +26,7 @@ static RUNS: AtomicU64 = AtomicU64::new(0);
 pub(crate) struct Planned {
     pub plan: Plan,
     pub made: MadeDirectories,
+    pub watched: Watched,
 }
 
 /// Everything the helper needs, from a policy and a pinned file.
@@ -44,6 +46,11 @@ pub(crate) fn plan(
     let env = environment::build(&search_path(policy), &name_of(uid), &set, &exec.env_allow, &command.env)?;
     let write = policy.bounds.trees(Access::Write);
     let made = make_execute_directories(policy, &write);
+    let mut view = view(policy, pinned, cwd, write)?;
+    let mut watched = Watched::of(policy, &view)?;
+    view.protect.extend(watched.protected());
+    watched.only_in(&mut view);
+    view.nodes = nodes(&view, pinned)?;
     let plan = Plan {
         argv: words(policy, argv, pinned),
         env,
@@ -53,7 +60,7 @@ pub(crate) fn plan(
         cwd: Identity::of(cwd, &meta),
         profile: exec.profile,
         network: exec.network,
-        view: view(policy, pinned, cwd, write)?,
+        view,
         limits: Limits {
             cpu_seconds: timeout.as_secs() + 1,
             file_bytes: 8 << 30,
@@ -67,7 +74,7 @@ pub(crate) fn plan(
         wants_cgroup: exec.cgroup || exec.require.contains(&Layer::Cgroup),
         cgroups: Vec::new(),
     };
-    Ok(Planned { plan, made })
+    Ok(Planned { plan, made, watched })
 }
 
 /// PATH. What a pinned program starts, it looks for beside itself last.
@@ -125,6 +132,7 @@ fn view(policy: &Policy, pinned: &Pinned, cwd: &Path, mut write: Vec<PathBuf>) -
         read,
         write,
         execute,
+        repositories: Vec::new(),
         nodes: BTreeMap::new(),
     };
     // What is forbidden wins over what is declared.
@@ -132,7 +140,6 @@ fn view(policy: &Policy, pinned: &Pinned, cwd: &Path, mut write: Vec<PathBuf>) -
     for paths in [&mut view.read, &mut view.write, &mut view.execute] {
         paths.retain(|path| !hidden.iter().any(|mask| path.starts_with(mask)));
     }
-    view.nodes = nodes(&view, pinned)?;
     Ok(view)
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::program::Pinned;
 use super::rules::Risk;
+use super::watched::Watched;
 use crate::policy::Confirm;
 use crate::sandbox::plan::Plan;
 
@@ -32,6 +33,8 @@ pub(crate) struct Ruling {
     /// Worth reporting, though not a reason to refuse.
     pub notices: Vec<String>,
     pub made: MadeDirectories,
+    /// What is guarded in what it may write.
+    pub watched: Watched,
 }
 
 /// Directories that were made because kernel rules can only name what exists. Those that stayed empty are removed when this is

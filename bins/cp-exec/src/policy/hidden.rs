@@ -6,6 +6,7 @@ use cp_common::{Error, Result};
 
 use super::bounds::Access;
 use super::governed::Governed;
+use super::guarded::is_guarded;
 use super::resolved::Policy;
 use crate::place::{self, Link, Node, follow};
 use crate::refusal::linked;
@@ -46,21 +47,6 @@ const SYSTEM_SECRETS: [&str; 9] = [
 /// What of the cp home no command sees.
 const HOME_PARTS: [&str; 8] = ["config", "keys", "ledger", "state", "planes", "memory", "agents", "tmp"];
 
-/// Files in a writable directory from which other programs run something later.
-const DORMANT: [&str; 11] = [
-    ".git/config",
-    ".git/hooks",
-    ".bashrc",
-    ".bash_profile",
-    ".bash_login",
-    ".profile",
-    ".zshrc",
-    ".zshenv",
-    ".zprofile",
-    ".gitconfig",
-    ".config/git",
-];
-
 impl Policy {
     /// Everything to hide from every command, by its path, whether it is there or not. What is hidden for its name is looked for
     /// with [`Policy::look_for_names`].
@@ -92,23 +78,26 @@ impl Policy {
         Ok(followed)
     }
 
-    /// Everything to keep read-only inside what a command may write, by its path.
+    /// What the policy lets commands write by its name, guarded or not.
+    pub(crate) fn written_by_name(&self) -> Vec<PathBuf> {
+        self.bounds.write.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned)).collect()
+    }
+
+    /// Whether other programs run something from a path later, so that it is not written.
+    pub(crate) fn is_guarded(&self, path: &Path) -> bool {
+        let below = self
+            .written_by_name()
+            .into_iter()
+            .filter(|root| path.starts_with(root))
+            .max_by_key(|root| root.as_os_str().len());
+        below.is_some_and(|root| path != root && is_guarded(path.strip_prefix(&root).unwrap_or(path)))
+    }
+
+    /// Everything to keep read-only inside what a command may write, by its path, beside what is guarded there.
     pub(crate) fn protected(&self) -> Result<Vec<PathBuf>> {
-        let mut paths = Vec::new();
-        let writable = self.bounds.trees(Access::Write);
-        for root in &writable {
-            // A directory of hooks that is not there yet could be made, and then be full of them.
-            if root.join(".git/config").is_file() {
-                drop(place::make_directory(&root.join(".git/hooks")));
-            }
-            let listed = |path: &Path| self.bounds.write.iter().any(|pattern| pattern.tree() == Some(path));
-            paths.extend(DORMANT.iter().map(|name| root.join(name)).filter(|path| !listed(path)));
-        }
-        // A link is not itself what runs later, and what it leads to is where it may not be written, or is an ordinary file.
-        paths.retain(|path| place::open(path).is_ok_and(|file| file.is_some()));
-        self.make_parts(&writable);
+        self.make_parts(&self.bounds.trees(Access::Write));
         let declared = self.pristine.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned));
-        paths.extend(declared.chain(self.tools.iter().cloned()));
+        let mut paths: Vec<PathBuf> = declared.chain(self.tools.iter().cloned()).collect();
         paths.extend(self.governed.iter().flat_map(Governed::protected));
         let mut there = Vec::new();
         for path in paths {

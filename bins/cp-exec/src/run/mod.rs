@@ -3,11 +3,14 @@
 mod capture;
 mod cgroup;
 mod engine;
+mod guard;
 pub(crate) mod helper;
 mod journal;
 mod outcome;
 mod prepared;
+mod repository;
 mod result;
+mod settings;
 pub(crate) mod stdin;
 mod supervise;
 

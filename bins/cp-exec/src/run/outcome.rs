@@ -1,5 +1,6 @@
 //! What became of a run.
 
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use cp_common::Error;
@@ -40,6 +41,8 @@ pub(crate) struct Outcome {
     pub duration: Duration,
     /// The layers it ran under.
     pub enforcement: Enforcement,
+    /// What it changed in repositories: the number of each in the plan, and the directory that holds it.
+    pub layers: Vec<(usize, OwnedFd)>,
 }
 
 /// Why there was no outcome.

@@ -1,6 +1,7 @@
 //! A decided command from its intent on the ledger to its result.
 
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use cp_common::wire::Receipt;
 use cp_common::{Code, Error, Result};
 
 use super::engine::Engine;
+use super::guard;
 use super::helper::{Helper, Run};
 use super::outcome::{NotRun, Outcome, Watch};
 use super::result::{Done, done, explain, join};
@@ -28,6 +30,8 @@ pub(crate) struct Prepared {
     grace: Option<Duration>,
     /// More output than this kills it.
     output_limit: Option<u64>,
+    /// Where what it must not leave behind is kept.
+    home: PathBuf,
 }
 
 type Ran = std::result::Result<Outcome, NotRun>;
@@ -48,7 +52,8 @@ impl Prepared {
             intents.push(engine.journal.intend(tool, ruling, stage)?);
         }
         let output_limit = engine.policy.exec().output_limit;
-        Ok(Self { helper, rulings, intents, stdin, grace, output_limit })
+        let home = engine.policy.cp_home.clone();
+        Ok(Self { helper, rulings, intents, stdin, grace, output_limit, home })
     }
 
     /// Runs it to the end of everything it started. Stages run at once, each in a sandbox of its own, the output of one the input
@@ -59,11 +64,17 @@ impl Prepared {
             [ruling] => Ok(vec![self.helper.run(&ruling.plan, self.limits(ruling, stdin, None, watch))]),
             stages => self.run_stages(stages, stdin),
         };
+        let mut outcomes = outcomes?;
+        for (ruling, outcome) in self.rulings.iter().zip(&mut outcomes) {
+            if let Ok(outcome) = outcome {
+                guard::finish(&ruling.watched, &self.home, outcome);
+            }
+        }
         // What was made for it is no longer needed, though the rulings are: for the ledger and the answer.
         for ruling in &mut self.rulings {
             drop(std::mem::take(&mut ruling.made));
         }
-        outcomes
+        Ok(outcomes)
     }
 
     fn limits<'a>(

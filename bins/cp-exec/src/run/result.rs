@@ -24,6 +24,12 @@ impl Done {
     pub(crate) fn into_answer(self) -> Result<ExecResult> {
         match self.failure {
             None => Ok(self.result),
+            Some((Code::Forbidden, message)) => {
+                let error = Error::new(Code::Forbidden, message).with("rule", "guard").with("guard", "after").hint(
+                    "it was moved to state/quarantine of the home, as enforcement.guard says; only the home's owner can put it back",
+                );
+                Err(with_members(error, &self.result))
+            }
             Some((code, message)) => Err(with_members(Error::new(code, message), &self.result)),
         }
     }
@@ -107,6 +113,7 @@ pub(super) fn done(ruling: &Ruling, outcome: &Outcome, receipt: Receipt) -> Resu
         untrusted: vec!["/stdout".to_owned(), "/stderr".to_owned(), "/streams".to_owned()],
     };
     let name = &ruling.argv[0];
+    let left = outcome.enforcement.guard.len();
     let failure = match (outcome.ended, outcome.status.code, outcome.status.signal) {
         (Some(Ended::TimedOut), ..) => {
             Some((Code::Timeout, format!("{name} timed out after {} s", ruling.timeout.as_secs_f64())))
@@ -115,6 +122,9 @@ pub(super) fn done(ruling: &Ruling, outcome: &Outcome, receipt: Receipt) -> Resu
             Some((Code::CommandFailed, format!("{name} exceeded the output limit (output_limit)")))
         }
         (Some(Ended::Interrupted), ..) => Some((Code::Interrupted, format!("{name} was interrupted"))),
+        (None, ..) if left > 0 => {
+            Some((Code::Forbidden, format!("{name} left behind what would run later ({left}, see enforcement.guard)")))
+        }
         (None, Some(0), _) => None,
         (None, Some(code), _) => Some((Code::CommandFailed, format!("{name} exited with {code}"))),
         (None, None, signal) => {

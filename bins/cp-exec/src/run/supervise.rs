@@ -30,6 +30,7 @@ pub(super) struct Supervised {
     init: Option<OwnedFd>,
     pipes: [Pipe; 2],
     ready: Option<Enforcement>,
+    layers: Vec<(usize, OwnedFd)>,
     failure: Option<Failure>,
     status: Option<Status>,
     killed: Option<u32>,
@@ -72,6 +73,7 @@ impl Supervised {
             init: None,
             pipes,
             ready: None,
+            layers: Vec::new(),
             failure: None,
             status: None,
             killed: None,
@@ -147,6 +149,7 @@ impl Supervised {
             match sandbox::receive_report(self.socket.as_fd()) {
                 Ok(Received::Report(report, fd)) => match report {
                     Report::Init => self.init = fd,
+                    Report::Layer(at) => self.layers.extend(fd.map(|fd| (at, fd))),
                     Report::Ready(enforcement) => self.ready = Some(enforcement),
                     Report::Failed(failure) => self.failure = Some(failure),
                     Report::Exited(status) => {
@@ -219,6 +222,7 @@ impl Supervised {
             stderr,
             duration: started.elapsed(),
             enforcement,
+            layers: self.layers,
         })
     }
 }

@@ -12,6 +12,7 @@ mod pieces;
 pub(crate) mod plan;
 mod process;
 pub(crate) mod report;
+mod repository;
 mod seccomp;
 mod spawner;
 mod sys;

@@ -30,8 +30,23 @@ pub(crate) struct Enforcement {
     pub uid: u32,
     /// Processes that the command left behind, and that were killed; null where nobody counted.
     pub killed_processes: Option<u32>,
+    /// What the run left behind that would have run later, and where it is now.
+    #[serde(default)]
+    pub guard: Vec<Undone>,
     /// Layers that were asked for and could not be had, and what is not enforced by the kernel.
     pub missing: Vec<String>,
+}
+
+/// Something that a run left behind, and that was undone after it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Undone {
+    /// Where it was.
+    pub path: String,
+    /// Where it is kept.
+    pub moved_to: Option<String>,
+    /// Why it could not be moved.
+    pub error: Option<String>,
 }
 
 impl Enforcement {
@@ -57,6 +72,8 @@ pub(crate) struct Landlock {
 pub(crate) enum Report {
     /// The init of the sandbox lives; its descriptor comes along.
     Init,
+    /// A layer covers this repository of the plan; the directory that holds what is changed comes along.
+    Layer(usize),
     /// The layers are in place, and the command is about to be executed.
     Ready(Enforcement),
     /// The command did not start.

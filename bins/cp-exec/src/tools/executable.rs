@@ -37,7 +37,8 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut Hashes, call: &ToolCall) -> Res
     policy.check_base()?;
     let timeout = if call.describe { DESCRIBE } else { Duration::from_secs_f64(policy.exec().timeout) };
     declared_by_modules(policy, &policy.base, &path, &[])?;
-    let Planned { mut plan, made } = plan(policy, &Command::default(), &argv, &pinned, &policy.base, timeout)?;
+    let Planned { mut plan, made, mut watched } =
+        plan(policy, &Command::default(), &argv, &pinned, &policy.base, timeout)?;
     // A tool must not write to its own directory, and describing itself needs neither network nor files.
     plan.view.write.retain(|path| !policy.tools.contains(path));
     if call.describe {
@@ -45,6 +46,7 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut Hashes, call: &ToolCall) -> Res
         plan.network = Network::None;
         plan.view.write.clear();
     }
+    watched.only_in(&mut plan.view);
     let input: &[u8] = if call.describe { b"" } else { arguments.as_bytes() };
     let stdin = stdin::holding(input)?;
     let asks = !call.describe && asked_about(policy, &call.name) && !already_approved(policy, call.id.as_deref())?;
@@ -62,6 +64,7 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut Hashes, call: &ToolCall) -> Res
         risk: Risk::Medium,
         notices: Vec::new(),
         made,
+        watched,
     };
     Ok((ruling, stdin))
 }

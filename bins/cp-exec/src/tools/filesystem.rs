@@ -106,8 +106,11 @@ fn writable(policy: &Policy, path: &Path) -> Result<()> {
     if let Some(governed) = &policy.governed {
         governed.check_writable(path)?;
     }
-    if policy.protected()?.iter().any(|protected| path.starts_with(protected)) {
-        return Err(denied("write", path).with("rule", "protected").hint("other programs run commands from this file"));
+    if policy.is_guarded(path) || policy.protected()?.iter().any(|protected| path.starts_with(protected)) {
+        return Err(denied("write", path)
+            .with("rule", "protected")
+            .with("guard", "before")
+            .hint("other programs run commands from this file; only its owner can change it"));
     }
     if !policy.bounds.lists(Access::Write, path) {
         return Err(denied("write", path).with("rule", "paths.write").hint(hint));

@@ -1,0 +1,242 @@
+//! What a run changed in a repository, taken over from its layer into the real `.git`: objects, references and the state of work in
+//! progress, and nothing that names programs or leads elsewhere. By descriptor, and through no link.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::settings::may_become;
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags};
+
+/// What is taken over, in this order: what is referred to comes before what refers to it.
+const TAKEN: [&str; 22] = [
+    "objects",
+    "shallow",
+    "logs",
+    "rr-cache",
+    "rebase-merge",
+    "rebase-apply",
+    "sequencer",
+    "COMMIT_EDITMSG",
+    "TAG_EDITMSG",
+    "MERGE_MSG",
+    "MERGE_MODE",
+    "MERGE_RR",
+    "SQUASH_MSG",
+    "AUTO_MERGE",
+    "ORIG_HEAD",
+    "FETCH_HEAD",
+    "MERGE_HEAD",
+    "CHERRY_PICK_HEAD",
+    "REVERT_HEAD",
+    "refs",
+    "packed-refs",
+    "HEAD",
+];
+
+/// The last, since it must agree with everything else.
+const INDEX: &str = "index";
+
+/// How deep directories are taken over: references with more parts are nobody's.
+pub(super) const DEEPEST: usize = 64;
+
+/// What names programs, and is taken over where it names none.
+const SETTINGS: &str = "config";
+
+/// Leads to objects elsewhere, which a repository may not be made to trust.
+const NEVER: [&str; 2] = ["objects/info/alternates", "objects/info/http-alternates"];
+
+/// Takes over what a layer holds, and names what was left in it.
+pub(super) fn take_over(layer: &OwnedFd, real: &OwnedFd) -> io::Result<Vec<PathBuf>> {
+    // A description of its own: runs that end at once take turns, also those of one program.
+    let real = &open_directory(real.as_fd(), Path::new("."))?;
+    rustix::fs::flock(real, FlockOperation::LockExclusive)?;
+    let mut left = Left { paths: Vec::new() };
+    for name in TAKEN.into_iter().chain([INDEX]) {
+        left.entry(layer.as_fd(), real.as_fd(), Path::new(name))?;
+    }
+    for name in names(layer)? {
+        let known = TAKEN.iter().chain([&INDEX]).any(|known| name == OsStr::new(known));
+        let passing = name.as_bytes().ends_with(b".lock") || name.as_bytes().starts_with(b"gc.");
+        if name == SETTINGS && settings(layer, real)? {
+            continue;
+        }
+        if !known && !passing && !is_same_directory(layer, real, &name) && !lists_references(layer, &name) {
+            left.paths.push(name.into());
+        }
+    }
+    Ok(left.paths)
+}
+
+/// Takes over the settings of a repository, if all that changed in them is harmless; whether it did.
+fn settings(layer: &OwnedFd, real: &OwnedFd) -> io::Result<bool> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let text = |at: &OwnedFd| {
+        let file = rustix::fs::openat(at, SETTINGS, flags, Mode::empty()).ok().map(File::from)?;
+        let plain = file.metadata().is_ok_and(|meta| meta.is_file());
+        plain.then(|| io::read_to_string(file).ok()).flatten()
+    };
+    let (Some(before), Some(after)) = (text(real), text(layer)) else { return Ok(false) };
+    if !may_become(&before, &after) {
+        return Ok(false);
+    }
+    if before != after {
+        let mode = rustix::fs::statat(real, SETTINGS, AtFlags::SYMLINK_NOFOLLOW)?.st_mode;
+        copy(layer.as_fd(), real.as_fd(), OsStr::new(SETTINGS), mode)?;
+    }
+    Ok(true)
+}
+
+/// Whether a directory is in the layer only because something was looked at or cleaned up in it.
+fn is_same_directory(layer: &OwnedFd, real: &OwnedFd, name: &OsStr) -> bool {
+    let is_directory = |at: &OwnedFd| {
+        rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW)
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+    };
+    let empty = || Some(names(&open_directory(layer.as_fd(), Path::new(name)).ok()?).ok()?.is_empty());
+    is_directory(layer) && is_directory(real) && empty() == Some(true)
+}
+
+/// Whether it is a list of references that git keeps for servers, and makes again.
+fn lists_references(layer: &OwnedFd, name: &OsStr) -> bool {
+    let held = || names(&open_directory(layer.as_fd(), Path::new(name)).ok()?).ok();
+    name == "info" && held().is_some_and(|held| held == ["refs"])
+}
+
+struct Left {
+    /// What was not taken over.
+    paths: Vec<PathBuf>,
+}
+
+impl Left {
+    /// Takes over one entry of a directory: `path` is relative to the repository, the directories are where its last part lies.
+    fn entry(&mut self, layer: BorrowedFd<'_>, real: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+        let Some(name) = path.file_name() else { return Ok(()) };
+        let stat = match rustix::fs::statat(layer, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(rustix::io::Errno::NOENT) => return Ok(()),
+            Err(e) => return Err(e.into()),
+        };
+        if name.as_bytes().ends_with(b".lock") && !path.starts_with("refs") {
+            return Ok(());
+        }
+        let never = NEVER.iter().any(|never| path == Path::new(never));
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::CharacterDevice if stat.st_rdev == 0 => remove(real, name),
+            FileType::Directory if name == "rebase-merge" && runs_commands(layer, name) => {
+                self.leave(path);
+                Ok(())
+            }
+            FileType::Directory => self.directory(layer, real, path),
+            FileType::RegularFile if !never => copy(layer, real, name, stat.st_mode),
+            _ => {
+                self.leave(path);
+                Ok(())
+            }
+        }
+    }
+
+    fn leave(&mut self, path: &Path) {
+        self.paths.push(path.to_owned());
+    }
+
+    fn directory(&mut self, layer: BorrowedFd<'_>, real: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+        if path.components().count() > DEEPEST {
+            self.leave(path);
+            return Ok(());
+        }
+        let name = path.file_name().unwrap_or_default();
+        let from = open_directory(layer, Path::new(name))?;
+        if is_opaque(&from) {
+            remove(real, name)?;
+        }
+        match rustix::fs::mkdirat(real, name, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let Ok(to) = open_directory(real, Path::new(name)) else {
+            self.leave(path);
+            return Ok(());
+        };
+        for below in names(&from)? {
+            self.entry(from.as_fd(), to.as_fd(), &path.join(below))?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether going on with a rebase would run commands that its list names.
+fn runs_commands(layer: BorrowedFd<'_>, name: &OsStr) -> bool {
+    let list = Path::new(name).join("git-rebase-todo");
+    let Ok(file) = rustix::fs::openat(layer, &list, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+    else {
+        return false;
+    };
+    let text = io::read_to_string(File::from(file));
+    text.is_ok_and(|text| text.lines().any(|line| matches!(line.split_whitespace().next(), Some("exec" | "x"))))
+}
+
+pub(super) fn open_directory(at: BorrowedFd<'_>, name: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(at, name, flags, Mode::empty())?)
+}
+
+pub(super) fn names(directory: &OwnedFd) -> io::Result<Vec<std::ffi::OsString>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            names.push(OsStr::from_bytes(name).to_owned());
+        }
+    }
+    Ok(names)
+}
+
+/// Whether a directory of the layer hides all that the real one holds.
+fn is_opaque(directory: &OwnedFd) -> bool {
+    ["trusted.overlay.opaque", "user.overlay.opaque"].iter().any(|name| {
+        let mut value = [0_u8; 4];
+        rustix::fs::fgetxattr(directory, *name, &mut value[..]).is_ok_and(|length| &value[..length] == b"y")
+    })
+}
+
+/// Copies a file, which then appears whole or not at all.
+pub(super) fn copy(layer: BorrowedFd<'_>, real: BorrowedFd<'_>, name: &OsStr, mode: u32) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut from = File::from(rustix::fs::openat(layer, name, flags, Mode::empty())?);
+    let temporary = format!(".cp-exec-{}-{:?}", std::process::id(), std::thread::current().id());
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut to = File::from(rustix::fs::openat(real, &temporary, flags, Mode::from_raw_mode(0o600))?);
+    let copied = io::copy(&mut from, &mut to)
+        .and_then(|_| Ok(rustix::fs::fchmod(&to, Mode::from_raw_mode(mode & 0o666))?))
+        .and_then(|()| match rustix::fs::renameat(real, &temporary, real, name) {
+            // A reference where there was a directory of references.
+            Err(rustix::io::Errno::ISDIR) => {
+                remove(real, name)?;
+                Ok(rustix::fs::renameat(real, &temporary, real, name)?)
+            }
+            other => Ok(other?),
+        });
+    if copied.is_err() {
+        let _ = rustix::fs::unlinkat(real, &temporary, AtFlags::empty());
+    }
+    copied
+}
+
+/// Removes an entry with all below it.
+pub(super) fn remove(at: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+    match rustix::fs::unlinkat(at, name, AtFlags::empty()) {
+        Ok(()) | Err(rustix::io::Errno::NOENT) => return Ok(()),
+        Err(rustix::io::Errno::ISDIR | rustix::io::Errno::PERM) => {}
+        Err(e) => return Err(e.into()),
+    }
+    let directory = open_directory(at, Path::new(name))?;
+    for below in names(&directory)? {
+        remove(directory.as_fd(), &below)?;
+    }
+    Ok(rustix::fs::unlinkat(at, name, AtFlags::REMOVEDIR)?)
+}
