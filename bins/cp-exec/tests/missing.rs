@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use cp_testkit::counterpart;
+use cp_testkit::{counterpart, required};
 use serde_json::Value;
 
-use crate::exec::{Exec, POLICY, Who, everyone};
+use crate::exec::{Exec, POLICY, Who, alive, everyone};
 
 /// Compiles the program that takes layers away.
 fn without(exec: &Exec) -> Option<PathBuf> {
@@ -102,4 +102,21 @@ fn doctor_says_that_nothing_runs_where_nothing_would() {
         assert!(!answer.contains("\"confinement\""), "{answer}");
         assert!(answer.contains("does not ask for a control group"), "{answer}");
     }
+}
+
+#[test]
+fn without_a_process_namespace_a_control_group_ends_what_forks_without_end() {
+    let exec = Exec::with_policy(everyone()[0], &policy("cgroup = true\nprocesses = 200"));
+    let word = format!("runner-{}", std::process::id());
+    exec.write("runner.py", "import os\nprint('ran', flush=True)\nwhile True:\n    if os.fork(): os._exit(0)\n");
+    let Some(answer) = ask(&exec, "namespaces", &["--timeout", "3", "--", "python3", "runner.py", &word]) else {
+        return;
+    };
+    if !required("a control group that can be made", answer["error"]["details"]["layer"] != "pid") {
+        return;
+    }
+    let result = if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] };
+    assert_eq!((&result["stdout"], &result["enforcement"]["kill"]), (&"ran\n".into(), &"cgroup".into()), "{answer}");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(!alive(&word), "something survived");
 }

@@ -172,11 +172,10 @@ impl Places {
 fn make_place(path: &Path, directory: bool) -> io::Result<OwnedFd> {
     if directory {
         fs::create_dir_all(path)?;
-    } else {
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent)?;
-        }
-        fs::write(path, "")?;
+    } else if fs::File::create(path).is_err() {
+        // The first of its directory.
+        fs::create_dir_all(path.parent().unwrap_or(path))?;
+        fs::File::create(path)?;
     }
     place::open(path)?.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
