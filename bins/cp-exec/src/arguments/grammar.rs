@@ -1,4 +1,4 @@
-//! How a program's options are written: the tables in [`super::tables`] are made of this, and [`super::read()`] goes by it.
+//! How a program's options are written: the tables in [`super::tables`] are made of this, and [`mod@super::read`] goes by it.
 
 /// How a program reads its arguments.
 #[derive(Clone, Copy, Debug)]

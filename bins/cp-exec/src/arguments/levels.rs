@@ -16,7 +16,7 @@ impl Levels {
         }
     }
 
-    /// The name of a command that goes by another, or by a beginning that is no other's.
+    /// The name of a command that goes by another, or by an unambiguous beginning.
     pub(super) fn canonical(&self, word: &str) -> Option<&'static str> {
         let hyphened = hyphened(word);
         let word = hyphened.as_deref().unwrap_or(word);

@@ -61,7 +61,7 @@ impl<'a> Arguments<'a> {
         &self.items
     }
 
-    /// An option without which it cannot be told what the program would do, and that is not known.
+    /// An option that is not known, so that what the program would do is not known either.
     pub(crate) fn unknown(&self) -> Option<&'a str> {
         self.unknown
     }

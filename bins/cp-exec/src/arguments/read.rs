@@ -10,7 +10,7 @@ pub(crate) enum Item<'a> {
     Operand(Operand<'a>),
 }
 
-/// A word that is no option.
+/// A word that is not an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Operand<'a> {
     pub word: &'a str,

@@ -12,7 +12,7 @@ use crate::refusal::refuse;
 /// How deep wrappers may be nested.
 const DEPTH: usize = 3;
 
-/// The command lines that a command runs, each the one before it; none where it is no wrapper, or runs nothing.
+/// The command lines that a command runs, each the one before it; none where it is not a wrapper, or runs nothing.
 pub(super) fn wrapped(policy: &Policy, arguments: &Arguments<'_>) -> Result<Vec<Vec<String>>> {
     let mut layers = Vec::new();
     // What a wrapper takes from its input goes to what the innermost one runs.

@@ -1,4 +1,4 @@
-//! What a run could leave behind that runs later: what was there before it, so that what it makes can be told apart.
+//! What a run could leave behind that runs later: what was there before it, so that what it makes can be distinguished.
 
 use std::fs;
 use std::os::fd::OwnedFd;

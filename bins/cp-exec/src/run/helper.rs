@@ -23,7 +23,7 @@ pub(crate) struct Run<'a> {
     pub timeout: Duration,
     /// How long before that it is asked to end.
     pub grace: Duration,
-    /// More output than this kills it; none is no limit.
+    /// More output than this kills it; none means no limit.
     pub output_limit: Option<u64>,
     pub watch: Option<Watch<'a>>,
     /// Whether this program got a signal to stop.

@@ -273,7 +273,7 @@ impl Output {
         self.place = place;
     }
 
-    /// Says that the item under way is not counted yet: [`crate::stream::filter::settle`] will be told what came of it.
+    /// Says that the item under way is not counted yet: [`crate::stream::filter::settle`] reports what came of it.
     pub fn defer_item(&mut self) {
         self.fate = Fate::Deferred;
     }

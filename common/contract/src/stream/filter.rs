@@ -307,9 +307,9 @@ fn each_line(
             Next::Line(line) => line,
         };
         if kind.is_none() {
-            let told = told_by(lines.bytes(&line), filter);
-            kind = Some(told);
-            if told == InputKind::Text && filter.texts() == Texts::Whole {
+            let detected = detected_kind(lines.bytes(&line), filter);
+            kind = Some(detected);
+            if detected == InputKind::Text && filter.texts() == Texts::Whole {
                 lines.put_back(&line);
                 let text = read_text(&mut lines, filter, context)?;
                 return one(filter, Body::Text(&text), context);
@@ -343,7 +343,7 @@ fn each_line(
     end_of(kind, filter, &seen, options, context)
 }
 
-fn told_by(line: &[u8], filter: &dyn Filter) -> InputKind {
+fn detected_kind(line: &[u8], filter: &dyn Filter) -> InputKind {
     if Record::looks_like_one(line) {
         InputKind::Records
     } else if line.trim_ascii_start().starts_with(b"{") {

@@ -23,7 +23,7 @@ pub struct Entry {
     replaced: u64,
     /// The bytes a text came as, if it was not UTF-8.
     original: Option<Vec<u8>>,
-    /// What went wrong while it was built; told when it is appended.
+    /// What went wrong while it was built; reported when it is appended.
     fault: Option<Error>,
 }
 

@@ -324,7 +324,7 @@ impl Chunk {
 /// Why an intact line does not follow what is before it, if it does not.
 fn misfit(before: &State, seq: u64, prev: &[u8]) -> Option<(Kind, String)> {
     match before.hashes {
-        Some((told, computed)) if prev != told.hex().as_bytes() && prev != computed.hex().as_bytes() => {
+        Some((recorded, computed)) if prev != recorded.hex().as_bytes() && prev != computed.hex().as_bytes() => {
             return Some((Kind::Chain, "does not follow the line before it".to_owned()));
         }
         // It follows a damaged line by its hash: that proves its place better than counting lines that may have been fused.

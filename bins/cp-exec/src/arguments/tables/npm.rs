@@ -1,4 +1,4 @@
-//! npm and its like. npm takes any beginning of a command that is no other's, and its options anywhere.
+//! npm and its like. npm takes any unambiguous beginning of a command, and its options anywhere.
 
 use super::{Family, Levels, Role, Then};
 use crate::arguments::grammar::{Form, Grammar, OPEN, permuted};
