@@ -99,7 +99,7 @@ impl Exec {
         }
     }
 
-    /// The program, which is told its home by an option: a command in the sandbox must not learn it from a variable.
+    /// The program, which gets its home by an option: a command in the sandbox must not learn it from a variable.
     pub(crate) fn command(&self, arguments: &[&str]) -> Program {
         let command = self.program(program()).without_env("CP_HOME").arg("--home").arg(&self.home).args(arguments);
         match self.who {

@@ -1,4 +1,4 @@
-//! What a run could leave behind that runs later: it is read-only, or in a layer of the run, or gone when the result is told.
+//! What a run could leave behind that runs later: it is read-only, or in a layer of the run, or gone when the result is reported.
 
 use std::fs;
 use std::path::Path;

@@ -22,7 +22,7 @@ impl Person {
         Self(Place::of("cp-shell"))
     }
 
-    /// The program at what is no terminal, or it is told that it talks with a person.
+    /// The program without a terminal, or with the option that says that it talks with a person.
     pub(crate) fn command(&self, arguments: &[&str]) -> Program {
         self.at_terminal().arg("--interactive").args(arguments)
     }

@@ -60,7 +60,7 @@ fn the_server_of_files_writes_only_where_the_policy_says() {
     let place = ToolLoop::new();
     place.root.directory("aside");
     let (inside, aside) = (place.root.join("work/a.txt"), place.root.join("aside/a.txt"));
-    // It is told that it may write both; the sandbox knows better.
+    // Its arguments allow it to write both; the sandbox does not.
     let server = format!("fs={command} {} {}", place.root.join("work").display(), place.root.join("aside").display());
     let write = |path: &PathBuf| json!({"path": path, "content": "two\nlines\n"});
     let wanted = [

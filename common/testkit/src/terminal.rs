@@ -83,7 +83,7 @@ impl Terminal {
         String::from_utf8_lossy(&self.shown.0.lock().unwrap_or_else(PoisonError::into_inner).raw).into_owned()
     }
 
-    /// Changes its width, which the program is told by a signal.
+    /// Changes its width, which the program learns from a signal.
     #[track_caller]
     pub fn resize(&self, columns: u16) {
         rustix::termios::tcsetwinsize(&self.keys, size(columns)).expect("the terminal is there");
