@@ -84,7 +84,23 @@ pub(super) const FAMILIES: &[Family] = &[
     plain(&["man"], "adfhH::iIklKtT::VwWZ?C:e:E:L:m:M:p:P:r:R:s:S:X::", "pager= preprocessor= config-file= html[=]"),
     plain(&["zip"], "", ""),
     plain(&["ssh", "scp", "sftp"], "46AaCfGgKkMNnqsTtVvXxYyrpb:B:c:D:e:E:F:I:i:J:L:l:m:O:o:P:Q:R:S:W:w:", ""),
-    plain(&["curl", "wget"], "", ""),
+    plain(
+        &["curl"],
+        "#012346aA:b:Bc:C:d:D:e:E:fF:gGh::H:iIjJkK:lLm:MnNo:OpP:qQ:r:RsSt:T:u:U:vVw:x:X:y:Y:z:Z",
+        "output=",
+    ),
+    plain(
+        &["wget"],
+        "46a:A:bB:cdD:e:EFhHi:I:kKl:LmnNo:O:pP:qQ:rR:St:T:U:vVw:xX:",
+        "output-document= output-file= append-output= execute= input-file=",
+    ),
+    plain(&["shuf"], "ei:n:o:rz", "echo input-range= head-count= output= random-source= repeat zero-terminated"),
+    plain(&["iconv"], "clf:t:o:s", "from-code= list output= silent to-code= verbose"),
+    plain(
+        &["uniq"],
+        "cdDf:iuw:s:z",
+        "all-repeated[=] check-chars= count group[=] ignore-case repeated skip-chars= skip-fields= unique zero-terminated",
+    ),
     Family { names: &["openssl", "java"], grammar: Grammar { form: Form::OneDash, ..OPEN }, role: Role::Plain },
     Family {
         names: &["sqlite3"],

@@ -54,9 +54,11 @@ impl Reply for Begun {
     }
 }
 
-/// Commands worth allowing where they exist: they build, test and show history.
-const WANTED: [&str; 12] =
-    ["git", "cargo", "rustc", "npm", "node", "python3", "make", "go", "grep", "rg", "sed", "diff"];
+/// Commands worth allowing where they exist: they build, test, show history and filter text.
+const WANTED: [&str; 20] = [
+    "git", "cargo", "rustc", "npm", "node", "python3", "make", "go", "grep", "rg", "sed", "diff", "sort", "uniq",
+    "cut", "tr", "wc", "comm", "paste", "jq",
+];
 
 /// A program, its directory, what it needs to read, and its variables.
 type Toolchain = (&'static str, &'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
