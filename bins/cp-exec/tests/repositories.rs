@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use cp_testkit::required;
 use serde_json::Value;
 
 use crate::exec::{Exec, Who, everyone};
@@ -40,7 +41,10 @@ fn a_repository_that_a_run_makes_stays_and_works() {
             ["n", "a", "1", "a"],
             "{told}"
         );
+        // To begin again what is there changes nothing.
+        owner(&exec, "cd new && rm -r .git/hooks .git/branches");
         exec.own_all();
+        assert_eq!(exec.ask(&["--", "git", "init", "-q", "new"]).1, 0);
         // The next run works in it as in any other.
         let script = format!("cd new && echo b > b && git add b && git {identity} commit -qm b && git status --short");
         let (answer, status) = exec.ask(&["--", "sh", "-c", &script]);
@@ -137,6 +141,52 @@ fn a_made_repository_does_not_lead_elsewhere() {
         assert!(exec.work.join(new).join(part).symlink_metadata().is_err(), "{script}: {answer}");
     }
     assert_eq!(exec.ask(&["--", "sh", "-c", "git init -q new && cd new && git config user.name x"]).1, 0);
+}
+
+#[test]
+fn a_directory_that_is_a_repository_with_its_parts_elsewhere_is_found() {
+    const SCRIPT: &str = "git init -q x && mkdir other && mv x/.git/objects x/.git/refs other && rm -rf x && \
+        printf '#!/bin/sh\\ntouch OUT/ran\\n' > evil && chmod +x evil && echo ref: refs/heads/main > HEAD && echo WORK/other > commondir && \
+        printf '[core]\\nrepositoryformatversion = 1\\nfsmonitor = WORK/evil\\n[extensions]\\nworktreeConfig = true\\n' > other/config && \
+        printf '[core]\\nworktree = WORK\\n' > config.worktree";
+    for who in everyone() {
+        let exec = Exec::new(who);
+        fs::create_dir(exec.root.join("out")).unwrap();
+        exec.own_all();
+        let with = |text: &str| {
+            text.replace("WORK", exec.work.to_str().unwrap()).replace("OUT", exec.root.join("out").to_str().unwrap())
+        };
+        let later = with("git status >/dev/null 2>&1; ls OUT");
+        let (answer, status) = exec.ask(&["--", "sh", "-c", &with(SCRIPT)]);
+        assert_eq!((status, undone(&answer).len()), (4, 2), "{who:?}: {answer}");
+        assert_eq!(owner(&exec, &later), "", "{who:?}");
+        // The control: made outside, the same runs when the owner looks.
+        fs::remove_dir_all(exec.work.join("other")).unwrap();
+        trusted(exec.program("sh").args(["-c", &with(SCRIPT)])).run().success();
+        assert_eq!(owner(&exec, &later), "ran\n", "the control did not run");
+    }
+}
+
+#[test]
+fn the_starter_policy_makes_repositories_and_packages() {
+    let exec = Exec::new(Who::Me);
+    fs::remove_file(exec.home.join("config/policy.toml")).unwrap();
+    let (begun, status) = exec.ask(&["policy", "init"]);
+    assert_eq!(status, 0, "{begun}");
+    let allowed = begun["data"]["allowed_commands"].to_string();
+    let cargo = required("cargo", allowed.contains("\"cargo\""));
+    let own = [&["git", "init", "-q", "new"][..], &["git", "clone", "-q", "new", "copy"]];
+    let packages = [&["cargo", "new", "hello"][..], &["cargo", "init", "new", "--name", "other"]];
+    for words in own.into_iter().chain(packages.into_iter().filter(|_| cargo)) {
+        let (answer, status) = exec.ask(&[&["--"], words].concat());
+        assert_eq!((status, undone(&answer)), (0, Vec::new()), "{words:?}: {answer}");
+    }
+    let commit = "git add -A && git -c user.name=me -c user.email=me@x commit -q --allow-empty -m a && git log --format=%s && git status --short";
+    let told = owner(&exec, &format!("cd new && {commit} && cd ../copy && {commit}"));
+    assert_eq!(told, "a\na\n");
+    if cargo {
+        assert_eq!(owner(&exec, &format!("cd hello && {commit}")), "a\n");
+    }
 }
 
 #[test]

@@ -5,14 +5,14 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 
 use super::repository::{
-    COMMANDS, DEEPEST, INDEX, Left, NEVER, REBASE, SETTINGS, TAKEN, is_passing, names, open_directory, runs_commands,
+    COMMANDS, DEEPEST, HOOKS, INDEX, Left, NEVER, REBASE, SETTINGS, TAKEN, hooks, is_passing, kind_of, names,
+    open_directory, runs_commands,
 };
 use super::settings::wrong_in_new;
 
@@ -33,7 +33,7 @@ pub(super) fn is_bare(directory: &Path) -> bool {
 
 /// Whether this part of a repository can be harmless.
 pub(super) fn may_be_harmless(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name == SETTINGS || name == "hooks")
+    path.file_name().is_some_and(|name| name == SETTINGS || name == HOOKS)
 }
 
 /// Whether a path in a repository is git's own, also where other files lie beside it.
@@ -51,7 +51,7 @@ pub(super) fn look(repository: &Path, trees: &[PathBuf]) -> io::Result<Vec<Left>
         let kind = kind_of(&directory, &name)?;
         if name == SETTINGS {
             left.extend(settings(&directory, trees).map(|why| Left::new(path, why)));
-        } else if name == "hooks" {
+        } else if name == HOOKS {
             left.extend(hooks(&directory).map(|why| Left::new(path, why)));
         } else if name == "info" && kind == FileType::Directory {
             info(&directory, &mut left)?;
@@ -62,11 +62,6 @@ pub(super) fn look(repository: &Path, trees: &[PathBuf]) -> io::Result<Vec<Left>
         }
     }
     Ok(left)
-}
-
-fn kind_of(directory: &OwnedFd, name: &OsStr) -> io::Result<FileType> {
-    let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
-    Ok(FileType::from_raw_mode(stat.st_mode))
 }
 
 /// What is wrong with the settings. One that has another name could be changed by it later.
@@ -82,21 +77,6 @@ fn settings(directory: &OwnedFd, trees: &[PathBuf]) -> Option<String> {
     };
     match text() {
         Ok(text) => wrong_in_new(&text, trees),
-        Err(e) => Some(e.to_string()),
-    }
-}
-
-/// What is wrong with the hooks. Git runs none whose name ends so.
-fn hooks(directory: &OwnedFd) -> Option<String> {
-    let sample = |hooks: &OwnedFd, name: &OsStr| {
-        name.as_bytes().ends_with(b".sample") && kind_of(hooks, name).is_ok_and(|kind| kind == FileType::RegularFile)
-    };
-    let found = open_directory(directory.as_fd(), Path::new("hooks")).and_then(|hooks| Ok((names(&hooks)?, hooks)));
-    match found {
-        Ok((names, hooks)) => {
-            let other = names.iter().find(|name| !sample(&hooks, name))?;
-            Some(format!("{} is not a sample", other.to_string_lossy()))
-        }
         Err(e) => Some(e.to_string()),
     }
 }

@@ -46,6 +46,9 @@ pub(super) const DEEPEST: usize = 64;
 /// What names programs, and is taken over where it names none.
 pub(super) const SETTINGS: &str = "config";
 
+/// Programs that git starts.
+pub(super) const HOOKS: &str = "hooks";
+
 /// Leads to objects elsewhere, which a repository may not be made to trust.
 pub(super) const NEVER: [&str; 2] = ["objects/info/alternates", "objects/info/http-alternates"];
 
@@ -134,10 +137,18 @@ fn is_same_directory(layer: &OwnedFd, real: &OwnedFd, name: &OsStr) -> bool {
     is_directory(layer) && is_directory(real) && empty() == Some(true)
 }
 
-/// Whether it is a list of references that git keeps for servers, and makes again.
-fn lists_references(layer: &OwnedFd, name: &OsStr) -> bool {
-    let held = || names(&open_directory(layer.as_fd(), Path::new(name)).ok()?).ok();
-    name == "info" && held().is_some_and(|held| held == ["refs"])
+/// Whether git makes it of itself, and nobody misses it: a list of references for servers, samples, an empty directory.
+fn says_nothing(layer: &OwnedFd, name: &OsStr) -> bool {
+    let held = || {
+        let directory = open_directory(layer.as_fd(), Path::new(name)).ok()?;
+        if is_opaque(&directory) { None } else { names(&directory).ok() }
+    };
+    match name.to_str() {
+        Some("info") => held().is_some_and(|held| held == ["refs"]),
+        Some(HOOKS) => hooks(layer).is_none(),
+        Some("branches") => held().is_some_and(|held| held.is_empty()),
+        _ => false,
+    }
 }
 
 struct Taking {
@@ -155,7 +166,7 @@ impl Taking {
         }
         for name in names(layer)? {
             let known = TAKEN.iter().chain([&INDEX]).filter(|name| taken(name)).any(|known| name == *known);
-            if known || is_passing(&name) || is_same_directory(layer, real, &name) || lists_references(layer, &name) {
+            if known || is_passing(&name) || is_same_directory(layer, real, &name) || says_nothing(layer, &name) {
                 continue;
             }
             if name == SETTINGS && !linked {
@@ -277,6 +288,27 @@ pub(super) fn runs_commands(layer: BorrowedFd<'_>, name: &OsStr) -> bool {
     read.is_err()
         || text.len() as u64 == LONGEST_LIST
         || commands.into_iter().any(|command| [&b"exec"[..], b"x"].contains(&command.as_slice()))
+}
+
+pub(super) fn kind_of(directory: &OwnedFd, name: &OsStr) -> io::Result<FileType> {
+    let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(FileType::from_raw_mode(stat.st_mode))
+}
+
+/// What is wrong with the hooks. Git runs none whose name ends so.
+pub(super) fn hooks(directory: &OwnedFd) -> Option<String> {
+    let sample = |hooks: &OwnedFd, name: &OsStr| {
+        name.as_bytes().ends_with(b".sample") && kind_of(hooks, name).is_ok_and(|kind| kind == FileType::RegularFile)
+    };
+    let found = open_directory(directory.as_fd(), Path::new(HOOKS)).and_then(|hooks| Ok((names(&hooks)?, hooks)));
+    match found {
+        Ok((_, hooks)) if is_opaque(&hooks) => Some("replaces the hooks that were there".to_owned()),
+        Ok((names, hooks)) => {
+            let other = names.iter().find(|name| !sample(&hooks, name))?;
+            Some(format!("{} is not a sample", other.to_string_lossy()))
+        }
+        Err(e) => Some(e.to_string()),
+    }
 }
 
 pub(super) fn open_directory(at: BorrowedFd<'_>, name: &Path) -> io::Result<OwnedFd> {

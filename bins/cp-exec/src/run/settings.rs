@@ -50,7 +50,7 @@ pub(super) fn wrong_in_new(text: &str, trees: &[PathBuf]) -> Option<String> {
     let fine = |key: &str, value: &str| {
         let begun = BEGUN.contains(&key) && ["true", "false", "0", "1", "sha1", "sha256"].contains(&value);
         let is_origin = matches!(parts(key), ("remote", name, "url") if is_word(name));
-        begun || allowed(key, value) || (is_origin && lies_in(value, trees))
+        begun || allowed(key, value) || (is_origin && lies_in(value.strip_prefix("file://").unwrap_or(value), trees))
     };
     settings.iter().find(|(key, values)| !values.iter().all(|value| fine(key, value))).map(|(key, _)| not_for_runs(key))
 }
@@ -109,7 +109,7 @@ fn is_known(key: &str) -> bool {
     let (section, below, last) = parts(key);
     let named = match section {
         "branch" => ["remote", "merge", "rebase", "description"].contains(&last),
-        "remote" => ["url", "pushurl", "fetch", "prune"].contains(&last),
+        "remote" => ["url", "pushurl", "fetch", "prune", "tagopt"].contains(&last),
         _ => return PLAIN.contains(&key),
     };
     named && !below.is_empty() && is_word(below)
@@ -117,8 +117,11 @@ fn is_known(key: &str) -> bool {
 
 /// Whether a run may give a setting this value.
 fn allowed(key: &str, value: &str) -> bool {
-    if !is_known(key) || value.contains(['"', '\\', '#', ';']) || value.starts_with('-') {
+    if !is_known(key) || value.contains(['"', '\\', '#', ';']) {
         return false;
+    }
+    if value.starts_with('-') {
+        return parts(key).2 == "tagopt" && ["--tags", "--no-tags"].contains(&value);
     }
     match (parts(key).0, parts(key).2) {
         ("remote", "url" | "pushurl") => is_address(value),
@@ -126,6 +129,7 @@ fn allowed(key: &str, value: &str) -> bool {
             value.trim_start_matches('+').split(':').all(|side| side.starts_with("refs/") && is_word(side))
         }
         ("branch", "remote" | "merge") => is_word(value),
+        ("remote", "tagopt") => value.is_empty(),
         _ => true,
     }
 }
@@ -136,7 +140,7 @@ fn is_word(word: &str) -> bool {
     !word.is_empty() && !word.starts_with(['-', '/']) && !word.contains("..") && word.bytes().all(plain)
 }
 
-/// Whether it is the plain path of a directory in one of these trees, through no link.
+/// Whether it is the plain path, or file address, of a directory in one of these trees, through no link.
 fn lies_in(value: &str, trees: &[PathBuf]) -> bool {
     let plain = value.bytes().all(|c| c.is_ascii_alphanumeric() || b"._/+-".contains(&c));
     let path = Path::new(value);
@@ -234,7 +238,14 @@ mod tests {
             wrong_in_new(&format!("{CORE}{text}"), std::slice::from_ref(&tree)).is_none()
         };
         let origin = "[remote \"origin\"]\n\turl = TREE/a\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n";
-        for text in ["", origin, "[extensions]\n\tobjectformat = sha256\n", "[user]\n\tname = a\n"] {
+        for text in [
+            "",
+            origin,
+            &origin.replace("TREE", "file://TREE"),
+            "[remote \"up\"]\n\ttagOpt = --no-tags\n",
+            "[extensions]\n\tobjectformat = sha256\n",
+            "[user]\n\tname = a\n",
+        ] {
             assert!(with(text), "{text}");
         }
         for text in [
@@ -252,6 +263,8 @@ mod tests {
             "[remote \"origin\"]\n\turl = ../a\n",
             "[remote \"origin\"]\n\tpushurl = TREE/a\n",
             "[remote \"origin\"]\n\treceivepack = x\n",
+            "[remote \"origin\"]\n\ttagOpt = --upload-pack=x\n",
+            "[remote \"origin\"]\n\turl = file://host/TREE/a\n",
             "[remote \"origin\"]\n\tproxy = x\n",
             "[extensions]\n\tworktreeConfig = true\n",
             "[extensions]\n\tpartialClone = origin\n",
