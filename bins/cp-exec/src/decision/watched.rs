@@ -20,6 +20,8 @@ pub(crate) struct Watched {
     pub repositories: Vec<(PathBuf, OwnedFd)>,
     /// Repositories that are hidden or read-only as a whole, and what is dangerous in them, as it is.
     pub closed: Vec<Identity>,
+    /// What the policy keeps as it is, and that is not there.
+    pub absent: Vec<PathBuf>,
     /// Paths that the policy lets commands write by name.
     pub listed: Vec<PathBuf>,
 }
@@ -36,6 +38,8 @@ impl Watched {
         found.repositories.retain(|path| !listed.contains(path));
         let closed: Vec<PathBuf> = Guarded { paths: without.clone(), repositories: without }.into_paths();
         let closed = closed.iter().filter_map(|path| identity(path)).collect();
+        let mut absent = policy.pristine_and_absent();
+        absent.retain(|path| trees.iter().any(|root| path.starts_with(root)));
         let mut repositories = Vec::new();
         for path in &found.repositories {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -44,7 +48,7 @@ impl Watched {
         }
         let known =
             found.into_paths().iter().filter(|path| !listed.contains(path)).filter_map(|path| identity(path)).collect();
-        Ok(Self { trees: trees.clone(), known, repositories, closed, listed })
+        Ok(Self { trees: trees.clone(), known, repositories, closed, absent, listed })
     }
 
     /// Gives up the layers of what the run may not write after all.

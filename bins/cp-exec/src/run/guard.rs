@@ -26,6 +26,7 @@ pub(super) fn finish(watched: &Watched, home: &Path, outcome: &mut Outcome) {
     }
     let private = outcome.enforcement.has(Layer::Mount);
     let (mut after, mut made) = (After { watched, private, quarantine, undone }, Vec::new());
+    after.undo_pristine();
     match Guarded::in_trees(&watched.trees, &after.in_place()) {
         Ok(found) => made = after.undo(found),
         Err(error) => outcome.enforcement.missing.push(format!("guard: {}", error.message())),
@@ -48,6 +49,14 @@ impl After<'_> {
     fn in_place(&self) -> Vec<PathBuf> {
         let held = self.watched.repositories.iter().filter(|(path, held)| self.private && is_at(held, path));
         held.map(|(path, _)| path.clone()).collect()
+    }
+
+    /// Moves away what was to stay as it was, and was not there.
+    fn undo_pristine(&mut self) {
+        for path in self.watched.absent.iter().filter(|path| identity(path).is_some()) {
+            let reason = "is kept as it was by the policy, and was not there".to_owned();
+            self.undone.push(self.quarantine.take(path, Some(reason)));
+        }
     }
 
     /// Moves away what the run made and would run later. Gives the repositories that it made and that stay.
