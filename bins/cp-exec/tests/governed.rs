@@ -63,6 +63,27 @@ fn what_is_pristine_and_the_ledgers_are_read_only_in_the_view() {
 }
 
 #[test]
+fn what_is_pristine_and_absent_and_a_ledger_that_is_absent_cannot_be_made() {
+    const SCRIPT: &str = "mkdir -p t/lib t/own p; echo x > t/lib/new; echo x > t/own/new; echo x > p/kept; \
+                          mkdir -p t/ledger; echo x > t/ledger/governance.jsonl; true";
+    for who in everyone() {
+        let made = |arguments: &[&str]| {
+            let exec = Exec::with_policy(who, &format!("{POLICY}\n[paths]\npristine = [\"p/kept\"]\n"));
+            exec.write("t/own/a", "a\n");
+            let (answer, status) = exec.ask(&[arguments, &["--", "sh", "-c", SCRIPT]].concat());
+            let names = ["t/lib/new", "t/ledger/governance.jsonl", "p/kept", "t/own/new"];
+            let there: Vec<&str> = names.into_iter().filter(|name| exec.work.join(name).exists()).collect();
+            (there, status, answer)
+        };
+        let (there, status, answer) = made(&["--root", "t"]);
+        assert_eq!((there, status), (vec!["t/own/new"], 4), "{who:?}: {answer}");
+        // The control: where no tree is named, only the policy's own path is kept.
+        let (there, status, answer) = made(&[]);
+        assert_eq!((there, status), (vec!["t/lib/new", "t/ledger/governance.jsonl", "t/own/new"], 4), "{answer}");
+    }
+}
+
+#[test]
 fn a_command_that_would_plainly_write_them_is_refused_with_the_class() {
     let exec = tree(Who::Me);
     let ask = |words: &[&str]| exec.ask(&[&["--root", "t", "--"], words].concat()).0;

@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use crate::exec::{Exec, Who, everyone};
 
-fn trusted(program: Program) -> Program {
+pub(crate) fn trusted(program: Program) -> Program {
     let program = program.env("GIT_CONFIG_COUNT", "1").env("GIT_CONFIG_KEY_0", "safe.directory");
     program.env("GIT_CONFIG_VALUE_0", "*")
 }
 
 /// A project with a repository that has one commit.
-fn repository(who: Who) -> Exec {
+pub(crate) fn repository(who: Who) -> Exec {
     let exec = Exec::new(who);
     let setup = "git init -q -b main . && git config user.name me && git config user.email me@x && echo a > f && git add f && git commit -qm a";
     trusted(exec.program("sh").args(["-c", setup])).run().success();
@@ -23,11 +23,11 @@ fn repository(who: Who) -> Exec {
 }
 
 /// What git says outside, as the owner would ask it.
-fn owner(exec: &Exec, line: &str) -> String {
+pub(crate) fn owner(exec: &Exec, line: &str) -> String {
     trusted(exec.program("sh").args(["-c", line])).run().success().stdout
 }
 
-fn undone(answer: &Value) -> Vec<(String, String)> {
+pub(crate) fn undone(answer: &Value) -> Vec<(String, String)> {
     let details = if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] };
     let guard = details["enforcement"]["guard"].as_array().unwrap_or_else(|| panic!("{answer}"));
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

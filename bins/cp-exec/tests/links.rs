@@ -49,7 +49,13 @@ fn a_path_of_the_policy_that_became_a_link_is_refused_and_on_the_ledger() {
             assert_eq!(control["data"]["stdout"], "ran\n", "{control}");
             let first =
                 exec.ask(&["--", "sh", "-c", &format!("rmdir {name}; ln -s {outside} {name} && echo linked")]).0;
-            assert_eq!(first["data"]["stdout"], "linked\n", "{paths}: {first}");
+            if name == "lib" {
+                // What is kept pristine cannot be made at all, so the link is the owner's.
+                assert_eq!(first["error"]["details"]["rule"], "guard", "{paths}: {first}");
+                std::os::unix::fs::symlink(&outside, exec.work.join(name)).unwrap();
+            } else {
+                assert_eq!(first["data"]["stdout"], "linked\n", "{paths}: {first}");
+            }
             let line = format!("cat {name}/secret; echo more > {name}/planted");
             refused_for_the_link(&exec, &exec.ask(&["--", "sh", "-c", &line]).0, name);
             let read = json!({"tool": "filesystem", "operation": "read_file", "arguments": {"path": "x"}});

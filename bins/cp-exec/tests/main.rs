@@ -15,6 +15,7 @@ mod links;
 mod missing;
 mod options;
 mod projects;
+mod repositories;
 mod requests;
 mod run;
 mod sets;

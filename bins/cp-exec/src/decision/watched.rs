@@ -18,6 +18,10 @@ pub(crate) struct Watched {
     pub known: Vec<Identity>,
     /// Repositories in which the run gets a layer of its own, held open: their paths may lead elsewhere when it has ended.
     pub repositories: Vec<(PathBuf, OwnedFd)>,
+    /// Repositories that are hidden or read-only as a whole, and what is dangerous in them, as it is.
+    pub closed: Vec<Identity>,
+    /// What the policy keeps as it is, and that is not there.
+    pub absent: Vec<PathBuf>,
     /// Paths that the policy lets commands write by name.
     pub listed: Vec<PathBuf>,
 }
@@ -29,7 +33,13 @@ impl Watched {
         let mut found = Guarded::in_trees(trees, &[])?;
         // What is hidden or read-only as a whole needs no layer, and must not get one.
         let closed = |path: &Path| view.mask.iter().chain(&view.protect).any(|closed| path.starts_with(closed));
-        found.repositories.retain(|path| !listed.contains(path) && !closed(path));
+        let (without, within) = found.repositories.into_iter().partition(|path| closed(path));
+        found.repositories = within;
+        found.repositories.retain(|path| !listed.contains(path));
+        let closed: Vec<PathBuf> = Guarded { paths: without.clone(), repositories: without }.into_paths();
+        let closed = closed.iter().filter_map(|path| identity(path)).collect();
+        let mut absent = policy.pristine_and_absent();
+        absent.retain(|path| trees.iter().any(|root| path.starts_with(root)));
         let mut repositories = Vec::new();
         for path in &found.repositories {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -38,7 +48,7 @@ impl Watched {
         }
         let known =
             found.into_paths().iter().filter(|path| !listed.contains(path)).filter_map(|path| identity(path)).collect();
-        Ok(Self { trees: trees.clone(), known, repositories, listed })
+        Ok(Self { trees: trees.clone(), known, repositories, closed, absent, listed })
     }
 
     /// Gives up the layers of what the run may not write after all.

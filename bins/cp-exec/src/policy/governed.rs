@@ -22,14 +22,20 @@ impl Governed {
 
     /// Its governed roots and its ledgers, whether they are there or not.
     pub(super) fn protected(&self) -> Vec<PathBuf> {
-        let mut paths: Vec<PathBuf> = self.roots.iter().map(|prefix| self.root.join(prefix)).collect();
-        paths.push(self.root.join("ledger"));
-        for plane in fs::read_dir(self.root.join("planes")).into_iter().flatten().flatten() {
-            paths.extend(["ledger", "sessions"].map(|name| plane.path().join(name)));
-        }
-        // A prefix that leads out of the tree governs nothing in it.
-        paths.retain(|path| path.starts_with(&self.root) && *path != self.root);
-        paths
+        self.pristine().into_iter().chain(self.ledgers()).collect()
+    }
+
+    /// Its governed roots. A prefix that leads out of the tree governs nothing in it.
+    pub(super) fn pristine(&self) -> Vec<PathBuf> {
+        let roots = self.roots.iter().map(|prefix| self.root.join(prefix));
+        roots.filter(|path| path.starts_with(&self.root) && *path != self.root).collect()
+    }
+
+    /// The directories of its ledgers.
+    pub(super) fn ledgers(&self) -> Vec<PathBuf> {
+        let planes = fs::read_dir(self.root.join("planes")).into_iter().flatten().flatten();
+        let below = planes.flat_map(|plane| ["ledger", "sessions"].map(|name| plane.path().join(name)));
+        std::iter::once(self.root.join("ledger")).chain(below).collect()
     }
 
     /// Refuses to write what is pristine, or a ledger.

@@ -125,7 +125,7 @@ impl Guarded {
                     continue;
                 }
             };
-            let (mut repository, within_dotted) = (0, directory.file_name().is_some_and(is_dotted));
+            let (mut parts, within_dotted) = ([false; 4], directory.file_name().is_some_and(is_dotted));
             for entry in entries.flatten() {
                 seen += 1;
                 if seen > WALK {
@@ -133,7 +133,9 @@ impl Guarded {
                 }
                 let name = entry.file_name();
                 let Ok(kind) = entry.file_type() else { continue };
-                repository += usize::from(["HEAD", "objects", "refs"].iter().any(|part| name == *part));
+                for (part, known) in parts.iter_mut().zip(["HEAD", "objects", "refs", "commondir"]) {
+                    *part |= name == known;
+                }
                 // Every guarded name, or what it lies in, begins with a dot.
                 if kind.is_file() && !within_dotted && !is_dotted(&name) {
                     continue;
@@ -151,8 +153,8 @@ impl Guarded {
                     found.paths.push(path);
                 }
             }
-            // A repository without a working tree is found by git in its own directory.
-            if repository == 3 {
+            // A repository without a working tree is found by git in its own directory, also one whose parts lie elsewhere.
+            if let [true, true, true, _] | [true, _, _, true] = parts {
                 found.paths.extend(parts_of_repository(&directory));
             }
         }
@@ -244,13 +246,14 @@ mod tests {
         };
         ["a/b/.envrc", "a/.git/config", "bare/HEAD", "bare/objects/x", "bare/refs/x", "bare/config", "Makefile"]
             .into_iter()
+            .chain(["parted/HEAD", "parted/commondir", "parted/config.worktree", "other/commondir"])
             .for_each(make);
         let trees = [place.path().to_owned(), place.path().join("a")];
         let found = Guarded::in_trees(&trees, &[]).unwrap();
         let below = |paths: &[PathBuf]| -> Vec<String> {
             paths.iter().map(|path| path.strip_prefix(place.path()).unwrap().display().to_string()).collect()
         };
-        assert_eq!(below(&found.paths), ["a/b/.envrc", "bare/config"]);
+        assert_eq!(below(&found.paths), ["a/b/.envrc", "bare/config", "parted/commondir", "parted/config.worktree"]);
         assert_eq!(below(&found.repositories), ["a/.git"]);
         assert!(Guarded::in_trees(&trees, &found.repositories).unwrap().repositories.is_empty());
     }

@@ -101,8 +101,7 @@ impl Policy {
     /// Everything to keep read-only inside what a command may write, by its path, beside what is guarded there.
     pub(crate) fn protected(&self) -> Result<Vec<PathBuf>> {
         self.make_parts(&self.bounds.trees(Access::Write));
-        let declared = self.pristine.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned));
-        let mut paths: Vec<PathBuf> = declared.chain(self.tools.iter().cloned()).collect();
+        let mut paths: Vec<PathBuf> = self.declared_pristine().chain(self.tools.iter().cloned()).collect();
         paths.extend(self.governed.iter().flat_map(Governed::protected));
         let mut there = Vec::new();
         for path in paths {
@@ -113,6 +112,16 @@ impl Policy {
         Ok(there)
     }
 
+    /// What is to stay as it is and is not there, so that nothing can be made read-only: a command could make it.
+    pub(crate) fn pristine_and_absent(&self) -> Vec<PathBuf> {
+        let governed = self.governed.iter().flat_map(Governed::pristine);
+        self.declared_pristine().chain(governed).filter(|path| path.symlink_metadata().is_err()).collect()
+    }
+
+    fn declared_pristine(&self) -> impl Iterator<Item = PathBuf> {
+        self.pristine.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned))
+    }
+
     /// Where a command can write to the cp home, every part of it that is hidden must be there: what is not there cannot be covered,
     /// and a command could make it.
     fn make_parts(&self, writable: &[PathBuf]) {
@@ -120,6 +129,11 @@ impl Policy {
             for part in HOME_PARTS {
                 drop(place::make_directory(&self.cp_home.join(part)));
             }
+        }
+        // The same holds of the ledgers of a tree that governs itself.
+        let ledgers = self.governed.iter().flat_map(Governed::ledgers);
+        for ledger in ledgers.filter(|path| writable.iter().any(|root| path.starts_with(root))) {
+            drop(place::make_directory(&ledger));
         }
     }
 

@@ -1,174 +1,150 @@
 //! After a run: its layers of repositories are taken over, and guarded names that it made are moved into quarantine, before anything
-//! is reported.
+//! is reported. A repository that it made stays, where nothing in it would run later.
 
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
-
+use super::made;
 use super::outcome::Outcome;
-use super::repository::{DEEPEST, copy, names, open_directory, remove, take_over};
+use super::quarantine::{Quarantine, failed};
+use super::repository::take_over;
 use crate::decision::{Watched, identity};
 use crate::policy::Guarded;
-use crate::sandbox::plan::Layer;
+use crate::sandbox::plan::{Identity, Layer};
 use crate::sandbox::report::Undone;
-
-/// Runs that left something in quarantine.
-static RUNS: AtomicU64 = AtomicU64::new(0);
 
 /// Undoes what a run left behind that would run later, and puts it on the run's enforcement.
 pub(super) fn finish(watched: &Watched, home: &Path, outcome: &mut Outcome) {
-    let mut quarantine = Quarantine { home, place: None };
+    let mut quarantine = Quarantine::of(home);
     let mut undone = Vec::new();
     for (at, layer) in std::mem::take(&mut outcome.layers) {
         let Some((path, real)) = watched.repositories.get(at) else { continue };
         match take_over(&layer, real) {
-            Ok(left) => undone.extend(left.iter().map(|name| quarantine.keep_copy(layer.as_fd(), name, path))),
-            Err(e) => undone.push(failed(path, &e)),
+            Ok(left) => undone.extend(left.into_iter().map(|left| quarantine.keep_copy(layer.as_fd(), left, path))),
+            Err(e) => undone.push(failed(path, e)),
         }
     }
     let private = outcome.enforcement.has(Layer::Mount);
-    let known: Vec<PathBuf> = watched.repositories.iter().map(|(path, _)| path.clone()).filter(|_| private).collect();
-    match Guarded::in_trees(&watched.trees, &known) {
-        Ok(found) => {
-            let found = found.into_paths();
-            let made = found.iter().filter(|path| !watched.listed.contains(path) && is_new(watched, path, private));
-            undone.extend(made.map(|path| quarantine.take(path)));
-        }
+    let (mut after, mut made) = (After { watched, private, quarantine, undone }, Vec::new());
+    after.undo_pristine();
+    match Guarded::in_trees(&watched.trees, &after.in_place()) {
+        Ok(found) => made = after.undo(found),
         Err(error) => outcome.enforcement.missing.push(format!("guard: {}", error.message())),
     }
-    outcome.enforcement.guard = undone;
+    outcome.enforcement.repositories_made = made;
+    outcome.enforcement.guard = after.undone;
 }
 
-/// Whether a path was not there before. Where nothing could be made read-only, what was changed counts too.
-fn is_new(watched: &Watched, path: &Path, private: bool) -> bool {
-    let Some(now) = identity(path) else { return false };
-    !watched.known.iter().any(|before| {
-        let same = before.path == now.path && (before.dev, before.ino) == (now.dev, now.ino);
-        same && (private || before.content == now.content)
-    })
+/// What is there after a run, against what was there before.
+struct After<'a> {
+    watched: &'a Watched,
+    /// Whether the run had mounts of its own, so that what was there could not be changed.
+    private: bool,
+    quarantine: Quarantine<'a>,
+    undone: Vec<Undone>,
 }
 
-fn failed(path: &Path, error: &io::Error) -> Undone {
-    Undone { path: path.display().to_string(), moved_to: None, error: Some(error.to_string()) }
-}
-
-struct Quarantine<'a> {
-    home: &'a Path,
-    /// The directory of this run, and how many things are in it.
-    place: Option<(PathBuf, OwnedFd, u32)>,
-}
-
-impl Quarantine<'_> {
-    /// A directory of its own for one thing.
-    fn slot(&mut self) -> io::Result<(PathBuf, OwnedFd)> {
-        let (path, directory, count) = match &mut self.place {
-            Some(place) => place,
-            none => {
-                let run = format!("{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
-                let seconds = cp_common::clock::now().replace([':', '.'], "-");
-                let path = self.home.join("state/quarantine").join(format!("{seconds}-{run}"));
-                cp_common::home::make_directory(&path).map_err(|e| io::Error::other(e.message().to_owned()))?;
-                let directory = open_directory(CWD, &path)?;
-                none.insert((path, directory, 0))
-            }
-        };
-        *count += 1;
-        let name = count.to_string();
-        rustix::fs::mkdirat(&*directory, name.as_str(), Mode::RWXU)?;
-        Ok((path.join(&name), open_directory(directory.as_fd(), Path::new(&name))?))
+impl After<'_> {
+    /// Repositories with a layer that still are where they were. Another one in the place of one that was moved is not known.
+    fn in_place(&self) -> Vec<PathBuf> {
+        let held = self.watched.repositories.iter().filter(|(path, held)| self.private && is_at(held, path));
+        held.map(|(path, _)| path.clone()).collect()
     }
 
-    /// Moves a path away.
-    fn take(&mut self, path: &Path) -> Undone {
-        let mut moved = || -> io::Result<PathBuf> {
-            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-                return Err(io::ErrorKind::InvalidInput.into());
-            };
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let parent = rustix::fs::openat2(CWD, parent, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
-            let (to, slot) = self.slot()?;
-            match rustix::fs::renameat(&parent, name, &slot, name) {
-                Err(rustix::io::Errno::XDEV) => {
-                    copy_all(parent.as_fd(), slot.as_fd(), Path::new(name), DEEPEST)?;
-                    remove(parent.as_fd(), name)?;
-                }
-                other => other?,
-            }
-            Ok(to.join(name))
-        };
-        Self::said(path, moved())
-    }
-
-    /// Keeps what was left in the layer of a repository.
-    fn keep_copy(&mut self, layer: BorrowedFd<'_>, name: &Path, repository: &Path) -> Undone {
-        let mut kept = || -> io::Result<PathBuf> {
-            let (to, slot) = self.slot()?;
-            let (from, last) = match (name.parent(), name.file_name()) {
-                (Some(parent), Some(last)) if !parent.as_os_str().is_empty() => {
-                    (Some(open_directory(layer, parent)?), last)
-                }
-                _ => (None, name.as_os_str()),
-            };
-            copy_all(from.as_ref().map_or(layer, OwnedFd::as_fd), slot.as_fd(), Path::new(last), DEEPEST)?;
-            Ok(to.join(last))
-        };
-        Self::said(&repository.join(name), kept())
-    }
-
-    fn said(path: &Path, moved: io::Result<PathBuf>) -> Undone {
-        match moved {
-            Ok(to) => {
-                Undone { path: path.display().to_string(), moved_to: Some(to.display().to_string()), error: None }
-            }
-            Err(e) => failed(path, &e),
+    /// Moves away what was to stay as it was, and was not there.
+    fn undo_pristine(&mut self) {
+        for path in self.watched.absent.iter().filter(|path| identity(path).is_some()) {
+            let reason = "is kept as it was by the policy, and was not there".to_owned();
+            self.undone.push(self.quarantine.take(path, Some(reason)));
         }
     }
+
+    /// Moves away what the run made and would run later. Gives the repositories that it made and that stay.
+    fn undo(&mut self, found: Guarded) -> Vec<String> {
+        let (mut made, mut parts) = (Vec::new(), Vec::new());
+        for repository in found.repositories {
+            if self.watched.listed.contains(&repository) {
+                continue;
+            }
+            if !self.was_there(&repository) {
+                made.push(repository);
+            } else if !self.has_layer(&repository) {
+                parts.push(repository);
+            }
+        }
+        let there = Guarded { repositories: parts, paths: found.paths }.into_paths();
+        let new = there.into_iter().filter(|path| !self.watched.listed.contains(path) && self.is_new(path));
+        let (of_bare, others): (Vec<_>, Vec<_>) = new.partition(|path| self.is_of_made(path));
+        for path in others {
+            let leads = path.file_name().is_some_and(|name| name == ".git");
+            let reason = leads.then(|| "leads git to a repository elsewhere".to_owned());
+            self.undone.push(self.quarantine.take(&path, reason));
+        }
+        let mut bare: Vec<PathBuf> = of_bare.iter().filter_map(|path| path.parent().map(Path::to_owned)).collect();
+        bare.dedup();
+        made.retain(|repository| self.look(repository, None));
+        bare.retain(|repository| self.look(repository, Some(&of_bare)));
+        made.into_iter().chain(bare).map(|path| path.display().to_string()).collect()
+    }
+
+    /// Looks through a repository that the run made, of one without a working tree only at what is new there. True if all of it stays.
+    fn look(&mut self, repository: &Path, only: Option<&[PathBuf]>) -> bool {
+        let mut left = match made::look(repository, &self.watched.trees) {
+            Ok(left) => left,
+            Err(_) if only.is_none() => {
+                self.undone.push(self.quarantine.take(repository, Some("cannot be looked through".to_owned())));
+                return false;
+            }
+            Err(e) => {
+                self.undone.push(failed(repository, e));
+                return false;
+            }
+        };
+        if let Some(new) = only {
+            left.retain(|left| made::is_of_git(&left.path) || new.contains(&repository.join(&left.path)));
+        }
+        for left in left {
+            self.undone.push(self.quarantine.take(&repository.join(&left.path), left.reason));
+        }
+        !self.undone.iter().any(|undone| Path::new(&undone.path).starts_with(repository))
+    }
+
+    /// Whether this repository was there before the run, wherever the run moved it.
+    fn was_there(&self, repository: &Path) -> bool {
+        let closed = &self.watched.closed;
+        self.watched.repositories.iter().any(|(_, held)| is_at(held, repository))
+            || identity(repository)
+                .is_some_and(|now| closed.iter().any(|before| before.path == now.path && is_same(before, &now)))
+    }
+
+    /// Whether this is what may be harmless of a repository without a working tree that the run made.
+    fn is_of_made(&self, path: &Path) -> bool {
+        let Some(parent) = path.parent().filter(|_| made::may_be_harmless(path)) else { return false };
+        let known = self.watched.known.iter().chain(&self.watched.closed);
+        made::is_bare(parent) && !known.map(|known| &known.path).any(|path| path.starts_with(parent))
+    }
+
+    /// Whether what the run changed in it stayed in a layer, also where the run moved it.
+    fn has_layer(&self, repository: &Path) -> bool {
+        self.private && self.watched.repositories.iter().any(|(_, held)| is_at(held, repository))
+    }
+
+    /// Whether a path was not there before. Where nothing could be made read-only, what was changed counts too.
+    fn is_new(&self, path: &Path) -> bool {
+        let Some(now) = identity(path) else { return false };
+        !self.watched.known.iter().chain(&self.watched.closed).any(|before| {
+            let same = before.path == now.path && is_same(before, &now);
+            same && (self.private || before.content == now.content)
+        })
+    }
 }
 
-/// Copies files and directories. Of a link its target is kept as text, of anything else its name.
-fn copy_all(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &Path, deep: usize) -> io::Result<()> {
-    if deep == 0 {
-        return Err(io::Error::other("nested too deeply to be kept"));
-    }
-    let stat = rustix::fs::statat(from, name, AtFlags::SYMLINK_NOFOLLOW)?;
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => copy(from, to, name.as_os_str(), stat.st_mode),
-        FileType::Directory => {
-            rustix::fs::mkdirat(to, name, Mode::RWXU)?;
-            let (from, to) = (open_directory(from, name)?, open_directory(to, name)?);
-            names(&from)?.iter().try_for_each(|below| copy_all(from.as_fd(), to.as_fd(), Path::new(below), deep - 1))
-        }
-        FileType::Symlink => {
-            let target = rustix::fs::readlinkat(from, name, Vec::new())?;
-            Ok(rustix::fs::symlinkat(target, to, name)?)
-        }
-        _ => Ok(()),
-    }
+fn is_same(before: &Identity, now: &Identity) -> bool {
+    (before.dev, before.ino) == (now.dev, now.ino)
 }
 
-#[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-
-    #[test]
-    fn what_is_taken_is_gone_from_its_place_and_whole_in_quarantine() {
-        let place = tempfile::tempdir().unwrap();
-        let root = place.path().canonicalize().unwrap();
-        fs::create_dir_all(root.join("w/.vscode/deep")).unwrap();
-        fs::write(root.join("w/.vscode/deep/tasks.json"), "x").unwrap();
-        let home = root.join("home");
-        let mut quarantine = Quarantine { home: &home, place: None };
-        let undone = quarantine.take(&root.join("w/.vscode"));
-        let kept = PathBuf::from(undone.moved_to.unwrap());
-        assert!(kept.starts_with(&home) && !root.join("w/.vscode").exists());
-        assert_eq!(fs::read_to_string(kept.join("deep/tasks.json")).unwrap(), "x");
-        std::os::unix::fs::symlink("w", root.join("link")).unwrap();
-        fs::write(root.join("w/.bashrc"), "x").unwrap();
-        assert!(quarantine.take(&root.join("link/.bashrc")).error.is_some(), "no link is followed");
-    }
+/// Whether a directory that is held open is the one at a path.
+fn is_at(held: &OwnedFd, path: &Path) -> bool {
+    let held = rustix::fs::fstat(held);
+    held.is_ok_and(|held| identity(path).is_some_and(|now| (held.st_dev, held.st_ino) == (now.dev, now.ino)))
 }

@@ -10,7 +10,7 @@ use super::capture::Captured;
 use super::outcome::{Ended, NotRun, Outcome};
 use crate::decision::Ruling;
 use crate::refusal::with_members;
-use crate::sandbox::report::{Cause, Failure};
+use crate::sandbox::report::{Cause, Failure, Undone};
 
 /// What became of a command that ran.
 pub(crate) struct Done {
@@ -123,7 +123,9 @@ pub(super) fn done(ruling: &Ruling, outcome: &Outcome, receipt: Receipt) -> Resu
         }
         (Some(Ended::Interrupted), ..) => Some((Code::Interrupted, format!("{name} was interrupted"))),
         (None, ..) if left > 0 => {
-            Some((Code::Forbidden, format!("{name} left behind what would run later ({left}, see enforcement.guard)")))
+            let why = reasons(&outcome.enforcement.guard);
+            let message = format!("{name} left behind what would run later ({left}, see enforcement.guard){why}");
+            Some((Code::Forbidden, message))
         }
         (None, Some(0), _) => None,
         (None, Some(code), _) => Some((Code::CommandFailed, format!("{name} exited with {code}"))),
@@ -132,6 +134,13 @@ pub(super) fn done(ruling: &Ruling, outcome: &Outcome, receipt: Receipt) -> Resu
         }
     };
     Ok(Done { result, failure })
+}
+
+/// What is wrong with the first few things that were undone, where their names do not say so.
+fn reasons(undone: &[Undone]) -> String {
+    const TOLD: usize = 3;
+    let with_reason = undone.iter().filter_map(|undone| Some((&undone.path, undone.reason.as_ref()?)));
+    with_reason.take(TOLD).fold(String::new(), |told, (path, reason)| format!("{told}; {path}: {reason}"))
 }
 
 /// A stream as text. Bytes that are not UTF-8 are replaced, and omissions are marked.

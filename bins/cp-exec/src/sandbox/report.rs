@@ -33,6 +33,9 @@ pub(crate) struct Enforcement {
     /// What the run left behind that would have run later, and where it is now.
     #[serde(default)]
     pub guard: Vec<Undone>,
+    /// Repositories that the run made, in which nothing was found that would run later.
+    #[serde(default)]
+    pub repositories_made: Vec<String>,
     /// Layers that were asked for and could not be had, and what is not enforced by the kernel.
     pub missing: Vec<String>,
 }
@@ -43,6 +46,8 @@ pub(crate) struct Enforcement {
 pub(crate) struct Undone {
     /// Where it was.
     pub path: String,
+    /// What is wrong with it, where its name does not say so.
+    pub reason: Option<String>,
     /// Where it is kept.
     pub moved_to: Option<String>,
     /// Why it could not be moved.

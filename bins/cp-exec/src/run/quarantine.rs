@@ -1,0 +1,141 @@
+//! Where what a run left behind is kept: `state/quarantine` of the home, each thing in a directory of its own.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
+
+use super::repository::{DEEPEST, Left, copy, names, open_directory, remove};
+use crate::sandbox::report::Undone;
+
+/// Runs that left something in quarantine.
+static RUNS: AtomicU64 = AtomicU64::new(0);
+
+pub(super) struct Quarantine<'a> {
+    home: &'a Path,
+    /// The directory of this run, and how many things are in it.
+    place: Option<(PathBuf, OwnedFd, u32)>,
+}
+
+impl<'a> Quarantine<'a> {
+    pub(super) fn of(home: &'a Path) -> Self {
+        Self { home, place: None }
+    }
+
+    /// A directory of its own for one thing.
+    fn slot(&mut self) -> io::Result<(PathBuf, OwnedFd)> {
+        let (path, directory, count) = match &mut self.place {
+            Some(place) => place,
+            none => {
+                let run = format!("{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
+                let seconds = cp_common::clock::now().replace([':', '.'], "-");
+                let path = self.home.join("state/quarantine").join(format!("{seconds}-{run}"));
+                cp_common::home::make_directory(&path).map_err(|e| io::Error::other(e.message().to_owned()))?;
+                let directory = open_directory(CWD, &path)?;
+                none.insert((path, directory, 0))
+            }
+        };
+        *count += 1;
+        let name = count.to_string();
+        rustix::fs::mkdirat(&*directory, name.as_str(), Mode::RWXU)?;
+        Ok((path.join(&name), open_directory(directory.as_fd(), Path::new(&name))?))
+    }
+
+    /// Moves a path away.
+    pub(super) fn take(&mut self, path: &Path, reason: Option<String>) -> Undone {
+        let mut moved = || -> io::Result<PathBuf> {
+            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+                return Err(io::ErrorKind::InvalidInput.into());
+            };
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let parent = rustix::fs::openat2(CWD, parent, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+            let (to, slot) = self.slot()?;
+            match rustix::fs::renameat(&parent, name, &slot, name) {
+                Err(rustix::io::Errno::XDEV) => {
+                    copy_all(parent.as_fd(), slot.as_fd(), Path::new(name), DEEPEST)?;
+                    remove(parent.as_fd(), name)?;
+                }
+                other => other?,
+            }
+            Ok(to.join(name))
+        };
+        said(path, moved(), reason)
+    }
+
+    /// Keeps what was left in the layer of a repository.
+    pub(super) fn keep_copy(&mut self, layer: BorrowedFd<'_>, left: Left, repository: &Path) -> Undone {
+        let name = &left.path;
+        let mut kept = || -> io::Result<PathBuf> {
+            let (to, slot) = self.slot()?;
+            let (from, last) = match (name.parent(), name.file_name()) {
+                (Some(parent), Some(last)) if !parent.as_os_str().is_empty() => {
+                    (Some(open_directory(layer, parent)?), last)
+                }
+                _ => (None, name.as_os_str()),
+            };
+            copy_all(from.as_ref().map_or(layer, OwnedFd::as_fd), slot.as_fd(), Path::new(last), DEEPEST)?;
+            Ok(to.join(last))
+        };
+        said(&repository.join(name), kept(), left.reason)
+    }
+}
+
+fn said(path: &Path, moved: io::Result<PathBuf>, reason: Option<String>) -> Undone {
+    let (moved_to, error) = match moved {
+        Ok(to) => (Some(to.display().to_string()), None),
+        Err(e) => (None, Some(e.to_string())),
+    };
+    Undone { path: path.display().to_string(), reason, moved_to, error }
+}
+
+/// What could not even be looked through.
+pub(super) fn failed(path: &Path, error: io::Error) -> Undone {
+    said(path, Err(error), None)
+}
+
+/// Copies files and directories. Of a link its target is kept as text, of anything else its name.
+fn copy_all(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &Path, deep: usize) -> io::Result<()> {
+    if deep == 0 {
+        return Err(io::Error::other("nested too deeply to be kept"));
+    }
+    let stat = rustix::fs::statat(from, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => copy(from, to, name.as_os_str(), stat.st_mode),
+        FileType::Directory => {
+            rustix::fs::mkdirat(to, name, Mode::RWXU)?;
+            let (from, to) = (open_directory(from, name)?, open_directory(to, name)?);
+            names(&from)?.iter().try_for_each(|below| copy_all(from.as_fd(), to.as_fd(), Path::new(below), deep - 1))
+        }
+        FileType::Symlink => {
+            let target = rustix::fs::readlinkat(from, name, Vec::new())?;
+            Ok(rustix::fs::symlinkat(target, to, name)?)
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn what_is_taken_is_gone_from_its_place_and_whole_in_quarantine() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join("w/.vscode/deep")).unwrap();
+        fs::write(root.join("w/.vscode/deep/tasks.json"), "x").unwrap();
+        let home = root.join("home");
+        let mut quarantine = Quarantine::of(&home);
+        let undone = quarantine.take(&root.join("w/.vscode"), None);
+        let kept = PathBuf::from(undone.moved_to.unwrap());
+        assert!(kept.starts_with(&home) && !root.join("w/.vscode").exists());
+        assert_eq!(fs::read_to_string(kept.join("deep/tasks.json")).unwrap(), "x");
+        std::os::unix::fs::symlink("w", root.join("link")).unwrap();
+        fs::write(root.join("w/.bashrc"), "x").unwrap();
+        assert!(quarantine.take(&root.join("link/.bashrc"), None).error.is_some(), "no link is followed");
+    }
+}

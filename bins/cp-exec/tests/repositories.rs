@@ -1,0 +1,291 @@
+//! Repositories that a run makes, moves, or works in from elsewhere: they stay and work where nothing in them would run later.
+
+use std::fs;
+
+use cp_testkit::required;
+use serde_json::Value;
+
+use crate::exec::{Exec, Who, everyone};
+use crate::guard::{owner, repository, trusted, undone};
+
+/// Repositories of an answer that were made and looked through, by what their paths end with.
+fn made(answer: &Value) -> Vec<String> {
+    let details = if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] };
+    let made = details["enforcement"]["repositories_made"].as_array().unwrap_or_else(|| panic!("{answer}"));
+    made.iter().map(|path| path.as_str().unwrap().rsplit("/work/").next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_repository_that_a_run_makes_stays_and_works() {
+    for who in everyone() {
+        let exec = repository(who);
+        for (words, made_there) in [
+            (&["git", "init", "-q", "-b", "main", "new"][..], "new/.git"),
+            (&["git", "clone", "-q", ".", "copy"], "copy/.git"),
+            (&["git", "init", "-q", "--bare", "bare"], "bare"),
+            (&["git", "clone", "-q", "--bare", ".", "bare2"], "bare2"),
+            (&["git", "clone", "-q", "copy", "copy2"], "copy2/.git"),
+        ] {
+            let (answer, status) = exec.ask(&[&["--"], words].concat());
+            assert_eq!((status, undone(&answer)), (0, Vec::new()), "{who:?} {words:?}: {answer}");
+            assert_eq!(made(&answer), [made_there], "{answer}");
+        }
+        let identity = "-c user.name=me -c user.email=me@x";
+        let work = format!(
+            "cd new && git status --short && git {identity} commit -q --allow-empty -m n && git log --format=%s && git fsck --strict 2>&1; \
+             cd ../copy2 && git log --format=%s && git status --short && git remote get-url origin | grep -c work/copy && git -C ../bare2 log --format=%s && git -C ../bare fsck 2>&1"
+        );
+        let told = owner(&exec, &work);
+        assert_eq!(
+            told.lines().filter(|line| !line.starts_with("notice")).collect::<Vec<_>>(),
+            ["n", "a", "1", "a"],
+            "{told}"
+        );
+        // To begin again what is there changes nothing.
+        owner(&exec, "cd new && rm -r .git/hooks .git/branches");
+        exec.own_all();
+        assert_eq!(exec.ask(&["--", "git", "init", "-q", "new"]).1, 0);
+        // The next run works in it as in any other.
+        let script = format!("cd new && echo b > b && git add b && git {identity} commit -qm b && git status --short");
+        let (answer, status) = exec.ask(&["--", "sh", "-c", &script]);
+        assert_eq!((status, made(&answer).len()), (0, 0), "{answer}");
+        assert_eq!(owner(&exec, "git -C new log --format=%s"), "b\nn\n");
+    }
+}
+
+/// What makes the owner's `git` run a program, or trust what lies elsewhere, in a repository that a script makes.
+const EVIL: [(&str, &str, &str); 12] = [
+    ("core.fsmonitor", "config", "git config core.fsmonitor EVIL"),
+    ("hook", "hooks", "cp EVIL .git/hooks/post-index-change"),
+    ("include", "config", "git config include.path ../../other/config"),
+    ("commondir", "commondir", "rm .git/config; echo ../../other > .git/commondir"),
+    ("hooksPath", "config", "git config core.hooksPath ../other/hooks"),
+    ("header", "config", "printf '[CORE] FsMonitor = EVIL\\n' >> .git/config"),
+    (
+        "continued",
+        "config",
+        "printf '[user]\\n\\tname = a\\\\\\n[user]\\n[core]\\n\\tfsmonitor = EVIL\\n' >> .git/config",
+    ),
+    ("quoted", "config", "printf '[core]\\n\\tfsmonitor = \"EVIL\" # x\\n' >> .git/config"),
+    ("link", "config", "git config core.fsmonitor EVIL; mv .git/config ../c; ln -s ../../c .git/config"),
+    (
+        "filter",
+        "config",
+        "git config filter.x.clean EVIL; echo '* filter=x' > .git/info/attributes; echo b > g; git add -N g; echo c > g",
+    ),
+    (
+        "worktree",
+        "config.worktree",
+        "git config extensions.worktreeConfig true; git config --worktree core.fsmonitor EVIL",
+    ),
+    ("hooks link", "hooks", "rm -r .git/hooks; ln -s ../../other/hooks .git/hooks"),
+];
+
+#[test]
+fn a_made_repository_that_would_run_a_program_is_undone() {
+    const BEGIN: &str = "mkdir other other/hooks; git init -q -b main other/r && mv other/r/.git/objects other/r/.git/refs other/; \
+        printf '#!/bin/sh\\ntouch OUT/ran\\n' > evil; chmod +x evil; cp evil other/hooks/post-index-change; \
+        printf '[core]\\nrepositoryformatversion = 0\\nfsmonitor = EVIL\\n' > other/config; rm -rf other/r; \
+        git init -q -b main new && cd new && echo a > f && git add f && ";
+    const LATER: &str = "cd new; echo x >> f; git status --short >/dev/null 2>&1; git add f 2>/dev/null; git add -A 2>/dev/null; ls OUT";
+    for who in everyone() {
+        for (name, part, script) in EVIL {
+            let exec = Exec::new(who);
+            fs::create_dir(exec.root.join("out")).unwrap();
+            exec.own_all();
+            let with = |text: &str| {
+                let evil = exec.work.join("evil").display().to_string();
+                text.replace("EVIL", &evil).replace("OUT", exec.root.join("out").to_str().unwrap())
+            };
+            let script = with(&format!("{BEGIN}{script}"));
+            let (answer, status) = exec.ask(&["--", "sh", "-c", &script]);
+            assert_eq!((status, &answer["error"]["code"]), (4, &"E_FORBIDDEN".into()), "{who:?} {name}: {answer}");
+            assert!(made(&answer).is_empty(), "{name}: {answer}");
+            let path = exec.work.join("new/.git").join(part).display().to_string();
+            assert!(undone(&answer).iter().any(|(of, kept)| *of == path && !kept.is_empty()), "{name}: {answer}");
+            if part == "config" && name == "core.fsmonitor" {
+                assert!(answer["error"]["message"].as_str().unwrap().contains("core.fsmonitor"), "{answer}");
+            }
+            assert_eq!(owner(&exec, &with(LATER)), "", "{who:?} {name}: something of the run ran later");
+            // The control: made outside the sandbox, the same runs when the owner looks.
+            fs::remove_dir_all(exec.work.join("new")).unwrap();
+            fs::remove_dir_all(exec.work.join("other")).unwrap();
+            trusted(exec.program("sh").args(["-c", &script])).run().success();
+            assert_eq!(owner(&exec, &with(LATER)), "ran\n", "{name}: the control did not run");
+        }
+    }
+}
+
+#[test]
+fn a_made_repository_does_not_lead_elsewhere() {
+    const SCRIPTS: [(&str, &str); 9] = [
+        (".git/objects/info/alternates", "echo WORK/.git/objects > .git/objects/info/alternates"),
+        (".git/objects/info/http-alternates", "echo http://x/ > .git/objects/info/http-alternates"),
+        (".git/objects/pack", "rmdir .git/objects/pack; ln -s WORK/.git/objects .git/objects/pack"),
+        (".git/refs", "rm -r .git/refs; ln -s WORK/.git/refs .git/refs"),
+        (".git/remotes", "mkdir .git/remotes; echo URL: /tmp/x > .git/remotes/origin"),
+        (".git/branches/origin", "mkdir -p .git/branches; echo /tmp/x > .git/branches/origin"),
+        (".git/config", "git config remote.origin.url /tmp/x"),
+        (".git/config", "git config core.worktree /tmp"),
+        (".git/config", "ln .git/config ../other-name"),
+    ];
+    let exec = repository(Who::Me);
+    for (at, (part, script)) in SCRIPTS.into_iter().enumerate() {
+        let new = &format!("new{at}");
+        let script = script.replace("WORK", exec.work.to_str().unwrap());
+        let script = format!("git init -q {new} && cd {new} && {script}");
+        let (answer, status) = exec.ask(&["--", "sh", "-c", &script]);
+        let path = exec.work.join(new).join(part).display().to_string();
+        assert_eq!(status, 4, "{script}: {answer}");
+        assert!(undone(&answer).iter().any(|(of, _)| *of == path), "{script}: {answer}");
+        assert!(exec.work.join(new).join(part).symlink_metadata().is_err(), "{script}: {answer}");
+    }
+    assert_eq!(exec.ask(&["--", "sh", "-c", "git init -q new && cd new && git config user.name x"]).1, 0);
+}
+
+#[test]
+fn a_directory_that_is_a_repository_with_its_parts_elsewhere_is_found() {
+    const SCRIPT: &str = "git init -q x && mkdir other && mv x/.git/objects x/.git/refs other && rm -rf x && \
+        printf '#!/bin/sh\\ntouch OUT/ran\\n' > evil && chmod +x evil && echo ref: refs/heads/main > HEAD && echo WORK/other > commondir && \
+        printf '[core]\\nrepositoryformatversion = 1\\nfsmonitor = WORK/evil\\n[extensions]\\nworktreeConfig = true\\n' > other/config && \
+        printf '[core]\\nworktree = WORK\\n' > config.worktree";
+    for who in everyone() {
+        let exec = Exec::new(who);
+        fs::create_dir(exec.root.join("out")).unwrap();
+        exec.own_all();
+        let with = |text: &str| {
+            text.replace("WORK", exec.work.to_str().unwrap()).replace("OUT", exec.root.join("out").to_str().unwrap())
+        };
+        let later = with("git status >/dev/null 2>&1; ls OUT");
+        let (answer, status) = exec.ask(&["--", "sh", "-c", &with(SCRIPT)]);
+        assert_eq!((status, undone(&answer).len()), (4, 2), "{who:?}: {answer}");
+        assert_eq!(owner(&exec, &later), "", "{who:?}");
+        // The control: made outside, the same runs when the owner looks.
+        fs::remove_dir_all(exec.work.join("other")).unwrap();
+        trusted(exec.program("sh").args(["-c", &with(SCRIPT)])).run().success();
+        assert_eq!(owner(&exec, &later), "ran\n", "the control did not run");
+    }
+}
+
+#[test]
+fn the_starter_policy_makes_repositories_and_packages() {
+    let exec = Exec::new(Who::Me);
+    fs::remove_file(exec.home.join("config/policy.toml")).unwrap();
+    let (begun, status) = exec.ask(&["policy", "init"]);
+    assert_eq!(status, 0, "{begun}");
+    let allowed = begun["data"]["allowed_commands"].to_string();
+    let cargo = required("cargo", allowed.contains("\"cargo\""));
+    let own = [&["git", "init", "-q", "new"][..], &["git", "clone", "-q", "new", "copy"]];
+    let packages = [&["cargo", "new", "hello"][..], &["cargo", "init", "new", "--name", "other"]];
+    for words in own.into_iter().chain(packages.into_iter().filter(|_| cargo)) {
+        let (answer, status) = exec.ask(&[&["--"], words].concat());
+        assert_eq!((status, undone(&answer)), (0, Vec::new()), "{words:?}: {answer}");
+    }
+    let commit = "git add -A && git -c user.name=me -c user.email=me@x commit -q --allow-empty -m a && git log --format=%s && git status --short";
+    let told = owner(&exec, &format!("cd new && {commit} && cd ../copy && {commit}"));
+    assert_eq!(told, "a\na\n");
+    if cargo {
+        assert_eq!(owner(&exec, &format!("cd hello && {commit}")), "a\n");
+    }
+}
+
+#[test]
+fn a_bare_repository_beside_other_files_loses_only_what_is_dangerous() {
+    for who in everyone() {
+        let exec = Exec::new(who);
+        exec.write("Makefile", "all:\n");
+        let init = "git init -q --bare . && mkdir sub && echo x > sub/file";
+        let (answer, status) =
+            exec.ask(&["--", "sh", "-c", &format!("{init} && git config core.fsmonitor evil && echo > hooks/update")]);
+        let mut paths: Vec<String> = undone(&answer).into_iter().map(|(path, _)| path).collect();
+        paths.sort();
+        let expected = ["config", "hooks"].map(|name| exec.work.join(name).display().to_string());
+        assert_eq!((status, paths), (4, expected.to_vec()), "{who:?}: {answer}");
+        assert!(["Makefile", "sub/file", "HEAD"].iter().all(|name| exec.work.join(name).exists()));
+    }
+}
+
+#[test]
+fn a_repository_made_in_the_place_of_one_that_was_moved_is_found() {
+    const SCRIPT: &str = "mv p q && git init -q p && cd p && git config core.fsmonitor evil";
+    for who in everyone() {
+        let exec = Exec::new(who);
+        let setup = "git init -q -b main p && cd p && git config user.name me && git config user.email me@x && git config alias.x y && \
+                     echo '#' > .git/hooks/update && git commit -q --allow-empty -m a";
+        trusted(exec.program("sh").args(["-c", setup])).run().success();
+        exec.own_all();
+        let (answer, status) = exec.ask(&["--", "sh", "-c", SCRIPT]);
+        let path = exec.work.join("p/.git/config").display().to_string();
+        let paths: Vec<String> = undone(&answer).into_iter().map(|(path, _)| path).collect();
+        assert_eq!((status, paths), (4, vec![path]), "{who:?}: {answer}");
+        // The one that was moved is the owner's as it was, with the hook and the settings of the owner.
+        assert_eq!(
+            owner(&exec, "cd q && git log --format=%s && git config alias.x && ls .git/hooks/update"),
+            "a\ny\n.git/hooks/update\n"
+        );
+    }
+}
+
+#[test]
+fn a_repository_that_is_closed_to_commands_is_not_taken_for_one_of_the_run() {
+    for who in everyone() {
+        for paths in ["pristine = [\".git\"]", "forbidden = [\".git\"]", "pristine = [\"**/.git\"]"] {
+            let exec = repository(who);
+            let policy = fs::read_to_string(exec.home.join("config/policy.toml")).unwrap();
+            fs::write(exec.home.join("config/policy.toml"), format!("{policy}\n[paths]\n{paths}\n")).unwrap();
+            let (answer, status) = exec.ask(&["--", "true"]);
+            assert_eq!(
+                (status, undone(&answer), made(&answer)),
+                (0, Vec::new(), Vec::new()),
+                "{who:?} {paths}: {answer}"
+            );
+            assert_eq!(owner(&exec, "git config user.name"), "me\n", "{who:?} {paths}");
+        }
+    }
+}
+
+#[test]
+fn work_in_a_linked_working_tree_and_in_a_submodule_is_taken_over_and_making_one_is_the_owners() {
+    for who in everyone() {
+        let exec = Exec::new(who);
+        let setup = "git init -q -b main main && cd main && git config user.name me && git config user.email me@x && git commit -q --allow-empty -m a && \
+                     git worktree add -q ../linked && git -c protocol.file.allow=always submodule --quiet add ../main sub && git commit -qm s";
+        trusted(exec.program("sh").args(["-c", setup])).run().success();
+        exec.own_all();
+        let commit = "cd linked && echo b > b && git add b && git commit -qm b && git status --short && \
+                      cd ../main/sub && echo c > c && git add c && git -c user.name=me -c user.email=me@x commit -qm c";
+        let (answer, status) = exec.ask(&["--", "sh", "-c", commit]);
+        assert_eq!((status, undone(&answer)), (0, Vec::new()), "{who:?}: {answer}");
+        let told = owner(
+            &exec,
+            "cd linked && git log --format=%s && git status --short && cd ../main/sub && git log -1 --format=%s && git status --short",
+        );
+        assert_eq!(told, "b\na\nc\n", "{who:?}");
+        for (script, cure) in [
+            ("cd main && git worktree add -q ../more", "git worktree add"),
+            (
+                "cd main && git -c protocol.file.allow=always submodule --quiet add file://$PWD second",
+                "git submodule update",
+            ),
+            ("cd linked && echo evil > $(git rev-parse --git-dir)/config.worktree", "config.worktree"),
+        ] {
+            let (answer, status) = exec.ask(&["--", "sh", "-c", script]);
+            assert_eq!(status, 4, "{script}: {answer}");
+            assert!(
+                answer["error"]["message"].as_str().unwrap().contains(cure) || undone(&answer)[0].0.contains(cure),
+                "{answer}"
+            );
+        }
+        assert!(!exec.work.join("main/.git/worktrees/linked/config.worktree").exists());
+    }
+}
+
+#[test]
+fn a_rebase_list_that_cannot_be_read_as_text_is_read_all_the_same() {
+    let exec = repository(Who::Me);
+    let script =
+        "mkdir -p .git/rebase-merge && printf 'pick \\377\\nexec touch ran\\n' > .git/rebase-merge/git-rebase-todo";
+    let (answer, status) = exec.ask(&["--", "sh", "-c", script]);
+    assert_eq!(status, 4, "{answer}");
+    assert!(!exec.work.join(".git/rebase-merge").exists());
+}
