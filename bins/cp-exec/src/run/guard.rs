@@ -31,7 +31,7 @@ pub(super) fn finish(watched: &Watched, home: &Path, outcome: &mut Outcome) {
     }
     let private = outcome.enforcement.has(Layer::Mount);
     let known: Vec<PathBuf> = watched.repositories.iter().map(|(path, _)| path.clone()).filter(|_| private).collect();
-    match Guarded::in_trees(&watched.trees, &known) {
+    match Guarded::in_trees(&watched.trees, &known, watched.walk) {
         Ok(found) => {
             let found = found.into_paths();
             let made = found.iter().filter(|path| !watched.listed.contains(path) && is_new(watched, path, private));
