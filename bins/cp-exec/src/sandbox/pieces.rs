@@ -1,10 +1,12 @@
 //! The pieces of the machine that a view is made of, taken by descriptor before there is a view.
 
 use std::fs;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
+use rustix::mount::OpenTreeFlags;
 
 use super::plan::{Plan, Profile};
 use super::report::Failure;
@@ -15,7 +17,8 @@ use crate::place::Node;
 /// A file or directory that comes back in the view.
 pub(super) struct Piece {
     pub path: PathBuf,
-    pub file: OwnedFd,
+    /// A detached copy of its mounts.
+    pub tree: OwnedFd,
     pub node: Node,
     /// What its mount forbids.
     pub attributes: u64,
@@ -26,12 +29,21 @@ pub(super) struct Piece {
 pub(super) fn pieces(plan: &Plan) -> Result<Vec<Piece>, Failure> {
     let mut pieces = Vec::new();
     for (path, attributes) in wanted(plan) {
-        let Some(file) = plan.view.open(&path)? else { continue };
-        let stat = rustix::fs::fstat(&file).map_err(|e| Failure::setup("piece", e))?;
+        let Some((file, stat)) = plan.view.open_with_stat(&path)? else { continue };
         let directory = FileType::from_raw_mode(stat.st_mode).is_dir();
-        pieces.push(Piece { path, file, node: (stat.st_dev, stat.st_ino), attributes, directory });
+        let tree = detached(&file).map_err(|e| Failure::setup(&format!("bind {}", path.display()), e))?;
+        pieces.push(Piece { path, tree, node: (stat.st_dev, stat.st_ino), attributes, directory });
     }
     Ok(pieces)
+}
+
+/// A detached copy of the mounts at a file or directory.
+pub(super) fn detached(file: &OwnedFd) -> io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    Ok(rustix::mount::open_tree(file, "", flags)?)
 }
 
 fn wanted(plan: &Plan) -> Vec<(PathBuf, u64)> {
