@@ -18,5 +18,6 @@ mod projects;
 mod requests;
 mod run;
 mod sets;
+mod shared_memory;
 mod survivors;
 mod terminal;

@@ -18,6 +18,7 @@ pub(crate) struct Found {
 }
 
 /// The names that are looked for, and what was found of them.
+#[derive(Default)]
 pub(super) struct Names {
     hidden: Vec<Pattern>,
     kept: Vec<Pattern>,

@@ -230,3 +230,66 @@ fn too_many(most: u64, directory: &Path) -> Error {
         .with("path", directory.display().to_string())
         .hint("make fewer files visible: start in a smaller directory; the owner of the policy can raise paths.walk or list narrower directories")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    struct Trees {
+        root: PathBuf,
+        _place: tempfile::TempDir,
+    }
+
+    impl Trees {
+        fn with(files: &[&str]) -> Self {
+            let place = tempfile::tempdir().unwrap();
+            let root = place.path().canonicalize().unwrap();
+            for file in files {
+                fs::create_dir_all(root.join(file).parent().unwrap()).unwrap();
+                fs::write(root.join(file), "").unwrap();
+            }
+            Self { root, _place: place }
+        }
+
+        fn below(&self, paths: &[PathBuf]) -> Vec<String> {
+            let mut paths: Vec<String> =
+                paths.iter().map(|path| path.strip_prefix(&self.root).unwrap().display().to_string()).collect();
+            paths.sort();
+            paths
+        }
+    }
+
+    #[test]
+    fn one_walk_finds_names_everywhere_and_what_is_guarded_where_it_may_be_written() {
+        let deep = format!("{}.env", "d/".repeat(HELD + 4));
+        let trees = Trees::with(&[&deep, "a/.env", "a/.bashrc", "w/x/.bashrc", "w/x/.env", "w/.git/.env", ".gdbinit"]);
+        let mut walk = Walk::new(Some(Names::default()), &[], 100);
+        let writable = trees.root.join("w");
+        walk.inner = vec![&writable];
+        walk.tree(&trees.root, Wanted { names: true, guarded: None }).unwrap();
+        let hidden = walk.names.map(|names| names.found.hidden).unwrap();
+        assert_eq!(trees.below(&hidden), ["a/.env", &deep, "w/.git/.env", "w/x/.env"]);
+        let guarded = walk.guards.finish();
+        assert_eq!(trees.below(&guarded.paths), ["w/x/.bashrc"]);
+        assert_eq!(trees.below(&guarded.repositories), ["w/.git"]);
+    }
+
+    #[test]
+    fn every_entry_counts_once_and_one_too_many_is_an_error() {
+        let trees = Trees::with(&["a/b", "a/c"]);
+        let inner = [trees.root.clone(), trees.root.join("a")];
+        assert!(Guarded::in_trees(&inner, &[], 3).is_ok());
+        assert!(Guarded::in_trees(&inner, &[], 2).is_err());
+    }
+
+    #[test]
+    fn a_link_is_not_gone_through() {
+        let (outside, trees) = (Trees::with(&["x/.bashrc"]), Trees::with(&["a/b"]));
+        std::os::unix::fs::symlink(&outside.root, trees.root.join("a/link")).unwrap();
+        let found = |root: &Path| Guarded::in_trees(&[root.to_owned()], &[], 100).unwrap().paths;
+        assert_eq!(found(&trees.root), Vec::<PathBuf>::new());
+        assert_eq!(found(&outside.root), [outside.root.join("x/.bashrc")]);
+    }
+}

@@ -15,7 +15,7 @@ use rustix::mount::{
     UnmountFlags,
 };
 
-use super::pieces::{Piece, detached, pieces, system_links};
+use super::pieces::{Piece, detached, pieces};
 use super::plan::{Layer, Plan};
 use super::report::{Enforcement, Failure};
 use super::sys::{self, NO_SUID_NO_DEV};
@@ -46,8 +46,7 @@ pub(super) fn build(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Fa
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(|e| Failure::setup("mount_private", e))?;
     // Everything is taken from the old root before there is a new one, which has none of its paths.
-    let pieces = pieces(plan)?;
-    let links = system_links(plan.profile);
+    let (pieces, links) = pieces(plan)?;
     let devices = DEVICES.iter().map(|name| Ok((*name, take_system(&Path::new("/dev").join(name))?)));
     let devices = devices.collect::<io::Result<Vec<_>>>().map_err(setup("dev"))?;
     let text = plan.script_text.as_deref();
