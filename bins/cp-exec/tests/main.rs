@@ -19,5 +19,6 @@ mod repositories;
 mod requests;
 mod run;
 mod sets;
+mod shared_memory;
 mod survivors;
 mod terminal;

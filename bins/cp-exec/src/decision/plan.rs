@@ -14,7 +14,7 @@ use super::ruling::MadeDirectories;
 use super::watched::Watched;
 use crate::digest::sha256;
 use crate::place::{self, Node};
-use crate::policy::{Access, Degraded, Policy, RunAs, name_of, node_of};
+use crate::policy::{Access, Degraded, Guarded, Policy, RunAs, name_of, node_of};
 use crate::refusal::refuse;
 use crate::request::Command;
 use crate::sandbox::plan::{Identity, Layer, Limits, Plan, View};
@@ -46,8 +46,8 @@ pub(crate) fn plan(
     let env = environment::build(&search_path(policy), &name_of(uid), &set, &exec.env_allow, &command.env)?;
     let write = policy.bounds.trees(Access::Write);
     let made = make_execute_directories(policy, &write);
-    let mut view = view(policy, pinned, cwd, write)?;
-    let mut watched = Watched::of(policy, &view)?;
+    let (mut view, guarded) = view(policy, pinned, cwd, write)?;
+    let mut watched = Watched::of(policy, &view, guarded)?;
     view.protect.extend(watched.protected());
     watched.only_in(&mut view);
     view.nodes = nodes(&view, pinned)?;
@@ -100,8 +100,8 @@ fn words(policy: &Policy, argv: &[String], pinned: &Pinned) -> Vec<String> {
     words
 }
 
-/// Which files the command sees, and how: the policy's bounds, narrowed by the modules it runs in.
-fn view(policy: &Policy, pinned: &Pinned, cwd: &Path, mut write: Vec<PathBuf>) -> Result<View> {
+/// Which files the command sees, and how: the policy's bounds, narrowed by the modules it runs in. And what is guarded in them.
+fn view(policy: &Policy, pinned: &Pinned, cwd: &Path, mut write: Vec<PathBuf>) -> Result<(View, Guarded)> {
     let (mut read, mut execute) = (policy.bounds.trees(Access::Read), policy.bounds.trees(Access::Execute));
     let mut mask = policy.masks();
     for module in policy.modules_at(&[cwd, &pinned.path]) {
@@ -119,7 +119,7 @@ fn view(policy: &Policy, pinned: &Pinned, cwd: &Path, mut write: Vec<PathBuf>) -
     read.push(pinned.path.clone());
     let count = RUNS.fetch_add(1, Ordering::Relaxed);
     let roots: Vec<&Path> = read.iter().chain(&write).chain(&execute).map(PathBuf::as_path).collect();
-    let found = policy.look_for_names(&roots)?;
+    let (found, guarded) = policy.look_through(&roots, &write)?;
     mask.extend(found.hidden_pinned);
     let mut view = View {
         protect: policy.protected()?.into_iter().chain(found.kept_pinned).collect(),
@@ -140,7 +140,7 @@ fn view(policy: &Policy, pinned: &Pinned, cwd: &Path, mut write: Vec<PathBuf>) -
     for paths in [&mut view.read, &mut view.write, &mut view.execute] {
         paths.retain(|path| !hidden.iter().any(|mask| path.starts_with(mask)));
     }
-    Ok(view)
+    Ok((view, guarded))
 }
 
 /// Which files and directories the paths of a view are now. One that a link leads away from is refused.

@@ -24,13 +24,18 @@ pub(crate) struct Watched {
     pub absent: Vec<PathBuf>,
     /// Paths that the policy lets commands write by name.
     pub listed: Vec<PathBuf>,
+    /// How many entries are looked at when the run has ended.
+    pub walk: u64,
 }
 
 impl Watched {
-    /// Looks through the trees that a run may write.
-    pub(super) fn of(policy: &Policy, view: &View) -> Result<Self> {
+    /// What was found in the trees that a run may write.
+    pub(super) fn of(policy: &Policy, view: &View, mut found: Guarded) -> Result<Self> {
         let (trees, listed) = (&view.write, policy.written_by_name());
-        let mut found = Guarded::in_trees(trees, &[])?;
+        // A tree that turned out to be hidden cannot be written.
+        let writable = |path: &PathBuf| trees.iter().any(|root| path.starts_with(root));
+        found.paths.retain(writable);
+        found.repositories.retain(writable);
         // What is hidden or read-only as a whole needs no layer, and must not get one.
         let closed = |path: &Path| view.mask.iter().chain(&view.protect).any(|closed| path.starts_with(closed));
         let (without, within) = found.repositories.into_iter().partition(|path| closed(path));
@@ -48,7 +53,8 @@ impl Watched {
         }
         let known =
             found.into_paths().iter().filter(|path| !listed.contains(path)).filter_map(|path| identity(path)).collect();
-        Ok(Self { trees: trees.clone(), known, repositories, closed, absent, listed })
+        let walk = policy.loaded.settings.paths.walk;
+        Ok(Self { trees: trees.clone(), known, repositories, closed, absent, listed, walk })
     }
 
     /// Gives up the layers of what the run may not write after all.

@@ -3,13 +3,9 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::ErrorKind;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use cp_common::Result;
-
-use crate::refusal::{owner_decides, refuse};
+use rustix::fs::FileType;
 
 /// Files and directories of these names, wherever they are: start-up files of shells and programs, settings with credentials.
 const NAMES: [&str; 39] = [
@@ -78,6 +74,9 @@ const PAIRS: [(&str, &str); 20] = [
     (".vscode", "tasks.json"),
 ];
 
+/// What a repository lies in.
+const REPOSITORY: &str = ".git";
+
 /// What of a repository names programs, or leads git elsewhere.
 const OF_REPOSITORY: [&str; 8] = [
     "commondir",
@@ -94,9 +93,6 @@ const OF_REPOSITORY: [&str; 8] = [
 const PACKAGES: &str = "node_modules";
 const OF_PACKAGES: [&str; 4] = [".vscode", ".idea", ".npmrc", ".yarnrc"];
 
-/// The most entries that are looked at.
-const WALK: usize = 500_000;
-
 /// What is guarded in some trees.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Guarded {
@@ -107,62 +103,6 @@ pub(crate) struct Guarded {
 }
 
 impl Guarded {
-    /// Walks trees, and follows no links. Repositories that are known are not looked into.
-    pub(crate) fn in_trees(trees: &[PathBuf], known: &[PathBuf]) -> Result<Self> {
-        let mut found = Self::default();
-        let mut roots = trees.to_vec();
-        roots.sort();
-        roots.dedup_by(|below, above| below.starts_with(above));
-        let mut left: Vec<(PathBuf, &PathBuf)> = roots.iter().map(|root| (root.clone(), root)).collect();
-        let mut seen = 0;
-        while let Some((directory, root)) = left.pop() {
-            let entries = match fs::read_dir(&directory) {
-                Ok(entries) => entries,
-                Err(e) if e.kind() == ErrorKind::NotFound => continue,
-                // What cannot be looked into can still be gone through: git finds a repository in it.
-                Err(_) => {
-                    found.paths.push(directory);
-                    continue;
-                }
-            };
-            let (mut parts, within_dotted) = ([false; 4], directory.file_name().is_some_and(is_dotted));
-            for entry in entries.flatten() {
-                seen += 1;
-                if seen > WALK {
-                    return Err(too_many());
-                }
-                let name = entry.file_name();
-                let Ok(kind) = entry.file_type() else { continue };
-                for (part, known) in parts.iter_mut().zip(["HEAD", "objects", "refs", "commondir"]) {
-                    *part |= name == known;
-                }
-                // Every guarded name, or what it lies in, begins with a dot.
-                if kind.is_file() && !within_dotted && !is_dotted(&name) {
-                    continue;
-                }
-                let path = entry.path();
-                if name == ".git" && kind.is_dir() {
-                    if !known.contains(&path) {
-                        found.repositories.push(path);
-                    }
-                } else if name == ".git" || path.strip_prefix(root).is_ok_and(is_guarded) {
-                    found.paths.push(path);
-                } else if kind.is_dir() {
-                    left.push((path, root));
-                } else if kind.is_block_device() || kind.is_char_device() {
-                    found.paths.push(path);
-                }
-            }
-            // A repository without a working tree is found by git in its own directory, also one whose parts lie elsewhere.
-            if let [true, true, true, _] | [true, _, _, true] = parts {
-                found.paths.extend(parts_of_repository(&directory));
-            }
-        }
-        found.paths.sort();
-        found.repositories.sort();
-        Ok(found)
-    }
-
     /// What it is made of, repositories by what is dangerous in them.
     pub(crate) fn into_paths(self) -> Vec<PathBuf> {
         let inside = self.repositories.iter().flat_map(|repository| parts_of_repository(repository));
@@ -170,29 +110,102 @@ impl Guarded {
     }
 }
 
-fn is_dotted(name: &OsStr) -> bool {
-    name.as_encoded_bytes().starts_with(b".")
+/// A directory in which guarded names are looked for: what of the way to it says which those are.
+#[derive(Clone, Copy)]
+pub(super) struct Within {
+    /// Names in a directory of this name are guarded too; none where its own name says nothing.
+    above: Option<&'static str>,
+    /// It lies in an installed package.
+    packaged: bool,
 }
 
-fn too_many() -> cp_common::Error {
-    refuse(
-        "paths.walk",
-        format!("the paths that may be written hold more than {WALK} entries, too many to look through"),
-    )
-    .hint(format!("start in a smaller directory, or give --base DIR; {}", owner_decides("paths.write")))
+impl Within {
+    /// The directory that a walk begins with: its own name says nothing.
+    pub(super) const fn root() -> Self {
+        Self { above: None, packaged: false }
+    }
+
+    /// A directory in this one.
+    fn below(self, name: &[u8]) -> Self {
+        let above = PAIRS.iter().map(|(above, _)| *above).find(|above| above.as_bytes() == name);
+        Self { above, packaged: self.packaged || name == PACKAGES.as_bytes() }
+    }
+
+    /// Whether an entry is guarded by its name.
+    fn guards(self, name: &[u8]) -> bool {
+        let exempt = |name: &[u8]| self.packaged && OF_PACKAGES.iter().any(|known| known.as_bytes() == name);
+        let in_pair = |above: &str| PAIRS.iter().any(|pair| pair.0 == above && pair.1.as_bytes() == name);
+        self.above.is_some_and(|above| in_pair(above) && !exempt(above.as_bytes()))
+            || (is_dotted(name) && !exempt(name) && NAMES.iter().any(|known| known.as_bytes() == name))
+    }
+
+    /// Whether an entry that is not a directory could be guarded. It spares most entries a path.
+    pub(super) fn may_guard(self, name: &[u8], kind: FileType) -> bool {
+        // Every guarded name, or what it lies in, begins with a dot.
+        self.above.is_some() || is_dotted(name) || is_device(kind)
+    }
+}
+
+/// What is guarded, as a walk finds it.
+pub(super) struct Guards<'a> {
+    found: Guarded,
+    /// Repositories that are not looked into.
+    known: &'a [PathBuf],
+}
+
+impl<'a> Guards<'a> {
+    pub(super) fn beside(known: &'a [PathBuf]) -> Self {
+        Self { found: Guarded::default(), known }
+    }
+
+    /// Takes an entry down if it is guarded. Of a directory that is not, what to look for in it.
+    pub(super) fn take(&mut self, within: Within, name: &[u8], kind: FileType, path: &Path) -> Option<Within> {
+        if name == REPOSITORY.as_bytes() && kind == FileType::Directory {
+            if !self.known.iter().any(|known| known == path) {
+                self.found.repositories.push(path.to_owned());
+            }
+            return None;
+        }
+        if name == REPOSITORY.as_bytes() || within.guards(name) || is_device(kind) {
+            self.found.paths.push(path.to_owned());
+            return None;
+        }
+        Some(within.below(name))
+    }
+
+    /// A directory that cannot be looked into.
+    pub(super) fn closed(&mut self, directory: &Path) {
+        self.found.paths.push(directory.to_owned());
+    }
+
+    /// A repository without a working tree.
+    pub(super) fn bare(&mut self, directory: &Path) {
+        self.found.paths.extend(parts_of_repository(directory));
+    }
+
+    pub(super) fn finish(mut self) -> Guarded {
+        self.found.paths.sort();
+        self.found.repositories.sort();
+        self.found
+    }
+}
+
+fn is_dotted(name: &[u8]) -> bool {
+    name.starts_with(b".")
+}
+
+fn is_device(kind: FileType) -> bool {
+    matches!(kind, FileType::BlockDevice | FileType::CharacterDevice)
 }
 
 /// Whether a path has a guarded name, or lies in a guarded directory or a repository.
 pub(super) fn is_guarded(path: &Path) -> bool {
-    let parts: Vec<&str> = path.iter().map(|part| part.to_str().unwrap_or_default()).collect();
-    let named = |at: usize| {
-        let packaged = parts[..at].contains(&PACKAGES);
-        let exempt = |name: &str| packaged && OF_PACKAGES.contains(&name);
-        let name = parts[at];
-        let pair = at > 0 && PAIRS.contains(&(parts[at - 1], name)) && !exempt(parts[at - 1]);
-        pair || (NAMES.contains(&name) && !exempt(name))
-    };
-    (0..parts.len()).any(named) || parts.contains(&".git")
+    let mut within = Within::root();
+    path.iter().map(OsStr::as_encoded_bytes).any(|name| {
+        let guarded = name == REPOSITORY.as_bytes() || within.guards(name);
+        within = within.below(name);
+        guarded
+    })
 }
 
 /// What is there of a repository that names programs or leads elsewhere.
@@ -233,7 +246,7 @@ mod tests {
 
     #[test]
     fn every_guarded_name_or_what_it_lies_in_begins_with_a_dot() {
-        assert!(NAMES.iter().chain(PAIRS.iter().map(|(above, _)| above)).all(|name| is_dotted(OsStr::new(name))));
+        assert!(NAMES.iter().chain(PAIRS.iter().map(|(above, _)| above)).all(|name| is_dotted(name.as_bytes())));
     }
 
     #[test]
@@ -249,12 +262,12 @@ mod tests {
             .chain(["parted/HEAD", "parted/commondir", "parted/config.worktree", "other/commondir"])
             .for_each(make);
         let trees = [place.path().to_owned(), place.path().join("a")];
-        let found = Guarded::in_trees(&trees, &[]).unwrap();
+        let found = Guarded::in_trees(&trees, &[], 100).unwrap();
         let below = |paths: &[PathBuf]| -> Vec<String> {
             paths.iter().map(|path| path.strip_prefix(place.path()).unwrap().display().to_string()).collect()
         };
         assert_eq!(below(&found.paths), ["a/b/.envrc", "bare/config", "parted/commondir", "parted/config.worktree"]);
         assert_eq!(below(&found.repositories), ["a/.git"]);
-        assert!(Guarded::in_trees(&trees, &found.repositories).unwrap().repositories.is_empty());
+        assert!(Guarded::in_trees(&trees, &found.repositories, 100).unwrap().repositories.is_empty());
     }
 }

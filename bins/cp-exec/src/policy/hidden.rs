@@ -49,7 +49,7 @@ const HOME_PARTS: [&str; 8] = ["config", "keys", "ledger", "state", "planes", "m
 
 impl Policy {
     /// Everything to hide from every command, by its path, whether it is there or not. What is hidden for its name is looked for
-    /// with [`Policy::look_for_names`].
+    /// with [`Policy::look_through`].
     pub(crate) fn masks(&self) -> Vec<PathBuf> {
         let mut masks: Vec<PathBuf> = SYSTEM_SECRETS.iter().map(PathBuf::from).collect();
         masks.extend(SECRETS.iter().map(|name| self.loaded.home.join(name)));
@@ -139,7 +139,7 @@ impl Policy {
 
     /// Whether a path is hidden from every command and tool, by where it lies or by its name.
     pub(crate) fn hides(&self, path: &Path) -> bool {
-        let by_name = |above: &Path| above.file_name().is_some_and(|name| is_environment_file(&name.to_string_lossy()));
+        let by_name = |above: &Path| above.file_name().is_some_and(|name| is_environment_file(name.as_encoded_bytes()));
         !self.is_tool(path)
             && (self.masks().iter().any(|mask| path.starts_with(follow(mask).0)) || path.ancestors().any(by_name))
     }
@@ -155,7 +155,8 @@ pub(crate) fn node_of(path: &Path) -> Result<Option<Node>> {
 }
 
 /// Whether a name is that of a file with an environment's secrets, and not of an example of one.
-pub(super) fn is_environment_file(name: &str) -> bool {
-    let example = [".example", ".sample", ".template", ".dist"].iter().any(|end| name.ends_with(end));
-    (name == ".env" || name.starts_with(".env.")) && !example
+pub(super) fn is_environment_file(name: &[u8]) -> bool {
+    let Some(rest) = name.strip_prefix(b".env") else { return false };
+    let example = [".example", ".sample", ".template", ".dist"].iter().any(|end| rest.ends_with(end.as_bytes()));
+    (rest.is_empty() || rest.starts_with(b".")) && !example
 }

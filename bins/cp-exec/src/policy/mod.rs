@@ -14,6 +14,7 @@ mod patterns;
 mod resolved;
 mod rule;
 mod trust;
+mod walk;
 
 pub(crate) use self::accounts::name_of;
 pub(crate) use self::bounds::Access;

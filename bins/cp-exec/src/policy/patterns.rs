@@ -91,6 +91,14 @@ impl Pattern {
         }
     }
 
+    /// The word that the name of whatever it means must match; none if any name will do.
+    pub(super) fn last(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Glob(parts) => parts.last().map(String::as_str).filter(|last| *last != "**"),
+            Kind::Tree(_) => None,
+        }
+    }
+
     /// What of it is there. A pattern that begins anywhere is not looked for.
     pub(crate) fn present(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
@@ -169,7 +177,7 @@ fn look(directory: &Path, pattern: &[String], found: &mut Vec<PathBuf>) {
         match first.as_str() {
             "**" if is_directory => look(&entry.path(), pattern, found),
             "**" => {}
-            name if !name_matches(name, &entry.file_name().to_string_lossy()) => {}
+            name if !name_matches(name, entry.file_name().as_encoded_bytes()) => {}
             _ if rest.is_empty() => found.push(entry.path()),
             _ if is_directory => look(&entry.path(), rest, found),
             _ => {}

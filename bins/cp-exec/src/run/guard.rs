@@ -27,7 +27,7 @@ pub(super) fn finish(watched: &Watched, home: &Path, outcome: &mut Outcome) {
     let private = outcome.enforcement.has(Layer::Mount);
     let (mut after, mut made) = (After { watched, private, quarantine, undone }, Vec::new());
     after.undo_pristine();
-    match Guarded::in_trees(&watched.trees, &after.in_place()) {
+    match Guarded::in_trees(&watched.trees, &after.in_place(), watched.walk) {
         Ok(found) => made = after.undo(found),
         Err(error) => outcome.enforcement.missing.push(format!("guard: {}", error.message())),
     }

@@ -17,9 +17,9 @@ use super::system;
 /// The newest interface whose rights are requested; an older kernel enforces those it knows.
 const NEWEST: ABI = ABI::V6;
 
-/// Restricts this thread, and says how much of it the kernel enforces.
-pub(super) fn restrict(plan: &Plan, scratch: &[&Path]) -> Result<Landlock, Refusal> {
-    let status = ruleset(plan, scratch)?.restrict_self()?;
+/// Restricts this thread, and says how much of it the kernel enforces. `private`: it has a view of its own.
+pub(super) fn restrict(plan: &Plan, scratch: &[&Path], private: bool) -> Result<Landlock, Refusal> {
+    let status = ruleset(plan, scratch, private)?.restrict_self()?;
     Ok(describe(&status))
 }
 
@@ -50,7 +50,7 @@ fn describe(status: &RestrictionStatus) -> Landlock {
     Landlock { abi, status: status.to_owned() }
 }
 
-fn ruleset(plan: &Plan, scratch: &[&Path]) -> Result<RulesetCreated, Refusal> {
+fn ruleset(plan: &Plan, scratch: &[&Path], private: bool) -> Result<RulesetCreated, Refusal> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(NEWEST))?
@@ -68,7 +68,7 @@ fn ruleset(plan: &Plan, scratch: &[&Path]) -> Result<RulesetCreated, Refusal> {
     for path in trees.iter().filter(|path| !leads_into(path, trees)) {
         rules = allow(rules, Path::new(path), rights)?;
     }
-    for path in system::SETTINGS.iter().chain(&system::MACHINE) {
+    for path in settings(private) {
         rules = allow(rules, Path::new(path), read)?;
     }
     // The kernel opens a program's loader with the right to execute it.
@@ -94,6 +94,15 @@ fn ruleset(plan: &Plan, scratch: &[&Path]) -> Result<RulesetCreated, Refusal> {
     }
     rules = allow(rules, &plan.exe.path, AccessFs::ReadFile | AccessFs::Execute)?;
     Ok(rules)
+}
+
+/// Settings that may be read. A view of the run's own holds nothing else in their directories but what is declared, and a rule for a
+/// directory covers what is mounted in it: so there a few do.
+fn settings(private: bool) -> Vec<&'static str> {
+    if private {
+        return system::HOLD_SETTINGS.to_vec();
+    }
+    system::SETTINGS.into_iter().chain(system::MACHINE).collect()
 }
 
 /// Whether a path is a link into another tree, as `/lib` is on most systems.

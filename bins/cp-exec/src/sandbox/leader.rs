@@ -57,7 +57,8 @@ fn become_command(
     drop_capabilities()?;
     rustix::thread::set_no_new_privs(true).map_err(|e| Failure::setup("no_new_privs", e))?;
     enforcement.no_new_privs = true;
-    match landlock::restrict(plan, &scratch.writable(enforcement.has(Layer::Mount))) {
+    let private = enforcement.has(Layer::Mount);
+    match landlock::restrict(plan, &scratch.writable(private), private) {
         Ok(landlock) => {
             if landlock.status != "full" {
                 enforcement.missing.push(format!("landlock: {}", landlock.status));

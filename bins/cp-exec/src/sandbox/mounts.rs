@@ -3,18 +3,19 @@
 
 use std::ffi::CString;
 use std::fs;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, FileType};
+use rustix::fs::{CWD, FileType, Mode};
+use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
     UnmountFlags,
 };
 
-use super::pieces::{Piece, pieces, system_links};
+use super::pieces::{Piece, detached, pieces};
 use super::plan::{Layer, Plan};
 use super::report::{Enforcement, Failure};
 use super::sys::{self, NO_SUID_NO_DEV};
@@ -22,6 +23,9 @@ use crate::place;
 
 /// Directories that are private to the command: what others keep there is not its business.
 const PRIVATE: [&str; 3] = ["/tmp", "/var/tmp", "/run"];
+
+/// Memory shared by name. It lies in the private `/dev`.
+const SHARED_MEMORY: &str = "/dev/shm";
 
 /// The devices of the private `/dev`.
 const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
@@ -42,26 +46,26 @@ pub(super) fn build(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Fa
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(|e| Failure::setup("mount_private", e))?;
     // Everything is taken from the old root before there is a new one, which has none of its paths.
-    let pieces = pieces(plan)?;
-    let links = system_links(plan.profile);
+    let (pieces, links) = pieces(plan)?;
     let devices = DEVICES.iter().map(|name| Ok((*name, take_system(&Path::new("/dev").join(name))?)));
     let devices = devices.collect::<io::Result<Vec<_>>>().map_err(setup("dev"))?;
     let text = plan.script_text.as_deref();
     let root = enter(text.map_or(0, <[u8]>::len)).map_err(setup("root"))?;
 
     let mut places = Places::default();
-    let is_private = |piece: &&Piece| PRIVATE.iter().any(|path| piece.path.starts_with(path));
+    let is_private = |piece: &&Piece| PRIVATE.iter().chain([&SHARED_MEMORY]).any(|path| piece.path.starts_with(path));
     for piece in pieces.iter().filter(|piece| !is_private(piece)) {
         places.attach(piece)?;
     }
     for path in PRIVATE {
         places.private(plan, path).map_err(|e| Failure::setup(path, e))?;
     }
+    private_dev(devices, plan.limits.scratch_bytes).map_err(setup("dev"))?;
+    places.directories.push((SHARED_MEMORY.into(), false));
     // A declared path in a private directory comes back in the private one.
     for piece in pieces.iter().filter(is_private) {
         places.attach(piece)?;
     }
-    private_dev(devices, plan.limits.scratch_bytes).map_err(setup("dev"))?;
     proc(plan, enforcement)?;
     for (at, to) in links.iter().chain(&plan.view.links) {
         places.link(at, to).map_err(setup("link"))?;
@@ -74,7 +78,7 @@ pub(super) fn build(plan: &Plan, enforcement: &mut Enforcement) -> Result<(), Fa
         .map_err(setup("home"))?;
     pin(plan)?;
     protect(plan)?;
-    masks(plan)?;
+    masks(plan, &places)?;
     finish(&root).map_err(setup("finish"))
 }
 
@@ -110,35 +114,40 @@ fn finish(root: &OwnedFd) -> io::Result<()> {
 struct Places {
     /// Directories, and whether each is one of the old root, whose insides are not ours to make.
     directories: Vec<(PathBuf, bool)>,
+    files: Vec<PathBuf>,
 }
 
 impl Places {
     fn in_a_tree(&self, path: &Path) -> bool {
-        let around = self.directories.iter().filter(|(directory, _)| path != directory && path.starts_with(directory));
+        // A private directory is in none, though it lies in one.
+        let holds = |(directory, old): &&(PathBuf, bool)| path.starts_with(directory) && (path != directory || !old);
+        let around = self.directories.iter().filter(holds);
         around.max_by_key(|(directory, _)| directory.as_os_str().len()).is_some_and(|(_, old)| *old)
     }
 
     fn attach(&mut self, piece: &Piece) -> Result<(), Failure> {
-        let fault = |e: io::Error| Failure::changed(&piece.path, &e.to_string());
-        let target = match place::open(&piece.path).map_err(fault)? {
-            Some(target) => target,
-            None if self.in_a_tree(&piece.path) => {
-                return Err(Failure::changed(&piece.path, "it is no longer where it was"));
-            }
-            None => make_place(&piece.path, piece.directory).map_err(|e| Failure::setup("place", e))?,
-        };
-        if self.in_a_tree(&piece.path) && place::node(&target).map_err(fault)? != piece.node {
-            return Err(Failure::changed(&piece.path, "it is not what was there when it was checked"));
+        let bind = |e: io::Error| Failure::setup(&format!("bind {}", piece.path.display()), e);
+        sys::set_mount_attributes(piece.tree.as_fd(), piece.attributes, libc::AT_RECURSIVE).map_err(bind)?;
+        if self.in_a_tree(&piece.path) {
+            put(&piece.tree, &there(piece)?).map_err(bind)?;
+        } else {
+            // Nobody but this process can reach the new root, and there is no link in it yet.
+            make_place(&piece.path, piece.directory).map_err(|e| Failure::setup("place", e))?;
+            put_at(&piece.tree, &piece.path).map_err(bind)?;
         }
-        let tree = clone(&piece.file).and_then(|tree| {
-            sys::set_mount_attributes(tree.as_fd(), piece.attributes, libc::AT_RECURSIVE)?;
-            put(&tree, &target)
-        });
-        tree.map_err(|e| Failure::setup(&format!("bind {}", piece.path.display()), e))?;
         if piece.directory {
             self.directories.push((piece.path.clone(), true));
+        } else {
+            self.files.push(piece.path.clone());
         }
         Ok(())
+    }
+
+    /// Whether anything can be at a path but places to mount on.
+    fn shows(&self, path: &Path) -> bool {
+        let directories = self.directories.iter().map(|(directory, _)| directory.as_path());
+        let all = directories.chain(["/dev", "/proc"].map(Path::new)).chain(self.files.iter().map(PathBuf::as_path));
+        all.into_iter().any(|shown| path.starts_with(shown))
     }
 
     /// A directory of the command's own, where it has one at all: always `/tmp`, another where a declared directory has it.
@@ -158,35 +167,50 @@ impl Places {
 
     /// A link, where there is nothing and none of the old root's directories.
     fn link(&self, at: &Path, to: &Path) -> io::Result<()> {
-        if self.in_a_tree(at) || fs::symlink_metadata(at).is_ok() {
+        if self.in_a_tree(at) {
             return Ok(());
         }
-        if let Some(parent) = at.parent() {
-            fs::create_dir_all(parent)?;
-        }
-        symlink(to, at)
+        let made = symlink(to, at).or_else(|e| match at.parent() {
+            Some(parent) if e.kind() == ErrorKind::NotFound => {
+                fs::create_dir_all(parent)?;
+                symlink(to, at)
+            }
+            _ => Err(e),
+        });
+        made.or_else(|e| if e.kind() == ErrorKind::AlreadyExists { Ok(()) } else { Err(e) })
     }
+}
+
+/// What lies at the path of a piece in a tree of the old root, if it is still what it was.
+fn there(piece: &Piece) -> Result<OwnedFd, Failure> {
+    let fault = |e: io::Error| Failure::changed(&piece.path, &e.to_string());
+    let Some(target) = place::open(&piece.path).map_err(fault)? else {
+        return Err(Failure::changed(&piece.path, "it is no longer where it was"));
+    };
+    if place::node(&target).map_err(fault)? != piece.node {
+        return Err(Failure::changed(&piece.path, "it is not what was there when it was checked"));
+    }
+    Ok(target)
 }
 
 /// Makes a place to mount on, in the new root.
-fn make_place(path: &Path, directory: bool) -> io::Result<OwnedFd> {
-    if directory {
-        fs::create_dir_all(path)?;
-    } else if fs::File::create(path).is_err() {
+fn make_place(path: &Path, directory: bool) -> io::Result<()> {
+    let place = || -> rustix::io::Result<()> {
+        if directory {
+            rustix::fs::mkdir(path, Mode::from_raw_mode(0o755))
+        } else {
+            rustix::fs::mknodat(CWD, path, FileType::RegularFile, Mode::from_raw_mode(0o644), 0)
+        }
+    };
+    let made = place().or_else(|e| match path.parent() {
         // The first of its directory.
-        fs::create_dir_all(path.parent().unwrap_or(path))?;
-        fs::File::create(path)?;
-    }
-    place::open(path)?.ok_or_else(|| io::ErrorKind::NotFound.into())
-}
-
-/// A detached copy of the mounts at a file or directory.
-fn clone(file: &OwnedFd) -> io::Result<OwnedFd> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE
-        | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_RECURSIVE
-        | OpenTreeFlags::AT_EMPTY_PATH;
-    Ok(rustix::mount::open_tree(file, "", flags)?)
+        Some(parent) if e == Errno::NOENT => {
+            fs::create_dir_all(parent)?;
+            Ok(place()?)
+        }
+        _ => Err(io::Error::from(e)),
+    });
+    made.or_else(|e| if e.kind() == ErrorKind::AlreadyExists { Ok(()) } else { Err(e) })
 }
 
 /// The same for a path of the system, which no command can change.
@@ -201,6 +225,11 @@ fn put(tree: &OwnedFd, target: &OwnedFd) -> io::Result<()> {
     Ok(rustix::mount::move_mount(tree, "", target, "", flags)?)
 }
 
+/// Puts a detached mount on a place in the new root.
+fn put_at(tree: &OwnedFd, path: &Path) -> io::Result<()> {
+    Ok(rustix::mount::move_mount(tree, "", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+}
+
 fn scratch(path: &str, mode: &str, bytes: u64, inodes: u32) -> io::Result<()> {
     let options = CString::new(format!("mode={mode},size={bytes},nr_inodes={inodes}"))?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
@@ -213,13 +242,15 @@ fn private_dev(devices: Vec<(&str, OwnedFd)>, bytes: u64) -> io::Result<()> {
     rustix::mount::mount("tmpfs", "/dev", "tmpfs", MountFlags::NOSUID | MountFlags::NOEXEC, options.as_c_str())?;
     let dev = Path::new("/dev");
     for (name, tree) in devices {
-        put(&tree, &make_place(&dev.join(name), false)?)?;
+        let at = dev.join(name);
+        make_place(&at, false)?;
+        put_at(&tree, &at)?;
     }
     for (name, target) in [("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")] {
         symlink(target, dev.join(name))?;
     }
     fs::create_dir(dev.join("shm"))?;
-    scratch("/dev/shm", "1777", bytes, 4096)
+    scratch(SHARED_MEMORY, "1777", bytes, 4096)
 }
 
 /// A `/proc` that shows nothing of other processes.
@@ -302,7 +333,7 @@ fn protect(plan: &Plan) -> Result<(), Failure> {
 }
 
 /// Covers each masked path with something empty that cannot be opened.
-fn masks(plan: &Plan) -> Result<(), Failure> {
+fn masks(plan: &Plan, places: &Places) -> Result<(), Failure> {
     let made = || -> io::Result<()> {
         fs::create_dir(EMPTY_DIRECTORY)?;
         fs::write(EMPTY_FILE, "")?;
@@ -310,7 +341,7 @@ fn masks(plan: &Plan) -> Result<(), Failure> {
         fs::set_permissions(EMPTY_FILE, fs::Permissions::from_mode(0o000))
     };
     made().map_err(|e| Failure::setup("mask", e))?;
-    for path in plan.view.mask.iter().chain(&plan.view.mask_found) {
+    for path in plan.view.mask.iter().chain(&plan.view.mask_found).filter(|path| places.shows(path)) {
         cover(
             path,
             Some([EMPTY_DIRECTORY, EMPTY_FILE]),
@@ -326,7 +357,7 @@ fn cover(path: &Path, with: Option<[&str; 2]>, attributes: u64) -> Result<(), Fa
     let Some(target) = target else { return Ok(()) };
     let covered = || -> io::Result<()> {
         let tree = match with {
-            None => clone(&target)?,
+            None => detached(&target)?,
             Some([directory, file]) => {
                 let stat = rustix::fs::fstat(&target)?;
                 let is_directory = FileType::from_raw_mode(stat.st_mode).is_dir();

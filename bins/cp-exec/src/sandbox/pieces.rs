@@ -1,10 +1,12 @@
 //! The pieces of the machine that a view is made of, taken by descriptor before there is a view.
 
 use std::fs;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
+use rustix::mount::OpenTreeFlags;
 
 use super::plan::{Plan, Profile};
 use super::report::Failure;
@@ -15,28 +17,43 @@ use crate::place::Node;
 /// A file or directory that comes back in the view.
 pub(super) struct Piece {
     pub path: PathBuf,
-    pub file: OwnedFd,
+    /// A detached copy of its mounts.
+    pub tree: OwnedFd,
     pub node: Node,
     /// What its mount forbids.
     pub attributes: u64,
     pub directory: bool,
 }
 
-/// Every piece, outermost first. One that lies in another with the same attributes is not there twice.
-pub(super) fn pieces(plan: &Plan) -> Result<Vec<Piece>, Failure> {
+/// Where a link lies, and what it says.
+pub(super) type Link = (PathBuf, PathBuf);
+
+/// Every piece, outermost first, and the links among the system's trees and settings. A piece that lies in another with the same
+/// attributes is not there twice.
+pub(super) fn pieces(plan: &Plan) -> Result<(Vec<Piece>, Vec<Link>), Failure> {
+    let System { paths, links } = system(plan.profile);
     let mut pieces = Vec::new();
-    for (path, attributes) in wanted(plan) {
-        let Some(file) = plan.view.open(&path)? else { continue };
-        let stat = rustix::fs::fstat(&file).map_err(|e| Failure::setup("piece", e))?;
+    for (path, attributes) in wanted(plan, paths) {
+        let Some((file, stat)) = plan.view.open_with_stat(&path)? else { continue };
         let directory = FileType::from_raw_mode(stat.st_mode).is_dir();
-        pieces.push(Piece { path, file, node: (stat.st_dev, stat.st_ino), attributes, directory });
+        let tree = detached(&file).map_err(|e| Failure::setup(&format!("bind {}", path.display()), e))?;
+        pieces.push(Piece { path, tree, node: (stat.st_dev, stat.st_ino), attributes, directory });
     }
-    Ok(pieces)
+    Ok((pieces, links))
 }
 
-fn wanted(plan: &Plan) -> Vec<(PathBuf, u64)> {
+/// A detached copy of the mounts at a file or directory.
+pub(super) fn detached(file: &OwnedFd) -> io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    Ok(rustix::mount::open_tree(file, "", flags)?)
+}
+
+fn wanted(plan: &Plan, system: Vec<(PathBuf, bool)>) -> Vec<(PathBuf, u64)> {
     let view = &plan.view;
-    let system = system_paths(plan.profile).into_iter().map(|(path, runs)| {
+    let system = system.into_iter().map(|(path, runs)| {
         let exec = if runs { 0 } else { libc::MOUNT_ATTR_NOEXEC };
         (path, NO_SUID_NO_DEV | libc::MOUNT_ATTR_RDONLY | exec)
     });
@@ -81,27 +98,33 @@ fn runs_in_system(plan: &Plan, path: &Path) -> bool {
     plan.profile == Profile::Build && system::PROGRAMS.iter().any(|tree| path.starts_with(tree))
 }
 
-/// The system's trees and settings without those that are links, and whether they hold programs; and where those links lead, if
-/// that is elsewhere.
-fn system_paths(profile: Profile) -> Vec<(PathBuf, bool)> {
-    let mut paths = Vec::new();
+/// What is there of the system's trees and settings.
+#[derive(Default)]
+struct System {
+    /// Those that are no links, and where links lead, if that is elsewhere; and whether they hold programs.
+    paths: Vec<(PathBuf, bool)>,
+    /// Where each link lies, and what it says.
+    links: Vec<Link>,
+}
+
+fn system(profile: Profile) -> System {
+    let mut found = System::default();
     let programs = system::trees(profile).iter().map(|path| (*path, true));
     let settings = system::SETTINGS.iter().chain(&system::MACHINE).map(|path| (*path, false));
     for (path, runs) in programs.chain(settings).filter(|(path, _)| *path != "/proc") {
-        match fs::symlink_metadata(path) {
-            Ok(meta) if meta.is_symlink() => {
+        match fs::read_link(path) {
+            Ok(to) => {
                 let elsewhere = |real: &PathBuf| !system::PROGRAMS.iter().any(|tree| real.starts_with(tree));
-                paths.extend(fs::canonicalize(path).ok().filter(elsewhere).map(|path| (path, runs)));
+                found.paths.extend(fs::canonicalize(path).ok().filter(elsewhere).map(|path| (path, runs)));
+                found.links.push((path.into(), to));
             }
-            Ok(_) => paths.push((path.into(), runs)),
+            // It is there, and no link.
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => found.paths.push((path.into(), runs)),
             Err(_) => {}
         }
     }
-    paths
-}
-
-/// The links among the system's trees and settings: where each lies, and what it says.
-pub(super) fn system_links(profile: Profile) -> Vec<(PathBuf, PathBuf)> {
-    let all = system::trees(profile).iter().chain(&system::PROGRAMS).chain(&system::SETTINGS).map(Path::new);
-    all.filter_map(|path| Some((path.to_owned(), fs::read_link(path).ok()?))).collect()
+    // Programs are found by their links also where only libraries are trees.
+    let others = system::PROGRAMS.iter().filter(|path| !system::trees(profile).contains(path));
+    found.links.extend(others.filter_map(|path| Some((PathBuf::from(path), fs::read_link(path).ok()?))));
+    found
 }

@@ -67,6 +67,9 @@ pub(super) const SETTINGS: [&str; 40] = [
 /// The kernel's description of processors and memory.
 pub(super) const MACHINE: [&str; 2] = ["/sys/devices/system", "/sys/kernel/mm"];
 
+/// The directories that hold the settings and the kernel's descriptions.
+pub(super) const HOLD_SETTINGS: [&str; 3] = ["/etc", "/proc", "/sys"];
+
 /// Programs, in the build profile.
 pub(super) const PROGRAMS: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/nix/store"];
 
@@ -90,4 +93,15 @@ pub(super) fn loaders() -> Vec<PathBuf> {
     .map(PathBuf::from)
     .filter(|path| path.exists())
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_lies_in_a_directory_that_holds_them() {
+        let mut all = SETTINGS.iter().chain(&MACHINE).map(std::path::Path::new);
+        assert!(all.all(|path| HOLD_SETTINGS.iter().any(|above| path.starts_with(above))));
+    }
 }

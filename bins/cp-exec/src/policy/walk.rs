@@ -1,0 +1,299 @@
+//! The one walk through trees: before a run for what the policy hides or keeps by its name and for what is guarded, after it for what
+//! is guarded. Each tree is read once, by descriptor and through no link, and only entries that can matter are given a path.
+
+use std::ffi::{CStr, OsStr};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use cp_common::{Error, Result};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
+use rustix::io::Errno;
+
+use super::found::{Found, Names};
+use super::guarded::{Guarded, Guards, Within};
+use super::resolved::Policy;
+use crate::place;
+use crate::refusal::refuse;
+
+/// How deep directories stay open for those in them to be opened from. Runs that end at once walk at once, and descriptors are few.
+const HELD: usize = 16;
+
+impl Policy {
+    /// Looks for what is hidden or kept for its name, everywhere in these trees, and for what is guarded in those of them that may be
+    /// written.
+    pub(crate) fn look_through(&self, roots: &[&Path], writable: &[PathBuf]) -> Result<(Found, Guarded)> {
+        let mut walk = Walk::new(Some(self.names()), &[], self.loaded.settings.paths.walk);
+        walk.skipped = self.masks();
+        let guarded = outermost(writable.iter().map(PathBuf::as_path));
+        let roots = roots.iter().copied().filter(|root| !is_of_the_system(root));
+        for root in outermost(roots.chain(guarded.iter().copied())) {
+            let within = guarded.iter().any(|guarded| root.starts_with(guarded)).then(Within::root);
+            walk.inner = guarded.iter().copied().filter(|inner| *inner != root && inner.starts_with(root)).collect();
+            walk.tree(root, Wanted { names: !is_of_the_system(root), guarded: within })?;
+        }
+        let found = walk.names.map(|names| names.found).unwrap_or_default();
+        Ok((found, walk.guards.finish()))
+    }
+}
+
+impl Guarded {
+    /// Looks through trees for what is guarded, and at no more entries than these. Repositories that are known are not looked into.
+    pub(crate) fn in_trees(trees: &[PathBuf], known: &[PathBuf], most: u64) -> Result<Self> {
+        let mut walk = Walk::new(None, known, most);
+        for root in outermost(trees.iter().map(PathBuf::as_path)) {
+            walk.tree(root, Wanted { names: false, guarded: Some(Within::root()) })?;
+        }
+        Ok(walk.guards.finish())
+    }
+}
+
+/// Trees of programs that the system's owner keeps, and no command can write.
+fn is_of_the_system(path: &Path) -> bool {
+    ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/nix/store"].iter().any(|tree| path.starts_with(tree))
+}
+
+/// Some paths without those that lie in others.
+fn outermost<'a>(paths: impl Iterator<Item = &'a Path>) -> Vec<&'a Path> {
+    let mut paths: Vec<&Path> = paths.collect();
+    paths.sort_unstable();
+    paths.dedup_by(|below, above| below.starts_with(above));
+    paths
+}
+
+/// What is looked for in a directory.
+#[derive(Clone, Copy)]
+struct Wanted {
+    names: bool,
+    guarded: Option<Within>,
+}
+
+/// A directory still to be read.
+struct Waiting {
+    path: PathBuf,
+    /// The directory that it lies in, unless that lies too deep to be held open.
+    above: Option<Rc<OwnedFd>>,
+    depth: usize,
+    wanted: Wanted,
+}
+
+struct Walk<'a> {
+    names: Option<Names>,
+    guards: Guards<'a>,
+    /// Hidden by their paths, with everything in them.
+    skipped: Vec<PathBuf>,
+    /// What may be written, inside the tree that is walked.
+    inner: Vec<&'a Path>,
+    /// How many entries may still be looked at, and how many there could be at first.
+    left: u64,
+    most: u64,
+    /// Deepest last.
+    waiting: Vec<Waiting>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(names: Option<Names>, known: &'a [PathBuf], most: u64) -> Self {
+        let guards = Guards::beside(known);
+        Self { names, guards, skipped: Vec::new(), inner: Vec::new(), left: most, most, waiting: Vec::new() }
+    }
+
+    fn tree(&mut self, root: &Path, wanted: Wanted) -> Result<()> {
+        self.waiting.push(Waiting { path: root.to_owned(), above: None, depth: 0, wanted });
+        let mut buffer = vec![MaybeUninit::uninit(); 32 * 1024];
+        while let Some(directory) = self.waiting.pop() {
+            match directory.open() {
+                Ok(file) => self.read(&directory, &Rc::new(file), &mut buffer)?,
+                Err(Errno::NOTDIR) if directory.depth == 0 => self.file(root, wanted)?,
+                Err(Errno::NOENT | Errno::NOTDIR) => {}
+                Err(e) => self.closed(directory, e)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A root that is a file.
+    fn file(&mut self, root: &Path, wanted: Wanted) -> Result<()> {
+        let there = place::open(root).map_err(|e| unseen(root, &e))?.is_some();
+        if let Some(names) = self.names.as_mut().filter(|_| there && wanted.names) {
+            names.take(root);
+        }
+        Ok(())
+    }
+
+    /// A directory that cannot be read.
+    fn closed(&mut self, directory: Waiting, error: Errno) -> Result<()> {
+        // It can still be gone through: git finds a repository in it.
+        if directory.wanted.guarded.is_some() {
+            self.guards.closed(&directory.path);
+        }
+        let Some(names) = self.names.as_mut().filter(|_| directory.wanted.names) else { return Ok(()) };
+        if error != Errno::ACCESS {
+            return Err(unseen(&directory.path, &error.into()));
+        }
+        // Its owner could change its mode, so what cannot be looked into is hidden as a whole.
+        names.found.hidden.push(directory.path);
+        Ok(())
+    }
+
+    fn read(&mut self, directory: &Waiting, file: &Rc<OwnedFd>, buffer: &mut [MaybeUninit<u8>]) -> Result<()> {
+        let held = (directory.depth < HELD).then(|| Rc::clone(file));
+        let mut entries = RawDir::new(file.as_fd(), buffer);
+        let mut parts = [false; 4];
+        while let Some(entry) = entries.next() {
+            let entry = match entry {
+                Ok(entry) => entry,
+                // What goes away while it is read holds nothing.
+                Err(Errno::NOENT) => break,
+                Err(e) => return Err(unseen(&directory.path, &e.into())),
+            };
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            self.left = self.left.checked_sub(1).ok_or_else(|| too_many(self.most, &directory.path))?;
+            for (part, known) in parts.iter_mut().zip([c"HEAD", c"objects", c"refs", c"commondir"]) {
+                *part |= name == known;
+            }
+            let kind = match entry.file_type() {
+                FileType::Unknown => kind_of(file, name),
+                kind => kind,
+            };
+            self.entry(directory, held.as_ref(), name, kind);
+        }
+        // A repository without a working tree is found by git in its own directory, also one whose parts lie elsewhere.
+        if let [true, true, true, _] | [true, _, _, true] = parts
+            && directory.wanted.guarded.is_some()
+        {
+            self.guards.bare(&directory.path);
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, directory: &Waiting, above: Option<&Rc<OwnedFd>>, name: &CStr, kind: FileType) {
+        let (name, is_directory) = (name.to_bytes(), kind == FileType::Directory);
+        // A link is not what it leads to, and that is looked at where it lies.
+        let names = self.names.as_mut().filter(|_| directory.wanted.names && kind != FileType::Symlink);
+        let may_be_meant = names.as_ref().is_some_and(|names| names.may_mean(name));
+        let within = directory.wanted.guarded;
+        let guardable = within.is_some_and(|within| within.may_guard(name, kind));
+        if !is_directory && !may_be_meant && !guardable {
+            return;
+        }
+        let path = directory.path.join(OsStr::from_bytes(name));
+        let mut below = Wanted { names: names.is_some() && is_directory, guarded: within };
+        if let Some(names) = names.filter(|_| may_be_meant) {
+            below.names &= !names.take(&path);
+        }
+        let is_path = |other: &Path| other.as_os_str() == path.as_os_str();
+        below.names &= !self.skipped.iter().any(|skipped| is_path(skipped));
+        below.guarded = match within {
+            Some(within) => self.guards.take(within, name, kind, &path),
+            None => self.inner.iter().any(|inner| is_path(inner)).then(Within::root),
+        };
+        if is_directory && (below.names || below.guarded.is_some()) {
+            let (above, depth) = (above.cloned(), directory.depth + 1);
+            self.waiting.push(Waiting { path, above, depth, wanted: below });
+        }
+    }
+}
+
+impl Waiting {
+    /// Opens it to be read, through no link.
+    fn open(&self) -> rustix::io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        match (&self.above, self.path.file_name()) {
+            (Some(above), Some(name)) => {
+                // What has become a link is no directory any more.
+                let opened = rustix::fs::openat(above, name, flags | OFlags::CLOEXEC, Mode::empty());
+                opened.map_err(|e| if e == Errno::LOOP { Errno::NOTDIR } else { e })
+            }
+            _ => place::open_with(&self.path, flags),
+        }
+    }
+}
+
+/// What an entry is where the file system does not say it with the name.
+fn kind_of(directory: &OwnedFd, name: &CStr) -> FileType {
+    let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+    stat.map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode))
+}
+
+/// What cannot be looked into may hold anything, so nothing runs beside it.
+fn unseen(directory: &Path, error: &std::io::Error) -> Error {
+    let shown: String = directory.display().to_string().chars().take(200).collect();
+    refuse("paths.walk", format!("{shown} cannot be searched for what the policy hides by its name: {error}"))
+        .with("path", shown)
+        .hint("move or remove that directory, then try again")
+}
+
+fn too_many(most: u64, directory: &Path) -> Error {
+    refuse("paths.walk", format!("more than {most} entries to look through for names that the policy hides or guards"))
+        .with("setting", "paths.walk")
+        .with("path", directory.display().to_string())
+        .hint("make fewer files visible: start in a smaller directory; the owner of the policy can raise paths.walk or list narrower directories")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    struct Trees {
+        root: PathBuf,
+        _place: tempfile::TempDir,
+    }
+
+    impl Trees {
+        fn with(files: &[&str]) -> Self {
+            let place = tempfile::tempdir().unwrap();
+            let root = place.path().canonicalize().unwrap();
+            for file in files {
+                fs::create_dir_all(root.join(file).parent().unwrap()).unwrap();
+                fs::write(root.join(file), "").unwrap();
+            }
+            Self { root, _place: place }
+        }
+
+        fn below(&self, paths: &[PathBuf]) -> Vec<String> {
+            let mut paths: Vec<String> =
+                paths.iter().map(|path| path.strip_prefix(&self.root).unwrap().display().to_string()).collect();
+            paths.sort();
+            paths
+        }
+    }
+
+    #[test]
+    fn one_walk_finds_names_everywhere_and_what_is_guarded_where_it_may_be_written() {
+        let deep = format!("{}.env", "d/".repeat(HELD + 4));
+        let trees = Trees::with(&[&deep, "a/.env", "a/.bashrc", "w/x/.bashrc", "w/x/.env", "w/.git/.env", ".gdbinit"]);
+        let mut walk = Walk::new(Some(Names::default()), &[], 100);
+        let writable = trees.root.join("w");
+        walk.inner = vec![&writable];
+        walk.tree(&trees.root, Wanted { names: true, guarded: None }).unwrap();
+        let hidden = walk.names.map(|names| names.found.hidden).unwrap();
+        assert_eq!(trees.below(&hidden), ["a/.env", &deep, "w/.git/.env", "w/x/.env"]);
+        let guarded = walk.guards.finish();
+        assert_eq!(trees.below(&guarded.paths), ["w/x/.bashrc"]);
+        assert_eq!(trees.below(&guarded.repositories), ["w/.git"]);
+    }
+
+    #[test]
+    fn every_entry_counts_once_and_one_too_many_is_an_error() {
+        let trees = Trees::with(&["a/b", "a/c"]);
+        let inner = [trees.root.clone(), trees.root.join("a")];
+        assert!(Guarded::in_trees(&inner, &[], 3).is_ok());
+        assert!(Guarded::in_trees(&inner, &[], 2).is_err());
+    }
+
+    #[test]
+    fn a_link_is_not_gone_through() {
+        let (outside, trees) = (Trees::with(&["x/.bashrc"]), Trees::with(&["a/b"]));
+        std::os::unix::fs::symlink(&outside.root, trees.root.join("a/link")).unwrap();
+        let found = |root: &Path| Guarded::in_trees(&[root.to_owned()], &[], 100).unwrap().paths;
+        assert_eq!(found(&trees.root), Vec::<PathBuf>::new());
+        assert_eq!(found(&outside.root), [outside.root.join("x/.bashrc")]);
+    }
+}
