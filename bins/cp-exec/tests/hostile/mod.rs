@@ -3,6 +3,8 @@
 //! Each probe of `data/hostile/` names the layers of which any one is enough to refuse it; `matrix` takes the layers away in turn.
 
 mod bench;
+pub(crate) mod chance;
 mod contained;
 mod manual;
 mod matrix;
+mod sequences;
