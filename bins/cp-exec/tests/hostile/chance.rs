@@ -1,4 +1,4 @@
-//! Chance that can be had again: a failure names the seed, and `CP_SEED` gives it back.
+//! Chance that can be had again: each test has its seed, and `CP_SEED` gives it another.
 
 /// A generator of numbers (splitmix64): the same seed gives the same numbers anywhere.
 pub(crate) struct Chance(u64);
@@ -7,9 +7,7 @@ impl Chance {
     /// The generator of one test, from `CP_SEED` if that is set.
     pub(crate) fn of_this_test(seed: u64) -> Self {
         let given = std::env::var("CP_SEED").ok().and_then(|text| text.parse().ok());
-        let seed = given.unwrap_or(seed);
-        eprintln!("CP_SEED={seed}");
-        Self(seed)
+        Self(given.unwrap_or(seed))
     }
 
     fn next(&mut self) -> u64 {
@@ -22,6 +20,11 @@ impl Chance {
     /// A number below another.
     pub(crate) fn below(&mut self, most: usize) -> usize {
         usize::try_from(self.next() % most as u64).unwrap()
+    }
+
+    /// Whether one of so many things happens.
+    pub(crate) fn one_in(&mut self, most: usize) -> bool {
+        self.below(most) == 0
     }
 
     /// One of a list.

@@ -8,3 +8,4 @@ mod contained;
 mod manual;
 mod matrix;
 mod sequences;
+mod tokenizer;
