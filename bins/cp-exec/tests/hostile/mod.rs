@@ -8,4 +8,5 @@ mod contained;
 mod manual;
 mod matrix;
 mod sequences;
+mod spellings;
 mod tokenizer;
