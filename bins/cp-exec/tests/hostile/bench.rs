@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use cp_testkit::{Background, Outcome, Program, counterpart};
 use serde_json::{Value, json};
@@ -162,6 +163,17 @@ impl Bench {
             None => python.run(),
         };
         read(&ran.success().stdout)
+    }
+}
+
+impl Drop for Bench {
+    /// The process outside takes what it shared by key or name along, which would else outlive it.
+    fn drop(&mut self) {
+        self.victim.close_stdin();
+        let end = Instant::now() + Duration::from_secs(5);
+        while !self.victim.has_ended() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 

@@ -145,7 +145,7 @@ fn no_three_changes_in_a_row_lead_a_later_run_out() {
     for who in everyone() {
         let mut chance = Chance::of_this_test(0x5eed);
         let (mut ran, mut refused) = (0, 0);
-        for round in 0..times(12, 400) {
+        for round in 0..times(8, 400) {
             let changes = changes(&mut chance);
             let scene = Scene::new(Exec::with_policy(who, &format!("{POLICY}{PATHS}")));
             let what = format!("{who:?}, round {round}: {changes:?}");
@@ -162,7 +162,7 @@ fn no_three_changes_in_a_row_lead_a_later_run_out() {
             refused += answers.iter().filter(|answer| answer["error"]["details"]["rule"] == "link").count();
         }
         // The control: most runs do run, and some links are met.
-        assert!(ran > 40 && refused > 0, "{who:?}: {ran} ran, {refused} met a link");
+        assert!(ran > 30 && refused > 0, "{who:?}: {ran} ran, {refused} met a link");
     }
 }
 
