@@ -10,6 +10,7 @@ mod decisions;
 mod exec;
 mod governed;
 mod guard;
+mod hostile;
 mod leftovers;
 mod links;
 mod missing;

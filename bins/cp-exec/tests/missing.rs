@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::exec::{Exec, POLICY, Who, alive, everyone};
 
 /// Compiles the program that takes layers away.
-fn without(exec: &Exec) -> Option<PathBuf> {
+pub(crate) fn without(exec: &Exec) -> Option<PathBuf> {
     let cc = counterpart("cc")?;
     let program = exec.root.join("without");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/without.c");

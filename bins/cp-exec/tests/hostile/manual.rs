@@ -1,0 +1,51 @@
+//! The tables of the manual against what the probes and the matrix show.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::bench::{Bench, all, of, policy};
+use super::matrix::ROWS;
+use crate::exec::everyone;
+
+/// The rows of a table of the manual: its cells, without the head.
+fn table(head: &str) -> Vec<Vec<String>> {
+    let page = std::fs::read_to_string(cp_testkit::repository().join("man/cp-exec.1")).unwrap();
+    let (_, rest) = page.split_once(head).unwrap_or_else(|| panic!("no table {head}"));
+    let rows = rest.lines().skip(1).take_while(|line| *line != ".El");
+    let cells = |line: &str| line.trim_start_matches(".It ").split(" Ta ").map(str::to_owned).collect();
+    rows.map(cells).collect()
+}
+
+#[test]
+fn the_manual_has_every_kind_of_attack_with_the_layers_that_refuse_it() {
+    let bench = Bench::new(everyone()[0], &policy(""));
+    let script = format!("{}\n{}", all(), of("resources"));
+    // Nothing is attempted: what the probes are for is all that is asked.
+    let probes = bench.listed(&script);
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for probe in probes.values() {
+        found
+            .entry(probe.group.clone())
+            .or_default()
+            .extend(probe.layers.iter().map(|layer| layer.replace('+', " with ")));
+    }
+    let written: BTreeMap<String, BTreeSet<String>> = table(".It Sy Attack Ta Sy Refused by")
+        .into_iter()
+        .map(|row| (row[0].clone(), row[1].split(", ").map(str::to_owned).collect()))
+        .collect();
+    assert_eq!(found, written);
+    assert!(probes.len() >= 300, "{}", probes.len());
+}
+
+#[test]
+fn the_manual_says_of_each_layer_whether_anything_runs_without_it() {
+    let rows = table(".It Sy Layer Ta Sy Recorded in Ta Sy Without it");
+    let said = |layer: &str| {
+        let row = rows.iter().find(|row| row[0] == layer).unwrap_or_else(|| panic!("{layer} is not in the table"));
+        row[2].starts_with("nothing runs")
+    };
+    for (layer, refused) in ROWS.iter().filter(|(layer, _)| *layer != "none" && !layer.contains(',')) {
+        assert_eq!(said(layer), refused.is_some(), "{layer}");
+    }
+    // These have a test of their own in `matrix`.
+    assert!(said("rlimits") && !said("cgroup"));
+}

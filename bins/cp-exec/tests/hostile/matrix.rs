@@ -1,0 +1,171 @@
+//! Each layer taken away in turn: by default nothing runs where nothing stands in for it, and where the policy lets it run all the
+//! same, what the other layers refuse is still refused and the record names the layer that was missing and no other.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use cp_testkit::required;
+use serde_json::{Value, json};
+
+use super::bench::{Bench, MEMORY, PROCESSES, Probe, SCRATCH, all, of, policy, seen};
+use crate::exec::{Who, everyone};
+use crate::missing::without;
+
+/// What is taken away, and what comes of it under the default policy: the layer that the refusal names, or none where it runs.
+pub(super) const ROWS: [(&str, Option<&str>); 9] = [
+    ("none", None),
+    ("mount", Some("mount")),
+    ("pid", Some("pid")),
+    ("network", None),
+    ("ipc", None),
+    ("uts", None),
+    ("landlock", None),
+    ("seccomp", Some("seccomp")),
+    ("network,landlock", None),
+];
+
+struct Machine {
+    without: PathBuf,
+    lacking: String,
+}
+
+impl Machine {
+    fn new(bench: &Bench, lacking: &str) -> Option<Self> {
+        let user = if bench.exec.who == Who::Ordinary { ",ordinary" } else { "" };
+        Some(Self { without: without(&bench.exec)?, lacking: format!("{lacking}{user}") })
+    }
+
+    fn ask(&self, bench: &Bench, arguments: &[&str]) -> Value {
+        let ran = bench.exec.command(arguments).under(&self.without, [&self.lacking]).run();
+        ran.records().pop().unwrap_or_else(|| panic!("no answer: {ran:?}"))
+    }
+}
+
+/// The layers that a record says were in force, by the names that probes use.
+fn held(enforcement: &Value) -> BTreeSet<String> {
+    let mut held: BTreeSet<String> = ["capabilities".to_owned()].into();
+    held.extend(enforcement["namespaces"].as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()));
+    for (name, holds) in [
+        ("seccomp", enforcement["seccomp"] == true),
+        ("no_new_privs", enforcement["no_new_privs"] == true),
+        ("landlock", enforcement["landlock"]["status"] == "full"),
+        ("rlimits", enforcement["cgroup"].as_str().unwrap().starts_with("rlimits")),
+        ("cgroup", enforcement["cgroup"].as_str().unwrap().starts_with("cgroup")),
+    ] {
+        if holds {
+            held.insert(name.to_owned());
+        }
+    }
+    held
+}
+
+/// The names at the head of what a record says was missing, but for what a run without a control group always says.
+fn missing(enforcement: &Value) -> BTreeSet<&str> {
+    let lines = enforcement["missing"].as_array().unwrap().iter().map(|line| line.as_str().unwrap());
+    let heads = lines.map(|line| line.split(':').next().unwrap());
+    heads.filter(|head| !["memory", "processes"].contains(head)).collect()
+}
+
+#[test]
+fn without_a_layer_nothing_runs_or_the_others_hold_and_the_record_says_which() {
+    if !required("the numbers of system calls", cfg!(target_arch = "x86_64")) {
+        return;
+    }
+    for who in everyone() {
+        let bench = Bench::new(who, &policy(""));
+        let mut through = BTreeSet::new();
+        for (lacking, refused) in ROWS {
+            let Some(machine) = Machine::new(&bench, lacking) else { return };
+            bench.exec.policy(&policy(""));
+            let answer = machine.ask(&bench, &["--", "sh", "-c", "echo ran; touch ran"]);
+            if let Some(layer) = refused {
+                let details = &answer["error"]["details"];
+                assert_eq!(answer["error"]["code"], "E_FORBIDDEN", "{who:?} without {lacking}: {answer}");
+                assert_eq!((&details["rule"], &details["layer"]), (&json!("require"), &json!(layer)), "{answer}");
+                assert!(!bench.exec.work.join("ran").exists());
+            } else {
+                assert_eq!(answer["data"]["stdout"], "ran\n", "{who:?} without {lacking}: {answer}");
+                std::fs::remove_file(bench.exec.work.join("ran")).unwrap();
+            }
+
+            bench.exec.policy(&policy("require = []\ndegraded = \"allow\""));
+            let before = (lacking == "none").then(|| seen(&bench.exec.root.at("outside")));
+            let (probes, result) = bench.inside(&all(), |command| command.under(&machine.without, [&machine.lacking]));
+            assert!(before.is_none_or(|before| before == seen(&bench.exec.root.at("outside"))), "{who:?}");
+            let enforcement = &result["enforcement"];
+            let held = held(enforcement);
+            let taken: BTreeSet<&str> = lacking.split(',').filter(|name| *name != "none").collect();
+            assert!(taken.iter().all(|name| !held.contains(*name)), "{who:?} without {lacking}: {enforcement}");
+            let said: BTreeSet<&str> = missing(enforcement).into_iter().filter(|head| *head != "proc").collect();
+            assert_eq!(said, taken, "{who:?} without {lacking}: {enforcement}");
+
+            let is_contained = |probe: &&Probe| probe.is_contained_by(&held);
+            let escaped: Vec<String> = probes
+                .values()
+                .filter(is_contained)
+                .filter(|probe| !probe.is_refused())
+                .map(|probe| format!("{} ({})", probe.name, probe.layers.join(" ")))
+                .collect();
+            assert!(escaped.is_empty(), "{who:?} without {lacking}, {held:?} let through:\n{}", escaped.join("\n"));
+            for probe in probes.values().filter(|probe| probe.is_done()) {
+                through.insert((lacking, probe.name.clone()));
+            }
+        }
+        // Each layer counts: without it, something gets through that all of them together refuse.
+        for (lacking, name) in [
+            ("mount", "look_stat"),
+            ("pid", "process_pidfd"),
+            ("ipc", "shared_memory"),
+            ("seccomp", "set_id_chmod_4755"),
+            ("network,landlock", "network_abstract_socket"),
+        ] {
+            assert!(through.contains(&(lacking, name.to_owned())), "{who:?}: {name} is refused without {lacking} too");
+        }
+    }
+}
+
+#[test]
+fn without_limits_nothing_runs_and_without_a_control_group_the_record_says_what_bounds_a_run() {
+    for who in everyone() {
+        let limits = format!("processes = {PROCESSES}\nmemory = {MEMORY}\nscratch = {SCRATCH}\ncgroup = true");
+        let bench = Bench::new(who, &policy(&limits));
+        let Some(machine) = Machine::new(&bench, "rlimits") else { return };
+        let answer = machine.ask(&bench, &["--", "sh", "-c", "touch ran"]);
+        assert_eq!(answer["ok"], false, "{who:?}: {answer}");
+        assert!(!bench.exec.work.join("ran").exists(), "{answer}");
+
+        if !required("the rights of root", rustix::process::geteuid().is_root()) {
+            return;
+        }
+        let machine = Machine::new(&bench, "cgroup").unwrap();
+        let (probes, result) =
+            bench.inside(of("resources"), |command| command.under(&machine.without, [&machine.lacking]));
+        let escaped: Vec<&Probe> = probes.values().filter(|probe| !probe.is_refused()).collect();
+        assert!(escaped.is_empty(), "{who:?}: {escaped:?}");
+        let enforcement = &result["enforcement"];
+        assert_eq!(enforcement["cgroup"], "rlimits+pid_namespace", "{enforcement}");
+        assert!(missing(enforcement).contains("cgroup"), "{enforcement}");
+        bench.exec.policy(&policy("require = [\"cgroup\"]"));
+        let answer = machine.ask(&bench, &["--", "true"]);
+        assert_eq!(answer["error"]["details"]["layer"], "cgroup", "{who:?}: {answer}");
+    }
+}
+
+#[test]
+fn an_ordinary_user_without_user_namespaces_runs_nothing_unless_the_policy_says_so() {
+    let Some(who) = everyone().into_iter().find(|who| *who == Who::Ordinary || !rustix::process::geteuid().is_root())
+    else {
+        return;
+    };
+    let bench = Bench::new(who, &policy(""));
+    let Some(machine) = Machine::new(&bench, "user") else { return };
+    let answer = machine.ask(&bench, &["--", "touch", "ran"]);
+    assert_eq!(answer["error"]["code"], "E_FORBIDDEN", "{answer}");
+    bench.exec.policy(&policy("degraded = \"allow\""));
+    let (probes, result) = bench.inside(&all(), |command| command.under(&machine.without, [&machine.lacking]));
+    let held = held(&result["enforcement"]);
+    assert!(held.contains("landlock") && held.contains("seccomp") && !held.contains("mount"), "{held:?}");
+    let contained = |probe: &&Probe| probe.is_contained_by(&held);
+    let escaped: Vec<&Probe> = probes.values().filter(contained).filter(|probe| !probe.is_refused()).collect();
+    assert!(escaped.is_empty(), "{escaped:?}");
+}

@@ -1,0 +1,253 @@
+//! Several runs of one attacker: each leaves links, renames and odd files for the next, and none gets any further by it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::bench::seen;
+use super::chance::{Chance, times};
+use crate::exec::{Exec, POLICY, everyone};
+
+const SECRET: &str = "the-secret-of-the-owner";
+
+/// Names that the policy knows, and some that it does not.
+const NAMES: [&str; 9] = ["target", "out", "lib", "conf", "conf/prod", "sub", "sub/deep", "a", "b"];
+
+const PATHS: &str = r#"
+[paths]
+read = [".", "out/**"]
+write = [".", "out/**"]
+execute = ["target/**"]
+pristine = ["lib/**"]
+forbidden = ["conf/prod/**", "**/.token"]
+"#;
+
+/// What a run does after its change: it reads and plants whatever it can get to, through every name.
+const GREED: &str = r#"
+import os, sys
+change = sys.argv[1:]
+def tried(f):
+    try: return f()
+    except OSError: return None
+def act():
+    what, one, other = change
+    if what.startswith("link"): tried(lambda: os.rmdir(one))
+    if what == "mkdir": os.mkdir(one)
+    if what == "rename": os.rename(one, other)
+    if what == "link": os.symlink(os.path.abspath(other), one)
+    if what == "link_out": os.symlink("OUTSIDE", one)
+    if what == "link_up": os.symlink("../outside", one)
+    if what == "link_home": os.symlink("CPHOME", one)
+    if what == "hard": os.link(one + "/file", other + "/hard")
+    if what == "close": os.chmod(one, 0o311)
+    if what == "open": os.chmod(one, 0o755)
+    if what == "fifo": os.mkfifo(one + "/fifo")
+    if what == "fifo_for_directory": os.rmdir(one); os.mkfifo(one)
+    if what == "replace": os.rename(one, other + "-old"); os.symlink("OUTSIDE", one)
+    if what == "remove": os.system("rm -rf " + one)
+    if what == "socket":
+        import socket; socket.socket(socket.AF_UNIX).bind(one + "/socket")
+tried(act)
+seen, next = set(), ["."]
+while next:
+    at = next.pop()
+    key = tried(lambda: (os.stat(at).st_dev, os.stat(at).st_ino))
+    if key is None or key in seen or len(seen) > 400: continue
+    seen.add(key)
+    tried(lambda: open(at + "/planted", "w").write("planted"))
+    for name in tried(lambda: os.listdir(at)) or []:
+        path = at + "/" + name
+        if os.path.isdir(path): next.append(path)
+        elif os.path.isfile(path):
+            text = tried(lambda: open(path, errors="replace").read())
+            if text and "the-" + "secret" in text: print("READ", path)
+            if "probe" not in path: tried(lambda: open(path, "a").write("changed"))
+"#;
+
+/// A project with things to lose, and a directory outside it.
+struct Scene {
+    exec: Exec,
+    before: BTreeMap<String, Vec<u8>>,
+}
+
+impl Scene {
+    fn new(exec: Exec) -> Self {
+        let outside = exec.root.directory("outside");
+        for name in ["secret", ".bashrc", ".token", ".git/config", "sub/secret"] {
+            outside.write(name, SECRET);
+        }
+        for name in ["conf/prod/key", "sub/.token", "sub/deep/.env"] {
+            exec.write(name, SECRET);
+        }
+        for name in ["lib/file", "a/file", "b/file"] {
+            exec.write(name, "mine");
+        }
+        let greed = GREED.replace("OUTSIDE", outside.to_str().unwrap()).replace("CPHOME", exec.home.to_str().unwrap());
+        exec.write("probe.py", &greed);
+        exec.own_all();
+        let before = seen(&outside);
+        Self { exec, before }
+    }
+
+    /// Nothing that the owner had outside is changed, and nothing was added.
+    #[track_caller]
+    fn is_untouched(&self, what: &str) {
+        assert_eq!(seen(&self.exec.root.at("outside")), self.before, "{what}");
+        for part in ["config", "keys"] {
+            assert!(!self.exec.home.join(part).join("planted").exists(), "{what}: planted in the home");
+        }
+    }
+}
+
+fn changes(chance: &mut Chance) -> Vec<[&'static str; 3]> {
+    const CHANGES: [&str; 14] = [
+        "mkdir",
+        "rename",
+        "link",
+        "link_out",
+        "link_up",
+        "link_home",
+        "hard",
+        "close",
+        "open",
+        "fifo",
+        "fifo_for_directory",
+        "replace",
+        "remove",
+        "socket",
+    ];
+    const LINKS: [&str; 4] = ["link", "link_out", "link_up", "link_home"];
+    let mut drawn = |kinds: &[&'static str]| [*chance.one_of(kinds), *chance.one_of(&NAMES), *chance.one_of(&NAMES)];
+    vec![drawn(&LINKS), drawn(&CHANGES), drawn(&CHANGES)]
+}
+
+fn requests(changes: &[[&str; 3]]) -> String {
+    let shell = |words: &[&str]| json!({"tool": "shell", "arguments": {"argv": words}}).to_string();
+    let mut lines = Vec::new();
+    for change in changes {
+        lines.push(shell(&[&["python3", "probe.py"], &change[..]].concat()));
+        for (operation, more) in [("read_file", "/secret"), ("list_directory", "")] {
+            let path = format!("{}{more}", change[1]);
+            let arguments = json!({"path": path});
+            lines.push(json!({"tool": "filesystem", "operation": operation, "arguments": arguments}).to_string());
+        }
+        let arguments = json!({"path": format!("{}/planted-by-tool", change[1]), "content": "x", "mode": "create"});
+        lines.push(json!({"tool": "filesystem", "operation": "write_file", "arguments": arguments}).to_string());
+    }
+    lines.join("\n")
+}
+
+#[test]
+fn no_three_changes_in_a_row_lead_a_later_run_out() {
+    for who in everyone() {
+        let mut chance = Chance::of_this_test(0x5eed);
+        let (mut ran, mut refused) = (0, 0);
+        for round in 0..times(8, 400) {
+            let changes = changes(&mut chance);
+            let scene = Scene::new(Exec::with_policy(who, &format!("{POLICY}{PATHS}")));
+            let what = format!("{who:?}, round {round}: {changes:?}");
+            let begun = Instant::now();
+            let (answers, _) = scene.exec.answers(&["--timeout", "10"], &requests(&changes));
+            assert!(begun.elapsed() < Duration::from_mins(1), "{what}: it took {:?}", begun.elapsed());
+            let said = answers.iter().map(Value::to_string).collect::<Vec<_>>().join("\n");
+            assert!(!said.contains("READ") && !said.contains(SECRET), "{what}: {said}");
+            scene.is_untouched(&what);
+            for (name, text) in [("lib/file", "mine"), ("conf/prod/key", SECRET)] {
+                assert_eq!(scene.exec.work.read(name), text, "{what}: {name}");
+            }
+            ran += answers.iter().filter(|answer| answer["ok"] == true).count();
+            refused += answers.iter().filter(|answer| answer["error"]["details"]["rule"] == "link").count();
+        }
+        // The control: most runs do run, and some links are met.
+        assert!(ran > 30 && refused > 0, "{who:?}: {ran} ran, {refused} met a link");
+    }
+}
+
+#[test]
+fn two_runs_at_once_that_swap_a_directory_for_a_link_lead_neither_out() {
+    for who in everyone() {
+        let scene =
+            Scene::new(Exec::with_policy(who, &format!("{POLICY}\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n")));
+        let exec = &scene.exec;
+        symlink(exec.root.join("outside"), exec.work.join("l")).unwrap();
+        exec.write("d/.bashrc", "the run's own\n");
+        exec.write("d/secret", "nothing");
+        fs::remove_file(exec.work.join("d/.bashrc")).unwrap();
+        exec.write(
+            "swap.py",
+            r#"
+import ctypes, os, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+end, count = time.time() + float(sys.argv[1]), 0
+while time.time() < end:
+    if libc.syscall(316, -100, b"d", -100, b"l", 2) == 0: count += 1
+    for name in ("d", "l"):
+        try: open(name + "/.bashrc", "w").write("the run's own")
+        except OSError: pass
+if os.path.islink("d"): libc.syscall(316, -100, b"d", -100, b"l", 2)
+print(count)
+"#,
+        );
+        let shell = |words: &[&str]| json!({"tool": "shell", "arguments": {"argv": words}}).to_string();
+        let file = |operation: &str, arguments: Value| {
+            json!({"tool": "filesystem", "operation": operation, "arguments": arguments}).to_string()
+        };
+        let mut lines = Vec::new();
+        let seconds = if times(0, 1) == 1 { "20" } else { "4" };
+        lines.push(shell(&["python3", "swap.py", seconds]));
+        for at in 0..times(40, 300) {
+            lines.push(shell(&["sh", "-c", "cat d/secret; echo planted > d/planted"]));
+            lines.push(json!({"tool": "shell", "arguments": {"argv": ["sh", "-c", "cat secret .token; echo > planted"], "cwd": "d"}}).to_string());
+            lines.push(file("read_file", json!({"path": "d/secret"})));
+            lines.push(file("write_file", json!({"path": format!("d/planted{at}"), "content": "x", "mode": "create"})));
+            lines.push(file("write_file", json!({"path": "d/.bashrc", "content": "x", "mode": "create"})));
+            lines.push(file("list_directory", json!({"path": "d"})));
+        }
+        let (answers, _) = exec.answers(&["--jobs", "4", "--timeout", "30"], &lines.join("\n"));
+        scene.is_untouched(&format!("{who:?}"));
+        let said = answers.iter().map(Value::to_string).collect::<Vec<_>>().join("\n");
+        assert!(!said.contains(SECRET), "{who:?}");
+        let swapped = answers.iter().find_map(|answer| {
+            let result = if answer["ok"] == true { &answer["data"] } else { &answer["error"]["details"] };
+            result["stdout"].as_str().filter(|_| result["argv"][1] == "swap.py").map(str::to_owned)
+        });
+        // The control: it was swapped hundreds of times, and both sides of the swap were met.
+        let swapped = swapped.unwrap_or_default();
+        assert!(swapped.trim().parse::<u32>().is_ok_and(|count| count > 300), "{who:?}: swapped {swapped}");
+        let done = answers.iter().filter(|answer| answer["ok"] == true).count();
+        assert!(done > 10 && done < answers.len(), "{who:?}: {done} of {}", answers.len());
+    }
+}
+
+#[test]
+fn files_of_odd_kinds_stop_no_later_run() {
+    for who in everyone() {
+        for line in [
+            "mkfifo f .env .bashrc .gitattributes package.json",
+            "mkdir -p sub/.git && mkfifo sub/.git/config sub/.git/HEAD",
+            "mkdir bare && mkfifo bare/HEAD bare/config && mkdir bare/objects bare/refs",
+            "mkfifo .git",
+            "mkfifo .gitmodules .envrc .mcp.json .npmrc",
+            "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\".git\")'",
+            "ln -s . loop; ln -s loop/loop/loop a; ln -s b c; ln -s c b; ln -s .git .git",
+            "i=0; while [ $i -lt 300 ]; do mkdir d; cd d; i=$((i+1)); done; touch .bashrc",
+        ] {
+            let exec = Exec::with_policy(who, &format!("{POLICY}\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n"));
+            let read = json!({"tool": "filesystem", "operation": "read_file", "arguments": {"path": "f"}});
+            let write = json!({"tool": "filesystem", "operation": "write_file", "arguments": {"path": "f", "content": "x", "mode": "overwrite"}});
+            let shell = |line: &str| json!({"tool": "shell", "arguments": {"argv": ["sh", "-c", line]}});
+            let input = [shell(line), shell("echo again"), read, write].map(|request| request.to_string()).join("\n");
+            let command = exec.command(&["--timeout", "5"]).stdin(input);
+            let ran = command.limit(Duration::from_secs(30)).run();
+            let answers = ran.records();
+            assert!(answers.len() >= 5, "{who:?}: {line}: {ran:?}");
+            // Whatever was left there, it is said in a result and not in silence.
+            let second = &answers[1];
+            let ended = second["data"]["stdout"] == "again\n" || second["error"]["code"] == "E_FORBIDDEN";
+            assert!(ended, "{who:?}: {line}: {second}");
+        }
+    }
+}
