@@ -7,6 +7,7 @@ pub(crate) mod chance;
 mod contained;
 mod manual;
 mod matrix;
+mod repository;
 mod sequences;
 mod spellings;
 mod tokenizer;
