@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use super::mounts::{LEAST_PID_MAX, own_pid_limit};
-use super::plan::{Identity, Layer, Plan, Profile};
+use super::plan::{Identity, Layer, Network, Plan, Profile};
 use super::process::{die_with_parent, give_up};
 use super::report::{Cause, Enforcement, Failure, Report};
 use super::seccomp::{Filters, allow_one_execution};
@@ -257,11 +257,23 @@ fn required(plan: &Plan, enforcement: &Enforcement) -> Result<(), Failure> {
     refusal(*layer, format!("the policy requires `{}`, which this machine does not provide", layer.name()))
 }
 
+/// The first version of Landlock that confines abstract sockets and signals.
+const LANDLOCK_WITH_SCOPES: u32 = 6;
+
 /// The first layer that is missing and that nothing else stands in for.
 fn gap(plan: &Plan, enforcement: &Enforcement) -> Option<(Layer, String)> {
     if !enforcement.has(Layer::Pid) && enforcement.kill != "cgroup" {
         let why = "without a process namespace (`pid`) or a control group (`cgroup`) a command could outlive its end";
         return Some((Layer::Pid, why.to_owned()));
+    }
+    let own_network = plan.network == Network::Host || enforcement.has(Layer::Network);
+    if !own_network && enforcement.landlock.abi < LANDLOCK_WITH_SCOPES {
+        let why = "without a network namespace (`network`) or Landlock with scopes (`landlock`) a command reaches the sockets of others";
+        return Some((Layer::Network, why.to_owned()));
+    }
+    if !enforcement.has(Layer::Ipc) {
+        let why = "without an IPC namespace (`ipc`) a command reaches the shared memory of others";
+        return Some((Layer::Ipc, why.to_owned()));
     }
     if enforcement.has(Layer::Mount) {
         return None;

@@ -17,11 +17,11 @@ pub(super) const ROWS: [(&str, Option<&str>); 9] = [
     ("mount", Some("mount")),
     ("pid", Some("pid")),
     ("network", None),
-    ("ipc", None),
+    ("ipc", Some("ipc")),
     ("uts", None),
     ("landlock", None),
     ("seccomp", Some("seccomp")),
-    ("network,landlock", None),
+    ("network,landlock", Some("network")),
 ];
 
 struct Machine {
