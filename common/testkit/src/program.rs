@@ -1,8 +1,10 @@
 //! A command line: one of our programs, or another, with its arguments, input and environment.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use crate::background::Background;
@@ -174,7 +176,7 @@ impl Program {
         }
         self.command.stderr(Stdio::piped());
         let line = self.line();
-        let child = self.command.spawn().unwrap_or_else(|e| panic!("{line}: {e}"));
+        let child = spawn(&mut self.command).unwrap_or_else(|e| panic!("{line}: {e}"));
         let background = Background::new(child, line, self.limit);
         if let Some(input) = self.input { background.with_input(input) } else { background }
     }
@@ -200,6 +202,17 @@ fn quoted(word: &OsStr) -> String {
     let text = OsString::from(word).to_string_lossy().into_owned();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
+/// A file that was just written is busy as long as a child of another test, forked meanwhile, holds it until it executes.
+fn spawn(command: &mut Command) -> io::Result<Child> {
+    for _ in 0..100 {
+        match command.spawn() {
+            Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy => thread::sleep(Duration::from_millis(10)),
+            other => return other,
+        }
+    }
+    command.spawn()
 }
 
 #[cfg(test)]

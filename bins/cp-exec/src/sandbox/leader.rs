@@ -271,10 +271,6 @@ fn gap(plan: &Plan, enforcement: &Enforcement) -> Option<(Layer, String)> {
         let why = "without a network namespace (`network`) or Landlock with scopes (`landlock`) a command reaches the sockets of others";
         return Some((Layer::Network, why.to_owned()));
     }
-    if !enforcement.has(Layer::Ipc) {
-        let why = "without an IPC namespace (`ipc`) a command reaches the shared memory of others";
-        return Some((Layer::Ipc, why.to_owned()));
-    }
     if enforcement.has(Layer::Mount) {
         return None;
     }

@@ -17,7 +17,7 @@ pub(super) const ROWS: [(&str, Option<&str>); 9] = [
     ("mount", Some("mount")),
     ("pid", Some("pid")),
     ("network", None),
-    ("ipc", Some("ipc")),
+    ("ipc", None),
     ("uts", None),
     ("landlock", None),
     ("seccomp", Some("seccomp")),
