@@ -2,7 +2,7 @@
 
 use cp_common::context::options::WriteOptions;
 use cp_common::output::Place;
-use cp_common::program::confirm::{Change, gate};
+use cp_common::program::confirm::{Change, Gate, Write};
 use cp_common::{Context, Error, Result};
 use serde_json::json;
 
@@ -55,6 +55,9 @@ impl Set {
         if members.is_empty() {
             return Ok(None);
         }
+        // Before the requests are looked at: whether they are destructive is not known yet, so that is asked again below.
+        let asked = Write { verb: "run", arguments: &(), dangerous: false };
+        Gate::before(&asked, &options, context)?;
         let (mut changes, mut destroys, mut refused) = (Vec::new(), false, Vec::new());
         for (_, _, request) in &members {
             match show(engine, request) {
@@ -73,7 +76,8 @@ impl Set {
             return Err(refused.swap_remove(0).fatal());
         }
         let token = options.confirm.clone().unwrap_or_default();
-        Ok(gate("run", changes, destroys, &options, context)?.then_some((members, token)))
+        let asked = Write { verb: "run", arguments: &(), dangerous: destroys };
+        Ok(Gate::before(&asked, &options, context)?.pass(changes, context)?.then_some((members, token)))
     }
 }
 
