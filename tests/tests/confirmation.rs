@@ -69,7 +69,12 @@ const APPENDS: [Append; 19] = [
     append("cp-log append", "", "cp-log append -f L m", "cp-log append -f L n"),
     append("cp-log tee", "", "printf 'a\\nb\\n' | cp-log tee L", "printf 'a\\nc\\n' | cp-log tee L"),
     append("cp-log create", "", "cp-log create L", "cp-log create M"),
-    append("cp-log rotate", "cp-log append -f L m; cp-log append -f M m", "cp-log rotate L", "cp-log rotate M"),
+    append(
+        "cp-log rotate",
+        "cp-log append -f l.jsonl m; cp-log append -f m.jsonl m",
+        "cp-log rotate l.jsonl",
+        "cp-log rotate m.jsonl",
+    ),
     append("cp-log keygen", "", "cp-log keygen K", "cp-log keygen J"),
     append(
         "cp-log checkpoint",
@@ -93,8 +98,8 @@ const APPENDS: [Append; 19] = [
     append(
         "cp-session tee",
         SESSIONS,
-        "cp-llm --backend stub -- hi >R; head -1 R | cp-session tee \"$(cat S1)\"",
-        "cp-llm --backend stub -- ho >R; head -1 R | cp-session tee \"$(cat S1)\"",
+        "cp-llm --backend stub -- hi >made; head -1 made | cp-session tee \"$(cat S1)\"",
+        "cp-llm --backend stub -- ho >made; head -1 made | cp-session tee \"$(cat S1)\"",
     ),
     append("cp-session fork", SESSIONS, "cp-session fork \"$(cat S1)\"", "cp-session fork \"$(cat S2)\""),
     append("cp-session end", SESSIONS, "cp-session end \"$(cat S1)\"", "cp-session end \"$(cat S2)\""),
@@ -139,7 +144,7 @@ fn verbs(class: &str) -> Vec<String> {
     verbs
 }
 
-/// Every file of home and working directory, but the keys, and the ledgers of home: what is asked of the programs is recorded there.
+/// Every file of home and working directory, but the keys, and the ledgers that record what is asked of the programs.
 fn files(place: &Place) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     let mut directories = vec![place.home.to_path_buf(), place.work.to_path_buf()];
@@ -147,14 +152,19 @@ fn files(place: &Place) -> BTreeMap<String, Vec<u8>> {
         for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
             let path = entry.path();
             let below = path.strip_prefix(&*place.home).unwrap_or(Path::new(""));
-            if ["keys", "ledger"].iter().any(|name| below.starts_with(name)) {
+            if below.starts_with("keys") || below.components().any(|part| part.as_os_str() == "ledger") {
                 continue;
             }
             if path.is_dir() && !path.is_symlink() {
                 files.insert(path.display().to_string(), Vec::new());
                 directories.push(path);
             } else {
-                files.insert(path.display().to_string(), std::fs::read(&path).unwrap_or_default());
+                let bytes = std::fs::read(&path).unwrap_or_default();
+                // The command line itself is on the ledger of the session that it names.
+                let lines = bytes.split_inclusive(|byte| *byte == b'\n');
+                let is_audit = |line: &&[u8]| String::from_utf8_lossy(line).contains("\"argv\":[");
+                let kept = lines.filter(|line| !is_audit(line)).collect::<Vec<_>>().concat();
+                files.insert(path.display().to_string(), kept);
             }
         }
     }
@@ -165,7 +175,7 @@ fn files(place: &Place) -> BTreeMap<String, Vec<u8>> {
 fn effects(place: &Place) -> Vec<Value> {
     let ledgers = place.home.at("ledger");
     let entries = ledgers.names().into_iter().flat_map(|name| ledgers.records(name)).collect::<Vec<_>>();
-    let audits = |entry: &Value| entry["argv"].is_array() || entry["event"] == "ledger.start";
+    let audits = |entry: &Value| entry["data"]["argv"].is_array() || entry["event"] == "ledger.open";
     entries.into_iter().filter(|entry| !audits(entry)).collect()
 }
 
@@ -180,6 +190,16 @@ fn state(place: &Place) -> State {
     (files, effects(place))
 }
 
+/// Fails with what differs.
+#[track_caller]
+fn same(now: &State, before: &State, what: &str) {
+    let text = |bytes: Option<&Vec<u8>>| bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    for path in now.0.keys().chain(before.0.keys()) {
+        assert_eq!(text(now.0.get(path)), text(before.0.get(path)), "{what}: {path}");
+    }
+    assert_eq!(now.1, before.1, "{what}");
+}
+
 fn ready(setup: &str) -> Place {
     let place = Place::new();
     if !setup.is_empty() {
@@ -191,7 +211,9 @@ fn ready(setup: &str) -> Place {
 
 #[track_caller]
 fn refused(ran: &Outcome, reason: &str) {
-    let error = ran.failed(6, "E_CONFLICT");
+    let last: Value = serde_json::from_str(ran.stdout.lines().last().unwrap_or_default()).unwrap();
+    let error = &last["error"];
+    assert_eq!((ran.status, &error["code"]), (6, &Value::from("E_CONFLICT")), "{ran:?}");
     assert_eq!(error["details"]["reason"], reason, "{error}");
 }
 
@@ -228,7 +250,7 @@ fn every_write_needs_the_token_of_exactly_this_and_uses_it_once() {
         let place = ready(setup);
         let before = (files(&place), effects(&place));
         let token = token(&place, command);
-        assert!((files(&place), effects(&place)) == before, "{verb}: a dry run changes nothing");
+        same(&(files(&place), effects(&place)), &before, &format!("{verb}: a dry run changes nothing"));
         let confirm = |command: &str, token: &str| place.sh(&format!("{command} --confirm '{token}'"));
         place.sh(command).failed(5, "E_CONFIRMATION_REQUIRED");
         let last = if token.ends_with('0') { '1' } else { '0' };
@@ -250,7 +272,7 @@ fn every_write_needs_the_token_of_exactly_this_and_uses_it_once() {
         let after = state(&place);
         refused(&confirm(command, &token), "replayed");
         refused(&confirm(other, &token), "replayed");
-        assert!(state(&place) == after, "{verb}: a token that was used does nothing");
+        same(&state(&place), &after, &format!("{verb}: a token that was used does nothing"));
         for (path, bytes) in files(&place).into_iter().chain(ledgers(&place)) {
             let text = String::from_utf8_lossy(&bytes);
             assert!(!path.contains(&token) && !text.contains(&token), "{verb}: {path} has the token");
@@ -277,7 +299,7 @@ fn a_write_with_a_request_id_answers_again_as_it_did() {
         let again = place.sh(&confirmed);
         assert_eq!((again.status, data(&again)), (0, data(&first)), "{verb}");
         refused(&place.sh(&format!("{other} --request-id r --confirm {token}")), "other_arguments");
-        assert!(state(&place) == after, "{verb}: no second effect");
+        same(&state(&place), &after, &format!("{verb}: no second effect"));
     }
 }
 
@@ -318,7 +340,7 @@ fn every_append_with_a_request_id_is_done_once() {
             match (command.split_once(" -- "), command.split_once(" <")) {
                 _ if command.contains("; ") => {
                     let (first, last) = command.split_once("; ").unwrap();
-                    place.sh(&format!("[ -e R ] || {first}; {last} {options}"))
+                    place.sh(&format!("[ -e made ] || {first}; {last} {options}"))
                 }
                 (Some((head, text)), _) => place.sh(&format!("{head} {options} -- {text}")),
                 (None, Some((head, file))) => place.sh(&format!("{head} {options} <{file}")),
@@ -328,8 +350,8 @@ fn every_append_with_a_request_id_is_done_once() {
         let tried = with(command, "--dry-run");
         assert_eq!(tried.status, 0, "{verb}: {}{}", tried.stdout, tried.stderr);
         let mut tried = state(&place);
-        tried.0.retain(|path, _| !path.ends_with("/work/R"));
-        assert!(tried == before, "{verb}: a dry run changes nothing");
+        tried.0.retain(|path, _| !path.ends_with("/work/made"));
+        same(&tried, &before, &format!("{verb}: a dry run changes nothing"));
 
         let first = with(command, "--request-id r");
         assert_eq!(first.status, 0, "{verb}: {}{}", first.stdout, first.stderr);
@@ -337,18 +359,16 @@ fn every_append_with_a_request_id_is_done_once() {
         assert!(after != before, "{verb}: it does something");
         let again = with(command, "--request-id r");
         assert_eq!((again.status, data(&again)), (0, data(&first)), "{verb}: {}", again.stderr);
-        assert!(state(&place) == after, "{verb}: no second effect");
+        same(&state(&place), &after, &format!("{verb}: no second effect"));
         if !other.is_empty() {
-            place.sh("rm -f R");
+            place.sh("rm -f made");
             refused(&with(other, "--request-id r"), "other_arguments");
         }
-        let mut last = state(&place);
-        for state in [&mut last, &mut after.clone()] {
-            state.0.retain(|path, _| !path.ends_with("/work/R"));
+        let (mut last, mut after) = (state(&place), after);
+        for state in [&mut last, &mut after] {
+            state.0.retain(|path, _| !path.ends_with("/work/made"));
         }
-        let mut after = after;
-        after.0.retain(|path, _| !path.ends_with("/work/R"));
-        assert!(last == after, "{verb}: other arguments do nothing");
+        same(&last, &after, &format!("{verb}: other arguments do nothing"));
 
         // An attempt that left no answer may have had its effect.
         for name in place.home.at("state/requests").names() {
@@ -360,7 +380,7 @@ fn every_append_with_a_request_id_is_done_once() {
         if *verb != "cp-session tee" {
             let unfinished = with(command, "--request-id r");
             refused(&unfinished, "unfinished");
-            assert!(unfinished.error()["details"]["hint"].as_str().unwrap().contains("new id"), "{verb}");
+            assert!(unfinished.stdout.contains("repeat it with a new id"), "{verb}");
             assert!(!place.home.read(first_name(&place)).contains("\"r\""), "{verb}: the id is kept as a hash");
         }
     }

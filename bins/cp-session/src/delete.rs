@@ -107,7 +107,7 @@ fn delete<A: Serialize>(gate: Gate<'_, A>, names: &[&str], context: &mut Context
     let mut changes = Changes::default();
     for (name, session) in &found {
         match session {
-            Ok(session) => changes.changes.push(change(session)?),
+            Ok(session) => changes.changes.push(gate.found(change(session))?),
             Err(error) => changes.failed.push(Failed::new(name, error)),
         }
     }

@@ -55,9 +55,6 @@ impl Set {
         if members.is_empty() {
             return Ok(None);
         }
-        // Before the requests are looked at: whether they are destructive is not known yet, so that is asked again below.
-        let asked = Write { verb: "run", arguments: &(), dangerous: false };
-        Gate::before(&asked, &options, context)?;
         let (mut changes, mut destroys, mut refused) = (Vec::new(), false, Vec::new());
         for (_, _, request) in &members {
             match show(engine, request) {
@@ -72,12 +69,14 @@ impl Set {
                 }
             }
         }
+        // Only what they would do says whether they destroy. The token comes next, before what may have become of its targets.
+        let asked = Write { verb: "run", arguments: &(), dangerous: destroys };
+        let gate = Gate::before(&asked, &options, context)?;
         if refused.len() == members.len() {
             return Err(refused.swap_remove(0).fatal());
         }
         let token = options.confirm.clone().unwrap_or_default();
-        let asked = Write { verb: "run", arguments: &(), dangerous: destroys };
-        Ok(Gate::before(&asked, &options, context)?.pass(changes, context)?.then_some((members, token)))
+        Ok(gate.pass(changes, context)?.then_some((members, token)))
     }
 }
 

@@ -2,6 +2,9 @@
 
 mod token;
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -107,7 +110,8 @@ pub fn write<A: Serialize, T: Reply + DeserializeOwned>(
     context: &mut Context,
     write: impl FnOnce(Gate<'_, A>, &mut Context) -> Result<Option<T>>,
 ) -> Result<()> {
-    let gate = Gate { asked, options };
+    let spent = Rc::new(Cell::new(false));
+    let gate = Gate { asked, options, spent: Rc::clone(&spent) };
     gate.is_meant()?;
     if options.dry_run || options.confirm.is_none() {
         return write(gate, context)?.map_or(Ok(()), |answer| context.out.answer(&answer));
@@ -124,7 +128,14 @@ pub fn write<A: Serialize, T: Reply + DeserializeOwned>(
         }
         Ok(None) => request.release(),
         // What failed here failed for this token. With a new one the same request may be made again.
-        Err(error) => request.release().and(Err(error)),
+        Err(error) => {
+            request.release()?;
+            if !spent.get() {
+                // Another may have used the token meanwhile, and that is why nothing was as it should be.
+                inspect(context.home.root(), options.confirm.as_deref().unwrap_or_default())?;
+            }
+            Err(error)
+        }
     }
 }
 
@@ -132,12 +143,14 @@ pub fn write<A: Serialize, T: Reply + DeserializeOwned>(
 pub struct Gate<'a, A> {
     asked: &'a Write<'a, A>,
     options: &'a WriteOptions,
+    /// Whether its token was used here.
+    spent: Rc<Cell<bool>>,
 }
 
 impl<'a, A: Serialize> Gate<'a, A> {
     /// The gate of a write that keeps its own answer. To be made before the write looks at anything.
     pub fn before(asked: &'a Write<'a, A>, options: &'a WriteOptions, context: &Context) -> Result<Self> {
-        let gate = Self { asked, options };
+        let gate = Self { asked, options, spent: Rc::default() };
         gate.is_meant()?;
         gate.inspect(context)?;
         Ok(gate)
@@ -180,7 +193,7 @@ impl<'a, A: Serialize> Gate<'a, A> {
     /// `true`: go on, the token is spent. `false`: it was a dry run, the preview is the answer. A set has one token, which is spent
     /// even if some of it fail.
     pub fn pass(self, changes: impl Into<Changes>, context: &mut Context) -> Result<bool> {
-        let Self { asked, options } = self;
+        let Self { asked, options, spent } = self;
         let changes = changes.into();
         // What fails, fails by its name: why may be said in other words the next time.
         let failed: Vec<&str> = changes.failed.iter().map(|failed| failed.target.as_str()).collect();
@@ -201,9 +214,13 @@ impl<'a, A: Serialize> Gate<'a, A> {
             Err(error) if error.code() == Code::Io && !asked.dangerous && context.program != "cp-exec" => {
                 let message = format!("the confirm token is not marked as used: {error}");
                 context.out.notice("token_not_marked", Severity::Warning, message);
+                spent.set(true);
                 Ok(true)
             }
-            outcome => outcome.map(|()| true),
+            outcome => outcome.map(|()| {
+                spent.set(true);
+                true
+            }),
         }
     }
 }
