@@ -13,6 +13,7 @@ mod guard;
 mod leftovers;
 mod links;
 mod missing;
+mod once;
 mod options;
 mod projects;
 mod requests;
