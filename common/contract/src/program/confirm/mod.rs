@@ -71,7 +71,7 @@ pub struct Changes {
     /// Each thing that would be done, in order.
     pub changes: Vec<Change>,
     /// Those of a set that nothing would be done for.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<Failed>,
 }
 
