@@ -259,13 +259,20 @@ mod tests {
     #[test]
     fn of_two_at_once_exactly_one_wins() {
         let home = tempfile::tempdir().unwrap();
-        let (token, _) = issue(home.path(), &bound("x", "")).unwrap();
-        let attempt = || redeem(home.path(), &token, &bound("x", "")).is_ok();
-        let won = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..8).map(|_| scope.spawn(attempt)).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).filter(|won| *won).count()
-        });
-        assert_eq!(won, 1);
+        for round in 0..40 {
+            let bound = bound(&format!("round {round}"), "");
+            let (token, _) = issue(home.path(), &bound).unwrap();
+            let together = std::sync::Barrier::new(4);
+            let attempt = || {
+                together.wait();
+                redeem(home.path(), &token, &bound).is_ok()
+            };
+            let won = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(attempt)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).filter(|won| *won).count()
+            });
+            assert_eq!(won, 1);
+        }
     }
 
     #[test]
