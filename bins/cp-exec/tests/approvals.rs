@@ -35,7 +35,7 @@ fn what_a_person_approved_runs_once_when_it_is_asked_for_again() {
     assert_eq!((status, &done["data"]["stdout"]), (0, &json!("a\n")), "{done}");
     assert_eq!(exec.ask(&["--", "echo", "a"]).1, 9, "it was for once");
     let confirmed = &exec.entries("exec.intent")[0]["data"]["confirmed"];
-    assert!(confirmed.as_str().unwrap().starts_with("sha256:"));
+    assert!(confirmed.as_str().unwrap().starts_with("hmac-sha256:"));
 }
 
 #[test]

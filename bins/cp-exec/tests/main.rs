@@ -14,6 +14,7 @@ mod hostile;
 mod leftovers;
 mod links;
 mod missing;
+mod once;
 mod options;
 mod projects;
 mod repositories;

@@ -64,12 +64,13 @@ fn one_token_confirms_the_whole_set_once_and_each_request_has_its_result() {
     assert_eq!((&answers[5]["data"]["succeeded"], &answers[5]["data"]["failed"]), (&json!(3), &json!(2)));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
     let confirmed = &exec.entries("exec.intent")[0]["data"]["confirmed"];
-    assert!(confirmed.as_str().unwrap().starts_with("sha256:"), "{confirmed}");
+    assert!(confirmed.as_str().unwrap().starts_with("hmac-sha256:"), "{confirmed}");
     assert_eq!(&exec.entries("exec.operation")[0]["data"]["what"]["confirmed"], confirmed);
 
     // Spent, although some failed; and what it showed has changed besides.
     let (answers, status) = exec.answers(&["--confirm", &token, "--dangerous"], &set());
     assert_eq!((status, answers.len()), (6, 1), "{answers:?}");
+    assert_eq!(answers[0]["error"]["details"]["reason"], "replayed");
     assert_eq!(exec.entries("exec.intent").len(), 4);
 }
 

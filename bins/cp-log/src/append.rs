@@ -126,8 +126,8 @@ fn one(args: &Args, path: &Path, message: Option<&str>, context: &mut Context) -
         let entry = raw(&planned(&make(context)?)?)?;
         return context.out.answer(&Planned { dry_run: true, ledger: path.display().to_string(), entry });
     }
-    let arguments =
-        (path, message, &args.data, format!("{:?}", args.members), context.session(), context.options.run.clone());
+    let told = (&args.data, &args.seal, format!("{:?}", args.members));
+    let arguments = ("append", path, message, told, context.session(), context.options.run.clone());
     let id = args.append.request_id.as_deref();
     let receipt: Receipt = idempotency::once(id, &arguments, context, |context| {
         let mut ledger = Ledger::open(path, args.sync.unwrap_or(Sync::Line))?;

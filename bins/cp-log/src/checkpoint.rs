@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
-use cp_common::program::{Class, VerbDoc};
+use cp_common::context::options::AppendOptions;
+use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::proof::checkpoint::{checkpoint_path, read_checkpoint, write_checkpoint};
@@ -12,7 +13,7 @@ use cp_ledger::proof::leaves::walk;
 use cp_ledger::proof::note::{Checkpoint, Note, Signer, Verifier};
 use cp_ledger::proof::tree::{Node, Tree};
 use cp_ledger::{Entry, Ledger, Sync};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::ledger::LedgerOption;
 use crate::proofs::{newest, request_text};
@@ -46,10 +47,12 @@ pub(crate) struct Args {
     /// The witness's public key
     #[arg(long, value_name = "KEY")]
     witness: Option<PathBuf>,
+    #[command(flatten)]
+    append: AppendOptions,
 }
 
 /// A checkpoint.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Signed {
     /// The file of the checkpoint.
@@ -60,10 +63,13 @@ pub(crate) struct Signed {
     size: u64,
     /// The root of their tree, in base 64.
     root: String,
-    /// The signed note itself, or the request for a witness.
+    /// The signed note itself, or the request for a witness; empty where a dry run signs nothing.
     note: String,
     /// The entry that says so, where one was made.
     receipt: Option<Receipt>,
+    /// Whether it was only tried.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    dry_run: bool,
 }
 
 impl Reply for Signed {
@@ -77,24 +83,37 @@ impl Reply for Signed {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let ledger = args.ledger.path(context);
+    let ledger = std::path::absolute(args.ledger.path(context))?;
     context.home.check_writable(&ledger)?;
     let path = checkpoint_path(&ledger);
-    let signed = match (&args.key, &args.add_signature) {
-        (Some(key), _) => sign(&ledger, &path, &Signer::load(key)?)?,
-        (None, Some(signatures)) => add(&path, signatures, args.witness.as_deref())?,
-        (None, None) => request(&ledger, &path, args.old)?,
+    let sign = |write| match (&args.key, &args.add_signature) {
+        (Some(key), _) => sign(&ledger, &path, &Signer::load(key)?, write),
+        (None, Some(signatures)) => add(&path, signatures, args.witness.as_deref(), write),
+        (None, None) => request(&ledger, &path, args.old),
     };
-    context.out.answer(&signed)
+    let files = [&args.key, &args.add_signature, &args.witness];
+    let files: Vec<_> = files
+        .into_iter()
+        .map(|file| file.as_ref().map(std::path::absolute).transpose())
+        .collect::<std::io::Result<_>>()?;
+    let asked = ("checkpoint", &ledger, files, args.old);
+    idempotency::answer(&args.append, &asked, context, || sign(Write::No), |_| sign(Write::Yes))
+}
+
+/// Whether files are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Write {
+    Yes,
+    No,
 }
 
 fn signed(path: &Path, checkpoint: &Checkpoint, note: String, receipt: Option<Receipt>) -> Signed {
     let Checkpoint { origin, size, root } = checkpoint;
     let (origin, size, root) = (origin.clone(), *size, BASE64.encode(root));
-    Signed { checkpoint: path.display().to_string(), origin, size, root, note, receipt }
+    Signed { checkpoint: path.display().to_string(), origin, size, root, note, receipt, dry_run: false }
 }
 
-fn sign(ledger: &Path, path: &Path, signer: &Signer) -> Result<Signed> {
+fn sign(ledger: &Path, path: &Path, signer: &Signer, write: Write) -> Result<Signed> {
     let before = read_checkpoint(path)?;
     if let Some((note, _)) = &before
         && note.is_signed_by(&signer.verifier()) != Some(true)
@@ -122,6 +141,10 @@ fn sign(ledger: &Path, path: &Path, signer: &Signer) -> Result<Signed> {
             .in_file(ledger)
             .hint("cp-log verify shows whether it was rolled back or forked"));
     }
+    if write == Write::No {
+        // Nothing is signed: a signature that no file knows of would be one too many.
+        return Ok(Signed { dry_run: true, ..signed(path, &checkpoint, String::new(), None) });
+    }
     let note = signer.sign(&checkpoint.to_text());
     write_checkpoint(path, &note)?;
     let entry = Entry::new("ledger.checkpoint")
@@ -138,7 +161,7 @@ fn request(ledger: &Path, path: &Path, old: u64) -> Result<Signed> {
     Ok(signed(path, &checkpoint, text, None))
 }
 
-fn add(path: &Path, signatures: &Path, witness: Option<&Path>) -> Result<Signed> {
+fn add(path: &Path, signatures: &Path, witness: Option<&Path>, write: Write) -> Result<Signed> {
     let (mut note, checkpoint) = newest(path)?;
     let witness = Verifier::load(witness.ok_or_else(|| Error::usage("--add-signature needs --witness"))?)?.as_witness();
     let lines = std::fs::read_to_string(signatures)
@@ -162,7 +185,8 @@ fn add(path: &Path, signatures: &Path, witness: Option<&Path>) -> Result<Signed>
         let message = format!("no signature by {} in the file", witness.name());
         return Err(Error::validation(message).in_file(signatures));
     }
-    write_checkpoint(path, &note)?;
-    let text = note.to_string();
-    Ok(signed(path, &checkpoint, text, None))
+    if write == Write::Yes {
+        write_checkpoint(path, &note)?;
+    }
+    Ok(Signed { dry_run: write == Write::No, ..signed(path, &checkpoint, note.to_string(), None) })
 }

@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     let verifier = args.key.as_deref().map(Verifier::load).transpose()?;
     let birth = Birth { origin: args.name.clone(), verifier: verifier.map(|verifier| verifier.to_text()) };
-    let arguments = (&path, &birth.origin, &birth.verifier);
+    let arguments = ("create", &path, &birth.origin, &birth.verifier);
     idempotency::answer(&args.append, &arguments, context, || preview(&path, &birth), |_| create(&path, &birth))
 }
 

@@ -1,13 +1,17 @@
 //! `cp-log forget`: delete a sealed value for good. The line that sealed it stays, and so does the chain.
 
+use std::path::Path;
+
 use cp_common::context::options::WriteOptions;
-use cp_common::program::confirm::{self, Change};
+use cp_common::home::resolved;
+use cp_common::program::confirm::{self, Change, Gate, Write};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Receipt, Reply};
-use cp_common::{Context, Error, Result};
+use cp_common::{Code, Context, Error, Result};
+use cp_ledger::format::line::Hash;
 use cp_ledger::store::vault;
 use cp_ledger::{Entry, Ledger, Sync};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::ledger::{HashOperand, LedgerOption};
@@ -35,7 +39,7 @@ pub(crate) struct Args {
 }
 
 /// What was forgotten.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Forgotten {
     /// The hash in the line.
@@ -52,22 +56,47 @@ impl Reply for Forgotten {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let hash = args.hash.parse()?;
-    let ledger = args.ledger.path(context);
+    let ledger = resolved(&std::path::absolute(args.ledger.path(context))?);
     context.home.check_writable(&ledger)?;
+    let asked = Write { verb: "forget", arguments: &(&ledger, hash.to_string()), dangerous: true };
+    confirm::write(&asked, &args.write, context, |gate, context| forget(gate, &ledger, &hash, context))
+}
+
+fn forget<A: Serialize>(
+    gate: Gate<'_, A>,
+    ledger: &Path,
+    hash: &Hash,
+    context: &mut Context,
+) -> Result<Option<Forgotten>> {
+    gate.found(held(ledger, hash))?;
+    let sealed = hash.to_string();
     let change = Change {
         action: "forget".to_owned(),
         resource: "sealed value".to_owned(),
-        id: hash.to_string(),
+        id: sealed.clone(),
         before: json!({"ledger": ledger.display().to_string()}),
         after: json!(null),
     };
-    if !confirm::gate("forget", vec![change], true, &args.write, context)? {
-        return Ok(());
+    if !gate.pass(vec![change], context)? {
+        return Ok(None);
     }
-    if !vault::forget(&ledger, &hash)? {
-        return Err(Error::not_found(format!("no value for {hash}")));
+    if !vault::forget(ledger, hash)? {
+        return Err(absent(hash));
     }
-    let receipt =
-        Ledger::open(&ledger, Sync::Line)?.append(Entry::new("ledger.forgotten").with("sealed", &hash.to_string()))?;
-    context.out.answer(&Forgotten { sealed: hash.to_string(), receipt })
+    let receipt = Ledger::open(ledger, Sync::Line)?.append(Entry::new("ledger.forgotten").with("sealed", &sealed))?;
+    Ok(Some(Forgotten { sealed, receipt }))
+}
+
+/// Fails unless there is such a value. One that is damaged can be forgotten too.
+fn held(ledger: &Path, hash: &Hash) -> Result<()> {
+    match vault::reveal(ledger, hash) {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err(absent(hash)),
+        Err(error) if error.code() == Code::Integrity => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn absent(hash: &Hash) -> Error {
+    Error::not_found(format!("no value for {hash}"))
 }

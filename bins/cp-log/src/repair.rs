@@ -1,15 +1,16 @@
 //! `cp-log repair`: what append will not do by itself. Nothing is deleted, and the repair is recorded on the ledger.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cp_common::context::options::WriteOptions;
-use cp_common::program::confirm::{self, Change};
+use cp_common::home::resolved;
+use cp_common::program::confirm::{self, Change, Gate, Write};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Context, Error, Result};
 use cp_ledger::proof::checkpoint::{checkpoint_path, read_checkpoint};
 use cp_ledger::{Entry, Ledger, Sync};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::ledger::LedgerOperand;
@@ -39,7 +40,7 @@ pub(crate) struct Args {
 }
 
 /// What was repaired.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Repaired {
     /// The file.
@@ -57,56 +58,59 @@ impl Reply for Repaired {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let path = args.ledger.path(context);
+    let path = resolved(&std::path::absolute(args.ledger.path(context))?);
     context.home.check_writable(&path)?;
-    if !path.exists() {
-        return Err(Error::not_found("no such ledger").in_file(&path));
-    }
-    let shown = path.display().to_string();
-    let change = |action: &str, resource: &str, before| {
-        vec![Change {
-            action: action.to_owned(),
-            resource: resource.to_owned(),
-            id: shown.clone(),
-            before,
-            after: json!(null),
-        }]
-    };
-    let receipt = if args.rollback {
-        let Some((checkpoint_file, size, lines)) = rolled_back(&path)? else { return nothing(shown, context) };
-        let before = json!({"signed": size, "lines": lines});
-        if !confirm::gate(
-            "repair",
-            change("accept_rollback", "checkpoint", before.clone()),
-            false,
-            &args.write,
-            context,
-        )? {
-            return Ok(());
+    let what = if args.rollback { "rollback" } else { "tail" };
+    let asked = Write { verb: "repair", arguments: &(what, &path), dangerous: false };
+    confirm::write(&asked, &args.write, context, |gate, context| {
+        if !path.exists() {
+            gate.found(Err(Error::not_found("no such ledger").in_file(&path)))?;
         }
-        let aside = checkpoint_file.with_extension(format!("checkpoint.{size}"));
-        std::fs::rename(&checkpoint_file, &aside)
-            .map_err(|e| Error::io("cannot move the checkpoint aside", e).in_file(&aside))?;
-        let entry = Entry::new("ledger.rolled_back").data(&before).with("checkpoint", &aside.display().to_string());
-        Ledger::open(&path, Sync::Line)?.append(entry)?
-    } else {
-        let mut ledger = Ledger::open(&path, Sync::Line)?;
-        let Some((offset, len, hash)) = ledger.damaged_tail()? else { return nothing(shown, context) };
-        let before = json!({"offset": offset, "len": len, "sha256": hash.hex()});
-        if !confirm::gate("repair", change("move_aside", "bytes", before), false, &args.write, context)? {
-            return Ok(());
-        }
-        ledger.repair_tail()?
-    };
-    context.out.answer(&Repaired { ledger: path.display().to_string(), changed: true, receipt: Some(receipt) })
+        if args.rollback { rollback(gate, &path, context) } else { tail(gate, &path, context) }
+    })
 }
 
-fn nothing(ledger: String, context: &mut Context) -> Result<()> {
-    context.out.answer(&Repaired { ledger, changed: false, receipt: None })
+/// Moves everything after the last intact line aside.
+fn tail<A: Serialize>(gate: Gate<'_, A>, path: &Path, context: &mut Context) -> Result<Option<Repaired>> {
+    let mut ledger = Ledger::open(path, Sync::Line)?;
+    let Some((offset, len, hash)) = ledger.damaged_tail()? else { return nothing(&gate, path) };
+    let before = json!({"offset": offset, "len": len, "sha256": hash.hex()});
+    if !gate.pass(vec![change("move_aside", "bytes", path, before)], context)? {
+        return Ok(None);
+    }
+    Ok(Some(repaired(path, ledger.repair_tail()?)))
+}
+
+/// Moves the checkpoint aside that says that there were more lines.
+fn rollback<A: Serialize>(gate: Gate<'_, A>, path: &Path, context: &mut Context) -> Result<Option<Repaired>> {
+    let Some((checkpoint_file, size, lines)) = rolled_back(path)? else { return nothing(&gate, path) };
+    let before = json!({"signed": size, "lines": lines});
+    if !gate.pass(vec![change("accept_rollback", "checkpoint", path, before.clone())], context)? {
+        return Ok(None);
+    }
+    let aside = checkpoint_file.with_extension(format!("checkpoint.{size}"));
+    std::fs::rename(&checkpoint_file, &aside)
+        .map_err(|e| Error::io("cannot move the checkpoint aside", e).in_file(&aside))?;
+    let entry = Entry::new("ledger.rolled_back").data(&before).with("checkpoint", &aside.display().to_string());
+    Ok(Some(repaired(path, Ledger::open(path, Sync::Line)?.append(entry)?)))
+}
+
+fn change(action: &str, resource: &str, path: &Path, before: serde_json::Value) -> Change {
+    let (action, resource, id) = (action.to_owned(), resource.to_owned(), path.display().to_string());
+    Change { action, resource, id, before, after: json!(null) }
+}
+
+fn nothing<A: Serialize>(gate: &Gate<'_, A>, path: &Path) -> Result<Option<Repaired>> {
+    gate.nothing_to_do()?;
+    Ok(Some(Repaired { ledger: path.display().to_string(), changed: false, receipt: None }))
+}
+
+fn repaired(path: &Path, receipt: Receipt) -> Repaired {
+    Repaired { ledger: path.display().to_string(), changed: true, receipt: Some(receipt) }
 }
 
 /// The checkpoint, the lines it was signed for, and the lines there are, if those are fewer.
-fn rolled_back(path: &std::path::Path) -> Result<Option<(PathBuf, u64, u64)>> {
+fn rolled_back(path: &Path) -> Result<Option<(PathBuf, u64, u64)>> {
     let file = checkpoint_path(path);
     let Some((_, checkpoint)) = read_checkpoint(&file)? else { return Ok(None) };
     let mut reader = cp_ledger::read::backward(path)?;

@@ -47,17 +47,19 @@ impl Reply for Rotated {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let path = args.ledger.path(context);
+    let path = std::path::absolute(args.ledger.path(context))?;
     context.home.check_writable(&path)?;
-    if !path.exists() {
-        return Err(Error::not_found("no such ledger").in_file(&path));
-    }
+    let there = || {
+        if path.exists() { Ok(()) } else { Err(Error::not_found("no such ledger").in_file(&path)) }
+    };
     let ledger = path.display().to_string();
     let preview = || {
+        there()?;
         let segment = Ledger::open(&path, Sync::Line)?.segment_path()?.display().to_string();
         Ok(Rotated { ledger: ledger.clone(), segment, dry_run: true })
     };
-    idempotency::answer(&args.append, &path, context, preview, |_| {
+    idempotency::answer(&args.append, &("rotate", &path), context, preview, |_| {
+        there()?;
         let segment = Ledger::open(&path, Sync::Line)?.rotate()?.display().to_string();
         Ok(Rotated { ledger: ledger.clone(), segment, dry_run: false })
     })

@@ -1,10 +1,12 @@
 //! `cp-log tee`: pass every line on, byte for byte, and append it to a ledger. The closing line waits until the ledger has everything.
 
-use cp_common::context::options::StreamOptions;
-use cp_common::program::{Class, VerbDoc};
+use std::path::PathBuf;
+
+use cp_common::context::options::{AppendOptions, StreamOptions};
+use cp_common::program::{Class, VerbDoc, recording};
+use cp_common::stream::Recorder;
 use cp_common::stream::filter::Body;
-use cp_common::stream::{Recorder, tee};
-use cp_common::{Context, Result};
+use cp_common::{Context, Error, Result};
 use cp_ledger::{Ledger, Sync};
 
 use crate::entries::{BATCH, Members};
@@ -25,36 +27,54 @@ pub(crate) struct Args {
     #[command(flatten)]
     members: Members,
     #[command(flatten)]
+    append: AppendOptions,
+    #[command(flatten)]
     stream: StreamOptions,
     #[command(flatten)]
     ledger: LedgerOperand,
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let path = args.ledger.path(context);
+    let path = std::path::absolute(args.ledger.path(context))?;
     context.home.check_writable(&path)?;
-    let mut recorder = Tee { members: &args.members, ledger: Ledger::open(&path, Sync::Batch)? };
-    tee(&mut recorder, args.stream, context)
+    let asked = ("tee", &path, format!("{:?}", args.members), context.session(), context.options.run.clone());
+    let mut recorder = Tee { members: &args.members, path: path.clone(), ledger: None };
+    recording::tee(&mut recorder, &args.append, &asked, args.stream, context)
 }
 
 struct Tee<'a> {
     members: &'a Members,
-    ledger: Ledger,
+    path: PathBuf,
+    /// Opened with the first line: a dry run makes no file.
+    ledger: Option<Ledger>,
+}
+
+impl Tee<'_> {
+    fn ledger(&mut self) -> Result<&mut Ledger> {
+        match &mut self.ledger {
+            Some(ledger) => Ok(ledger),
+            empty => {
+                let ledger = Ledger::open(&self.path, Sync::Batch).map_err(Error::fatal)?;
+                Ok(empty.insert(ledger))
+            }
+        }
+    }
 }
 
 impl Recorder for Tee<'_> {
     fn record(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
         let entry = self.members.entry_of(&body, context)?;
-        self.ledger.stage(&entry)?;
-        if self.ledger.staged() >= BATCH { self.idle(context) } else { Ok(()) }
+        let ledger = self.ledger()?;
+        ledger.stage(&entry)?;
+        if ledger.staged() >= BATCH { self.idle(context) } else { Ok(()) }
     }
 
     fn idle(&mut self, _context: &mut Context) -> Result<()> {
-        self.ledger.commit().map(|_| ())
+        self.ledger.as_mut().map_or(Ok(()), |ledger| ledger.commit().map(drop))
     }
 
     fn acknowledge(&mut self, context: &mut Context) -> Result<()> {
         self.idle(context)?;
-        self.ledger.sync()
+        self.ledger.as_mut().map_or(Ok(()), Ledger::sync)
     }
 }

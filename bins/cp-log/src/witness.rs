@@ -3,14 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
-use cp_common::program::{Class, VerbDoc};
+use cp_common::context::options::AppendOptions;
+use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::stream::lines::Lines;
 use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result, clock};
 use cp_ledger::proof::checkpoint::{read_checkpoint, write_checkpoint};
 use cp_ledger::proof::note::{Checkpoint, Note, Signer, Verifier};
 use cp_ledger::proof::tree::{Node, is_consistent};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -35,23 +36,28 @@ pub(crate) struct Args {
     /// Where the newest checkpoint that was signed is kept
     #[arg(long, value_name = "FILE")]
     state: PathBuf,
+    #[command(flatten)]
+    append: AppendOptions,
 }
 
 /// A signature of a witness.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Witnessed {
     /// Which ledger it is about.
     origin: String,
     /// How many lines the checkpoint covers.
     size: u64,
-    /// The signature line, for `checkpoint --add-signature`.
-    signature: String,
+    /// The signature line, for `checkpoint --add-signature`; a dry run gives none.
+    signature: Option<String>,
+    /// Whether it was only tried.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    dry_run: bool,
 }
 
 impl Reply for Witnessed {
     fn text(&self) -> String {
-        self.signature.clone()
+        self.signature.clone().unwrap_or_else(|| format!("would sign {} {}", self.origin, self.size))
     }
 }
 
@@ -63,11 +69,19 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         Error::validation("not a request for a witness")
             .hint("cp-log checkpoint --witness-request --format raw writes one")
     })?;
-    request.refuse(&signer, &args.state)?;
-    // Stored before the answer: a witness that forgets would sign a fork.
-    write_checkpoint(&args.state, &request.note)?;
-    let signature = key.cosign(&request.note.text, clock::unix_seconds());
-    context.out.answer(&Witnessed { origin: request.checkpoint.origin, size: request.checkpoint.size, signature })
+    let state = std::path::absolute(&args.state)?;
+    let witnessed = |signature: Option<String>| {
+        let dry_run = signature.is_none();
+        Witnessed { origin: request.checkpoint.origin.clone(), size: request.checkpoint.size, signature, dry_run }
+    };
+    let preview = || request.refuse(&signer, &state).map(|()| witnessed(None));
+    let asked = ("witness", key.verifier().to_text(), signer.to_text(), &state, &body);
+    idempotency::answer(&args.append, &asked, context, preview, |_| {
+        request.refuse(&signer, &state)?;
+        // Stored before the answer: a witness that forgets would sign a fork.
+        write_checkpoint(&state, &request.note)?;
+        Ok(witnessed(Some(key.cosign(&request.note.text, clock::unix_seconds()))))
+    })
 }
 
 struct Request {

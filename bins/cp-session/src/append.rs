@@ -163,7 +163,7 @@ impl Filter for Appender<'_> {
                 .hint("give one text as an argument")
                 .fatal());
         }
-        let asked = ("append", self.session.id.clone(), turn.clone());
+        let asked = ("append", operand::place(&self.session), turn.clone());
         let appended = idempotency::once(Some(id.as_str()), &asked, context, |_| self.append(&turn))?;
         context.out.answer(&appended)
     }

@@ -9,7 +9,7 @@ use cp_ledger::proof::verifier::{self, Options};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::operand::SessionOperand;
+use crate::operand::{self, SessionOperand};
 use crate::transcript::{self, Insert, MESSAGE, REPAIR, Repair};
 
 /// The entry of this verb in `reference`.
@@ -95,11 +95,15 @@ impl Reply for Checked {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let session = args.session.find(context)?;
-    let mut answer = check(&session)?;
-    if args.repair && !args.append.dry_run && !answer.intact {
-        let asked = ("repair", session.id.clone());
-        answer = idempotency::once(args.append.request_id.as_deref(), &asked, context, |_| repair(&session, answer))?;
-    }
+    let answer = if args.append.dry_run {
+        check(&session)?
+    } else {
+        let asked = ("check", operand::place(&session), args.repair);
+        idempotency::once(args.append.request_id.as_deref(), &asked, context, |_| {
+            let found = check(&session)?;
+            if args.repair && !found.intact { repair(&session, found) } else { Ok(found) }
+        })?
+    };
     if args.strict_exit && !answer.intact {
         let error = Error::new(Code::Integrity, "the session is damaged")
             .in_file(&session.file())

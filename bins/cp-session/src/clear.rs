@@ -8,7 +8,7 @@ use cp_common::{Context, Result};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::operand::SessionOperand;
+use crate::operand::{self, SessionOperand};
 use crate::transcript::{self, CLEAR};
 
 /// The entry of this verb in `reference`.
@@ -52,18 +52,25 @@ impl Reply for Cleared {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let session = args.session.find(context)?;
-    transcript::must_be_open(&session.file())?;
-    idempotency::answer(&args.append, &("clear", &session.id), context, || preview(&session), |_| clear(&session))
+    idempotency::answer(
+        &args.append,
+        &("clear", operand::place(&session)),
+        context,
+        || preview(&session),
+        |_| clear(&session),
+    )
 }
 
 fn preview(session: &Session) -> Result<Cleared> {
     let file = session.file();
+    transcript::must_be_open(&file)?;
     let archive = Ledger::open(&file, Sync::Line)?.segment_path()?.display().to_string();
     Ok(Cleared { turns: transcript::count(&file)?, session_id: session.id.clone(), archive, receipt: None })
 }
 
 fn clear(session: &Session) -> Result<Cleared> {
     let file = session.file();
+    transcript::must_be_open(&file)?;
     let (start, _) = transcript::start_of(&file)?;
     let mut ledger = Ledger::open(&file, Sync::Line)?;
     let archive = ledger.rotate()?;

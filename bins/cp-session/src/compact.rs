@@ -10,7 +10,7 @@ use cp_common::{Code, Context, Error, Result};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::operand::SessionOperand;
+use crate::operand::{self, SessionOperand};
 use crate::transcript::{self, COMPACT, Stored, plain_text};
 
 /// The entry of this verb in `reference`.
@@ -83,15 +83,26 @@ const TASK: &str = "Summarise the conversation for whoever continues it: what wa
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let session = args.session.find(context)?;
-    transcript::must_be_open(&session.file())?;
-    let turns = transcript::newest(&session.file(), None)?.list;
-    let (cut, through_seq) = cut_of(&turns, args.keep)?;
-    let turns = &turns[..cut];
-    let preview = || Ok(compacted(&session, cut, through_seq, None, None));
-    idempotency::answer(&args.append, &("compact", &session.id, through_seq), context, preview, |context| {
-        let summary = summarise(turns, args, context)?;
-        store(&session, turns, through_seq, &summary)
+    let told = (args.keep, &args.model, &args.backend);
+    let asked = ("compact", operand::place(&session), told);
+    let preview = || {
+        let (turns, through_seq) = covered(&session, args.keep)?;
+        Ok(compacted(&session, turns.len(), through_seq, None, None))
+    };
+    idempotency::answer(&args.append, &asked, context, preview, |context| {
+        let (turns, through_seq) = covered(&session, args.keep)?;
+        let summary = summarise(&turns, args, context)?;
+        store(&session, &turns, through_seq, &summary)
     })
+}
+
+/// The turns to cover, and the number of the last entry of them.
+fn covered(session: &Session, keep: usize) -> Result<(Vec<Stored>, u64)> {
+    transcript::must_be_open(&session.file())?;
+    let mut turns = transcript::newest(&session.file(), None)?.list;
+    let (cut, through_seq) = cut_of(&turns, keep)?;
+    turns.truncate(cut);
+    Ok((turns, through_seq))
 }
 
 fn compacted(

@@ -2,12 +2,12 @@
 
 use cp_common::context::options::WriteOptions;
 use cp_common::home::Session;
-use cp_common::program::confirm::{Change, gate};
+use cp_common::program::confirm::{self, Change, Changes, Failed, Gate, Write};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
 use cp_ledger::{Entry, Ledger, Sync};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::operand;
@@ -38,7 +38,7 @@ pub(crate) struct Args {
 }
 
 /// What became of each session.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Deleted {
     /// One for each that was named, in the order they were.
@@ -48,7 +48,7 @@ pub(crate) struct Deleted {
 }
 
 /// What became of one.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Outcome {
     /// As it was named.
@@ -56,12 +56,12 @@ pub(crate) struct Outcome {
     /// Whether it is gone.
     ok: bool,
     /// Why it is not.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     error: Option<serde_json::Value>,
 }
 
 /// How many there were.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Counts {
     total: usize,
@@ -79,24 +79,39 @@ impl Reply for Deleted {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let mut found: Vec<(String, Result<Session>)> = Vec::new();
+    let mut names: Vec<&str> = Vec::new();
     for name in args.operands.iter().chain(&args.ids).filter(|name| !name.is_empty()) {
-        if !found.iter().any(|(known, _)| known == name) {
-            let session = operand::find(Some(name), context).and_then(|session| in_home(session, context));
-            found.push((name.clone(), session));
+        if !names.contains(&name.as_str()) {
+            names.push(name);
         }
     }
-    if found.is_empty() {
+    let arguments = names.iter().map(|name| absolute(name)).collect::<Result<Vec<_>>>()?;
+    let asked = Write { verb: "delete", arguments: &arguments, dangerous: true };
+    confirm::write(&asked, &args.write, context, |gate, context| delete(gate, &names, context))
+}
+
+/// A name as it means the same from every directory.
+fn absolute(name: &str) -> Result<String> {
+    Ok(if name.contains('/') { std::path::absolute(name)?.display().to_string() } else { name.to_owned() })
+}
+
+fn delete<A: Serialize>(gate: Gate<'_, A>, names: &[&str], context: &mut Context) -> Result<Option<Deleted>> {
+    if names.is_empty() {
         return Err(Error::validation("no session specified").hint("give at least one id or path"));
     }
+    let find = |name: &&str| operand::find(Some(name), context).and_then(|session| in_home(session, context));
+    let mut found: Vec<(String, Result<Session>)> = names.iter().map(|name| ((*name).to_owned(), find(name))).collect();
     if found.iter().all(|(_, session)| session.is_err()) {
-        return found.remove(0).1.map(|_| ());
+        return gate.found(found.remove(0).1).map(|_| None);
     }
-    let changes = found.iter().filter_map(|(_, session)| session.as_ref().ok()).map(change).collect::<Result<_>>()?;
-    if !gate("delete", changes, true, &args.write, context)? {
-        return Ok(());
+    let mut changes = Changes::default();
+    for (name, session) in &found {
+        match session {
+            Ok(session) => changes.changes.push(gate.found(change(session))?),
+            Err(error) => changes.failed.push(Failed::new(name, error)),
+        }
     }
-    remove(found, context)
+    if gate.pass(changes, context)? { remove(found, context).map(Some) } else { Ok(None) }
 }
 
 /// Refuses a session outside the home directory: only sessions of the home may be deleted.
@@ -119,12 +134,17 @@ fn change(session: &Session) -> Result<Change> {
         action: "delete".to_owned(),
         resource: "session".to_owned(),
         id: session.id.clone(),
-        before: json!({"turns": transcript::count(&file)?, "last_seq": last_seq, "updated_at": updated_at}),
+        before: json!({
+            "directory": operand::place(session).display().to_string(),
+            "turns": transcript::count(&file)?,
+            "last_seq": last_seq,
+            "updated_at": updated_at,
+        }),
         after: serde_json::Value::Null,
     })
 }
 
-fn remove(found: Vec<(String, Result<Session>)>, context: &mut Context) -> Result<()> {
+fn remove(found: Vec<(String, Result<Session>)>, context: &Context) -> Result<Deleted> {
     // Not the session's own ledger: that one is deleted.
     let mut ledger = Ledger::open(&context.home.ledger("cp-log.jsonl"), Sync::Line)?;
     let mut items = Vec::new();
@@ -139,5 +159,5 @@ fn remove(found: Vec<(String, Result<Session>)>, context: &mut Context) -> Resul
     }
     let succeeded = items.iter().filter(|item| item.ok).count();
     let summary = Counts { total: items.len(), succeeded, failed: items.len() - succeeded, skipped: 0 };
-    context.out.answer(&Deleted { items, summary })
+    Ok(Deleted { items, summary })
 }

@@ -8,7 +8,7 @@ use cp_common::{Context, Result};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
-use crate::operand::SessionOperand;
+use crate::operand::{self, SessionOperand};
 use crate::transcript::{self, END};
 
 /// The entry of this verb in `reference`.
@@ -52,7 +52,13 @@ impl Reply for Ended {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let session = args.session.find(context)?;
-    idempotency::answer(&args.append, &("end", &session.id), context, || preview(&session), |_| end(&session))
+    idempotency::answer(
+        &args.append,
+        &("end", operand::place(&session)),
+        context,
+        || preview(&session),
+        |_| end(&session),
+    )
 }
 
 fn preview(session: &Session) -> Result<Ended> {

@@ -12,7 +12,7 @@ use cp_ledger::{Entry, Ledger, Sync};
 use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 
-use crate::operand::SessionOperand;
+use crate::operand::{self, SessionOperand};
 use crate::transcript::{self, Mode, plain_text};
 
 /// The entry of this verb in `reference`.
@@ -84,7 +84,7 @@ struct SummaryTurn {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let session = args.session.find(context)?;
     let preview = || Ok(summarise(&session)?.0);
-    idempotency::answer(&args.append, &("export", &session.id), context, preview, |_| export(&session))
+    idempotency::answer(&args.append, &("export", operand::place(&session)), context, preview, |_| export(&session))
 }
 
 /// What an export answers before it is recorded, and the bytes of the file.

@@ -9,7 +9,7 @@ use cp_common::{Context, Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::creation::{create, working_directory};
-use crate::operand::SessionOperand;
+use crate::operand::{self, SessionOperand};
 use crate::round::turn_entry;
 use crate::transcript::{self, Fork, MESSAGE, REPAIR, Start};
 
@@ -58,26 +58,29 @@ impl Reply for Forked {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let origin = args.session.find(context)?;
-    let turns = first_turns(&origin, args.at)?;
-    let forked_from = Fork { session_id: origin.id.clone(), turns: turns.len() as u64 };
-    if turns.last().is_some_and(calls_a_tool) {
-        let message = "the fork ends with a tool call that has no result: cp-session check --repair adds one";
-        context.out.notice("open_tool_call", Severity::Warning, message);
-        context.warn(message);
+    let asked = ("fork", operand::place(&origin), args.at, working_directory());
+    let plan = |context: &mut Context| {
+        let turns = first_turns(&origin, args.at)?;
+        if turns.last().is_some_and(calls_a_tool) {
+            let message = "the fork ends with a tool call that has no result: cp-session check --repair adds one";
+            context.out.notice("open_tool_call", Severity::Warning, message);
+            context.warn(message);
+        }
+        Ok::<_, Error>((Fork { session_id: origin.id.clone(), turns: turns.len() as u64 }, turns))
+    };
+    if args.append.dry_run {
+        let (origin, _) = plan(context)?;
+        return context.out.answer(&Forked { session_id: None, path: None, origin, receipt: None });
     }
-    let (start, _) = transcript::start_of(&origin.file())?;
-    let start = Start { forked_from: Some(forked_from.clone()), cwd: working_directory(), ..start };
-    let preview = || Ok(Forked { session_id: None, path: None, origin: forked_from.clone(), receipt: None });
-    idempotency::answer(&args.append, &("fork", &forked_from), context, preview, |context| {
+    let forked = idempotency::once(args.append.request_id.as_deref(), &asked, context, |context| {
+        let (forked_from, turns) = plan(context)?;
+        let (start, _) = transcript::start_of(&origin.file())?;
+        let start = Start { forked_from: Some(forked_from.clone()), cwd: working_directory(), ..start };
         let (session, receipt) = create(&start, context, |id| turns.iter().map(|turn| turn_entry(id, turn)).collect())?;
         let path = session.file().display().to_string();
-        Ok(Forked {
-            session_id: Some(session.id),
-            path: Some(path),
-            origin: forked_from.clone(),
-            receipt: Some(receipt),
-        })
-    })
+        Ok(Forked { session_id: Some(session.id), path: Some(path), origin: forked_from, receipt: Some(receipt) })
+    })?;
+    context.out.answer(&forked)
 }
 
 fn first_turns(origin: &Session, at: Option<u64>) -> Result<Vec<Turn>> {

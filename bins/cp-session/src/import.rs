@@ -94,7 +94,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     };
     let from = Imported { format: transcript.format.to_owned(), id };
     let preview = || Ok(answer(None, &transcript, 0, None));
-    let asked = ("import", &from, transcript.turns.len());
+    let asked = ("import", &from, Hash::of(&bytes).to_string());
     idempotency::answer(&args.append, &asked, context, preview, |context| import(&transcript, &from, context))
 }
 

@@ -1,6 +1,8 @@
 //! The operand that names a session.
 
-use cp_common::home::Session;
+use std::path::PathBuf;
+
+use cp_common::home::{Session, resolved};
 use cp_common::{Context, Error, Result};
 
 /// The operand that names a session.
@@ -16,6 +18,11 @@ impl SessionOperand {
     pub(crate) fn find(&self, context: &Context) -> Result<Session> {
         find(self.named.as_deref(), context)
     }
+}
+
+/// Where a session really lies: what tokens and request ids are bound to.
+pub(crate) fn place(session: &Session) -> PathBuf {
+    resolved(&session.directory)
 }
 
 /// The session with this name, else that of `--session`, else that of `CP_SESSION`.

@@ -86,7 +86,7 @@ impl Filter for Remember<'_> {
         let session = context.session().map(|_| operand::find(None, context)).transpose()?.map(|session| session.id);
         let (_, redactions) = Redactor::from_environment().redact_text(text);
         let remembered = |receipt| Remembered { kind: kind.clone(), session_id: session.clone(), redactions, receipt };
-        let asked = ("remember", kind, text);
+        let asked = ("remember", kind, text, session.clone());
         idempotency::answer(
             &self.args.append,
             &asked,

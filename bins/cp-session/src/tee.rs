@@ -1,16 +1,16 @@
 //! `cp-session tee`: pass records on, and store each message with the question it answers. Both sides of a round, or neither.
 
-use cp_common::context::options::StreamOptions;
+use cp_common::context::options::{AppendOptions, StreamOptions};
 use cp_common::home::Session;
-use cp_common::program::{Class, VerbDoc};
+use cp_common::program::{Class, VerbDoc, recording};
+use cp_common::stream::Recorder;
 use cp_common::stream::filter::Body;
-use cp_common::stream::{self, Recorder};
 use cp_common::wire::record::Kind;
 use cp_common::{Context, Error, Result};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde_json::value::RawValue;
 
-use crate::operand::SessionOperand;
+use crate::operand::{self, SessionOperand};
 use crate::round::Message;
 use crate::transcript::must_be_open;
 
@@ -29,17 +29,22 @@ pub(crate) struct Args {
     #[command(flatten)]
     session: SessionOperand,
     #[command(flatten)]
+    append: AppendOptions,
+    #[command(flatten)]
     stream: StreamOptions,
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.filtering();
     let session = args.session.find(context)?;
-    must_be_open(&session.file())?;
     let ledger = Ledger::open(&session.file(), Sync::Batch)?;
-    let mut tee = Tee { session, ledger, stored: 0, failed: 0 };
-    stream::tee(&mut tee, args.stream, context)?;
-    if tee.stored == 0 && tee.failed == 0 {
+    let asked = ("tee", operand::place(&session));
+    let mut tee = Tee { session, ledger, seen: 0, stored: 0, failed: 0 };
+    if args.append.dry_run {
+        must_be_open(&tee.session.file())?;
+    }
+    recording::tee(&mut tee, &args.append, &asked, args.stream, context)?;
+    if tee.seen > 0 && tee.stored == 0 && tee.failed == 0 {
         context.warn("nothing was stored: the input had no message");
     }
     Ok(())
@@ -48,6 +53,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 struct Tee {
     session: Session,
     ledger: Ledger,
+    /// How many lines came: none where the request was done before.
+    seen: u64,
     stored: u64,
     failed: u64,
 }
@@ -66,6 +73,10 @@ impl Tee {
 
 impl Recorder for Tee {
     fn record(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
+        if self.seen == 0 {
+            must_be_open(&self.session.file()).map_err(Error::fatal)?;
+        }
+        self.seen += 1;
         let record = match body {
             Body::Text(_) => {
                 return Err(Error::validation("the input is text, not records")

@@ -17,7 +17,7 @@ fn one_token_deletes_what_was_shown_once() {
     let data = place.run(&["delete", "--ids", &names, "--dangerous", "--confirm", token]).data();
     assert_eq!(data["summary"]["succeeded"], 2);
     assert_eq!(place.run(&["list"]).data()["count"], 1);
-    place.run(&["delete", "--ids", &names, "--dangerous", "--confirm", token]).failed(3, "E_NOT_FOUND");
+    place.run(&["delete", "--ids", &names, "--dangerous", "--confirm", token]).failed(6, "E_CONFLICT");
 }
 
 #[test]

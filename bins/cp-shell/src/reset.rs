@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use cp_common::context::options::WriteOptions;
-use cp_common::program::confirm::{Change, gate};
+use cp_common::program::confirm::{self, Change, Gate, Write};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Receipt;
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::parts::ask;
@@ -34,7 +34,7 @@ pub(crate) struct Args {
 }
 
 /// What was ended.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Reset {
     /// The session.
@@ -55,37 +55,42 @@ impl Reply for Reset {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let agent = context.agent(args.agent.as_deref());
-    let link = context.home.path("agents").join(&agent).join("sessions/current.jsonl");
+    let asked = Write { verb: "reset", arguments: &(&agent, context.session()), dangerous: false };
+    confirm::write(&asked, &args.write, context, |gate, context| reset(gate, &agent, context))
+}
+
+fn reset<A: Serialize>(gate: Gate<'_, A>, agent: &str, context: &mut Context) -> Result<Option<Reset>> {
+    let link = context.home.path("agents").join(agent).join("sessions/current.jsonl");
     let current = link.read_link().ok().map(|target| link.with_file_name(target));
     let session = context.session().or_else(|| Some(current.as_ref()?.parent()?.display().to_string()));
-    let session = session.ok_or_else(|| {
+    let session = gate.found(session.ok_or_else(|| {
         Error::not_found(format!("the agent `{agent}` has no current session"))
-            .with("agent", agent.clone())
+            .with("agent", agent)
             .hint("name one with --session; `cp-session list` shows them")
-    })?;
+    }))?;
     context.options.session = Some(session);
-    let shown = ask(context, "cp-session", &["show"])?;
+    let shown = gate.found(ask(context, "cp-session", &["show"]))?;
     let id = shown["session_id"].as_str().unwrap_or_default().to_owned();
     let is_current = current.as_ref().is_some_and(|file| names(file, &id));
-    let mut changes =
-        vec![change("end", "session", &id, json!({"turns": shown["turns"], "last_seq": shown["last_seq"]}))];
+    let before = json!({"path": shown["path"], "turns": shown["turns"], "last_seq": shown["last_seq"]});
+    let mut changes = vec![change("end", "session", &id, before)];
     if is_current {
         changes.push(change("remove", "link", &link.display().to_string(), json!({"session_id": id})));
     }
-    if !gate("reset", changes, false, &args.write, context)? {
-        return Ok(());
+    if !gate.pass(changes, context)? {
+        return Ok(None);
     }
     let ended = ask(context, "cp-session", &["end"])?;
     let link_removed = is_current.then_some(link);
     if let Some(link) = &link_removed {
         std::fs::remove_file(link).map_err(|e| Error::io("removing the link", e).in_file(link))?;
     }
-    context.out.answer(&Reset {
+    Ok(Some(Reset {
         session_id: id,
         turns: ended["turns"].as_u64().unwrap_or_default(),
         link_removed: link_removed.map(|link| link.display().to_string()),
         receipt: serde_json::from_value(ended["receipt"].clone()).unwrap_or_default(),
-    })
+    }))
 }
 
 fn change(action: &str, resource: &str, id: &str, before: Value) -> Change {

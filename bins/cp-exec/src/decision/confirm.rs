@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use cp_common::program::confirm::{issue, redeem};
+use cp_common::program::confirm::{self, Bound, issue, redeem};
 use cp_common::{Code, Error, Result, clock};
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +58,17 @@ pub(crate) fn binding(policy: &Policy, ruling: &Ruling) -> Result<Vec<u8>> {
     serde_json::to_vec(&bound).map_err(|e| Error::new(Code::Unknown, e.to_string()))
 }
 
+/// What a token for a ruling is good for: the words and their place as they were asked, and all that they came to.
+fn bound(policy: &Policy, ruling: &Ruling) -> Result<Bound> {
+    let binding = binding(policy, ruling)?;
+    bound_to(&ruling.argv, &ruling.plan.cwd.path.display().to_string(), &String::from_utf8_lossy(&binding))
+}
+
+/// The same, from what is kept while a command waits for a person.
+pub(crate) fn bound_to(argv: &[String], cwd: &str, binding: &str) -> Result<Bound> {
+    Bound::new(&("cp-exec", "run", argv, cwd), &binding)
+}
+
 /// A command that waits for a person.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -88,9 +99,18 @@ pub(crate) fn pending_directory(home: &Path) -> PathBuf {
     home.join("state/approvals")
 }
 
-/// The file that holds the token of a command that its owner approved, until it runs.
+/// The file that says that its owner approved a command, until it runs: an [`Approved`], never the token.
 pub(crate) fn approved_file(home: &Path, id: &str) -> PathBuf {
     pending_directory(home).join(format!("{id}.token"))
+}
+
+/// That a command was approved.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Approved {
+    /// When the token expires, in seconds since 1970.
+    pub expires: u64,
+    /// The keyed hash of the token.
+    pub token: String,
 }
 
 /// What a request brings to be confirmed with.
@@ -102,13 +122,19 @@ pub(crate) enum Consent<'a> {
     Set(&'a str),
 }
 
-/// Lets a ruling go on: it needs no confirmation, or has it. The token is spent before anything starts.
+/// Lets a ruling go on: it needs no confirmation, or has it. The token is spent before anything starts. One that is given where none
+/// is needed was made for something else, and that is said.
 pub(crate) fn settle(policy: &Policy, ruling: &mut Ruling, consent: Consent<'_>) -> Result<()> {
-    let Some(reason) = &ruling.confirm else { return Ok(()) };
+    let needless = String::new();
+    let reason = match (&ruling.confirm, consent) {
+        (Some(reason), _) => reason,
+        (None, Consent::Token(Some(_))) => &needless,
+        (None, Consent::Token(None) | Consent::Set(_)) => return Ok(()),
+    };
     let token = match (ruling.level, consent) {
         (Confirm::Agent, Consent::Set(token)) => token.to_owned(),
         (_, Consent::Token(Some(token))) => {
-            redeem(&policy.cp_home, token, &binding(policy, ruling)?)?;
+            redeem(&policy.cp_home, token, &bound(policy, ruling)?)?;
             token.to_owned()
         }
         (Confirm::Agent, Consent::Token(None)) => {
@@ -119,13 +145,13 @@ pub(crate) fn settle(policy: &Policy, ruling: &mut Ruling, consent: Consent<'_>)
         }
         (Confirm::Owner, Consent::Token(None) | Consent::Set(_)) => {
             let binding = binding(policy, ruling)?;
-            match approval(policy, &binding) {
+            match approval(policy, ruling, &binding)? {
                 Some(token) => token,
                 None => return Err(ask_owner(policy, ruling, reason, &binding)?),
             }
         }
     };
-    ruling.confirmed = Some(sha256(token.as_bytes()));
+    ruling.confirmed = Some(confirm::fingerprint(&policy.cp_home, &token)?);
     Ok(())
 }
 
@@ -134,16 +160,19 @@ pub(crate) fn token(policy: &Policy, ruling: &Ruling) -> Result<Option<(String, 
     if ruling.confirm.is_none() || ruling.level == Confirm::Owner {
         return Ok(None);
     }
-    let (token, expires) = issue(&policy.cp_home, &binding(policy, ruling)?)?;
+    let (token, expires) = issue(&policy.cp_home, &bound(policy, ruling)?)?;
     Ok(Some((token, clock::from_unix_seconds(expires))))
 }
 
 /// The approval that the owner gave for this, spent now. An expired one does not count.
-fn approval(policy: &Policy, binding: &[u8]) -> Option<String> {
+fn approval(policy: &Policy, ruling: &Ruling, binding: &[u8]) -> Result<Option<String>> {
     let file = approved_file(&policy.cp_home, &id_of(binding));
-    let token = std::fs::read_to_string(&file).ok()?;
+    let Ok(bytes) = std::fs::read(&file) else { return Ok(None) };
     drop(std::fs::remove_file(&file));
-    redeem(&policy.cp_home, &token, binding).ok().map(|()| token)
+    let Ok(approved) = serde_json::from_slice::<Approved>(&bytes) else { return Ok(None) };
+    let bound = bound(policy, ruling)?;
+    let token = confirm::recall(&policy.cp_home, approved.expires, &approved.token, &bound)?;
+    Ok(token.filter(|token| redeem(&policy.cp_home, token, &bound).is_ok()))
 }
 
 fn id_of(binding: &[u8]) -> String {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use cp_common::home::resolved;
-use cp_common::program::confirm::{Change, issue, redeem};
+use cp_common::program::confirm::{Bound, Change, fingerprint, inspect, issue, redeem};
 use cp_common::{Code, Error, Result};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -235,6 +235,9 @@ fn name_of_cursor(cursor: &str) -> Result<Vec<u8>> {
 }
 
 fn write_file(engine: &mut Engine, write: &WriteFile, spent: Option<&str>) -> Result<Item> {
+    if let (Some(token), None) = (&write.confirm, spent) {
+        inspect(&engine.policy.cp_home, token)?;
+    }
     let path = path_of(&engine.policy, &write.path)?;
     writable(&engine.policy, &path)?;
     let before = fs::symlink_metadata(&path).ok();
@@ -245,6 +248,10 @@ fn write_file(engine: &mut Engine, write: &WriteFile, spent: Option<&str>) -> Re
     let shown = path.display().to_string();
     let confirmed = match before {
         Some(_) => Some(confirm_overwrite(&engine.policy, write, &path, &hash, spent)?),
+        // What the token was to replace is gone.
+        None if write.confirm.is_some() && spent.is_none() => {
+            Some(confirm_overwrite(&engine.policy, write, &path, &hash, None)?)
+        }
         None => None,
     };
     let what = json!({
@@ -277,20 +284,20 @@ fn confirm_overwrite(
     hash: &str,
     spent: Option<&str>,
 ) -> Result<String> {
-    if write.mode == WriteMode::Create {
+    if write.mode == WriteMode::Create && path.symlink_metadata().is_ok() {
         return Err(there_already(path));
     }
     if let Some(token) = spent {
-        return Ok(sha256(token.as_bytes()));
+        return fingerprint(&policy.cp_home, token);
     }
-    let old = fs::read(path).map(|bytes| sha256(&bytes)).unwrap_or_default();
-    let binding = serde_json::to_vec(&("filesystem.write_file", path, old, hash, policy.sha256()))
-        .map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
+    let old = fs::read(path).ok().map(|bytes| sha256(&bytes));
+    let asked = ("cp-exec", "filesystem.write_file", path.display().to_string(), hash);
+    let bound = Bound::new(&asked, &(old, policy.sha256()))?;
     if let Some(token) = &write.confirm {
-        redeem(&policy.cp_home, token, &binding)?;
-        return Ok(sha256(token.as_bytes()));
+        redeem(&policy.cp_home, token, &bound)?;
+        return fingerprint(&policy.cp_home, token);
     }
-    let (token, expires) = issue(&policy.cp_home, &binding)?;
+    let (token, expires) = issue(&policy.cp_home, &bound)?;
     Err(Error::new(Code::ConfirmationRequired, format!("{} would be overwritten", path.display()))
         .with("rule", "overwrite")
         .with("confirm_token", token)

@@ -1,15 +1,17 @@
 //! `cp-exec approve`: a person agrees to one command, on a terminal.
 
 use std::io::{BufRead, BufReader, IsTerminal, Write};
+use std::path::Path;
 
+use cp_common::context::options::AppendOptions;
 use cp_common::output::printable;
-use cp_common::program::confirm::issue;
-use cp_common::program::{Class, VerbDoc};
+use cp_common::program::confirm::{fingerprint, issue, recall};
+use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result, clock};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::decision::confirm::{Pending, approved_file, pending_directory};
+use crate::decision::confirm::{Approved, Pending, approved_file, bound_to, pending_directory};
 
 pub(crate) const DOC: VerbDoc =
     VerbDoc { path: "approve", class: Class::Append, output: "approvals", examples: &["{} approve"], dangerous: false };
@@ -20,6 +22,15 @@ pub(crate) struct Args {
     /// The command's id; without it, all waiting commands are listed
     #[arg(value_name = "ID")]
     id: Option<String>,
+    #[command(flatten)]
+    append: AppendOptions,
+}
+
+/// What is kept of an approval under its request id: never the token.
+#[derive(Serialize, Deserialize)]
+struct Agreed {
+    pending: Pending,
+    approved: Approved,
 }
 
 /// What waits for a person.
@@ -57,28 +68,47 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         let count = items.len();
         return context.out.answer(&Approvals { items, count, confirm_token: None, expires_at: None });
     };
+    if args.append.dry_run {
+        let items = vec![waiting(&directory, id)?];
+        return context.out.answer(&Approvals { items, count: 1, confirm_token: None, expires_at: None });
+    }
+    let home = context.home.root().to_owned();
+    let asked = ("approve", id);
+    let Agreed { pending, approved } =
+        idempotency::once(args.append.request_id.as_deref(), &asked, context, |_| agree(&home, id))?;
+    let bound = bound_to(&pending.argv, &pending.cwd, &pending.binding)?;
+    let confirm_token = recall(&home, approved.expires, &approved.token, &bound)?;
+    let expires_at = Some(clock::from_unix_seconds(approved.expires));
+    context.out.answer(&Approvals { items: vec![pending], count: 1, confirm_token, expires_at })
+}
+
+/// The command that waits under an id.
+fn waiting(directory: &Path, id: &str) -> Result<Pending> {
     let plain = !id.is_empty() && id.bytes().all(|c| c.is_ascii_hexdigit());
     let file = directory.join(format!("{id}.json"));
-    let missing = || {
+    let bytes = std::fs::read(&file).ok().filter(|_| plain).ok_or_else(|| {
         Error::not_found(format!("no command waits for approval under the id `{id}`"))
             .hint("`cp-exec approve` lists the ids")
-    };
-    let bytes = std::fs::read(&file).ok().filter(|_| plain).ok_or_else(missing)?;
-    let pending: Pending = serde_json::from_slice(&bytes)
-        .map_err(|e| Error::new(Code::Integrity, format!("cannot be read: {e}")).in_file(&file))?;
+    })?;
+    serde_json::from_slice(&bytes)
+        .map_err(|e| Error::new(Code::Integrity, format!("cannot be read: {e}")).in_file(&file))
+}
+
+/// Asks the person, and leaves word that the command may run.
+fn agree(home: &Path, id: &str) -> Result<Agreed> {
+    let directory = pending_directory(home);
+    let pending = waiting(&directory, id)?;
     if !agreed(&pending)? {
         return Err(Error::new(Code::Forbidden, "not approved").with("rule", "approval"));
     }
-    let (token, expires) = issue(context.home.root(), pending.binding.as_bytes())?;
+    let (token, expires) = issue(home, &bound_to(&pending.argv, &pending.cwd, &pending.binding)?)?;
+    let approved = Approved { expires, token: fingerprint(home, &token)? };
     // Whoever asks for the same again need not know the token.
-    cp_common::home::write_whole(&approved_file(context.home.root(), id), token.as_bytes())?;
+    let bytes = serde_json::to_vec(&approved).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
+    cp_common::home::write_whole(&approved_file(home, id), &bytes)?;
+    let file = directory.join(format!("{id}.json"));
     std::fs::remove_file(&file).map_err(|e| Error::io("cannot be removed", e).in_file(&file))?;
-    context.out.answer(&Approvals {
-        items: vec![pending],
-        count: 1,
-        confirm_token: Some(token),
-        expires_at: Some(clock::from_unix_seconds(expires)),
-    })
+    Ok(Agreed { pending, approved })
 }
 
 /// Asks on the terminal itself: a pipe has no person at its end.

@@ -181,6 +181,9 @@ pub struct WriteOptions {
     /// Required for what cannot be undone
     #[arg(long)]
     pub dangerous: bool,
+    /// A name for this request: the same one again has no second effect
+    #[arg(long, value_name = "ID")]
+    pub request_id: Option<String>,
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! The life of a program: what it is, how it starts and leaves, what it says of itself, and the gates of its writes.
 
 mod arguments;
+mod circumstances;
 pub mod confirm;
 pub mod describe;
 pub mod idempotency;
 mod identity;
+pub mod recording;
 mod standard;
 mod start;
 

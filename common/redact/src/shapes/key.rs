@@ -35,7 +35,7 @@ pub(crate) type Key = (&'static str, &'static str, Rest, usize);
 const LONGEST: usize = 2048;
 
 /// The keys. Of two prefixes that begin alike the longer comes first.
-pub(crate) const KEYS: [Key; 158] = [
+pub(crate) const KEYS: [Key; 159] = [
     ("anthropic_key", "sk-ant-", Token, 20),
     ("openai_key", "sk-proj-", Token, 20),
     ("openai_key", "sk-svcacct-", Token, 20),
@@ -194,6 +194,7 @@ pub(crate) const KEYS: [Key; 158] = [
     ("infracost_key", "ico-", Alnum, 32),
     ("openshift_token", "sha256~", Token, 40),
     ("dropbox_token", "sl.", Random, 100),
+    ("confirm_token", "ct_", Hex, 40),
 ];
 
 /// Where the rarest three bytes of a prefix begin: signs and digits are rarer than letters, some letters than others.

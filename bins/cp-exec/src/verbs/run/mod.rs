@@ -1,6 +1,7 @@
 //! `cp-exec`: run one command, or every request that comes in.
 
 mod answers;
+mod once;
 mod requests;
 mod set;
 
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use cp_common::context::options::{StreamOptions, WriteOptions};
 use cp_common::output::{Format, Severity, to_stderr};
+use cp_common::program::confirm::inspect;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::stream::filter::{self, Source};
 use cp_common::wire::record::Kind;
@@ -94,6 +96,10 @@ fn requests(engine: Engine, args: &Args, context: &mut Context) -> Result<()> {
     if args.stdin.is_some() {
         return Err(Error::usage("--stdin without a command").hint("a request carries its own input in `stdin`"));
     }
+    if args.write.request_id.is_some() {
+        return Err(Error::usage("--request-id applies to one command, not to requests on standard input")
+            .hint("give the command after --"));
+    }
     let grace = seconds("--grace", args.grace)?;
     let overrides = Overrides { cwd: args.cwd.clone(), timeout: args.timeout, grace, env: variables(args)? };
     let mut requests = Requests::new(engine, overrides, args.stream, args.jobs.into(), &args.write)?;
@@ -113,7 +119,7 @@ fn command(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<()
     }
     context.out.filtering();
     context.out.outlive_reader();
-    let outcome = one(engine, args, context);
+    let outcome = once::run(engine, args, context);
     if !raw {
         return outcome.and_then(|done| {
             let result = done.into_answer()?;
@@ -139,11 +145,14 @@ fn preview(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<()
     context.out.answer(&decision)
 }
 
-/// Runs the one command of the command line.
-fn one(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<Done> {
+/// Decides about the one command of the command line, and puts its intent on the ledger.
+fn prepare(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<Prepared> {
     let read = command_of(&engine.policy, args);
     let command = on_record(engine, &(&args.command, &args.string), read)?;
     let words = &command.stages[0];
+    if let Some(token) = &command.confirm {
+        on_record(engine, words, inspect(&engine.policy.cp_home, token))?;
+    }
     let decided = decision::decide(&engine.policy, &mut engine.hashes, &command, words);
     let settled = decided.and_then(|mut ruling| {
         confirm::settle(&engine.policy, &mut ruling, Consent::Token(command.confirm.as_deref()))?;
@@ -158,13 +167,17 @@ fn one(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<Done> 
         Some("-") => Some(stdin::own()?),
         Some(path) => Some(stdin::of_file(path.as_ref())?),
     };
+    Prepared::new(engine, "shell", vec![ruling], stdin, seconds("--grace", args.grace)?)
+}
+
+/// Runs it.
+fn supervise(mut prepared: Prepared, engine: &mut Engine, context: &mut Context) -> Result<Done> {
     let raw = context.out.format() == Format::Raw;
     let mut pass = |stream: Stream, bytes: &[u8]| match stream {
         Stream::Out => drop(context.out.raw(bytes).and_then(|()| context.out.flush())),
         Stream::Err => drop(std::io::stderr().write_all(bytes)),
     };
     let watch: Option<Watch<'_>> = if raw { Some(&mut pass) } else { None };
-    let mut prepared = Prepared::new(engine, "shell", vec![ruling], stdin, seconds("--grace", args.grace)?)?;
     let outcomes = prepared.run(watch);
     prepared.settle(engine, outcomes)
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use cp_common::context::options::{InputKind, StreamOptions, WriteOptions};
 use cp_common::output::{Place, Severity};
+use cp_common::program::confirm::inspect;
 use cp_common::stream::filter::{Body, Filter};
 use cp_common::stream::jobs::Jobs;
 use cp_common::wire::ToolCall;
@@ -257,6 +258,9 @@ fn read(body: Body<'_>, tilde: &str) -> Result<(Asked, Result<Request>)> {
 
 /// Decides about every stage before any runs.
 fn rule(engine: &mut Engine, command: &Command, consent: Consent<'_>) -> Result<Vec<Ruling>> {
+    if let Consent::Token(Some(token)) = consent {
+        inspect(&engine.policy.cp_home, token)?;
+    }
     let decide = |argv: &Vec<String>| {
         let mut ruling = decision::decide(&engine.policy, &mut engine.hashes, command, argv)?;
         let alone = command.stages.len() == 1 || matches!(consent, Consent::Set(_));

@@ -2,7 +2,7 @@
 
 use cp_common::context::options::WriteOptions;
 use cp_common::output::Place;
-use cp_common::program::confirm::{Change, gate};
+use cp_common::program::confirm::{Change, Gate, Write};
 use cp_common::{Context, Error, Result};
 use serde_json::json;
 
@@ -69,11 +69,14 @@ impl Set {
                 }
             }
         }
+        // Only what they would do says whether they destroy. The token comes next, before what may have become of its targets.
+        let asked = Write { verb: "run", arguments: &(), dangerous: destroys };
+        let gate = Gate::before(&asked, &options, context)?;
         if refused.len() == members.len() {
             return Err(refused.swap_remove(0).fatal());
         }
         let token = options.confirm.clone().unwrap_or_default();
-        Ok(gate("run", changes, destroys, &options, context)?.then_some((members, token)))
+        Ok(gate.pass(changes, context)?.then_some((members, token)))
     }
 }
 

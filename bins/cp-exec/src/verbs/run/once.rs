@@ -1,0 +1,75 @@
+//! A command with a request id: it runs once, and what came of it is the answer each time.
+
+use std::io::Write as _;
+
+use cp_common::output::Format;
+use cp_common::program::idempotency::{Begun, begin};
+use cp_common::wire::ExecResult;
+use cp_common::{Code, Context, Error, Result};
+use serde::{Deserialize, Serialize};
+
+use super::{Args, prepare, supervise, variables};
+use crate::digest::sha256;
+use crate::run::{Done, Engine};
+
+/// What is kept of a command that ran.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    result: ExecResult,
+    failure: Option<(String, String)>,
+}
+
+/// Runs the command, or tells what came of it when it ran under this id.
+pub(super) fn run(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<Done> {
+    let id = args.write.request_id.as_deref();
+    let asked = id.map(|_| told(args, context)).transpose()?;
+    let request = match begin::<Kept>(id, &asked, context)? {
+        Begun::Again(kept) => return again(kept?, context),
+        Begun::First(request) => request,
+    };
+    let prepared = match prepare(engine, args, context) {
+        Ok(prepared) => prepared,
+        // Nothing ran. When the reason is gone, the same request may be made again.
+        Err(error) => return request.release().and(Err(error)),
+    };
+    // From here on it may have had an effect: if nothing can be kept, the id says that it did not finish.
+    let Done { result, failure } = supervise(prepared, engine, context)?;
+    if failure.as_ref().is_some_and(|(code, _)| *code == Code::Interrupted) {
+        return Ok(Done { result, failure });
+    }
+    let named = failure.as_ref().map(|(code, message)| (code.row().name.to_owned(), message.clone()));
+    let kept = request.keep(Ok(Kept { result, failure: named }), context)?;
+    Ok(Done { result: kept.result, failure })
+}
+
+/// All that the command line says of the command.
+fn told(args: &Args, context: &Context) -> Result<serde_json::Value> {
+    let input = match args.stdin.as_deref() {
+        None => None,
+        Some("-") => {
+            return Err(Error::usage("--request-id needs an input that can be compared").hint("give --stdin a file"));
+        }
+        Some(path) => {
+            let bytes = std::fs::read(path).map_err(|e| Error::io("reading the input", e).in_file(path.as_ref()))?;
+            Some((std::path::absolute(path)?, sha256(&bytes)))
+        }
+    };
+    let base = context.base()?;
+    let cwd = args.cwd.as_ref().map(|cwd| base.join(cwd));
+    let tools = args.tools.iter().map(std::path::absolute).collect::<std::io::Result<Vec<_>>>()?;
+    let limits = (args.timeout, args.grace);
+    let place = (&base, cwd, &args.root, tools);
+    let asked = ("run", &args.command, &args.string, variables(args)?, limits, place, input);
+    serde_json::to_value(asked)
+        .map_err(|e| Error::new(Code::Unknown, format!("what is asked cannot be written down: {e}")))
+}
+
+fn again(kept: Kept, context: &mut Context) -> Result<Done> {
+    let Kept { result, failure } = kept;
+    if context.out.format() == Format::Raw {
+        context.out.raw(result.stdout.as_bytes())?;
+        std::io::stderr().write_all(result.stderr.as_bytes())?;
+    }
+    let failure = failure.map(|(code, message)| (Code::from_name(&code).unwrap_or(Code::Unknown), message));
+    Ok(Done { result, failure })
+}

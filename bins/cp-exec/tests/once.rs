@@ -1,0 +1,144 @@
+//! Request ids and confirm tokens of commands: what was done is not done again, and no file holds a token.
+
+use serde_json::{Value, json};
+
+use crate::exec::{Exec, POLICY, Who};
+
+fn asking() -> Exec {
+    let rule = "\n[[exec.rule]]\ncommand = \"echo\"\ndecision = \"confirm\"\n";
+    Exec::with_policy(Who::Me, &format!("{POLICY}{rule}"))
+}
+
+#[track_caller]
+fn refused(exec: &Exec, arguments: &[&str], reason: &str) {
+    let (answer, status) = exec.ask(arguments);
+    assert_eq!((status, &answer["error"]["details"]["reason"]), (6, &json!(reason)), "{answer}");
+}
+
+#[test]
+fn a_command_with_a_request_id_runs_once_and_answers_again_as_it_did() {
+    let exec = Exec::new(Who::Me);
+    let with = |id: &str, script: &str| exec.ask(&["--request-id", id, "--", "sh", "-c", script]);
+    for (id, script, status) in [("a", "echo x; echo x >>f", 0), ("b", "echo y >&2; echo y >>f; exit 3", 1)] {
+        let (first, left) = with(id, script);
+        assert_eq!(left, status, "{first}");
+        let (again, left) = with(id, script);
+        assert_eq!((left, &again["data"], &again["error"]), (status, &first["data"], &first["error"]));
+    }
+    assert_eq!(std::fs::read_to_string(exec.work.join("f")).unwrap(), "x\ny\n");
+    assert_eq!(exec.entries("exec.intent").len(), 2);
+    refused(&exec, &["--request-id", "a", "--", "sh", "-c", "echo other"], "other_arguments");
+    refused(&exec, &["--request-id", "a", "--env", "A=1", "--", "sh", "-c", "echo x; echo x >>f"], "other_arguments");
+    // A refusal ran nothing: once the reason is gone, the same request goes through.
+    assert_eq!(exec.ask(&["--request-id", "c", "--", "touch", "g"]).1, 4);
+    assert_eq!(exec.ask(&["--request-id", "c", "--", "true"]).1, 0);
+    let raw =
+        exec.command(&["--format", "raw", "--request-id", "b", "--", "sh", "-c", "echo y >&2; echo y >>f; exit 3"]);
+    let raw = raw.run();
+    assert_eq!((raw.status, raw.stderr.trim()), (3, "y"));
+}
+
+#[test]
+fn an_id_whose_command_may_have_run_says_so() {
+    let exec = Exec::new(Who::Me);
+    let line = ["--request-id", "a", "--", "sh", "-c", "echo x >>f"];
+    assert_eq!(exec.ask(&line).1, 0);
+    for slot in std::fs::read_dir(exec.home.join("state/requests")).unwrap() {
+        let path = slot.unwrap().path();
+        let mut kept: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        assert!(kept.as_object_mut().unwrap().remove("answer").is_some());
+        std::fs::write(&path, kept.to_string()).unwrap();
+    }
+    refused(&exec, &line, "unfinished");
+    assert_eq!(std::fs::read_to_string(exec.work.join("f")).unwrap(), "x\n");
+}
+
+#[test]
+fn requests_and_standard_input_have_no_request_id() {
+    let exec = Exec::new(Who::Me);
+    let row = json!({"tool": "shell", "arguments": {"argv": ["true"]}}).to_string();
+    assert_eq!(exec.answers(&["--request-id", "a"], &row).1, 2);
+    assert_eq!(exec.ask(&["--request-id", "a", "--stdin", "-", "--", "cat"]).1, 2);
+}
+
+#[test]
+fn a_token_is_refused_for_its_own_reason_and_before_the_command_is_looked_at() {
+    let exec = asking();
+    let (shown, _) = exec.ask(&["--dry-run", "--", "echo", "a"]);
+    let token = shown["data"]["confirm_token"].as_str().unwrap();
+    refused(&exec, &["--confirm", "ct_no", "--", "echo", "a"], "forged");
+    refused(&exec, &["--confirm", token, "--", "echo", "b"], "changed");
+    refused(&exec, &["--confirm", token, "--", "true"], "changed");
+    assert_eq!(exec.ask(&["--confirm", token, "--", "echo", "a"]).1, 0);
+    for command in [["echo", "a"], ["true", "a"], ["nosuchcommand", "a"]] {
+        refused(&exec, &[&["--confirm", token, "--"][..], &command].concat(), "replayed");
+    }
+    let row = json!({"tool": "shell", "arguments": {"argv": ["true"], "confirm": token}}).to_string();
+    assert_eq!(exec.answers(&[], &row).0[0]["error"]["details"]["reason"], "replayed");
+    let confirmed = &exec.entries("exec.intent")[0]["data"]["confirmed"];
+    assert!(confirmed.as_str().unwrap().starts_with("hmac-sha256:"), "{confirmed}");
+    assert!(!holds(&exec, token), "a file has the token");
+}
+
+#[test]
+fn a_token_for_an_overwrite_is_used_once_whatever_became_of_the_file() {
+    let exec = Exec::new(Who::Me);
+    exec.write("f", "old");
+    let write = |confirm: Value| {
+        let arguments = json!({"path": "f", "content": "new", "mode": "overwrite", "confirm": confirm});
+        let row = json!({"tool": "filesystem", "operation": "write_file", "arguments": arguments}).to_string();
+        exec.answers(&[], &row).0[0].clone()
+    };
+    let token = write(Value::Null)["error"]["details"]["confirm_token"].clone();
+    std::fs::remove_file(exec.work.join("f")).unwrap();
+    assert_eq!(write(token.clone())["error"]["details"]["reason"], "changed");
+    exec.write("f", "old");
+    assert_eq!(write(token.clone())["data"]["value"]["created"], false);
+    std::fs::remove_file(exec.work.join("f")).unwrap();
+    assert_eq!(write(token.clone())["error"]["details"]["reason"], "replayed");
+    assert!(!exec.work.join("f").exists());
+    assert!(!holds(&exec, token.as_str().unwrap()), "a file has the token");
+}
+
+#[test]
+fn an_approval_holds_no_token_and_is_tried_without_a_person() {
+    let rule = "\n[[exec.rule]]\ncommand = \"echo\"\ndecision = \"confirm\"\n";
+    let exec =
+        Exec::with_policy(Who::Me, &format!("{}{rule}", POLICY.replace("intent =", "confirm = \"owner\"\nintent =")));
+    let id = exec.ask(&["--", "echo", "a"]).0["error"]["details"]["id"].as_str().unwrap().to_owned();
+    let (tried, status) = exec.ask(&["approve", "--dry-run", &id]);
+    assert_eq!((status, &tried["data"]["confirm_token"]), (0, &Value::Null), "{tried}");
+    assert_eq!(exec.ask(&["approve", &id]).1, 9, "without a terminal");
+    let approve = || {
+        let mut terminal = exec.command(&["approve", "--request-id", "r", &id, "--format", "json"]).terminal(400);
+        terminal.send("yes\r");
+        terminal.end();
+        let text = terminal.text();
+        let at = text.find("ct_").unwrap_or_else(|| panic!("{text}"));
+        text[at..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect::<String>()
+    };
+    let token = approve();
+    assert!(!holds(&exec, &token), "a file has the token");
+    assert_eq!(approve(), token, "the same answer again, and nobody is asked");
+    assert_eq!(exec.ask(&["--", "echo", "a"]).1, 0);
+    refused(&exec, &["--confirm", &token, "--", "echo", "a"], "replayed");
+}
+
+/// Whether a file of the home has the text.
+fn holds(exec: &Exec, text: &str) -> bool {
+    let mut directories = vec![exec.home.to_path_buf()];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            match entry.path() {
+                path if path.is_dir() => directories.push(path),
+                path => {
+                    let bytes = std::fs::read(path).unwrap_or_default();
+                    if String::from_utf8_lossy(&bytes).contains(text) {
+                        return true;
+                    }
+                }
+            }
+        }
+    }
+    false
+}

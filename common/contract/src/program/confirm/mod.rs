@@ -1,0 +1,226 @@
+//! The gate of a write: a dry run on this machine has shown exactly what is now to be done, and a token that is bound to it, expires and is spent once proves that.
+
+mod token;
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+pub use self::token::{Bound, LIFETIME, fingerprint, inspect, issue, recall, redeem};
+use crate::clock;
+use crate::context::Context;
+use crate::context::options::WriteOptions;
+use crate::output::Severity;
+use crate::program::circumstances::policy;
+use crate::program::idempotency::{self, Begun};
+use crate::wire::{Code, Error, Reply, Result};
+
+/// One thing that a write would do.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Change {
+    /// delete, replace, …
+    pub action: String,
+    /// What kind of thing.
+    pub resource: String,
+    /// Which one.
+    pub id: String,
+    /// How it is, version included.
+    pub before: serde_json::Value,
+    /// How it will be; null when it will be gone.
+    pub after: serde_json::Value,
+}
+
+/// One of a set for which nothing would be done.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Failed {
+    /// As it was named.
+    pub target: String,
+    /// Always false.
+    pub ok: bool,
+    /// Why not.
+    pub error: serde_json::Value,
+}
+
+impl Failed {
+    /// A target that cannot be written.
+    pub fn new(target: &str, error: &Error) -> Self {
+        Self { target: target.to_owned(), ok: false, error: error.to_value() }
+    }
+}
+
+/// What a dry run answers.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Preview {
+    /// What would be done.
+    pub preview: Changes,
+    /// The token that does it.
+    pub confirm_token: String,
+    /// When the token expires.
+    pub expires_at: String,
+}
+
+/// The list in a [`Preview`].
+#[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Changes {
+    /// Each thing that would be done, in order.
+    pub changes: Vec<Change>,
+    /// Those of a set that nothing would be done for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<Failed>,
+}
+
+impl From<Vec<Change>> for Changes {
+    fn from(changes: Vec<Change>) -> Self {
+        Self { changes, failed: Vec::new() }
+    }
+}
+
+impl Reply for Preview {
+    fn text(&self) -> String {
+        let Changes { changes, failed } = &self.preview;
+        let lines = changes.iter().map(|change| format!("{} {} {}", change.action, change.resource, change.id));
+        let failed =
+            failed.iter().map(|item| format!("{}: {}", item.target, item.error["message"].as_str().unwrap_or("")));
+        let confirm = format!("confirm with --confirm {}", self.confirm_token);
+        lines.chain(failed).chain([confirm]).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// What a write asks for: its verb, and everything that it was told, paths absolute.
+pub struct Write<'a, A> {
+    /// The verb.
+    pub verb: &'a str,
+    /// Every argument that decides what is done.
+    pub arguments: &'a A,
+    /// Whether it also needs `--dangerous`.
+    pub dangerous: bool,
+}
+
+/// Does a write behind its [`Gate`], and answers. The same request id again gets the first answer; without one, a token that is
+/// forged, expired or used is refused before the write looks at anything. The write itself gives `None` where the gate answered.
+pub fn write<A: Serialize, T: Reply + DeserializeOwned>(
+    asked: &Write<'_, A>,
+    options: &WriteOptions,
+    context: &mut Context,
+    write: impl FnOnce(Gate<'_, A>, &mut Context) -> Result<Option<T>>,
+) -> Result<()> {
+    let spent = Rc::new(Cell::new(false));
+    let gate = Gate { asked, options, spent: Rc::clone(&spent) };
+    gate.is_meant()?;
+    if options.dry_run || options.confirm.is_none() {
+        return write(gate, context)?.map_or(Ok(()), |answer| context.out.answer(&answer));
+    }
+    let request = match idempotency::begin::<T>(options.request_id.as_deref(), &(asked.verb, asked.arguments), context)?
+    {
+        Begun::Again(outcome) => return context.out.answer(&outcome?),
+        Begun::First(request) => request,
+    };
+    match gate.inspect(context).and_then(|()| write(gate, context)) {
+        Ok(Some(answer)) => {
+            let answer = request.keep(Ok(answer), context)?;
+            context.out.answer(&answer)
+        }
+        Ok(None) => request.release(),
+        // What failed here failed for this token. With a new one the same request may be made again.
+        Err(error) => {
+            request.release()?;
+            if !spent.get() {
+                // Another may have used the token meanwhile, and that is why nothing was as it should be.
+                inspect(context.home.root(), options.confirm.as_deref().unwrap_or_default())?;
+            }
+            Err(error)
+        }
+    }
+}
+
+/// What stands before a write.
+pub struct Gate<'a, A> {
+    asked: &'a Write<'a, A>,
+    options: &'a WriteOptions,
+    /// Whether its token was used here.
+    spent: Rc<Cell<bool>>,
+}
+
+impl<'a, A: Serialize> Gate<'a, A> {
+    /// The gate of a write that keeps its own answer. To be made before the write looks at anything.
+    pub fn before(asked: &'a Write<'a, A>, options: &'a WriteOptions, context: &Context) -> Result<Self> {
+        let gate = Self { asked, options, spent: Rc::default() };
+        gate.is_meant()?;
+        gate.inspect(context)?;
+        Ok(gate)
+    }
+
+    /// `--dangerous` is looked at before anything else.
+    fn is_meant(&self) -> Result<()> {
+        if self.asked.dangerous && !self.options.dangerous {
+            let message = format!("{} cannot be undone", self.asked.verb);
+            return Err(Error::new(Code::ConfirmationRequired, message).hint("add --dangerous if it is meant"));
+        }
+        Ok(())
+    }
+
+    fn inspect(&self, context: &Context) -> Result<()> {
+        let given = self.options.confirm.as_deref().filter(|_| !self.options.dry_run);
+        given.map_or(Ok(()), |token| inspect(context.home.root(), token))
+    }
+
+    /// What the write is about, once it was looked for. A token was made for something that was there.
+    pub fn found<T>(&self, target: Result<T>) -> Result<T> {
+        let confirms = self.options.confirm.is_some() && !self.options.dry_run;
+        target.map_err(|error| match error.code() {
+            Code::NotFound if confirms => {
+                let message = format!("what the confirm token was made for is gone: {}", error.message());
+                token::refused("changed", &message).with("changed", "target")
+            }
+            _ => error,
+        })
+    }
+
+    /// Whether a write that has nothing to do may say so: a token was made for something to do.
+    pub fn nothing_to_do(&self) -> Result<()> {
+        self.found(Err(Error::not_found("there is nothing to do"))).or_else(|error| match error.code() {
+            Code::NotFound => Ok(()),
+            _ => Err(error),
+        })
+    }
+
+    /// `true`: go on, the token is spent. `false`: it was a dry run, the preview is the answer. A set has one token, which is spent
+    /// even if some of it fail.
+    pub fn pass(self, changes: impl Into<Changes>, context: &mut Context) -> Result<bool> {
+        let Self { asked, options, spent } = self;
+        let changes = changes.into();
+        // What fails, fails by its name: why may be said in other words the next time.
+        let failed: Vec<&str> = changes.failed.iter().map(|failed| failed.target.as_str()).collect();
+        let request = (context.program, asked.verb, asked.arguments, &options.request_id);
+        let bound = Bound::new(&request, &(&changes.changes, failed, policy(context)?))?;
+        if options.dry_run {
+            let (confirm_token, expires) = issue(context.home.root(), &bound)?;
+            let expires_at = clock::from_unix_seconds(expires);
+            context.out.answer(&Preview { preview: changes, confirm_token, expires_at })?;
+            return Ok(false);
+        }
+        let Some(token) = &options.confirm else {
+            return Err(Error::new(Code::ConfirmationRequired, format!("{} needs a confirm token", asked.verb))
+                .hint("run it with --dry-run, look at the preview, then repeat it with --confirm TOKEN"));
+        };
+        match redeem(context.home.root(), token, &bound) {
+            // What can be undone is not held up by a mark that cannot be made. What runs commands or destroys is.
+            Err(error) if error.code() == Code::Io && !asked.dangerous && context.program != "cp-exec" => {
+                let message = format!("the confirm token is not marked as used: {error}");
+                context.out.notice("token_not_marked", Severity::Warning, message);
+                spent.set(true);
+                Ok(true)
+            }
+            outcome => outcome.map(|()| {
+                spent.set(true);
+                true
+            }),
+        }
+    }
+}

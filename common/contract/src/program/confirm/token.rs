@@ -1,0 +1,288 @@
+//! The tokens themselves: `ct_`, the expiry, a tag of the request, a tag of its target, and a tag of these three that only this home can make.
+//!
+//! The last tag tells a forged token from one that was made for something else, before anything is looked at.
+
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::clock;
+use crate::home::make_directory;
+use crate::keys::{Key, hex};
+use crate::program::circumstances::{account, encoded, place};
+use crate::wire::{Code, Error, Result};
+
+/// How long a token can be used, in seconds.
+pub const LIFETIME: u64 = 600;
+
+/// How many bytes the tags of request and target have.
+const TAG: usize = 12;
+
+/// How many bytes the tag has that proves where a token was made.
+const SEAL: usize = 8;
+
+/// What a token is good for.
+pub struct Bound {
+    request: Vec<u8>,
+    target: Vec<u8>,
+}
+
+impl Bound {
+    /// Binds to what is asked, which the asker repeats, and to what it meets, which may change meanwhile. The account is bound always.
+    pub fn new(request: &impl Serialize, target: &impl Serialize) -> Result<Self> {
+        Ok(Self { request: encoded(&(account(), request))?, target: encoded(target)? })
+    }
+
+    fn requested(&self, expires: u64) -> Vec<u8> {
+        message("request", expires, &[&self.request])
+    }
+
+    fn met(&self, expires: u64) -> Vec<u8> {
+        message("target", expires, &[&self.request, &self.target])
+    }
+}
+
+/// Makes a token. Returns it with its expiry.
+pub fn issue(home: &Path, bound: &Bound) -> Result<(String, u64)> {
+    let expires = clock::unix_seconds() + LIFETIME;
+    Ok((Token::of(&Keyed::of(home)?, expires, bound).to_text(), expires))
+}
+
+/// Refuses a token that is of no use whatever it was made for: forged, expired or used. For what is to be said before the target is
+/// looked at.
+pub fn inspect(home: &Path, given: &str) -> Result<()> {
+    inspected(home, given).map(drop)
+}
+
+fn inspected(home: &Path, given: &str) -> Result<(Keyed, Token)> {
+    let key = Keyed::of(home)?;
+    let token = Token::parse(given)
+        .filter(|token| key.is(&token.sealed(), &token.seal))
+        .ok_or_else(|| refused("forged", "the confirm token was not made here"))?;
+    // Before the expiry: a mark is kept for a while after it, and says more.
+    if home.join(MARKS).join(key.mark(&token)).exists() {
+        return Err(used());
+    }
+    if clock::unix_seconds() > token.expires {
+        return Err(refused("expired", "the confirm token has expired"));
+    }
+    Ok((key, token))
+}
+
+/// Spends a token. [`Code::Conflict`] when it is forged, expired or replayed, or when something has changed: `details.reason`.
+pub fn redeem(home: &Path, given: &str, bound: &Bound) -> Result<()> {
+    let (key, token) = inspected(home, given)?;
+    let changed = |what: &str, message: &str| refused("changed", message).with("changed", what);
+    if !key.is(&bound.requested(token.expires), &token.request) {
+        return Err(changed("request", "the confirm token was made for another request"));
+    }
+    if !key.is(&bound.met(token.expires), &token.target) {
+        return Err(changed("target", "the confirm token does not belong to this: what it showed has changed"));
+    }
+    let marks = home.join(MARKS);
+    make_directory(&marks)?;
+    sweep(&marks);
+    // Spent before the write: a crash in the middle blocks a replay instead of repeating an effect.
+    let mark = marks.join(key.mark(&token));
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&mark) {
+        Ok(file) => file.sync_all().map_err(|e| Error::io("recording the spent token", e)),
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => Err(used()),
+        Err(e) => Err(Error::io("recording the spent token", e).in_file(&mark)),
+    }
+}
+
+/// What may be kept of a token: a hash of it under the home's key.
+pub fn fingerprint(home: &Path, token: &str) -> Result<String> {
+    let key = Keyed::of(home)?;
+    Ok(format!("hmac-sha256:{}", hex(&key.tag::<32>(&message("fingerprint", 0, &[token.as_bytes()])))))
+}
+
+/// The token that was issued for `bound` with this expiry, if `kept` is its [`fingerprint`]: so that what was agreed to can be used
+/// later, and no file holds a token.
+pub fn recall(home: &Path, expires: u64, kept: &str, bound: &Bound) -> Result<Option<String>> {
+    let token = Token::of(&Keyed::of(home)?, expires, bound).to_text();
+    Ok((fingerprint(home, &token)? == kept).then_some(token))
+}
+
+/// Where spent tokens are marked, below the home.
+const MARKS: &str = "state/tokens";
+
+pub(super) fn refused(reason: &str, message: &str) -> Error {
+    Error::new(Code::Conflict, message.to_owned())
+        .with("reason", reason)
+        .hint("run it with --dry-run again for a new token")
+}
+
+fn used() -> Error {
+    refused("replayed", "the confirm token has been used")
+}
+
+struct Token {
+    expires: u64,
+    request: [u8; TAG],
+    target: [u8; TAG],
+    seal: [u8; SEAL],
+}
+
+impl Token {
+    fn of(key: &Keyed, expires: u64, bound: &Bound) -> Self {
+        let (request, target) = (key.tag(&bound.requested(expires)), key.tag(&bound.met(expires)));
+        let open = Self { expires, request, target, seal: [0; SEAL] };
+        Self { seal: key.tag(&open.sealed()), ..open }
+    }
+
+    fn sealed(&self) -> Vec<u8> {
+        message("seal", self.expires, &[&self.request, &self.target])
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (expires, rest) = text.strip_prefix("ct_")?.split_at_checked(10)?;
+        let (request, rest) = rest.split_at_checked(2 * TAG)?;
+        let (target, seal) = rest.split_at_checked(2 * TAG)?;
+        let expires = u64::from_be_bytes([[0; 3].as_slice(), &bytes::<5>(expires)?].concat().try_into().ok()?);
+        Some(Self { expires, request: bytes(request)?, target: bytes(target)?, seal: bytes(seal)? })
+    }
+
+    fn to_text(&self) -> String {
+        format!("ct_{:010x}{}{}{}", self.expires, hex(&self.request), hex(&self.target), hex(&self.seal))
+    }
+}
+
+/// Exactly so many bytes, in small hexadecimal digits.
+fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    base16ct::lower::decode(text, &mut bytes).ok().filter(|decoded| decoded.len() == N)?;
+    Some(bytes)
+}
+
+/// The key of a home, and where that lies: a home that was copied confirms nothing for the other.
+struct Keyed(Key, String);
+
+impl Keyed {
+    fn of(home: &Path) -> Result<Self> {
+        Ok(Self(Key::of_home(home)?, place(home)))
+    }
+
+    fn tag<const N: usize>(&self, message: &[u8]) -> [u8; N] {
+        let whole = self.0.tag(&[self.1.as_bytes(), message]);
+        std::array::from_fn(|at| whole[at])
+    }
+
+    fn is(&self, message: &[u8], tag: &[u8]) -> bool {
+        self.0.is_tag(&[self.1.as_bytes(), message], tag)
+    }
+
+    fn mark(&self, token: &Token) -> String {
+        let tag = self.tag::<16>(&message("spent", token.expires, &[token.to_text().as_bytes()]));
+        format!("{:010x}-{}", token.expires, hex(&tag))
+    }
+}
+
+/// What a tag is made of: what it is for, the expiry, and the parts, each with its length before it.
+fn message(purpose: &str, expires: u64, parts: &[&[u8]]) -> Vec<u8> {
+    let mut message = [b"\0", purpose.as_bytes(), b"\0", &expires.to_be_bytes()].concat();
+    for part in parts {
+        message.extend_from_slice(&(part.len() as u64).to_be_bytes());
+        message.extend_from_slice(part);
+    }
+    message
+}
+
+/// Removes the marks of tokens that have expired long ago; those are refused without them.
+fn sweep(marks: &Path) {
+    let now = clock::unix_seconds();
+    for entry in std::fs::read_dir(marks).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let expires = name
+            .to_str()
+            .and_then(|name| name.split('-').next())
+            .and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        if expires.is_some_and(|expires| expires + LIFETIME < now) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bound(request: &str, target: &str) -> Bound {
+        Bound::new(&request, &target).unwrap()
+    }
+
+    fn reason(outcome: Result<()>) -> (String, String) {
+        let error = outcome.unwrap_err();
+        assert_eq!(error.code(), Code::Conflict);
+        let text = |name: &str| error.details().get(name).and_then(|value| value.as_str()).unwrap_or("").to_owned();
+        (text("reason"), text("changed"))
+    }
+
+    fn pair(reason: &str, changed: &str) -> (String, String) {
+        (reason.to_owned(), changed.to_owned())
+    }
+
+    #[test]
+    fn a_token_works_once_for_what_it_was_made_for() {
+        let home = tempfile::tempdir().unwrap();
+        let (token, _) = issue(home.path(), &bound("delete a", "v1")).unwrap();
+        let redeem = |request, target| redeem(home.path(), &token, &bound(request, target));
+        assert_eq!(reason(redeem("delete b", "v1")), pair("changed", "request"));
+        assert_eq!(reason(redeem("delete a", "v2")), pair("changed", "target"));
+        inspect(home.path(), &token).unwrap();
+        redeem("delete a", "v1").unwrap();
+        assert_eq!(reason(redeem("delete a", "v1")), pair("replayed", ""));
+        assert_eq!(reason(redeem("delete a", "v2")), pair("replayed", ""), "whatever it meets");
+        assert_eq!(reason(inspect(home.path(), &token)), pair("replayed", ""));
+    }
+
+    #[test]
+    fn forged_and_expired_tokens_are_refused() {
+        let (home, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let key = Keyed::of(home.path()).unwrap();
+        let good = Token::of(&key, clock::unix_seconds() + 5, &bound("x", "")).to_text();
+        let longer = good.replacen("ct_00", "ct_01", 1);
+        for forged in ["", "ct_", "ct_zz", &good[1..], &format!("{good}0"), &good.to_uppercase(), &longer] {
+            assert_eq!(reason(redeem(home.path(), forged, &bound("x", ""))), pair("forged", ""), "{forged}");
+        }
+        std::fs::create_dir(other.path().join("keys")).unwrap();
+        std::fs::copy(home.path().join("keys/confirm.key"), other.path().join("keys/confirm.key")).unwrap();
+        assert_eq!(reason(inspect(other.path(), &good)), pair("forged", ""), "a copied home");
+        let old = Token::of(&key, clock::unix_seconds() - 1, &bound("x", "")).to_text();
+        assert_eq!(reason(redeem(home.path(), &old, &bound("x", ""))), pair("expired", ""));
+        redeem(home.path(), &good, &bound("x", "")).unwrap();
+    }
+
+    #[test]
+    fn of_two_at_once_exactly_one_wins() {
+        let home = tempfile::tempdir().unwrap();
+        for round in 0..40 {
+            let bound = bound(&format!("round {round}"), "");
+            let (token, _) = issue(home.path(), &bound).unwrap();
+            let together = std::sync::Barrier::new(4);
+            let attempt = || {
+                together.wait();
+                redeem(home.path(), &token, &bound).is_ok()
+            };
+            let won = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(attempt)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).filter(|won| *won).count()
+            });
+            assert_eq!(won, 1);
+        }
+    }
+
+    #[test]
+    fn a_token_is_recalled_by_its_fingerprint() {
+        let home = tempfile::tempdir().unwrap();
+        let (token, expires) = issue(home.path(), &bound("x", "")).unwrap();
+        let kept = fingerprint(home.path(), &token).unwrap();
+        assert!(!kept.contains(&token[3..20]));
+        assert_eq!(recall(home.path(), expires, &kept, &bound("x", "")).unwrap(), Some(token));
+        assert_eq!(recall(home.path(), expires, &kept, &bound("y", "")).unwrap(), None);
+        assert_eq!(recall(home.path(), expires + 1, &kept, &bound("x", "")).unwrap(), None);
+    }
+}

@@ -1,0 +1,458 @@
+//! Confirm tokens and request ids, of every verb that `reference` lists as a write or an append. A verb that is new needs a row here.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use cp_testkit::{Outcome, PROGRAMS, Place, until};
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use serde_json::Value;
+use sha2::Sha256;
+
+/// How a write is tried.
+struct Write {
+    verb: &'static str,
+    /// Makes what the commands are about.
+    setup: &'static str,
+    /// The command, and the same one about something else.
+    command: &'static str,
+    other: &'static str,
+    /// Changes what the command is about.
+    change: &'static str,
+}
+
+const WRITES: [Write; 4] = [
+    Write {
+        verb: "cp-log forget",
+        setup: "for m in a b; do cp-log append -f L --seal message $m; done; for n in 1 2; do sed -n \"$((n + 1))p\" L | jq -r '.message[]' >H$n; done",
+        command: "cp-log forget -f L --dangerous \"$(cat H1)\"",
+        other: "cp-log forget -f L --dangerous \"$(cat H2)\"",
+        change: "rm L.vault",
+    },
+    Write {
+        verb: "cp-log repair",
+        setup: "for f in L M; do cp-log append -f $f m; printf torn >>$f; printf '\\nmore' >>$f; done",
+        command: "cp-log repair L",
+        other: "cp-log repair M",
+        change: "printf longer >>L",
+    },
+    Write {
+        verb: "cp-session delete",
+        setup: "for n in 1 2; do cp-session start --format text >S$n; done",
+        command: "cp-session delete --dangerous \"$(cat S1)\"",
+        other: "cp-session delete --dangerous \"$(cat S2)\"",
+        change: "cp-session append --session \"$(cat S1)\" -- more",
+    },
+    Write {
+        verb: "cp-shell reset",
+        setup: "for n in 1 2; do cp-session start --format text >S$n; done",
+        command: "cp-shell reset --session \"$(cat S1)\"",
+        other: "cp-shell reset --session \"$(cat S2)\"",
+        change: "cp-session append --session \"$(cat S1)\" -- more",
+    },
+];
+
+/// How an append is tried: what makes its place, the command, and the same one with other arguments.
+struct Append {
+    verb: &'static str,
+    setup: &'static str,
+    command: &'static str,
+    other: &'static str,
+}
+
+const fn append(verb: &'static str, setup: &'static str, command: &'static str, other: &'static str) -> Append {
+    Append { verb, setup, command, other }
+}
+
+const SESSIONS: &str = "for n in 1 2; do cp-session start --format text >S$n; for m in a b c; do cp-session append --session \"$(cat S$n)\" -- $m; cp-session append --session \"$(cat S$n)\" --role assistant -- $m; done; done";
+
+const APPENDS: [Append; 19] = [
+    append("cp-log append", "", "cp-log append -f L m", "cp-log append -f L n"),
+    append("cp-log tee", "", "printf 'a\\nb\\n' | cp-log tee L", "printf 'a\\nc\\n' | cp-log tee L"),
+    append("cp-log create", "", "cp-log create L", "cp-log create M"),
+    append(
+        "cp-log rotate",
+        "cp-log append -f l.jsonl m; cp-log append -f m.jsonl m",
+        "cp-log rotate l.jsonl",
+        "cp-log rotate m.jsonl",
+    ),
+    append("cp-log keygen", "", "cp-log keygen K", "cp-log keygen J"),
+    append(
+        "cp-log checkpoint",
+        "cp-log append -f L m; cp-log append -f M m; cp-log keygen K",
+        "cp-log checkpoint -f L --key K",
+        "cp-log checkpoint -f M --key K",
+    ),
+    append(
+        "cp-log witness",
+        "cp-log keygen R; cp-log keygen W; for f in L M; do cp-log append -f $f m; cp-log checkpoint -f $f --key R; cp-log checkpoint -f $f --witness-request --format raw >R$f; done",
+        "cp-log witness --key W --signer R.pub --state seen <RL",
+        "cp-log witness --key W --signer R.pub --state seen <RM",
+    ),
+    append("cp-session start", "", "cp-session start", "cp-session start --mode isolated"),
+    append(
+        "cp-session append",
+        SESSIONS,
+        "cp-session append --session \"$(cat S1)\" -- m",
+        "cp-session append --session \"$(cat S1)\" -- n",
+    ),
+    append(
+        "cp-session tee",
+        "cp-session start --format text >S1; for n in 1 2; do cp-llm --backend stub -- $n >R$n; done",
+        "cp-session tee \"$(cat S1)\" <R1",
+        "cp-session tee \"$(cat S1)\" <R2",
+    ),
+    append("cp-session fork", SESSIONS, "cp-session fork \"$(cat S1)\"", "cp-session fork \"$(cat S2)\""),
+    append("cp-session end", SESSIONS, "cp-session end \"$(cat S1)\"", "cp-session end \"$(cat S2)\""),
+    append("cp-session clear", SESSIONS, "cp-session clear \"$(cat S1)\"", "cp-session clear \"$(cat S2)\""),
+    append("cp-session export", SESSIONS, "cp-session export \"$(cat S1)\"", "cp-session export \"$(cat S2)\""),
+    append(
+        "cp-session check",
+        "cp-session start --format text >S1; F=$(cp-session show \"$(cat S1)\" | jq -r .data.path); printf torn >>\"$F\"; printf '\\nmore' >>\"$F\"",
+        "cp-session check --repair \"$(cat S1)\"",
+        "cp-session check \"$(cat S1)\"",
+    ),
+    append("cp-session remember", "", "cp-session remember --kind facts -- m", "cp-session remember --kind facts -- n"),
+    append(
+        "cp-session import",
+        "for n in 1 2; do echo \"[{\\\"id\\\":\\\"$n\\\",\\\"prompt\\\":\\\"q\\\",\\\"response\\\":\\\"a\\\",\\\"conversation_id\\\":\\\"c$n\\\"}]\" >T$n; done",
+        "cp-session import T1",
+        "cp-session import T2",
+    ),
+    append(
+        "cp-session compact",
+        SESSIONS,
+        "cp-session compact --backend stub --keep 2 \"$(cat S1)\"",
+        "cp-session compact --backend stub --keep 2 \"$(cat S2)\"",
+    ),
+    append("cp-shell init", "", "cp-shell init", ""),
+];
+
+/// Verbs that ask a person, or that are tried with their program: `cp-exec approve` and `cp-exec policy init`.
+const ELSEWHERE: [&str; 2] = ["cp-exec approve", "cp-exec policy init"];
+
+/// The verbs of a class, and of those of another class the ones that take a request id.
+fn verbs(class: &str) -> Vec<String> {
+    let mut verbs = Vec::new();
+    for program in PROGRAMS {
+        let reference = Place::new().sh(&format!("{program} reference")).data();
+        for command in reference["commands"].as_array().unwrap() {
+            if command["type"] == class {
+                verbs.push(format!("{program} {}", command["path"].as_str().unwrap()));
+            }
+        }
+    }
+    verbs
+}
+
+/// Every file of home and working directory, but the keys, and the ledgers that record what is asked of the programs.
+fn files(place: &Place) -> BTreeMap<String, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    let mut directories = vec![place.home.to_path_buf(), place.work.to_path_buf()];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let below = path.strip_prefix(&*place.home).unwrap_or(Path::new(""));
+            if below.starts_with("keys") || below.components().any(|part| part.as_os_str() == "ledger") {
+                continue;
+            }
+            if path.is_dir() && !path.is_symlink() {
+                files.insert(path.display().to_string(), Vec::new());
+                directories.push(path);
+            } else {
+                let bytes = std::fs::read(&path).unwrap_or_default();
+                // The command line itself is on the ledger of the session that it names.
+                let lines = bytes.split_inclusive(|byte| *byte == b'\n');
+                let is_audit = |line: &&[u8]| String::from_utf8_lossy(line).contains("\"argv\":[");
+                let kept = lines.filter(|line| !is_audit(line)).collect::<Vec<_>>().concat();
+                files.insert(path.display().to_string(), kept);
+            }
+        }
+    }
+    files
+}
+
+/// What home's ledgers say happened, but for the command lines themselves.
+fn effects(place: &Place) -> Vec<Value> {
+    let ledgers = place.home.at("ledger");
+    let entries = ledgers.names().into_iter().flat_map(|name| ledgers.records(name)).collect::<Vec<_>>();
+    let audits = |entry: &Value| entry["data"]["argv"].is_array() || entry["event"] == "ledger.open";
+    entries.into_iter().filter(|entry| !audits(entry)).collect()
+}
+
+type State = (BTreeMap<String, Vec<u8>>, Vec<Value>);
+
+/// All that a request could change.
+fn state(place: &Place) -> State {
+    let mut files = files(place);
+    files.retain(|path, _| {
+        !path.contains("/state/") && !path.ends_with("/state") && *path != place.home.display().to_string()
+    });
+    (files, effects(place))
+}
+
+/// Fails with what differs.
+#[track_caller]
+fn same(now: &State, before: &State, what: &str) {
+    let text = |bytes: Option<&Vec<u8>>| bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    for path in now.0.keys().chain(before.0.keys()) {
+        assert_eq!(text(now.0.get(path)), text(before.0.get(path)), "{what}: {path}");
+    }
+    assert_eq!(now.1, before.1, "{what}");
+}
+
+fn ready(setup: &str) -> Place {
+    let place = Place::new();
+    if !setup.is_empty() {
+        let ran = place.sh(&format!("set -e; {{ {setup}; }} >/dev/null"));
+        assert_eq!(ran.status, 0, "{setup}: {}", ran.stderr);
+    }
+    place
+}
+
+#[track_caller]
+fn refused(ran: &Outcome, reason: &str) {
+    let last: Value = serde_json::from_str(ran.stdout.lines().last().unwrap_or_default()).unwrap();
+    let error = &last["error"];
+    assert_eq!((ran.status, &error["code"]), (6, &Value::from("E_CONFLICT")), "{ran:?}");
+    assert_eq!(error["details"]["reason"], reason, "{error}");
+}
+
+fn token(place: &Place, command: &str) -> String {
+    let shown = place.sh(&format!("{command} --dry-run")).data();
+    assert!(shown["preview"]["changes"].as_array().is_some_and(|changes| !changes.is_empty()), "{command}: {shown}");
+    shown["confirm_token"].as_str().unwrap().to_owned()
+}
+
+/// A token of this home that expired a while ago: made with its key, as the format says.
+fn expired(place: &Place, token: &str) -> String {
+    let bytes: Vec<u8> =
+        (3..token.len()).step_by(2).map(|at| u8::from_str_radix(&token[at..at + 2], 16).unwrap()).collect();
+    let mut expires = [0; 8];
+    expires[3..].copy_from_slice(&bytes[..5]);
+    let expires = (u64::from_be_bytes(expires) - 1000).to_be_bytes();
+    let length = 12_u64.to_be_bytes();
+    let parts: [&[u8]; 7] = [b"\0seal\0", &expires, &length, &bytes[5..17], &length, &bytes[17..29], b""];
+    let mut mac = Hmac::<Sha256>::new_from_slice(&place.home.bytes("keys/confirm.key")).unwrap();
+    mac.update(place.home.display().to_string().as_bytes());
+    for part in parts {
+        mac.update(part);
+    }
+    let seal = mac.finalize().into_bytes();
+    let whole = [&expires[3..], &bytes[5..29], &seal[..8]].concat();
+    whole.iter().fold("ct_".to_owned(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+#[test]
+fn every_write_needs_the_token_of_exactly_this_and_uses_it_once() {
+    let listed = verbs("write");
+    assert_eq!(WRITES.len(), listed.len(), "{listed:?}");
+    for Write { verb, setup, command, other, change } in &WRITES {
+        assert!(listed.iter().any(|listed| listed == verb), "{verb}");
+        println!("{verb}");
+        let place = ready(setup);
+        let before = (files(&place), effects(&place));
+        let token = token(&place, command);
+        same(&(files(&place), effects(&place)), &before, &format!("{verb}: a dry run changes nothing"));
+        let confirm = |command: &str, token: &str| place.sh(&format!("{command} --confirm '{token}'"));
+        place.sh(command).failed(5, "E_CONFIRMATION_REQUIRED");
+        let last = if token.ends_with('0') { '1' } else { '0' };
+        for forged in ["", "ct_", "yes", &format!("{}{last}", &token[..token.len() - 1])] {
+            refused(&confirm(command, forged), "forged");
+        }
+        refused(&confirm(command, &expired(&place, &token)), "expired");
+        refused(&confirm(other, &token), "changed");
+        refused(&confirm(&format!("{command} --request-id r"), &token), "changed");
+        assert!((files(&place), effects(&place)).1 == before.1, "{verb}: nothing was done");
+
+        let copy = ready(setup);
+        let for_what_was = self::token(&copy, command);
+        assert_eq!(copy.sh(change).status, 0, "{change}");
+        refused(&copy.sh(&format!("{command} --confirm {for_what_was}")), "changed");
+
+        let done = confirm(command, &token);
+        assert_eq!(done.status, 0, "{verb}: {}", done.stdout);
+        let after = state(&place);
+        refused(&confirm(command, &token), "replayed");
+        refused(&confirm(other, &token), "replayed");
+        same(&state(&place), &after, &format!("{verb}: a token that was used does nothing"));
+        for (path, bytes) in files(&place).into_iter().chain(ledgers(&place)) {
+            let text = String::from_utf8_lossy(&bytes);
+            assert!(!path.contains(&token) && !text.contains(&token), "{verb}: {path} has the token");
+        }
+    }
+}
+
+fn ledgers(place: &Place) -> Vec<(String, Vec<u8>)> {
+    let ledgers = place.home.at("ledger");
+    ledgers.names().into_iter().map(|name| (name.clone(), ledgers.bytes(name))).collect()
+}
+
+#[test]
+fn a_write_with_a_request_id_answers_again_as_it_did() {
+    for Write { verb, setup, command, other, .. } in &WRITES {
+        println!("{verb}");
+        let place = ready(setup);
+        let named = format!("{command} --request-id r");
+        let token = token(&place, &named);
+        let confirmed = format!("{named} --confirm {token}");
+        let first = place.sh(&confirmed);
+        assert_eq!(first.status, 0, "{verb}: {}", first.stdout);
+        let after = state(&place);
+        let again = place.sh(&confirmed);
+        assert_eq!((again.status, data(&again)), (0, data(&first)), "{verb}");
+        refused(&place.sh(&format!("{other} --request-id r --confirm {token}")), "other_arguments");
+        same(&state(&place), &after, &format!("{verb}: no second effect"));
+    }
+}
+
+#[test]
+fn of_two_that_confirm_at_once_one_does_it() {
+    for Write { verb, setup, command, .. } in &WRITES {
+        let place = ready(setup);
+        let token = token(&place, command);
+        let script =
+            format!("for n in 1 2 3 4; do ( {command} --confirm {token} >out$n; echo $? >status$n ) & done; wait");
+        place.sh(&script);
+        let statuses: Vec<String> = (1..=4).map(|n| place.work.read(format!("status{n}")).trim().to_owned()).collect();
+        assert_eq!(statuses.iter().filter(|status| *status == "0").count(), 1, "{verb}: {statuses:?}");
+        assert_eq!(statuses.iter().filter(|status| *status == "6").count(), 3, "{verb}: {statuses:?}");
+    }
+}
+
+/// What an answer says, byte for byte, without what differs each time.
+fn data(ran: &Outcome) -> Vec<String> {
+    ran.stdout.lines().map(|line| line.split(",\"meta\":").next().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn every_append_with_a_request_id_is_done_once() {
+    let mut listed = verbs("append");
+    listed.push("cp-session compact".to_owned());
+    listed.retain(|verb| !ELSEWHERE.contains(&verb.as_str()));
+    for verb in &listed {
+        assert!(APPENDS.iter().any(|row| row.verb == verb), "{verb} has no row");
+    }
+    assert_eq!(APPENDS.len(), listed.len(), "{listed:?}");
+    for Append { verb, setup, command, other } in &APPENDS {
+        println!("{verb}");
+        let place = ready(setup);
+        let before = state(&place);
+        let with = |command: &str, options: &str| {
+            // The options belong to the program under test, which is the last of the line.
+            match (command.split_once(" -- "), command.split_once(" <")) {
+                (Some((head, text)), _) => place.sh(&format!("{head} {options} -- {text}")),
+                (None, Some((head, file))) => place.sh(&format!("{head} {options} <{file}")),
+                (None, None) => place.sh(&format!("{command} {options}")),
+            }
+        };
+        let tried = with(command, "--dry-run");
+        assert_eq!(tried.status, 0, "{verb}: {}{}", tried.stdout, tried.stderr);
+        let tried = state(&place);
+        same(&tried, &before, &format!("{verb}: a dry run changes nothing"));
+
+        let first = with(command, "--request-id r");
+        assert_eq!(first.status, 0, "{verb}: {}{}", first.stdout, first.stderr);
+        let after = state(&place);
+        assert!(after != before, "{verb}: it does something");
+        let again = with(command, "--request-id r");
+        assert_eq!((again.status, data(&again)), (0, data(&first)), "{verb}: {}", again.stderr);
+        same(&state(&place), &after, &format!("{verb}: no second effect"));
+        if !other.is_empty() {
+            refused(&with(other, "--request-id r"), "other_arguments");
+        }
+        same(&state(&place), &after, &format!("{verb}: other arguments do nothing"));
+
+        // An attempt that left no answer may have had its effect.
+        for name in place.home.at("state/requests").names() {
+            let path = format!("state/requests/{name}");
+            let mut slot: Value = serde_json::from_str(&place.home.read(&path)).unwrap();
+            assert!(slot.as_object_mut().unwrap().remove("answer").is_some());
+            place.home.write(&path, slot.to_string());
+        }
+        let unfinished = with(command, "--request-id r");
+        refused(&unfinished, "unfinished");
+        assert!(unfinished.stdout.contains("repeat it with a new id"), "{verb}");
+    }
+}
+
+fn first_name(place: &Place) -> String {
+    format!("state/requests/{}", place.home.at("state/requests").names()[0])
+}
+
+#[test]
+fn a_failure_that_is_final_is_the_answer_again_and_one_that_is_not_is_tried_again() {
+    let place = Place::new();
+    place.work.write("K", "mine");
+    let first = place.sh("cp-log keygen K --request-id k");
+    first.failed(6, "E_CONFLICT");
+    place.sh("rm K");
+    let again = place.sh("cp-log keygen K --request-id k");
+    assert_eq!((again.status, data(&again)), (6, data(&first)));
+    assert!(!place.work.join("K").exists());
+    place.sh("cp-log keygen K --request-id l").success();
+
+    place.sh("cp-log append -f L m; printf 'torn\\nmore' >>L").success();
+    let append = || place.sh("cp-log append -f L n --request-id m");
+    assert_eq!(append().status, 1, "a damaged ledger takes nothing");
+    let token = token(&place, "cp-log repair L");
+    place.sh(&format!("cp-log repair L --confirm {token}")).success();
+    append().success();
+}
+
+#[test]
+fn an_answer_is_kept_for_a_week() {
+    let place = Place::new();
+    let append = || place.sh("cp-log append -f L m --request-id r").success().data()["seq"].clone();
+    let first = append();
+    assert_eq!(append(), first);
+    let file = place.home.join(first_name(&place));
+    assert_eq!(place.sh(&format!("touch -d '8 days ago' '{}'", file.display())).status, 0);
+    assert_ne!(append(), first);
+}
+
+#[test]
+fn a_second_process_with_the_same_id_waits_for_the_answer_of_the_first() {
+    let place = ready(SESSIONS);
+    place.sh("for n in 1 2 3 4; do cp-log append -f L m --request-id r >out$n & done; wait").success();
+    until("four answers", || (1..=4).all(|n| !place.work.read_if_there(format!("out{n}")).is_empty()));
+    let answers: Vec<Value> = (1..=4).map(|n| place.work.records(format!("out{n}"))[0]["data"].clone()).collect();
+    assert!(answers.iter().all(|answer| *answer == answers[0] && answer.is_object()), "{answers:?}");
+}
+
+#[test]
+fn a_set_names_what_fails_and_has_one_token() {
+    let place = ready("for n in 1 2; do cp-session start --format text >S$n; done");
+    let command = "cp-session delete --dangerous \"$(cat S1)\" NOSUCH --ids \"$(cat S2),$(cat S1)\"";
+    let shown = place.sh(&format!("{command} --dry-run")).success().data();
+    assert_eq!(shown["preview"]["changes"].as_array().unwrap().len(), 2, "{shown}");
+    let failed = &shown["preview"]["failed"][0];
+    assert_eq!((&failed["target"], &failed["ok"]), (&"NOSUCH".into(), &false.into()), "{shown}");
+    assert_eq!(failed["error"]["code"], "E_NOT_FOUND");
+    let token = shown["confirm_token"].as_str().unwrap();
+    let done = place.sh(&format!("{command} --confirm {token}")).success().data();
+    assert_eq!(done["summary"]["succeeded"], 2, "{done}");
+    assert_eq!(done["items"][1]["ok"], false, "{done}");
+    refused(&place.sh(&format!("{command} --confirm {token}")), "replayed");
+}
+
+#[test]
+fn a_token_is_for_the_policy_that_was_in_force_and_for_the_place_that_was_meant() {
+    let place = ready(WRITES[1].setup);
+    let token = token(&place, "cp-log repair L");
+    place.work.write("elsewhere/L", place.work.bytes("L"));
+    refused(&place.sh(&format!("cd elsewhere && cp-log repair L --confirm {token}")), "changed");
+    place.policy("[exec]\n");
+    refused(&place.sh(&format!("cp-log repair L --confirm {token}")), "changed");
+    place.sh("cp-log append -f N m --request-id r").success();
+    place.policy("[exec]\nallowed_commands = []\n");
+    refused(&place.sh("cp-log append -f N m --request-id r"), "other_arguments");
+}
+
+#[test]
+fn what_is_not_there_gets_no_token() {
+    let place = ready("cp-log append -f L m");
+    let hash = format!("sha256:{}", "0".repeat(64));
+    place.sh(&format!("cp-log forget -f L --dangerous --dry-run {hash}")).failed(3, "E_NOT_FOUND");
+    place.sh("cp-session delete --dangerous --dry-run NOSUCH").failed(3, "E_NOT_FOUND");
+    place.sh("cp-log repair --dry-run NOSUCH").failed(3, "E_NOT_FOUND");
+}
