@@ -86,7 +86,7 @@ fn exchange(child: &mut Child, prompt: &Prompt, end: Instant, show: &mut Show<'_
         let Some(line) = child.next_line()? else { return Err(cut()) };
         let record = Record::parse(line).map_err(|error| {
             let is_partial = serde_json::from_slice::<IgnoredAny>(line).is_err_and(|e| e.is_eof());
-            if is_partial { cut() } else { bad_answer("invalid_json", error.message()) }
+            if is_partial { cut() } else { bad_answer("invalid_json", whole(error, line).message()) }
         })?;
         if !record.ok {
             return Err(record.failure());
