@@ -144,6 +144,41 @@ fn config_init_reads_the_file_for_names_without_a_value() {
 }
 
 #[test]
+fn the_last_line_counts_and_what_the_environment_has_later_wins() {
+    each(|shell| {
+        for (home, model) in [("one", "first"), ("two", "second")] {
+            let text =
+                format!("CP_MODEL=old\nSHELLCLAW_DEFAULT_AGENT=default\nSHELLCLAW_AGENT_ID=ada\nCP_MODEL={model}\n");
+            shell.write(&format!("{home}/config/cp.env"), &text);
+        }
+        shell.prints(
+            "config_init one; config_get model; config_get default_agent; echo \"$CP_MODEL $SHELLCLAW_MODEL ${CP_HOME##*/}\"
+            (SHELLCLAW_MODEL=later; config_get model; config_get SHELLCLAW_MODEL; CP_MODEL=mine; config_get model)
+            (export SHELLCLAW_HOME=two; config_get model; config_get home) | sed 's,.*/,,'
+            config_init two/config; config_get model; config_init none 2>/dev/null; echo $?; config_get model",
+            "first\nada\nfirst first one\nlater\nlater\nmine\nsecond\ntwo\nsecond\n1\nsecond\n",
+        );
+        shell.prints(
+            "export SHELLCLAW_MODEL=env; config_init one; config_get model; echo $CP_MODEL; config_init two; config_get model",
+            "env\nenv\nenv\n",
+        );
+    });
+}
+
+#[test]
+fn what_is_not_utf8_and_what_is_long_is_kept() {
+    each(|shell| {
+        shell.tool("echo", ECHO);
+        shell.prints(
+            "LOG_FILE=l log_event \"$(printf 'e\\351')\" \"$(printf 'caf\\351 ok')\"; jq -r '.event + .message' l
+            long=$(head -c 200000 /dev/zero | tr '\\0' x)
+            CP_BACKEND=./echo llm_call --system \"$long\" hi | jq '.[0] | length'",
+            "e\u{fffd}caf\u{fffd} ok\n200000\n",
+        );
+    });
+}
+
+#[test]
 fn what_is_no_assignment_is_said_with_its_line_and_nothing_is_executed() {
     each(|shell| {
         let directory = shell.place.home.join("config");
@@ -345,6 +380,8 @@ fn a_run_out_of_iterations_can_be_resumed_after_tool_loop_has_left() {
         shell.write("calls", CALLS);
         let ran = shell.run("export CP_STUB_SCRIPT=calls; tool_loop 'Rome?' '' tools/tools.json 1; echo $?");
         assert_eq!(ran.stdout, "2\n", "{}", ran.stderr);
+        let resume = ran.stderr.lines().find_map(|line| line.strip_prefix("  Resume: ")).unwrap_or_default();
+        assert!(resume.starts_with("cp-toolloop ") && resume.contains("resume RUN-"), "{}: {}", shell.name, ran.stderr);
         shell.prints(
             "export CP_STUB_SCRIPT=calls; R=$(cp-toolloop runs | jq -r '.data.items[0].id'); cp-toolloop resume $R --max-iterations 2 --format text",
             "It is sunny.\nYes.\n",
