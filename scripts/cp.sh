@@ -542,7 +542,10 @@ cp_lock() {
     command -v flock >/dev/null || cp_fail cp.sh 'flock is not on PATH' 'install util-linux' || return 1
     umask 077
     # ksh hands an open file on only where that is written out.
-    command exec 9>>"$1" && flock 9 9>&9
+    # Without an assignment before it zsh gives this exec the status of an earlier substitution.
+    locked=$1
+    command exec 9>>"$locked" || return 1
+    flock 9 9>&9
 }
 
 # cp_archive FILE: gives it a second, new name with the time in it.

@@ -267,7 +267,7 @@ fn a_session_is_named_by_its_id_its_path_or_the_environment() {
             "S=$(cp-session start --format text); session_append $S user 'hi
 there'; session_append $S assistant -
             session_load $S 1; session_count $S; session_load \"$CP_HOME/planes/ho1/sessions/$S\" 1
-            session_load \"$CP_HOME/planes/ho1/sessions/$S/session.jsonl\"; CP_SESSION=$S session_count ''
+            session_load \"$CP_HOME/planes/ho1/sessions/$S/session.jsonl\"; (export CP_SESSION=$S; session_count '')
             session_append $S system x 2>/dev/null; echo $?; session_append '' user x 2>/dev/null; echo $?
             session_append $S user more; session_compact $S 1; session_load $S | head -n 2 | cut -d: -f1
             session_clear $S; session_count $S; cp-session check $S | jq .ok; session_count SES-none 2>/dev/null; echo $?",
