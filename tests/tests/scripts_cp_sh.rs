@@ -407,11 +407,11 @@ fn reading_the_file_changes_nothing_and_strict_shells_can_use_it() {
         let strict = if shell.name == "bash" { "set -euo pipefail -C" } else { "set -eu -C" };
         shell.prints(
             &format!(
-                "{strict}; before=$(set | grep -v '^_=\\|^BASH\\|^PIPESTATUS\\|^before' | grep -c =); pwd=$PWD
-                LOG_FILE=l log_event e m; session_append s user a; session_clear s; session_count s; session_load s; llm_call_stub x; llm_call_stub x
+                "{strict}; before=$(set | grep -v '^_=\\|^_AST\\|^BASH\\|^PIPESTATUS\\|^before' | grep -c =); pwd=$PWD
+                (export LOG_FILE=l; log_event e m); session_append s user a; session_clear s; session_count s; session_load s; llm_call_stub x; llm_call_stub x
                 llm_call hi; llm_call -c again | cat; mkdir d; echo soul >d/soul.md; compose_system d; config_get model; config_agent default soul
                 tool_loop hi '' d/none || echo $?; [ \"$pwd\" = \"$PWD\" ]; trap
-                [ \"$before\" = \"$(set | grep -v '^_=\\|^BASH\\|^PIPESTATUS\\|^before\\|^pwd' | grep -c =)\" ] && echo same; config_init; echo \"$CP_BACKEND\""
+                [ \"$before\" = \"$(set | grep -v '^_=\\|^_AST\\|^BASH\\|^PIPESTATUS\\|^before\\|^pwd' | grep -c =)\" ] && echo same; config_init; echo \"$CP_BACKEND\""
             ),
             "0\nstub response 1\nstub response 2\nstub response 1\nstub response 2\nsoul\n1\nsame\nstub\n",
         );
