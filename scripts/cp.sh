@@ -1,8 +1,8 @@
 #!/bin/sh
 # Functions for scripts that compose the programs: source this file. Nothing runs on load. See cp.sh(7).
 #
-# POSIX sh. Functions run in subshells, so that the caller's variables, options and traps stay as they are; only config_init sets
-# variables. Texts go through pipes, never through eval, sh -c or a jq program.
+# For bash, dash, busybox sh, ksh93, mksh and zsh. Functions run in subshells, so that the caller's variables, options and traps stay as
+# they are; only config_init sets variables. Texts go through pipes, never through eval, sh -c or a jq program.
 
 # --- Logging
 
@@ -11,40 +11,55 @@ log_event() (
     [ $# -ge 1 ] && [ $# -le 2 ] || cp_fail log_event 'expected: log_event EVENT [MESSAGE]' || exit 1
     cp_settle || exit 1
     agent=$(cp_agent) || exit 1
+    unset text
     text=${2-}
+    event=$(cp_utf8 "$1") || exit 1
     if [ -z "${LOG_FILE-}" ]; then
-        printf '%s' "$text" | jq -Rsc '{message: .}' |
-            cp-log append --rows --sync line --event="$1" --agent "$agent" >/dev/null || exit 1
+        cp_put "$text" | jq -Rsc '{message: .}' |
+            cp-log append --rows --sync line --event="$event" --agent "$agent" >/dev/null || exit 1
     elif cp_is_ledger "$LOG_FILE"; then
-        printf '%s' "$text" | jq -Rsc '{message: .}' |
-            cp-log append --rows --sync line --event="$1" --agent "$agent" -f "$LOG_FILE" >/dev/null || exit 1
-    elif [ "$text" = - ] || [ ${#text} -gt 30000 ]; then
-        # A lone hyphen would mean standard input, and a long text is too long for an argument.
-        printf '%s' "$text" | jq -Rsc '{message: .}' |
-            cp_plain "$LOG_FILE" '{ts, agent, event, message}' --event="$1" --agent "$agent" || exit 1
+        cp_put "$text" | jq -Rsc '{message: .}' |
+            cp-log append --rows --sync line --event="$event" --agent "$agent" -f "$LOG_FILE" >/dev/null || exit 1
+    elif [ "$text" = - ] || [ ${#text} -gt 30000 ] || ! cp_is_ascii "$text"; then
+        # A lone hyphen would mean standard input, a long text is too long for an argument, and an argument must be UTF-8.
+        cp_put "$text" | jq -Rsc '{message: .}' |
+            cp_plain "$LOG_FILE" '{ts, agent, event, message}' --event="$event" --agent "$agent" || exit 1
     else
-        cp-log append --plain -f "$LOG_FILE" --event="$1" --agent "$agent" -- "$text" >/dev/null || exit 1
+        cp-log append --plain -f "$LOG_FILE" --event="$event" --agent "$agent" -- "$text" >/dev/null || exit 1
     fi
 )
 
 # --- Configuration
 
-# config_init: reads config/cp.env for names that are not set, and exports them.
+# config_init [DIRECTORY]: reads config/cp.env of the home, or of this home, for names that are not set, and exports them.
 config_init() {
+    [ $# -le 1 ] || cp_fail config_init 'expected: config_init [DIRECTORY]' || return 1
+    if [ -n "${ZSH_VERSION-}" ]; then emulate -L sh; fi
+    if [ $# -eq 1 ]; then
+        CP_HOME=$(cp_directory "$1") || return 1
+        CP_CONFIGURED_HOME=''
+    fi
+    cp_forget
+    cp_given=$(cp_assigned) || return 1
     cp_environment || return 1
     cp_can_read || return 1
     SHELLCLAW_HOME=$CP_HOME
     : "${SHELLCLAW_MODEL:=${CP_MODEL-}}" "${SHELLCLAW_DEFAULT_AGENT:=${CP_AGENT:-default}}"
     : "${SHELLCLAW_LLM_BACKEND:=${CP_BACKEND-}}" "${SHELLCLAW_TOOL_BACKEND:=${CP_TOOL_BACKEND:-native}}"
     : "${SHELLCLAW_SKILLS_DIR:=${CP_TOOLS_DIR-}}"
+    # What this set is the file's, and gives way to what the environment has later.
+    CP_CONFIGURED_HOME=$CP_HOME
+    CP_CONFIGURED=$(cp_remember "$cp_given")
+    export CP_CONFIGURED CP_CONFIGURED_HOME
+    unset cp_given
 }
 
 # cp_can_read: whether the files of the configuration can be read. One that is not there can, and an agent need not be in it.
 cp_can_read() (
     cp_settle && cp-shell config >/dev/null && agent=$(cp_agent) || exit 1
-    status=0
-    said=$(cp-shell config agent --quiet "$agent" soul 2>&1 >/dev/null) || status=$?
-    [ "$status" -ne 4 ] || { printf '%s\n' "$said" >&2; exit 1; }
+    code=0
+    said=$(cp-shell config agent --quiet "$agent" soul 2>&1 >/dev/null) || code=$?
+    [ "$code" -ne 4 ] || { printf '%s\n' "$said" >&2; exit 1; }
 )
 
 # config_get KEY: a setting, by its name here or in the environment; nothing where it has no value.
@@ -63,12 +78,17 @@ config_get() (
     cp-shell config get --format text -- "$key"
 )
 
-# config_agent ID KEY: a value of an agent in config/agents.json; nothing where it is null.
+# config_agent ID KEY: a value of an agent in config/agents.json; nothing where it is null or not listed.
 config_agent() (
     [ $# -eq 2 ] || cp_fail config_agent 'expected: config_agent ID KEY' || exit 1
     cp_settle || exit 1
-    said=$(cp-shell config agent -- "$1" "$2") || exit $?
-    printf '%s\n' "$said" | jq -r '.data.value | if . == null then empty else . end'
+    code=0
+    said=$(cp-shell config agent --quiet -- "$1" "$2" 2>/dev/null) || code=$?
+    case $code in
+        0) cp_put "$said" | jq -r '.data.value | if . == null then empty else . end' ;;
+        3) ;;
+        *) cp_put "$said" | jq -r '.error.message' >&2 && exit "$code" ;;
+    esac
 )
 
 # --- Conversations
@@ -78,10 +98,10 @@ session_append() (
     [ $# -eq 3 ] || cp_fail session_append 'expected: session_append FILE ROLE CONTENT' || exit 1
     cp_settle || exit 1
     if session=$(cp_session_of "$1"); then
-        printf '%s' "$3" | cp-session append --session "$session" --role="$2" --input text >/dev/null || exit 1
+        cp_put "$3" | cp-session append --session "$session" --role="$2" --input text >/dev/null || exit 1
     else
         # Built from standard input and not from arguments, whose size is limited.
-        { printf '%s' "$2" | jq -Rs . && printf '%s' "$3" | jq -Rs .; } | jq -sc '{role: .[0], content: .[1]}' |
+        { cp_put "$2" | jq -Rs . && cp_put "$3" | jq -Rs .; } | jq -sc '{role: .[0], content: .[1]}' |
             cp_plain "$1" '{ts, role, content}' || exit 1
     fi
 )
@@ -145,8 +165,9 @@ session_compact() (
 # llm_call MESSAGE [--system TEXT] [--model MODEL] [--continue]: prints the answer. 0 success, 1 error.
 llm_call() (
     cp_settle || exit 1
+    # A name that the caller exports would take a long text into the environment of every program.
+    unset message system model
     system='' model='' continue=no literal=no
-    unset message
     while [ $# -gt 0 ]; do
         if [ "$literal" = no ]; then
             case $1 in
@@ -175,9 +196,11 @@ llm_call() (
     if [ -n "$model" ]; then set -- cp-llm --model="$model"; fi
     composed_agent=$agent
     if [ -n "${CP_SESSION-}" ]; then composed_agent=''; fi
+    cp_scratch || exit 1
+    cp_put "$system" >"$scratch/system" || exit 1
     # The system text is the one given here and not the agent's, so it replaces what was composed.
-    printf '%s' "$message" | cp_prompt "$session" "$composed_agent" "$continue" |
-        jq -c --arg system "$system" 'if .type != "prompt" then . elif $system == "" then del(.data.system) else .data.system = $system end' |
+    cp_put "$message" | cp_prompt "$session" "$composed_agent" "$continue" >"$scratch/prompt" || exit 1
+    jq -c --rawfile system "$scratch/system" 'if .type != "prompt" then . elif $system == "" then del(.data.system) else .data.system = $system end' <"$scratch/prompt" |
         cp_answer "$session" "$@" || exit 1
     [ "$continue" = yes ] || cp_keep "$agent" "$session" || exit 1
 )
@@ -224,6 +247,7 @@ compose_system() (
 tool_loop() (
     [ $# -ge 3 ] && [ $# -le 4 ] || cp_fail tool_loop 'expected: tool_loop MESSAGE SYSTEM TOOLS [MAX_ITERATIONS]' || exit 1
     cp_settle || exit 1
+    unset message system tools iterations
     message=$1 system=$2 tools=$3 iterations=${4-}
     [ -e "$tools" ] || cp_fail tool_loop "$tools: no such file" || exit 1
     cp_scratch || exit 1
@@ -233,13 +257,16 @@ tool_loop() (
         cp_number tool_loop MAX_ITERATIONS "$iterations" || exit 1
         set -- --max-iterations "$iterations"
     fi
-    { printf '%s' "$system" | jq -Rs . && printf '%s' "$message" | jq -Rs .; } |
+    { cp_put "$system" | jq -Rs . && cp_put "$message" | jq -Rs .; } |
         jq -sc '{ok: true, schema_version: "1.0", type: "prompt", data: {system: .[0], messages: [{role: "user", content: .[1]}]}, meta: {duration_ms: 0}}' |
         cp_loop "$tools" --input records "$@" | tee "$scratch/records" | cp_log_rounds || :
     # The closing line has the outcome, and a record before it the budget that was used up.
     case $(jq -rn '[inputs] | if last.meta and last.ok then "done" else [.[].error.details.budget? // empty] | last // "" end' "$scratch/records") in
         done) cp_words <"$scratch/records" || exit 1 ;;
-        iterations) exit 2 ;;
+        iterations)
+            jq -r '.error.details.resume? // empty | "  Resume: \(.)"' "$scratch/records" | tail -n 1 >&2
+            exit 2
+            ;;
         *) exit 1 ;;
     esac
 )
@@ -266,16 +293,79 @@ cp_number() {
 # cp_home: the home, as the programs find it.
 cp_home() (
     home=${CP_HOME:-${SHELLCLAW_HOME-}}
-    case ${XDG_DATA_HOME-} in /*) data=$XDG_DATA_HOME ;; *) data=${HOME-}/.local/share ;; esac
-    home=${home:-$data/cp}
+    # The home that config_init found gives way to one that is named after it.
+    if [ "$home" = "${CP_CONFIGURED_HOME-}" ]; then home=${SHELLCLAW_HOME:-$home}; fi
+    if [ -z "$home" ]; then
+        case ${XDG_DATA_HOME-} in
+            /*) home=$XDG_DATA_HOME/cp ;;
+            *)
+                [ -n "${HOME-}" ] || cp_fail cp.sh 'no home directory: HOME is not set' 'set CP_HOME' || exit 4
+                home=$HOME/.local/share/cp
+                ;;
+        esac
+    fi
     case $home in /*) ;; *) home=$PWD/$home ;; esac
     printf '%s\n' "$home"
 )
 
+# cp_directory DIRECTORY: the home that it is, or whose config/ it is.
+cp_directory() (
+    home=$(CDPATH='' cd -P -- "$1" 2>/dev/null && pwd) || cp_fail config_init "$1: no such directory" || exit 1
+    if ! [ -d "$home/config" ] && [ "${home##*/}" = config ]; then home=${home%/*}; fi
+    printf '%s\n' "${home:-/}"
+)
+
+# cp_names: what config/cp.env can set, and the older names that config_init sets.
+cp_names() {
+    printf '%s ' CP_AGENT CP_ASK_KEEP CP_BACKEND CP_LEDGER CP_MODEL CP_SESSION CP_STUB_SCRIPT CP_TIER CP_TOOL_BACKEND CP_TOOLS_DIR LOG_FILE \
+        SHELLCLAW_DEFAULT_AGENT SHELLCLAW_LLM_BACKEND SHELLCLAW_MODEL SHELLCLAW_SKILLS_DIR SHELLCLAW_TOOL_BACKEND \
+        ANTHROPIC_API_KEY ANTHROPIC_API_KEY_FILE ANTHROPIC_API_KEY_COMMAND ANTHROPIC_BASE_URL \
+        OPENAI_API_KEY OPENAI_API_KEY_FILE OPENAI_API_KEY_COMMAND OPENAI_BASE_URL \
+        GEMINI_API_KEY GEMINI_API_KEY_FILE GEMINI_API_KEY_COMMAND GEMINI_BASE_URL
+}
+
+# cp_assigned: those of these names that have a value.
+cp_assigned() (
+    for name in $(cp_names); do
+        eval "value=\${$name-}"
+        [ -z "$value" ] || printf ' %s ' "$name"
+    done
+)
+
+# cp_remember GIVEN: the names that have a value and are not among these, as NAME=VALUE lines. A key is not repeated.
+cp_remember() (
+    for name in $(cp_assigned); do
+        case $1 in *" $name "*) continue ;; esac
+        eval "value=\${$name-}"
+        printf '%s=%s\n' "$name" "$(cp_mark "$name" "$value")"
+    done
+)
+
+# cp_mark NAME VALUE: by what a value is known again.
+cp_mark() {
+    case $1 in *_KEY) cp_put "$2" | cksum ;; *) cp_put "$2" ;; esac
+}
+
+# cp_forget: unsets what config_init set and nobody has changed since.
+cp_forget() {
+    [ -n "${CP_CONFIGURED-}" ] || return 0
+    while IFS= read -r cp_line; do
+        # Only names of ours are taken, so nothing else is evaluated.
+        case " $(cp_names)" in *" ${cp_line%%=*} "*) ;; *) continue ;; esac
+        cp_value=''
+        eval "cp_value=\${${cp_line%%=*}-}"
+        if [ "$(cp_mark "${cp_line%%=*}" "$cp_value")" = "${cp_line#*=}" ]; then unset "${cp_line%%=*}"; fi
+    done <<CP_END
+$CP_CONFIGURED
+CP_END
+    unset cp_line cp_value CP_CONFIGURED
+}
+
 # cp_environment: exports the settings of the environment under the names of the programs, then those of config/cp.env for names
 # without a value. The file is data: nothing in it is ever executed.
 cp_environment() {
-    CP_HOME=$(cp_home)
+    CP_HOME=$(cp_home) || return 1
+    cp_forget
     export CP_HOME CP_AGENT CP_BACKEND CP_LEDGER CP_MODEL CP_SESSION CP_STUB_SCRIPT CP_TIER CP_TOOL_BACKEND CP_TOOLS_DIR
     cp_set CP_MODEL "${SHELLCLAW_MODEL-}"
     cp_set CP_BACKEND "${SHELLCLAW_LLM_BACKEND-}"
@@ -284,7 +374,7 @@ cp_environment() {
     cp_set CP_TOOLS_DIR "${SHELLCLAW_SKILLS_DIR:-${SHELLCLAW_TOOLS_DIR-}}"
     for cp_file in "$CP_HOME/config/cp.env" "$CP_HOME/config/shellclaw.env"; do
         [ -f "$cp_file" ] || continue
-        cp_lines=$(cp_assignments "$cp_file") || return 1
+        cp_lines=$(cp_assignments "$cp_file") && cp_lines=$(cp_put "$cp_lines" | cp_newest) || return 1
         while IFS= read -r cp_line; do
             [ -z "$cp_line" ] || cp_set "${cp_line%%=*}" "${cp_line#*=}"
         done <<CP_END
@@ -294,8 +384,32 @@ CP_END
     unset cp_file cp_lines cp_line
 }
 
+# cp_put TEXT: prints it as it is. Some shells have no printf of their own, and another program's arguments are limited.
+# shellcheck disable=SC3043,SC3045
+cp_put() {
+    case ${KSH_VERSION-} in
+        *'MIRBSD KSH'* | *'LEGACY KSH'*) print -rn -- "$1" ;;
+        *) printf '%s' "$1" ;;
+    esac
+}
+
+# cp_is_ascii TEXT: whether it has printable characters of ASCII only.
+cp_is_ascii() (
+    LC_ALL=C
+    case $1 in *[!\ -~]*) exit 1 ;; esac
+)
+
+# cp_utf8 TEXT: prints it, with a replacement character for each byte that is not UTF-8.
+cp_utf8() {
+    if cp_is_ascii "$1"; then cp_put "$1"; else cp_put "$1" | jq -Rsj .; fi
+}
+
 # cp_settle: the environment of a function, which reads what the programs print: no setting may change its form.
 cp_settle() {
+    # What follows is sh; the functions are subshells, so that the caller's zsh stays as it is.
+    if [ -n "${ZSH_VERSION-}" ]; then emulate sh; fi
+    command -v cp-shell >/dev/null || cp_fail cp.sh 'cp-shell is not on PATH' 'add the directory of the cp-tools programs to PATH' || return 1
+    command -v jq >/dev/null || cp_fail cp.sh 'jq is not on PATH' || return 1
     cp_environment || return 1
     export CP_FORMAT=json
 }
@@ -316,6 +430,7 @@ cp_set() {
         # The native loop replaces it.
         SHELLCLAW_TOOL_BACKEND) if [ "$2" = elixir ]; then cp_set CP_TOOL_BACKEND native; else cp_set CP_TOOL_BACKEND "$2"; fi ;;
         CP_TOOLS_DIR | SHELLCLAW_SKILLS_DIR | SHELLCLAW_TOOLS_DIR) export CP_TOOLS_DIR="${CP_TOOLS_DIR:-$2}" ;;
+        CP_ASK_KEEP) export CP_ASK_KEEP="${CP_ASK_KEEP:-$2}" ;;
         LOG_FILE) export LOG_FILE="${LOG_FILE:-$2}" ;;
         ANTHROPIC_API_KEY) export ANTHROPIC_API_KEY="${ANTHROPIC_API_KEY:-$2}" ;;
         ANTHROPIC_API_KEY_FILE) export ANTHROPIC_API_KEY_FILE="${ANTHROPIC_API_KEY_FILE:-$2}" ;;
@@ -380,11 +495,23 @@ cp_assignments() (
     done
 )
 
+# cp_newest: the last line of each name, as a file that is sourced would leave it; a name of ours before the older names for it.
+cp_newest() {
+    awk '
+        { name = substr($0, 1, index($0, "=") - 1); line[name] = $0 }
+        END {
+            for (rank = 0; rank < 3; rank++) for (name in line) {
+                older = name !~ /^SHELLCLAW_/ ? 0 : name ~ /_(DEFAULT_AGENT|TOOLS_DIR)$/ ? 2 : 1
+                if (older == rank) print line[name]
+            }
+        }'
+}
+
 # cp_agent: the id of the agent.
 cp_agent() (
     agent=${SHELLCLAW_AGENT_ID:-${CP_AGENT-}}
-    if [ -z "$agent" ]; then agent=$(cp-shell config get agent --format text) || exit 1; fi
-    case $agent in *[!A-Za-z0-9_-]*) cp_fail cp.sh "'$agent' is not a valid agent id: use letters, digits, _ and -" || exit 1 ;; esac
+    if [ -z "$agent" ]; then agent=$(cp-shell config get agent --format text) || exit $?; fi
+    case $agent in *[!A-Za-z0-9_-]*) cp_fail cp.sh "'$agent' is not a valid agent id: use letters, digits, _ and -" || exit 2 ;; esac
     printf '%s\n' "$agent"
 )
 
@@ -414,7 +541,11 @@ cp_session_of() (
 cp_lock() {
     command -v flock >/dev/null || cp_fail cp.sh 'flock is not on PATH' 'install util-linux' || return 1
     umask 077
-    command exec 9>>"$1" && flock 9
+    # ksh hands an open file on only where that is written out.
+    # Without an assignment before it zsh gives this exec the status of an earlier substitution.
+    locked=$1
+    command exec 9>>"$locked" || return 1
+    flock 9 9>&9
 }
 
 # cp_archive FILE: gives it a second, new name with the time in it.
@@ -442,7 +573,8 @@ cp_plain() (
     cp_lock "$file" || exit 1
     # An unfinished line of another writer is not continued.
     if [ -s "$file" ] && [ -n "$(tail -c 1 "$file")" ]; then echo >>"$file" || exit 1; fi
-    printf '%s\n' "$line" >>"$file"
+    cp_put "$line
+" >>"$file"
 )
 
 # cp_conversation AGENT CONTINUE: the session to speak in: the one that CP_SESSION names, the agent's current one, or a new one.
@@ -453,12 +585,43 @@ cp_conversation() (
         cp_lock_agent "$1" || exit 1
         # A session that has ended is not continued.
         if session=$(cp_current "$1") && cp-session show --session "$session" | jq -e '.data.ended | not' >/dev/null; then
+            cp_unlist "$1" "$session" || exit 1
             printf '%s\n' "$session"
             exit 0
         fi
         session=$(cp-session start --agent "$1" --format text) && cp_point "$1" "$session" && printf '%s\n' "$session"
     else
-        cp-session start --agent "$1" --format text
+        session=$(cp-session start --agent "$1" --format text) && cp_prune "$1" "$session" && printf '%s\n' "$session"
+    fi
+)
+
+# cp_prune AGENT SESSION: puts the session on the list of those that one call made, and deletes the oldest of them when they are more
+# than CP_ASK_KEEP. One that has been continued is no longer on the list, or has more than the two turns of a call.
+cp_prune() (
+    keep=${CP_ASK_KEEP:-200}
+    cp_number cp.sh CP_ASK_KEEP "$keep" || exit 2
+    cp_lock_agent "$1" || exit 1
+    list=$CP_HOME/state/current/$1.single
+    printf '%s\n' "$2" >>"$list" || exit 1
+    over=$(($(wc -l <"$list") - keep))
+    if [ "$keep" -eq 0 ] || [ "$over" -le 0 ]; then exit 0; fi
+    current=$(cp_current "$1") || current=''
+    head -n "$over" "$list" | while IFS= read -r old; do
+        if [ "$old" = "$current" ] || [ "$old" = "$2" ]; then continue; fi
+        count=$(cp-session count --session "$old" --format text 2>/dev/null) || continue
+        if [ "$count" -gt 2 ]; then continue; fi
+        token=$(cp-session delete "$old" --dangerous --dry-run --quiet 2>/dev/null | jq -r '.data.confirm_token // empty')
+        cp-session delete "$old" --dangerous --confirm="$token" --quiet >/dev/null 2>&1 || continue
+    done
+    tail -n +"$((over + 1))" "$list" >"$list.new" && mv -f -- "$list.new" "$list"
+)
+
+# cp_unlist AGENT SESSION: the session is continued, so it stays. The caller has the lock.
+cp_unlist() (
+    list=$CP_HOME/state/current/$1.single
+    if [ -f "$list" ] && grep -qxF -e "$2" "$list"; then
+        grep -vxF -e "$2" "$list" >"$list.new" || [ $? -eq 1 ] || exit 1
+        mv -f -- "$list.new" "$list"
     fi
 )
 
@@ -527,20 +690,25 @@ cp_answer() (
                 {
                     "$@" --session "$session" 3>&- 4>&- | cp-session tee --session "$session" 3>&- 4>&-
                     echo "stored:$?" >&3
-                } | tee "$records" 3>&- 4>&- | cp_words "$terminal" >&4 3>&- 4>&-
-                echo "printed:$?" >&3
+                } | tee "$records" 3>&- 4>&- | {
+                    said=$(cp_words "$terminal" 2>&1 >&4 3>&- 4>&-)
+                    printed=$?
+                    # What jq says of its output is said below.
+                    case $printed in 0 | 1) [ -z "$said" ] || printf '%s\n' "$said" >&2 ;; esac
+                    echo "printed:$printed" >&3
+                }
             } 3>&1
         )
     } 4>&1
     if [ -n "${LOG_FILE-}" ]; then cp_log_rounds <"$records"; fi
-    status=1
-    case $statuses in *stored:*) status=${statuses#*stored:} && status=${status%%[!0-9]*} ;; esac
-    case $status$statuses in
+    code=1
+    case $statuses in *stored:*) code=${statuses#*stored:} && code=${code%%[!0-9]*} ;; esac
+    case $code$statuses in
         # A reader that closes early is not a failure.
-        0*printed:0 | 0*printed:141) ;;
+        0*printed:0 | 0*printed:141 | 0*printed:269) ;;
         0*) cp_fail cp.sh 'the answer is stored but could not be printed' || exit 1 ;;
     esac
-    exit "$status"
+    exit "$code"
 )
 
 # cp_words [TERMINAL]: prints the text of the last message; on a terminal the text as it arrives. On a failure it prints the hints.
@@ -585,7 +753,7 @@ cp_log_rounds() {
         elif .ok == false and .type != "summary" then ["error", "\(.error.code): \(.error.message)"]
         else empty end' |
         while IFS= read -r cp_line; do
-            log_event "$(printf '%s' "$cp_line" | jq -r '.[0]')" "$(printf '%s' "$cp_line" | jq -r '.[1]')"
+            log_event "$(cp_put "$cp_line" | jq -r '.[0]')" "$(cp_put "$cp_line" | jq -r '.[1]')"
         done
 }
 

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure to set up is a failed test")]
 
 mod confirmation;
+mod authors;
 mod contract;
 mod home;
 mod manual;

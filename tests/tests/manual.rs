@@ -1,7 +1,9 @@
 //! What the manual shows, this runs; what the programs take, the manual names.
 
+use std::path::Path;
+
 use cp_testkit::{PROGRAMS, Place, repository};
-use cp_tests::transcript::{self, examples_of_page};
+use cp_tests::transcript::{self, Block, consoles_of_markdown, examples_of_page};
 
 fn pages() -> Vec<(String, String)> {
     let mut pages: Vec<(String, String)> = std::fs::read_dir(repository().join("man"))
@@ -15,32 +17,48 @@ fn pages() -> Vec<(String, String)> {
     pages
 }
 
-#[test]
-fn every_example_of_every_page_runs() {
-    for (name, page) in pages() {
-        let blocks = examples_of_page(&page);
-        let is_program = std::path::Path::new(&name).extension().is_some_and(|section| section == "1");
-        assert!(!is_program || !blocks.is_empty(), "{name} has no EXAMPLES block with a `$ ` line");
-        // The blocks of a page go on from each other, as it is read.
-        let place = Place::new();
+/// The shells that a reader may type an example into.
+const SHELLS: [&str; 2] = ["dash", "bash"];
+
+/// Runs the blocks of a file in each shell. Those of a page go on from each other, as it is read; others are alone.
+fn run(path: &Path, blocks: &[Block], go_on: bool, written: fn(&str) -> String) {
+    let name = path.file_name().unwrap().to_string_lossy();
+    for shell in SHELLS {
+        let mut place = Place::new();
+        let mut differences = Vec::new();
         for block in blocks {
-            transcript::run(&name, &block, &place);
+            differences.extend(transcript::run(&name, shell, block, &place));
+            if !go_on {
+                place = Place::new();
+            }
+        }
+        transcript::same_or_update(path, &differences, written);
+        if !differences.is_empty() {
+            return;
         }
     }
 }
 
 #[test]
-fn the_readme_and_the_transcripts_run() {
-    let readme = std::fs::read_to_string(repository().join("README.md")).unwrap();
-    let blocks: Vec<&str> =
-        readme.split("```").skip(1).step_by(2).filter_map(|block| block.strip_prefix("console\n")).collect();
-    assert!(!blocks.is_empty());
-    for block in blocks {
-        transcript::run("README.md", block, &Place::new());
+fn every_example_of_every_page_runs() {
+    for (name, page) in pages() {
+        let blocks = examples_of_page(&page);
+        let is_program = Path::new(&name).extension().is_some_and(|section| section == "1");
+        assert!(!is_program || !blocks.is_empty(), "{name} has no EXAMPLES block with a `$ ` line");
+        run(&repository().join("man").join(name), &blocks, true, transcript::escaped);
     }
+}
+
+#[test]
+fn the_readme_and_the_transcripts_run() {
+    let readme = repository().join("README.md");
+    let blocks = consoles_of_markdown(&std::fs::read_to_string(&readme).unwrap());
+    assert!(!blocks.is_empty());
+    run(&readme, &blocks, false, str::to_owned);
     for entry in std::fs::read_dir(repository().join("tests/transcripts")).unwrap() {
         let path = entry.unwrap().path();
-        transcript::run(&path.display().to_string(), &std::fs::read_to_string(&path).unwrap(), &Place::new());
+        let text = std::fs::read_to_string(&path).unwrap();
+        run(&path, &[Block { before: 0, text }], false, str::to_owned);
     }
 }
 

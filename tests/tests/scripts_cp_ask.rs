@@ -144,6 +144,112 @@ fn what_is_wrong_is_said_and_has_its_exit_status() {
 }
 
 #[test]
+fn one_failure_is_said_once() {
+    let place = Place::new();
+    place.work.write("fails", "{\"error\":{\"code\":\"E_AUTH\",\"message\":\"the key is wrong\"}}\n");
+    for script in [
+        "cp-ask </dev/null",
+        "cp-ask --agent nobody x",
+        "CP_SESSION=SES-none cp-ask x",
+        "CP_BACKEND= cp-ask x",
+        "CP_STUB_SCRIPT=fails cp-ask x",
+        "cp-ask --tools none x",
+        "cp-ask x >/dev/full",
+        "mkdir -p $CP_HOME/config; echo 'x = [' >$CP_HOME/config/cp.toml; cp-ask x",
+        ". cp.sh; llm_call x",
+    ] {
+        let ran = run(&place, script);
+        let said = ran.stderr.lines().filter(|line| !line.starts_with("  Hint: "));
+        assert!(ran.status != 0 && said.count() == 1, "{script}: {}", ran.stderr);
+    }
+    // The status is the program's own.
+    assert_eq!((run(&place, "cp-ask x").status, run(&place, "cp-llm x").status), (4, 4));
+    assert_eq!(run(&place, "cp-ask session").status, 4);
+}
+
+#[test]
+fn without_a_home_nothing_is_made() {
+    let place = Place::new();
+    for script in
+        ["cp-ask x", "cp-ask session", ". cp.sh; LOG_FILE=l log_event e m || exit 4", ". cp.sh; config_init || exit 4"]
+    {
+        for unset in ["unset CP_HOME HOME;", "unset CP_HOME; HOME=;"] {
+            let ran = run(&place, &format!("{unset} {script}"));
+            assert_eq!((ran.status, ran.stdout.as_str()), (4, ""), "{script}: {}", ran.stderr);
+            assert!(ran.stderr.contains("no home directory: HOME is not set"), "{script}: {}", ran.stderr);
+        }
+    }
+    assert!(place.work.names().is_empty() && !std::path::Path::new("/.local").exists());
+    assert_eq!(run(&place, "unset HOME; cp-ask x").stdout, "stub response 1\n");
+}
+
+#[test]
+fn the_programs_beside_it_are_found_and_so_are_its_completions_as_installed() {
+    let place = Place::new();
+    let (bin, share) = (place.root.directory("usr/bin"), place.root.directory("usr/share/cp-tools/completions"));
+    for program in cp_testkit::PROGRAMS {
+        std::os::unix::fs::symlink(cp_testkit::program(program), bin.join(program)).unwrap();
+    }
+    for script in ["cp-ask", "cp.sh"] {
+        std::fs::copy(repository().join("scripts").join(script), bin.join(script)).unwrap();
+    }
+    let run = |arguments: &[&str]| {
+        let asking = place.program("sh").arg(bin.join("cp-ask")).args(arguments);
+        asking.env("PATH", "/usr/bin:/bin").env("CP_BACKEND", "stub").run()
+    };
+    assert_eq!(run(&["hello"]).stdout, "stub response 1\n", "{}", run(&["hello"]).stderr);
+    let ran = run(&["completions", "bash"]);
+    assert_eq!(ran.status, 3);
+    assert!(ran.stderr.contains("was not found"), "{}", ran.stderr);
+    std::fs::copy(repository().join("scripts/completions/cp-ask.bash"), share.join("cp-ask.bash")).unwrap();
+    assert!(run(&["completions", "bash"]).stdout.contains("complete -o default"));
+    std::fs::remove_file(bin.join("cp.sh")).unwrap();
+    let ran = run(&["hello"]);
+    assert_eq!((ran.status, ran.stderr.contains("cp.sh was not found")), (4, true), "{}", ran.stderr);
+}
+
+#[test]
+fn a_loop_that_reads_keeps_its_input_and_hears_nothing() {
+    let place = Place::new();
+    let ran = run_in(
+        "bash",
+        &place,
+        "printf 'a\\nb\\nc\\n' | while read -r l; do cp-ask \"$l\"; done; cp-ask -s <(echo be brief) x; cp-ask x - < <(echo y)",
+    );
+    assert_eq!((ran.stdout, ran.stderr), ("stub response 1\n".repeat(5), String::new()));
+}
+
+#[test]
+fn conversations_of_one_call_are_bounded_and_others_stay() {
+    let place = Place::new();
+    let ran = run(
+        &place,
+        "cp-ask first; cp-ask -c and; S=$(cp-session start --format text); CP_SESSION=$S cp-ask mine
+        for n in 1 2 3 4 5 6; do CP_ASK_KEEP=3 cp-ask $n; done >/dev/null; cp-session list | jq .data.count; cp-ask session | head -n 1
+        cp-session list | jq -r '.data.items[].session_id' | while read -r s; do cp-session load --session $s --last 2 --format text | head -n 1; done | sort
+        CP_ASK_KEEP=many cp-ask x; echo $?; CP_ASK_KEEP=0 cp-ask x; cp-log verify | jq -s 'all(.ok)'",
+    );
+    assert_eq!(
+        ran.stdout,
+        "stub response 1\nstub response 2\nstub response 1\n5\nuser: 6\nuser: 4\nuser: 5\nuser: 6\nuser: and\nuser: mine\n2\nstub response 1\ntrue\n",
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn what_is_not_there_has_its_status_and_the_home_is_shown() {
+    let place = Place::new();
+    for command in ["session", "log"] {
+        let ran = run(&place, &format!("cp-ask {command}"));
+        assert_eq!((ran.status, ran.stdout.as_str()), (3, ""));
+        assert!(ran.stderr.contains("no conversation yet"), "{}", ran.stderr);
+    }
+    let ran = run(&place, "cp-ask config | head -n 1");
+    assert_eq!(ran.stdout, format!("home = {}\n", place.home.display()));
+}
+
+#[test]
 fn a_failed_turn_leaves_the_conversation_as_it_was() {
     let place = Place::new();
     place.work.write("fails", "{\"error\":{\"code\":\"E_AUTH\",\"message\":\"no\"}}\n".repeat(2));

@@ -4,12 +4,13 @@ use std::path::Path;
 
 use cp_testkit::{Outcome, Place, repository};
 
-/// The shells. Both are everywhere that the tests run.
-const SHELLS: [&str; 2] = ["bash", "dash"];
+/// The shells, each with its arguments before `-c`.
+const SHELLS: [&[&str]; 6] = [&["bash"], &["dash"], &["busybox", "sh"], &["zsh"], &["mksh"], &["ksh93"]];
 
 /// A fresh place and the shell that runs there.
 struct Shell {
     name: &'static str,
+    argv: &'static [&'static str],
     place: Place,
 }
 
@@ -17,7 +18,8 @@ impl Shell {
     /// Runs a script after `cp.sh` was read.
     fn run(&self, script: &str) -> Outcome {
         let script = format!(". cp.sh\n{script}");
-        self.place.shell(self.name, &script).env("CP_BACKEND", "stub").run()
+        let [program, before @ ..] = self.argv else { panic!("a shell has a name") };
+        self.place.program(program).args(before).args(["-c", &script]).with_programs().env("CP_BACKEND", "stub").run()
     }
 
     /// Runs a script, which must print this.
@@ -40,8 +42,8 @@ impl Shell {
 }
 
 fn each(check: impl Fn(&Shell)) {
-    for name in SHELLS {
-        check(&Shell { name, place: Place::new() });
+    for argv in SHELLS {
+        check(&Shell { name: argv[0], argv, place: Place::new() });
     }
 }
 
@@ -53,7 +55,7 @@ fn log_event_writes_the_bare_line() {
     each(|shell| {
         let script = format!(
             "{PIN}LOG_FILE='a b.jsonl' log_event user_input hi
-            LOG_FILE='a b.jsonl' SHELLCLAW_AGENT_ID=ada log_event -x -y
+            (export SHELLCLAW_AGENT_ID=ada; LOG_FILE='a b.jsonl' log_event -x -y)
             LOG_FILE='a b.jsonl' log_event e -
             LOG_FILE='a b.jsonl' log_event e"
         );
@@ -137,7 +139,42 @@ fn config_init_reads_the_file_for_names_without_a_value() {
         let home = home.display();
         shell.prints("unset CP_HOME; SHELLCLAW_HOME=../home; config_get SHELLCLAW_HOME >&2; config_get tier", "ho2\n");
         shell.prints("config_get SHELLCLAW_HOME", &format!("{home}\n"));
-        shell.prints("config_get nope 2>/dev/null; echo $?; config_agent nobody soul 2>/dev/null; echo $?", "3\n3\n");
+        shell.prints("config_get nope 2>/dev/null; echo $?; config_agent nobody soul; echo $?; config_agent default nope; echo $?", "3\n0\n0\n");
+    });
+}
+
+#[test]
+fn the_last_line_counts_and_what_the_environment_has_later_wins() {
+    each(|shell| {
+        for (home, model) in [("one", "first"), ("two", "second")] {
+            let text =
+                format!("CP_MODEL=old\nSHELLCLAW_DEFAULT_AGENT=default\nSHELLCLAW_AGENT_ID=ada\nCP_MODEL={model}\n");
+            shell.write(&format!("{home}/config/cp.env"), &text);
+        }
+        shell.prints(
+            "config_init one; config_get model; config_get default_agent; echo \"$CP_MODEL $SHELLCLAW_MODEL ${CP_HOME##*/}\"
+            (SHELLCLAW_MODEL=later; config_get model; config_get SHELLCLAW_MODEL; CP_MODEL=mine; config_get model)
+            (export SHELLCLAW_HOME=two; config_get model; config_get home) | sed 's,.*/,,'
+            config_init two/config; config_get model; config_init none 2>/dev/null; echo $?; config_get model",
+            "first\nada\nfirst first one\nlater\nlater\nmine\nsecond\ntwo\nsecond\n1\nsecond\n",
+        );
+        shell.prints(
+            "export SHELLCLAW_MODEL=env; config_init one; config_get model; echo $CP_MODEL; config_init two; config_get model",
+            "env\nenv\nenv\n",
+        );
+    });
+}
+
+#[test]
+fn what_is_not_utf8_and_what_is_long_is_kept() {
+    each(|shell| {
+        shell.tool("echo", ECHO);
+        shell.prints(
+            "LOG_FILE=l log_event \"$(printf 'e\\351')\" \"$(printf 'caf\\351 ok')\"; jq -r '.event + .message' l
+            long=$(head -c 200000 /dev/zero | tr '\\0' x)
+            CP_BACKEND=./echo llm_call --system \"$long\" hi | jq '.[0] | length'",
+            "e\u{fffd}caf\u{fffd} ok\n200000\n",
+        );
     });
 }
 
@@ -230,7 +267,7 @@ fn a_session_is_named_by_its_id_its_path_or_the_environment() {
             "S=$(cp-session start --format text); session_append $S user 'hi
 there'; session_append $S assistant -
             session_load $S 1; session_count $S; session_load \"$CP_HOME/planes/ho1/sessions/$S\" 1
-            session_load \"$CP_HOME/planes/ho1/sessions/$S/session.jsonl\"; CP_SESSION=$S session_count ''
+            session_load \"$CP_HOME/planes/ho1/sessions/$S/session.jsonl\"; (export CP_SESSION=$S; session_count '')
             session_append $S system x 2>/dev/null; echo $?; session_append '' user x 2>/dev/null; echo $?
             session_append $S user more; session_compact $S 1; session_load $S | head -n 2 | cut -d: -f1
             session_clear $S; session_count $S; cp-session check $S | jq .ok; session_count SES-none 2>/dev/null; echo $?",
@@ -343,6 +380,8 @@ fn a_run_out_of_iterations_can_be_resumed_after_tool_loop_has_left() {
         shell.write("calls", CALLS);
         let ran = shell.run("export CP_STUB_SCRIPT=calls; tool_loop 'Rome?' '' tools/tools.json 1; echo $?");
         assert_eq!(ran.stdout, "2\n", "{}", ran.stderr);
+        let resume = ran.stderr.lines().find_map(|line| line.strip_prefix("  Resume: ")).unwrap_or_default();
+        assert!(resume.starts_with("cp-toolloop ") && resume.contains("resume RUN-"), "{}: {}", shell.name, ran.stderr);
         shell.prints(
             "export CP_STUB_SCRIPT=calls; R=$(cp-toolloop runs | jq -r '.data.items[0].id'); cp-toolloop resume $R --max-iterations 2 --format text",
             "It is sunny.\nYes.\n",
@@ -368,13 +407,13 @@ fn reading_the_file_changes_nothing_and_strict_shells_can_use_it() {
         let strict = if shell.name == "bash" { "set -euo pipefail -C" } else { "set -eu -C" };
         shell.prints(
             &format!(
-                "{strict}; before=$(set | grep -v '^_=\\|^BASH\\|^PIPESTATUS\\|^before' | grep -c =); pwd=$PWD
-                LOG_FILE=l log_event e m; session_append s user a; session_clear s; session_count s; session_load s; llm_call_stub x; llm_call_stub x
-                llm_call hi; llm_call -c again | cat; mkdir d; echo soul >d/soul.md; compose_system d; config_get model; config_agent default soul || echo $?
+                "{strict}; before=$(set | grep -v '^_=\\|^_AST\\|^BASH\\|^PIPESTATUS\\|^before' | grep -c =); pwd=$PWD
+                (export LOG_FILE=l; log_event e m); session_append s user a; session_clear s; session_count s; session_load s; llm_call_stub x; llm_call_stub x
+                llm_call hi; llm_call -c again | cat; mkdir d; echo soul >d/soul.md; compose_system d; config_get model; config_agent default soul
                 tool_loop hi '' d/none || echo $?; [ \"$pwd\" = \"$PWD\" ]; trap
-                [ \"$before\" = \"$(set | grep -v '^_=\\|^BASH\\|^PIPESTATUS\\|^before\\|^pwd' | grep -c =)\" ] && echo same; config_init; echo \"$CP_BACKEND\""
+                [ \"$before\" = \"$(set | grep -v '^_=\\|^_AST\\|^BASH\\|^PIPESTATUS\\|^before\\|^pwd' | grep -c =)\" ] && echo same; config_init; echo \"$CP_BACKEND\""
             ),
-            "0\nstub response 1\nstub response 2\nstub response 1\nstub response 2\nsoul\n3\n1\nsame\nstub\n",
+            "0\nstub response 1\nstub response 2\nstub response 1\nstub response 2\nsoul\n1\nsame\nstub\n",
         );
     });
 }
@@ -387,7 +426,7 @@ fn no_setting_of_the_form_of_output_reaches_the_functions() {
         std::fs::write(config.join("cp.toml"), "format = \"text\"\n").unwrap();
         shell.write("calls", "{\"content\":\"Done.\"}\n");
         shell.prints(
-            "export CP_FORMAT=text; LOG_FILE=l log_event e m; session_append s user a; session_load s; llm_call hi; llm_call -c hi
+            "export CP_FORMAT=text; (export LOG_FILE=l; log_event e m); session_append s user a; session_load s; llm_call hi; llm_call -c hi
             CP_STUB_SCRIPT=calls tool_loop hi '' \"$CP_HOME\"; cp-ask -c hi; cp-ask session | wc -l; config_get agent; echo $CP_FORMAT; wc -l <l",
             "user: a\nstub response 1\nstub response 2\nDone.\nstub response 3\n6\ndefault\ntext\n1\n",
         );

@@ -5,7 +5,7 @@ use std::time::Duration;
 use cp_common::program::{Check, Status};
 use cp_common::{Context, Error};
 
-use crate::backend::choice;
+use crate::backend::{choice, external};
 use crate::engine::prices::Prices;
 use crate::models;
 use crate::policy::Policy;
@@ -13,10 +13,14 @@ use crate::policy::Policy;
 /// The longest time to wait for a server.
 const LIMIT: Duration = Duration::from_secs(5);
 
+/// The longest time to wait for a program, which may have a model to load.
+const PROGRAM_LIMIT: Duration = Duration::from_secs(60);
+
 /// The checks of this program.
 pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     let mut checks = Vec::new();
     match choice::name_of(None, None, context) {
+        Ok(name) if name.contains('/') => checks.extend(program(&name)),
         Ok(name) => {
             checks.extend(upstream(&name, context));
             checks.push(Check::pass("backend", name));
@@ -35,6 +39,19 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
         Err(e) => failing("prices", Status::Fail, &e, "correct the file"),
     });
     checks
+}
+
+/// Whether a backend of the user's own answers as it must: a check for each thing that is wrong.
+fn program(name: &str) -> Vec<Check> {
+    let faults = match external::examine(name, PROGRAM_LIMIT) {
+        Ok(faults) => faults,
+        Err(e) => return vec![failing("backend", Status::Fail, &e, "name an executable")],
+    };
+    if faults.is_empty() {
+        return vec![Check::pass("backend", format!("{name} answered a prompt"))];
+    }
+    let fix = "see WRITING A BACKEND in cp-authors(7)";
+    faults.into_iter().map(|fault| Check::not_fine("backend", Status::Fail, format!("{name}: {fault}"), fix)).collect()
 }
 
 /// Whether the server accepts our key: listing its models is the cheapest request.

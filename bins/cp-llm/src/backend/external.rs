@@ -12,7 +12,7 @@ use cp_common::{Code, Error, Result};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::{Backend, Exchange};
+use super::{Backend, Exchange, faults};
 use crate::dialect::anthropic::Anthropic;
 use crate::dialect::{Answer, Call, Dialect as _, Request, Show, Tokens, bad_answer, cut};
 
@@ -86,15 +86,55 @@ fn exchange(child: &mut Child, prompt: &Prompt, end: Instant, show: &mut Show<'_
         let Some(line) = child.next_line()? else { return Err(cut()) };
         let record = Record::parse(line).map_err(|error| {
             let is_partial = serde_json::from_slice::<IgnoredAny>(line).is_err_and(|e| e.is_eof());
-            if is_partial { cut() } else { bad_answer("invalid_json", error.message()) }
+            if is_partial { cut() } else { bad_answer("invalid_json", whole(error, line).message()) }
         })?;
         if !record.ok {
             return Err(record.failure());
         }
         match record.kind {
             Some(Kind::Delta) => show(&record.read::<Delta>()?.text)?,
-            Some(Kind::Message) => return answer_of(record.read()?),
+            Some(Kind::Message) => return answer_of(record.read().map_err(|error| whole(error, line))?),
             _ => {}
+        }
+    }
+}
+
+/// Says everything that a message lacks, and not only what was seen first.
+fn whole(error: Error, line: &[u8]) -> Error {
+    let faults = faults::of_line(line);
+    if faults.is_empty() {
+        return error;
+    }
+    Error::new(error.code(), format!("the program's message is not complete: {}", faults.join("; ")))
+        .hint("`cp-llm doctor` with CP_BACKEND asks it and lists what is missing")
+}
+
+/// Asks the executable at a path for a small answer, and says all that is wrong with what it does.
+pub(crate) fn examine(name: &str, limit: Duration) -> Result<Vec<String>> {
+    let path = coprocess::find(name)?;
+    let mut child = Child::start_group(&mut Command::new(path), GRACE)?;
+    let prompt: Prompt =
+        serde_json::from_value(serde_json::json!({"messages": [{"role": "user", "content": "Say: ok"}]}))
+            .map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
+    // One that has exited already is seen below, by the answer that does not come.
+    let _ = child.write(&open_line(Kind::Prompt.name(), &prompt)?);
+    let end = Instant::now() + limit;
+    loop {
+        if !child.wait_line(end.saturating_duration_since(Instant::now()))? {
+            return Ok(vec![format!(
+                "no answer in {} seconds: it must answer each prompt without waiting for the end of its input",
+                limit.as_secs()
+            )]);
+        }
+        let Some(line) = child.next_line()? else {
+            return Ok(vec!["it ended without an answer: it must write one line of JSON for each prompt".to_owned()]);
+        };
+        match Record::parse(line) {
+            Ok(record) if record.ok && record.kind == Some(Kind::Delta) => {}
+            Ok(record) if !record.ok => {
+                return Ok(vec![format!("it answered with a failure: {}", record.failure().message())]);
+            }
+            _ => return Ok(faults::of_line(line)),
         }
     }
 }

@@ -3,7 +3,8 @@
 //! A backend is a file that implements [`Backend`]; [`choice`] finds the one that a command line means.
 
 pub(crate) mod choice;
-mod external;
+pub(crate) mod external;
+mod faults;
 mod llm;
 pub(crate) mod mirror;
 pub(crate) mod provider;

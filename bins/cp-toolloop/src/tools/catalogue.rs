@@ -27,9 +27,10 @@ pub(crate) struct Allowed(pub(crate) Vec<String>);
 /// A tool that was left out.
 #[derive(Clone, Debug)]
 pub(crate) struct Broken {
-    /// The file or name.
+    /// The file or name. An executable that claims to be no tool is listed too, and not warned of.
     pub(crate) what: String,
     pub(crate) why: String,
+    pub(crate) is_tool: bool,
 }
 
 impl Allowed {
@@ -65,12 +66,17 @@ impl Catalogue {
 
     /// Leaves something out, and keeps the reason.
     pub(crate) fn leave_out(&mut self, what: impl Into<String>, why: impl Into<String>) {
-        self.broken.push(Broken { what: what.into(), why: why.into() });
+        self.broken.push(Broken { what: what.into(), why: why.into(), is_tool: true });
+    }
+
+    /// Notes an executable among the tools that does not claim to be one. Nobody is warned of it at each run.
+    pub(crate) fn pass_over(&mut self, what: impl Into<String>, why: impl Into<String>) {
+        self.broken.push(Broken { what: what.into(), why: why.into(), is_tool: false });
     }
 
     /// Warns about what was left out.
     pub(crate) fn report(&self, context: &Context) {
-        for broken in &self.broken {
+        for broken in self.broken.iter().filter(|broken| broken.is_tool) {
             context.warn(&format!("{} is left out: {}", broken.what, broken.why));
         }
     }

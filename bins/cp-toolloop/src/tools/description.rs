@@ -3,6 +3,7 @@
 use cp_common::json;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use crate::mcp::{Offer, is_name};
 use crate::tools::candidate::Candidate;
@@ -35,6 +36,10 @@ pub(super) fn name_of(text: &str) -> Option<String> {
 /// The tool that a candidate is, by its description.
 pub(super) fn of_candidate(text: &str, candidate: &Candidate) -> Result<Tool, String> {
     json::check(text.as_bytes()).map_err(|fault| format!("its description is not JSON: {fault}"))?;
+    let faults = faults(text);
+    if !faults.is_empty() {
+        return Err(format!("its description is not {{name, description, parameters}}: {}", faults.join("; ")));
+    }
     let described: Described = serde_json::from_str(text)
         .map_err(|e| format!("its description is not {{name, description, parameters}}: {e}"))?;
     let stem =
@@ -53,6 +58,47 @@ pub(super) fn of_candidate(text: &str, candidate: &Candidate) -> Result<Tool, St
         described.timeout.filter(|seconds| seconds.is_finite() && *seconds > 0.0).map(|seconds| seconds.min(86_400.0));
     let hints = Hints { idempotent: described.idempotent, approve: described.approve, timeout };
     Ok(Tool { name, description: described.description, input_schema, origin, hints })
+}
+
+/// What is wrong with a description, all of it, but for what only its place decides.
+fn faults(text: &str) -> Vec<String> {
+    let members: Map<String, Value> = match serde_json::from_str(text) {
+        Ok(members) => members,
+        Err(e) => return vec![e.to_string()],
+    };
+    let mut faults = Vec::new();
+    let mut check = |name: &str, is_right: fn(&Value) -> bool, must: &str| {
+        if members.get(name).is_some_and(|value| !is_right(value)) {
+            faults.push(format!("`{name}` must be {must}"));
+        }
+    };
+    let name_is_valid = |value: &Value| value.is_null() || value.as_str().is_some_and(is_name);
+    check("name", name_is_valid, "1 to 64 letters, digits, _ and -");
+    check("description", Value::is_string, "a string");
+    check("idempotent", Value::is_boolean, "true or false");
+    check("approve", Value::is_boolean, "true or false");
+    check(
+        "timeout",
+        |value| value.is_null() || value.as_f64().is_some_and(|seconds| seconds > 0.0),
+        "a number of seconds",
+    );
+    if members.contains_key("parameters") && members.contains_key("input_schema") {
+        faults.push("`parameters` and `input_schema` are two names of one member".to_owned());
+    }
+    for schema in
+        ["parameters", "input_schema"].iter().filter_map(|name| members.get(*name)).filter(|value| !value.is_null())
+    {
+        let raw = serde_json::value::to_raw_value(schema).map_err(|e| e.to_string());
+        if let Err(why) = raw.and_then(|raw| arguments::compile(&raw).map_err(|e| e.message().to_owned())) {
+            faults.push(why);
+        }
+    }
+    faults
+}
+
+/// What a description lacks that a model needs, and that a tool may do without.
+pub(crate) fn wanting(tool: &Tool) -> Option<&'static str> {
+    tool.description.trim().is_empty().then_some("`description` is missing: a model chooses by it")
 }
 
 /// A tool of a server, under a name of ours. The error is why it is left out.

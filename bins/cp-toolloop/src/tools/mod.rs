@@ -5,7 +5,7 @@ mod builtin;
 mod candidate;
 pub(crate) mod catalogue;
 mod describe;
-mod description;
+pub(crate) mod description;
 mod links;
 mod search;
 pub(crate) mod sources;

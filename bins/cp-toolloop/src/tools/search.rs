@@ -14,6 +14,8 @@ use crate::tools::description;
 
 /// What a file must hold to be asked for its description.
 const MARK: &[u8] = b"--describe";
+/// Why a file without it is no tool.
+const NO_DESCRIPTION: &str = "it neither answers --describe nor has a sidecar";
 /// A larger file is not read: it is not a script.
 const LARGEST: u64 = 64 << 20;
 
@@ -51,8 +53,8 @@ fn candidate(file: &Path, named: bool, found: &mut Catalogue) -> Option<Candidat
     }
     match examined(file) {
         Ok(Some(candidate)) => return Some(candidate),
-        Ok(None) if !named => {}
-        Ok(None) => found.leave_out(file.display().to_string(), "it neither answers --describe nor has a sidecar"),
+        Ok(None) if !named => found.pass_over(file.display().to_string(), NO_DESCRIPTION),
+        Ok(None) => found.leave_out(file.display().to_string(), NO_DESCRIPTION),
         Err(e) => found.leave_out(file.display().to_string(), e.message()),
     }
     None

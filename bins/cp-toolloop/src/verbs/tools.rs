@@ -3,13 +3,18 @@
 use cp_common::context::options::QueryOptions;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Reply, fields};
-use cp_common::{Context, Result};
+use cp_common::{Context, Error, Result};
+use std::path::{Path, PathBuf};
+
 use serde::Serialize;
 use serde_json::Value;
 
 use super::options::ToolOptions;
 use super::page::{page, projected, text_of};
-use crate::tools::tool::Tool;
+use crate::tools::catalogue::Broken;
+use crate::tools::description::wanting;
+use crate::tools::sources::Sources;
+use crate::tools::tool::{Origin, Tool};
 
 /// The verb's entry in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -25,6 +30,9 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 pub(crate) struct Args {
     #[command(flatten)]
     tools: ToolOptions,
+    /// Check this executable or its catalogue as its author: all that is wrong with it
+    #[arg(long, value_name = "FILE")]
+    check: Vec<PathBuf>,
     #[command(flatten)]
     query: QueryOptions,
 }
@@ -54,7 +62,7 @@ struct Item {
     /// The name or file of a tool that was left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     left_out: Option<String>,
-    /// ok or broken.
+    /// ok, broken, or `no_tool` for an executable that does not claim to be a tool.
     status: &'static str,
     /// Why it was left out.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -76,18 +84,54 @@ impl Reply for Page {
     }
 }
 
+impl Item {
+    fn of_broken(broken: Broken) -> Self {
+        let status = if broken.is_tool { "broken" } else { "no_tool" };
+        Self { tool: None, left_out: Some(broken.what), status, why: Some(broken.why) }
+    }
+}
+
+/// Checks files as their author does: each is asked, and everything that is wrong is said at once.
+fn check(files: &[PathBuf], context: &mut Context) -> Result<()> {
+    let items: Vec<Item> = files.iter().flat_map(|file| checked(file, context)).collect();
+    let wrong: Vec<String> = items
+        .iter()
+        .filter_map(|item| Some(format!("{}: {}", item.left_out.as_deref()?, item.why.as_deref()?)))
+        .collect();
+    let items = projected(items, &[])?;
+    let page = Page { count: items.len(), has_more: false, items, next_cursor: None };
+    if wrong.is_empty() {
+        return context.out.answer(&page);
+    }
+    context.out.refuse(&page, &Error::validation(wrong.join("; ")).hint("see WRITING A TOOL in cp-authors(7)"))
+}
+
+/// The tools of one file, and what is wrong with it.
+fn checked(file: &Path, context: &Context) -> Vec<Item> {
+    let broken = |what: String, why: &str| Item::of_broken(Broken { what, why: why.to_owned(), is_tool: true });
+    let sources = Sources { places: vec![file.to_owned()], ..Sources::default() };
+    let catalogue = match sources.resolve(context) {
+        Ok(catalogue) => catalogue,
+        Err(e) => return vec![broken(file.display().to_string(), e.message())],
+    };
+    let of_file = catalogue.tools.into_iter().filter(|tool| matches!(tool.origin, Origin::Executable { .. }));
+    let tools = of_file.map(|tool| match wanting(&tool) {
+        None => Item { tool: Some(tool), left_out: None, status: "ok", why: None },
+        Some(why) => broken(tool.name, why),
+    });
+    tools.chain(catalogue.broken.into_iter().map(Item::of_broken)).collect()
+}
+
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     fields::check(&args.query.fields, &MEMBERS)?;
+    if !args.check.is_empty() {
+        return check(&args.check, context);
+    }
     let catalogue = args.tools.sources(context)?.resolve(context)?;
     let tools =
         catalogue.tools.into_iter().map(|tool| Item { tool: Some(tool), left_out: None, status: "ok", why: None });
-    let broken = catalogue.broken.into_iter().map(|broken| Item {
-        tool: None,
-        left_out: Some(broken.what),
-        status: "broken",
-        why: Some(broken.why),
-    });
+    let broken = catalogue.broken.into_iter().map(Item::of_broken);
     let items = projected(tools.chain(broken), &args.query.fields)?;
     let (items, next_cursor) = page(items, &args.query)?;
     context.out.answer(&Page { count: items.len(), has_more: next_cursor.is_some(), items, next_cursor })

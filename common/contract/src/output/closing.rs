@@ -12,6 +12,7 @@ use crate::wire::{Code, Error, Result};
 impl Output {
     /// Writes the closing line and gives the exit status that agrees with it.
     pub(crate) fn close(&mut self, result: Result<()>) -> u8 {
+        self.say_rest();
         match self.write_closing(result).and_then(|status| self.flush().map(|()| status)) {
             Ok(status) => status,
             Err(e) if e.is_reader_gone() => 0,

@@ -144,6 +144,8 @@ pub struct Output {
     place: Place,
     fate: Fate,
     pub(crate) counts: Counts,
+    /// The failures of items that are not upstream's.
+    own_failures: u64,
     first_failure: Option<Error>,
     upstream_failures: bool,
     upstream_end: Option<UpstreamEnd>,
@@ -154,6 +156,8 @@ pub struct Output {
 }
 
 const FLUSH_AT: usize = 64 << 10;
+/// How many failures of items are said on standard error one by one. Each has its record on standard output.
+const FAILURES_SAID: u64 = 5;
 
 impl Output {
     pub(crate) fn new(program: &'static str, format: Format, quiet: bool, started: Instant) -> Self {
@@ -171,6 +175,7 @@ impl Output {
             place: Place::default(),
             fate: Fate::Done,
             counts: Counts::default(),
+            own_failures: 0,
             first_failure: None,
             upstream_failures: false,
             upstream_end: None,
@@ -310,7 +315,10 @@ impl Output {
             record::member(&mut open, "error", value.to_string().as_bytes());
             self.emit(Held::Own { open, failure: Some(error.code()) })?;
         }
-        self.say_error(&error);
+        self.own_failures += 1;
+        if self.own_failures <= FAILURES_SAID {
+            self.say_error(&error);
+        }
         self.first_failure.get_or_insert(error);
         Ok(())
     }
@@ -474,6 +482,21 @@ impl Output {
         if self.buffer.len() >= FLUSH_AT { self.flush() } else { Ok(()) }
     }
 
+    /// Says how many failures of items were not said one by one.
+    fn say_rest(&self) {
+        let Some(rest) = self.unsaid().filter(|rest| *rest > 0) else { return };
+        let where_they_are = match self.format {
+            Format::Json => "each is a record on standard output",
+            Format::Text | Format::Raw => "--format json prints each",
+        };
+        to_stderr(&format!("{}: {rest} more items failed: {where_they_are}\n", self.program));
+    }
+
+    /// How many failures of items were ours and not said; none where all were.
+    fn unsaid(&self) -> Option<u64> {
+        self.own_failures.checked_sub(FAILURES_SAID)
+    }
+
     fn say_error(&self, error: &Error) {
         let mut text = match self.format {
             Format::Json => format!("{}: {}\n", self.program, error.message()),
@@ -556,6 +579,17 @@ mod tests {
         assert!(lines[2].contains(r#""type":"summary","error":{"code":"E_NOT_FOUND""#), "{}", lines[2]);
         assert!(lines[2].contains(r#""total":2,"succeeded":0,"failed":2"#));
         assert_eq!(status, 3);
+    }
+
+    #[test]
+    fn each_failure_is_a_record_and_few_are_said() {
+        let mut out = output();
+        out.streaming().unwrap();
+        for _ in 0..FAILURES_SAID + 3 {
+            out.item_failed(Error::not_found("no a")).unwrap();
+        }
+        assert_eq!(out.unsaid(), Some(3));
+        assert_eq!(closed(out, Ok(())).0.len(), 9);
     }
 
     #[test]

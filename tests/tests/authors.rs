@@ -1,0 +1,54 @@
+//! What the authors of parts are told: everything that is wrong, at once, and in few lines.
+
+use cp_testkit::Place;
+
+#[test]
+fn the_doctor_says_all_that_a_backend_lacks() {
+    let place = Place::new();
+    place.work.executable("poor", "#!/bin/sh\nread -r line\necho '{\"ok\":true,\"data\":{\"content\":\"x\"}}'\n");
+    place.work.executable("silent", "#!/bin/sh\nexit 0\n");
+    place.work.executable("good", "#!/bin/sh\nexec jq -c --unbuffered '{ok:true,schema_version:\"1.0\",type:\"message\",data:{id:\"1\",role:\"assistant\",content:\"x\",model:\"m\",backend:\"b\",stop_reason:\"end_turn\",usage:{}}}'\n");
+    let doctor = |name: &str| place.sh(&format!("CP_BACKEND=./{name} cp-llm doctor --format text")).stdout;
+    let poor = doctor("poor");
+    for lacking in ["schema_version", "type", "id", "role", "model", "backend", "stop_reason", "usage"] {
+        assert!(poor.contains(lacking), "{lacking}: {poor}");
+    }
+    assert!(doctor("silent").contains("ended without an answer"));
+    assert!(doctor("good").contains("./good answered a prompt"));
+    let asked = place.sh("cp-llm --backend ./poor --retries 0 hi; cp-llm --backend ./good --format text hi");
+    assert!(asked.stderr.contains("schema_version") && asked.stderr.contains("stop_reason"), "{}", asked.stderr);
+    assert!(asked.stdout.ends_with("x\n"), "{}", asked.stdout);
+}
+
+#[test]
+fn the_check_of_a_tool_says_all_that_is_wrong_and_nothing_vanishes() {
+    let place = Place::new();
+    let tool = |name: &str, described: &str| {
+        place.work.executable(&format!("tools/{name}"), &format!("#!/bin/sh\n: --describe\necho '{described}'\n"));
+    };
+    tool("bad", r#"{"name":"a b","description":3,"parameters":{"type":"string"},"timeout":"x"}"#);
+    tool("good", r#"{"name":"good","description":"d"}"#);
+    tool("silent", r#"{"name":"silent"}"#);
+    place.work.executable("tools/plain", "#!/bin/sh\necho hello\n");
+    let ran = place.sh("cp-toolloop tools --check tools/bad --check tools/silent --check tools/none");
+    assert_eq!(ran.status, 2, "{}", ran.stdout);
+    let said = ran.closing()["error"]["message"].as_str().unwrap().to_owned();
+    for wrong in ["`name`", "`description` must be a string", "type must be", "`timeout`", "silent", "none"] {
+        assert!(said.contains(wrong), "{wrong}: {said}");
+    }
+    let ran = place.sh("cp-toolloop tools --check tools/good");
+    assert_eq!((ran.status, &ran.closing()["data"]["count"]), (0, &1.into()), "{}", ran.stderr);
+    let ran = place.sh("cp-toolloop tools --tools tools --format text");
+    assert!(ran.stdout.contains("plain: it neither answers --describe nor has a sidecar"), "{}", ran.stdout);
+    // At a run nobody is warned of what does not claim to be a tool, but of what is broken.
+    let ran = place.sh("echo hi | cp-toolloop --backend stub --tools tools");
+    assert!(ran.stderr.contains("bad") && !ran.stderr.contains("plain"), "{}", ran.stderr);
+}
+
+#[test]
+fn many_bad_rows_are_records_and_few_lines_for_people() {
+    let ran = Place::new().sh("yes nope | head -n 1000 | cp-log append --rows");
+    assert_eq!(ran.stdout.matches("\"type\":\"error\"").count(), 1000);
+    assert_eq!(ran.stderr.lines().count(), 6, "{}", ran.stderr);
+    assert!(ran.stderr.contains("995 more items failed"), "{}", ran.stderr);
+}
