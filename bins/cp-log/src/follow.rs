@@ -35,9 +35,6 @@ pub(crate) struct Args {
     /// Begin with so many of the last lines
     #[arg(short = 'n', long, value_name = "N", default_value_t = 0)]
     last: u64,
-    /// Only these members, dotted names, separated by commas
-    #[arg(long, value_name = "A,B.C", value_delimiter = ',')]
-    fields: Vec<String>,
     /// Stop after so many
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
@@ -49,7 +46,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let path = args.ledger.path(context);
     let session = context.options.session.clone();
     let select = Select::new(&args.filters, session.as_deref(), context.options.run.clone().as_deref())?;
-    let mut printer = Printer::new(&args.fields, args.limit)?;
+    let mut printer = Printer::new(args.limit);
     let mut position = Position::open(&path, args.last)?;
     let watch = watch(&path);
     context.out.streaming()?;
@@ -102,7 +99,7 @@ impl Position {
     }
 
     /// Prints what is new, going on in the next file where this one was closed.
-    fn read(&mut self, select: &Select, printer: &mut Printer<'_>, context: &mut Context) -> Result<()> {
+    fn read(&mut self, select: &Select, printer: &mut Printer, context: &mut Context) -> Result<()> {
         loop {
             // Checked before reading: after the rename nothing is appended to the old file any more.
             let replaced = self.replaced();

@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         targets.drain(..at);
     }
     let select = Select::over(&args.filters, &args.files, context)?;
-    let mut printer = Printer::new(&args.query.fields, args.query.limit)?.through(args.jq.as_deref())?;
+    let mut printer = Printer::new(args.query.limit).through(args.jq.as_deref())?;
     if !printer.is_bare() {
         context.out.streaming()?;
     }
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 }
 
 /// Prints the lines of all files in the order of their times; of equal times the earlier file's comes first.
-fn merge(targets: &[Target], select: &Select, printer: &mut Printer<'_>, context: &mut Context) -> Result<()> {
+fn merge(targets: &[Target], select: &Select, printer: &mut Printer, context: &mut Context) -> Result<()> {
     let mut heads = Vec::new();
     for target in targets {
         let opened = lines(&target.path).and_then(|reader| Head::new(target, reader).next(select));
@@ -140,7 +140,7 @@ fn read(
     select: &Select,
     reverse: bool,
     after: Option<u64>,
-    printer: &mut Printer<'_>,
+    printer: &mut Printer,
     context: &mut Context,
 ) -> Result<()> {
     let path = &target.path;

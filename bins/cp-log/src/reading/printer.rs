@@ -3,19 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use cp_common::output::{Format, printable};
-use cp_common::wire::fields;
 use cp_common::{Context, Error, Result, json};
-use cp_ledger::format::line::{Line, inside, members};
+use cp_ledger::format::line::Line;
 
 use crate::reading::jq::Program;
 
-/// The members that a line can have.
-const MEMBERS: [&str; 13] =
-    ["seq", "ts", "event", "agent", "session", "run", "turn", "role", "content", "message", "data", "prev", "hash"];
-
 /// Prints lines up to a limit.
-pub(crate) struct Printer<'a> {
-    fields: Vec<Vec<&'a str>>,
+pub(crate) struct Printer {
     jq: Option<Program>,
     jq_failures: u64,
     limit: u64,
@@ -26,12 +20,10 @@ pub(crate) struct Printer<'a> {
     line: Vec<u8>,
 }
 
-impl<'a> Printer<'a> {
-    pub(crate) fn new(fields: &'a [String], limit: Option<u64>) -> Result<Self> {
-        fields::check(fields, &MEMBERS)?;
-        let fields = fields.iter().map(|field| field.split('.').collect()).collect();
+impl Printer {
+    pub(crate) fn new(limit: Option<u64>) -> Self {
         let limit = limit.unwrap_or(u64::MAX);
-        Ok(Self { fields, jq: None, jq_failures: 0, limit, count: 0, last: None, has_more: false, line: Vec::new() })
+        Self { jq: None, jq_failures: 0, limit, count: 0, last: None, has_more: false, line: Vec::new() }
     }
 
     /// Prints the values of a jq program instead of records.
@@ -41,7 +33,7 @@ impl<'a> Printer<'a> {
     }
 }
 
-impl Printer<'_> {
+impl Printer {
     /// Whether there are lines beyond the limit.
     pub(crate) fn has_more(&self) -> bool {
         self.has_more
@@ -84,12 +76,10 @@ impl Printer<'_> {
         if format == Format::Json {
             self.line.extend_from_slice(b"{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"entry\",\"data\":");
         }
-        if format == Format::Text && self.fields.is_empty() {
-            self.line.extend_from_slice(printable(&text_of(line)).as_bytes());
-        } else if self.fields.is_empty() {
-            self.line.extend_from_slice(line.bytes());
-        } else {
-            project(line.bytes(), &self.fields, &mut self.line);
+        match context.out.fields() {
+            Some(fields) => self.line.extend(fields.project(line.bytes())),
+            None if format == Format::Text => self.line.extend_from_slice(printable(&text_of(line)).as_bytes()),
+            None => self.line.extend_from_slice(line.bytes()),
         }
         if format == Format::Json {
             self.line.push(b'}');
@@ -136,59 +126,4 @@ fn text_of(line: &Line<'_>) -> String {
         text_of_line.push_str(&part);
     }
     text_of_line
-}
-
-/// Appends the object with only the members that the paths lead to, their values as they were written.
-fn project(object: &[u8], paths: &[Vec<&str>], out: &mut Vec<u8>) {
-    out.push(b'{');
-    let start = out.len();
-    for (at, path) in paths.iter().enumerate() {
-        let Some((name, _)) = path.split_first() else { continue };
-        if paths[..at].iter().any(|before| before.first() == Some(name)) {
-            continue;
-        }
-        let Some(value) = member(object, name) else { continue };
-        let below: Vec<Vec<&str>> =
-            paths.iter().filter(|path| path.first() == Some(name)).map(|path| path[1..].to_vec()).collect();
-        let whole = below.iter().any(Vec::is_empty);
-        if !whole && !value.starts_with(b"{") {
-            continue;
-        }
-        if out.len() > start {
-            out.push(b',');
-        }
-        json::string(name, out);
-        out.push(b':');
-        if whole {
-            out.extend_from_slice(value);
-        } else {
-            project(value, &below, out);
-        }
-    }
-    out.push(b'}');
-}
-
-fn member<'a>(object: &'a [u8], name: &str) -> Option<&'a [u8]> {
-    let mut spelt = Vec::with_capacity(name.len() + 2);
-    json::string(name, &mut spelt);
-    let spelt = &spelt[1..spelt.len() - 1];
-    members(inside(object)?).find(|(found, _)| *found == spelt).map(|(_, value)| value)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn projections_keep_the_text_of_values_and_the_order_asked_for() {
-        let object = br#"{"seq":1,"data":{"n":1e400,"m":{"a":1,"b":2},"s":"x"}}"#;
-        let project = |fields: &[&str]| {
-            let mut out = Vec::new();
-            project(object, &fields.iter().map(|field| field.split('.').collect()).collect::<Vec<_>>(), &mut out);
-            String::from_utf8(out).unwrap()
-        };
-        assert_eq!(project(&["data.n", "seq", "data.m.b"]), r#"{"data":{"n":1e400,"m":{"b":2}},"seq":1}"#);
-        assert_eq!(project(&["data.m", "data.m.a"]), r#"{"data":{"m":{"a":1,"b":2}}}"#);
-        assert_eq!(project(&["event", "seq.x"]), "{}");
-    }
 }

@@ -1,14 +1,13 @@
 //! `cp-toolloop tools`: what a model would be offered, and what was left out.
 
 use cp_common::context::options::QueryOptions;
+use cp_common::context::pages::Pages;
 use cp_common::program::{Class, VerbDoc};
-use cp_common::wire::{Reply, fields};
+use cp_common::wire::Reply;
 use cp_common::{Context, Result};
 use serde::Serialize;
-use serde_json::Value;
 
 use super::options::ToolOptions;
-use super::page::{page, projected, text_of};
 use crate::tools::tool::Tool;
 
 /// The verb's entry in `reference`.
@@ -29,26 +28,10 @@ pub(crate) struct Args {
     query: QueryOptions,
 }
 
-/// A page of tools.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(extend("x-untrusted" = ["items"])))]
-pub(crate) struct Page {
-    /// The tools.
-    #[cfg_attr(test, schemars(with = "Vec<Item>"))]
-    items: Vec<Value>,
-    /// How many are on this page.
-    count: usize,
-    /// Where the next page begins.
-    next_cursor: Option<String>,
-    /// Whether there is one.
-    has_more: bool,
-}
-
 /// A tool, or one that was left out.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Item {
+pub(crate) struct Item {
     #[serde(flatten)]
     tool: Option<Tool>,
     /// The name or file of a tool that was left out.
@@ -61,25 +44,24 @@ struct Item {
     why: Option<String>,
 }
 
-const MEMBERS: [&str; 8] = ["name", "description", "input_schema", "origin", "hints", "left_out", "status", "why"];
-
-impl Reply for Page {
+impl Reply for Item {
     fn text(&self) -> String {
-        let line = |item: &Value| {
-            if item.get("why").is_some() {
-                return format!("✗ {}: {}", text_of(item, "left_out"), text_of(item, "why"));
+        match (&self.tool, &self.left_out, &self.why) {
+            (Some(tool), ..) => {
+                format!("{:<24} {}", tool.name, tool.description.lines().next().unwrap_or_default())
             }
-            let description = text_of(item, "description");
-            format!("{:<24} {}", text_of(item, "name"), description.lines().next().unwrap_or_default())
-        };
-        self.items.iter().map(line).collect::<Vec<_>>().join("\n")
+            (None, left_out, why) => {
+                format!("✗ {}: {}", left_out.as_deref().unwrap_or_default(), why.as_deref().unwrap_or_default())
+            }
+        }
     }
 }
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    fields::check(&args.query.fields, &MEMBERS)?;
-    let catalogue = args.tools.sources(context)?.resolve(context)?;
+    let sources = args.tools.sources(context)?;
+    let pages = Pages::of("cp-toolloop tools", &args.tools.asked(), &args.query)?;
+    let catalogue = sources.resolve(context)?;
     let tools =
         catalogue.tools.into_iter().map(|tool| Item { tool: Some(tool), left_out: None, status: "ok", why: None });
     let broken = catalogue.broken.into_iter().map(|broken| Item {
@@ -88,7 +70,12 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         status: "broken",
         why: Some(broken.why),
     });
-    let items = projected(tools.chain(broken), &args.query.fields)?;
-    let (items, next_cursor) = page(items, &args.query)?;
-    context.out.answer(&Page { count: items.len(), has_more: next_cursor.is_some(), items, next_cursor })
+    // What was left out comes after the tools: no two have the same key.
+    let key = |item: &Item| match &item.tool {
+        Some(tool) => (0, Some(tool.name.clone()), None),
+        None => (1, item.left_out.clone(), item.why.clone()),
+    };
+    let mut items: Vec<Item> = tools.chain(broken).collect();
+    items.sort_by_key(key);
+    context.out.answer(&pages.page(items.into_iter().map(|item| (key(&item), item)))?.untrusted())
 }

@@ -16,6 +16,7 @@ use self::closing::{error_members, message_of};
 pub use self::printable::{printable, printable_line};
 pub use self::sink::to_stderr;
 use self::sink::write_all;
+use crate::wire::fields::Fields;
 use crate::wire::record::{self, Kind, Record};
 use crate::wire::{Code, Error, Reply, Result};
 
@@ -149,6 +150,7 @@ pub struct Output {
     upstream_end: Option<UpstreamEnd>,
     notices: Vec<Notice>,
     extras: Map<String, Value>,
+    fields: Option<Fields>,
     pub(crate) strict_exit: bool,
     reader: Reader,
 }
@@ -176,6 +178,7 @@ impl Output {
             upstream_end: None,
             notices: Vec::new(),
             extras: Map::new(),
+            fields: None,
             strict_exit: false,
             reader: Reader::EndsUs,
         }
@@ -186,16 +189,32 @@ impl Output {
         self.format
     }
 
+    /// Says which members of its answers were asked for.
+    pub(crate) fn choose(&mut self, fields: Option<Fields>) {
+        self.fields = fields;
+    }
+
+    /// The members that were asked for; none for all of them. Answers and records are written with only these.
+    pub fn fields(&self) -> Option<&Fields> {
+        self.fields.as_ref()
+    }
+
     /// Writes the one line of a verb that is not a filter.
     pub fn answer<T: Reply + ?Sized>(&mut self, data: &T) -> Result<()> {
-        match self.format {
-            Format::Json => {
+        match (self.format, &self.fields) {
+            (Format::Json, fields) => {
+                let whole = encode(data)?;
+                let chosen = fields.as_ref().map(|fields| fields.project(&whole));
                 let mut line = record::head(true, None);
-                record::member(&mut line, "data", &encode(data)?);
+                record::member(&mut line, "data", chosen.as_deref().unwrap_or(&whole));
                 self.write_closed(line)?;
             }
-            Format::Text => self.put_text(&data.text())?,
-            Format::Raw => self.put(&data.raw())?,
+            (Format::Text | Format::Raw, Some(fields)) => {
+                let lines = fields.lines(&encode(data)?);
+                self.put_chosen(&lines)?;
+            }
+            (Format::Text, None) => self.put_text(&data.text())?,
+            (Format::Raw, None) => self.put(&data.raw())?,
         }
         self.ended = Some(0);
         Ok(())
@@ -220,33 +239,56 @@ impl Output {
 
     /// Writes a record: open, or closing itself when it turns out to be alone.
     pub fn record<T: Reply + ?Sized>(&mut self, kind: Kind, data: &T) -> Result<()> {
-        match self.format {
-            Format::Json => {
+        match (self.format, &self.fields) {
+            (_, Some(_)) => self.record_chosen(kind, &encode(data)?),
+            (Format::Json, None) => {
                 let mut open = record::head(true, Some(kind.name()));
                 open.extend_from_slice(b",\"data\":");
                 serde_json::to_writer(&mut open, data).map_err(|e| cannot_encode(&e))?;
                 self.index(&mut open);
                 self.emit(Held::Own { open, failure: None })
             }
-            Format::Text => self.put_text(&data.text()),
-            Format::Raw => self.put(&data.raw()),
+            (Format::Text, None) => self.put_text(&data.text()),
+            (Format::Raw, None) => self.put(&data.raw()),
         }
     }
 
     /// Writes a record whose data is bytes of JSON that we did not make.
     pub fn record_raw(&mut self, kind: Kind, data: &RawValue) -> Result<()> {
-        match self.format {
-            Format::Json => {
+        match (self.format, &self.fields) {
+            (_, Some(_)) => self.record_chosen(kind, data.get().as_bytes()),
+            (Format::Json, None) => {
                 let mut open = record::head(true, Some(kind.name()));
                 record::member(&mut open, "data", data.get().as_bytes());
                 self.index(&mut open);
                 self.emit(Held::Own { open, failure: None })
             }
-            Format::Text => self.put_text(data.get()),
-            Format::Raw => {
+            (Format::Text, None) => self.put_text(data.get()),
+            (Format::Raw, None) => {
                 self.put(data.get().as_bytes())?;
                 self.put(b"\n")
             }
+        }
+    }
+
+    /// Writes a record with only the members that were asked for.
+    fn record_chosen(&mut self, kind: Kind, data: &[u8]) -> Result<()> {
+        let Some(fields) = &self.fields else { return Ok(()) };
+        if self.format != Format::Json {
+            let lines = fields.lines(data);
+            return self.put_chosen(&lines);
+        }
+        let mut open = record::head(true, Some(kind.name()));
+        record::member(&mut open, "data", &fields.project(data));
+        self.index(&mut open);
+        self.emit(Held::Own { open, failure: None })
+    }
+
+    /// Bare objects, one a line: what `--fields` chooses is for a program, or for a person who knows the names.
+    fn put_chosen(&mut self, lines: &[u8]) -> Result<()> {
+        match self.format {
+            Format::Text => self.put(printable(&String::from_utf8_lossy(lines)).as_bytes()),
+            Format::Json | Format::Raw => self.put(lines),
         }
     }
 
@@ -377,6 +419,11 @@ impl Output {
     /// Adds a member to the data of the closing summary.
     pub fn extra(&mut self, name: &str, value: impl Into<Value>) {
         self.extras.insert(name.to_owned(), value.into());
+    }
+
+    /// Whether the reader of standard output has gone: for those that wait and have nothing to write meanwhile.
+    pub fn has_lost_reader(&self) -> bool {
+        sink::has_lost_reader()
     }
 
     /// Hands everything that is certain to the reader.

@@ -5,6 +5,7 @@ pub mod confirm;
 pub mod describe;
 pub mod idempotency;
 mod identity;
+mod projection;
 mod standard;
 mod start;
 
