@@ -22,7 +22,8 @@ fn queries() -> Vec<Query> {
             assert!(params.iter().any(|param| param["name"] == "--fields"), "{program} {verb} has no --fields");
             let schema = reference["schemas"][command["output_schema"].as_str().unwrap()]["json_schema"].clone();
             let examples = command["examples"].as_array().unwrap();
-            let example = examples.iter().filter_map(Value::as_str).find(|example| !example.contains("--fields")).unwrap();
+            let example =
+                examples.iter().filter_map(Value::as_str).find(|example| !example.contains("--fields")).unwrap();
             queries.push(Query { program, verb, example: example.to_owned(), schema });
         }
     }
@@ -73,10 +74,14 @@ fn every_query_prints_only_the_fields_that_were_asked_for() {
         assert_eq!(ran.status, 0, "{what}: {} {}", ran.stdout, ran.stderr);
         check_contract(&ran);
         for line in ran.records().iter().filter(|line| line["type"] != "summary") {
-            let objects = if of_items { line["data"]["items"].as_array().unwrap().clone() } else { vec![line["data"].clone()] };
+            let objects =
+                if of_items { line["data"]["items"].as_array().unwrap().clone() } else { vec![line["data"].clone()] };
             for object in objects {
                 let names: Vec<&String> = object.as_object().unwrap().keys().collect();
-                assert!(names.iter().all(|name| *name == asked || *name == "_untrusted" || *name == "index"), "{what}: {names:?}");
+                assert!(
+                    names.iter().all(|name| *name == asked || *name == "_untrusted" || *name == "index"),
+                    "{what}: {names:?}"
+                );
                 seen += usize::from(names.contains(&asked));
             }
         }

@@ -91,8 +91,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             }
             let turn = transcript::turn_of(line, &file)?;
             if let Some(snippet) = snippet(&plain_text(&turn), &query) {
-                let (session_id, ledger, ts) =
-                    (session.id.clone(), file.display().to_string(), line.ts().to_owned());
+                let (session_id, ledger, ts) = (session.id.clone(), file.display().to_string(), line.ts().to_owned());
                 found.push((key, Found { session_id, ledger, seq: line.seq(), ts, role: turn.role, snippet }));
             }
             Ok(())

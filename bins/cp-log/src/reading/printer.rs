@@ -1,12 +1,10 @@
 //! Printing lines: as records, as chosen members, as text, or through a jq program.
 
-use std::path::{Path, PathBuf};
-
 use cp_common::output::{Format, printable};
 use cp_common::{Context, Error, Result, json};
-use cp_ledger::format::line::Line;
 
 use crate::reading::jq::Program;
+use crate::reading::{Target, View};
 
 /// Prints lines up to a limit.
 pub(crate) struct Printer {
@@ -14,8 +12,9 @@ pub(crate) struct Printer {
     jq_failures: u64,
     limit: u64,
     count: u64,
-    last: Option<(PathBuf, u64)>,
     has_more: bool,
+    /// What is put behind the entries of a file.
+    mark: Option<(Target, Vec<u8>)>,
     /// The record being written; kept to reuse its memory.
     line: Vec<u8>,
 }
@@ -23,7 +22,7 @@ pub(crate) struct Printer {
 impl Printer {
     pub(crate) fn new(limit: Option<u64>) -> Self {
         let limit = limit.unwrap_or(u64::MAX);
-        Self { jq: None, jq_failures: 0, limit, count: 0, last: None, has_more: false, line: Vec::new() }
+        Self { jq: None, jq_failures: 0, limit, count: 0, has_more: false, mark: None, line: Vec::new() }
     }
 
     /// Prints the values of a jq program instead of records.
@@ -49,23 +48,26 @@ impl Printer {
         self.count == self.limit
     }
 
-    /// Prints a line; false when the limit was reached before.
-    pub(crate) fn print(&mut self, path: &Path, line: &Line<'_>, context: &mut Context) -> Result<bool> {
+    /// Prints an entry and where it was found; false when the limit was reached before.
+    pub(crate) fn print(&mut self, target: &Target, view: &View<'_>, context: &mut Context) -> Result<bool> {
         if self.is_full() {
             self.has_more = true;
             return Ok(false);
         }
         self.count += 1;
-        match &mut self.last {
-            Some((last, seq)) if last == path => *seq = line.seq(),
-            last => *last = Some((path.to_owned(), line.seq())),
-        }
         self.line.clear();
         let format = context.out.format();
+        if self.mark.as_ref().is_none_or(|(of, _)| of != target) {
+            self.mark = Some((target.clone(), target.mark()));
+        }
+        let mark = self.mark.as_ref().map_or(&b"}"[..], |(_, mark)| mark);
+        // The mark ends with the brace of the entry.
+        let open = &view.entry[..view.entry.len() - 1];
+        let marked = || [open, mark].concat();
         if let Some(program) = &self.jq {
-            if let Err(e) = program.run(line.bytes(), format != Format::Json, &mut self.line) {
+            if let Err(e) = program.run(&marked(), format != Format::Json, &mut self.line) {
                 self.jq_failures += 1;
-                context.warn(&format!("{}: seq {}: {e}", path.display(), line.seq()));
+                context.warn(&format!("{}: seq {}: {e}", target.path.display(), view.seq));
             }
             match format {
                 Format::Text => context.out.piece(&String::from_utf8_lossy(&self.line))?,
@@ -76,10 +78,18 @@ impl Printer {
         if format == Format::Json {
             self.line.extend_from_slice(b"{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"entry\",\"data\":");
         }
-        match context.out.fields() {
-            Some(fields) => self.line.extend(fields.project(line.bytes())),
-            None if format == Format::Text => self.line.extend_from_slice(printable(&text_of(line)).as_bytes()),
-            None => self.line.extend_from_slice(line.bytes()),
+        match (context.out.fields(), format) {
+            (Some(fields), Format::Text) => {
+                let chosen = fields.project(&marked());
+                self.line.extend_from_slice(printable(&String::from_utf8_lossy(&chosen)).as_bytes());
+            }
+            (Some(fields), Format::Json | Format::Raw) => self.line.extend(fields.project(&marked())),
+            (None, Format::Json) => {
+                self.line.extend_from_slice(open);
+                self.line.extend_from_slice(mark);
+            }
+            (None, Format::Text) => self.line.extend_from_slice(printable(&text_of(view)).as_bytes()),
+            (None, Format::Raw) => self.line.extend_from_slice(view.written),
         }
         if format == Format::Json {
             self.line.push(b'}');
@@ -90,9 +100,9 @@ impl Printer {
     }
 
     /// Completes the closing line; bare values have none.
-    pub(crate) fn finish(&self, context: &mut Context) -> Result<()> {
+    pub(crate) fn finish(&self, next_cursor: Option<String>, context: &mut Context) -> Result<()> {
         if self.jq.is_none() {
-            self.close(context);
+            self.close(next_cursor, context);
             return Ok(());
         }
         if self.jq_failures > 0 {
@@ -102,23 +112,21 @@ impl Printer {
         Ok(())
     }
 
-    /// Completes the closing line: how many lines there were, and where the next page begins.
-    pub(crate) fn close(&self, context: &mut Context) {
-        let next = self.last.as_ref().filter(|_| self.has_more).map(|(path, seq)| format!("{}:{seq}", path.display()));
+    /// Completes the closing line: how many entries there were, and where the next page begins.
+    pub(crate) fn close(&self, next_cursor: Option<String>, context: &mut Context) {
         context.out.extra("count", self.count);
-        context.out.extra("next_cursor", next);
+        context.out.extra("next_cursor", next_cursor);
         context.out.extra("has_more", self.has_more);
         context.out.extra("truncated", self.has_more);
     }
 }
 
 /// A line as text.
-fn text_of(line: &Line<'_>) -> String {
+fn text_of(line: &View<'_>) -> String {
     let text = |name: &str| {
         line.member(name).map(|value| json::unquote(value).unwrap_or_else(|| String::from_utf8_lossy(value).into()))
     };
-    let mut text_of_line =
-        format!("{} {:>6} {}", line.ts(), line.seq(), text("event").unwrap_or_else(|| "-".to_owned()));
+    let mut text_of_line = format!("{} {:>6} {}", line.ts, line.seq, text("event").unwrap_or_else(|| "-".to_owned()));
     for part in
         [text("agent"), text("role").map(|role| role + ":"), text("content"), text("message")].into_iter().flatten()
     {

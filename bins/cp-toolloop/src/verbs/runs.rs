@@ -30,7 +30,8 @@ pub(crate) struct Args {
 impl Reply for Summary {
     fn text(&self) -> String {
         let status = serde_json::to_value(self.status).unwrap_or_default();
-        let words = [&self.id, &self.started_at, status.as_str().unwrap_or_default(), self.code.as_deref().unwrap_or_default()];
+        let words =
+            [&self.id, &self.started_at, status.as_str().unwrap_or_default(), self.code.as_deref().unwrap_or_default()];
         words.join("  ").trim_end().to_owned()
     }
 }

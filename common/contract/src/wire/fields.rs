@@ -204,7 +204,8 @@ fn project(json: &[u8], nodes: &[Node], out: &mut Vec<u8>) -> bool {
         _ => return false,
     }
     let members = members(json);
-    let value_of = |name: &str| members.iter().find(|(found, _)| found == name).map(|(_, value)| value.get().as_bytes());
+    let value_of =
+        |name: &str| members.iter().find(|(found, _)| found == name).map(|(_, value)| value.get().as_bytes());
     out.push(b'{');
     let mut separator: &[u8] = b"";
     for node in nodes {
@@ -227,7 +228,8 @@ fn project(json: &[u8], nodes: &[Node], out: &mut Vec<u8>) -> bool {
         }
         _ => Vec::new(),
     };
-    let is_kept = |mark: &String| mark.split('/').nth(1).is_some_and(|first| nodes.iter().any(|node| node.name == first));
+    let is_kept =
+        |mark: &String| mark.split('/').nth(1).is_some_and(|first| nodes.iter().any(|node| node.name == first));
     let kept: Vec<&String> = marks.iter().filter(|mark| is_kept(mark)).collect();
     if !kept.is_empty() {
         out.extend_from_slice(separator);

@@ -1,11 +1,12 @@
 //! Streaming readers of stored lines, forward and backward, in bounded memory.
 
+use std::fmt;
 use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use cp_common::{Code, Error, Result};
+use cp_common::{Code, Error, Result, signals};
 use memchr::memmem::Finder;
 
 use crate::format::line::{HARD_LIMIT, Line};
@@ -69,13 +70,34 @@ pub fn lines(path: &Path) -> Result<Lines> {
 pub fn backward(path: &Path) -> Result<Backward> {
     let file = open(path)?;
     let size = file.metadata().map_err(|e| Error::io("cannot read its metadata", e).in_file(path))?.len();
-    Ok(Backward { file, path: path.to_owned(), buffer: Vec::new(), start: size, end: size, ended: None })
+    Ok(Backward::new(file, path, size))
+}
+
+/// Where lines come from.
+enum Input {
+    /// A file, read at offsets: others may append to it meanwhile.
+    File(File),
+    /// What can be read once, from its beginning.
+    Stream {
+        reader: Box<dyn Read + Send>,
+        /// What was read after a line that was too long.
+        spare: Vec<u8>,
+    },
+}
+
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(file) => file.fmt(f),
+            Self::Stream { .. } => f.write_str("a stream"),
+        }
+    }
 }
 
 /// The forward reader; see [`lines`].
 #[derive(Debug)]
 pub struct Lines {
-    file: File,
+    input: Input,
     path: PathBuf,
     buffer: Vec<u8>,
     /// The unread part of the buffer.
@@ -90,7 +112,44 @@ pub struct Lines {
 impl Lines {
     /// Reads the lines that start at `offset` and end before `size`.
     pub fn new(file: File, path: &Path, offset: u64, size: u64) -> Self {
-        Self { file, path: path.to_owned(), buffer: Vec::new(), from: 0, to: 0, offset, number: 0, size }
+        Self::over(Input::File(file), path, offset, size)
+    }
+
+    /// Reads the lines of what can be read once; `path` names it in errors.
+    pub fn of_stream(reader: Box<dyn Read + Send>, path: &Path) -> Self {
+        Self::over(Input::Stream { reader, spare: Vec::new() }, path, 0, u64::MAX)
+    }
+
+    fn over(input: Input, path: &Path, offset: u64, size: u64) -> Self {
+        Self { input, path: path.to_owned(), buffer: Vec::new(), from: 0, to: 0, offset, number: 0, size }
+    }
+
+    /// How many bytes were given out.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Whether this can be read only once.
+    pub fn is_stream(&self) -> bool {
+        matches!(self.input, Input::Stream { .. })
+    }
+
+    /// Whether the next line has to be waited for: what was found so far should be shown before that.
+    pub fn may_block(&self) -> bool {
+        self.is_stream() && !self.buffer[self.from..self.to].contains(&b'\n')
+    }
+
+    /// Whether the line that comes next has the shape of one of ours. To be asked before the first.
+    pub fn begins_stored(&mut self) -> Result<bool> {
+        loop {
+            let unread = &self.buffer[self.from..self.to];
+            if let Some(end) = memchr::memchr(b'\n', unread) {
+                return Ok(Line::parse(&unread[..end]).is_some());
+            }
+            if unread.len() > HARD_LIMIT || !self.fill()? {
+                return Ok(false);
+            }
+        }
     }
 
     /// The size of the file when reading began.
@@ -174,8 +233,7 @@ impl Lines {
         if self.buffer.len() < self.to + want {
             self.buffer.resize(self.to + want, 0);
         }
-        let read = read_at(&self.file, &mut self.buffer[self.to..self.to + want], at)
-            .map_err(|e| Error::io("cannot read", e).in_file(&self.path))?;
+        let read = self.input.read(&mut self.buffer[self.to..self.to + want], at, &self.path)?;
         self.to += read;
         Ok(read > 0)
     }
@@ -187,17 +245,63 @@ impl Lines {
         let mut at = start;
         while at < self.size {
             let want = block.len().min(usize::try_from(self.size - at).unwrap_or(usize::MAX));
-            let read = read_at(&self.file, &mut block[..want], at)
-                .map_err(|e| Error::io("cannot read", e).in_file(&self.path))?;
+            let read = self.input.read(&mut block[..want], at, &self.path)?;
             if read == 0 {
                 break;
             }
             if let Some(found) = memchr::memchr(b'\n', &block[..read]) {
+                self.input.put_back(&block[found + 1..read]);
                 return Ok(at + found as u64 + 1 - start);
             }
             at += read as u64;
         }
         Ok(at - start)
+    }
+}
+
+impl Input {
+    /// Reads at an offset, which for a stream is where it stands.
+    fn read(&mut self, into: &mut [u8], at: u64, path: &Path) -> Result<usize> {
+        match self {
+            Self::File(file) => read_at(file, into, at).map_err(|e| Error::io("cannot read", e).in_file(path)),
+            Self::Stream { spare, .. } if !spare.is_empty() => {
+                let count = spare.len().min(into.len());
+                into[..count].copy_from_slice(&spare[..count]);
+                spare.drain(..count);
+                Ok(count)
+            }
+            Self::Stream { reader, .. } => read_stream(reader, into, path),
+        }
+    }
+
+    /// Gives back what was read too far. A file is read there again.
+    fn put_back(&mut self, bytes: &[u8]) {
+        match self {
+            Self::File(_) => {}
+            Self::Stream { spare, .. } => {
+                let rest = std::mem::take(spare);
+                spare.extend_from_slice(bytes);
+                spare.extend_from_slice(&rest);
+            }
+        }
+    }
+}
+
+/// One read of a stream. What is wrong with an archive says where.
+pub(super) fn read_stream(reader: &mut impl Read, into: &mut [u8], path: &Path) -> Result<usize> {
+    signals::check()?;
+    loop {
+        match reader.read(into) {
+            Err(e) if e.kind() == ErrorKind::Interrupted => signals::check()?,
+            Err(e) if e.kind() == ErrorKind::InvalidData => {
+                return Err(Error::new(Code::Integrity, e.to_string()).in_file(path));
+            }
+            Err(e) => {
+                signals::check()?;
+                return Err(Error::io("cannot read", e).in_file(path));
+            }
+            Ok(read) => return Ok(read),
+        }
     }
 }
 
@@ -225,6 +329,21 @@ pub struct Backward {
 }
 
 impl Backward {
+    /// Reads the lines that end at or before `end`.
+    pub fn new(file: File, path: &Path, end: u64) -> Self {
+        Self { file, path: path.to_owned(), buffer: Vec::new(), start: end, end, ended: None }
+    }
+
+    /// Where the lines that were not given out yet end.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// The file that is read.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
     /// The line before the one given out last.
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend its buffer, and can fail")]
     pub fn next(&mut self) -> Result<Option<Raw<'_>>> {
