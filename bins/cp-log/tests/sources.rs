@@ -67,7 +67,10 @@ fn standard_input_is_read_where_it_is_named() {
     assert_eq!(newest[0]["seq"], 3);
     assert_eq!(place.closing(&["stats", "-"], &ledger, 0)["data"]["entries"], 4);
     let verified = place.closing(&["verify", "-"], &ledger, 0)["data"].take();
-    assert_eq!((&verified["intact"], &verified["lines"], &verified["bytes"]), (&json!(true), &json!(4), &json!(ledger.len())));
+    assert_eq!(
+        (&verified["intact"], &verified["lines"], &verified["bytes"]),
+        (&json!(true), &json!(4), &json!(ledger.len()))
+    );
     let changed = ledger.replace("line 2", "line 9");
     assert_eq!(place.closing(&["verify", "-"], &changed, 1)["error"]["details"]["kind"], "hash");
     assert_eq!(place.lines(&["follow", "-", "--event", "tick"], &ledger).len(), 4);

@@ -9,7 +9,8 @@ use cp_common::{Code, Error, Result, signals};
 use rustix::fs::{Mode, OFlags};
 
 use super::archive::{MAGIC, Packing};
-use super::forward::{Backward, Lines, read_at, read_stream};
+use super::backward::Backward;
+use super::forward::{Lines, read_at, read_stream};
 
 /// The operand that means standard input.
 pub const STDIN: &str = "-";
