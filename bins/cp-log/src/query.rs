@@ -84,7 +84,7 @@ fn in_turn(
             Some((begin, seq)) if rank == *begin => Some(*seq),
             _ => None,
         };
-        let mut printed = None;
+        let mut newest = None;
         for target in files {
             let mut step = |step: Step<'_>| {
                 match step {
@@ -95,7 +95,7 @@ fn in_turn(
                         if !printer.print(&target, &view, context)? {
                             return Ok(ControlFlow::Break(()));
                         }
-                        printed = Some(view.seq);
+                        newest = Some(view.seq);
                     }
                 }
                 Ok(ControlFlow::Continue(()))
@@ -111,7 +111,7 @@ fn in_turn(
                 break;
             }
         }
-        if let Some(seq) = printed {
+        if let Some(seq) = newest {
             last = Some(Place::new(None, &rank, seq));
         }
         if printer.has_more() {

@@ -96,7 +96,7 @@ impl<'a> Merge<'a> {
                 } else {
                     // The entry that the page ended with was of another ledger: of equal times the order of ledgers decides.
                     let later = u64::from(rank > *last);
-                    ((view.ts, later), (time.as_str(), if direction == Direction::Forward { 0 } else { 1 }))
+                    ((view.ts, later), (time.as_str(), u64::from(direction == Direction::Backward)))
                 };
                 match direction {
                     Direction::Forward => (place, end) <= (time, seq),

@@ -48,7 +48,7 @@ pub(super) fn asked(program: &'static Program, verb: &str, matches: &clap::ArgMa
     let doc = program.verbs.iter().chain(&standard::VERBS).find(|doc| doc.path == shown);
     let output = doc.map(|doc| doc.output).unwrap_or_default();
     let schema = program.schemas.iter().chain(&standard::SCHEMAS).find(|(name, _)| *name == output);
-    let text = schema.map(|(_, text)| *text).unwrap_or("true");
+    let text = schema.map_or("true", |(_, text)| *text);
     let schema: Value = serde_json::from_str(text)
         .map_err(|e| Error::new(Code::Unknown, format!("the schema `{output}` is broken: {e}")))?;
     Fields::of(&names, &schema).map(Some)

@@ -125,7 +125,9 @@ impl<'a> Known<'a> {
         }
         for choices in ["anyOf", "oneOf", "allOf"].iter().filter_map(|name| object.get(*name)?.as_array()) {
             is_described = true;
-            choices.iter().for_each(|choice| self.read(choice, root, depth - 1));
+            for choice in choices {
+                self.read(choice, root, depth - 1);
+            }
         }
         if let Some(items) = object.get("items") {
             is_described = true;
