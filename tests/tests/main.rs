@@ -1,12 +1,13 @@
 //! What no single program owns: pipes, scripts, the manual, and the contract that all keep.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure to set up is a failed test")]
 
-mod confirmation;
 mod authors;
+mod confirmation;
 mod contract;
 mod home;
 mod manual;
 mod pipelines;
+mod queries;
 mod scripts_cp_ask;
 mod scripts_cp_sh;
 mod structure;

@@ -14,7 +14,7 @@ use crate::policy::Policy;
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// The longest time to wait for a program, which may have a model to load.
-const PROGRAM_LIMIT: Duration = Duration::from_secs(60);
+const PROGRAM_LIMIT: Duration = Duration::from_mins(1);
 
 /// The checks of this program.
 pub(crate) fn checks(context: &mut Context) -> Vec<Check> {

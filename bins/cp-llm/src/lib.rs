@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn schemas_are_those_of_the_types() {
         let request = serde_json::to_value(schemars::schema_for!(send::DryRun)).unwrap();
-        let models = serde_json::to_value(schemars::schema_for!(models::Models)).unwrap();
+        let models = serde_json::to_value(schemars::schema_for!(cp_common::wire::Page<models::Model>)).unwrap();
         for (name, schema) in [("item", request), ("models", models)] {
             let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas").join(format!("{name}.json"));
             let text = format!("{}\n", serde_json::to_string_pretty(&schema).unwrap());

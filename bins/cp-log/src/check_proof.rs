@@ -14,6 +14,8 @@ use cp_ledger::proof::note::{Checkpoint, Note, Verifier};
 use cp_ledger::proof::tree::{Node, leaf, root_of_inclusion};
 use serde::Serialize;
 
+use crate::reading::without_mark;
+
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "check-proof",
@@ -133,11 +135,11 @@ impl Filter for Check {
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
         let line = match &body {
-            Body::Text(text) => text,
-            Body::Row(row) => row.get().as_bytes(),
-            Body::Record(record) => record.data.map_or(&b""[..], |data| data.get().as_bytes()),
+            Body::Text(text) => text.to_vec(),
+            Body::Row(row) => without_mark(row.get().as_bytes()),
+            Body::Record(record) => record.data.map_or_else(Vec::new, |data| without_mark(data.get().as_bytes())),
         };
-        let reason = self.proof.objection(line);
+        let reason = self.proof.objection(&line);
         if let (Some(reason), true) = (reason, self.strict) {
             return Err(Error::new(Code::Integrity, format!("not proved: {reason}")));
         }

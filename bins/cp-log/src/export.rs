@@ -10,7 +10,7 @@ use cp_common::{Context, Result, wire};
 use cp_ledger::format::line::Hash;
 use serde_json::{Map, Value, json};
 
-use crate::reading::{Filters, Select, each_line, to_read};
+use crate::reading::{Filters, Select, View, each_entry, to_read};
 
 /// The version of the semantic conventions that the names are from. The generative ones may change in the next.
 const CONVENTIONS: &str = "https://opentelemetry.io/schemas/1.37.0";
@@ -49,20 +49,27 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let Format::Otlp = args.to;
     context.out.streaming()?;
     let targets = to_read(&args.files, context)?;
-    each_line(&targets, &select, &mut |line| {
-        let Ok(entry) = serde_json::from_slice::<Map<String, Value>>(line.bytes()) else { return Ok(()) };
-        context.out.record_raw(Kind::Item, &wire::raw(&otlp(&entry))?)?;
+    let mut unread = Vec::new();
+    let mut each = |view: &View<'_>| {
+        let Ok(entry) = serde_json::from_slice::<Map<String, Value>>(view.entry) else { return Ok(()) };
+        context.out.record_raw(Kind::Item, &wire::raw(&otlp(&entry, view.written))?)?;
         context.out.item_succeeded();
         Ok(())
-    })
+    };
+    each_entry(&targets, &select, &mut each, &mut |_, error| {
+        unread.push(error);
+        Ok(())
+    })?;
+    unread.into_iter().try_for_each(|error| context.out.item_failed(error))
 }
 
 /// One export request with the one span or log record that an entry is.
-fn otlp(entry: &Map<String, Value>) -> Value {
+fn otlp(entry: &Map<String, Value>, written: &[u8]) -> Value {
     let empty = Map::new();
     let data = entry.get("data").and_then(Value::as_object).unwrap_or(&empty);
-    let hash = text(entry, "hash").unwrap_or_default();
-    let hash = hash.strip_prefix("sha256:").unwrap_or(hash);
+    // A line that no ledger holds has none of its own.
+    let hash = text(entry, "hash").map_or_else(|| Hash::of(written).to_string(), str::to_owned);
+    let hash = hash.strip_prefix("sha256:").unwrap_or(&hash);
     let end = nanoseconds(text(entry, "ts").unwrap_or_default());
     // What belongs together is one trace: a run, else a session; an entry of neither stands alone.
     let group = text(entry, "run").or_else(|| text(entry, "session")).unwrap_or(hash);

@@ -1,19 +1,23 @@
 //! `cp-log follow`: print entries as they are appended, across rotation.
 
 use std::fs::File;
+use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Error, Result, signals};
-use cp_ledger::format::line::Line;
+use cp_ledger::read::source::{Source, is_stdin, open_source};
+use cp_ledger::read::tail::is_ledger_file;
 use cp_ledger::read::{End, Lines, backward, open};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::inotify;
 
 use crate::ledger::LedgerOperand;
-use crate::reading::{Filters, Printer, Select};
+use crate::reading::{
+    Direction, Filters, Printer, Reader, Select, Step, Target, View, count_lines, entry_of, refuse_waiting_input,
+};
 
 /// How long to wait where no event may come: on some file systems, or when an event was lost.
 const POLL: Duration = Duration::from_millis(250);
@@ -35,9 +39,6 @@ pub(crate) struct Args {
     /// Begin with so many of the last lines
     #[arg(short = 'n', long, value_name = "N", default_value_t = 0)]
     last: u64,
-    /// Only these members, dotted names, separated by commas
-    #[arg(long, value_name = "A,B.C", value_delimiter = ',')]
-    fields: Vec<String>,
     /// Stop after so many
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
@@ -46,10 +47,20 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    if !args.ledger.is_named() {
+        refuse_waiting_input()?;
+    }
     let path = args.ledger.path(context);
     let session = context.options.session.clone();
     let select = Select::new(&args.filters, session.as_deref(), context.options.run.clone().as_deref())?;
-    let mut printer = Printer::new(&args.fields, args.limit)?;
+    let mut printer = Printer::new(args.limit);
+    if is_stdin(&path) || matches!(open_source(&path)?, Source::Stream(_)) {
+        if args.last > 0 {
+            return Err(Error::usage("--last needs a file that grows")
+                .hint("cp-log query --reverse --limit N shows the last lines of an archive or a stream"));
+        }
+        return follow_stream(&path, &select, printer, context);
+    }
     let mut position = Position::open(&path, args.last)?;
     let watch = watch(&path);
     context.out.streaming()?;
@@ -58,6 +69,10 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         context.out.flush()?;
         if printer.is_full() {
             break;
+        }
+        // Where nothing is appended nothing is written either: the reader has to be looked for.
+        if context.out.has_lost_reader() {
+            return Err(Error::reader_gone());
         }
         if let Some(watch) = &watch {
             if signals::wait_readable(watch.as_fd(), Some(POLL))? {
@@ -68,15 +83,46 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             signals::check()?;
         }
     }
-    printer.close(context);
+    printer.close(None, context);
+    Ok(())
+}
+
+/// Prints what comes from a stream until it ends.
+fn follow_stream(path: &Path, select: &Select, mut printer: Printer, context: &mut Context) -> Result<()> {
+    context.out.streaming()?;
+    let target = Target::named(path);
+    Reader::open(&target, Direction::Forward)?.each(select, &mut |step| {
+        match step {
+            Step::Wait => {
+                context.out.flush()?;
+                while is_stdin(path) && !signals::wait_readable(rustix::stdio::stdin(), Some(POLL))? {
+                    if context.out.has_lost_reader() {
+                        return Err(Error::reader_gone());
+                    }
+                }
+            }
+            Step::Fault(e) => context.out.item_failed(e)?,
+            Step::Entry(view) => {
+                printer.print(&target, &view, context)?;
+            }
+        }
+        Ok(if printer.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    printer.close(None, context);
     Ok(())
 }
 
 /// How far which file was read.
 struct Position {
     path: PathBuf,
+    target: Target,
     file: File,
     offset: u64,
+    /// Whether the file is a ledger: lines of another shape are damaged then, and not somebody else's.
+    is_ledger: bool,
+    /// How many lines are before the offset.
+    number: u64,
+    entry: Vec<u8>,
 }
 
 impl Position {
@@ -98,11 +144,14 @@ impl Position {
             offset = Some(raw.offset);
             left -= 1;
         }
-        Ok(Self { path: path.to_owned(), file, offset: offset.unwrap_or(0) })
+        let (offset, is_ledger) = (offset.unwrap_or(0), is_ledger_file(&file));
+        let number = if is_ledger { 0 } else { count_lines(&file, offset, path)? };
+        let target = Target::named(path);
+        Ok(Self { path: path.to_owned(), target, file, offset, is_ledger, number, entry: Vec::new() })
     }
 
     /// Prints what is new, going on in the next file where this one was closed.
-    fn read(&mut self, select: &Select, printer: &mut Printer<'_>, context: &mut Context) -> Result<()> {
+    fn read(&mut self, select: &Select, printer: &mut Printer, context: &mut Context) -> Result<()> {
         loop {
             // Checked before reading: after the rename nothing is appended to the old file any more.
             let replaced = self.replaced();
@@ -116,10 +165,20 @@ impl Position {
                     break;
                 }
                 self.offset = raw.offset + raw.bytes.len() as u64 + 1;
-                let wanted = raw.stored().filter(|line: &Line<'_>| select.matches(line));
-                if let Some(line) = wanted
-                    && !printer.print(&self.path, &line, context)?
-                {
+                self.number += 1;
+                let stored = raw.stored();
+                let view = match &stored {
+                    Some(line) => View::of_line(line),
+                    None if self.is_ledger || raw.bytes.trim_ascii().is_empty() => continue,
+                    None => {
+                        if let Err(e) = entry_of(raw.bytes, self.number - 1, &mut self.entry) {
+                            context.out.item_failed(e.at_line(self.number).in_file(&self.path))?;
+                            continue;
+                        }
+                        View::of_foreign(raw.bytes, &self.entry, self.number - 1)
+                    }
+                };
+                if select.matches(&view) && !printer.print(&self.target, &view, context)? {
                     return Ok(());
                 }
             }
@@ -127,7 +186,7 @@ impl Position {
                 return Ok(());
             }
             self.file = open(&self.path)?;
-            self.offset = 0;
+            (self.offset, self.number) = (0, 0);
         }
     }
 

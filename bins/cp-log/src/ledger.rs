@@ -32,6 +32,11 @@ pub(crate) struct LedgerOperand {
 }
 
 impl LedgerOperand {
+    /// Whether the command line says which file.
+    pub(crate) fn is_named(&self) -> bool {
+        self.file.is_some()
+    }
+
     /// The file that is meant.
     pub(crate) fn path(&self, context: &Context) -> PathBuf {
         path_of(self.file.as_deref(), context)

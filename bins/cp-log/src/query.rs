@@ -1,21 +1,27 @@
 //! `cp-log query`: print the lines that match, as the bytes that were written.
 
-use std::path::{Path, PathBuf};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
 
 use cp_common::context::options::QueryOptions;
+use cp_common::context::pages::Pages;
 use cp_common::program::{Class, VerbDoc};
-use cp_common::{Code, Context, Error, Result, json};
-use cp_ledger::format::line::Line;
-use cp_ledger::read::{Backward, End, Lines, Raw, backward, lines};
+use cp_common::{Context, Result};
 
-use crate::reading::{Filters, Printer, Select, Target, to_read};
+use crate::reading::{
+    Direction, Filters, Merge, Place, Printer, Rank, Reader, Select, Step, Target, by_ledger, to_read,
+};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "query",
     class: Class::Query,
     output: "entry",
-    examples: &["{} query --event deploy --limit 1", "{} query --fields seq,event"],
+    examples: &[
+        "{} query --event deploy --limit 1",
+        "{} query --fields seq,event",
+        "{} query --event exec.refused --since today --reverse --limit 5",
+    ],
     dangerous: false,
 };
 
@@ -24,184 +30,113 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 pub(crate) struct Args {
     #[command(flatten)]
     filters: Filters,
-    /// Newest first
+    /// Newest first, over all ledgers
     #[arg(long)]
     reverse: bool,
-    /// In the order of time over all files, then of files
-    #[arg(long, conflicts_with_all = ["reverse", "cursor"])]
+    /// In the order of time over all ledgers; --reverse always is
+    #[arg(long)]
     merge: bool,
     /// Run this jq program on each line and print bare values
     #[arg(long, value_name = "FILTER", conflicts_with = "fields")]
     jq: Option<String>,
     #[command(flatten)]
     query: QueryOptions,
-    /// Ledgers, or directories of them (default: the session's, else all of home's)
+    /// Ledgers, other files of JSON lines, archives of them, directories, or - (default: the session's, else all of home's)
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let mut targets = to_read(&args.files, context)?;
-    if args.reverse {
-        targets.reverse();
-    }
-    let cursor = args.query.cursor.as_deref().map(Cursor::parse).transpose()?;
-    if let Some(cursor) = &cursor {
-        let at = targets.iter().position(|target| target.path == cursor.path);
-        let at =
-            at.ok_or_else(|| Error::usage(format!("--cursor: {} is not among the files", cursor.path.display())))?;
-        targets.drain(..at);
-    }
+    let files: Vec<_> = args.files.iter().map(|file| file.to_string_lossy()).collect();
+    let order = (args.reverse, args.merge);
+    let asked = (files, &args.filters, order, context.session(), &context.options.run, &context.options.ledger);
+    let pages = Pages::<Place>::of("cp-log query", &asked, &args.query)?;
     let select = Select::over(&args.filters, &args.files, context)?;
-    let mut printer = Printer::new(&args.query.fields, args.query.limit)?.through(args.jq.as_deref())?;
+    let mut printer = Printer::new(args.query.limit).through(args.jq.as_deref())?;
+    let ledgers = by_ledger(to_read(&args.files, context)?);
     if !printer.is_bare() {
         context.out.streaming()?;
     }
-    if args.merge {
-        merge(&targets, &select, &mut printer, context)?;
-        return printer.finish(context);
-    }
-    for target in &targets {
-        let after = cursor.as_ref().filter(|cursor| cursor.path == target.path).map(|cursor| cursor.seq);
-        let outcome = read(target, &select, args.reverse, after, &mut printer, context);
-        match outcome {
-            Ok(()) => {}
-            Err(e)
-                if e.is_fatal()
-                    || !matches!(e.code(), Code::NotFound | Code::Forbidden | Code::Io | Code::Validation) =>
-            {
-                return Err(e);
+    let direction = if args.reverse { Direction::Backward } else { Direction::Forward };
+    let last = if args.reverse || args.merge {
+        merged(Merge::new(ledgers, &select, direction, pages.after(), context)?, pages.after(), &mut printer, context)?
+    } else {
+        in_turn(ledgers, &select, pages.after(), &mut printer, context)?
+    };
+    let last = last.as_ref().filter(|_| printer.has_more());
+    let next_cursor = last.map(|last| pages.cursor(last)).transpose()?;
+    printer.finish(next_cursor, context)
+}
+
+/// Prints one ledger after the other. The place of the last entry printed, or where the page began.
+fn in_turn(
+    ledgers: Vec<(Rank, Vec<Target>)>,
+    select: &Select,
+    after: Option<&Place>,
+    printer: &mut Printer,
+    context: &mut Context,
+) -> Result<Option<Place>> {
+    let begin = after.map(|after| (after.rank(), after.seq));
+    let mut last = after.cloned();
+    for (rank, files) in ledgers {
+        let passed = match &begin {
+            Some((begin, _)) if rank < *begin => continue,
+            Some((begin, seq)) if rank == *begin => Some(*seq),
+            _ => None,
+        };
+        let mut newest = None;
+        for target in files {
+            let mut step = |step: Step<'_>| {
+                match step {
+                    Step::Wait => context.out.flush()?,
+                    Step::Fault(e) => context.out.item_failed(e)?,
+                    Step::Entry(view) if passed.is_some_and(|passed| view.seq <= passed) => {}
+                    Step::Entry(view) => {
+                        if !printer.print(&target, &view, context)? {
+                            return Ok(ControlFlow::Break(()));
+                        }
+                        newest = Some(view.seq);
+                    }
+                }
+                Ok(ControlFlow::Continue(()))
+            };
+            let outcome =
+                Reader::open(&target, Direction::Forward).and_then(|mut reader| reader.each(select, &mut step));
+            match outcome {
+                Ok(_) => {}
+                Err(e) if e.is_fatal() => return Err(e),
+                Err(e) => context.out.item_failed(e)?,
             }
-            Err(e) => context.out.item_failed(e)?,
+            if printer.has_more() {
+                break;
+            }
+        }
+        if let Some(seq) = newest {
+            last = Some(Place::new(None, &rank, seq));
         }
         if printer.has_more() {
             break;
         }
     }
-    printer.finish(context)
+    Ok(last)
 }
 
-/// Prints the lines of all files in the order of their times; of equal times the earlier file's comes first.
-fn merge(targets: &[Target], select: &Select, printer: &mut Printer<'_>, context: &mut Context) -> Result<()> {
-    let mut heads = Vec::new();
-    for target in targets {
-        let opened = lines(&target.path).and_then(|reader| Head::new(target, reader).next(select));
-        match opened {
-            Ok(head) => heads.extend(head),
-            Err(e) => context.out.item_failed(e)?,
-        }
-    }
-    while let Some(first) = (0..heads.len()).min_by(|a, b| heads[*a].ts().cmp(heads[*b].ts())) {
-        let mut head = heads.remove(first);
-        if let Some(line) = Line::parse(&head.line)
-            && !printer.print(&head.target.path, &line, context)?
-        {
-            return Ok(());
-        }
-        head.line.clear();
-        if let Some(head) = head.next(select)? {
-            heads.insert(first, head);
-        }
-    }
-    Ok(())
-}
-
-/// The next line of one of the files that are merged.
-struct Head<'a> {
-    target: &'a Target,
-    reader: Lines,
-    line: Vec<u8>,
-}
-
-impl<'a> Head<'a> {
-    fn new(target: &'a Target, reader: Lines) -> Self {
-        Self { target, reader, line: Vec::new() }
-    }
-
-    fn ts(&self) -> &str {
-        Line::parse(&self.line).map_or("", |line| line.ts())
-    }
-
-    /// The same file, at its next matching line; `None` at its end.
-    fn next(mut self, select: &Select) -> Result<Option<Self>> {
-        loop {
-            let Some(raw) = select.next(&mut self.reader)? else { return Ok(None) };
-            let wanted = raw.stored().filter(|line| select.matches(line) && json::check(line.bytes()).is_ok());
-            if let Some(line) = wanted {
-                self.line.extend_from_slice(line.bytes());
-                return Ok(Some(self));
-            }
-        }
-    }
-}
-
-fn read(
-    target: &Target,
-    select: &Select,
-    reverse: bool,
-    after: Option<u64>,
-    printer: &mut Printer<'_>,
+/// Prints the entries of all ledgers in the order of their times. The place of the last one printed, or where the page began.
+fn merged(
+    mut merge: Merge<'_>,
+    after: Option<&Place>,
+    printer: &mut Printer,
     context: &mut Context,
-) -> Result<()> {
-    let path = &target.path;
-    let mut reader = if reverse { Reader::Backward(backward(path)?) } else { Reader::Forward(lines(path)?) };
-    while let Some(raw) = reader.next(select)? {
-        if raw.end == End::File {
-            // Being written, or cut off: not a line yet.
-            continue;
-        }
-        let Some(line) = raw.stored() else {
-            if target.named || raw.offset > 0 {
-                damaged(path, &raw, "not a line of a ledger", context)?;
-                continue;
-            }
-            // A file of another kind among those of a directory.
-            return Ok(());
-        };
-        let passed = after.is_some_and(|after| if reverse { line.seq() >= after } else { line.seq() <= after });
-        if passed || !select.matches(&line) {
-            continue;
-        }
-        if !json::is_normal(line.bytes()) && json::check(line.bytes()).is_err() {
-            damaged(path, &raw, "not JSON", context)?;
-            continue;
-        }
-        if !printer.print(path, &line, context)? {
+) -> Result<Option<Place>> {
+    let mut last = after.cloned();
+    while let Some(head) = merge.next(context)? {
+        let Some(view) = head.view() else { continue };
+        if !printer.print(&head.target, &view, context)? {
             break;
         }
+        let reached = last.as_ref().and_then(|last| last.time.clone());
+        let time = reached.map_or_else(|| head.ts.clone(), |reached| merge.further(reached, &head.ts));
+        last = Some(Place::new(Some(&time), &head.rank, head.seq));
     }
-    Ok(())
-}
-
-fn damaged(path: &Path, raw: &Raw<'_>, what: &str, context: &mut Context) -> Result<()> {
-    let error = Error::new(Code::Integrity, format!("byte {}: {what}", raw.offset));
-    context.out.item_failed(error.with("offset", raw.offset).in_file(path).hint("run cp-log verify for details"))
-}
-
-enum Reader {
-    Forward(Lines),
-    Backward(Backward),
-}
-
-impl Reader {
-    fn next(&mut self, select: &Select) -> Result<Option<Raw<'_>>> {
-        match self {
-            Self::Forward(lines) => select.next(lines),
-            Self::Backward(lines) => lines.next(),
-        }
-    }
-}
-
-/// Where a page ended: `file:seq` of the last line printed.
-struct Cursor {
-    path: PathBuf,
-    seq: u64,
-}
-
-impl Cursor {
-    fn parse(text: &str) -> Result<Self> {
-        let parts = text.rsplit_once(':').and_then(|(path, seq)| Some((path, seq.parse().ok()?)));
-        let (path, seq) = parts.ok_or_else(|| Error::usage("--cursor must be the next_cursor of an earlier query"))?;
-        Ok(Self { path: PathBuf::from(path), seq })
-    }
+    Ok(last)
 }

@@ -44,7 +44,7 @@ fn the_schema_of_an_entry_is_the_format() {
         &json!({
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "title": "Entry",
-            "description": "A line of a ledger; only some of its members after --fields.",
+            "description": "A line of a ledger, and where it was found; only some of its members after --fields.",
             "type": "object",
             "x-untrusted": ["content", "message", "data"],
             "properties": {
@@ -58,6 +58,8 @@ fn the_schema_of_an_entry_is_the_format() {
                 "data": {"type": "object"},
                 "prev": {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"},
                 "hash": {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"},
+                "ledger": {"type": "string", "description": "The file that it was found in; `seq` is its place there."},
+                "ledger_bytes": {"type": "string", "description": "The path in base64, where it is not UTF-8."},
             },
             "additionalProperties": false,
         }),

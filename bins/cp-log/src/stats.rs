@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use cp_common::output::Severity;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::reading::{Filters, Select, each_line, to_read};
+use crate::reading::{Filters, Select, View, each_entry, to_read};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -24,7 +25,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 pub(crate) struct Args {
     #[command(flatten)]
     filters: Filters,
-    /// Ledgers, or directories of them (default: the session's, else all of home's)
+    /// Ledgers, other files of JSON lines, archives of them, directories, or - (default: the session's, else all of home's)
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 }
@@ -35,6 +36,8 @@ pub(crate) struct Args {
 pub(crate) struct Stats {
     /// How many files were read.
     files: u64,
+    /// Those that could not be read, or not to their end.
+    unread: Vec<Unread>,
     /// How many lines were counted.
     entries: u64,
     /// The earliest time in them.
@@ -51,6 +54,18 @@ pub(crate) struct Stats {
     by_model: Vec<Row>,
     /// By session.
     by_session: Vec<Row>,
+}
+
+/// A file that could not be read, or not to its end.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Unread {
+    /// The file.
+    file: String,
+    /// The code of the error.
+    code: &'static str,
+    /// What was wrong.
+    message: String,
 }
 
 /// One line of the sums.
@@ -82,7 +97,7 @@ struct Row {
 /// The members of a line that are summed up.
 #[derive(Deserialize)]
 struct Line<'a> {
-    ts: &'a str,
+    ts: Option<&'a str>,
     event: Option<String>,
     agent: Option<String>,
     session: Option<String>,
@@ -137,19 +152,37 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let select = Select::over(&args.filters, &args.files, context)?;
     let targets = to_read(&args.files, context)?;
     let mut sums = Sums::default();
-    let mut stats = Stats { files: targets.len() as u64, ..Stats::default() };
-    each_line(&targets, &select, &mut |line| {
-        let Ok(line) = serde_json::from_slice::<Line<'_>>(line.bytes()) else { return Ok(()) };
+    let mut stats = Stats::default();
+    let mut each = |view: &View<'_>| {
+        let Ok(line) = serde_json::from_slice::<Line<'_>>(view.entry) else { return Ok(()) };
         stats.entries += 1;
-        if stats.from.as_deref().is_none_or(|from| line.ts < from) {
-            stats.from = Some(line.ts.to_owned());
+        if line.ts.is_some_and(|ts| stats.from.as_deref().is_none_or(|from| ts < from)) {
+            stats.from = line.ts.map(str::to_owned);
         }
-        if stats.until.as_deref().is_none_or(|until| line.ts > until) {
-            stats.until = Some(line.ts.to_owned());
+        if line.ts.is_some_and(|ts| stats.until.as_deref().is_none_or(|until| ts > until)) {
+            stats.until = line.ts.map(str::to_owned);
         }
         sums.add(line);
         Ok(())
+    };
+    let (mut unread, mut first) = (Vec::new(), None);
+    each_entry(&targets, &select, &mut each, &mut |target, error| {
+        let (file, code, message) =
+            (target.path.display().to_string(), error.code().row().name, error.message().to_owned());
+        unread.push(Unread { file, code, message });
+        first.get_or_insert(error);
+        Ok(())
     })?;
+    stats.files = (targets.len() - unread.len()) as u64;
+    match first {
+        Some(error) if stats.files == 0 => return Err(error),
+        _ => {}
+    }
+    for file in &unread {
+        context.warn(&file.message);
+        context.out.notice("file_unread", Severity::Warning, file.message.clone());
+    }
+    stats.unread = unread;
     stats.total = sums.total.row(None);
     stats.by_event = rows(sums.event);
     stats.by_agent = rows(sums.agent);

@@ -16,6 +16,7 @@ use cp_ledger::proof::note::{Checkpoint, Note, Verifier};
 use cp_ledger::proof::tree::Tree;
 use cp_ledger::proof::verifier::{self, Fault, Kind, Options, Report, State};
 use cp_ledger::read::segments::{self, is_segment_of, stem_of};
+use cp_ledger::read::source::is_stdin;
 use serde::Serialize;
 
 use crate::reading::{Target, to_read};
@@ -50,7 +51,7 @@ pub(crate) struct Args {
     /// How many threads share the work (default: one for each processor)
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Ledgers, or directories of them (default: the session's, else all of home's)
+    /// Ledgers, archives of them, directories, or - (default: the session's, else all of home's)
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 }
@@ -90,6 +91,9 @@ pub(crate) struct Verified {
     fault_count: u64,
     /// The first hundred of them.
     faults: Vec<Fault>,
+    /// Whether all lines are JSON that claims no place in a chain.
+    #[serde(skip)]
+    is_unchained: bool,
 }
 
 impl Verified {
@@ -106,12 +110,23 @@ impl Verified {
             clock_backwards: report.clock_backwards,
             fault_count: report.fault_count,
             faults: report.faults.clone(),
+            is_unchained: report.lines > 0 && report.unchained == report.lines,
         }
     }
 
     /// The error that stands for the faults, with the message of the first.
     fn error(&self) -> Option<Error> {
         let first = self.faults.first()?;
+        if self.is_unchained {
+            let message =
+                format!("not a ledger: its {} lines are JSON without hashes, so nothing proves them", self.lines);
+            return Some(
+                Error::validation(message)
+                    .in_file(Path::new(&self.file))
+                    .with("lines", self.lines)
+                    .hint("cp-log query, follow and stats read such files"),
+            );
+        }
         let seq = first.seq.map_or(String::new(), |seq| format!(", seq {seq}"));
         let more = if self.fault_count > 1 { format!("; {} faults in all", self.fault_count) } else { String::new() };
         let message = format!("line {} at byte {}{seq}: {}{more}", first.line, first.offset, first.message);
@@ -315,7 +330,12 @@ fn one(
     // Nothing is written to a closed segment any more.
     let options = Options { closed: options.closed || segments::is_closed(&target.path), ..*options };
     let mut report = verifier::verify(&target.path, before, &options, &mut progress)?;
-    if report.intact > 0
+    if is_stdin(&target.path) {
+        if requirements.checkpoint.is_some() || requirements.key.is_some() {
+            return Err(Error::usage("standard input can be read only once, and a checkpoint needs a second time")
+                .hint("name the file instead of -"));
+        }
+    } else if report.intact > 0
         && let Some(fault) = requirements.fault(&target.path, &report)?
     {
         report.faults.push(fault);

@@ -41,3 +41,18 @@ fn a_signal_ends_it_with_a_closing_line() {
     child.finish().code(130);
     place.closing(&["follow", "none.jsonl"], "", 3);
 }
+
+#[test]
+fn a_reader_that_leaves_ends_it_also_where_nothing_is_appended() {
+    let place = Ledgers::new();
+    place.ledger("l.jsonl", 4);
+    let done = place.sh("{ cp-log follow l.jsonl -n 3; echo status $? >&2; } | head -n 1");
+    assert_eq!((done.stdout.lines().count(), done.stderr.trim()), (1, "status 0"));
+    // Standard input stays open and silent.
+    let mut child = place.subject().args(["follow", "-"]).start();
+    child.write("{\"event\":\"e\"}\n");
+    assert_eq!(child.record()["data"]["event"], "e");
+    child.close_stdout();
+    cp_testkit::until("its end", || child.has_ended());
+    child.wait();
+}

@@ -141,7 +141,7 @@ fn many_files_are_each_reported() {
     place.work.write("d/a.jsonl", bad.concat());
     let closing = place.closing(&["verify", "d"], "", 1);
     assert_eq!(closing["error"]["details"]["succeeded"], 1);
-    place.closing(&["verify", "d/notes.jsonl"], "", 1);
+    place.closing(&["verify", "d/notes.jsonl"], "", 2);
     place.closing(&["verify", "none.jsonl"], "", 3);
 }
 

@@ -5,7 +5,6 @@ use cp_common::wire::Reply;
 use cp_common::{Context, Result};
 use serde::Serialize;
 
-use crate::answer::Fields;
 use crate::operand::SessionOperand;
 use crate::transcript;
 
@@ -23,8 +22,6 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 pub(crate) struct Args {
     #[command(flatten)]
     session: SessionOperand,
-    #[command(flatten)]
-    fields: Fields,
 }
 
 /// How long a conversation is.
@@ -46,5 +43,5 @@ impl Reply for Counted {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let session = args.session.find(context)?;
     let counted = Counted { count: transcript::count(&session.file())?, session_id: session.id };
-    args.fields.answer(&counted, &["session_id", "count"], context)
+    context.out.answer(&counted)
 }

@@ -3,7 +3,6 @@
 //! A session is a directory with a ledger of turns ([`transcript`]). A round, which is a question and its answer, is stored
 //! in one append ([`round`]): many programs may write to a session, and none leaves a partial round.
 
-mod answer;
 mod append;
 mod check;
 mod clear;

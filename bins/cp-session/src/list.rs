@@ -1,13 +1,13 @@
 //! `cp-session list`: the sessions of home, in the order of their ids.
 
 use cp_common::context::options::QueryOptions;
+use cp_common::context::pages::Pages;
 use cp_common::home::Session;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Result};
 use serde::Serialize;
 
-use crate::answer::{Page, limit};
 use crate::transcript::{self, Mode};
 
 /// The entry of this verb in `reference`.
@@ -54,8 +54,6 @@ pub(crate) struct Listed {
     bytes: u64,
 }
 
-const MEMBERS: [&str; 8] = ["session_id", "tier", "agent", "mode", "started_at", "updated_at", "ended", "bytes"];
-
 impl Reply for Listed {
     fn text(&self) -> String {
         let state = if self.ended { "ended" } else { "open" };
@@ -64,28 +62,24 @@ impl Reply for Listed {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let limit = limit(args.query.limit);
-    let after = args.query.cursor.as_deref();
-    let mut found = Vec::new();
+    let pages = Pages::of("cp-session list", &(&args.agent, args.open), &args.query)?;
+    let sessions = context.home.all_sessions()?;
     let mut broken = 0_u64;
-    // Pages are ordered by id, so a session that was started since the last page shows on none of them twice.
-    for session in
-        context.home.all_sessions()?.iter().filter(|session| after.is_none_or(|after| session.id.as_str() > after))
-    {
-        if limit.is_some_and(|limit| found.len() > limit) {
-            break;
+    let found = sessions.iter().filter_map(|session| {
+        let key = (session.id.clone(), session.tier().map(str::to_owned));
+        // What is on an earlier page is not read again.
+        if pages.is_passed(&key) {
+            return None;
         }
-        match listed(session) {
-            Ok(listed) if matches(&listed, args) => found.push((session.id.clone(), listed)),
-            Ok(_) => {}
-            Err(_) => broken += 1,
-        }
-    }
+        let listed = listed(session).inspect_err(|_| broken += 1).ok()?;
+        matches(&listed, args).then_some((key, listed))
+    });
+    let page = pages.page(found)?;
     if broken > 0 {
         let directories = if broken == 1 { "1 directory" } else { &format!("{broken} directories") };
         context.warn(&format!("skipped {directories} without a readable session"));
     }
-    Page::of(found, limit, &[]).answer(&args.query.fields, &MEMBERS, context)
+    context.out.answer(&page)
 }
 
 fn matches(listed: &Listed, args: &Args) -> bool {

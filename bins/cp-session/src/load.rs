@@ -6,7 +6,6 @@ use cp_common::wire::{Reply, Turn};
 use cp_common::{Context, Result};
 use serde::Serialize;
 
-use crate::answer::Fields;
 use crate::operand::SessionOperand;
 use crate::transcript::{self, Mode, plain_text};
 
@@ -27,8 +26,6 @@ pub(crate) struct Args {
     /// Only the newest N turns
     #[arg(long, value_name = "N")]
     last: Option<usize>,
-    #[command(flatten)]
-    fields: Fields,
 }
 
 /// A conversation.
@@ -53,8 +50,6 @@ pub(crate) struct Loaded {
     untrusted: [&'static str; 1],
 }
 
-const MEMBERS: [&str; 7] = ["session_id", "agent", "mode", "messages", "count", "has_more", "_untrusted"];
-
 impl Reply for Loaded {
     fn text(&self) -> String {
         let lines = self.messages.iter().map(|turn| format!("{}: {}", turn.role, plain_text(turn)));
@@ -78,7 +73,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         has_more: turns.has_more,
         untrusted: ["/messages"],
     };
-    args.fields.answer(&loaded, &MEMBERS, context)
+    context.out.answer(&loaded)
 }
 
 /// Warns that some lines of a session were skipped.

@@ -5,13 +5,13 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use cp_common::context::options::QueryOptions;
+use cp_common::context::pages::Pages;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
-use cp_common::{Context, Error, Result, json};
+use cp_common::{Context, Result, json};
 use cp_ledger::store::blob;
 use serde::Serialize;
 
-use crate::answer::{Page, limit};
 use crate::memory;
 use crate::transcript;
 
@@ -47,13 +47,13 @@ pub(crate) struct Recalled {
     score: usize,
     /// When it was remembered.
     ts: String,
+    /// The ledger it is in.
+    ledger: String,
     /// Its entry's place.
     seq: u64,
     /// The session it came from.
     session_id: Option<String>,
 }
-
-const MEMBERS: [&str; 5] = ["text", "score", "ts", "seq", "session_id"];
 
 impl Reply for Recalled {
     fn text(&self) -> String {
@@ -62,15 +62,15 @@ impl Reply for Recalled {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let pages = Pages::of("cp-session recall", &(&args.kind, &args.query), &args.page)?;
     let mut found = match memory::existing(&args.kind, context)? {
         Some(file) => matching(&file, args.query.as_deref().unwrap_or_default())?,
         None => Vec::new(),
     };
-    found.sort_by_key(|recalled| Reverse((recalled.score, recalled.seq)));
-    let after = args.page.cursor.as_deref().map(position_of).transpose()?;
-    let behind = |recalled: &Recalled| after.is_none_or(|after| (recalled.score, recalled.seq) < after);
-    let items = found.into_iter().filter(behind).map(|item| (format!("{}:{}", item.score, item.seq), item)).collect();
-    Page::of(items, limit(args.page.limit), &["/items"]).answer(&args.page.fields, &MEMBERS, context)
+    let key = |recalled: &Recalled| Reverse((recalled.score, recalled.seq));
+    found.sort_by_key(key);
+    let page = pages.page(found.into_iter().map(|recalled| (key(&recalled), recalled)))?;
+    context.out.answer(&page.untrusted())
 }
 
 fn matching(file: &Path, query: &str) -> Result<Vec<Recalled>> {
@@ -86,7 +86,8 @@ fn matching(file: &Path, query: &str) -> Result<Vec<Recalled>> {
         let score = words(&text).intersection(&wanted).count();
         if score > 0 || wanted.is_empty() {
             let session_id = line.member("session").and_then(json::unquote);
-            found.push(Recalled { text, score, ts: line.ts().to_owned(), seq: line.seq(), session_id });
+            let (ledger, ts) = (file.display().to_string(), line.ts().to_owned());
+            found.push(Recalled { text, score, ts, ledger, seq: line.seq(), session_id });
         }
         Ok(())
     })?;
@@ -97,10 +98,4 @@ fn matching(file: &Path, query: &str) -> Result<Vec<Recalled>> {
 fn words(text: &str) -> HashSet<String> {
     let words = text.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase);
     words.filter(|word| word.chars().count() > 2).collect()
-}
-
-fn position_of(cursor: &str) -> Result<(usize, u64)> {
-    let parts = cursor.split_once(':').and_then(|(score, seq)| Some((score.parse().ok()?, seq.parse().ok()?)));
-    parts
-        .ok_or_else(|| Error::usage(format!("`{cursor}` is not a valid cursor")).hint("give the next_cursor of a page"))
 }

@@ -11,20 +11,23 @@ fn schemas_are_those_of_the_types() {
         ("session_loaded", schema_for!(crate::load::Loaded)),
         ("session_counted", schema_for!(crate::count::Counted)),
         ("session_shown", schema_for!(crate::show::Shown)),
-        ("session_page", schema_for!(crate::answer::Page<crate::list::Listed>)),
+        ("session_page", schema_for!(cp_common::wire::Page<crate::list::Listed>)),
         ("session_cleared", schema_for!(crate::clear::Cleared)),
         ("session_exported", schema_for!(crate::export::Exported)),
         ("session_forked", schema_for!(crate::fork::Forked)),
         ("session_deleted", schema_for!(crate::delete::Deleted)),
         ("session_compacted", schema_for!(crate::compact::Compacted)),
-        ("session_found", schema_for!(crate::answer::Page<crate::search::Found>)),
+        ("session_found", schema_for!(cp_common::wire::Page<crate::search::Found>)),
         ("session_checked", schema_for!(crate::check::Checked)),
         ("session_remembered", schema_for!(crate::remember::Remembered)),
-        ("session_recalled", schema_for!(crate::answer::Page<crate::recall::Recalled>)),
+        ("session_recalled", schema_for!(cp_common::wire::Page<crate::recall::Recalled>)),
         ("session_imported", schema_for!(crate::import::Answer)),
         ("session_ended", schema_for!(crate::end::Ended)),
     ];
-    for (name, schema) in schemas {
+    for (name, mut schema) in schemas {
+        if matches!(name, "session_found" | "session_recalled") {
+            schema.insert("x-untrusted".to_owned(), serde_json::json!(["items"]));
+        }
         same_or_update(env!("CARGO_MANIFEST_DIR"), name, &schema);
     }
 }

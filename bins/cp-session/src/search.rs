@@ -1,13 +1,13 @@
 //! `cp-session search`: find turns by their text, in every session or in one.
 
 use cp_common::context::options::QueryOptions;
+use cp_common::context::pages::Pages;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
 use cp_ledger::format::line::Line;
 use serde::Serialize;
 
-use crate::answer::Page;
 use crate::operand;
 use crate::transcript::{self, plain_text};
 
@@ -36,6 +36,8 @@ pub(crate) struct Args {
 pub(crate) struct Found {
     /// Its session.
     session_id: String,
+    /// The ledger it is in.
+    ledger: String,
     /// Its entry's place.
     seq: u64,
     /// When it was stored.
@@ -46,7 +48,6 @@ pub(crate) struct Found {
     snippet: String,
 }
 
-const MEMBERS: [&str; 5] = ["session_id", "seq", "ts", "role", "snippet"];
 /// The default of `--limit`.
 const LIMIT: u64 = 100;
 /// How many characters of a snippet are before and after the match.
@@ -63,19 +64,19 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if query.trim().is_empty() {
         return Err(Error::validation("the query is empty"));
     }
-    let limit = crate::answer::limit(Some(args.page.limit.unwrap_or(LIMIT))).unwrap_or(usize::MAX);
-    let after = args.page.cursor.as_deref().map(position_of).transpose()?;
+    let limited = QueryOptions { limit: Some(args.page.limit.unwrap_or(LIMIT)), ..args.page.clone() };
+    let pages = Pages::<(String, u64)>::of("cp-session search", &(&query, context.session()), &limited)?;
+    let limit = pages.limit();
     let sessions = match context.session() {
         Some(_) => vec![operand::find(None, context)?],
         None => context.home.all_sessions()?,
     };
-    let mut found: Vec<(String, Found)> = Vec::new();
+    let mut found: Vec<((String, u64), Found)> = Vec::new();
     for session in sessions {
-        let from = match &after {
-            Some((id, _)) if session.id < *id => continue,
-            Some((id, seq)) if session.id == *id => Some(*seq),
-            _ => None,
-        };
+        if pages.after().is_some_and(|(id, _)| session.id < *id) {
+            continue;
+        }
+        // One more than the page holds: that there is a next one.
         if found.len() > limit {
             break;
         }
@@ -84,26 +85,19 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             continue;
         }
         transcript::each_turn(&file, &mut |line| {
-            let passed = found.len() > limit || from.is_some_and(|from| line.seq() <= from);
-            if passed || !may_hold(line, &query) {
+            let key = (session.id.clone(), line.seq());
+            if found.len() > limit || pages.is_passed(&key) || !may_hold(line, &query) {
                 return Ok(());
             }
             let turn = transcript::turn_of(line, &file)?;
             if let Some(snippet) = snippet(&plain_text(&turn), &query) {
-                let cursor = format!("{}:{}", session.id, line.seq());
-                let (session_id, ts) = (session.id.clone(), line.ts().to_owned());
-                found.push((cursor, Found { session_id, seq: line.seq(), ts, role: turn.role, snippet }));
+                let (session_id, ledger, ts) = (session.id.clone(), file.display().to_string(), line.ts().to_owned());
+                found.push((key, Found { session_id, ledger, seq: line.seq(), ts, role: turn.role, snippet }));
             }
             Ok(())
         })?;
     }
-    Page::of(found, Some(limit), &["/items"]).answer(&args.page.fields, &MEMBERS, context)
-}
-
-fn position_of(cursor: &str) -> Result<(String, u64)> {
-    let parts = cursor.rsplit_once(':').and_then(|(id, seq)| Some((id.to_owned(), seq.parse().ok()?)));
-    parts
-        .ok_or_else(|| Error::usage(format!("`{cursor}` is not a valid cursor")).hint("give the next_cursor of a page"))
+    context.out.answer(&pages.page(found)?.untrusted())
 }
 
 /// Whether a line may match. A query that JSON can spell in only one way is searched for in the stored bytes; a content in a blob

@@ -6,7 +6,6 @@ use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
 use serde::Serialize;
 
-use crate::answer::Fields;
 use crate::operand::SessionOperand;
 use crate::transcript::{self, Fork, Mode};
 
@@ -24,8 +23,6 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 pub(crate) struct Args {
     #[command(flatten)]
     session: SessionOperand,
-    #[command(flatten)]
-    fields: Fields,
 }
 
 /// What a session is.
@@ -62,23 +59,6 @@ pub(crate) struct Shown {
     bytes: u64,
 }
 
-const MEMBERS: [&str; 14] = [
-    "session_id",
-    "path",
-    "directory",
-    "tier",
-    "agent",
-    "mode",
-    "cwd",
-    "forked_from",
-    "started_at",
-    "updated_at",
-    "ended",
-    "turns",
-    "last_seq",
-    "bytes",
-];
-
 impl Reply for Shown {
     fn text(&self) -> String {
         let state = if self.ended { "ended" } else { "open" };
@@ -88,7 +68,7 @@ impl Reply for Shown {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let session = args.session.find(context)?;
-    args.fields.answer(&shown(&session)?, &MEMBERS, context)
+    context.out.answer(&shown(&session)?)
 }
 
 fn shown(session: &Session) -> Result<Shown> {

@@ -26,5 +26,5 @@ fn one_session_can_be_searched_and_nothing_is_no_failure() {
     assert_eq!(place.run(&["search", "tree", "--session", &one]).data()["count"], 1);
     assert_eq!(place.run(&["search", "tree", "--session", &two]).data()["count"], 0);
     place.run(&["search", " "]).failed(2, "E_VALIDATION");
-    place.run(&["search", "tree", "--cursor", "x"]).failed(2, "E_USAGE");
+    place.run(&["search", "tree", "--cursor", "x"]).failed(2, "E_VALIDATION");
 }

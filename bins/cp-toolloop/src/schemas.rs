@@ -8,8 +8,10 @@ fn the_schemas_are_those_of_the_types() {
         cp_common::wire::schemas::same_or_update(env!("CARGO_MANIFEST_DIR"), name, schema);
     };
     same("item", &schema_for!(crate::engine::event::Event));
-    same("tools", &schema_for!(crate::verbs::tools::Page));
-    same("runs", &schema_for!(crate::verbs::runs::Page));
+    let mut tools = schema_for!(cp_common::wire::Page<crate::verbs::tools::Item>);
+    tools.insert("x-untrusted".to_owned(), serde_json::json!(["items"]));
+    same("tools", &tools);
+    same("runs", &schema_for!(cp_common::wire::Page<crate::state::summary::Summary>));
     same("run", &schema_for!(crate::verbs::show::Shown));
     same("cancelled", &schema_for!(crate::verbs::cancel::Cancelled));
 }

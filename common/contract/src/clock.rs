@@ -2,7 +2,9 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, NaiveDate, SecondsFormat, TimeDelta, Utc};
+
+use crate::wire::{Error, Result};
 
 /// The time to print: UTC, microseconds, `Z`.
 pub fn now() -> String {
@@ -27,6 +29,57 @@ pub fn from_unix_seconds(seconds: u64) -> String {
     i64::try_from(seconds).ok().and_then(|s| DateTime::<Utc>::from_timestamp(s, 0)).map_or_else(now, rfc3339)
 }
 
+/// A time in the printed form, from the forms that people write: RFC 3339, a date (its midnight in UTC), `today` and `yesterday`
+/// (midnight where this machine is), and so long ago as `90s`, `30m`, `2h`, `7d`, `1w`.
+pub fn time_of(text: &str) -> Result<String> {
+    if let Some(time) = instant_of(text) {
+        return Ok(time);
+    }
+    let midnight = |day: NaiveDate| day.and_hms_opt(0, 0, 0).map(|midnight| rfc3339(midnight.and_utc()));
+    if let Some(time) = NaiveDate::parse_from_str(text, "%Y-%m-%d").ok().and_then(midnight) {
+        return Ok(time);
+    }
+    let time = match text {
+        "today" => local_midnight(0),
+        "yesterday" => local_midnight(1),
+        span => ago(span),
+    };
+    time.ok_or_else(|| {
+        Error::usage(format!("`{text}` is not a time")).hint(
+            "write 2026-11-21T03:00:00Z, 2026-11-21, today, yesterday, or a span before now such as 30m, 2h, 7d, 1w",
+        )
+    })
+}
+
+/// A time in the printed form, from one of RFC 3339.
+pub fn instant_of(text: &str) -> Option<String> {
+    DateTime::parse_from_rfc3339(text).ok().map(|time| rfc3339(time.with_timezone(&Utc)))
+}
+
+fn ago(span: &str) -> Option<String> {
+    let (at, unit) = span.char_indices().last()?;
+    let count: i64 = span[..at].parse().ok().filter(|_| span.starts_with(|first: char| first.is_ascii_digit()))?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 86_400,
+        'w' => 7 * 86_400,
+        _ => return None,
+    };
+    let now = DateTime::parse_from_rfc3339(&now()).ok()?.with_timezone(&Utc);
+    now.checked_sub_signed(TimeDelta::try_seconds(count.checked_mul(seconds)?)?).map(rfc3339)
+}
+
+/// The last midnight but so many, in the zone of `TZ`, else of the machine.
+fn local_midnight(days_before: i64) -> Option<String> {
+    let now: jiff::Timestamp = now().parse().ok()?;
+    let day = now.to_zoned(jiff::tz::TimeZone::system()).date();
+    let day = day.checked_sub(jiff::Span::new().try_days(days_before).ok()?).ok()?;
+    let midnight = day.to_zoned(jiff::tz::TimeZone::system()).ok()?.timestamp();
+    DateTime::<Utc>::from_timestamp(midnight.as_second(), 0).map(rfc3339)
+}
+
 fn rfc3339(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Micros, true)
 }
@@ -34,6 +87,20 @@ fn rfc3339(time: DateTime<Utc>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_read_as_people_write_them() {
+        assert_eq!(time_of("2026-11-21").unwrap(), "2026-11-21T00:00:00.000000Z");
+        assert_eq!(time_of("2026-11-21T03:00:00+02:00").unwrap(), "2026-11-21T01:00:00.000000Z");
+        assert_eq!(time_of("2026-11-21T03:00:00.5Z").unwrap(), "2026-11-21T03:00:00.500000Z");
+        let [week, days, hours, minutes] = ["1w", "6d", "2h", "30m"].map(|span| time_of(span).unwrap());
+        assert!(week < days && days < hours && hours < minutes && minutes < now());
+        let [yesterday, today] = ["yesterday", "today"].map(|word| time_of(word).unwrap());
+        assert!(yesterday < today && today <= now());
+        for bad in ["", "h", "-1h", "+1h", "tomorrow", "2026-13-01", "99999999999999999d", "1é", "1y"] {
+            assert!(time_of(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn times_have_six_digits_and_a_z() {

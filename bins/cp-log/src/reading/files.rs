@@ -1,89 +1,189 @@
 //! Which files are read: operands, directories, the segments of a rotated ledger, and the defaults.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use cp_common::{Context, Error, Result};
-use cp_ledger::format::line::Line;
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
+use cp_common::stream::filter::input_waits;
+use cp_common::{Context, Error, Result, json};
 use cp_ledger::home::session_directory;
-use cp_ledger::read::lines;
-use cp_ledger::read::segments::segments_of;
+use cp_ledger::read::segments::{ledger_of, segments_of};
+use cp_ledger::read::source::is_stdin;
 
-use crate::reading::Select;
-
-/// A file to read, and whether it was named itself or found in a directory.
+/// A file to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) path: PathBuf,
+    /// Whether it was named itself, not found in a directory.
     pub(crate) named: bool,
+    /// Which operand it came from.
+    operand: usize,
+}
+
+/// A ledger with its files, the oldest first; in the order of operands, then of paths.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rank {
+    pub(crate) operand: usize,
+    pub(crate) ledger: PathBuf,
+}
+
+impl Target {
+    /// A file that was named.
+    pub(crate) fn named(path: &Path) -> Self {
+        Self { path: path.to_owned(), named: true, operand: 0 }
+    }
+
+    /// The ledger that the file belongs to. A segment that was named itself is read as one.
+    pub(crate) fn rank(&self) -> Rank {
+        Rank { operand: self.operand, ledger: ledger_of(&self.path) }
+    }
+
+    /// What is put behind an entry: where it was found. A path that is not UTF-8 is there twice, readable and exact.
+    pub(crate) fn mark(&self) -> Vec<u8> {
+        let ledger = ledger_of(&self.path);
+        let mut mark = b",\"ledger\":".to_vec();
+        json::string(&ledger.to_string_lossy(), &mut mark);
+        if ledger.to_str().is_none() {
+            mark.extend_from_slice(b",\"ledger_bytes\":");
+            json::string(&BASE64.encode(ledger.as_os_str().as_bytes()), &mut mark);
+        }
+        mark.push(b'}');
+        mark
+    }
+}
+
+/// An entry of a record as the line that was written, without the mark of where it was found.
+pub(crate) fn without_mark(entry: &[u8]) -> Vec<u8> {
+    // No string can hold this: a quote in one is escaped.
+    match memchr::memmem::rfind(entry, b",\"ledger\":\"") {
+        Some(at) => [&entry[..at], b"}"].concat(),
+        None => entry.to_vec(),
+    }
+}
+
+/// The files of each ledger, the oldest first.
+pub(crate) fn by_ledger(targets: Vec<Target>) -> Vec<(Rank, Vec<Target>)> {
+    let mut ledgers = std::collections::BTreeMap::<Rank, Vec<Target>>::new();
+    for target in targets {
+        ledgers.entry(target.rank()).or_default().push(target);
+    }
+    ledgers.into_iter().collect()
 }
 
 /// The files that are read: the operands, with a directory standing for the ledgers below it and a ledger for its segments
 /// first; without operands the named ledger, the session's ledgers, or all of home's.
 pub(crate) fn to_read(operands: &[PathBuf], context: &Context) -> Result<Vec<Target>> {
-    let mut targets = Vec::new();
+    let mut found = Found { targets: Vec::new(), operand: 0 };
     if operands.is_empty() {
+        refuse_waiting_input()?;
         match (&context.options.ledger, session_directory(context)?) {
-            (Some(ledger), _) => add(ledger, &mut targets)?,
-            (None, Some(directory)) => add_directory(&directory, &mut targets)?,
+            (Some(ledger), _) => found.add(ledger)?,
+            (None, Some(directory)) => found.add_directory(&directory)?,
             (None, None) => {
                 for part in ["ledger", "planes", "memory"] {
                     let directory = context.home.path(part);
                     if directory.is_dir() {
-                        add_directory(&directory, &mut targets)?;
+                        found.add_directory(&directory)?;
                     }
+                    found.operand += 1;
                 }
             }
         }
     }
+    if operands.iter().filter(|operand| is_stdin(operand)).count() > 1 {
+        return Err(Error::usage("- is given twice, but standard input can be read only once"));
+    }
     for operand in operands {
-        add(operand, &mut targets)?;
+        found.add(operand)?;
+        found.operand += 1;
     }
-    Ok(targets)
+    Ok(found.targets)
 }
 
-fn add(path: &Path, targets: &mut Vec<Target>) -> Result<()> {
-    if path.is_dir() {
-        return add_directory(path, targets);
+/// Refuses to leave bytes unread that somebody sent: whether they are to be read has to be said.
+pub(crate) fn refuse_waiting_input() -> Result<()> {
+    if input_waits() {
+        return Err(Error::usage("standard input has data, and no operand says what to read")
+            .hint("add - to read standard input, name a FILE, or redirect from /dev/null"));
     }
-    let segments = segments_of(path)?;
-    targets.extend(segments.into_iter().map(|path| Target { path, named: true }));
-    targets.push(Target { path: path.to_owned(), named: true });
     Ok(())
 }
 
-fn add_directory(directory: &Path, targets: &mut Vec<Target>) -> Result<()> {
-    let failed = |e: std::io::Error| Error::io("cannot list", e).in_file(directory);
-    let mut paths = Vec::new();
-    for entry in std::fs::read_dir(directory).map_err(failed)? {
-        paths.push(entry.map_err(failed)?.path());
+struct Found {
+    targets: Vec<Target>,
+    operand: usize,
+}
+
+impl Found {
+    fn push(&mut self, path: PathBuf, named: bool) {
+        self.targets.push(Target { path, named, operand: self.operand });
     }
-    // The name of a segment sorts before that of its ledger, because digits sort before letters.
-    paths.sort();
-    for path in paths {
-        // A link would bring the same file twice, or lead out of the directory.
-        let Ok(metadata) = path.symlink_metadata() else { continue };
-        if metadata.is_dir() && path.extension().is_none_or(|extension| extension != "blobs") {
-            add_directory(&path, targets)?;
-        } else if metadata.is_file() && path.extension().is_some_and(|extension| extension == "jsonl") {
-            targets.push(Target { path, named: false });
+
+    fn add(&mut self, path: &Path) -> Result<()> {
+        if path.is_dir() {
+            return self.add_directory(path);
         }
-    }
-    Ok(())
-}
-
-/// Calls `each` with every matching line, file after file.
-pub(crate) fn each_line(
-    targets: &[Target],
-    select: &Select,
-    each: &mut dyn FnMut(&Line<'_>) -> Result<()>,
-) -> Result<()> {
-    for target in targets {
-        let mut reader = lines(&target.path)?;
-        while let Some(raw) = select.next(&mut reader)? {
-            if let Some(line) = raw.stored().filter(|line| select.matches(line)) {
-                each(&line)?;
+        if !is_stdin(path) {
+            for segment in segments_of(path)? {
+                self.push(segment, true);
             }
         }
+        self.push(path.to_owned(), true);
+        Ok(())
     }
-    Ok(())
+
+    fn add_directory(&mut self, directory: &Path) -> Result<()> {
+        let failed = |e: std::io::Error| Error::io("cannot list", e).in_file(directory);
+        let mut paths = Vec::new();
+        for entry in std::fs::read_dir(directory).map_err(failed)? {
+            paths.push(entry.map_err(failed)?.path());
+        }
+        // The name of a segment sorts before that of its ledger, because digits sort before letters.
+        paths.sort();
+        for path in paths {
+            // A link would bring the same file twice, or lead out of the directory.
+            let Ok(metadata) = path.symlink_metadata() else { continue };
+            if metadata.is_dir() && path.extension().is_none_or(|extension| extension != "blobs") {
+                self.add_directory(&path)?;
+            } else if metadata.is_file() && is_lines(&path) {
+                self.push(path, false);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the name of a file says that it holds lines of JSON, packed or not.
+fn is_lines(path: &Path) -> bool {
+    let name = path.file_name().map_or(&b""[..], OsStr::as_bytes);
+    [&b".jsonl"[..], b".jsonl.gz", b".jsonl.zst"].iter().any(|end| name.ends_with(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt as _;
+
+    #[test]
+    fn a_path_that_is_not_utf8_is_marked_readable_and_exact() {
+        let target = |path: &[u8]| Target { path: OsString::from_vec(path.to_vec()).into(), named: true, operand: 0 };
+        assert_eq!(target(b"a.jsonl").mark(), br#","ledger":"a.jsonl"}"#);
+        let mark = String::from_utf8(target(b"a\xff.jsonl").mark()).unwrap();
+        assert_eq!(
+            mark,
+            format!(",\"ledger\":\"a\u{fffd}.jsonl\",\"ledger_bytes\":\"{}\"}}", BASE64.encode(b"a\xff.jsonl"))
+        );
+        let segment = target(b"d/a.00000000000000000000.jsonl");
+        assert_eq!(segment.rank().ledger, Path::new("d/a.jsonl"));
+    }
+
+    #[test]
+    fn the_mark_comes_off_whatever_the_entry_holds() {
+        let line = br#"{"seq":1,"data":{"ledger":"x"},"hash":"h"}"#;
+        let target = Target { path: PathBuf::from("q\",\"ledger\":\"z"), named: true, operand: 0 };
+        let marked = [&line[..line.len() - 1], &target.mark()].concat();
+        assert_eq!(without_mark(&marked), line);
+    }
 }

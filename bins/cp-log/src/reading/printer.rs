@@ -1,37 +1,28 @@
 //! Printing lines: as records, as chosen members, as text, or through a jq program.
 
-use std::path::{Path, PathBuf};
-
 use cp_common::output::{Format, printable};
-use cp_common::wire::fields;
 use cp_common::{Context, Error, Result, json};
-use cp_ledger::format::line::{Line, inside, members};
 
 use crate::reading::jq::Program;
-
-/// The members that a line can have.
-const MEMBERS: [&str; 13] =
-    ["seq", "ts", "event", "agent", "session", "run", "turn", "role", "content", "message", "data", "prev", "hash"];
+use crate::reading::{Target, View};
 
 /// Prints lines up to a limit.
-pub(crate) struct Printer<'a> {
-    fields: Vec<Vec<&'a str>>,
+pub(crate) struct Printer {
     jq: Option<Program>,
     jq_failures: u64,
     limit: u64,
     count: u64,
-    last: Option<(PathBuf, u64)>,
     has_more: bool,
+    /// What is put behind the entries of a file.
+    mark: Option<(Target, Vec<u8>)>,
     /// The record being written; kept to reuse its memory.
     line: Vec<u8>,
 }
 
-impl<'a> Printer<'a> {
-    pub(crate) fn new(fields: &'a [String], limit: Option<u64>) -> Result<Self> {
-        fields::check(fields, &MEMBERS)?;
-        let fields = fields.iter().map(|field| field.split('.').collect()).collect();
+impl Printer {
+    pub(crate) fn new(limit: Option<u64>) -> Self {
         let limit = limit.unwrap_or(u64::MAX);
-        Ok(Self { fields, jq: None, jq_failures: 0, limit, count: 0, last: None, has_more: false, line: Vec::new() })
+        Self { jq: None, jq_failures: 0, limit, count: 0, has_more: false, mark: None, line: Vec::new() }
     }
 
     /// Prints the values of a jq program instead of records.
@@ -41,7 +32,7 @@ impl<'a> Printer<'a> {
     }
 }
 
-impl Printer<'_> {
+impl Printer {
     /// Whether there are lines beyond the limit.
     pub(crate) fn has_more(&self) -> bool {
         self.has_more
@@ -57,23 +48,26 @@ impl Printer<'_> {
         self.count == self.limit
     }
 
-    /// Prints a line; false when the limit was reached before.
-    pub(crate) fn print(&mut self, path: &Path, line: &Line<'_>, context: &mut Context) -> Result<bool> {
+    /// Prints an entry and where it was found; false when the limit was reached before.
+    pub(crate) fn print(&mut self, target: &Target, view: &View<'_>, context: &mut Context) -> Result<bool> {
         if self.is_full() {
             self.has_more = true;
             return Ok(false);
         }
         self.count += 1;
-        match &mut self.last {
-            Some((last, seq)) if last == path => *seq = line.seq(),
-            last => *last = Some((path.to_owned(), line.seq())),
-        }
         self.line.clear();
         let format = context.out.format();
+        if self.mark.as_ref().is_none_or(|(of, _)| of != target) {
+            self.mark = Some((target.clone(), target.mark()));
+        }
+        let mark = self.mark.as_ref().map_or(&b"}"[..], |(_, mark)| mark);
+        // The mark ends with the brace of the entry.
+        let open = &view.entry[..view.entry.len() - 1];
+        let marked = || [open, mark].concat();
         if let Some(program) = &self.jq {
-            if let Err(e) = program.run(line.bytes(), format != Format::Json, &mut self.line) {
+            if let Err(e) = program.run(&marked(), format != Format::Json, &mut self.line) {
                 self.jq_failures += 1;
-                context.warn(&format!("{}: seq {}: {e}", path.display(), line.seq()));
+                context.warn(&format!("{}: seq {}: {e}", target.path.display(), view.seq));
             }
             match format {
                 Format::Text => context.out.piece(&String::from_utf8_lossy(&self.line))?,
@@ -84,12 +78,18 @@ impl Printer<'_> {
         if format == Format::Json {
             self.line.extend_from_slice(b"{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"entry\",\"data\":");
         }
-        if format == Format::Text && self.fields.is_empty() {
-            self.line.extend_from_slice(printable(&text_of(line)).as_bytes());
-        } else if self.fields.is_empty() {
-            self.line.extend_from_slice(line.bytes());
-        } else {
-            project(line.bytes(), &self.fields, &mut self.line);
+        match (context.out.fields(), format) {
+            (Some(fields), Format::Text) => {
+                let chosen = fields.project(&marked());
+                self.line.extend_from_slice(printable(&String::from_utf8_lossy(&chosen)).as_bytes());
+            }
+            (Some(fields), Format::Json | Format::Raw) => self.line.extend(fields.project(&marked())),
+            (None, Format::Json) => {
+                self.line.extend_from_slice(open);
+                self.line.extend_from_slice(mark);
+            }
+            (None, Format::Text) => self.line.extend_from_slice(printable(&text_of(view)).as_bytes()),
+            (None, Format::Raw) => self.line.extend_from_slice(view.written),
         }
         if format == Format::Json {
             self.line.push(b'}');
@@ -100,9 +100,9 @@ impl Printer<'_> {
     }
 
     /// Completes the closing line; bare values have none.
-    pub(crate) fn finish(&self, context: &mut Context) -> Result<()> {
+    pub(crate) fn finish(&self, next_cursor: Option<String>, context: &mut Context) -> Result<()> {
         if self.jq.is_none() {
-            self.close(context);
+            self.close(next_cursor, context);
             return Ok(());
         }
         if self.jq_failures > 0 {
@@ -112,23 +112,21 @@ impl Printer<'_> {
         Ok(())
     }
 
-    /// Completes the closing line: how many lines there were, and where the next page begins.
-    pub(crate) fn close(&self, context: &mut Context) {
-        let next = self.last.as_ref().filter(|_| self.has_more).map(|(path, seq)| format!("{}:{seq}", path.display()));
+    /// Completes the closing line: how many entries there were, and where the next page begins.
+    pub(crate) fn close(&self, next_cursor: Option<String>, context: &mut Context) {
         context.out.extra("count", self.count);
-        context.out.extra("next_cursor", next);
+        context.out.extra("next_cursor", next_cursor);
         context.out.extra("has_more", self.has_more);
         context.out.extra("truncated", self.has_more);
     }
 }
 
 /// A line as text.
-fn text_of(line: &Line<'_>) -> String {
+fn text_of(line: &View<'_>) -> String {
     let text = |name: &str| {
         line.member(name).map(|value| json::unquote(value).unwrap_or_else(|| String::from_utf8_lossy(value).into()))
     };
-    let mut text_of_line =
-        format!("{} {:>6} {}", line.ts(), line.seq(), text("event").unwrap_or_else(|| "-".to_owned()));
+    let mut text_of_line = format!("{} {:>6} {}", line.ts, line.seq, text("event").unwrap_or_else(|| "-".to_owned()));
     for part in
         [text("agent"), text("role").map(|role| role + ":"), text("content"), text("message")].into_iter().flatten()
     {
@@ -136,59 +134,4 @@ fn text_of(line: &Line<'_>) -> String {
         text_of_line.push_str(&part);
     }
     text_of_line
-}
-
-/// Appends the object with only the members that the paths lead to, their values as they were written.
-fn project(object: &[u8], paths: &[Vec<&str>], out: &mut Vec<u8>) {
-    out.push(b'{');
-    let start = out.len();
-    for (at, path) in paths.iter().enumerate() {
-        let Some((name, _)) = path.split_first() else { continue };
-        if paths[..at].iter().any(|before| before.first() == Some(name)) {
-            continue;
-        }
-        let Some(value) = member(object, name) else { continue };
-        let below: Vec<Vec<&str>> =
-            paths.iter().filter(|path| path.first() == Some(name)).map(|path| path[1..].to_vec()).collect();
-        let whole = below.iter().any(Vec::is_empty);
-        if !whole && !value.starts_with(b"{") {
-            continue;
-        }
-        if out.len() > start {
-            out.push(b',');
-        }
-        json::string(name, out);
-        out.push(b':');
-        if whole {
-            out.extend_from_slice(value);
-        } else {
-            project(value, &below, out);
-        }
-    }
-    out.push(b'}');
-}
-
-fn member<'a>(object: &'a [u8], name: &str) -> Option<&'a [u8]> {
-    let mut spelt = Vec::with_capacity(name.len() + 2);
-    json::string(name, &mut spelt);
-    let spelt = &spelt[1..spelt.len() - 1];
-    members(inside(object)?).find(|(found, _)| *found == spelt).map(|(_, value)| value)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn projections_keep_the_text_of_values_and_the_order_asked_for() {
-        let object = br#"{"seq":1,"data":{"n":1e400,"m":{"a":1,"b":2},"s":"x"}}"#;
-        let project = |fields: &[&str]| {
-            let mut out = Vec::new();
-            project(object, &fields.iter().map(|field| field.split('.').collect()).collect::<Vec<_>>(), &mut out);
-            String::from_utf8(out).unwrap()
-        };
-        assert_eq!(project(&["data.n", "seq", "data.m.b"]), r#"{"data":{"n":1e400,"m":{"b":2}},"seq":1}"#);
-        assert_eq!(project(&["data.m", "data.m.a"]), r#"{"data":{"m":{"a":1,"b":2}}}"#);
-        assert_eq!(project(&["event", "seq.x"]), "{}");
-    }
 }

@@ -1,7 +1,6 @@
 //! What a caller may ask for: a verb is a file, with its options, its documentation and its output.
 
 mod options;
-mod page;
 
 pub(crate) mod cancel;
 pub(crate) mod resume;

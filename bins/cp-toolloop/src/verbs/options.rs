@@ -27,6 +27,11 @@ pub(super) struct ToolOptions {
 }
 
 impl ToolOptions {
+    /// What decides which tools there are.
+    pub(super) fn asked(&self) -> (&[PathBuf], &[String], &[String], u8) {
+        (&self.tools, &self.allow, &self.mcp, self.agent_depth)
+    }
+
     /// Where tools come from: the configured directory unless --tools is given.
     pub(super) fn sources(&self, context: &Context) -> Result<Sources> {
         let configured = || context.config.text("tools_dir", None).map(PathBuf::from).into_iter().collect();

@@ -1,13 +1,13 @@
 //! `cp-toolloop runs`: the runs of this home, the newest first.
 
-use cp_common::context::options::QueryOptions;
-use cp_common::program::{Class, VerbDoc};
-use cp_common::wire::{Reply, fields};
-use cp_common::{Context, Result};
-use serde::Serialize;
-use serde_json::Value;
+use std::cmp::Reverse;
 
-use super::page::{page, projected, text_of};
+use cp_common::context::options::QueryOptions;
+use cp_common::context::pages::Pages;
+use cp_common::program::{Class, VerbDoc};
+use cp_common::wire::Reply;
+use cp_common::{Context, Result};
+
 use crate::state::files::RunFiles;
 use crate::state::summary::{Summary, summary};
 
@@ -27,35 +27,18 @@ pub(crate) struct Args {
     query: QueryOptions,
 }
 
-/// A page of runs.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Page {
-    /// The runs.
-    #[cfg_attr(test, schemars(with = "Vec<Summary>"))]
-    items: Vec<Value>,
-    /// How many are on this page.
-    count: usize,
-    /// Where the next page begins.
-    next_cursor: Option<String>,
-    /// Whether there is one.
-    has_more: bool,
-}
-
-const MEMBERS: [&str; 7] = ["id", "status", "started_at", "updated_at", "code", "tally", "ledger"];
-
-impl Reply for Page {
+impl Reply for Summary {
     fn text(&self) -> String {
-        let line = |item: &Value| {
-            ["id", "started_at", "status", "code"].map(|name| text_of(item, name)).join("  ").trim_end().to_owned()
-        };
-        self.items.iter().map(line).collect::<Vec<_>>().join("\n")
+        let status = serde_json::to_value(self.status).unwrap_or_default();
+        let words =
+            [&self.id, &self.started_at, status.as_str().unwrap_or_default(), self.code.as_deref().unwrap_or_default()];
+        words.join("  ").trim_end().to_owned()
     }
 }
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    fields::check(&args.query.fields, &MEMBERS)?;
+    let pages = Pages::of("cp-toolloop runs", &(), &args.query)?;
     let mut runs: Vec<Summary> = Vec::new();
     for files in RunFiles::all(context) {
         match summary(&files) {
@@ -63,8 +46,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             Err(e) => context.warn(e.message()),
         }
     }
-    runs.sort_by(|a, b| (&b.started_at, &b.id).cmp(&(&a.started_at, &a.id)));
-    let (runs, next_cursor) = page(runs, &args.query)?;
-    let items = projected(runs, &args.query.fields)?;
-    context.out.answer(&Page { count: items.len(), has_more: next_cursor.is_some(), items, next_cursor })
+    let key = |run: &Summary| Reverse((run.started_at.clone(), run.id.clone()));
+    runs.sort_by_key(key);
+    context.out.answer(&pages.page(runs.into_iter().map(|run| (key(&run), run)))?)
 }

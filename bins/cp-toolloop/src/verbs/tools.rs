@@ -1,16 +1,15 @@
 //! `cp-toolloop tools`: what a model would be offered, and what was left out.
 
-use cp_common::context::options::QueryOptions;
-use cp_common::program::{Class, VerbDoc};
-use cp_common::wire::{Reply, fields};
-use cp_common::{Context, Error, Result};
 use std::path::{Path, PathBuf};
 
+use cp_common::context::options::QueryOptions;
+use cp_common::context::pages::Pages;
+use cp_common::program::{Class, VerbDoc};
+use cp_common::wire::Reply;
+use cp_common::{Context, Error, Result};
 use serde::Serialize;
-use serde_json::Value;
 
 use super::options::ToolOptions;
-use super::page::{page, projected, text_of};
 use crate::tools::catalogue::Broken;
 use crate::tools::description::wanting;
 use crate::tools::sources::Sources;
@@ -37,26 +36,10 @@ pub(crate) struct Args {
     query: QueryOptions,
 }
 
-/// A page of tools.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(extend("x-untrusted" = ["items"])))]
-pub(crate) struct Page {
-    /// The tools.
-    #[cfg_attr(test, schemars(with = "Vec<Item>"))]
-    items: Vec<Value>,
-    /// How many are on this page.
-    count: usize,
-    /// Where the next page begins.
-    next_cursor: Option<String>,
-    /// Whether there is one.
-    has_more: bool,
-}
-
 /// A tool, or one that was left out.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Item {
+pub(crate) struct Item {
     #[serde(flatten)]
     tool: Option<Tool>,
     /// The name or file of a tool that was left out.
@@ -69,18 +52,16 @@ struct Item {
     why: Option<String>,
 }
 
-const MEMBERS: [&str; 8] = ["name", "description", "input_schema", "origin", "hints", "left_out", "status", "why"];
-
-impl Reply for Page {
+impl Reply for Item {
     fn text(&self) -> String {
-        let line = |item: &Value| {
-            if item.get("why").is_some() {
-                return format!("✗ {}: {}", text_of(item, "left_out"), text_of(item, "why"));
+        match (&self.tool, &self.left_out, &self.why) {
+            (Some(tool), ..) => {
+                format!("{:<24} {}", tool.name, tool.description.lines().next().unwrap_or_default())
             }
-            let description = text_of(item, "description");
-            format!("{:<24} {}", text_of(item, "name"), description.lines().next().unwrap_or_default())
-        };
-        self.items.iter().map(line).collect::<Vec<_>>().join("\n")
+            (None, left_out, why) => {
+                format!("✗ {}: {}", left_out.as_deref().unwrap_or_default(), why.as_deref().unwrap_or_default())
+            }
+        }
     }
 }
 
@@ -89,21 +70,6 @@ impl Item {
         let status = if broken.is_tool { "broken" } else { "no_tool" };
         Self { tool: None, left_out: Some(broken.what), status, why: Some(broken.why) }
     }
-}
-
-/// Checks files as their author does: each is asked, and everything that is wrong is said at once.
-fn check(files: &[PathBuf], context: &mut Context) -> Result<()> {
-    let items: Vec<Item> = files.iter().flat_map(|file| checked(file, context)).collect();
-    let wrong: Vec<String> = items
-        .iter()
-        .filter_map(|item| Some(format!("{}: {}", item.left_out.as_deref()?, item.why.as_deref()?)))
-        .collect();
-    let items = projected(items, &[])?;
-    let page = Page { count: items.len(), has_more: false, items, next_cursor: None };
-    if wrong.is_empty() {
-        return context.out.answer(&page);
-    }
-    context.out.refuse(&page, &Error::validation(wrong.join("; ")).hint("see WRITING A TOOL in cp-authors(7)"))
 }
 
 /// The tools of one file, and what is wrong with it.
@@ -122,17 +88,32 @@ fn checked(file: &Path, context: &Context) -> Vec<Item> {
     tools.chain(catalogue.broken.into_iter().map(Item::of_broken)).collect()
 }
 
+/// The key of an item: what was left out comes after the tools, and no two have the same.
+fn key(item: &Item) -> (u8, Option<String>, Option<String>) {
+    match &item.tool {
+        Some(tool) => (0, Some(tool.name.clone()), None),
+        None => (1, item.left_out.clone(), item.why.clone()),
+    }
+}
+
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    fields::check(&args.query.fields, &MEMBERS)?;
-    if !args.check.is_empty() {
-        return check(&args.check, context);
+    let pages = Pages::of("cp-toolloop tools", &(args.tools.asked(), &args.check), &args.query)?;
+    let mut items: Vec<Item> = if args.check.is_empty() {
+        let catalogue = args.tools.sources(context)?.resolve(context)?;
+        let tools =
+            catalogue.tools.into_iter().map(|tool| Item { tool: Some(tool), left_out: None, status: "ok", why: None });
+        tools.chain(catalogue.broken.into_iter().map(Item::of_broken)).collect()
+    } else {
+        args.check.iter().flat_map(|file| checked(file, context)).collect()
+    };
+    items.sort_by_key(key);
+    let said = |item: &Item| Some(format!("{}: {}", item.left_out.as_deref()?, item.why.as_deref()?));
+    let wrong: Vec<String> = items.iter().filter_map(said).collect();
+    let page = pages.page(items.into_iter().map(|item| (key(&item), item)))?.untrusted();
+    // An author who asks about a file wants to know by the exit status.
+    if args.check.is_empty() || wrong.is_empty() {
+        return context.out.answer(&page);
     }
-    let catalogue = args.tools.sources(context)?.resolve(context)?;
-    let tools =
-        catalogue.tools.into_iter().map(|tool| Item { tool: Some(tool), left_out: None, status: "ok", why: None });
-    let broken = catalogue.broken.into_iter().map(Item::of_broken);
-    let items = projected(tools.chain(broken), &args.query.fields)?;
-    let (items, next_cursor) = page(items, &args.query)?;
-    context.out.answer(&Page { count: items.len(), has_more: next_cursor.is_some(), items, next_cursor })
+    context.out.refuse(&page, &Error::validation(wrong.join("; ")).hint("see WRITING A TOOL in cp-authors(7)"))
 }

@@ -1,6 +1,7 @@
 //! What a verb gets to work with: options, home, settings, and the way out.
 
 pub mod options;
+pub mod pages;
 
 use std::io::IsTerminal as _;
 use std::path::PathBuf;

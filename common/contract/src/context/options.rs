@@ -145,9 +145,6 @@ impl StreamOptions {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Options of a query")]
 pub struct QueryOptions {
-    /// Only these members, dotted names, separated by commas
-    #[arg(long, value_name = "A,B.C", value_delimiter = ',')]
-    pub fields: Vec<String>,
     /// At most so many
     #[arg(long, value_name = "N")]
     pub limit: Option<u64>,

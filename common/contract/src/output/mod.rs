@@ -16,6 +16,7 @@ use self::closing::{error_members, message_of};
 pub use self::printable::{printable, printable_line};
 pub use self::sink::to_stderr;
 use self::sink::write_all;
+use crate::wire::fields::Fields;
 use crate::wire::record::{self, Kind, Record};
 use crate::wire::{Code, Error, Reply, Result};
 
@@ -151,6 +152,7 @@ pub struct Output {
     upstream_end: Option<UpstreamEnd>,
     notices: Vec<Notice>,
     extras: Map<String, Value>,
+    fields: Option<Fields>,
     pub(crate) strict_exit: bool,
     reader: Reader,
 }
@@ -181,6 +183,7 @@ impl Output {
             upstream_end: None,
             notices: Vec::new(),
             extras: Map::new(),
+            fields: None,
             strict_exit: false,
             reader: Reader::EndsUs,
         }
@@ -191,16 +194,32 @@ impl Output {
         self.format
     }
 
+    /// Says which members of its answers were asked for.
+    pub(crate) fn choose(&mut self, fields: Option<Fields>) {
+        self.fields = fields;
+    }
+
+    /// The members that were asked for; none for all of them. Answers and records are written with only these.
+    pub fn fields(&self) -> Option<&Fields> {
+        self.fields.as_ref()
+    }
+
     /// Writes the one line of a verb that is not a filter.
     pub fn answer<T: Reply + ?Sized>(&mut self, data: &T) -> Result<()> {
-        match self.format {
-            Format::Json => {
+        match (self.format, &self.fields) {
+            (Format::Json, fields) => {
+                let whole = encode(data)?;
+                let chosen = fields.as_ref().map(|fields| fields.project(&whole));
                 let mut line = record::head(true, None);
-                record::member(&mut line, "data", &encode(data)?);
+                record::member(&mut line, "data", chosen.as_deref().unwrap_or(&whole));
                 self.write_closed(line)?;
             }
-            Format::Text => self.put_text(&data.text())?,
-            Format::Raw => self.put(&data.raw())?,
+            (Format::Text | Format::Raw, Some(fields)) => {
+                let lines = fields.lines(&encode(data)?);
+                self.put_chosen(&lines)?;
+            }
+            (Format::Text, None) => self.put_text(&data.text())?,
+            (Format::Raw, None) => self.put(&data.raw())?,
         }
         self.ended = Some(0);
         Ok(())
@@ -225,33 +244,56 @@ impl Output {
 
     /// Writes a record: open, or closing itself when it turns out to be alone.
     pub fn record<T: Reply + ?Sized>(&mut self, kind: Kind, data: &T) -> Result<()> {
-        match self.format {
-            Format::Json => {
+        match (self.format, &self.fields) {
+            (_, Some(_)) => self.record_chosen(kind, &encode(data)?),
+            (Format::Json, None) => {
                 let mut open = record::head(true, Some(kind.name()));
                 open.extend_from_slice(b",\"data\":");
                 serde_json::to_writer(&mut open, data).map_err(|e| cannot_encode(&e))?;
                 self.index(&mut open);
                 self.emit(Held::Own { open, failure: None })
             }
-            Format::Text => self.put_text(&data.text()),
-            Format::Raw => self.put(&data.raw()),
+            (Format::Text, None) => self.put_text(&data.text()),
+            (Format::Raw, None) => self.put(&data.raw()),
         }
     }
 
     /// Writes a record whose data is bytes of JSON that we did not make.
     pub fn record_raw(&mut self, kind: Kind, data: &RawValue) -> Result<()> {
-        match self.format {
-            Format::Json => {
+        match (self.format, &self.fields) {
+            (_, Some(_)) => self.record_chosen(kind, data.get().as_bytes()),
+            (Format::Json, None) => {
                 let mut open = record::head(true, Some(kind.name()));
                 record::member(&mut open, "data", data.get().as_bytes());
                 self.index(&mut open);
                 self.emit(Held::Own { open, failure: None })
             }
-            Format::Text => self.put_text(data.get()),
-            Format::Raw => {
+            (Format::Text, None) => self.put_text(data.get()),
+            (Format::Raw, None) => {
                 self.put(data.get().as_bytes())?;
                 self.put(b"\n")
             }
+        }
+    }
+
+    /// Writes a record with only the members that were asked for.
+    fn record_chosen(&mut self, kind: Kind, data: &[u8]) -> Result<()> {
+        let Some(fields) = &self.fields else { return Ok(()) };
+        if self.format != Format::Json {
+            let lines = fields.lines(data);
+            return self.put_chosen(&lines);
+        }
+        let mut open = record::head(true, Some(kind.name()));
+        record::member(&mut open, "data", &fields.project(data));
+        self.index(&mut open);
+        self.emit(Held::Own { open, failure: None })
+    }
+
+    /// Bare objects, one a line: what `--fields` chooses is for a program, or for a person who knows the names.
+    fn put_chosen(&mut self, lines: &[u8]) -> Result<()> {
+        match self.format {
+            Format::Text => self.put(printable(&String::from_utf8_lossy(lines)).as_bytes()),
+            Format::Json | Format::Raw => self.put(lines),
         }
     }
 
@@ -387,6 +429,11 @@ impl Output {
         self.extras.insert(name.to_owned(), value.into());
     }
 
+    /// Whether the reader of standard output has gone: for those that wait and have nothing to write meanwhile.
+    pub fn has_lost_reader(&self) -> bool {
+        sink::has_lost_reader()
+    }
+
     /// Hands everything that is certain to the reader.
     pub fn flush(&mut self) -> Result<()> {
         let buffer = std::mem::take(&mut self.buffer);
@@ -520,120 +567,4 @@ fn cannot_encode(e: &serde_json::Error) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[derive(Serialize)]
-    struct Word {
-        word: &'static str,
-    }
-
-    impl Reply for Word {
-        fn text(&self) -> String {
-            self.word.to_owned()
-        }
-    }
-
-    fn output() -> Output {
-        let mut out = Output::new("cp-test", Format::Json, true, Instant::now());
-        out.sink = Sink::Memory;
-        out
-    }
-
-    fn closed(mut out: Output, result: Result<()>) -> (Vec<String>, u8) {
-        let status = out.close(result);
-        let text = String::from_utf8(out.buffer).unwrap();
-        let lines = text
-            .lines()
-            .map(|l| l.split(",\"meta\":").next().unwrap().to_owned() + if l.contains("meta") { " META" } else { "" });
-        (lines.collect(), status)
-    }
-
-    #[test]
-    fn a_record_that_is_alone_closes_itself() {
-        let mut out = output();
-        out.record(Kind::Item, &Word { word: "a" }).unwrap();
-        let (lines, status) = closed(out, Ok(()));
-        assert_eq!(lines, [r#"{"ok":true,"schema_version":"1.0","type":"item","data":{"word":"a"} META"#]);
-        assert_eq!(status, 0);
-    }
-
-    #[test]
-    fn two_records_make_a_stream_and_only_its_last_line_has_meta() {
-        let mut out = output();
-        out.record(Kind::Item, &Word { word: "a" }).unwrap();
-        out.record(Kind::Item, &Word { word: "b" }).unwrap();
-        let (lines, _) = closed(out, Ok(()));
-        assert_eq!(lines.len(), 3);
-        assert_eq!(lines.iter().filter(|l| l.ends_with("META")).count(), 1);
-        assert!(lines[2].contains("summary") && lines[2].ends_with("META"));
-    }
-
-    #[test]
-    fn when_all_items_fail_the_closing_line_and_the_exit_say_the_first_code() {
-        let mut out = output();
-        out.streaming().unwrap();
-        out.item_failed(Error::not_found("no a")).unwrap();
-        out.item_failed(Error::validation("bad b")).unwrap();
-        let (lines, status) = closed(out, Ok(()));
-        assert!(lines[2].contains(r#""type":"summary","error":{"code":"E_NOT_FOUND""#), "{}", lines[2]);
-        assert!(lines[2].contains(r#""total":2,"succeeded":0,"failed":2"#));
-        assert_eq!(status, 3);
-    }
-
-    #[test]
-    fn each_failure_is_a_record_and_few_are_said() {
-        let mut out = output();
-        out.streaming().unwrap();
-        for _ in 0..FAILURES_SAID + 3 {
-            out.item_failed(Error::not_found("no a")).unwrap();
-        }
-        assert_eq!(out.unsaid(), Some(3));
-        assert_eq!(closed(out, Ok(())).0.len(), 9);
-    }
-
-    #[test]
-    fn when_some_fail_the_stream_is_ok_unless_strict() {
-        for (strict, expected) in [(false, 0), (true, 1)] {
-            let mut out = output();
-            out.strict_exit = strict;
-            out.streaming().unwrap();
-            out.item_succeeded();
-            out.item_failed(Error::not_found("no a")).unwrap();
-            let (lines, status) = closed(out, Ok(()));
-            assert_eq!(status, expected);
-            assert_eq!(lines[1].contains("E_PARTIAL"), strict);
-        }
-    }
-
-    #[test]
-    fn a_lone_failure_from_upstream_passes_byte_for_byte_and_gives_the_exit() {
-        let line = br#"{"ok":false,"schema_version":"1.0","type":"error","error":{"code":"E_NOT_FOUND","message":"no","details":{},"retryable":false},"meta":{"duration_ms":7}}"#;
-        let mut out = output();
-        out.filtering();
-        out.pass_failure(&Record::parse(line).unwrap()).unwrap();
-        let status = out.close(Ok(()));
-        assert_eq!(out.buffer, [&line[..], b"\n"].concat());
-        assert_eq!(status, 3);
-    }
-
-    #[test]
-    fn a_text_shows_controls_and_raw_keeps_its_bytes() {
-        for (format, expected) in [(Format::Text, "a^[[2J\n"), (Format::Raw, "a\x1b[2J\n")] {
-            let mut out = Output { format, ..output() };
-            out.record(Kind::Item, &Word { word: "a\x1b[2J" }).unwrap();
-            out.piece("a\x1b[2J\n").unwrap();
-            assert_eq!(String::from_utf8(out.buffer).unwrap(), expected.repeat(2));
-        }
-    }
-
-    #[test]
-    fn the_index_goes_into_the_data() {
-        let mut out = output();
-        out.streaming().unwrap();
-        out.set_place(Place { index: Some(4), line: Some(5) });
-        out.record(Kind::Item, &Word { word: "a" }).unwrap();
-        let (lines, _) = closed(out, Ok(()));
-        assert!(lines[0].contains(r#"{"word":"a","index":4}"#));
-    }
-}
+mod tests;

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::printable::printable;
@@ -30,6 +30,15 @@ fn wait_writable(fd: BorrowedFd<'_>) -> Result<()> {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(e) => Err(Error::io("waiting for standard output", e)),
     }
+}
+
+/// Whether nobody reads the pipe that standard output is.
+pub(super) fn has_lost_reader() -> bool {
+    let stdout = rustix::stdio::stdout();
+    // Nothing is asked for: errors are told anyway.
+    let mut fds = [PollFd::from_borrowed_fd(stdout, PollFlags::empty())];
+    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+        && fds[0].revents().intersects(PollFlags::ERR | PollFlags::NVAL)
 }
 
 /// Writes words to standard error, with controls made visible: a message may quote what programs, names or models say. Nothing can

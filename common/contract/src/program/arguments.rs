@@ -7,7 +7,7 @@ use clap::{Args as _, CommandFactory};
 
 use crate::context::options::Shared;
 use crate::program::identity::{Program, VERSION};
-use crate::program::standard;
+use crate::program::{projection, standard};
 use crate::spelling::nearest;
 use crate::wire::{Error, Result};
 
@@ -23,7 +23,7 @@ pub(super) fn verb_of(matches: &clap::ArgMatches) -> String {
 
 /// The whole command tree of a program: its own verbs, the verbs and options of every program.
 pub(super) fn command_of<C: CommandFactory>(program: &'static Program) -> clap::Command {
-    root_of(C::command(), program).subcommands(standard::commands())
+    projection::with_option(program, root_of(C::command(), program).subcommands(standard::commands()), "")
 }
 
 /// What stands above the verbs.

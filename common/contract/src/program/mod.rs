@@ -6,6 +6,7 @@ pub mod confirm;
 pub mod describe;
 pub mod idempotency;
 mod identity;
+mod projection;
 pub mod recording;
 mod standard;
 mod start;

@@ -14,7 +14,7 @@ use crate::output::{Format, Output, last_words, to_stderr};
 use crate::program::arguments::{Parsed, command_of, parse, usage_error, verb_of};
 use crate::program::describe;
 use crate::program::identity::{Class, Finished, Program};
-use crate::program::standard;
+use crate::program::{projection, standard};
 use crate::signals;
 use crate::wire::{Code, Error, Result};
 
@@ -81,8 +81,11 @@ fn with_options<C: Parser>(
     if program.implicit == Some(verb.as_str()) {
         context.out.filtering();
     }
+    let asked = projection::asked(program, &verb, matches);
     let result = if format.is_none() {
         Err(Error::config("the format is not json, text or raw").hint("see CP_FORMAT and `format` in config/cp.toml"))
+    } else if let Err(error) = asked.map(|fields| context.out.choose(fields)) {
+        Err(error)
     } else if describes {
         describe::run::<C>(program, &verb, matches, &mut context)
     } else {

@@ -450,11 +450,16 @@ fn end_of(
 
 /// Says when standard input has bytes that an argument makes unused: a forgotten `-` is a common slip.
 fn note_ignored_input(context: &mut Context) {
-    if has_bytes(rustix::stdio::stdin()) {
+    if input_waits() {
         let message = "standard input was not read, the argument is the whole input: add - to add it";
         context.out.notice("stdin_ignored", Severity::Warning, message);
         context.warn(message);
     }
+}
+
+/// Whether standard input has bytes that nobody has read: a pipe or a file, never a terminal.
+pub fn input_waits() -> bool {
+    has_bytes(rustix::stdio::stdin())
 }
 
 fn has_bytes(stdin: BorrowedFd<'_>) -> bool {

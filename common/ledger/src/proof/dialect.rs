@@ -7,12 +7,13 @@ use cp_common::{Result, json};
 
 use crate::format::line::{Hash, inside, members};
 use crate::proof::verifier::{FAULTS_LISTED, Fault, Kind, Report};
-use crate::read::{End, Raw, lines};
+use crate::read::source::lines_of;
+use crate::read::{End, Raw};
 
 /// Proves a ledger of the control plane.
 pub fn verify(path: &Path, closed: bool) -> Result<Report> {
-    let mut reader = lines(path)?;
-    let mut report = Report::empty(reader.size());
+    let mut reader = lines_of(path)?;
+    let mut report = Report::empty(0);
     let mut before: Option<String> = None;
     while let Some(raw) = reader.next()? {
         if raw.end == End::File && !closed {
@@ -44,6 +45,7 @@ pub fn verify(path: &Path, closed: bool) -> Result<Report> {
             }
         }
     }
+    report.bytes = reader.offset();
     Ok(report)
 }
 

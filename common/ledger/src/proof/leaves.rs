@@ -7,8 +7,9 @@ use cp_common::{Code, Error, Result, json, signals};
 
 use crate::format::line::{Hash, Line, inside, members};
 use crate::proof::tree::{Node, leaf};
+use crate::read::End;
 use crate::read::segments::segments_of;
-use crate::read::{End, lines};
+use crate::read::source::lines_of;
 
 /// What was walked.
 pub struct Walked {
@@ -24,7 +25,7 @@ pub fn walk(path: &Path, mut each: impl FnMut(Node) -> ControlFlow<()>) -> Resul
     files.push(path.to_owned());
     let (mut origin, mut prev, mut size) = (None, None::<Hash>, 0);
     for file in &files {
-        let mut reader = lines(file)?;
+        let mut reader = lines_of(file)?;
         while let Some(raw) = reader.next()? {
             if raw.end == End::File {
                 break;

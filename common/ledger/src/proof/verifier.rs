@@ -12,7 +12,8 @@ use cp_common::{Error, Result, json, signals};
 use serde::Serialize;
 
 use crate::format::line::{Hash, Line, claimed_seq, inside, members};
-use crate::read::{End, Lines, Raw, open};
+use crate::read::source::{Source, open_source};
+use crate::read::{End, Lines, Raw};
 
 /// How many faults are listed one by one; the others are counted.
 pub const FAULTS_LISTED: usize = 100;
@@ -107,6 +108,8 @@ pub struct Report {
     pub first: Option<u64>,
     /// The number and the hash of the last intact line.
     pub last: Option<(u64, Hash)>,
+    /// How many lines are JSON objects that claim no place in a chain: those of other programs.
+    pub unchained: u64,
     /// Whether bytes follow the last line feed.
     pub in_flight: bool,
     /// How often a writer's clock was behind that of the line before.
@@ -128,6 +131,7 @@ impl Report {
             bytes,
             first: None,
             last: None,
+            unchained: 0,
             in_flight: false,
             clock_backwards: 0,
             faults: Vec::new(),
@@ -144,15 +148,22 @@ pub fn verify(
     options: &Options,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Report> {
-    let file = open(path)?;
-    let size = file.metadata().map_err(|e| Error::io("cannot read its metadata", e).in_file(path))?.len();
     let mut whole = Joined::new(before);
+    let (file, size) = match open_source(path)? {
+        Source::File(file, size) => (file, size),
+        // What can be read only once is one chunk, on one thread.
+        Source::Stream(reader) => {
+            let mut lines = Lines::of_stream(reader, path);
+            whole.join(Chunk::read(&mut lines, 0, u64::MAX, options)?);
+            return Ok(whole.report(lines.offset()));
+        }
+    };
     let chunks = size.div_ceil(CHUNK).max(1);
     let threads = u64::try_from(options.threads.max(1)).unwrap_or(1).min(chunks);
     if threads == 1 {
         for chunk in 0..chunks {
-            let lines = Lines::new(file.try_clone()?, path, (chunk * CHUNK).saturating_sub(1), size);
-            whole.join(Chunk::read(lines, chunk * CHUNK, (chunk + 1) * CHUNK, options)?);
+            let mut lines = Lines::new(file.try_clone()?, path, (chunk * CHUNK).saturating_sub(1), size);
+            whole.join(Chunk::read(&mut lines, chunk * CHUNK, (chunk + 1) * CHUNK, options)?);
             progress(size.min((chunk + 1) * CHUNK), size);
         }
         return Ok(whole.report(size));
@@ -170,8 +181,8 @@ pub fn verify(
                         break;
                     }
                     let done = file.try_clone().map_err(Error::from).and_then(|file| {
-                        let lines = Lines::new(file, path, (chunk * CHUNK).saturating_sub(1), size);
-                        Chunk::read(lines, chunk * CHUNK, (chunk + 1) * CHUNK, options)
+                        let mut lines = Lines::new(file, path, (chunk * CHUNK).saturating_sub(1), size);
+                        Chunk::read(&mut lines, chunk * CHUNK, (chunk + 1) * CHUNK, options)
                     });
                     if sender.send((chunk, done)).is_err() {
                         break;
@@ -206,6 +217,7 @@ pub fn verify(
 struct Chunk {
     lines: u64,
     intact: u64,
+    unchained: u64,
     in_flight: bool,
     clock_backwards: u64,
     /// The first intact line: which one of the chunk it is, and what it says.
@@ -232,10 +244,11 @@ struct First {
 
 impl Chunk {
     /// Reads the lines that start in `from..to`. The reader stands one byte before, to see whether a line starts at `from`.
-    fn read(mut reader: Lines, from: u64, to: u64, options: &Options) -> Result<Self> {
+    fn read(reader: &mut Lines, from: u64, to: u64, options: &Options) -> Result<Self> {
         let mut chunk = Self {
             lines: 0,
             intact: 0,
+            unchained: 0,
             in_flight: false,
             clock_backwards: 0,
             first: None,
@@ -270,6 +283,7 @@ impl Chunk {
     fn line(&mut self, raw: &Raw<'_>) {
         self.lines += 1;
         let Some(line) = raw.stored() else {
+            self.unchained += u64::from(raw.end != End::Limit && is_unchained(raw.bytes));
             let what = if raw.end == End::Limit { "the line is too long" } else { "not the shape of a line" };
             self.fault(raw, claimed_seq(raw.bytes).map(|(seq, _)| seq), Kind::Shape, what);
             self.end = State { hashes: None, intact: false, slack: self.end.slack + 1, ..self.end };
@@ -319,6 +333,14 @@ impl Chunk {
             self.faults.push(Fault { line: self.lines, offset: raw.offset, seq, kind, message: message.to_owned() });
         }
     }
+}
+
+/// Whether a line is a JSON object without a hash: a line of another program, rather than one of ours that was damaged.
+fn is_unchained(bytes: &[u8]) -> bool {
+    let mut text = Vec::with_capacity(bytes.len());
+    let is_json = json::normalize(bytes, &mut text).is_ok();
+    let claims = |name: &[u8]| matches!(name, b"hash" | b"prev" | b"entry_hash" | b"previous_hash");
+    is_json && inside(&text).is_some_and(|object| !members(object).any(|(name, _)| claims(name)))
 }
 
 /// Why an intact line does not follow what is before it, if it does not.
@@ -384,6 +406,7 @@ impl Joined {
         self.report.last = chunk.last.or(self.report.last);
         self.last_ts = chunk.last_ts.or(self.last_ts.take());
         self.report.intact += chunk.intact;
+        self.report.unchained += chunk.unchained;
         self.report.lines += chunk.lines;
         self.report.in_flight |= chunk.in_flight;
         if chunk.lines > 0 {

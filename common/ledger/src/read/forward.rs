@@ -1,17 +1,18 @@
-//! Streaming readers of stored lines, forward and backward, in bounded memory.
+//! The streaming reader of stored lines from the first to the last, in bounded memory.
 
+use std::fmt;
 use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use cp_common::{Code, Error, Result};
+use cp_common::{Code, Error, Result, signals};
 use memchr::memmem::Finder;
 
 use crate::format::line::{HARD_LIMIT, Line};
 
 /// How much is read at once.
-const BLOCK: usize = 256 << 10;
+pub(super) const BLOCK: usize = 256 << 10;
 
 /// One line as it lies in a file.
 #[derive(Clone, Copy, Debug)]
@@ -65,17 +66,31 @@ pub fn lines(path: &Path) -> Result<Lines> {
     Ok(Lines::new(file, path, 0, size))
 }
 
-/// Reads the lines of a file from the last to the first.
-pub fn backward(path: &Path) -> Result<Backward> {
-    let file = open(path)?;
-    let size = file.metadata().map_err(|e| Error::io("cannot read its metadata", e).in_file(path))?.len();
-    Ok(Backward { file, path: path.to_owned(), buffer: Vec::new(), start: size, end: size, ended: None })
+/// Where lines come from.
+enum Input {
+    /// A file, read at offsets: others may append to it meanwhile.
+    File(File),
+    /// What can be read once, from its beginning.
+    Stream {
+        reader: Box<dyn Read + Send>,
+        /// What was read after a line that was too long.
+        spare: Vec<u8>,
+    },
+}
+
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(file) => file.fmt(f),
+            Self::Stream { .. } => f.write_str("a stream"),
+        }
+    }
 }
 
 /// The forward reader; see [`lines`].
 #[derive(Debug)]
 pub struct Lines {
-    file: File,
+    input: Input,
     path: PathBuf,
     buffer: Vec<u8>,
     /// The unread part of the buffer.
@@ -90,7 +105,44 @@ pub struct Lines {
 impl Lines {
     /// Reads the lines that start at `offset` and end before `size`.
     pub fn new(file: File, path: &Path, offset: u64, size: u64) -> Self {
-        Self { file, path: path.to_owned(), buffer: Vec::new(), from: 0, to: 0, offset, number: 0, size }
+        Self::over(Input::File(file), path, offset, size)
+    }
+
+    /// Reads the lines of what can be read once; `path` names it in errors.
+    pub fn of_stream(reader: Box<dyn Read + Send>, path: &Path) -> Self {
+        Self::over(Input::Stream { reader, spare: Vec::new() }, path, 0, u64::MAX)
+    }
+
+    fn over(input: Input, path: &Path, offset: u64, size: u64) -> Self {
+        Self { input, path: path.to_owned(), buffer: Vec::new(), from: 0, to: 0, offset, number: 0, size }
+    }
+
+    /// How many bytes were given out.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Whether this can be read only once.
+    pub fn is_stream(&self) -> bool {
+        matches!(self.input, Input::Stream { .. })
+    }
+
+    /// Whether the next line has to be waited for: what was found so far should be shown before that.
+    pub fn may_block(&self) -> bool {
+        self.is_stream() && !self.buffer[self.from..self.to].contains(&b'\n')
+    }
+
+    /// Whether the line that comes next has the shape of one of ours. To be asked before the first.
+    pub fn begins_stored(&mut self) -> Result<bool> {
+        loop {
+            let unread = &self.buffer[self.from..self.to];
+            if let Some(end) = memchr::memchr(b'\n', unread) {
+                return Ok(Line::parse(&unread[..end]).is_some());
+            }
+            if unread.len() > HARD_LIMIT || !self.fill()? {
+                return Ok(false);
+            }
+        }
     }
 
     /// The size of the file when reading began.
@@ -174,8 +226,7 @@ impl Lines {
         if self.buffer.len() < self.to + want {
             self.buffer.resize(self.to + want, 0);
         }
-        let read = read_at(&self.file, &mut self.buffer[self.to..self.to + want], at)
-            .map_err(|e| Error::io("cannot read", e).in_file(&self.path))?;
+        let read = self.input.read(&mut self.buffer[self.to..self.to + want], at, &self.path)?;
         self.to += read;
         Ok(read > 0)
     }
@@ -187,17 +238,63 @@ impl Lines {
         let mut at = start;
         while at < self.size {
             let want = block.len().min(usize::try_from(self.size - at).unwrap_or(usize::MAX));
-            let read = read_at(&self.file, &mut block[..want], at)
-                .map_err(|e| Error::io("cannot read", e).in_file(&self.path))?;
+            let read = self.input.read(&mut block[..want], at, &self.path)?;
             if read == 0 {
                 break;
             }
             if let Some(found) = memchr::memchr(b'\n', &block[..read]) {
+                self.input.put_back(&block[found + 1..read]);
                 return Ok(at + found as u64 + 1 - start);
             }
             at += read as u64;
         }
         Ok(at - start)
+    }
+}
+
+impl Input {
+    /// Reads at an offset, which for a stream is where it stands.
+    fn read(&mut self, into: &mut [u8], at: u64, path: &Path) -> Result<usize> {
+        match self {
+            Self::File(file) => read_at(file, into, at).map_err(|e| Error::io("cannot read", e).in_file(path)),
+            Self::Stream { spare, .. } if !spare.is_empty() => {
+                let count = spare.len().min(into.len());
+                into[..count].copy_from_slice(&spare[..count]);
+                spare.drain(..count);
+                Ok(count)
+            }
+            Self::Stream { reader, .. } => read_stream(reader, into, path),
+        }
+    }
+
+    /// Gives back what was read too far. A file is read there again.
+    fn put_back(&mut self, bytes: &[u8]) {
+        match self {
+            Self::File(_) => {}
+            Self::Stream { spare, .. } => {
+                let rest = std::mem::take(spare);
+                spare.extend_from_slice(bytes);
+                spare.extend_from_slice(&rest);
+            }
+        }
+    }
+}
+
+/// One read of a stream. What is wrong with an archive says where.
+pub(super) fn read_stream(reader: &mut impl Read, into: &mut [u8], path: &Path) -> Result<usize> {
+    signals::check()?;
+    loop {
+        match reader.read(into) {
+            Err(e) if e.kind() == ErrorKind::Interrupted => signals::check()?,
+            Err(e) if e.kind() == ErrorKind::InvalidData => {
+                return Err(Error::new(Code::Integrity, e.to_string()).in_file(path));
+            }
+            Err(e) => {
+                signals::check()?;
+                return Err(Error::io("cannot read", e).in_file(path));
+            }
+            Ok(read) => return Ok(read),
+        }
     }
 }
 
@@ -211,100 +308,9 @@ pub fn read_at(file: &File, into: &mut [u8], at: u64) -> io::Result<usize> {
     }
 }
 
-/// The backward reader; see [`backward`].
-#[derive(Debug)]
-pub struct Backward {
-    file: File,
-    path: PathBuf,
-    /// The bytes of the file from `start` on; those from `end` on were given out.
-    buffer: Vec<u8>,
-    start: u64,
-    end: u64,
-    /// What ends the line that comes next, once the first was looked at.
-    ended: Option<End>,
-}
-
-impl Backward {
-    /// The line before the one given out last.
-    #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend its buffer, and can fail")]
-    pub fn next(&mut self) -> Result<Option<Raw<'_>>> {
-        if self.end == 0 {
-            return Ok(None);
-        }
-        let end = if let Some(end) = self.ended {
-            end
-        } else {
-            self.extend()?;
-            if self.buffer.last() == Some(&b'\n') { End::LineFeed } else { End::File }
-        };
-        self.ended = Some(End::LineFeed);
-        let feed = u64::from(end == End::LineFeed);
-        loop {
-            // What ends this line is not where it starts.
-            let text = &self.buffer[..index(self.end - feed, self.start)];
-            let found = memchr::memrchr(b'\n', text).map(|found| found + 1).or((self.start == 0).then_some(0));
-            if let Some(from) = found {
-                let end = if text.len() - from > HARD_LIMIT { End::Limit } else { end };
-                return Ok(Some(self.take(from, feed, end)));
-            }
-            if text.len() > HARD_LIMIT {
-                self.pass_over()?;
-                return Ok(Some(Raw { bytes: &[], offset: self.end, number: 0, end: End::Limit }));
-            }
-            self.extend()?;
-        }
-    }
-
-    /// Moves to the start of a line that is too long to be kept.
-    fn pass_over(&mut self) -> Result<()> {
-        while self.start > 0 {
-            self.end = self.start;
-            self.buffer.clear();
-            self.extend()?;
-            if let Some(found) = memchr::memrchr(b'\n', &self.buffer) {
-                self.end = self.start + found as u64 + 1;
-                return Ok(());
-            }
-        }
-        self.end = 0;
-        Ok(())
-    }
-
-    fn take(&mut self, from: usize, feed: u64, end: End) -> Raw<'_> {
-        let to = index(self.end - feed, self.start);
-        self.end = self.start + from as u64;
-        Raw { bytes: &self.buffer[from..to], offset: self.end, number: 0, end }
-    }
-
-    /// Puts the block before the buffer's first byte in front of it.
-    fn extend(&mut self) -> Result<()> {
-        self.buffer.truncate(index(self.end, self.start));
-        let want = self.start.min(BLOCK.max(self.buffer.len()) as u64);
-        let at = self.start - want;
-        let mut block = vec![0; index(want, 0)];
-        let mut filled = 0;
-        while filled < block.len() {
-            let read = read_at(&self.file, &mut block[filled..], at + filled as u64)
-                .map_err(|e| Error::io("cannot read", e).in_file(&self.path))?;
-            if read == 0 {
-                return Err(Error::new(Code::Conflict, "the file was truncated while it was read").in_file(&self.path));
-            }
-            filled += read;
-        }
-        block.extend_from_slice(&self.buffer);
-        self.buffer = block;
-        self.start = at;
-        Ok(())
-    }
-}
-
-/// A distance in a buffer. Buffers fit memory, so it does too.
-fn index(offset: u64, start: u64) -> usize {
-    usize::try_from(offset - start).unwrap_or(usize::MAX)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::backward;
     use super::*;
     use proptest::prelude::*;
 

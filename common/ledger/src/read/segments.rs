@@ -51,6 +51,15 @@ pub fn is_closed(path: &Path) -> bool {
     stem.is_some_and(|stem| is_segment_of(name, stem))
 }
 
+/// The ledger that a file belongs to: itself, or that of which it is a closed segment.
+pub fn ledger_of(path: &Path) -> PathBuf {
+    let stem = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".jsonl"));
+    match stem.and_then(|stem| stem.rsplit_once('.')) {
+        Some((stem, _)) if is_closed(path) => path.with_file_name(format!("{stem}.jsonl")),
+        _ => path.to_owned(),
+    }
+}
+
 /// The number of the first line of a file.
 pub fn first_seq(path: &Path) -> Result<u64> {
     let mut reader = lines(path)?;

@@ -128,12 +128,16 @@ pub fn for_blocks(file: &File, from: u64, to: u64, mut each: impl FnMut(&[u8]) -
 
 /// Whether a file holds a line of ours at its beginning or at its end.
 pub fn is_ledger(path: &Path) -> bool {
-    let Ok(file) = open(path) else { return false };
+    open(path).is_ok_and(|file| is_ledger_file(&file))
+}
+
+/// Whether an open file holds a line of ours at its beginning or at its end.
+pub fn is_ledger_file(file: &File) -> bool {
     let mut head = vec![0; 4096];
-    let read = read_at(&file, &mut head, 0).unwrap_or(0);
+    let read = read_at(file, &mut head, 0).unwrap_or(0);
     if head[..read].split(|byte| *byte == b'\n').next().is_some_and(|line| Line::parse(line).is_some()) {
         return true;
     }
     let size = file.metadata().map_or(0, |metadata| metadata.len());
-    Tail::read(&file, size).is_ok_and(|tail| matches!(tail.last, Last::Intact { .. }))
+    Tail::read(file, size).is_ok_and(|tail| matches!(tail.last, Last::Intact { .. }))
 }

@@ -1,0 +1,268 @@
+//! The entries of one file, forward or backward: lines of a ledger, or any lines of JSON.
+
+use std::fs::File;
+use std::ops::ControlFlow;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use cp_common::{Code, Error, Result, json};
+use cp_ledger::format::line::{Line, inside, members};
+use cp_ledger::read::source::{Source, is_stdin, open_source, seekable};
+use cp_ledger::read::tail::{for_blocks, is_ledger_file};
+use cp_ledger::read::{Backward, End, Lines, Raw};
+
+use crate::reading::{Select, Target, foreign};
+
+/// One entry.
+pub(crate) struct View<'a> {
+    /// The bytes of the line, as they were written.
+    pub(crate) written: &'a [u8],
+    /// The entry: the same bytes, or for a line that no ledger holds what it says.
+    pub(crate) entry: &'a [u8],
+    /// Its place in the ledger, or which line of the file it is, from 0.
+    pub(crate) seq: u64,
+    /// When it was written; empty where it does not say.
+    pub(crate) ts: &'a str,
+    body: &'a [u8],
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn of_line(line: &Line<'a>) -> Self {
+        Self { written: line.bytes(), entry: line.bytes(), seq: line.seq(), ts: line.ts(), body: line.body() }
+    }
+
+    pub(crate) fn of_foreign(written: &'a [u8], entry: &'a [u8], seq: u64) -> Self {
+        Self { written, entry, seq, ts: foreign::time_of(entry), body: inside(entry).unwrap_or_default() }
+    }
+
+    /// The value of a member, as JSON.
+    pub(crate) fn member(&self, name: &str) -> Option<&'a [u8]> {
+        members(self.body).find(|(found, _)| *found == name.as_bytes()).map(|(_, value)| value)
+    }
+}
+
+/// What a reader comes to.
+pub(crate) enum Step<'a> {
+    /// An entry that matches.
+    Entry(View<'a>),
+    /// A line that is damaged; those after it are read.
+    Fault(Error),
+    /// The next read has to wait for somebody.
+    Wait,
+}
+
+/// In which order a file is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Forward,
+    Backward,
+}
+
+/// Where a reader of a plain file stands, so that it can be closed and opened again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Position {
+    file: (u64, u64),
+    size: u64,
+    offset: u64,
+    number: u64,
+    class: Class,
+}
+
+/// What the lines of a file are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    /// Of a ledger: what has another shape is damaged.
+    Ledger,
+    /// Of another program.
+    Foreign,
+    /// Of a file that nobody named: it is none of ours.
+    Passed,
+}
+
+enum Input {
+    Forward(Lines),
+    Backward(Backward),
+}
+
+/// Reads one file.
+pub(crate) struct Reader {
+    target: Target,
+    input: Input,
+    class: Class,
+    /// How many lines are before the next one. Only known of lines that no ledger holds: those of ledgers say it themselves.
+    number: u64,
+    size: u64,
+    /// The plain file that is read, if it is one.
+    file: Option<(u64, u64)>,
+    entry: Vec<u8>,
+}
+
+impl Reader {
+    pub(crate) fn open(target: &Target, direction: Direction) -> Result<Self> {
+        let path = &target.path;
+        let (input, class, size, file) = match direction {
+            Direction::Forward => match open_source(path)? {
+                Source::File(file, size) => {
+                    let class = class_of(is_ledger_file(&file), target);
+                    let id = identity(&file, path)?;
+                    (Input::Forward(Lines::new(file, path, 0, size)), class, size, Some(id))
+                }
+                Source::Stream(stream) => {
+                    let mut lines = Lines::of_stream(stream, path);
+                    let class = class_of(lines.begins_stored()?, target);
+                    (Input::Forward(lines), class, 0, None)
+                }
+            },
+            Direction::Backward => {
+                let (file, size) = seekable(path)?;
+                let class = class_of(is_ledger_file(&file), target);
+                let id = identity(&file, path)?;
+                let named = std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
+                // A copy that has no name cannot be opened again.
+                let id = Some(id).filter(|id| named == Some(*id) && !is_stdin(path));
+                (Input::Backward(Backward::new(file, path, size)), class, size, id)
+            }
+        };
+        let mut reader = Self { target: target.clone(), input, class, number: 0, size, file, entry: Vec::new() };
+        if let (Class::Foreign, Input::Backward(lines)) = (class, &reader.input) {
+            reader.number = count_lines(lines.file(), size, path)?;
+        }
+        Ok(reader)
+    }
+
+    /// Where it stands, if it can be opened again there.
+    pub(crate) fn position(&self) -> Option<Position> {
+        let offset = match &self.input {
+            Input::Forward(lines) => lines.offset(),
+            Input::Backward(lines) => lines.end(),
+        };
+        self.file.map(|file| Position { file, size: self.size, offset, number: self.number, class: self.class })
+    }
+
+    /// Goes on where a reader of the same file stood.
+    pub(crate) fn resume(target: &Target, direction: Direction, at: &Position) -> Result<Self> {
+        let path = &target.path;
+        let file = cp_ledger::read::open(path)?;
+        if identity(&file, path)? != at.file {
+            return Err(Error::new(Code::Conflict, "the file was replaced while it was read").in_file(path));
+        }
+        let input = match direction {
+            Direction::Forward => Input::Forward(Lines::new(file, path, at.offset, at.size)),
+            Direction::Backward => Input::Backward(Backward::new(file, path, at.offset)),
+        };
+        let (number, size, file) = (at.number, at.size, Some(at.file));
+        Ok(Self { target: target.clone(), input, class: at.class, number, size, file, entry: Vec::new() })
+    }
+
+    /// Passes what comes next to `each`, until it breaks or the file ends. True if it broke: a further call goes on behind that.
+    pub(crate) fn each(
+        &mut self,
+        select: &Select,
+        each: &mut dyn FnMut(Step<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<bool> {
+        if self.class == Class::Passed {
+            return Ok(false);
+        }
+        loop {
+            let (is_forward, is_stream) = match &self.input {
+                Input::Forward(lines) => (true, lines.is_stream()),
+                Input::Backward(_) => (false, false),
+            };
+            let raw = match &mut self.input {
+                Input::Forward(lines) => {
+                    if lines.may_block() && each(Step::Wait)?.is_break() {
+                        return Ok(true);
+                    }
+                    if self.class == Class::Ledger { select.next(lines)? } else { lines.next()? }
+                }
+                Input::Backward(lines) => {
+                    self.number = self.number.saturating_sub(1);
+                    lines.next()?
+                }
+            };
+            let Some(raw) = raw else { return Ok(false) };
+            let number = self.number;
+            self.number += u64::from(is_forward);
+            // Being written, or cut off: not a line yet. What can be read only once is complete.
+            if raw.end == End::File && !is_stream {
+                continue;
+            }
+            let step = match self.class {
+                Class::Ledger => ledger_step(&raw, &self.target.path, select),
+                Class::Foreign | Class::Passed => {
+                    foreign_step(&raw, number, &self.target.path, select, &mut self.entry)
+                }
+            };
+            if let Some(step) = step
+                && each(step)?.is_break()
+            {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+fn class_of(is_ledger: bool, target: &Target) -> Class {
+    match (is_ledger, target.named) {
+        (true, _) => Class::Ledger,
+        (false, true) => Class::Foreign,
+        (false, false) => Class::Passed,
+    }
+}
+
+fn identity(file: &File, path: &Path) -> Result<(u64, u64)> {
+    let metadata = file.metadata().map_err(|e| Error::io("cannot read its metadata", e).in_file(path))?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+/// How many lines a file has, one that is being written included.
+pub(crate) fn count_lines(file: &File, size: u64, path: &Path) -> Result<u64> {
+    let (mut count, mut last) = (0, b'\n');
+    for_blocks(file, 0, size, |block| {
+        count += memchr::memchr_iter(b'\n', block).count() as u64;
+        last = block.last().copied().unwrap_or(last);
+        Ok(())
+    })
+    .map_err(|e| Error::io("cannot read", e).in_file(path))?;
+    Ok(count + u64::from(last != b'\n'))
+}
+
+fn ledger_step<'a>(raw: &Raw<'a>, path: &Path, select: &Select) -> Option<Step<'a>> {
+    let line = if raw.end == End::Limit { None } else { Line::parse(raw.bytes) };
+    let Some(line) = line else {
+        return Some(Step::Fault(damaged(path, raw, "not a line of a ledger")));
+    };
+    let view = View::of_line(&line);
+    if !select.matches(&view) {
+        return None;
+    }
+    if !json::is_normal(line.bytes()) && json::check(line.bytes()).is_err() {
+        return Some(Step::Fault(damaged(path, raw, "not JSON")));
+    }
+    Some(Step::Entry(view))
+}
+
+fn damaged(path: &Path, raw: &Raw<'_>, what: &str) -> Error {
+    let error = Error::new(Code::Integrity, format!("byte {}: {what}", raw.offset));
+    error.with("offset", raw.offset).in_file(path).hint("run cp-log verify for details")
+}
+
+fn foreign_step<'a>(
+    raw: &Raw<'a>,
+    number: u64,
+    path: &Path,
+    select: &Select,
+    entry: &'a mut Vec<u8>,
+) -> Option<Step<'a>> {
+    if raw.end == End::Limit {
+        return Some(Step::Fault(Error::validation("the line is too long").at_line(number + 1).in_file(path)));
+    }
+    if raw.bytes.trim_ascii().is_empty() {
+        return None;
+    }
+    if let Err(e) = foreign::entry_of(raw.bytes, number, entry) {
+        return Some(Step::Fault(e.at_line(number + 1).in_file(path)));
+    }
+    let view = View::of_foreign(raw.bytes, entry, number);
+    select.matches(&view).then_some(Step::Entry(view))
+}

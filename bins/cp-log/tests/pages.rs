@@ -1,0 +1,178 @@
+//! The order and the pages of `cp-log query` over many ledgers.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
+use cp_testkit::Place;
+use serde_json::{Value, json};
+
+use crate::ledgers::Ledgers;
+
+/// Appends an entry at a given time.
+fn at(place: &Place, file: &str, time: &str, message: &str) {
+    let arguments = ["append", "-f", file, "--event", "e", "--", message];
+    place.subject().args(arguments).now(&format!("2026-11-21T{time}Z")).run().success();
+}
+
+/// Three ledgers, one of them with a segment, whose entries alternate; the clock of `b` goes backward once.
+fn filled() -> Ledgers {
+    let place = Ledgers::new();
+    for (file, time, message) in [
+        ("b.jsonl", "01:00:00", "1"),
+        ("a.jsonl", "02:00:00", "2"),
+        ("a.jsonl", "03:00:00", "3"),
+        ("c.jsonl", "03:00:00", "3c"),
+        ("b.jsonl", "06:00:00", "6"),
+        ("b.jsonl", "04:00:00", "4 after 6"),
+        ("b.jsonl", "07:00:00", "7"),
+    ] {
+        at(&place, file, time, message);
+    }
+    place.lines(&["rotate", "a.jsonl"], "");
+    at(&place, "a.jsonl", "05:00:00", "5");
+    at(&place, "a.jsonl", "08:00:00", "8");
+    place
+}
+
+const FILES: [&str; 3] = ["a.jsonl", "b.jsonl", "c.jsonl"];
+
+/// One page: its messages and the cursor of the next.
+fn page(place: &Ledgers, options: &[&str], cursor: Option<&str>) -> (Vec<String>, Option<String>) {
+    let mut arguments = [&["query", "--event", "e"], options, &FILES].concat();
+    arguments.extend(cursor.into_iter().flat_map(|cursor| ["--cursor", cursor]));
+    let mut lines = place.lines(&arguments, "");
+    let closing = lines.pop().unwrap();
+    assert_eq!(closing["data"]["has_more"], closing["data"]["next_cursor"].is_string());
+    let messages = lines.iter().map(|line| line["data"]["message"].as_str().unwrap().to_owned()).collect();
+    (messages, closing["data"]["next_cursor"].as_str().map(str::to_owned))
+}
+
+fn all_pages(place: &Ledgers, options: &[&str]) -> Vec<String> {
+    let (mut seen, mut cursor) = (Vec::new(), None::<String>);
+    loop {
+        let (page, next) = page(place, options, cursor.as_deref());
+        seen.extend(page);
+        match next {
+            Some(next) => cursor = Some(next),
+            None => return seen,
+        }
+    }
+}
+
+#[test]
+fn newest_first_is_over_all_ledgers_and_their_segments() {
+    let place = filled();
+    let (newest, _) = page(&place, &["--reverse"], None);
+    assert_eq!(newest, ["8", "7", "5", "4 after 6", "6", "3c", "3", "2", "1"]);
+    let (oldest, _) = page(&place, &["--merge"], None);
+    assert_eq!(oldest, ["1", "2", "3", "3c", "5", "6", "4 after 6", "7", "8"]);
+    assert_eq!(page(&place, &[], None).0, ["2", "3", "5", "8", "1", "6", "4 after 6", "7", "3c"]);
+}
+
+#[test]
+fn pages_of_every_size_and_order_are_the_whole() {
+    let place = filled();
+    for order in [&[][..], &["--merge"], &["--reverse"]] {
+        let (whole, _) = page(&place, order, None);
+        for limit in ["1", "2", "3", "4", "8"] {
+            assert_eq!(all_pages(&place, &[order, &["--limit", limit]].concat()), whole, "{order:?} {limit}");
+        }
+    }
+}
+
+#[test]
+fn what_is_appended_or_rotated_between_pages_repeats_and_loses_nothing() {
+    let place = filled();
+    let (first, cursor) = page(&place, &["--reverse", "--limit", "3"], None);
+    assert_eq!(first, ["8", "7", "5"]);
+    at(&place, "a.jsonl", "09:00:00", "9");
+    at(&place, "c.jsonl", "09:30:00", "9c");
+    place.lines(&["rotate", "a.jsonl"], "");
+    assert_eq!(page(&place, &["--reverse", "--limit", "3"], cursor.as_deref()).0, ["4 after 6", "6", "3c"]);
+    let (first, cursor) = page(&place, &["--limit", "3"], None);
+    assert_eq!(first, ["2", "3", "5"]);
+    // The entry that the page ended with is now in a segment.
+    place.lines(&["rotate", "a.jsonl"], "");
+    at(&place, "a.jsonl", "10:00:00", "10");
+    assert_eq!(page(&place, &["--limit", "3"], cursor.as_deref()).0, ["8", "9", "10"]);
+}
+
+#[test]
+fn cursors_of_other_questions_and_garbage_are_refused() {
+    let place = filled();
+    let (_, cursor) = page(&place, &["--limit", "1"], None);
+    let cursor = cursor.unwrap();
+    let tried = |arguments: &[&str]| place.closing(&[&["query", "--limit", "1"], arguments].concat(), "", 2);
+    for arguments in [
+        &["--event", "other", "a.jsonl", "b.jsonl", "c.jsonl", "--cursor", &cursor][..],
+        &["--event", "e", "a.jsonl", "b.jsonl", "--cursor", &cursor],
+        &["--event", "e", "a.jsonl", "b.jsonl", "c.jsonl", "--reverse", "--cursor", &cursor],
+        &["--event", "e", "a.jsonl", "b.jsonl", "c.jsonl", "--cursor", "garbage"],
+        &["--event", "e", "a.jsonl", "b.jsonl", "c.jsonl", "--cursor", "a.jsonl:3"],
+    ] {
+        assert_eq!(tried(arguments)["error"]["code"], "E_VALIDATION", "{arguments:?}");
+    }
+    let other = Ledgers::new();
+    let runs = other.sh(&format!("cp-toolloop runs --cursor {cursor}; cp-session list --cursor {cursor}"));
+    let codes: Vec<Value> =
+        runs.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["error"]["code"].take()).collect();
+    assert_eq!(codes, ["E_VALIDATION", "E_VALIDATION"]);
+}
+
+#[test]
+fn more_ledgers_than_are_kept_open_are_merged() {
+    let place = Ledgers::new();
+    let names: Vec<String> = (0..40).map(|n| format!("d/{n:02}.jsonl")).collect();
+    place.work.directory("d");
+    for round in 0..2 {
+        for (n, name) in names.iter().enumerate() {
+            at(&place, name, &format!("0{round}:00:{n:02}"), &format!("{round} {n:02}"));
+        }
+    }
+    let mut expected: Vec<String> = (0..2).flat_map(|round| (0..40).map(move |n| format!("{round} {n:02}"))).collect();
+    let messages = |options: &[&str]| -> Vec<String> {
+        let done =
+            place.run(&[&["query", "d", "--event", "e", "--jq", ".message", "--format", "raw"], options].concat());
+        done.success().stdout.lines().map(str::to_owned).collect()
+    };
+    assert_eq!(messages(&["--merge"]), expected);
+    expected.reverse();
+    assert_eq!(messages(&["--reverse"]), expected);
+}
+
+#[test]
+fn every_hit_says_its_ledger_and_its_place() {
+    let place = filled();
+    let found = place.lines(&["query", "--event", "e", ".", "--fields", "ledger,seq"], "");
+    assert_eq!(found[0]["data"], json!({"ledger": "./a.jsonl", "seq": 1}), "a segment belongs to its ledger");
+    assert_eq!(found[found.len() - 2]["data"], json!({"ledger": "./c.jsonl", "seq": 1}));
+    let name = OsStr::from_bytes(b"n\xff.jsonl");
+    std::fs::copy(place.path("c.jsonl"), place.path("d.jsonl")).unwrap();
+    std::fs::rename(place.path("d.jsonl"), place.work.join(name)).unwrap();
+    let done = place.subject().arg("query").arg(name).run().success().records();
+    assert_eq!(done[0]["data"]["ledger"], "n\u{fffd}.jsonl");
+    assert_eq!(done[0]["data"]["ledger_bytes"], "bv8uanNvbmw=");
+    // The mark is no part of what was written.
+    let prelude =
+        "cp-log keygen K && cp-log checkpoint -f a.jsonl --key K && cp-log prove 1 -f a.jsonl --format raw >p";
+    place.sh(&format!("{{ {prelude}; }} >/dev/null")).success();
+    let proved = place.sh("cp-log query --merge a.jsonl --limit 2 | cp-log check-proof --key K.pub p --input records");
+    let proved = proved.records();
+    assert!(proved.iter().any(|line| line["data"]["proved"] == true), "{proved:?}");
+}
+
+#[test]
+fn what_was_refused_today_everywhere_is_one_command() {
+    let place = Place::new();
+    let prelude = "S=$(cp-session start --format text); cp-exec -- rm -rf one; cp-exec --session $S -- rm -rf two";
+    place.sh(&format!("{{ {prelude}; }} >/dev/null 2>&1; true")).success();
+    let ran =
+        place.sh("cd / && TZ=Pacific/Auckland cp-log query --event exec.refused --since today --reverse --limit 5");
+    let lines = ran.success().records();
+    let ledgers: Vec<&str> = lines.iter().filter_map(|line| line["data"]["ledger"].as_str()).collect();
+    assert_eq!(ledgers.len(), 2, "{lines:?}");
+    assert!(ledgers[0].contains("/sessions/SES-") && ledgers[1].ends_with("/ledger/cp-exec.jsonl"), "{ledgers:?}");
+    assert!(lines[0]["data"]["ts"].as_str() >= lines[1]["data"]["ts"].as_str());
+    let none = place.sh("cp-log query --event exec.refused --until yesterday").success().closing();
+    assert_eq!(none["data"]["count"], 0);
+}

@@ -1,0 +1,154 @@
+//! What `query`, `stats`, `follow` and `verify` read beside ledgers: lines of other programs, standard input, archives.
+
+use serde_json::{Value, json};
+
+use crate::ledgers::Ledgers;
+
+const FOREIGN: &str = concat!(
+    r#"{"ts": "2026-11-21T03:00:00Z", "agent": "a", "event": "start", "message": "one"}"#,
+    "\n\n",
+    r#"{"ts":"2026-11-21T04:00:00Z","event":"end","level":3,"data":{"duration_ms":5}}"#,
+    "\n"
+);
+
+/// The entries that a query prints.
+fn entries(place: &Ledgers, arguments: &[&str], input: &str) -> Vec<Value> {
+    let mut lines = place.lines(&[&["query"], arguments].concat(), input);
+    let closing = lines.pop().unwrap();
+    assert_eq!(closing["data"]["count"], lines.len());
+    lines.into_iter().map(|mut line| line["data"].take()).collect()
+}
+
+#[test]
+fn lines_of_other_programs_are_read_as_entries() {
+    let place = Ledgers::new();
+    place.work.write("f.jsonl", FOREIGN);
+    let found = entries(&place, &["f.jsonl"], "");
+    assert_eq!(
+        found[0],
+        json!({"seq":0,"ts":"2026-11-21T03:00:00.000000Z","event":"start","agent":"a","message":"one","ledger":"f.jsonl"})
+    );
+    assert_eq!(found[1]["seq"], 2, "the blank line counts, as it does for sed");
+    assert_eq!(found[1]["data"], json!({"duration_ms":5,"level":3}));
+    assert_eq!(entries(&place, &["f.jsonl", "--event", "start"], "").len(), 1);
+    assert_eq!(entries(&place, &["f.jsonl", "--since", "2026-11-21T03:30:00Z"], "")[0]["event"], "end");
+    let backward = entries(&place, &["f.jsonl", "--reverse"], "");
+    assert_eq!([&backward[0]["seq"], &backward[1]["seq"]], [2, 0]);
+    let raw = place.run(&["query", "f.jsonl", "--format", "raw"]).success();
+    assert_eq!(raw.stdout, FOREIGN.replace("\n\n", "\n"), "the bytes are those of the file");
+    let stats = place.closing(&["stats", "f.jsonl"], "", 0)["data"].take();
+    assert_eq!((&stats["entries"], &stats["total"]["timed"]), (&json!(2), &json!(1)));
+    place.work.write("bad.jsonl", "{\"event\":\"e\"}\nno json\n{\"event\":\"e\"}\n");
+    let done = place.run(&["query", "bad.jsonl"]).success().records();
+    assert_eq!((&done[1]["error"]["code"], &done[1]["error"]["details"]["line"]), (&json!("E_VALIDATION"), &json!(2)));
+    assert_eq!(done[2]["data"]["seq"], 2);
+}
+
+#[test]
+fn what_append_writes_plainly_can_be_queried_followed_and_counted() {
+    let place = Ledgers::new();
+    for message in ["one", "two", "three"] {
+        place.lines(&["append", "--plain", "-f", "p.jsonl", "--event", "said", message], "");
+    }
+    assert_eq!(entries(&place, &["p.jsonl", "--event", "said", "--limit", "9"], "").len(), 3);
+    assert_eq!(place.closing(&["stats", "p.jsonl"], "", 0)["data"]["by_event"][0]["count"], 3);
+    let followed = place.lines(&["follow", "p.jsonl", "--last", "2", "--limit", "2"], "");
+    assert_eq!((&followed[0]["data"]["seq"], &followed[1]["data"]["message"]), (&json!(1), &json!("three")));
+}
+
+#[test]
+fn standard_input_is_read_where_it_is_named() {
+    let place = Ledgers::new();
+    place.ledger("l.jsonl", 4);
+    let ledger = String::from_utf8(place.work.bytes("l.jsonl")).unwrap();
+    let found = entries(&place, &["-", "--event", "tick"], &ledger);
+    assert_eq!((found.len(), &found[0]["ledger"], &found[0]["seq"]), (3, &json!("-"), &json!(1)));
+    let newest = entries(&place, &["-", "--reverse", "--limit", "1"], &ledger);
+    assert_eq!(newest[0]["seq"], 3);
+    assert_eq!(place.closing(&["stats", "-"], &ledger, 0)["data"]["entries"], 4);
+    let verified = place.closing(&["verify", "-"], &ledger, 0)["data"].take();
+    assert_eq!(
+        (&verified["intact"], &verified["lines"], &verified["bytes"]),
+        (&json!(true), &json!(4), &json!(ledger.len()))
+    );
+    let changed = ledger.replace("line 2", "line 9");
+    assert_eq!(place.closing(&["verify", "-"], &changed, 1)["error"]["details"]["kind"], "hash");
+    assert_eq!(place.lines(&["follow", "-", "--event", "tick"], &ledger).len(), 4);
+    place.closing(&["follow", "-", "--last", "1"], &ledger, 2);
+    place.closing(&["query", "-", "-"], &ledger, 2);
+}
+
+#[test]
+fn data_that_waits_on_standard_input_is_not_ignored() {
+    let place = Ledgers::new();
+    place.ledger("l.jsonl", 2);
+    for verb in ["query", "stats", "verify", "follow"] {
+        let script = format!("cp-log {verb} < l.jsonl");
+        let refused = place.sh(&script).code(2).closing();
+        assert_eq!(refused["error"]["code"], "E_USAGE", "{verb}");
+        assert!(refused["error"]["details"]["hint"].as_str().unwrap().contains("add -"), "{verb}");
+    }
+    place.sh("cp-log query l.jsonl < l.jsonl; cp-log query < /dev/null").success();
+}
+
+#[test]
+fn archives_are_read_and_damage_in_them_is_told_with_its_place() {
+    let place = Ledgers::new();
+    place.ledger("l.jsonl", 5000);
+    for (program, archive) in [("gzip", "l.jsonl.gz"), ("zstd", "l.jsonl.zst")] {
+        let packed = place.sh(&format!("{program} -c l.jsonl > {archive}"));
+        if packed.status != 0 {
+            assert!(std::env::var_os("CI").is_none(), "{program} is missing");
+            continue;
+        }
+        assert_eq!(entries(&place, &[archive, "--limit", "1", "--reverse"], "")[0]["seq"], 4999);
+        assert_eq!(entries(&place, &[archive, "--event", "tick", "--limit", "2"], "")[1]["seq"], 2);
+        assert_eq!(place.closing(&["stats", archive], "", 0)["data"]["entries"], 5000);
+        assert_eq!(place.closing(&["verify", archive], "", 0)["data"]["lines"], 5000);
+        assert_eq!(place.sh(&format!("cp-log verify - < {archive}")).success().closing()["data"]["lines"], 5000);
+        let bytes = place.work.bytes(archive);
+        std::fs::write(place.path("cut.jsonl"), &bytes[..bytes.len() / 2]).unwrap();
+        for verb in ["query", "stats", "verify"] {
+            let ran = place.run(&[verb, "cut.jsonl"]);
+            let told = ran.records().into_iter().find_map(|line| line["error"]["message"].as_str().map(str::to_owned));
+            let told = told.unwrap_or_else(|| panic!("{verb} {archive}: {}", ran.stdout));
+            assert!(told.starts_with("cut.jsonl: ") && told.contains(" at byte "), "{verb}: {told}");
+        }
+    }
+}
+
+#[test]
+fn a_file_without_hashes_is_not_said_to_be_intact() {
+    let place = Ledgers::new();
+    place.work.write("f.jsonl", FOREIGN.replace("\n\n", "\n"));
+    let error = place.closing(&["verify", "f.jsonl"], "", 2)["error"].take();
+    assert_eq!((&error["code"], &error["details"]["lines"]), (&json!("E_VALIDATION"), &json!(2)));
+    // Positive control: a ledger whose lines are all damaged is damaged, and not somebody else's.
+    place.ledger("l.jsonl", 2);
+    let text = String::from_utf8(place.work.bytes("l.jsonl")).unwrap();
+    place.work.write("l.jsonl", text.replace("\"prev\":\"sha256:", "\"prev\":\"sha256:x"));
+    assert_eq!(place.closing(&["verify", "l.jsonl"], "", 1)["error"]["code"], "E_INTEGRITY");
+}
+
+#[test]
+fn sums_of_what_can_be_read_are_told_with_what_cannot() {
+    let place = Ledgers::new();
+    place.ledger("l.jsonl", 3);
+    let closing = place.closing(&["stats", "l.jsonl", "none.jsonl"], "", 0);
+    assert_eq!((&closing["data"]["entries"], &closing["data"]["files"]), (&json!(3), &json!(1)));
+    assert_eq!(closing["data"]["unread"][0]["code"], "E_NOT_FOUND");
+    assert_eq!(closing["meta"]["notices"][0]["type"], "file_unread");
+    place.closing(&["stats", "none.jsonl"], "", 3);
+}
+
+#[test]
+fn a_pipe_is_read_like_a_file_and_its_lines_come_at_once() {
+    let place = Ledgers::new();
+    place.work.write("f.jsonl", FOREIGN);
+    let done = place.shell("bash", "cp-log query <(cat f.jsonl) --jq .event").run().success();
+    assert_eq!(done.stdout, "\"start\"\n\"end\"\n");
+    let mut child = place.subject().args(["query", "-"]).start();
+    child.write("{\"event\":\"first\"}\n");
+    assert_eq!(child.record()["data"]["event"], "first", "before the input ends");
+    child.finish().success();
+}

@@ -1,0 +1,138 @@
+//! The pages of a list. A cursor is the key of the last item of a page, so what is added or removed between two pages repeats nothing
+//! and loses nothing that stayed.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use sha2::{Digest as _, Sha256};
+
+use crate::context::options::QueryOptions;
+use crate::wire::page::Page;
+use crate::wire::{Code, Error, Result};
+
+/// How many hex digits of a cursor tie it to its list.
+const TIE: usize = 12;
+
+/// The pages of one list, whose items are in the order of their keys `K`.
+pub struct Pages<K> {
+    /// What a cursor is only good for: the list, and what was asked of it.
+    scope: String,
+    limit: usize,
+    after: Option<K>,
+}
+
+impl<K: Serialize + DeserializeOwned + Ord> Pages<K> {
+    /// The pages that were asked for. `list` is the verb, `asked` everything that decides which items there are: a cursor of another
+    /// verb, file or filter is refused.
+    pub fn of(list: &str, asked: &impl Serialize, query: &QueryOptions) -> Result<Self> {
+        let asked = serde_json::to_string(asked).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
+        let scope = format!("{list}\n{asked}\n");
+        let limit = query.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        let after = query.cursor.as_deref().map(|cursor| key_of(cursor, &scope)).transpose()?.flatten();
+        Ok(Self { scope, limit, after })
+    }
+
+    /// How many items a page has at most.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// The key of the last item of the page before.
+    pub fn after(&self) -> Option<&K> {
+        self.after.as_ref()
+    }
+
+    /// Whether an item was on a page before this one.
+    pub fn is_passed(&self, key: &K) -> bool {
+        self.after.as_ref().is_some_and(|after| key <= after)
+    }
+
+    /// The page, of items in the order of their keys. No more are taken than it needs.
+    pub fn page<T>(&self, items: impl IntoIterator<Item = (K, T)>) -> Result<Page<T>> {
+        let mut left = items.into_iter().filter(|(key, _)| self.after.as_ref().is_none_or(|after| key > after));
+        let (mut last, mut kept) = (None, Vec::new());
+        while kept.len() < self.limit {
+            let Some((key, item)) = left.next() else { break };
+            last = Some(key);
+            kept.push(item);
+        }
+        let has_more = left.next().is_some();
+        let last = last.as_ref().or(self.after.as_ref());
+        let next_cursor = has_more.then(|| cursor(&self.scope, last)).transpose()?;
+        Ok(Page { count: kept.len(), items: kept, next_cursor, has_more, untrusted: &[] })
+    }
+
+    /// The cursor of what follows the item with this key.
+    pub fn cursor(&self, key: &K) -> Result<String> {
+        cursor(&self.scope, Some(key))
+    }
+}
+
+/// The cursor of what follows a key; of the whole list where there is none.
+fn cursor<K: Serialize>(scope: &str, key: Option<&K>) -> Result<String> {
+    let key = serde_json::to_string(&key).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
+    Ok(format!("{}{}", tie(scope, &key), base16ct::lower::encode_string(key.as_bytes())))
+}
+
+fn tie(scope: &str, key: &str) -> String {
+    let digest = Sha256::new().chain_update(scope).chain_update(key).finalize();
+    let mut tie = base16ct::lower::encode_string(&digest);
+    tie.truncate(TIE);
+    tie
+}
+
+fn key_of<K: DeserializeOwned>(cursor: &str, scope: &str) -> Result<Option<K>> {
+    let wrong = || {
+        Error::validation("the cursor is not one of this list: it is damaged, or from another verb, file or filter")
+            .hint("give the next_cursor of the page before, with the same options")
+    };
+    let (given, key) = cursor.split_at_checked(TIE).ok_or_else(wrong)?;
+    let key = base16ct::lower::decode_vec(key).ok().and_then(|key| String::from_utf8(key).ok()).ok_or_else(wrong)?;
+    if tie(scope, &key) != given {
+        return Err(wrong());
+    }
+    serde_json::from_str(&key).map_err(|_| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cmp::Reverse;
+
+    fn query(limit: u64, cursor: Option<&str>) -> QueryOptions {
+        QueryOptions { limit: Some(limit), cursor: cursor.map(str::to_owned) }
+    }
+
+    fn page(items: &[u32], query: &QueryOptions) -> Page<u32> {
+        let pages = Pages::of("a list", &"a filter", query).unwrap();
+        pages.page(items.iter().map(|item| (Reverse(*item), *item))).unwrap()
+    }
+
+    #[test]
+    fn what_comes_and_goes_between_pages_repeats_and_loses_nothing() {
+        let first = page(&[9, 7, 5, 3], &query(2, None));
+        assert_eq!((first.items, first.has_more), (vec![9, 7], true));
+        let cursor = first.next_cursor.unwrap();
+        // 9, 8 and 7 are before the cursor: 8 came, 7 went.
+        let next = page(&[9, 8, 5, 4, 3], &query(2, Some(&cursor)));
+        assert_eq!((next.items, next.has_more), (vec![5, 4], true));
+        let last = page(&[3], &query(2, next.next_cursor.as_deref()));
+        assert_eq!((last.items, last.has_more, last.next_cursor), (vec![3], false, None));
+        let none = page(&[9, 7], &query(0, None));
+        assert_eq!(page(&[9, 7], &query(9, none.next_cursor.as_deref())).items, [9, 7], "a page of nothing goes on");
+    }
+
+    #[test]
+    fn garbage_and_cursors_of_other_lists_are_refused() {
+        let cursor = page(&[9, 7, 5], &query(1, None)).next_cursor.unwrap();
+        let refused = |list: &str, filter: &str, cursor: &str| {
+            let pages = Pages::<Reverse<u32>>::of(list, &filter, &query(1, Some(cursor)));
+            pages.err().map(|e| e.code()) == Some(Code::Validation)
+        };
+        assert!(!refused("a list", "a filter", &cursor));
+        assert!(refused("another", "a filter", &cursor) && refused("a list", "another", &cursor));
+        let changed = cursor.replacen(&cursor[..1], if cursor.starts_with('0') { "1" } else { "0" }, 1);
+        for garbage in ["", "garbage", "2", "é", &cursor[1..], &cursor[..cursor.len() - 2], &changed] {
+            assert!(refused("a list", "a filter", garbage), "{garbage}");
+        }
+    }
+}

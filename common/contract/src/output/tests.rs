@@ -1,0 +1,117 @@
+//! What a program leaves on standard output, and its exit status.
+
+use super::*;
+
+#[derive(Serialize)]
+struct Word {
+    word: &'static str,
+}
+
+impl Reply for Word {
+    fn text(&self) -> String {
+        self.word.to_owned()
+    }
+}
+
+fn output() -> Output {
+    let mut out = Output::new("cp-test", Format::Json, true, Instant::now());
+    out.sink = Sink::Memory;
+    out
+}
+
+fn closed(mut out: Output, result: Result<()>) -> (Vec<String>, u8) {
+    let status = out.close(result);
+    let text = String::from_utf8(out.buffer).unwrap();
+    let lines = text
+        .lines()
+        .map(|l| l.split(",\"meta\":").next().unwrap().to_owned() + if l.contains("meta") { " META" } else { "" });
+    (lines.collect(), status)
+}
+
+#[test]
+fn a_record_that_is_alone_closes_itself() {
+    let mut out = output();
+    out.record(Kind::Item, &Word { word: "a" }).unwrap();
+    let (lines, status) = closed(out, Ok(()));
+    assert_eq!(lines, [r#"{"ok":true,"schema_version":"1.0","type":"item","data":{"word":"a"} META"#]);
+    assert_eq!(status, 0);
+}
+
+#[test]
+fn two_records_make_a_stream_and_only_its_last_line_has_meta() {
+    let mut out = output();
+    out.record(Kind::Item, &Word { word: "a" }).unwrap();
+    out.record(Kind::Item, &Word { word: "b" }).unwrap();
+    let (lines, _) = closed(out, Ok(()));
+    assert_eq!(lines.len(), 3);
+    assert_eq!(lines.iter().filter(|l| l.ends_with("META")).count(), 1);
+    assert!(lines[2].contains("summary") && lines[2].ends_with("META"));
+}
+
+#[test]
+fn when_all_items_fail_the_closing_line_and_the_exit_say_the_first_code() {
+    let mut out = output();
+    out.streaming().unwrap();
+    out.item_failed(Error::not_found("no a")).unwrap();
+    out.item_failed(Error::validation("bad b")).unwrap();
+    let (lines, status) = closed(out, Ok(()));
+    assert!(lines[2].contains(r#""type":"summary","error":{"code":"E_NOT_FOUND""#), "{}", lines[2]);
+    assert!(lines[2].contains(r#""total":2,"succeeded":0,"failed":2"#));
+    assert_eq!(status, 3);
+}
+
+#[test]
+fn each_failure_is_a_record_and_few_are_said() {
+    let mut out = output();
+    out.streaming().unwrap();
+    for _ in 0..FAILURES_SAID + 3 {
+        out.item_failed(Error::not_found("no a")).unwrap();
+    }
+    assert_eq!(out.unsaid(), Some(3));
+    assert_eq!(closed(out, Ok(())).0.len(), 9);
+}
+
+#[test]
+fn when_some_fail_the_stream_is_ok_unless_strict() {
+    for (strict, expected) in [(false, 0), (true, 1)] {
+        let mut out = output();
+        out.strict_exit = strict;
+        out.streaming().unwrap();
+        out.item_succeeded();
+        out.item_failed(Error::not_found("no a")).unwrap();
+        let (lines, status) = closed(out, Ok(()));
+        assert_eq!(status, expected);
+        assert_eq!(lines[1].contains("E_PARTIAL"), strict);
+    }
+}
+
+#[test]
+fn a_lone_failure_from_upstream_passes_byte_for_byte_and_gives_the_exit() {
+    let line = br#"{"ok":false,"schema_version":"1.0","type":"error","error":{"code":"E_NOT_FOUND","message":"no","details":{},"retryable":false},"meta":{"duration_ms":7}}"#;
+    let mut out = output();
+    out.filtering();
+    out.pass_failure(&Record::parse(line).unwrap()).unwrap();
+    let status = out.close(Ok(()));
+    assert_eq!(out.buffer, [&line[..], b"\n"].concat());
+    assert_eq!(status, 3);
+}
+
+#[test]
+fn a_text_shows_controls_and_raw_keeps_its_bytes() {
+    for (format, expected) in [(Format::Text, "a^[[2J\n"), (Format::Raw, "a\x1b[2J\n")] {
+        let mut out = Output { format, ..output() };
+        out.record(Kind::Item, &Word { word: "a\x1b[2J" }).unwrap();
+        out.piece("a\x1b[2J\n").unwrap();
+        assert_eq!(String::from_utf8(out.buffer).unwrap(), expected.repeat(2));
+    }
+}
+
+#[test]
+fn the_index_goes_into_the_data() {
+    let mut out = output();
+    out.streaming().unwrap();
+    out.set_place(Place { index: Some(4), line: Some(5) });
+    out.record(Kind::Item, &Word { word: "a" }).unwrap();
+    let (lines, _) = closed(out, Ok(()));
+    assert!(lines[0].contains(r#"{"word":"a","index":4}"#));
+}

@@ -1,0 +1,218 @@
+//! Lines from wherever a person has them: a file, standard input (`-`), a pipe, or inside a gzip or zstd archive.
+
+use std::fs::File;
+use std::io::{self, Cursor, ErrorKind, Read, Write as _};
+use std::os::fd::AsFd as _;
+use std::path::Path;
+
+use cp_common::{Code, Error, Result, signals};
+use rustix::fs::{Mode, OFlags};
+
+use super::archive::{MAGIC, Packing};
+use super::backward::Backward;
+use super::forward::{Lines, read_at, read_stream};
+
+/// The operand that means standard input.
+pub const STDIN: &str = "-";
+
+/// Whether an operand means standard input.
+pub fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == STDIN
+}
+
+/// What was found at a path.
+pub enum Source {
+    /// A plain file, with its size when it was opened.
+    File(File, u64),
+    /// What can be read once.
+    Stream(Box<dyn Read + Send>),
+}
+
+/// Opens a source. What cannot hold lines at all, such as a directory, is refused.
+pub fn open_source(path: &Path) -> Result<Source> {
+    let file = open(path)?;
+    let metadata = file.metadata().map_err(|e| Error::io("cannot read its metadata", e).in_file(path))?;
+    if metadata.is_dir() {
+        return Err(Error::validation("is a directory").in_file(path));
+    }
+    if metadata.is_file() && !is_stdin(path) {
+        let mut head = [0; MAGIC];
+        let read = read_at(&file, &mut head, 0).map_err(|e| Error::io("cannot read", e).in_file(path))?;
+        return Ok(match Packing::of(&head[..read]) {
+            Some(packing) => Source::Stream(packing.unpack(file)),
+            None => Source::File(file, metadata.len()),
+        });
+    }
+    let mut pipe = Pipe(file);
+    let (mut head, mut read) = ([0; MAGIC], 0);
+    while read < MAGIC {
+        match read_stream(&mut pipe, &mut head[read..], path)? {
+            0 => break,
+            more => read += more,
+        }
+    }
+    let whole = Cursor::new(head[..read].to_vec()).chain(pipe);
+    Ok(Source::Stream(match Packing::of(&head[..read]) {
+        Some(packing) => packing.unpack(whole),
+        None => Box::new(whole),
+    }))
+}
+
+fn open(path: &Path) -> Result<File> {
+    if is_stdin(path) {
+        return Ok(File::from(rustix::io::dup(rustix::stdio::stdin())?));
+    }
+    // A named pipe that nobody writes to must not hang before a signal can be noticed.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let opened = rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from);
+    opened.map(File::from).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => Error::not_found("no such file").in_file(path),
+        ErrorKind::PermissionDenied => Error::new(Code::Forbidden, "permission denied").in_file(path),
+        _ => Error::io("cannot open", e).in_file(path),
+    })
+}
+
+/// A pipe or a terminal: every read waits for bytes or a signal.
+struct Pipe(File);
+
+impl Read for Pipe {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            signals::wait_readable(self.0.as_fd(), None).map_err(io::Error::other)?;
+            match self.0.read(into) {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                done => return done,
+            }
+        }
+    }
+}
+
+/// Reads the lines of a source from the first to the last.
+pub fn lines_of(path: &Path) -> Result<Lines> {
+    Ok(match open_source(path)? {
+        Source::File(file, size) => Lines::new(file, path, 0, size),
+        Source::Stream(reader) => Lines::of_stream(reader, path),
+    })
+}
+
+/// A file with the bytes of a source, and their count: the file itself, else a copy without a name, because an archive or a pipe
+/// cannot be read from its end.
+pub fn seekable(path: &Path) -> Result<(File, u64)> {
+    let mut reader = match open_source(path)? {
+        Source::File(file, size) => return Ok((file, size)),
+        Source::Stream(reader) => reader,
+    };
+    let failed = |e: io::Error| Error::io("cannot copy to a temporary file", e).in_file(path);
+    let mut copy = tempfile::tempfile().map_err(failed)?;
+    let (mut block, mut size, mut last) = (vec![0; 256 << 10], 0, b'\n');
+    loop {
+        let read = read_stream(&mut reader, &mut block, path)?;
+        if read == 0 {
+            break;
+        }
+        copy.write_all(&block[..read]).map_err(failed)?;
+        size += read as u64;
+        last = block[read - 1];
+    }
+    // Nothing is being written to it: its last line is whole.
+    if last != b'\n' {
+        copy.write_all(b"\n").map_err(failed)?;
+        size += 1;
+    }
+    Ok((copy, size))
+}
+
+/// Reads the lines of a source from the last to the first.
+pub fn backward_of(path: &Path) -> Result<Backward> {
+    let (file, size) = seekable(path)?;
+    Ok(Backward::new(file, path, size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// The lines of a file, and the failure that ended them.
+    fn read(path: &Path) -> (Vec<String>, Option<Error>) {
+        let mut seen = Vec::new();
+        let mut reader = match lines_of(path) {
+            Ok(reader) => reader,
+            Err(e) => return (seen, Some(e)),
+        };
+        loop {
+            match reader.next() {
+                Ok(Some(raw)) => seen.push(String::from_utf8_lossy(raw.bytes).into_owned()),
+                Ok(None) => return (seen, None),
+                Err(e) => return (seen, Some(e)),
+            }
+        }
+    }
+
+    fn packed(directory: &Path, program: &str, text: &str) -> Option<Vec<u8>> {
+        let plain = directory.join("plain");
+        std::fs::write(&plain, text).unwrap();
+        let output = Command::new(program).arg("-c").arg(&plain).output().ok()?;
+        assert!(output.status.success());
+        Some(output.stdout)
+    }
+
+    #[test]
+    fn archives_are_read_whole_member_after_member_and_damage_says_where() {
+        let place = tempfile::tempdir().unwrap();
+        let lines: Vec<String> = (0..50_000).map(|n| format!("line {n} {}", n * 7919 % 1000)).collect();
+        let text = lines.join("\n") + "\n";
+        for program in ["gzip", "zstd"] {
+            let Some(archive) = packed(place.path(), program, &text) else {
+                assert!(std::env::var_os("CI").is_none(), "{program} is missing");
+                continue;
+            };
+            let file = place.path().join("archive");
+            std::fs::write(&file, [&archive[..], &archive].concat()).unwrap();
+            let (lines, failure) = read(&file);
+            assert!(failure.is_none(), "{failure:?}");
+            assert_eq!(
+                (lines.len(), lines[49_999].as_str(), lines[50_000].as_str()),
+                (100_000, "line 49999 81", "line 0 0")
+            );
+            let mut backward = backward_of(&file).unwrap();
+            assert_eq!(backward.next().unwrap().unwrap().bytes, b"line 49999 81");
+
+            std::fs::write(&file, &archive[..archive.len() / 2]).unwrap();
+            let (lines, failure) = read(&file);
+            let failure = failure.expect("a cut is noticed");
+            // The decoder of zstd keeps the last window back until its frame is whole.
+            assert!((program == "zstd" || !lines.is_empty()) && lines.len() < 50_000);
+            assert_eq!(failure.code(), Code::Integrity);
+            assert!(failure.message().contains("archive: ") && failure.message().contains(" at byte "), "{failure}");
+
+            for at in [archive.len() / 3, archive.len() - 2] {
+                let mut damaged = archive.clone();
+                damaged[at] ^= 0x10;
+                std::fs::write(&file, &damaged).unwrap();
+                let (_, failure) = read(&file);
+                assert_eq!(failure.map(|e| e.code()), Some(Code::Integrity), "{program} {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_stream_gives_the_lines_of_the_file_also_around_one_that_is_too_long() {
+        let mut bytes = b"first\n".to_vec();
+        bytes.resize(bytes.len() + crate::format::line::HARD_LIMIT + (1 << 20), b'x');
+        bytes.extend_from_slice(b"\nlast\nnot whole");
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("f");
+        std::fs::write(&file, &bytes).unwrap();
+        let mut whole = super::super::lines(&file).unwrap();
+        let mut stream = Lines::of_stream(Box::new(Cursor::new(bytes)), &file);
+        loop {
+            let (expected, found) = (whole.next().unwrap(), stream.next().unwrap());
+            let parts = |raw: &super::super::Raw<'_>| (raw.offset, raw.number, raw.end, raw.bytes.len());
+            assert_eq!(expected.as_ref().map(parts), found.as_ref().map(parts));
+            if expected.is_none() {
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What every query has in common, from what `reference` lists: a new query is covered by being listed.
+
+use cp_testkit::{Outcome, PROGRAMS, Place};
+use cp_tests::check_contract;
+use serde_json::Value;
+
+/// A query of a program, with an example and the schema of what it prints.
+struct Query {
+    program: &'static str,
+    verb: String,
+    example: String,
+    schema: Value,
+}
+
+fn queries() -> Vec<Query> {
+    let mut queries = Vec::new();
+    for program in PROGRAMS {
+        let reference = Place::new().sh(&format!("{program} reference")).closing()["data"].take();
+        for command in reference["commands"].as_array().unwrap().iter().filter(|command| command["type"] == "query") {
+            let verb = command["path"].as_str().unwrap().to_owned();
+            let params = command["params"].as_array().unwrap();
+            assert!(params.iter().any(|param| param["name"] == "--fields"), "{program} {verb} has no --fields");
+            let schema = reference["schemas"][command["output_schema"].as_str().unwrap()]["json_schema"].clone();
+            let examples = command["examples"].as_array().unwrap();
+            let example =
+                examples.iter().filter_map(Value::as_str).find(|example| !example.contains("--fields")).unwrap();
+            queries.push(Query { program, verb, example: example.to_owned(), schema });
+        }
+    }
+    assert!(queries.len() >= 50, "{}", queries.len());
+    queries
+}
+
+impl Query {
+    /// The example, its last command with `--fields`.
+    fn with_fields(&self, fields: &str) -> Outcome {
+        let words = format!("{} {}", self.program, self.verb).trim().to_owned();
+        let is_outside = |at: &usize| {
+            let before = &self.example[..*at];
+            before.matches("$(").count() <= before.matches(')').count()
+        };
+        let places: Vec<usize> = self.example.match_indices(&words).map(|(at, _)| at).filter(is_outside).collect();
+        let at = *places.last().unwrap_or_else(|| panic!("{}", self.example));
+        let (before, after) = (&self.example[..at], &self.example[at + words.len()..]);
+        // Only the last command is heard.
+        let last = ["&& ", "; "].iter().filter_map(|separator| Some(before.rfind(separator)? + separator.len())).max();
+        let (prelude, before) = before.split_at(last.unwrap_or(0));
+        let prelude = prelude.trim_end_matches([' ', '&', ';']);
+        let prelude = if prelude.is_empty() { ":" } else { prelude };
+        Place::new().sh(&format!("{{ {prelude}; }} >/dev/null\n{before}{words} --fields {fields}{after}"))
+    }
+
+    /// The names of the members that can be asked for, and whether they are those of items of a page.
+    fn known(&self) -> (Vec<String>, bool) {
+        let members = &self.schema["properties"];
+        let of_items = members["items"].is_object() && members["has_more"].is_object();
+        let mut object = if of_items { &members["items"]["items"] } else { &self.schema };
+        if let Some(place) = object["$ref"].as_str() {
+            object = self.schema.pointer(place.trim_start_matches('#')).unwrap();
+        }
+        let names = object["properties"].as_object().map(|names| names.keys().cloned().collect()).unwrap_or_default();
+        (names, of_items)
+    }
+}
+
+#[test]
+fn every_query_prints_only_the_fields_that_were_asked_for() {
+    let mut seen = 0;
+    for query in queries() {
+        let what = format!("{} {}", query.program, query.verb);
+        let (known, of_items) = query.known();
+        let asked = known.first().unwrap_or_else(|| panic!("{what}: the schema has no members"));
+        let ran = query.with_fields(asked);
+        assert_eq!(ran.status, 0, "{what}: {} {}", ran.stdout, ran.stderr);
+        check_contract(&ran);
+        for line in ran.records().iter().filter(|line| line["type"] != "summary") {
+            let objects =
+                if of_items { line["data"]["items"].as_array().unwrap().clone() } else { vec![line["data"].clone()] };
+            for object in objects {
+                let names: Vec<&String> = object.as_object().unwrap().keys().collect();
+                assert!(
+                    names.iter().all(|name| *name == asked || *name == "_untrusted" || *name == "index"),
+                    "{what}: {names:?}"
+                );
+                seen += usize::from(names.contains(&asked));
+            }
+        }
+    }
+    assert!(seen >= 45, "only {seen} queries showed the member");
+}
+
+#[test]
+fn every_query_refuses_a_field_that_its_output_cannot_have() {
+    for query in queries() {
+        let ran = query.with_fields("no_such_field");
+        check_contract(&ran);
+        let error = &ran.closing()["error"];
+        let what = format!("{} {}", query.program, query.verb);
+        assert_eq!(error["code"], "E_USAGE", "{what}: {}", ran.stdout);
+        assert!(error["details"]["known"].as_array().is_some_and(|known| !known.is_empty()), "{what}: {error}");
+    }
+}
