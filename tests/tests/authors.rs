@@ -24,7 +24,7 @@ fn the_doctor_says_all_that_a_backend_lacks() {
 fn the_check_of_a_tool_says_all_that_is_wrong_and_nothing_vanishes() {
     let place = Place::new();
     let tool = |name: &str, described: &str| {
-        place.work.executable(&format!("tools/{name}"), &format!("#!/bin/sh\n: --describe\necho '{described}'\n"));
+        place.work.executable(format!("tools/{name}"), format!("#!/bin/sh\n: --describe\necho '{described}'\n"));
     };
     tool("bad", r#"{"name":"a b","description":3,"parameters":{"type":"string"},"timeout":"x"}"#);
     tool("good", r#"{"name":"good","description":"d"}"#);
