@@ -135,33 +135,6 @@ fn reference_holds_the_whole_table_and_what_the_contract_asks() {
 }
 
 #[test]
-fn a_verb_that_is_not_listed_fails() {
-    for program in PROGRAMS {
-        let help = Place::new().sh(&format!("{program} --help")).stdout;
-        let listed: Vec<String> = reference(program)["commands"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|c| c["path"].as_str().unwrap().to_owned())
-            .collect();
-        let shown = help
-            .lines()
-            .skip_while(|line| !line.starts_with("Commands:"))
-            .skip(1)
-            .take_while(|line| line.starts_with("  "));
-        let verbs: Vec<&str> =
-            shown.filter(|line| !line.starts_with("   ")).filter_map(|line| line.split_whitespace().next()).collect();
-        assert!(verbs.len() >= 5, "{program}: {help}");
-        for verb in verbs {
-            assert!(
-                listed.iter().any(|path| path == verb || path.starts_with(&format!("{verb} "))),
-                "{program} {verb} is not listed"
-            );
-        }
-    }
-}
-
-#[test]
 fn a_slip_in_a_verb_or_an_option_is_a_usage_error_that_names_the_nearest() {
     for program in PROGRAMS {
         let place = Place::new();

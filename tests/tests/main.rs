@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure to set up is a failed test")]
 
 mod contract;
+mod help;
 mod home;
 mod manual;
 mod pipelines;

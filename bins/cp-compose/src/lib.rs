@@ -33,6 +33,7 @@ pub static PROGRAM: Program = Program {
     risk_tier: "T0",
     verbs: &[compose::DOC, system::DOC],
     implicit: Some("compose"),
+    groups: &[],
     schemas: &[
         cp_common::wire::schemas::PROMPT,
         ("explained", include_str!("../schemas/explained.json")),

@@ -33,6 +33,7 @@ pub static PROGRAM: Program = Program {
     risk_tier: "T1",
     verbs: &[send::DOC, models::DOC],
     implicit: Some("send"),
+    groups: &[],
     schemas: &[
         cp_common::wire::schemas::MESSAGE,
         cp_common::wire::schemas::DELTA,

@@ -20,7 +20,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "models",
     examples: &["cp-llm models --backend stub"],
-    dangerous: false,
+    ..VerbDoc::EMPTY
 };
 
 /// List the models that the backend has

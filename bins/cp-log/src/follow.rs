@@ -24,7 +24,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "entry",
     examples: &["{} append hello && {} follow --last 1 --limit 1"],
-    dangerous: false,
+    ..VerbDoc::EMPTY
 };
 
 /// Print entries as they are appended

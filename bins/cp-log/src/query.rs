@@ -16,7 +16,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "entry",
     examples: &["{} query --event deploy --limit 1", "{} query --fields seq,event"],
-    dangerous: false,
+    ..VerbDoc::EMPTY
 };
 
 /// Print the lines that match

@@ -20,7 +20,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Write,
     output: "repaired",
     examples: &["{} append hello && {} repair --dry-run"],
-    dangerous: false,
+    ..VerbDoc::EMPTY
 };
 
 /// Move damaged last lines aside, or accept that a ledger was rolled back

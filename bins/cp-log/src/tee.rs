@@ -1,7 +1,7 @@
 //! `cp-log tee`: pass every line on, byte for byte, and append it to a ledger. The closing line waits until the ledger has everything.
 
 use cp_common::context::options::StreamOptions;
-use cp_common::program::{Class, VerbDoc};
+use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::Body;
 use cp_common::stream::{Recorder, tee};
 use cp_common::{Context, Result};
@@ -16,7 +16,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "entry",
     examples: &["seq 3 | {} tee copy.jsonl"],
-    dangerous: false,
+    input: &[Input::Text, Input::Records, Input::Rows],
+    ..VerbDoc::EMPTY
 };
 
 /// Pass lines on and append each to a ledger

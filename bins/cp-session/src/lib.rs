@@ -60,6 +60,13 @@ pub static PROGRAM: Program = Program {
         delete::DOC,
     ],
     implicit: None,
+    groups: &[
+        ("Hold a conversation", &["start", "append", "tee", "load", "count", "end"]),
+        ("Find one", &["list", "show", "search", "check"]),
+        ("Change one", &["clear", "fork", "compact", "delete"]),
+        ("Exchange", &["export", "import"]),
+        ("Remember beyond a session", &["remember", "recall"]),
+    ],
     schemas: &[
         cp_common::wire::schemas::MESSAGE,
         ("session_started", include_str!("../schemas/session_started.json")),

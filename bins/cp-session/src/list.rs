@@ -16,7 +16,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "session_page",
     examples: &["cp-session list --limit 10"],
-    dangerous: false,
+    ..VerbDoc::EMPTY
 };
 
 /// List the sessions

@@ -2,7 +2,7 @@
 
 use cp_common::context::options::StreamOptions;
 use cp_common::home::Session;
-use cp_common::program::{Class, VerbDoc};
+use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::Body;
 use cp_common::stream::{self, Recorder};
 use cp_common::wire::record::Kind;
@@ -20,7 +20,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "message",
     examples: &["S=$(cp-session start --format text); cp-llm --backend stub -- hello | cp-session tee \"$S\""],
-    dangerous: false,
+    input: &[Input::Records, Input::Rows],
+    ..VerbDoc::EMPTY
 };
 
 /// Pass records on and store the messages among them, each with its question

@@ -49,6 +49,7 @@ pub static PROGRAM: Program = Program {
     risk_tier: "T2",
     verbs: &[session::DOC, init::DOC, config::DOC, config::DOC_GET, config::DOC_AGENT, reset::DOC],
     implicit: Some("session"),
+    groups: &[],
     schemas: &[
         ("init", include_str!("../schemas/init.json")),
         ("config", include_str!("../schemas/config.json")),

@@ -26,6 +26,7 @@ pub static PROGRAM: Program = Program {
     risk_tier: "T2",
     verbs: &[run::DOC, verbs::tools::DOC, runs::DOC, show::DOC, resume::DOC, cancel::DOC],
     implicit: Some("run"),
+    groups: &[],
     schemas: &[
         wire::MESSAGE,
         wire::DELTA,

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::decision::confirm::{Pending, approved_file, pending_directory};
 
 pub(crate) const DOC: VerbDoc =
-    VerbDoc { path: "approve", class: Class::Append, output: "approvals", examples: &["{} approve"], dangerous: false };
+    VerbDoc { path: "approve", class: Class::Append, output: "approvals", examples: &["{} approve"], ..VerbDoc::EMPTY };
 
 /// Approve a command that waits for a person, or list all that wait
 #[derive(clap::Args)]

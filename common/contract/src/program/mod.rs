@@ -1,14 +1,16 @@
 //! The life of a program: what it is, how it starts and leaves, what it says of itself, and the gates of its writes.
 
 mod arguments;
+mod command;
 pub mod confirm;
 pub mod describe;
+mod help;
 pub mod idempotency;
 mod identity;
 mod standard;
 mod start;
 
 pub use self::identity::{
-    Audit, AuditSink, Check, Class, CredentialSource, Credentials, Finished, Program, Status, VERSION, VerbDoc,
+    Audit, AuditSink, Check, Class, CredentialSource, Credentials, Finished, Input, Program, Status, VERSION, VerbDoc,
 };
 pub use self::start::main;

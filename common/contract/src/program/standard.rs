@@ -1,6 +1,6 @@
 //! The verbs that every program has.
 
-use crate::program::identity::{Class, VerbDoc};
+use crate::program::identity::VerbDoc;
 
 /// The verbs of every program.
 pub(crate) const VERBS: [VerbDoc; 5] = [
@@ -12,7 +12,7 @@ pub(crate) const VERBS: [VerbDoc; 5] = [
 ];
 
 const fn doc(path: &'static str, output: &'static str, examples: &'static [&'static str]) -> VerbDoc {
-    VerbDoc { path, class: Class::Query, output, examples, dangerous: false }
+    VerbDoc { path, output, examples, ..VerbDoc::EMPTY }
 }
 
 /// The schemas of what they print.

@@ -35,11 +35,11 @@ fn start<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Resul
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let command = command_of::<C>(program);
     let mut early = Output::new(program.name, asked_format(&arguments), false, started);
-    let matches = match parse(program, command, &arguments) {
+    let matches = match parse(program, &command, &arguments) {
         Ok(Parsed::Matches(matches)) => matches,
-        Ok(Parsed::Words(text)) => {
+        Ok(Parsed::Words(text, exit)) => {
             let outcome = early.raw(text.as_bytes());
-            early.ended_with(0);
+            early.ended_with(exit);
             return early.close(outcome);
         }
         Err(error) => return early.close(Err(error)),

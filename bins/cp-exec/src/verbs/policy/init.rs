@@ -18,7 +18,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "policy_begun",
     examples: &["{} policy init"],
-    dangerous: false,
+    ..VerbDoc::EMPTY
 };
 
 #[derive(clap::Args)]

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::program::identity::{Class, Program, VERSION, VerbDoc};
-use crate::program::standard;
+use crate::program::{command, standard};
 use crate::wire::error::EXITS;
 use crate::wire::record::SCHEMA_VERSION;
 use crate::wire::{Code, Error, Reply, Result, schemas};
@@ -162,11 +162,13 @@ impl Reply for Reference {
     }
 }
 
-pub(super) fn reference(program: &'static Program, mut command: clap::Command) -> Result<Reference> {
-    command.build();
+pub(super) fn reference(program: &'static Program, mut root: clap::Command) -> Result<Reference> {
+    root.build();
     let docs: Vec<&VerbDoc> = program.verbs.iter().chain(&standard::VERBS).collect();
-    let mut commands = Vec::new();
-    leaves(program, &command, &mut Vec::new(), &docs, &mut commands)?;
+    let commands: Vec<CommandReference> = command::verbs(program, &root)
+        .into_iter()
+        .map(|verb| leaf(program, verb.command, &verb.path, &docs))
+        .collect::<Result<_>>()?;
     let mut catalogue = BTreeMap::new();
     // What the dry run of a write answers with.
     let preview = docs.iter().any(|doc| doc.class == Class::Write).then_some(&schemas::PREVIEW);
@@ -194,34 +196,14 @@ pub(super) fn reference(program: &'static Program, mut command: clap::Command) -
     })
 }
 
-fn leaves(
-    program: &Program,
-    command: &clap::Command,
-    path: &mut Vec<String>,
-    docs: &[&VerbDoc],
-    into: &mut Vec<CommandReference>,
-) -> Result<()> {
-    for verb in command.get_subcommands() {
-        let shown = program.shown(verb.get_name());
-        if verb.is_hide_set() && !shown.is_empty() {
-            continue;
-        }
-        path.push(shown.to_owned());
-        if !verb.has_subcommands() || !verb.is_subcommand_required_set() {
-            into.push(leaf(program, verb, path.join(" ").trim(), docs)?);
-        }
-        leaves(program, verb, path, docs, into)?;
-        path.pop();
-    }
-    Ok(())
-}
-
 fn leaf(program: &Program, verb: &clap::Command, path: &str, docs: &[&VerbDoc]) -> Result<CommandReference> {
     let doc = docs
         .iter()
         .find(|doc| doc.path == path)
         .ok_or_else(|| Error::new(Code::Unknown, format!("the verb `{path}` is not described")))?;
-    let params = verb.get_arguments().filter(|argument| !matches!(argument.get_id().as_str(), "help" | "version"));
+    let params = verb
+        .get_arguments()
+        .filter(|argument| !argument.is_hide_set() && !matches!(argument.get_id().as_str(), "help" | "version"));
     Ok(CommandReference {
         path: path.to_owned(),
         r#type: doc.class,
@@ -237,7 +219,7 @@ fn parameter(argument: &clap::Arg) -> Parameter {
     let name = match (argument.get_long(), argument.get_short()) {
         (Some(long), _) => format!("--{long}"),
         (None, Some(short)) => format!("-{short}"),
-        (None, None) => argument.get_id().to_string().to_uppercase(),
+        (None, None) => command::value_name(argument),
     };
     let values: Vec<String> = argument.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
     let r#type = match (argument.get_action().takes_values(), values.is_empty()) {
