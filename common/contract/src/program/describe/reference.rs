@@ -36,6 +36,9 @@ pub struct Reference {
     pub exit_codes: BTreeMap<String, &'static str>,
     /// Every error code.
     pub error_codes: BTreeMap<&'static str, ErrorReference>,
+    /// Those of them that the public contract does not have.
+    #[serde(rename = "x-error_codes")]
+    pub extension_codes: Vec<&'static str>,
     /// Whether it can update itself.
     pub update: UpdateReference,
 }
@@ -140,8 +143,6 @@ pub struct ErrorReference {
     pub exit: u8,
     /// Whether trying again may help.
     pub retryable: bool,
-    /// Whether the public contract defines it.
-    pub core: bool,
 }
 
 /// Whether and how it updates itself.
@@ -178,7 +179,7 @@ pub(super) fn reference(program: &'static Program, mut root: clap::Command) -> R
     if let Some(doc) = docs.iter().find(|doc| !catalogue.contains_key(doc.output)) {
         return Err(Error::new(Code::Unknown, format!("the schema `{}` of `{}` is missing", doc.output, doc.path)));
     }
-    let errors = Code::ALL.into_iter().map(Code::row);
+    let errors = || Code::ALL.into_iter().map(Code::row);
     Ok(Reference {
         tool: program.name,
         version: VERSION,
@@ -189,9 +190,10 @@ pub(super) fn reference(program: &'static Program, mut root: clap::Command) -> R
         commands,
         schemas: catalogue,
         exit_codes: EXITS.into_iter().map(|(exit, meaning)| (exit.to_string(), meaning)).collect(),
-        error_codes: errors
-            .map(|row| (row.name, ErrorReference { exit: row.exit, retryable: row.retryable, core: row.core }))
+        error_codes: errors()
+            .map(|row| (row.name, ErrorReference { exit: row.exit, retryable: row.retryable }))
             .collect(),
+        extension_codes: errors().filter(|row| !row.core).map(|row| row.name).collect(),
         update: UpdateReference { supported: false },
     })
 }
