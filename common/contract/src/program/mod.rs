@@ -2,6 +2,7 @@
 
 mod arguments;
 mod command;
+mod completion;
 pub mod confirm;
 pub mod describe;
 mod help;

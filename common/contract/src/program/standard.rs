@@ -1,5 +1,6 @@
 //! The verbs that every program has.
 
+use crate::program::completion::SHELLS;
 use crate::program::identity::VerbDoc;
 
 /// The verbs of every program.
@@ -37,8 +38,8 @@ pub(crate) fn commands() -> Vec<clap::Command> {
             clap::Arg::new("shell")
                 .value_name("SHELL")
                 .required(true)
-                .value_parser(clap::value_parser!(clap_complete::Shell))
-                .help("bash, zsh, fish, elvish or powershell"),
+                .value_parser(SHELLS)
+                .help("The shell: bash, zsh or fish"),
         ),
     ]
 }
