@@ -1,6 +1,7 @@
 #compdef PROGRAM
 # Completions of PROGRAM for zsh: source <(PROGRAM completions zsh --format raw), or in a directory of fpath as _PROGRAM.
 _FUNCTION() {
+    setopt localoptions unset
     local line word
     local -a found
     for line in "${(@f)$("${words[1]}" __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}"; do
@@ -15,7 +16,7 @@ _FUNCTION() {
                 ;;
         esac
     done
-    (( ${#found} == 0 )) || _describe -o PROGRAM found
+    (( ${#found} == 0 )) || _describe PROGRAM found
 }
 if [[ ${funcstack[1]-} == _PROGRAM || ${funcstack[1]-} == _FUNCTION ]]; then
     _FUNCTION "$@"
