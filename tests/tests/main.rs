@@ -10,4 +10,5 @@ mod pipelines;
 mod scripts_cp_ask;
 mod scripts_cp_sh;
 mod structure;
+mod table;
 mod toolloop;

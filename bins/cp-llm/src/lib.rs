@@ -34,6 +34,33 @@ pub static PROGRAM: Program = Program {
     verbs: &[send::DOC, models::DOC],
     implicit: Some("send"),
     groups: &[],
+    environment: &[
+        (
+            "ANTHROPIC_API_KEY",
+            "The key of Anthropic; with _FILE added the file that holds it, with _COMMAND a command that prints it",
+        ),
+        (
+            "OPENAI_API_KEY",
+            "The key of OpenAI; with _FILE added the file that holds it, with _COMMAND a command that prints it",
+        ),
+        (
+            "GEMINI_API_KEY",
+            "The key of Gemini; with _FILE added the file that holds it, with _COMMAND a command that prints it",
+        ),
+        ("ANTHROPIC_BASE_URL", "Another server of the same protocol"),
+        ("OPENAI_BASE_URL", "Another server of the same protocol"),
+        ("GEMINI_BASE_URL", "Another server of the same protocol"),
+        ("CAPABILITY_NETWORK", "The token that permits use of the network, where policy requires one"),
+        ("CP_BACKEND", "The backend of cp-llm"),
+        ("CP_MODEL", "The model of cp-llm"),
+        ("CP_STUB_SCRIPT", "The script of the stub backend"),
+        ("HTTPS_PROXY", "The proxy of requests over TLS"),
+        ("http_proxy", "The proxy of requests without TLS"),
+        ("ALL_PROXY", "The proxy of requests of either kind"),
+        ("NO_PROXY", "The hosts that are reached without a proxy"),
+        ("SSL_CERT_FILE", "Certificate authorities to trust instead of the built-in ones"),
+        ("TRACEPARENT", "Passed on to the server"),
+    ],
     schemas: &[
         cp_common::wire::schemas::MESSAGE,
         cp_common::wire::schemas::DELTA,

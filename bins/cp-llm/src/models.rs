@@ -20,6 +20,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "models",
     examples: &["cp-llm models --backend stub"],
+    sort: Some("id"),
     ..VerbDoc::EMPTY
 };
 

@@ -29,6 +29,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     output: "receipt",
     examples: &["{} append --event deploy 'version 7 is live'", "seq 3 | {} append --event tick --sync batch"],
     input: &[Input::Text, Input::Records, Input::Rows],
+    events: &["log"],
     ..VerbDoc::EMPTY
 };
 

@@ -23,6 +23,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "signed",
     examples: &["{} append hello && {} keygen C && {} checkpoint --key C"],
+    events: &["ledger.checkpoint"],
     ..VerbDoc::EMPTY
 };
 

@@ -24,6 +24,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "entry",
     examples: &["{} append hello && {} follow --last 1 --limit 1"],
+    sort: Some("seq"),
     ..VerbDoc::EMPTY
 };
 

@@ -21,6 +21,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "{} append --seal message secret && {} forget --dangerous --dry-run $({} query --event log --jq '.message[]' --format raw)",
     ],
     dangerous: true,
+    events: &["ledger.forgotten"],
     ..VerbDoc::EMPTY
 };
 

@@ -16,6 +16,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "entry",
     examples: &["{} query --event deploy --limit 1", "{} query --fields seq,event"],
+    sort: Some("file, then seq"),
     ..VerbDoc::EMPTY
 };
 

@@ -20,6 +20,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Write,
     output: "repaired",
     examples: &["{} append hello && {} repair --dry-run"],
+    events: &["ledger.recovered", "ledger.rolled_back"],
     ..VerbDoc::EMPTY
 };
 

@@ -15,6 +15,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "rotated",
     examples: &["{} append hello && {} rotate"],
+    events: &["segment.seal", "segment.open"],
     ..VerbDoc::EMPTY
 };
 

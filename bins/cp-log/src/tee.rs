@@ -17,6 +17,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     output: "entry",
     examples: &["seq 3 | {} tee copy.jsonl"],
     input: &[Input::Text, Input::Records, Input::Rows],
+    events: &["log", "error"],
     ..VerbDoc::EMPTY
 };
 

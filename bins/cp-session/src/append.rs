@@ -21,6 +21,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     output: "session_appended",
     examples: &["S=$(cp-session start --format text); cp-session append --session \"$S\" -- hello"],
     input: &[Input::Text, Input::Records, Input::Rows],
+    events: &["message"],
     ..VerbDoc::EMPTY
 };
 

@@ -18,6 +18,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "session_checked",
     examples: &["S=$(cp-session start --format text); cp-session check \"$S\""],
+    events: &["session_repair"],
     ..VerbDoc::EMPTY
 };
 

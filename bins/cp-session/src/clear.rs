@@ -17,6 +17,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "session_cleared",
     examples: &["S=$(cp-session start --format text); cp-session clear \"$S\""],
+    events: &["session_clear"],
     ..VerbDoc::EMPTY
 };
 

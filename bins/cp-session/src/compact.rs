@@ -21,6 +21,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     examples: &[
         "export CP_SESSION=$(cp-session start --format text); for m in a b c; do cp-session append -- $m >&2; cp-session append --role assistant -- $m >&2; done; cp-session compact --keep 2 --backend stub",
     ],
+    events: &["session_compact"],
     ..VerbDoc::EMPTY
 };
 

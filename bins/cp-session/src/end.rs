@@ -17,6 +17,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "session_ended",
     examples: &["S=$(cp-session start --format text); cp-session end \"$S\""],
+    events: &["session_end"],
     ..VerbDoc::EMPTY
 };
 

@@ -21,6 +21,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "session_exported",
     examples: &["S=$(cp-session start --format text); cp-session export \"$S\""],
+    events: &["session_export"],
     ..VerbDoc::EMPTY
 };
 

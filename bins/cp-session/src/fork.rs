@@ -19,6 +19,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "session_forked",
     examples: &["S=$(cp-session start --format text); cp-session fork \"$S\" --at 0"],
+    events: &["session_start"],
     ..VerbDoc::EMPTY
 };
 

@@ -28,6 +28,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     examples: &[
         "echo '[{\"conversation_id\":\"c\",\"prompt\":\"hi\",\"response\":\"hello\"}]' > log.json; cp-session import log.json",
     ],
+    events: &["session_start", "message"],
     ..VerbDoc::EMPTY
 };
 

@@ -16,6 +16,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "session_page",
     examples: &["cp-session list --limit 10"],
+    sort: Some("session_id"),
     ..VerbDoc::EMPTY
 };
 

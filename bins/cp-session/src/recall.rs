@@ -21,6 +21,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "session_recalled",
     examples: &["cp-session recall --kind session_turn build"],
+    sort: Some("score, then ts, both descending"),
     ..VerbDoc::EMPTY
 };
 

@@ -20,6 +20,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     output: "session_remembered",
     examples: &["cp-session remember --kind note -- 'the build takes four minutes'"],
     input: &[Input::Text],
+    events: &["memory"],
     ..VerbDoc::EMPTY
 };
 

@@ -18,6 +18,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "session_started",
     examples: &["cp-session start", "cp-session start --mode isolated"],
+    events: &["session_start"],
     ..VerbDoc::EMPTY
 };
 

@@ -21,6 +21,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     output: "message",
     examples: &["S=$(cp-session start --format text); cp-llm --backend stub -- hello | cp-session tee \"$S\""],
     input: &[Input::Records, Input::Rows],
+    events: &["message", "session_turn", "error"],
     ..VerbDoc::EMPTY
 };
 

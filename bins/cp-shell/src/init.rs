@@ -16,6 +16,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "init",
     examples: &["cp-shell init --dry-run", "cp-shell init"],
+    events: &["init.created"],
     ..VerbDoc::EMPTY
 };
 

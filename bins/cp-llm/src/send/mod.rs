@@ -38,6 +38,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "cp-compose --agent default -- hello | cp-llm --backend stub",
     ],
     input: &[Input::Text, Input::Records, Input::Rows],
+    events: &["llm.request", "llm.response"],
     ..VerbDoc::EMPTY
 };
 

@@ -28,6 +28,16 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         // A run that stops at its limit, and goes on.
         r#"printf '{"tool_calls":[{"name":"nope"}]}\n' >script; cp-toolloop --backend stub --stub-script script --max-iterations 1 -- hello; cp-toolloop resume RUN- --max-iterations 2"#,
     ],
+    events: &[
+        "run_resumed",
+        "iteration",
+        "message",
+        "tool_call",
+        "tool_result",
+        "agent_start",
+        "run_paused",
+        "run_end",
+    ],
     ..VerbDoc::EMPTY
 };
 

@@ -33,6 +33,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     output: "message",
     examples: &["cp-toolloop --backend stub -- 'How full is the disk?'"],
     input: &[Input::Text, Input::Records, Input::Rows],
+    events: &["run_start", "iteration", "message", "tool_call", "tool_result", "agent_start", "run_paused", "run_end"],
     ..VerbDoc::EMPTY
 };
 

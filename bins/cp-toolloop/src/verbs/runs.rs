@@ -17,6 +17,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "runs",
     examples: &["cp-toolloop --backend stub -- hello && cp-toolloop runs --limit 1"],
+    sort: Some("started_at, descending"),
     ..VerbDoc::EMPTY
 };
 

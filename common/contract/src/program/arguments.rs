@@ -268,6 +268,7 @@ mod tests {
         verbs: &[VerbDoc { path: "check", ..VerbDoc::EMPTY }],
         implicit: Some("run"),
         groups: &[],
+        environment: &[],
         schemas: &[],
         checks: |_| Vec::new(),
         credentials: |_| Credentials { configured: true, sources: Vec::new() },

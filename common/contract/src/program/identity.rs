@@ -52,12 +52,24 @@ pub struct VerbDoc {
     pub dangerous: bool,
     /// What it takes on standard input: empty where it does not read it.
     pub input: &'static [Input],
+    /// The order in which a list comes, where it is one.
+    pub sort: Option<&'static str>,
+    /// The events that it writes on a ledger, beside those of every ledger and of the audit.
+    pub events: &'static [&'static str],
 }
 
 impl VerbDoc {
     /// What is true of a verb that does not say otherwise.
-    pub const EMPTY: Self =
-        Self { path: "", class: Class::Query, output: "", examples: &[], dangerous: false, input: &[] };
+    pub const EMPTY: Self = Self {
+        path: "",
+        class: Class::Query,
+        output: "",
+        examples: &[],
+        dangerous: false,
+        input: &[],
+        sort: None,
+        events: &[],
+    };
 }
 
 /// One line of `doctor`.
@@ -159,6 +171,8 @@ pub struct Program {
     pub implicit: Option<&'static str>,
     /// The headings under which help lists the verbs: each of them once. None where one heading is enough.
     pub groups: &'static [(&'static str, &'static [&'static str])],
+    /// The variables of the environment that it reads, and what each decides, but those that every program reads.
+    pub environment: &'static [(&'static str, &'static str)],
     /// JSON Schemas of what its verbs print, by name.
     pub schemas: &'static [(&'static str, &'static str)],
     /// What its `doctor` looks at.

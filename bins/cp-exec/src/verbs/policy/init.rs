@@ -18,6 +18,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "policy_begun",
     examples: &["{} policy init"],
+    events: &["policy.init"],
     ..VerbDoc::EMPTY
 };
 

@@ -33,6 +33,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "{} policy init --format raw --dry-run > p && mkdir -p \"$CP_HOME/config\" && sed 's/^allowed_commands = .*/allowed_commands = [\"echo\"]/' p > \"$CP_HOME/config/policy.toml\" && {} -- echo hello",
     ],
     input: &[Input::Rows, Input::Records],
+    events: &["exec.intent", "exec.result", "exec.evidence", "exec.refused", "exec.operation"],
     ..VerbDoc::EMPTY
 };
 

@@ -28,7 +28,13 @@ pub(super) fn run<C: CommandFactory>(
 ) -> Result<()> {
     let own = matches.subcommand().map(|(_, own)| own);
     match verb {
-        "reference" => context.out.answer(&reference::reference(program, command_of::<C>(program))?),
+        "reference" => {
+            let whole = reference::reference(program, command_of::<C>(program))?;
+            let verb = own.and_then(|own| own.get_one::<String>("verb"));
+            let fields: Vec<String> =
+                own.and_then(|own| own.get_many("fields")).into_iter().flatten().cloned().collect();
+            context.out.answer(&whole.narrowed(verb.map(String::as_str))?.projected(&fields)?)
+        }
         "context" => {
             let answer = settings::settings(program, context);
             context.out.answer(&answer)

@@ -6,11 +6,12 @@ use clap::ArgAction;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::program::identity::{Class, Program, VERSION, VerbDoc};
+use crate::program::identity::{Class, Input, Program, VERSION, VerbDoc};
 use crate::program::{command, standard};
+use crate::spelling::nearest;
 use crate::wire::error::EXITS;
 use crate::wire::record::SCHEMA_VERSION;
-use crate::wire::{Code, Error, Reply, Result, schemas};
+use crate::wire::{Code, Error, Reply, Result, fields, schemas};
 
 /// Everything a program can do, for programs.
 #[derive(Debug, Serialize)]
@@ -30,6 +31,8 @@ pub struct Reference {
     pub release_readiness: Readiness,
     /// Its verbs.
     pub commands: Vec<CommandReference>,
+    /// The variables of the environment that it reads.
+    pub environment: Vec<Variable>,
     /// What they print, by the name in `output_schema`.
     pub schemas: BTreeMap<String, SchemaReference>,
     /// What each exit status means.
@@ -41,6 +44,16 @@ pub struct Reference {
     pub extension_codes: Vec<&'static str>,
     /// Whether it can update itself.
     pub update: UpdateReference,
+}
+
+/// A variable of the environment.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// What it decides.
+    pub description: &'static str,
 }
 
 /// How ready for release a program is.
@@ -103,14 +116,26 @@ pub struct CommandReference {
     pub examples: Vec<String>,
     /// Whether it also needs `--dangerous`.
     pub dangerous: bool,
+    /// What it takes on standard input; empty where it does not read it.
+    pub stdin: Vec<Input>,
+    /// The order in which a list comes.
+    pub default_sort: Option<&'static str>,
+    /// The events that it writes on a ledger, beside those of every ledger and of the audit.
+    pub events: Vec<&'static str>,
 }
 
 /// An option or operand.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Parameter {
-    /// Its name: `--long`, or the operand's.
+    /// Its name: `--long`, or the operand's, as in help.
     pub name: String,
+    /// Its other name, of one letter: `-s`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub short: Option<String>,
+    /// What is taken where it is not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default: Option<String>,
     /// flag, string, or the values it can take.
     pub r#type: String,
     /// Whether it must be there.
@@ -163,6 +188,54 @@ impl Reply for Reference {
     }
 }
 
+impl Reference {
+    /// Only the verb with these words, or those below it, and the schemas that they name.
+    pub(super) fn narrowed(mut self, verb: Option<&str>) -> Result<Self> {
+        let Some(verb) = verb else { return Ok(self) };
+        let below = format!("{verb} ");
+        let known: Vec<String> = self.commands.iter().map(|command| command.path.clone()).collect();
+        self.commands.retain(|command| command.path == verb || (!verb.is_empty() && command.path.starts_with(&below)));
+        if self.commands.is_empty() {
+            let error = Error::not_found(format!("{} has no verb `{verb}`", self.tool)).with("verbs", known.clone());
+            return Err(match nearest(verb, known.iter().map(String::as_str)) {
+                Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
+                None => error.hint(format!("`{} --help` lists them", self.tool)),
+            });
+        }
+        self.schemas.retain(|name, _| self.commands.iter().any(|command| command.output_schema == *name));
+        Ok(self)
+    }
+
+    /// Only the members that the dotted names lead to.
+    pub(super) fn projected(self, fields: &[String]) -> Result<Narrowed> {
+        let text = self.text();
+        let value =
+            serde_json::to_value(&self).map_err(|e| Error::new(Code::Unknown, format!("the reference: {e}")))?;
+        let known: Vec<&str> =
+            value.as_object().into_iter().flat_map(|members| members.keys().map(String::as_str)).collect();
+        fields::check(fields, &known)?;
+        Ok(Narrowed { value: fields::project(value.clone(), fields), text })
+    }
+}
+
+/// What is left of a reference.
+pub(super) struct Narrowed {
+    value: Value,
+    text: String,
+}
+
+impl Serialize for Narrowed {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.value.serialize(serializer)
+    }
+}
+
+impl Reply for Narrowed {
+    fn text(&self) -> String {
+        self.text.clone()
+    }
+}
+
 pub(super) fn reference(program: &'static Program, mut root: clap::Command) -> Result<Reference> {
     root.build();
     let docs: Vec<&VerbDoc> = program.verbs.iter().chain(&standard::VERBS).collect();
@@ -188,6 +261,11 @@ pub(super) fn reference(program: &'static Program, mut root: clap::Command) -> R
         risk_tier: program.risk_tier,
         release_readiness: readiness(),
         commands,
+        environment: standard::ENVIRONMENT
+            .iter()
+            .chain(program.environment)
+            .map(|(name, description)| Variable { name, description })
+            .collect(),
         schemas: catalogue,
         exit_codes: EXITS.into_iter().map(|(exit, meaning)| (exit.to_string(), meaning)).collect(),
         error_codes: errors()
@@ -214,6 +292,9 @@ fn leaf(program: &Program, verb: &clap::Command, path: &str, docs: &[&VerbDoc]) 
         output_schema: doc.output.to_owned(),
         examples: doc.examples.iter().map(|example| example.replace("{}", program.name)).collect(),
         dangerous: doc.dangerous,
+        stdin: doc.input.to_vec(),
+        default_sort: doc.sort,
+        events: doc.events.to_vec(),
     })
 }
 
@@ -231,6 +312,8 @@ fn parameter(argument: &clap::Arg) -> Parameter {
     };
     Parameter {
         name,
+        short: argument.get_long().and(argument.get_short()).map(|short| format!("-{short}")),
+        default: command::default(argument),
         r#type,
         required: argument.is_required_set(),
         multiple: matches!(argument.get_action(), ArgAction::Append | ArgAction::Count)
