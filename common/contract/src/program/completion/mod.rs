@@ -122,14 +122,12 @@ impl<'a> Line<'a> {
     /// The option that a whole word names. One whose value is in the same word is closed by it.
     fn option(&self, word: &str) -> Option<&'a Arg> {
         let all = self.takers();
-        match word.strip_prefix("--") {
-            Some(long) => all.into_iter().find(|option| option.get_long() == Some(long)),
-            None => {
-                let mut letters = word.chars().skip(1);
-                let letter = letters.next().filter(|_| letters.next().is_none());
-                all.into_iter().find(|option| letter.is_some() && option.get_short() == letter)
-            }
+        if let Some(long) = word.strip_prefix("--") {
+            return all.into_iter().find(|option| option.get_long() == Some(long));
         }
+        let mut letters = word.chars().skip(1);
+        let letter = letters.next().filter(|_| letters.next().is_none())?;
+        all.into_iter().find(|option| option.get_short() == Some(letter))
     }
 
     /// What takes the options: the verb, else the one that needs no name.

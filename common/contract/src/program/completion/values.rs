@@ -33,14 +33,13 @@ impl Source {
     pub(super) fn of(argument: &Arg, program: &str) -> Self {
         let value = command::value_name(argument);
         match (argument.get_long().unwrap_or_default(), value.as_str()) {
-            ("session" | "ids", _) => Self::Sessions,
+            ("session" | "ids", _) | ("", "S") => Self::Sessions,
             ("agent", _) => Self::Agents,
             ("model", _) => Self::Models,
             ("backend", _) => Self::Words(BACKENDS),
             ("tool-backend", _) => Self::Words(LOOPS),
             ("ledger", _) => Self::Ledgers,
             ("" | "file", "FILE") if program == "cp-log" => Self::Ledgers,
-            ("", "S") => Self::Sessions,
             (_, "RUN" | "FILE|RUN") => Self::Runs,
             (_, "DIR") => Self::Directories,
             (_, value) if ["FILE", "OUT", "KEY", "PROGRAM", "DIR|FILE"].iter().any(|name| value.ends_with(name)) => {
@@ -104,8 +103,8 @@ fn agents(home: &Home) -> Vec<String> {
 /// The models that the settings and the prices name.
 fn models(home: &Home) -> Vec<String> {
     let set = Config::load(&home.config_file()).ok().and_then(|config| config.text("model", None));
-    let prices = std::fs::read_to_string(home.path("config/prices.toml")).unwrap_or_default();
-    let priced = toml::from_str::<toml::Table>(&prices).unwrap_or_default();
+    let text = std::fs::read_to_string(home.path("config/prices.toml")).unwrap_or_default();
+    let priced = toml::from_str::<toml::Table>(&text).unwrap_or_default();
     let mut models: Vec<String> =
         priced.iter().filter(|(_, row)| row.is_table()).map(|(name, _)| name.clone()).chain(set).collect();
     models.sort();
