@@ -24,7 +24,8 @@ fn options<'a>(lines: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
         let more = words.iter().filter(|word| words.contains(&"Fl") && word.starts_with('-') && word.len() > 1);
         named.map(|pair| format!("-{}", pair[1])).chain(more.map(|word| format!("-{word}"))).collect::<Vec<_>>()
     });
-    flags.map(|flag| flag.trim_end_matches([',', '.', ';']).to_owned()).collect()
+    // Two dashes alone end the options.
+    flags.map(|flag| flag.trim_end_matches([',', '.', ';']).to_owned()).filter(|flag| flag != "--").collect()
 }
 
 /// The options that a page has an item for, or in its synopsis.

@@ -69,7 +69,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "S", value_parser = positive, help_heading = "Limits")]
     deadline: Option<f64>,
     /// The run that this one works for
-    #[arg(long, value_name = "RUN", hide = true)]
+    #[arg(long, value_name = "RUN", hide_short_help = true, help_heading = "Runs of agents")]
     parent: Option<String>,
     /// The program that approves or denies calls that require approval, by its exit status
     #[arg(long, value_name = "PROGRAM", help_heading = "Decisions")]

@@ -75,10 +75,16 @@ pub(crate) struct Args {
     #[arg(long, help_heading = "Approval and failure", hide_short_help = true)]
     fail_on_tool_error: bool,
     /// The run that this one works for
-    #[arg(long, value_name = "RUN", hide = true)]
+    #[arg(long, value_name = "RUN", hide_short_help = true, help_heading = "Runs of agents")]
     parent: Option<String>,
     /// The id of the run
-    #[arg(long = "as", value_name = "RUN", hide = true, requires = "parent")]
+    #[arg(
+        long = "as",
+        value_name = "RUN",
+        hide_short_help = true,
+        help_heading = "Runs of agents",
+        requires = "parent"
+    )]
     id: Option<String>,
     #[command(flatten)]
     stream_options: StreamOptions,
