@@ -59,7 +59,7 @@ pub fn table_row(code: &str) -> Value {
     };
     let mut row = read("contract.json")["error_codes"]["core"][code].clone();
     if row.is_null() {
-        row = read("contract-ext.json")["error_codes"]["ext"][code].clone();
+        row = read("contract-ext.json")["error_codes"][code].clone();
     }
     assert!(row.is_object(), "the code {code} is in no contract file");
     row

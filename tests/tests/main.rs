@@ -2,8 +2,10 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure to set up is a failed test")]
 
 mod authors;
+mod completions;
 mod confirmation;
 mod contract;
+mod help;
 mod home;
 mod manual;
 mod pipelines;
@@ -11,4 +13,5 @@ mod queries;
 mod scripts_cp_ask;
 mod scripts_cp_sh;
 mod structure;
+mod table;
 mod toolloop;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use cp_common::context::options::StreamOptions;
 use cp_common::home::DEFAULT_AGENT;
-use cp_common::program::{Class, VerbDoc};
+use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
 use cp_common::wire::record::{self, Kind};
 use cp_common::wire::{Content, Prompt};
@@ -25,7 +25,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "prompt",
     examples: &["cp-compose -s 'be brief' -- hello", "echo hello | cp-compose --agent default"],
-    dangerous: false,
+    input: &[Input::Text, Input::Records, Input::Rows],
+    ..VerbDoc::EMPTY
 };
 
 /// Assemble a prompt
@@ -36,28 +37,28 @@ pub(crate) struct Args {
     #[command(flatten)]
     past: Past,
     /// Leave out the oldest rounds until the prompt is about this many tokens
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "The conversation")]
     fit_tokens: Option<usize>,
     /// A file to send as context; repeat for more
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "What goes with it")]
     context: Vec<PathBuf>,
     /// Send AGENTS.md of the working directory as context; it never becomes system text
-    #[arg(long)]
+    #[arg(long, help_heading = "What goes with it")]
     agents_md: bool,
     /// A text, image or PDF to attach, - for standard input; repeat for more
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "What goes with it")]
     attach: Vec<PathBuf>,
     /// Recall what relates to the text from this kind of memory
-    #[arg(long, value_name = "KIND")]
+    #[arg(long, value_name = "KIND", help_heading = "What goes with it")]
     memory: Option<String>,
     /// A template that produces the text
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "What goes with it")]
     template: Option<PathBuf>,
     /// A file of tools that the model may call; repeat for more
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "What goes with it")]
     tools: Vec<PathBuf>,
     /// Print where every part comes from, with sizes and hashes, instead of the prompt
-    #[arg(long)]
+    #[arg(long, help_heading = "What is printed")]
     explain: bool,
     #[command(flatten)]
     stream: StreamOptions,

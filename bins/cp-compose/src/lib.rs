@@ -33,6 +33,11 @@ pub static PROGRAM: Program = Program {
     risk_tier: "T0",
     verbs: &[compose::DOC, system::DOC],
     implicit: Some("compose"),
+    groups: &[],
+    environment: &[
+        ("CP_AGENT", "The agent: an id in config/agents.json, or default"),
+        ("CP_SESSION", "The session, where none is named"),
+    ],
     schemas: &[
         cp_common::wire::schemas::PROMPT,
         ("explained", include_str!("../schemas/explained.json")),

@@ -6,19 +6,19 @@ use crate::history::Mode;
 #[derive(clap::Args, Debug)]
 pub(crate) struct Identity {
     /// The agent: an id in config/agents.json, or default
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", help_heading = "Who speaks")]
     pub(crate) agent: Option<String>,
     /// More system text, after the agent's own
-    #[arg(short, long, value_name = "TEXT|@FILE")]
+    #[arg(short, long, value_name = "TEXT|@FILE", help_heading = "Who speaks")]
     pub(crate) system: Option<String>,
     /// The governed prompt that begins the system text
-    #[arg(long, value_name = "PRM-ID")]
+    #[arg(long, value_name = "PRM-ID", help_heading = "Who speaks")]
     pub(crate) prompt: Option<String>,
     /// A variable for the governed prompt and the template; repeat for more
-    #[arg(long, value_name = "NAME=VALUE")]
+    #[arg(long, value_name = "NAME=VALUE", help_heading = "Who speaks")]
     pub(crate) var: Vec<String>,
     /// Send context as it is, with its secrets
-    #[arg(long)]
+    #[arg(long, help_heading = "Who speaks", hide_short_help = true)]
     pub(crate) no_redact: bool,
 }
 
@@ -26,9 +26,9 @@ pub(crate) struct Identity {
 #[derive(clap::Args, Debug)]
 pub(crate) struct Past {
     /// Only the newest N turns of the session
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "The conversation")]
     pub(crate) last: Option<usize>,
     /// How much of the session goes to the model (default: as the session was started)
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = "The conversation")]
     pub(crate) mode: Option<Mode>,
 }

@@ -14,7 +14,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "system_text",
     examples: &["cp-compose system -s 'be brief'"],
-    dangerous: false,
+    ..VerbDoc::EMPTY
 };
 
 /// Print the system text alone: the agent's soul, its context, and what -s adds

@@ -56,6 +56,8 @@ pub static PROGRAM: Program = Program {
         verbs::approve::DOC,
     ],
     implicit: Some("run"),
+    groups: &[],
+    environment: &[],
     schemas: &[
         ("approvals", include_str!("../schemas/approvals.json")),
         ("decision", include_str!("../schemas/decision.json")),

@@ -20,7 +20,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "models",
     examples: &["cp-llm models --backend stub"],
-    dangerous: false,
+    sort: Some("id"),
+    ..VerbDoc::EMPTY
 };
 
 /// List the models that the backend has

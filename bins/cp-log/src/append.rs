@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::{AppendOptions, StreamOptions};
-use cp_common::program::{Class, VerbDoc, idempotency};
+use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::filter::{self, Body, Filter, Source, Texts};
 use cp_common::wire::record::Kind;
 use cp_common::wire::{Receipt, Reply};
@@ -28,7 +28,9 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "receipt",
     examples: &["{} append --event deploy 'version 7 is live'", "seq 3 | {} append --event tick --sync batch"],
-    dangerous: false,
+    input: &[Input::Text, Input::Records, Input::Rows],
+    events: &["log"],
+    ..VerbDoc::EMPTY
 };
 
 /// Append entries to a ledger

@@ -17,7 +17,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     examples: &[
         "head -c 2000000 /dev/zero | tr '\\0' x | {} append && {} blob $({} query --event log --jq .message.blob --format raw)",
     ],
-    dangerous: false,
+    ..VerbDoc::EMPTY
 };
 
 /// Print the bytes that a line names by their hash

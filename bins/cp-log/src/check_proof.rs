@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::context::options::StreamOptions;
-use cp_common::program::{Class, VerbDoc};
+use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter, Source, Texts};
 use cp_common::wire::Reply;
 use cp_common::wire::record::Kind;
@@ -24,7 +24,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     examples: &[
         "{} append -f l.jsonl hello && {} keygen Q && {} checkpoint -f l.jsonl --key Q && {} prove 1 -f l.jsonl --format raw > p && sed -n 2p l.jsonl | {} check-proof --key Q.pub p",
     ],
-    dangerous: false,
+    input: &[Input::Text],
+    ..VerbDoc::EMPTY
 };
 
 /// Say whether the lines on standard input are what a proof proves

@@ -24,7 +24,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "signed",
     examples: &["{} append hello && {} keygen C && {} checkpoint --key C"],
-    dangerous: false,
+    events: &["ledger.checkpoint"],
+    ..VerbDoc::EMPTY
 };
 
 /// Sign the tree of all lines, or pass a checkpoint to witnesses and back

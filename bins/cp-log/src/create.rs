@@ -22,7 +22,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "begun",
     examples: &["{} create --name example.com/audit audit.jsonl"],
-    dangerous: false,
+    ..VerbDoc::EMPTY
 };
 
 /// Begin a ledger under a name of its own

@@ -21,7 +21,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "otlp",
     examples: &["{} append hello && {} export --to otlp"],
-    dangerous: false,
+    ..VerbDoc::EMPTY
 };
 
 /// Write entries in another tool's format

@@ -28,7 +28,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "entry",
     examples: &["{} append hello && {} follow --last 1 --limit 1"],
-    dangerous: false,
+    sort: Some("seq"),
+    ..VerbDoc::EMPTY
 };
 
 /// Print entries as they are appended

@@ -25,6 +25,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "{} append --seal message secret && {} forget --dangerous --dry-run $({} query --event log --jq '.message[]' --format raw)",
     ],
     dangerous: true,
+    events: &["ledger.forgotten"],
+    ..VerbDoc::EMPTY
 };
 
 /// Delete a sealed value for good; the chain stays intact

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc =
-    VerbDoc { path: "keygen", class: Class::Append, output: "made", examples: &["{} keygen K"], dangerous: false };
+    VerbDoc { path: "keygen", class: Class::Append, output: "made", examples: &["{} keygen K"], ..VerbDoc::EMPTY };
 
 /// Make a key that signs checkpoints, and its public half
 #[derive(Debug, clap::Args)]

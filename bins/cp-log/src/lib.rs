@@ -56,6 +56,16 @@ pub static PROGRAM: Program = Program {
         witness::DOC,
     ],
     implicit: None,
+    groups: &[
+        ("Write", &["append", "tee", "create"]),
+        ("Read", &["query", "follow", "stats", "export", "blob", "reveal", "tip"]),
+        ("Prove", &["verify", "keygen", "checkpoint", "witness", "prove", "check-proof"]),
+        ("Keep", &["rotate", "forget", "repair"]),
+    ],
+    environment: &[
+        ("CP_LEDGER", "The ledger, where none is named"),
+        ("CP_SESSION", "The session, where none is named"),
+    ],
     schemas: &[
         ("begun", include_str!("../schemas/begun.json")),
         ("blob", include_str!("../schemas/blob.json")),

@@ -17,7 +17,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "proof",
     examples: &["{} append hello && {} keygen P && {} checkpoint --key P && {} prove 1"],
-    dangerous: false,
+    ..VerbDoc::EMPTY
 };
 
 /// Prove a line, or the growth of the ledger, against the newest checkpoint

@@ -22,7 +22,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "{} query --fields seq,event",
         "{} query --event exec.refused --since today --reverse --limit 5",
     ],
-    dangerous: false,
+    sort: Some("ledger, then seq; with --reverse or --merge time"),
+    ..VerbDoc::EMPTY
 };
 
 /// Print the lines that match

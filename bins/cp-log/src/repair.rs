@@ -21,7 +21,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Write,
     output: "repaired",
     examples: &["{} append hello && {} repair --dry-run"],
-    dangerous: false,
+    events: &["ledger.recovered", "ledger.rolled_back"],
+    ..VerbDoc::EMPTY
 };
 
 /// Move damaged last lines aside, or accept that a ledger was rolled back

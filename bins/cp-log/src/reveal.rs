@@ -15,7 +15,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "revealed",
     examples: &["{} append --seal message secret && {} reveal $({} query --event log --jq '.message[]' --format raw)"],
-    dangerous: false,
+    ..VerbDoc::EMPTY
 };
 
 /// Print the value that a line has sealed

@@ -15,7 +15,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "rotated",
     examples: &["{} append hello && {} rotate"],
-    dangerous: false,
+    events: &["segment.seal", "segment.open"],
+    ..VerbDoc::EMPTY
 };
 
 /// Close the file as a segment and go on in a new one

@@ -17,7 +17,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "stats",
     examples: &["{} append hello && {} stats"],
-    dangerous: false,
+    ..VerbDoc::EMPTY
 };
 
 /// Sum up events, tokens, cost and latency

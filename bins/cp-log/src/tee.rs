@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use cp_common::context::options::{AppendOptions, StreamOptions};
-use cp_common::program::{Class, VerbDoc, recording};
+use cp_common::program::{Class, Input, VerbDoc, recording};
 use cp_common::stream::Recorder;
 use cp_common::stream::filter::Body;
 use cp_common::{Context, Error, Result};
@@ -18,7 +18,9 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "entry",
     examples: &["seq 3 | {} tee copy.jsonl"],
-    dangerous: false,
+    input: &[Input::Text, Input::Records, Input::Rows],
+    events: &["log", "error"],
+    ..VerbDoc::EMPTY
 };
 
 /// Pass lines on and append each to a ledger

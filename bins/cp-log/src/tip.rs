@@ -15,7 +15,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "tip",
     examples: &["{} append hello && {} tip"],
-    dangerous: false,
+    ..VerbDoc::EMPTY
 };
 
 /// Print the place and the hash of the last line

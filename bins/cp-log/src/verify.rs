@@ -27,7 +27,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "verified",
     examples: &["{} append hello && {} verify"],
-    dangerous: false,
+    ..VerbDoc::EMPTY
 };
 
 /// Prove that ledgers are what was written

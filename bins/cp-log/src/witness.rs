@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::context::options::AppendOptions;
-use cp_common::program::{Class, VerbDoc, idempotency};
+use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::lines::Lines;
 use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result, clock};
@@ -21,7 +21,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     examples: &[
         "{} append hello && {} keygen R && {} keygen W && {} checkpoint --key R && {} checkpoint --witness-request --format raw | {} witness --key W --signer R.pub --state seen",
     ],
-    dangerous: false,
+    input: &[Input::Bytes],
+    ..VerbDoc::EMPTY
 };
 
 /// Sign a checkpoint request on standard input, if it goes on from the one signed before

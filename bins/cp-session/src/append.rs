@@ -2,7 +2,7 @@
 
 use cp_common::context::options::{AppendOptions, StreamOptions};
 use cp_common::home::Session;
-use cp_common::program::{Class, VerbDoc, idempotency};
+use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
 use cp_common::wire::record::{self, Kind};
 use cp_common::wire::{Receipt, Reply, Turn};
@@ -20,7 +20,9 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "session_appended",
     examples: &["S=$(cp-session start --format text); cp-session append --session \"$S\" -- hello"],
-    dangerous: false,
+    input: &[Input::Text, Input::Records, Input::Rows],
+    events: &["message"],
+    ..VerbDoc::EMPTY
 };
 
 /// Add a turn to a session

@@ -18,7 +18,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "session_checked",
     examples: &["S=$(cp-session start --format text); cp-session check \"$S\""],
-    dangerous: false,
+    events: &["session_repair"],
+    ..VerbDoc::EMPTY
 };
 
 /// Look for damaged lines and for tool calls without a result

@@ -17,7 +17,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "session_cleared",
     examples: &["S=$(cp-session start --format text); cp-session clear \"$S\""],
-    dangerous: false,
+    events: &["session_clear"],
+    ..VerbDoc::EMPTY
 };
 
 /// Archive the turns and begin again

@@ -21,7 +21,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     examples: &[
         "export CP_SESSION=$(cp-session start --format text); for m in a b c; do cp-session append -- $m >&2; cp-session append --role assistant -- $m >&2; done; cp-session compact --keep 2 --backend stub",
     ],
-    dangerous: false,
+    events: &["session_compact"],
+    ..VerbDoc::EMPTY
 };
 
 /// Let a model summarise the older turns; the originals stay on disk

@@ -14,7 +14,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "session_counted",
     examples: &["S=$(cp-session start --format text); cp-session count \"$S\""],
-    dangerous: false,
+    ..VerbDoc::EMPTY
 };
 
 /// Count the turns

@@ -22,6 +22,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "S=$(cp-session start --format text); T=$(cp-session delete \"$S\" --dangerous --dry-run | jq -r .data.confirm_token); cp-session delete \"$S\" --dangerous --confirm \"$T\"",
     ],
     dangerous: true,
+    events: &["session_delete"],
+    ..VerbDoc::EMPTY
 };
 
 /// Remove sessions for good

@@ -17,7 +17,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "session_ended",
     examples: &["S=$(cp-session start --format text); cp-session end \"$S\""],
-    dangerous: false,
+    events: &["session_end"],
+    ..VerbDoc::EMPTY
 };
 
 /// End a session: nothing more is added to it

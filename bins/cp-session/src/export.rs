@@ -21,7 +21,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "session_exported",
     examples: &["S=$(cp-session start --format text); cp-session export \"$S\""],
-    dangerous: false,
+    events: &["session_export"],
+    ..VerbDoc::EMPTY
 };
 
 /// Write summary.json into the session: the agent, the times and the turns, without secrets

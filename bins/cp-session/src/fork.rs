@@ -19,7 +19,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "session_forked",
     examples: &["S=$(cp-session start --format text); cp-session fork \"$S\" --at 0"],
-    dangerous: false,
+    events: &["session_start"],
+    ..VerbDoc::EMPTY
 };
 
 /// Start a session with the first turns of another

@@ -28,7 +28,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     examples: &[
         "echo '[{\"conversation_id\":\"c\",\"prompt\":\"hi\",\"response\":\"hello\"}]' > log.json; cp-session import log.json",
     ],
-    dangerous: false,
+    events: &["session_start", "message"],
+    ..VerbDoc::EMPTY
 };
 
 /// Make a session from a transcript of Claude Code, codex or llm

@@ -59,6 +59,18 @@ pub static PROGRAM: Program = Program {
         delete::DOC,
     ],
     implicit: None,
+    groups: &[
+        ("Hold a conversation", &["start", "append", "tee", "load", "count", "end"]),
+        ("Find one", &["list", "show", "search", "check"]),
+        ("Change one", &["clear", "fork", "compact", "delete"]),
+        ("Exchange", &["export", "import"]),
+        ("Remember beyond a session", &["remember", "recall"]),
+    ],
+    environment: &[
+        ("CP_SESSION", "The session, where none is named"),
+        ("CP_AGENT", "The agent: an id in config/agents.json, or default"),
+        ("CP_TIER", "The tier of new sessions and runs: ho1, ho2 or ho3"),
+    ],
     schemas: &[
         cp_common::wire::schemas::MESSAGE,
         ("session_started", include_str!("../schemas/session_started.json")),

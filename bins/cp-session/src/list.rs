@@ -16,7 +16,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "session_page",
     examples: &["cp-session list --limit 10"],
-    dangerous: false,
+    sort: Some("session_id"),
+    ..VerbDoc::EMPTY
 };
 
 /// List the sessions

@@ -15,7 +15,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "session_loaded",
     examples: &["S=$(cp-session start --format text); cp-session load \"$S\""],
-    dangerous: false,
+    ..VerbDoc::EMPTY
 };
 
 /// Print the conversation

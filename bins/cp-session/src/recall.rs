@@ -21,7 +21,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "session_recalled",
     examples: &["cp-session recall --kind session_turn build"],
-    dangerous: false,
+    sort: Some("score, then ts, both descending"),
+    ..VerbDoc::EMPTY
 };
 
 /// Find what was remembered: the best match first, without a query the newest

@@ -1,7 +1,7 @@
 //! `cp-session remember`: keep a text beyond its session.
 
 use cp_common::context::options::{AppendOptions, InputKind, StreamOptions};
-use cp_common::program::{Class, VerbDoc, idempotency};
+use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
 use cp_common::wire::record::Kind;
 use cp_common::wire::{Receipt, Reply};
@@ -19,7 +19,9 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "session_remembered",
     examples: &["cp-session remember --kind note -- 'the build takes four minutes'"],
-    dangerous: false,
+    input: &[Input::Text],
+    events: &["memory"],
+    ..VerbDoc::EMPTY
 };
 
 /// Keep a text beyond its session

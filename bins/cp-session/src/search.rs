@@ -17,7 +17,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "session_found",
     examples: &["cp-session search hello"],
-    dangerous: false,
+    ..VerbDoc::EMPTY
 };
 
 /// Find turns that contain a text, whatever its case

@@ -15,7 +15,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "session_shown",
     examples: &["S=$(cp-session start --format text); cp-session show \"$S\""],
-    dangerous: false,
+    ..VerbDoc::EMPTY
 };
 
 /// Print what a session is and where it is stored

@@ -18,7 +18,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "session_started",
     examples: &["cp-session start", "cp-session start --mode isolated"],
-    dangerous: false,
+    events: &["session_start"],
+    ..VerbDoc::EMPTY
 };
 
 /// Start a session

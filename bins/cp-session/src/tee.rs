@@ -2,7 +2,7 @@
 
 use cp_common::context::options::{AppendOptions, StreamOptions};
 use cp_common::home::Session;
-use cp_common::program::{Class, VerbDoc, recording};
+use cp_common::program::{Class, Input, VerbDoc, recording};
 use cp_common::stream::Recorder;
 use cp_common::stream::filter::Body;
 use cp_common::wire::record::Kind;
@@ -20,7 +20,9 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "message",
     examples: &["S=$(cp-session start --format text); cp-llm --backend stub -- hello | cp-session tee \"$S\""],
-    dangerous: false,
+    input: &[Input::Records, Input::Rows],
+    events: &["message", "session_turn", "error"],
+    ..VerbDoc::EMPTY
 };
 
 /// Pass records on and store the messages among them, each with its question

@@ -16,7 +16,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "init",
     examples: &["cp-shell init --dry-run", "cp-shell init"],
-    dangerous: false,
+    events: &["init.created"],
+    ..VerbDoc::EMPTY
 };
 
 /// Make the home: directories and starter files, only those that are absent

@@ -49,6 +49,16 @@ pub static PROGRAM: Program = Program {
     risk_tier: "T2",
     verbs: &[session::DOC, init::DOC, config::DOC, config::DOC_GET, config::DOC_AGENT, reset::DOC],
     implicit: Some("session"),
+    groups: &[],
+    environment: &[
+        ("CP_AGENT", "The agent: an id in config/agents.json, or default"),
+        ("CP_BACKEND", "The backend of cp-llm"),
+        ("CP_MODEL", "The model of cp-llm"),
+        ("CP_SESSION", "The session, where none is named"),
+        ("HISTFILE", "The history of the person's shell"),
+        ("NO_COLOR", "Show no colour"),
+        ("COLUMNS", "The width, where the terminal does not report one"),
+    ],
     schemas: &[
         ("init", include_str!("../schemas/init.json")),
         ("config", include_str!("../schemas/config.json")),

@@ -20,7 +20,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     examples: &[
         "export CP_SESSION=$(cp-session start --format text); T=$(cp-shell reset --dry-run | jq -r .data.confirm_token); cp-shell reset --confirm \"$T\"",
     ],
-    dangerous: false,
+    ..VerbDoc::EMPTY
 };
 
 /// End the current session of an agent: the next one begins fresh

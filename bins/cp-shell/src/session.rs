@@ -3,7 +3,7 @@
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
-use cp_common::program::{Class, VerbDoc};
+use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::{Context, Result};
 
 use crate::agent::ModelOptions;
@@ -19,24 +19,26 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "echo '{\"operation\":\"governed_roots\"}' | cp-shell | jq -c .result",
         "echo '{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"tool_call\",\"data\":{\"id\":\"1\",\"name\":\"explain_path\",\"input\":{\"path\":\"lib/x\"}},\"meta\":{\"duration_ms\":0}}' | cp-shell",
     ],
-    dangerous: false,
+    input: &[Input::Rows, Input::Records, Input::Person],
+    events: &["agent_turn", "turn_evidence", "session_start", "message", "session_turn"],
+    ..VerbDoc::EMPTY
 };
 
 /// Answer JSON requests, or talk with a person
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The control plane tree to look into (default: the home)
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "The session")]
     root: Option<PathBuf>,
     /// Talk with a person, also without a terminal
-    #[arg(long)]
+    #[arg(long, help_heading = "The session")]
     interactive: bool,
     #[command(flatten)]
     options: Options,
     #[command(flatten)]
     model: ModelOptions,
     /// The agent that answers: an id in config/agents.json, or default
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", help_heading = "The session")]
     agent: Option<String>,
 }
 

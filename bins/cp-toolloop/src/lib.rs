@@ -26,6 +26,11 @@ pub static PROGRAM: Program = Program {
     risk_tier: "T2",
     verbs: &[run::DOC, verbs::tools::DOC, runs::DOC, show::DOC, resume::DOC, cancel::DOC],
     implicit: Some("run"),
+    groups: &[],
+    environment: &[
+        ("CP_TOOLS_DIR", "A directory of tools for cp-toolloop"),
+        ("CP_TOOL_BACKEND", "What drives the loop of cp-toolloop"),
+    ],
     schemas: &[
         wire::MESSAGE,
         wire::DELTA,

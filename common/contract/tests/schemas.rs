@@ -2,16 +2,16 @@
 #![cfg(feature = "schema")]
 #![expect(clippy::unwrap_used, reason = "a failure to read or write is a failed test")]
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use cp_common::program::confirm;
 use cp_common::program::describe;
 use cp_common::wire;
 use cp_common::wire::error::{Code, EXITS};
+use cp_common::wire::record::SCHEMA_VERSION;
 use cp_common::wire::schemas::same_or_update;
 use schemars::{Schema, schema_for};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 fn same_contract(name: &str, value: &Value) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
@@ -53,32 +53,99 @@ fn codes(core: bool) -> Value {
     )
 }
 
+/// The public contract, in its own words where they are data: the parts of it that are prose are not repeated.
+fn public_contract() -> Value {
+    let exits: Map<String, Value> =
+        EXITS.into_iter().map(|(exit, meaning)| (exit.to_string(), meaning.into())).collect();
+    json!({
+        "contract_version": "1.0",
+        "naming": {"convention": "snake_case"},
+        "envelope": {
+            "schema_version_value": SCHEMA_VERSION,
+            "success_keys": ["ok", "schema_version", "data", "meta"],
+            "error_keys": ["ok", "schema_version", "error", "meta"],
+            "error_object_keys": ["code", "message", "details", "retryable"],
+            "meta_required_keys": ["duration_ms"],
+            "meta_optional_keys": ["notices"],
+            "enforcement": "exact"
+        },
+        "error_codes": {
+            "enforcement": "exact-for-core",
+            "core": codes(true),
+            "http_status_map": {
+                "401": "E_AUTH", "403": "E_FORBIDDEN", "404": "E_NOT_FOUND", "408": "E_TIMEOUT",
+                "409": "E_CONFLICT", "429": "E_RATE_LIMITED", "5xx": "E_SERVER"
+            },
+            "extension": {"file": "contract-ext.json"}
+        },
+        "exit_codes": {"enforcement": "exact", "table": exits},
+        "self_description": {
+            "enforcement": "required-present",
+            "reference": {
+                "required_top_keys": ["tool", "version", "risk_tier", "release_readiness", "commands", "schemas", "exit_codes", "error_codes"],
+                "risk_tier_key": "risk_tier",
+                "release_readiness_required_keys": ["level", "fcc_status"]
+            },
+            "context": {
+                "required_top_keys": ["version", "credentials", "notices"],
+                "credentials_required_subkeys": ["configured"]
+            },
+            "doctor": {
+                "data_shape": "checks[]",
+                "check_item_required_keys": ["check", "status", "fix"],
+                "check_item_optional_keys": ["message", "details"]
+            },
+            "changelog": {
+                "required_data_keys": ["current_version", "entries"],
+                "optional_data_keys": ["since", "count"],
+                "entries_shape": "entries[].{version, date, changes{added,changed,fixed,deprecated,removed,security}}"
+            },
+            "update": {
+                "command_field": "command",
+                "required_keys_on_available": ["status", "current_version", "target_version", "update_available", "install_method", "command"]
+            }
+        },
+        "pagination": {
+            "enforcement": "required-present-when-listing",
+            "cursor_style": ["items", "count", "next_cursor", "has_more"],
+            "offset_style": ["items", "count", "offset", "next_offset", "has_more"],
+            "truncation_flag": "truncated"
+        },
+        "batch": {
+            "enforcement": "required-present-when-batching",
+            "item_required_keys": ["target", "ok"],
+            "item_error_key": "error",
+            "item_error_shape": ["code", "retryable"],
+            "summary_required_keys": ["total", "succeeded", "failed"],
+            "summary_optional_keys": ["skipped"]
+        },
+        "untrusted": {"key": "_untrusted"}
+    })
+}
+
 #[test]
 fn the_contract_files_are_the_table() {
-    let exits: BTreeMap<String, &str> = EXITS.into_iter().map(|(exit, meaning)| (exit.to_string(), meaning)).collect();
-    let contract = json!({
-        "schema_version": "1.0",
-        "envelope": {
-            "success": ["ok", "schema_version", "data", "meta"],
-            "failure": ["ok", "schema_version", "error", "meta"],
-            "error": ["code", "message", "details", "retryable"],
-            "meta": {"required": ["duration_ms"], "optional": ["notices"]},
-            "notice": ["type", "severity", "message"],
-            "stream_line": ["ok", "schema_version", "type"],
-            "stream_end": "summary",
-            "untrusted": "_untrusted"
-        },
-        "error_codes": {"core": codes(true)},
-        "exit_codes": exits,
-        "self_description": {
-            "reference": ["tool", "version", "risk_tier", "release_readiness", "commands", "schemas", "exit_codes", "error_codes"],
-            "context": ["version", "credentials"],
-            "doctor": ["checks"],
-            "changelog": ["current_version", "entries"]
+    same_contract("contract.json", &public_contract());
+    let ours = json!({
+        "error_codes": codes(false),
+        "x-envelope": {
+            "notice_keys": ["type", "severity", "message"],
+            "stream_line_keys": ["ok", "schema_version", "type"],
+            "stream_end": "summary"
         }
     });
-    same_contract("contract.json", &contract);
-    same_contract("contract-ext.json", &json!({"schema_version": "1.0", "error_codes": {"ext": codes(false)}}));
+    same_contract("contract-ext.json", &ours);
+}
+
+/// What the public contract asks of codes that it does not have itself.
+#[test]
+fn our_codes_extend_the_contract_and_redefine_nothing() {
+    let core = codes(true);
+    for (name, row) in codes(false).as_object().unwrap() {
+        assert!(name.starts_with("E_") && core.get(name).is_none(), "{name}");
+        assert!(EXITS.iter().any(|(exit, _)| row["exit"] == *exit), "{name}: {row}");
+        assert!(!row["retryable"].as_bool().unwrap(), "{name}: exits 1 and 9 are not retried");
+    }
 }
 
 #[test]

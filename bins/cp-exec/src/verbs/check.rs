@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use cp_common::context::options::{InputKind, StreamOptions};
-use cp_common::program::{Class, VerbDoc};
+use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::wire::Reply;
 use cp_common::wire::record::Kind;
@@ -23,7 +23,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "decision",
     examples: &["{} check -- git push --force", "{} check -c 'ls; id'"],
-    dangerous: false,
+    input: &[Input::Rows, Input::Records],
+    ..VerbDoc::EMPTY
 };
 
 /// Say whether a command, or each request on standard input, may run, and why

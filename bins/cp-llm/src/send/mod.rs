@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use cp_common::context::options::StreamOptions;
 use cp_common::output::Format;
-use cp_common::program::{Class, VerbDoc, idempotency};
+use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::wire::record::Kind;
 use cp_common::wire::{Delta, Message};
@@ -32,8 +32,14 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "",
     class: Class::Governed,
     output: "message",
-    examples: &["cp-llm --backend stub -- hello", "cp-llm --backend stub --dry-run -s 'be brief' -- hello"],
-    dangerous: false,
+    examples: &[
+        "cp-llm --backend stub -- hello",
+        "cp-llm --backend stub --dry-run -s 'be brief' -- hello",
+        "cp-compose --agent default -- hello | cp-llm --backend stub",
+    ],
+    input: &[Input::Text, Input::Records, Input::Rows],
+    events: &["llm.request", "llm.response"],
+    ..VerbDoc::EMPTY
 };
 
 /// The time between two lines of progress.

@@ -29,85 +29,97 @@ use crate::policy::Policy;
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of the command line")]
 pub(crate) struct Args {
     /// The system text, or with @FILE the text of a file, its last newline taken off; @@ stands for an @
-    #[arg(short, long, value_name = "TEXT|@FILE")]
+    #[arg(short, long, value_name = "TEXT|@FILE", help_heading = "What to ask")]
     system: Option<String>,
     /// The model; more of them, separated by commas, are fallbacks in order
-    #[arg(short, long, value_name = "MODEL,…", value_delimiter = ',')]
+    #[arg(short, long, value_name = "MODEL,…", value_delimiter = ',', help_heading = "Who answers")]
     model: Vec<String>,
     /// What answers: anthropic, openai, openai-responses, gemini, llm, stub, or the path of an executable
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "Who answers")]
     backend: Option<String>,
     /// Print the text as it comes
-    #[arg(long)]
+    #[arg(long, help_heading = "What is printed")]
     pub stream: bool,
     /// The most tokens to answer with
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "What to ask", hide_short_help = true)]
     max_tokens: Option<u64>,
     /// The sampling temperature
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", help_heading = "What to ask", hide_short_help = true)]
     temperature: Option<f64>,
     /// The longest time for one try, in seconds
-    #[arg(long, value_name = "S", default_value_t = 600.0)]
+    #[arg(long, value_name = "S", default_value_t = 600.0, help_heading = "Limits")]
     timeout: f64,
     /// The longest silence of a server that streams, in seconds
-    #[arg(long, value_name = "S", default_value_t = 120.0)]
+    #[arg(long, value_name = "S", default_value_t = 120.0, help_heading = "Limits", hide_short_help = true)]
     idle_timeout: f64,
     /// How often to try again what may succeed later
-    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(long, value_name = "N", default_value_t = 2, help_heading = "Limits")]
     retries: u32,
     /// The longest wait before a try, in seconds
-    #[arg(long, value_name = "S", default_value_t = 60.0)]
+    #[arg(long, value_name = "S", default_value_t = 60.0, help_heading = "Limits", hide_short_help = true)]
     retry_max_wait: f64,
     /// Stop reasons that are failures, such as `max_tokens,refusal`
-    #[arg(long, value_name = "REASON,…", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "REASON,…",
+        value_delimiter = ',',
+        help_heading = "What is printed",
+        hide_short_help = true
+    )]
     fail_on: Vec<String>,
     /// The tools that the model may call: a JSON list of name, description and `input_schema`
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "What to ask")]
     tools: Option<PathBuf>,
     /// The answers of the stub, one JSON object a line
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Who answers", hide_short_help = true)]
     stub_script: Option<PathBuf>,
     /// The JSON Schema that the answer must match: it is parsed into `parsed`
-    #[arg(long, value_name = "FILE", conflicts_with = "stream")]
+    #[arg(long, value_name = "FILE", conflicts_with = "stream", help_heading = "What to ask")]
     schema: Option<PathBuf>,
     /// Add each answer to a recording
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["replay", "cache"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["replay", "cache"], help_heading = "Answers that are kept", hide_short_help = true)]
     record: Option<PathBuf>,
     /// Answer from a recording, and send nothing
-    #[arg(long, value_name = "FILE", conflicts_with = "cache")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with = "cache",
+        help_heading = "Answers that are kept",
+        hide_short_help = true
+    )]
     replay: Option<PathBuf>,
     /// Answer again what was answered before, and keep new answers
-    #[arg(long)]
+    #[arg(long, help_heading = "Answers that are kept", hide_short_help = true)]
     cache: bool,
     /// The most dollars to spend
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", help_heading = "Limits")]
     budget_usd: Option<f64>,
     /// The most tokens to spend
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Limits", hide_short_help = true)]
     budget_tokens: Option<u64>,
     /// The file with the sums of a budget that processes share
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Limits", hide_short_help = true)]
     budget_file: Option<PathBuf>,
     /// The most requests in a minute
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Limits", hide_short_help = true)]
     rpm: Option<u32>,
     /// The most tokens in a minute
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Limits", hide_short_help = true)]
     tpm: Option<u32>,
     /// The output of an earlier run: what it answers is not sent again
-    #[arg(long, value_name = "OUT")]
+    #[arg(long, value_name = "OUT", help_heading = "Many at once", hide_short_help = true)]
     pub resume: Option<PathBuf>,
     /// How many requests to have under way at the same time
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Many at once")]
     pub jobs: u16,
     /// Print each message as soon as it is complete, not in the order of the prompts
-    #[arg(long)]
+    #[arg(long, help_heading = "Many at once", hide_short_help = true)]
     pub unordered: bool,
     /// A name for this request: the same one again is not sent, and gets the first answer
-    #[arg(long, value_name = "ID", conflicts_with_all = ["jobs", "resume"])]
+    #[arg(long, value_name = "ID", conflicts_with_all = ["jobs", "resume"], help_heading = "Answers that are kept", hide_short_help = true)]
     pub request_id: Option<String>,
     /// Print the request instead of sending it
-    #[arg(long)]
+    #[arg(long, help_heading = "What is printed")]
     pub dry_run: bool,
     #[command(flatten)]
     pub stream_options: StreamOptions,

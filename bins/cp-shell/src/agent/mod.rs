@@ -23,13 +23,13 @@ use crate::plane::Plane;
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct ModelOptions {
     /// Who answers: anthropic, openai, gemini, llm, stub, or a program with a `/`
-    #[arg(long, value_name = "BACKEND")]
+    #[arg(long, value_name = "BACKEND", help_heading = "Who answers")]
     pub(crate) backend: Option<String>,
     /// The model to ask
-    #[arg(short = 'm', long, value_name = "MODEL")]
+    #[arg(short = 'm', long, value_name = "MODEL", help_heading = "Who answers")]
     pub(crate) model: Option<String>,
     /// A directory of tools that the model may use; once for each
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Who answers")]
     pub(crate) tools: Vec<PathBuf>,
 }
 

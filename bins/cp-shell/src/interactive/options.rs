@@ -6,13 +6,13 @@ use crate::interactive::hub::Reach;
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct Options {
     /// Open no socket
-    #[arg(long)]
+    #[arg(long, help_heading = "What it may reach")]
     pub(crate) offline: bool,
     /// Leave the hub alone
-    #[arg(long)]
+    #[arg(long, help_heading = "What it may reach")]
     pub(crate) no_hub: bool,
     /// Let the history of the person's shell be context
-    #[arg(long)]
+    #[arg(long, help_heading = "What it may reach")]
     pub(crate) with_history: bool,
 }
 

@@ -23,7 +23,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         // A run that stops at its limit, and is ended.
         r#"printf '{"tool_calls":[{"name":"nope"}]}\n' >script; cp-toolloop --backend stub --stub-script script --max-iterations 1 -- hello; cp-toolloop cancel RUN-"#,
     ],
-    dangerous: false,
+    events: &["run_end"],
+    ..VerbDoc::EMPTY
 };
 
 /// How long a running process has to stop in its own way.

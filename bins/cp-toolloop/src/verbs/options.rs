@@ -13,16 +13,16 @@ use crate::tools::sources::Sources;
 #[derive(clap::Args, Debug)]
 pub(super) struct ToolOptions {
     /// A directory of tools, one tool, or a JSON catalogue; give it once for each
-    #[arg(long, value_name = "DIR|FILE")]
+    #[arg(long, value_name = "DIR|FILE", help_heading = "Tools")]
     tools: Vec<PathBuf>,
     /// A tool that may be called; give it once for each (default: all)
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "Tools")]
     allow: Vec<String>,
     /// An MCP server, its name and its command; give it once for each
-    #[arg(long, value_name = "NAME=COMMAND")]
+    #[arg(long, value_name = "NAME=COMMAND", help_heading = "Tools")]
     mcp: Vec<String>,
     /// How many levels of agents may be started: 0 is none
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=8))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=8), help_heading = "Tools", hide_short_help = true)]
     pub(super) agent_depth: u8,
 }
 
@@ -45,22 +45,22 @@ impl ToolOptions {
 #[derive(clap::Args, Debug)]
 pub(super) struct ModelOptions {
     /// The program that answers prompts, with its arguments (default: cp-llm)
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(long, value_name = "COMMAND", help_heading = "Who answers", hide_short_help = true)]
     llm: Option<String>,
     /// The backend of cp-llm
-    #[arg(long, value_name = "B")]
+    #[arg(long, value_name = "B", help_heading = "Who answers")]
     backend: Option<String>,
     /// The model
-    #[arg(short, long, value_name = "MODEL")]
+    #[arg(short, long, value_name = "MODEL", help_heading = "Who answers")]
     model: Option<String>,
     /// The script of the stub backend
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Who answers", hide_short_help = true)]
     stub_script: Option<PathBuf>,
     /// Print the answer as it is generated
-    #[arg(long)]
+    #[arg(long, help_heading = "Who answers")]
     stream: bool,
     /// What drives the loop: native, bash, llm, or a program
-    #[arg(long, value_name = "B")]
+    #[arg(long, value_name = "B", help_heading = "Who answers", hide_short_help = true)]
     tool_backend: Option<String>,
 }
 

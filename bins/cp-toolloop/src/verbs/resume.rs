@@ -28,7 +28,17 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         // A run that stops at its limit, and goes on.
         r#"printf '{"tool_calls":[{"name":"nope"}]}\n' >script; cp-toolloop --backend stub --stub-script script --max-iterations 1 -- hello; cp-toolloop resume RUN- --max-iterations 2"#,
     ],
-    dangerous: false,
+    events: &[
+        "run_resumed",
+        "iteration",
+        "message",
+        "tool_call",
+        "tool_result",
+        "agent_start",
+        "run_paused",
+        "run_end",
+    ],
+    ..VerbDoc::EMPTY
 };
 
 /// Go on with a run that stopped
@@ -38,31 +48,31 @@ pub(crate) struct Args {
     #[arg(value_name = "RUN")]
     run: String,
     /// Approve a call; give it once for each
-    #[arg(long, value_name = "CALL")]
+    #[arg(long, value_name = "CALL", help_heading = "Decisions")]
     approve: Vec<String>,
     /// Deny a call; give it once for each
-    #[arg(long, value_name = "CALL")]
+    #[arg(long, value_name = "CALL", help_heading = "Decisions")]
     deny: Vec<String>,
     /// The reason that the model is given for the denied calls
-    #[arg(long, value_name = "M", requires = "deny")]
+    #[arg(long, value_name = "M", requires = "deny", help_heading = "Decisions")]
     message: Option<String>,
     /// The most turns of the model, those before the stop counted
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Limits")]
     max_iterations: Option<u64>,
     /// The most tokens, those before the stop counted
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Limits")]
     budget_tokens: Option<u64>,
     /// The most dollars, those before the stop counted
-    #[arg(long, value_name = "X", value_parser = positive)]
+    #[arg(long, value_name = "X", value_parser = positive, help_heading = "Limits")]
     budget_usd: Option<f64>,
     /// The most seconds from now on
-    #[arg(long, value_name = "S", value_parser = positive)]
+    #[arg(long, value_name = "S", value_parser = positive, help_heading = "Limits")]
     deadline: Option<f64>,
     /// The run that this one works for
-    #[arg(long, value_name = "RUN", hide = true)]
+    #[arg(long, value_name = "RUN", hide_short_help = true, help_heading = "Runs of agents")]
     parent: Option<String>,
     /// The program that approves or denies calls that require approval, by its exit status
-    #[arg(long, value_name = "PROGRAM")]
+    #[arg(long, value_name = "PROGRAM", help_heading = "Decisions")]
     approver: Option<String>,
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::{StreamOptions, text_or_file};
-use cp_common::program::{Class, VerbDoc};
+use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
 use cp_common::wire::Prompt;
 use cp_common::wire::record::{self, Kind};
@@ -32,7 +32,9 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Governed,
     output: "message",
     examples: &["cp-toolloop --backend stub -- 'How full is the disk?'"],
-    dangerous: false,
+    input: &[Input::Text, Input::Records, Input::Rows],
+    events: &["run_start", "iteration", "message", "tool_call", "tool_result", "agent_start", "run_paused", "run_end"],
+    ..VerbDoc::EMPTY
 };
 
 /// Let a model use tools until it is done
@@ -43,40 +45,46 @@ pub(crate) struct Args {
     #[command(flatten)]
     model: ModelOptions,
     /// The system text, or @FILE
-    #[arg(short, long, value_name = "TEXT|@FILE")]
+    #[arg(short, long, value_name = "TEXT|@FILE", help_heading = "Who answers")]
     system: Option<String>,
     /// The most turns of the model
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..), help_heading = "Limits")]
     max_iterations: u64,
     /// The most tokens, read and written
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Limits", hide_short_help = true)]
     budget_tokens: Option<u64>,
     /// The most dollars
-    #[arg(long, value_name = "X", value_parser = positive)]
+    #[arg(long, value_name = "X", value_parser = positive, help_heading = "Limits")]
     budget_usd: Option<f64>,
     /// The most seconds
-    #[arg(long, value_name = "S", value_parser = positive)]
+    #[arg(long, value_name = "S", value_parser = positive, help_heading = "Limits")]
     deadline: Option<f64>,
     /// How many calls of one answer run at the same time
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=32))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=32), help_heading = "Limits", hide_short_help = true)]
     parallel: u8,
     /// The program that approves or denies calls that require approval, by its exit status
-    #[arg(long, value_name = "PROGRAM")]
+    #[arg(long, value_name = "PROGRAM", help_heading = "Approval and failure")]
     approver: Option<String>,
     /// Record the whole run in this file when it is over
-    #[arg(long, value_name = "FILE", conflicts_with = "replay")]
+    #[arg(long, value_name = "FILE", conflicts_with = "replay", help_heading = "Recordings", hide_short_help = true)]
     record: Option<PathBuf>,
     /// Play a run again from its recording: no model, no tool, no network
-    #[arg(long, value_name = "FILE|RUN")]
+    #[arg(long, value_name = "FILE|RUN", help_heading = "Recordings", hide_short_help = true)]
     replay: Option<String>,
     /// Stop when a tool fails
-    #[arg(long)]
+    #[arg(long, help_heading = "Approval and failure", hide_short_help = true)]
     fail_on_tool_error: bool,
     /// The run that this one works for
-    #[arg(long, value_name = "RUN", hide = true)]
+    #[arg(long, value_name = "RUN", hide_short_help = true, help_heading = "Runs of agents")]
     parent: Option<String>,
     /// The id of the run
-    #[arg(long = "as", value_name = "RUN", hide = true, requires = "parent")]
+    #[arg(
+        long = "as",
+        value_name = "RUN",
+        hide_short_help = true,
+        help_heading = "Runs of agents",
+        requires = "parent"
+    )]
     id: Option<String>,
     #[command(flatten)]
     stream_options: StreamOptions,

@@ -17,7 +17,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "runs",
     examples: &["cp-toolloop --backend stub -- hello && cp-toolloop runs --limit 1"],
-    dangerous: false,
+    sort: Some("started_at, descending"),
+    ..VerbDoc::EMPTY
 };
 
 /// List the runs, the newest first

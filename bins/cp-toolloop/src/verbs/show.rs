@@ -18,7 +18,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "run",
     examples: &["cp-toolloop --backend stub -- hello && cp-toolloop show RUN-"],
-    dangerous: false,
+    ..VerbDoc::EMPTY
 };
 
 /// Show what a run did and what it waits for

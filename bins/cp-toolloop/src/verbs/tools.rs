@@ -21,7 +21,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "tools",
     examples: &["cp-toolloop tools", "cp-toolloop tools --allow system --fields name,origin,status"],
-    dangerous: false,
+    ..VerbDoc::EMPTY
 };
 
 /// List the tools that resolve, with their schemas and where they come from

@@ -118,19 +118,19 @@ pub enum InputKind {
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub struct StreamOptions {
     /// What standard input is (default: detected from its first line)
-    #[arg(long, value_enum, value_name = "KIND")]
+    #[arg(long, value_enum, value_name = "KIND", hide_short_help = true)]
     pub input: Option<InputKind>,
     /// The same as --input rows
-    #[arg(long, conflicts_with = "input")]
+    #[arg(long, conflicts_with = "input", hide_short_help = true)]
     pub rows: bool,
     /// Fail if the input ends without its closing line
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub closed: bool,
     /// Exit with 1 when some items failed
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub strict_exit: bool,
     /// Whether to go on after an item that failed
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, hide_short_help = true)]
     pub continue_on_error: bool,
 }
 

@@ -4,12 +4,15 @@ use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args as _, CommandFactory};
+use rustix::stdio::{stdin, stdout};
+use rustix::termios::isatty;
 
 use crate::context::options::Shared;
-use crate::program::identity::{Program, VERSION};
-use crate::program::{projection, standard};
+use crate::program::help::{Length, help};
+use crate::program::identity::{Input, Program, VERSION};
+use crate::program::{command, projection, standard};
 use crate::spelling::nearest;
-use crate::wire::{Error, Result};
+use crate::wire::{Code, Error, Result};
 
 pub(super) fn verb_of(matches: &clap::ArgMatches) -> String {
     let mut words = Vec::new();
@@ -38,26 +41,126 @@ fn root_of(command: clap::Command, program: &'static Program) -> clap::Command {
 
 pub(super) enum Parsed {
     Matches(clap::ArgMatches),
-    /// Help or version.
-    Words(String),
+    /// Help or the version, and the exit status it is printed with.
+    Words(String, u8),
 }
 
-pub(super) fn parse(program: &'static Program, command: clap::Command, arguments: &[OsString]) -> Result<Parsed> {
-    let arguments = with_verb_first(program, &command, arguments)?;
+pub(super) fn parse(program: &'static Program, command: &clap::Command, arguments: &[OsString]) -> Result<Parsed> {
+    if let Some(words) = asked_for_words(program, command, arguments)? {
+        return Ok(words);
+    }
+    let arguments = with_verb_first(program, command, arguments)?;
     // Most of the time to start would go into verbs that are not meant.
     let meant = arguments.first().and_then(|verb| command.find_subcommand(verb)).cloned();
-    let mut command = match meant {
+    let mut parser = match meant {
         Some(verb) => root_of(clap::Command::new(program.name), program).subcommand(verb),
-        None => command,
+        None => command.clone(),
     };
     let name = OsString::from(program.name);
-    match command.try_get_matches_from_mut(std::iter::once(name).chain(arguments)) {
+    match parser.try_get_matches_from_mut(std::iter::once(name).chain(arguments.iter().cloned())) {
         Ok(matches) => Ok(Parsed::Matches(matches)),
-        Err(e) if matches!(e.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
-            Ok(Parsed::Words(e.to_string()))
+        // Written in a way that is not looked for above, such as `-hV`.
+        Err(e) if e.kind() == ErrorKind::DisplayHelp => {
+            Ok(Parsed::Words(help(program, command, &path_of(command, &arguments), Length::Short), 0))
         }
+        Err(e) if e.kind() == ErrorKind::DisplayVersion => Ok(version(program)),
+        Err(e) if is_verb_missing(&e) => Err(no_verb(program, command, &arguments)),
         Err(e) => Err(usage_error(program, &e)),
     }
+}
+
+fn version(program: &Program) -> Parsed {
+    Parsed::Words(format!("{} {VERSION}\n", program.name), 0)
+}
+
+/// The help or the version that the command line asks for: by an option, by the word that programs have for it by custom, or by saying
+/// nothing at all at a terminal. What follows `--` is data, whatever it looks like.
+fn asked_for_words(program: &Program, command: &clap::Command, arguments: &[OsString]) -> Result<Option<Parsed>> {
+    let show = |path: &[String], length| Ok(Some(Parsed::Words(help(program, command, path, length), 0)));
+    let words = words_before_dashes(command, arguments);
+    let operands: Vec<String> = words.iter().filter(|word| !is_option(word)).cloned().collect();
+    for word in &words {
+        match word.as_str() {
+            "-h" => return show(&path_of(command, arguments), Length::Short),
+            "--help" => return show(&path_of(command, arguments), Length::Long),
+            "-V" | "--version" => return Ok(Some(version(program))),
+            _ => {}
+        }
+    }
+    let ends_in_dashes = arguments.iter().any(|word| word == "--");
+    match operands.first().map(String::as_str).filter(|_| !ends_in_dashes) {
+        Some("help") if command::at(command, &operands[1..]).is_some() => show(&operands[1..], Length::Long),
+        Some("version") if operands.len() == 1 => Ok(Some(version(program))),
+        Some("update") if operands.len() == 1 => Err(Error::usage(format!("{} does not update itself", program.name))
+            .hint(if program.implicit.is_some() {
+                format!(
+                    "install a newer one the way this one was installed; to send the word: {} -- update",
+                    program.name
+                )
+            } else {
+                "install a newer one the way this one was installed".to_owned()
+            })),
+        _ if arguments.is_empty() && has_nothing_to_do(program) => {
+            Ok(Some(Parsed::Words(help(program, command, &[], Length::Short), Code::Usage.row().exit)))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Whether a command line without a word, typed at a terminal, has nothing to work on.
+fn has_nothing_to_do(program: &Program) -> bool {
+    let talks = program.doc("").is_some_and(|doc| doc.input.contains(&Input::Person));
+    !talks && isatty(stdin()) && isatty(stdout())
+}
+
+/// The words before `--`, without the values of options.
+fn words_before_dashes(command: &clap::Command, arguments: &[OsString]) -> Vec<String> {
+    let (mut words, mut skip) = (Vec::new(), false);
+    for word in arguments.iter().take_while(|word| *word != "--") {
+        if std::mem::take(&mut skip) {
+            continue;
+        }
+        let word = word.to_string_lossy();
+        skip = is_option(&word) && takes_the_next_word(command, &word);
+        words.push(word.into_owned());
+    }
+    words
+}
+
+fn is_option(word: &str) -> bool {
+    word != "-" && word.starts_with('-')
+}
+
+/// The words of the verb that is meant. The one that nobody can name has none.
+fn path_of(command: &clap::Command, arguments: &[OsString]) -> Vec<String> {
+    let words = words_before_dashes(command, arguments);
+    let (mut here, mut path) = (command, Vec::new());
+    for word in words.into_iter().filter(|word| !is_option(word)) {
+        match here.find_subcommand(&word).filter(|verb| !verb.is_hide_set()) {
+            Some(verb) => here = verb,
+            None => break,
+        }
+        path.push(word);
+    }
+    path
+}
+
+fn is_verb_missing(error: &clap::Error) -> bool {
+    matches!(error.kind(), ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand)
+}
+
+/// A command line that stops before the verb, or in the middle of it.
+fn no_verb(program: &Program, command: &clap::Command, arguments: &[OsString]) -> Error {
+    let path = path_of(command, arguments).join(" ");
+    let below: Vec<String> = command::verbs(program, command)
+        .into_iter()
+        .map(|verb| verb.path)
+        .filter(|verb| path.is_empty() || verb.starts_with(&format!("{path} ")))
+        .collect();
+    let named = format!("{} {path}", program.name);
+    Error::usage(format!("`{}` needs a verb", named.trim_end()))
+        .with("verbs", below)
+        .hint(format!("`{} --help` lists them", named.trim_end()))
 }
 
 /// Moves the verb to the front, so that options may come before it; puts the implicit verb there where none is named.
@@ -73,11 +176,6 @@ fn with_verb_first(program: &Program, command: &clap::Command, arguments: &[OsSt
         return Ok(arguments);
     }
     let Some(implicit) = program.implicit else { return Ok(arguments) };
-    let only_help = |word: &OsString| ["--help", "-h", "--version", "-V"].iter().any(|known| word == known);
-    // What follows `--` is data, whatever it looks like.
-    if first.is_none() && arguments.iter().take_while(|word| *word != "--").any(only_help) {
-        return Ok(arguments);
-    }
     let verbs = command.get_subcommands().map(clap::Command::get_name).filter(|name| *name != implicit);
     let before_end = arguments.iter().position(|word| word == "--").is_none_or(|end| first.is_some_and(|at| at < end));
     if before_end
@@ -103,7 +201,7 @@ fn first_operand(command: &clap::Command, arguments: &[OsString]) -> Option<usiz
         if word == "--" {
             return None;
         }
-        if word == "-" || !word.starts_with('-') {
+        if !is_option(&word) {
             return Some(at);
         }
         skip = takes_the_next_word(command, &word);
@@ -144,7 +242,7 @@ pub(super) fn usage_error(program: &Program, error: &clap::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::identity::Credentials;
+    use crate::program::identity::{Credentials, VerbDoc};
 
     #[derive(clap::Parser)]
     struct Cli {
@@ -154,6 +252,7 @@ mod tests {
 
     #[derive(clap::Subcommand)]
     enum Verb {
+        #[command(hide = true)]
         Run {
             #[arg(long)]
             _name: Option<String>,
@@ -166,8 +265,10 @@ mod tests {
         name: "cp-test",
         about: "a test",
         risk_tier: "T0",
-        verbs: &[],
+        verbs: &[VerbDoc { path: "check", ..VerbDoc::EMPTY }],
         implicit: Some("run"),
+        groups: &[],
+        environment: &[],
         schemas: &[],
         checks: |_| Vec::new(),
         credentials: |_| Credentials { configured: true, sources: Vec::new() },
@@ -182,12 +283,32 @@ mod tests {
 
     #[test]
     fn words_that_ask_for_help_are_data_after_the_dashes() {
-        for line in ["-- git --version", "-- df -h", "-- sort -V f", "-- --help", "--name x -- -h", "-- check"] {
-            assert_eq!(ordered(line), format!("run {line}"));
+        let command = command_of::<Cli>(&PROGRAM);
+        let asks = |line: &str| {
+            let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            matches!(asked_for_words(&PROGRAM, &command, &arguments), Ok(Some(Parsed::Words(_, 0))))
+        };
+        let data =
+            ["-- git --version", "-- df -h", "-- sort -V f", "-- --help", "--name x -- -h", "-- check", "-- help"];
+        for line in data.into_iter().chain(["--name --help", "help me", "versions", "word help"]) {
+            assert!(!asks(line), "{line}");
         }
-        for line in ["--help", "-h", "--version", "-V", "--name x --help", "-h -- git"] {
-            assert_eq!(ordered(line), line, "help of the program itself");
+        for line in ["--help", "-h", "--version", "-V", "--name x --help", "-h -- git", "help", "help check", "version"]
+        {
+            assert!(asks(line), "{line}");
         }
+        assert_eq!(ordered("-- git --version"), "run -- git --version");
+        assert_eq!(ordered("run"), "run run");
         assert_eq!(ordered("--name x check"), "check --name x");
+    }
+
+    #[test]
+    fn help_of_a_program_has_the_options_of_the_verb_that_nobody_names() {
+        let command = command_of::<Cli>(&PROGRAM);
+        let page = help(&PROGRAM, &command, &[], Length::Long);
+        assert!(page.contains("\n      --name NAME") && page.contains("\n  check"), "{page}");
+        assert!(!page.contains("cp-test run") && !page.contains("\n  run"), "{page}");
+        let path = path_of(&command, &["run".into(), "--help".into()]);
+        assert!(path.is_empty(), "{path:?}");
     }
 }

@@ -20,7 +20,24 @@ pub enum Class {
     Write,
 }
 
-/// What `reference` says of a verb beyond its options.
+/// What a verb takes on standard input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum Input {
+    /// The whole of it, or each line, is one text.
+    Text,
+    /// Envelopes, one a line.
+    Records,
+    /// Bare JSON objects, one a line.
+    Rows,
+    /// A file of a format of its own.
+    Bytes,
+    /// A person at a terminal.
+    Person,
+}
+
+/// What the table of verbs says of one beyond its options, which clap has.
 #[derive(Clone, Copy, Debug)]
 pub struct VerbDoc {
     /// Its words after the program's name; empty for the verb that is meant when none is named.
@@ -33,6 +50,26 @@ pub struct VerbDoc {
     pub examples: &'static [&'static str],
     /// Whether it also needs `--dangerous`.
     pub dangerous: bool,
+    /// What it takes on standard input: empty where it does not read it.
+    pub input: &'static [Input],
+    /// The order in which a list comes, where it is one.
+    pub sort: Option<&'static str>,
+    /// The events that it writes on a ledger, beside those of every ledger and of the audit.
+    pub events: &'static [&'static str],
+}
+
+impl VerbDoc {
+    /// What is true of a verb that does not say otherwise.
+    pub const EMPTY: Self = Self {
+        path: "",
+        class: Class::Query,
+        output: "",
+        examples: &[],
+        dangerous: false,
+        input: &[],
+        sort: None,
+        events: &[],
+    };
 }
 
 /// One line of `doctor`.
@@ -130,8 +167,12 @@ pub struct Program {
     pub risk_tier: &'static str,
     /// Its verbs, but those that every program has.
     pub verbs: &'static [VerbDoc],
-    /// The hidden subcommand that a free text or an empty command line goes to.
+    /// What the parser calls the verb that a free text or an empty command line goes to. It is a word that nobody can type.
     pub implicit: Option<&'static str>,
+    /// The headings under which help lists the verbs: each of them once. None where one heading is enough.
+    pub groups: &'static [(&'static str, &'static [&'static str])],
+    /// The variables of the environment that it reads, and what each decides, but those that every program reads.
+    pub environment: &'static [(&'static str, &'static str)],
     /// JSON Schemas of what its verbs print, by name.
     pub schemas: &'static [(&'static str, &'static str)],
     /// What its `doctor` looks at.

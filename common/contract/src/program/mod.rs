@@ -2,8 +2,11 @@
 
 mod arguments;
 mod circumstances;
+mod command;
+mod completion;
 pub mod confirm;
 pub mod describe;
+mod help;
 pub mod idempotency;
 mod identity;
 mod projection;
@@ -12,6 +15,6 @@ mod standard;
 mod start;
 
 pub use self::identity::{
-    Audit, AuditSink, Check, Class, CredentialSource, Credentials, Finished, Program, Status, VERSION, VerbDoc,
+    Audit, AuditSink, Check, Class, CredentialSource, Credentials, Finished, Input, Program, Status, VERSION, VerbDoc,
 };
 pub use self::start::main;

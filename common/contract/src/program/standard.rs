@@ -1,10 +1,15 @@
 //! The verbs that every program has.
 
-use crate::program::identity::{Class, VerbDoc};
+use crate::program::completion::SHELLS;
+use crate::program::identity::VerbDoc;
 
 /// The verbs of every program.
 pub(crate) const VERBS: [VerbDoc; 5] = [
-    doc("reference", "reference", &["{} reference"]),
+    doc(
+        "reference",
+        "reference",
+        &["{} reference", "{} reference --fields options", "{} reference --verb doctor --fields commands"],
+    ),
     doc("context", "context", &["{} context"]),
     doc("doctor", "doctor", &["{} doctor"]),
     doc("changelog", "changelog", &["{} changelog", "{} changelog --since 0.0.1"]),
@@ -12,8 +17,15 @@ pub(crate) const VERBS: [VerbDoc; 5] = [
 ];
 
 const fn doc(path: &'static str, output: &'static str, examples: &'static [&'static str]) -> VerbDoc {
-    VerbDoc { path, class: Class::Query, output, examples, dangerous: false }
+    VerbDoc { path, output, examples, ..VerbDoc::EMPTY }
 }
+
+/// The variables of the environment that every program reads.
+pub(crate) const ENVIRONMENT: [(&str, &str); 3] = [
+    ("CP_HOME", "The home directory, where --home does not name one"),
+    ("XDG_DATA_HOME", "Where the home is, in cp below it, when CP_HOME is not set"),
+    ("CP_FORMAT", "How results are written: json, text or raw"),
+];
 
 /// The schemas of what they print.
 pub(crate) const SCHEMAS: [(&str, &str); 5] = [
@@ -27,7 +39,12 @@ pub(crate) const SCHEMAS: [(&str, &str); 5] = [
 /// Their place in the command tree.
 pub(crate) fn commands() -> Vec<clap::Command> {
     vec![
-        clap::Command::new("reference").about("Print every verb, option, schema, exit status and error code"),
+        clap::Command::new("reference").about("Print every verb, option, schema, exit status and error code").arg(
+            clap::Arg::new("verb")
+                .long("verb")
+                .value_name("VERB")
+                .help("Only this verb, or those below it, and their schemas; '' is the verb that needs no name"),
+        ),
         clap::Command::new("context").about("Print the settings in force and where each comes from"),
         clap::Command::new("doctor").about("Look for what is wrong and say what to do about it"),
         clap::Command::new("changelog")
@@ -37,8 +54,8 @@ pub(crate) fn commands() -> Vec<clap::Command> {
             clap::Arg::new("shell")
                 .value_name("SHELL")
                 .required(true)
-                .value_parser(clap::value_parser!(clap_complete::Shell))
-                .help("bash, zsh, fish, elvish or powershell"),
+                .value_parser(SHELLS)
+                .help("The shell: bash, zsh or fish"),
         ),
     ]
 }

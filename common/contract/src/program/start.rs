@@ -12,6 +12,7 @@ use crate::home::Home;
 use crate::home::config::Config;
 use crate::output::{Format, Output, last_words, to_stderr};
 use crate::program::arguments::{Parsed, command_of, parse, usage_error, verb_of};
+use crate::program::completion;
 use crate::program::describe;
 use crate::program::identity::{Class, Finished, Program};
 use crate::program::{projection, standard};
@@ -34,12 +35,18 @@ pub fn main<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Re
 fn start<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Result<()>, started: Instant) -> u8 {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let command = command_of::<C>(program);
+    if let Some((_, words)) = arguments.split_first().filter(|(first, _)| *first == completion::ASK) {
+        let mut out = Output::new(program.name, Format::Raw, true, started);
+        let outcome = out.raw(completion::candidates(program, &command, words).as_bytes());
+        out.ended_with(0);
+        return out.close(outcome);
+    }
     let mut early = Output::new(program.name, asked_format(&arguments), false, started);
-    let matches = match parse(program, command, &arguments) {
+    let matches = match parse(program, &command, &arguments) {
         Ok(Parsed::Matches(matches)) => matches,
-        Ok(Parsed::Words(text)) => {
+        Ok(Parsed::Words(text, exit)) => {
             let outcome = early.raw(text.as_bytes());
-            early.ended_with(0);
+            early.ended_with(exit);
             return early.close(outcome);
         }
         Err(error) => return early.close(Err(error)),

@@ -132,19 +132,19 @@ impl fmt::Display for Code {
     }
 }
 
-/// What each exit status means, for `reference` and cp-exit(7).
+/// What each exit status means, in the words of the public contract, which `reference` must repeat exactly.
 pub const EXITS: [(u8, &str); 11] = [
     (0, "success"),
-    (1, "failure, read the envelope"),
-    (2, "usage or input is wrong: fix it, do not retry"),
-    (3, "not found"),
-    (4, "permission, credentials, configuration or policy"),
-    (5, "confirmation required: run with --dry-run for a token"),
-    (6, "conflict, or a token that is stale, forged or replayed"),
-    (7, "transient failure: back off and retry"),
-    (8, "timeout: back off and retry"),
-    (9, "a person must act: details.action, details.resume"),
-    (130, "interrupted by SIGINT, SIGTERM or SIGHUP"),
+    (1, "generic / integrity / io / unknown (non-retryable, read the envelope)"),
+    (2, "usage / validation (fix args, do not retry)"),
+    (3, "not found (do not retry)"),
+    (4, "auth / forbidden / config (surface credentials/permission)"),
+    (5, "confirmation required (run dry-run for a token)"),
+    (6, "conflict / invalid token (re-read state, retry)"),
+    (7, "retryable transient (network / rate-limit / server)"),
+    (8, "timeout (back off, retry)"),
+    (9, "human action required (optional; relay to user, run resume)"),
+    (130, "interrupted by signal (retryable; nothing half-applied)"),
 ];
 
 /// A failure: its code, one message with the place in it, facts for programs, and what to do about it.

@@ -18,7 +18,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Append,
     output: "policy_begun",
     examples: &["{} policy init"],
-    dangerous: false,
+    events: &["policy.init"],
+    ..VerbDoc::EMPTY
 };
 
 #[derive(clap::Args)]

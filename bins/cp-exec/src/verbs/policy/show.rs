@@ -13,7 +13,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "policy",
     examples: &["{} policy show"],
-    dangerous: false,
+    ..VerbDoc::EMPTY
 };
 
 /// A policy, whole.

@@ -13,7 +13,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "policy_tested",
     examples: &["{} policy test"],
-    dangerous: false,
+    ..VerbDoc::EMPTY
 };
 
 /// How the rules did.

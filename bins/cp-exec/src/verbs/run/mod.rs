@@ -12,7 +12,7 @@ use std::time::Duration;
 use cp_common::context::options::{StreamOptions, WriteOptions};
 use cp_common::output::{Format, Severity, to_stderr};
 use cp_common::program::confirm::inspect;
-use cp_common::program::{Class, VerbDoc};
+use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::{self, Source};
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
@@ -34,38 +34,40 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         r#"echo '{"tool":"system","operation":"get_info"}' | {}"#,
         "{} policy init --format raw --dry-run > p && mkdir -p \"$CP_HOME/config\" && sed 's/^allowed_commands = .*/allowed_commands = [\"echo\"]/' p > \"$CP_HOME/config/policy.toml\" && {} -- echo hello",
     ],
-    dangerous: false,
+    input: &[Input::Rows, Input::Records],
+    events: &["exec.intent", "exec.result", "exec.evidence", "exec.refused", "exec.operation"],
+    ..VerbDoc::EMPTY
 };
 
 /// Run a command, or the requests on standard input
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Directory to run it in
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "How it runs")]
     cwd: Option<String>,
     /// Seconds after which it is killed, at most 600
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", help_heading = "How it runs")]
     timeout: Option<f64>,
     /// Seconds before the deadline at which it gets SIGTERM
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", help_heading = "How it runs", hide_short_help = true)]
     grace: Option<f64>,
     /// A variable to set; repeat for each
-    #[arg(long, value_name = "K=V")]
+    #[arg(long, value_name = "K=V", help_heading = "How it runs")]
     env: Vec<String>,
     /// A directory of executable tools that requests may call; repeat for each
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Requests", hide_short_help = true)]
     tools: Vec<PathBuf>,
     /// The command's standard input: a file, or `-` for that of cp-exec
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "How it runs")]
     stdin: Option<String>,
     /// The command as one string, split into words by strict rules, never by a shell
-    #[arg(short = 'c', value_name = "STRING", conflicts_with = "command")]
+    #[arg(short = 'c', value_name = "STRING", conflicts_with = "command", help_heading = "How it runs")]
     string: Option<String>,
     /// A control plane root whose modules narrow what may be done (default: the home)
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "What it may do", hide_short_help = true)]
     root: Option<PathBuf>,
     /// How many requests to run at once; the answers keep their order
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Requests", hide_short_help = true)]
     jobs: u16,
     #[command(flatten)]
     write: WriteOptions,

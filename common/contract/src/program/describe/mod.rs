@@ -6,7 +6,6 @@ mod reference;
 mod settings;
 
 use clap::{ArgMatches, CommandFactory};
-use serde::Serialize;
 
 pub use self::changelog::{Changelog, Release};
 pub use self::doctor::Doctor;
@@ -15,8 +14,10 @@ pub use self::settings::ContextAnswer;
 
 use crate::context::Context;
 use crate::program::arguments::command_of;
+use crate::program::completion;
+pub use crate::program::completion::Completions;
 use crate::program::identity::Program;
-use crate::wire::{Error, Reply, Result};
+use crate::wire::{Error, Result};
 
 /// Runs one of them.
 pub(super) fn run<C: CommandFactory>(
@@ -27,7 +28,11 @@ pub(super) fn run<C: CommandFactory>(
 ) -> Result<()> {
     let own = matches.subcommand().map(|(_, own)| own);
     match verb {
-        "reference" => context.out.answer(&reference::reference(program, command_of::<C>(program))?),
+        "reference" => {
+            let whole = reference::reference(program, command_of::<C>(program))?;
+            let verb = own.and_then(|own| own.get_one::<String>("verb"));
+            context.out.answer(&whole.narrowed(verb.map(String::as_str))?)
+        }
         "context" => {
             let answer = settings::settings(program, context);
             context.out.answer(&answer)
@@ -41,28 +46,9 @@ pub(super) fn run<C: CommandFactory>(
             context.out.answer(&changelog::changelog(program.name, since)?)
         }
         _ => {
-            let shell = own.and_then(|own| own.get_one::<clap_complete::Shell>("shell")).copied();
+            let shell = own.and_then(|own| own.get_one::<String>("shell"));
             let shell = shell.ok_or_else(|| Error::usage("completions needs a shell"))?;
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut command_of::<C>(program), program.name, &mut script);
-            let script = String::from_utf8_lossy(&script).into_owned();
-            context.out.answer(&Completions { shell: shell.to_string(), script })
+            context.out.answer(&completion::script(program, shell))
         }
-    }
-}
-
-/// A completion script.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Completions {
-    /// Which shell it is for.
-    pub shell: String,
-    /// The script itself; with `--format raw` the bare bytes.
-    pub script: String,
-}
-
-impl Reply for Completions {
-    fn text(&self) -> String {
-        self.script.trim_end().to_owned()
     }
 }

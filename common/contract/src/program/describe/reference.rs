@@ -6,8 +6,9 @@ use clap::ArgAction;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::program::identity::{Class, Program, VERSION, VerbDoc};
-use crate::program::standard;
+use crate::program::identity::{Class, Input, Program, VERSION, VerbDoc};
+use crate::program::{command, standard};
+use crate::spelling::nearest;
 use crate::wire::error::EXITS;
 use crate::wire::record::SCHEMA_VERSION;
 use crate::wire::{Code, Error, Reply, Result, schemas};
@@ -28,16 +29,34 @@ pub struct Reference {
     pub risk_tier: &'static str,
     /// How ready for release it is, and on what evidence.
     pub release_readiness: Readiness,
+    /// The options and operands of the verb that is described, or of the one that needs no name; of a program with neither, those of
+    /// every program.
+    pub options: Vec<Parameter>,
     /// Its verbs.
     pub commands: Vec<CommandReference>,
+    /// The variables of the environment that it reads.
+    pub environment: Vec<Variable>,
     /// What they print, by the name in `output_schema`.
     pub schemas: BTreeMap<String, SchemaReference>,
     /// What each exit status means.
     pub exit_codes: BTreeMap<String, &'static str>,
     /// Every error code.
     pub error_codes: BTreeMap<&'static str, ErrorReference>,
+    /// Those of them that the public contract does not have.
+    #[serde(rename = "x-error_codes")]
+    pub extension_codes: Vec<&'static str>,
     /// Whether it can update itself.
     pub update: UpdateReference,
+}
+
+/// A variable of the environment.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// What it decides.
+    pub description: &'static str,
 }
 
 /// How ready for release a program is.
@@ -100,14 +119,26 @@ pub struct CommandReference {
     pub examples: Vec<String>,
     /// Whether it also needs `--dangerous`.
     pub dangerous: bool,
+    /// What it takes on standard input; empty where it does not read it.
+    pub stdin: Vec<Input>,
+    /// The order in which a list comes.
+    pub default_sort: Option<&'static str>,
+    /// The events that it writes on a ledger, beside those of every ledger and of the audit.
+    pub events: Vec<&'static str>,
 }
 
 /// An option or operand.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Parameter {
-    /// Its name: `--long`, or the operand's.
+    /// Its name: `--long`, or the operand's, as in help.
     pub name: String,
+    /// Its other name, of one letter: `-s`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub short: Option<String>,
+    /// What is taken where it is not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default: Option<String>,
     /// flag, string, or the values it can take.
     pub r#type: String,
     /// Whether it must be there.
@@ -140,8 +171,6 @@ pub struct ErrorReference {
     pub exit: u8,
     /// Whether trying again may help.
     pub retryable: bool,
-    /// Whether the public contract defines it.
-    pub core: bool,
 }
 
 /// Whether and how it updates itself.
@@ -162,11 +191,36 @@ impl Reply for Reference {
     }
 }
 
-pub(super) fn reference(program: &'static Program, mut command: clap::Command) -> Result<Reference> {
-    command.build();
+impl Reference {
+    /// Only the verb with these words, or those below it, and the schemas that they name.
+    pub(super) fn narrowed(mut self, verb: Option<&str>) -> Result<Self> {
+        let Some(verb) = verb else { return Ok(self) };
+        let below = format!("{verb} ");
+        let known: Vec<String> = self.commands.iter().map(|command| command.path.clone()).collect();
+        self.commands.retain(|command| command.path == verb || (!verb.is_empty() && command.path.starts_with(&below)));
+        if self.commands.is_empty() {
+            let error = Error::not_found(format!("{} has no verb `{verb}`", self.tool)).with("verbs", known.clone());
+            return Err(match nearest(verb, known.iter().map(String::as_str)) {
+                Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
+                None => error.hint(format!("`{} --help` lists them", self.tool)),
+            });
+        }
+        if let [only] = self.commands.as_slice() {
+            self.options.clone_from(&only.params);
+        }
+        self.schemas.retain(|name, _| self.commands.iter().any(|command| command.output_schema == *name));
+        Ok(self)
+    }
+}
+
+pub(super) fn reference(program: &'static Program, mut root: clap::Command) -> Result<Reference> {
+    root.build();
     let docs: Vec<&VerbDoc> = program.verbs.iter().chain(&standard::VERBS).collect();
-    let mut commands = Vec::new();
-    leaves(program, &command, &mut Vec::new(), &docs, &mut commands)?;
+    let commands: Vec<CommandReference> = command::verbs(program, &root)
+        .into_iter()
+        .map(|verb| leaf(program, verb.command, &verb.path, &docs))
+        .collect::<Result<_>>()?;
+    let main = commands.iter().find(|command| command.path.is_empty()).map(|command| command.params.clone());
     let mut catalogue = BTreeMap::new();
     // What the dry run of a write answers with.
     let preview = docs.iter().any(|doc| doc.class == Class::Write).then_some(&schemas::PREVIEW);
@@ -176,7 +230,7 @@ pub(super) fn reference(program: &'static Program, mut command: clap::Command) -
     if let Some(doc) = docs.iter().find(|doc| !catalogue.contains_key(doc.output)) {
         return Err(Error::new(Code::Unknown, format!("the schema `{}` of `{}` is missing", doc.output, doc.path)));
     }
-    let errors = Code::ALL.into_iter().map(Code::row);
+    let errors = || Code::ALL.into_iter().map(Code::row);
     Ok(Reference {
         tool: program.name,
         version: VERSION,
@@ -184,36 +238,21 @@ pub(super) fn reference(program: &'static Program, mut command: clap::Command) -
         about: program.about,
         risk_tier: program.risk_tier,
         release_readiness: readiness(),
+        options: main.unwrap_or_else(|| parameters(&root)),
         commands,
+        environment: standard::ENVIRONMENT
+            .iter()
+            .chain(program.environment)
+            .map(|(name, description)| Variable { name, description })
+            .collect(),
         schemas: catalogue,
         exit_codes: EXITS.into_iter().map(|(exit, meaning)| (exit.to_string(), meaning)).collect(),
-        error_codes: errors
-            .map(|row| (row.name, ErrorReference { exit: row.exit, retryable: row.retryable, core: row.core }))
+        error_codes: errors()
+            .map(|row| (row.name, ErrorReference { exit: row.exit, retryable: row.retryable }))
             .collect(),
+        extension_codes: errors().filter(|row| !row.core).map(|row| row.name).collect(),
         update: UpdateReference { supported: false },
     })
-}
-
-fn leaves(
-    program: &Program,
-    command: &clap::Command,
-    path: &mut Vec<String>,
-    docs: &[&VerbDoc],
-    into: &mut Vec<CommandReference>,
-) -> Result<()> {
-    for verb in command.get_subcommands() {
-        let shown = program.shown(verb.get_name());
-        if verb.is_hide_set() && !shown.is_empty() {
-            continue;
-        }
-        path.push(shown.to_owned());
-        if !verb.has_subcommands() || !verb.is_subcommand_required_set() {
-            into.push(leaf(program, verb, path.join(" ").trim(), docs)?);
-        }
-        leaves(program, verb, path, docs, into)?;
-        path.pop();
-    }
-    Ok(())
 }
 
 fn leaf(program: &Program, verb: &clap::Command, path: &str, docs: &[&VerbDoc]) -> Result<CommandReference> {
@@ -221,23 +260,31 @@ fn leaf(program: &Program, verb: &clap::Command, path: &str, docs: &[&VerbDoc]) 
         .iter()
         .find(|doc| doc.path == path)
         .ok_or_else(|| Error::new(Code::Unknown, format!("the verb `{path}` is not described")))?;
-    let params = verb.get_arguments().filter(|argument| !matches!(argument.get_id().as_str(), "help" | "version"));
     Ok(CommandReference {
         path: path.to_owned(),
         r#type: doc.class,
         description: verb.get_about().map(ToString::to_string).unwrap_or_default(),
-        params: params.map(parameter).collect(),
+        params: parameters(verb),
         output_schema: doc.output.to_owned(),
         examples: doc.examples.iter().map(|example| example.replace("{}", program.name)).collect(),
         dangerous: doc.dangerous,
+        stdin: doc.input.to_vec(),
+        default_sort: doc.sort,
+        events: doc.events.to_vec(),
     })
+}
+
+fn parameters(verb: &clap::Command) -> Vec<Parameter> {
+    let shown =
+        |argument: &&clap::Arg| !argument.is_hide_set() && !matches!(argument.get_id().as_str(), "help" | "version");
+    verb.get_arguments().filter(shown).map(parameter).collect()
 }
 
 fn parameter(argument: &clap::Arg) -> Parameter {
     let name = match (argument.get_long(), argument.get_short()) {
         (Some(long), _) => format!("--{long}"),
         (None, Some(short)) => format!("-{short}"),
-        (None, None) => argument.get_id().to_string().to_uppercase(),
+        (None, None) => command::value_name(argument),
     };
     let values: Vec<String> = argument.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
     let r#type = match (argument.get_action().takes_values(), values.is_empty()) {
@@ -247,6 +294,8 @@ fn parameter(argument: &clap::Arg) -> Parameter {
     };
     Parameter {
         name,
+        short: argument.get_long().and(argument.get_short()).map(|short| format!("-{short}")),
+        default: command::default(argument),
         r#type,
         required: argument.is_required_set(),
         multiple: matches!(argument.get_action(), ArgAction::Append | ArgAction::Count)

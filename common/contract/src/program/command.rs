@@ -1,0 +1,118 @@
+//! The command tree of a program, read as a table: help, `reference`, completions and the tests of the manual all take it from here.
+
+use clap::builder::PossibleValue;
+use clap::{Arg, ArgAction, Command};
+
+use crate::program::identity::{Program, VerbDoc};
+use crate::program::standard;
+
+/// A verb that a person can name, or the one that is meant when none is named.
+pub(super) struct Verb<'a> {
+    /// Its words; empty for the one that is meant when none is named.
+    pub(super) path: String,
+    pub(super) command: &'a Command,
+}
+
+/// The verbs that can run, in the order of the tree.
+pub(super) fn verbs<'a>(program: &Program, root: &'a Command) -> Vec<Verb<'a>> {
+    let mut found = Vec::new();
+    collect(program, root, "", &mut found);
+    found
+}
+
+fn collect<'a>(program: &Program, command: &'a Command, above: &str, into: &mut Vec<Verb<'a>>) {
+    for verb in command.get_subcommands() {
+        let shown = program.shown(verb.get_name());
+        if verb.is_hide_set() && !shown.is_empty() {
+            continue;
+        }
+        let path = format!("{above} {shown}").trim().to_owned();
+        if runs(verb) {
+            into.push(Verb { path: path.clone(), command: verb });
+        }
+        collect(program, verb, &path, into);
+    }
+}
+
+/// Whether a verb does something without a verb below it.
+pub(super) fn runs(verb: &Command) -> bool {
+    !verb.has_subcommands() || !verb.is_subcommand_required_set()
+}
+
+/// The place in the tree that these words name, as far as a person can name it.
+pub(super) fn at<'a>(root: &'a Command, path: &[String]) -> Option<&'a Command> {
+    path.iter().try_fold(root, |here, word| here.find_subcommand(word).filter(|verb| !verb.is_hide_set()))
+}
+
+/// An argument as help spells it: `-s, --system TEXT`, or the name of an operand.
+pub(super) fn spelled(argument: &Arg) -> String {
+    let value = value_name(argument);
+    if argument.is_positional() {
+        return value;
+    }
+    let value = if argument.get_action().takes_values() { format!(" {value}") } else { String::new() };
+    match (argument.get_short(), argument.get_long()) {
+        (Some(short), Some(long)) => format!("-{short}, --{long}{value}"),
+        (Some(short), None) => format!("-{short}{value}"),
+        (None, long) => format!("    --{}{value}", long.unwrap_or_default()),
+    }
+}
+
+/// The name of an option's value, or of an operand.
+pub(super) fn value_name(argument: &Arg) -> String {
+    match argument.get_value_names().unwrap_or_default() {
+        [] => argument.get_id().as_str().to_uppercase(),
+        words => words.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+    }
+}
+
+/// The values that are all an argument can take. A yes or no is no list.
+pub(super) fn values(argument: &Arg) -> Vec<PossibleValue> {
+    let values = if argument.get_action().takes_values() { argument.get_possible_values() } else { Vec::new() };
+    let is_boolean = values.iter().all(|value| matches!(value.get_name(), "true" | "false"));
+    if is_boolean { Vec::new() } else { values.into_iter().filter(|value| !value.is_hide_set()).collect() }
+}
+
+/// The value that is taken where none is given.
+pub(super) fn default(argument: &Arg) -> Option<String> {
+    let values = if argument.get_action().takes_values() { argument.get_default_values() } else { &[] };
+    let values: Vec<_> = values.iter().map(|value| value.to_string_lossy()).collect();
+    (!values.is_empty()).then(|| values.join(","))
+}
+
+/// Whether an argument may be given more than once.
+pub(super) fn is_multiple(argument: &Arg) -> bool {
+    matches!(argument.get_action(), ArgAction::Append | ArgAction::Count)
+        || argument.get_num_args().is_some_and(|range| range.max_values() > 1)
+}
+
+/// Whether an operand is the one text of a filter: more words than one are an error that says to quote them, and `-` may follow it.
+pub(super) fn is_free_text(operand: &Arg) -> bool {
+    operand.is_positional() && matches!(value_name(operand).as_str(), "TEXT" | "MESSAGE")
+}
+
+/// Whether an operand is a command line to run, which `--` keeps apart from ours.
+pub(super) fn is_command(operand: &Arg) -> bool {
+    operand.is_last_set() || value_name(operand) == "COMMAND"
+}
+
+impl Program {
+    /// What the table says of the verb with these words.
+    pub(super) fn doc(&self, path: &str) -> Option<&VerbDoc> {
+        self.verbs.iter().chain(&standard::VERBS).find(|doc| doc.path == path)
+    }
+
+    /// Three command lines to begin with: of the verb that needs no name, of each group of verbs, of each verb; those that fit a line.
+    pub(super) fn examples(&self) -> Vec<&'static str> {
+        let main = self.doc("").map(|doc| doc.examples).unwrap_or_default().iter().copied();
+        let groups = self.groups.iter().filter_map(|(_, paths)| self.doc(paths.first()?)?.examples.first().copied());
+        let verbs = self.verbs.iter().filter_map(|doc| doc.examples.first().copied());
+        let mut chosen: Vec<&'static str> = Vec::new();
+        for example in main.chain(groups).chain(verbs).filter(|example| example.len() < 90) {
+            if !chosen.contains(&example) && chosen.len() < 3 {
+                chosen.push(example);
+            }
+        }
+        chosen
+    }
+}

@@ -1,0 +1,208 @@
+//! What Tab offers. The scripts of the shells know nothing: they ask the program itself ([`candidates`]), which reads its own table.
+
+mod values;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Arg, Command};
+use serde::Serialize;
+
+use crate::home::Home;
+use crate::program::command;
+use crate::program::identity::Program;
+use crate::wire::Reply;
+
+/// The word with which the scripts ask. What follows are the words of the command line up to the one that is being typed.
+pub(super) const ASK: &str = "__complete";
+
+/// The shells that there are scripts for.
+pub(super) const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
+
+/// A completion script.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Completions {
+    /// Which shell it is for.
+    pub shell: String,
+    /// The script itself; with `--format raw` the bare bytes.
+    pub script: String,
+}
+
+impl Reply for Completions {
+    fn text(&self) -> String {
+        self.script.trim_end().to_owned()
+    }
+}
+
+/// The script of one of the [`SHELLS`].
+pub(super) fn script(program: &Program, shell: &str) -> Completions {
+    let text = match shell {
+        "zsh" => include_str!("script.zsh"),
+        "fish" => include_str!("script.fish"),
+        _ => include_str!("script.bash"),
+    };
+    let script = text.replace("PROGRAM", program.name).replace("FUNCTION", &program.name.replace('-', "_"));
+    Completions { shell: shell.to_owned(), script }
+}
+
+/// The lines that answer a script: each a word, and after a tab what it is. `:files`, `:directories` and `:commands` leave it to the shell.
+pub(super) fn candidates(program: &Program, root: &Command, words: &[OsString]) -> String {
+    let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let (typed, before) = words.split_last().map_or(("", &[][..]), |(last, before)| (last.as_str(), before));
+    let line = Line::read(program, root, before);
+    let lines = match line.is_asked(typed) {
+        Asked::Nothing => Vec::new(),
+        Asked::Value(argument, typed) => starting_with(line.values(argument), typed),
+        Asked::Option => starting_with(line.options(), typed),
+        Asked::Operand => starting_with(line.operands(), typed),
+    };
+    lines.into_iter().map(|line| line + "\n").collect()
+}
+
+fn starting_with(lines: Vec<String>, typed: &str) -> Vec<String> {
+    lines.into_iter().filter(|line| line.starts_with(':') || line.starts_with(typed)).collect()
+}
+
+/// What the word that is being typed can be.
+enum Asked<'a> {
+    Nothing,
+    /// The value of an option, as far as it is typed.
+    Value(&'a Arg, &'a str),
+    Option,
+    Operand,
+}
+
+/// The words before the one that is being typed.
+struct Line<'a> {
+    program: &'a Program,
+    root: &'a Command,
+    /// The verb that they name, as far as they do: the root where they name none yet.
+    here: &'a Command,
+    /// The operands after the verb.
+    operands: usize,
+    /// The option whose value comes next.
+    open: Option<&'a Arg>,
+    is_after_dashes: bool,
+    home: Option<PathBuf>,
+}
+
+impl<'a> Line<'a> {
+    fn read(program: &'a Program, root: &'a Command, words: &[String]) -> Self {
+        let mut line = Line { program, root, here: root, operands: 0, open: None, is_after_dashes: false, home: None };
+        for word in words {
+            line.take(word);
+        }
+        line
+    }
+
+    fn take(&mut self, word: &str) {
+        // bash makes three words of `--option=value`.
+        if word == "=" && self.open.is_some() {
+            return;
+        }
+        if let Some(option) = self.open.take() {
+            if option.get_long() == Some("home") {
+                self.home = Some(PathBuf::from(word));
+            }
+        } else if self.is_after_dashes {
+            self.operands += 1;
+        } else if word == "--" {
+            self.is_after_dashes = true;
+        } else if word.starts_with('-') && word != "-" {
+            self.open = self.option(word).filter(|option| option.get_action().takes_values());
+        } else {
+            match self.here.find_subcommand(word).filter(|verb| !verb.is_hide_set() && self.operands == 0) {
+                Some(verb) => self.here = verb,
+                None => self.operands += 1,
+            }
+        }
+    }
+
+    /// The option that a whole word names. One whose value is in the same word is closed by it.
+    fn option(&self, word: &str) -> Option<&'a Arg> {
+        let all = self.takers();
+        if let Some(long) = word.strip_prefix("--") {
+            return all.into_iter().find(|option| option.get_long() == Some(long));
+        }
+        let mut letters = word.chars().skip(1);
+        let letter = letters.next().filter(|_| letters.next().is_none())?;
+        all.into_iter().find(|option| option.get_short() == Some(letter))
+    }
+
+    /// What takes the options: the verb, else the one that needs no name.
+    fn verb(&self) -> &'a Command {
+        let main = self.program.implicit.and_then(|name| self.root.find_subcommand(name));
+        if std::ptr::eq(self.here, self.root) { main.unwrap_or(self.root) } else { self.here }
+    }
+
+    /// The options of the verb and those of every program.
+    fn takers(&self) -> Vec<&'a Arg> {
+        let verb = self.verb();
+        let shared = self.root.get_arguments().filter(|_| !std::ptr::eq(verb, self.root));
+        verb.get_arguments().chain(shared).filter(|option| !option.is_positional() && !option.is_hide_set()).collect()
+    }
+
+    fn is_asked<'t>(&self, typed: &'t str) -> Asked<'t>
+    where
+        'a: 't,
+    {
+        if let Some(option) = self.open {
+            return Asked::Value(option, typed.strip_prefix('=').unwrap_or(typed));
+        }
+        if self.is_after_dashes {
+            return Asked::Operand;
+        }
+        if typed.starts_with("--") && typed.contains('=') {
+            return Asked::Nothing;
+        }
+        if typed.starts_with('-') { Asked::Option } else { Asked::Operand }
+    }
+
+    fn options(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for option in self.takers() {
+            let about = option.get_help().map(ToString::to_string).unwrap_or_default();
+            lines.extend(option.get_long().map(|long| format!("--{long}\t{about}")));
+            lines.extend(option.get_short().map(|short| format!("-{short}\t{about}")));
+        }
+        lines.extend(["--help\tPrint help".to_owned(), "--version\tPrint the version".to_owned()]);
+        lines
+    }
+
+    fn operands(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.operands == 0 && !self.is_after_dashes {
+            let named = self.here.get_subcommands().filter(|verb| !verb.is_hide_set());
+            lines.extend(named.map(|verb| {
+                format!("{}\t{}", verb.get_name(), verb.get_about().map(ToString::to_string).unwrap_or_default())
+            }));
+        }
+        let verb = self.verb();
+        let mut places = verb.get_positionals().filter(|operand| !operand.is_hide_set());
+        let operand = places
+            .by_ref()
+            .nth(self.operands)
+            .or_else(|| verb.get_positionals().last().filter(|last| command::is_multiple(last)));
+        match operand {
+            // A command begins with a program, and what follows is mostly files.
+            Some(operand) if command::is_command(operand) && !self.is_after_dashes => {}
+            Some(operand) if command::is_command(operand) => {
+                lines.push(if self.operands == 0 { ":commands" } else { ":files" }.to_owned());
+            }
+            Some(operand) => lines.extend(self.values(operand)),
+            None => {}
+        }
+        lines
+    }
+
+    fn values(&self, argument: &Arg) -> Vec<String> {
+        let fixed = command::values(argument);
+        if !fixed.is_empty() {
+            let about = |help: Option<&clap::builder::StyledStr>| help.map(ToString::to_string).unwrap_or_default();
+            return fixed.iter().map(|value| format!("{}\t{}", value.get_name(), about(value.get_help()))).collect();
+        }
+        let home = Home::find(self.home.as_deref()).ok();
+        values::Source::of(argument, self.program.name).lines(home.as_ref())
+    }
+}

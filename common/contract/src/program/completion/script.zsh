@@ -1,0 +1,26 @@
+#compdef PROGRAM
+# Completions of PROGRAM for zsh: source <(PROGRAM completions zsh --format raw), or in a directory of fpath as _PROGRAM.
+_FUNCTION() {
+    setopt localoptions unset
+    local line word
+    local -a found
+    for line in "${(@f)$("${words[1]}" __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}"; do
+        case $line in
+            '') ;;
+            :files) _files ;;
+            :directories) _files -/ ;;
+            :commands) _command_names -e ;;
+            *)
+                word=${line%%$'\t'*}
+                found+=("${word//:/\\:}:${line#*$'\t'}")
+                ;;
+        esac
+    done
+    (( ${#found} == 0 )) || _describe PROGRAM found
+}
+if [[ ${funcstack[1]-} == _PROGRAM || ${funcstack[1]-} == _FUNCTION ]]; then
+    _FUNCTION "$@"
+else
+    (( ${+functions[compdef]} )) || { autoload -Uz compinit && compinit -i; }
+    compdef _FUNCTION PROGRAM
+fi

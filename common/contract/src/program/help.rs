@@ -1,0 +1,303 @@
+//! What `-h` and `--help` print, from the same table that parses the command line: for a program, for a verb, or for a group of verbs.
+//!
+//! clap could print it too, but not the options of a verb that nobody names, which is what most people want of most programs.
+
+use clap::{Arg, Command};
+
+use crate::program::identity::{Input, Program, VerbDoc};
+use crate::program::{command, standard};
+
+/// How much is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Length {
+    /// One screen.
+    Short,
+    /// Everything.
+    Long,
+}
+
+/// How wide the lines may be.
+const WIDTH: usize = 100;
+/// The widest name that a description stands beside.
+const WIDEST: usize = 31;
+/// The heading of options that have none of their own.
+const OPTIONS: &str = "Options";
+/// The heading of operands.
+const OPERANDS: &str = "Operands";
+/// The heading of what all programs share.
+const OF_EVERY_PROGRAM: &str = "Options of every program";
+
+/// The help of the program, or with `path` of one of its verbs.
+pub(super) fn help(program: &Program, root: &Command, path: &[String], length: Length) -> String {
+    let page = Page { program, root, length, lines: Vec::new() };
+    match command::at(root, path) {
+        Some(verb) if !path.is_empty() => page.of_verb(verb, &path.join(" ")),
+        _ => page.of_program(),
+    }
+}
+
+struct Page<'a> {
+    program: &'a Program,
+    root: &'a Command,
+    length: Length,
+    lines: Vec<String>,
+}
+
+impl Page<'_> {
+    fn of_program(mut self) -> String {
+        let name = self.program.name;
+        self.lines.push(format!("{name}: {}", self.program.about));
+        let main = self.program.implicit.and_then(|verb| self.root.find_subcommand(verb));
+        let mut usage = Vec::new();
+        if let Some(main) = main {
+            usage.push(format!("{name} [OPTIONS]{}", operands(main)));
+            usage.extend(fed(name, self.program.doc("")));
+        }
+        usage.push(format!("{name} VERB [OPTIONS] [OPERANDS]"));
+        self.usage(&usage);
+        self.examples(&self.program.examples());
+        if let Some(main) = main {
+            self.arguments(main);
+        }
+        self.verbs(|_| true);
+        self.options_of_every_program();
+        self.last_words("");
+        self.text()
+    }
+
+    fn of_verb(mut self, verb: &Command, path: &str) -> String {
+        let name = format!("{} {path}", self.program.name);
+        self.lines.push(format!("{name}: {}", about(verb)));
+        let mut usage = Vec::new();
+        if command::runs(verb) {
+            usage.push(format!("{name} [OPTIONS]{}", operands(verb)));
+            usage.extend(fed(&name, self.program.doc(path)));
+        }
+        if verb.has_subcommands() {
+            usage.push(format!("{name} VERB [OPTIONS] [OPERANDS]"));
+        }
+        self.usage(&usage);
+        let examples = self.program.doc(path).map(|doc| doc.examples).unwrap_or_default();
+        self.examples(examples);
+        self.arguments(verb);
+        if verb.has_subcommands() {
+            self.verbs(|other| other.starts_with(&format!("{path} ")));
+        }
+        self.options_of_every_program();
+        self.last_words(path);
+        self.text()
+    }
+
+    fn text(self) -> String {
+        self.lines.join("\n") + "\n"
+    }
+
+    fn heading(&mut self, heading: &str) {
+        self.lines.push(String::new());
+        self.lines.push(format!("{heading}:"));
+    }
+
+    fn usage(&mut self, usage: &[String]) {
+        self.lines.push(String::new());
+        for (at, line) in usage.iter().enumerate() {
+            self.lines.push(format!("{}{line}", if at == 0 { "Usage: " } else { "       " }));
+        }
+    }
+
+    fn examples(&mut self, examples: &[&str]) {
+        if !examples.is_empty() {
+            self.heading("Examples");
+        }
+        self.lines.extend(examples.iter().map(|example| format!("  {}", example.replace("{}", self.program.name))));
+    }
+
+    /// What a verb takes, under its headings in the order in which they first appear.
+    fn arguments(&mut self, verb: &Command) {
+        let mut shown: Vec<&Arg> = verb.get_arguments().filter(|argument| self.shows(argument)).collect();
+        shown.sort_by_key(|argument| !argument.is_positional());
+        let mut headings: Vec<&str> = Vec::new();
+        for heading in shown.iter().map(|argument| heading_of(argument)) {
+            if !headings.contains(&heading) {
+                headings.push(heading);
+            }
+        }
+        for (at, heading) in headings.into_iter().enumerate() {
+            let under = shown.iter().filter(|argument| heading_of(argument) == heading);
+            let rows: Vec<(String, String)> =
+                under.map(|argument| (command::spelled(argument), described(argument))).collect();
+            self.heading(heading);
+            if self.length == Length::Short && at > 0 {
+                // A screen has no room for the empty line.
+                self.lines.remove(self.lines.len() - 2);
+            }
+            self.rows(&rows);
+        }
+    }
+
+    fn shows(&self, argument: &Arg) -> bool {
+        let is_hidden = match self.length {
+            Length::Short => argument.is_hide_short_help_set(),
+            Length::Long => argument.is_hide_long_help_set(),
+        };
+        !argument.is_hide_set() && !is_hidden && !matches!(argument.get_id().as_str(), "help" | "version")
+    }
+
+    /// The verbs that a person can name, under the program's headings.
+    fn verbs(&mut self, wanted: impl Fn(&str) -> bool) {
+        let all = command::verbs(self.program, self.root);
+        let row = |path: &str| all.iter().find(|verb| verb.path == path && wanted(path));
+        let whole = [("Verbs", self.program.verbs.iter().map(|doc| doc.path).collect::<Vec<_>>())];
+        let groups = self.program.groups.iter().map(|(heading, paths)| (*heading, paths.to_vec()));
+        let groups: Vec<(&str, Vec<&str>)> =
+            if self.program.groups.is_empty() { whole.to_vec() } else { groups.collect() };
+        let standard = ("Verbs of every program", standard::VERBS.iter().map(|doc| doc.path).collect());
+        let is_short = self.length == Length::Short;
+        for (heading, paths) in groups.into_iter().chain((!is_short).then_some(standard)) {
+            let found = paths.iter().filter(|path| !path.is_empty()).filter_map(|path| row(path));
+            let rows: Vec<(String, String)> = found.map(|verb| (verb.path.clone(), about(verb.command))).collect();
+            if !rows.is_empty() {
+                self.heading(heading);
+                self.rows(&rows);
+            }
+        }
+    }
+
+    fn options_of_every_program(&mut self) {
+        if self.length == Length::Short {
+            return;
+        }
+        self.heading(OF_EVERY_PROGRAM);
+        let shared = self.root.get_arguments().filter(|argument| self.shows(argument));
+        let mut rows: Vec<(String, String)> =
+            shared.map(|argument| (command::spelled(argument), described(argument))).collect();
+        rows.push(("-h, --help".to_owned(), "Print help; -h prints one screen of it".to_owned()));
+        rows.push(("-V, --version".to_owned(), "Print the version".to_owned()));
+        self.rows(&rows);
+    }
+
+    /// Where to read on.
+    fn last_words(&mut self, path: &str) {
+        let name = self.program.name;
+        let of_verb = if path.is_empty() { String::new() } else { format!(" {path}") };
+        self.lines.push(String::new());
+        if self.length == Length::Short {
+            let standard: Vec<&str> = standard::VERBS.iter().map(|doc| doc.path).collect();
+            self.lines.push(format!("Every program has: {}, --format json|text|raw.", standard.join(", ")));
+            self.lines.push(format!("`{name}{of_verb} --help` has every option, `man {name}` the whole manual."));
+        } else if path.is_empty() {
+            self.lines.push(format!("`{name} VERB --help` has the options of a verb, `man {name}` the whole manual."));
+        } else {
+            self.lines.push(format!("`{name} --help` has the other verbs, `man {name}` the whole manual."));
+        }
+    }
+
+    /// Names and what they are, in two columns.
+    fn rows(&mut self, rows: &[(String, String)]) {
+        let column = rows.iter().map(|(name, _)| name.chars().count()).filter(|width| *width <= WIDEST).max();
+        let column = column.unwrap_or(WIDEST) + 2;
+        for (name, text) in rows {
+            let mut begin = format!("  {name}");
+            if name.chars().count() > WIDEST {
+                self.lines.push(std::mem::take(&mut begin));
+            }
+            for line in wrapped(text, WIDTH - 2 - column) {
+                let gap = (2 + column).saturating_sub(begin.chars().count());
+                self.lines.push(format!("{begin}{}{line}", " ".repeat(gap)).trim_end().to_owned());
+                begin.clear();
+            }
+        }
+    }
+}
+
+fn heading_of(argument: &Arg) -> &str {
+    // The heading of options that are flattened in reaches operands after them.
+    if argument.is_positional() { OPERANDS } else { argument.get_help_heading().unwrap_or(OPTIONS) }
+}
+
+fn about(verb: &Command) -> String {
+    verb.get_about().map(ToString::to_string).unwrap_or_default()
+}
+
+/// The operands of a usage line.
+fn operands(verb: &Command) -> String {
+    let shown = verb.get_positionals().filter(|operand| !operand.is_hide_set());
+    shown
+        .map(|operand| {
+            let many = command::is_multiple(operand) && !command::is_free_text(operand);
+            let name = format!("{}{}", command::spelled(operand), if many { "..." } else { "" });
+            match (command::is_command(operand), operand.is_required_set()) {
+                (true, _) => format!(" [-- {name}]"),
+                (false, _) if command::is_free_text(operand) => format!(" [--] [{name}]"),
+                (false, true) => format!(" {name}"),
+                (false, false) => format!(" [{name}]"),
+            }
+        })
+        .collect()
+}
+
+/// The usage line of a verb that reads standard input.
+fn fed(name: &str, doc: Option<&VerbDoc>) -> Option<String> {
+    let kinds: Vec<&str> = doc?.input.iter().filter_map(|input| input.noun()).collect();
+    (!kinds.is_empty()).then(|| format!("{} | {name} [OPTIONS]", either(&kinds)))
+}
+
+fn either(words: &[&str]) -> String {
+    match words.split_last() {
+        Some((last, before)) if !before.is_empty() => format!("{} or {last}", before.join(", ")),
+        _ => words.concat(),
+    }
+}
+
+/// What an argument is, with its values and its default where the words do not say them.
+fn described(argument: &Arg) -> String {
+    let text = argument.get_help().map(ToString::to_string).unwrap_or_default();
+    let values: Vec<String> = command::values(argument).iter().map(|value| value.get_name().to_owned()).collect();
+    let values: Vec<&str> = values.iter().map(String::as_str).collect();
+    let says_them = values.iter().all(|value| text.contains(value));
+    let values = if says_them { String::new() } else { format!(": {}", either(&values)) };
+    let default = command::default(argument).filter(|_| !argument.is_hide_default_value_set());
+    let default = default.map(|default| format!(" (default: {default})")).unwrap_or_default();
+    format!("{text}{values}{default}")
+}
+
+/// The text in lines of at most so many characters.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().filter(|line| line.chars().count() + 1 + word.chars().count() <= width);
+        match line {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+impl Input {
+    /// What one pipes in.
+    fn noun(self) -> Option<&'static str> {
+        match self {
+            Self::Text => Some("text"),
+            Self::Records => Some("records"),
+            Self::Rows => Some("rows"),
+            Self::Bytes => Some("bytes"),
+            Self::Person => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_wrapped_between_words() {
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("", 7), [""]);
+        assert_eq!(either(&["a", "b", "c"]), "a, b or c");
+    }
+}

@@ -1,0 +1,135 @@
+//! What a newcomer meets: help that shows the whole program, and no word in it that one cannot type.
+
+use cp_testkit::{PROGRAMS, Place};
+use cp_tests::check_contract;
+use serde_json::Value;
+
+/// What the parser calls the verb that needs no name.
+const NAMELESS: [(&str, &str); 5] = [
+    ("cp-llm", "send"),
+    ("cp-exec", "run"),
+    ("cp-compose", "compose"),
+    ("cp-toolloop", "run"),
+    ("cp-shell", "session"),
+];
+
+fn commands(program: &str) -> Vec<Value> {
+    let reference = Place::new().sh(&format!("{program} reference")).closing();
+    reference["data"]["commands"].as_array().unwrap().clone()
+}
+
+/// The lines of a page below a heading, up to the next empty one.
+fn below<'a>(page: &'a str, heading: &str) -> Vec<&'a str> {
+    page.lines().skip_while(|line| *line != heading).skip(1).take_while(|line| !line.is_empty()).collect()
+}
+
+#[test]
+fn help_of_every_verb_has_its_usage_and_every_one_of_its_options() {
+    for program in PROGRAMS {
+        let place = Place::new();
+        for command in commands(program) {
+            let verb = format!("{program} {}", command["path"].as_str().unwrap());
+            let verb = verb.trim_end();
+            let page = place.sh(&format!("{verb} --help")).success().stdout;
+            assert!(page.lines().any(|line| line.starts_with(&format!("Usage: {verb} [OPTIONS]"))), "{verb}: {page}");
+            assert!(page.contains("\nExamples:\n"), "{verb}");
+            for name in command["params"].as_array().unwrap().iter().map(|param| param["name"].as_str().unwrap()) {
+                let shown =
+                    page.lines().any(|line| line.starts_with("  ") && line.split([' ', ',']).any(|word| word == name));
+                assert!(shown, "{verb}: {name} is not in\n{page}");
+            }
+        }
+        let page = place.sh(&format!("{program} --help")).stdout;
+        let shared = below(&page, "Options of every program:");
+        assert!(shared.len() >= 12 && shared.iter().all(|line| line.contains('-')), "{program}: one line each\n{page}");
+    }
+}
+
+#[test]
+fn a_verb_that_is_not_listed_fails() {
+    for program in PROGRAMS {
+        let page = Place::new().sh(&format!("{program} --help")).stdout;
+        let paths: Vec<String> = commands(program).iter().map(|c| c["path"].as_str().unwrap().to_owned()).collect();
+        let is_verb = |line: &&str| {
+            let name = line.strip_prefix("  ").and_then(|line| line.split("  ").next());
+            name.is_some_and(|name| !name.is_empty() && paths.iter().any(|path| path == name))
+        };
+        let shown: Vec<&str> = page.lines().filter(is_verb).collect();
+        let named = paths.iter().filter(|path| !path.is_empty()).count();
+        assert!(named >= 5 && shown.len() == named, "{program}: {shown:?} of {paths:?}\n{page}");
+    }
+}
+
+#[test]
+fn the_short_help_is_one_screen_and_the_long_one_begins_with_what_a_newcomer_needs() {
+    for program in PROGRAMS {
+        let page = Place::new().sh(&format!("{program} -h")).success().stdout;
+        let lines = page.lines().count();
+        assert!((20..=40).contains(&lines), "{program}: {lines} lines\n{page}");
+        let widest = page.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(100), "{program}: {widest:?}\n{page}");
+    }
+    let begin = Place::new().sh("cp-llm --help | head -30").stdout;
+    for words in ["cp-llm [OPTIONS] [--] [TEXT]", "-s, --system", "-m, --model", "--backend", "-- hello"] {
+        assert!(begin.contains(words), "{words}\n{begin}");
+    }
+}
+
+#[test]
+fn nobody_can_type_or_read_the_name_of_the_verb_that_needs_none() {
+    let place = Place::new();
+    for (program, word) in NAMELESS {
+        let page = place.sh(&format!("{program} --help")).stdout;
+        assert_eq!(place.sh(&format!("{program} {word} --help")).stdout, page, "{program} {word}");
+        assert_ne!(place.sh(&format!("{program} help {word} </dev/null")).stdout, page, "{program} help {word}");
+        assert!(!page.lines().any(|line| line.starts_with(&format!("  {word}  "))), "{program}: {page}");
+        assert!(commands(program).iter().all(|command| command["path"] != word), "{program}");
+        let slip = &word[..word.len() - 1];
+        let ran = place.sh(&format!("{program} {slip} </dev/null"));
+        assert_ne!(ran.closing()["error"]["details"]["nearest"], word, "{program} {slip}");
+    }
+    let two = place.sh("cp-llm --backend stub send hello");
+    check_contract(&two);
+    assert!(two.closing()["error"]["message"].as_str().unwrap().contains("two texts"), "{}", two.stdout);
+    let one = place.sh("cp-llm --backend stub send");
+    assert_eq!(one.closing()["data"]["input"][0]["content"], "send");
+}
+
+#[test]
+fn the_customary_words_for_help_and_version_are_not_sent_anywhere() {
+    for program in PROGRAMS {
+        let place = Place::new();
+        let page = place.sh(&format!("{program} --help")).stdout;
+        assert_eq!(place.sh(&format!("{program} help")).success().stdout, page);
+        assert_eq!(
+            place.sh(&format!("{program} help doctor")).stdout,
+            place.sh(&format!("{program} doctor --help")).stdout
+        );
+        assert_eq!(
+            place.sh(&format!("{program} version")).success().stdout,
+            place.sh(&format!("{program} --version")).stdout
+        );
+        let update = place.sh(&format!("{program} update"));
+        check_contract(&update);
+        assert_eq!(update.closing()["error"]["code"], "E_USAGE", "{program}");
+    }
+    let sent = Place::new().sh("cp-llm --backend stub -- help");
+    assert_eq!(sent.closing()["data"]["input"][0]["content"], "help", "after the dashes it is data");
+}
+
+#[test]
+fn nothing_to_do_at_a_terminal_is_help_and_elsewhere_an_error_that_names_the_verbs() {
+    for program in PROGRAMS.into_iter().filter(|program| *program != "cp-shell") {
+        let mut terminal = Place::new().program(program).terminal(120);
+        terminal.wait_for("Usage: ");
+        assert_eq!(terminal.end(), Some(2), "{program}");
+        assert!(!terminal.text().contains("\"ok\""), "{program}: {}", terminal.text());
+    }
+    for line in ["cp-log", "cp-session", "cp-exec policy"] {
+        let ran = Place::new().sh(&format!("{line} </dev/null"));
+        check_contract(&ran);
+        let error = &ran.closing()["error"];
+        assert_eq!(error["code"], "E_USAGE", "{line}");
+        assert!(error["details"]["verbs"].as_array().is_some_and(|verbs| verbs.len() >= 3), "{line}: {error}");
+    }
+}
