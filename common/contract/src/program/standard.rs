@@ -1,6 +1,5 @@
 //! The verbs that every program has.
 
-use crate::program::completion::SHELLS;
 use crate::program::identity::VerbDoc;
 
 /// The verbs of every program.
@@ -54,7 +53,7 @@ pub(crate) fn commands() -> Vec<clap::Command> {
             clap::Arg::new("shell")
                 .value_name("SHELL")
                 .required(true)
-                .value_parser(SHELLS)
+                .value_parser(["bash", "zsh", "fish"])
                 .help("The shell: bash, zsh or fish"),
         ),
     ]

@@ -16,9 +16,6 @@ use crate::wire::Reply;
 /// The word with which the scripts ask. What follows are the words of the command line up to the one that is being typed.
 pub(super) const ASK: &str = "__complete";
 
-/// The shells that there are scripts for.
-pub(super) const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
-
 /// A completion script.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -35,7 +32,7 @@ impl Reply for Completions {
     }
 }
 
-/// The script of one of the [`SHELLS`].
+/// The script of a shell: bash where it is not zsh or fish.
 pub(super) fn script(program: &Program, shell: &str) -> Completions {
     let text = match shell {
         "zsh" => include_str!("script.zsh"),
