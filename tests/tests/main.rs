@@ -5,6 +5,7 @@ mod contract;
 mod home;
 mod manual;
 mod pipelines;
+mod properties;
 mod scripts_cp_ask;
 mod scripts_cp_sh;
 mod structure;

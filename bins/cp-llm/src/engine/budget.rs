@@ -5,9 +5,9 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use cp_common::home::lock;
 use cp_common::wire::Usage;
 use cp_common::{Code, Error, Result};
-use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 /// What part of the limit is reserved at a time: a process that is killed loses at most this much.
@@ -181,11 +181,7 @@ fn change(path: &Path, change: impl FnOnce(&mut Spent)) -> Result<()> {
     let wrong = |e: std::io::Error| Error::io("the budget file", e).in_file(path).fatal();
     let file: File =
         OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path).map_err(wrong)?;
-    while let Err(e) = flock(&file, FlockOperation::LockExclusive) {
-        if e != rustix::io::Errno::INTR {
-            return Err(wrong(e.into()));
-        }
-    }
+    lock(&file).map_err(|e| e.in_file(path).fatal())?;
     let mut text = vec![0; usize::try_from(file.metadata().map_err(wrong)?.len()).unwrap_or(0).min(4096)];
     file.read_exact_at(&mut text, 0).map_err(wrong)?;
     let mut spent = if text.is_empty() {

@@ -24,6 +24,8 @@ const WAITING: usize = 32 << 10;
 
 /// Answers the requests on standard input about the tree at `root`, as `agent`.
 pub(crate) fn run(root: Option<&Path>, agent: Option<&str>, context: &mut Context) -> Result<()> {
+    // What is answered is on the ledgers: nothing here waits where a signal does not wake it.
+    let _effect = signals::effect();
     let plane = plane(root, context)?;
     let agent = context.agent(agent);
     let joined = journal::joined(context)?;

@@ -1,11 +1,8 @@
 //! The last line of an output, and the exit status that agrees with it.
 
-use std::sync::atomic::Ordering;
-
 use serde_json::{Map, Value};
 
-use super::sink::write_all;
-use super::{Format, Held, Output, Reader, SHAPE, Shape};
+use super::{FLUSH_AT, Format, Held, Output, Reader, Shape};
 use crate::wire::record::{self, Kind, Record};
 use crate::wire::{Code, Error, Result};
 
@@ -150,6 +147,11 @@ impl Output {
         }
         record::member(&mut line, "meta", Value::Object(meta).to_string().as_bytes());
         line.extend_from_slice(b"}\n");
+        if line.len() >= FLUSH_AT {
+            // What stands before it is not what closes.
+            self.flush()?;
+        }
+        self.is_closed = true;
         self.put(&line)
     }
 }
@@ -173,22 +175,4 @@ fn in_order(mut error: Map<String, Value>, code: Code) -> Value {
     let members =
         [("code", row.name.into()), ("message", message), ("details", details), ("retryable", row.retryable.into())];
     Value::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
-}
-
-/// Leaves an envelope when the program is about to die of a bug.
-pub(crate) fn last_words(message: &str) {
-    let error = Error::new(Code::Unknown, message).hint("this is a bug: please report it with the command line");
-    let shape = SHAPE.load(Ordering::Relaxed);
-    let kind = if shape == Shape::Stream as u8 {
-        Some(Kind::Summary.name())
-    } else if shape == Shape::Filter as u8 {
-        Some(Kind::Error.name())
-    } else {
-        None
-    };
-    let mut line = record::head(false, kind);
-    record::member(&mut line, "error", error.to_value().to_string().as_bytes());
-    record::member(&mut line, "meta", b"{\"duration_ms\":0}");
-    line.extend_from_slice(b"}\n");
-    let _ = write_all(&line);
 }

@@ -1,21 +1,20 @@
 //! The one place that writes standard output: answers, records, the closing line, and the exit status that goes with it.
 
 mod closing;
+mod last;
 mod printable;
 mod sink;
 
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-pub(crate) use self::closing::last_words;
 use self::closing::{error_members, message_of};
+pub(crate) use self::last::{bug, last_words};
 pub use self::printable::{printable, printable_line};
 pub use self::sink::to_stderr;
-use self::sink::write_all;
 use crate::wire::record::{self, Kind, Record};
 use crate::wire::{Code, Error, Reply, Result};
 
@@ -102,15 +101,12 @@ struct UpstreamEnd {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
     /// Nothing was written yet, and the program is not a filter: its one line has no type.
-    Answer = 0,
+    Answer,
     /// A filter that may answer with one closed record.
-    Filter = 1,
+    Filter,
     /// Open records and a summary.
-    Stream = 2,
+    Stream,
 }
-
-/// What a panic must leave behind: the shape of the closing line.
-static SHAPE: AtomicU8 = AtomicU8::new(0);
 
 /// What happens when the reader of our output goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -141,6 +137,8 @@ pub struct Output {
     held: Option<Held>,
     /// The last line is out: an answer, a passed closing line, or bytes with their own status.
     ended: Option<u8>,
+    /// The closing line is among what is or was in the buffer.
+    is_closed: bool,
     place: Place,
     fate: Fate,
     pub(crate) counts: Counts,
@@ -157,7 +155,7 @@ const FLUSH_AT: usize = 64 << 10;
 
 impl Output {
     pub(crate) fn new(program: &'static str, format: Format, quiet: bool, started: Instant) -> Self {
-        SHAPE.store(0, Ordering::Relaxed);
+        last::begin(program, format, started);
         Self {
             sink: Sink::Stdout,
             buffer: Vec::new(),
@@ -168,6 +166,7 @@ impl Output {
             shape: Shape::Answer,
             held: None,
             ended: None,
+            is_closed: false,
             place: Place::default(),
             fate: Fate::Done,
             counts: Counts::default(),
@@ -393,7 +392,7 @@ impl Output {
     fn deliver(&mut self, bytes: &[u8]) -> Result<()> {
         let outcome = match self.sink {
             Sink::Stdout if self.reader == Reader::Gone => Ok(()),
-            Sink::Stdout => write_all(bytes),
+            Sink::Stdout => last::deliver(bytes, self.counts, self.is_closed),
             #[cfg(test)]
             Sink::Memory => Ok(()),
         };
@@ -445,7 +444,7 @@ impl Output {
 
     fn set_shape(&mut self, shape: Shape) {
         self.shape = shape;
-        SHAPE.store(shape as u8, Ordering::Relaxed);
+        last::stand().shape = shape;
     }
 
     /// Adds the item's index to the object that the line ends with.

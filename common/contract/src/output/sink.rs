@@ -3,14 +3,18 @@
 use std::io::Write as _;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::printable::printable;
 use crate::wire::{Error, Result};
 
-pub(super) fn write_all(mut bytes: &[u8]) -> Result<()> {
-    let stdout = rustix::stdio::stdout();
+/// Writes to standard output.
+pub(super) fn write_all(bytes: &[u8]) -> Result<()> {
+    write_to(rustix::stdio::stdout(), bytes)
+}
+
+fn write_to(stdout: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<()> {
     while !bytes.is_empty() {
         match rustix::io::write(stdout, bytes) {
             Ok(n) => bytes = &bytes[n..],
@@ -29,6 +33,17 @@ fn wait_writable(fd: BorrowedFd<'_>) -> Result<()> {
     match poll(&mut fds, None) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(e) => Err(Error::io("waiting for standard output", e)),
+    }
+}
+
+/// How long a reader has to make room for the last line of a program that is ended.
+const LAST: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+
+/// Writes a short line where there is room for it, without a wait that could last, and without a lock that the work may hold.
+pub(super) fn write_last(fd: BorrowedFd<'_>, line: &[u8]) {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+    if poll(&mut fds, Some(&LAST)).is_ok_and(|ready| ready > 0) {
+        let _ = write_to(fd, line);
     }
 }
 

@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::context::options::WriteOptions;
 use crate::home::make_directory;
 use crate::keys::{Key, hex};
+use crate::signals;
 use crate::wire::{Code, Error, Reply, Result};
 
 /// How long a token can be used, in seconds.
@@ -89,6 +90,8 @@ pub fn gate(
         return Err(Error::new(Code::ConfirmationRequired, format!("{verb} needs a confirm token"))
             .hint("run it with --dry-run, look at the preview, then repeat it with --confirm TOKEN"));
     };
+    // The token is spent: what it stands for is done to its end.
+    std::mem::forget(signals::effect());
     redeem(context.home.root(), token, &binding)?;
     Ok(true)
 }

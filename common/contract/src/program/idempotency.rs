@@ -10,8 +10,9 @@ use sha2::{Digest as _, Sha256};
 
 use crate::context::Context;
 use crate::context::options::AppendOptions;
-use crate::home::make_directory;
+use crate::home::{lock, make_directory};
 use crate::keys::hex;
+use crate::signals;
 use crate::wire::{Code, Error, Reply, Result};
 
 #[derive(Serialize, Deserialize)]
@@ -38,6 +39,8 @@ pub fn once<T: Serialize + DeserializeOwned>(
     if !text.is_empty() {
         return first_answer(id, &text, &arguments);
     }
+    // Cut off in the middle, the id would be of no more use.
+    let _effect = signals::effect();
     store(&mut file, &Slot::<T> { arguments: arguments.clone(), answer: None })?;
     match effect(context) {
         Ok(answer) => {
@@ -95,7 +98,7 @@ fn slot_file(id: &str, context: &Context) -> Result<File> {
         .mode(0o600)
         .open(&path)
         .map_err(failed)?;
-    file.lock().map_err(failed)?;
+    lock(&file).map_err(|e| e.in_file(&path))?;
     Ok(file)
 }
 

@@ -44,7 +44,7 @@ pub struct Check {
     /// How it is.
     pub status: Status,
     /// What was found.
-    pub found: String,
+    pub message: String,
     /// What to do about it.
     pub fix: Option<String>,
 }
@@ -64,13 +64,13 @@ pub enum Status {
 
 impl Check {
     /// A check that came out fine.
-    pub fn pass(check: &str, found: impl Into<String>) -> Self {
-        Self { check: check.to_owned(), status: Status::Pass, found: found.into(), fix: None }
+    pub fn pass(check: &str, message: impl Into<String>) -> Self {
+        Self { check: check.to_owned(), status: Status::Pass, message: message.into(), fix: None }
     }
 
     /// A check that came out `status`, and what to do about it.
-    pub fn not_fine(check: &str, status: Status, found: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { check: check.to_owned(), status, found: found.into(), fix: Some(fix.into()) }
+    pub fn not_fine(check: &str, status: Status, message: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { check: check.to_owned(), status, message: message.into(), fix: Some(fix.into()) }
     }
 }
 

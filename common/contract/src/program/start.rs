@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::context::options::Shared;
 use crate::home::Home;
 use crate::home::config::Config;
-use crate::output::{Format, Output, last_words, to_stderr};
+use crate::output::{Format, Output, bug, last_words};
 use crate::program::arguments::{Parsed, command_of, parse, usage_error, verb_of};
 use crate::program::describe;
 use crate::program::identity::{Class, Finished, Program};
@@ -22,13 +22,21 @@ use crate::wire::{Code, Error, Result};
 pub fn main<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Result<()>) -> ExitCode {
     let started = Instant::now();
     std::panic::set_hook(Box::new(|panic| {
-        last_words(&format!("internal error: {panic}"));
-        to_stderr(&format!("internal error: {panic}\n"));
-        #[expect(clippy::disallowed_methods, reason = "the one place that must leave from anywhere: after a bug")]
-        std::process::exit(i32::from(Code::Unknown.row().exit));
+        last_words(&bug(&format!("internal error: {panic}")));
+        leave(Code::Unknown);
     }));
-    signals::install();
+    signals::install(|| {
+        if last_words(&Error::new(Code::Interrupted, "interrupted by a signal")) {
+            leave(Code::Interrupted);
+        }
+    });
     ExitCode::from(start(program, run, started))
+}
+
+/// Leaves from anywhere: after a bug, or where the work does not see a signal.
+#[expect(clippy::disallowed_methods, reason = "the one place that must leave from anywhere")]
+fn leave(code: Code) -> ! {
+    std::process::exit(i32::from(code.row().exit))
 }
 
 fn start<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Result<()>, started: Instant) -> u8 {

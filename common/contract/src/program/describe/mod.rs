@@ -33,7 +33,7 @@ pub(super) fn run<C: CommandFactory>(
             context.out.answer(&answer)
         }
         "doctor" => {
-            let answer = doctor::doctor(program, context);
+            let answer = doctor::doctor(program, context)?;
             context.out.answer(&answer)
         }
         "changelog" => {
