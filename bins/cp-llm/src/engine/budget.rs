@@ -10,6 +10,8 @@ use cp_common::wire::Usage;
 use cp_common::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
 
+use super::again::with_limits;
+
 /// What part of the limit is reserved at a time: a process that is killed loses at most this much.
 const SLICES: f64 = 50.0;
 
@@ -129,7 +131,11 @@ impl Budget {
     fn exhausted(&self, spent: &Spent) -> Error {
         let mut error = Error::new(Code::BudgetExhausted, "the budget is used up")
             .with("action", "raise_budget")
-            .with("resume", resume_with(&self.limits))
+            // Twice the limit may be less than was spent: by others too, or by one large answer.
+            .with(
+                "resume",
+                with_limits(self.limits.usd.max(spent.usd) * 2.0, (self.limits.tokens.max(spent.tokens) * 2.0).ceil()),
+            )
             .with("spent_tokens", spent.tokens)
             .hint("raise --budget-usd or --budget-tokens; --resume OUT leaves out what is done")
             .fatal();
@@ -140,39 +146,6 @@ impl Budget {
             error = error.with("budget_tokens", self.limits.tokens);
         }
         error
-    }
-}
-
-/// The command line again, with twice the budget.
-fn resume_with(limits: &Spent) -> String {
-    let mut words = Vec::new();
-    let mut arguments = std::env::args();
-    while let Some(word) = arguments.next() {
-        let (name, value) = word.split_once('=').map_or((word.as_str(), None), |(name, value)| (name, Some(value)));
-        let twice = match name {
-            "--budget-usd" => Some(limits.usd * 2.0),
-            "--budget-tokens" => Some(limits.tokens * 2.0),
-            _ => None,
-        };
-        match twice {
-            Some(twice) => {
-                if value.is_none() {
-                    arguments.next();
-                }
-                words.push(format!("{name}={twice}"));
-            }
-            None => words.push(quoted(&word)),
-        }
-    }
-    words.join(" ")
-}
-
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 

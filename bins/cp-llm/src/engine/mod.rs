@@ -1,6 +1,7 @@
 //! From a prompt to a message: the request, its tries, the models to fall back to, and what goes on the ledger.
 
-pub(crate) mod audit;
+mod again;
+mod again;
 pub(crate) mod budget;
 pub(crate) mod cassette;
 pub(crate) mod journal;

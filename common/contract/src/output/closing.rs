@@ -9,6 +9,7 @@ use crate::wire::{Code, Error, Result};
 impl Output {
     /// Writes the closing line and gives the exit status that agrees with it.
     pub(crate) fn close(&mut self, result: Result<()>) -> u8 {
+        let result = result.map_err(Error::without_secrets);
         match self.write_closing(result).and_then(|status| self.flush().map(|()| status)) {
             Ok(status) => status,
             Err(e) if e.is_reader_gone() => 0,
@@ -17,6 +18,20 @@ impl Output {
                 e.code().row().exit
             }
         }
+    }
+
+    /// The exit status that [`Output::close`] will give, and the code where there is one: for the record, which is written before.
+    pub(crate) fn outlook(&self, result: &Result<()>) -> (u8, Option<Code>) {
+        if let Err(error) = result {
+            return if error.is_reader_gone() { (0, None) } else { (error.code().row().exit, Some(error.code())) };
+        }
+        let code = match (self.ended, &self.held) {
+            (Some(status), _) => return (status, self.refused),
+            (None, Some(Held::Own { failure, .. })) if self.shape != Shape::Stream => *failure,
+            (None, Some(Held::Upstream { failure, .. })) if self.shape != Shape::Stream => Some(*failure),
+            (None, _) => self.failure(),
+        };
+        (code.map_or(0, |code| code.row().exit), code)
     }
 
     fn write_closing(&mut self, result: Result<()>) -> Result<u8> {
@@ -60,14 +75,19 @@ impl Output {
         }
     }
 
+    /// What a stream fails with because of its items, if it does.
+    fn failure(&self) -> Option<Code> {
+        match (&self.upstream_end, &self.first_failure) {
+            (Some(end), _) => Some(end.code),
+            (None, Some(error)) if self.counts.succeeded == 0 => Some(error.code()),
+            (None, Some(_)) if self.strict_exit => Some(Code::Partial),
+            _ => None,
+        }
+    }
+
     /// The exit of a stream that has no closing line to say it: text and raw.
     fn failure_status(&self) -> u8 {
-        match (&self.upstream_end, &self.first_failure) {
-            (Some(end), _) => end.code.row().exit,
-            (None, Some(error)) if self.counts.succeeded == 0 => error.code().row().exit,
-            (None, Some(_)) if self.strict_exit => Code::Partial.row().exit,
-            _ => 0,
-        }
+        self.failure().map_or(0, |code| code.row().exit)
     }
 
     fn close_stream(&mut self) -> Result<u8> {

@@ -1,5 +1,6 @@
 //! The one place that writes standard output: answers, records, the closing line, and the exit status that goes with it.
 
+mod closed;
 mod closing;
 mod last;
 mod printable;
@@ -11,12 +12,13 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+pub(crate) use self::closed::check_open;
 use self::closing::{error_members, message_of};
 pub(crate) use self::last::{bug, last_words};
 pub use self::printable::{printable, printable_line};
 pub use self::sink::to_stderr;
 use crate::wire::record::{self, Kind, Record};
-use crate::wire::{Code, Error, Reply, Result};
+use crate::wire::{Code, Error, Reply, Result, without_secrets};
 
 /// How results are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -139,6 +141,8 @@ pub struct Output {
     ended: Option<u8>,
     /// The closing line is among what is or was in the buffer.
     is_closed: bool,
+    /// The code of an answer that was a refusal.
+    refused: Option<Code>,
     place: Place,
     fate: Fate,
     pub(crate) counts: Counts,
@@ -167,6 +171,7 @@ impl Output {
             held: None,
             ended: None,
             is_closed: false,
+            refused: None,
             place: Place::default(),
             fate: Fate::Done,
             counts: Counts::default(),
@@ -201,7 +206,8 @@ impl Output {
     }
 
     /// Writes the one line of a verb that did its work and found something wrong: the error, on standard output, and its exit.
-    pub fn refuse<T: Reply + ?Sized>(&mut self, data: &T, error: &Error) -> Result<()> {
+    pub fn refuse<T: Reply + ?Sized>(&mut self, data: &T, error: Error) -> Result<()> {
+        let error = &error.without_secrets();
         match self.format {
             Format::Json => self.fail_closed(error)?,
             Format::Text => {
@@ -214,6 +220,7 @@ impl Output {
             }
         }
         self.ended = Some(error.code().row().exit);
+        self.refused = Some(error.code());
         Ok(())
     }
 
@@ -299,6 +306,7 @@ impl Output {
 
     /// Writes an item's failure; the stream goes on.
     pub fn item_failed(&mut self, error: Error) -> Result<()> {
+        let error = error.without_secrets();
         self.counts.failed += 1;
         if self.format == Format::Json {
             let mut value = error.to_value();
@@ -370,7 +378,8 @@ impl Output {
 
     /// Adds a notice to the closing line.
     pub fn notice(&mut self, kind: &'static str, severity: Severity, message: impl Into<String>) {
-        self.notices.push(Notice { r#type: kind, severity, message: message.into() });
+        let message = without_secrets(&message.into());
+        self.notices.push(Notice { r#type: kind, severity, message });
     }
 
     /// Adds a member to the data of the closing summary.
@@ -408,8 +417,13 @@ impl Output {
     /// Writes a line for people on standard error, unless `--quiet`.
     pub fn warn(&self, message: &str) {
         if !self.quiet {
-            to_stderr(&format!("{}: {message}\n", self.program));
+            to_stderr(&format!("{}: {}\n", self.program, without_secrets(message)));
         }
+    }
+
+    /// Why the first item failed.
+    pub(crate) fn first_failure(&self) -> Option<&str> {
+        self.first_failure.as_ref().map(Error::message)
     }
 
     /// Whether nothing but an upstream failure has come so far.

@@ -7,6 +7,7 @@ use clap::{Args as _, CommandFactory};
 
 use crate::context::options::Shared;
 use crate::program::identity::{Program, VERSION};
+use crate::program::not_text::not_text;
 use crate::program::standard;
 use crate::spelling::nearest;
 use crate::wire::{Error, Result};
@@ -51,13 +52,30 @@ pub(super) fn parse(program: &'static Program, command: clap::Command, arguments
         None => command,
     };
     let name = OsString::from(program.name);
-    match command.try_get_matches_from_mut(std::iter::once(name).chain(arguments)) {
+    match command.try_get_matches_from_mut(std::iter::once(name).chain(arguments.iter().cloned())) {
         Ok(matches) => Ok(Parsed::Matches(matches)),
         Err(e) if matches!(e.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             Ok(Parsed::Words(e.to_string()))
         }
+        Err(e) if e.kind() == ErrorKind::InvalidUtf8 => {
+            Err(not_text(&arguments, |option| takes_path(&command, option)))
+        }
         Err(e) => Err(usage_error(program, &e)),
     }
+}
+
+/// Whether an option of any verb takes the path of a file, which may be any bytes.
+fn takes_path(command: &clap::Command, name: &str) -> bool {
+    let named = |option: &clap::Arg| {
+        let short = option
+            .get_short()
+            .is_some_and(|short| name.strip_prefix('-').is_some_and(|rest| rest == short.to_string()));
+        short || name.strip_prefix("--").is_some_and(|long| option.get_long() == Some(long))
+    };
+    let path = clap::builder::ValueParser::path_buf().type_id();
+    let all = std::iter::once(command).chain(command.get_subcommands());
+    all.flat_map(clap::Command::get_arguments)
+        .any(|option| named(option) && option.get_value_parser().type_id() == path)
 }
 
 /// Moves the verb to the front, so that options may come before it; puts the implicit verb there where none is named.
@@ -170,7 +188,7 @@ mod tests {
         implicit: Some("run"),
         schemas: &[],
         checks: |_| Vec::new(),
-        credentials: |_| Credentials { configured: true, sources: Vec::new() },
+        credentials: |_| Credentials::none_needed(),
         audit: |_| Ok(None),
     };
 

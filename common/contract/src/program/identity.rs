@@ -80,8 +80,26 @@ impl Check {
 pub struct Credentials {
     /// Whether any are there. A program that needs none says true.
     pub configured: bool,
+    /// Whether they are valid. Null where only a request would tell, and none was made.
+    pub valid: Option<bool>,
+    /// When they expire, RFC 3339 UTC. Null where they do not say: keys that a person made.
+    pub expires_at: Option<String>,
+    /// Whether the program can renew them itself.
+    pub refreshable: bool,
     /// Where each was found: the name of a provider and the name of a variable or file.
     pub sources: Vec<CredentialSource>,
+}
+
+impl Credentials {
+    /// Those of a program that needs none.
+    pub fn none_needed() -> Self {
+        Self { configured: true, valid: Some(true), ..Self::default() }
+    }
+
+    /// Those that were found here.
+    pub fn found(sources: Vec<CredentialSource>) -> Self {
+        Self { configured: !sources.is_empty(), valid: sources.is_empty().then_some(false), sources, ..Self::default() }
+    }
 }
 
 /// Where a credential was found.
@@ -101,6 +119,8 @@ pub struct Finished<'a> {
     pub verb: &'a str,
     /// The command line. The sink redacts it.
     pub argv: &'a [String],
+    /// For each word of it that is not UTF-8 its bytes in base64.
+    pub argv_bytes: &'a [Option<String>],
     /// The exit status.
     pub exit: u8,
     /// The code, if it failed.

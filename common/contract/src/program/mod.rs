@@ -5,6 +5,7 @@ pub mod confirm;
 pub mod describe;
 pub mod idempotency;
 mod identity;
+mod not_text;
 mod standard;
 mod start;
 

@@ -205,7 +205,7 @@ impl Ledger {
 
     /// The proof of a line that this ledger wrote.
     pub fn receipt(&self, seq: u64, hash: &Hash) -> Receipt {
-        Receipt { ledger: self.named.display().to_string(), seq, hash: hash.to_string() }
+        Receipt::new(&self.named, seq, hash.to_string())
     }
 
     /// Gets an entry ready without writing it: in normal form, without secrets, short enough for a line.

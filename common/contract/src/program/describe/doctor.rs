@@ -3,12 +3,12 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::minimum::version_check;
 use super::reference::readiness;
 use crate::context::Context;
 use crate::home::config::Config;
-use crate::program::identity::{Check, Program, Status, VERSION};
+use crate::program::identity::{Check, Program, Status};
 use crate::signals;
-use crate::wire::record::SCHEMA_VERSION;
 use crate::wire::{Reply, Result};
 
 /// What `doctor` found.
@@ -42,8 +42,7 @@ pub(super) fn doctor(program: &Program, context: &mut Context) -> Result<Doctor>
     // A check that was broken off has found nothing.
     signals::check()?;
     let readiness = readiness();
-    let minimum = format!("version {VERSION}, envelope {SCHEMA_VERSION}");
-    checks.push(Check::pass("version", minimum));
+    checks.push(version_check(context));
     checks.push(Check::not_fine(
         "release_readiness",
         Status::Warn,

@@ -2,6 +2,7 @@
 
 mod changelog;
 mod doctor;
+mod minimum;
 mod reference;
 mod settings;
 
