@@ -1,7 +1,7 @@
 //! From a prompt to a message: the request, its tries, the models to fall back to, and what goes on the ledger.
 
 mod again;
-mod again;
+pub(crate) mod audit;
 pub(crate) mod budget;
 pub(crate) mod cassette;
 pub(crate) mod journal;

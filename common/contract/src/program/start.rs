@@ -95,6 +95,10 @@ fn with_options<C: Parser>(
     }
     let result = if format.is_none() {
         Err(Error::config("the format is not json, text or raw").hint("see CP_FORMAT and `format` in config/cp.toml"))
+    } else if let Err(error) =
+        context.options.session.as_deref().map_or(Ok(()), |named| context.home.check_session(named))
+    {
+        Err(error)
     } else if describes {
         describe::run::<C>(program, &verb, matches, &mut context)
     } else {
