@@ -17,7 +17,7 @@ mod transcript;
 mod turn;
 
 use cp_common::output::Format;
-use cp_common::{Context, Result, signals};
+use cp_common::{Context, Error, Result, signals};
 
 use self::console::render::style;
 use self::state::Request;
@@ -27,7 +27,7 @@ use self::state::Request;
 pub(crate) fn run(request: Request<'_>, context: &mut Context) -> Result<()> {
     // A person's session outlives an interruption, and gives the terminal back as it was.
     let _effect = signals::effect();
-    let held = repl::hold(request, context);
+    let held = repl::hold(request, context).map_err(Error::without_secrets);
     if let Err(e) = &held
         && !e.is_reader_gone()
         && context.out.format() == Format::Json

@@ -175,10 +175,8 @@ impl Child {
         let asked = if signals::interrupted() { Duration::ZERO } else { self.grace.after_input };
         if !self.leaves_within(asked) {
             self.signal(Signal::TERM);
-            let left = match signals::interrupted() && !self.is_ours {
-                true => self.grace.after_term.min(BRIEF),
-                false => self.grace.after_term,
-            };
+            let is_brief = signals::interrupted() && !self.is_ours;
+            let left = if is_brief { self.grace.after_term.min(BRIEF) } else { self.grace.after_term };
             if !self.leaves_within(left) {
                 self.signal(Signal::KILL);
             }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{FLUSH_AT, Format, Held, Output, Reader, Shape};
+use super::{ClosingLine, FLUSH_AT, Format, Held, Output, Reader, Shape};
 use crate::wire::record::{self, Kind, Record};
 use crate::wire::{Code, Error, Result};
 
@@ -171,7 +171,7 @@ impl Output {
             // What stands before it is not what closes.
             self.flush()?;
         }
-        self.is_closed = true;
+        self.line = ClosingLine::Written;
         self.put(&line)
     }
 }

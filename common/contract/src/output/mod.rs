@@ -110,6 +110,13 @@ enum Shape {
     Stream,
 }
 
+/// Whether the closing line is among what is or was in the buffer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ClosingLine {
+    ToCome,
+    Written,
+}
+
 /// What happens when the reader of our output goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reader {
@@ -139,8 +146,7 @@ pub struct Output {
     held: Option<Held>,
     /// The last line is out: an answer, a passed closing line, or bytes with their own status.
     ended: Option<u8>,
-    /// The closing line is among what is or was in the buffer.
-    is_closed: bool,
+    line: ClosingLine,
     /// The code of an answer that was a refusal.
     refused: Option<Code>,
     place: Place,
@@ -170,7 +176,7 @@ impl Output {
             shape: Shape::Answer,
             held: None,
             ended: None,
-            is_closed: false,
+            line: ClosingLine::ToCome,
             refused: None,
             place: Place::default(),
             fate: Fate::Done,
@@ -401,7 +407,7 @@ impl Output {
     fn deliver(&mut self, bytes: &[u8]) -> Result<()> {
         let outcome = match self.sink {
             Sink::Stdout if self.reader == Reader::Gone => Ok(()),
-            Sink::Stdout => last::deliver(bytes, self.counts, self.is_closed),
+            Sink::Stdout => last::deliver(bytes, self.counts, self.line == ClosingLine::Written),
             #[cfg(test)]
             Sink::Memory => Ok(()),
         };

@@ -289,7 +289,7 @@ impl Error {
     /// The same without the secrets that its words quote: an argument that was refused may be a key. Lines to be run as they are
     /// printed, and tokens to be handed back, stay.
     #[must_use]
-    pub(crate) fn without_secrets(mut self) -> Self {
+    pub fn without_secrets(mut self) -> Self {
         self.0.message = without_secrets(&self.0.message);
         self.0.hint = self.0.hint.as_deref().map(without_secrets);
         for (_, value) in self.0.details.iter_mut().filter(|(name, _)| !VERBATIM.contains(&name.as_str())) {
