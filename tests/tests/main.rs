@@ -9,6 +9,7 @@ mod help;
 mod home;
 mod manual;
 mod pipelines;
+mod properties;
 mod queries;
 mod scripts_cp_ask;
 mod scripts_cp_sh;

@@ -44,7 +44,7 @@ pub static PROGRAM: Program = Program {
         ("system_text", include_str!("../schemas/system_text.json")),
     ],
     checks,
-    credentials: |_| Credentials { configured: true, sources: Vec::new() },
+    credentials: |_| Credentials::none_needed(),
     audit: |_| Ok(None),
 };
 

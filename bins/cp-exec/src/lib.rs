@@ -70,7 +70,7 @@ pub static PROGRAM: Program = Program {
         cp_common::wire::schemas::TOOL_RESULT,
     ],
     checks: verbs::doctor::checks,
-    credentials: |_| Credentials { configured: true, sources: Vec::new() },
+    credentials: |_| Credentials::none_needed(),
     audit: cp_ledger::audit,
 };
 

@@ -180,7 +180,7 @@ fn models_are_listed_in_order() {
         let checks = Llm::asking(backend, &server).run(&["doctor"]).only()["data"]["checks"].clone();
         let upstream = checks.as_array().unwrap().iter().find(|check| check["check"] == "upstream").unwrap().clone();
         assert_eq!(
-            (&upstream["status"], upstream["found"].as_str().unwrap().contains("3 models")),
+            (&upstream["status"], upstream["message"].as_str().unwrap().contains("3 models")),
             (&json!("pass"), true),
             "{upstream}"
         );

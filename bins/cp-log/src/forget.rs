@@ -23,6 +23,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     output: "forgotten",
     examples: &[
         "{} append --seal message secret && {} forget --dangerous --dry-run $({} query --event log --jq '.message[]' --format raw)",
+        "{} append --seal message secret && H=$({} query --event log --jq '.message[]' --format raw) && T=$({} forget --dangerous --dry-run $H | jq -r .data.confirm_token) && {} forget --dangerous --confirm $T $H",
     ],
     dangerous: true,
     events: &["ledger.forgotten"],

@@ -86,7 +86,7 @@ pub static PROGRAM: Program = Program {
         ("witnessed", include_str!("../schemas/witnessed.json")),
     ],
     checks: ledger::checks,
-    credentials: |_| Credentials { configured: true, sources: Vec::new() },
+    credentials: |_| Credentials::none_needed(),
     audit: cp_ledger::audit,
 };
 

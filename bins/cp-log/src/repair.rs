@@ -20,7 +20,10 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "repair",
     class: Class::Write,
     output: "repaired",
-    examples: &["{} append hello && {} repair --dry-run"],
+    examples: &[
+        "{} append hello && {} repair --dry-run",
+        "{} append -f L one && {} append -f L two && sed -i '$s/two/six/' L && T=$({} repair --tail --dry-run L | jq -r .data.confirm_token) && {} repair --tail --confirm $T L",
+    ],
     events: &["ledger.recovered", "ledger.rolled_back"],
     ..VerbDoc::EMPTY
 };

@@ -245,7 +245,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         note_missing(&verified, None, context);
         return match verified.error() {
             None => context.out.answer(&verified),
-            Some(error) => context.out.refuse(&verified, &error),
+            Some(error) => context.out.refuse(&verified, error),
         };
     }
     many(&targets, &options, &requirements, context)

@@ -111,7 +111,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             .with("fault_count", answer.fault_count)
             .with("open_calls", answer.open_calls.len())
             .hint("cp-session check --repair fixes what can be fixed by appending");
-        return context.out.refuse(&answer, &error);
+        return context.out.refuse(&answer, error);
     }
     context.out.answer(&answer)
 }

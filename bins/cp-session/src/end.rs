@@ -82,8 +82,7 @@ fn end(session: &Session) -> Result<Ended> {
             None => vec![Entry::new(END).session(&session.id).with("turns", &turns)],
         })
     })?;
-    let path = ledger.path().display().to_string();
-    let earlier = before.map(|(seq, hash)| Receipt { ledger: path, seq, hash });
+    let earlier = before.map(|(seq, hash)| Receipt::new(ledger.path(), seq, hash));
     Ok(Ended {
         session_id: session.id.clone(),
         turns,

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::AppendOptions;
-use cp_common::home::{Session, make_directory};
+use cp_common::home::{Session, lock, make_directory};
 use cp_common::output::Severity;
 use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::{Receipt, Reply};
@@ -171,7 +171,7 @@ fn slot_of(from: &Imported, context: &Context) -> Result<(File, Option<Known>)> 
     let mut options = OpenOptions::new();
     let mut file =
         options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(failed)?;
-    file.lock().map_err(failed)?;
+    lock(&file).map_err(|e| e.in_file(&path))?;
     let mut text = String::new();
     file.read_to_string(&mut text).map_err(failed)?;
     if text.is_empty() {

@@ -93,7 +93,7 @@ pub static PROGRAM: Program = Program {
         ("session_ended", include_str!("../schemas/session_ended.json")),
     ],
     checks,
-    credentials: |_| Credentials { configured: true, sources: Vec::new() },
+    credentials: |_| Credentials::none_needed(),
     audit: cp_ledger::audit,
 };
 

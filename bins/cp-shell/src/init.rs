@@ -161,7 +161,7 @@ fn registry() -> String {
 
 /// The starter policy is cp-exec's to write: it knows its own rules.
 fn policy(context: &Context) -> Result<()> {
-    let home = vec!["--home".to_owned(), context.home.root().display().to_string()];
+    let home = ["--home".into(), context.home.root().into()];
     coprocess::ask_with("cp-exec", &["policy", "init"], b"", home).map(drop)
 }
 

@@ -71,7 +71,7 @@ pub static PROGRAM: Program = Program {
         schemas::TOOL_RESULT,
     ],
     checks,
-    credentials: |_| Credentials { configured: true, sources: Vec::new() },
+    credentials: |_| Credentials::none_needed(),
     audit: cp_ledger::audit,
 };
 

@@ -43,7 +43,7 @@ pub static PROGRAM: Program = Program {
         ("cancelled", include_str!("../schemas/cancelled.json")),
     ],
     checks,
-    credentials: |_| Credentials { configured: true, sources: Vec::new() },
+    credentials: |_| Credentials::none_needed(),
     audit: cp_ledger::audit,
 };
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use cp_common::program::{Audit, Finished};
 use cp_common::{Code, Context, Result};
+use cp_redact::Redactor;
 
 use crate::append::{Ledger, Sync};
 use crate::format::Entry;
@@ -33,7 +34,7 @@ struct Sink {
 
 impl Audit for Sink {
     fn finished(&mut self, what: &Finished<'_>) -> Result<()> {
-        let mut entry = Entry::new(if what.code.is_some() { "error" } else { "command" }).agent(&self.agent);
+        let mut entry = Entry::new(if what.exit == 0 { "command" } else { "error" }).agent(&self.agent);
         if let Some(message) = what.message {
             entry = entry.message(message);
         }
@@ -46,6 +47,16 @@ impl Audit for Sink {
             .with("exit", &what.exit)
             .with("code", &what.code)
             .with("duration_ms", &what.duration_ms);
+        let entry = if what.argv_bytes.iter().any(Option::is_some) {
+            // A word whose text has a secret in it would have it in its bytes.
+            let redactor = Redactor::from_environment();
+            let clean = |word: &String| redactor.redact_text(word).1 == 0;
+            let bytes = what.argv.iter().zip(what.argv_bytes);
+            let bytes: Vec<_> = bytes.map(|(word, bytes)| bytes.as_ref().filter(|_| clean(word))).collect();
+            entry.with("argv_bytes", &bytes)
+        } else {
+            entry
+        };
         // Nobody waits for it: what the command line did has entries of its own, as durable as they must be.
         Ledger::open(&self.path, Sync::None)?.append(entry).map(|_| ())
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cp_common::wire::Receipt;
-use cp_common::{Code, Error, Result};
+use cp_common::{Code, Error, Result, signals};
 
 use super::engine::Engine;
 use super::guard;
@@ -32,6 +32,7 @@ pub(crate) struct Prepared {
     output_limit: Option<u64>,
     /// Where what it must not leave behind is kept.
     home: PathBuf,
+    _effect: signals::Effect,
 }
 
 type Ran = std::result::Result<Outcome, NotRun>;
@@ -47,13 +48,14 @@ impl Prepared {
         grace: Option<Duration>,
     ) -> Result<Self> {
         let helper = engine.helper()?;
+        let effect = signals::effect();
         let mut intents = Vec::new();
         for (stage, ruling) in rulings.iter().enumerate() {
             intents.push(engine.journal.intend(tool, ruling, stage)?);
         }
         let output_limit = engine.policy.exec().output_limit;
         let home = engine.policy.cp_home.clone();
-        Ok(Self { helper, rulings, intents, stdin, grace, output_limit, home })
+        Ok(Self { helper, rulings, intents, stdin, grace, output_limit, home, _effect: effect })
     }
 
     /// Runs it to the end of everything it started. Stages run at once, each in a sandbox of its own, the output of one the input
@@ -91,7 +93,7 @@ impl Prepared {
             grace: self.grace.unwrap_or(GRACE.min(ruling.timeout / 10)).min(ruling.timeout),
             output_limit: self.output_limit,
             watch,
-            interrupted: cp_common::signals::interrupted,
+            interrupted: signals::interrupted,
         }
     }
 

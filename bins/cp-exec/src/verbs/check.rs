@@ -155,7 +155,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
     let code = if decision.verdict == Decided::Deny { Code::Forbidden } else { Code::ConfirmationRequired };
     let error = with_members(Error::new(code, decision.reason.clone()), &decision);
-    context.out.refuse(&decision, &error)
+    context.out.refuse(&decision, error)
 }
 
 /// The requests on standard input, each answered with a decision.

@@ -104,5 +104,5 @@ pub(crate) fn credentials(_: &Context) -> Credentials {
         .filter_map(|provider| Some((provider.name, secret::source_of(provider.key, variable)?)));
     let sources: Vec<CredentialSource> =
         found.map(|(provider, source)| CredentialSource { provider: provider.to_owned(), source }).collect();
-    Credentials { configured: !sources.is_empty(), sources }
+    Credentials::found(sources)
 }

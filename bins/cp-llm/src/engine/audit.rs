@@ -15,7 +15,10 @@ struct WithoutText(Box<dyn Audit>);
 impl Audit for WithoutText {
     fn finished(&mut self, what: &Finished<'_>) -> Result<()> {
         let argv = without_text(what.argv);
-        self.0.finished(&Finished { argv: &argv, ..what.clone() })
+        // The bytes of a text are the text.
+        let kept = what.argv.iter().zip(&argv).zip(what.argv_bytes);
+        let bytes: Vec<_> = kept.map(|((before, after), bytes)| bytes.clone().filter(|_| before == after)).collect();
+        self.0.finished(&Finished { argv: &argv, argv_bytes: &bytes, ..what.clone() })
     }
 }
 

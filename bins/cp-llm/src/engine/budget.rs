@@ -5,10 +5,12 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use cp_common::home::lock;
 use cp_common::wire::Usage;
 use cp_common::{Code, Error, Result};
-use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
+
+use super::again::with_limits;
 
 /// What part of the limit is reserved at a time: a process that is killed loses at most this much.
 const SLICES: f64 = 50.0;
@@ -129,7 +131,11 @@ impl Budget {
     fn exhausted(&self, spent: &Spent) -> Error {
         let mut error = Error::new(Code::BudgetExhausted, "the budget is used up")
             .with("action", "raise_budget")
-            .with("resume", resume_with(&self.limits))
+            // Twice the limit may be less than was spent: by others too, or by one large answer.
+            .with(
+                "resume",
+                with_limits(self.limits.usd.max(spent.usd) * 2.0, (self.limits.tokens.max(spent.tokens) * 2.0).ceil()),
+            )
             .with("spent_tokens", spent.tokens)
             .hint("raise --budget-usd or --budget-tokens; --resume OUT leaves out what is done")
             .fatal();
@@ -143,49 +149,12 @@ impl Budget {
     }
 }
 
-/// The command line again, with twice the budget.
-fn resume_with(limits: &Spent) -> String {
-    let mut words = Vec::new();
-    let mut arguments = std::env::args();
-    while let Some(word) = arguments.next() {
-        let (name, value) = word.split_once('=').map_or((word.as_str(), None), |(name, value)| (name, Some(value)));
-        let twice = match name {
-            "--budget-usd" => Some(limits.usd * 2.0),
-            "--budget-tokens" => Some(limits.tokens * 2.0),
-            _ => None,
-        };
-        match twice {
-            Some(twice) => {
-                if value.is_none() {
-                    arguments.next();
-                }
-                words.push(format!("{name}={twice}"));
-            }
-            None => words.push(quoted(&word)),
-        }
-    }
-    words.join(" ")
-}
-
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}
-
 /// Changes the file's sums under its lock, and returns when the disk has them.
 fn change(path: &Path, change: impl FnOnce(&mut Spent)) -> Result<()> {
     let wrong = |e: std::io::Error| Error::io("the budget file", e).in_file(path).fatal();
     let file: File =
         OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path).map_err(wrong)?;
-    while let Err(e) = flock(&file, FlockOperation::LockExclusive) {
-        if e != rustix::io::Errno::INTR {
-            return Err(wrong(e.into()));
-        }
-    }
+    lock(&file).map_err(|e| e.in_file(path).fatal())?;
     let mut text = vec![0; usize::try_from(file.metadata().map_err(wrong)?.len()).unwrap_or(0).min(4096)];
     file.read_exact_at(&mut text, 0).map_err(wrong)?;
     let mut spent = if text.is_empty() {

@@ -155,7 +155,7 @@ impl Journal {
             None => Ledger::open(&self.path, self.sync)?,
         };
         let receipt = ledger.insert(open).append(entry)?;
-        Ok(Receipt { ledger: receipt.ledger, seq: receipt.seq, hash: receipt.hash })
+        Ok(receipt)
     }
 }
 

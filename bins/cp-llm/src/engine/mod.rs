@@ -1,5 +1,6 @@
 //! From a prompt to a message: the request, its tries, the models to fall back to, and what goes on the ledger.
 
+mod again;
 pub(crate) mod audit;
 pub(crate) mod budget;
 pub(crate) mod cassette;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cp_common::wire::{Message, Prompt, Turn, Usage};
-use cp_common::{Code, Error, Result};
+use cp_common::{Code, Error, Result, signals};
 
 use self::budget::Budget;
 use self::cassette::Cassette;
@@ -196,6 +197,8 @@ impl Engine {
     ) -> Result<Message, Failed> {
         let request = work.request();
         self.admit(&request.model)?;
+        // What is paid for is recorded.
+        let _effect = signals::effect();
         self.journal.asked(this, work, body)?;
         let start = Instant::now();
         let mut shown = false;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cp_common::context::options::StreamOptions;
-use cp_common::output::Format;
+use cp_common::output::{Format, Severity};
 use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::wire::record::Kind;
@@ -64,6 +64,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         dry_run: args.dry_run,
         request_id: args.request_id.clone(),
         printed: 0,
+        is_noted: false,
         reported: Instant::now(),
     };
     let outcome = filter::run(&mut send, source, args.stream_options, context);
@@ -86,6 +87,8 @@ struct Send {
     request_id: Option<String>,
     /// How many answers of the batch were printed, and when that was last reported.
     printed: u64,
+    /// Whether it was said what a session is to a text.
+    is_noted: bool,
     reported: Instant,
 }
 
@@ -211,6 +214,12 @@ impl Filter for Send {
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
+        if let (Body::Text(_), Some(session), false) = (&body, &context.options.session, self.is_noted) {
+            self.is_noted = true;
+            let how = format!("cp-compose --session {session} -- TEXT | cp-llm | cp-session tee {session}");
+            let message = format!("the session's turns were not sent, and these are not stored in it: {how}");
+            context.out.notice("session_not_used", Severity::Info, message);
+        }
         let work = self.requests.work(&body);
         if let Ok(work) = &work
             && self.is_done(work, context)?

@@ -1,6 +1,7 @@
 //! The agent that is built in: it composes a prompt with `cp-compose` and has it answered by `cp-llm`, or by `cp-toolloop` where the
 //! person named tools.
 
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use cp_common::coprocess::ask_with;
@@ -18,11 +19,11 @@ use crate::agent::{Agent, Capability, ModelOptions, Observer, Piece, Reply, Turn
 pub(super) struct Composed {
     id: String,
     /// The flags that hand the context on: home, base, who asks.
-    flags: Vec<String>,
+    flags: Vec<OsString>,
     /// The flags that choose the model.
     model: Vec<String>,
     /// The flags that name the tools.
-    tools: Vec<String>,
+    tools: Vec<OsString>,
     /// The governed prompt that must begin the system text.
     prompt: Option<String>,
     /// Where the context of a turn lies while it is composed.
@@ -37,7 +38,7 @@ impl Composed {
         for (name, value) in [("--backend", &options.backend), ("--model", &options.model)] {
             model.extend(value.iter().flat_map(|value| [name.to_owned(), value.clone()]));
         }
-        let tools = options.tools.iter().flat_map(|path| ["--tools".to_owned(), path.display().to_string()]);
+        let tools = options.tools.iter().flat_map(|path| ["--tools".into(), OsString::from(path)]);
         Self {
             id: id.to_owned(),
             flags: context.handed_on(),
@@ -49,32 +50,32 @@ impl Composed {
         }
     }
 
-    fn flags(&self, turn: &Turn<'_>) -> Vec<String> {
+    fn flags(&self, turn: &Turn<'_>) -> Vec<OsString> {
         let mut flags = self.flags.clone();
         if !flags.iter().any(|flag| flag == "--session") {
-            flags.extend(["--session".to_owned(), turn.session.to_owned()]);
+            flags.extend(["--session".into(), turn.session.into()]);
         }
         flags
     }
 
     /// The arguments of a program that answers in records as they come.
-    fn streaming(&self, turn: &Turn<'_>) -> Vec<String> {
-        let flags = self.flags(turn).into_iter().chain(["--format", "json", "--stream"].map(str::to_owned));
-        flags.chain(self.model.iter().cloned()).collect()
+    fn streaming(&self, turn: &Turn<'_>) -> Vec<OsString> {
+        let flags = self.flags(turn).into_iter().chain(["--format", "json", "--stream"].map(OsString::from));
+        flags.chain(self.model.iter().map(OsString::from)).collect()
     }
 
     /// The prompt of a turn.
     fn compose(&self, turn: &Turn<'_>) -> Result<Box<RawValue>> {
         let mode = if turn.isolated { "isolated" } else { "persistent" };
-        let mut words = vec!["--agent", &self.id, "--mode", mode];
+        let mut words = ["--agent", &self.id, "--mode", mode].map(OsStr::new).to_vec();
         if let Some(prompt) = &self.prompt {
-            words.extend(["--prompt", prompt]);
+            words.extend(["--prompt", prompt].map(OsStr::new));
         }
         let context = Scratch::new(&self.scratch, turn.context)?;
         if let Some(context) = &context {
-            words.extend(["--context", &context.path]);
+            words.extend([OsStr::new("--context"), context.file.as_os_str()]);
         }
-        words.extend(["--input", "text", "-"]);
+        words.extend(["--input", "text", "-"].map(OsStr::new));
         ask_with("cp-compose", &words, turn.text.as_bytes(), self.flags(turn))?.data()
     }
 
@@ -107,7 +108,7 @@ impl Composed {
     }
 
     /// The arguments that resume a run that stopped for an approval, once the person has decided. Any other stop is an error.
-    fn resumed(&self, turn: &Turn<'_>, stop: Error, observer: &mut dyn Observer) -> Result<Vec<String>> {
+    fn resumed(&self, turn: &Turn<'_>, stop: Error, observer: &mut dyn Observer) -> Result<Vec<OsString>> {
         let details = stop.details();
         let line = |name: &str| details.get(name).and_then(Value::as_str);
         let (Some("approve_tool_call"), Some(yes), Some(no)) = (line("action"), line("resume"), line("otherwise"))
@@ -126,8 +127,8 @@ impl Composed {
         {
             flags.drain(at..at + 2);
         }
-        flags.extend(["--format", "json"].map(str::to_owned));
-        Ok(line.into_iter().skip(1).chain(flags).collect())
+        flags.extend(["--format", "json"].map(OsString::from));
+        Ok(line.into_iter().skip(1).map(OsString::from).chain(flags).collect())
     }
 }
 
@@ -195,7 +196,7 @@ impl Agent for Composed {
 
 /// A file that exists while a prompt is composed.
 struct Scratch {
-    path: String,
+    file: PathBuf,
 }
 
 impl Scratch {
@@ -205,14 +206,14 @@ impl Scratch {
         }
         let texts = pieces.iter().map(|piece| format!("[{}]\n{}\n", piece.name, piece.text.trim_end()));
         let file = directory.join(format!("context-{}.md", std::process::id()));
-        let scratch = Self { path: file.display().to_string() };
-        write_whole(&file, texts.collect::<Vec<_>>().join("\n").as_bytes())?;
+        let scratch = Self { file };
+        write_whole(&scratch.file, texts.collect::<Vec<_>>().join("\n").as_bytes())?;
         Ok(Some(scratch))
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        let _ = std::fs::remove_file(&self.file);
     }
 }

@@ -1,6 +1,7 @@
 //! A coprocess that answers turns. What one of our programs writes on standard error is passed on to the person while it works.
 
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::io::PipeReader;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -30,7 +31,7 @@ pub(super) struct Coprocess {
 
 impl Coprocess {
     /// Starts one of our programs.
-    pub(super) fn start(name: &str, arguments: &[String]) -> Result<Self> {
+    pub(super) fn start(name: &str, arguments: &[OsString]) -> Result<Self> {
         let (reader, writer) = std::io::pipe()?;
         // The command goes at the end of the statement, and with it our end of the pipe.
         let child = Child::start(Command::new(find(name)?).args(arguments).stderr(writer), GRACE)?;

@@ -17,7 +17,7 @@ mod transcript;
 mod turn;
 
 use cp_common::output::Format;
-use cp_common::{Context, Result};
+use cp_common::{Context, Error, Result, signals};
 
 use self::console::render::style;
 use self::state::Request;
@@ -25,7 +25,9 @@ use self::state::Request;
 /// Holds a session with a person, or with a script that stands in for one, from its start to its end. What ends it before is shown as
 /// text, whatever the format: a person reads here.
 pub(crate) fn run(request: Request<'_>, context: &mut Context) -> Result<()> {
-    let held = repl::hold(request, context);
+    // A person's session outlives an interruption, and gives the terminal back as it was.
+    let _effect = signals::effect();
+    let held = repl::hold(request, context).map_err(Error::without_secrets);
     if let Err(e) = &held
         && !e.is_reader_gone()
         && context.out.format() == Format::Json

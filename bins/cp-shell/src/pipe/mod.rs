@@ -11,7 +11,7 @@ use std::time::Duration;
 use self::responder::Responder;
 use self::response::{Fault, Response};
 use self::split::{Piece, Splitter};
-use cp_common::output::{Format, Place, to_stderr};
+use cp_common::output::{Format, Place, printable, to_stderr};
 use cp_common::{Code, Context, Error, Result, signals};
 use rustix::io::Errno;
 use serde_json::Value;
@@ -24,6 +24,8 @@ const WAITING: usize = 32 << 10;
 
 /// Answers the requests on standard input about the tree at `root`, as `agent`.
 pub(crate) fn run(root: Option<&Path>, agent: Option<&str>, context: &mut Context) -> Result<()> {
+    // What is answered is on the ledgers: nothing here waits where a signal does not wake it.
+    let _effect = signals::effect();
     let plane = plane(root, context)?;
     let agent = context.agent(agent);
     let joined = journal::joined(context)?;
@@ -146,7 +148,7 @@ impl Pipe {
         }
         let line = match (context.out.format(), &response.result) {
             (Format::Json, _) => serde_json::to_vec(response).ok(),
-            (Format::Text, Some(result)) => Some(format!("{result:#}").into_bytes()),
+            (Format::Text, Some(result)) => Some(printable(&format!("{result:#}")).into_owned().into_bytes()),
             (Format::Raw, Some(result)) => Some(result.to_string().into_bytes()),
             (_, None) => None,
         };

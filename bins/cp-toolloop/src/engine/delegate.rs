@@ -189,5 +189,5 @@ impl Engine {
 fn tip(ledger: &Path) -> Option<Receipt> {
     let mut lines = read::backward(ledger).ok()?;
     let line = lines.next().ok()??.stored()?;
-    Some(Receipt { ledger: ledger.display().to_string(), seq: line.seq(), hash: line.hash().to_string() })
+    Some(Receipt::new(ledger, line.seq(), line.hash().to_string()))
 }

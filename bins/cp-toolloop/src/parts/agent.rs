@@ -1,5 +1,6 @@
 //! An agent: another run of this program that works on one call, and what came of it.
 
+use std::ffi::OsString;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -76,7 +77,7 @@ impl Agent {
     }
 
     /// Starts this program with some arguments. What an agent reports, it reports to us and not to people.
-    pub(crate) fn start(run: String, arguments: &[String], prompt: Option<&Prompt>) -> Result<Self> {
+    pub(crate) fn start(run: String, arguments: &[OsString], prompt: Option<&Prompt>) -> Result<Self> {
         let mut command = Command::new(coprocess::find("cp-toolloop")?);
         let mut child = Child::start(command.args(arguments).stderr(Stdio::null()), GRACE)?.called("the agent");
         if let Some(prompt) = prompt {
@@ -151,21 +152,21 @@ pub(crate) fn stop_with_parent() -> Result<()> {
 }
 
 /// The arguments that every start of an agent has.
-fn shared_arguments(plan: &Plan, context: &Context) -> Vec<String> {
+fn shared_arguments(plan: &Plan, context: &Context) -> Vec<OsString> {
     let flags = context.handed_on();
     let mut arguments = Vec::new();
     let mut words = flags.into_iter();
     // It has a ledger and a run of its own.
     while let Some(word) = words.next() {
-        if matches!(word.as_str(), "--ledger" | "--run") {
+        if word == "--ledger" || word == "--run" {
             words.next();
         } else {
             arguments.push(word);
         }
     }
-    arguments.extend(["--format", "json", "--parent", plan.run.as_str()].map(str::to_owned));
+    arguments.extend(["--format", "json", "--parent", plan.run.as_str()].map(OsString::from));
     if let Some(approver) = &plan.approver {
-        arguments.extend(["--approver".to_owned(), approver.clone()]);
+        arguments.extend(["--approver", approver].map(OsString::from));
     }
     arguments
 }
@@ -188,8 +189,8 @@ pub(crate) fn to_start(
     share: &Share,
     deadline: Option<Duration>,
     context: &Context,
-) -> Vec<String> {
-    let mut arguments = shared_arguments(plan, context);
+) -> Vec<OsString> {
+    let mut arguments: Vec<String> = Vec::new();
     arguments.push(format!("--as={run}"));
     arguments.extend(plan.places.iter().map(|place| format!("--tools={}", place.display())));
     arguments.extend(plan.mcp.iter().map(|server| format!("--mcp={}={}", server.name, quoted(&server.argv))));
@@ -198,13 +199,13 @@ pub(crate) fn to_start(
     arguments.push(format!("--{}={}", if *drives { "tool-backend" } else { "llm" }, quoted(argv)));
     arguments.push(format!("--agent-depth={}", plan.agent_depth.saturating_sub(1)));
     arguments.push(format!("--parallel={}", plan.parallel));
-    // Its result is kept until it is on our record too.
-    arguments.push(format!("--record={}", RunFiles::of(run, context).recording().display()));
     if plan.fail_on_tool_error {
         arguments.push("--fail-on-tool-error".to_owned());
     }
     arguments.extend(share.options(deadline));
-    arguments
+    // Its result is kept until it is on our record too.
+    let record = ["--record".into(), RunFiles::of(run, context).recording().into()];
+    shared_arguments(plan, context).into_iter().chain(arguments.into_iter().map(OsString::from)).chain(record).collect()
 }
 
 /// The arguments that let an agent go on.
@@ -215,11 +216,10 @@ pub(crate) fn to_resume(
     share: &Share,
     deadline: Option<Duration>,
     context: &Context,
-) -> Vec<String> {
-    let mut arguments = vec!["resume".to_owned(), run.to_owned()];
+) -> Vec<OsString> {
+    let mut arguments = vec!["resume".into(), run.into()];
     arguments.extend(shared_arguments(plan, context));
-    arguments.extend(decisions);
-    arguments.extend(share.options(deadline));
+    arguments.extend(decisions.into_iter().chain(share.options(deadline)).map(OsString::from));
     arguments
 }
 

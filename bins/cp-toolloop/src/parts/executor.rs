@@ -58,10 +58,10 @@ impl Executor {
     }
 
     fn start_part(&self, context: &Context) -> Result<Part> {
-        let mut argv = vec![coprocess::find("cp-exec")?.display().to_string(), "--closed".to_owned()];
+        let mut argv = vec![coprocess::find("cp-exec")?.into_os_string(), "--closed".into()];
         argv.extend(context.handed_on());
         for directory in &self.directories {
-            argv.extend(["--tools".to_owned(), directory.display().to_string()]);
+            argv.extend(["--tools".into(), directory.into()]);
         }
         Part::start(&argv)
     }

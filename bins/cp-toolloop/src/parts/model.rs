@@ -1,5 +1,6 @@
 //! The model, as a part: a prompt goes in, deltas and a message come out, turn after turn over one process.
 
+use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use cp_common::coprocess::{Part, unexpected};
@@ -101,9 +102,9 @@ fn message_of(call: ToolCall, backend: &str) -> Message {
 
 /// Starts the part. Our own programs are given this context; another program gets its own arguments and no more.
 fn start(command: &ModelCommand, context: &Context) -> Result<Part> {
-    let mut argv = command.argv.clone();
-    if !command.drives && is_ours(&argv[0]) {
-        argv.push("--closed".to_owned());
+    let mut argv: Vec<OsString> = command.argv.iter().map(OsString::from).collect();
+    if !command.drives && is_ours(&command.argv[0]) {
+        argv.push("--closed".into());
         argv.extend(context.handed_on());
     }
     Part::start(&argv)

@@ -40,6 +40,8 @@ pub(crate) struct StepLog {
     key: Key,
     /// The seal of the last line.
     mac: String,
+    /// A run ends between two steps, or is taken over.
+    _effect: signals::Effect,
 }
 
 impl StepLog {
@@ -90,7 +92,15 @@ impl StepLog {
     }
 
     fn of(file: File, files: &RunFiles, home: &Home) -> Result<Self> {
-        Ok(Self { file, path: files.state(), recording: files.recording(), key: key(home)?, mac: String::new() })
+        let effect = signals::effect();
+        Ok(Self {
+            _effect: effect,
+            file,
+            path: files.state(),
+            recording: files.recording(),
+            key: key(home)?,
+            mac: String::new(),
+        })
     }
 
     /// Writes one step. It is in the kernel's hands when this returns: a kill cannot undo it.

@@ -99,6 +99,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         stop_with_parent()?;
     }
     let source = Source::from_operands(&args.text)?;
+    // A session that is not there is not found out by the first of its parts, after the run has begun.
+    context.session().map(|named| context.home.session(&named)).transpose()?;
     if let Some(recording) = &args.replay {
         return replayed(recording, &source, context);
     }

@@ -115,5 +115,5 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if args.check.is_empty() || wrong.is_empty() {
         return context.out.answer(&page);
     }
-    context.out.refuse(&page, &Error::validation(wrong.join("; ")).hint("see WRITING A TOOL in cp-authors(7)"))
+    context.out.refuse(&page, Error::validation(wrong.join("; ")).hint("see WRITING A TOOL in cp-authors(7)"))
 }

@@ -3,6 +3,7 @@
 pub mod options;
 pub mod pages;
 
+use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
@@ -70,20 +71,20 @@ impl Context {
     }
 
     /// The flags that hand this context on to a part that is run.
-    pub fn handed_on(&self) -> Vec<String> {
-        let mut flags = vec!["--home".to_owned(), self.home.root().display().to_string()];
-        let mut flag = |name: &str, value: Option<String>| {
+    pub fn handed_on(&self) -> Vec<OsString> {
+        let mut flags = vec!["--home".into(), self.home.root().into()];
+        let mut flag = |name: &str, value: Option<OsString>| {
             if let Some(value) = value {
-                flags.extend([name.to_owned(), value]);
+                flags.extend([name.into(), value]);
             }
         };
-        flag("--ledger", self.options.ledger.as_ref().map(|path| path.display().to_string()));
-        flag("--session", self.options.session.clone());
-        flag("--run", self.options.run.clone());
-        flag("--base", self.base().ok().map(|base| base.display().to_string()));
-        flag("--origin", Some(self.origin().name().to_owned()));
+        flag("--ledger", self.options.ledger.as_ref().map(OsString::from));
+        flag("--session", self.options.session.as_ref().map(OsString::from));
+        flag("--run", self.options.run.as_ref().map(OsString::from));
+        flag("--base", self.base().ok().map(OsString::from));
+        flag("--origin", Some(self.origin().name().into()));
         if self.options.quiet {
-            flags.push("--quiet".to_owned());
+            flags.push("--quiet".into());
         }
         flags
     }

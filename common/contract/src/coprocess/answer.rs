@@ -1,11 +1,14 @@
 //! Asking another program for one answer: it runs to its end, and its last line is what counts.
 
+use std::ffi::{OsStr, OsString};
+use std::process::{Command, Stdio};
+
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::context::Context;
+use crate::coprocess::child::{Child, Grace};
 use crate::coprocess::find::find;
-use crate::signals;
 use crate::wire::record::Record;
 use crate::wire::{Code, Error, Result};
 
@@ -33,21 +36,30 @@ struct Notice {
 
 /// Runs a program of ours to its end in this context, with `input` on its standard input, and gives its answer. What it says to people
 /// is not shown: it comes back in the answer. Its failure is ours, with its name in `details.part`.
-pub fn ask(program: &str, words: &[&str], input: &[u8], context: &Context) -> Result<Answer> {
+pub fn ask(program: &str, words: &[impl AsRef<OsStr>], input: &[u8], context: &Context) -> Result<Answer> {
     ask_with(program, words, input, context.handed_on())
 }
 
 /// As [`ask`], with these flags in the place of those that hand the context on.
-pub fn ask_with(program: &str, words: &[&str], input: &[u8], flags: Vec<String>) -> Result<Answer> {
-    let failed = |e: std::io::Error| Error::io(format!("running {program}"), e);
-    let (before, operands) = words.split_at(words.iter().position(|word| *word == "--").unwrap_or(words.len()));
-    let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-    let arguments = [owned(before), flags, owned(&["--format", "json"]), owned(operands)].concat();
-    let run = duct::cmd(find(program)?, arguments).stdin_bytes(input).stdout_capture().stderr_null().unchecked().run();
-    let output = run.map_err(failed)?.stdout;
-    signals::check()?;
-    let line = output.trim_ascii_end().rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
-    let answer = Answer { program: program.to_owned(), line: line.to_vec() };
+pub fn ask_with(
+    program: &str,
+    words: &[impl AsRef<OsStr>],
+    input: &[u8],
+    flags: impl IntoIterator<Item = OsString>,
+) -> Result<Answer> {
+    let end = words.iter().position(|word| word.as_ref() == "--").unwrap_or(words.len());
+    let (before, operands) = words.split_at(end);
+    let mut command = Command::new(find(program)?);
+    command.args(before).args(flags).args(["--format", "json"]).args(operands).stderr(Stdio::null());
+    let mut child = Child::start(&mut command, Grace::default())?.called(program);
+    child.feed(input)?;
+    let mut line = Vec::new();
+    while let Some(next) = child.next_line()? {
+        line.clear();
+        line.extend_from_slice(next);
+    }
+    child.wait()?;
+    let answer = Answer { program: program.to_owned(), line };
     let record = answer.record()?;
     if !record.ok {
         return Err(record.failure().with_absent("part", program));

@@ -16,6 +16,8 @@ use crate::wire::{Code, Error, Result};
 
 /// How much of what a child writes on standard error is kept for an error message, in bytes.
 const KEPT: usize = 2000;
+/// How long a stranger has to leave when we are being ended ourselves. Our own programs finish what they do first.
+const BRIEF: Duration = Duration::from_millis(50);
 /// How often a wait for a child's end looks.
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -44,6 +46,7 @@ pub struct Child {
     errors: Option<ErrorText>,
     grace: Grace,
     leads_group: bool,
+    is_ours: bool,
 }
 
 impl Child {
@@ -63,7 +66,8 @@ impl Child {
         };
         let errors = process.stderr.take().map(ErrorText::of);
         let input = Some(BufWriter::with_capacity(64 << 10, stdin));
-        Ok(Self { name, process, input, output: Lines::new(stdout), errors, grace, leads_group: false })
+        let is_ours = name.starts_with("cp-");
+        Ok(Self { is_ours, name, process, input, output: Lines::new(stdout), errors, grace, leads_group: false })
     }
 
     /// Like [`Child::start`], as the leader of a process group of its own, which is killed whole.
@@ -93,6 +97,15 @@ impl Child {
             Err(interrupted) => interrupted,
             Ok(()) => Error::new(Code::Io, format!("{} takes no more input: {e}", self.name)).fatal(),
         })
+    }
+
+    /// Sends bytes and ends its input, from beside the reading: it may answer before it has read all.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<()> {
+        let Some(mut input) = self.input.take() else { return Ok(()) };
+        let bytes = bytes.to_vec();
+        // What it does not read it did not need; why, it says in its answer.
+        let send = move || drop(input.write_all(&bytes).and_then(|()| input.flush()));
+        std::thread::Builder::new().spawn(send).map_err(|e| Error::io("starting a thread", e).fatal()).map(drop)
     }
 
     /// Ends its input.
@@ -162,7 +175,9 @@ impl Child {
         let asked = if signals::interrupted() { Duration::ZERO } else { self.grace.after_input };
         if !self.leaves_within(asked) {
             self.signal(Signal::TERM);
-            if !self.leaves_within(self.grace.after_term) {
+            let is_brief = signals::interrupted() && !self.is_ours;
+            let left = if is_brief { self.grace.after_term.min(BRIEF) } else { self.grace.after_term };
+            if !self.leaves_within(left) {
                 self.signal(Signal::KILL);
             }
         }

@@ -1,5 +1,6 @@
 //! A part: a program that runs beside this one and answers records with records.
 
+use std::ffi::OsStr;
 use std::process::Command;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ pub struct Part(Child);
 
 impl Part {
     /// Starts `argv`, whose first word is a path. Its standard error is ours.
-    pub fn start(argv: &[String]) -> Result<Self> {
+    pub fn start(argv: &[impl AsRef<OsStr>]) -> Result<Self> {
         let (program, arguments) = argv.split_first().ok_or_else(|| Error::usage("the command is empty"))?;
         Child::start(Command::new(program).args(arguments), Grace::default()).map(Self)
     }

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use tempfile::NamedTempFile;
 
+use crate::signals;
 use crate::wire::{Code, Error, Result};
 
 /// Makes a directory and its parents, mode 0700.
@@ -19,6 +20,7 @@ pub fn make_directory(path: &Path) -> Result<()> {
 /// Writes a file that appears whole or not at all, mode 0600, durable when this returns.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     let directory = directory_of(path)?;
+    let _effect = signals::effect();
     let written = staged(directory, bytes)
         .and_then(|file| Ok(file.persist(path).map(drop)?))
         .and_then(|()| File::open(directory)?.sync_all());
@@ -28,6 +30,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
 /// As [`write_whole`], unless the file is there already: false, and the file stays as it is.
 pub fn create_whole(path: &Path, bytes: &[u8]) -> Result<bool> {
     let directory = directory_of(path)?;
+    let _effect = signals::effect();
     let created = staged(directory, bytes).and_then(|file| match file.persist_noclobber(path) {
         Err(e) if e.error.kind() == ErrorKind::AlreadyExists => Ok(false),
         persisted => {

@@ -4,6 +4,7 @@ mod agents;
 mod class;
 pub mod config;
 mod files;
+mod lock;
 pub mod sessions;
 
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 pub use self::agents::DEFAULT_AGENT;
 pub use self::class::{GOVERNED_ROOTS, PathClass, classify, governed_roots, resolved, resolved_below};
 pub use self::files::{create_whole, make_directory, write_whole};
+pub use self::lock::lock;
 
 pub use self::sessions::Session;
 

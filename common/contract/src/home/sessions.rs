@@ -71,6 +71,14 @@ impl Home {
         }
     }
 
+    /// Refuses what cannot be the name of a session, also where it only labels what is done and need not exist here.
+    pub(crate) fn check_session(&self, named: &str) -> Result<()> {
+        if named.contains('/') {
+            return self.session(named).map(drop);
+        }
+        if is_id(named) { Ok(()) } else { Err(not_an_id(named)) }
+    }
+
     /// Every session, oldest id first.
     pub fn all_sessions(&self) -> Result<Vec<Session>> {
         let mut found = Vec::new();

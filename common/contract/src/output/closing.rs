@@ -1,11 +1,8 @@
 //! The last line of an output, and the exit status that agrees with it.
 
-use std::sync::atomic::Ordering;
-
 use serde_json::{Map, Value};
 
-use super::sink::write_all;
-use super::{Format, Held, Output, Reader, SHAPE, Shape};
+use super::{ClosingLine, FLUSH_AT, Format, Held, Output, Reader, Shape};
 use crate::wire::record::{self, Kind, Record};
 use crate::wire::{Code, Error, Result};
 
@@ -13,6 +10,7 @@ impl Output {
     /// Writes the closing line and gives the exit status that agrees with it.
     pub(crate) fn close(&mut self, result: Result<()>) -> u8 {
         self.say_rest();
+        let result = result.map_err(Error::without_secrets);
         match self.write_closing(result).and_then(|status| self.flush().map(|()| status)) {
             Ok(status) => status,
             Err(e) if e.is_reader_gone() => 0,
@@ -21,6 +19,20 @@ impl Output {
                 e.code().row().exit
             }
         }
+    }
+
+    /// The exit status that [`Output::close`] will give, and the code where there is one: for the record, which is written before.
+    pub(crate) fn outlook(&self, result: &Result<()>) -> (u8, Option<Code>) {
+        if let Err(error) = result {
+            return if error.is_reader_gone() { (0, None) } else { (error.code().row().exit, Some(error.code())) };
+        }
+        let code = match (self.ended, &self.held) {
+            (Some(status), _) => return (status, self.refused),
+            (None, Some(Held::Own { failure, .. })) if self.shape != Shape::Stream => *failure,
+            (None, Some(Held::Upstream { failure, .. })) if self.shape != Shape::Stream => Some(*failure),
+            (None, _) => self.failure(),
+        };
+        (code.map_or(0, |code| code.row().exit), code)
     }
 
     fn write_closing(&mut self, result: Result<()>) -> Result<u8> {
@@ -64,14 +76,19 @@ impl Output {
         }
     }
 
+    /// What a stream fails with because of its items, if it does.
+    fn failure(&self) -> Option<Code> {
+        match (&self.upstream_end, &self.first_failure) {
+            (Some(end), _) => Some(end.code),
+            (None, Some(error)) if self.counts.succeeded == 0 => Some(error.code()),
+            (None, Some(_)) if self.strict_exit => Some(Code::Partial),
+            _ => None,
+        }
+    }
+
     /// The exit of a stream that has no closing line to say it: text and raw.
     fn failure_status(&self) -> u8 {
-        match (&self.upstream_end, &self.first_failure) {
-            (Some(end), _) => end.code.row().exit,
-            (None, Some(error)) if self.counts.succeeded == 0 => error.code().row().exit,
-            (None, Some(_)) if self.strict_exit => Code::Partial.row().exit,
-            _ => 0,
-        }
+        self.failure().map_or(0, |code| code.row().exit)
     }
 
     fn close_stream(&mut self) -> Result<u8> {
@@ -151,6 +168,11 @@ impl Output {
         }
         record::member(&mut line, "meta", Value::Object(meta).to_string().as_bytes());
         line.extend_from_slice(b"}\n");
+        if line.len() >= FLUSH_AT {
+            // What stands before it is not what closes.
+            self.flush()?;
+        }
+        self.line = ClosingLine::Written;
         self.put(&line)
     }
 }
@@ -174,22 +196,4 @@ fn in_order(mut error: Map<String, Value>, code: Code) -> Value {
     let members =
         [("code", row.name.into()), ("message", message), ("details", details), ("retryable", row.retryable.into())];
     Value::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
-}
-
-/// Leaves an envelope when the program is about to die of a bug.
-pub(crate) fn last_words(message: &str) {
-    let error = Error::new(Code::Unknown, message).hint("this is a bug: please report it with the command line");
-    let shape = SHAPE.load(Ordering::Relaxed);
-    let kind = if shape == Shape::Stream as u8 {
-        Some(Kind::Summary.name())
-    } else if shape == Shape::Filter as u8 {
-        Some(Kind::Error.name())
-    } else {
-        None
-    };
-    let mut line = record::head(false, kind);
-    record::member(&mut line, "error", error.to_value().to_string().as_bytes());
-    record::member(&mut line, "meta", b"{\"duration_ms\":0}");
-    line.extend_from_slice(b"}\n");
-    let _ = write_all(&line);
 }

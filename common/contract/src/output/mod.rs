@@ -1,24 +1,25 @@
 //! The one place that writes standard output: answers, records, the closing line, and the exit status that goes with it.
 
+mod closed;
 mod closing;
+mod last;
 mod printable;
 mod sink;
 
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-pub(crate) use self::closing::last_words;
+pub(crate) use self::closed::check_open;
 use self::closing::{error_members, message_of};
+pub(crate) use self::last::{bug, last_words};
 pub use self::printable::{printable, printable_line};
 pub use self::sink::to_stderr;
-use self::sink::write_all;
 use crate::wire::fields::Fields;
 use crate::wire::record::{self, Kind, Record};
-use crate::wire::{Code, Error, Reply, Result};
+use crate::wire::{Code, Error, Reply, Result, without_secrets};
 
 /// How results are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -103,15 +104,19 @@ struct UpstreamEnd {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
     /// Nothing was written yet, and the program is not a filter: its one line has no type.
-    Answer = 0,
+    Answer,
     /// A filter that may answer with one closed record.
-    Filter = 1,
+    Filter,
     /// Open records and a summary.
-    Stream = 2,
+    Stream,
 }
 
-/// What a panic must leave behind: the shape of the closing line.
-static SHAPE: AtomicU8 = AtomicU8::new(0);
+/// Whether the closing line is among what is or was in the buffer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ClosingLine {
+    ToCome,
+    Written,
+}
 
 /// What happens when the reader of our output goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -142,6 +147,9 @@ pub struct Output {
     held: Option<Held>,
     /// The last line is out: an answer, a passed closing line, or bytes with their own status.
     ended: Option<u8>,
+    line: ClosingLine,
+    /// The code of an answer that was a refusal.
+    refused: Option<Code>,
     place: Place,
     fate: Fate,
     pub(crate) counts: Counts,
@@ -163,7 +171,7 @@ const FAILURES_SAID: u64 = 5;
 
 impl Output {
     pub(crate) fn new(program: &'static str, format: Format, quiet: bool, started: Instant) -> Self {
-        SHAPE.store(0, Ordering::Relaxed);
+        last::begin(program, format, started);
         Self {
             sink: Sink::Stdout,
             buffer: Vec::new(),
@@ -174,6 +182,8 @@ impl Output {
             shape: Shape::Answer,
             held: None,
             ended: None,
+            line: ClosingLine::ToCome,
+            refused: None,
             place: Place::default(),
             fate: Fate::Done,
             counts: Counts::default(),
@@ -226,7 +236,8 @@ impl Output {
     }
 
     /// Writes the one line of a verb that did its work and found something wrong: the error, on standard output, and its exit.
-    pub fn refuse<T: Reply + ?Sized>(&mut self, data: &T, error: &Error) -> Result<()> {
+    pub fn refuse<T: Reply + ?Sized>(&mut self, data: &T, error: Error) -> Result<()> {
+        let error = &error.without_secrets();
         match self.format {
             Format::Json => self.fail_closed(error)?,
             Format::Text => {
@@ -239,6 +250,7 @@ impl Output {
             }
         }
         self.ended = Some(error.code().row().exit);
+        self.refused = Some(error.code());
         Ok(())
     }
 
@@ -347,6 +359,7 @@ impl Output {
 
     /// Writes an item's failure; the stream goes on.
     pub fn item_failed(&mut self, error: Error) -> Result<()> {
+        let error = error.without_secrets();
         self.counts.failed += 1;
         if self.format == Format::Json {
             let mut value = error.to_value();
@@ -421,7 +434,8 @@ impl Output {
 
     /// Adds a notice to the closing line.
     pub fn notice(&mut self, kind: &'static str, severity: Severity, message: impl Into<String>) {
-        self.notices.push(Notice { r#type: kind, severity, message: message.into() });
+        let message = without_secrets(&message.into());
+        self.notices.push(Notice { r#type: kind, severity, message });
     }
 
     /// Adds a member to the data of the closing summary.
@@ -448,7 +462,7 @@ impl Output {
     fn deliver(&mut self, bytes: &[u8]) -> Result<()> {
         let outcome = match self.sink {
             Sink::Stdout if self.reader == Reader::Gone => Ok(()),
-            Sink::Stdout => write_all(bytes),
+            Sink::Stdout => last::deliver(bytes, self.counts, self.line == ClosingLine::Written),
             #[cfg(test)]
             Sink::Memory => Ok(()),
         };
@@ -464,8 +478,13 @@ impl Output {
     /// Writes a line for people on standard error, unless `--quiet`.
     pub fn warn(&self, message: &str) {
         if !self.quiet {
-            to_stderr(&format!("{}: {message}\n", self.program));
+            to_stderr(&format!("{}: {}\n", self.program, without_secrets(message)));
         }
+    }
+
+    /// Why the first item failed.
+    pub(crate) fn first_failure(&self) -> Option<&str> {
+        self.first_failure.as_ref().map(Error::message)
     }
 
     /// Whether nothing but an upstream failure has come so far.
@@ -500,7 +519,7 @@ impl Output {
 
     fn set_shape(&mut self, shape: Shape) {
         self.shape = shape;
-        SHAPE.store(shape as u8, Ordering::Relaxed);
+        last::stand().shape = shape;
     }
 
     /// Adds the item's index to the object that the line ends with.

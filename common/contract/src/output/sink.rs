@@ -9,8 +9,12 @@ use rustix::io::Errno;
 use super::printable::printable;
 use crate::wire::{Error, Result};
 
-pub(super) fn write_all(mut bytes: &[u8]) -> Result<()> {
-    let stdout = rustix::stdio::stdout();
+/// Writes to standard output.
+pub(super) fn write_all(bytes: &[u8]) -> Result<()> {
+    write_to(rustix::stdio::stdout(), bytes)
+}
+
+fn write_to(stdout: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<()> {
     while !bytes.is_empty() {
         match rustix::io::write(stdout, bytes) {
             Ok(n) => bytes = &bytes[n..],
@@ -39,6 +43,17 @@ pub(super) fn has_lost_reader() -> bool {
     let mut fds = [PollFd::from_borrowed_fd(stdout, PollFlags::empty())];
     poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
         && fds[0].revents().intersects(PollFlags::ERR | PollFlags::NVAL)
+}
+
+/// How long a reader has to make room for the last line of a program that is ended.
+const LAST: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+
+/// Writes a short line where there is room for it, without a wait that could last, and without a lock that the work may hold.
+pub(super) fn write_last(fd: BorrowedFd<'_>, line: &[u8]) {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+    if poll(&mut fds, Some(&LAST)).is_ok_and(|ready| ready > 0) {
+        let _ = write_to(fd, line);
+    }
 }
 
 /// Writes words to standard error, with controls made visible: a message may quote what programs, names or models say. Nothing can

@@ -10,6 +10,7 @@ use rustix::termios::isatty;
 use crate::context::options::Shared;
 use crate::program::help::{Length, help};
 use crate::program::identity::{Input, Program, VERSION};
+use crate::program::not_text::not_text;
 use crate::program::{command, projection, standard};
 use crate::spelling::nearest;
 use crate::wire::{Code, Error, Result};
@@ -65,6 +66,7 @@ pub(super) fn parse(program: &'static Program, command: &clap::Command, argument
         }
         Err(e) if e.kind() == ErrorKind::DisplayVersion => Ok(version(program)),
         Err(e) if is_verb_missing(&e) => Err(no_verb(program, command, &arguments)),
+        Err(e) if e.kind() == ErrorKind::InvalidUtf8 => Err(not_text(&arguments, |option| takes_path(command, option))),
         Err(e) => Err(usage_error(program, &e)),
     }
 }
@@ -161,6 +163,20 @@ fn no_verb(program: &Program, command: &clap::Command, arguments: &[OsString]) -
     Error::usage(format!("`{}` needs a verb", named.trim_end()))
         .with("verbs", below)
         .hint(format!("`{} --help` lists them", named.trim_end()))
+}
+
+/// Whether an option of any verb takes the path of a file, which may be any bytes.
+fn takes_path(command: &clap::Command, name: &str) -> bool {
+    let named = |option: &clap::Arg| {
+        let short = option
+            .get_short()
+            .is_some_and(|short| name.strip_prefix('-').is_some_and(|rest| rest == short.to_string()));
+        short || name.strip_prefix("--").is_some_and(|long| option.get_long() == Some(long))
+    };
+    let path = clap::builder::ValueParser::path_buf().type_id();
+    let all = std::iter::once(command).chain(command.get_subcommands());
+    all.flat_map(clap::Command::get_arguments)
+        .any(|option| named(option) && option.get_value_parser().type_id() == path)
 }
 
 /// Moves the verb to the front, so that options may come before it; puts the implicit verb there where none is named.
@@ -271,7 +287,7 @@ mod tests {
         environment: &[],
         schemas: &[],
         checks: |_| Vec::new(),
-        credentials: |_| Credentials { configured: true, sources: Vec::new() },
+        credentials: |_| Credentials::none_needed(),
         audit: |_| Ok(None),
     };
 

@@ -17,9 +17,10 @@ use serde_json::Value;
 use crate::clock;
 use crate::context::Context;
 use crate::context::options::AppendOptions;
-use crate::home::make_directory;
+use crate::home::{lock, make_directory};
 use crate::keys::{Key, hex};
 use crate::program::circumstances::{account, encoded, place, policy};
+use crate::signals;
 use crate::wire::{Code, Error, Reply, Result};
 
 /// How long an answer is kept, in seconds: a week.
@@ -133,6 +134,8 @@ pub fn once<T: Serialize + DeserializeOwned>(
     context: &mut Context,
     effect: impl FnOnce(&mut Context) -> Result<T>,
 ) -> Result<T> {
+    // Cut off in the middle, the id would be of no more use.
+    let _effect = id.map(|_| signals::effect());
     match begin(id, arguments, context)? {
         Begun::Again(outcome) => outcome,
         Begun::First(request) => {
@@ -221,7 +224,7 @@ fn opened(key: &Key, id: &str, context: &Context) -> Result<File> {
         let mut options = OpenOptions::new();
         let opened = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         let file = opened.map_err(failed)?;
-        file.lock().map_err(failed)?;
+        lock(&file).map_err(|e| e.in_file(&path))?;
         let held = file.metadata().map_err(failed)?;
         // Swept while we waited: what is written to a file without a name is lost.
         let is_named =

@@ -81,7 +81,7 @@ pub struct Check {
     /// How it is.
     pub status: Status,
     /// What was found.
-    pub found: String,
+    pub message: String,
     /// What to do about it.
     pub fix: Option<String>,
 }
@@ -101,13 +101,13 @@ pub enum Status {
 
 impl Check {
     /// A check that came out fine.
-    pub fn pass(check: &str, found: impl Into<String>) -> Self {
-        Self { check: check.to_owned(), status: Status::Pass, found: found.into(), fix: None }
+    pub fn pass(check: &str, message: impl Into<String>) -> Self {
+        Self { check: check.to_owned(), status: Status::Pass, message: message.into(), fix: None }
     }
 
     /// A check that came out `status`, and what to do about it.
-    pub fn not_fine(check: &str, status: Status, found: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { check: check.to_owned(), status, found: found.into(), fix: Some(fix.into()) }
+    pub fn not_fine(check: &str, status: Status, message: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { check: check.to_owned(), status, message: message.into(), fix: Some(fix.into()) }
     }
 }
 
@@ -117,8 +117,26 @@ impl Check {
 pub struct Credentials {
     /// Whether any are there. A program that needs none says true.
     pub configured: bool,
+    /// Whether they are valid. Null where only a request would tell, and none was made.
+    pub valid: Option<bool>,
+    /// When they expire, RFC 3339 UTC. Null where they do not say: keys that a person made.
+    pub expires_at: Option<String>,
+    /// Whether the program can renew them itself.
+    pub refreshable: bool,
     /// Where each was found: the name of a provider and the name of a variable or file.
     pub sources: Vec<CredentialSource>,
+}
+
+impl Credentials {
+    /// Those of a program that needs none.
+    pub fn none_needed() -> Self {
+        Self { configured: true, valid: Some(true), ..Self::default() }
+    }
+
+    /// Those that were found here.
+    pub fn found(sources: Vec<CredentialSource>) -> Self {
+        Self { configured: !sources.is_empty(), valid: sources.is_empty().then_some(false), sources, ..Self::default() }
+    }
 }
 
 /// Where a credential was found.
@@ -138,6 +156,8 @@ pub struct Finished<'a> {
     pub verb: &'a str,
     /// The command line. The sink redacts it.
     pub argv: &'a [String],
+    /// For each word of it that is not UTF-8 its bytes in base64.
+    pub argv_bytes: &'a [Option<String>],
     /// The exit status.
     pub exit: u8,
     /// The code, if it failed.

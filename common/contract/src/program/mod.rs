@@ -9,6 +9,7 @@ pub mod describe;
 mod help;
 pub mod idempotency;
 mod identity;
+mod not_text;
 mod projection;
 pub mod recording;
 mod standard;

@@ -1,6 +1,7 @@
 //! How a program starts, runs and leaves.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -10,30 +11,42 @@ use crate::context::Context;
 use crate::context::options::Shared;
 use crate::home::Home;
 use crate::home::config::Config;
-use crate::output::{Format, Output, last_words, to_stderr};
+use crate::output::{Format, Output, bug, check_open, last_words};
 use crate::program::arguments::{Parsed, command_of, parse, usage_error, verb_of};
 use crate::program::completion;
 use crate::program::describe;
 use crate::program::identity::{Class, Finished, Program};
 use crate::program::{projection, standard};
 use crate::signals;
-use crate::wire::{Code, Error, Result};
+use crate::wire::{Code, Error, Result, bytes_of};
 
 /// Runs a program from its arguments to its exit status. The whole of a `main`.
 pub fn main<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Result<()>) -> ExitCode {
     let started = Instant::now();
     std::panic::set_hook(Box::new(|panic| {
-        last_words(&format!("internal error: {panic}"));
-        to_stderr(&format!("internal error: {panic}\n"));
-        #[expect(clippy::disallowed_methods, reason = "the one place that must leave from anywhere: after a bug")]
-        std::process::exit(i32::from(Code::Unknown.row().exit));
+        last_words(&bug(&format!("internal error: {panic}")));
+        leave(Code::Unknown);
     }));
-    signals::install();
+    signals::install(|| {
+        if last_words(&Error::new(Code::Interrupted, "interrupted by a signal")) {
+            leave(Code::Interrupted);
+        }
+    });
     ExitCode::from(start(program, run, started))
+}
+
+/// Leaves from anywhere: after a bug, or where the work does not see a signal.
+#[expect(clippy::disallowed_methods, clippy::exit, reason = "the one place that must leave from anywhere")]
+fn leave(code: Code) -> ! {
+    std::process::exit(i32::from(code.row().exit))
 }
 
 fn start<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Result<()>, started: Instant) -> u8 {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let mut early = Output::new(program.name, asked_format(&arguments), false, started);
+    if let Err(error) = check_open() {
+        return early.close(Err(error));
+    }
     let command = command_of::<C>(program);
     if let Some((_, words)) = arguments.split_first().filter(|(first, _)| *first == completion::ASK) {
         let mut out = Output::new(program.name, Format::Raw, true, started);
@@ -41,7 +54,6 @@ fn start<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Resul
         out.ended_with(0);
         return out.close(outcome);
     }
-    let mut early = Output::new(program.name, asked_format(&arguments), false, started);
     let matches = match parse(program, &command, &arguments) {
         Ok(Parsed::Matches(matches)) => matches,
         Ok(Parsed::Words(text, exit)) => {
@@ -93,6 +105,10 @@ fn with_options<C: Parser>(
         Err(Error::config("the format is not json, text or raw").hint("see CP_FORMAT and `format` in config/cp.toml"))
     } else if let Err(error) = asked.map(|fields| context.out.choose(fields)) {
         Err(error)
+    } else if let Err(error) =
+        context.options.session.as_deref().map_or(Ok(()), |named| context.home.check_session(named))
+    {
+        Err(error)
     } else if describes {
         describe::run::<C>(program, &verb, matches, &mut context)
     } else {
@@ -106,22 +122,26 @@ fn with_options<C: Parser>(
 fn audit(program: &'static Program, verb: &str, result: &Result<()>, took: Duration, context: &mut Context) {
     let shown = program.shown(verb);
     let class = program.verbs.iter().find(|doc| doc.path == shown).map_or(Class::Query, |doc| doc.class);
-    let failure = result.as_ref().err().filter(|error| !error.is_reader_gone());
+    let (exit, code) = context.out.outlook(result);
     let wanted = match class {
         Class::Query => false,
-        Class::Append => failure.is_some_and(|error| error.code() != Code::Usage),
-        Class::Governed | Class::Write => failure.is_none_or(|error| error.code() != Code::Usage),
+        Class::Append => exit != 0 && code != Some(Code::Usage),
+        Class::Governed | Class::Write => code != Some(Code::Usage),
     };
     if !wanted {
         return;
     }
-    let argv = redact_argv(std::env::args());
+    let argv = redact_argv(std::env::args_os());
+    let bytes: Vec<Option<String>> = argv.iter().map(bytes_of).collect();
+    let argv: Vec<String> = argv.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let failure = result.as_ref().err().filter(|error| !error.is_reader_gone());
     let finished = Finished {
         verb: shown,
         argv: &argv,
-        exit: failure.map_or(0, |error| error.code().row().exit),
-        code: failure.map(|error| error.code().row().name),
-        message: failure.map(Error::message),
+        argv_bytes: &bytes,
+        exit,
+        code: code.map(|code| code.row().name),
+        message: failure.map(Error::message).or_else(|| context.out.first_failure()),
         duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
     };
     let outcome = (program.audit)(context).and_then(|sink| sink.map_or(Ok(()), |mut sink| sink.finished(&finished)));
@@ -131,15 +151,18 @@ fn audit(program: &'static Program, verb: &str, result: &Result<()>, took: Durat
 }
 
 /// A command line as it goes on the ledger: without the values that a command gets in its environment.
-fn redact_argv(arguments: impl Iterator<Item = String>) -> Vec<String> {
-    let name_of = |pair: &str| pair.split_once('=').map_or("…", |(name, _)| name).to_owned() + "=…";
+fn redact_argv(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let name_of = |pair: &[u8]| {
+        let name = pair.iter().position(|byte| *byte == b'=').map_or("…".as_bytes(), |end| &pair[..end]);
+        OsString::from_vec([name, "=…".as_bytes()].concat())
+    };
     let (mut shown, mut is_pair, mut is_command) = (Vec::new(), false, false);
     for argument in arguments {
         let is_next = !is_command && argument == "--env";
         is_command |= argument == "--";
-        shown.push(match argument.strip_prefix("--env=").filter(|_| !is_command) {
-            Some(pair) => format!("--env={}", name_of(pair)),
-            None if std::mem::replace(&mut is_pair, is_next) => name_of(&argument),
+        shown.push(match argument.as_bytes().strip_prefix(b"--env=").filter(|_| !is_command) {
+            Some(pair) => [OsString::from("--env="), name_of(pair)].into_iter().collect(),
+            None if std::mem::replace(&mut is_pair, is_next) => name_of(argument.as_bytes()),
             None => argument,
         });
     }
@@ -179,8 +202,9 @@ mod tests {
 
     #[test]
     fn what_a_command_gets_in_its_environment_is_not_recorded() {
+        use std::ffi::OsStr;
         let line = "cp-exec --env A=one --env=B=two --env three --timeout 1 -- env --env D=mine";
-        let shown = redact_argv(line.split(' ').map(str::to_owned)).join(" ");
+        let shown = redact_argv(line.split(' ').map(OsString::from)).join(OsStr::new(" "));
         assert_eq!(shown, "cp-exec --env A=… --env=B=… --env …=… --timeout 1 -- env --env D=mine");
     }
 }

@@ -4,8 +4,13 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
+use std::sync::LazyLock;
+
 use cp_json::words::Refusal;
+use cp_redact::Redactor;
 use serde_json::{Map, Value};
+
+use crate::wire::bytes::bytes_of;
 
 /// The result of everything that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -147,6 +152,24 @@ pub const EXITS: [(u8, &str); 11] = [
     (130, "interrupted by signal (retryable; nothing half-applied)"),
 ];
 
+/// Details that are of no use when they are changed.
+const VERBATIM: [&str; 4] = ["resume", "otherwise", "confirm_token", "cursor"];
+
+/// A text without the secrets in it: those of a known shape, those that a name promises, and those of this process's environment.
+pub(crate) fn without_secrets(text: &str) -> String {
+    static REDACTOR: LazyLock<Redactor> = LazyLock::new(Redactor::from_environment);
+    REDACTOR.redact_text(text).0
+}
+
+fn clean(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = without_secrets(text),
+        Value::Array(items) => items.iter_mut().for_each(clean),
+        Value::Object(members) => members.values_mut().for_each(clean),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
 /// A failure: its code, one message with the place in it, facts for programs, and what to do about it.
 pub struct Error(Box<Inner>);
 
@@ -249,7 +272,11 @@ impl Error {
     #[must_use]
     pub fn in_file(mut self, path: &Path) -> Self {
         self.0.message = format!("{}: {}", path.display(), self.0.message);
-        self.with("file", path.display().to_string())
+        let error = self.with("file", path.display().to_string());
+        match bytes_of(path) {
+            Some(bytes) => error.with("file_bytes", bytes),
+            None => error,
+        }
     }
 
     /// Puts a 1-based line number before the message and into `details.line`.
@@ -257,6 +284,18 @@ impl Error {
     pub fn at_line(mut self, line: u64) -> Self {
         self.0.message = format!("line {line}: {}", self.0.message);
         self.with("line", line)
+    }
+
+    /// The same without the secrets that its words quote: an argument that was refused may be a key. Lines to be run as they are
+    /// printed, and tokens to be handed back, stay.
+    #[must_use]
+    pub fn without_secrets(mut self) -> Self {
+        self.0.message = without_secrets(&self.0.message);
+        self.0.hint = self.0.hint.as_deref().map(without_secrets);
+        for (_, value) in self.0.details.iter_mut().filter(|(name, _)| !VERBATIM.contains(&name.as_str())) {
+            clean(value);
+        }
+        self
     }
 
     /// Marks a failure that is not the item's fault: the stream ends with it.

@@ -2,6 +2,7 @@
 //!
 //! Readers ignore members they do not know. What a model, a tool or a person wrote stays the bytes it came in.
 
+mod bytes;
 pub mod error;
 mod exec;
 pub mod fields;
@@ -18,6 +19,8 @@ mod turn;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+pub use self::bytes::bytes_of;
+pub(crate) use self::error::without_secrets;
 pub use self::error::{Code, Error, Result};
 pub use self::exec::{ExecResult, Executable};
 pub use self::message::{Delta, Message, Usage};

@@ -11,7 +11,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use cp_common::wire::Receipt;
-use cp_common::{Code, Error, Result, clock};
+use cp_common::{Code, Error, Result, clock, signals};
 
 use self::durable::Durable;
 pub use self::durable::Sync;
@@ -50,6 +50,8 @@ pub struct Ledger {
     /// Members whose values go to the vault.
     sealed: Vec<String>,
     known: Option<Known>,
+    /// There while the lock is held.
+    effect: Option<signals::Effect>,
     /// Bodies that wait for [`Ledger::commit`], one after the other, and where each ends.
     staged: Vec<u8>,
     ends: Vec<usize>,
@@ -131,6 +133,7 @@ impl Ledger {
             redactor: Redactor::from_environment(),
             sealed: Vec::new(),
             known: None,
+            effect: None,
             staged: Vec::new(),
             ends: Vec::new(),
             lines: Vec::new(),
@@ -202,7 +205,7 @@ impl Ledger {
 
     /// The proof of a line that this ledger wrote.
     pub fn receipt(&self, seq: u64, hash: &Hash) -> Receipt {
-        Receipt { ledger: self.named.display().to_string(), seq, hash: hash.to_string() }
+        Receipt::new(&self.named, seq, hash.to_string())
     }
 
     /// Gets an entry ready without writing it: in normal form, without secrets, short enough for a line.

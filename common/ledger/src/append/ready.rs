@@ -5,8 +5,9 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use cp_common::home::lock;
 use cp_common::keys::{hex, random};
-use cp_common::{Code, Error, Result, clock};
+use cp_common::{Code, Error, Result, clock, signals};
 use rustix::fs::{FlockOperation, flock};
 
 use super::durable::sync_directory;
@@ -22,11 +23,8 @@ impl Ledger {
     /// Takes the lock on the file that has the name now. Returns its inode and size.
     pub(super) fn lock(&mut self) -> Result<(u64, u64)> {
         loop {
-            while let Err(e) = flock(&self.file, FlockOperation::LockExclusive) {
-                if e != rustix::io::Errno::INTR {
-                    return Err(Error::io("cannot lock", e).in_file(&self.path).fatal());
-                }
-            }
+            lock(&self.file).map_err(|e| e.in_file(&self.path).fatal())?;
+            self.effect = Some(signals::effect());
             let ours = self.metadata()?;
             match std::fs::metadata(&self.path) {
                 Ok(named) if (named.ino(), named.dev()) == (ours.ino(), ours.dev()) => {
@@ -41,7 +39,8 @@ impl Ledger {
         }
     }
 
-    pub(super) fn unlock(&self) {
+    pub(super) fn unlock(&mut self) {
+        self.effect = None;
         // Closing would release it too; there is nothing to do about a failure.
         let _ = flock(&self.file, FlockOperation::Unlock);
     }

@@ -6,10 +6,9 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use cp_common::home::write_whole;
+use cp_common::home::{lock, write_whole};
 use cp_common::keys::{hex, random};
 use cp_common::{Code, Error, Result, json};
-use rustix::fs::{FlockOperation, flock};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -73,7 +72,7 @@ fn locked(path: &Path) -> Result<File> {
     let failed = |e: std::io::Error| Error::io("cannot open the vault", e).in_file(path).fatal();
     let mut options = OpenOptions::new();
     let file = options.read(true).append(true).create(true).mode(0o600).open(path).map_err(failed)?;
-    flock(&file, FlockOperation::LockExclusive).map_err(|e| failed(e.into()))?;
+    lock(&file).map_err(|e| e.in_file(path).fatal())?;
     Ok(file)
 }
 

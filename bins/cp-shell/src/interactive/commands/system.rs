@@ -1,5 +1,6 @@
 //! `:! COMMAND`: a command for the system, run by `cp-exec` as the person's own. Policy decides; where it asks, the person is asked.
 
+use std::ffi::OsString;
 use std::process::{Command, Stdio};
 
 use cp_common::context::options::Origin;
@@ -72,7 +73,7 @@ fn denied(decision: &Value) -> Error {
 }
 
 /// The flags that hand the context on, with the person as the one who asks.
-fn flags_of_person(context: &mut Context) -> Vec<String> {
+fn flags_of_person(context: &mut Context) -> Vec<OsString> {
     let before = context.options.origin.replace(Origin::Person);
     let flags = context.handed_on();
     context.options.origin = before;
@@ -82,7 +83,7 @@ fn flags_of_person(context: &mut Context) -> Vec<String> {
 /// A command line for cp-exec.
 struct Exec<'a> {
     command: &'a str,
-    flags: Vec<String>,
+    flags: Vec<OsString>,
 }
 
 impl Exec<'_> {

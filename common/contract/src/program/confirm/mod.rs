@@ -15,6 +15,7 @@ use crate::context::options::WriteOptions;
 use crate::output::Severity;
 use crate::program::circumstances::policy;
 use crate::program::idempotency::{self, Begun};
+use crate::signals;
 use crate::wire::{Code, Error, Reply, Result};
 
 /// One thing that a write would do.
@@ -209,6 +210,8 @@ impl<'a, A: Serialize> Gate<'a, A> {
             return Err(Error::new(Code::ConfirmationRequired, format!("{} needs a confirm token", asked.verb))
                 .hint("run it with --dry-run, look at the preview, then repeat it with --confirm TOKEN"));
         };
+        // The token is spent: what it stands for is done to its end.
+        std::mem::forget(signals::effect());
         match redeem(context.home.root(), token, &bound) {
             // What can be undone is not held up by a mark that cannot be made. What runs commands or destroys is.
             Err(error) if error.code() == Code::Io && !asked.dangerous && context.program != "cp-exec" => {

@@ -58,12 +58,14 @@ pub(crate) fn changelog(program: &str, since: Option<&str>) -> Result<Changelog>
     };
     let mut entries = parse(SOURCE, program);
     if let Some(since) = since_number {
-        entries.retain(|release| number(&release.version).is_none_or(|version| version > since));
+        // What is not released yet is newer than the version that runs, and than no later one.
+        let has_unreleased = number(VERSION).is_some_and(|current| since <= current);
+        entries.retain(|release| number(&release.version).map_or(has_unreleased, |version| version > since));
     }
     Ok(Changelog { current_version: VERSION, since: since.map(str::to_owned), entries })
 }
 
-fn number(version: &str) -> Option<[u64; 3]> {
+pub(super) fn number(version: &str) -> Option<[u64; 3]> {
     let mut parts = version.strip_prefix('v').unwrap_or(version).split('.').map(|part| part.parse().ok());
     let number = [parts.next()??, parts.next()??, parts.next()??];
     parts.next().is_none().then_some(number)
@@ -115,6 +117,7 @@ mod tests {
     #[test]
     fn since_takes_a_version_and_nothing_else() {
         assert!(changelog("cp-log", Some("yesterday")).is_err());
-        assert!(changelog("cp-log", Some("999.0.0")).unwrap().entries.iter().all(|r| r.version == "Unreleased"));
+        assert!(changelog("cp-log", Some("999.0.0")).unwrap().entries.is_empty());
+        assert!(!changelog("cp-log", Some("0.0.1")).unwrap().entries.is_empty());
     }
 }

@@ -3,12 +3,13 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::minimum::version_check;
 use super::reference::readiness;
 use crate::context::Context;
 use crate::home::config::Config;
-use crate::program::identity::{Check, Program, Status, VERSION};
-use crate::wire::Reply;
-use crate::wire::record::SCHEMA_VERSION;
+use crate::program::identity::{Check, Program, Status};
+use crate::signals;
+use crate::wire::{Reply, Result};
 
 /// What `doctor` found.
 #[derive(Debug, Serialize)]
@@ -29,18 +30,19 @@ impl Reply for Doctor {
                 Status::Fail => "✗",
             };
             let fix = check.fix.as_ref().map(|fix| format!("\n  Hint: {fix}")).unwrap_or_default();
-            format!("{mark} {}: {}{fix}", check.check, check.found)
+            format!("{mark} {}: {}{fix}", check.check, check.message)
         };
         self.checks.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 }
 
-pub(super) fn doctor(program: &Program, context: &mut Context) -> Doctor {
+pub(super) fn doctor(program: &Program, context: &mut Context) -> Result<Doctor> {
     let mut checks = vec![home_check(context), config_check(context)];
     checks.extend((program.checks)(context));
+    // A check that was broken off has found nothing.
+    signals::check()?;
     let readiness = readiness();
-    let minimum = format!("version {VERSION}, envelope {SCHEMA_VERSION}");
-    checks.push(Check::pass("version", minimum));
+    checks.push(version_check(context));
     checks.push(Check::not_fine(
         "release_readiness",
         Status::Warn,
@@ -49,7 +51,7 @@ pub(super) fn doctor(program: &Program, context: &mut Context) -> Doctor {
     ));
     let count = |status: Status| checks.iter().filter(|check| check.status == status).count().into();
     let summary = [("pass", count(Status::Pass)), ("warn", count(Status::Warn)), ("fail", count(Status::Fail))];
-    Doctor { summary: summary.into_iter().map(|(name, n)| (name.to_owned(), n)).collect(), checks }
+    Ok(Doctor { summary: summary.into_iter().map(|(name, n)| (name.to_owned(), n)).collect(), checks })
 }
 
 fn home_check(context: &Context) -> Check {

@@ -2,6 +2,7 @@
 
 mod changelog;
 mod doctor;
+mod minimum;
 mod reference;
 mod settings;
 
@@ -38,7 +39,7 @@ pub(super) fn run<C: CommandFactory>(
             context.out.answer(&answer)
         }
         "doctor" => {
-            let answer = doctor::doctor(program, context);
+            let answer = doctor::doctor(program, context)?;
             context.out.answer(&answer)
         }
         "changelog" => {

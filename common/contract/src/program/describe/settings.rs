@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::context::Context;
 use crate::home::config::{Origin, SETTINGS};
 use crate::program::identity::{Credentials, Program, VERSION};
-use crate::wire::Reply;
+use crate::wire::{Reply, bytes_of};
 
 /// The settings in force.
 #[derive(Debug, Serialize)]
@@ -17,6 +17,9 @@ pub struct ContextAnswer {
     pub version: &'static str,
     /// The home directory.
     pub home: String,
+    /// Its bytes in base64 where they are not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub home_bytes: Option<String>,
     /// Where the choice of home came from.
     pub home_origin: String,
     /// The agent.
@@ -59,6 +62,7 @@ pub(super) fn settings(program: &Program, context: &Context) -> ContextAnswer {
     ContextAnswer {
         version: VERSION,
         home: context.home.root().display().to_string(),
+        home_bytes: bytes_of(context.home.root()),
         home_origin: context.home.origin().to_owned(),
         account: context.agent(None),
         config: SETTINGS.iter().filter_map(|s| in_force(s.key).map(|answer| (s.key.to_owned(), answer))).collect(),

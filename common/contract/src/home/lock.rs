@@ -1,0 +1,80 @@
+//! A lock on a file, waited for until a signal comes.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use crate::signals;
+use crate::wire::{Error, Result};
+
+/// How long an effect that is under way waits for a lock after a signal: what was done has to be recorded.
+const LAST: Duration = Duration::from_millis(500);
+const SLICE: Duration = Duration::from_millis(20);
+
+/// Takes the lock on an open file, once whoever has it lets it go. Fails when a signal comes first, or, in an effect, soon after it.
+pub fn lock(file: impl AsFd) -> Result<()> {
+    let file = file.as_fd();
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK | Errno::INTR) => waited(file),
+        Err(e) => Err(Error::io("cannot lock", e)),
+    }
+}
+
+/// The kernel wakes who waits for a lock, in their order, and no signal's pipe does: a thread waits. One that is left behind lets the
+/// lock go as soon as it has it, because it is the last to hold the file open.
+fn waited(file: BorrowedFd<'_>) -> Result<()> {
+    let failed = |e: Errno| Error::io("waiting for a lock", e);
+    let done = eventfd(0, EventfdFlags::CLOEXEC).map_err(failed)?;
+    let (theirs, told) = (file.try_clone_to_owned()?, done.try_clone()?);
+    let waiter = std::thread::Builder::new().stack_size(64 << 10).spawn(move || take(&theirs, &told))?;
+    let mut signalled = None;
+    while !signals::outlasts(done.as_fd(), SLICE)? {
+        let since = signalled.get_or_insert_with(Instant::now);
+        if !signals::interrupted() {
+            signalled = None;
+        } else if since.elapsed() >= LAST {
+            signals::check()?;
+        }
+    }
+    waiter.join().unwrap_or(Err(Errno::IO)).map_err(failed)
+}
+
+fn take(file: &OwnedFd, told: &OwnedFd) -> Result<(), Errno> {
+    let outcome = loop {
+        match flock(file, FlockOperation::LockExclusive) {
+            Err(Errno::INTR) => {}
+            outcome => break outcome,
+        }
+    };
+    let _ = rustix::io::write(told, &1_u64.to_ne_bytes());
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn a_lock_is_had_once_the_other_lets_it_go() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let [first, second] = [(); 2].map(|()| File::open(file.path()).unwrap());
+        lock(&first).unwrap();
+        assert!(second.try_lock().is_err(), "two have the lock");
+        let asked = Instant::now();
+        let other = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            first.unlock().unwrap();
+        });
+        lock(&second).unwrap();
+        assert!(asked.elapsed() >= Duration::from_millis(50));
+        other.join().unwrap();
+        assert!(File::open(file.path()).unwrap().try_lock().is_err(), "the waiter lost it again");
+    }
+}
