@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use cp_common::keys::{Key, hex};
+use cp_ledger::format::claims;
 use serde_json::{Map, Value};
 
 /// Hashes values under the key of the home's tokens.
@@ -17,6 +18,11 @@ impl Keyed {
     /// Each name with the hash of its value.
     pub(crate) fn of_all(&self, pairs: &[(String, String)]) -> Map<String, Value> {
         pairs.iter().map(|(name, value)| (name.clone(), self.of(name, value))).collect()
+    }
+
+    /// The tag of a command, given in normal form.
+    pub(crate) fn of_command(&self, value: &[u8]) -> Option<String> {
+        self.0.as_ref().map(|key| claims::tag_of_command(value, key))
     }
 
     fn of(&self, name: &str, value: &str) -> Value {

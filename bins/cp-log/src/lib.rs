@@ -1,6 +1,7 @@
 //! `cp-log`: the verbs over the ledger.
 
 mod append;
+mod audit;
 mod blob;
 mod check_proof;
 mod checkpoint;
@@ -47,6 +48,7 @@ pub static PROGRAM: Program = Program {
         blob::DOC,
         tip::DOC,
         verify::DOC,
+        audit::DOC,
         repair::DOC,
         rotate::DOC,
         keygen::DOC,
@@ -59,7 +61,7 @@ pub static PROGRAM: Program = Program {
     groups: &[
         ("Write", &["append", "tee", "create"]),
         ("Read", &["query", "follow", "stats", "export", "blob", "reveal", "tip"]),
-        ("Prove", &["verify", "keygen", "checkpoint", "witness", "prove", "check-proof"]),
+        ("Prove", &["verify", "audit", "keygen", "checkpoint", "witness", "prove", "check-proof"]),
         ("Keep", &["rotate", "forget", "repair"]),
     ],
     environment: &[
@@ -70,6 +72,7 @@ pub static PROGRAM: Program = Program {
         ("begun", include_str!("../schemas/begun.json")),
         ("blob", include_str!("../schemas/blob.json")),
         ("checked", include_str!("../schemas/checked.json")),
+        ("claim", include_str!("../schemas/claim.json")),
         cp_common::wire::schemas::RECEIPT,
         ("entry", include_str!("../schemas/entry.json")),
         ("forgotten", include_str!("../schemas/forgotten.json")),
@@ -112,6 +115,7 @@ enum Verb {
     Forget(forget::Args),
     Tip(tip::Args),
     Verify(verify::Args),
+    Audit(audit::Args),
     Repair(repair::Args),
     Rotate(rotate::Args),
     Keygen(keygen::Args),
@@ -136,6 +140,7 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Forget(args) => forget::run(&args, context),
         Verb::Tip(args) => tip::run(&args, context),
         Verb::Verify(args) => verify::run(&args, context),
+        Verb::Audit(args) => audit::run(&args, context),
         Verb::Repair(args) => repair::run(&args, context),
         Verb::Rotate(args) => rotate::run(&args, context),
         Verb::Keygen(args) => keygen::run(&args, context),

@@ -20,6 +20,7 @@ fn of<T: JsonSchema>(name: &str) {
 
 #[test]
 fn schemas_are_those_of_the_types() {
+    of::<crate::audit::Claim>("claim");
     of::<crate::blob::Found>("blob");
     of::<crate::create::Begun>("begun");
     of::<crate::stats::Stats>("stats");

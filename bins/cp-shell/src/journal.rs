@@ -2,25 +2,25 @@
 
 use std::path::{Path, PathBuf};
 
+use cp_common::keys::Key;
 use cp_common::wire::Receipt;
 use cp_common::{Code, Context, Error, Result, clock, coprocess};
+use cp_ledger::format::claims::{self, Form};
 use cp_ledger::{Entry, Ledger};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::parts::ask;
 use crate::plane::Read;
-use crate::plane::canonical::hash_value;
-
-/// The most of a command that an entry shows, in bytes; its hash is of all of it.
-const SHOWN: usize = 16 << 10;
 
 /// A turn that is over.
 #[derive(Debug)]
 pub(crate) struct Turn {
     /// What was asked, as it was asked.
     pub(crate) command: String,
-    /// The hash of what was asked: of the request, or of `{"cmd": …}` where a person typed it.
+    /// What the hash of it is over.
+    pub(crate) form: Form,
+    /// The hash of what was asked.
     pub(crate) command_hash: String,
     pub(crate) result_hash: String,
     pub(crate) succeeded: bool,
@@ -36,6 +36,8 @@ pub(crate) struct Turn {
 struct Pending {
     timestamp: String,
     turn: Turn,
+    /// The keyed hash of what was asked, where a secret was taken out of it.
+    hmac: Option<String>,
 }
 
 /// An entry of the exec ledger, as the control plane's readers know it.
@@ -46,7 +48,11 @@ struct Executed<'a> {
     turn_number: u64,
     timestamp: &'a str,
     command: &'a str,
-    command_hash: &'a str,
+    command_form: Form,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command_hash: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command_hmac: Option<&'a str>,
     result_hash: &'a str,
     status: &'static str,
 }
@@ -65,34 +71,45 @@ struct TurnEvidence<'a> {
     session_id: &'a str,
     turn_number: u64,
     timestamp: &'a str,
-    input_hash: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input_hash: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input_hmac: Option<&'a str>,
     output_hash: &'a str,
     duration_ms: u64,
 }
 
 impl Pending {
+    /// A hash of a secret gives it away to anyone who can guess it: then there is only the keyed one.
+    fn hash(&self) -> Option<&str> {
+        self.hmac.is_none().then_some(self.turn.command_hash.as_str())
+    }
+
     fn executed<'a>(&'a self, session_id: &'a str, turn_number: u64) -> Executed<'a> {
-        let Self { timestamp, turn } = self;
+        let Self { timestamp, turn, hmac } = self;
         Executed {
             event_type: "agent_turn",
             session_id,
             turn_number,
             timestamp,
             command: &turn.command,
-            command_hash: &turn.command_hash,
+            command_form: turn.form,
+            command_hash: self.hash(),
+            command_hmac: hmac.as_deref(),
             result_hash: &turn.result_hash,
             status: if turn.succeeded { "ok" } else { "error" },
         }
     }
 
     fn proven<'a>(&'a self, session_id: &'a str, turn_number: u64) -> Proven<'a> {
-        let Self { timestamp, turn } = self;
+        let Self { timestamp, turn, hmac } = self;
         Proven {
             turn_evidence: TurnEvidence {
                 session_id,
                 turn_number,
                 timestamp,
-                input_hash: &turn.command_hash,
+                input_hash: self.hash(),
+                input_hmac: hmac.as_deref(),
                 output_hash: &turn.result_hash,
                 duration_ms: turn.duration_ms,
             },
@@ -138,6 +155,7 @@ pub(crate) struct Journal {
     agent: String,
     exec: Ledger,
     evidence: Ledger,
+    home: PathBuf,
     pending: Vec<Pending>,
     /// The number of the last turn on the record.
     turn: u64,
@@ -165,7 +183,8 @@ impl Journal {
         let evidence = cp_ledger::effect_ledger(context, "cp-evidence.jsonl")?;
         let turn = if own { 0 } else { last_turn(exec.path(), &session)? };
         let agent = agent.to_owned();
-        Ok(Self { session, directory, agent, exec, evidence, pending: Vec::new(), turn, next_place: None, own })
+        let home = context.home.root().to_owned();
+        Ok(Self { session, directory, agent, exec, evidence, home, pending: Vec::new(), turn, next_place: None, own })
     }
 
     pub(crate) fn session(&self) -> &str {
@@ -187,15 +206,16 @@ impl Journal {
     }
 
     /// Gets a turn ready for the record.
-    pub(crate) fn stage(&mut self, mut turn: Turn) {
-        // A hash of a secret gives it away to anyone who can guess it: the hash is then of what the ledger shows.
+    pub(crate) fn stage(&mut self, mut turn: Turn) -> Result<()> {
         let (command, redactions) = self.exec.redactor().redact_text(&turn.command);
-        if redactions > 0 {
-            turn.command_hash = hash_value(&json!({"cmd": command}));
-        }
+        let hmac = if redactions > 0 {
+            Some(claims::command_hmac(turn.form, &turn.command, &Key::of_home(&self.home)?))
+        } else {
+            None
+        };
         turn.command = command;
-        turn.command.truncate(turn.command.floor_char_boundary(SHOWN));
-        self.pending.push(Pending { timestamp: clock::now(), turn });
+        self.pending.push(Pending { timestamp: clock::now(), turn, hmac });
+        Ok(())
     }
 
     /// Puts what is ready on the record, and gives the proof of the last turn.
@@ -226,7 +246,7 @@ impl Journal {
 
     /// Puts a turn on the record.
     pub(crate) fn record(&mut self, turn: Turn) -> Result<()> {
-        self.stage(turn);
+        self.stage(turn)?;
         self.commit().map(|_| ())
     }
 

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use cp_common::wire::Receipt;
 use cp_common::{Error, Result};
+use cp_ledger::format::canonical::hash_normal;
+use cp_ledger::format::claims;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 
@@ -45,12 +47,13 @@ impl Journal {
     /// Records that a command is about to run, on the disk before it does.
     pub(crate) fn intend(&mut self, tool: &str, ruling: &Ruling, stage: usize) -> Result<Receipt> {
         let pinned = &ruling.pinned;
+        let (name, hash) = self.command_claim(ruling)?;
         let entry = self
             .entry("exec.intent")
             .with("tool", tool)
             .with("argv", &ruling.argv)
             .with("stage", &stage)
-            .with("command_hash", &command_hash(ruling))
+            .with(name, &hash)
             .with("cwd", &ruling.plan.cwd.path.display().to_string())
             .with(
                 "exe",
@@ -69,6 +72,7 @@ impl Journal {
             .with("argument_rules", &self.argument_rules)
             .with("rule", &ruling.rule)
             .with("risk", &ruling.risk)
+            .with("requires", &ruling.confirm)
             .with("confirmed", &ruling.confirmed)
             .with("policy", &self.policy)
             .with("origin", self.actor.origin.name());
@@ -83,6 +87,12 @@ impl Journal {
             Ended::Interrupted => "interrupted",
         });
         let stream = |captured: &Captured| serde_json::json!({ "bytes": captured.total, "sha256": captured.sha256 });
+        let result = claims::ExecResult {
+            return_code: outcome.status.code,
+            signal: outcome.status.signal,
+            stdout: &outcome.stdout.sha256,
+            stderr: &outcome.stderr.sha256,
+        };
         let entry = self
             .entry("exec.result")
             .with("intent", &intent.seq)
@@ -92,7 +102,7 @@ impl Journal {
             .with("duration_ms", &u64::try_from(outcome.duration.as_millis()).unwrap_or(u64::MAX))
             .with("stdout", &stream(&outcome.stdout))
             .with("stderr", &stream(&outcome.stderr))
-            .with("result_hash", &result_hash(outcome))
+            .with("result_hash", &claims::exec_result(&result))
             .with("enforcement", &outcome.enforcement);
         let evidence = self.evidence(intent, ruling);
         let mut receipts = self.ledger()?.append_all(vec![entry, evidence]).map_err(Error::fatal)?;
@@ -154,6 +164,18 @@ impl Journal {
         Ok(receipt)
     }
 
+    /// The hash of what is to run, under its name: with a secret in it, the keyed one.
+    fn command_claim(&mut self, ruling: &Ruling) -> Result<(&'static str, Option<String>)> {
+        let names: Vec<&str> = ruling.plan.env.iter().map(|(name, _)| name.as_str()).collect();
+        let cwd = ruling.plan.cwd.path.display().to_string();
+        let value = claims::exec_command(&ruling.argv, &cwd, &names);
+        let mut shown = value.clone();
+        if self.ledger()?.redactor().redact(&mut shown, 0) == 0 {
+            return Ok(("command_hash", Some(hash_normal(&value))));
+        }
+        Ok(("command_hmac", self.keyed.of_command(&value)))
+    }
+
     /// An entry that names who acts.
     fn entry(&self, event: &str) -> Entry {
         let Actor { agent, session, run, .. } = &self.actor;
@@ -177,19 +199,6 @@ impl Journal {
             }
         }
     }
-}
-
-/// The hash of what is to run: words, place, and the names of variables.
-fn command_hash(ruling: &Ruling) -> String {
-    let names: Vec<&str> = ruling.plan.env.iter().map(|(name, _)| name.as_str()).collect();
-    let bound = (&ruling.argv, ruling.plan.cwd.path.display().to_string(), names);
-    sha256(serde_json::to_string(&bound).unwrap_or_default().as_bytes())
-}
-
-/// The hash of what came of it.
-fn result_hash(outcome: &Outcome) -> String {
-    let bound = (&outcome.stdout.sha256, &outcome.stderr.sha256, outcome.status.code, outcome.status.signal);
-    sha256(serde_json::to_string(&bound).unwrap_or_default().as_bytes())
 }
 
 fn state_of(path: &Path) -> serde_json::Value {

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use cp_common::home::config::Origin;
 use cp_common::program::{Class, VERSION};
 use cp_common::{Code, Context, Error, Result};
+use cp_ledger::format::canonical::hash_value;
+use cp_ledger::format::claims::{self, Form};
 use cp_redact::Redactor;
 use serde_json::json;
 
@@ -22,7 +24,6 @@ use crate::interactive::transcript::Transcript;
 use crate::interactive::{commands, settings, shell_history, turn};
 use crate::journal::{self, Joined, Journal};
 use crate::plane::Plane;
-use crate::plane::canonical::hash_value;
 use crate::signals::Tracker;
 
 const PROMPT: &str = "cp> ";
@@ -183,11 +184,11 @@ impl<'a> Repl<'a> {
         let state = &mut self.state;
         state.standing.tracker.end(!outcome.failed);
         state.show(&outcome.text)?;
-        let (command, _) = state.setup.redactor.redact_text(line);
         let journal = &mut state.ledgers.journal;
         let recorded = journal.record(journal::Turn {
-            command_hash: hash_value(&json!({"cmd": command})),
-            command,
+            command_hash: claims::command_hash(Form::Cmd, line),
+            form: Form::Cmd,
+            command: line.to_owned(),
             result_hash: hash_value(&outcome.result),
             succeeded: !outcome.failed,
             duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),

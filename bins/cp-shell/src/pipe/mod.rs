@@ -93,7 +93,7 @@ impl Pipe {
             }
         }
         if self.asked == 0 {
-            let response = self.responder.empty();
+            let response = self.responder.empty()?;
             self.answer(&response, context)?;
         }
         self.flush(context)?;
@@ -135,8 +135,8 @@ impl Pipe {
                 context.out.set_place(Place { index: Some(index), line: Some(broken.line) });
                 return context.out.item_failed(Error::validation(message));
             }
-            (Piece::Value(bytes), Mode::Requests) => self.responder.answer(&bytes, context),
-            (Piece::Broken(broken), Mode::Requests) => self.responder.broken(&broken),
+            (Piece::Value(bytes), Mode::Requests) => self.responder.answer(&bytes, context)?,
+            (Piece::Broken(broken), Mode::Requests) => self.responder.broken(&broken)?,
         };
         self.answer(&response, context)
     }

@@ -34,7 +34,7 @@ fn item(bytes: &[u8], responder: &mut Responder, context: &mut Context) -> Resul
             if !input.is_object() {
                 return Err(Error::validation("data.input is not an object"));
             }
-            let response = responder.call(&call.name, &input, context);
+            let response = responder.call(&call.name, &input, context)?;
             let mut result = result_of(call, &response);
             result.receipt = responder.commit()?;
             context.out.record(Kind::ToolResult, &result)?;

@@ -5,15 +5,16 @@ use std::time::Instant;
 use cp_common::program::Class;
 use cp_common::wire::Receipt;
 use cp_common::{Code, Context, Result, clock, json, words};
+use cp_ledger::format::canonical::hash_normal;
+use cp_ledger::format::claims::{self, Form};
 use serde_json::{Value, json};
 
 use crate::journal::{Journal, Turn};
 use crate::parts::ask;
 use crate::pipe::response::{Evidence, Response, Status};
 use crate::pipe::split::{Broken, LONGEST};
-use crate::plane::canonical::hash_normal;
 use crate::plane::operations::{self, Host};
-use crate::plane::{Failure, Operation, Plane, Request, hash_of};
+use crate::plane::{Failure, Operation, Plane, Request};
 use crate::signals::Tracker;
 
 /// Answers the requests of a session.
@@ -50,13 +51,13 @@ impl Host for Session<'_> {
 
 impl Responder {
     pub(super) fn new(plane: Plane, journal: Journal, tier: String) -> Self {
+        // What was read for this is declared with the first turn.
         let tracker = Tracker::new(plane.tier().unwrap_or(tier), None, journal.turns());
-        plane.take_reads();
         Self { plane, journal, tracker }
     }
 
     /// Answers the bytes of a value.
-    pub(super) fn answer(&mut self, bytes: &[u8], context: &Context) -> Response {
+    pub(super) fn answer(&mut self, bytes: &[u8], context: &Context) -> Result<Response> {
         let started = Instant::now();
         let mut text = Vec::with_capacity(bytes.len());
         if let Err(fault) = json::normalize(bytes, &mut text) {
@@ -84,7 +85,7 @@ impl Responder {
     }
 
     /// Answers a request that came with its operation and its parameters apart.
-    pub(super) fn call(&mut self, operation: &str, parameters: &Value, context: &Context) -> Response {
+    pub(super) fn call(&mut self, operation: &str, parameters: &Value, context: &Context) -> Result<Response> {
         let mut request = parameters.clone();
         if let Value::Object(request) = &mut request {
             request.insert("operation".to_owned(), operation.into());
@@ -93,7 +94,7 @@ impl Responder {
     }
 
     /// Answers bytes that are not a request.
-    pub(super) fn broken(&mut self, broken: &Broken) -> Response {
+    pub(super) fn broken(&mut self, broken: &Broken) -> Result<Response> {
         let failure = if broken.text.len() > LONGEST {
             Failure::request(format!("line {}: the request is {}", broken.line, broken.reason))
         } else {
@@ -104,7 +105,7 @@ impl Responder {
     }
 
     /// Answers an input in which nothing was asked.
-    pub(super) fn empty(&mut self) -> Response {
+    pub(super) fn empty(&mut self) -> Result<Response> {
         let failure = Failure::new("EMPTY_INPUT", "no request was given")
             .hint("write one JSON object, such as {\"operation\":\"pkg_list\"}");
         self.refuse(b"", failure, Instant::now())
@@ -120,9 +121,10 @@ impl Responder {
         self.journal.end(context)
     }
 
-    fn refuse(&mut self, bytes: &[u8], failure: Failure, started: Instant) -> Response {
+    fn refuse(&mut self, bytes: &[u8], failure: Failure, started: Instant) -> Result<Response> {
         let command = String::from_utf8_lossy(bytes);
-        self.conclude(&command, hash_of(bytes), started, Class::Query, Err(failure), Vec::new())
+        let hash = claims::command_hash(Form::Cmd, &command);
+        self.conclude(&command, Form::Cmd, hash, started, Class::Query, Err(failure), Vec::new())
     }
 
     fn turn(
@@ -132,7 +134,7 @@ impl Responder {
         started: Instant,
         work: impl FnOnce(&Plane, &mut Session<'_>) -> Result<(Class, Value), Failure>,
         context: &Context,
-    ) -> Response {
+    ) -> Result<Response> {
         let Self { plane, journal, tracker } = self;
         let mut session = Session { journal, tracker, context, calls: Vec::new() };
         let outcome = work(plane, &mut session);
@@ -142,19 +144,20 @@ impl Responder {
             Err(_) if calls.is_empty() => Class::Query,
             Err(_) => Operation::ExecuteCommand.class(),
         };
-        self.conclude(command, input_hash, started, class, outcome.map(|(_, result)| result), calls)
+        self.conclude(command, Form::Request, input_hash, started, class, outcome.map(|(_, result)| result), calls)
     }
 
     /// Gets the answer ready, and its record before it.
     fn conclude(
         &mut self,
         command: &str,
+        form: Form,
         input_hash: String,
         started: Instant,
         class: Class,
         outcome: Result<Value, Failure>,
         calls: Vec<Value>,
-    ) -> Response {
+    ) -> Result<Response> {
         self.tracker.begin(class);
         if outcome.as_ref().is_err_and(Failure::is_denial) {
             self.tracker.denied();
@@ -172,6 +175,7 @@ impl Responder {
         let evidence = &response.evidence;
         self.journal.stage(Turn {
             command: command.to_owned(),
+            form,
             command_hash: evidence.input_hash.clone(),
             result_hash: evidence.output_hash.clone(),
             succeeded: response.status == Status::Ok,
@@ -179,8 +183,8 @@ impl Responder {
             reads: evidence.declared_reads.clone(),
             writes: evidence.declared_writes.clone(),
             calls,
-        });
-        response
+        })?;
+        Ok(response)
     }
 }
 

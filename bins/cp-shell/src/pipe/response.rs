@@ -3,8 +3,8 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::plane::canonical::hash_value;
 use crate::plane::{Failure, Read};
+use cp_ledger::format::canonical::hash_value;
 
 /// An answer: a result or an error, and the evidence.
 #[derive(Debug, Serialize)]
@@ -54,7 +54,7 @@ pub(crate) struct Fault {
 pub(crate) struct Evidence {
     /// When it was answered.
     pub(super) timestamp: String,
-    /// The hash of the request; of its bytes, if they are no JSON.
+    /// The hash of the request; of `{"cmd": text}`, if it is no JSON.
     pub(super) input_hash: String,
     /// The hash of the result, or of the error.
     pub(super) output_hash: String,

@@ -33,6 +33,19 @@ pub(crate) struct Read {
     pub(crate) path: String,
     /// The hash of the bytes that were read, `sha256:` and 64 hex digits.
     pub(crate) hash: String,
+    /// Where the bytes that were read begin, if not all of the file was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) offset: Option<u64>,
+    /// How many were read, if not all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) bytes: Option<u64>,
+}
+
+impl Read {
+    /// A file that was read whole.
+    pub(crate) fn whole(path: String, hash: String) -> Self {
+        Self { path, hash, offset: None, bytes: None }
+    }
 }
 
 /// Shows whether a file is still the same: nothing that a writer does leaves all of it as it was.
@@ -140,7 +153,7 @@ impl Files {
         if bytes.len() as u64 > WHOLE {
             return Err(damaged(below, &format!("larger than {} MiB", WHOLE >> 20)));
         }
-        let read = Read { path: path.display().to_string(), hash: hash_of(&bytes) };
+        let read = Read::whole(path.display().to_string(), hash_of(&bytes));
         self.declare(read.clone());
         let bytes: Rc<[u8]> = bytes.into();
         if stamp.is_settled() && stamp.size == bytes.len() as u64 {
@@ -225,18 +238,23 @@ impl Files {
             }
         }
         let hash = format!("sha256:{}", hex(&hasher.finalize()));
-        self.declare(Read { path: path.display().to_string(), hash: hash.clone() });
+        self.declare(Read::whole(path.display().to_string(), hash.clone()));
         Ok(Some(hash))
     }
 
-    /// The last bytes of a file; none if there is no such file. The hash that is declared is of these bytes.
+    /// The last bytes of a file; none if there is no such file. What is declared is these bytes, and where they begin.
     pub(crate) fn tail(&self, below: &Path, most: u64) -> Result<Option<Vec<u8>>, Failure> {
         let Some((path, mut file)) = self.open(below)? else { return Ok(None) };
         let mut bytes = Vec::new();
         let size = file.metadata().map_err(|e| failed(below, &e))?.len();
         let read = file.seek(SeekFrom::Start(size.saturating_sub(most)));
         read.and_then(|_| file.take(most).read_to_end(&mut bytes)).map_err(|e| failed(below, &e))?;
-        self.declare(Read { path: path.display().to_string(), hash: hash_of(&bytes) });
+        let read = Read::whole(path.display().to_string(), hash_of(&bytes));
+        self.declare(if size > most {
+            Read { offset: Some(size - most), bytes: Some(bytes.len() as u64), ..read }
+        } else {
+            read
+        });
         Ok(Some(bytes))
     }
 
@@ -304,7 +322,7 @@ mod tests {
         let files = Files::new(root.path().canonicalize().unwrap());
         std::fs::write(root.path().join("f"), "one").unwrap();
         let stamp = Stamp::of(&root.path().join("f").metadata().unwrap());
-        let read = Read { path: "f".into(), hash: hash_of(b"one") };
+        let read = Read::whole("f".into(), hash_of(b"one"));
         files.keep(Path::new("f"), Kept { stamp, bytes: Rc::from(&b"one"[..]), read });
         assert_eq!(files.bytes("f").unwrap().unwrap().as_ref(), b"one");
         assert_eq!(files.take_reads().len(), 1);

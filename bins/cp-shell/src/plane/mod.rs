@@ -1,6 +1,5 @@
 //! A control plane tree, read: its packages, registries, ledgers and work orders. Nothing here writes to it.
 
-pub(crate) mod canonical;
 mod capabilities;
 mod failure;
 mod files;

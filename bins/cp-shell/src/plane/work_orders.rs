@@ -7,9 +7,9 @@ use cp_common::{Code, Error, Result, clock};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde_json::{Value, json};
 
-use crate::plane::canonical::hash_value;
 use crate::plane::ledgers::{entry, event_of, member};
 use crate::plane::{Failure, Plane};
+use cp_ledger::format::canonical::hash_value;
 
 const LEDGER: &str = "planes/ho2/ledger/workorder.jsonl";
 /// How deep the directories of work orders may lie.

@@ -101,7 +101,12 @@ impl Journal {
     pub(crate) fn result(&mut self, number: u64, result: &ToolResult) -> Result<Receipt> {
         let entry = self.entry("tool_result").turn(number).role("tool").content(&result.content);
         let entry = entry.with("id", &result.id).with("name", &result.name).with("is_error", &result.is_error);
-        self.append(entry.with("exit_code", &result.exit_code).with("duration_ms", &result.duration_ms))
+        self.append(
+            entry
+                .with("exit_code", &result.exit_code)
+                .with("duration_ms", &result.duration_ms)
+                .with("receipt", &result.receipt),
+        )
     }
 
     /// A person, or a program in their place, decided about a call.

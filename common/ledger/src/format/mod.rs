@@ -1,5 +1,7 @@
 //! The format: a line, and the entry that it is made from. See cp-ledger(5).
 
+pub mod canonical;
+pub mod claims;
 mod entry;
 pub mod line;
 

@@ -156,7 +156,7 @@ pub(super) fn export(context: &Context) -> Result<Outcome> {
     let path = exported["path"].as_str().unwrap_or_default().to_owned();
     let hash = exported["sha256"].as_str().unwrap_or_default().to_owned();
     let text = format!("written: {}, {} turns, without secrets\n", harmless(&path), exported["turns"]);
-    Ok(Outcome { text, result: exported, writes: vec![Read { path, hash }], ..Outcome::default() })
+    Ok(Outcome { text, result: exported, writes: vec![Read::whole(path, hash)], ..Outcome::default() })
 }
 
 /// `:signals`

@@ -2,20 +2,28 @@
 //! characters beyond ASCII as they are. That is what Python writes with `json.dumps(value, sort_keys=True, ensure_ascii=False)`.
 
 use cp_common::json;
+use cp_common::keys::{Key, hex};
 use serde_json::Value;
 
-use crate::plane::files::hash_of;
+use crate::format::line::Hash;
 
-/// The hash of a value.
-pub(crate) fn hash_value(value: &Value) -> String {
+/// The hash of a value: `sha256:` and 64 digits.
+pub fn hash_value(value: &Value) -> String {
     hash_normal(value.to_string().as_bytes())
 }
 
 /// The hash of the JSON text that [`json::normalize`] made.
-pub(crate) fn hash_normal(text: &[u8]) -> String {
+pub fn hash_normal(text: &[u8]) -> String {
     let mut out = Vec::with_capacity(text.len() + text.len() / 4);
     write(text, &mut out);
-    hash_of(&out)
+    Hash::of(&out).to_string()
+}
+
+/// The same text under a key, for what must not be found by trying: `hmac-sha256:` and 64 digits.
+pub fn tag_of_normal(text: &[u8], purpose: &[u8], key: &Key) -> String {
+    let mut out = Vec::with_capacity(text.len() + text.len() / 4);
+    write(text, &mut out);
+    format!("hmac-sha256:{}", hex(&key.tag(&[purpose, b"\0", &out])))
 }
 
 fn write(value: &[u8], out: &mut Vec<u8>) {

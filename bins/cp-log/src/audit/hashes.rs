@@ -1,0 +1,156 @@
+//! The hashes of commands, results and payloads, each by the one formula of cp-ledger(5); and that the two ledgers of a turn agree.
+
+use std::collections::HashMap;
+
+use cp_common::Result;
+use cp_ledger::format::canonical::{hash_normal, hash_value};
+use cp_ledger::format::claims::{ExecResult, Form, command_hash, exec_command, exec_result};
+use cp_ledger::format::line::Hash;
+use serde_json::Value;
+
+use super::claim::{Claims, Source, Verdict};
+use super::entry::Entry;
+
+/// Judges the hashes that an entry can prove by itself.
+pub(super) fn judge(entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
+    match entry.event.as_str() {
+        "agent_turn" => {
+            let computed = || {
+                let form = serde_json::from_value::<Form>(entry.data.get("command_form")?.clone()).ok()?;
+                Some(command_hash(form, entry.text("command")?))
+            };
+            command(entry, computed, claims)?;
+            elsewhere(entry, "result_hash", claims)
+        }
+        "llm.response" => elsewhere(entry, "response_hash", claims),
+        "exec.intent" => command(entry, || exec(entry), claims),
+        "exec.result" => match entry.text("result_hash") {
+            None => Ok(()),
+            Some(claimed) => {
+                let verdict = result(entry).map_or_else(
+                    || Verdict::Broken("the members that it is over are not there".to_owned()),
+                    |computed| Verdict::same(&computed, claimed),
+                );
+                claims.say(entry.source(), "result_hash", verdict)
+            }
+        },
+        "WO_APPLIED" => {
+            let (Some(claimed), Some(payload)) = (entry.text("payload_hash"), entry.data.get("payload")) else {
+                return Ok(());
+            };
+            let verdict = match hash_value(payload) {
+                computed if computed != claimed && entry.is_redacted() => taken_out(),
+                computed => Verdict::same(&computed, claimed),
+            };
+            claims.say(entry.source(), "payload_hash", verdict)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A hash of what went to who asked, who alone can compute it again.
+fn elsewhere(entry: &Entry<'_>, name: &'static str, claims: &mut Claims<'_>) -> Result<()> {
+    match entry.text(name) {
+        None => Ok(()),
+        Some(claimed) if Hash::parse(claimed).is_none() => {
+            claims.say(entry.source(), name, Verdict::Broken(format!("`{claimed}` is not a hash")))
+        }
+        Some(_) => {
+            let why = "what it is over went to who asked, and is on no ledger".to_owned();
+            claims.say(entry.source(), name, Verdict::Unknown(why))
+        }
+    }
+}
+
+fn taken_out() -> Verdict {
+    Verdict::Unknown("a secret was taken out of what it is over".to_owned())
+}
+
+fn command(entry: &Entry<'_>, computed: impl FnOnce() -> Option<String>, claims: &mut Claims<'_>) -> Result<()> {
+    if entry.text("command_hmac").is_some() {
+        return claims.say(entry.source(), "command_hmac", taken_out());
+    }
+    let verdict = match (entry.text("command_hash"), computed()) {
+        (Some(claimed), Some(computed)) => Verdict::same(&computed, claimed),
+        (None, _) if entry.is_redacted() => taken_out(),
+        (None, _) => Verdict::Broken("there is no hash".to_owned()),
+        (Some(_), None) => Verdict::Broken("the command that it is over is not there".to_owned()),
+    };
+    claims.say(entry.source(), "command_hash", verdict)
+}
+
+fn exec(entry: &Entry<'_>) -> Option<String> {
+    let argv = entry.data.get("argv")?.as_array()?;
+    let argv: Vec<&str> = argv.iter().map(Value::as_str).collect::<Option<_>>()?;
+    let names: Vec<&String> = entry.data.get("env")?.as_object()?.keys().collect();
+    Some(hash_normal(&exec_command(&argv, entry.text("cwd")?, &names)))
+}
+
+fn result(entry: &Entry<'_>) -> Option<String> {
+    let stream = |name: &str| entry.data.get(name)?.get("sha256")?.as_str();
+    let number = |name: &str| entry.data.get(name)?.as_i64().and_then(|number| i32::try_from(number).ok());
+    Some(exec_result(&ExecResult {
+        return_code: number("return_code"),
+        signal: number("signal"),
+        stdout: stream("stdout")?,
+        stderr: stream("stderr")?,
+    }))
+}
+
+/// What a turn is known by, on both of its ledgers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    command: Option<String>,
+    result: Option<String>,
+}
+
+/// The turns that one ledger has, and the other not yet.
+#[derive(Default)]
+pub(super) struct Turns(HashMap<(String, u64), (Source, Seen, &'static str)>);
+
+impl Turns {
+    pub(super) fn judge(&mut self, entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
+        let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
+        let (place, seen, event) = match entry.event.as_str() {
+            "agent_turn" => {
+                let command = text(entry.data.get("command_hash").or_else(|| entry.data.get("command_hmac")));
+                let seen = Seen { command, result: text(entry.data.get("result_hash")) };
+                (entry.number("turn_number"), seen, "agent_turn")
+            }
+            "turn_evidence" => {
+                let Some(evidence) = entry.data.get("turn_evidence") else { return Ok(()) };
+                let command = text(evidence.get("input_hash").or_else(|| evidence.get("input_hmac")));
+                let seen = Seen { command, result: text(evidence.get("output_hash")) };
+                (evidence.get("turn_number").and_then(Value::as_u64), seen, "turn_evidence")
+            }
+            _ => return Ok(()),
+        };
+        let (Some(session), Some(turn)) = (entry.session.clone(), place) else { return Ok(()) };
+        let key = (session, turn);
+        match self.0.get(&key) {
+            Some((_, _, other)) if *other != event => {}
+            Some(_) => {
+                return claims.say(entry.source(), "evidence", Verdict::Broken(format!("turn {turn} is there twice")));
+            }
+            None => {
+                self.0.insert(key, (entry.source(), seen, event));
+                return Ok(());
+            }
+        }
+        let Some((_, other, _)) = self.0.remove(&key) else { return Ok(()) };
+        let verdict =
+            Verdict::when(other == seen, || format!("the two ledgers of turn {turn} have other hashes of it"));
+        claims.say(entry.source(), "evidence", verdict)
+    }
+
+    pub(super) fn finish(self, claims: &mut Claims<'_>) -> Result<()> {
+        let mut rest: Vec<_> = self.0.into_iter().collect();
+        rest.sort_by(|(a, _), (b, _)| a.cmp(b));
+        for ((_, turn), (source, _, event)) in rest {
+            let other = if event == "agent_turn" { "its evidence" } else { "its turn" };
+            let why = format!("{other} is on no ledger that was read (turn {turn})");
+            claims.say(source, "evidence", Verdict::Unknown(why))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,134 @@
+//! `cp-log audit`: compute again what entries claim: hashes, files that were read, receipts, decisions, budgets, exits.
+
+mod budget;
+mod claim;
+mod decisions;
+mod entry;
+mod hashes;
+mod operands;
+mod pairs;
+mod reads;
+mod receipts;
+
+use std::path::Path;
+
+use cp_common::program::{Class, VerbDoc};
+use cp_common::{Code, Context, Error, Result, signals};
+use cp_ledger::proof::verifier::{Options, verify};
+use cp_ledger::read::End;
+use cp_ledger::read::source::lines_of;
+
+pub(crate) use self::claim::Claim;
+use self::claim::{Claims, Source};
+use self::entry::Entry;
+use crate::reading::{by_ledger, to_read};
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "audit",
+    class: Class::Query,
+    output: "claim",
+    examples: &["{} append hello && {} audit", "{} append hello && {} audit --format text"],
+    sort: Some("ledger, then seq; what needs a whole ledger comes after it"),
+    ..VerbDoc::EMPTY
+};
+
+/// Compute again what entries claim, one record for each claim
+///
+/// A claim holds, does not hold, or cannot be judged any more: a file that was read has changed since, a secret was taken out. Only one
+/// that does not hold makes the audit fail.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Sessions, runs, ledgers or directories of them (default: the session's, else all of home's)
+    #[arg(value_name = "SESSION|RUN|LEDGER")]
+    subjects: Vec<String>,
+}
+
+/// Everything that is remembered from one entry to another.
+#[derive(Default)]
+struct Auditor {
+    pairs: pairs::Pairs,
+    turns: hashes::Turns,
+    reads: reads::Reads,
+    receipts: receipts::Receipts,
+    decisions: decisions::Decisions,
+    budgets: budget::Budgets,
+}
+
+impl Auditor {
+    /// Judges what one entry claims, and what earlier entries claimed that it answers.
+    fn entry(&mut self, entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
+        entry.blobs(claims)?;
+        hashes::judge(entry, claims)?;
+        self.turns.judge(entry, claims)?;
+        self.reads.judge(entry, claims)?;
+        self.receipts.gather(entry);
+        self.pairs.judge(entry, claims)?;
+        self.decisions.judge(entry, claims)?;
+        self.budgets.judge(entry, claims)
+    }
+
+    /// Judges what could not be before all entries were seen.
+    fn finish(self, claims: &mut Claims<'_>) -> Result<()> {
+        self.pairs.finish(claims)?;
+        self.turns.finish(claims)?;
+        self.decisions.finish(claims)?;
+        self.receipts.finish(claims)
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let ledgers = by_ledger(to_read(&operands::paths(&args.subjects, context)?, context)?);
+    context.out.streaming()?;
+    let mut claims = Claims::new(context);
+    let mut auditor = Auditor::default();
+    for (rank, files) in ledgers {
+        let mut before = None;
+        for target in files {
+            if !operands::is_ledger(&target)? {
+                continue;
+            }
+            claims.ledgers += 1;
+            let options = Options { json: true, closed: false, threads: 1 };
+            let report = verify(&target.path, before, &options, &mut |_, _| {})?;
+            before = Some(report.end);
+            let fault = report.faults.first().map(|fault| format!("line {}: {}", fault.line, fault.message));
+            let at = Source { ledger: rank.ledger.clone(), seq: report.last.map(|(seq, _)| seq) };
+            claims.say(at, "chain", fault.map_or(claim::Verdict::Holds, claim::Verdict::Broken))?;
+            file(&target.path, &rank.ledger, &mut auditor, &mut claims)?;
+        }
+    }
+    auditor.finish(&mut claims)?;
+    claims.close()
+}
+
+fn file(path: &Path, ledger: &Path, auditor: &mut Auditor, claims: &mut Claims<'_>) -> Result<()> {
+    let mut lines = lines_of(path)?;
+    let mut count = 0_u64;
+    while let Some(raw) = lines.next()? {
+        if raw.end == End::File {
+            break;
+        }
+        // What is damaged is reported with the chain; the entries after it still claim something.
+        if let Some(line) = raw.stored()
+            && let Some(entry) = Entry::of(&line, ledger)?
+        {
+            auditor.entry(&entry, claims)?;
+        }
+        count += 1;
+        if count.is_multiple_of(256) {
+            signals::check()?;
+        }
+    }
+    Ok(())
+}
+
+/// The failure that stands for the claims that do not hold.
+fn broken(count: u64, all: u64, first: &Claim) -> Error {
+    let which = match count {
+        1 => format!("1 of {all} claims does not hold: "),
+        _ => format!("{count} of {all} claims do not hold; the first: "),
+    };
+    Error::new(Code::Integrity, which + &first.words())
+        .hint("each is a record with `holds` false; cp-ledger(5) has every formula")
+}

@@ -1,0 +1,110 @@
+//! What was begun has to have ended, once: commands, tool calls, requests to models. What has not is unfinished, which is no fault. And
+//! the audit of a command line: its event, its status and its code belong together.
+
+use std::collections::HashMap;
+
+use cp_common::{Code, Result};
+use serde_json::Value;
+
+use super::claim::{Claims, Source, Verdict};
+use super::entry::Entry;
+
+/// What was begun and has not ended.
+#[derive(Default)]
+pub(super) struct Pairs {
+    open: HashMap<(String, &'static str, String), Source>,
+    /// The exit status of each command that a tool's result may name by its receipt.
+    exits: HashMap<String, Option<i64>>,
+}
+
+/// What an entry does to a pair.
+enum Part {
+    Begins,
+    Ends,
+}
+
+impl Pairs {
+    pub(super) fn judge(&mut self, entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
+        let seq = || entry.seq.to_string();
+        let intent = || entry.number("intent").map_or("?".to_owned(), |seq| seq.to_string());
+        let id = || entry.text("id").unwrap_or_default().to_owned();
+        let request = || {
+            let attempt = entry.number("attempt").unwrap_or_default();
+            format!("{} try {attempt}", entry.text("request_hash").unwrap_or_default())
+        };
+        let (kind, part, name) = match entry.event.as_str() {
+            "exec.intent" => ("command", Part::Begins, seq()),
+            "exec.result" => ("command", Part::Ends, intent()),
+            "tool_call" => ("tool call", Part::Begins, id()),
+            "tool_result" => ("tool call", Part::Ends, id()),
+            "llm.request" => ("request", Part::Begins, request()),
+            // What came from a recording was not asked.
+            "llm.response" if entry.data.get("cached") == Some(&Value::Bool(true)) => return Ok(()),
+            "llm.response" => ("request", Part::Ends, request()),
+            "command" | "error" => return exit(entry, claims),
+            _ => return Ok(()),
+        };
+        let key = (entry.scope(), kind, name);
+        match part {
+            Part::Begins => {
+                // Begun again after a stop: the call before it never ended.
+                if let Some(before) = self.open.insert(key.clone(), entry.source()) {
+                    claims.say(before, "finished", unfinished(&key))?;
+                }
+            }
+            Part::Ends => {
+                let begun = self.open.remove(&key);
+                let verdict = match begun {
+                    Some(_) => Verdict::Holds,
+                    // A call that was not permitted is answered without being started.
+                    None if kind == "tool call" => return Ok(()),
+                    None => Verdict::Broken(format!("the {kind} {} was not begun, or has ended before", key.2)),
+                };
+                claims.say(entry.source(), "finished", verdict)?;
+            }
+        }
+        self.status(entry, claims)
+    }
+
+    /// The status of a tool has to be that of its command.
+    fn status(&mut self, entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
+        let number = |name: &str| entry.data.get(name).and_then(Value::as_i64);
+        if entry.event == "exec.result" {
+            let place = format!("{}\n{}", entry.ledger.display(), entry.seq);
+            self.exits.insert(place, number("return_code"));
+        }
+        let Some(receipt) = entry.data.get("receipt").filter(|_| entry.event == "tool_result") else { return Ok(()) };
+        let (Some(ledger), Some(seq)) = (receipt["ledger"].as_str(), receipt["seq"].as_u64()) else { return Ok(()) };
+        let Some(status) = self.exits.remove(&format!("{ledger}\n{seq}")) else { return Ok(()) };
+        let told = number("exit_code");
+        let why = || format!("the tool's status is said to be {told:?}, its command's is {status:?}");
+        claims.say(entry.source(), "exit", Verdict::when(told == status || told.is_none(), why))
+    }
+
+    pub(super) fn finish(self, claims: &mut Claims<'_>) -> Result<()> {
+        let mut open: Vec<_> = self.open.into_iter().collect();
+        open.sort_by(|(_, a), (_, b)| (&a.ledger, a.seq).cmp(&(&b.ledger, b.seq)));
+        for (key, source) in open {
+            claims.say(source, "finished", unfinished(&key))?;
+        }
+        Ok(())
+    }
+}
+
+fn unfinished((_, kind, _): &(String, &'static str, String)) -> Verdict {
+    Verdict::Unknown(format!("the {kind} has no result: it is unfinished"))
+}
+
+fn exit(entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
+    let (Some(exit), Some(code)) = (entry.number("exit"), entry.data.get("code")) else { return Ok(()) };
+    let row = code.as_str().and_then(Code::from_name).map(|code| u64::from(code.row().exit));
+    let verdict = match (entry.event.as_str(), code.as_str(), row) {
+        ("command", None, _) => Verdict::when(exit == 0, || format!("it succeeded, with status {exit}")),
+        ("command", Some(code), _) => Verdict::Broken(format!("it succeeded, with {code}")),
+        (_, _, Some(row)) => Verdict::when(exit == row, || format!("{code} is status {row}, not {exit}")),
+        (_, Some(code), None) => Verdict::Broken(format!("{code} is no code")),
+        // A program that answers in another wire has a status and no code.
+        (_, None, None) => Verdict::when(exit != 0, || "it failed, with status 0".to_owned()),
+    };
+    claims.say(entry.source(), "exit", verdict)
+}

@@ -1,0 +1,112 @@
+//! The hashes that entries carry of what was asked and of what came of it: each formula once, for those who write it and for those who
+//! compute it again. All are over the control plane's spelling of a JSON value; see [`super::canonical`].
+
+use cp_common::json;
+use cp_common::keys::Key;
+use serde::{Deserialize, Serialize};
+
+use super::canonical::{hash_normal, hash_value, tag_of_normal};
+
+/// What the hash of a command is over, as its entry says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Form {
+    /// The command is the text of a JSON value, and the hash is over that value.
+    Request,
+    /// The command is a text, and the hash is over `{"cmd": text}`.
+    Cmd,
+}
+
+/// The value that a command stands for, in normal form.
+fn value_of(form: Form, command: &str) -> Vec<u8> {
+    let mut text = Vec::with_capacity(command.len() + 10);
+    // A request that is no JSON is treated as words, so that it has a hash all the same.
+    if form == Form::Request && json::normalize(command.as_bytes(), &mut text).is_ok() {
+        return text;
+    }
+    text.clear();
+    text.extend_from_slice(b"{\"cmd\":");
+    json::string(command, &mut text);
+    text.push(b'}');
+    text
+}
+
+/// `command_hash` of a turn.
+pub fn command_hash(form: Form, command: &str) -> String {
+    hash_normal(&value_of(form, command))
+}
+
+/// `command_hmac` of a turn: instead of the hash where a secret was taken out of the command.
+pub fn command_hmac(form: Form, command: &str, key: &Key) -> String {
+    tag_of_command(&value_of(form, command), key)
+}
+
+/// The keyed hash of a command in normal form.
+pub fn tag_of_command(value: &[u8], key: &Key) -> String {
+    tag_of_normal(value, b"command", key)
+}
+
+/// What the hash of a process's command is over, in normal form: its words, its directory, and the names of its variables, sorted.
+pub fn exec_command(argv: &[impl AsRef<str>], cwd: &str, variables: &[impl AsRef<str>]) -> Vec<u8> {
+    let mut names: Vec<&str> = variables.iter().map(AsRef::as_ref).collect();
+    names.sort_unstable();
+    let mut text = b"{\"argv\":".to_vec();
+    strings(argv.iter().map(AsRef::as_ref), &mut text);
+    text.extend_from_slice(b",\"cwd\":");
+    json::string(cwd, &mut text);
+    text.extend_from_slice(b",\"env\":");
+    strings(names.into_iter(), &mut text);
+    text.push(b'}');
+    text
+}
+
+fn strings<'a>(words: impl Iterator<Item = &'a str>, out: &mut Vec<u8>) {
+    out.push(b'[');
+    for (at, word) in words.enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        json::string(word, out);
+    }
+    out.push(b']');
+}
+
+/// What the hash of a process's result is over.
+#[derive(Debug, Serialize)]
+pub struct ExecResult<'a> {
+    /// Its exit status, if it exited.
+    pub return_code: Option<i32>,
+    /// The signal that ended it, if one did.
+    pub signal: Option<i32>,
+    /// The hash of all that it wrote to standard output.
+    pub stdout: &'a str,
+    /// The hash of all that it wrote to standard error.
+    pub stderr: &'a str,
+}
+
+/// `result_hash` of a process.
+pub fn exec_result(result: &ExecResult<'_>) -> String {
+    hash_value(&serde_json::to_value(result).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_has_one_hash_in_each_form() {
+        let known = "sha256:c04f56bc0b76db6804f3f019dbf2acbd71e585f88c4bb3a7f0a20403af753d55";
+        assert_eq!(command_hash(Form::Cmd, ":help"), known);
+        assert_eq!(command_hash(Form::Request, r#"{ "cmd" : ":help" }"#), known);
+        assert_ne!(command_hash(Form::Cmd, r#"{"cmd":":help"}"#), known);
+        assert_eq!(command_hash(Form::Request, "{bad"), command_hash(Form::Cmd, "{bad"));
+    }
+
+    #[test]
+    fn the_order_of_variables_does_not_matter_and_that_of_words_does() {
+        let hash = |argv: &[&str], names: &[&str]| hash_normal(&exec_command(argv, "/w", names));
+        assert_eq!(hash(&["a", "b"], &["X", "Y"]), hash(&["a", "b"], &["Y", "X"]));
+        assert_ne!(hash(&["a", "b"], &[]), hash(&["b", "a"], &[]));
+        assert_ne!(hash(&["a b"], &[]), hash(&["a", "b"], &[]));
+    }
+}
