@@ -3,6 +3,8 @@
 mod append;
 mod audit;
 mod blob;
+mod bundle;
+mod check_bundle;
 mod check_proof;
 mod checkpoint;
 mod create;
@@ -49,6 +51,8 @@ pub static PROGRAM: Program = Program {
         tip::DOC,
         verify::DOC,
         audit::DOC,
+        bundle::DOC,
+        check_bundle::DOC,
         repair::DOC,
         rotate::DOC,
         keygen::DOC,
@@ -61,7 +65,10 @@ pub static PROGRAM: Program = Program {
     groups: &[
         ("Write", &["append", "tee", "create"]),
         ("Read", &["query", "follow", "stats", "export", "blob", "reveal", "tip"]),
-        ("Prove", &["verify", "audit", "keygen", "checkpoint", "witness", "prove", "check-proof"]),
+        (
+            "Prove",
+            &["verify", "audit", "keygen", "checkpoint", "witness", "prove", "check-proof", "bundle", "check-bundle"],
+        ),
         ("Keep", &["rotate", "forget", "repair"]),
     ],
     environment: &[
@@ -71,7 +78,9 @@ pub static PROGRAM: Program = Program {
     schemas: &[
         ("begun", include_str!("../schemas/begun.json")),
         ("blob", include_str!("../schemas/blob.json")),
+        ("bundled", include_str!("../schemas/bundled.json")),
         ("checked", include_str!("../schemas/checked.json")),
+        ("checked-bundle", include_str!("../schemas/checked-bundle.json")),
         ("claim", include_str!("../schemas/claim.json")),
         cp_common::wire::schemas::RECEIPT,
         ("entry", include_str!("../schemas/entry.json")),
@@ -116,6 +125,8 @@ enum Verb {
     Tip(tip::Args),
     Verify(verify::Args),
     Audit(audit::Args),
+    Bundle(bundle::Args),
+    CheckBundle(check_bundle::Args),
     Repair(repair::Args),
     Rotate(rotate::Args),
     Keygen(keygen::Args),
@@ -141,6 +152,8 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Tip(args) => tip::run(&args, context),
         Verb::Verify(args) => verify::run(&args, context),
         Verb::Audit(args) => audit::run(&args, context),
+        Verb::Bundle(args) => bundle::run(&args, context),
+        Verb::CheckBundle(args) => check_bundle::run(&args, context),
         Verb::Repair(args) => repair::run(&args, context),
         Verb::Rotate(args) => rotate::run(&args, context),
         Verb::Keygen(args) => keygen::run(&args, context),

@@ -21,6 +21,8 @@ fn of<T: JsonSchema>(name: &str) {
 #[test]
 fn schemas_are_those_of_the_types() {
     of::<crate::audit::Claim>("claim");
+    of::<crate::bundle::Bundled>("bundled");
+    of::<crate::check_bundle::Checked>("checked-bundle");
     of::<crate::blob::Found>("blob");
     of::<crate::create::Begun>("begun");
     of::<crate::stats::Stats>("stats");

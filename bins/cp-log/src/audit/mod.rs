@@ -21,6 +21,7 @@ use cp_ledger::read::source::lines_of;
 pub(crate) use self::claim::Claim;
 use self::claim::{Claims, Source};
 use self::entry::Entry;
+pub(crate) use self::operands::is_ledger;
 use crate::reading::{by_ledger, to_read};
 
 /// The entry of this verb in `reference`.
@@ -85,7 +86,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     for (rank, files) in ledgers {
         let mut before = None;
         for target in files {
-            if !operands::is_ledger(&target)? {
+            if !is_ledger(&target)? {
                 continue;
             }
             claims.ledgers += 1;

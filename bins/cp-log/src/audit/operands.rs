@@ -35,7 +35,7 @@ fn path(subject: &str, context: &Context) -> Result<PathBuf> {
 }
 
 /// Whether a file is a ledger. One that was named has to be.
-pub(super) fn is_ledger(target: &Target) -> Result<bool> {
+pub(crate) fn is_ledger(target: &Target) -> Result<bool> {
     let path = &target.path;
     if !path.is_file() {
         return Err(Error::not_found("no such ledger").in_file(path));

@@ -30,6 +30,13 @@ pub(crate) struct Filters {
     grep: Option<String>,
 }
 
+impl Filters {
+    /// Only the filter on time.
+    pub(crate) fn since(since: Option<String>) -> Self {
+        Self { since, ..Self::default() }
+    }
+}
+
 /// Prepared filters.
 pub(crate) struct Select {
     events: Vec<Vec<u8>>,

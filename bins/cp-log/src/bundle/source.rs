@@ -1,0 +1,190 @@
+//! A ledger that goes into a bundle: read twice, first to know its size and its tree, then to write its lines.
+
+use std::path::{Path, PathBuf};
+
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
+use cp_common::{Code, Error, Result, json, signals};
+use cp_ledger::format::line::{Hash, Line, inside, members};
+use cp_ledger::proof::checkpoint::{checkpoint_path, read_checkpoint};
+use cp_ledger::proof::note::{Checkpoint, Note};
+use cp_ledger::proof::tree::{Node, Tree, consistency, inclusion, leaf};
+use cp_ledger::read::End;
+use cp_ledger::read::segments::segments_of;
+use cp_ledger::read::source::lines_of;
+
+use super::format;
+use super::levels::Levels;
+use crate::reading::{Select, View};
+
+/// What the first reading found.
+pub(super) struct Source<'a> {
+    ledger: &'a Path,
+    files: Vec<PathBuf>,
+    select: &'a Select,
+    origin: String,
+    tree: Tree,
+    checkpoint: Option<(Note, Checkpoint)>,
+    selected: u64,
+    /// The whole tree, where proofs are needed.
+    levels: Option<Levels>,
+}
+
+/// Passes each line of a ledger, proved, until there were `most`.
+fn each(files: &[PathBuf], most: u64, mut each: impl FnMut(&Line<'_>) -> Result<()>) -> Result<()> {
+    let (mut size, mut prev) = (0, None::<Hash>);
+    for file in files {
+        let mut lines = lines_of(file)?;
+        while let Some(raw) = lines.next()? {
+            if raw.end == End::File || size == most {
+                break;
+            }
+            let fits =
+                |line: &Line<'_>| line.is_intact() && line.seq() == size && prev.is_none_or(|prev| prev == line.prev());
+            let Some(line) = raw.stored().filter(fits) else {
+                return Err(Error::new(Code::Integrity, "the line does not follow from those before it")
+                    .with("offset", raw.offset)
+                    .at_line(raw.number)
+                    .in_file(file)
+                    .fatal()
+                    .hint("only an intact ledger can be bundled; cp-log verify lists every fault"));
+            };
+            each(&line)?;
+            (prev, size) = (Some(line.hash()), size + 1);
+            if size % 4096 == 0 {
+                signals::check()?;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl<'a> Source<'a> {
+    /// Reads a ledger for the first time.
+    pub(super) fn read(ledger: &'a Path, select: &'a Select) -> Result<Self> {
+        let mut files = segments_of(ledger)?;
+        files.push(ledger.to_owned());
+        files.retain(|file| file.is_file());
+        let checkpoint = read_checkpoint(&checkpoint_path(ledger))?;
+        let mut this = Self {
+            ledger,
+            files,
+            select,
+            origin: String::new(),
+            tree: Tree::default(),
+            checkpoint,
+            selected: 0,
+            levels: None,
+        };
+        let mut signed = None::<Node>;
+        let signed_size = this.checkpoint.as_ref().map_or(0, |(_, checkpoint)| checkpoint.size);
+        let files = this.files.clone();
+        each(&files, u64::MAX, |line| {
+            if line.seq() == 0 {
+                this.origin = origin_of(line).unwrap_or_default();
+            }
+            this.tree.push(leaf(&line.hash().raw()));
+            if this.tree.size() == signed_size {
+                signed = Some(this.tree.root());
+            }
+            this.selected += u64::from(select.matches(&View::of_line(line)));
+            Ok(())
+        })?;
+        if this.origin.is_empty() {
+            return Err(Error::validation("not a ledger: it has no opening line").in_file(ledger).fatal());
+        }
+        if let Some((_, checkpoint)) = &this.checkpoint
+            && (checkpoint.origin != this.origin || checkpoint.size > 0 && signed != Some(checkpoint.root))
+        {
+            return Err(Error::new(Code::Integrity, "the ledger is not the one that was signed")
+                .in_file(ledger)
+                .fatal()
+                .hint("cp-log verify shows whether it was rolled back or forked"));
+        }
+        Ok(this)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.selected == 0
+    }
+
+    fn is_whole(&self) -> bool {
+        self.selected == self.tree.size()
+    }
+
+    /// The record that stands before its lines. From here on proofs can be had.
+    pub(super) fn head(&mut self) -> Result<format::Ledger> {
+        let size = self.tree.size();
+        let mut proof = Vec::new();
+        if !self.is_whole() {
+            let mut levels = Levels::default();
+            each(&self.files, size, |line| levels.push(leaf(&line.hash().raw())))?;
+            if let Some((_, checkpoint)) = &self.checkpoint {
+                proof = levels.hashes(&consistency(checkpoint.size, size))?;
+            }
+            self.levels = Some(levels);
+        }
+        let file = self.ledger.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(format::Ledger {
+            origin: self.origin.clone(),
+            file,
+            size,
+            root: BASE64.encode(self.tree.root()),
+            lines: self.selected,
+            whole: self.is_whole(),
+            status: if self.checkpoint.is_some() { "signed" } else { "unsigned" }.to_owned(),
+            checkpoint: self.checkpoint.as_ref().map(|(note, _)| note.to_string()),
+            consistency: encoded(&proof),
+        })
+    }
+
+    /// Passes the lines that were asked for, each with its proof.
+    pub(super) fn lines(&mut self, each_one: &mut dyn FnMut(&format::Line) -> Result<()>) -> Result<()> {
+        let (size, select, files) = (self.tree.size(), self.select, self.files.clone());
+        let mut levels = self.levels.take();
+        let signed = self.checkpoint.as_ref().map(|(_, checkpoint)| checkpoint.size);
+        // A line is written when it is known whether the one behind it is shown.
+        let mut held: Option<format::Line> = None;
+        each(&files, size, |line| {
+            let is_shown = select.matches(&View::of_line(line));
+            if let Some(mut before) = held.take() {
+                if let (false, Some(levels)) = (is_shown, &mut levels) {
+                    let proof = encoded(&levels.hashes(&inclusion(line.seq(), size))?);
+                    before.next = Some(format::Next { hash: line.hash().to_string(), proof });
+                }
+                each_one(&before)?;
+            }
+            if !is_shown {
+                return Ok(());
+            }
+            let raw = std::str::from_utf8(line.bytes()).map_err(|_| {
+                Error::new(Code::Integrity, "the line is not UTF-8")
+                    .with("seq", line.seq())
+                    .in_file(self.ledger)
+                    .fatal()
+            })?;
+            let proof = match &mut levels {
+                Some(levels) => Some(encoded(&levels.hashes(&inclusion(line.seq(), size))?)),
+                None => None,
+            };
+            held = Some(format::Line {
+                seq: line.seq(),
+                raw: raw.to_owned(),
+                after_checkpoint: signed.is_some_and(|signed| line.seq() >= signed),
+                proof,
+                next: None,
+            });
+            Ok(())
+        })?;
+        held.map_or(Ok(()), |last| each_one(&last))
+    }
+}
+
+fn encoded(nodes: &[Node]) -> Vec<String> {
+    nodes.iter().map(|node| BASE64.encode(node)).collect()
+}
+
+fn origin_of(line: &Line<'_>) -> Option<String> {
+    let data = inside(line.member("data")?)?;
+    let (_, origin) = members(data).find(|(name, _)| *name == b"origin")?;
+    json::unquote(origin)
+}

@@ -1,0 +1,295 @@
+//! `cp-log check-bundle`: prove a bundle with nothing but its file and public keys, and say what was proved and what was not.
+
+mod ledger;
+
+use std::path::{Path, PathBuf};
+
+use cp_common::program::{Class, VerbDoc};
+use cp_common::wire::Reply;
+use cp_common::{Code, Context, Error, Result, signals};
+use cp_ledger::format::line::Hash;
+use cp_ledger::proof::note::Verifier;
+use cp_ledger::read::End;
+use cp_ledger::read::source::lines_of;
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+
+use self::ledger::Open;
+use crate::bundle::format;
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "check-bundle",
+    class: Class::Query,
+    output: "checked-bundle",
+    examples: &["{} append hello && {} bundle -o b.jsonl && {} check-bundle b.jsonl"],
+    ..VerbDoc::EMPTY
+};
+
+/// How many faults are listed one by one; the others are counted.
+const LISTED: usize = 100;
+
+/// Prove a bundle, with nothing else at hand
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A public key that may have signed; one of them must have signed each ledger. Give it again for another
+    #[arg(long, value_name = "K.pub")]
+    key: Vec<PathBuf>,
+    /// The bundle; - is standard input
+    #[arg(value_name = "FILE|-")]
+    file: PathBuf,
+}
+
+/// What a bundle proves.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Checked {
+    /// The file.
+    file: String,
+    /// Whether nothing is wrong.
+    holds: bool,
+    /// What each ledger's lines prove.
+    ledgers: Vec<Proved>,
+    /// How many lines of ledgers there are.
+    lines: u64,
+    /// How many large values.
+    blobs: u64,
+    /// What is not proved, in words.
+    not_proved: Vec<String>,
+    /// How many faults there are.
+    fault_count: u64,
+    /// The first hundred of them.
+    faults: Vec<Fault>,
+}
+
+/// What the lines of one ledger prove.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Proved {
+    /// The ledger's own name.
+    origin: String,
+    /// The name that its file had.
+    file: String,
+    /// How many lines it had.
+    size: u64,
+    /// How many are here.
+    lines: u64,
+    /// Whether all are.
+    whole: bool,
+    /// How many of its first lines the checkpoint covers; none without one.
+    signed_size: Option<u64>,
+    /// The names of the keys that were given and have signed it.
+    signed_by: Vec<String>,
+    /// How many of the lines here no checkpoint covers.
+    after_checkpoint: u64,
+}
+
+/// Something that is wrong, and where.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Fault {
+    /// The line of the bundle, from 1.
+    line: u64,
+    /// What is wrong.
+    message: String,
+}
+
+impl Checked {
+    fn error(&self) -> Option<Error> {
+        let first = self.faults.first()?;
+        let more = if self.fault_count > 1 { format!("; {} faults in all", self.fault_count) } else { String::new() };
+        let message = format!("line {}: {}{more}", first.line, first.message);
+        let mut error = Error::new(Code::Integrity, message).in_file(Path::new(&self.file));
+        if let Ok(serde_json::Value::Object(members)) = serde_json::to_value(self) {
+            for (name, value) in members {
+                error = error.with(&name, value);
+            }
+        }
+        Some(
+            error
+                .with("line", first.line)
+                .hint("ask for the bundle again; what is wrong in the ledger itself cp-log verify shows"),
+        )
+    }
+
+    fn fault(&mut self, line: u64, message: impl Into<String>) {
+        self.fault_count += 1;
+        if self.faults.len() < LISTED {
+            self.faults.push(Fault { line, message: message.into() });
+        }
+    }
+}
+
+impl Reply for Checked {
+    fn text(&self) -> String {
+        let mut lines = Vec::new();
+        for ledger in &self.ledgers {
+            let part = if ledger.whole { "whole" } else { "in part" };
+            let signed = match (ledger.signed_size, ledger.signed_by.as_slice()) {
+                (None, _) => "unsigned".to_owned(),
+                (Some(size), []) => format!("{size} lines under a checkpoint"),
+                (Some(size), names) => format!("{size} lines signed by {}", names.join(", ")),
+            };
+            let Proved { file, origin, lines: shown, size, .. } = ledger;
+            lines.push(format!("{file} ({origin}): {shown} of {size} lines, {part}, {signed}"));
+        }
+        lines.extend(self.faults.iter().map(|fault| format!("  line {}: {}", fault.line, fault.message)));
+        lines.extend(self.not_proved.iter().map(|what| format!("not proved: {what}")));
+        lines.push(if self.holds { "the bundle holds" } else { "the bundle does not hold" }.to_owned());
+        lines.join("\n")
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let keys: Vec<Verifier> = args.key.iter().map(|key| Verifier::load(key)).collect::<Result<_>>()?;
+    let checked = Check::new(&args.file, &keys).read()?;
+    match checked.error() {
+        None => context.out.answer(&checked),
+        Some(error) => context.out.refuse(&checked, error),
+    }
+}
+
+/// A bundle that is being read.
+struct Check<'a> {
+    keys: &'a [Verifier],
+    checked: Checked,
+    /// Of everything before the line that is looked at.
+    hash: Sha256,
+    open: Option<Open>,
+    is_closed: bool,
+}
+
+impl<'a> Check<'a> {
+    fn new(file: &Path, keys: &'a [Verifier]) -> Self {
+        let checked = Checked {
+            file: file.display().to_string(),
+            holds: false,
+            ledgers: Vec::new(),
+            lines: 0,
+            blobs: 0,
+            not_proved: Vec::new(),
+            fault_count: 0,
+            faults: Vec::new(),
+        };
+        Self { keys, checked, hash: Sha256::new(), open: None, is_closed: false }
+    }
+
+    fn read(mut self) -> Result<Checked> {
+        let file = PathBuf::from(&self.checked.file);
+        let mut lines = lines_of(&file)?;
+        let mut last = 0;
+        while let Some(raw) = lines.next()? {
+            last = raw.number;
+            if self.is_closed {
+                self.checked.fault(last, "there is something after the closing line");
+            } else if raw.end == End::LineFeed {
+                if let Err(message) = self.line(raw.number, raw.bytes) {
+                    self.checked.fault(raw.number, message);
+                }
+            } else {
+                self.checked.fault(last, "the line is not whole");
+            }
+            self.hash.update(raw.bytes);
+            self.hash.update(b"\n");
+            if last % 1024 == 0 {
+                signals::check()?;
+            }
+        }
+        self.end_ledger();
+        if !self.is_closed {
+            self.checked.fault(last.max(1), "the closing line is missing: the bundle is not whole");
+        }
+        self.conclude();
+        Ok(self.checked)
+    }
+
+    fn line(&mut self, number: u64, bytes: &[u8]) -> Result<(), String> {
+        let (kind, data) = match format::unsealed(bytes) {
+            Ok(record) => record,
+            Err(message) if number == 1 => return Err(format!("not a bundle: {message}")),
+            Err(message) => return Err(message),
+        };
+        if (number == 1) != (kind == format::BUNDLE) {
+            return Err(format!("a bundle begins with one record `{}`, and this is `{kind}`", format::BUNDLE));
+        }
+        match kind.as_str() {
+            format::BUNDLE => {
+                let head: format::Head = format::read(&data)?;
+                if head.version != format::VERSION {
+                    return Err(format!("version {} is not known, only {}", head.version, format::VERSION));
+                }
+                Ok(())
+            }
+            format::LEDGER => {
+                self.end_ledger();
+                self.open = Some(Open::new(number, format::read(&data)?)?);
+                Ok(())
+            }
+            format::LINE => {
+                self.checked.lines += 1;
+                let line: format::Line = format::read(&data)?;
+                self.open.as_mut().ok_or("it belongs to no ledger")?.line(&line)
+            }
+            format::BLOB => {
+                let blob: format::Blob = format::read(&data)?;
+                self.checked.blobs += u64::from(blob.offset == 0);
+                self.open.as_mut().ok_or("it belongs to no ledger")?.blob(&blob)
+            }
+            format::SUMMARY => self.closing(&format::read(&data)?),
+            other => Err(format!("a bundle has no record `{other}`")),
+        }
+    }
+
+    fn closing(&mut self, closing: &format::Closing) -> Result<(), String> {
+        self.end_ledger();
+        self.is_closed = true;
+        if Hash::from_raw(&self.hash.clone().finalize().into()).to_string() != closing.sha256 {
+            return Err("what stands before it is not what was written".to_owned());
+        }
+        let found = (self.checked.ledgers.len() as u64, self.checked.lines, self.checked.blobs);
+        if found != (closing.ledgers, closing.lines, closing.blobs) {
+            return Err(format!(
+                "it counts {} ledgers, {} lines and {} blobs",
+                closing.ledgers, closing.lines, closing.blobs
+            ));
+        }
+        Ok(())
+    }
+
+    fn end_ledger(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        let line = open.number;
+        let (proved, missing, faults) = open.finish(self.keys);
+        for fault in faults {
+            self.checked.fault(line, fault);
+        }
+        if missing > 0 {
+            self.checked.not_proved.push(format!("{}: {missing} large values were not there any more", proved.file));
+        }
+        self.checked.ledgers.push(proved);
+    }
+
+    fn conclude(&mut self) {
+        let checked = &mut self.checked;
+        checked.holds = checked.fault_count == 0;
+        let unsigned = checked.ledgers.iter().filter(|ledger| ledger.signed_size.is_none()).count();
+        let after: u64 = checked.ledgers.iter().map(|ledger| ledger.after_checkpoint).sum();
+        let part = checked.ledgers.iter().filter(|ledger| !ledger.whole).count();
+        let mut say = |what: String| checked.not_proved.push(what);
+        if unsigned > 0 {
+            say(format!("{unsigned} ledgers are unsigned: whoever made the bundle can have written them anew"));
+        }
+        if self.keys.is_empty() {
+            say("no key was given, so no signature was checked".to_owned());
+        }
+        if after > 0 {
+            say(format!(
+                "{after} lines were written after the checkpoint of their ledger, and no signature covers them"
+            ));
+        }
+        if part > 0 {
+            say(format!("of {part} ledgers lines are left out: they are known to exist, not what they say"));
+        }
+        say("the times: each is the writer's clock".to_owned());
+    }
+}
