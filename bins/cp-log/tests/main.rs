@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
 mod append;
+mod audit;
+mod bundle;
 mod create;
 mod export;
 mod faults;
@@ -18,6 +20,7 @@ mod stats;
 mod tee;
 mod tip;
 mod verify;
+mod work;
 mod writers;
 
 #[test]

@@ -1,0 +1,166 @@
+//! `cp-log audit`: what real work claims holds, and each claim that is forged on a ledger with a right chain does not.
+
+use cp_ledger::format::canonical::hash_value;
+use cp_ledger::{Entry, Ledger, Sync};
+use serde_json::{Value, json};
+
+use crate::ledgers::Ledgers;
+use crate::work::{Work, forge};
+
+fn count(claims: &[Value], claim: &str, holds: &Value) -> usize {
+    claims.iter().filter(|found| found["claim"] == claim && found["holds"] == *holds).count()
+}
+
+#[test]
+fn everything_that_real_work_claims_holds() {
+    let work = Work::new();
+    let (claims, closing) = work.audit(&[], 0);
+    assert_eq!((&closing["data"]["broken"], &closing["data"]["total"]), (&json!(0), &json!(claims.len())));
+    let all = [
+        "chain",
+        "command_hash",
+        "result_hash",
+        "executable",
+        "declared_read",
+        "finished",
+        "exit",
+        "receipt",
+        "evidence",
+        "budget",
+    ];
+    for claim in all {
+        assert!(count(&claims, claim, &json!(true)) > 0, "{claim}: {claims:?}");
+    }
+    // Both with a secret: one typed, one asked.
+    assert_eq!(count(&claims, "command_hmac", &Value::Null), 2);
+    // A run and a session are found by their names.
+    let (run, _) = work.find("RUN-*.jsonl", "run_end");
+    let named = run.file_stem().unwrap().to_str().unwrap();
+    assert_eq!(count(&work.audit(&[named], 0).0, "budget", &json!(true)), 1);
+    let (exec, _) = work.find("exec.jsonl", "agent_turn");
+    let session = exec.ancestors().nth(2).unwrap().file_name().unwrap().to_str().unwrap();
+    assert!(count(&work.audit(&[session], 0).0, "evidence", &json!(true)) >= 5);
+    assert_eq!(work.0.run(&["audit", "nothing"]).code(3).error()["code"], "E_NOT_FOUND");
+}
+
+#[test]
+fn a_long_command_stands_whole_and_its_hash_is_computed_again() {
+    let work = Work::new();
+    let (exec, _) = work.find("exec.jsonl", "agent_turn");
+    let lines = cp_testkit::records_of(&std::fs::read(&exec).unwrap());
+    let long = lines.iter().find(|line| line["data"]["command"].as_str().is_some_and(|text| text.len() > 20 << 10));
+    let (claims, _) = work.audit(&[exec.to_str().unwrap()], 0);
+    let judged = claims.iter().find(|claim| claim["seq"] == long.unwrap()["seq"] && claim["claim"] == "command_hash");
+    assert_eq!(judged.unwrap()["holds"], true);
+    // The tier was read before the first turn, and is declared with it.
+    let (evidence, _) = work.find("evidence.jsonl", "turn_evidence");
+    let first = cp_testkit::records_of(&std::fs::read(evidence).unwrap()).swap_remove(1);
+    let reads = first["data"]["declared_reads"].as_array().unwrap();
+    assert!(reads.iter().any(|read| read["path"].as_str().unwrap().ends_with("/tier.json")), "{reads:?}");
+}
+
+/// A ledger, an event on it, what is changed in the first line that has it, and the claim that no longer holds.
+type Forgery = (&'static str, &'static str, &'static str, &'static str, &'static str);
+
+const FORGERIES: [Forgery; 13] = [
+    ("cp-exec.jsonl", "exec.intent", r#""echo","hi""#, r#""echo","ho""#, "command_hash"),
+    ("cp-exec.jsonl", "exec.intent", r#""env":{"#, r#""env":{"A":null,"#, "command_hash"),
+    ("cp-exec.jsonl", "exec.intent", r#""command_hash""#, r#""other_hash""#, "command_hash"),
+    ("cp-exec.jsonl", "exec.intent", r#""requires":null"#, r#""requires":"it destroys""#, "approval"),
+    ("cp-exec.jsonl", "exec.result", r#""return_code":0"#, r#""return_code":1"#, "result_hash"),
+    ("cp-exec.jsonl", "exec.result", r#""intent":1"#, r#""intent":0"#, "finished"),
+    ("cp-exec.jsonl", "command", r#""exit":0"#, r#""exit":1"#, "exit"),
+    ("exec.jsonl", "agent_turn", "signal_status", "gate_status", "command_hash"),
+    ("evidence.jsonl", "turn_evidence", r#""output_hash":"sha256:"#, r#""output_hash":"sha256:0"#, "evidence"),
+    ("RUN-*.jsonl", "run_end", r#""iterations":2"#, r#""iterations":3"#, "budget"),
+    ("RUN-*.jsonl", "tool_result", r#""exit_code":0"#, r#""exit_code":3"#, "exit"),
+    ("RUN-*.jsonl", "tool_result", r#""seq":8"#, r#""seq":7"#, "receipt"),
+    ("RUN-*.jsonl", "iteration", r#""event":"iteration""#, r#""event":"denied""#, "approval"),
+];
+
+#[test]
+fn each_claim_that_is_forged_on_a_ledger_with_a_right_chain_is_found() {
+    let work = Work::new();
+    for (name, event, from, to, claim) in FORGERIES {
+        let (path, seq) = work.find(name, event);
+        let before = std::fs::read(&path).unwrap();
+        forge(&path, seq, |body| {
+            let edited = body.replacen(from, to, 1);
+            // Only a decision says which call it is about.
+            if to.contains("denied") { edited + r#","data":{"call":"call_1_1"}"# } else { edited }
+        });
+        let ran = work.0.run(&["audit", path.to_str().unwrap()]);
+        let alone = ran.status;
+        let (claims, closing) = work.audit(&[], 1);
+        assert_eq!(closing["error"]["code"], "E_INTEGRITY");
+        assert!(count(&claims, claim, &json!(false)) > 0, "{event} {to}: {claims:?}");
+        assert_eq!(count(&claims, "chain", &json!(false)), 0);
+        // What two ledgers say of each other needs both.
+        assert_eq!(alone, i32::from(claim != "evidence"), "{event} {to}");
+        std::fs::write(&path, before).unwrap();
+    }
+    work.audit(&[], 0);
+}
+
+#[test]
+fn what_changed_since_or_is_unfinished_is_said_and_is_no_fault() {
+    let work = Work::new();
+    work.0.work.executable("tools/copy", "#!/bin/sh\necho other\n");
+    let (claims, _) = work.audit(&[], 0);
+    assert!(count(&claims, "declared_read", &Value::Null) > 0 && count(&claims, "executable", &Value::Null) > 0);
+    let (run, result) = work.find("RUN-*.jsonl", "exec.result");
+    let text = std::fs::read_to_string(&run).unwrap();
+    let cut: String = text.split_inclusive('\n').take(usize::try_from(result).unwrap()).collect();
+    std::fs::write(&run, cut).unwrap();
+    let (claims, _) = work.audit(&[run.to_str().unwrap()], 0);
+    assert_eq!(count(&claims, "finished", &Value::Null), 2, "the call and its command: {claims:?}");
+}
+
+#[test]
+fn a_file_that_was_read_in_part_is_hashed_in_that_part() {
+    let place = Ledgers::new();
+    let file = place.work.write("f", "0123456789");
+    let sha = |text: &str| cp_ledger::format::line::Hash::of(text.as_bytes()).to_string();
+    let mut ledger = Ledger::open(&place.path("l.jsonl"), Sync::None).unwrap();
+    for (hash, offset, bytes) in [(sha("345"), 3, 3), (sha("789"), 7, 3), (sha("0123456789"), 3, 3)] {
+        let read = json!({"path": file, "hash": hash, "offset": offset, "bytes": bytes});
+        ledger.append(Entry::new("turn_evidence").with("declared_reads", &[read])).unwrap();
+    }
+    let claims = place.run(&["audit", "l.jsonl"]).success().of("item");
+    let holds: Vec<&Value> = claims[1..].iter().map(|claim| &claim["holds"]).collect();
+    assert_eq!(holds, [&json!(true), &json!(true), &Value::Null]);
+}
+
+#[test]
+fn payloads_tokens_and_blobs_are_judged() {
+    let place = Ledgers::new();
+    let path = place.path("l.jsonl");
+    let mut ledger = Ledger::open(&path, Sync::None).unwrap();
+    let payload = json!({"b": 1, "a": [1.0, null]});
+    let applied = || Entry::new("WO_APPLIED").with("payload", &payload);
+    ledger.append(applied().with("payload_hash", &hash_value(&payload))).unwrap();
+    let replaced = |path: &str| json!({"writes": [{"path": path, "mode": "overwrite"}], "confirmed": "hmac-sha256:t"});
+    ledger.append(Entry::new("exec.operation").with("what", &replaced("/a"))).unwrap();
+    ledger.append(Entry::new("exec.operation").with("what", &replaced("/b"))).unwrap();
+    ledger.append(Entry::new("e").message("x".repeat(2 << 20))).unwrap();
+    let fine = place.run(&["audit", "l.jsonl"]).success().of("item");
+    assert_eq!(count(&fine, "approval", &json!(true)), 2, "one token may cover a set");
+    assert_eq!((count(&fine, "payload_hash", &json!(true)), count(&fine, "blob", &json!(true))), (1, 1));
+
+    ledger.append(applied().with("payload_hash", "sha256:0")).unwrap();
+    ledger.append(Entry::new("exec.operation").with("what", &replaced("/a"))).unwrap();
+    for entry in std::fs::read_dir(place.path("l.jsonl.blobs")).unwrap() {
+        std::fs::write(entry.unwrap().path(), "other").unwrap();
+    }
+    let claims = place.run(&["audit", "l.jsonl"]).code(1).of("item");
+    for claim in ["payload_hash", "approval", "blob"] {
+        assert_eq!(count(&claims, claim, &json!(false)), 1, "{claim}");
+    }
+    // Damage is said of the chain, and the rest is judged all the same.
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replacen("hmac-sha256:t", "hmac-sha256:u", 1)).unwrap();
+    let claims = place.run(&["audit", "l.jsonl"]).code(1).of("item");
+    assert_eq!(count(&claims, "chain", &json!(false)), 1);
+    let text = place.run(&["audit", "--format", "text", "l.jsonl"]).code(1);
+    assert!(text.stdout.lines().any(|line| line.starts_with("✗ ") && line.contains("payload_hash")), "{text:?}");
+}

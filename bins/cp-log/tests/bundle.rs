@@ -1,0 +1,143 @@
+//! `cp-log bundle` and `check-bundle`: a bundle of real work is proved with its file alone, and each changed byte is found where it is.
+
+use cp_testkit::{Outcome, Place};
+use serde_json::json;
+
+use crate::ledgers::Ledgers;
+use crate::work::Work;
+
+/// Checks a bundle where there is nothing else.
+fn check(bundle: &[u8], arguments: &[&str]) -> Outcome {
+    let place = Place::of("cp-log");
+    let ran = place.feed(&[&["check-bundle", "-"], arguments].concat(), bundle);
+    assert!(!place.home.exists(), "a check leaves nothing");
+    ran
+}
+
+fn signed() -> Ledgers {
+    let place = Ledgers::new();
+    place.ledger("l.jsonl", 12);
+    place.lines(&["keygen", "K", "--name", "example.com/log"], "");
+    place.lines(&["checkpoint", "-f", "l.jsonl", "--key", "K"], "");
+    place
+}
+
+#[test]
+fn a_changed_byte_in_any_line_of_a_bundle_of_real_work_is_found_there() {
+    let work = Work::new();
+    let bundle = work.0.run(&["bundle"]).success().stdout.into_bytes();
+    let proved = check(&bundle, &[]).success().data();
+    assert_eq!((&proved["holds"], proved["ledgers"].as_array().unwrap().len() > 6), (&json!(true), true));
+    let mut start = 0;
+    let lines: Vec<&[u8]> = bundle.split_inclusive(|byte| *byte == b'\n').collect();
+    for (number, line) in lines.iter().enumerate() {
+        let mut changed = bundle.clone();
+        // Another place in each, from the first byte to the last.
+        changed[start + number * 7919 % line.len()] ^= 1;
+        let found = check(&changed, &[]).code(1).error();
+        assert_eq!(found["code"], "E_INTEGRITY");
+        assert_eq!(found["details"]["line"], json!(number + 1), "{found}");
+        start += line.len();
+    }
+    for cut in [lines.len() - 1, lines.len() / 2] {
+        check(&lines[..cut].concat(), &[]).code(1);
+    }
+    let without: Vec<&[u8]> = lines.iter().enumerate().filter(|(at, _)| *at != 5).map(|(_, line)| *line).collect();
+    check(&without.concat(), &[]).code(1);
+    check(&[&bundle[..], b"{}\n"].concat(), &[]).code(1);
+    check(b"", &[]).code(1);
+}
+
+#[test]
+fn the_signature_is_proved_and_what_it_does_not_cover_is_said() {
+    let place = signed();
+    let bundle = place.run(&["bundle", "l.jsonl"]).success().stdout;
+    let public = place.path("K.pub");
+    let proved = check(bundle.as_bytes(), &["--key", public.to_str().unwrap()]).success().data();
+    let ledger = &proved["ledgers"][0];
+    assert_eq!((&ledger["signed_by"], &ledger["whole"]), (&json!(["example.com/log"]), &json!(true)));
+    assert_eq!(
+        (&ledger["signed_size"], &ledger["size"], &ledger["after_checkpoint"]),
+        (&json!(12), &json!(13), &json!(1))
+    );
+    assert!(proved["not_proved"][0].as_str().unwrap().contains("after the checkpoint"), "{proved}");
+    place.lines(&["keygen", "other"], "");
+    let other = place.path("other.pub");
+    let refused = check(bundle.as_bytes(), &["--key", other.to_str().unwrap()]).code(1).error();
+    assert!(refused["message"].as_str().unwrap().contains("none of the keys"), "{refused}");
+    // Two keys: one of them is enough.
+    check(bundle.as_bytes(), &["--key", other.to_str().unwrap(), "--key", public.to_str().unwrap()]).success();
+    place.ledger("unsigned.jsonl", 3);
+    let bundle = place.run(&["bundle", "unsigned.jsonl"]).success().stdout;
+    assert!(bundle.contains(r#""status":"unsigned""#));
+    check(bundle.as_bytes(), &[]).success();
+    check(bundle.as_bytes(), &["--key", public.to_str().unwrap()]).code(1);
+}
+
+#[test]
+fn a_part_of_a_ledger_is_proved_line_by_line_and_shows_that_the_rest_is_there() {
+    let place = signed();
+    for run in ["a", "b", "a"] {
+        place.lines(&["append", "-f", "l.jsonl", "--run", run, "text"], "");
+    }
+    let bundle = place.run(&["bundle", "--run", "a", "l.jsonl"]).success().stdout;
+    let lines: Vec<&str> = bundle.lines().filter(|line| line.contains(r#""type":"bundle_line""#)).collect();
+    assert_eq!(lines.len(), 2);
+    assert!(lines[0].contains(r#""next":{"hash""#) && !lines[1].contains(r#""next""#));
+    let public = place.path("K.pub");
+    let proved = check(bundle.as_bytes(), &["--key", public.to_str().unwrap()]).success().data();
+    let ledger = &proved["ledgers"][0];
+    assert_eq!((&ledger["lines"], &ledger["size"], &ledger["whole"]), (&json!(2), &json!(16), &json!(false)));
+    let mut start = 0;
+    for (number, line) in bundle.split_inclusive('\n').enumerate() {
+        for at in (0..line.len()).step_by(97) {
+            let mut changed = bundle.clone().into_bytes();
+            changed[start + at] ^= 2;
+            assert_eq!(check(&changed, &[]).code(1).error()["details"]["line"], json!(number + 1));
+        }
+        start += line.len();
+    }
+    assert_eq!(place.run(&["bundle", "--run", "none", "l.jsonl"]).code(3).closing()["error"]["code"], "E_NOT_FOUND");
+}
+
+#[test]
+fn segments_blobs_and_sealed_values_are_what_they_should_be() {
+    let place = signed();
+    place.lines(&["rotate", "l.jsonl"], "");
+    let large = "x".repeat(5 << 20);
+    place.lines(&["append", "-f", "l.jsonl"], &large);
+    place.lines(&["append", "-f", "l.jsonl", "--seal", "message", "the sealed value"], "");
+    let answer = place.run(&["bundle", "l.jsonl", "-o", "b.jsonl"]).success().data();
+    assert_eq!((&answer["ledgers"], &answer["blobs"]), (&json!(1), &json!(1)));
+    let bundle = place.work.read("b.jsonl");
+    assert!(!bundle.contains("the sealed value") && bundle.contains("$sealed"));
+    assert_eq!(bundle.matches(r#""type":"bundle_blob""#).count(), 2, "a large value comes in parts");
+    let proved = check(bundle.as_bytes(), &[]).success().data();
+    assert_eq!((&proved["blobs"], &proved["ledgers"][0]["whole"]), (&json!(1), &json!(true)));
+    let parts: Vec<&str> = bundle.split_inclusive('\n').filter(|line| !line.contains(r#""offset":4194304"#)).collect();
+    check(parts.concat().as_bytes(), &[]).code(1);
+    assert_eq!(place.run(&["bundle", "l.jsonl", "-o", "b.jsonl"]).code(6).error()["code"], "E_CONFLICT");
+    std::fs::remove_dir_all(place.path("l.jsonl.blobs")).unwrap();
+    let bundle = place.run(&["bundle", "l.jsonl"]).success().stdout;
+    let proved = check(bundle.as_bytes(), &[]).success().data();
+    assert!(proved["not_proved"].to_string().contains("not there any more"), "{proved}");
+}
+
+#[test]
+fn what_is_damaged_or_not_the_ledger_that_was_signed_is_not_bundled() {
+    let place = signed();
+    let text = place.work.read("l.jsonl");
+    place.work.write("l.jsonl", text.replacen("line 3", "line 4", 1));
+    assert_eq!(place.run(&["bundle", "l.jsonl"]).code(1).closing()["error"]["code"], "E_INTEGRITY");
+    assert_eq!(place.run(&["bundle", "l.jsonl", "-o", "b"]).code(1).error()["code"], "E_INTEGRITY");
+    assert!(!place.path("b").exists(), "a bundle appears whole or not at all");
+    let shorter: String = text.split_inclusive('\n').take(5).collect();
+    place.work.write("l.jsonl", shorter);
+    let refused = place.run(&["bundle", "l.jsonl"]).code(1).closing();
+    assert!(refused["error"]["message"].as_str().unwrap().contains("not the one that was signed"), "{refused}");
+    place.work.write("plain.jsonl", "{\"a\":1}\n");
+    place.run(&["bundle", "plain.jsonl"]).code(2);
+    place.run(&["audit", "plain.jsonl"]).code(2);
+    let broken = place.run(&["bundle", "l.jsonl"]).stdout;
+    check(broken.as_bytes(), &[]).code(1);
+}
