@@ -69,9 +69,9 @@ impl Decisions {
         confirmed: Option<&Value>,
         claims: &mut Claims<'_>,
     ) -> Result<()> {
-        let required = requires.is_some_and(|requires| !requires.is_null());
+        let must_be = requires.is_some_and(|what| !what.is_null());
         let verdict = match confirmed.and_then(Value::as_str) {
-            None if required => Verdict::Broken("it had to be confirmed, and was not".to_owned()),
+            None if must_be => Verdict::Broken("it had to be confirmed, and was not".to_owned()),
             None => return Ok(()),
             Some(token) => {
                 let what = ["command_hash", "command_hmac"].iter().find_map(|name| entry.text(name));
