@@ -20,7 +20,7 @@ fn of<T: JsonSchema>(name: &str) {
 
 #[test]
 fn schemas_are_those_of_the_types() {
-    of::<crate::audit::Claim>("claim");
+    of::<crate::audit::Judged>("claim");
     of::<crate::bundle::Bundled>("bundled");
     of::<crate::check_bundle::Checked>("checked-bundle");
     of::<crate::blob::Found>("blob");

@@ -10,7 +10,7 @@ use serde::Serialize;
 /// A claim of an entry, computed again.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Claim {
+pub(crate) struct Judged {
     /// What is claimed: `chain`, `blob`, `command_hash` and the like; see cp-ledger(5).
     claim: &'static str,
     /// The ledger that it stands on.
@@ -24,7 +24,7 @@ pub(crate) struct Claim {
     why: Option<String>,
 }
 
-impl Claim {
+impl Judged {
     /// The claim in words, without its verdict.
     pub(super) fn words(&self) -> String {
         let seq = self.seq.map_or(String::new(), |seq| format!(", seq {seq}"));
@@ -33,7 +33,7 @@ impl Claim {
     }
 }
 
-impl Reply for Claim {
+impl Reply for Judged {
     fn text(&self) -> String {
         let mark = match self.holds {
             Some(true) => '✓',
@@ -79,7 +79,7 @@ pub(super) struct Claims<'a> {
     held: u64,
     broken: u64,
     unknown: u64,
-    first: Option<Claim>,
+    first: Option<Judged>,
 }
 
 impl<'a> Claims<'a> {
@@ -93,7 +93,8 @@ impl<'a> Claims<'a> {
             Verdict::Broken(why) => (Some(false), Some(why)),
             Verdict::Unknown(why) => (None, Some(why)),
         };
-        let claim = Claim { claim, ledger: at.ledger.display().to_string(), seq: at.seq, holds, why };
+        let Source { ledger, seq } = at;
+        let claim = Judged { claim, ledger: ledger.display().to_string(), seq, holds, why };
         match holds {
             Some(true) => self.held += 1,
             Some(false) => self.broken += 1,

@@ -18,7 +18,7 @@ use cp_ledger::proof::verifier::{Options, verify};
 use cp_ledger::read::End;
 use cp_ledger::read::source::lines_of;
 
-pub(crate) use self::claim::Claim;
+pub(crate) use self::claim::Judged;
 use self::claim::{Claims, Source};
 use self::entry::Entry;
 pub(crate) use self::operands::is_ledger;
@@ -125,7 +125,7 @@ fn file(path: &Path, ledger: &Path, auditor: &mut Auditor, claims: &mut Claims<'
 }
 
 /// The failure that stands for the claims that do not hold.
-fn broken(count: u64, all: u64, first: &Claim) -> Error {
+fn broken(count: u64, all: u64, first: &Judged) -> Error {
     let which = match count {
         1 => format!("1 of {all} claims does not hold: "),
         _ => format!("{count} of {all} claims do not hold; the first: "),

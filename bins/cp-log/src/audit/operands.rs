@@ -19,7 +19,7 @@ fn path(subject: &str, context: &Context) -> Result<PathBuf> {
         return Err(Error::usage("an audit reads what lies beside a ledger, so standard input cannot be audited")
             .hint("name the file"));
     }
-    if subject.contains('/') || subject.ends_with(".jsonl") || named.exists() {
+    if subject.contains('/') || named.extension().is_some_and(|end| end == "jsonl") || named.exists() {
         return Ok(named);
     }
     let run =

@@ -60,13 +60,13 @@ impl Reads {
             offset: number("offset").filter(|_| is_part).unwrap_or(0),
             bytes: number("bytes").filter(|_| is_part),
         };
-        let found = match self.0.get(&part) {
-            Some(known) => known.clone(),
-            None => {
-                let found = hash_of(&part)?;
-                self.0.insert(part, found.clone());
-                found
-            }
+        let known = self.0.get(&part).cloned();
+        let found = if let Some(known) = known {
+            known
+        } else {
+            let found = hash_of(&part)?;
+            self.0.insert(part, found.clone());
+            found
         };
         let verdict = match found {
             Some(found) if found == claimed => Verdict::Holds,

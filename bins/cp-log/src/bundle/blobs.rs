@@ -55,48 +55,49 @@ impl<'a> Blobs<'a> {
                 continue;
             }
             self.count += 1;
-            self.pass(&hash, &path, each)?;
+            pass(&hash, &path, each)?;
         }
         Ok(())
     }
+}
 
-    fn pass(&self, hash: &Hash, path: &Path, each: &mut dyn FnMut(&Blob) -> Result<()>) -> Result<()> {
-        let failed = |e: std::io::Error| Error::io("cannot read the blob", e).in_file(path).fatal();
-        let empty = |media_type: &str| Blob {
-            hash: hash.to_string(),
-            media_type: media_type.to_owned(),
-            size: 0,
-            offset: 0,
-            base64: String::new(),
-            missing: false,
-        };
-        let mut file = match std::fs::File::open(path) {
-            Ok(file) => file,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                return each(&Blob { missing: true, ..empty("application/octet-stream") });
-            }
-            Err(e) => return Err(failed(e)),
-        };
-        let size = file.metadata().map_err(failed)?.len();
-        let (mut part, mut offset, mut media) = (Vec::with_capacity(PART.min(1 << 16)), 0, None);
-        loop {
-            part.clear();
-            file.by_ref().take(PART as u64).read_to_end(&mut part).map_err(failed)?;
-            if part.is_empty() && (offset > 0 || size > 0) {
-                break;
-            }
-            let media = *media.get_or_insert_with(|| media_type(&part));
-            each(&Blob { size, offset, base64: BASE64.encode(&part), ..empty(media) })?;
-            offset += part.len() as u64;
-            if size == 0 {
-                break;
-            }
+/// Passes the parts of one blob.
+fn pass(hash: &Hash, path: &Path, each: &mut dyn FnMut(&Blob) -> Result<()>) -> Result<()> {
+    let failed = |e: std::io::Error| Error::io("cannot read the blob", e).in_file(path).fatal();
+    let empty = |media_type: &str| Blob {
+        hash: hash.to_string(),
+        media_type: media_type.to_owned(),
+        size: 0,
+        offset: 0,
+        base64: String::new(),
+        missing: false,
+    };
+    let mut file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            return each(&Blob { missing: true, ..empty("application/octet-stream") });
         }
-        if offset != size {
-            return Err(Error::new(Code::Conflict, "the blob changed while it was read").in_file(path).fatal());
+        Err(e) => return Err(failed(e)),
+    };
+    let size = file.metadata().map_err(failed)?.len();
+    let (mut part, mut offset, mut media) = (Vec::with_capacity(PART.min(1 << 16)), 0, None);
+    loop {
+        part.clear();
+        file.by_ref().take(PART as u64).read_to_end(&mut part).map_err(failed)?;
+        if part.is_empty() && (offset > 0 || size > 0) {
+            break;
         }
-        Ok(())
+        let media = *media.get_or_insert_with(|| media_type(&part));
+        each(&Blob { size, offset, base64: BASE64.encode(&part), ..empty(media) })?;
+        offset += part.len() as u64;
+        if size == 0 {
+            break;
+        }
     }
+    if offset != size {
+        return Err(Error::new(Code::Conflict, "the blob changed while it was read").in_file(path).fatal());
+    }
+    Ok(())
 }
 
 /// What the first part of a value is: text may be cut in a character.

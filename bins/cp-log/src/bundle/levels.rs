@@ -40,13 +40,11 @@ impl Levels {
                 self.waiting.push(None);
             }
             self.files[level].write_all(&node).map_err(failed)?;
-            match self.waiting[level].take() {
-                Some(left) => node = parent(left, node),
-                None => {
-                    self.waiting[level] = Some(node);
-                    break;
-                }
-            }
+            let Some(left) = self.waiting[level].take() else {
+                self.waiting[level] = Some(node);
+                break;
+            };
+            node = parent(left, node);
         }
         Ok(())
     }
@@ -61,7 +59,7 @@ impl Levels {
 
     fn root(&self, start: u64, end: u64) -> Result<Node> {
         let length = end - start;
-        if length.is_power_of_two() && start % length == 0 {
+        if length.is_power_of_two() && start.is_multiple_of(length) {
             let level = length.ilog2();
             let mut node = [0; 32];
             let file = self.files.get(level as usize).map(BufWriter::get_ref);

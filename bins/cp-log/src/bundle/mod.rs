@@ -89,9 +89,10 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let started = Instant::now();
     let files = files(args, context)?;
     // A run or a session that chose the files is not chosen again among their lines.
-    let (session, run) = match args.files.is_empty() {
-        true => (None, None),
-        false => (context.options.session.as_deref(), context.options.run.as_deref()),
+    let (session, run) = if args.files.is_empty() {
+        (None, None)
+    } else {
+        (context.options.session.as_deref(), context.options.run.as_deref())
     };
     let select = Select::new(&Filters::since(args.since.clone()), session, run)?;
     let ledgers = by_ledger(to_read(&files, context)?);
