@@ -279,7 +279,9 @@ fn the_hashes_are_those_of_the_control_plane_and_of_the_bytes_that_were_read() {
     let sorted = text.replace("{\"roots\": ", "").replace(", \"count\": 12}", "");
     let sorted = format!("{{\"count\": 12, \"roots\": {sorted}}}");
     assert_eq!(answer["evidence"]["output_hash"], sha256(sorted.as_bytes()));
-    assert_eq!(answer["evidence"]["declared_reads"], json!([]));
+    // Only what the session needs: it is declared with the first turn.
+    let reads = answer["evidence"]["declared_reads"].as_array().unwrap();
+    assert!(reads.len() == 1 && reads[0]["path"].as_str().unwrap().ends_with("/tier.json"), "{reads:?}");
 
     for request in requests() {
         for read in place.ask(&request)["evidence"]["declared_reads"].as_array().unwrap() {
@@ -298,7 +300,30 @@ fn the_hashes_are_those_of_the_control_plane_and_of_the_bytes_that_were_read() {
         .iter()
         .map(|read| read["path"].as_str().unwrap().rsplit('/').next().unwrap())
         .collect();
-    assert_eq!(names, ["manifest.json", "receipt.json"]);
+    assert_eq!(names, ["tier.json", "manifest.json", "receipt.json"]);
+}
+
+#[test]
+fn a_ledger_that_is_read_in_part_is_declared_with_that_part() {
+    let place = Tree::new();
+    let long = format!("{{\"event_type\":\"GATE_PASSED\",\"note\":\"{}\"}}\n", "x".repeat(1000)).repeat(400);
+    place.tree.write("ledger/governance-99999999-999999.jsonl", &long);
+    let reads = place.ask(&json!({"operation": "signal_status"}))["evidence"]["declared_reads"].clone();
+    let part = reads.as_array().unwrap().iter().find(|read| read.get("offset").is_some()).unwrap();
+    let offset = usize::try_from(part["offset"].as_u64().unwrap()).unwrap();
+    assert_eq!(part["bytes"], long.len() - offset);
+    assert_eq!(part["hash"], sha256(&long.as_bytes()[offset..]));
+}
+
+#[test]
+fn a_secret_in_a_request_leaves_no_hash_that_could_be_tried() {
+    let place = Tree::new();
+    place.ask(&json!({"operation": "x", "password": "hunter2hunter2"}));
+    let turn = &place.entries("ledger/exec.jsonl")[1]["data"];
+    assert!(turn.get("command_hash").is_none(), "{turn}");
+    assert!(turn["command_hmac"].as_str().unwrap().starts_with("hmac-sha256:"));
+    let evidence = &place.entries("ledger/evidence.jsonl")[1]["data"]["turn_evidence"];
+    assert_eq!((evidence.get("input_hash"), &evidence["input_hmac"]), (None, &turn["command_hmac"]));
 }
 
 #[test]
@@ -307,7 +332,7 @@ fn a_link_is_declared_by_the_path_that_it_leads_to() {
     std::fs::rename(place.tree.join("config/governed_roots.json"), place.tree.join("config/real.json")).unwrap();
     std::os::unix::fs::symlink("real.json", place.tree.join("config/governed_roots.json")).unwrap();
     let reads = place.ask(&json!({"operation": "governed_roots"}))["evidence"]["declared_reads"].clone();
-    assert_eq!(reads[0]["path"], place.tree.join("config/real.json").to_str().unwrap());
+    assert_eq!(reads[1]["path"], place.tree.join("config/real.json").to_str().unwrap());
 }
 
 #[test]

@@ -33,6 +33,13 @@ struct Session<'a> {
     calls: Vec<Value>,
 }
 
+/// What was asked, as the ledgers have it.
+struct Asked<'a> {
+    command: &'a str,
+    form: Form,
+    hash: String,
+}
+
 impl Host for Session<'_> {
     fn signal_status(&mut self, plane: &Plane) -> Value {
         self.tracker.synced(self.journal.synced());
@@ -124,7 +131,8 @@ impl Responder {
     fn refuse(&mut self, bytes: &[u8], failure: Failure, started: Instant) -> Result<Response> {
         let command = String::from_utf8_lossy(bytes);
         let hash = claims::command_hash(Form::Cmd, &command);
-        self.conclude(&command, Form::Cmd, hash, started, Class::Query, Err(failure), Vec::new())
+        let asked = Asked { command: &command, form: Form::Cmd, hash };
+        self.conclude(asked, started, Class::Query, Err(failure), Vec::new())
     }
 
     fn turn(
@@ -144,15 +152,14 @@ impl Responder {
             Err(_) if calls.is_empty() => Class::Query,
             Err(_) => Operation::ExecuteCommand.class(),
         };
-        self.conclude(command, Form::Request, input_hash, started, class, outcome.map(|(_, result)| result), calls)
+        let asked = Asked { command, form: Form::Request, hash: input_hash };
+        self.conclude(asked, started, class, outcome.map(|(_, result)| result), calls)
     }
 
     /// Gets the answer ready, and its record before it.
     fn conclude(
         &mut self,
-        command: &str,
-        form: Form,
-        input_hash: String,
+        asked: Asked<'_>,
         started: Instant,
         class: Class,
         outcome: Result<Value, Failure>,
@@ -165,7 +172,7 @@ impl Responder {
         self.tracker.end(outcome.is_ok());
         let evidence = Evidence {
             timestamp: clock::now(),
-            input_hash,
+            input_hash: asked.hash,
             output_hash: String::new(),
             duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
             declared_reads: self.plane.take_reads(),
@@ -174,8 +181,8 @@ impl Responder {
         let response = Response::new(outcome, evidence);
         let evidence = &response.evidence;
         self.journal.stage(Turn {
-            command: command.to_owned(),
-            form,
+            command: asked.command.to_owned(),
+            form: asked.form,
             command_hash: evidence.input_hash.clone(),
             result_hash: evidence.output_hash.clone(),
             succeeded: response.status == Status::Ok,
