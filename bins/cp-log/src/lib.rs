@@ -63,13 +63,12 @@ pub static PROGRAM: Program = Program {
     ],
     implicit: None,
     groups: &[
-        ("Write", &["append", "tee", "create"]),
+        ("Write", &["append", "tee", "create", "rotate", "forget", "repair"]),
         ("Read", &["query", "follow", "stats", "export", "blob", "reveal", "tip"]),
         (
             "Prove",
             &["verify", "audit", "keygen", "checkpoint", "witness", "prove", "check-proof", "bundle", "check-bundle"],
         ),
-        ("Keep", &["rotate", "forget", "repair"]),
     ],
     environment: &[
         ("CP_LEDGER", "The ledger, where none is named"),

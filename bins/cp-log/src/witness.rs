@@ -25,7 +25,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
-/// Sign a checkpoint request on standard input, if it goes on from the one signed before
+/// Sign a checkpoint request, if it goes on from the one signed before
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The witness's key

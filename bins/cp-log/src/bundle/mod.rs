@@ -27,7 +27,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "bundle",
     class: Class::Query,
     output: "bundled",
-    examples: &["{} append hello && {} bundle -o b.jsonl && {} check-bundle b.jsonl", "{} append hello && {} bundle"],
+    examples: &["{} append hello && {} bundle -o b.jsonl"],
     ..VerbDoc::EMPTY
 };
 
