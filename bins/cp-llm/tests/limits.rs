@@ -62,7 +62,7 @@ fn a_budget_ends_the_stream_where_it_is_used_up() {
     assert_eq!((ran.status, error["code"].as_str().unwrap()), (9, "E_BUDGET_EXHAUSTED"));
     assert_eq!((&error["details"]["succeeded"], &error["details"]["action"]), (&json!(3), &json!("raise_budget")));
     assert!(
-        error["details"]["resume"].as_str().unwrap().ends_with("--backend stub --rows --budget-tokens=24"),
+        error["details"]["resume"].as_str().unwrap().ends_with("--backend stub --rows --budget-tokens=30"),
         "{error}"
     );
     let unpriced = llm.run(&["--backend", "stub", "--budget-usd", "1", "hi"]);

@@ -27,7 +27,8 @@ pub fn tee(recorder: &mut dyn Recorder, options: StreamOptions, context: &mut Co
     refuse_terminal()?;
     context.out.filtering();
     context.out.outlive_reader();
-    let mut lines = Lines::new(rustix::stdio::stdin()).draining();
+    let mut lines = Lines::new(rustix::stdio::stdin());
+    lines.drain_after_signals();
     let mut kind = options.kind();
     let mut held: Option<Held> = None;
     let mut seen = Seen { terminated: true, ..Seen::default() };
