@@ -8,6 +8,7 @@ use cp_common::{Context, Result};
 use serde::Serialize;
 
 use super::options::ToolOptions;
+use crate::tools::builtin::NAMES;
 use crate::tools::tool::Tool;
 
 /// The verb's entry in `reference`.
@@ -70,10 +71,13 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         status: "broken",
         why: Some(broken.why),
     });
-    // What was left out comes after the tools: no two have the same key.
+    // Tools of files and servers by name, then the built-in ones in their order, then what was left out.
     let key = |item: &Item| match &item.tool {
-        Some(tool) => (0, Some(tool.name.clone()), None),
-        None => (1, item.left_out.clone(), item.why.clone()),
+        Some(tool) => {
+            let built_in = NAMES.iter().position(|name| *name == tool.name);
+            (built_in.map_or(0, |at| at + 1), Some(tool.name.clone()), None)
+        }
+        None => (NAMES.len() + 1, item.left_out.clone(), item.why.clone()),
     };
     let mut items: Vec<Item> = tools.chain(broken).collect();
     items.sort_by_key(key);
