@@ -65,6 +65,7 @@ pub static PROGRAM: Program = Program {
     environment: &[
         ("CP_LEDGER", "The ledger, where none is named"),
         ("CP_SESSION", "The session, where none is named"),
+        ("TZ", "The zone of today and yesterday"),
     ],
     schemas: &[
         ("begun", include_str!("../schemas/begun.json")),

@@ -10,6 +10,7 @@ use cp_common::{Context, Error, Result};
 use serde::Serialize;
 
 use super::options::ToolOptions;
+use crate::tools::builtin::NAMES;
 use crate::tools::catalogue::Broken;
 use crate::tools::description::wanting;
 use crate::tools::sources::Sources;
@@ -88,11 +89,14 @@ fn checked(file: &Path, context: &Context) -> Vec<Item> {
     tools.chain(catalogue.broken.into_iter().map(Item::of_broken)).collect()
 }
 
-/// The key of an item: what was left out comes after the tools, and no two have the same.
-fn key(item: &Item) -> (u8, Option<String>, Option<String>) {
+/// The key of an item: tools of files and servers by name, then the built-in ones in their order, then what was left out.
+fn key(item: &Item) -> (usize, Option<String>, Option<String>) {
     match &item.tool {
-        Some(tool) => (0, Some(tool.name.clone()), None),
-        None => (1, item.left_out.clone(), item.why.clone()),
+        Some(tool) => {
+            let built_in = NAMES.iter().position(|name| *name == tool.name);
+            (built_in.map_or(0, |at| at + 1), Some(tool.name.clone()), None)
+        }
+        None => (NAMES.len() + 1, item.left_out.clone(), item.why.clone()),
     }
 }
 
