@@ -5,8 +5,7 @@ use cp_common::program::confirm::{self, Change};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Context, Error, Result};
-use cp_ledger::store::vault;
-use cp_ledger::{Entry, Ledger, Sync};
+use cp_ledger::{Ledger, Sync};
 use serde::Serialize;
 use serde_json::json;
 
@@ -64,10 +63,10 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if !confirm::gate("forget", vec![change], true, &args.write, context)? {
         return Ok(());
     }
-    if !vault::forget(&ledger, &hash)? {
-        return Err(Error::not_found(format!("no value for {hash}")));
+    let none = || Error::not_found(format!("no value for {hash}"));
+    if !Ledger::is_there(&ledger)? {
+        return Err(none());
     }
-    let receipt =
-        Ledger::open(&ledger, Sync::Line)?.append(Entry::new("ledger.forgotten").with("sealed", &hash.to_string()))?;
+    let receipt = Ledger::open_existing(&ledger, Sync::Line)?.forget(&hash)?.ok_or_else(none)?;
     context.out.answer(&Forgotten { sealed: hash.to_string(), receipt })
 }

@@ -1,14 +1,12 @@
 //! `cp-log repair`: what append will not do by itself. Nothing is deleted, and the repair is recorded on the ledger.
 
-use std::path::PathBuf;
-
 use cp_common::context::options::WriteOptions;
 use cp_common::program::confirm::{self, Change};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Context, Error, Result};
 use cp_ledger::proof::checkpoint::{checkpoint_path, read_checkpoint};
-use cp_ledger::{Entry, Ledger, Sync};
+use cp_ledger::{Ledger, Sync};
 use serde::Serialize;
 use serde_json::json;
 
@@ -73,7 +71,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         }]
     };
     let receipt = if args.rollback {
-        let Some((checkpoint_file, size, lines)) = rolled_back(&path)? else { return nothing(shown, context) };
+        let Some((size, lines)) = rolled_back(&path)? else { return nothing(shown, context) };
         let before = json!({"signed": size, "lines": lines});
         if !confirm::gate(
             "repair",
@@ -84,13 +82,12 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         )? {
             return Ok(());
         }
-        let aside = checkpoint_file.with_extension(format!("checkpoint.{size}"));
-        std::fs::rename(&checkpoint_file, &aside)
-            .map_err(|e| Error::io("cannot move the checkpoint aside", e).in_file(&aside))?;
-        let entry = Entry::new("ledger.rolled_back").data(&before).with("checkpoint", &aside.display().to_string());
-        Ledger::open(&path, Sync::Line)?.append(entry)?
+        match Ledger::open_existing(&path, Sync::Line)?.accept_rollback()? {
+            Some(receipt) => receipt,
+            None => return nothing(shown, context),
+        }
     } else {
-        let mut ledger = Ledger::open(&path, Sync::Line)?;
+        let mut ledger = Ledger::open_existing(&path, Sync::Line)?;
         let Some((offset, len, hash)) = ledger.damaged_tail()? else { return nothing(shown, context) };
         let before = json!({"offset": offset, "len": len, "sha256": hash.hex()});
         if !confirm::gate("repair", change("move_aside", "bytes", before), false, &args.write, context)? {
@@ -105,8 +102,8 @@ fn nothing(ledger: String, context: &mut Context) -> Result<()> {
     context.out.answer(&Repaired { ledger, changed: false, receipt: None })
 }
 
-/// The checkpoint, the lines it was signed for, and the lines there are, if those are fewer.
-fn rolled_back(path: &std::path::Path) -> Result<Option<(PathBuf, u64, u64)>> {
+/// The lines that the checkpoint was signed for, and the lines there are, if those are fewer.
+fn rolled_back(path: &std::path::Path) -> Result<Option<(u64, u64)>> {
     let file = checkpoint_path(path);
     let Some((_, checkpoint)) = read_checkpoint(&file)? else { return Ok(None) };
     let mut reader = cp_ledger::read::backward(path)?;
@@ -117,5 +114,5 @@ fn rolled_back(path: &std::path::Path) -> Result<Option<(PathBuf, u64, u64)>> {
             break;
         }
     }
-    Ok((lines < checkpoint.size).then_some((file, checkpoint.size, lines)))
+    Ok((lines < checkpoint.size).then_some((checkpoint.size, lines)))
 }

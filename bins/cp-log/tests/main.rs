@@ -13,6 +13,7 @@ mod repair;
 mod rotate;
 mod seal;
 mod stats;
+mod sweep;
 mod tee;
 mod tip;
 mod verify;

@@ -102,7 +102,9 @@ fn nothing_is_signed_or_appended_after_a_rollback_until_it_is_accepted() {
     let token = preview["data"]["confirm_token"].as_str().unwrap().to_owned();
     place.closing(&["repair", "--rollback", "l.jsonl"], "", 5);
     place.lines(&["repair", "--rollback", "--confirm", &token, "l.jsonl"], "");
-    assert_eq!(place.stored("l.jsonl")[10]["event"], "ledger.rolled_back");
+    let stored = place.stored("l.jsonl");
+    assert_eq!((&stored[10]["event"], &stored[11]["event"]), (&"ledger.rollback".into(), &"ledger.rolled_back".into()));
+    assert_eq!(stored[10]["data"], stored[11]["data"]);
     place.lines(&["append", "-f", "l.jsonl", "m"], "");
     place.lines(&["verify", "l.jsonl"], "");
 }
@@ -152,4 +154,46 @@ fn growth_is_proved_too() {
     let answer = place.closing(&["prove", "--consistency", "20", "-f", "l.jsonl"], "", 0);
     assert!(answer["data"]["proof"].as_str().unwrap().starts_with("old 20\n"));
     place.closing(&["prove", "--consistency", "99", "-f", "l.jsonl"], "", 2);
+}
+
+#[test]
+fn of_two_requests_at_once_a_witness_signs_one_history() {
+    let place = signed(10);
+    place.lines(&["keygen", "W"], "");
+    let request = |ledger: &str| {
+        place.run(&["checkpoint", "-f", ledger, "--witness-request", "--format", "raw"]).success().stdout
+    };
+    // Two ledgers of one origin and one size, which differ in their last line.
+    let text = place.work.read("l.jsonl");
+    let kept: String = text.split_inclusive('\n').take(9).collect();
+    place.work.write("fork.jsonl", kept);
+    place.lines(&["append", "-f", "fork.jsonl", "other"], "");
+    place.lines(&["checkpoint", "-f", "fork.jsonl", "--key", "K"], "");
+    let requests = [request("l.jsonl"), request("fork.jsonl")];
+    for round in 0..6 {
+        let state = format!("seen{round}");
+        let verb = ["witness", "--key", "W", "--signer", "K.pub", "--state", &state];
+        let signed: usize = std::thread::scope(|scope| {
+            let asked = requests.each_ref().map(|request| scope.spawn(|| place.feed(&verb, request).status == 0));
+            asked.into_iter().map(|asked| usize::from(asked.join().unwrap())).sum()
+        });
+        assert_eq!(signed, 1, "{round}");
+    }
+}
+
+#[test]
+fn of_many_that_sign_at_once_the_one_with_most_lines_stays() {
+    let place = signed(10);
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                place.lines(&["append", "-f", "l.jsonl", "m"], "");
+                place.lines(&["checkpoint", "-f", "l.jsonl", "--key", "K"], "");
+            });
+        }
+    });
+    let entries = place.stored("l.jsonl");
+    let sizes = entries.iter().filter(|line| line["event"] == "ledger.checkpoint").map(|line| &line["data"]["size"]);
+    let most = sizes.filter_map(serde_json::Value::as_u64).max().unwrap();
+    assert_eq!(place.work.read("l.checkpoint").lines().nth(1).unwrap(), most.to_string());
 }

@@ -13,7 +13,7 @@ fn the_chain_goes_on_in_a_new_file() {
     let rotated = place.closing(&["rotate", "l.jsonl"], "", 0);
     assert!(rotated["data"]["segment"].as_str().unwrap().ends_with(FIRST));
     place.lines(&["append", "-f", "l.jsonl", "--event", "after", "m"], "");
-    assert_eq!(std::fs::metadata(place.path(FIRST)).unwrap().permissions().mode() & 0o777, 0o444);
+    assert_eq!(std::fs::metadata(place.path(FIRST)).unwrap().permissions().mode() & 0o777, 0o400);
     let (old, new) = (place.stored(FIRST), place.stored("l.jsonl"));
     let seal = &old[5];
     assert_eq!(

@@ -36,7 +36,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.filtering();
     let session = args.session.find(context)?;
     must_be_open(&session.file())?;
-    let ledger = Ledger::open(&session.file(), Sync::Batch)?;
+    let ledger = Ledger::open_existing(&session.file(), Sync::Batch)?;
     let mut tee = Tee { session, ledger, stored: 0, failed: 0 };
     stream::tee(&mut tee, args.stream, context)?;
     if tee.stored == 0 && tee.failed == 0 {

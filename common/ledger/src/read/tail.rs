@@ -34,11 +34,34 @@ pub enum Last {
         seq: u64,
         /// Its hash.
         hash: Hash,
-        /// Whether it closes its segment.
-        seals: bool,
+        /// What it asks the next writer to finish.
+        asks: Asks,
     },
     /// Bytes that are not an intact line.
     Damaged,
+}
+
+/// What the last line of a file asks the next writer to finish, where a crash may have come between it and what it announces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// Nothing.
+    Nothing,
+    /// The file is closed: the next one takes its place.
+    Rotation,
+    /// A rollback was accepted: the checkpoint is moved aside.
+    Rollback,
+}
+
+impl Asks {
+    fn of(line: &Line<'_>) -> Self {
+        if line.is_event("segment.seal") {
+            Self::Rotation
+        } else if line.is_event("ledger.rollback") {
+            Self::Rollback
+        } else {
+            Self::Nothing
+        }
+    }
 }
 
 impl Tail {
@@ -52,7 +75,7 @@ impl Tail {
             let mut bytes = vec![0; length];
             read_all(file, &mut bytes, start)?;
             if let Some(line) = Line::parse(&bytes).filter(Line::is_intact) {
-                tail.last = Last::Intact { seq: line.seq(), hash: line.hash(), seals: line.is_event("segment.seal") };
+                tail.last = Last::Intact { seq: line.seq(), hash: line.hash(), asks: Asks::of(&line) };
             }
         }
         Ok(tail)
