@@ -7,7 +7,7 @@ use cp_common::stream::{Recorder, tee};
 use cp_common::{Context, Result};
 use cp_ledger::{Ledger, Sync};
 
-use crate::entries::{BATCH, Members};
+use crate::entries::Members;
 use crate::ledger::LedgerOperand;
 
 /// The entry of this verb in `reference`.
@@ -45,8 +45,7 @@ struct Tee<'a> {
 impl Recorder for Tee<'_> {
     fn record(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
         let entry = self.members.entry_of(&body, context)?;
-        self.ledger.stage(&entry)?;
-        if self.ledger.staged() >= BATCH { self.idle(context) } else { Ok(()) }
+        self.ledger.stage(&entry)
     }
 
     fn idle(&mut self, _context: &mut Context) -> Result<()> {

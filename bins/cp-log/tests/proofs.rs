@@ -174,7 +174,8 @@ fn of_two_requests_at_once_a_witness_signs_one_history() {
         let state = format!("seen{round}");
         let verb = ["witness", "--key", "W", "--signer", "K.pub", "--state", &state];
         let signed: usize = std::thread::scope(|scope| {
-            let asked = requests.each_ref().map(|request| scope.spawn(|| place.feed(&verb, request).status == 0));
+            let (place, verb) = (&place, &verb);
+            let asked = requests.each_ref().map(|request| scope.spawn(move || place.feed(verb, request).status == 0));
             asked.into_iter().map(|asked| usize::from(asked.join().unwrap())).sum()
         });
         assert_eq!(signed, 1, "{round}");

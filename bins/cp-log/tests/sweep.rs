@@ -15,18 +15,25 @@ fn with_sealed(place: &Ledgers) -> [String; 2] {
         [a.clone(), b.clone()]
     });
     let hashes = [kept, gone].map(|line| line["message"]["$sealed"].as_str().unwrap().to_owned());
-    forget(place, &hashes[1]).success();
+    forget(place, &hashes[1], "").success();
     hashes
 }
 
-fn token(place: &Ledgers, arguments: &[&str]) -> String {
-    let preview = place.run(&[arguments, &["--dry-run"]].concat()).success();
-    preview.data()["confirm_token"].as_str().unwrap().to_owned()
+/// A token that is not the one that was spent, as it would be in the same second. None if nothing is to be confirmed.
+fn token(place: &Ledgers, arguments: &[&str], spent: &str) -> Option<String> {
+    loop {
+        let preview = place.run(&[arguments, &["--dry-run"]].concat()).success().data();
+        let token = preview["confirm_token"].as_str()?.to_owned();
+        if token != spent {
+            return Some(token);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
 }
 
-fn forget(place: &Ledgers, hash: &str) -> Outcome {
+fn forget(place: &Ledgers, hash: &str, spent: &str) -> Outcome {
     let verb = ["forget", "-f", "l.jsonl", "--dangerous", hash];
-    let token = token(place, &verb);
+    let token = token(place, &verb, spent).unwrap();
     place.run(&[&verb[..], &["--confirm", &token]].concat())
 }
 
@@ -93,7 +100,7 @@ fn forgetting() {
     place.lines(&["append", "-f", "l.jsonl", "--seal", "message"], "target\n");
     let target = place.stored("l.jsonl").last().unwrap()["message"]["$sealed"].as_str().unwrap().to_owned();
     let verb = ["forget", "-f", "l.jsonl", "--dangerous", &target];
-    let token = token(&place, &verb);
+    let token = token(&place, &verb, "").unwrap();
     Sweep::new(&place, &[&verb[..], &["--confirm", &token]].concat()).run(|done, fault| {
         is_sound(&place, &hashes, fault);
         let (meant, forgotten) = (told(&place, "ledger.forget\""), told(&place, "ledger.forgotten"));
@@ -103,7 +110,7 @@ fn forgetting() {
         assert_eq!(revealed.status == 3, meant > 0 || forgotten > 1, "{fault}");
         assert_eq!(revealed.status == 3, forgotten > 1, "{fault}: {forgotten}");
         if revealed.status == 0 {
-            let again = forget(&place, &target);
+            let again = forget(&place, &target, &token);
             assert_eq!(again.status, 0, "{fault}: {again:?}");
         }
     });
@@ -148,11 +155,10 @@ fn repairing() {
     bytes.extend_from_slice(b"damaged\n");
     place.work.write("l.jsonl", bytes);
     let verb = ["repair", "--tail", "l.jsonl"];
-    let confirmed = token(&place, &verb);
+    let confirmed = token(&place, &verb, "").unwrap();
     Sweep::new(&place, &[&verb[..], &["--confirm", &confirmed]].concat()).run(|_, fault| {
-        let preview = place.run(&[&verb[..], &["--dry-run"]].concat()).success().data();
-        if let Some(again) = preview["confirm_token"].as_str() {
-            place.run(&[&verb[..], &["--confirm", again]].concat()).success();
+        if let Some(again) = token(&place, &verb, &confirmed) {
+            place.run(&[&verb[..], &["--confirm", &again]].concat()).success();
         }
         is_sound(&place, &hashes, fault);
         assert_eq!(told(&place, "ledger.recovered"), 1, "{fault}");
@@ -170,14 +176,14 @@ fn accepting_a_rollback() {
     place.work.write("l.jsonl", short);
     assert_eq!(place.run(&["append", "-f", "l.jsonl", "m"]).error()["code"], "E_INTEGRITY");
     let verb = ["repair", "--rollback", "l.jsonl"];
-    let confirmed = token(&place, &verb);
+    let confirmed = token(&place, &verb, "").unwrap();
     Sweep::new(&place, &[&verb[..], &["--confirm", &confirmed]].concat()).run(|done, fault| {
         // Without the intent on the ledger nothing was done, and nothing goes on without it.
         let meant = place.stored("l.jsonl").iter().any(|line| line["event"] == "ledger.rollback");
         if !meant {
             assert_ne!(done.status, 0, "{fault}: {done:?}");
             assert!(place.path("l.checkpoint").exists(), "{fault}");
-            let again = token(&place, &verb);
+            let again = token(&place, &verb, &confirmed).unwrap();
             place.run(&[&verb[..], &["--confirm", &again]].concat()).success();
         }
         is_sound(&place, &hashes, fault);

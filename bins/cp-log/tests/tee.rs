@@ -71,7 +71,7 @@ fn a_line_is_recorded_before_it_is_seen() {
 #[test]
 fn nothing_passes_that_a_full_disk_did_not_take() {
     let place = Ledgers::new();
-    place.work.write("in", (0..5000).map(|n| format!("line {n} of some length\n")).collect::<String>());
+    place.work.write("in", "a line of some length\n".repeat(5000));
     // Room for a part of them: what is over a limit of the file's size is as on a disk that is full.
     let done = place.sh("(ulimit -f 512; cp-log tee l.jsonl --event said < in > out); echo $?");
     assert_eq!(done.stdout, "1\n", "{done:?}");
@@ -83,6 +83,6 @@ fn nothing_passes_that_a_full_disk_did_not_take() {
     let said: Vec<_> = place.stored("l.jsonl").into_iter().filter(|line| line["event"] == "said").collect();
     let said: Vec<&str> = said.iter().map(|line| line["message"].as_str().unwrap()).collect();
     assert!(!lines.is_empty() && lines.len() < 5000, "{}", lines.len());
-    assert_eq!(lines, said);
+    assert!(lines == said, "{} passed, {} recorded", lines.len(), said.len());
     place.lines(&["verify", "--closed", "l.jsonl"], "");
 }

@@ -121,10 +121,24 @@ impl Verb {
     /// Whether it writes: then it may finish what a crash left of a deletion.
     fn writes(&self) -> bool {
         match self {
-            Self::Start(_) | Self::Append(_) | Self::Tee(_) | Self::Clear(_) | Self::Fork(_) | Self::Delete(_) => true,
-            Self::Compact(_) | Self::Remember(_) | Self::Import(_) | Self::End(_) => true,
-            Self::Load(_) | Self::Count(_) | Self::List(_) | Self::Export(_) | Self::Search(_) => false,
-            Self::Check(_) | Self::Recall(_) | Self::Show(_) => false,
+            Self::Start(_)
+            | Self::Append(_)
+            | Self::Tee(_)
+            | Self::Clear(_)
+            | Self::Fork(_)
+            | Self::Delete(_)
+            | Self::Compact(_)
+            | Self::Remember(_)
+            | Self::Import(_)
+            | Self::End(_) => true,
+            Self::Load(_)
+            | Self::Count(_)
+            | Self::List(_)
+            | Self::Export(_)
+            | Self::Search(_)
+            | Self::Check(_)
+            | Self::Recall(_)
+            | Self::Show(_) => false,
         }
     }
 }

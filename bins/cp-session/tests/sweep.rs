@@ -15,11 +15,18 @@ fn deleting() {
     let place = Sessions::new();
     let (session, kept) = (with_turns(&place), with_turns(&place));
     let verb = ["delete", &session, "--dangerous"];
-    let token = |place: &Sessions| {
-        let preview = place.run(&[&verb[..], &["--dry-run"]].concat());
-        preview.data()["confirm_token"].as_str().unwrap().to_owned()
+    let token = |spent: &str| {
+        loop {
+            // Of the same second it would be the one that was spent.
+            let preview = place.run(&[&verb[..], &["--dry-run"]].concat()).data();
+            let token = preview["confirm_token"].as_str().unwrap().to_owned();
+            if token != spent {
+                return token;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
     };
-    let confirmed = token(&place);
+    let confirmed = token("");
     Sweep::new(&place, &[&verb[..], &["--confirm", &confirmed]].concat()).run(|done, fault| {
         // The next command that writes finishes what was begun.
         place.run(&["append", "--session", &kept, "--", "more"]).success();
@@ -31,7 +38,7 @@ fn deleting() {
         };
         if there.status == 0 {
             assert_eq!(there.data()["count"], 2, "{fault}");
-            place.run(&[&verb[..], &["--confirm", &token(&place)]].concat()).success();
+            place.run(&[&verb[..], &["--confirm", &token(&confirmed)]].concat()).success();
         }
         place.run(&["count", &session]).failed(3, "E_NOT_FOUND");
         assert!(told("session_delete") && told("session_deleted"), "{fault}");

@@ -12,7 +12,8 @@ pub trait Recorder {
     /// Records one line. A failure that is not fatal is reported on standard error, and the line passes.
     fn record(&mut self, body: Body<'_>, context: &mut Context) -> Result<()>;
 
-    /// Runs when the next read could block: what was gathered is written, before the lines are seen downstream.
+    /// Writes what was gathered, before the lines are seen downstream. It runs when the next read could block, and when enough waits; a
+    /// recorder that gathers lines writes them nowhere else.
     fn idle(&mut self, _context: &mut Context) -> Result<()> {
         Ok(())
     }
@@ -41,7 +42,11 @@ impl Waiting {
 
     /// Passes the lines on, once the recorder has written what it gathered of them.
     fn pass(&mut self, recorder: &mut dyn Recorder, context: &mut Context) -> Result<()> {
-        recorder.idle(context)?;
+        if let Err(e) = recorder.idle(context) {
+            // They are not recorded, so they are not passed.
+            *self = Self { passed: self.passed, ..Self::default() };
+            return Err(e);
+        }
         let mut start = 0;
         for end in self.ends.drain(..) {
             context.out.pass(&self.bytes[start..end])?;
