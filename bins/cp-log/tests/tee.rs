@@ -73,7 +73,7 @@ fn nothing_passes_that_a_full_disk_did_not_take() {
     let place = Ledgers::new();
     place.work.write("in", "a line of some length\n".repeat(5000));
     // Room for a part of them: what is over a limit of the file's size is as on a disk that is full.
-    let done = place.sh("(ulimit -f 512; cp-log tee l.jsonl --event said < in > out); echo $?");
+    let done = place.sh("(ulimit -f 2048; cp-log tee l.jsonl --event said < in > out); echo $?");
     assert_eq!(done.stdout, "1\n", "{done:?}");
     let out = place.work.read("out");
     let (closing, lines): (Vec<&str>, Vec<&str>) = out.lines().partition(|line| line.starts_with('{'));
