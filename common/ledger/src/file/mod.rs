@@ -7,6 +7,7 @@ use std::path::Path;
 
 use cp_common::{Code, Error, Result};
 
+pub use self::shared::append_line;
 pub(crate) use self::shared::{Absent, Shared};
 
 /// Makes the names in a file's directory durable.

@@ -136,6 +136,13 @@ impl Shared {
     }
 }
 
+/// Appends a line to a file that is not a ledger, which is made if it is missing: whole or not at all, and after what a crash left.
+pub fn append_line(path: &Path, line: &[u8]) -> Result<()> {
+    let mut shared = Shared::open(path, Absent::Create)?;
+    let held = shared.lock()?;
+    shared.append_line(held.size, line)
+}
+
 fn open(path: &Path, absent: Absent) -> io::Result<File> {
     OpenOptions::new().read(true).append(true).create(absent != Absent::Fail).mode(0o600).open(path)
 }
