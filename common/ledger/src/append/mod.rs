@@ -200,6 +200,7 @@ impl Ledger {
     /// All of them in one write, or none.
     pub fn append_placed(&mut self, entries: impl FnOnce(u64) -> Result<Vec<Entry>>) -> Result<Vec<Receipt>> {
         self.durable.certain(&self.path)?;
+        self.refuse_sealing()?;
         self.discard();
         let written = self.ready().and_then(|known| {
             for entry in entries(known.next)? {
@@ -208,7 +209,6 @@ impl Ledger {
             if self.ends.is_empty() {
                 return Ok(Committed { first: known.next, hashes: Vec::new() });
             }
-            self.sync_vault()?;
             self.write_staged(known)
         });
         self.unlock();
@@ -268,6 +268,14 @@ impl Ledger {
         self.unlock();
         self.discard();
         self.acknowledged(written)
+    }
+
+    /// Fails where entries are made under the lock and would be sealed: who forgets takes the lock of the vault first, then this one.
+    fn refuse_sealing(&self) -> Result<()> {
+        if self.sealed.is_empty() {
+            return Ok(());
+        }
+        Err(Error::usage("entries that name their place cannot be sealed").in_file(&self.path))
     }
 
     /// Waits until the disk has every sealed value.
@@ -334,6 +342,7 @@ impl Ledger {
     /// As [`Ledger::rotate`], and the new file goes on with the entry that `then` gives, under the lock, for the file that is closed.
     /// Both or neither, whatever a crash comes between.
     pub fn rotate_with(&mut self, then: impl FnOnce(&Path) -> Result<Entry>) -> Result<(PathBuf, Receipt)> {
+        self.refuse_sealing()?;
         self.discard();
         let closed = self.closed(Some(Box::new(then)))?;
         let (seq, hash) = closed.last;

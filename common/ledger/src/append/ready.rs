@@ -67,12 +67,12 @@ impl Ledger {
             Last::None => (0, Hash::of(b""), Asks::Nothing),
         };
         let rolled_back = match asks {
-            Asks::Rollback => Some(self.set_checkpoint_aside(&tail)?),
-            Asks::Rotation | Asks::Nothing => {
-                self.refuse_rolled_back(next)?;
-                None
-            }
+            Asks::Rollback => self.set_checkpoint_aside(&tail)?,
+            Asks::Rotation | Asks::Nothing => None,
         };
+        if rolled_back.is_none() {
+            self.refuse_rolled_back(next)?;
+        }
         let known = self.untorn(Known { inode, size: tail.end, next, hash }, size, rolled_back)?;
         self.known = Some(known);
         Ok(Some(known))

@@ -4,11 +4,11 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use cp_common::wire::Receipt;
-use cp_common::{Code, Error, Result, json};
+use cp_common::{Error, Result, json};
 use serde_json::value::RawValue;
 
 use super::ready::foreign;
-use super::{Known, Ledger};
+use super::{Known, Ledger, torn};
 use crate::file::sync_directory;
 use crate::format::Entry;
 use crate::format::line::{Line, inside, members};
@@ -32,12 +32,20 @@ impl Ledger {
         };
         let checkpoint = checkpoint_path(&self.path);
         let signed = read_checkpoint(&checkpoint)?.map(|(_, checkpoint)| checkpoint.size);
+        let accepted = match asks {
+            // Before, and a crash came.
+            Asks::Rollback => self.set_checkpoint_aside(&tail)?.is_some(),
+            Asks::Rotation | Asks::Nothing => false,
+        };
         let mut held = (inode, size);
-        match (asks, signed) {
-            // It was accepted before, and a crash came.
-            (Asks::Rollback, _) => {}
-            (Asks::Rotation | Asks::Nothing, Some(signed)) if next < signed => {
-                let known = self.untorn(Known { inode, size: tail.end, next, hash }, size, None)?;
+        match signed {
+            _ if accepted => {}
+            Some(signed) if next < signed => {
+                if size > tail.end {
+                    // Told after the intent, which is about the lines that are whole.
+                    torn::seal(self.file.file(), &self.path, tail.end, size, next + 1)?;
+                }
+                let known = Known { inode, size: tail.end, next, hash };
                 let aside = checkpoint.with_extension(format!("checkpoint.{signed}"));
                 let intent = Entry::new("ledger.rollback")
                     .with("signed", &signed)
@@ -47,15 +55,16 @@ impl Ledger {
                 self.sync_now()?;
                 self.known = None;
             }
-            (Asks::Rotation | Asks::Nothing, _) => return Ok(None),
+            Some(_) | None => return Ok(None),
         }
         let known = self.settle(held)?;
         self.sync_now()?;
         Ok(known.map(|known| self.receipt(known.next - 1, &known.hash)))
     }
 
-    /// Moves the checkpoint aside, as the last line says, unless that was done. Returns the entry that is still to be written.
-    pub(super) fn set_checkpoint_aside(&self, tail: &Tail) -> Result<Entry> {
+    /// Moves the checkpoint aside, as the last line says, unless that was done. Returns the entry that is still to be written; none if
+    /// the line is about something else.
+    pub(super) fn set_checkpoint_aside(&self, tail: &Tail) -> Result<Option<Entry>> {
         let failed = |e| Error::io("cannot move the checkpoint aside", e).in_file(&self.path).fatal();
         let mut bytes = vec![0; usize::try_from(tail.end - tail.start).unwrap_or_default()];
         read_all(self.file.file(), &mut bytes, tail.start).map_err(failed)?;
@@ -64,13 +73,15 @@ impl Ledger {
         let member = |name: &[u8]| members(inside(data)?).find(|(found, _)| *found == name).map(|(_, value)| value);
         let name = member(b"checkpoint").and_then(json::unquote).filter(|name| !name.contains('/'));
         let signed = member(b"signed").and_then(|size| std::str::from_utf8(size).ok()?.parse::<u64>().ok());
-        let (Some(name), Some(signed)) = (name, signed) else {
-            return Err(Error::new(Code::Integrity, "the last line is not a rollback").in_file(&self.path).fatal());
-        };
+        let (Some(name), Some(signed)) = (name, signed) else { return Ok(None) };
         let checkpoint = checkpoint_path(&self.path);
         let aside: PathBuf = checkpoint.with_file_name(name);
-        // A newer one was made after the old one had been moved.
-        if read_checkpoint(&checkpoint)?.is_some_and(|(_, there)| there.size == signed) {
+        let there = read_checkpoint(&checkpoint)?.map(|(_, there)| there.size);
+        if there.is_some_and(|there| there != signed) || (there.is_none() && !aside.exists()) {
+            // Not about this checkpoint: whoever could append such a line must not get rid of another one by it.
+            return Ok(None);
+        }
+        if there.is_some() {
             match std::fs::rename(&checkpoint, &aside) {
                 Err(e) if e.kind() == ErrorKind::NotFound => {}
                 renamed => renamed.map_err(failed)?,
@@ -78,6 +89,6 @@ impl Ledger {
             sync_directory(&self.path)?;
         }
         let data: &RawValue = serde_json::from_slice(data).map_err(|e| failed(e.into()))?;
-        Ok(Entry::new("ledger.rolled_back").data(data))
+        Ok(Some(Entry::new("ledger.rolled_back").data(data)))
     }
 }

@@ -94,7 +94,12 @@ fn first_lines(file: &File, path: &Path, tail: &Tail, segment: &Path) -> Result<
     let mut last = (seal.seq() + 1, line::compose(seal.seq() + 1, &now, &body, &seal.hash(), &mut lines)?);
     let then = seal.member("data").and_then(inside).and_then(|data| members(data).find(|(name, _)| *name == b"then"));
     if let Some(then) = then.and_then(|(_, then)| inside(then)).filter(|then| !then.is_empty()) {
-        let body = [b",", then].concat();
+        // Through an entry: whatever is there becomes a line in normal form.
+        let mut entry = Entry::new("log");
+        entry.lift(then);
+        entry.check()?;
+        body.clear();
+        entry.compose(&mut body);
         last = (last.0 + 1, line::compose(last.0 + 1, &now, &body, &last.1, &mut lines)?);
     }
     Ok((lines, last))

@@ -8,7 +8,7 @@ use cp_common::{Error, Result};
 use sha2::{Digest, Sha256};
 
 use super::forward::{open, read_at};
-use crate::format::line::{HARD_LIMIT, Hash, Line};
+use crate::format::line::{HARD_LIMIT, Hash, Line, inside, members};
 
 const BLOCK: usize = 64 << 10;
 
@@ -53,10 +53,18 @@ pub enum Asks {
 }
 
 impl Asks {
+    /// Entries of these names can come from outside, as copies of another ledger have them. One that does not fit its place asks nothing.
     fn of(line: &Line<'_>) -> Self {
-        if line.is_event("segment.seal") {
+        let number = |name: &[u8]| -> Option<u64> {
+            let (_, value) = members(inside(line.member("data")?)?).find(|(found, _)| *found == name)?;
+            std::str::from_utf8(value).ok()?.parse().ok()
+        };
+        if line.is_event("segment.seal") && number(b"size") == Some(line.seq()) {
             Self::Rotation
-        } else if line.is_event("ledger.rollback") {
+        } else if line.is_event("ledger.rollback")
+            && number(b"lines") == Some(line.seq())
+            && number(b"signed").is_some_and(|signed| signed > line.seq())
+        {
             Self::Rollback
         } else {
             Self::Nothing
