@@ -126,7 +126,7 @@ fn change(session: &Session) -> Result<Change> {
 
 fn remove(found: Vec<(String, Result<Session>)>, context: &mut Context) -> Result<()> {
     let mut ledger = deletion::ledger(context)?;
-    let mut items = Vec::new();
+    let (mut items, mut first_failure) = (Vec::new(), None);
     for (target, session) in found {
         let outcome = session.and_then(|session| {
             let intent = serde_json::to_value(change(&session)?)
@@ -135,8 +135,12 @@ fn remove(found: Vec<(String, Result<Session>)>, context: &mut Context) -> Resul
         });
         let error = outcome.as_ref().err().map(Error::to_value);
         items.push(Outcome { target, ok: error.is_none(), error });
+        first_failure = first_failure.or(outcome.err());
     }
     let succeeded = items.iter().filter(|item| item.ok).count();
+    if let (0, Some(failure)) = (succeeded, first_failure) {
+        return Err(failure);
+    }
     let summary = Counts { total: items.len(), succeeded, failed: items.len() - succeeded, skipped: 0 };
     context.out.answer(&Deleted { items, summary })
 }

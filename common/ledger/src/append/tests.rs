@@ -167,3 +167,69 @@ fn secrets_and_bad_bytes_are_counted_and_large_values_moved() {
     let content = blob::resolve(&path, lines[2].member("content").unwrap()).unwrap().unwrap();
     assert_eq!(content.len(), (3 << 20) + 2);
 }
+
+#[test]
+fn values_sealed_and_forgotten_by_many_at_once_are_there_or_gone() {
+    let (_dir, path) = ledger();
+    let sealed = |entries: usize, event: &str| -> Vec<Hash> {
+        let mut ledger = Ledger::open(&path, Sync::None).unwrap();
+        ledger.seal(&["message".to_owned()]).unwrap();
+        let committed: Vec<u64> = (0..entries)
+            .map(|n| {
+                ledger.stage(&Entry::new(event).message(n.to_string())).unwrap();
+                if n % 20 == 19 { ledger.commit().unwrap().first } else { 0 }
+            })
+            .collect();
+        assert_eq!(committed.len(), entries);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines = text.lines().filter_map(|line| Line::parse(line.as_bytes())).filter(|line| line.is_event(event));
+        let hashes = lines.map(|line| {
+            let seal: serde_json::Value = serde_json::from_slice(line.member("message").unwrap()).unwrap();
+            Hash::parse(seal["$sealed"].as_str().unwrap()).unwrap()
+        });
+        hashes.collect()
+    };
+    let old = sealed(80, "old");
+    let new: Vec<Vec<Hash>> = std::thread::scope(|scope| {
+        let forgetters: Vec<_> = old
+            .chunks(20)
+            .map(|mine| {
+                let path = &path;
+                scope.spawn(move || {
+                    let mut ledger = Ledger::open(path, Sync::None).unwrap();
+                    mine.iter().for_each(|hash| assert!(ledger.forget(hash).unwrap().is_some()));
+                })
+            })
+            .collect();
+        let sealers: Vec<_> = ["a", "b", "c"].map(|event| scope.spawn(move || sealed(200, event))).into();
+        forgetters.into_iter().for_each(|forgetter| forgetter.join().unwrap());
+        sealers.into_iter().map(|sealer| sealer.join().unwrap()).collect()
+    });
+    for hashes in new {
+        assert_eq!(hashes.len(), 200);
+        for (n, hash) in hashes.iter().enumerate() {
+            assert_eq!(vault::reveal(&path, hash).unwrap().unwrap().get(), format!("\"{n}\""));
+        }
+    }
+    assert!(old.iter().all(|hash| vault::reveal(&path, hash).unwrap().is_none()));
+    proven(&path);
+}
+
+#[test]
+fn sealing_waits_for_who_holds_the_vault() {
+    let (_dir, path) = ledger();
+    append(&path, "a").unwrap();
+    let mut vault = Vault::open(&path).unwrap();
+    let held = vault.lock().unwrap();
+    let other = path.clone();
+    let sealer = std::thread::spawn(move || {
+        let mut ledger = Ledger::open(&other, Sync::None).unwrap();
+        ledger.seal(&["message".to_owned()]).unwrap();
+        ledger.append(Entry::new("b").message("x")).unwrap();
+    });
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert!(!sealer.is_finished());
+    drop(held);
+    sealer.join().unwrap();
+    assert_eq!(proven(&path), ["ledger.open", "a", "b"]);
+}
