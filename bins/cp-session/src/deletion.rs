@@ -1,7 +1,6 @@
 //! How a session is deleted: it leaves its name at once, and its files go after. What a crash leaves of them is removed by the next one.
 
 use std::fs::File;
-use std::io::ErrorKind;
 use std::path::Path;
 
 use cp_common::home::{Session, TIERS, make_directory};
@@ -53,9 +52,14 @@ pub(crate) fn finish_earlier(context: &mut Context) {
 
 fn finish(gone: &Path, id: &str, ledger: &mut Ledger) -> Result<()> {
     vault::erase_keys(&gone.join(cp_common::home::sessions::FILE))?;
-    match std::fs::remove_dir_all(gone) {
-        Err(e) if e.kind() == ErrorKind::NotFound => {}
-        removed => removed.map_err(|e| Error::io("deleting", e).in_file(gone))?,
+    let failed = |e| Error::io("deleting", e).in_file(gone);
+    for left in std::fs::read_dir(gone).map_err(failed)? {
+        let left = left.map_err(failed)?;
+        let is_directory = left.file_type().map_err(failed)?.is_dir();
+        let path = left.path();
+        if is_directory { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }.map_err(failed)?;
     }
-    ledger.append(Entry::new("session_deleted").session(id)).map(|_| ())
+    ledger.append(Entry::new("session_deleted").session(id))?;
+    // Last, so that a crash before this is made good: as long as the directory is there, the result may not be on the ledger.
+    std::fs::remove_dir(gone).map_err(failed)
 }

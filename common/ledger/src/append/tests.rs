@@ -197,12 +197,16 @@ fn values_sealed_and_forgotten_by_many_at_once_are_there_or_gone() {
                 let path = &path;
                 scope.spawn(move || {
                     let mut ledger = Ledger::open(path, Sync::None).unwrap();
-                    mine.iter().for_each(|hash| assert!(ledger.forget(hash).unwrap().is_some()));
+                    for hash in mine {
+                        assert!(ledger.forget(hash).unwrap().is_some());
+                    }
                 })
             })
             .collect();
         let sealers: Vec<_> = ["a", "b", "c"].map(|event| scope.spawn(move || sealed(200, event))).into();
-        forgetters.into_iter().for_each(|forgetter| forgetter.join().unwrap());
+        for forgetter in forgetters {
+            forgetter.join().unwrap();
+        }
         sealers.into_iter().map(|sealer| sealer.join().unwrap()).collect()
     });
     for hashes in new {
