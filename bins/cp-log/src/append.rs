@@ -1,8 +1,5 @@
 //! `cp-log append`: append entries to a ledger, from arguments or one for each line of standard input.
 
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::{AppendOptions, StreamOptions};
@@ -11,6 +8,7 @@ use cp_common::stream::filter::{self, Body, Filter, Source, Texts};
 use cp_common::wire::record::Kind;
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Code, Context, Error, Result, clock, json};
+use cp_ledger::file::append_line;
 use cp_ledger::format::Entry;
 use cp_ledger::format::line::Hash;
 use cp_ledger::read::tail::is_ledger;
@@ -175,9 +173,7 @@ fn plain(args: &Args, path: &Path, message: &str, context: &mut Context) -> Resu
     let reply = Written { file: path.display().to_string(), line: raw(&line)? };
     if !args.append.dry_run {
         line.push(b'\n');
-        let mut options = OpenOptions::new();
-        let opened = options.append(true).create(true).mode(0o600).open(path);
-        opened.and_then(|mut file| file.write_all(&line)).map_err(|e| Error::io("cannot append", e).in_file(path))?;
+        append_line(path, &line)?;
     }
     context.out.answer(&reply)
 }

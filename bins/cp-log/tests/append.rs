@@ -248,3 +248,14 @@ fn nothing_is_appended_to_a_file_that_a_tree_holds_to_be_pristine() {
     assert_eq!(place.work.read("t/governed_prompts/p.md"), "text");
     place.closing(&["append", "-f", "t/own.jsonl", "x"], "", 0);
 }
+
+#[test]
+fn a_bare_line_stays_whole_after_a_torn_one() {
+    let place = Ledgers::new();
+    place.work.write("notes.jsonl", "{\"ts\":\"torn");
+    place.run(&["append", "-f", "notes.jsonl", "--plain", "m"]).success();
+    let text = place.work.read("notes.jsonl");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert_eq!(serde_json::from_str::<serde_json::Value>(lines[1]).unwrap()["message"], "m");
+}

@@ -15,6 +15,7 @@ mod rotate;
 mod seal;
 mod sources;
 mod stats;
+mod sweep;
 mod tee;
 mod tip;
 mod verify;

@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         must_be_open(&session.file())?;
     }
     let source = Source::from_operands(&args.text)?;
-    let ledger = Ledger::open(&session.file(), args.sync)?;
+    let ledger = Ledger::open_existing(&session.file(), args.sync)?;
     let mut appender = Appender { args, session, ledger };
     filter::run(&mut appender, source, args.stream, context)
 }

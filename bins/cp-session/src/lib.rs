@@ -10,6 +10,7 @@ mod compact;
 mod count;
 mod creation;
 mod delete;
+mod deletion;
 mod end;
 mod export;
 mod fork;
@@ -127,8 +128,37 @@ enum Verb {
     End(end::Args),
 }
 
+impl Verb {
+    /// Whether it writes: then it may finish what a crash left of a deletion.
+    fn writes(&self) -> bool {
+        match self {
+            Self::Start(_)
+            | Self::Append(_)
+            | Self::Tee(_)
+            | Self::Clear(_)
+            | Self::Fork(_)
+            | Self::Delete(_)
+            | Self::Compact(_)
+            | Self::Remember(_)
+            | Self::Import(_)
+            | Self::End(_) => true,
+            Self::Load(_)
+            | Self::Count(_)
+            | Self::List(_)
+            | Self::Export(_)
+            | Self::Search(_)
+            | Self::Check(_)
+            | Self::Recall(_)
+            | Self::Show(_) => false,
+        }
+    }
+}
+
 /// Runs the verb that was asked for.
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
+    if cli.verb.writes() {
+        deletion::finish_earlier(context);
+    }
     match cli.verb {
         Verb::Start(args) => start::run(&args, context),
         Verb::Append(args) => append::run(&args, context),
