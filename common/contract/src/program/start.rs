@@ -120,8 +120,14 @@ fn audit(program: &'static Program, verb: &str, result: &Result<()>, took: Durat
     }
 }
 
-/// A command line as it goes on the ledger: without the values that a command gets in its environment.
+/// A command line as it goes on the ledger: without the values that a command gets in its environment, and where something is to be
+/// sealed, with the names of its options alone.
 fn redact_argv(arguments: impl Iterator<Item = String>) -> Vec<String> {
+    let arguments: Vec<String> = arguments.collect();
+    let mut options = arguments.iter().take_while(|argument| *argument != "--");
+    if options.any(|argument| argument == "--seal" || argument.starts_with("--seal=")) {
+        return without_values(&arguments);
+    }
     let name_of = |pair: &str| pair.split_once('=').map_or("…", |(name, _)| name).to_owned() + "=…";
     let (mut shown, mut is_pair, mut is_command) = (Vec::new(), false, false);
     for argument in arguments {
@@ -134,6 +140,22 @@ fn redact_argv(arguments: impl Iterator<Item = String>) -> Vec<String> {
         });
     }
     shown
+}
+
+/// The program, its verb and its options by name. Which of the values is the sealed one is for the verb to know: none is kept.
+fn without_values(arguments: &[String]) -> Vec<String> {
+    let is_name = |name: &str| name.len() < 24 && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
+    let end = arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len());
+    let shown = arguments.iter().enumerate().map(|(at, argument)| {
+        let long = argument.strip_prefix("--").filter(|_| at <= end);
+        match long.map(|long| long.split_once('=').map_or((long, false), |(name, _)| (name, true))) {
+            Some((name, true)) if is_name(name) => format!("--{name}=…"),
+            Some((name, false)) if is_name(name) => argument.clone(),
+            None if at == 0 || at == 1 && is_name(argument) => argument.clone(),
+            _ => "…".to_owned(),
+        }
+    });
+    shown.collect()
 }
 
 fn format_name(format: Format) -> &'static str {
@@ -172,5 +194,14 @@ mod tests {
         let line = "cp-exec --env A=one --env=B=two --env three --timeout 1 -- env --env D=mine";
         let shown = redact_argv(line.split(' ').map(str::to_owned)).join(" ");
         assert_eq!(shown, "cp-exec --env A=… --env=B=… --env …=… --timeout 1 -- env --env D=mine");
+    }
+
+    #[test]
+    fn what_is_sealed_is_not_recorded() {
+        let shown = |line: &str| redact_argv(line.split(' ').map(str::to_owned)).join(" ");
+        let line =
+            "cp-log append -f o.jsonl --seal data.pin --data={\"pin\":4321} --seal=message 1234 -f5678 -- --seal --99";
+        assert_eq!(shown(line), "cp-log append … … --seal … --data=… --seal=… … … -- … …");
+        assert_eq!(shown("cp-log append -- --seal"), "cp-log append -- --seal");
     }
 }
