@@ -18,6 +18,8 @@ mod laws;
 mod mark;
 mod named;
 mod own;
+#[cfg(test)]
+mod recall;
 mod rule;
 mod secret;
 mod shapes;

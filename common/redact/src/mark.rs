@@ -58,7 +58,7 @@ fn name_rest(text: &[u8], at: usize, until: usize) -> Option<&[u8]> {
 pub(crate) fn is_marked(text: &[u8], at: &Range<usize>) -> bool {
     let near = at.start.saturating_sub(80)..text.len().min(at.end + 80);
     let (mut from, mut outside) = (near.start, at.len());
-    while let Some(found) = memmem::find(&text[from..near.end], MARK_START.as_bytes()) {
+    while let Some(found) = text.get(from..near.end).and_then(|near| memmem::find(near, MARK_START.as_bytes())) {
         let start = from + found;
         let Some(length) = mark_length(&text[start..]) else {
             from = start + 1;
