@@ -11,6 +11,7 @@ mod proofs;
 mod query;
 mod repair;
 mod rotate;
+mod scan;
 mod seal;
 mod stats;
 mod tee;

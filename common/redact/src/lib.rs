@@ -13,6 +13,7 @@ mod corpus;
 mod cut;
 #[cfg(test)]
 mod examples;
+mod find;
 #[cfg(test)]
 mod laws;
 mod mark;
@@ -28,6 +29,7 @@ mod words;
 use cp_json as json;
 
 pub use self::cut::Cut;
+pub use self::find::Found;
 
 use self::own::Own;
 use self::secret::Secret;

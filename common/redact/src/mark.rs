@@ -50,8 +50,8 @@ fn mark(rule: &str, number: u32, out: &mut Vec<u8>) {
 /// The rest of the member's name in which a secret ends here, with its quote and colon; `None` in anything else, and where another
 /// secret is in the same name.
 fn name_rest(text: &[u8], at: usize, until: usize) -> Option<&[u8]> {
-    let end = string_end(text, at)?;
-    (end <= until && text.get(end) == Some(&b':')).then(|| &text[at..=end])
+    let end = string_end(&text[..until], at)?;
+    (text.get(end) == Some(&b':')).then(|| &text[at..=end])
 }
 
 /// Whether what was found is a mark already, or begins or ends within one.

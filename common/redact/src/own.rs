@@ -1,6 +1,7 @@
 //! The secrets that this process holds. They are looked for in what the strings of JSON say: decoded, one by one. Names of members,
 //! numbers, and what the ledger itself says are left alone.
 
+use crate::find::Found;
 use cp_json as json;
 use memchr::{memchr, memchr2, memmem::Finder};
 
@@ -61,6 +62,20 @@ impl Own {
         }
         text.extend_from_slice(&old[done..]);
         count
+    }
+
+    /// Where they are in a text.
+    pub(crate) fn find(&self, text: &str) -> Vec<Found> {
+        let mut found: Vec<Found> = Vec::new();
+        for needle in &self.needles {
+            for (start, _) in text.match_indices(&needle.plain) {
+                let at = start..start + needle.plain.len();
+                if !found.iter().any(|other| other.at.start < at.end && at.start < other.at.end) {
+                    found.push(Found { at, rule: "own_secret", prefix: "" });
+                }
+            }
+        }
+        found
     }
 
     fn redact_string(&self, mut text: String) -> (String, u32) {
