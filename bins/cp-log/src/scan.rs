@@ -121,7 +121,7 @@ impl Scan {
 
     /// All files in a directory, in the order of their names. Links are not followed: what they lead to is somewhere else.
     fn directory(&mut self, path: &Path, depth: usize, context: &mut Context) -> Result<()> {
-        let listed = std::fs::read_dir(path).and_then(|list| list.collect::<std::io::Result<Vec<_>>>());
+        let listed = std::fs::read_dir(path).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
         let mut entries = match listed {
             Ok(entries) if depth < DEPTH => entries,
             Ok(_) => {
@@ -201,10 +201,9 @@ impl Window {
     fn fill<F: AsFd>(&mut self, lines: &mut Lines<F>) -> Result<bool> {
         self.is_first = !std::mem::replace(&mut self.started, true);
         while self.bytes.len() + self.text.len() < WINDOW {
-            match lines.some(&mut self.bytes, Duration::from_secs(1))? {
-                Some(0) => return Ok(false),
-                // Nothing came: whoever writes takes time.
-                Some(_) | None => {}
+            // `None`: nothing came yet, whoever writes takes time.
+            if lines.some(&mut self.bytes, Duration::from_secs(1))? == Some(0) {
+                return Ok(false);
             }
         }
         Ok(true)

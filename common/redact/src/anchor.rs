@@ -15,7 +15,7 @@ struct Anchor([&'static [u8]; 3], usize, Rule);
 const DIGITS: &[u8] = b"0123456789abcdef";
 
 /// The anchors of the rules that have no prefix: the rarest three bytes of each.
-const ANCHORS: [Anchor; 71] = [
+const ANCHORS: [Anchor; 72] = [
     Anchor([b"p", b"a", b"s"], 0, Rule::Name),
     Anchor([b"p", b"w", b"d"], 0, Rule::Name),
     Anchor([b"p", b"s", b"w"], 0, Rule::Name),
@@ -85,6 +85,7 @@ const ANCHORS: [Anchor; 71] = [
     Anchor([b"/", b"1", b"0123456789"], 0, Rule::Asana),
     Anchor([b"n", b"e", b"m"], 1, Rule::Mnemonic),
     Anchor([b"s", b"e", b"e"], 0, Rule::Mnemonic),
+    Anchor([b"w", b"a", b"l"], 0, Rule::Mnemonic),
     Anchor([b"o", b"v", b"e"], 3, Rule::Mnemonic),
     Anchor([b" ", b"-", b"c"], 2, Rule::Fed),
 ];

@@ -5,9 +5,7 @@ use crate::words::scan::{Quote, is_token, run, white};
 use crate::words::value::{is_placeholder, is_prose};
 
 /// What is written before the arguments, and which of them is the secret. The first three bytes are an anchor each.
-pub(crate) const CALLS: [(&str, usize); 22] = [
-    ("ConvertTo-SecureString ", 0),
-    ("ConvertTo-SecureString -String ", 0),
+pub(crate) const CALLS: [(&str, usize); 20] = [
     ("auth=(", 1),
     ("auth = (", 1),
     ("auth=aiohttp.BasicAuth(", 1),

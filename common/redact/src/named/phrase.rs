@@ -8,7 +8,10 @@ use crate::words::scan::{Quote, blanks, run};
 use crate::words::value::{is_bare_secret, is_placeholder, is_wordy};
 
 /// What a password, a key or a secret is called.
-pub(crate) const WORDS: [&str; 40] = [
+pub(crate) const WORDS: [&str; 42] = [
+    "password",
+    "passphrase ",
+    "passcode",
     "passwort",
     "kennwort",
     "zugangscode",
@@ -48,11 +51,16 @@ pub(crate) const WORDS: [&str; 40] = [
     "密碼",
     "口令",
     "비밀번호",
-    "token",
 ];
 
 /// What says that the value follows.
-const VERBS: [&str; 42] = [
+const VERBS: [&str; 48] = [
+    " has been set to ",
+    " was set to ",
+    " is now ",
+    " was changed to ",
+    " to ",
+    " set to ",
     " lautet: ",
     " lautet ",
     " ist jetzt ",
@@ -117,6 +125,14 @@ pub(crate) fn at(text: &[u8], start: usize, word: &str) -> Option<Secret> {
         &near[..near.iter().position(|byte| matches!(byte, b'"' | b'\\' | b';' | b'!' | b'?')).unwrap_or(near.len())];
     let stop = memchr::memmem::find(clause, b". ").unwrap_or(clause.len());
     let clause = &clause[..stop];
+    let english = word.starts_with("pass") && word != "passwort";
+    if english && !clause.iter().any(u8::is_ascii_digit) {
+        return None;
+    }
+    // `the password Xy12!abc`, and what English has many words for: only what nothing but a password looks like.
+    if clause.starts_with(b" ") && value(text, from + 1, true, false).is_some_and(|at| is_strong(&text[at])) {
+        return value(text, from + 1, true, false).map(|at| Secret { at, rule: "assignment" });
+    }
     // A sentence may have several: the value is behind one of them.
     let mut places: Vec<usize> = VERBS
         .iter()
@@ -124,17 +140,37 @@ pub(crate) fn at(text: &[u8], start: usize, word: &str) -> Option<Secret> {
         .collect();
     places.sort_unstable();
     let is_direct = |place: usize| VERBS.iter().any(|verb| verb.len() == place && clause.starts_with(verb.as_bytes()));
-    let weak = matches!(word, "token" | "clé" | "clave" | "キー" | "ключ" | "Ключ" | "schlüssel" | "geheimnis");
+    let weak = matches!(word, "キー" | "ключ" | "Ключ" | "schlüssel" | "geheimnis");
     places
         .into_iter()
-        .find_map(|place| value(text, from + place, is_direct(place), weak))
+        .filter_map(|place| value(text, from + place, is_direct(place), weak))
+        .find(|at| !english || is_strong(&text[at.clone()]))
         .map(|at| Secret { at, rule: "assignment" })
+}
+
+/// Letters, digits and a sign that no name of code has.
+fn is_strong(value: &[u8]) -> bool {
+    let signs = value.iter().any(|byte| b"!@#$%^&*?~+=".contains(byte));
+    value.len() >= 8
+        && signs
+        && value.iter().any(u8::is_ascii_digit)
+        && value.iter().any(u8::is_ascii_alphabetic)
+        && !value.iter().any(|byte| matches!(byte, b'(' | b'[' | b'{' | b'<' | b'/'))
 }
 
 /// The value here: in quotes of any language, or bare and of mixed characters.
 fn value(text: &[u8], at: usize, is_direct: bool, weak: bool) -> Option<Range<usize>> {
-    const QUOTES: [(&str, &str); 7] =
-        [("«", "»"), ("„", "“"), ("“", "”"), ("「", "」"), ("『", "』"), ("‘", "’"), ("\u{ab}\u{a0}", "\u{a0}»")];
+    const QUOTES: [(&str, &str); 9] = [
+        ("«", "»"),
+        ("„", "“"),
+        ("“", "”"),
+        ("「", "」"),
+        ("『", "』"),
+        ("‘", "’"),
+        ("\u{ab}\u{a0}", "\u{a0}»"),
+        ("»", "«"),
+        ("›", "‹"),
+    ];
     let at = at + blanks(text, at);
     let rest = text.get(at..)?;
     for (opening, closing) in QUOTES {

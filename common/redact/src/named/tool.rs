@@ -24,19 +24,29 @@ enum Place {
     Literal(&'static str),
     /// What follows the slash, and goes to `@` or to the end: `name/password@place`.
     Slash,
+    /// The operand after the share, which may be the first.
+    Share,
+    /// An operand of letters and digits.
+    Token,
 }
 
-use Place::{After, Behind, In, Literal, Operand, Slash, With};
+use Place::{After, Behind, In, Literal, Operand, Share, Slash, Token, With};
 
 /// How a command begins, the words that follow the program, and where its secrets are.
 pub(crate) struct Tool(&'static str, &'static [&'static str], &'static [Place]);
 
 /// The programs.
-pub(crate) const TOOLS: [Tool; 50] = [
+pub(crate) const TOOLS: [Tool; 56] = [
+    Tool("ConvertTo-SecureString", &[], &[Operand(0)]),
+    Tool("cargo login", &["login"], &[Token]),
+    Tool("smbmap", &[], &[After("-p")]),
+    Tool("rclone", &[], &[After("pass")]),
+    Tool("ansible-vault", &["encrypt_string"], &[Operand(0)]),
+    Tool("vercel", &[], &[After("-t")]),
     Tool("htpasswd", &[], &[With(b'b', 2), With(b'n', 1)]),
-    Tool("net use", &["use"], &[Operand(2)]),
+    Tool("net use", &["use"], &[Share]),
     Tool("net user", &["user"], &[Operand(1)]),
-    Tool("xfreerdp", &[], &[In("/p:"), In("/gp:")]),
+    Tool("xfreerdp", &[], &[In("/p:"), In("/gp:"), After("-p")]),
     Tool("xfreerdp3", &[], &[In("/p:"), In("/gp:")]),
     Tool("wlfreerdp", &[], &[In("/p:")]),
     Tool("rdesktop", &[], &[After("-p")]),
@@ -151,7 +161,20 @@ fn value(text: &[u8], words: &[Range<usize>], place: Place) -> Option<Range<usiz
         With(letter, number) => {
             let mut options = words.iter().filter(is_option);
             let set = options.any(|at| text[at.start + 1] != b'-' && word(at).contains(&letter));
-            set.then(|| words.iter().filter(|at| !is_option(at)).nth(number).cloned()).flatten()
+            // `-C 10` is the cost.
+            let is_cost = |at: usize| at > 0 && word(&words[at - 1]) == b"-C";
+            let mut operands = words.iter().enumerate().filter(|(at, range)| !is_option(range) && !is_cost(*at));
+            operands.nth(number).filter(|_| set).map(|(_, range)| range.clone())
+        }
+        Share => {
+            let share = words.iter().position(|at| text[at.start] == b'\\')?;
+            words[share + 1..].iter().find(|at| !is_option(at) && !is_switch(word(at))).cloned()
+        }
+        Token => {
+            let drawn = |at: &&Range<usize>| {
+                word(at).iter().any(u8::is_ascii_digit) && word(at).iter().all(|byte| is_token(*byte))
+            };
+            words.iter().filter(|at| at.len() >= 16 && !is_option(at)).find(drawn).cloned()
         }
         Literal(start) => {
             let at = words.iter().find(|at| word(at).starts_with(start.as_bytes()))?;

@@ -102,6 +102,7 @@ pub(crate) fn mnemonic(text: &[u8], start: usize) -> Option<Secret> {
         b"recovery phrase",
         b"recovery words",
         b"seed",
+        b"wallet",
     ];
     let name = names
         .iter()
