@@ -189,7 +189,7 @@ const TEXTS: &[&str] = &[
     "Пароль от базы — «P»",
     "the password for the server is «P».",
     "use the password «P» to log in",
-    "Bitte nutze das Passwort »«P»«",
+    "Bitte nutze das Passwort „«P»“",
     "net use \\\\srv\\share «P» /user:ada",
     "ConvertTo-SecureString -AsPlainText '«P»' -Force",
     "cargo login «A36»",

@@ -197,18 +197,15 @@ fn is_switch(word: &[u8]) -> bool {
     word.starts_with(b"/")
 }
 
-/// `echo value | sudo -S`, `sudo -S <<< value`, `printf value | cryptsetup …`. `start` is where `sudo -S` or `cryptsetup` stands.
+/// `echo value | sudo -S`, `sudo -S <<< value`, `printf value | cryptsetup …`. `start` is where `sudo` or `cryptsetup` stands.
 pub(crate) fn fed(text: &[u8], start: usize) -> Option<Secret> {
     let rest = text.get(start..)?;
-    let fed = [
-        &b"sudo -S"[..],
-        b"sudo -kS",
-        b"sudo --stdin",
-        b"cryptsetup ",
-        b"su -c",
-        b"gpg --passphrase-fd",
-        b"smbpasswd -s",
-    ];
+    if rest.starts_with(b"sudo ") {
+        let is_short = |word: &[u8]| word.starts_with(b"-") && !word.starts_with(b"--");
+        let reads = |word: &[u8]| word == b"--stdin" || is_short(word) && word.contains(&b'S');
+        line::words(text, start).into_iter().take(8).find(|at| reads(&text[at.clone()]))?;
+    }
+    let fed = [&b"sudo "[..], b"cryptsetup ", b"su -c", b"gpg --passphrase-fd", b"smbpasswd -s"];
     fed.iter().find(|fed| rest.starts_with(fed))?;
     let line = crate::words::scan::line_before(text, start);
     let offset = start - line.len();
