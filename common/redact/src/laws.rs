@@ -174,6 +174,12 @@ fn own_secrets_are_found_in_json_within_a_string_and_the_longest_wins() {
 }
 
 #[test]
+fn a_number_is_never_taken_for_the_value_of_a_name() {
+    let text = r#"{"":{"--password value":1000},"password":12345678,"a":["--password",12345678]}"#;
+    assert_eq!(redacted(&[], text), text);
+}
+
+#[test]
 fn names_that_are_secrets_stay_apart() {
     let key = |last: char| format!("ghp_{}{last}", "a1B2c3D4e5".repeat(3) + "a1B2c");
     let text = format!(r#"{{"{}":1,"{}":2,"[REDACTED:github_token#2]":3}}"#, key('x'), key('y'));

@@ -67,7 +67,8 @@ impl Redactor {
     pub fn redact(&self, text: &mut Vec<u8>, from: usize) -> u32 {
         let mut count = self.own.redact(text, from);
         for _ in 0..ROUNDS {
-            let found = shapes(&text[from..]);
+            let mut found = shapes(&text[from..]);
+            mark::keep_within_strings(&text[from..], &mut found);
             if found.is_empty() {
                 break;
             }

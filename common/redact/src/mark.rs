@@ -54,6 +54,24 @@ fn name_rest(text: &[u8], at: usize, until: usize) -> Option<&[u8]> {
     (text.get(end) == Some(&b':')).then(|| &text[at..=end])
 }
 
+/// Leaves only what is within one string of the JSON: no rule changes numbers or structure, whatever it takes for a value.
+pub(crate) fn keep_within_strings(text: &[u8], found: &mut Vec<Secret>) {
+    let mut string = 0..0;
+    found.retain(|secret| {
+        while string.end < secret.at.end {
+            let Some(quote) = text.get(string.end..).and_then(|rest| memchr::memchr(b'"', rest)) else { return false };
+            let start = string.end + quote + 1;
+            let Some(end) = string_end(text, start) else { return false };
+            if start > secret.at.start {
+                // It begins between two strings; the next may begin within this one.
+                return false;
+            }
+            string = start..end;
+        }
+        string.start <= secret.at.start && secret.at.end < string.end
+    });
+}
+
 /// Whether what was found is a mark already, or begins or ends within one.
 pub(crate) fn is_marked(text: &[u8], at: &Range<usize>) -> bool {
     let near = at.start.saturating_sub(80)..text.len().min(at.end + 80);
