@@ -18,6 +18,7 @@ mod reading;
 mod repair;
 mod reveal;
 mod rotate;
+mod scan;
 #[cfg(test)]
 mod schemas;
 mod stats;
@@ -45,6 +46,7 @@ pub static PROGRAM: Program = Program {
         reveal::DOC,
         forget::DOC,
         blob::DOC,
+        scan::DOC,
         tip::DOC,
         verify::DOC,
         repair::DOC,
@@ -58,7 +60,7 @@ pub static PROGRAM: Program = Program {
     implicit: None,
     groups: &[
         ("Write", &["append", "tee", "create"]),
-        ("Read", &["query", "follow", "stats", "export", "blob", "reveal", "tip"]),
+        ("Read", &["query", "follow", "stats", "export", "blob", "reveal", "tip", "scan"]),
         ("Prove", &["verify", "keygen", "checkpoint", "witness", "prove", "check-proof"]),
         ("Keep", &["rotate", "forget", "repair"]),
     ],
@@ -80,6 +82,7 @@ pub static PROGRAM: Program = Program {
         ("repaired", include_str!("../schemas/repaired.json")),
         ("revealed", include_str!("../schemas/revealed.json")),
         ("rotated", include_str!("../schemas/rotated.json")),
+        ("secret", include_str!("../schemas/secret.json")),
         ("signed", include_str!("../schemas/signed.json")),
         ("stats", include_str!("../schemas/stats.json")),
         ("tip", include_str!("../schemas/tip.json")),
@@ -108,6 +111,7 @@ enum Verb {
     Follow(follow::Args),
     Stats(stats::Args),
     Blob(blob::Args),
+    Scan(scan::Args),
     Export(export::Args),
     Reveal(reveal::Args),
     Forget(forget::Args),
@@ -132,6 +136,7 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Follow(args) => follow::run(&args, context),
         Verb::Stats(args) => stats::run(&args, context),
         Verb::Blob(args) => blob::run(&args, context),
+        Verb::Scan(args) => scan::run(&args, context),
         Verb::Export(args) => export::run(&args, context),
         Verb::Reveal(args) => reveal::run(&args, context),
         Verb::Forget(args) => forget::run(&args, context),

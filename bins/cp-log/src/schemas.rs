@@ -30,6 +30,7 @@ fn schemas_are_those_of_the_types() {
     of::<crate::prove::Proved>("proof");
     of::<crate::repair::Repaired>("repaired");
     of::<crate::rotate::Rotated>("rotated");
+    of::<crate::scan::Secret>("secret");
     of::<crate::checkpoint::Signed>("signed");
     of::<crate::tip::Tip>("tip");
     of::<crate::witness::Witnessed>("witnessed");

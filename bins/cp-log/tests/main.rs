@@ -12,6 +12,7 @@ mod proofs;
 mod query;
 mod repair;
 mod rotate;
+mod scan;
 mod seal;
 mod sources;
 mod stats;

@@ -169,3 +169,27 @@ fn what_is_forgotten_while_others_seal_stays_forgotten_and_nothing_is_lost() {
     assert_eq!(stored.iter().filter(|line| line["event"] == "ledger.forgotten").count(), old.len());
     place.lines(&["verify", "--closed", "l.jsonl"], "");
 }
+
+#[test]
+fn what_could_not_be_sealed_is_not_in_the_record_of_the_failure() {
+    let place = Ledgers::new();
+    place.work.write("foreign.txt", "not a ledger\n");
+    let sealed =
+        ["append", "-f", "foreign.txt", "--seal", "message", "--seal=data.pin", "--data={\"pin\":4711}", "Bob"];
+    let ran = place.run(&sealed);
+    assert_ne!(ran.status, 0, "{ran:?}");
+    let open = ["append", "-f", "foreign.txt", "--data={\"pin\":4711}", "Bob"];
+    assert_ne!(place.run(&open).status, 0);
+    let entries: Vec<_> = place
+        .lines(&["query"], "")
+        .into_iter()
+        .filter(|record| record["data"]["event"] == "error")
+        .map(|record| record["data"]["data"]["argv"].to_string())
+        .collect();
+    assert_eq!(entries.len(), 2, "{entries:?}");
+    assert!(
+        !entries[0].contains("Bob") && !entries[0].contains("4711") && entries[0].contains("--seal"),
+        "{entries:?}"
+    );
+    assert!(entries[1].contains("Bob") && entries[1].contains("4711"), "nothing was to be sealed: {entries:?}");
+}

@@ -5,7 +5,6 @@ mod dispatch;
 pub(crate) mod event;
 mod pending;
 pub(crate) mod repeats;
-mod truncate;
 
 use std::collections::BTreeMap;
 
