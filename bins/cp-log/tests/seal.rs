@@ -169,3 +169,14 @@ fn what_is_forgotten_while_others_seal_stays_forgotten_and_nothing_is_lost() {
     assert_eq!(stored.iter().filter(|line| line["event"] == "ledger.forgotten").count(), old.len());
     place.lines(&["verify", "--closed", "l.jsonl"], "");
 }
+
+#[test]
+fn nothing_is_forgotten_where_the_ledger_cannot_say_so() {
+    let place = Ledgers::new();
+    place.lines(&["append", "-f", "l.jsonl", "--seal", "message", "kept"], "");
+    let hash = last_seal(&place);
+    let good = place.work.bytes("l.jsonl");
+    place.work.write("l.jsonl", [&good[..], b"damaged\n"].concat());
+    assert_eq!(forget(&place, &hash).error()["code"], "E_INTEGRITY");
+    assert_eq!(place.run(&["reveal", "-f", "l.jsonl", &hash]).success().data()["value"], "kept");
+}
