@@ -193,3 +193,13 @@ fn what_could_not_be_sealed_is_not_in_the_record_of_the_failure() {
     );
     assert!(entries[1].contains("Bob") && entries[1].contains("4711"), "nothing was to be sealed: {entries:?}");
 }
+
+fn nothing_is_forgotten_where_the_ledger_cannot_say_so() {
+    let place = Ledgers::new();
+    place.lines(&["append", "-f", "l.jsonl", "--seal", "message", "kept"], "");
+    let hash = last_seal(&place);
+    let good = place.work.bytes("l.jsonl");
+    place.work.write("l.jsonl", [&good[..], b"damaged\n"].concat());
+    assert_eq!(forget(&place, &hash).error()["code"], "E_INTEGRITY");
+    assert_eq!(place.run(&["reveal", "-f", "l.jsonl", &hash]).success().data()["value"], "kept");
+}

@@ -61,7 +61,7 @@ struct Closing<'a> {
 impl Transcript {
     /// Goes on with the ledger of a session.
     pub(crate) fn open(directory: &Path, session: &str, agent: &str) -> Result<Self> {
-        let ledger = Ledger::open_existing(&directory.join("session.jsonl"), Sync::Line)?;
+        let ledger = Ledger::open(&directory.join("session.jsonl"), Sync::Line)?;
         Ok(Self { ledger, session: session.to_owned(), agent: agent.to_owned() })
     }
 

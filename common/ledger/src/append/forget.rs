@@ -20,6 +20,10 @@ impl Ledger {
         if let Some(earlier) = vault.pending()? {
             self.carry_out(&mut vault, &earlier)?;
         }
+        // A ledger that takes no entry has nothing forgotten.
+        let ready = self.ready();
+        self.unlock();
+        ready?;
         let pending = vault.intend(hash)?;
         pending.map(|pending| self.carry_out(&mut vault, &pending)).transpose()
     }
