@@ -27,6 +27,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "append",
     class: Class::Append,
     output: "receipt",
+    also: &["planned", "written", "summary"],
     examples: &["{} append --event deploy 'version 7 is live'", "seq 3 | {} append --event tick --sync batch"],
     input: &[Input::Text, Input::Records, Input::Rows],
     events: &["log"],
@@ -63,9 +64,13 @@ pub(crate) struct Args {
 
 /// What `--dry-run` answers.
 #[derive(Debug, Serialize, Deserialize)]
-struct Planned {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Planned {
+    /// Always true.
     dry_run: bool,
+    /// The ledger that it would be appended to.
     ledger: String,
+    /// The members that the entry would have, without its place and its hash.
     entry: Box<RawValue>,
 }
 
@@ -77,8 +82,11 @@ impl Reply for Planned {
 
 /// What `--plain` answers.
 #[derive(Debug, Serialize)]
-struct Written {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Written {
+    /// The file.
     file: String,
+    /// The line, as it is or would be there.
     line: Box<RawValue>,
 }
 
