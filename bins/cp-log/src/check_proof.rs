@@ -25,7 +25,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     examples: &[
         "{} append -f l.jsonl hello && {} keygen Q && {} checkpoint -f l.jsonl --key Q && {} prove 1 -f l.jsonl --format raw > p && sed -n 2p l.jsonl | {} check-proof --key Q.pub p",
     ],
-    input: &[Input::Text],
+    input: &[Input::Text, Input::Records],
     ..VerbDoc::EMPTY
 };
 

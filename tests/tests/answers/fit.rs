@@ -46,7 +46,8 @@ impl Schemas {
 fn close(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
-            if members.get("properties").is_some_and(Value::is_object) && !members.contains_key("additionalProperties") {
+            if members.get("properties").is_some_and(Value::is_object) && !members.contains_key("additionalProperties")
+            {
                 members.insert("additionalProperties".to_owned(), json!(false));
             }
             members.values_mut().for_each(close);

@@ -80,12 +80,13 @@ impl VerbDoc {
 
     /// The exit statuses that it may leave with, in order.
     pub fn all_exits(&self) -> Vec<u8> {
-        let mut exits = vec![0, 1, 2, 4, 130];
+        // It works, or fails: here, by its command line, for what is not there, for what is not allowed, for what is otherwise than
+        // it was or must be; or it is interrupted.
+        let mut exits = vec![0, 1, 2, 3, 4, 6, 130];
         exits.extend(match self.class {
-            Class::Query => &[3][..],
-            Class::Append => &[3, 6],
-            Class::Governed => &[3, 5, 6, 7, 8, 9],
-            Class::Write => &[3, 5, 6],
+            Class::Query | Class::Append => &[][..],
+            Class::Governed => &[5, 7, 8, 9],
+            Class::Write => &[5],
         });
         if self.input.contains(&Input::Records) {
             // A failure from upstream gives its exit.
