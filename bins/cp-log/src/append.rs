@@ -9,7 +9,7 @@ use cp_common::context::options::{AppendOptions, StreamOptions};
 use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::filter::{self, Body, Filter, Source, Texts};
 use cp_common::wire::record::Kind;
-use cp_common::wire::{Receipt, Reply};
+use cp_common::wire::{Receipt, Reply, bytes_of};
 use cp_common::{Code, Context, Error, Result, clock, json};
 use cp_ledger::format::Entry;
 use cp_ledger::format::line::Hash;
@@ -70,6 +70,9 @@ pub(crate) struct Planned {
     dry_run: bool,
     /// The ledger that it would be appended to.
     ledger: String,
+    /// Its bytes in base64 where they are not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ledger_bytes: Option<String>,
     /// The members that the entry would have, without its place and its hash.
     entry: Box<RawValue>,
 }
@@ -134,7 +137,12 @@ fn one(args: &Args, path: &Path, message: Option<&str>, context: &mut Context) -
     }
     if args.append.dry_run {
         let entry = raw(&planned(&make(context)?)?)?;
-        return context.out.answer(&Planned { dry_run: true, ledger: path.display().to_string(), entry });
+        return context.out.answer(&Planned {
+            dry_run: true,
+            ledger: path.display().to_string(),
+            ledger_bytes: bytes_of(path),
+            entry,
+        });
     }
     let told = (&args.data, &args.seal, format!("{:?}", args.members));
     let arguments = ("append", path, message, told, context.session(), context.options.run.clone());
@@ -239,6 +247,9 @@ impl<'a> Stream<'a> {
 
     fn report(&self, context: &mut Context) {
         context.out.extra("ledger", self.path.display().to_string());
+        if let Some(bytes) = bytes_of(&self.path) {
+            context.out.extra("ledger_bytes", bytes);
+        }
         for (name, place) in [("first", &self.first), ("last", &self.last)] {
             if let Some((seq, hash)) = place {
                 context.out.extra(name, serde_json::json!({"seq": seq, "hash": hash.to_string()}));

@@ -94,6 +94,7 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
             "seq 3 | cp-log append",
             "seq 3 | cp-log append --dry-run",
             "cp-log append -f \"$(printf 'caf\\351')\" hello",
+            "cp-log append --dry-run -f \"$(printf 'caf\\351')\" hello",
             "seq 3 | cp-log append -f \"$(printf 'caf\\351')\"",
         ],
     ),
