@@ -16,7 +16,8 @@ use crate::ledger::LedgerOperand;
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "tee",
     class: Class::Append,
-    output: "entry",
+    output: "passed",
+    also: &["summary"],
     examples: &["seq 3 | {} tee copy.jsonl"],
     input: &[Input::Text, Input::Records, Input::Rows],
     events: &["log", "error"],

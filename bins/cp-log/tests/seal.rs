@@ -194,6 +194,7 @@ fn what_could_not_be_sealed_is_not_in_the_record_of_the_failure() {
     assert!(entries[1].contains("Bob") && entries[1].contains("4711"), "nothing was to be sealed: {entries:?}");
 }
 
+#[test]
 fn nothing_is_forgotten_where_the_ledger_cannot_say_so() {
     let place = Ledgers::new();
     place.lines(&["append", "-f", "l.jsonl", "--seal", "message", "kept"], "");

@@ -19,6 +19,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "append",
     class: Class::Append,
     output: "session_appended",
+    also: &["summary"],
     examples: &["S=$(cp-session start --format text); cp-session append --session \"$S\" -- hello"],
     input: &[Input::Text, Input::Records, Input::Rows],
     events: &["message"],

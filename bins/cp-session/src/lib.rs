@@ -73,7 +73,6 @@ pub static PROGRAM: Program = Program {
         ("CP_TIER", "The tier of new sessions and runs: ho1, ho2 or ho3"),
     ],
     schemas: &[
-        cp_common::wire::schemas::MESSAGE,
         ("session_started", include_str!("../schemas/session_started.json")),
         ("session_appended", include_str!("../schemas/session_appended.json")),
         ("session_loaded", include_str!("../schemas/session_loaded.json")),
@@ -84,7 +83,7 @@ pub static PROGRAM: Program = Program {
         ("session_exported", include_str!("../schemas/session_exported.json")),
         ("session_forked", include_str!("../schemas/session_forked.json")),
         ("session_deleted", include_str!("../schemas/session_deleted.json")),
-        cp_common::wire::schemas::PREVIEW,
+        cp_common::wire::schemas::PASSED,
         ("session_compacted", include_str!("../schemas/session_compacted.json")),
         ("session_found", include_str!("../schemas/session_found.json")),
         ("session_checked", include_str!("../schemas/session_checked.json")),

@@ -18,7 +18,8 @@ use crate::transcript::must_be_open;
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "tee",
     class: Class::Append,
-    output: "message",
+    output: "passed",
+    also: &["summary"],
     examples: &["S=$(cp-session start --format text); cp-llm --backend stub -- hello | cp-session tee \"$S\""],
     input: &[Input::Records, Input::Rows],
     events: &["message", "session_turn", "error"],

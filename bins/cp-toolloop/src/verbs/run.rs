@@ -31,6 +31,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "",
     class: Class::Governed,
     output: "message",
+    also: &["delta", "tool_call", "tool_result", "item", "summary"],
     examples: &["cp-toolloop --backend stub -- 'How full is the disk?'"],
     input: &[Input::Text, Input::Records, Input::Rows],
     events: &["run_start", "iteration", "message", "tool_call", "tool_result", "agent_start", "run_paused", "run_end"],

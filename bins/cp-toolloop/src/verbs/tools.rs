@@ -21,6 +21,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "tools",
     class: Class::Query,
     output: "tools",
+    // A server of tools that is not there, or does not answer.
+    exits: &[7, 8],
     examples: &["cp-toolloop tools", "cp-toolloop tools --allow system --fields name,origin,status"],
     ..VerbDoc::EMPTY
 };
