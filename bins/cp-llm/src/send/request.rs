@@ -51,7 +51,13 @@ impl RequestBuilder {
     /// The work that an item of the input is.
     pub(super) fn work(&self, body: &Body<'_>) -> Result<Work> {
         match body {
-            Body::Text(text) => self.permitted(Prompt::of_text(text_of(text)?), Map::new()),
+            Body::Text(text) => {
+                let text = text_of(text)?;
+                if text.trim().is_empty() {
+                    return Err(Error::validation("the text is empty").hint("write what to ask: cp-llm -- TEXT"));
+                }
+                self.permitted(Prompt::of_text(text), Map::new())
+            }
             Body::Row(data) => self.work_of(data),
             Body::Record(record) => {
                 self.work_of(record.data.ok_or_else(|| Error::validation("the prompt has no `data`"))?)
