@@ -4,6 +4,7 @@
 mod authors;
 mod completions;
 mod confirmation;
+mod conformance;
 mod contract;
 mod help;
 mod home;

@@ -99,7 +99,8 @@ const STANDARD: [[&str; 2]; 5] =
     [["reference", ""], ["context", ""], ["doctor", ""], ["changelog", ""], ["completions", "bash"]];
 
 /// The options of every program, which one parser reads: one verb in ten shows it.
-pub(super) const SHARED: [&str; 8] = ["--format", "--home", "--ledger", "--session", "--run", "--base", "--origin", "--fields"];
+pub(super) const SHARED: [&str; 8] =
+    ["--format", "--home", "--ledger", "--session", "--run", "--base", "--origin", "--fields"];
 
 pub(super) fn reference(program: &str) -> Value {
     Place::new().program(program).arg("reference").run().success().data()
@@ -133,7 +134,8 @@ impl Verb {
         let names = [name, param["short"].as_str().unwrap_or(name)];
         let options = &words[..dashes.unwrap_or(words.len())];
         let given = options.iter().position(|word| names.contains(word));
-        let kept = words.iter().enumerate().filter(|(at, _)| given.is_none_or(|given| *at != given && *at != given + 1));
+        let kept =
+            words.iter().enumerate().filter(|(at, _)| given.is_none_or(|given| *at != given && *at != given + 1));
         let kept: Vec<&str> = kept.map(|(_, word)| *word).collect();
         let input = self.row.words.split_once('<').map_or(String::new(), |(_, file)| format!("<{file}"));
         format!("{} {name} {value} {} {input}", self.row.verb, kept.join(" "))

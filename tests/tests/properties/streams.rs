@@ -6,7 +6,8 @@ use super::rows::{World, verbs};
 
 /// The files of a world with their sizes, but for those that record the command lines themselves.
 fn files(world: &World) -> BTreeMap<String, String> {
-    let found = world.place.sh("find . \"$CP_HOME\" -type f ! -path '*/ledger/*' ! -path '*/state/*' -printf '%p\\t%s %m\\n'");
+    let found =
+        world.place.sh("find . \"$CP_HOME\" -type f ! -path '*/ledger/*' ! -path '*/state/*' -printf '%p\\t%s %m\\n'");
     found.stdout.lines().filter_map(|line| line.split_once('\t')).map(|(a, b)| (a.to_owned(), b.to_owned())).collect()
 }
 
@@ -37,7 +38,8 @@ fn a_full_standard_output_is_an_error_and_what_was_acknowledged_stays() {
         assert_eq!(ran.status, 1, "{}: {ran:?}", row.verb);
         assert!(ran.stderr.contains("no space left"), "{}: {ran:?}", row.verb);
         // An append is done, and cannot be undone because nobody heard of it.
-        let is_effect = verb.command["type"] == "append" && !["cp-exec approve", "cp-session check", "cp-session export"].contains(&row.verb.as_str());
+        let is_effect = verb.command["type"] == "append"
+            && !["cp-exec approve", "cp-session check", "cp-session export"].contains(&row.verb.as_str());
         if is_effect && row.verb != "cp-session import" {
             assert_ne!(files(&world), before, "{}: nothing was done", row.verb);
         }
@@ -60,4 +62,24 @@ fn closed_standard_input_and_error_are_survived() {
         let ran = world.run(row, "", "<&- 2>&-");
         assert_eq!(ran.status, 0, "{}: {ran:?}", row.verb);
     }
+}
+
+#[test]
+fn a_dry_run_changes_no_file() {
+    let world = World::new("022");
+    let mut tried = 0;
+    for verb in verbs().iter().filter(|verb| verb.has("--dry-run")) {
+        let row = &verb.row;
+        if !row.before.is_empty() {
+            // Those have what they change made for them: the suite of requests tries them.
+            continue;
+        }
+        let before = files(&world);
+        let options = if row.words.contains("--dry-run") { "" } else { "--dry-run" };
+        let ran = world.run(row, options, ">/dev/null");
+        assert_eq!(ran.status, 0, "{}: {ran:?}", row.verb);
+        assert_eq!(files(&world), before, "{}: a dry run changed something", row.verb);
+        tried += 1;
+    }
+    assert!(tried >= 20, "{tried}");
 }

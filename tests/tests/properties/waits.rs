@@ -14,7 +14,8 @@ fn every_verb_that_waits_ends_at_a_signal_with_its_closing_line() {
     let world = World::new("022");
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let base = format!("http://{}/v1", server.local_addr().unwrap());
-    let held: Vec<_> = ["locked", "locked.jsonl"].map(|name| std::fs::File::open(world.place.work.join(name)).unwrap()).into();
+    let held: Vec<_> =
+        ["locked", "locked.jsonl"].map(|name| std::fs::File::open(world.place.work.join(name)).unwrap()).into();
     held.iter().for_each(|file| file.lock().unwrap());
     let mut faults = Vec::new();
     for signal in [Signal::TERM, Signal::INT] {
@@ -31,13 +32,47 @@ fn every_verb_that_waits_ends_at_a_signal_with_its_closing_line() {
         assert!(waiting.len() > 15, "{}", waiting.len());
         std::thread::sleep(Duration::from_millis(1500));
         for (verb, mut child) in waiting {
-            if child.has_ended() { faults.push(format!("{verb} does not wait: {:?}", child.wait())); continue; }
+            if child.has_ended() {
+                faults.push(format!("{verb} does not wait: {:?}", child.wait()));
+                continue;
+            }
             let sent = Instant::now();
             child.signal(signal);
             let ran = child.wait();
-            if sent.elapsed() > SOON { faults.push(format!("{verb}: it took {:?}", sent.elapsed())); }
-            if ran.status != 130 || !ran.stdout.contains("E_INTERRUPTED") { faults.push(format!("{verb} {ran:?}")); }
+            if sent.elapsed() > SOON {
+                faults.push(format!("{verb}: it took {:?}", sent.elapsed()));
+            }
+            if ran.status != 130 || !ran.stdout.contains("E_INTERRUPTED") {
+                faults.push(format!("{verb} {ran:?}"));
+            }
         }
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn children_that_ignore_the_signal_do_not_hold_their_parent() {
+    let world = World::new("022");
+    world.place.work.executable("stubborn", "#!/bin/sh\ntrap '' TERM INT\nexec sleep 30\n");
+    let request = "{\"operation\":\"execute_command\",\"command\":\"! sleep 30\"}\n";
+    for signal in [Signal::TERM, Signal::INT] {
+        for (line, input) in [
+            ("cp-llm --backend ./stubborn -- text", ""),
+            ("cp-toolloop --backend ./stubborn -- task", ""),
+            ("cp-toolloop --llm ./stubborn -- task", ""),
+            ("cp-shell", request),
+        ] {
+            let (program, words) = line.split_once(' ').unwrap_or((line, ""));
+            let mut child = world.place.program(program).args(words.split_whitespace()).start();
+            child.write(input);
+            std::thread::sleep(Duration::from_millis(700));
+            assert!(!child.has_ended(), "{line} does not wait: {:?}", child.wait());
+            let sent = Instant::now();
+            child.signal(signal);
+            let ran = child.wait();
+            assert!(sent.elapsed() < SOON, "{line}: it took {:?}", sent.elapsed());
+            assert_eq!(ran.status, 130, "{line}: {ran:?}");
+            assert!(ran.stdout.lines().last().unwrap().contains("\"E_INTERRUPTED\""), "{line}: {ran:?}");
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cp_common::stream::filter::{Body, text_of};
 use cp_common::wire::record;
-use cp_common::wire::{Prompt, ToolSpec};
+use cp_common::wire::{Content, Prompt, ToolSpec};
 use cp_common::{Error, Result};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -51,13 +51,7 @@ impl RequestBuilder {
     /// The work that an item of the input is.
     pub(super) fn work(&self, body: &Body<'_>) -> Result<Work> {
         match body {
-            Body::Text(text) => {
-                let text = text_of(text)?;
-                if text.trim().is_empty() {
-                    return Err(Error::validation("the text is empty").hint("write what to ask: cp-llm -- TEXT"));
-                }
-                self.permitted(Prompt::of_text(text), Map::new())
-            }
+            Body::Text(text) => self.permitted(Prompt::of_text(text_of(text)?), Map::new()),
             Body::Row(data) => self.work_of(data),
             Body::Record(record) => {
                 self.work_of(record.data.ok_or_else(|| Error::validation("the prompt has no `data`"))?)
@@ -70,6 +64,11 @@ impl RequestBuilder {
     }
 
     fn permitted(&self, mut prompt: Prompt, params: Map<String, Value>) -> Result<Work> {
+        // Providers refuse it, and a model that does not would be paid for nothing.
+        if matches!(prompt.messages.last().map(|turn| &turn.content), Some(Content::Text(text)) if text.trim().is_empty())
+        {
+            return Err(Error::validation("the text to send is empty").hint("write what to ask: cp-llm -- TEXT"));
+        }
         if self.defaults.system.is_some() {
             // The text that the id names is not sent.
             prompt.prompt_id = None;

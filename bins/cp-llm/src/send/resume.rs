@@ -53,7 +53,11 @@ impl EarlierRun {
             }
             if !line.ends_with(b"\n") {
                 if input.metadata().map_err(wrong)?.is_file() {
-                    OpenOptions::new().write(true).open(file).and_then(|output| output.set_len(whole)).map_err(wrong)?;
+                    OpenOptions::new()
+                        .write(true)
+                        .open(file)
+                        .and_then(|output| output.set_len(whole))
+                        .map_err(wrong)?;
                 }
                 break;
             }
