@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use super::rows::{World, verbs};
 
-/// The files of a world with their sizes, but for those that record the command lines themselves.
+/// The files of a world with their sizes, but for keys, which are made when first needed, and those that record the command lines themselves.
 fn files(world: &World) -> BTreeMap<String, String> {
     let found =
-        world.place.sh("find . \"$CP_HOME\" -type f ! -path '*/ledger/*' ! -path '*/state/*' -printf '%p\\t%s %m\\n'");
+        world.place.sh("find . \"$CP_HOME\" -type f ! -path '*/ledger/*' ! -path '*/state/*' ! -path '*/keys/*' -printf '%p\\t%s %m\\n'");
     found.stdout.lines().filter_map(|line| line.split_once('\t')).map(|(a, b)| (a.to_owned(), b.to_owned())).collect()
 }
 
