@@ -16,7 +16,9 @@ fn every_verb_that_waits_ends_at_a_signal_with_its_closing_line() {
     let base = format!("http://{}/v1", server.local_addr().unwrap());
     let held: Vec<_> =
         ["locked", "locked.jsonl"].map(|name| std::fs::File::open(world.place.work.join(name)).unwrap()).into();
-    held.iter().for_each(|file| file.lock().unwrap());
+    for file in &held {
+        file.lock().unwrap();
+    }
     let mut faults = Vec::new();
     for signal in [Signal::TERM, Signal::INT] {
         let waiting: Vec<_> = verbs()
