@@ -5,6 +5,7 @@ mod answers;
 mod authors;
 mod completions;
 mod confirmation;
+mod conformance;
 mod contract;
 mod help;
 mod home;

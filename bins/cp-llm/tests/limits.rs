@@ -118,6 +118,18 @@ fn what_an_earlier_run_has_done_is_not_asked_again() {
 }
 
 #[test]
+fn the_earlier_output_may_come_from_a_pipe() {
+    let llm = Llm::new();
+    let first = llm.feed(&["--backend", "stub", "--rows"], &rows(3));
+    llm.work.write("out", &first.stdout);
+    llm.work.write("rows", rows(4));
+    // Its last line is torn: what is no file is not cut.
+    let script = "mkfifo p; { cat out; printf torn; } >p & cp-llm --backend stub --rows --resume p <rows";
+    let ran = llm.sh(script);
+    assert_eq!(ran.success().closing()["data"], json!({"total":4,"succeeded":1,"failed":0,"skipped":3}));
+}
+
+#[test]
 fn killed_in_the_middle_and_run_again_each_row_is_there_once() {
     let mut answer = whole("openai", "fine");
     answer.insert(0, server::Step::Wait(5));

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use cp_common::context::options::QueryOptions;
 use cp_common::context::pages::Pages;
-use cp_common::program::{Class, VerbDoc};
+use cp_common::program::{Class, VerbDoc, require_text};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
 use serde::Serialize;
@@ -104,6 +104,8 @@ fn key(item: &Item) -> (usize, Option<String>, Option<String>) {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    args.tools.check()?;
+    require_text("--check", args.check.iter().map(PathBuf::as_path))?;
     let pages = Pages::of("cp-toolloop tools", &(args.tools.asked(), &args.check), &args.query)?;
     let mut items: Vec<Item> = if args.check.is_empty() {
         let catalogue = args.tools.sources(context)?.resolve(context)?;
