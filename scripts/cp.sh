@@ -596,9 +596,9 @@ cp_conversation() (
 )
 
 # cp_prune AGENT SESSION: puts the session on the list of those that one call made, and deletes the oldest of them when they are more
-# than CP_ASK_KEEP. One that has been continued is no longer on the list, or has more than the two turns of a call.
+# than CP_ASK_KEEP; without it, or with 0, nothing is deleted. One that has been continued is no longer on the list, or has more than the two turns of a call.
 cp_prune() (
-    keep=${CP_ASK_KEEP:-200}
+    keep=${CP_ASK_KEEP:-0}
     cp_number cp.sh CP_ASK_KEEP "$keep" || exit 2
     cp_lock_agent "$1" || exit 1
     list=$CP_HOME/state/current/$1.single

@@ -1,9 +1,11 @@
 //! What no single program owns: pipes, scripts, the manual, and the contract that all keep.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failure to set up is a failed test")]
 
+mod answers;
 mod authors;
 mod completions;
 mod confirmation;
+mod conformance;
 mod contract;
 mod help;
 mod home;

@@ -1,5 +1,12 @@
 //! What holds for every verb of every program, whatever it does: how it ends at a signal, what it does with bytes, secrets and streams.
 
+mod bytes;
+mod modes;
+mod rows;
+mod secrets;
+mod streams;
+mod waits;
+
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::time::{Duration, Instant};

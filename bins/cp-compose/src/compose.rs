@@ -24,6 +24,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "",
     class: Class::Query,
     output: "prompt",
+    also: &["explained", "summary"],
     examples: &["cp-compose -s 'be brief' -- hello", "echo hello | cp-compose --agent default"],
     input: &[Input::Text, Input::Records, Input::Rows],
     ..VerbDoc::EMPTY

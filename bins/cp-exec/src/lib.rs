@@ -66,7 +66,6 @@ pub static PROGRAM: Program = Program {
         ("policy", include_str!("../schemas/policy.json")),
         ("policy_begun", include_str!("../schemas/policy_begun.json")),
         ("policy_tested", include_str!("../schemas/policy_tested.json")),
-        cp_common::wire::schemas::PREVIEW,
         cp_common::wire::schemas::TOOL_RESULT,
     ],
     checks: verbs::doctor::checks,

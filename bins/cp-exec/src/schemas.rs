@@ -1,13 +1,13 @@
 //! The schemas that `reference` prints are those of the types.
 
-use cp_common::wire::schemas::same_or_update;
+use cp_common::wire::schemas::{of_record, same_or_update};
 use schemars::schema_for;
 
 #[test]
 fn schemas_are_those_of_the_types() {
     let here = env!("CARGO_MANIFEST_DIR");
-    same_or_update(here, "item", &schema_for!(crate::tools::Item));
-    same_or_update(here, "decision", &schema_for!(crate::verbs::check::Decision));
+    same_or_update(here, "item", &of_record(schema_for!(crate::tools::Item)));
+    same_or_update(here, "decision", &of_record(schema_for!(crate::verbs::check::Decision)));
     same_or_update(here, "approvals", &schema_for!(crate::verbs::approve::Approvals));
     same_or_update(here, "policy", &schema_for!(crate::verbs::policy::show::Shown));
     same_or_update(here, "policy_begun", &schema_for!(crate::verbs::policy::init::Begun));

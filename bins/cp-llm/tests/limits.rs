@@ -62,7 +62,7 @@ fn a_budget_ends_the_stream_where_it_is_used_up() {
     assert_eq!((ran.status, error["code"].as_str().unwrap()), (9, "E_BUDGET_EXHAUSTED"));
     assert_eq!((&error["details"]["succeeded"], &error["details"]["action"]), (&json!(3), &json!("raise_budget")));
     assert!(
-        error["details"]["resume"].as_str().unwrap().ends_with("--backend stub --rows --budget-tokens=24"),
+        error["details"]["resume"].as_str().unwrap().ends_with("--backend stub --rows --budget-tokens=30"),
         "{error}"
     );
     let unpriced = llm.run(&["--backend", "stub", "--budget-usd", "1", "hi"]);
@@ -115,6 +115,18 @@ fn what_an_earlier_run_has_done_is_not_asked_again() {
     let other =
         llm.feed(&["--backend", "stub", "--rows", "--resume", out.to_str().unwrap()], &rows(1).replace("row", "other"));
     assert_eq!((other.status, other.first_error()["code"].as_str().unwrap().to_owned()), (6, "E_CONFLICT".to_owned()));
+}
+
+#[test]
+fn the_earlier_output_may_come_from_a_pipe() {
+    let llm = Llm::new();
+    let first = llm.feed(&["--backend", "stub", "--rows"], &rows(3));
+    llm.work.write("out", &first.stdout);
+    llm.work.write("rows", rows(4));
+    // Its last line is torn: what is no file is not cut.
+    let script = "mkfifo p; { cat out; printf torn; } >p & cp-llm --backend stub --rows --resume p <rows";
+    let ran = llm.sh(script);
+    assert_eq!(ran.success().closing()["data"], json!({"total":4,"succeeded":1,"failed":0,"skipped":3}));
 }
 
 #[test]

@@ -186,3 +186,16 @@ fn models_are_listed_in_order() {
         );
     }
 }
+
+#[test]
+fn an_empty_text_asks_nobody() {
+    let server = Server::playing(vec![whole("openai", "ok")]);
+    let llm = Llm::asking("openai", &server);
+    for text in ["", "   ", "\n\t"] {
+        llm.run(&["-m", "m", "--", text]).failed(2, "E_VALIDATION");
+        let row = json!({"messages":[{"role":"user","content":text}]}).to_string();
+        llm.feed(&["-m", "m", "--rows"], &row).failed(2, "E_VALIDATION");
+    }
+    assert_eq!(server.connections(), 0);
+    llm.run(&["-m", "m", "--", "."]).success();
+}

@@ -67,7 +67,13 @@ fn a_key_can_be_in_a_file_and_context_says_where_it_is() {
     let credentials = llm.run(&["context"]).only()["data"]["credentials"].clone();
     assert_eq!(
         credentials,
-        json!({"configured":true,"sources":[{"provider":"openai","source":"OPENAI_API_KEY_FILE"}]})
+        json!({
+            "configured": true,
+            "valid": null,
+            "expires_at": null,
+            "refreshable": false,
+            "sources": [{"provider":"openai","source":"OPENAI_API_KEY_FILE"}],
+        })
     );
 }
 

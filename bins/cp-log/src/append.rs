@@ -1,16 +1,14 @@
 //! `cp-log append`: append entries to a ledger, from arguments or one for each line of standard input.
 
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::{AppendOptions, StreamOptions};
 use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::filter::{self, Body, Filter, Source, Texts};
 use cp_common::wire::record::Kind;
-use cp_common::wire::{Receipt, Reply};
+use cp_common::wire::{Receipt, Reply, bytes_of};
 use cp_common::{Code, Context, Error, Result, clock, json};
+use cp_ledger::file::append_line;
 use cp_ledger::format::Entry;
 use cp_ledger::format::line::Hash;
 use cp_ledger::read::tail::is_ledger;
@@ -27,6 +25,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "append",
     class: Class::Append,
     output: "receipt",
+    also: &["planned", "written", "summary"],
     examples: &["{} append --event deploy 'version 7 is live'", "seq 3 | {} append --event tick --sync batch"],
     input: &[Input::Text, Input::Records, Input::Rows],
     events: &["log"],
@@ -63,9 +62,16 @@ pub(crate) struct Args {
 
 /// What `--dry-run` answers.
 #[derive(Debug, Serialize, Deserialize)]
-struct Planned {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Planned {
+    /// Always true.
     dry_run: bool,
+    /// The ledger that it would be appended to.
     ledger: String,
+    /// Its bytes in base64 where they are not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ledger_bytes: Option<String>,
+    /// The members that the entry would have, without its place and its hash.
     entry: Box<RawValue>,
 }
 
@@ -77,8 +83,11 @@ impl Reply for Planned {
 
 /// What `--plain` answers.
 #[derive(Debug, Serialize)]
-struct Written {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Written {
+    /// The file.
     file: String,
+    /// The line, as it is or would be there.
     line: Box<RawValue>,
 }
 
@@ -126,7 +135,12 @@ fn one(args: &Args, path: &Path, message: Option<&str>, context: &mut Context) -
     }
     if args.append.dry_run {
         let entry = raw(&planned(&make(context)?)?)?;
-        return context.out.answer(&Planned { dry_run: true, ledger: path.display().to_string(), entry });
+        return context.out.answer(&Planned {
+            dry_run: true,
+            ledger: path.display().to_string(),
+            ledger_bytes: bytes_of(path),
+            entry,
+        });
     }
     let told = (&args.data, &args.seal, format!("{:?}", args.members));
     let arguments = ("append", path, message, told, context.session(), context.options.run.clone());
@@ -175,9 +189,7 @@ fn plain(args: &Args, path: &Path, message: &str, context: &mut Context) -> Resu
     let reply = Written { file: path.display().to_string(), line: raw(&line)? };
     if !args.append.dry_run {
         line.push(b'\n');
-        let mut options = OpenOptions::new();
-        let opened = options.append(true).create(true).mode(0o600).open(path);
-        opened.and_then(|mut file| file.write_all(&line)).map_err(|e| Error::io("cannot append", e).in_file(path))?;
+        append_line(path, &line)?;
     }
     context.out.answer(&reply)
 }
@@ -231,6 +243,9 @@ impl<'a> Stream<'a> {
 
     fn report(&self, context: &mut Context) {
         context.out.extra("ledger", self.path.display().to_string());
+        if let Some(bytes) = bytes_of(&self.path) {
+            context.out.extra("ledger_bytes", bytes);
+        }
         for (name, place) in [("first", &self.first), ("last", &self.last)] {
             if let Some((seq, hash)) = place {
                 context.out.extra(name, serde_json::json!({"seq": seq, "hash": hash.to_string()}));

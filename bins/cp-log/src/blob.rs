@@ -32,6 +32,7 @@ pub(crate) struct Args {
 /// A blob. One of `text` and `base64` is there.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("x-untrusted" = ["text", "base64"])))]
 pub(crate) struct Found {
     /// The hash of the bytes.
     blob: String,
@@ -43,6 +44,9 @@ pub(crate) struct Found {
     /// The bytes, if they are not.
     #[serde(skip_serializing_if = "Option::is_none")]
     base64: Option<String>,
+    /// JSON Pointers to what is not ours.
+    #[serde(rename = "_untrusted")]
+    untrusted: [&'static str; 1],
     #[serde(skip)]
     bytes: Vec<u8>,
 }
@@ -62,5 +66,6 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let bytes = blob::load(&args.ledger.path(context), &hash)?;
     let text = String::from_utf8(bytes.clone()).ok();
     let base64 = text.is_none().then(|| BASE64.encode(&bytes));
-    context.out.answer(&Found { blob: hash.to_string(), len: bytes.len(), text, base64, bytes })
+    let untrusted = [if text.is_some() { "/text" } else { "/base64" }];
+    context.out.answer(&Found { blob: hash.to_string(), len: bytes.len(), text, base64, untrusted, bytes })
 }

@@ -21,10 +21,11 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "check-proof",
     class: Class::Query,
     output: "checked",
+    also: &["summary"],
     examples: &[
         "{} append -f l.jsonl hello && {} keygen Q && {} checkpoint -f l.jsonl --key Q && {} prove 1 -f l.jsonl --format raw > p && sed -n 2p l.jsonl | {} check-proof --key Q.pub p",
     ],
-    input: &[Input::Text],
+    input: &[Input::Text, Input::Records],
     ..VerbDoc::EMPTY
 };
 

@@ -8,7 +8,7 @@ use cp_common::context::options::AppendOptions;
 use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Code, Context, Error, Result};
-use cp_ledger::proof::checkpoint::{checkpoint_path, read_checkpoint, write_checkpoint};
+use cp_ledger::proof::checkpoint::{HeldCheckpoint, checkpoint_path};
 use cp_ledger::proof::leaves::walk;
 use cp_ledger::proof::note::{Checkpoint, Note, Signer, Verifier};
 use cp_ledger::proof::tree::{Node, Tree};
@@ -115,15 +115,17 @@ fn signed(path: &Path, checkpoint: &Checkpoint, note: String, receipt: Option<Re
 }
 
 fn sign(ledger: &Path, path: &Path, signer: &Signer, write: Write) -> Result<Signed> {
-    let before = read_checkpoint(path)?;
-    if let Some((note, _)) = &before
+    // Held to the end: of two that sign at once, the one with fewer lines must not come last.
+    let held = HeldCheckpoint::take(path)?;
+    let before = held.newest();
+    if let Some((note, _)) = before
         && note.is_signed_by(&signer.verifier()) != Some(true)
     {
         return Err(Error::new(Code::Integrity, "the newest checkpoint is not signed by this key")
             .in_file(path)
             .hint("use its key; to begin with a new key, move the old checkpoint away and keep it"));
     }
-    let old_size = before.as_ref().map_or(0, |(_, checkpoint)| checkpoint.size);
+    let old_size = before.map_or(0, |(_, checkpoint)| checkpoint.size);
     let (mut tree, mut old_root) = (Tree::default(), None::<Node>);
     let walked = walk(ledger, |leaf| {
         tree.push(leaf);
@@ -133,7 +135,7 @@ fn sign(ledger: &Path, path: &Path, signer: &Signer, write: Write) -> Result<Sig
         ControlFlow::Continue(())
     })?;
     let checkpoint = Checkpoint { origin: walked.origin, size: walked.size, root: tree.root() };
-    if let Some((_, before)) = &before
+    if let Some((_, before)) = before
         && (before.origin != checkpoint.origin || old_root.is_none_or(|root| root != before.root))
     {
         let message =
@@ -147,7 +149,7 @@ fn sign(ledger: &Path, path: &Path, signer: &Signer, write: Write) -> Result<Sig
         return Ok(Signed { dry_run: true, ..signed(path, &checkpoint, String::new(), None) });
     }
     let note = signer.sign(&checkpoint.to_text());
-    write_checkpoint(path, &note)?;
+    held.replace(&note)?;
     let entry = Entry::new("ledger.checkpoint")
         .with("size", &checkpoint.size)
         .with("root", &BASE64.encode(checkpoint.root))
@@ -163,6 +165,8 @@ fn request(ledger: &Path, path: &Path, old: u64) -> Result<Signed> {
 }
 
 fn add(path: &Path, signatures: &Path, witness: Option<&Path>, write: Write) -> Result<Signed> {
+    // Held, so that of two signatures that come at once none is lost.
+    let held = HeldCheckpoint::take(path)?;
     let (mut note, checkpoint) = newest(path)?;
     let witness = Verifier::load(witness.ok_or_else(|| Error::usage("--add-signature needs --witness"))?)?.as_witness();
     let lines = std::fs::read_to_string(signatures)
@@ -187,7 +191,7 @@ fn add(path: &Path, signatures: &Path, witness: Option<&Path>, write: Write) -> 
         return Err(Error::validation(message).in_file(signatures));
     }
     if write == Write::Yes {
-        write_checkpoint(path, &note)?;
+        held.replace(&note)?;
     }
     Ok(Signed { dry_run: write == Write::No, ..signed(path, &checkpoint, note.to_string(), None) })
 }

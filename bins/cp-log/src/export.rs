@@ -20,6 +20,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "export",
     class: Class::Query,
     output: "otlp",
+    also: &["summary"],
     examples: &["{} append hello && {} export --to otlp"],
     ..VerbDoc::EMPTY
 };

@@ -27,6 +27,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "follow",
     class: Class::Query,
     output: "entry",
+    also: &["summary"],
     examples: &["{} append hello && {} follow --last 1 --limit 1"],
     sort: Some("seq"),
     ..VerbDoc::EMPTY

@@ -10,7 +10,7 @@ use cp_common::wire::{Receipt, Reply};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Hash;
 use cp_ledger::store::vault;
-use cp_ledger::{Entry, Ledger, Sync};
+use cp_ledger::{Ledger, Sync};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -83,10 +83,7 @@ fn forget<A: Serialize>(
     if !gate.pass(vec![change], context)? {
         return Ok(None);
     }
-    if !vault::forget(ledger, hash)? {
-        return Err(absent(hash));
-    }
-    let receipt = Ledger::open(ledger, Sync::Line)?.append(Entry::new("ledger.forgotten").with("sealed", &sealed))?;
+    let receipt = Ledger::open_existing(ledger, Sync::Line)?.forget(hash)?.ok_or_else(|| absent(hash))?;
     Ok(Some(Forgotten { sealed, receipt }))
 }
 

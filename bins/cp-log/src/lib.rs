@@ -21,6 +21,7 @@ mod reading;
 mod repair;
 mod reveal;
 mod rotate;
+mod scan;
 #[cfg(test)]
 mod schemas;
 mod stats;
@@ -48,6 +49,7 @@ pub static PROGRAM: Program = Program {
         reveal::DOC,
         forget::DOC,
         blob::DOC,
+        scan::DOC,
         tip::DOC,
         verify::DOC,
         audit::DOC,
@@ -64,7 +66,7 @@ pub static PROGRAM: Program = Program {
     implicit: None,
     groups: &[
         ("Write", &["append", "tee", "create", "rotate", "forget", "repair"]),
-        ("Read", &["query", "follow", "stats", "export", "blob", "reveal", "tip"]),
+        ("Read", &["query", "follow", "stats", "export", "blob", "reveal", "tip", "scan"]),
         (
             "Prove",
             &["verify", "audit", "keygen", "checkpoint", "witness", "prove", "check-proof", "bundle", "check-bundle"],
@@ -73,6 +75,7 @@ pub static PROGRAM: Program = Program {
     environment: &[
         ("CP_LEDGER", "The ledger, where none is named"),
         ("CP_SESSION", "The session, where none is named"),
+        ("TZ", "The zone of today and yesterday"),
     ],
     schemas: &[
         ("begun", include_str!("../schemas/begun.json")),
@@ -82,6 +85,9 @@ pub static PROGRAM: Program = Program {
         ("checked-bundle", include_str!("../schemas/checked-bundle.json")),
         ("claim", include_str!("../schemas/claim.json")),
         cp_common::wire::schemas::RECEIPT,
+        ("planned", include_str!("../schemas/planned.json")),
+        ("written", include_str!("../schemas/written.json")),
+        cp_common::wire::schemas::PASSED,
         ("entry", include_str!("../schemas/entry.json")),
         ("forgotten", include_str!("../schemas/forgotten.json")),
         ("made", include_str!("../schemas/made.json")),
@@ -90,6 +96,7 @@ pub static PROGRAM: Program = Program {
         ("repaired", include_str!("../schemas/repaired.json")),
         ("revealed", include_str!("../schemas/revealed.json")),
         ("rotated", include_str!("../schemas/rotated.json")),
+        ("secret", include_str!("../schemas/secret.json")),
         ("signed", include_str!("../schemas/signed.json")),
         ("stats", include_str!("../schemas/stats.json")),
         ("tip", include_str!("../schemas/tip.json")),
@@ -118,6 +125,7 @@ enum Verb {
     Follow(follow::Args),
     Stats(stats::Args),
     Blob(blob::Args),
+    Scan(scan::Args),
     Export(export::Args),
     Reveal(reveal::Args),
     Forget(forget::Args),
@@ -145,6 +153,7 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Follow(args) => follow::run(&args, context),
         Verb::Stats(args) => stats::run(&args, context),
         Verb::Blob(args) => blob::run(&args, context),
+        Verb::Scan(args) => scan::run(&args, context),
         Verb::Export(args) => export::run(&args, context),
         Verb::Reveal(args) => reveal::run(&args, context),
         Verb::Forget(args) => forget::run(&args, context),

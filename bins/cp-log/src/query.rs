@@ -17,6 +17,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "query",
     class: Class::Query,
     output: "entry",
+    also: &["summary"],
     examples: &[
         "{} query --event deploy --limit 1",
         "{} query --fields seq,event",

@@ -1,6 +1,6 @@
 //! `cp-log repair`: what append will not do by itself. Nothing is deleted, and the repair is recorded on the ledger.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cp_common::context::options::WriteOptions;
 use cp_common::home::resolved;
@@ -9,7 +9,7 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Context, Error, Result};
 use cp_ledger::proof::checkpoint::{checkpoint_path, read_checkpoint};
-use cp_ledger::{Entry, Ledger, Sync};
+use cp_ledger::{Ledger, Sync};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 
 /// Moves everything after the last intact line aside.
 fn tail<A: Serialize>(gate: Gate<'_, A>, path: &Path, context: &mut Context) -> Result<Option<Repaired>> {
-    let mut ledger = Ledger::open(path, Sync::Line)?;
+    let mut ledger = Ledger::open_existing(path, Sync::Line)?;
     let Some((offset, len, hash)) = ledger.damaged_tail()? else { return nothing(&gate, path) };
     let before = json!({"offset": offset, "len": len, "sha256": hash.hex()});
     if !gate.pass(vec![change("move_aside", "bytes", path, before)], context)? {
@@ -87,16 +87,13 @@ fn tail<A: Serialize>(gate: Gate<'_, A>, path: &Path, context: &mut Context) -> 
 
 /// Moves the checkpoint aside that says that there were more lines.
 fn rollback<A: Serialize>(gate: Gate<'_, A>, path: &Path, context: &mut Context) -> Result<Option<Repaired>> {
-    let Some((checkpoint_file, size, lines)) = rolled_back(path)? else { return nothing(&gate, path) };
+    let Some((size, lines)) = rolled_back(path)? else { return nothing(&gate, path) };
     let before = json!({"signed": size, "lines": lines});
-    if !gate.pass(vec![change("accept_rollback", "checkpoint", path, before.clone())], context)? {
+    if !gate.pass(vec![change("accept_rollback", "checkpoint", path, before)], context)? {
         return Ok(None);
     }
-    let aside = checkpoint_file.with_extension(format!("checkpoint.{size}"));
-    std::fs::rename(&checkpoint_file, &aside)
-        .map_err(|e| Error::io("cannot move the checkpoint aside", e).in_file(&aside))?;
-    let entry = Entry::new("ledger.rolled_back").data(&before).with("checkpoint", &aside.display().to_string());
-    Ok(Some(repaired(path, Ledger::open(path, Sync::Line)?.append(entry)?)))
+    let receipt = Ledger::open_existing(path, Sync::Line)?.accept_rollback()?;
+    Ok(Some(Repaired { ledger: path.display().to_string(), changed: receipt.is_some(), receipt }))
 }
 
 fn change(action: &str, resource: &str, path: &Path, before: serde_json::Value) -> Change {
@@ -113,8 +110,8 @@ fn repaired(path: &Path, receipt: Receipt) -> Repaired {
     Repaired { ledger: path.display().to_string(), changed: true, receipt: Some(receipt) }
 }
 
-/// The checkpoint, the lines it was signed for, and the lines there are, if those are fewer.
-fn rolled_back(path: &Path) -> Result<Option<(PathBuf, u64, u64)>> {
+/// The lines that the checkpoint was signed for, and the lines there are, if those are fewer.
+fn rolled_back(path: &Path) -> Result<Option<(u64, u64)>> {
     let file = checkpoint_path(path);
     let Some((_, checkpoint)) = read_checkpoint(&file)? else { return Ok(None) };
     let mut reader = cp_ledger::read::backward(path)?;
@@ -125,5 +122,5 @@ fn rolled_back(path: &Path) -> Result<Option<(PathBuf, u64, u64)>> {
             break;
         }
     }
-    Ok((lines < checkpoint.size).then_some((file, checkpoint.size, lines)))
+    Ok((lines < checkpoint.size).then_some((checkpoint.size, lines)))
 }

@@ -30,12 +30,16 @@ pub(crate) struct Args {
 /// A sealed value.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("x-untrusted" = ["value"])))]
 pub(crate) struct Revealed {
     /// The hash in the line.
     sealed: String,
     /// The value.
     #[cfg_attr(test, schemars(with = "serde_json::Value"))]
     value: Box<RawValue>,
+    /// JSON Pointers to what is not ours.
+    #[serde(rename = "_untrusted")]
+    untrusted: [&'static str; 1],
 }
 
 impl Reply for Revealed {
@@ -50,5 +54,5 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let value = vault::reveal(&ledger, &hash)?;
     let value = value
         .ok_or_else(|| Error::not_found(format!("no value for {hash}: it was forgotten, or never sealed here")))?;
-    context.out.answer(&Revealed { sealed: hash.to_string(), value })
+    context.out.answer(&Revealed { sealed: hash.to_string(), value, untrusted: ["/value"] })
 }

@@ -1,5 +1,6 @@
 //! The schemas that `reference` prints are those of the types; `UPDATE=1 cargo test` rewrites them.
 
+use cp_common::wire::schemas::of_record;
 use schemars::{JsonSchema, schema_for};
 use serde_json::{Value, json};
 
@@ -23,16 +24,19 @@ fn schemas_are_those_of_the_types() {
     of::<crate::audit::Judged>("claim");
     of::<crate::bundle::Bundled>("bundled");
     of::<crate::check_bundle::Checked>("checked-bundle");
+    of::<crate::append::Planned>("planned");
+    of::<crate::append::Written>("written");
     of::<crate::blob::Found>("blob");
     of::<crate::create::Begun>("begun");
     of::<crate::stats::Stats>("stats");
-    of::<crate::check_proof::Checked>("checked");
+    compare("checked", of_record(schema_for!(crate::check_proof::Checked)).as_value());
     of::<crate::forget::Forgotten>("forgotten");
     of::<crate::reveal::Revealed>("revealed");
     of::<crate::keygen::Made>("made");
     of::<crate::prove::Proved>("proof");
     of::<crate::repair::Repaired>("repaired");
     of::<crate::rotate::Rotated>("rotated");
+    of::<crate::scan::Secret>("secret");
     of::<crate::checkpoint::Signed>("signed");
     of::<crate::tip::Tip>("tip");
     of::<crate::witness::Witnessed>("witnessed");
@@ -63,6 +67,7 @@ fn the_schema_of_an_entry_is_the_format() {
                 "hash": {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"},
                 "ledger": {"type": "string", "description": "The file that it was found in; `seq` is its place there."},
                 "ledger_bytes": {"type": "string", "description": "The path in base64, where it is not UTF-8."},
+                "_untrusted": {"type": "array", "items": text, "description": "JSON Pointers to what is not ours."},
             },
             "additionalProperties": false,
         }),

@@ -9,14 +9,15 @@ use cp_common::stream::filter::Body;
 use cp_common::{Context, Error, Result};
 use cp_ledger::{Ledger, Sync};
 
-use crate::entries::{BATCH, Members};
+use crate::entries::Members;
 use crate::ledger::LedgerOperand;
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "tee",
     class: Class::Append,
-    output: "entry",
+    output: "passed",
+    also: &["summary"],
     examples: &["seq 3 | {} tee copy.jsonl"],
     input: &[Input::Text, Input::Records, Input::Rows],
     events: &["log", "error"],
@@ -66,9 +67,7 @@ impl Tee<'_> {
 impl Recorder for Tee<'_> {
     fn record(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
         let entry = self.members.entry_of(&body, context)?;
-        let ledger = self.ledger()?;
-        ledger.stage(&entry)?;
-        if ledger.staged() >= BATCH { self.idle(context) } else { Ok(()) }
+        self.ledger()?.stage(&entry)
     }
 
     fn idle(&mut self, _context: &mut Context) -> Result<()> {

@@ -26,6 +26,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "verify",
     class: Class::Query,
     output: "verified",
+    also: &["summary"],
     examples: &["{} append hello && {} verify"],
     ..VerbDoc::EMPTY
 };

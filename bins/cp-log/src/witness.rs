@@ -8,7 +8,7 @@ use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::lines::Lines;
 use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result, clock};
-use cp_ledger::proof::checkpoint::{read_checkpoint, write_checkpoint};
+use cp_ledger::proof::checkpoint::{HeldCheckpoint, read_checkpoint};
 use cp_ledger::proof::note::{Checkpoint, Note, Signer, Verifier};
 use cp_ledger::proof::tree::{Node, is_consistent};
 use serde::{Deserialize, Serialize};
@@ -75,12 +75,17 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         let dry_run = signature.is_none();
         Witnessed { origin: request.checkpoint.origin.clone(), size: request.checkpoint.size, signature, dry_run }
     };
-    let preview = || request.refuse(&signer, &state).map(|()| witnessed(None));
+    let preview = || {
+        let before = read_checkpoint(&state)?;
+        request.refuse(&signer, before.as_ref().map(|(_, checkpoint)| checkpoint), &state).map(|()| witnessed(None))
+    };
     let asked = ("witness", key.verifier().to_text(), signer.to_text(), &state, &body);
     idempotency::answer(&args.append, &asked, context, preview, |_| {
-        request.refuse(&signer, &state)?;
-        // Stored before the answer: a witness that forgets would sign a fork.
-        write_checkpoint(&state, &request.note)?;
+        // Held from the look to the store, so that of two requests at once the second sees the first; and stored before the answer: a
+        // witness that forgets would sign a fork.
+        let held = HeldCheckpoint::take(&state)?;
+        request.refuse(&signer, held.newest().map(|(_, checkpoint)| checkpoint), &state)?;
+        held.replace(&request.note)?;
         Ok(witnessed(Some(key.cosign(&request.note.text, clock::unix_seconds()))))
     })
 }
@@ -104,14 +109,13 @@ impl Request {
         Some(Self { old, proof: proof?, note, checkpoint })
     }
 
-    /// Fails unless the checkpoint is signed and goes on from the one in `state`.
-    fn refuse(&self, signer: &Verifier, state: &Path) -> Result<()> {
+    /// Fails unless the checkpoint is signed and goes on from the one before, which is in `state`.
+    fn refuse(&self, signer: &Verifier, before: Option<&Checkpoint>, state: &Path) -> Result<()> {
         if self.note.is_signed_by(signer) != Some(true) {
             return Err(Error::new(Code::Integrity, format!("the checkpoint is not signed by {}", signer.name())));
         }
-        let before = read_checkpoint(state)?.map(|(_, checkpoint)| checkpoint);
-        let known = before.as_ref().map_or(0, |before| before.size);
-        if before.as_ref().is_some_and(|before| before.origin != self.checkpoint.origin) {
+        let known = before.map_or(0, |before| before.size);
+        if before.is_some_and(|before| before.origin != self.checkpoint.origin) {
             return Err(Error::validation("the state belongs to another ledger").in_file(state));
         }
         if self.old != known || self.old > self.checkpoint.size {

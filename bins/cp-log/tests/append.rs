@@ -248,3 +248,33 @@ fn nothing_is_appended_to_a_file_that_a_tree_holds_to_be_pristine() {
     assert_eq!(place.work.read("t/governed_prompts/p.md"), "text");
     place.closing(&["append", "-f", "t/own.jsonl", "x"], "", 0);
 }
+
+#[test]
+fn a_bare_line_stays_whole_after_a_torn_one() {
+    let place = Ledgers::new();
+    place.work.write("notes.jsonl", "{\"ts\":\"torn");
+    place.run(&["append", "-f", "notes.jsonl", "--plain", "m"]).success();
+    let text = place.work.read("notes.jsonl");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert_eq!(serde_json::from_str::<serde_json::Value>(lines[1]).unwrap()["message"], "m");
+}
+
+#[test]
+fn own_secrets_are_looked_for_in_what_strings_say_and_nowhere_else() {
+    let place = Ledgers::new();
+    let data = r#"{"account":123456789012,"nothing12345":"a\nothing12345 session_turn","t":"123456789012"}"#;
+    let arguments = ["append", "-f", "l.jsonl", "--event", "session_turn", "--data", data];
+    let ran = place.subject().args(arguments).env("MY_PASSWORD", "123456789012").env("MY_TOKEN", "session_turn");
+    ran.env("MY_SECRET", "nothing12345").run().success();
+    assert_eq!(place.closing(&["verify", "l.jsonl"], "", 0)["ok"], true);
+    let stored = place.stored("l.jsonl").remove(1);
+    assert_eq!(stored["event"], "session_turn");
+    let expected = json!({
+        "account": 123_456_789_012_u64,
+        "nothing12345": "a\nothing12345 [REDACTED:own_secret]",
+        "t": "[REDACTED:own_secret]",
+        "redactions": 2,
+    });
+    assert_eq!(stored["data"], expected);
+}

@@ -43,7 +43,7 @@ fn a_write_that_fails_leaves_nothing() {
 
 /// Kills a command at each system call of some kinds, the first, the second and so on, until it lives to its end. After each death the
 /// next writer must find a ledger that goes on, with every line that was there.
-fn killed_everywhere(arguments: &[&str], calls: &[&str], prepare: impl Fn(&Ledgers)) {
+fn killed_everywhere(arguments: &[&str], calls: &[&str], prepare: impl Fn(&Ledgers), check: impl Fn(&Ledgers)) {
     for call in calls {
         for step in 1..40 {
             let place = Ledgers::new();
@@ -54,6 +54,7 @@ fn killed_everywhere(arguments: &[&str], calls: &[&str], prepare: impl Fn(&Ledge
             place.lines(&["verify", "--closed", "l.jsonl"], "");
             let ticks = place.lines(&["query", "l.jsonl", "--event", "tick"], "");
             assert_eq!(ticks.last().unwrap()["data"]["count"], 4, "{call} {step}");
+            check(&place);
             if done.status == 0 {
                 assert!(step > 1, "{call} is never called");
                 break;
@@ -68,21 +69,33 @@ fn a_rotation_can_die_at_any_step() {
         &["rotate", "l.jsonl"],
         &["write", "fdatasync", "fsync", "link,linkat", "rename", "chmod", "flock"],
         |_| {},
+        |place| {
+            use std::os::unix::fs::PermissionsExt;
+            if let Ok(segment) = std::fs::metadata(place.path("l.00000000000000000000.jsonl")) {
+                assert_eq!(segment.permissions().mode() & 0o777, 0o400);
+            }
+        },
     );
 }
 
 #[test]
 fn an_append_can_die_at_any_step() {
-    killed_everywhere(&["append", "-f", "l.jsonl", "m"], &["write", "fdatasync", "flock"], |_| {});
+    killed_everywhere(&["append", "-f", "l.jsonl", "m"], &["write", "fdatasync", "flock"], |_| {}, |_| {});
 }
 
 #[test]
 fn a_recovery_can_die_at_any_step() {
-    killed_everywhere(&["append", "-f", "l.jsonl", "m"], &["write", "fsync", "ftruncate", "flock"], |place| {
+    let tear = |place: &Ledgers| {
         let mut bytes = place.work.bytes("l.jsonl");
         bytes.extend_from_slice(b"{\"seq\":5,\"ts\":\"2026");
         place.work.write("l.jsonl", bytes);
-    });
+    };
+    let is_told_once = |place: &Ledgers| {
+        let told = place.stored("l.jsonl").into_iter().filter(|line| line["event"] == "ledger.recovered").count();
+        assert_eq!(told, 1);
+    };
+    let calls = ["write", "fsync", "fdatasync", "ftruncate", "flock", "unlink"];
+    killed_everywhere(&["append", "-f", "l.jsonl", "m"], &calls, tear, is_told_once);
 }
 
 #[test]

@@ -95,14 +95,18 @@ fn nothing_is_signed_or_appended_after_a_rollback_until_it_is_accepted() {
     let place = signed(30);
     let text = place.work.read("l.jsonl");
     let half: String = text.split_inclusive('\n').take(10).collect();
-    place.work.write("l.jsonl", half);
+    // With a torn line at its end, even.
+    place.work.write("l.jsonl", half + "{\"seq\":10,");
     assert_eq!(place.closing(&["append", "-f", "l.jsonl", "m"], "", 1)["error"]["code"], "E_INTEGRITY");
     place.closing(&["checkpoint", "-f", "l.jsonl", "--key", "K"], "", 1);
     let preview = place.closing(&["repair", "--rollback", "--dry-run", "l.jsonl"], "", 0);
     let token = preview["data"]["confirm_token"].as_str().unwrap().to_owned();
     place.closing(&["repair", "--rollback", "l.jsonl"], "", 5);
     place.lines(&["repair", "--rollback", "--confirm", &token, "l.jsonl"], "");
-    assert_eq!(place.stored("l.jsonl")[10]["event"], "ledger.rolled_back");
+    let stored = place.stored("l.jsonl");
+    let events: Vec<_> = stored[10..].iter().map(|line| line["event"].as_str().unwrap()).collect();
+    assert_eq!(events, ["ledger.rollback", "ledger.recovered", "ledger.rolled_back"]);
+    assert_eq!(stored[10]["data"], stored[12]["data"]);
     place.lines(&["append", "-f", "l.jsonl", "m"], "");
     place.lines(&["verify", "l.jsonl"], "");
 }
@@ -152,4 +156,47 @@ fn growth_is_proved_too() {
     let answer = place.closing(&["prove", "--consistency", "20", "-f", "l.jsonl"], "", 0);
     assert!(answer["data"]["proof"].as_str().unwrap().starts_with("old 20\n"));
     place.closing(&["prove", "--consistency", "99", "-f", "l.jsonl"], "", 2);
+}
+
+#[test]
+fn of_two_requests_at_once_a_witness_signs_one_history() {
+    let place = signed(10);
+    place.lines(&["keygen", "W"], "");
+    let request = |ledger: &str| {
+        place.run(&["checkpoint", "-f", ledger, "--witness-request", "--format", "raw"]).success().stdout
+    };
+    // Two ledgers of one origin and one size, which differ in their last line.
+    let text = place.work.read("l.jsonl");
+    let kept: String = text.split_inclusive('\n').take(9).collect();
+    place.work.write("fork.jsonl", kept);
+    place.lines(&["append", "-f", "fork.jsonl", "other"], "");
+    place.lines(&["checkpoint", "-f", "fork.jsonl", "--key", "K"], "");
+    let requests = [request("l.jsonl"), request("fork.jsonl")];
+    for round in 0..6 {
+        let state = format!("seen{round}");
+        let verb = ["witness", "--key", "W", "--signer", "K.pub", "--state", &state];
+        let signed: usize = std::thread::scope(|scope| {
+            let (place, verb) = (&place, &verb);
+            let asked = requests.each_ref().map(|request| scope.spawn(move || place.feed(verb, request).status == 0));
+            asked.into_iter().map(|asked| usize::from(asked.join().unwrap())).sum()
+        });
+        assert_eq!(signed, 1, "{round}");
+    }
+}
+
+#[test]
+fn of_many_that_sign_at_once_the_one_with_most_lines_stays() {
+    let place = signed(10);
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                place.lines(&["append", "-f", "l.jsonl", "m"], "");
+                place.lines(&["checkpoint", "-f", "l.jsonl", "--key", "K"], "");
+            });
+        }
+    });
+    let entries = place.stored("l.jsonl");
+    let sizes = entries.iter().filter(|line| line["event"] == "ledger.checkpoint").map(|line| &line["data"]["size"]);
+    let most = sizes.filter_map(serde_json::Value::as_u64).max().unwrap();
+    assert_eq!(place.work.read("l.checkpoint").lines().nth(1).unwrap(), most.to_string());
 }

@@ -74,7 +74,7 @@ fn raw_gives_the_bytes_of_the_file() {
 fn fields_project_and_keep_the_text_of_numbers() {
     let place = filled();
     let done = place.run(&["query", "l.jsonl", "--agent", "b", "--fields", "seq,data.n", "--format", "raw"]).success();
-    assert_eq!(done.stdout, "{\"seq\":2,\"data\":{\"n\":1e2}}\n");
+    assert_eq!(done.stdout, "{\"seq\":2,\"data\":{\"n\":1e2},\"_untrusted\":[\"/data\"]}\n");
     let closing = place.closing(&["query", "l.jsonl", "--fields", "sequence"], "", 2);
     assert_eq!(closing["error"]["code"], "E_USAGE");
 }

@@ -13,7 +13,7 @@ fn the_chain_goes_on_in_a_new_file() {
     let rotated = place.closing(&["rotate", "l.jsonl"], "", 0);
     assert!(rotated["data"]["segment"].as_str().unwrap().ends_with(FIRST));
     place.lines(&["append", "-f", "l.jsonl", "--event", "after", "m"], "");
-    assert_eq!(std::fs::metadata(place.path(FIRST)).unwrap().permissions().mode() & 0o777, 0o444);
+    assert_eq!(std::fs::metadata(place.path(FIRST)).unwrap().permissions().mode() & 0o777, 0o400);
     let (old, new) = (place.stored(FIRST), place.stored("l.jsonl"));
     let seal = &old[5];
     assert_eq!(
@@ -94,4 +94,27 @@ fn writers_go_on_while_it_is_rotated() {
     place.lines(&["verify", "--closed", "l.jsonl"], "");
     let entries = place.lines(&["query", "l.jsonl", "--event", "log"], "");
     assert_eq!(entries.last().unwrap()["data"]["count"], 32);
+}
+
+#[test]
+fn entries_from_outside_that_look_like_the_ledgers_own_are_only_entries() {
+    let place = Ledgers::new();
+    place.ledger("l.jsonl", 3);
+    for (event, data) in [
+        ("segment.seal", r#"{"count":2,"first":0,"last":1,"size":2,"then":{"seq":1,"event":"x"}}"#),
+        ("ledger.rollback", r#"{"signed":99,"lines":4,"checkpoint":"x"}"#),
+        ("ledger.rollback", "{}"),
+    ] {
+        place.lines(&["append", "-f", "l.jsonl", "--event", event, "--data", data], "");
+        place.lines(&["append", "-f", "l.jsonl", "m"], "");
+    }
+    assert_eq!(place.stored("l.jsonl").len(), 9);
+    assert!(!place.path(FIRST).exists());
+    // One that fits its place is a seal; what it holds for the new file becomes a line in normal form.
+    let data = r#"{"size":9,"then":{"seq":1,"hash":"x","event":"e","data":{"a":1}}}"#;
+    place.lines(&["append", "-f", "l.jsonl", "--event", "segment.seal", "--data", data], "");
+    place.lines(&["append", "-f", "l.jsonl", "m"], "");
+    let events: Vec<_> = place.stored("l.jsonl").into_iter().map(|line| line["event"].clone()).collect();
+    assert_eq!(events, ["segment.open", "e", "log"]);
+    place.lines(&["verify", "--closed", "l.jsonl"], "");
 }

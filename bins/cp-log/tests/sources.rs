@@ -26,7 +26,7 @@ fn lines_of_other_programs_are_read_as_entries() {
     let found = entries(&place, &["f.jsonl"], "");
     assert_eq!(
         found[0],
-        json!({"seq":0,"ts":"2026-11-21T03:00:00.000000Z","event":"start","agent":"a","message":"one","ledger":"f.jsonl"})
+        json!({"seq":0,"ts":"2026-11-21T03:00:00.000000Z","event":"start","agent":"a","message":"one","ledger":"f.jsonl","_untrusted":["/message"]})
     );
     assert_eq!(found[1]["seq"], 2, "the blank line counts, as it does for sed");
     assert_eq!(found[1]["data"], json!({"duration_ms":5,"level":3}));

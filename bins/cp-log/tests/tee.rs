@@ -67,3 +67,22 @@ fn a_line_is_recorded_before_it_is_seen() {
     }
     tee.finish().success();
 }
+
+#[test]
+fn nothing_passes_that_a_full_disk_did_not_take() {
+    let place = Ledgers::new();
+    place.work.write("in", "a line of some length\n".repeat(5000));
+    // Room for a part of them: what is over a limit of the file's size is as on a disk that is full.
+    let done = place.sh("(ulimit -f 2048; cp-log tee l.jsonl --event said < in > out); echo $?");
+    assert_eq!(done.stdout, "1\n", "{done:?}");
+    let out = place.work.read("out");
+    let (closing, lines): (Vec<&str>, Vec<&str>) = out.lines().partition(|line| line.starts_with('{'));
+    let closing: serde_json::Value = serde_json::from_str(closing[0]).unwrap();
+    assert_eq!(closing["error"]["code"], "E_IO");
+    assert_eq!(closing["error"]["details"]["passed"], lines.len());
+    let said: Vec<_> = place.stored("l.jsonl").into_iter().filter(|line| line["event"] == "said").collect();
+    let said: Vec<&str> = said.iter().map(|line| line["message"].as_str().unwrap()).collect();
+    assert!(!lines.is_empty() && lines.len() < 5000, "{}", lines.len());
+    assert!(lines == said, "{} passed, {} recorded", lines.len(), said.len());
+    place.lines(&["verify", "--closed", "l.jsonl"], "");
+}

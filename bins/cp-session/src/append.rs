@@ -19,6 +19,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "append",
     class: Class::Append,
     output: "session_appended",
+    also: &["summary"],
     examples: &["S=$(cp-session start --format text); cp-session append --session \"$S\" -- hello"],
     input: &[Input::Text, Input::Records, Input::Rows],
     events: &["message"],
@@ -91,7 +92,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         must_be_open(&session.file())?;
     }
     let source = Source::from_operands(&args.text)?;
-    let ledger = Ledger::open(&session.file(), args.sync)?;
+    let ledger = Ledger::open_existing(&session.file(), args.sync)?;
     let mut appender = Appender { args, session, ledger };
     filter::run(&mut appender, source, args.stream, context)
 }

@@ -172,7 +172,7 @@ fn calls(turn: &Turn, seq: u64) -> Vec<OpenCall> {
 }
 
 fn repair(session: &Session, found: Checked) -> Result<Checked> {
-    let mut ledger = Ledger::open(&session.file(), Sync::Line)?;
+    let mut ledger = Ledger::open_existing(&session.file(), Sync::Line)?;
     let mut receipt = None;
     if found.fault_count > 0 && ledger.damaged_tail()?.is_some() {
         receipt = Some(ledger.repair_tail()?);

@@ -5,6 +5,7 @@ use cp_common::home::Session;
 use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Context, Result};
+use cp_ledger::read::segments::name_of;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
@@ -65,7 +66,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 fn preview(session: &Session) -> Result<Cleared> {
     let file = session.file();
     transcript::must_be_open(&file)?;
-    let archive = Ledger::open(&file, Sync::Line)?.segment_path()?.display().to_string();
+    let archive = Ledger::open_existing(&file, Sync::Line)?.segment_path()?.display().to_string();
     Ok(Cleared { turns: transcript::count(&file)?, session_id: session.id.clone(), archive, receipt: None })
 }
 
@@ -73,13 +74,15 @@ fn clear(session: &Session) -> Result<Cleared> {
     let file = session.file();
     transcript::must_be_open(&file)?;
     let (start, _) = transcript::start_of(&file)?;
-    let mut ledger = Ledger::open(&file, Sync::Line)?;
-    let archive = ledger.rotate()?;
-    // What came in until the last moment is archived too, so it is counted there.
-    let turns = transcript::count(&archive)?;
-    let entry = Entry::new(CLEAR).agent(&start.agent).session(&session.id).data(&start);
-    let archived = archive.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let receipt = ledger.append(entry.with("archive", &archived).with("turns", &turns))?;
+    let mut ledger = Ledger::open_existing(&file, Sync::Line)?;
+    let mut turns = 0;
+    let (archive, receipt) = ledger.rotate_with(|closing| {
+        // What came in until the last moment is archived too, so it is counted here, under the lock.
+        turns = transcript::count(closing)?;
+        let archived = name_of(closing)?.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let entry = Entry::new(CLEAR).agent(&start.agent).session(&session.id).data(&start);
+        Ok(entry.with("archive", &archived).with("turns", &turns))
+    })?;
     Ok(Cleared {
         session_id: session.id.clone(),
         turns,

@@ -164,6 +164,6 @@ fn store(session: &Session, covered: &[Stored], through_seq: u64, summary: &Summ
         .with("turns", &turns)
         .with("model", &summary.model)
         .with("usage", &summary.usage);
-    let receipt = Ledger::open(&session.file(), Sync::Line)?.append(entry)?;
+    let receipt = Ledger::open_existing(&session.file(), Sync::Line)?.append(entry)?;
     Ok(compacted(session, turns, through_seq, Some(text), Some(receipt)))
 }

@@ -5,11 +5,11 @@ use cp_common::home::Session;
 use cp_common::program::confirm::{self, Change, Changes, Failed, Gate, Write};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
-use cp_common::{Context, Error, Result};
-use cp_ledger::{Entry, Ledger, Sync};
+use cp_common::{Code, Context, Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::deletion;
 use crate::operand;
 use crate::transcript;
 
@@ -146,20 +146,23 @@ fn change(session: &Session) -> Result<Change> {
     })
 }
 
-fn remove(found: Vec<(String, Result<Session>)>, context: &Context) -> Result<Deleted> {
-    // Not the session's own ledger: that one is deleted.
-    let mut ledger = Ledger::open(&context.home.ledger("cp-log.jsonl"), Sync::Line)?;
-    let mut items = Vec::new();
+fn remove(found: Vec<(String, Result<Session>)>, context: &mut Context) -> Result<Deleted> {
+    let mut ledger = deletion::ledger(context)?;
+    let (mut items, mut first_failure) = (Vec::new(), None);
     for (target, session) in found {
         let outcome = session.and_then(|session| {
-            ledger.append(Entry::new("session_delete").session(&session.id).data(&change(&session)?))?;
-            std::fs::remove_dir_all(&session.directory)
-                .map_err(|e| Error::io("deleting", e).in_file(&session.directory))
+            let intent = serde_json::to_value(change(&session)?)
+                .map_err(|e| Error::new(Code::Unknown, format!("recording a deletion: {e}")))?;
+            deletion::delete(&session, &intent, &mut ledger)
         });
         let error = outcome.as_ref().err().map(Error::to_value);
         items.push(Outcome { target, ok: error.is_none(), error });
+        first_failure = first_failure.or(outcome.err());
     }
     let succeeded = items.iter().filter(|item| item.ok).count();
+    if let (0, Some(failure)) = (succeeded, first_failure) {
+        return Err(failure);
+    }
     let summary = Counts { total: items.len(), succeeded, failed: items.len() - succeeded, skipped: 0 };
     Ok(Deleted { items, summary })
 }

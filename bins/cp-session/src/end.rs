@@ -70,7 +70,7 @@ fn preview(session: &Session) -> Result<Ended> {
 
 fn end(session: &Session) -> Result<Ended> {
     let file = session.file();
-    let mut ledger = Ledger::open(&file, Sync::Line)?;
+    let mut ledger = Ledger::open_existing(&file, Sync::Line)?;
     let mut before = None;
     let mut turns = 0;
     // Checked under the lock: of two calls at once, one comes second and finds the end that the first wrote.

@@ -131,6 +131,6 @@ fn export(session: &Session) -> Result<Exported> {
     let (mut exported, bytes) = summarise(session)?;
     write_whole(Path::new(&exported.path), &bytes)?;
     let entry = Entry::new("session_export").session(&session.id).data(&exported);
-    exported.receipt = Some(Ledger::open(&session.file(), Sync::Line)?.append(entry)?);
+    exported.receipt = Some(Ledger::open_existing(&session.file(), Sync::Line)?.append(entry)?);
     Ok(exported)
 }

@@ -135,7 +135,7 @@ fn import(transcript: &Transcript, from: &Imported, context: &Context) -> Result
         let mut receipt = None;
         if added > 0 {
             must_be_open(&session.file())?;
-            receipt = Ledger::open(&session.file(), Sync::Line)?.append_all(new)?.into_iter().next();
+            receipt = Ledger::open_existing(&session.file(), Sync::Line)?.append_all(new)?.into_iter().next();
         }
         (session, added, receipt)
     } else {

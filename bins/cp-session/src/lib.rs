@@ -10,6 +10,7 @@ mod compact;
 mod count;
 mod creation;
 mod delete;
+mod deletion;
 mod end;
 mod export;
 mod fork;
@@ -72,7 +73,6 @@ pub static PROGRAM: Program = Program {
         ("CP_TIER", "The tier of new sessions and runs: ho1, ho2 or ho3"),
     ],
     schemas: &[
-        cp_common::wire::schemas::MESSAGE,
         ("session_started", include_str!("../schemas/session_started.json")),
         ("session_appended", include_str!("../schemas/session_appended.json")),
         ("session_loaded", include_str!("../schemas/session_loaded.json")),
@@ -83,7 +83,7 @@ pub static PROGRAM: Program = Program {
         ("session_exported", include_str!("../schemas/session_exported.json")),
         ("session_forked", include_str!("../schemas/session_forked.json")),
         ("session_deleted", include_str!("../schemas/session_deleted.json")),
-        cp_common::wire::schemas::PREVIEW,
+        cp_common::wire::schemas::PASSED,
         ("session_compacted", include_str!("../schemas/session_compacted.json")),
         ("session_found", include_str!("../schemas/session_found.json")),
         ("session_checked", include_str!("../schemas/session_checked.json")),
@@ -127,8 +127,37 @@ enum Verb {
     End(end::Args),
 }
 
+impl Verb {
+    /// Whether it writes: then it may finish what a crash left of a deletion.
+    fn writes(&self) -> bool {
+        match self {
+            Self::Start(_)
+            | Self::Append(_)
+            | Self::Tee(_)
+            | Self::Clear(_)
+            | Self::Fork(_)
+            | Self::Delete(_)
+            | Self::Compact(_)
+            | Self::Remember(_)
+            | Self::Import(_)
+            | Self::End(_) => true,
+            Self::Load(_)
+            | Self::Count(_)
+            | Self::List(_)
+            | Self::Export(_)
+            | Self::Search(_)
+            | Self::Check(_)
+            | Self::Recall(_)
+            | Self::Show(_) => false,
+        }
+    }
+}
+
 /// Runs the verb that was asked for.
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
+    if cli.verb.writes() {
+        deletion::finish_earlier(context);
+    }
     match cli.verb {
         Verb::Start(args) => start::run(&args, context),
         Verb::Append(args) => append::run(&args, context),

@@ -1,13 +1,13 @@
 //! The checked-in schemas are those of the types. `UPDATE=1` rewrites them.
 
-use cp_common::wire::schemas::same_or_update;
+use cp_common::wire::schemas::{of_record, same_or_update};
 use schemars::{Schema, schema_for};
 
 #[test]
 fn schemas_are_those_of_the_types() {
     let schemas: [(&str, Schema); 17] = [
         ("session_started", schema_for!(crate::start::Started)),
-        ("session_appended", schema_for!(crate::append::Appended)),
+        ("session_appended", of_record(schema_for!(crate::append::Appended))),
         ("session_loaded", schema_for!(crate::load::Loaded)),
         ("session_counted", schema_for!(crate::count::Counted)),
         ("session_shown", schema_for!(crate::show::Shown)),

@@ -18,7 +18,8 @@ use crate::transcript::must_be_open;
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "tee",
     class: Class::Append,
-    output: "message",
+    output: "passed",
+    also: &["summary"],
     examples: &["S=$(cp-session start --format text); cp-llm --backend stub -- hello | cp-session tee \"$S\""],
     input: &[Input::Records, Input::Rows],
     events: &["message", "session_turn", "error"],
@@ -39,12 +40,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.filtering();
     let session = args.session.find(context)?;
-    let ledger = Ledger::open(&session.file(), Sync::Batch)?;
+    must_be_open(&session.file())?;
+    let ledger = Ledger::open_existing(&session.file(), Sync::Batch)?;
     let asked = ("tee", operand::place(&session));
     let mut tee = Tee { session, ledger, seen: 0, stored: 0, failed: 0 };
-    if args.append.dry_run {
-        must_be_open(&tee.session.file())?;
-    }
     recording::tee(&mut tee, &args.append, &asked, args.stream, context)?;
     if tee.seen > 0 && tee.stored == 0 && tee.failed == 0 {
         context.warn("nothing was stored: the input had no message");

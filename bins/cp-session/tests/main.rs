@@ -20,4 +20,5 @@ mod search;
 mod sessions;
 mod show;
 mod start;
+mod sweep;
 mod tee;

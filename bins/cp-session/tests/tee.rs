@@ -106,3 +106,26 @@ fn text_is_refused_and_so_is_a_session_that_is_not() {
     place.feed(&["tee", "SES-nobody"], message("a", "b")).failed(3, "E_NOT_FOUND");
     place.feed(&["tee", &session], "").failed(2, "E_VALIDATION");
 }
+
+#[test]
+fn a_session_that_is_deleted_stays_deleted_while_a_tee_is_open() {
+    let place = Sessions::new();
+    let session = place.start();
+    let mut tee = place.subject().args(["tee", &session]).start();
+    // Open records, so that each is passed at once.
+    let line = message("q", "a").replace(r#","meta":{"duration_ms":1}"#, "");
+    tee.write(&line);
+    assert_eq!(tee.line() + "\n", line);
+    assert_eq!(place.count(&session), 2);
+    let delete = ["delete", &session, "--dangerous"];
+    let token = place.run(&[&delete[..], &["--dry-run"]].concat()).data()["confirm_token"].clone();
+    place.run(&[&delete[..], &["--confirm", token.as_str().unwrap()]].concat()).success();
+    tee.write(&line);
+    let closing = tee.record();
+    assert_eq!(closing["error"]["code"], "E_NOT_FOUND", "{closing}");
+    assert_eq!(tee.finish().status, 3);
+    let sessions = place.home.join("planes/ho1/sessions");
+    let left: Vec<_> = std::fs::read_dir(sessions).unwrap().map(|name| name.unwrap().file_name()).collect();
+    assert_eq!(left, [".deleting"]);
+    place.run(&["show", &session]).failed(3, "E_NOT_FOUND");
+}

@@ -66,8 +66,6 @@ pub static PROGRAM: Program = Program {
         ("agent_setting", include_str!("../schemas/agent_setting.json")),
         ("reset", include_str!("../schemas/reset.json")),
         ("response", include_str!("../schemas/response.json")),
-        schemas::PREVIEW,
-        schemas::RECEIPT,
         schemas::TOOL_RESULT,
     ],
     checks,

@@ -15,6 +15,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "",
     class: Class::Governed,
     output: "response",
+    also: &["tool_result", "summary"],
     examples: &[
         "echo '{\"operation\":\"governed_roots\"}' | cp-shell | jq -c .result",
         "echo '{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"tool_call\",\"data\":{\"id\":\"1\",\"name\":\"explain_path\",\"input\":{\"path\":\"lib/x\"}},\"meta\":{\"duration_ms\":0}}' | cp-shell",

@@ -161,7 +161,7 @@ for line in sys.stdin:
     );
     let server = format!("s={}", place.root.join("server").display());
     let listed = place.run(&["tools", "--mcp", &server]);
-    assert_eq!(names(&listed.closing()), ["say", "s_system", "filesystem", "system", "agent", "shell"], "{listed:?}");
+    assert_eq!(names(&listed.closing()), ["s_system", "say", "filesystem", "system", "agent", "shell"], "{listed:?}");
     place.script(&[r#"{"tool_calls":[{"name":"say","input":{"text":"hi"}},{"name":"say","input":{}},{"name":"s_system","input":{"text":"x"}}]}"#]);
     let command = place.command(&["--mcp", &server, "--allow", "say", "x"]);
     let ran = command.env("OPENAI_API_KEY", "k").run();

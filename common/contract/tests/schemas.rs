@@ -9,7 +9,7 @@ use cp_common::program::describe;
 use cp_common::wire;
 use cp_common::wire::error::{Code, EXITS};
 use cp_common::wire::record::SCHEMA_VERSION;
-use cp_common::wire::schemas::same_or_update;
+use cp_common::wire::schemas::{of_record, same_or_update};
 use schemars::{Schema, schema_for};
 use serde_json::{Map, Value, json};
 
@@ -26,15 +26,17 @@ fn same_contract(name: &str, value: &Value) {
 
 #[test]
 fn schemas_are_those_of_the_types() {
-    let schemas: [(&str, Schema); 13] = [
-        ("prompt", schema_for!(wire::Prompt)),
-        ("message", schema_for!(wire::Message)),
-        ("delta", schema_for!(wire::Delta)),
-        ("tool_call", schema_for!(wire::ToolCall)),
-        ("tool_result", schema_for!(wire::ToolResult)),
-        ("exec_result", schema_for!(wire::ExecResult)),
+    let schemas: [(&str, Schema); 15] = [
+        ("prompt", of_record(schema_for!(wire::Prompt))),
+        ("message", of_record(schema_for!(wire::Message))),
+        ("delta", of_record(schema_for!(wire::Delta))),
+        ("tool_call", of_record(schema_for!(wire::ToolCall))),
+        ("tool_result", of_record(schema_for!(wire::ToolResult))),
+        ("exec_result", of_record(schema_for!(wire::ExecResult))),
         ("receipt", schema_for!(wire::Receipt)),
         ("preview", schema_for!(confirm::Preview)),
+        ("summary", schema_for!(wire::shapes::Summary)),
+        ("error", schema_for!(wire::shapes::Failure)),
         ("reference", schema_for!(describe::Reference)),
         ("context", schema_for!(describe::ContextAnswer)),
         ("doctor", schema_for!(describe::Doctor)),

@@ -35,13 +35,21 @@ pub(crate) fn plain_run(bytes: &[u8]) -> usize {
         }
         at += 8;
     }
-    if bytes.len() - at >= 32 {
-        let length = memchr::memchr2(b'"', b'\\', &bytes[at..]).unwrap_or(bytes.len() - at);
-        let run = &bytes[at..at + length];
-        return at + first_control(run).unwrap_or(length);
+    while bytes.len() - at >= 32 {
+        // In pieces: a text of many lines without a quote would be searched to its end for each line.
+        let piece = &bytes[at..bytes.len().min(at + PIECE)];
+        let length = memchr::memchr2(b'"', b'\\', piece).unwrap_or(piece.len());
+        let stop = first_control(&piece[..length]).unwrap_or(length);
+        at += stop;
+        if stop < piece.len() {
+            return at;
+        }
     }
     at + bytes[at..].iter().position(|&byte| is_stop(byte)).unwrap_or(bytes.len() - at)
 }
+
+/// How much is searched for a quote at once.
+const PIECE: usize = 1 << 10;
 
 /// A word of ones, and a word of highest bits: arithmetic on eight bytes at once.
 const ONES: u64 = 0x0101_0101_0101_0101;

@@ -6,11 +6,13 @@
 //! - [`append`]: the one writer: lock, stage, sync, rotate, repair
 //! - [`proof`]: the chain, the tree over it, checkpoints
 //! - [`store`]: blobs and sealed values beside a ledger
+//! - [`file`]: files that several processes append to
 //! - [`read`]: lines forward and backward, segments
 //! - [`format`](mod@format): the line and the entry
 
 pub mod append;
 mod audit;
+pub mod file;
 pub mod format;
 pub mod home;
 pub mod proof;

@@ -3,6 +3,9 @@
 //! A byte counts by its low five bits, so that small and capital letters are one and three bytes are a number below 2^15. The table
 //! is made when this is compiled; a process that writes one line pays nothing for it.
 
+use crate::named::call::CALLS;
+use crate::named::phrase;
+use crate::named::tool::TOOLS;
 use crate::rule::Rule;
 use crate::shapes::key;
 
@@ -12,7 +15,7 @@ struct Anchor([&'static [u8]; 3], usize, Rule);
 const DIGITS: &[u8] = b"0123456789abcdef";
 
 /// The anchors of the rules that have no prefix: the rarest three bytes of each.
-const ANCHORS: [Anchor; 41] = [
+const ANCHORS: [Anchor; 72] = [
     Anchor([b"p", b"a", b"s"], 0, Rule::Name),
     Anchor([b"p", b"w", b"d"], 0, Rule::Name),
     Anchor([b"p", b"s", b"w"], 0, Rule::Name),
@@ -54,7 +57,41 @@ const ANCHORS: [Anchor; 41] = [
     Anchor([b" ", b"-", b"p"], 0, Rule::Letter),
     Anchor([b" ", b"-", b"awkx"], 0, Rule::Letter),
     Anchor([b" ", b"b", b"y"], 0, Rule::Identified),
+    Anchor([b"d", b"o", b" "], 2, Rule::Fed),
+    Anchor([b"y", b"p", b"t"], 2, Rule::Fed),
+    Anchor([b"g", b"p", b"g"], 0, Rule::Fed),
+    Anchor([b"m", b"b", b"p"], 1, Rule::Fed),
+    Anchor([b"$", b"1567y", b"$"], 0, Rule::Crypt),
+    Anchor([b"$", b"2", b"abxy"], 0, Rule::Crypt),
+    Anchor([b"$", b"a", b"pr"], 0, Rule::Crypt),
+    Anchor([b"$", b"g", b"y"], 0, Rule::Crypt),
+    Anchor([b"$", b"s", b"ch"], 0, Rule::Crypt),
+    Anchor([b"$", b"p", b"b"], 0, Rule::Crypt),
+    Anchor([b"$", b"b", b"c"], 0, Rule::Crypt),
+    Anchor([b"p", b"b", b"k"], 0, Rule::FrameworkHash),
+    Anchor([b"y", b"p", b"t"], 3, Rule::FrameworkHash),
+    Anchor([b"{", b"s", b"shm"], 0, Rule::DirectoryHash),
+    Anchor([b"{", b"m", b"d"], 0, Rule::DirectoryHash),
+    Anchor([b":", b":", b":"], 0, Rule::WindowsHash),
+    Anchor([b"\"", b"dpqk", b"\"\\"], 0, Rule::WebKey),
+    Anchor([b"\"", b"d", b"pq"], 0, Rule::WebKey),
+    Anchor([b"\"", b"q", b"i"], 0, Rule::WebKey),
+    Anchor([b"y", b"]", b",;:|/ \"\\"], 0, Rule::AwsTable),
+    Anchor([b"l", b"s", b"0"], 0, Rule::EncodedBlock),
+    Anchor([b"5", b"HJK", ANY], 0, Rule::Wallet),
+    Anchor([b"K", b"wxyz", ANY], 0, Rule::Wallet),
+    Anchor([b"L", b"12345", ANY], 0, Rule::Wallet),
+    Anchor([b"c", b"l", b"e"], 3, Rule::Oracle),
+    Anchor([b"/", b"1", b"0123456789"], 0, Rule::Asana),
+    Anchor([b"n", b"e", b"m"], 1, Rule::Mnemonic),
+    Anchor([b"s", b"e", b"e"], 0, Rule::Mnemonic),
+    Anchor([b"w", b"a", b"l"], 0, Rule::Mnemonic),
+    Anchor([b"o", b"v", b"e"], 3, Rule::Mnemonic),
+    Anchor([b" ", b"-", b"c"], 2, Rule::Fed),
 ];
+
+/// All codes of a byte.
+const ANY: &[u8] = b"@abcdefghijklmnopqrstuvwxyz[\\]^_";
 
 /// Where a rule begins to look, by the number of its three bytes.
 #[derive(Clone, Copy)]
@@ -68,10 +105,31 @@ const fn code(first: u8, second: u8, third: u8) -> u16 {
     ((first & 31) as u16) << 10 | ((second & 31) as u16) << 5 | (third & 31) as u16
 }
 
+/// How many rules look for a text that does not vary.
+const WORDS: usize = key::KEYS.len() + TOOLS.len() + CALLS.len() + phrase::WORDS.len();
+
+/// The text that a rule looks for.
+#[expect(clippy::cast_possible_truncation, reason = "no table has 256 rows")]
+const fn word(at: usize) -> (&'static [u8], Rule) {
+    if at < key::KEYS.len() {
+        return (key::KEYS[at].1.as_bytes(), Rule::Key(at as u8));
+    }
+    let at = at - key::KEYS.len();
+    if at < TOOLS.len() {
+        return (TOOLS[at].name().as_bytes(), Rule::Tool(at as u8));
+    }
+    let at = at - TOOLS.len();
+    if at < CALLS.len() {
+        return (CALLS[at].0.as_bytes(), Rule::Call(at as u8));
+    }
+    let at = at - CALLS.len();
+    (phrase::WORDS[at].as_bytes(), Rule::Phrase(at as u8))
+}
+
 const COUNT: usize = count();
 
 const fn count() -> usize {
-    let (mut count, mut at) = (key::KEYS.len(), 0);
+    let (mut count, mut at) = (WORDS, 0);
     while at < ANCHORS.len() {
         let Anchor([first, second, third], _, _) = ANCHORS[at];
         count += first.len() * second.len() * third.len();
@@ -88,11 +146,11 @@ const fn nodes() -> [Node; COUNT] {
     let mut nodes = [Node { code: 0, back: 0, rule: Rule::Name }; COUNT];
     let mut length = 0;
     let mut at = 0;
-    while at < key::KEYS.len() {
-        let prefix = key::KEYS[at].1.as_bytes();
-        let rarest = key::rarest_of(prefix);
-        let code = code(prefix[rarest], prefix[rarest + 1], prefix[rarest + 2]);
-        insert(&mut nodes, length, Node { code, back: rarest as u8, rule: Rule::Key(at as u8) });
+    while at < WORDS {
+        let (word, rule) = word(at);
+        let rarest = key::rarest_of(word);
+        let code = code(word[rarest], word[rarest + 1], word[rarest + 2]);
+        insert(&mut nodes, length, Node { code, back: rarest as u8, rule });
         (length, at) = (length + 1, at + 1);
     }
     at = 0;

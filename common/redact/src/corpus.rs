@@ -52,6 +52,7 @@ impl Draw {
             "D" => self.text("123456789", length),
             "T" => self.text("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", length),
             "B" => self.text("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", length),
+            "W" => self.text("123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz", length),
             "u" => [8, 4, 4, 4, 12].map(|length| self.text("0123456789abcdef", length)).join("-"),
             // As people choose them: a word, a number, a sign.
             "P" => {

@@ -11,13 +11,29 @@ type Examples = (&'static str, &'static [&'static str], &'static [&'static str])
 const EXAMPLES: &[Examples] = &[
     (
         "private_key",
-        &["-----BEGIN EC PRIVATE KEY-----\nMHcC\n-----END EC PRIVATE KEY-----", "Private-Lines: 1\n«B64»\n"],
-        &["-----BEGIN PUBLIC KEY-----\nMHcC", "-----BEGIN PRIVATE KEY----- is its first line"],
+        &[
+            "-----BEGIN EC PRIVATE KEY-----\nMHcC\n-----END EC PRIVATE KEY-----",
+            "Private-Lines: 1\n«B64»\n",
+            "{\"kty\":\"EC\",\"d\":\"«T43»\"}",
+            "data LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCk1J«B60»",
+        ],
+        &[
+            "-----BEGIN PUBLIC KEY-----\nMHcC",
+            "-----BEGIN PRIVATE KEY----- is its first line",
+            "{\"d\":\"«T43»\"}",
+            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1J«B60»",
+        ],
     ),
     ("jwt", &["eyJhbGciOiJIUzI1NiJ9.eyJ«T60».«T43»"], &["eyJhbGciOiJIUzI1NiJ9", "eyJhbGciOiJIUzI1NiJ9.short.x"]),
     (
         "url_password",
-        &["redis://:«A20»@cache", "https://ada:«A20»@x.org/", "https://«A40»@github.com/a"],
+        &[
+            "redis://:«A20»@cache",
+            "https://ada:«A20»@x.org/",
+            "https://«A40»@github.com/a",
+            "https://«H32»@o1.ingest.sentry.io/1",
+            "jdbc:oracle:thin:scott/«P»@//db:1521/x",
+        ],
         &["https://ada@x.org:80/", "http://localhost:8080/a@b", "x://u:$P@h", "x://user:password@h"],
     ),
     ("pgpass", &["db:5432:shop:ada:«P»", "*:*:*:ada:«P»"], &["db:5432", "10.0.0.1:5432:up", "a:5432:b:c:${P}"]),
@@ -54,8 +70,22 @@ const EXAMPLES: &[Examples] = &[
             "define('DB_PASS', '«P»')",
             "IDENTIFIED BY '«P»'",
             "<password>«P»</password>",
+            "requests.get(url, auth=('ada', '«P»'))",
+            "das Passwort für den Server lautet «P»",
+            "パスワードは«P»です",
+            "пароль: «P»",
         ],
-        &["password=$P", "token_count=5", "password = read()", "monkey: «A20»", "password: string;"],
+        &[
+            "password=$P",
+            "token_count=5",
+            "password = read()",
+            "monkey: «A20»",
+            "password: string;",
+            "auth=(user, password)",
+            "das Passwort ist falsch",
+            "le mot de passe est obligatoire",
+            "пароль: обязателен",
+        ],
     ),
     (
         "flag",
@@ -68,6 +98,12 @@ const EXAMPLES: &[Examples] = &[
             "sshpass -p «P» ssh x",
             "requirepass «P»",
             "echo ada:«P» | chpasswd",
+            "ConvertTo-SecureString -AsPlainText '«P»' -Force",
+            "htpasswd -bc .htpasswd ada «P»",
+            "echo «P» | sudo -S apt update",
+            "echo «P» | sudo -u root -S id",
+            "mc alias set s3 https://s3 ada «A32»",
+            "[\"ssh-keygen\", \"-N\", \"«P»\"]",
         ],
         &[
             "--password",
@@ -76,7 +112,47 @@ const EXAMPLES: &[Examples] = &[
             "curl -u ada https://x",
             "mysql -p shop",
             "docker run -u 1000:1000 x",
+            "htpasswd -c .htpasswd ada",
+            "net use X: \\\\srv\\share",
+            "sudo -S apt update",
+            "echo «P» | sudo tee /etc/x",
+            "ssh-keygen -N ''",
         ],
+    ),
+    (
+        "password_hash",
+        &[
+            "root:$6$saltsalt$«A86»:19000:0:99999:7:::",
+            "$2b$12$«A53»",
+            "$y$j9T$«A22»$«A43»",
+            "$argon2id$v=19$m=65536,t=3,p=4$«B22»$«B43»",
+            "pbkdf2_sha256$600000$«A22»$«B43»=",
+            "ada {SSHA}«B32»",
+            "ada:1001:«H32»:«H32»:::",
+        ],
+        &["costs $1 to $2", "$1$x", "{SSHA}", "$2b$", "awk '{print $1$2$3}'", "root:*:19000:0:99999:7:::"],
+    ),
+    (
+        "aws_secret",
+        &["Access key ID,Secret access key\nAKIA«U16»,«B40»", "AKIA«U16» «B40»"],
+        &["«B40»", "id,name\nAKIDX,«B40»"],
+    ),
+    (
+        "wallet_key",
+        &[
+            "5HueCGU8rMjxEXxiPuD5BDku4MkFqeZyd4dZ1jvhTVqvbTLvyTJ",
+            "KwDiBf89QgGbjEhKnhXJuH7LrciVrZi3qYjgd9M7rFU73sVHnoWn",
+        ],
+        &["«A51»x-", "Ls1", "5Ham"],
+    ),
+    ("asana_token", &["1/1199«D12»:«H32»"], &["1/2", "1/1199«D12»:«H12»"]),
+    (
+        "mnemonic",
+        &[
+            "mnemonic: legal winner thank year wave sausage worth useful legal winner thank yellow",
+            "the seed phrase is \"letter advice cage absurd amount doctor acoustic avoid letter advice cage above\"",
+        ],
+        &["the seed phrase has twelve words that you should write down on paper", "mnemonic: ADD, SUB"],
     ),
     (
         "entropy",
@@ -89,13 +165,18 @@ const EXAMPLES: &[Examples] = &[
 fn key_like(draw: &mut Draw, (_, prefix, of, least): key::Key) -> String {
     let mark = match of {
         key::Rest::Upper => format!("«U{least}»"),
+        key::Rest::UpperFrom => format!("1«U{least}»"),
         key::Rest::Hex => format!("«H{least}»"),
+        key::Rest::Uuid => "«u»".to_owned(),
+        key::Rest::Airtable => "«A14».«H64»".to_owned(),
         key::Rest::Alnum
         | key::Rest::Token
         | key::Rest::Mixed
         | key::Rest::Random
         | key::Rest::Base64
-        | key::Rest::Path => {
+        | key::Rest::Path
+        | key::Rest::Dollar
+        | key::Rest::Percent => {
             format!("a1«A{least}»")
         }
     };
@@ -148,7 +229,7 @@ fn each_rule_has_examples() {
 
 impl Rule {
     /// All but the keys.
-    const OTHERS: [Self; 21] = [
+    const OTHERS: [Self; 36] = [
         Self::Name,
         Self::PrivateKey,
         Self::Putty,
@@ -170,6 +251,21 @@ impl Rule {
         Self::User,
         Self::Letter,
         Self::Identified,
+        Self::Tool(0),
+        Self::Fed,
+        Self::Call(0),
+        Self::Phrase(0),
+        Self::Crypt,
+        Self::FrameworkHash,
+        Self::DirectoryHash,
+        Self::WindowsHash,
+        Self::WebKey,
+        Self::AwsTable,
+        Self::EncodedBlock,
+        Self::Wallet,
+        Self::Oracle,
+        Self::Asana,
+        Self::Mnemonic,
     ];
 
     /// What stands in the place of what it finds.
@@ -177,9 +273,9 @@ impl Rule {
         match self {
             Self::Key(_) => &[],
             Self::Name => &["assignment", "flag", "entropy"],
-            Self::PrivateKey | Self::Putty => &["private_key"],
+            Self::PrivateKey | Self::Putty | Self::WebKey | Self::EncodedBlock => &["private_key"],
             Self::Jwt => &["jwt"],
-            Self::Url => &["url_password"],
+            Self::Url | Self::Oracle => &["url_password"],
             Self::Pgpass => &["pgpass"],
             Self::Bearer => &["bearer"],
             Self::Basic => &["basic"],
@@ -193,8 +289,13 @@ impl Rule {
             Self::Mailchimp => &["mailchimp_key"],
             Self::Terraform => &["terraform_token"],
             Self::Signature => &["url_signature"],
-            Self::User | Self::Letter => &["flag"],
-            Self::Identified => &["assignment"],
+            Self::User | Self::Letter | Self::Tool(_) | Self::Fed => &["flag"],
+            Self::Identified | Self::Call(_) | Self::Phrase(_) => &["assignment"],
+            Self::Crypt | Self::FrameworkHash | Self::DirectoryHash | Self::WindowsHash => &["password_hash"],
+            Self::AwsTable => &["aws_secret"],
+            Self::Wallet => &["wallet_key"],
+            Self::Asana => &["asana_token"],
+            Self::Mnemonic => &["mnemonic"],
         }
     }
 }

@@ -10,27 +10,38 @@
 mod anchor;
 #[cfg(test)]
 mod corpus;
+mod cut;
 #[cfg(test)]
 mod examples;
+mod find;
+#[cfg(test)]
+mod laws;
+mod mark;
 mod named;
+mod own;
+#[cfg(test)]
+mod recall;
 mod rule;
 mod secret;
 mod shapes;
 mod words;
 
 use cp_json as json;
-use memchr::memmem::Finder;
 
+pub use self::cut::Cut;
+pub use self::find::Found;
+
+use self::own::Own;
 use self::secret::Secret;
 use self::words::name;
 
-/// Values shorter than this are not looked for: they would hide ordinary words.
-const SHORTEST_OWN: usize = 12;
+/// No text needs more: each round takes out what the one before made visible.
+const ROUNDS: usize = 16;
 
 /// Knows what secrets look like, and the ones this process holds.
 #[derive(Debug, Default)]
 pub struct Redactor {
-    own: Vec<Finder<'static>>,
+    own: Own,
 }
 
 impl Redactor {
@@ -48,44 +59,25 @@ impl Redactor {
 
     /// A redactor that knows these values besides the shapes.
     pub fn knowing(secrets: impl IntoIterator<Item = String>) -> Self {
-        let spelt = |secret: String| {
-            let mut text = Vec::with_capacity(secret.len() + 2);
-            json::string(&secret, &mut text);
-            Finder::new(&text[1..text.len() - 1]).into_owned()
-        };
-        Self { own: secrets.into_iter().filter(|secret| secret.len() >= SHORTEST_OWN).map(spelt).collect() }
+        Self { own: Own::new(secrets) }
     }
 
-    /// Replaces every secret in `text[from..]` by `[REDACTED:rule]`; returns how many there were.
+    /// Replaces every secret in `text[from..]`, JSON in normal form, by `[REDACTED:rule]`; returns how many there were. Only what
+    /// strings say changes: structure, numbers and names stay, but for a name that is a secret by its shape.
     pub fn redact(&self, text: &mut Vec<u8>, from: usize) -> u32 {
-        let mut count = 0;
-        for finder in &self.own {
-            const MARK: [u8; 21] = *b"[REDACTED:own_secret]";
-            let mut at = from;
-            while let Some(next) = finder.find(&text[at..]) {
-                let start = at + next;
-                text.splice(start..start + finder.needle().len(), MARK);
-                at = start + MARK.len();
-                count += 1;
+        let mut count = self.own.redact(text, from);
+        for _ in 0..ROUNDS {
+            let mut found = shapes(&text[from..]);
+            mark::keep_within_strings(&text[from..], &mut found);
+            if found.is_empty() {
+                break;
             }
+            count += u32::try_from(found.len()).unwrap_or(u32::MAX);
+            let clean = mark::replaced(&text[from..], &found);
+            text.truncate(from);
+            text.extend_from_slice(&clean);
         }
-        let found = shapes(&text[from..]);
-        if found.is_empty() {
-            return count;
-        }
-        let mut clean = Vec::with_capacity(text.len() - from);
-        let mut at = from;
-        for secret in &found {
-            clean.extend_from_slice(&text[at..from + secret.at.start]);
-            clean.extend_from_slice(b"[REDACTED:");
-            clean.extend_from_slice(secret.rule.as_bytes());
-            clean.push(b']');
-            at = from + secret.at.end;
-        }
-        clean.extend_from_slice(&text[at..]);
-        text.truncate(from);
-        text.append(&mut clean);
-        count + u32::try_from(found.len()).unwrap_or(u32::MAX)
+        count
     }
 
     /// Like [`Redactor::redact`], for text that is not JSON.
@@ -107,7 +99,9 @@ fn shapes(text: &[u8]) -> Vec<Secret> {
         from = hit.at + 1;
         let behind = found.last().map_or(0, |last| last.at.end);
         let mut secrets = hit.rules().filter_map(|(rule, start)| rule.secret(text, start));
-        if let Some(secret) = secrets.find(|secret| secret.at.start >= behind && !secret.at.is_empty()) {
+        let is_new =
+            |secret: &Secret| secret.at.start >= behind && !secret.at.is_empty() && !mark::is_marked(text, &secret.at);
+        if let Some(secret) = secrets.find(is_new) {
             from = from.max(secret.at.end);
             found.push(secret);
         }

@@ -1,8 +1,8 @@
 //! The rules: which shape or name is asked about at an anchor.
 
-use crate::named::{assignment, command};
+use crate::named::{assignment, call, command, phrase, tool};
 use crate::secret::Secret;
-use crate::shapes::{header, key, private, token, url};
+use crate::shapes::{file, hash, header, key, private, token, url};
 
 /// What is looked for at an anchor.
 #[derive(Clone, Copy)]
@@ -34,6 +34,25 @@ pub(crate) enum Rule {
     Letter,
     /// `IDENTIFIED BY`.
     Identified,
+    /// A program that takes a secret, by its place among [`tool::TOOLS`].
+    Tool(u8),
+    /// What is fed to a program.
+    Fed,
+    /// A call, by its place among [`call::CALLS`].
+    Call(u8),
+    /// A word of another language, by its place among [`phrase::WORDS`].
+    Phrase(u8),
+    Crypt,
+    FrameworkHash,
+    DirectoryHash,
+    WindowsHash,
+    WebKey,
+    AwsTable,
+    EncodedBlock,
+    Wallet,
+    Oracle,
+    Asana,
+    Mnemonic,
 }
 
 impl Rule {
@@ -62,6 +81,21 @@ impl Rule {
             Self::User => command::user(text, start),
             Self::Letter => command::letter(text, start),
             Self::Identified => command::identified(text, start),
+            Self::Tool(at) => tool::at(text, start, &tool::TOOLS[usize::from(at)]),
+            Self::Fed => tool::fed(text, start),
+            Self::Call(at) => call::at(text, start, call::CALLS[usize::from(at)]),
+            Self::Phrase(at) => phrase::at(text, start, phrase::WORDS[usize::from(at)]),
+            Self::Crypt => hash::crypt(text, start),
+            Self::FrameworkHash => hash::framework(text, start),
+            Self::DirectoryHash => hash::directory(text, start),
+            Self::WindowsHash => hash::windows(text, start),
+            Self::WebKey => file::web_key(text, start),
+            Self::AwsTable => file::aws_table(text, start),
+            Self::EncodedBlock => file::encoded_block(text, start),
+            Self::Wallet => file::wallet(text, start),
+            Self::Oracle => url::oracle(text, start),
+            Self::Asana => token::asana(text, start),
+            Self::Mnemonic => file::mnemonic(text, start),
         }
     }
 }

@@ -67,7 +67,8 @@ fn collect(error: &ValidationError<'_, '_>, most: usize, faults: &mut Vec<Fault>
 
 fn shortened(text: &str) -> String {
     match text.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", &text[..end]),
+        // A word is left out whole: nobody would know the half of a secret for one.
+        Some((end, _)) => format!("{}…", &text[..text[..end].rfind(' ').map_or(end, |blank| blank + 1)]),
         None => text.to_owned(),
     }
 }

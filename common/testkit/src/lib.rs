@@ -7,6 +7,7 @@
 //! - [`Outcome`] is what came of it: status, output, records, and assertions that show all of these when they fail.
 //! - [`Server`] plays HTTP replies, byte for byte, and keeps the requests; [`server`] has the replies.
 //! - [`Fake`] stands in for a program: it keeps how it was called and prints what it was given.
+//! - [`Sweep`] runs a command line with a fault at each of its system calls, one after the other.
 //! - [`counterpart()`] finds a program that others wrote, and [`required`] what a test needs of the machine: a test that
 //!   cannot run says so, and fails where `CI=true`.
 //!
@@ -27,6 +28,7 @@ mod outcome;
 mod place;
 mod program;
 pub mod server;
+mod sweep;
 mod terminal;
 mod wait;
 
@@ -39,5 +41,6 @@ pub use place::Place;
 pub use program::{PROGRAMS, Program, program, repository};
 pub use rustix::process::Signal;
 pub use server::Server;
+pub use sweep::Sweep;
 pub use terminal::Terminal;
 pub use wait::until;

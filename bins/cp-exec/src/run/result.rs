@@ -147,7 +147,25 @@ fn reasons(undone: &[Undone]) -> String {
 fn text(captured: &Captured) -> String {
     let Some((at, left_out)) = captured.gap else { return String::from_utf8_lossy(&captured.bytes).into_owned() };
     let (head, tail) = captured.bytes.split_at(at);
+    let (head, tail) = (whole_words(head), whole_words_of_end(tail));
+    let left_out = left_out + (captured.bytes.len() - head.len() - tail.len()) as u64;
     format!("{}\n[… {left_out} bytes left out …]\n{}", String::from_utf8_lossy(head), String::from_utf8_lossy(tail))
+}
+
+/// The longest word that is left out whole where it is cut: keys and tokens are shorter.
+const LONGEST_WORD: usize = 4096;
+
+/// A beginning without the word in which it ends: nobody would know the half of a secret for one.
+fn whole_words(head: &[u8]) -> &[u8] {
+    let from = head.len().saturating_sub(LONGEST_WORD);
+    let blank = head[from..].iter().rposition(u8::is_ascii_whitespace);
+    &head[..blank.map_or(head.len(), |blank| from + blank + 1)]
+}
+
+/// An end without the word in which it begins.
+fn whole_words_of_end(tail: &[u8]) -> &[u8] {
+    let blank = tail.iter().take(LONGEST_WORD).position(u8::is_ascii_whitespace);
+    &tail[blank.unwrap_or(0)..]
 }
 
 fn about(captured: &Captured) -> serde_json::Value {

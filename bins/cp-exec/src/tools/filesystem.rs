@@ -266,7 +266,7 @@ fn write_file(engine: &mut Engine, write: &WriteFile, spent: Option<&str>) -> Re
     let receipt = engine.journal.operation("filesystem.write_file", &what)?;
     write_whole(&path, write.content.as_bytes(), before.as_ref())?;
     let value = json!({ "path": shown, "bytes": write.content.len(), "sha256": hash, "created": before.is_none() });
-    Ok(Item { operation: "filesystem.write_file", value, receipt, untrusted: Vec::new() })
+    Ok(Item { operation: "filesystem.write_file", value, receipt, untrusted: vec!["/value".to_owned()] })
 }
 
 fn there_already(path: &Path) -> Error {

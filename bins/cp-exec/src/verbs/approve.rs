@@ -13,8 +13,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::decision::confirm::{Approved, Pending, approved_file, bound_to, pending_directory};
 
-pub(crate) const DOC: VerbDoc =
-    VerbDoc { path: "approve", class: Class::Append, output: "approvals", examples: &["{} approve"], ..VerbDoc::EMPTY };
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "approve",
+    class: Class::Append,
+    output: "approvals",
+    examples: &["{} approve"],
+    exits: &[9],
+    ..VerbDoc::EMPTY
+};
 
 /// Approve a command that waits for a person, or list all that wait
 #[derive(clap::Args)]

@@ -22,6 +22,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "check",
     class: Class::Query,
     output: "decision",
+    also: &["summary"],
     examples: &["{} check -- git push --force", "{} check -c 'ls; id'"],
     input: &[Input::Rows, Input::Records],
     ..VerbDoc::EMPTY

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use cp_common::{Code, Error, Result, clock};
+use cp_redact::Redactor;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
@@ -288,8 +289,10 @@ fn with_partial(error: Error, text: &str) -> Error {
     if text.is_empty() || error.details().contains_key("partial") {
         return error;
     }
-    let end = (0..=text.len().min(MOST)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    error.with("partial", &text[..end])
+    if text.len() <= MOST {
+        return error.with("partial", text);
+    }
+    error.with("partial", Redactor::from_environment().shortened(text, MOST))
 }
 
 /// The error in an answer whose status says that it is one.

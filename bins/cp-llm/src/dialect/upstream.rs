@@ -1,6 +1,7 @@
 //! Failures that are the upstream's: what a provider reports, an answer that cannot be used, and one that was cut short.
 
 use cp_common::{Code, Error};
+use cp_redact::Redactor;
 use serde_json::Value;
 
 use crate::http::status::{code_of, status_of};
@@ -84,10 +85,7 @@ impl UpstreamError {
 pub(crate) fn shortened(message: &str) -> String {
     const MOST: usize = 600;
     let one_line = message.split_whitespace().collect::<Vec<_>>().join(" ");
-    match one_line.char_indices().nth(MOST) {
-        Some((end, _)) => format!("{}…", &one_line[..end]),
-        None => one_line,
-    }
+    if one_line.len() <= MOST { one_line } else { Redactor::from_environment().shortened(&one_line, MOST) }
 }
 
 #[cfg(test)]

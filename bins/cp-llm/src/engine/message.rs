@@ -2,7 +2,7 @@
 
 use cp_common::wire::{Block, Content, Message, ToolCall, Usage};
 use cp_common::{Code, Error, Result};
-use serde_json::value::to_raw_value;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::work::Work;
 use crate::dialect::Answer;
@@ -28,7 +28,7 @@ pub(super) fn of(answer: Answer, usage: Usage, work: &Work, backend: &str) -> Re
         input: call.input,
         untrusted: Vec::new(),
     });
-    Ok(Message {
+    let mut message = Message {
         id: answer.id.unwrap_or_default(),
         role: "assistant".to_owned(),
         content,
@@ -43,8 +43,17 @@ pub(super) fn of(answer: Answer, usage: Usage, work: &Work, backend: &str) -> Re
         row: work.prompt.row.clone(),
         parsed: None,
         receipt: None,
-        untrusted: ["/content", "/tool_calls", "/input"].map(str::to_owned).to_vec(),
-    })
+        untrusted: Vec::new(),
+    };
+    message.mark();
+    Ok(message)
+}
+
+/// The message with its words as JSON, which are the model's too.
+pub(super) fn with_parsed(mut message: Message, parsed: Box<RawValue>) -> Message {
+    message.parsed = Some(parsed);
+    message.mark();
+    message
 }
 
 /// What two requests used together.

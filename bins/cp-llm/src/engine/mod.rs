@@ -81,7 +81,7 @@ impl Engine {
         let Some(schema) = self.schema.as_ref().filter(|_| message.tool_calls.is_empty()) else { return Ok(message) };
         let text = message.content.text();
         let mismatch = match schema.parsed(&text) {
-            Ok(parsed) => return Ok(Message { parsed: Some(parsed), ..message }),
+            Ok(parsed) => return Ok(message::with_parsed(message, parsed)),
             Err(mismatch) => mismatch,
         };
         listener.warn(&format!("the answer does not match the schema ({}); asking again", mismatch.reason));
@@ -91,7 +91,7 @@ impl Engine {
         message.usage = message::sum(&first, &message.usage);
         let text = message.content.text();
         match schema.parsed(&text) {
-            Ok(parsed) => Ok(Message { parsed: Some(parsed), ..message }),
+            Ok(parsed) => Ok(message::with_parsed(message, parsed)),
             Err(Mismatch { path, reason }) => {
                 let error = Error::validation(format!("the answer does not match the schema: {reason}"));
                 let error = error.with("origin", "upstream").with("reason", "schema").with("path", path);

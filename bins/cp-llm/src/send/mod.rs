@@ -32,6 +32,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "",
     class: Class::Governed,
     output: "message",
+    also: &["delta", "item", "summary"],
     examples: &[
         "cp-llm --backend stub -- hello",
         "cp-llm --backend stub --dry-run -s 'be brief' -- hello",

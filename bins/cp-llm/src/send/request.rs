@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cp_common::stream::filter::{Body, text_of};
 use cp_common::wire::record;
-use cp_common::wire::{Prompt, ToolSpec};
+use cp_common::wire::{Content, Prompt, ToolSpec};
 use cp_common::{Error, Result};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -64,6 +64,11 @@ impl RequestBuilder {
     }
 
     fn permitted(&self, mut prompt: Prompt, params: Map<String, Value>) -> Result<Work> {
+        // Providers refuse it, and a model that does not would be paid for nothing.
+        if matches!(prompt.messages.last().map(|turn| &turn.content), Some(Content::Text(text)) if text.trim().is_empty())
+        {
+            return Err(Error::validation("the text to send is empty").hint("write what to ask: cp-llm -- TEXT"));
+        }
         if self.defaults.system.is_some() {
             // The text that the id names is not sent.
             prompt.prompt_id = None;

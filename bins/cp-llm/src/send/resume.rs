@@ -1,7 +1,7 @@
 //! `--resume OUT`: the output of an earlier run says which prompts have their message, and those are not sent again.
 
 use std::collections::HashMap;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -38,7 +38,8 @@ impl EarlierRun {
     pub(super) fn read(file: &Path) -> Result<Self> {
         let mut earlier = Self { file: file.to_owned(), answered: HashMap::new() };
         let wrong = |e: std::io::Error| Error::io("reading the earlier output", e).in_file(file).fatal();
-        let input = match OpenOptions::new().read(true).write(true).open(file) {
+        // For reading only: a pipe that is open for writing too never comes to its end.
+        let input = match File::open(file) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(earlier),
             other => other.map_err(wrong)?,
         };
@@ -51,7 +52,13 @@ impl EarlierRun {
                 break;
             }
             if !line.ends_with(b"\n") {
-                input.set_len(whole).map_err(wrong)?;
+                if input.metadata().map_err(wrong)?.is_file() {
+                    OpenOptions::new()
+                        .write(true)
+                        .open(file)
+                        .and_then(|output| output.set_len(whole))
+                        .map_err(wrong)?;
+                }
                 break;
             }
             whole += length as u64;

@@ -63,9 +63,8 @@ impl Printer {
         let mark = self.mark.as_ref().map_or(&b"}"[..], |(_, mark)| mark);
         // The mark ends with the brace of the entry.
         let open = &view.entry[..view.entry.len() - 1];
-        let marked = || [open, mark].concat();
         if let Some(program) = &self.jq {
-            if let Err(e) = program.run(&marked(), format != Format::Json, &mut self.line) {
+            if let Err(e) = program.run(&[open, mark].concat(), format != Format::Json, &mut self.line) {
                 self.jq_failures += 1;
                 context.warn(&format!("{}: seq {}: {e}", target.path.display(), view.seq));
             }
@@ -75,6 +74,8 @@ impl Printer {
             }
             return Ok(true);
         }
+        let untrusted = untrusted_of(view);
+        let marked = || [open, &mark[..mark.len() - 1], &untrusted, b"}"].concat();
         if format == Format::Json {
             self.line.extend_from_slice(b"{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"entry\",\"data\":");
         }
@@ -86,7 +87,9 @@ impl Printer {
             (Some(fields), Format::Json | Format::Raw) => self.line.extend(fields.project(&marked())),
             (None, Format::Json) => {
                 self.line.extend_from_slice(open);
-                self.line.extend_from_slice(mark);
+                self.line.extend_from_slice(&mark[..mark.len() - 1]);
+                self.line.extend_from_slice(&untrusted);
+                self.line.push(b'}');
             }
             (None, Format::Text) => self.line.extend_from_slice(printable(&text_of(view)).as_bytes()),
             (None, Format::Raw) => self.line.extend_from_slice(view.written),
@@ -119,6 +122,20 @@ impl Printer {
         context.out.extra("has_more", self.has_more);
         context.out.extra("truncated", self.has_more);
     }
+}
+
+/// The pointers to what somebody else may have written, as the last member of an entry; nothing where there is none.
+fn untrusted_of(view: &View<'_>) -> Vec<u8> {
+    let mut list = Vec::new();
+    for name in ["content", "message", "data"].iter().filter(|name| view.member(name).is_some()) {
+        list.extend_from_slice(if list.is_empty() { b",\"_untrusted\":[\"/" } else { b",\"/" });
+        list.extend_from_slice(name.as_bytes());
+        list.push(b'"');
+    }
+    if !list.is_empty() {
+        list.push(b']');
+    }
+    list
 }
 
 /// A line as text.

@@ -83,11 +83,13 @@ impl Transcript {
         let turns: Vec<Turn> =
             if closed.messages.is_empty() { Vec::new() } else { conversation(said, closed.messages) };
         let redactions = {
+            let redactor = self.ledger.redactor();
             let mut all = serde_json::to_vec(&turns).unwrap_or_default();
             if turns.is_empty() {
-                all = [closed.said.as_bytes(), b"\n", closed.partial.as_bytes()].concat();
+                [closed.said, closed.partial].iter().map(|text| redactor.redact_text(text).1).sum()
+            } else {
+                redactor.redact(&mut all, 0)
             }
-            self.ledger.redactor().redact(&mut all, 0)
         };
         let (agent, session) = (&self.agent, &self.session);
         self.ledger.append_placed(|first| {

@@ -63,6 +63,6 @@ fn result_of(call: ToolCall, response: &Response) -> ToolResult {
         exit_code: None,
         duration_ms: response.evidence.duration_ms,
         receipt: None,
-        untrusted: vec!["/content".to_owned()],
+        untrusted: vec!["/name".to_owned(), "/content".to_owned()],
     }
 }

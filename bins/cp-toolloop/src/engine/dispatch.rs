@@ -12,7 +12,6 @@ use serde_json::json;
 
 use super::Engine;
 use super::pending::Pending;
-use super::truncate;
 use crate::mcp::{Outcome, Spec};
 use crate::parts::agent::Agent;
 use crate::state::files::RunFiles;
@@ -122,9 +121,8 @@ impl Engine {
         if let Some(warning) = self.repeats.note(&pending.call, &result) {
             result.content.push_str(&warning);
         }
-        if let Some((head, tail, missing)) = truncate::cut(&result.content) {
-            let kept = self.run.keep(&result.content)?.map(|hash| format!(", the whole is {hash}")).unwrap_or_default();
-            result.content = format!("{head}\n[… {missing} bytes are left out here{kept} …]\n{tail}");
+        if let Some(shorter) = self.run.shortened(&result.content)? {
+            result.content = shorter;
         }
         let agent = self.run.conversation.calls[pending.at].agent.clone();
         let finished = self.finished(pending, result, context);

@@ -5,7 +5,6 @@ mod dispatch;
 pub(crate) mod event;
 mod pending;
 pub(crate) mod repeats;
-mod truncate;
 
 use std::collections::BTreeMap;
 
@@ -136,7 +135,7 @@ impl Engine {
         let Some(message) = answer else { return Err(self.run.out_of_time()) };
         let mut message = with_calls(message);
         message.input = self.run.conversation.news();
-        message.untrusted = vec!["/content".to_owned(), "/tool_calls".to_owned(), "/input".to_owned()];
+        message.mark();
         self.run.note(|journal| journal.message(number, &message))?;
         let deltas = self.parts.model.take_deltas();
         if self.run.plan.record.is_some() && !deltas.is_empty() {

@@ -14,6 +14,11 @@ use crate::state::step::Decision;
 use crate::state::tally::Tally;
 use crate::tools::tool::Origin;
 
+/// How many bytes of an answer that is too long for the conversation are its beginning there.
+const HEAD: usize = 48 << 10;
+/// How many are its end.
+const TAIL: usize = 16 << 10;
+
 /// Writes the entries of a run into its ledger.
 pub(crate) struct Journal {
     ledger: Ledger,
@@ -137,10 +142,14 @@ impl Journal {
         self.ledger.sync()
     }
 
-    /// Keeps a text that is too long for the conversation, without its secrets. Returns its name.
-    pub(crate) fn keep(&self, text: &str) -> Result<Hash> {
+    /// The beginning and the end of a text that is too long for the conversation, and the name under which the whole is kept.
+    pub(crate) fn shortened(&self, text: &str) -> Result<Option<String>> {
+        let Some(cut) = self.ledger.redactor().cut(text, HEAD, TAIL) else { return Ok(None) };
+        let Some((missing, tail)) = cut.tail else { return Ok(Some(cut.head)) };
         let (redacted, _) = self.ledger.redactor().redact_text(text);
-        blob::store(self.ledger.path(), redacted.as_bytes())
+        let hash = blob::store(self.ledger.path(), redacted.as_bytes())?;
+        let head = cut.head;
+        Ok(Some(format!("{head}\n[… {missing} bytes are left out here, the whole is {hash} …]\n{tail}")))
     }
 
     fn entry(&self, event: &str) -> Entry {

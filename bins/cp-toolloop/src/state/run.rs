@@ -81,10 +81,13 @@ impl Run {
         }
     }
 
-    /// Keeps the whole of a text that is cut. Returns its name.
-    pub(crate) fn keep(&self, text: &str) -> Result<Option<String>> {
-        let hash = self.records.as_ref().map(|records| records.journal.keep(text)).transpose()?;
-        Ok(hash.map(|hash| hash.to_string()))
+    /// What goes into the conversation of an answer that is too long for it: its beginning and its end, without secrets. The whole is
+    /// kept beside the ledger; a replay has none, and no such answers.
+    pub(crate) fn shortened(&self, answer: &str) -> Result<Option<String>> {
+        match &self.records {
+            Some(records) => records.journal.shortened(answer),
+            None => Ok(None),
+        }
     }
 
     /// The run is over: nothing is left to go on with.

@@ -1,7 +1,7 @@
 //! What a model may call: tools are found, described, pinned, and their arguments checked.
 
 pub(crate) mod arguments;
-mod builtin;
+pub(crate) mod builtin;
 mod candidate;
 pub(crate) mod catalogue;
 mod describe;

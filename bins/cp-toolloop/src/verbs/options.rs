@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use cp_common::program::require_text;
 use cp_common::{Context, Error, Result, coprocess};
 
 use crate::mcp::Spec;
@@ -32,8 +33,14 @@ impl ToolOptions {
         (&self.tools, &self.allow, &self.mcp, self.agent_depth)
     }
 
+    /// Whether cp-exec can be told of the directories of tools.
+    pub(super) fn check(&self) -> Result<()> {
+        require_text("--tools", self.tools.iter().map(PathBuf::as_path))
+    }
+
     /// Where tools come from: the configured directory unless --tools is given.
     pub(super) fn sources(&self, context: &Context) -> Result<Sources> {
+        self.check()?;
         let configured = || context.config.text("tools_dir", None).map(PathBuf::from).into_iter().collect();
         let places = if self.tools.is_empty() { configured() } else { self.tools.clone() };
         let mcp = self.mcp.iter().map(|server| Spec::parse(server, context)).collect::<Result<_>>()?;

@@ -24,6 +24,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "resume",
     class: Class::Governed,
     output: "message",
+    also: &["delta", "tool_call", "tool_result", "item", "summary"],
     examples: &[
         // A run that stops at its limit, and goes on.
         r#"printf '{"tool_calls":[{"name":"nope"}]}\n' >script; cp-toolloop --backend stub --stub-script script --max-iterations 1 -- hello; cp-toolloop resume RUN- --max-iterations 2"#,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::{StreamOptions, text_or_file};
-use cp_common::program::{Class, Input, VerbDoc};
+use cp_common::program::{Class, Input, VerbDoc, require_text};
 use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
 use cp_common::wire::Prompt;
 use cp_common::wire::record::{self, Kind};
@@ -31,6 +31,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "",
     class: Class::Governed,
     output: "message",
+    also: &["delta", "tool_call", "tool_result", "item", "summary"],
     examples: &["cp-toolloop --backend stub -- 'How full is the disk?'"],
     input: &[Input::Text, Input::Records, Input::Rows],
     events: &["run_start", "iteration", "message", "tool_call", "tool_result", "agent_start", "run_paused", "run_end"],
@@ -209,6 +210,7 @@ impl Ready {
 
 /// The file that a run is to be recorded in, wherever the run goes on.
 fn recording(file: &Path, context: &Context) -> Result<PathBuf> {
+    require_text("--record", [file])?;
     context.home.check_writable(file)?;
     Ok(std::path::absolute(file)?)
 }

@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use cp_common::context::options::QueryOptions;
 use cp_common::context::pages::Pages;
-use cp_common::program::{Class, VerbDoc};
+use cp_common::program::{Class, VerbDoc, require_text};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
 use serde::Serialize;
 
 use super::options::ToolOptions;
+use crate::tools::builtin::NAMES;
 use crate::tools::catalogue::Broken;
 use crate::tools::description::wanting;
 use crate::tools::sources::Sources;
@@ -20,6 +21,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "tools",
     class: Class::Query,
     output: "tools",
+    // A server of tools that is not there, or does not answer.
+    exits: &[7, 8],
     examples: &["cp-toolloop tools", "cp-toolloop tools --allow system --fields name,origin,status"],
     ..VerbDoc::EMPTY
 };
@@ -88,16 +91,21 @@ fn checked(file: &Path, context: &Context) -> Vec<Item> {
     tools.chain(catalogue.broken.into_iter().map(Item::of_broken)).collect()
 }
 
-/// The key of an item: what was left out comes after the tools, and no two have the same.
-fn key(item: &Item) -> (u8, Option<String>, Option<String>) {
+/// The key of an item: tools of files and servers by name, then the built-in ones in their order, then what was left out.
+fn key(item: &Item) -> (usize, Option<String>, Option<String>) {
     match &item.tool {
-        Some(tool) => (0, Some(tool.name.clone()), None),
-        None => (1, item.left_out.clone(), item.why.clone()),
+        Some(tool) => {
+            let built_in = NAMES.iter().position(|name| *name == tool.name);
+            (built_in.map_or(0, |at| at + 1), Some(tool.name.clone()), None)
+        }
+        None => (NAMES.len() + 1, item.left_out.clone(), item.why.clone()),
     }
 }
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    args.tools.check()?;
+    require_text("--check", args.check.iter().map(PathBuf::as_path))?;
     let pages = Pages::of("cp-toolloop tools", &(args.tools.asked(), &args.check), &args.query)?;
     let mut items: Vec<Item> = if args.check.is_empty() {
         let catalogue = args.tools.sources(context)?.resolve(context)?;

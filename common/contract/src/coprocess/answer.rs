@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::context::Context;
 use crate::coprocess::child::{Child, Grace};
 use crate::coprocess::find::find;
+use crate::signals;
 use crate::wire::record::Record;
 use crate::wire::{Code, Error, Result};
 
@@ -53,6 +54,10 @@ pub fn ask_with(
     command.args(before).args(flags).args(["--format", "json"]).args(operands).stderr(Stdio::null());
     let mut child = Child::start(&mut command, Grace::default())?.called(program);
     child.feed(input)?;
+    if signals::interrupted() {
+        // Who asks after a signal puts on record what was done before it, and waits for that.
+        child.outlast_signals();
+    }
     let mut line = Vec::new();
     while let Some(next) = child.next_line()? {
         line.clear();

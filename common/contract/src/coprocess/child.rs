@@ -108,6 +108,11 @@ impl Child {
         std::thread::Builder::new().spawn(send).map_err(|e| Error::io("starting a thread", e).fatal()).map(drop)
     }
 
+    /// Waits for its output also after a signal.
+    pub(crate) fn outlast_signals(&mut self) {
+        self.output.drain_after_signals();
+    }
+
     /// Ends its input.
     pub fn close_input(&mut self) {
         self.input = None;

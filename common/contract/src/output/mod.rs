@@ -34,6 +34,7 @@ pub enum Format {
 
 /// How much a notice matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Good to know.
@@ -42,11 +43,16 @@ pub enum Severity {
     Warning,
 }
 
-#[derive(Serialize)]
-struct Notice {
-    r#type: &'static str,
-    severity: Severity,
-    message: String,
+/// What a caller should know though nothing failed.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Notice {
+    /// Which one it is, in one word.
+    pub r#type: &'static str,
+    /// How much it matters.
+    pub severity: Severity,
+    /// What there is to know.
+    pub message: String,
 }
 
 /// The place of an item in the input.
@@ -436,6 +442,11 @@ impl Output {
     pub fn notice(&mut self, kind: &'static str, severity: Severity, message: impl Into<String>) {
         let message = without_secrets(&message.into());
         self.notices.push(Notice { r#type: kind, severity, message });
+    }
+
+    /// What the closing line will say so far.
+    pub fn notices(&self) -> &[Notice] {
+        &self.notices
     }
 
     /// Adds a member to the data of the closing summary.

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::context::Context;
 use crate::wire::Result;
+use crate::wire::error::EXITS;
 
 /// The class of a verb: what gates it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -46,6 +47,11 @@ pub struct VerbDoc {
     pub class: Class,
     /// The name of its output in the program's schemas.
     pub output: &'static str,
+    /// The names of what else it may print: other records, the dry run, the closing line of a stream. What follows from its class is
+    /// not named.
+    pub also: &'static [&'static str],
+    /// The exit statuses that it may leave with beyond those of its class.
+    pub exits: &'static [u8],
     /// Command lines that run as they are, in an empty home.
     pub examples: &'static [&'static str],
     /// Whether it also needs `--dangerous`.
@@ -59,11 +65,46 @@ pub struct VerbDoc {
 }
 
 impl VerbDoc {
+    /// The names of all that it prints, what it prints first in front: `preview` for a write, and `error` for all.
+    pub fn outputs(&self) -> Vec<&'static str> {
+        let preview = (self.class == Class::Write).then_some("preview");
+        let all = [self.output].into_iter().chain(self.also.iter().copied()).chain(preview).chain(["error"]);
+        let mut outputs = Vec::new();
+        for name in all {
+            if !outputs.contains(&name) {
+                outputs.push(name);
+            }
+        }
+        outputs
+    }
+
+    /// The exit statuses that it may leave with, in order.
+    pub fn all_exits(&self) -> Vec<u8> {
+        // It works, or fails: here, by its command line, for what is not there, for what is not allowed, for what is otherwise than
+        // it was or must be; or it is interrupted.
+        let mut exits = vec![0, 1, 2, 3, 4, 6, 130];
+        exits.extend(match self.class {
+            Class::Query | Class::Append => &[][..],
+            Class::Governed => &[5, 7, 8, 9],
+            Class::Write => &[5],
+        });
+        if self.input.contains(&Input::Records) {
+            // A failure from upstream gives its exit.
+            exits.extend(EXITS.iter().map(|(exit, _)| *exit));
+        }
+        exits.extend(self.exits);
+        exits.sort_unstable();
+        exits.dedup();
+        exits
+    }
+
     /// What is true of a verb that does not say otherwise.
     pub const EMPTY: Self = Self {
         path: "",
         class: Class::Query,
         output: "",
+        also: &[],
+        exits: &[],
         examples: &[],
         dangerous: false,
         input: &[],

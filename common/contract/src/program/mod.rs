@@ -18,4 +18,5 @@ mod start;
 pub use self::identity::{
     Audit, AuditSink, Check, Class, CredentialSource, Credentials, Finished, Input, Program, Status, VERSION, VerbDoc,
 };
+pub use self::not_text::require_text;
 pub use self::start::main;

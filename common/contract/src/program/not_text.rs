@@ -2,8 +2,19 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
-use crate::wire::Error;
+use crate::wire::{Error, Result};
+
+/// Refuses a path that another process is told as text, and that would be another path there.
+pub fn require_text<'a>(option: &str, paths: impl IntoIterator<Item = &'a Path>) -> Result<()> {
+    if paths.into_iter().all(|path| path.to_str().is_some()) {
+        return Ok(());
+    }
+    Err(Error::usage(format!("the value of {option} is not UTF-8"))
+        .with("option", option)
+        .hint("this path is handed on as text; give the file another name, or a link to it"))
+}
 
 /// The error for the first argument that is not UTF-8 and does not name a file. `is_path` says of an option whether it does.
 pub(super) fn not_text(arguments: &[OsString], is_path: impl Fn(&str) -> bool) -> Error {

@@ -28,6 +28,7 @@ fn option() -> clap::Arg {
         .value_name("A,B.C")
         .value_delimiter(',')
         .action(clap::ArgAction::Append)
+        .hide_short_help(true)
         .help("Only these members, dotted names, separated by commas")
         .help_heading("Options of a query")
 }

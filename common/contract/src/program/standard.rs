@@ -1,6 +1,7 @@
 //! The verbs that every program has.
 
 use crate::program::identity::VerbDoc;
+use crate::wire::schemas;
 
 /// The verbs of every program.
 pub(crate) const VERBS: [VerbDoc; 5] = [
@@ -26,13 +27,16 @@ pub(crate) const ENVIRONMENT: [(&str, &str); 3] = [
     ("CP_FORMAT", "How results are written: json, text or raw"),
 ];
 
-/// The schemas of what they print.
-pub(crate) const SCHEMAS: [(&str, &str); 5] = [
+/// The schemas of what they print, and of what any verb may print.
+pub(crate) const SCHEMAS: [(&str, &str); 8] = [
     ("reference", include_str!("../../schemas/reference.json")),
     ("context", include_str!("../../schemas/context.json")),
     ("doctor", include_str!("../../schemas/doctor.json")),
     ("changelog", include_str!("../../schemas/changelog.json")),
     ("completions", include_str!("../../schemas/completions.json")),
+    schemas::PREVIEW,
+    schemas::SUMMARY,
+    schemas::ERROR,
 ];
 
 /// Their place in the command tree.

@@ -150,8 +150,14 @@ fn audit(program: &'static Program, verb: &str, result: &Result<()>, took: Durat
     }
 }
 
-/// A command line as it goes on the ledger: without the values that a command gets in its environment.
+/// A command line as it goes on the ledger: without the values that a command gets in its environment, and where something is to be
+/// sealed, with the names of its options alone.
 fn redact_argv(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let arguments: Vec<OsString> = arguments.collect();
+    let mut options = arguments.iter().take_while(|argument| *argument != "--").map(|argument| argument.as_bytes());
+    if options.any(|argument| argument == b"--seal" || argument.starts_with(b"--seal=")) {
+        return without_values(&arguments);
+    }
     let name_of = |pair: &[u8]| {
         let name = pair.iter().position(|byte| *byte == b'=').map_or("…".as_bytes(), |end| &pair[..end]);
         OsString::from_vec([name, "=…".as_bytes()].concat())
@@ -167,6 +173,24 @@ fn redact_argv(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
         });
     }
     shown
+}
+
+/// The program, its verb and its options by name. Which of the values is the sealed one is for the verb to know: none is kept.
+fn without_values(arguments: &[OsString]) -> Vec<OsString> {
+    let is_name = |name: &str| name.len() < 24 && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
+    let end = arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len());
+    let shown = arguments.iter().enumerate().map(|(at, whole)| {
+        // What is not UTF-8 is no name.
+        let argument = whole.to_str().unwrap_or("…");
+        let long = argument.strip_prefix("--").filter(|_| at <= end);
+        match long.map(|long| long.split_once('=').map_or((long, false), |(name, _)| (name, true))) {
+            Some((name, true)) if is_name(name) => format!("--{name}=…").into(),
+            Some((name, false)) if is_name(name) => whole.clone(),
+            None if at == 0 || at == 1 && is_name(argument) => whole.clone(),
+            _ => "…".into(),
+        }
+    });
+    shown.collect()
 }
 
 fn format_name(format: Format) -> &'static str {
@@ -198,13 +222,23 @@ fn asked_format(arguments: &[OsString]) -> Format {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
 
     #[test]
     fn what_a_command_gets_in_its_environment_is_not_recorded() {
-        use std::ffi::OsStr;
         let line = "cp-exec --env A=one --env=B=two --env three --timeout 1 -- env --env D=mine";
         let shown = redact_argv(line.split(' ').map(OsString::from)).join(OsStr::new(" "));
         assert_eq!(shown, "cp-exec --env A=… --env=B=… --env …=… --timeout 1 -- env --env D=mine");
+    }
+
+    #[test]
+    fn what_is_sealed_is_not_recorded() {
+        let shown = |line: &str| redact_argv(line.split(' ').map(OsString::from)).join(OsStr::new(" "));
+        let line =
+            "cp-log append -f o.jsonl --seal data.pin --data={\"pin\":4321} --seal=message 1234 -f5678 -- --seal --99";
+        assert_eq!(shown(line), "cp-log append … … --seal … --data=… --seal=… … … -- … …");
+        assert_eq!(shown("cp-log append -- --seal"), "cp-log append -- --seal");
     }
 }

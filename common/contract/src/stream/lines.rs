@@ -66,10 +66,8 @@ impl<F: AsFd> Lines<F> {
     }
 
     /// Goes on to the end of the input when a signal comes: what the writer upstream still says is kept.
-    #[must_use]
-    pub fn draining(mut self) -> Self {
+    pub fn drain_after_signals(&mut self) {
         self.drains = true;
-        self
     }
 
     /// Runs `idle` again whenever `wake` becomes readable during a wait. `idle` must make it unreadable.

@@ -12,7 +12,8 @@ pub trait Recorder {
     /// Records one line. A failure that is not fatal is reported on standard error, and the line passes.
     fn record(&mut self, body: Body<'_>, context: &mut Context) -> Result<()>;
 
-    /// Runs when the next read could block: what was gathered is written, before the lines are seen downstream.
+    /// Writes what was gathered, before the lines are seen downstream. It runs when the next read could block, and when enough waits; a
+    /// recorder that gathers lines writes them nowhere else.
     fn idle(&mut self, _context: &mut Context) -> Result<()> {
         Ok(())
     }
@@ -21,26 +22,81 @@ pub trait Recorder {
     fn acknowledge(&mut self, context: &mut Context) -> Result<()>;
 }
 
-/// Passes standard input on, byte for byte, recording it on the way. Only a closing line waits until the recorder has
-/// acknowledged; it is then passed, or replaced by the failure. A signal does not stop it before the input ends.
+/// How many bytes of lines may wait until what was gathered of them is written.
+const BATCH: usize = 64 << 10;
+
+/// Lines that are recorded, but perhaps not written yet: they are seen downstream when they are.
+#[derive(Default)]
+struct Waiting {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    /// How many lines were passed.
+    passed: u64,
+}
+
+impl Waiting {
+    fn push(&mut self, line: &[u8]) {
+        self.bytes.extend_from_slice(line);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// Passes the lines on, once the recorder has written what it gathered of them.
+    fn pass(&mut self, recorder: &mut dyn Recorder, context: &mut Context) -> Result<()> {
+        if let Err(e) = recorder.idle(context) {
+            // They are not recorded, so they are not passed.
+            *self = Self { passed: self.passed, ..Self::default() };
+            return Err(e);
+        }
+        let mut start = 0;
+        for end in self.ends.drain(..) {
+            context.out.pass(&self.bytes[start..end])?;
+            start = end;
+            self.passed += 1;
+        }
+        self.bytes.clear();
+        Ok(())
+    }
+}
+
+/// Passes standard input on, byte for byte, recording it on the way: no line is passed before it is written. A closing line waits until
+/// the recorder has acknowledged; it is then passed, or replaced by the failure, which says how many lines were passed. A signal does not
+/// stop it before the input ends.
 pub fn tee(recorder: &mut dyn Recorder, options: StreamOptions, context: &mut Context) -> Result<()> {
     refuse_terminal()?;
     context.out.filtering();
     context.out.outlive_reader();
-    let mut lines = Lines::new(rustix::stdio::stdin()).draining();
+    let mut waiting = Waiting::default();
+    let passed = pass_all(&mut waiting, recorder, options, context);
+    let error = match passed {
+        Ok(()) => return Ok(()),
+        Err(error) => error,
+    };
+    // What came before the failure is recorded, unless that is what failed.
+    let _ = waiting.pass(recorder, context);
+    Err(error.with("passed", waiting.passed))
+}
+
+fn pass_all(
+    waiting: &mut Waiting,
+    recorder: &mut dyn Recorder,
+    options: StreamOptions,
+    context: &mut Context,
+) -> Result<()> {
+    let mut lines = Lines::new(rustix::stdio::stdin());
+    lines.drain_after_signals();
     let mut kind = options.kind();
     let mut held: Option<Held> = None;
     let mut seen = Seen { terminated: true, ..Seen::default() };
     loop {
         let line = match lines.next(&mut || {
-            recorder.idle(context)?;
+            waiting.pass(recorder, context)?;
             context.out.flush()
         })? {
             Next::End => break,
             Next::TooLong(number) => return Err(too_long(number).fatal()),
             Next::Line(line) => line,
         };
-        release(&mut held, recorder, context)?;
+        release(&mut held, waiting, recorder, context)?;
         let bytes = lines.bytes(&line);
         let kind = *kind
             .get_or_insert_with(|| if Record::looks_like_one(bytes) { InputKind::Records } else { InputKind::Text });
@@ -52,12 +108,15 @@ pub fn tee(recorder: &mut dyn Recorder, options: StreamOptions, context: &mut Co
         let outcome = record_line(recorder, kind, bytes, &mut seen, context);
         match outcome {
             Ok(Passing::Closing(status)) => held = Some(Held { line: bytes.to_vec(), status }),
-            Ok(Passing::Open) => context.out.pass(bytes)?,
+            Ok(Passing::Open) => waiting.push(bytes),
             Err(error) if error.is_fatal() => return Err(error),
             Err(error) => {
                 context.warn(&format!("line {} is passed on but not recorded: {error}", line.number));
-                context.out.pass(bytes)?;
+                waiting.push(bytes);
             }
+        }
+        if waiting.bytes.len() + waiting.ends.len() >= BATCH {
+            waiting.pass(recorder, context)?;
         }
     }
     let closing = held.is_some();
@@ -73,8 +132,9 @@ pub fn tee(recorder: &mut dyn Recorder, options: StreamOptions, context: &mut Co
     if seen.lines == 0 {
         return Err(empty());
     }
-    release(&mut held, recorder, context)?;
+    release(&mut held, waiting, recorder, context)?;
     if !closing {
+        waiting.pass(recorder, context)?;
         recorder.acknowledge(context)?;
         context.out.ended_with(0);
     }
@@ -91,10 +151,17 @@ enum Passing {
     Closing(u8),
 }
 
-fn release(held: &mut Option<Held>, recorder: &mut dyn Recorder, context: &mut Context) -> Result<()> {
+fn release(
+    held: &mut Option<Held>,
+    waiting: &mut Waiting,
+    recorder: &mut dyn Recorder,
+    context: &mut Context,
+) -> Result<()> {
     let Some(Held { line, status }) = held.take() else { return Ok(()) };
+    waiting.pass(recorder, context)?;
     recorder.acknowledge(context)?;
     context.out.pass(&line)?;
+    waiting.passed += 1;
     context.out.ended_with(status);
     Ok(())
 }

@@ -8,7 +8,7 @@ use super::{Receipt, Reply};
 /// What a command did.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["stdout", "stderr"])))]
+#[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["stdout", "stderr", "streams"])))]
 pub struct ExecResult {
     /// The words it was started with.
     pub argv: Vec<String>,

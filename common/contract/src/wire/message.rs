@@ -8,7 +8,7 @@ use super::{Content, Receipt, Reply, ToolCall, Turn};
 /// What came back from a model.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["content", "tool_calls", "input", "parsed"])))]
+#[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["content", "tool_calls", "input", "row", "parsed"])))]
 pub struct Message {
     /// The provider's id of it.
     pub id: String,
@@ -48,6 +48,16 @@ pub struct Message {
     /// JSON Pointers to what is not ours.
     #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
     pub untrusted: Vec<String>,
+}
+
+impl Message {
+    /// Marks what is not ours: what the model said, and what the prompt handed on.
+    pub fn mark(&mut self) {
+        let handed_on = self.row.as_ref().map(|_| "/row");
+        let parsed = self.parsed.as_ref().map(|_| "/parsed");
+        let marks = ["/content", "/tool_calls", "/input"].into_iter().chain(handed_on).chain(parsed);
+        self.untrusted = marks.map(str::to_owned).collect();
+    }
 }
 
 impl Reply for Message {

@@ -13,6 +13,8 @@ mod receipt;
 pub mod record;
 mod reply;
 pub mod schemas;
+#[cfg(feature = "schema")]
+pub mod shapes;
 mod tool;
 mod turn;
 

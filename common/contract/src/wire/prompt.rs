@@ -8,7 +8,7 @@ use super::{Error, Reply, Result, ToolSpec, Turn};
 /// What to send to a model.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["messages"])))]
+#[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["messages", "row"])))]
 pub struct Prompt {
     /// The agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -16,6 +16,28 @@ pub const EXEC_RESULT: (&str, &str) = ("exec_result", include_str!("../../schema
 pub const RECEIPT: (&str, &str) = ("receipt", include_str!("../../schemas/receipt.json"));
 /// The schema of a dry run.
 pub const PREVIEW: (&str, &str) = ("preview", include_str!("../../schemas/preview.json"));
+/// The schema of what a tee prints: what it was given.
+pub const PASSED: (&str, &str) = ("passed", include_str!("../../schemas/passed.json"));
+/// The schema of a closing line's counts.
+pub const SUMMARY: (&str, &str) = ("summary", include_str!("../../schemas/summary.json"));
+/// The schema of what a line that is not `ok` has in place of data.
+pub const ERROR: (&str, &str) = ("error", include_str!("../../schemas/error.json"));
+
+/// The schema of what can be the data of a record: it may also have the place of the input line that it answers.
+#[cfg(feature = "schema")]
+#[must_use]
+pub fn of_record(mut schema: schemars::Schema) -> schemars::Schema {
+    let index = serde_json::json!({
+        "description": "The place of the input line that this answers, from 0.",
+        "type": "integer",
+        "format": "uint64",
+        "minimum": 0,
+    });
+    if let Some(serde_json::Value::Object(members)) = schema.get_mut("properties") {
+        members.insert("index".to_owned(), index);
+    }
+    schema
+}
 
 /// Compares the schema `schemas/<name>.json` of a crate with its type. `UPDATE=1` rewrites the file.
 ///

@@ -43,7 +43,7 @@ impl Reply for ToolCall {
 /// What the tool answered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["content"])))]
+#[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["name", "content"])))]
 pub struct ToolResult {
     /// The call that this answers.
     pub id: String,

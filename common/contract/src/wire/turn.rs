@@ -120,6 +120,7 @@ impl schemars::JsonSchema for Block {
         schemars::json_schema!({
             "type": "object",
             "required": ["type"],
+            "additionalProperties": true,
             "properties": { "type": { "enum": ["text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking"] } }
         })
     }

@@ -106,11 +106,3 @@ impl Durable {
 fn doubt(path: &Path) -> Error {
     Error::new(Code::Io, "sync failed: durability unknown").in_file(path).fatal()
 }
-
-/// Makes the names in a file's directory durable.
-pub(super) fn sync_directory(path: &Path) -> Result<()> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(directory)
-        .and_then(|directory| directory.sync_all())
-        .map_err(|e| Error::new(Code::Io, format!("cannot sync the directory: {e}")).in_file(directory).fatal())
-}

@@ -2,12 +2,13 @@
 
 mod body;
 mod durable;
+mod forget;
 mod ready;
+mod rollback;
 mod segment;
 mod torn;
 
-use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use cp_common::wire::Receipt;
@@ -17,12 +18,13 @@ use self::durable::Durable;
 pub use self::durable::Sync;
 use cp_redact::Redactor;
 
-use self::ready::{drawn_origin, foreign, open_file};
+use self::ready::{drawn_origin, foreign};
+use crate::file::{Absent, Shared};
 use crate::format::Entry;
 use crate::format::line::{self, Hash, PREV_LEN, TAIL_LEN, TS_LEN};
 use crate::read::segments::name_of;
 use crate::read::tail;
-use crate::store::vault;
+use crate::store::vault::{self, Vault};
 
 /// The name of the format, as line 0 has it.
 pub const FORMAT: &str = "cp-ledger/1";
@@ -44,11 +46,13 @@ pub struct Ledger {
     /// What the caller calls it.
     named: PathBuf,
     path: PathBuf,
-    file: File,
+    file: Shared,
     durable: Durable,
     redactor: Redactor,
     /// Members whose values go to the vault.
     sealed: Vec<String>,
+    /// Where those values go, once one did.
+    vault: Option<Vault>,
     known: Option<Known>,
     /// There while the lock is held.
     effect: Option<signals::Effect>,
@@ -82,20 +86,31 @@ struct Known {
 impl Ledger {
     /// Opens a ledger, and creates it if there is none. An existing file that is not a ledger is refused.
     pub fn open(path: &Path, sync: Sync) -> Result<Self> {
-        let mut ledger = Self::opened(path, sync)?;
+        Self::begun(Self::opened(path, sync, Absent::CreateAll)?)
+    }
+
+    /// Opens a ledger that is there. It is never made, also when it is deleted while it is open: appending fails then.
+    pub fn open_existing(path: &Path, sync: Sync) -> Result<Self> {
+        Self::begun(Self::opened(path, sync, Absent::Fail)?)
+    }
+
+    /// A ledger with its first line, and with what a crash kept from being finished.
+    fn begun(mut ledger: Self) -> Result<Self> {
         if ledger.size()? == 0 {
             let ready = ledger.ready();
             ledger.unlock();
             ready?;
         } else {
             ledger.refuse_foreign()?;
+            // It is tried again by the next one; until then the value is not revealed. What is opened for need not fail for it.
+            let _ = ledger.go_on_forgetting();
         }
         Ok(ledger)
     }
 
     /// Begins a new ledger, and gives its origin. None, and nothing done, when the file holds something already.
     pub fn create(path: &Path, birth: &Birth) -> Result<Option<String>> {
-        let mut ledger = Self::opened(path, Sync::Line)?;
+        let mut ledger = Self::opened(path, Sync::Line, Absent::CreateAll)?;
         let origin = match &birth.origin {
             Some(origin) => origin.clone(),
             None => drawn_origin()?,
@@ -119,12 +134,12 @@ impl Ledger {
     }
 
     /// The file, which may be empty or foreign.
-    fn opened(path: &Path, sync: Sync) -> Result<Self> {
+    fn opened(path: &Path, sync: Sync, absent: Absent) -> Result<Self> {
         // A receipt must still point at the ledger when it is read in another directory.
         let named = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         // Side files lie beside the file itself, not beside a link to it.
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| named.clone());
-        let file = open_file(&path)?;
+        let file = Shared::open(&path, absent)?;
         Ok(Self {
             named,
             path,
@@ -132,6 +147,7 @@ impl Ledger {
             durable: Durable::new(sync),
             redactor: Redactor::from_environment(),
             sealed: Vec::new(),
+            vault: None,
             known: None,
             effect: None,
             staged: Vec::new(),
@@ -187,6 +203,7 @@ impl Ledger {
     /// All of them in one write, or none.
     pub fn append_placed(&mut self, entries: impl FnOnce(u64) -> Result<Vec<Entry>>) -> Result<Vec<Receipt>> {
         self.durable.certain(&self.path)?;
+        self.refuse_sealing()?;
         self.discard();
         let written = self.ready().and_then(|known| {
             for entry in entries(known.next)? {
@@ -214,7 +231,11 @@ impl Ledger {
         let start = self.staged.len();
         entry.compose(&mut self.staged);
         for field in &self.sealed {
-            if let Err(e) = vault::seal(&self.path, &mut self.staged, start, field) {
+            let vault = match &mut self.vault {
+                Some(vault) => Ok(vault),
+                none => Vault::open(&self.path).map(|vault| none.insert(vault)),
+            };
+            if let Err(e) = vault.and_then(|vault| vault.seal(&mut self.staged, start, field)) {
                 self.staged.truncate(start);
                 return Err(e);
             }
@@ -245,17 +266,36 @@ impl Ledger {
             return Ok(Committed { first: 0, hashes: Vec::new() });
         }
         self.durable.certain(&self.path)?;
-        let written = self.ready().and_then(|known| self.write_staged(known));
+        // Sealed values first: a line whose value the disk does not have would be a loss.
+        let written = self.sync_vault().and_then(|()| self.ready()).and_then(|known| self.write_staged(known));
         self.unlock();
         self.discard();
         self.acknowledged(written)
+    }
+
+    /// Fails where entries are made under the lock and would be sealed: who forgets takes the lock of the vault first, then this one.
+    fn refuse_sealing(&self) -> Result<()> {
+        if self.sealed.is_empty() {
+            return Ok(());
+        }
+        Err(Error::usage("entries that name their place cannot be sealed").in_file(&self.path))
+    }
+
+    /// Waits until the disk has every sealed value.
+    fn sync_vault(&mut self) -> Result<()> {
+        let synced = self.vault.as_mut().map_or(Ok(()), Vault::sync);
+        if synced.is_err() {
+            // A second sync of the same files could succeed and be a lie.
+            self.vault = None;
+        }
+        synced
     }
 
     /// What was written, once the disk has it if it must.
     fn acknowledged(&mut self, written: Result<Committed>) -> Result<Committed> {
         let committed = written?;
         if !committed.hashes.is_empty() {
-            self.durable.written(self.lines.len(), &self.file, &self.path)?;
+            self.durable.written(self.lines.len(), self.file.file(), &self.path)?;
         }
         Ok(committed)
     }
@@ -264,7 +304,7 @@ impl Ledger {
     ///
     /// The lock is not held, so others append meanwhile; one sync covers all bytes before it.
     pub fn sync(&mut self) -> Result<()> {
-        self.durable.sync(&self.file, &self.path)
+        self.durable.sync(self.file.file(), &self.path)
     }
 
     fn write_staged(&mut self, known: Known) -> Result<Committed> {
@@ -283,22 +323,9 @@ impl Ledger {
 
     /// Writes `lines` behind the known end, whole or not at all, and moves the known end.
     fn write_lines(&mut self, known: Known, next: u64, hash: Hash) -> Result<()> {
-        let written = loop {
-            match self.file.write(&self.lines) {
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                done => break done,
-            }
-        };
-        if !matches!(written, Ok(count) if count == self.lines.len()) {
-            // Cut back under the lock, so that no line ever follows a partial one.
-            let cut = self.file.set_len(known.size);
+        if let Err(e) = self.file.append(known.size, &self.lines) {
             self.known = None;
-            let reason = match written {
-                Ok(_) => "the disk or the file size limit is full".to_owned(),
-                Err(e) => e.to_string(),
-            };
-            let after = if cut.is_ok() { "nothing was appended" } else { "and the torn bytes could not be removed" };
-            return Err(Error::new(Code::Io, format!("cannot append: {reason}; {after}")).in_file(&self.path).fatal());
+            return Err(e);
         }
         self.known = Some(Known { size: known.size + self.lines.len() as u64, next, hash, ..known });
         Ok(())
@@ -311,27 +338,56 @@ impl Ledger {
 
     /// Closes the file as a segment and goes on in a new one. Returns the segment's file.
     pub fn rotate(&mut self) -> Result<PathBuf> {
+        self.discard();
+        Ok(self.closed(None)?.segment)
+    }
+
+    /// As [`Ledger::rotate`], and the new file goes on with the entry that `then` gives, under the lock, for the file that is closed.
+    /// Both or neither, whatever a crash comes between.
+    pub fn rotate_with(&mut self, then: impl FnOnce(&Path) -> Result<Entry>) -> Result<(PathBuf, Receipt)> {
+        self.refuse_sealing()?;
+        self.discard();
+        let closed = self.closed(Some(Box::new(then)))?;
+        let (seq, hash) = closed.last;
+        Ok((closed.segment, self.receipt(seq, &hash)))
+    }
+
+    fn closed(&mut self, then: Option<Then<'_>>) -> Result<segment::Closed> {
         let done = self.ready().and_then(|known| {
-            let name = name_of(&self.path)?;
-            let sealed = self.write_own(known, &segment::seal(&self.path)?)?;
-            self.file.sync_data().map_err(|e| Error::io("cannot sync", e).in_file(&self.path).fatal())?;
+            name_of(&self.path)?;
+            let mut seal = segment::seal(&self.path)?;
+            if let Some(then) = then {
+                // The seal holds the entry, so that whoever finishes the rotation writes it.
+                self.stage(&then(&self.path)?)?;
+                seal = seal.with("then", &raw(&self.staged)?);
+                self.discard();
+            }
+            let sealed = self.write_own(known, &[seal])?;
+            self.sync_now()?;
             self.known = None;
-            segment::finish(&self.file, &self.path, sealed.size, sealed.next - 1, &sealed.hash)?;
-            Ok(name)
+            let failed = |e| Error::io("cannot read", e).in_file(&self.path).fatal();
+            let tail = tail::Tail::read(self.file.file(), sealed.size).map_err(failed)?;
+            segment::finish(self.file.file(), &self.path, &tail)
         });
         self.unlock();
+        self.discard();
         done
+    }
+
+    /// Waits until the disk has the file, however the ledger was opened: what follows depends on it.
+    fn sync_now(&self) -> Result<()> {
+        self.file.file().sync_data().map_err(|e| Error::io("cannot sync", e).in_file(&self.path).fatal())
     }
 
     /// What repair would move aside: where it starts, how much it is, and its hash. `None` if the last line is intact and whole.
     pub fn damaged_tail(&self) -> Result<Option<(u64, u64, Hash)>> {
         let size = self.size()?;
-        let good = tail::intact_end(&self.file, &self.path, size)?;
+        let good = tail::intact_end(self.file.file(), &self.path, size)?;
         match good {
             None => Err(foreign(&self.path)),
             Some((end, _)) if end == size => Ok(None),
             Some((end, _)) => {
-                let hash = tail::hash_of(&self.file, end, size)
+                let hash = tail::hash_of(self.file.file(), end, size)
                     .map_err(|e| Error::io("cannot read", e).in_file(&self.path))?;
                 Ok(Some((end, size - end, hash)))
             }
@@ -341,18 +397,28 @@ impl Ledger {
     /// Moves everything after the last intact line aside, and says so. Returns the entry's receipt.
     pub fn repair_tail(&mut self) -> Result<Receipt> {
         let (inode, size) = self.lock()?;
-        let done = tail::intact_end(&self.file, &self.path, size).and_then(|good| {
+        let done = tail::intact_end(self.file.file(), &self.path, size).and_then(|good| {
             let (end, last) = good.ok_or_else(|| foreign(&self.path))?;
             let known = Known { inode, size: end, next: last.0 + 1, hash: last.1 };
-            let sealed = torn::seal(&self.file, &self.path, end, size, known.next)?;
-            let known = self.write_own(known, &Entry::new("ledger.recovered").data(&sealed))?;
+            let recovered = torn::seal(self.file.file(), &self.path, end, size, known.next)?;
+            let known = self.write_own(known, &[recovered])?;
+            self.sync_now()?;
+            torn::told(&self.path);
             Ok(self.receipt(known.next - 1, &known.hash))
         });
         self.unlock();
-        self.durable.written(self.lines.len(), &self.file, &self.path)?;
-        self.sync()?;
         done
     }
+}
+
+/// What gives the entry that a new file goes on with.
+type Then<'a> = Box<dyn FnOnce(&Path) -> Result<Entry> + 'a>;
+
+/// A body, as a value.
+fn raw(body: &[u8]) -> Result<Box<serde_json::value::RawValue>> {
+    let object = [b"{", body.strip_prefix(b",").unwrap_or(body), b"}"].concat();
+    serde_json::from_slice(&object)
+        .map_err(|e| Error::new(Code::Unknown, format!("a composed entry is not valid JSON: {e}")))
 }
 
 impl Drop for Ledger {
@@ -363,174 +429,4 @@ impl Drop for Ledger {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs::OpenOptions;
-    use std::os::unix::fs::MetadataExt;
-
-    use super::*;
-    use crate::format::line::Line;
-    use crate::read::lines;
-    use crate::store::blob;
-    use cp_common::json;
-
-    fn ledger() -> (tempfile::TempDir, PathBuf) {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("deep/er/l.jsonl");
-        (dir, path)
-    }
-
-    /// The events of a file, after proving every line of it.
-    fn proven(path: &Path) -> Vec<String> {
-        let (mut events, mut reader) = (Vec::new(), lines(path).unwrap());
-        let mut prev = None;
-        while let Some(raw) = reader.next().unwrap() {
-            let line = raw.stored().expect("a line of ours");
-            assert!(line.is_intact() && json::is_normal(line.bytes()));
-            assert_eq!(line.seq(), events.len() as u64);
-            assert!(prev.is_none_or(|prev| prev == line.prev()));
-            prev = Some(line.hash());
-            events.push(
-                line.member("event").map(|event| String::from_utf8_lossy(event).replace('"', "")).unwrap_or_default(),
-            );
-        }
-        events
-    }
-
-    fn append(path: &Path, event: &str) -> Result<Receipt> {
-        Ledger::open(path, Sync::None)?.append(Entry::new(event))
-    }
-
-    #[test]
-    fn a_new_ledger_opens_with_its_origin_and_chains_from_it() {
-        let (_dir, path) = ledger();
-        let receipt = append(&path, "a").unwrap();
-        assert_eq!(receipt.seq, 1);
-        assert_eq!(proven(&path), ["ledger.open", "a"]);
-        let text = std::fs::read_to_string(&path).unwrap();
-        let first = Line::parse(text.lines().next().unwrap().as_bytes()).unwrap();
-        let data: serde_json::Value = serde_json::from_slice(first.member("data").unwrap()).unwrap();
-        assert_eq!(data["format"], FORMAT);
-        assert_eq!(first.prev(), Hash::of_origin(data["origin"].as_str().unwrap()));
-        let mode = std::fs::metadata(&path).unwrap().mode();
-        assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(std::fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o777, 0o700);
-    }
-
-    #[test]
-    fn two_that_are_open_at_once_take_turns() {
-        let (_dir, path) = ledger();
-        let mut one = Ledger::open(&path, Sync::Line).unwrap();
-        let mut two = Ledger::open(&path, Sync::Batch).unwrap();
-        for turn in 1..=5 {
-            assert_eq!(one.append(Entry::new("one")).unwrap().seq, 2 * turn - 1);
-            assert_eq!(two.append(Entry::new("two")).unwrap().seq, 2 * turn);
-        }
-        let receipts = one.append_all(vec![Entry::new("x"), Entry::new("y")]).unwrap();
-        assert_eq!((receipts[0].seq, receipts[1].seq), (11, 12));
-        assert_eq!(proven(&path).len(), 13);
-    }
-
-    #[test]
-    fn all_or_nothing_when_one_of_many_is_wrong() {
-        let (_dir, path) = ledger();
-        let mut ledger = Ledger::open(&path, Sync::None).unwrap();
-        assert!(ledger.append_all(vec![Entry::new("x"), Entry::new("y").data(&1)]).is_err());
-        ledger.append(Entry::new("z")).unwrap();
-        assert_eq!(proven(&path), ["ledger.open", "z"]);
-    }
-
-    #[test]
-    fn torn_bytes_are_moved_aside_and_told() {
-        for torn in [&b"{\"seq\":2,\"ts\":\"20"[..], &[0; 5000], b"x"] {
-            let (_dir, path) = ledger();
-            append(&path, "a").unwrap();
-            let mut file = OpenOptions::new().append(true).open(&path).unwrap();
-            file.write_all(torn).unwrap();
-            append(&path, "b").unwrap();
-            assert_eq!(proven(&path), ["ledger.open", "a", "ledger.recovered", "b"]);
-            let text = std::fs::read_to_string(&path).unwrap();
-            let told = Line::parse(text.lines().nth(2).unwrap().as_bytes()).unwrap();
-            let data: serde_json::Value = serde_json::from_slice(told.member("data").unwrap()).unwrap();
-            assert_eq!(data["len"], torn.len());
-            let kept = std::fs::read(path.with_file_name(data["file"].as_str().unwrap())).unwrap();
-            assert_eq!(kept, torn);
-        }
-    }
-
-    #[test]
-    fn every_truncation_can_be_appended_to() {
-        let (_dir, path) = ledger();
-        append(&path, "a").unwrap();
-        let whole = std::fs::read(&path).unwrap();
-        for length in 0..whole.len() {
-            std::fs::write(&path, &whole[..length]).unwrap();
-            append(&path, "b").unwrap();
-            assert_eq!(proven(&path).last().map(String::as_str), Some("b"), "{length}");
-        }
-    }
-
-    #[test]
-    fn foreign_files_stay_as_they_are() {
-        for foreign in ["{\"a\":1}\n", "hello", "\n", "{\"seq\":0,\"ts\":\"2026\"}\n", "{}"] {
-            let (_dir, path) = ledger();
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(&path, foreign).unwrap();
-            assert_eq!(append(&path, "a").unwrap_err().code(), Code::Validation, "{foreign}");
-            assert_eq!(std::fs::read_to_string(&path).unwrap(), foreign);
-        }
-        let dir = tempfile::tempdir().unwrap();
-        assert!(append(dir.path(), "a").is_err());
-    }
-
-    #[test]
-    fn a_damaged_last_line_stops_appending_and_a_damaged_middle_does_not() {
-        let (_dir, path) = ledger();
-        append(&path, "a").unwrap();
-        append(&path, "b").unwrap();
-        let good = std::fs::read(&path).unwrap();
-        let last = memchr::memmem::rfind(&good, b"\"event\":\"b\"").unwrap();
-        let mut bad = good.clone();
-        bad[last + 9] = b'X';
-        std::fs::write(&path, &bad).unwrap();
-        assert_eq!(append(&path, "c").unwrap_err().code(), Code::Integrity);
-        assert_eq!(std::fs::read(&path).unwrap(), bad);
-        let mut bad = good.clone();
-        bad[30] = b'X';
-        std::fs::write(&path, &bad).unwrap();
-        assert_eq!(append(&path, "c").unwrap().seq, 3);
-    }
-
-    #[test]
-    fn a_replaced_file_is_noticed_under_the_lock() {
-        let (dir, path) = ledger();
-        let mut ledger = Ledger::open(&path, Sync::None).unwrap();
-        ledger.append(Entry::new("a")).unwrap();
-        std::fs::rename(&path, dir.path().join("old")).unwrap();
-        assert_eq!(ledger.append(Entry::new("b")).unwrap().seq, 1);
-        assert_eq!(proven(&path), ["ledger.open", "b"]);
-    }
-
-    #[test]
-    fn secrets_and_bad_bytes_are_counted_and_large_values_moved() {
-        let (_dir, path) = ledger();
-        let mut ledger = Ledger::open(&path, Sync::None).unwrap();
-        ledger.append(Entry::new("e").message("password=hunter22").with("redactions", &1)).unwrap();
-        let mut bad = Entry::new("e");
-        bad.set_message_bytes(b"a\xff");
-        ledger.append(bad).unwrap();
-        ledger.append(Entry::new("e").content(&"x".repeat(3 << 20))).unwrap();
-        proven(&path);
-        let text = std::fs::read_to_string(&path).unwrap();
-        let lines: Vec<_> = text.lines().skip(1).map(|line| Line::parse(line.as_bytes()).unwrap()).collect();
-        assert_eq!(
-            lines[0].body(),
-            br#","event":"e","message":"password=[REDACTED:assignment]","data":{"redactions":2}"#
-        );
-        let data: serde_json::Value = serde_json::from_slice(lines[1].member("data").unwrap()).unwrap();
-        assert_eq!(data["replaced"], 1);
-        let hash = Hash::parse(data["original"]["blob"].as_str().unwrap()).unwrap();
-        assert_eq!(blob::load(&path, &hash).unwrap(), b"a\xff");
-        let content = blob::resolve(&path, lines[2].member("content").unwrap()).unwrap().unwrap();
-        assert_eq!(content.len(), (3 << 20) + 2);
-    }
-}
+mod tests;

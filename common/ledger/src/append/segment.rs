@@ -9,15 +9,15 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
-use cp_common::{Code, Error, Result, clock};
+use cp_common::{Code, Error, Result, clock, json};
 
-use super::durable::sync_directory;
+use crate::file::sync_directory;
 use crate::format::Entry;
-use crate::format::line::{self, Hash};
+use crate::format::line::{self, Hash, Line, inside, members};
 use crate::proof::leaves::walk;
 use crate::proof::tree::Tree;
-use crate::read::segments::{first_seq, name_of};
-use crate::read::tail::hash_of;
+use crate::read::segments::{first_seq, is_closed, name_of};
+use crate::read::tail::{Tail, hash_of, read_all};
 
 /// The entry that closes a segment.
 pub(super) fn seal(path: &Path) -> Result<Entry> {
@@ -36,22 +36,29 @@ pub(super) fn seal(path: &Path) -> Result<Entry> {
         .with("size", &size))
 }
 
-/// Gives a sealed file its own name and puts a new one in its place. The caller holds the lock on the sealed file.
-pub(super) fn finish(file: &File, path: &Path, size: u64, seal_seq: u64, seal_hash: &Hash) -> Result<PathBuf> {
+/// A file that was closed.
+pub(super) struct Closed {
+    /// Its name now.
+    pub(super) segment: PathBuf,
+    /// The last line that was written with the new file: its place and hash.
+    pub(super) last: (u64, Hash),
+}
+
+/// Gives a sealed file its own name and puts a new one in its place, which goes on with what the seal says comes first. The caller
+/// holds the lock on the sealed file, whose end is `tail`.
+pub(super) fn finish(file: &File, path: &Path, tail: &Tail) -> Result<Closed> {
     let doing = |e: std::io::Error| Error::io("cannot rotate", e).in_file(path).fatal();
     let segment = name_of(path)?;
-    let hash = hash_of(file, 0, size).map_err(doing)?;
-    let name = segment.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let opening = Entry::new("segment.open").with("file", &name).with("len", &size).with("sha256", hash.hex());
-    let (mut body, mut first_line) = (Vec::new(), Vec::new());
-    opening.compose(&mut body);
-    line::compose(seal_seq + 1, &clock::now(), &body, seal_hash, &mut first_line)?;
+    let mode = file.metadata().map_err(doing)?.mode() & 0o777;
+    let (first_lines, last) = first_lines(file, path, tail, &segment)?;
     let mut next = path.as_os_str().to_owned();
     next.push(".next");
     let next = PathBuf::from(next);
     let mut options = OpenOptions::new();
     let mut fresh = options.write(true).create(true).truncate(true).mode(0o600).open(&next).map_err(doing)?;
-    fresh.write_all(&first_line).and_then(|()| fresh.sync_all()).map_err(doing)?;
+    // Who could read and write the old one can read and write the new one.
+    fresh.set_permissions(Permissions::from_mode(mode | 0o600)).map_err(doing)?;
+    fresh.write_all(&first_lines).and_then(|()| fresh.sync_all()).map_err(doing)?;
     // A link and one rename: the ledger's name always has a file, so no other process can create one in between.
     match fs::hard_link(path, &segment) {
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
@@ -67,7 +74,53 @@ pub(super) fn finish(file: &File, path: &Path, size: u64, seal_seq: u64, seal_ha
     sync_directory(path)?;
     fs::rename(&next, path).map_err(doing)?;
     sync_directory(path)?;
-    // Closed for good: a mistake should fail, not append.
-    fs::set_permissions(&segment, Permissions::from_mode(0o444)).map_err(doing)?;
-    Ok(segment)
+    close(&segment).map_err(doing)?;
+    Ok(Closed { segment, last })
+}
+
+/// The lines that a new file begins with: what it follows, then what the seal holds for it.
+fn first_lines(file: &File, path: &Path, tail: &Tail, segment: &Path) -> Result<(Vec<u8>, (u64, Hash))> {
+    let doing = |e: std::io::Error| Error::io("cannot rotate", e).in_file(path).fatal();
+    let mut bytes = vec![0; usize::try_from(tail.end - tail.start).unwrap_or_default()];
+    read_all(file, &mut bytes, tail.start).map_err(doing)?;
+    let seal = Line::parse(bytes.trim_ascii_end())
+        .ok_or_else(|| Error::new(Code::Integrity, "the seal is damaged").in_file(path).fatal())?;
+    let hash = hash_of(file, 0, tail.end).map_err(doing)?;
+    let name = segment.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let opening = Entry::new("segment.open").with("file", &name).with("len", &tail.end).with("sha256", hash.hex());
+    let mut body = Vec::new();
+    opening.compose(&mut body);
+    let (mut lines, now) = (Vec::new(), clock::now());
+    let mut last = (seal.seq() + 1, line::compose(seal.seq() + 1, &now, &body, &seal.hash(), &mut lines)?);
+    let then = seal.member("data").and_then(inside).and_then(|data| members(data).find(|(name, _)| *name == b"then"));
+    if let Some(then) = then.and_then(|(_, then)| inside(then)).filter(|then| !then.is_empty()) {
+        // Through an entry: whatever is there becomes a line in normal form.
+        let mut entry = Entry::new("log");
+        entry.lift(then);
+        entry.check()?;
+        body.clear();
+        entry.compose(&mut body);
+        last = (last.0 + 1, line::compose(last.0 + 1, &now, &body, &last.1, &mut lines)?);
+    }
+    Ok((lines, last))
+}
+
+/// Closes a segment for good: a mistake should fail, not append. Nobody may read it who could not before.
+fn close(segment: &Path) -> std::io::Result<()> {
+    let mode = fs::metadata(segment)?.mode();
+    if mode & 0o222 == 0 {
+        return Ok(());
+    }
+    fs::set_permissions(segment, Permissions::from_mode(mode & 0o444))
+}
+
+/// Closes the segment that a file's first line names, if a crash came before that.
+pub(super) fn mend(path: &Path, first: &Line<'_>) {
+    let file = first.member("data").and_then(inside).and_then(|data| members(data).find(|(name, _)| *name == b"file"));
+    let Some(name) = file.and_then(|(_, name)| json::unquote(name)).filter(|name| !name.contains('/')) else { return };
+    let segment = path.with_file_name(name);
+    if is_closed(&segment) {
+        // It may have been moved away or belong to another account; nothing depends on it.
+        let _ = close(&segment);
+    }
 }

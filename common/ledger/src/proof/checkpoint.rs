@@ -6,6 +6,7 @@ use cp_common::home::write_whole;
 use cp_common::{Code, Error, Result};
 
 use super::note::{Checkpoint, Note};
+use crate::file::{Absent, Shared};
 
 /// Where a ledger's checkpoint is: `X.checkpoint` beside `X.jsonl`.
 pub fn checkpoint_path(ledger: &Path) -> PathBuf {
@@ -17,14 +18,46 @@ pub fn checkpoint_path(ledger: &Path) -> PathBuf {
 pub fn read_checkpoint(path: &Path) -> Result<Option<(Note, Checkpoint)>> {
     let text = match std::fs::read_to_string(path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        // Its maker holds it, or was killed.
+        Ok(text) if text.is_empty() => return Ok(None),
         text => text.map_err(|e| Error::io("cannot read the checkpoint", e).in_file(path))?,
     };
     let read = Note::parse(&text).and_then(|note| Checkpoint::parse(&note.text).map(|checkpoint| (note, checkpoint)));
     read.map(Some).ok_or_else(|| Error::new(Code::Integrity, "not a checkpoint").in_file(path))
 }
 
-/// Writes a checkpoint so that it appears whole.
-pub fn write_checkpoint(path: &Path, note: &Note) -> Result<()> {
-    let path = std::path::absolute(path).map_err(|e| Error::io("cannot write the checkpoint", e).in_file(path))?;
-    write_whole(&path, note.to_string().as_bytes())
+/// A file of a checkpoint that this process alone may replace, until this is dropped.
+#[derive(Debug)]
+pub struct HeldCheckpoint {
+    path: PathBuf,
+    newest: Option<(Note, Checkpoint)>,
+    /// Replacing gives the name another file, so who waited looks again.
+    _lock: Shared,
+}
+
+impl HeldCheckpoint {
+    /// Takes the lock, and reads what is there.
+    pub fn take(path: &Path) -> Result<Self> {
+        let path = std::path::absolute(path).map_err(|e| Error::io("cannot find the checkpoint", e).in_file(path))?;
+        let mut lock = Shared::open(&path, Absent::CreateAll)?;
+        lock.lock()?;
+        Ok(Self { newest: read_checkpoint(&path)?, path, _lock: lock })
+    }
+
+    /// The newest checkpoint.
+    pub fn newest(&self) -> Option<&(Note, Checkpoint)> {
+        self.newest.as_ref()
+    }
+
+    /// Replaces it, so that the new one appears whole and is on disk. An older one than is there is refused.
+    pub fn replace(self, note: &Note) -> Result<()> {
+        let size = Checkpoint::parse(&note.text).map(|checkpoint| checkpoint.size);
+        if let Some((_, newest)) = &self.newest
+            && size.is_none_or(|size| size < newest.size)
+        {
+            let message = format!("a checkpoint of {} lines is there already", newest.size);
+            return Err(Error::new(Code::Conflict, message).in_file(&self.path));
+        }
+        write_whole(&self.path, note.to_string().as_bytes())
+    }
 }

@@ -8,7 +8,7 @@ use cp_common::{Error, Result};
 use sha2::{Digest, Sha256};
 
 use super::forward::{open, read_at};
-use crate::format::line::{HARD_LIMIT, Hash, Line};
+use crate::format::line::{HARD_LIMIT, Hash, Line, inside, members};
 
 const BLOCK: usize = 64 << 10;
 
@@ -34,11 +34,42 @@ pub enum Last {
         seq: u64,
         /// Its hash.
         hash: Hash,
-        /// Whether it closes its segment.
-        seals: bool,
+        /// What it asks the next writer to finish.
+        asks: Asks,
     },
     /// Bytes that are not an intact line.
     Damaged,
+}
+
+/// What the last line of a file asks the next writer to finish, where a crash may have come between it and what it announces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// Nothing.
+    Nothing,
+    /// The file is closed: the next one takes its place.
+    Rotation,
+    /// A rollback was accepted: the checkpoint is moved aside.
+    Rollback,
+}
+
+impl Asks {
+    /// Entries of these names can come from outside, as copies of another ledger have them. One that does not fit its place asks nothing.
+    fn of(line: &Line<'_>) -> Self {
+        let number = |name: &[u8]| -> Option<u64> {
+            let (_, value) = members(inside(line.member("data")?)?).find(|(found, _)| *found == name)?;
+            std::str::from_utf8(value).ok()?.parse().ok()
+        };
+        if line.is_event("segment.seal") && number(b"size") == Some(line.seq()) {
+            Self::Rotation
+        } else if line.is_event("ledger.rollback")
+            && number(b"lines") == Some(line.seq())
+            && number(b"signed").is_some_and(|signed| signed > line.seq())
+        {
+            Self::Rollback
+        } else {
+            Self::Nothing
+        }
+    }
 }
 
 impl Tail {
@@ -52,7 +83,7 @@ impl Tail {
             let mut bytes = vec![0; length];
             read_all(file, &mut bytes, start)?;
             if let Some(line) = Line::parse(&bytes).filter(Line::is_intact) {
-                tail.last = Last::Intact { seq: line.seq(), hash: line.hash(), seals: line.is_event("segment.seal") };
+                tail.last = Last::Intact { seq: line.seq(), hash: line.hash(), asks: Asks::of(&line) };
             }
         }
         Ok(tail)

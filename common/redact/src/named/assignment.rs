@@ -6,6 +6,7 @@ use crate::named::command;
 use crate::named::context;
 use crate::named::literal::{bare, in_quotes};
 use crate::secret::Secret;
+use crate::shapes::hash;
 use crate::shapes::header::is_name_and_password;
 use crate::shapes::key;
 use crate::words::name::{Kind, Name, is_the_word};
@@ -63,6 +64,9 @@ fn assigned(text: &[u8], name: &Name) -> Option<Range<usize>> {
     if quote.is_some_and(Quote::is_of_json) {
         // A number, a list, or nothing at all.
         return None;
+    }
+    if let Some(hashed) = hash::directory(text, at) {
+        return Some(hashed.at);
     }
     let is_setting = sign == b"=" && before + after == 0 && begins_line(text, name.at.start);
     let mut value = bare(text, at, is_setting, name.kind);

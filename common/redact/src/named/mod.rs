@@ -1,6 +1,9 @@
 //! Secrets that a name before them promises.
 
 pub(crate) mod assignment;
+pub(crate) mod call;
 pub(crate) mod command;
 pub(crate) mod context;
 mod literal;
+pub(crate) mod phrase;
+pub(crate) mod tool;

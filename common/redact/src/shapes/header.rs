@@ -25,7 +25,7 @@ pub(crate) fn bearer(text: &[u8], start: usize) -> Option<Secret> {
         return None;
     }
     let start = start + 7;
-    let length = run(text, start, is_credential);
+    let length = run(text, start, |byte| is_credential(byte) || byte == b'%');
     let token = &text[start..start + length];
     let drawn = length >= 16 && token.iter().any(u8::is_ascii_digit) || is_random(token);
     drawn.then(|| Secret { at: start..start + length, rule: "bearer" })

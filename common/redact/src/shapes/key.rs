@@ -2,7 +2,7 @@
 
 use crate::secret::Secret;
 use crate::shapes::token;
-use crate::words::random::is_random;
+use crate::words::random::{is_hexadecimal, is_random};
 use crate::words::scan::{is_base64, is_token, is_word_start, run};
 
 /// What follows the prefix of a key.
@@ -24,9 +24,19 @@ pub(crate) enum Rest {
     Base64,
     /// The path of a URL that is a secret itself.
     Path,
+    /// Parts between dollar signs.
+    Dollar,
+    /// Letters and digits, with escapes of URLs.
+    Percent,
+    /// Capital letters and digits, at least so many.
+    UpperFrom,
+    /// A UUID.
+    Uuid,
+    /// 14 letters and digits, a full stop, 64 digits of hexadecimal.
+    Airtable,
 }
 
-use Rest::{Alnum, Base64, Hex, Mixed, Path, Random, Token, Upper};
+use Rest::{Airtable, Alnum, Base64, Dollar, Hex, Mixed, Path, Percent, Random, Token, Upper, UpperFrom, Uuid};
 
 /// A key: its rule, its prefix, what follows, and at least how much of it.
 pub(crate) type Key = (&'static str, &'static str, Rest, usize);
@@ -35,7 +45,7 @@ pub(crate) type Key = (&'static str, &'static str, Rest, usize);
 const LONGEST: usize = 2048;
 
 /// The keys. Of two prefixes that begin alike the longer comes first.
-pub(crate) const KEYS: [Key; 159] = [
+pub(crate) const KEYS: [Key; 219] = [
     ("anthropic_key", "sk-ant-", Token, 20),
     ("openai_key", "sk-proj-", Token, 20),
     ("openai_key", "sk-svcacct-", Token, 20),
@@ -195,6 +205,66 @@ pub(crate) const KEYS: [Key; 159] = [
     ("openshift_token", "sha256~", Token, 40),
     ("dropbox_token", "sl.", Random, 100),
     ("confirm_token", "ct_", Hex, 40),
+    ("crates_io_token", "cio", Random, 32),
+    ("hubspot_token", "pat-na1-", Hex, 36),
+    ("hubspot_token", "pat-na2-", Hex, 36),
+    ("hubspot_token", "pat-eu1-", Hex, 36),
+    ("hubspot_token", "pat-ap1-", Hex, 36),
+    ("vercel_token", "vcp_", Alnum, 24),
+    ("vercel_token", "vck_", Alnum, 24),
+    ("vercel_token", "vci_", Alnum, 24),
+    ("vercel_token", "vca_", Alnum, 24),
+    ("vercel_token", "vcr_", Alnum, 24),
+    ("paseto", "v1.local.", Token, 40),
+    ("paseto", "v2.local.", Token, 40),
+    ("paseto", "v3.local.", Token, 40),
+    ("paseto", "v4.local.", Token, 40),
+    ("paseto", "v1.public.", Token, 40),
+    ("paseto", "v2.public.", Token, 40),
+    ("paseto", "v3.public.", Token, 40),
+    ("paseto", "v4.public.", Token, 40),
+    ("mapbox_token", "sk.eyJ", Token, 60),
+    ("mapbox_token", "tk.eyJ", Token, 60),
+    ("paypal_token", "access_token$production$", Dollar, 40),
+    ("paypal_token", "access_token$sandbox$", Dollar, 40),
+    ("twitter_bearer", "AAAAAAAAAAAAAAAAAAAAA", Percent, 80),
+    ("bip32_key", "xprv", Alnum, 100),
+    ("airtable_token", "pat", Airtable, 79),
+    ("trello_token", "ATTA", Hex, 64),
+    ("render_key", "rnd_", Alnum, 28),
+    ("apify_token", "apify_api_", Alnum, 30),
+    ("wakatime_key", "waka_", Hex, 36),
+    ("cloudflare_key", "v1.0-", Hex, 100),
+    ("octopus_key", "API-", UpperFrom, 25),
+    ("shippo_token", "shippo_live_", Hex, 40),
+    ("shippo_token", "shippo_test_", Hex, 40),
+    ("duffel_token", "duffel_live_", Token, 40),
+    ("duffel_token", "duffel_test_", Token, 40),
+    ("plaid_token", "access-production-", Hex, 36),
+    ("plaid_token", "access-sandbox-", Hex, 36),
+    ("plaid_token", "access-development-", Hex, 36),
+    ("flutterwave_key", "FLWSECK-", Token, 32),
+    ("flutterwave_key", "FLWSECK_TEST-", Token, 12),
+    ("razorpay_key", "rzp_live_", Alnum, 14),
+    ("razorpay_key", "rzp_test_", Alnum, 14),
+    ("launchdarkly_key", "sdk-", Uuid, 36),
+    ("launchdarkly_key", "api-", Uuid, 36),
+    ("adafruit_key", "aio_", Alnum, 28),
+    ("frameio_token", "fio-u-", Token, 60),
+    ("ory_token", "ory_pat_", Token, 30),
+    ("ory_token", "ory_at_", Token, 30),
+    ("tencent_key", "AKID", Random, 32),
+    ("yandex_key", "AQVN", Token, 35),
+    ("yandex_token", "y0_", Random, 50),
+    ("intercom_token", "dG9rO", Base64, 50),
+    ("anyscale_key", "esecret_", Alnum, 20),
+    ("kaggle_token", "KGAT_", Alnum, 30),
+    ("bedrock_key", "bedrock-api-key-", Base64, 60),
+    ("stytch_secret", "secret-live-", Token, 36),
+    ("stytch_secret", "secret-test-", Token, 36),
+    ("gitlab_token", "glwt-", Token, 20),
+    ("mergify_key", "mka_", Token, 30),
+    ("lob_key", "live_", Random, 35),
 ];
 
 /// Where the rarest three bytes of a prefix begin: signs and digits are rarer than letters, some letters than others.
@@ -232,10 +302,12 @@ pub(crate) fn at(text: &[u8], start: usize, (rule, prefix, of, least): Key) -> O
     let text = &text[..text.len().min(tail + LONGEST)];
     let end = tail
         + match of {
-            Token | Mixed | Random => run(text, tail, |byte| is_token(byte) || byte == b'.'),
+            Token | Mixed | Random | Airtable => run(text, tail, |byte| is_token(byte) || byte == b'.'),
+            Dollar => run(text, tail, |byte| byte.is_ascii_alphanumeric() || byte == b'$'),
+            Percent => run(text, tail, |byte| byte.is_ascii_alphanumeric() || byte == b'%'),
             Base64 => run(text, tail, is_base64),
             Path => run(text, tail, |byte| is_token(byte) || matches!(byte, b'/' | b'@')),
-            Alnum | Upper | Hex => run(text, tail, is_token),
+            Alnum | Upper | UpperFrom | Hex | Uuid => run(text, tail, is_token),
         };
     // A full stop ends the sentence, not the key.
     let end = end - usize::from(text[tail..end].ends_with(b"."));
@@ -244,14 +316,33 @@ pub(crate) fn at(text: &[u8], start: usize, (rule, prefix, of, least): Key) -> O
     let fits = body.len() >= least
         && body.iter().any(|byte| *byte != body[0])
         && match of {
-            Token | Base64 | Path => true,
+            Token | Base64 | Path | Dollar => true,
+            Airtable => is_airtable(body),
+            Uuid => is_uuid(body),
             Mixed => body.iter().any(u8::is_ascii_digit),
-            Random => is_random(body),
+            Percent | Random => is_random(body),
             Alnum => body.iter().all(u8::is_ascii_alphanumeric),
-            Upper => body.len() == least && body.iter().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit()),
+            Upper => body.len() == least && body.iter().all(|byte| is_capital(*byte)),
+            UpperFrom => body.iter().all(|byte| is_capital(*byte)) && body.iter().any(u8::is_ascii_digit),
             Hex => body.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b'-')),
         };
     fits.then_some(Secret { at: start..end, rule })
+}
+
+fn is_capital(byte: u8) -> bool {
+    byte.is_ascii_uppercase() || byte.is_ascii_digit()
+}
+
+fn is_airtable(body: &[u8]) -> bool {
+    body.len() == 79
+        && body[14] == b'.'
+        && body[..14].iter().all(u8::is_ascii_alphanumeric)
+        && is_hexadecimal(&body[15..])
+}
+
+fn is_uuid(body: &[u8]) -> bool {
+    let dashes = [8, 13, 18, 23].iter().all(|at| body.get(*at) == Some(&b'-'));
+    body.len() == 36 && dashes && is_hexadecimal(body)
 }
 
 /// The key that starts here, whichever it is.

@@ -1,5 +1,7 @@
 //! Secrets with a form of their own.
 
+pub(crate) mod file;
+pub(crate) mod hash;
 pub(crate) mod header;
 pub(crate) mod key;
 pub(crate) mod private;

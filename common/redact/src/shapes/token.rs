@@ -117,3 +117,17 @@ pub(crate) fn signature(text: &[u8], sign: usize) -> Option<Secret> {
     let fits = signs.contains(&name) && length >= 20 && is_random(&text[start..start + length]);
     fits.then(|| Secret { at: start..start + length, rule: "url_signature" })
 }
+
+/// A token of Asana: `1/` or `2/`, numbers, a colon, 32 hexadecimal digits. `slash` is where the slash stands.
+pub(crate) fn asana(text: &[u8], slash: usize) -> Option<Secret> {
+    let start = slash.checked_sub(1)?;
+    if !matches!(text[start], b'0'..=b'2') || !is_word_start(text, start) {
+        return None;
+    }
+    let digits = run(text, slash + 1, |byte| byte.is_ascii_digit() || byte == b'/');
+    let colon = slash + 1 + digits;
+    let length = run(text, colon + 1, is_token);
+    let fits =
+        digits >= 12 && text.get(colon) == Some(&b':') && length == 32 && is_hexadecimal(&text[colon + 1..colon + 33]);
+    fits.then(|| Secret { at: start..colon + 1 + length, rule: "asana_token" })
+}

@@ -1,6 +1,7 @@
 //! Secrets in URLs and in lines that name a server: `scheme://user:password@host`, `host:port:database:user:password`.
 
 use crate::secret::Secret;
+use crate::words::random::is_hexadecimal;
 use crate::words::scan::{is_line_end, is_line_start, is_token, run};
 use crate::words::value::is_placeholder;
 
@@ -29,6 +30,8 @@ pub(crate) fn password(text: &[u8], start: usize) -> Option<Secret> {
         Some(colon) => from + colon + 1..from + at,
         // A name of no letters but many characters is a token.
         None if crate::words::random::is_random_key(&authority[..at]) => from..from + at,
+        // So are 32 digits of hexadecimal: the key in an address of Sentry.
+        None if at >= 32 && is_hexadecimal(&authority[..at]) => from..from + at,
         None => return None,
     };
     let value = &text[secret.clone()];
@@ -58,4 +61,19 @@ pub(crate) fn pgpass(text: &[u8], start: usize) -> Option<Secret> {
     let length = run(text, start, |byte| !matches!(byte, b'"' | b'\\' | b':' | 0..=b' '));
     let fits = length >= 4 && is_line_end(text, start + length) && !is_placeholder(&text[start..start + length]);
     fits.then(|| Secret { at: start..start + length, rule: "pgpass" })
+}
+
+/// `jdbc:oracle:thin:name/password@…`. `start` is where `oracle:` stands.
+pub(crate) fn oracle(text: &[u8], start: usize) -> Option<Secret> {
+    let rest = text.get(start..)?;
+    let scheme =
+        [&b"oracle:thin:"[..], b"oracle:oci:", b"oracle:oci8:"].into_iter().find(|scheme| rest.starts_with(scheme))?;
+    let from = start + scheme.len();
+    let is_part = |byte| !matches!(byte, b'"' | b'\\' | b'<' | b'>' | b'\'' | 0..=b' ');
+    let near = &text[from..from + run(text, from, is_part)];
+    let slash = memchr::memchr(b'/', near)?;
+    let at = slash + memchr::memchr(b'@', &near[slash..])?;
+    let value = &near[slash + 1..at];
+    let fits = slash > 0 && value.len() >= 3 && !is_placeholder(value);
+    fits.then_some(Secret { at: from + slash + 1..from + at, rule: "url_password" })
 }

@@ -1,5 +1,6 @@
 //! What names, values and random text look like.
 
+pub(crate) mod line;
 pub(crate) mod name;
 pub(crate) mod random;
 pub(crate) mod scan;

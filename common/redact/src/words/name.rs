@@ -28,12 +28,15 @@ pub(crate) struct Name {
     pub(crate) kind: Kind,
 }
 
-const PASSWORDS: [&str; 9] = [
+const PASSWORDS: [&str; 12] = [
     "password",
     "passwd",
     "passphrase",
     "passcode",
     "passwort",
+    "kennwort",
+    "motdepasse",
+    "wachtwoord",
     "pswd",
     "passwordconfirmation",
     "requirepass",

@@ -76,7 +76,7 @@ pub(crate) fn piece_before(text: &[u8], at: usize) -> Option<Range<usize>> {
 }
 
 /// How many backslashes stand here.
-fn slashes(text: &[u8], at: usize) -> usize {
+pub(crate) fn slashes(text: &[u8], at: usize) -> usize {
     run(text, at, |byte| byte == b'\\')
 }
 

@@ -141,7 +141,7 @@ impl Call {
             exit_code: None,
             duration_ms: 0,
             receipt: None,
-            untrusted: vec!["/content".to_owned()],
+            untrusted: vec!["/name".to_owned(), "/content".to_owned()],
         };
         match outcome {
             Err(error) if error.is_fatal() || error.code() == Code::HumanRequired => return Err(error),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use cp_common::context::options::{StreamOptions, WriteOptions};
 use cp_common::output::{Format, Severity, to_stderr};
 use cp_common::program::confirm::inspect;
-use cp_common::program::{Class, Input, VerbDoc};
+use cp_common::program::{Class, Input, VerbDoc, require_text};
 use cp_common::stream::filter::{self, Source};
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
@@ -30,11 +30,14 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "",
     class: Class::Governed,
     output: "exec_result",
+    also: &["item", "decision", "tool_result", "preview", "summary"],
     examples: &[
         r#"echo '{"tool":"system","operation":"get_info"}' | {}"#,
         "{} policy init --format raw --dry-run > p && mkdir -p \"$CP_HOME/config\" && sed 's/^allowed_commands = .*/allowed_commands = [\"echo\"]/' p > \"$CP_HOME/config/policy.toml\" && {} -- echo hello",
     ],
     input: &[Input::Rows, Input::Records],
+    // In the raw format, beside those of the command itself.
+    exits: &[124, 125, 126, 127],
     events: &["exec.intent", "exec.result", "exec.evidence", "exec.refused", "exec.operation"],
     ..VerbDoc::EMPTY
 };
@@ -79,6 +82,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    require_text("--tools", args.tools.iter().map(PathBuf::as_path))?;
     let mut engine = Engine::new(context, &args.tools, args.root.as_deref())?;
     if engine.policy.approvals_are_advisory() {
         let message = "approvals are advisory: the user who asks can read the key that signs them";

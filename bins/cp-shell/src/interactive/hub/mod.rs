@@ -259,9 +259,10 @@ fn entries(answer: &Value, name: &str) -> Vec<Entry> {
 
 /// The brief, if there is one.
 fn brief(path: &PathBuf) -> Option<Brief> {
-    let mut bytes = std::fs::read(path).ok()?;
-    bytes.truncate(BRIEF);
-    let (text, redactions) = Redactor::from_environment().redact_text(&String::from_utf8_lossy(&bytes));
+    let bytes = std::fs::read(path).ok()?;
+    // Cut first, a secret at the edge would not be known any more.
+    let (mut text, redactions) = Redactor::from_environment().redact_text(&String::from_utf8_lossy(&bytes));
+    text.truncate(text.floor_char_boundary(BRIEF));
     Some(Brief { path: path.display().to_string(), text, redactions })
 }
 

@@ -11,7 +11,7 @@ use crate::program::{command, standard};
 use crate::spelling::nearest;
 use crate::wire::error::EXITS;
 use crate::wire::record::SCHEMA_VERSION;
-use crate::wire::{Code, Error, Reply, Result, schemas};
+use crate::wire::{Code, Error, Reply, Result};
 
 /// Everything a program can do, for programs.
 #[derive(Debug, Serialize)]
@@ -115,6 +115,8 @@ pub struct CommandReference {
     pub params: Vec<Parameter>,
     /// The name of what it prints in `schemas`.
     pub output_schema: String,
+    /// The names of all that it may print, that one included.
+    pub outputs: Vec<&'static str>,
     /// Command lines that run as they are.
     pub examples: Vec<String>,
     /// Whether it also needs `--dangerous`.
@@ -125,6 +127,8 @@ pub struct CommandReference {
     pub default_sort: Option<&'static str>,
     /// The events that it writes on a ledger, beside those of every ledger and of the audit.
     pub events: Vec<&'static str>,
+    /// The exit statuses that it may leave with; `exit_codes` says what they mean.
+    pub exit_codes: Vec<u8>,
 }
 
 /// An option or operand.
@@ -208,7 +212,7 @@ impl Reference {
         if let [only] = self.commands.as_slice() {
             self.options.clone_from(&only.params);
         }
-        self.schemas.retain(|name, _| self.commands.iter().any(|command| command.output_schema == *name));
+        self.schemas.retain(|name, _| self.commands.iter().any(|command| command.outputs.contains(&name.as_str())));
         Ok(self)
     }
 }
@@ -222,13 +226,15 @@ pub(super) fn reference(program: &'static Program, mut root: clap::Command) -> R
         .collect::<Result<_>>()?;
     let main = commands.iter().find(|command| command.path.is_empty()).map(|command| command.params.clone());
     let mut catalogue = BTreeMap::new();
-    // What the dry run of a write answers with.
-    let preview = docs.iter().any(|doc| doc.class == Class::Write).then_some(&schemas::PREVIEW);
-    for (name, text) in program.schemas.iter().chain(&standard::SCHEMAS).chain(preview) {
+    let outputs: Vec<&str> = docs.iter().flat_map(|doc| doc.outputs()).collect();
+    let shared = standard::SCHEMAS.iter().filter(|(name, _)| outputs.contains(name));
+    for (name, text) in program.schemas.iter().chain(shared) {
         catalogue.insert((*name).to_owned(), schema(name, text)?);
     }
-    if let Some(doc) = docs.iter().find(|doc| !catalogue.contains_key(doc.output)) {
-        return Err(Error::new(Code::Unknown, format!("the schema `{}` of `{}` is missing", doc.output, doc.path)));
+    for doc in &docs {
+        if let Some(name) = doc.outputs().into_iter().find(|name| !catalogue.contains_key(*name)) {
+            return Err(Error::new(Code::Unknown, format!("the schema `{name}` of `{}` is missing", doc.path)));
+        }
     }
     let errors = || Code::ALL.into_iter().map(Code::row);
     Ok(Reference {
@@ -266,11 +272,13 @@ fn leaf(program: &Program, verb: &clap::Command, path: &str, docs: &[&VerbDoc]) 
         description: verb.get_about().map(ToString::to_string).unwrap_or_default(),
         params: parameters(verb),
         output_schema: doc.output.to_owned(),
+        outputs: doc.outputs(),
         examples: doc.examples.iter().map(|example| example.replace("{}", program.name)).collect(),
         dangerous: doc.dangerous,
         stdin: doc.input.to_vec(),
         default_sort: doc.sort,
         events: doc.events.to_vec(),
+        exit_codes: doc.all_exits(),
     })
 }
 

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::context::Context;
 use crate::home::config::{Origin, SETTINGS};
+use crate::output::Notice;
 use crate::program::identity::{Credentials, Program, VERSION};
 use crate::wire::{Reply, bytes_of};
 
@@ -28,6 +29,8 @@ pub struct ContextAnswer {
     pub config: BTreeMap<String, SettingAnswer>,
     /// Whether credentials are there, never what they are.
     pub credentials: Credentials,
+    /// What a caller should know about these settings: the notices of this run.
+    pub notices: Vec<Notice>,
 }
 
 /// A setting in force.
@@ -67,5 +70,6 @@ pub(super) fn settings(program: &Program, context: &Context) -> ContextAnswer {
         account: context.agent(None),
         config: SETTINGS.iter().filter_map(|s| in_force(s.key).map(|answer| (s.key.to_owned(), answer))).collect(),
         credentials: (program.credentials)(context),
+        notices: context.out.notices().to_vec(),
     }
 }

@@ -1,0 +1,164 @@
+//! The lock, the look at the name after it, and the write that is whole or taken back. Ledgers, vaults and checkpoints use this one.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use cp_common::home::lock;
+use cp_common::{Code, Error, Result};
+use rustix::fs::{FlockOperation, flock};
+
+use crate::read::read_at;
+
+/// What to do where the name has no file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Absent {
+    /// Make it, mode 0600, and at first the directories above it.
+    CreateAll,
+    /// Make it, mode 0600.
+    Create,
+    /// Fail: who deleted it meant it.
+    Fail,
+}
+
+/// A file that is open for reading and appending.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    path: PathBuf,
+    file: File,
+    absent: Absent,
+}
+
+/// What the lock was taken on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    /// The file's number.
+    pub(crate) inode: u64,
+    /// Its size.
+    pub(crate) size: u64,
+    /// Whether the name had got another file since the last look.
+    pub(crate) replaced: bool,
+}
+
+impl Shared {
+    /// Opens a regular file. A missing one is made, with its directories, if `absent` says so.
+    pub(crate) fn open(path: &Path, absent: Absent) -> Result<Self> {
+        let opened = match open(path, absent) {
+            Err(e) if e.kind() == ErrorKind::NotFound && absent == Absent::CreateAll => {
+                let made = path.parent().map(|parent| DirBuilder::new().recursive(true).mode(0o700).create(parent));
+                made.transpose().and_then(|_| open(path, absent))
+            }
+            opened => opened,
+        };
+        Ok(Self { path: path.to_owned(), file: regular(path, opened)?, absent })
+    }
+
+    /// The file.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Takes the lock on the file that has the name now.
+    pub(crate) fn lock(&mut self) -> Result<Held> {
+        let mut replaced = false;
+        loop {
+            lock(&self.file).map_err(|e| e.in_file(&self.path).fatal())?;
+            let failed = |e| Error::io("cannot read its metadata", e).in_file(&self.path).fatal();
+            let ours = self.file.metadata().map_err(failed)?;
+            match std::fs::metadata(&self.path) {
+                Ok(named) if (named.ino(), named.dev()) == (ours.ino(), ours.dev()) => {
+                    return Ok(Held { inode: ours.ino(), size: ours.len(), replaced });
+                }
+                Ok(_) => {}
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                Err(e) => return Err(failed(e)),
+            }
+            // Replaced while we waited: the lock we have is on a file that is over. Its directory is not made again: a session that
+            // was deleted stays deleted.
+            self.file = match open(&self.path, self.absent) {
+                Err(e) if e.kind() == ErrorKind::NotFound => {
+                    return Err(Error::not_found("it was deleted while it was open").in_file(&self.path).fatal());
+                }
+                opened => regular(&self.path, opened)?,
+            };
+            replaced = true;
+        }
+    }
+
+    /// Gives the lock back.
+    pub(crate) fn unlock(&self) {
+        // Closing would release it too; there is nothing to do about a failure.
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+
+    /// Appends in one write, whole or not at all. The lock is held, and the file has `size` bytes.
+    pub(crate) fn append(&self, size: u64, bytes: &[u8]) -> Result<()> {
+        let written = loop {
+            match (&self.file).write(bytes) {
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                done => break done,
+            }
+        };
+        if matches!(written, Ok(count) if count == bytes.len()) {
+            return Ok(());
+        }
+        // Cut back under the lock, so that no line ever follows a partial one.
+        let cut = self.cut(size);
+        let reason = match written {
+            Ok(_) => "the disk or the file size limit is full".to_owned(),
+            Err(e) => e.to_string(),
+        };
+        let after = if cut.is_ok() { "nothing was appended" } else { "and the torn bytes could not be removed" };
+        Err(Error::new(Code::Io, format!("cannot append: {reason}; {after}")).in_file(&self.path).fatal())
+    }
+
+    /// Appends a line to a file whose last one may be torn: it is ended first, so that this one stays whole.
+    pub(crate) fn append_line(&self, size: u64, line: &[u8]) -> Result<()> {
+        let failed = |e| Error::io("cannot read", e).in_file(&self.path).fatal();
+        let mut last = [b'\n'];
+        if size > 0 && read_at(&self.file, &mut last, size - 1).map_err(failed)? == 1 && last != *b"\n" {
+            return self.append(size, &[b"\n", line].concat());
+        }
+        self.append(size, line)
+    }
+
+    fn cut(&self, size: u64) -> io::Result<()> {
+        loop {
+            match self.file.set_len(size) {
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                done => return done,
+            }
+        }
+    }
+}
+
+/// Appends a line to a file that is not a ledger, which is made if it is missing: whole or not at all, and after what a crash left.
+pub fn append_line(path: &Path, line: &[u8]) -> Result<()> {
+    let mut shared = Shared::open(path, Absent::Create)?;
+    let held = shared.lock()?;
+    shared.append_line(held.size, line)
+}
+
+fn open(path: &Path, absent: Absent) -> io::Result<File> {
+    OpenOptions::new().read(true).append(true).create(absent != Absent::Fail).mode(0o600).open(path)
+}
+
+fn regular(path: &Path, opened: io::Result<File>) -> Result<File> {
+    let file = opened.map_err(|e| cannot_open(path, e))?;
+    match file.metadata() {
+        Ok(metadata) if metadata.is_file() => Ok(file),
+        Ok(_) => Err(Error::validation("not a regular file, so nothing can be appended to it").in_file(path).fatal()),
+        Err(e) => Err(cannot_open(path, e)),
+    }
+}
+
+fn cannot_open(path: &Path, e: io::Error) -> Error {
+    let code = match e.kind() {
+        ErrorKind::PermissionDenied => Code::Forbidden,
+        ErrorKind::NotFound => return Error::not_found("no such file").in_file(path).fatal(),
+        _ => Code::Io,
+    };
+    let failed = Error::io("cannot open for appending", e);
+    Error::new(code, failed.message()).in_file(path).hint("give --home or --ledger a place that can be written").fatal()
+}

@@ -1,0 +1,188 @@
+//! What holds for every document and whatever secrets the process holds: JSON stays JSON of the same structure, with the same
+//! numbers; names stay apart; what was taken out once leaves nothing to take out.
+
+use cp_json as json;
+use proptest::prelude::*;
+use serde_json::Value;
+
+use crate::Redactor;
+
+const PIECES: &[&str] = &[
+    "password",
+    "password=",
+    "the token is ",
+    "Authorization: Bearer ",
+    "cookie: sid=",
+    "curl -u ada:",
+    "name",
+    "value",
+    "--password ",
+    "event",
+    "message",
+    "session_turn",
+    "nothing12345",
+    "\n",
+    "\t",
+    "\"",
+    "\\",
+    "'",
+    "`",
+    "a\\\"b",
+    "ü",
+    "123456789012",
+    "-----BEGIN PRIVATE KEY-----",
+    "ghp_a1B2c3D4e5a1B2c3D4e5a1B2c3D4e5a1B2c3",
+    "k3J9xQ2mZ8vB4nR7tY1w",
+    "[REDACTED:own_secret]",
+    "[REDACTED:",
+    "own_secret]",
+    "postgres://me:",
+    "@host/",
+    "://",
+    ":5432:",
+    "hunter22",
+    "; ",
+    ", ",
+    "$2b$12$",
+    "Passwort lautet ",
+    "пароль: ",
+    "パスワードは",
+    "sudo -S",
+    "echo ",
+    " | ",
+    "#",
+    "]",
+];
+
+fn text() -> impl Strategy<Value = String> {
+    prop::collection::vec(prop::sample::select(PIECES), 0..6).prop_map(|pieces| pieces.concat())
+}
+
+fn document() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        3 => text().prop_map(Value::from),
+        1 => (1_000_u64..u64::MAX).prop_map(Value::from),
+        1 => Just(Value::from(123_456_789_012_u64)),
+        1 => Just(Value::Null),
+    ];
+    leaf.prop_recursive(3, 20, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((text(), inner), 0..4)
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
+        ]
+    })
+}
+
+/// The document without what its strings say.
+fn shape(document: &Value) -> Value {
+    match document {
+        Value::String(_) => "".into(),
+        Value::Array(items) => items.iter().map(shape).collect(),
+        Value::Object(members) => members.values().map(shape).collect::<Vec<_>>().into(),
+        other => other.clone(),
+    }
+}
+
+fn names(document: &Value) -> Vec<String> {
+    match document {
+        Value::Array(items) => items.iter().flat_map(names).collect(),
+        Value::Object(members) => {
+            members.iter().flat_map(|(name, value)| std::iter::once(name.clone()).chain(names(value))).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// What the strings of a document say that are not names.
+fn said(document: &Value) -> Vec<String> {
+    match document {
+        Value::String(text) => vec![text.clone()],
+        Value::Array(items) => items.iter().flat_map(said).collect(),
+        Value::Object(members) => members.values().flat_map(said).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn normal(text: &[u8]) -> Result<Value, TestCaseError> {
+    prop_assert!(json::is_normal(text), "{}", String::from_utf8_lossy(text));
+    Ok(serde_json::from_slice(text).unwrap())
+}
+
+proptest! {
+    #[test]
+    fn documents_keep_their_structure(document in document(), secrets in prop::collection::vec(text(), 0..3), cut in any::<prop::sample::Index>()) {
+        let mut text = document.to_string().into_bytes();
+        // A secret that stands somewhere in the bytes: also across strings, names and escapes.
+        let from = cut.index(text.len());
+        let slice = String::from_utf8_lossy(&text[from..text.len().min(from + 14)]).into_owned();
+        let redactor = Redactor::knowing(secrets.into_iter().chain([slice]));
+        redactor.redact(&mut text, 0);
+        let clean = normal(&text)?;
+        prop_assert_eq!(shape(&clean), shape(&document));
+        let once = text.clone();
+        prop_assert_eq!(redactor.redact(&mut text, 0), 0, "{}", String::from_utf8_lossy(&once));
+        prop_assert_eq!(text, once);
+    }
+
+    #[test]
+    fn own_secrets_leave_every_value_and_no_name(document in document(), secret in "[a-z\"\\\\\n]{12,20}", place in text()) {
+        let whole = serde_json::json!({"data": document, "message": format!("{place}{secret}"), secret.clone(): 1});
+        let mut text = whole.to_string().into_bytes();
+        let redactor = Redactor { own: crate::own::Own::new([secret.clone()]) };
+        redactor.own.redact(&mut text, 0);
+        let clean = normal(&text)?;
+        prop_assert_eq!(names(&clean), names(&whole));
+        prop_assert_eq!(shape(&clean), shape(&whole));
+        prop_assert!(said(&clean).iter().all(|text| !text.contains(&secret)));
+    }
+}
+
+fn redacted(secrets: &[&str], text: &str) -> String {
+    let mut text = text.as_bytes().to_vec();
+    Redactor::knowing(secrets.iter().map(|secret| (*secret).to_owned())).redact(&mut text, 0);
+    String::from_utf8(text).unwrap()
+}
+
+#[test]
+fn own_secrets_are_not_looked_for_in_numbers_names_escapes_and_our_own_members() {
+    for (secret, text) in [
+        ("123456789012", r#"{"event":"log","data":{"account":123456789012}}"#),
+        ("nothing12345", r#"{"message":"a\nothing12345"}"#),
+        ("session_turn", r#"{"event":"session_turn","data":{"session_turn":1}}"#),
+        ("session_turn", r#",\"event\":\"session_turn\""#),
+        ("session_turn", r#","event":"session_turn","agent":"session_turn""#),
+        (r#"":1,"b":2,"c":"#, r#"{"a":1,"b":2,"c":3}"#),
+    ] {
+        assert_eq!(redacted(&[secret], text), text);
+    }
+    let text = r#"{"event":"session_turn","turn":1,"message":"session_turn","data":{"event":"session_turn","n":"a\"session_turn\n"}}"#;
+    assert_eq!(
+        redacted(&["session_turn"], text),
+        r#"{"event":"session_turn","turn":1,"message":"[REDACTED:own_secret]","data":{"event":"[REDACTED:own_secret]","n":"a\"[REDACTED:own_secret]\n"}}"#
+    );
+}
+
+#[test]
+fn own_secrets_are_found_in_json_within_a_string_and_the_longest_wins() {
+    let nested = r#"{"content":"{\"p\":\"correct \\\"horse\\\" battery\"}"}"#;
+    assert_eq!(redacted(&["correct \"horse\" battery"], nested), r#"{"content":"{\"p\":\"[REDACTED:own_secret]\"}"}"#);
+    let longer = ["correct horse", "correct horse battery"];
+    assert_eq!(redacted(&longer, r#"["correct horse battery"]"#), r#"["[REDACTED:own_secret]"]"#);
+    let marked = r#"["[REDACTED:own_secret]and"]"#;
+    assert_eq!(redacted(&["REDACTED:own", "own_secret]and"], marked), marked);
+}
+
+#[test]
+fn a_number_is_never_taken_for_the_value_of_a_name() {
+    let text = r#"{"":{"--password value":1000},"password":12345678,"a":["--password",12345678]}"#;
+    assert_eq!(redacted(&[], text), text);
+}
+
+#[test]
+fn names_that_are_secrets_stay_apart() {
+    let key = |last: char| format!("ghp_{}{last}", "a1B2c3D4e5".repeat(3) + "a1B2c");
+    let text = format!(r#"{{"{}":1,"{}":2,"[REDACTED:github_token#2]":3}}"#, key('x'), key('y'));
+    let clean = redacted(&[], &text);
+    assert_eq!(clean, r#"{"[REDACTED:github_token]":1,"[REDACTED:github_token#3]":2,"[REDACTED:github_token#2]":3}"#);
+}

@@ -1,0 +1,211 @@
+//! Passwords in sentences of other languages than English: what they are called there, and what stands between that and the value.
+
+use std::ops::Range;
+
+use crate::secret::Secret;
+use crate::words::name::Kind;
+use crate::words::scan::{Quote, blanks, run};
+use crate::words::value::{is_bare_secret, is_placeholder, is_wordy};
+
+/// What a password, a key or a secret is called.
+pub(crate) const WORDS: [&str; 42] = [
+    "password",
+    "passphrase ",
+    "passcode",
+    "passwort",
+    "kennwort",
+    "zugangscode",
+    "passphrase",
+    "geheimnis",
+    "schlüssel",
+    "mot de passe",
+    "phrase secrète",
+    "code secret",
+    "clé",
+    "mdp",
+    "contraseña",
+    "clave",
+    "senha",
+    "palavra-passe",
+    "frase secreta",
+    "código secreto",
+    "parola d'ordine",
+    "wachtwoord",
+    "hasło",
+    "şifre",
+    "パスワード",
+    "暗証番号",
+    "秘密鍵",
+    "合言葉",
+    "キー",
+    "トークン",
+    "пароль",
+    "Пароль",
+    "пароля",
+    "Пароля",
+    "ключ",
+    "Ключ",
+    "токен",
+    "Токен",
+    "密码",
+    "密碼",
+    "口令",
+    "비밀번호",
+];
+
+/// What says that the value follows.
+const VERBS: [&str; 48] = [
+    " has been set to ",
+    " was set to ",
+    " is now ",
+    " was changed to ",
+    " to ",
+    " set to ",
+    " lautet: ",
+    " lautet ",
+    " ist jetzt ",
+    " ist: ",
+    " ist ",
+    " heißt ",
+    " wurde auf ",
+    " war ",
+    " est maintenant ",
+    " est : ",
+    " est: ",
+    " est ",
+    " était ",
+    " c'est ",
+    " es ahora ",
+    " es: ",
+    " es ",
+    " era ",
+    " será ",
+    " é agora ",
+    " é: ",
+    " é ",
+    " foi ",
+    " è ",
+    " is ",
+    " : ",
+    ": ",
+    "：",
+    "は",
+    "が",
+    " — это ",
+    " - это ",
+    " это ",
+    " — ",
+    " – ",
+    " = ",
+    "は：",
+    " теперь ",
+    " был ",
+    "是",
+    "为",
+    " - ",
+];
+
+/// How far from the word the verb may be: `das Passwort für den Server lautet …`.
+const REACH: usize = 72;
+
+/// The value that a sentence names whose word for it stands here.
+pub(crate) fn at(text: &[u8], start: usize, word: &str) -> Option<Secret> {
+    let here = text.get(start..start + word.len())?;
+    let before = start.checked_sub(1).map(|at| text[at]);
+    let begins = !word.is_ascii()
+        || before.is_none_or(|byte| !byte.is_ascii_alphanumeric() && byte != b'_')
+        || start > 1 && text[start - 2] == b'\\'
+        || matches!(word, "passwort" | "kennwort" | "schlüssel");
+    if !here.eq_ignore_ascii_case(word.as_bytes()) || !begins {
+        return None;
+    }
+    let from = start + word.len();
+    let near = &text[from..text.len().min(from + REACH)];
+    let clause =
+        &near[..near.iter().position(|byte| matches!(byte, b'"' | b'\\' | b';' | b'!' | b'?')).unwrap_or(near.len())];
+    let stop = memchr::memmem::find(clause, b". ").unwrap_or(clause.len());
+    let clause = &clause[..stop];
+    let english = word.starts_with("pass") && word != "passwort";
+    if english && !clause.iter().any(u8::is_ascii_digit) {
+        return None;
+    }
+    // `the password Xy12!abc`, and what English has many words for: only what nothing but a password looks like.
+    if clause.starts_with(b" ") && value(text, from + 1, true, false).is_some_and(|at| is_strong(&text[at])) {
+        return value(text, from + 1, true, false).map(|at| Secret { at, rule: "assignment" });
+    }
+    // A sentence may have several: the value is behind one of them.
+    let mut places: Vec<usize> = VERBS
+        .iter()
+        .flat_map(|verb| memchr::memmem::find_iter(clause, verb.as_bytes()).map(move |at| at + verb.len()))
+        .collect();
+    places.sort_unstable();
+    let is_direct = |place: usize| VERBS.iter().any(|verb| verb.len() == place && clause.starts_with(verb.as_bytes()));
+    let weak = matches!(word, "キー" | "ключ" | "Ключ" | "schlüssel" | "geheimnis");
+    places
+        .into_iter()
+        .filter_map(|place| value(text, from + place, is_direct(place), weak))
+        .find(|at| !english || is_strong(&text[at.clone()]))
+        .map(|at| Secret { at, rule: "assignment" })
+}
+
+/// Letters, digits and a sign that no name of code has.
+fn is_strong(value: &[u8]) -> bool {
+    let signs = value.iter().any(|byte| b"!@#$%^&*?~+=".contains(byte));
+    value.len() >= 8
+        && signs
+        && value.iter().any(u8::is_ascii_digit)
+        && value.iter().any(u8::is_ascii_alphabetic)
+        && !value.iter().any(|byte| matches!(byte, b'(' | b'[' | b'{' | b'<' | b'/'))
+}
+
+/// The value here: in quotes of any language, or bare and of mixed characters.
+fn value(text: &[u8], at: usize, is_direct: bool, weak: bool) -> Option<Range<usize>> {
+    const QUOTES: [(&str, &str); 9] = [
+        ("«", "»"),
+        ("„", "“"),
+        ("“", "”"),
+        ("「", "」"),
+        ("『", "』"),
+        ("‘", "’"),
+        ("\u{ab}\u{a0}", "\u{a0}»"),
+        ("»", "«"),
+        ("›", "‹"),
+    ];
+    let at = at + blanks(text, at);
+    let rest = text.get(at..)?;
+    for (opening, closing) in QUOTES {
+        if let Some(inner) = rest.strip_prefix(opening.as_bytes()) {
+            let inner = &inner[..inner.len().min(256)];
+            let end = memchr::memmem::find(inner, closing.as_bytes())?;
+            let padded = inner[..end].len() - inner[..end].trim_ascii_start().len();
+            let start = at + opening.len() + padded;
+            let value = start..at + opening.len() + inner[..end].trim_ascii_end().len();
+            return is_secret(text, &value, true, weak).then_some(value);
+        }
+    }
+    if let Some(quote) = Quote::at(text, at).filter(|quote| !quote.is_of_json()) {
+        let start = at + quote.length();
+        let value = start..quote.closing(text, start)?;
+        return is_secret(text, &value, true, weak).then_some(value);
+    }
+    let length =
+        run(&text[..text.len().min(at + 256)], at, |byte| byte > b' ' && byte < 128 && byte != b'"' && byte != b'\\');
+    let plain = text[at..at + length].trim_ascii_end();
+    let end =
+        plain.iter().rposition(|byte| !matches!(byte, b'.' | b',' | b';' | b':' | b')')).map_or(0, |last| last + 1);
+    let value = at..at + end;
+    (is_direct || end >= 8).then_some(())?;
+    is_secret(text, &value, false, weak).then_some(value)
+}
+
+fn is_secret(text: &[u8], at: &Range<usize>, quoted: bool, weak: bool) -> bool {
+    let value = &text[at.clone()];
+    let letters = value.iter().any(u8::is_ascii_alphabetic);
+    let digits = value.iter().any(u8::is_ascii_digit);
+    let kind = if weak { Kind::Token } else { Kind::Password };
+    let mixed = letters && digits && !is_wordy(value);
+    let plain = value.len() >= 5 && !value.contains(&b' ') && value.is_ascii() && !is_placeholder(value);
+    let fits = mixed || quoted && !weak && value.len() >= 8;
+    let address = memchr::memmem::find(value, b"://").is_some();
+    plain && fits && !address && is_bare_secret(value, kind, None)
+}

@@ -1,0 +1,229 @@
+//! Programs that take a secret at a place of their own, where no name says so.
+
+use std::ops::Range;
+
+use crate::secret::Secret;
+use crate::words::line;
+use crate::words::scan::is_token;
+use crate::words::value::is_placeholder;
+
+/// Where a program has its secret.
+#[derive(Clone, Copy)]
+enum Place {
+    /// The word after this option.
+    After(&'static str),
+    /// The rest of the word that begins so.
+    In(&'static str),
+    /// What follows the sign in the word after this option.
+    Behind(&'static str, u8),
+    /// This operand, counted from 0, options aside; at least so many there must be.
+    Operand(usize),
+    /// This operand, if one of the options has this letter.
+    With(u8, usize),
+    /// What follows the second sign `=` of a word that begins so.
+    Literal(&'static str),
+    /// What follows the slash, and goes to `@` or to the end: `name/password@place`.
+    Slash,
+    /// The operand after the share, which may be the first.
+    Share,
+    /// An operand of letters and digits.
+    Token,
+}
+
+use Place::{After, Behind, In, Literal, Operand, Share, Slash, Token, With};
+
+/// How a command begins, the words that follow the program, and where its secrets are.
+pub(crate) struct Tool(&'static str, &'static [&'static str], &'static [Place]);
+
+/// The programs.
+pub(crate) const TOOLS: [Tool; 56] = [
+    Tool("ConvertTo-SecureString", &[], &[Operand(0)]),
+    Tool("cargo login", &["login"], &[Token]),
+    Tool("smbmap", &[], &[After("-p")]),
+    Tool("rclone", &[], &[After("pass")]),
+    Tool("ansible-vault", &["encrypt_string"], &[Operand(0)]),
+    Tool("vercel", &[], &[After("-t")]),
+    Tool("htpasswd", &[], &[With(b'b', 2), With(b'n', 1)]),
+    Tool("net use", &["use"], &[Share]),
+    Tool("net user", &["user"], &[Operand(1)]),
+    Tool("xfreerdp", &[], &[In("/p:"), In("/gp:"), After("-p")]),
+    Tool("xfreerdp3", &[], &[In("/p:"), In("/gp:")]),
+    Tool("wlfreerdp", &[], &[In("/p:")]),
+    Tool("rdesktop", &[], &[After("-p")]),
+    Tool("ipmitool", &[], &[After("-P"), In("-P")]),
+    Tool("ssh-keygen", &[], &[After("-N"), After("-P")]),
+    Tool("nmcli", &[], &[After("password"), After("wifi-sec.psk"), After("802-11-wireless-security.psk")]),
+    Tool("mc alias set", &["alias", "set"], &[Operand(3)]),
+    Tool("mc config host add", &["config", "host", "add"], &[Operand(3)]),
+    Tool("mcli alias set", &["alias", "set"], &[Operand(3)]),
+    Tool("rabbitmqctl", &["add_user"], &[Operand(1)]),
+    Tool("rabbitmqctl", &["change_password"], &[Operand(1)]),
+    Tool("wpa_passphrase", &[], &[Operand(1)]),
+    Tool("mosquitto_pub", &[], &[After("-P")]),
+    Tool("mosquitto_sub", &[], &[After("-P")]),
+    Tool("mosquitto_passwd", &[], &[With(b'b', 2)]),
+    Tool("unzip", &[], &[After("-P")]),
+    Tool("openssl", &[], &[In("pass:"), In("-passin=pass:"), In("-passout=pass:")]),
+    Tool("keytool", &[], &[After("-storepass"), After("-keypass"), After("-srcstorepass"), After("-deststorepass")]),
+    Tool("sqlplus", &[], &[Slash]),
+    Tool("impdp", &[], &[Slash]),
+    Tool("expdp", &[], &[Slash]),
+    Tool("smbclient", &[], &[Behind("-U", b'%')]),
+    Tool("rpcclient", &[], &[Behind("-U", b'%')]),
+    Tool("winexe", &[], &[Behind("-U", b'%')]),
+    Tool("evil-winrm", &[], &[After("-p")]),
+    Tool("crackmapexec", &[], &[After("-p")]),
+    Tool("netexec", &[], &[After("-p")]),
+    Tool("curl", &[], &[Behind("-u", b':'), Behind("--user", b':'), Behind("-U", b':'), Behind("--proxy-user", b':')]),
+    Tool("http -a", &[], &[Behind("-a", b':')]),
+    Tool("https -a", &[], &[Behind("-a", b':')]),
+    Tool("lftp", &[], &[Behind("-u", b',')]),
+    Tool("sshpass", &[], &[After("-p"), In("-p")]),
+    Tool("mysql", &[], &[In("-p")]),
+    Tool("mysqldump", &[], &[In("-p")]),
+    Tool("mysqladmin", &[], &[In("-p")]),
+    Tool("mariadb", &[], &[In("-p")]),
+    Tool("redis-cli", &[], &[After("-a"), After("--pass")]),
+    Tool("cqlsh", &[], &[After("-p")]),
+    Tool("mongosh", &[], &[After("-p")]),
+    Tool("mongodump", &[], &[After("-p")]),
+    Tool("mongorestore", &[], &[After("-p")]),
+    Tool("kubectl", &["create", "secret"], &[Literal("--from-literal=")]),
+    Tool("aws configure set", &["configure", "set", "aws_secret_access_key"], &[Operand(0)]),
+    Tool("aws configure set", &["configure", "set", "aws_session_token"], &[Operand(0)]),
+    Tool("cmdkey", &[], &[In("/pass:")]),
+    Tool("schtasks", &[], &[After("/rp"), After("/RP"), After("/p")]),
+];
+
+impl Tool {
+    pub(crate) const fn name(&self) -> &'static str {
+        self.0
+    }
+}
+
+/// The secret of a program whose name stands here.
+pub(crate) fn at(text: &[u8], start: usize, tool: &Tool) -> Option<Secret> {
+    let Tool(name, then, places) = tool;
+    let before = start.checked_sub(1).map(|at| text[at]);
+    // `/usr/bin/mysql`, and not `my-mysql`; the letter of an escape may stand before.
+    let begins = before.is_none_or(|byte| !is_token(byte)) || start > 1 && text[start - 2] == b'\\';
+    let after = text.get(start + name.len()).copied();
+    let ends = after.is_some_and(|byte| matches!(byte, b' ' | b'"' | b'\'' | b'\\' | b'.'));
+    if !text[start..].starts_with(name.as_bytes()) || !begins || !ends || matches!(before, Some(b'.' | b'@')) {
+        return None;
+    }
+    let words = line::words(text, whole(text, start));
+    let mut words = &words[1.min(words.len())..];
+    for word in *then {
+        let (first, rest) = words.split_first()?;
+        (&text[first.clone()] == word.as_bytes()).then_some(())?;
+        words = rest;
+    }
+    let value =
+        places.iter().find_map(|place| value(text, words, *place).filter(|value| is_value(&text[value.clone()])))?;
+    Some(Secret { at: value, rule: "flag" })
+}
+
+/// Where the path of the program begins: a list has it in one string.
+fn whole(text: &[u8], start: usize) -> usize {
+    let path =
+        text[..start].iter().rev().take(128).take_while(|byte| is_token(**byte) || matches!(byte, b'/' | b'.')).count();
+    if path > 0 && text[start - 1] == b'/' { start - path } else { start }
+}
+
+fn is_value(value: &[u8]) -> bool {
+    let file = value.first().is_some_and(|first| matches!(first, b'-' | b'/' | b'*' | b'(' | b'['));
+    value.len() >= 3 && !file && !is_placeholder(value)
+}
+
+fn value(text: &[u8], words: &[Range<usize>], place: Place) -> Option<Range<usize>> {
+    let word = |at: &Range<usize>| &text[at.clone()];
+    let is_option = |at: &&Range<usize>| text[at.start] == b'-' && at.len() > 1;
+    let next = |option: &str| {
+        let at = words.iter().position(|at| word(at) == option.as_bytes())?;
+        words.get(at + 1)
+    };
+    match place {
+        After(option) => next(option).cloned(),
+        In(start) => {
+            let at = words.iter().find(|at| word(at).starts_with(start.as_bytes()) && at.len() > start.len())?;
+            Some(at.start + start.len()..at.end)
+        }
+        Behind(option, sign) => {
+            let at = next(option)?;
+            let colon = memchr::memchr(sign, word(at))?;
+            let value = at.start + colon + 1..at.end;
+            // `-u 1000:1000`
+            let numbers = word(at).iter().all(|byte| byte.is_ascii_digit() || *byte == sign);
+            (!numbers).then_some(value)
+        }
+        Operand(number) => words.iter().filter(|at| !is_option(at) && !is_switch(word(at))).nth(number).cloned(),
+        With(letter, number) => {
+            let mut options = words.iter().filter(is_option);
+            let set = options.any(|at| text[at.start + 1] != b'-' && word(at).contains(&letter));
+            // `-C 10` is the cost.
+            let is_cost = |at: usize| at > 0 && word(&words[at - 1]) == b"-C";
+            let mut operands = words.iter().enumerate().filter(|(at, range)| !is_option(range) && !is_cost(*at));
+            operands.nth(number).filter(|_| set).map(|(_, range)| range.clone())
+        }
+        Share => {
+            let share = words.iter().position(|at| text[at.start] == b'\\')?;
+            words[share + 1..].iter().find(|at| !is_option(at) && !is_switch(word(at))).cloned()
+        }
+        Token => {
+            let drawn = |at: &&Range<usize>| {
+                word(at).iter().any(u8::is_ascii_digit) && word(at).iter().all(|byte| is_token(*byte))
+            };
+            words.iter().filter(|at| at.len() >= 16 && !is_option(at)).find(drawn).cloned()
+        }
+        Literal(start) => {
+            let at = words.iter().find(|at| word(at).starts_with(start.as_bytes()))?;
+            let from = at.start + start.len();
+            let sign = from + memchr::memchr(b'=', &text[from..at.end])? + 1;
+            let quote = usize::from(matches!(text.get(sign), Some(b'\'')));
+            Some(sign + quote..at.end)
+        }
+        Slash => {
+            let at = words.iter().find(|at| !is_option(at) && word(at).contains(&b'/'))?;
+            let slash = memchr::memchr(b'/', word(at))?;
+            let end = memchr::memchr(b'@', &word(at)[slash..]).map_or(at.end, |end| at.start + slash + end);
+            (slash > 0).then_some(at.start + slash + 1..end)
+        }
+    }
+}
+
+/// `/user:name`, `/add`, `X:`.
+fn is_switch(word: &[u8]) -> bool {
+    word.starts_with(b"/")
+}
+
+/// `echo value | sudo -S`, `sudo -S <<< value`, `printf value | cryptsetup …`. `start` is where `sudo` or `cryptsetup` stands.
+pub(crate) fn fed(text: &[u8], start: usize) -> Option<Secret> {
+    let rest = text.get(start..)?;
+    if rest.starts_with(b"sudo ") {
+        let is_short = |word: &[u8]| word.starts_with(b"-") && !word.starts_with(b"--");
+        let reads = |word: &[u8]| word == b"--stdin" || is_short(word) && word.contains(&b'S');
+        line::words(text, start).into_iter().take(8).find(|at| reads(&text[at.clone()]))?;
+    }
+    let fed = [&b"sudo "[..], b"cryptsetup ", b"su -c", b"gpg --passphrase-fd", b"smbpasswd -s"];
+    fed.iter().find(|fed| rest.starts_with(fed))?;
+    let line = crate::words::scan::line_before(text, start);
+    let offset = start - line.len();
+    let said = [&b"echo "[..], b"printf "]
+        .into_iter()
+        .filter_map(|said| Some(memchr::memmem::rfind(line, said)? + said.len()))
+        .max();
+    let piped = line.trim_ascii_end().ends_with(b"|");
+    if let Some(said) = said.filter(|_| piped) {
+        let words = line::words(text, offset + said);
+        let word = words.into_iter().find(|word| text[word.start] != b'-' && !text[word.clone()].starts_with(b"%"))?;
+        let trimmed = text[word.clone()].strip_suffix(b"\\\\n").map_or(word.end, |value| word.start + value.len());
+        let word = word.start..trimmed;
+        return is_value(&text[word.clone()]).then_some(Secret { at: word, rule: "flag" });
+    }
+    let near = &rest[..rest.len().min(200)];
+    let line = &near[..memchr::memmem::find(near, b"\\n").unwrap_or(near.len())];
+    let at = start + memchr::memmem::find(line, b"<<<")? + 3;
+    let word = line::words(text, at + crate::words::scan::blanks(text, at)).into_iter().next()?;
+    is_value(&text[word.clone()]).then_some(Secret { at: word, rule: "flag" })
+}

@@ -1,0 +1,120 @@
+//! A command line that meets a fault at each of its system calls: the disk fails, is full, or the process dies there.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::counterpart::{counterpart, required};
+use crate::outcome::Outcome;
+use crate::place::Place;
+
+/// What may happen at a system call.
+const FAULTS: [&str; 4] = ["signal=SIGKILL", "error=EIO", "error=ENOSPC", "error=EINTR"];
+
+/// The calls that change something, or that a change waits for.
+const WRITING: &str = "write,pwrite64,fdatasync,fsync,ftruncate,flock,rename,renameat,renameat2,link,linkat,unlink,unlinkat,rmdir,\
+                       mkdir,mkdirat,chmod,fchmod,fchmodat,openat";
+
+/// How many faults are tried where not all are asked for.
+const SAMPLE: usize = 14;
+
+/// A command line in a place, whose working directory and home are as they are now before each fault.
+pub struct Sweep<'a> {
+    place: &'a Place,
+    arguments: Vec<String>,
+    input: String,
+}
+
+impl<'a> Sweep<'a> {
+    /// A command line of the program that the place is for.
+    pub fn new(place: &'a Place, arguments: &[&str]) -> Self {
+        let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        Self { place, arguments, input: String::new() }
+    }
+
+    /// What it reads on standard input.
+    #[must_use]
+    pub fn input(mut self, text: &str) -> Self {
+        text.clone_into(&mut self.input);
+        self
+    }
+
+    /// Runs it once for each fault, and `check` after it with its outcome and the fault. A sample of the faults, or with `CP_LONG=1` all
+    /// of them, reading calls included. At the end it is run without one. Nothing is run where no process can be traced.
+    #[track_caller]
+    pub fn run(self, mut check: impl FnMut(&Outcome, &str)) {
+        let Some(strace) = counterpart("strace") else { return };
+        let can_trace = self.place.program(&strace).args(["-o", "/dev/null", "true"]).run().status == 0;
+        if !required("the right to trace a process", can_trace) {
+            return;
+        }
+        let before = tempfile::tempdir().expect("a temporary directory");
+        let kept = [(&*self.place.work, before.path().join("work")), (&*self.place.home, before.path().join("home"))];
+        for (from, to) in &kept {
+            copy(from, to);
+        }
+        let restore = || {
+            for (to, from) in &kept {
+                let _ = std::fs::remove_dir_all(to);
+                copy(from, to);
+            }
+        };
+        let is_long = std::env::var_os("CP_LONG").is_some();
+        let calls = self.calls(&strace, if is_long { "%file,%desc" } else { WRITING });
+        let mut faults: Vec<String> = Vec::new();
+        for (call, count) in &calls {
+            for when in 1..=*count {
+                faults.extend(FAULTS.iter().map(|fault| format!("{call}:{fault}:when={when}")));
+            }
+        }
+        // An odd step meets each kind of fault in turn.
+        let step = if is_long { 1 } else { (faults.len() / SAMPLE) | 1 };
+        for fault in faults.iter().step_by(step) {
+            restore();
+            let inject = format!("inject={fault}");
+            let done = self.under(&strace, &["-f", "-qq", "-o", "/dev/null", "-e", &inject]);
+            check(&done, fault);
+        }
+        restore();
+        let done = self.place.subject().args(&self.arguments).stdin(&self.input).run();
+        assert_eq!(done.status, 0, "without a fault: {done:?}");
+        check(&done, "none");
+    }
+
+    fn under(&self, strace: &Path, options: &[&str]) -> Outcome {
+        self.place.subject().args(&self.arguments).stdin(&self.input).under(strace, options).run()
+    }
+
+    /// How often the command makes each call.
+    fn calls(&self, strace: &Path, set: &str) -> BTreeMap<String, usize> {
+        let log = self.place.root.join("calls");
+        let trace = format!("trace={set}");
+        let done = self.under(strace, &["-f", "-qq", "-o", log.to_str().expect("a path in UTF-8"), "-e", &trace]);
+        assert_eq!(done.status, 0, "{done:?}");
+        let mut calls = BTreeMap::new();
+        for line in std::fs::read_to_string(log).expect("strace has written").lines() {
+            let call = line.split_once(' ').and_then(|(_, rest)| rest.trim_start().split_once('('));
+            if let Some((name, _)) = call
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+                && !name.starts_with("exec")
+            {
+                *calls.entry(name.to_owned()).or_insert(0) += 1;
+            }
+        }
+        calls
+    }
+}
+
+/// Copies a directory, if it is there, with the modes of its files.
+fn copy(from: &Path, to: &Path) {
+    let Ok(listing) = std::fs::read_dir(from) else { return };
+    std::fs::create_dir_all(to).expect("a directory for the copy");
+    for entry in listing {
+        let entry = entry.expect("a name");
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type().expect("a kind").is_dir() {
+            copy(&from, &to);
+        } else {
+            std::fs::copy(&from, &to).expect("a copy");
+        }
+    }
+}

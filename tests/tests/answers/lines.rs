@@ -1,0 +1,316 @@
+//! Command lines that print every kind of line of every verb.
+
+/// What every line begins with.
+pub(super) const SETUP: &str = r#"
+session() { S=$(cp-session start --format text); export CP_SESSION="$S"; }
+turns() { session; for m in a b c; do cp-session append -- $m; cp-session append --role assistant -- $m; done >/dev/null; }
+signed() { { cp-log append -f L hello; cp-log keygen K; cp-log checkpoint -f L --key K; } >/dev/null; cp-log prove 1 -f L --format raw >p; }
+allow() { mkdir -p "$CP_HOME/config"; printf '[exec]\nallowed_commands = ["echo", "false", "rm", "sleep"]\n%s\n' "$1" >"$CP_HOME/config/policy.toml"; }
+call() { printf '{"ok":true,"schema_version":"1.0","type":"tool_call","data":{"id":"1","name":"%s","input":%s}}\n' "$1" "$2"; }
+token() { jq -r .data.confirm_token; }
+play() { printf '%s\n' '{"content":"I look.","tool_calls":[{"name":"system","input":{"operation":"get_info"}}]}' '{"content":"Done."}' >script; }
+"#;
+
+/// For each verb the lines that show what it can print; none shows what a projection leaves.
+pub(super) const LINES: &[(&str, &[&str])] = &[
+    (
+        "cp-compose",
+        &[
+            "cp-compose -s 'be brief' -- hello",
+            "cp-compose --explain -s 'be brief' -- hello",
+            "printf 'memo' >c; cp-compose --context c -- hello",
+            "turns; cp-compose --session $S -- hello",
+            r#"echo 'say {{a}}' >t; printf '{"a":1}\n{"a":2}\n' | cp-compose --rows --template t"#,
+            r#"echo 'say {{a}}' >t; printf '{"a":1}\n{"a":2}\n' | cp-compose --rows --explain --template t"#,
+        ],
+    ),
+    ("cp-compose system", &["cp-compose system -s 'be brief'"]),
+    (
+        "cp-exec",
+        &[
+            "allow; cp-exec -- echo hello",
+            "allow; cp-exec -- false",
+            "cp-exec -- echo hello",
+            "allow; cp-exec --timeout 0.2 --grace 0.1 -- sleep 9",
+            "allow; cp-exec -- rm -r x",
+            "allow; cp-exec --request-id r -- echo one >/dev/null; cp-exec --request-id r -- echo two",
+            "allow; cp-exec -- nosuch",
+            "allow; cp-exec --dry-run -- echo hello",
+            "allow; cp-exec --dry-run -- rm -r x",
+            r#"echo '{"tool":"system","operation":"get_info"}' | cp-exec"#,
+            r#"echo '{"tool":"system","operation":"get_info"}' | cp-exec --dry-run"#,
+            r#"allow; call shell '{"command":"echo hi"}' | cp-exec"#,
+            r#"allow; printf '{"tool":"shell","arguments":{"command":"echo %s"}}\n' one two | cp-exec"#,
+            r#"printf '{"tool":"system","operation":"get_info"}\n%.0s' 1 2 | cp-exec"#,
+        ],
+    ),
+    ("cp-exec approve", &["cp-exec approve", "cp-exec approve abc"]),
+    (
+        "cp-exec check",
+        &[
+            "cp-exec check -- git push --force",
+            "cp-exec check -c 'ls; id'",
+            "allow; cp-exec check -- echo hi",
+            r#"allow; printf '{"tool":"shell","arguments":{"command":"echo %s"}}\n' one two | cp-exec check"#,
+            "cp-exec check --strict-exit -- git push --force",
+        ],
+    ),
+    (
+        "cp-exec policy init",
+        &[
+            "cp-exec policy init",
+            "cp-exec policy init --dry-run",
+            "cp-exec policy init >/dev/null; cp-exec policy init",
+        ],
+    ),
+    ("cp-exec policy show", &["cp-exec policy show", "allow; cp-exec policy show"]),
+    ("cp-exec policy test", &["cp-exec policy test", "allow; cp-exec policy test"]),
+    (
+        "cp-llm",
+        &[
+            "cp-llm --backend stub -- hello",
+            "cp-llm --backend stub --dry-run -- hello",
+            "cp-llm --backend stub --stream -- hello",
+            "seq 3 | jq -c '{messages:[{role:\"user\",content:tostring}]}' | cp-llm --backend stub --rows",
+            "seq 3 | jq -c '{messages:[{role:\"user\",content:tostring}]}' | cp-llm --backend stub --rows --dry-run",
+            "play; cp-llm --backend stub --stub-script script -- hello",
+            "session; cp-compose --session $S --agent default -- hello | cp-llm --backend stub",
+            r#"echo '{"error":{"code":"E_SERVER","message":"down"}}' >s; cp-llm --backend stub --stub-script s --retries 0 -- hi"#,
+            r#"echo '{"content":"{\"a\":1}"}' >s; echo '{"type":"object"}' >t; cp-llm --backend stub --stub-script s --schema t -- hi"#,
+            "cp-llm --backend stub --replay none -- hi",
+            "cp-llm --backend stub --budget-tokens 1 -- hi",
+            "cp-llm --backend openai -- hi",
+        ],
+    ),
+    ("cp-llm models", &["cp-llm models --backend stub", "cp-llm models"]),
+    (
+        "cp-log append",
+        &[
+            "cp-log append hello",
+            "mkdir -p \"$CP_HOME/config\"; echo '[' >\"$CP_HOME/config/cp.toml\"; cp-log append hello",
+            "cp-log append --dry-run hello",
+            "cp-log append --plain -f plain hello",
+            "cp-log append --plain --dry-run -f plain hello",
+            "seq 3 | cp-log append",
+            "seq 3 | cp-log append --dry-run",
+            "cp-log append -f \"$(printf 'caf\\351')\" hello",
+            "cp-log append --dry-run -f \"$(printf 'caf\\351')\" hello",
+            "seq 3 | cp-log append -f \"$(printf 'caf\\351')\"",
+        ],
+    ),
+    (
+        "cp-log blob",
+        &[
+            "head -c 2000000 /dev/zero | tr '\\0' x | cp-log append >/dev/null; cp-log blob $(cp-log query --event log --jq .message.blob --format raw)",
+        ],
+    ),
+    (
+        "cp-log check-proof",
+        &[
+            "signed; sed -n 2p L | cp-log check-proof --key K.pub p",
+            "signed; sed -n 1p L | cp-log check-proof --key K.pub p",
+            "signed; sed -n 1,2p L | cp-log check-proof --key K.pub p",
+            "signed; cp-log query L | cp-log check-proof --key K.pub p",
+            "signed; cp-log query --event log L | cp-log check-proof --key K.pub p",
+        ],
+    ),
+    (
+        "cp-log checkpoint",
+        &[
+            "cp-log append x >/dev/null; cp-log keygen C >/dev/null; cp-log checkpoint --key C",
+            "cp-log append x >/dev/null; cp-log keygen C >/dev/null; cp-log checkpoint --dry-run --key C",
+        ],
+    ),
+    (
+        "cp-log create",
+        &["cp-log create --name example.com/audit a", "cp-log create --dry-run --name example.com/audit a"],
+    ),
+    (
+        "cp-log export",
+        &["cp-log append hello >/dev/null; cp-llm --backend stub -- hi >/dev/null; cp-log export --to otlp"],
+    ),
+    ("cp-log follow", &["seq 3 | cp-log append >/dev/null; cp-log follow --last 3 --limit 3"]),
+    (
+        "cp-log forget",
+        &[
+            "cp-log append --seal message secret >/dev/null; H=$(cp-log query --event log --jq '.message[]' --format raw); cp-log forget --dangerous --dry-run $H",
+            "cp-log append --seal message secret >/dev/null; H=$(cp-log query --event log --jq '.message[]' --format raw); T=$(cp-log forget --dangerous --dry-run $H | token); cp-log forget --dangerous --confirm $T $H",
+            "cp-log forget --dangerous --dry-run sha256:0",
+            "cp-log forget --dangerous --dry-run sha256:$(printf %064d 0)",
+            "cp-log forget sha256:$(printf %064d 0)",
+            "cp-log forget --dangerous --confirm ct_0 sha256:$(printf %064d 0)",
+        ],
+    ),
+    ("cp-log keygen", &["cp-log keygen K", "cp-log keygen --dry-run K"]),
+    ("cp-log prove", &["signed; cp-log prove 0 -f L"]),
+    (
+        "cp-log query",
+        &[
+            "seq 3 | cp-log append >/dev/null; cp-log query",
+            "seq 3 | cp-log append >/dev/null; cp-log query --limit 1",
+            "session; cp-llm --backend stub --session $S -- hi >/dev/null; cp-log query",
+            "cp-log append -f \"$(printf 'caf\\351')\" hello >/dev/null; cp-log query caf*",
+        ],
+    ),
+    (
+        "cp-log repair",
+        &[
+            "cp-log append -f L x >/dev/null; printf '{\"seq\":' >>L; cp-log repair --dry-run L",
+            "cp-log append -f L x >/dev/null; printf '{\"seq\":' >>L; cp-log repair --confirm $(cp-log repair --dry-run L | token) L",
+        ],
+    ),
+    (
+        "cp-log reveal",
+        &[
+            "cp-log append --seal message secret >/dev/null; cp-log reveal $(cp-log query --event log --jq '.message[]' --format raw)",
+        ],
+    ),
+    (
+        "cp-log rotate",
+        &["cp-log append x >/dev/null; cp-log rotate", "cp-log append x >/dev/null; cp-log rotate --dry-run"],
+    ),
+    ("cp-log stats", &["cp-llm --backend stub -- hi >/dev/null; cp-log stats", "cp-log stats"]),
+    (
+        "cp-log tee",
+        &[
+            "cp-llm --backend stub -- hi | cp-log tee L",
+            "seq 2 | jq -c '{messages:[{role:\"user\",content:tostring}]}' | cp-llm --backend stub --rows | cp-log tee L",
+        ],
+    ),
+    ("cp-log tip", &["cp-log append x >/dev/null; cp-log tip"]),
+    (
+        "cp-log verify",
+        &[
+            "cp-log append -f L x >/dev/null; cp-log verify L",
+            "cp-log append x >/dev/null; cp-log verify",
+            "cp-log append -f L x >/dev/null; echo x >>L; cp-log verify L",
+            "cp-log append -f \"$(printf 'caf\\351')\" hello >/dev/null; cp-log verify caf*",
+        ],
+    ),
+    (
+        "cp-log witness",
+        &[
+            "{ cp-log append hello; cp-log keygen R; cp-log keygen W; cp-log checkpoint --key R; } >/dev/null; cp-log checkpoint --witness-request --format raw | cp-log witness --key W --signer R.pub --state seen",
+        ],
+    ),
+    (
+        "cp-session append",
+        &[
+            "session; cp-session append -- hello",
+            "session; cp-session append --dry-run -- hello",
+            r#"session; printf '{"content":"a"}\n{"content":"b"}\n' | cp-session append --rows"#,
+        ],
+    ),
+    (
+        "cp-session check",
+        &[
+            "session; cp-session check $S",
+            "turns; cp-session check --repair $S",
+            "session; echo x >>$(cp-session show $S | jq -r .data.file); cp-session check --strict-exit $S",
+        ],
+    ),
+    ("cp-session clear", &["turns; cp-session clear $S", "turns; cp-session clear --dry-run $S"]),
+    (
+        "cp-session compact",
+        &[
+            "turns; cp-session compact --keep 2 --backend stub",
+            "turns; cp-session compact --keep 2 --backend stub --dry-run",
+            "session; cp-session compact --backend stub",
+        ],
+    ),
+    ("cp-session count", &["turns; cp-session count $S"]),
+    (
+        "cp-session delete",
+        &[
+            "session; cp-session delete $S --dangerous --dry-run",
+            "session; cp-session delete $S --dangerous --confirm $(cp-session delete $S --dangerous --dry-run | token)",
+            "session; cp-session delete $S NOSUCH --dangerous --confirm $(cp-session delete $S NOSUCH --dangerous --dry-run | token)",
+            "session; cp-session delete $S NOSUCH --dangerous --dry-run",
+        ],
+    ),
+    ("cp-session end", &["turns; cp-session end $S", "turns; cp-session end $S --dry-run"]),
+    ("cp-session export", &["turns; cp-session export $S", "turns; cp-session export $S --dry-run"]),
+    ("cp-session fork", &["turns; cp-session fork $S", "turns; cp-session fork $S --dry-run"]),
+    (
+        "cp-session import",
+        &[
+            r#"echo '[{"conversation_id":"c","prompt":"hi","response":"hello"}]' >log; cp-session import log"#,
+            r#"echo '[{"conversation_id":"c","prompt":"hi","response":"hello"}]' >log; cp-session import --dry-run log"#,
+        ],
+    ),
+    ("cp-session list", &["turns; cp-session list", "cp-session list"]),
+    ("cp-session load", &["turns; cp-session load $S", "session; cp-session load $S"]),
+    (
+        "cp-session recall",
+        &[
+            "cp-session remember --kind note -- 'the build' >/dev/null; cp-session recall --kind note build",
+            "cp-session recall --kind note x",
+        ],
+    ),
+    (
+        "cp-session remember",
+        &["cp-session remember --kind note -- 'the build'", "cp-session remember --dry-run --kind note -- 'the build'"],
+    ),
+    ("cp-session search", &["turns; cp-session search a", "cp-session search a"]),
+    ("cp-session show", &["turns; cp-session show $S"]),
+    ("cp-session start", &["cp-session start", "cp-session start --mode isolated", "cp-session start --dry-run"]),
+    (
+        "cp-session tee",
+        &[
+            "session; cp-llm --backend stub -- hello | cp-session tee $S",
+            "session; cp-llm --backend stub -- hello | cp-session tee --dry-run $S",
+            "session; seq 2 | jq -c '{messages:[{role:\"user\",content:tostring}]}' | cp-llm --backend stub --rows | cp-session tee $S",
+        ],
+    ),
+    (
+        "cp-shell",
+        &[
+            r#"echo '{"operation":"governed_roots"}' | cp-shell"#,
+            r#"echo '{"operation":"nonsense"}' | cp-shell"#,
+            r#"call explain_path '{"path":"lib/x"}' | cp-shell"#,
+            r#"call explain_path '{"path":"lib/x"}' | sed 's/}}$/},"meta":{"duration_ms":0}}/' | cp-shell"#,
+        ],
+    ),
+    ("cp-shell init", &["cp-shell init", "cp-shell init --dry-run", "cp-shell init >/dev/null; cp-shell init"]),
+    ("cp-shell config", &["cp-shell config"]),
+    ("cp-shell config get", &["cp-shell config get tier", "cp-shell config get nonsense"]),
+    ("cp-shell config agent", &["cp-shell init >/dev/null; cp-shell config agent default soul"]),
+    (
+        "cp-shell reset",
+        &["session; cp-shell reset --dry-run", "session; cp-shell reset --confirm $(cp-shell reset --dry-run | token)"],
+    ),
+    (
+        "cp-toolloop",
+        &[
+            "cp-toolloop --backend stub -- hello",
+            "play; cp-toolloop --backend stub --stub-script script -- hello",
+            "play; cp-toolloop --backend stub --stub-script script --max-iterations 1 -- hello",
+            "cp-toolloop --backend stub --stream -- hello",
+        ],
+    ),
+    (
+        "cp-toolloop cancel",
+        &[
+            "play; cp-toolloop --backend stub --stub-script script --max-iterations 1 -- hello >/dev/null; cp-toolloop cancel RUN-",
+            "play; cp-toolloop --backend stub --stub-script script --max-iterations 1 -- hello >/dev/null; cp-toolloop cancel --dry-run RUN-",
+        ],
+    ),
+    (
+        "cp-toolloop resume",
+        &[
+            "play; head -n 1 script >twice; cat script >>twice; cp-toolloop --backend stub --stub-script twice --stream --max-iterations 1 -- hello >/dev/null; cp-toolloop resume --max-iterations 3 RUN-",
+        ],
+    ),
+    ("cp-toolloop runs", &["cp-toolloop --backend stub -- hello >/dev/null; cp-toolloop runs", "cp-toolloop runs"]),
+    (
+        "cp-toolloop show",
+        &[
+            "play; cp-toolloop --backend stub --stub-script script -- hello >/dev/null; cp-toolloop show RUN-",
+            "play; cp-toolloop --backend stub --stub-script script --max-iterations 1 -- hello >/dev/null; cp-toolloop show RUN-",
+        ],
+    ),
+    (
+        "cp-toolloop tools",
+        &["cp-toolloop tools", "printf '#!/bin/sh\\necho --describe' >t; chmod +x t; cp-toolloop tools --tools t"],
+    ),
+];

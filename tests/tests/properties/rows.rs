@@ -1,0 +1,246 @@
+//! A row for each verb: a command line that succeeds in the world of these tests, and one that waits until it is ended.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cp_testkit::{Outcome, PROGRAMS, Place, Program};
+use serde_json::Value;
+
+/// A verb, as it is tried.
+#[derive(Clone)]
+pub(super) struct Row {
+    pub verb: String,
+    /// What must be made each time, because the verb can do it once only.
+    pub before: &'static str,
+    /// What follows the options that a test adds.
+    pub words: &'static str,
+    /// Words with which it waits for somebody else; empty for a verb that only waits for files that it opens itself.
+    pub waits: &'static str,
+}
+
+/// Verb, what must be made each time, its words, and words with which it waits. `f` is a pipe that nobody writes to, `locked` a ledger that
+/// somebody else holds, `$BASE` a server that never answers; standard input stays open.
+const ROWS: [[&str; 4]; 51] = [
+    ["cp-log append", "", "-f L -- m", "-f locked -- m"],
+    ["cp-log create", "", "new$N", ""],
+    ["cp-log tee", "", "tee$N <lines", ""],
+    ["cp-log query", "", "L", "f"],
+    ["cp-log follow", "", "--last 1 --limit 1 L", "L"],
+    ["cp-log stats", "", "L", "f"],
+    ["cp-log blob", "", "-f L $BLOB", ""],
+    ["cp-log export", "", "--to otlp L", "--to otlp f"],
+    ["cp-log reveal", "", "-f L $SEALED", ""],
+    ["cp-log forget", "", "-f L --dangerous --dry-run $SEALED", ""],
+    ["cp-log tip", "", "L", ""],
+    ["cp-log verify", "", "L", "f"],
+    ["cp-log repair", "", "--dry-run torn", ""],
+    ["cp-log rotate", "cp R r$N.jsonl", "r$N.jsonl", "locked.jsonl"],
+    ["cp-log keygen", "", "key$N", ""],
+    ["cp-log checkpoint", "", "-f L --key K", "-f locked --key K"],
+    ["cp-log prove", "", "-f L 1", ""],
+    ["cp-log check-proof", "", "--key K.pub proof <line", "--key K.pub proof"],
+    ["cp-log witness", "", "--key W --signer K.pub --state seen$N <request", "--key W --signer K.pub --state seen$N"],
+    ["cp-llm", "", "--backend stub -- text", "--backend openai --model m -- text"],
+    ["cp-llm models", "", "--backend stub", "--backend openai"],
+    ["cp-exec", "", "-- true", "-- sleep 30"],
+    ["cp-exec check", "", "-- true", "--input rows"],
+    ["cp-exec policy show", "", "", ""],
+    ["cp-exec policy init", "", "--home $PWD/fresh$N", ""],
+    ["cp-exec policy test", "", "", ""],
+    ["cp-exec approve", "", "", ""],
+    ["cp-compose", "", "-s brief -- text", "-s brief --input text"],
+    ["cp-compose system", "", "-s brief", "-s @f"],
+    ["cp-session start", "", "", ""],
+    ["cp-session append", "", "--session $S -- m", "--session $S --input text"],
+    ["cp-session tee", "", "$S <message", ""],
+    ["cp-session load", "", "$S", ""],
+    ["cp-session count", "", "$S", ""],
+    ["cp-session list", "", "", ""],
+    ["cp-session clear", "O=$(cp-session start --format text)", "$O", ""],
+    ["cp-session export", "", "$S", ""],
+    ["cp-session fork", "", "$S", ""],
+    ["cp-session delete", "", "--dangerous --dry-run $S", ""],
+    [
+        "cp-session compact",
+        "O=$(cp-session fork $S --format text)",
+        "--backend stub --keep 2 $O",
+        "--backend openai --model m --keep 2 $S",
+    ],
+    ["cp-session search", "", "a", ""],
+    ["cp-session check", "", "$S", ""],
+    ["cp-session remember", "", "--kind note -- m", "--kind note"],
+    ["cp-session recall", "", "--kind note m", ""],
+    ["cp-session import", "", "turns", ""],
+    ["cp-session show", "", "$S", ""],
+    ["cp-session end", "O=$(cp-session start --format text)", "$O", ""],
+    ["cp-toolloop", "", "--backend stub -- task", "--backend openai --model m -- task"],
+    ["cp-toolloop resume", PAUSED, "--max-iterations 9 $O", ""],
+    ["cp-toolloop tools", "", "", ""],
+    ["cp-toolloop runs", "", "", ""],
+];
+
+/// The rest, in another table: arrays of this length are easier to keep right.
+const MORE: [[&str; 4]; 8] = [
+    ["cp-toolloop show", "", "$RUN", ""],
+    ["cp-toolloop cancel", PAUSED, "$O", ""],
+    ["cp-shell", "", "<ask", ""],
+    ["cp-shell init", "", "--home $PWD/plane$N", ""],
+    ["cp-shell config", "", "", ""],
+    ["cp-shell config get", "", "tier", ""],
+    ["cp-shell config agent", "", "default soul", ""],
+    ["cp-shell reset", "", "--session $S --dry-run", ""],
+];
+
+/// Makes a run that waits for a higher limit.
+const PAUSED: &str = "cp-toolloop --backend stub --stub-script script --max-iterations 1 -- task >paused; O=$(tail -n 1 paused | jq -r .error.details.run_id)";
+
+/// The verbs that every program has, with their words.
+const STANDARD: [[&str; 2]; 5] =
+    [["reference", ""], ["context", ""], ["doctor", ""], ["changelog", ""], ["completions", "bash"]];
+
+/// The options of every program, which one parser reads: one verb in ten shows it.
+pub(super) const SHARED: [&str; 8] =
+    ["--format", "--home", "--ledger", "--session", "--run", "--base", "--origin", "--fields"];
+
+pub(super) fn reference(program: &str) -> Value {
+    Place::new().program(program).arg("reference").run().success().data()
+}
+
+/// A verb and the table that `reference` has of it.
+pub(super) struct Verb {
+    pub row: Row,
+    pub command: Value,
+}
+
+impl Verb {
+    pub(super) fn params(&self) -> &[Value] {
+        self.command["params"].as_array().unwrap()
+    }
+
+    pub(super) fn has(&self, option: &str) -> bool {
+        self.params().iter().any(|param| param["name"] == option)
+    }
+
+    /// The command line of its row, with this value for an option or an operand.
+    pub(super) fn with(&self, param: &Value, value: &str) -> String {
+        let name = param["name"].as_str().unwrap();
+        let words: Vec<&str> = self.row.words.split('<').next().unwrap().split_whitespace().collect();
+        let dashes = words.iter().position(|word| *word == "--");
+        if !name.starts_with('-') {
+            // What it replaces stands after the dashes, else at the end.
+            let kept = &words[..dashes.unwrap_or(words.len().saturating_sub(1))];
+            return format!("{} {} -- {value}", self.row.verb, kept.join(" "));
+        }
+        let names = [name, param["short"].as_str().unwrap_or(name)];
+        let options = &words[..dashes.unwrap_or(words.len())];
+        let given = options.iter().position(|word| names.contains(word));
+        let kept =
+            words.iter().enumerate().filter(|(at, _)| given.is_none_or(|given| *at != given && *at != given + 1));
+        let kept: Vec<&str> = kept.map(|(_, word)| *word).collect();
+        let input = self.row.words.split_once('<').map_or(String::new(), |(_, file)| format!("<{file}"));
+        format!("{} {name} {value} {} {input}", self.row.verb, kept.join(" "))
+    }
+
+    /// Whether it prints something other than lines of its own: what it was given.
+    pub(super) fn passes_lines(&self) -> bool {
+        self.row.verb.ends_with(" tee")
+    }
+}
+
+/// Every verb that is listed, with its row. One without a row fails, and so does a row without a verb.
+pub(super) fn verbs() -> Vec<Verb> {
+    let rows: Vec<Row> = ROWS
+        .iter()
+        .chain(&MORE)
+        .map(|&[verb, before, words, waits]| Row { verb: verb.to_owned(), before, words, waits })
+        .collect();
+    let (mut verbs, mut used) = (Vec::new(), BTreeSet::new());
+    for program in PROGRAMS {
+        for command in reference(program)["commands"].as_array().unwrap() {
+            let path = command["path"].as_str().unwrap();
+            let verb = format!("{program} {path}").trim_end().to_owned();
+            let standard = STANDARD.iter().find(|[name, _]| *name == path);
+            let standard = standard.map(|&[_, words]| Row { verb: verb.clone(), before: "", words, waits: "" });
+            let row = standard.or_else(|| rows.iter().find(|row| row.verb == verb).cloned());
+            let row = row.unwrap_or_else(|| panic!("{verb} has no row"));
+            used.insert(verb);
+            verbs.push(Verb { row, command: command.clone() });
+        }
+    }
+    let unused: Vec<_> = rows.iter().filter(|row| !used.contains(&row.verb)).map(|row| &row.verb).collect();
+    assert!(unused.is_empty(), "rows of verbs that no program has: {unused:?}");
+    verbs
+}
+
+/// What all verbs find: ledgers, keys, proofs, sessions, runs, a policy.
+const SETUP: &str = r#"set -e
+cp-shell init
+(umask 077; printf '[exec]\nallowed_commands = ["true", "sleep"]\n' >"$CP_HOME/config/policy.toml")
+for m in one two; do cp-log append -f L $m; done
+cp-log append -f L --seal message sealed
+head -c 2000000 /dev/zero | tr '\0' x | cp-log append -f L
+cp-log keygen K; cp-log keygen W
+cp-log checkpoint -f L --key K
+cp-log checkpoint -f L --witness-request --format raw >request
+cp-log prove 1 -f L --format raw >proof; sed -n 2p L >line
+for f in torn R; do cp-log append -f $f m; done; printf 'torn\nmore' >>torn
+printf 'a\nb\n' >lines; mkfifo f
+S=$(cp-session start --format text)
+for m in a b c; do cp-session append --session $S -- $m; cp-session append --session $S --role assistant -- $m; done
+cp-llm --backend stub -- text >message
+echo '[{"conversation_id":"c","prompt":"hi","response":"hello"}]' >turns
+printf '{"tool_calls":[{"name":"nope"}]}\n{"content":"done"}\n' >script
+echo '{"operation":"governed_roots"}' >ask
+cp-toolloop --backend stub -- hello
+cp-log append -f locked m; cp-log append -f locked.jsonl m
+cat >names <<END
+S=$S
+SEALED=$(sed -n 4p L | jq -r '.message[]')
+BLOB=$(sed -n 5p L | jq -r .message.blob)
+RUN=$(cp-toolloop runs --limit 1 | jq -r '.data.items[0].id')
+END
+"#;
+
+/// A place where every verb finds what it is about.
+pub(super) struct World {
+    pub place: Place,
+    number: AtomicU64,
+}
+
+impl World {
+    /// A world, made under this file mode creation mask.
+    pub(super) fn new(mask: &str) -> Self {
+        let place = Place::new();
+        let made = place.sh(&format!("umask {mask}\n{SETUP}"));
+        assert_eq!(made.status, 0, "{}\n{}", made.stdout, made.stderr);
+        Self { place, number: AtomicU64::new(0) }
+    }
+
+    /// The command line of a verb, with `options` before its words and `streams` after them.
+    pub(super) fn command(&self, row: &Row, options: &str, streams: &str) -> Program {
+        self.script(row, &format!("{{ {} {options} {}; }} {streams}", row.verb, row.words))
+    }
+
+    /// A script that finds the names of this world, and has a number that no other has had.
+    pub(super) fn script(&self, row: &Row, script: &str) -> Program {
+        let program = self.unbounded(row, script);
+        // It goes on as long as nobody ends it, so it is ended.
+        if row.verb == "cp-log follow" {
+            program.under("timeout", ["--preserve-status", "-s", "INT", "1"])
+        } else {
+            program
+        }
+    }
+
+    /// The same, however long it goes on.
+    pub(super) fn unbounded(&self, row: &Row, script: &str) -> Program {
+        let number = self.number.fetch_add(1, Ordering::Relaxed);
+        let before = if row.before.is_empty() { ":" } else { row.before };
+        let script = format!(". ./names\n{before}\n{script}");
+        self.place.shell("sh", &script).env("N", number.to_string())
+    }
+
+    pub(super) fn run(&self, row: &Row, options: &str, streams: &str) -> Outcome {
+        self.command(row, options, streams).run()
+    }
+}

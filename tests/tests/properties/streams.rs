@@ -1,0 +1,85 @@
+//! Standard streams that are closed or full.
+
+use std::collections::BTreeMap;
+
+use super::rows::{World, verbs};
+
+/// The files of a world with their sizes, but for keys, which are made when first needed, and those that record the command lines themselves.
+fn files(world: &World) -> BTreeMap<String, String> {
+    let found =
+        world.place.sh("find . \"$CP_HOME\" -type f ! -path '*/ledger/*' ! -path '*/state/*' ! -path '*/keys/*' -printf '%p\\t%s %m\\n'");
+    found.stdout.lines().filter_map(|line| line.split_once('\t')).map(|(a, b)| (a.to_owned(), b.to_owned())).collect()
+}
+
+#[test]
+fn a_closed_standard_output_is_an_error_before_anything_is_done() {
+    let world = World::new("022");
+    for verb in verbs() {
+        let row = &verb.row;
+        if !row.before.is_empty() {
+            world.script(row, ":").run().success();
+        }
+        let before = files(&world);
+        let ran = world.run(&super::rows::Row { before: "O=$S", ..row.clone() }, "", ">&-");
+        assert_eq!(ran.status, 1, "{}: {ran:?}", row.verb);
+        assert!(ran.stderr.contains("standard output is closed"), "{}: {ran:?}", row.verb);
+        assert_eq!(files(&world), before, "{}: something was done", row.verb);
+    }
+}
+
+#[test]
+fn a_full_standard_output_is_an_error_and_what_was_acknowledged_stays() {
+    let world = World::new("022");
+    for verb in verbs() {
+        let row = &verb.row;
+        let before = files(&world);
+        assert_eq!(world.run(row, "", ">/dev/null").status, 0, "{}", row.verb);
+        let ran = world.run(row, "", ">/dev/full");
+        assert_eq!(ran.status, 1, "{}: {ran:?}", row.verb);
+        assert!(ran.stderr.contains("no space left"), "{}: {ran:?}", row.verb);
+        // An append is done, and cannot be undone because nobody heard of it.
+        let is_effect = verb.command["type"] == "append"
+            && !["cp-exec approve", "cp-session check", "cp-session export"].contains(&row.verb.as_str());
+        if is_effect && row.verb != "cp-session import" {
+            assert_ne!(files(&world), before, "{}: nothing was done", row.verb);
+        }
+    }
+    world.place.program("cp-log").args(["verify", "L"]).run().success();
+}
+
+#[test]
+fn closed_standard_input_and_error_are_survived() {
+    let world = World::new("022");
+    for verb in verbs() {
+        let row = &verb.row;
+        let ran = world.run(row, "", "2>&-");
+        assert_eq!(ran.status, 0, "{}: {ran:?}", row.verb);
+        if row.words.contains(" <") || row.words.starts_with('<') {
+            continue;
+        }
+        let ran = world.run(row, "", "<&-");
+        assert_eq!(ran.status, 0, "{}: {ran:?}", row.verb);
+        let ran = world.run(row, "", "<&- 2>&-");
+        assert_eq!(ran.status, 0, "{}: {ran:?}", row.verb);
+    }
+}
+
+#[test]
+fn a_dry_run_changes_no_file() {
+    let world = World::new("022");
+    let mut tried = 0;
+    for verb in verbs().iter().filter(|verb| verb.has("--dry-run")) {
+        let row = &verb.row;
+        if !row.before.is_empty() {
+            // Those have what they change made for them: the suite of requests tries them.
+            continue;
+        }
+        let before = files(&world);
+        let options = if row.words.contains("--dry-run") { "" } else { "--dry-run" };
+        let ran = world.run(row, options, ">/dev/null");
+        assert_eq!(ran.status, 0, "{}: {ran:?}", row.verb);
+        assert_eq!(files(&world), before, "{}: a dry run changed something", row.verb);
+        tried += 1;
+    }
+    assert!(tried >= 20, "{tried}");
+}

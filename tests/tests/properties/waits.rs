@@ -1,0 +1,80 @@
+//! Signals in mid-work, for every verb that waits for somebody else.
+
+use std::time::{Duration, Instant};
+
+use cp_testkit::Signal;
+
+use super::rows::{World, verbs};
+
+/// What is promised: 200 milliseconds, and the grace of a child that does not end by itself; longer on machines that do other things meanwhile.
+const SOON: Duration = Duration::from_secs(2);
+
+#[test]
+fn every_verb_that_waits_ends_at_a_signal_with_its_closing_line() {
+    let world = World::new("022");
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let base = format!("http://{}/v1", server.local_addr().unwrap());
+    let held: Vec<_> =
+        ["locked", "locked.jsonl"].map(|name| std::fs::File::open(world.place.work.join(name)).unwrap()).into();
+    for file in &held {
+        file.lock().unwrap();
+    }
+    let mut faults = Vec::new();
+    for signal in [Signal::TERM, Signal::INT] {
+        let waiting: Vec<_> = verbs()
+            .into_iter()
+            .filter(|verb| !verb.row.waits.is_empty())
+            .map(|verb| {
+                let script = format!("exec {} {}", verb.row.verb, verb.row.waits);
+                let program = world.unbounded(&verb.row, &script);
+                let program = program.env("OPENAI_API_KEY", "key-of-the-test").env("OPENAI_BASE_URL", &base);
+                (verb.row.verb.clone(), program.start())
+            })
+            .collect();
+        assert!(waiting.len() > 15, "{}", waiting.len());
+        std::thread::sleep(Duration::from_millis(1500));
+        for (verb, mut child) in waiting {
+            if child.has_ended() {
+                faults.push(format!("{verb} does not wait: {:?}", child.wait()));
+                continue;
+            }
+            let sent = Instant::now();
+            child.signal(signal);
+            let ran = child.wait();
+            if sent.elapsed() > SOON {
+                faults.push(format!("{verb}: it took {:?}", sent.elapsed()));
+            }
+            if ran.status != 130 || !ran.stdout.contains("E_INTERRUPTED") {
+                faults.push(format!("{verb} {ran:?}"));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn children_that_ignore_the_signal_do_not_hold_their_parent() {
+    let world = World::new("022");
+    world.place.work.executable("stubborn", "#!/bin/sh\ntrap '' TERM INT\nexec sleep 30\n");
+    let request = "{\"operation\":\"execute_command\",\"command\":\"! sleep 30\"}\n";
+    for signal in [Signal::TERM, Signal::INT] {
+        for (line, input) in [
+            ("cp-llm --backend ./stubborn -- text", ""),
+            ("cp-toolloop --backend ./stubborn -- task", ""),
+            ("cp-toolloop --llm ./stubborn -- task", ""),
+            ("cp-shell", request),
+        ] {
+            let (program, words) = line.split_once(' ').unwrap_or((line, ""));
+            let mut child = world.place.program(program).args(words.split_whitespace()).start();
+            child.write(input);
+            std::thread::sleep(Duration::from_millis(700));
+            assert!(!child.has_ended(), "{line} does not wait: {:?}", child.wait());
+            let sent = Instant::now();
+            child.signal(signal);
+            let ran = child.wait();
+            assert!(sent.elapsed() < SOON, "{line}: it took {:?}", sent.elapsed());
+            assert_eq!(ran.status, 130, "{line}: {ran:?}");
+            assert!(ran.stdout.lines().last().unwrap().contains("\"E_INTERRUPTED\""), "{line}: {ran:?}");
+        }
+    }
+}
