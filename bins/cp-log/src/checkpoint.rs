@@ -151,7 +151,7 @@ fn sign(ledger: &Path, path: &Path, signer: &Signer, write: Write) -> Result<Sig
     let entry = Entry::new("ledger.checkpoint")
         .with("size", &checkpoint.size)
         .with("root", &BASE64.encode(checkpoint.root))
-        .with("key", &signer.verifier().to_text());
+        .with("verifier", &signer.verifier().to_text());
     let receipt = Ledger::open(ledger, Sync::Line)?.append(entry)?;
     Ok(signed(path, &checkpoint, note.to_string(), Some(receipt)))
 }

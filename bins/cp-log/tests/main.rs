@@ -18,6 +18,7 @@ mod stats;
 mod tee;
 mod tip;
 mod verify;
+mod whole;
 mod writers;
 
 #[test]
