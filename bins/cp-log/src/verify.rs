@@ -103,10 +103,18 @@ impl Requirements {
         if demanded.is_empty() {
             found.not_proved("signature", "line 0 names no key, and --key was not given");
         } else {
-            found.proved.push("signature");
+            found.proved.push(("signature", u64::try_from(demanded.len()).unwrap_or(1)));
         }
         match whole.deviation(checkpoint, last) {
-            Ok(None) => found.proved.push("checkpoint"),
+            Ok(None) => {
+                found.proved.push(("checkpoint", checkpoint.size));
+                let lines = last.map_or(0, |last| last + 1);
+                // The entry that tells of a checkpoint always comes after it.
+                if lines > checkpoint.size + 1 {
+                    let why = format!("it covers {} of {lines} lines: sign a new one for the others", checkpoint.size);
+                    found.not_proved("checkpoint", why);
+                }
+            }
             Ok(fault) => found.fault = fault,
             Err(why) => found.not_proved("checkpoint", why),
         }
@@ -117,7 +125,7 @@ impl Requirements {
 #[derive(Default)]
 struct Judged {
     fault: Option<(Kind, String)>,
-    proved: Vec<&'static str>,
+    proved: Vec<(&'static str, u64)>,
     not_proved: Vec<NotProved>,
 }
 
@@ -341,7 +349,7 @@ impl<'a> Walk<'a> {
             kind,
             message,
         }));
-        found.proved.extend(judged.proved.into_iter().map(|what| (what, 1)));
+        found.proved.extend(judged.proved);
         found.not_proved.extend(judged.not_proved);
     }
 

@@ -37,7 +37,7 @@ fn files(place: &Ledgers) -> Vec<String> {
         for entry in std::fs::read_dir(place.path(directory)).unwrap() {
             let entry = entry.unwrap();
             let name = entry.file_name().into_string().unwrap();
-            if entry.path().is_file() && !name.ends_with(".checkpoint") && !name.ends_with(".lock") {
+            if entry.path().is_file() && !name.ends_with(".checkpoint") {
                 found.push(format!("{directory}/{name}"));
             }
         }
@@ -90,9 +90,12 @@ fn what_cannot_be_proved_is_said() {
     place.lines(&["checkpoint", "-f", "l.jsonl", "--key", "K"], "");
     assert_eq!(open(&place.closing(&["verify", "l.jsonl"], "", 0)), ["signature"]);
     assert!(open(&place.closing(&["verify", "--key", "K.pub", "l.jsonl"], "", 0)).is_empty());
+    place.lines(&["append", "-f", "l.jsonl", "m"], "");
+    let data = place.closing(&["verify", "--key", "K.pub", "l.jsonl"], "", 0)["data"].take();
+    assert_eq!((&data["proved"]["checkpoint"], &data["not_proved"][0]["what"]), (&json!(3), &json!("checkpoint")));
     place.lines(&["rotate", "l.jsonl"], "");
     place.lines(&["rotate", "l.jsonl"], "");
-    let second = "l.00000000000000000005.jsonl";
+    let second = "l.00000000000000000006.jsonl";
     assert_eq!(open(&place.closing(&["verify", second], "", 0)), ["beginning", "seals"]);
     place.closing(&["verify", "--key", "K.pub", second], "", 2);
 }
@@ -131,7 +134,7 @@ fn a_packed_segment_is_a_segment() {
     for operand in ["d", "d/l.jsonl"] {
         let lines = place.lines(&["verify", operand], "");
         assert_eq!(lines.len(), 4);
-        assert_eq!(lines[2]["data"]["proved"]["checkpoint"], 1);
+        assert_eq!(lines[2]["data"]["proved"]["signature"], 1);
     }
     place.lines(&["prove", "1", "-f", "d/l.jsonl"], "");
     assert_eq!(place.lines(&["query", "d/l.jsonl", "--event", "ledger.open"], "")[0]["data"]["seq"], 0);
@@ -259,6 +262,8 @@ fn whatever_is_changed_removed_swapped_or_doubled_is_found_and_named() {
                 bytes[at] ^= mask;
                 write(&path, &bytes);
             }
+            // The entry of the newest checkpoint: no signature covers it yet.
+            Change::RemoveLine(at) if files[file] == "d/l.jsonl" && number(at) + 1 == lines.len() => return Ok(()),
             Change::RemoveLine(at) => {
                 lines.remove(number(at));
                 write(&path, &lines.concat());
