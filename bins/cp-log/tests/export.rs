@@ -68,7 +68,7 @@ fn a_tool_is_a_span_of_its_name_and_a_fraction_of_a_millisecond_counts() {
         attributes(value).into_iter().find(|(found, _)| found == key).map(|(_, value)| value)
     };
     let span = |n: usize| lines[n]["resourceSpans"][0]["scopeSpans"][0]["spans"][0].clone();
-    let took = |span: &Value| {
+    let lasted = |span: &Value| {
         let time = |name: &str| span[name].as_str().unwrap().parse::<u64>().unwrap();
         time("endTimeUnixNano") - time("startTimeUnixNano")
     };
@@ -77,13 +77,13 @@ fn a_tool_is_a_span_of_its_name_and_a_fraction_of_a_millisecond_counts() {
         (&tool["name"], &tool["kind"], &tool["status"]["code"]),
         (&json!("execute_tool weather"), &json!(1), &json!(2))
     );
-    assert_eq!(took(&tool), 250_000);
+    assert_eq!(lasted(&tool), 250_000);
     assert_eq!(find(&tool, "gen_ai.tool.name"), Some(json!({"stringValue": "weather"})));
     assert_eq!(find(&tool, "gen_ai.tool.call.id"), Some(json!({"stringValue": "c1"})));
     assert_eq!(find(&tool, "error.type"), Some(json!({"stringValue": "_OTHER"})));
     assert_eq!(find(&tool, "cp.duration_ms"), Some(json!({"doubleValue": 0.25})));
     let other = span(2);
-    assert_eq!((&other["name"], took(&other)), (&json!("exec.result"), 12_500_000));
+    assert_eq!((&other["name"], lasted(&other)), (&json!("exec.result"), 12_500_000));
     assert_eq!((find(&other, "gen_ai.tool.name"), find(&other, "gen_ai.response.id")), (None, None));
     // A time that cannot be: a log record.
     let record = &lines[3]["resourceLogs"][0]["scopeLogs"][0]["logRecords"][0];
