@@ -180,6 +180,10 @@ fn a_seal_or_a_checkpoint_entry_that_says_something_else_is_found() {
     assert_eq!(kind(json!({"event": "ledger.checkpoint", "data": {"size": 9, "root": root}})), "seal");
     let seal = json!({"count": 3, "first": 0, "last": 2, "root": root, "size": 3});
     assert_eq!(kind(json!({"event": "segment.seal", "data": seal})), "seal");
+    // One that is not about all lines before it is no seal, but an entry that has its name.
+    let other = json!({"count": 2, "first": 0, "last": 1, "root": root, "size": 2});
+    place.lines(&["append", "-f", "l.jsonl", "--rows"], &json!({"event": "segment.seal", "data": other}).to_string());
+    place.lines(&["verify", "l.jsonl"], "");
 }
 
 #[test]

@@ -82,6 +82,11 @@ struct Seal {
 }
 
 #[derive(Deserialize)]
+struct Closing {
+    size: u64,
+}
+
+#[derive(Deserialize)]
 struct Signed {
     size: u64,
     root: String,
@@ -164,7 +169,7 @@ impl Whole {
             if std::mem::take(&mut is_first) {
                 self.beginning(&name, &line, &place);
             }
-            if let Some(seal) = sealed.replace(line.is_event("segment.seal").then_some(raw.number)).flatten()
+            if let Some(seal) = sealed.replace(is_seal(&line).then_some(raw.number)).flatten()
                 && is_closed
             {
                 self.fault(&place, Kind::Seal, format!("lines follow the seal in line {seal}"));
@@ -263,10 +268,9 @@ impl Whole {
     }
 
     fn event(&mut self, line: &Line<'_>, place: &Place) -> Result<()> {
-        if let Some(seal) = data_of::<Seal>(line, "segment.seal") {
-            let fits = seal.size == line.seq()
-                && seal.last == seal.size.saturating_sub(1)
-                && seal.first.checked_add(seal.count) == Some(seal.size);
+        if let Some(seal) = data_of::<Seal>(line, "segment.seal").filter(|_| is_seal(line)) {
+            let fits =
+                seal.last == seal.size.saturating_sub(1) && seal.first.checked_add(seal.count) == Some(seal.size);
             self.root(place, "seals", seal.size, &seal.root, fits);
         } else if let Some(signed) = data_of::<Signed>(line, "ledger.checkpoint") {
             self.root(place, "checkpoint_entries", signed.size, &signed.root, signed.size <= line.seq());
@@ -363,6 +367,11 @@ impl Place {
 /// The part of a closed segment's name that does not change when a ledger gets another name.
 fn numbered(name: &str) -> Option<u64> {
     number_in(without_packing(name)).map(|(_, number)| number)
+}
+
+/// Whether a line is a seal: it says that all lines before it are closed. Anybody may write an entry of that name.
+fn is_seal(line: &Line<'_>) -> bool {
+    data_of::<Closing>(line, "segment.seal").is_some_and(|closing| closing.size == line.seq())
 }
 
 /// What an entry of the ledger's own says; `None` if the line is another's, or says something else.
