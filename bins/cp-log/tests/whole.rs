@@ -121,11 +121,16 @@ fn a_ledger_that_was_emptied_or_lost_its_first_lines_is_not_intact() {
 
 #[test]
 fn a_packed_segment_is_a_segment() {
+    packed("gzip", &["-k"], "gz");
+    packed("zstd", &["-q", "-k"], "zst");
+}
+
+fn packed(program: &str, options: &[&str], ending: &str) {
     let place = ledger();
     let first = place.path("d/l.00000000000000000000.jsonl");
-    let packed = std::process::Command::new("gzip").arg("-k").arg(&first).status();
+    let packed = std::process::Command::new(program).args(options).arg(&first).status();
     if !packed.is_ok_and(|status| status.success()) {
-        assert!(std::env::var_os("CI").is_none(), "gzip is missing");
+        assert!(std::env::var_os("CI").is_none(), "{program} is missing");
         return;
     }
     let closing = place.closing(&["verify", "d"], "", 0);
@@ -139,7 +144,7 @@ fn a_packed_segment_is_a_segment() {
     place.lines(&["prove", "1", "-f", "d/l.jsonl"], "");
     assert_eq!(place.lines(&["query", "d/l.jsonl", "--event", "ledger.open"], "")[0]["data"]["seq"], 0);
     // Its damage is found too.
-    let archive = place.path("d/l.00000000000000000000.jsonl.gz");
+    let archive = place.path(&format!("d/l.00000000000000000000.jsonl.{ending}"));
     let mut bytes = std::fs::read(&archive).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
