@@ -35,6 +35,15 @@ pub(crate) struct Args {
     /// The public key of the ledger's signer
     #[arg(long, value_name = "KEY")]
     key: PathBuf,
+    /// The ledger that the proof must be about, as its checkpoint names it
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// The public key of a witness that must have signed, too; give it once for each
+    #[arg(long = "witness", value_name = "KEY")]
+    witnesses: Vec<PathBuf>,
+    /// How many of the witnesses must have signed (default: all)
+    #[arg(long, value_name = "N", requires = "witnesses", value_parser = clap::value_parser!(u16).range(1..))]
+    quorum: Option<u16>,
     #[command(flatten)]
     stream: StreamOptions,
     /// The proof
@@ -54,6 +63,10 @@ pub(crate) struct Checked {
     origin: String,
     /// Why not.
     reason: Option<&'static str>,
+    /// The witnesses whose signatures are right.
+    cosigned_by: Vec<String>,
+    /// The names in signatures that nobody asked for: they may be anyone's.
+    not_looked_at: Vec<String>,
 }
 
 impl Reply for Checked {
@@ -63,9 +76,61 @@ impl Reply for Checked {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let mut check =
-        Check { proof: Proof::load(&args.proof, &Verifier::load(&args.key)?)?, strict: args.stream.strict_exit };
-    filter::run(&mut check, Source::Input, args.stream, context)
+    let demanded = Demanded::of(args)?;
+    let proof = Proof::load(&args.proof, &demanded)?;
+    filter::run(&mut Check { proof, strict: args.stream.strict_exit }, Source::Input, args.stream, context)
+}
+
+/// What a proof has to have beside a line's place.
+struct Demanded {
+    key: Verifier,
+    origin: Option<String>,
+    witnesses: Vec<Verifier>,
+    quorum: usize,
+}
+
+impl Demanded {
+    fn of(args: &Args) -> Result<Self> {
+        let mut witnesses: Vec<Verifier> = Vec::new();
+        for path in &args.witnesses {
+            let witness = Verifier::load(path)?.as_witness();
+            if witnesses.iter().any(|there| there.to_text() == witness.to_text()) {
+                return Err(Error::usage(format!("the witness {} is given twice", witness.name())).in_file(path));
+            }
+            witnesses.push(witness);
+        }
+        let quorum = args.quorum.map_or(witnesses.len(), usize::from);
+        if quorum > witnesses.len() {
+            let message = format!("--quorum {quorum} is more than the {} witnesses", witnesses.len());
+            return Err(Error::usage(message).hint("give --witness once for each"));
+        }
+        Ok(Self { key: Verifier::load(&args.key)?, origin: args.name.clone(), witnesses, quorum })
+    }
+
+    /// Fails unless all of it is there and right. Returns the witnesses that signed.
+    fn meet(&self, note: &Note, checkpoint: &Checkpoint) -> Result<Vec<String>> {
+        let refuse = |message: String| Err(Error::new(Code::Integrity, message));
+        match note.is_signed_by(&self.key) {
+            Some(true) => {}
+            Some(false) => return refuse("the checkpoint's signature is wrong".to_owned()),
+            None => return refuse(format!("the checkpoint is not signed by {}", self.key.name())),
+        }
+        if let Some(origin) = self.origin.as_ref().filter(|origin| **origin != checkpoint.origin) {
+            return refuse(format!("the proof is about {}, not {origin}", checkpoint.origin));
+        }
+        let mut signed = Vec::new();
+        for witness in &self.witnesses {
+            match note.is_signed_by(witness) {
+                Some(true) => signed.push(witness.name().to_owned()),
+                Some(false) => return refuse(format!("the signature of the witness {} is wrong", witness.name())),
+                None => {}
+            }
+        }
+        if signed.len() < self.quorum {
+            return refuse(format!("{} of the {} witnesses that are needed signed", signed.len(), self.quorum));
+        }
+        Ok(signed)
+    }
 }
 
 /// A proof whose checkpoint's signature is right.
@@ -73,23 +138,21 @@ struct Proof {
     index: u64,
     hashes: Vec<Node>,
     checkpoint: Checkpoint,
+    cosigned_by: Vec<String>,
+    not_looked_at: Vec<String>,
 }
 
 impl Proof {
-    fn load(path: &Path, key: &Verifier) -> Result<Self> {
+    fn load(path: &Path, demanded: &Demanded) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => Error::not_found("no such proof").in_file(path),
             _ => Error::io("cannot read the proof", e).in_file(path),
         })?;
-        let (note, proof) = Self::parse(&text).ok_or_else(|| Error::validation("not a proof").in_file(path))?;
-        match note.is_signed_by(key) {
-            Some(true) => Ok(proof),
-            Some(false) => Err(Error::new(Code::Integrity, "the checkpoint's signature is wrong").in_file(path)),
-            None => {
-                Err(Error::new(Code::Integrity, format!("the checkpoint is not signed by {}", key.name()))
-                    .in_file(path))
-            }
-        }
+        let (note, mut proof) = Self::parse(&text).ok_or_else(|| Error::validation("not a proof").in_file(path))?;
+        proof.cosigned_by = demanded.meet(&note, &proof.checkpoint).map_err(|e| e.in_file(path))?;
+        let known: Vec<&Verifier> = demanded.witnesses.iter().chain([&demanded.key]).collect();
+        proof.not_looked_at = note.others(&known);
+        Ok(proof)
     }
 
     fn parse(text: &str) -> Option<(Note, Self)> {
@@ -104,7 +167,8 @@ impl Proof {
         let hashes: Option<Vec<Node>> = lines.map(|line| BASE64.decode(line).ok()?.try_into().ok()).collect();
         let note = Note::parse(note)?;
         let checkpoint = Checkpoint::parse(&note.text)?;
-        Some((note, Self { index, hashes: hashes?, checkpoint }))
+        let (cosigned_by, not_looked_at) = (Vec::new(), Vec::new());
+        Some((note, Self { index, hashes: hashes?, checkpoint, cosigned_by, not_looked_at }))
     }
 
     /// Why a line is not the one that is proved, if it is not.
@@ -145,7 +209,72 @@ impl Filter for Check {
         if let (Some(reason), true) = (reason, self.strict) {
             return Err(Error::new(Code::Integrity, format!("not proved: {reason}")));
         }
-        let (seq, origin) = (self.proof.index, self.proof.checkpoint.origin.clone());
-        context.out.record(Kind::Item, &Checked { proved: reason.is_none(), seq, origin, reason })
+        let proof = &self.proof;
+        let checked = Checked {
+            proved: reason.is_none(),
+            seq: proof.index,
+            origin: proof.checkpoint.origin.clone(),
+            reason,
+            cosigned_by: proof.cosigned_by.clone(),
+            not_looked_at: proof.not_looked_at.clone(),
+        };
+        context.out.record(Kind::Item, &checked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cp_ledger::format::line::{Hash, compose};
+    use cp_ledger::proof::note::Signer;
+    use cp_ledger::proof::tree::{Ranges, Tree, inclusion};
+
+    /// Seven lines, and the proof of the fourth, signed by three keys.
+    fn proof(signers: &[Signer; 3]) -> (Vec<u8>, String) {
+        let (mut tree, mut ranges, mut prev) = (Tree::default(), Ranges::new(inclusion(3, 7)), Hash::of(b""));
+        let mut fourth = Vec::new();
+        for seq in 0..7 {
+            let mut line = Vec::new();
+            prev = compose(seq, "2026-11-21T03:00:00.000000Z", b",\"event\":\"e\"", &prev, &mut line).unwrap();
+            tree.push(leaf(&prev.raw()));
+            ranges.push(leaf(&prev.raw()));
+            if seq == 3 {
+                fourth = line.trim_ascii().to_vec();
+            }
+        }
+        let checkpoint = Checkpoint { origin: "example.com/log".into(), size: 7, root: tree.root() };
+        let mut note = signers[0].sign(&checkpoint.to_text());
+        signers[1..].iter().for_each(|signer| note.add(&signer.cosign(&checkpoint.to_text(), 1_679_315_147)));
+        let hashes: String = ranges.hashes().iter().map(|hash| BASE64.encode(hash) + "\n").collect();
+        (fourth, format!("c2sp.org/tlog-proof@v1\nindex 3\n{hashes}\n{note}"))
+    }
+
+    fn passes(proof: &[u8], line: &[u8], demanded: &Demanded) -> bool {
+        let parsed = std::str::from_utf8(proof).ok().and_then(Proof::parse);
+        parsed.is_some_and(|(note, proof)| {
+            proof.objection(line).is_none() && demanded.meet(&note, &proof.checkpoint).is_ok()
+        })
+    }
+
+    #[test]
+    fn no_changed_byte_passes_that_is_part_of_what_is_demanded() {
+        let signers = [("K", 1), ("W", 2), ("X", 3)].map(|(name, seed)| Signer::new(name, &[seed; 32]));
+        let (line, proof) = proof(&signers);
+        let witnesses = signers[1..].iter().map(|signer| signer.verifier().as_witness()).collect();
+        let origin = Some("example.com/log".to_owned());
+        let all = Demanded { key: signers[0].verifier(), origin, witnesses, quorum: 2 };
+        assert!(passes(proof.as_bytes(), &line, &all));
+        for at in 0..proof.len() {
+            let mut changed = proof.clone().into_bytes();
+            changed[at] ^= if at % 2 == 0 { 0x01 } else { 0x20 };
+            assert!(!passes(&changed, &line, &all), "byte {at} of {proof}");
+        }
+        // Where nobody asked for a witness, its signature is only named.
+        let one = Demanded { witnesses: Vec::new(), quorum: 0, ..all };
+        let last = proof.len() - 10;
+        let changed = format!("{}A{}", &proof[..last], &proof[last + 1..]);
+        assert!(passes(changed.as_bytes(), &line, &one));
+        let (note, _) = Proof::parse(&changed).unwrap();
+        assert_eq!(note.others(&[&one.key]), ["W", "X"]);
     }
 }

@@ -134,6 +134,7 @@ fn sign(ledger: &Path, path: &Path, signer: &Signer, write: Write) -> Result<Sig
         }
         ControlFlow::Continue(())
     })?;
+    refuse_other_signer(walked.signer.as_deref(), signer, ledger)?;
     let checkpoint = Checkpoint { origin: walked.origin, size: walked.size, root: tree.root() };
     if let Some((_, before)) = before
         && (before.origin != checkpoint.origin || old_root.is_none_or(|root| root != before.root))
@@ -153,9 +154,18 @@ fn sign(ledger: &Path, path: &Path, signer: &Signer, write: Write) -> Result<Sig
     let entry = Entry::new("ledger.checkpoint")
         .with("size", &checkpoint.size)
         .with("root", &BASE64.encode(checkpoint.root))
-        .with("key", &signer.verifier().to_text());
+        .with("verifier", &signer.verifier().to_text());
     let receipt = Ledger::open(ledger, Sync::Line)?.append(entry)?;
     Ok(signed(path, &checkpoint, note.to_string(), Some(receipt)))
+}
+
+/// Refuses every key but the one that line 0 names: who verifies the ledger knows only that one.
+fn refuse_other_signer(named: Option<&str>, signer: &Signer, ledger: &Path) -> Result<()> {
+    let Some(named) = named.filter(|named| *named != signer.verifier().to_text()) else { return Ok(()) };
+    let message = format!("line 0 names {named} as its signer, not {}", signer.verifier().to_text());
+    Err(Error::new(Code::Forbidden, message)
+        .in_file(ledger)
+        .hint("sign with that key; a ledger that another key is to sign begins with cp-log create --key"))
 }
 
 fn request(ledger: &Path, path: &Path, old: u64) -> Result<Signed> {

@@ -2,6 +2,7 @@
 //! with `--format raw` bare lines, as a collector's file receiver reads them.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use chrono::DateTime;
 use cp_common::program::{Class, VerbDoc};
@@ -12,8 +13,9 @@ use serde_json::{Map, Value, json};
 
 use crate::reading::{Filters, Select, View, each_entry, to_read};
 
-/// The version of the semantic conventions that the names are from. The generative ones may change in the next.
-const CONVENTIONS: &str = "https://opentelemetry.io/schemas/1.37.0";
+/// The version of the semantic conventions that the names are from. The generative ones may change in the next. What they do not name
+/// begins with `cp.`.
+const CONVENTIONS: &str = "https://opentelemetry.io/schemas/1.41.0";
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -78,26 +80,81 @@ fn otlp(entry: &Map<String, Value>, written: &[u8]) -> Value {
     let resource = json!({"attributes": [{"key": "service.name", "value": {"stringValue": "cp-tools"}}]});
     let scope = json!({"name": "cp-log", "version": env!("CARGO_PKG_VERSION")});
     let name = text(entry, "event").unwrap_or("entry");
-    let attributes = attributes(entry, data);
-    let took = data.get("duration_ms").or_else(|| data.get("latency_ms")).and_then(Value::as_u64);
-    let Some(took) = took else {
+    let operation = Operation::of(name, data);
+    let attributes = attributes(operation, entry, data);
+    let Some(took) = took(data) else {
         let body = text(entry, "message").or_else(|| text(entry, "content")).map(|text| json!({"stringValue": text}));
         let record = json!({
-            "timeUnixNano": end.to_string(), "severityNumber": if data.contains_key("code") { 17 } else { 9 },
+            "timeUnixNano": end.to_string(), "severityNumber": if error_type(data).is_some() { 17 } else { 9 },
             "eventName": name, "body": body, "attributes": attributes, "traceId": trace, "spanId": "",
         });
         return json!({"resourceLogs": [{"resource": resource, "scopeLogs": [
             {"scope": scope, "schemaUrl": CONVENTIONS, "logRecords": [record]}]}]});
     };
-    let model = text(data, "model");
-    let start = end.saturating_sub(took.saturating_mul(1_000_000));
-    let name = model.map_or_else(|| name.to_owned(), |model| format!("chat {model}"));
+    let start = end.saturating_sub(took);
+    let name = operation.and_then(|operation| operation.span_name(data)).unwrap_or_else(|| name.to_owned());
+    // A model answers elsewhere; all else is done here.
+    let kind = if operation == Some(Operation::Chat) { 3 } else { 1 };
     let span = json!({
-        "traceId": trace, "spanId": hash.get(..16), "name": name, "kind": if model.is_some() { 3 } else { 1 },
+        "traceId": trace, "spanId": hash.get(..16), "name": name, "kind": kind,
         "startTimeUnixNano": start.to_string(), "endTimeUnixNano": end.to_string(), "attributes": attributes,
-        "status": if data.contains_key("code") { json!({"code": 2, "message": text(entry, "message")}) } else { json!({}) },
+        "status": if error_type(data).is_some() { json!({"code": 2, "message": text(entry, "message")}) } else { json!({}) },
     });
     json!({"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": scope, "schemaUrl": CONVENTIONS, "spans": [span]}]}]})
+}
+
+/// What the conventions call what was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    Chat,
+    ExecuteTool,
+}
+
+impl Operation {
+    fn of(event: &str, data: &Map<String, Value>) -> Option<Self> {
+        if data.contains_key("model") {
+            Some(Self::Chat)
+        } else if matches!(event, "tool_call" | "tool_result") || data.contains_key("tool") {
+            Some(Self::ExecuteTool)
+        } else {
+            None
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::ExecuteTool => "execute_tool",
+        }
+    }
+
+    fn span_name(self, data: &Map<String, Value>) -> Option<String> {
+        let object = match self {
+            Self::Chat => text(data, "model"),
+            Self::ExecuteTool => tool(data).and_then(Value::as_str),
+        };
+        object.map(|object| format!("{} {object}", self.name()))
+    }
+}
+
+fn tool(data: &Map<String, Value>) -> Option<&Value> {
+    data.get("tool").or_else(|| data.get("name"))
+}
+
+/// The class of an error; `_OTHER` is the conventions' word for one without a name.
+fn error_type(data: &Map<String, Value>) -> Option<Value> {
+    let is_error = data.get("is_error").and_then(Value::as_bool).unwrap_or(false);
+    data.get("code").cloned().or_else(|| is_error.then(|| json!("_OTHER")))
+}
+
+/// How long it took, in nanoseconds. Milliseconds may have a fraction.
+fn took(data: &Map<String, Value>) -> Option<u64> {
+    let given = data.get("duration_ms").or_else(|| data.get("latency_ms"))?;
+    if let Some(whole) = given.as_u64() {
+        return Some(whole.saturating_mul(1_000_000));
+    }
+    let spent = Duration::try_from_secs_f64(given.as_f64()? / 1e3).ok()?;
+    u64::try_from(spent.as_nanos()).ok()
 }
 
 fn text<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
@@ -108,34 +165,34 @@ fn nanoseconds(ts: &str) -> u64 {
     DateTime::parse_from_rfc3339(ts).ok().and_then(|time| u64::try_from(time.timestamp_nanos_opt()?).ok()).unwrap_or(0)
 }
 
-fn attributes(entry: &Map<String, Value>, data: &Map<String, Value>) -> Vec<Value> {
+fn attributes(operation: Option<Operation>, entry: &Map<String, Value>, data: &Map<String, Value>) -> Vec<Value> {
     let empty = Map::new();
     let usage = data.get("usage").and_then(Value::as_object).unwrap_or(&empty);
-    let operation = if data.contains_key("model") {
-        Some("chat")
-    } else if text(entry, "event").is_some_and(|event| event.contains("tool")) {
-        Some("execute_tool")
-    } else {
-        None
-    };
     let finish = data.get("stop_reason").filter(|reason| reason.is_string()).map(|reason| json!([reason]));
-    let operation = operation.map(Value::from);
-    let named: [(&str, Option<&Value>); 18] = [
-        ("gen_ai.operation.name", operation.as_ref()),
-        ("gen_ai.provider.name", data.get("backend")),
-        ("gen_ai.request.model", data.get("model")),
-        ("gen_ai.response.model", data.get("answered_by")),
-        ("gen_ai.response.id", data.get("id")),
+    let (name, error) = (operation.map(|operation| Value::from(operation.name())), error_type(data));
+    // Other entries have such members, too, about something else.
+    let chat = |member: &str| data.get(member).filter(|_| operation == Some(Operation::Chat));
+    let is_tool = operation == Some(Operation::ExecuteTool);
+    let call = data.get("call_id").or_else(|| data.get("id").filter(|_| is_tool));
+    let named: [(&str, Option<&Value>); 21] = [
+        ("gen_ai.operation.name", name.as_ref()),
+        ("gen_ai.provider.name", chat("backend")),
+        ("gen_ai.request.model", chat("model")),
+        ("gen_ai.response.model", chat("answered_by")),
+        ("gen_ai.response.id", chat("id")),
         ("gen_ai.response.finish_reasons", finish.as_ref()),
         ("gen_ai.usage.input_tokens", usage.get("input_tokens")),
         ("gen_ai.usage.output_tokens", usage.get("output_tokens")),
         ("gen_ai.usage.cache_read.input_tokens", usage.get("cache_read_tokens")),
         ("gen_ai.usage.cache_creation.input_tokens", usage.get("cache_write_tokens")),
-        ("gen_ai.tool.name", data.get("tool").or_else(|| data.get("name"))),
-        ("gen_ai.tool.call.id", data.get("call_id")),
+        ("gen_ai.tool.name", tool(data).filter(|_| is_tool)),
+        ("gen_ai.tool.call.id", call),
         ("gen_ai.conversation.id", entry.get("session")),
         ("gen_ai.agent.name", entry.get("agent")),
-        ("error.type", data.get("code")),
+        ("error.type", error.as_ref()),
+        ("cp.duration_ms", data.get("duration_ms")),
+        ("cp.latency_ms", data.get("latency_ms")),
+        ("cp.exit_code", data.get("exit_code")),
         ("cp.run", entry.get("run")),
         ("cp.ledger.seq", entry.get("seq")),
         ("cp.ledger.hash", entry.get("hash")),

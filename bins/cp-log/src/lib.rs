@@ -27,6 +27,7 @@ mod schemas;
 mod stats;
 mod tee;
 mod tip;
+mod verified;
 mod verify;
 mod witness;
 

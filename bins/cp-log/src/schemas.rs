@@ -40,7 +40,7 @@ fn schemas_are_those_of_the_types() {
     of::<crate::checkpoint::Signed>("signed");
     of::<crate::tip::Tip>("tip");
     of::<crate::witness::Witnessed>("witnessed");
-    of::<crate::verify::Verified>("verified");
+    of::<crate::verified::Verified>("verified");
 }
 
 #[test]

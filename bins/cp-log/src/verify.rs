@@ -1,25 +1,25 @@
 //! `cp-log verify`: prove ledgers, and name every line that is not what was written.
 
-use std::ops::ControlFlow;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cp_common::output::Severity;
 use cp_common::program::{Class, VerbDoc};
-use cp_common::wire::Reply;
 use cp_common::wire::record::Kind as Record;
-use cp_common::{Code, Context, Error, Result};
+use cp_common::{Context, Error, Result};
 use cp_ledger::proof::checkpoint::{checkpoint_path, read_checkpoint};
-use cp_ledger::proof::dialect;
-use cp_ledger::proof::leaves::walk;
+use cp_ledger::proof::fault::{Fault, Kind, NotProved};
 use cp_ledger::proof::note::{Checkpoint, Note, Verifier};
-use cp_ledger::proof::tree::Tree;
-use cp_ledger::proof::verifier::{self, Fault, Kind, Options, Report, State};
-use cp_ledger::read::segments::{self, is_segment_of, stem_of};
+use cp_ledger::proof::plane_index::Holds;
+use cp_ledger::proof::verifier::{self, Options, Report, State};
+use cp_ledger::proof::whole::{Found, Whole};
+use cp_ledger::proof::{dialect, plane_index};
+use cp_ledger::read::segments;
 use cp_ledger::read::source::is_stdin;
-use serde::Serialize;
 
 use crate::reading::{Target, to_read};
+use crate::verified::Verified;
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -46,9 +46,9 @@ pub(crate) struct Args {
     /// The public key that must have signed the checkpoint
     #[arg(long, value_name = "KEY")]
     key: Option<PathBuf>,
-    /// The format of the ledgers
-    #[arg(long, value_enum, value_name = "NAME", default_value_t = Dialect::Cp, conflicts_with_all = ["checkpoint", "key"])]
-    dialect: Dialect,
+    /// The format of the ledgers (default: what each file says itself)
+    #[arg(long, value_enum, value_name = "NAME", conflicts_with_all = ["checkpoint", "key"])]
+    dialect: Option<Dialect>,
     /// How many threads share the work (default: one for each processor)
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -66,141 +66,73 @@ enum Dialect {
     ControlPlane,
 }
 
-/// What was found in one file.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Verified {
-    /// The file.
-    file: String,
-    /// Whether nothing is wrong.
-    intact: bool,
-    /// How many lines there are.
-    lines: u64,
-    /// How many bytes there are.
-    bytes: u64,
-    /// The number of the first line.
-    first_seq: Option<u64>,
-    /// The number of the last line.
-    last_seq: Option<u64>,
-    /// The hash of the last line, which stands for all lines before it.
-    hash: Option<String>,
-    /// How the file ends: complete, or `in_flight` with bytes of a line that is not whole.
-    tail: &'static str,
-    /// How often a writer's clock was behind that of the line before. A time is a claim, so this is no fault.
-    clock_backwards: u64,
-    /// How many faults there are.
-    fault_count: u64,
-    /// The first hundred of them.
-    faults: Vec<Fault>,
-    /// Whether all lines are JSON that claims no place in a chain.
-    #[serde(skip)]
-    is_unchained: bool,
-}
-
-impl Verified {
-    fn new(path: &Path, report: &Report) -> Self {
-        Self {
-            file: path.display().to_string(),
-            intact: report.fault_count == 0,
-            lines: report.lines,
-            bytes: report.bytes,
-            first_seq: report.first,
-            last_seq: report.last.map(|(seq, _)| seq),
-            hash: report.last.map(|(_, hash)| hash.to_string()),
-            tail: if report.in_flight { "in_flight" } else { "complete" },
-            clock_backwards: report.clock_backwards,
-            fault_count: report.fault_count,
-            faults: report.faults.clone(),
-            is_unchained: report.lines > 0 && report.unchained == report.lines,
-        }
-    }
-
-    /// The error that stands for the faults, with the message of the first.
-    fn error(&self) -> Option<Error> {
-        let first = self.faults.first()?;
-        if self.is_unchained {
-            let message =
-                format!("not a ledger: its {} lines are JSON without hashes, so nothing proves them", self.lines);
-            return Some(
-                Error::validation(message)
-                    .in_file(Path::new(&self.file))
-                    .with("lines", self.lines)
-                    .hint("cp-log query, follow and stats read such files"),
-            );
-        }
-        let seq = first.seq.map_or(String::new(), |seq| format!(", seq {seq}"));
-        let more = if self.fault_count > 1 { format!("; {} faults in all", self.fault_count) } else { String::new() };
-        let message = format!("line {} at byte {}{seq}: {}{more}", first.line, first.offset, first.message);
-        let mut error = Error::new(Code::Integrity, message).in_file(Path::new(&self.file));
-        if let Ok(serde_json::Value::Object(members)) = serde_json::to_value(self) {
-            for (name, value) in members {
-                error = error.with(&name, value);
-            }
-        }
-        for (name, value) in [("line", first.line), ("offset", first.offset)] {
-            error = error.with(name, value);
-        }
-        let kind = serde_json::to_value(first.kind).unwrap_or_default();
-        Some(
-            error
-                .with("kind", kind)
-                .with("seq", first.seq)
-                .hint("look at the line with sed -n LINEp; cp-ledger(5) explains each kind"),
-        )
-    }
-}
-
-impl Reply for Verified {
-    fn text(&self) -> String {
-        let mut lines = vec![format!("{}: {} lines, {} bytes, {}", self.file, self.lines, self.bytes, self.tail)];
-        lines.extend(self.faults.iter().map(|fault| {
-            let kind = serde_json::to_value(fault.kind).unwrap_or_default();
-            let kind = kind.as_str().unwrap_or_default();
-            let seq = fault.seq.map_or("-".to_owned(), |seq| seq.to_string());
-            format!("  line {} byte {} seq {seq} {kind}: {}", fault.line, fault.offset, fault.message)
-        }));
-        lines.join("\n")
-    }
-}
-
 /// What must hold beyond the lines themselves.
 struct Requirements {
-    dialect: Dialect,
+    /// `None` if each file is to say itself.
+    dialect: Option<Dialect>,
     checkpoint: Option<PathBuf>,
     key: Option<Verifier>,
 }
 
 impl Requirements {
-    /// What is wrong with a ledger according to its checkpoint.
-    fn fault(&self, path: &Path, report: &Report) -> Result<Option<Fault>> {
-        // The checkpoint is that of the whole ledger, and compared with its last file.
-        let found = if segments::is_closed(path) { None } else { self.deviation(path, report)? };
-        Ok(found.map(|(kind, message)| Fault {
-            line: report.lines,
-            offset: report.bytes,
-            seq: report.last.map(|(seq, _)| seq),
-            kind,
-            message,
-        }))
+    /// The checkpoint that a ledger has to go on from.
+    fn checkpoint_of(&self, ledger: &Path) -> Result<Option<(Note, Checkpoint)>> {
+        let file = self.checkpoint.clone().unwrap_or_else(|| checkpoint_path(ledger));
+        let found = read_checkpoint(&file)?;
+        if found.is_none() && self.checkpoint.is_some() {
+            return Err(Error::not_found("no such checkpoint").in_file(&file));
+        }
+        Ok(found)
     }
 
-    fn deviation(&self, path: &Path, report: &Report) -> Result<Option<(Kind, String)>> {
-        let file = self.checkpoint.clone().unwrap_or_else(|| checkpoint_path(path));
-        let Some((note, checkpoint)) = read_checkpoint(&file)? else {
-            if self.checkpoint.is_some() {
-                return Err(Error::not_found("no such checkpoint").in_file(&file));
-            }
-            let unsigned = |key: &Verifier| (Kind::Unsigned, format!("no checkpoint is signed by {}", key.name()));
-            return Ok(self.key.as_ref().map(unsigned));
+    /// What is wrong with a ledger according to its checkpoint; else what that proves, or why it proves nothing.
+    fn judge(&self, whole: &Whole, signed: Option<&(Note, Checkpoint)>, last: Option<u64>, found: &mut Judged) {
+        let demanded: Vec<&Verifier> = self.key.iter().chain(whole.signer()).collect();
+        let Some((note, checkpoint)) = signed else {
+            return match &self.key {
+                Some(key) => found.fault = Some((Kind::Unsigned, format!("no checkpoint is signed by {}", key.name()))),
+                None => found.not_proved(
+                    "checkpoint",
+                    "there is none, so last lines may have been removed: cp-log checkpoint signs one",
+                ),
+            };
         };
-        if let Some(fault) = self.key.as_ref().and_then(|key| wrong_signature(&note, key)) {
-            return Ok(Some(fault));
+        if let Some(fault) = demanded.iter().find_map(|key| wrong_signature(note, key)) {
+            found.fault = Some(fault);
+            return;
         }
-        match changed_history(path, &checkpoint) {
-            // The damage is reported line by line already.
-            Err(e) if e.code() == Code::Integrity && report.fault_count > 0 => Ok(None),
-            found => found,
+        if demanded.is_empty() {
+            found.not_proved("signature", "line 0 names no key, and --key was not given");
+        } else {
+            found.proved.push(("signature", u64::try_from(demanded.len()).unwrap_or(1)));
         }
+        match whole.deviation(checkpoint, last) {
+            Ok(None) => {
+                found.proved.push(("checkpoint", checkpoint.size));
+                let lines = last.map_or(0, |last| last + 1);
+                // The entry that tells of a checkpoint always comes after it.
+                if lines > checkpoint.size + 1 {
+                    let why = format!("it covers {} of {lines} lines: sign a new one for the others", checkpoint.size);
+                    found.not_proved("checkpoint", why);
+                }
+            }
+            Ok(fault) => found.fault = fault,
+            Err(why) => found.not_proved("checkpoint", why),
+        }
+    }
+}
+
+/// What a checkpoint says of a ledger.
+#[derive(Default)]
+struct Judged {
+    fault: Option<(Kind, String)>,
+    proved: Vec<(&'static str, u64)>,
+    not_proved: Vec<NotProved>,
+}
+
+impl Judged {
+    fn not_proved(&mut self, what: &'static str, why: impl Into<String>) {
+        self.not_proved.push(NotProved { what, why: why.into() });
     }
 }
 
@@ -212,24 +144,48 @@ fn wrong_signature(note: &Note, key: &Verifier) -> Option<(Kind, String)> {
     }
 }
 
-/// How the lines of a ledger differ from those that a checkpoint covers.
-fn changed_history(path: &Path, checkpoint: &Checkpoint) -> Result<Option<(Kind, String)>> {
-    let mut tree = Tree::default();
-    let walked = walk(path, |leaf| {
-        if tree.size() < checkpoint.size {
-            tree.push(leaf);
+/// The files of one ledger, the oldest first.
+struct Group {
+    ledger: PathBuf,
+    files: Vec<Target>,
+}
+
+impl Group {
+    /// Whether only closed segments were named, so that nobody asked for the others.
+    fn is_part(&self) -> bool {
+        self.files.iter().all(|file| file.named && segments::is_closed(&file.path))
+    }
+
+    /// The files of each ledger, in the order in which the ledgers were named or found.
+    fn all(targets: &[Target], context: &mut Context) -> Vec<Self> {
+        let mut groups: Vec<Self> = Vec::new();
+        let mut places = HashMap::new();
+        for target in targets {
+            let ledger = segments::ledger_of(&target.path);
+            let place = *places.entry(ledger.clone()).or_insert_with(|| {
+                groups.push(Self { ledger, files: Vec::new() });
+                groups.len() - 1
+            });
+            let files = &mut groups[place].files;
+            if !files.iter().any(|file| file.path == target.path) {
+                files.push(target.clone());
+            }
         }
-        if tree.size() < checkpoint.size { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    })?;
-    Ok(if walked.origin != checkpoint.origin {
-        Some((Kind::Fork, format!("the checkpoint is about {}, not {}", checkpoint.origin, walked.origin)))
-    } else if tree.size() < checkpoint.size {
-        Some((Kind::Rollback, format!("there are {} lines, but {} were signed", tree.size(), checkpoint.size)))
-    } else if checkpoint.size > 0 && tree.root() != checkpoint.root {
-        Some((Kind::Fork, format!("the first {} lines are not those that were signed", checkpoint.size)))
-    } else {
-        None
-    })
+        for group in &mut groups {
+            // Digits sort before letters, so the file that goes on comes last.
+            group.files.sort_by(|a, b| a.path.cmp(&b.path));
+            group.files.dedup_by(|later, earlier| {
+                let twice = segments::unpacked_name(&later.path) == segments::unpacked_name(&earlier.path);
+                if twice {
+                    let (later, earlier) = (later.path.display(), earlier.path.display());
+                    let message = format!("{later} is {earlier} packed, and was not looked at");
+                    context.out.notice("segment_twice", Severity::Warning, message);
+                }
+                twice
+            });
+        }
+        groups
+    }
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
@@ -239,108 +195,174 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         Options { json: !args.no_json, closed: args.closed, threads: args.threads.unwrap_or_else(processors).min(64) };
     let key = args.key.as_deref().map(Verifier::load).transpose()?;
     let requirements = Requirements { dialect: args.dialect, checkpoint: args.checkpoint.clone(), key };
-    if let [only] = &targets[..]
+    let groups = Group::all(&targets, context);
+    if let [group] = &groups[..]
+        && let [only] = &group.files[..]
         && only.named
     {
-        let verified = one(only, None, &options, &requirements, context)?.0;
-        note_missing(&verified, None, context);
+        let verified = Walk::of(group, &options, &requirements)?.file(only, context)?;
         return match verified.error() {
             None => context.out.answer(&verified),
             Some(error) => context.out.refuse(&verified, error),
         };
     }
-    many(&targets, &options, &requirements, context)
+    context.out.streaming()?;
+    let mut first_failure = None;
+    for group in &groups {
+        match Walk::of(group, &options, &requirements) {
+            Ok(mut walk) => {
+                for target in &group.files {
+                    let outcome = walk.file(target, context);
+                    tell(target, outcome, &mut first_failure, context)?;
+                }
+            }
+            Err(e) => tell(&group.files[0], Err(e), &mut first_failure, context)?,
+        }
+    }
+    first_failure.map_or(Ok(()), Err)
 }
 
-fn many(targets: &[Target], options: &Options, requirements: &Requirements, context: &mut Context) -> Result<()> {
-    context.out.streaming()?;
-    let (mut first_failure, mut before): (Option<Error>, Option<(&Path, State)>) = (None, None);
-    for target in targets {
-        let state = before.filter(|(path, _)| follows(&target.path, path)).map(|(_, state)| state);
-        let outcome = one(target, state, options, requirements, context);
-        let error = match outcome {
-            Ok((verified, report)) => {
-                note_missing(&verified, state, context);
-                before = Some((&target.path, report.end));
-                if !target.named && report.intact == 0 && report.lines > 0 {
-                    context.out.item_skipped();
-                    let message = format!("{} is not a ledger", target.path.display());
-                    context.out.notice("not_a_ledger", Severity::Info, message);
-                    continue;
-                }
-                let Some(error) = verified.error() else {
-                    context.out.record(Record::Item, &verified)?;
-                    context.out.item_succeeded();
-                    continue;
-                };
-                error
+fn tell(
+    target: &Target,
+    outcome: Result<Verified>,
+    first_failure: &mut Option<Error>,
+    context: &mut Context,
+) -> Result<()> {
+    let error = match outcome {
+        Ok(verified) if !target.named && verified.is_foreign() => {
+            context.out.item_skipped();
+            let message = format!("{} is not a ledger", target.path.display());
+            context.out.notice("not_a_ledger", Severity::Info, message);
+            return Ok(());
+        }
+        Ok(verified) => {
+            let Some(error) = verified.error() else {
+                context.out.record(Record::Item, &verified)?;
+                context.out.item_succeeded();
+                return Ok(());
+            };
+            error
+        }
+        Err(e) if e.is_fatal() => return Err(e),
+        Err(e) => e,
+    };
+    first_failure.get_or_insert_with(|| Error::new(error.code(), error.message()));
+    context.out.item_failed(error)
+}
+
+/// One ledger, file after file.
+struct Walk<'a> {
+    group: &'a Group,
+    options: &'a Options,
+    requirements: &'a Requirements,
+    signed: Option<(Note, Checkpoint)>,
+    whole: Whole,
+    /// What the next file must follow.
+    before: Option<State>,
+}
+
+impl<'a> Walk<'a> {
+    fn of(group: &'a Group, options: &'a Options, requirements: &'a Requirements) -> Result<Self> {
+        if group.is_part() && (requirements.checkpoint.is_some() || requirements.key.is_some()) {
+            return Err(Error::usage("a checkpoint is about a whole ledger, and only closed segments were named")
+                .hint(format!("name {}", group.ledger.display())));
+        }
+        // What can be read only once has no place, and nothing beside it.
+        let signed = if is_stdin(&group.ledger) { None } else { requirements.checkpoint_of(&group.ledger)? };
+        let wanted = signed.as_ref().map(|(_, checkpoint)| checkpoint.size);
+        let whole = Whole::new(&group.ledger, group.is_part(), wanted);
+        Ok(Self { group, options, requirements, signed, whole, before: None })
+    }
+
+    fn file(&mut self, target: &Target, context: &Context) -> Result<Verified> {
+        let path = &target.path;
+        let can_be_read_twice = !is_stdin(path) && path.metadata().is_ok_and(|metadata| metadata.is_file());
+        match self.requirements.dialect {
+            Some(Dialect::ControlPlane) => return self.plane(path, plane_index::held_by(path)?),
+            None if can_be_read_twice => match plane_index::held_by(path)? {
+                Holds::Else => {}
+                plane => return self.plane(path, plane),
+            },
+            None | Some(Dialect::Cp) => {}
+        }
+        let mut report = self.lines(path, context)?;
+        let mut found = Found::default();
+        if !can_be_read_twice {
+            if self.requirements.checkpoint.is_some() || self.requirements.key.is_some() {
+                return Err(Error::usage("standard input can be read only once, and a checkpoint needs a second time")
+                    .hint("name the file instead of -"));
             }
-            Err(e) if e.is_fatal() => return Err(e),
-            Err(e) => {
-                before = None;
-                e
+            let why = "what comes through a pipe can be read only once: name the file".to_owned();
+            found.not_proved.push(NotProved { what: "beside", why });
+        } else if report.lines == 0 || report.unchained < report.lines {
+            found = self.whole.file(path, &report)?;
+            if self.group.files.last().is_some_and(|last| last.path == *path) {
+                self.end(&mut found, &report);
+            }
+        }
+        found.faults.into_iter().for_each(|fault| report.add(fault));
+        report.faults.sort_by_key(|fault| (fault.offset, fault.kind != Kind::Segment));
+        let (mut proved, mut not_proved) = (found.proved, found.not_proved);
+        if report.in_flight {
+            not_proved.push(NotProved { what: "lines", why: "the last one is being written, or is torn".to_owned() });
+        }
+        if report.fault_count == 0 && report.lines > 0 {
+            proved.insert("lines", report.intact);
+            if self.options.json {
+                proved.insert("json", report.intact);
+            } else {
+                not_proved.push(NotProved { what: "json", why: "--no-json was given".to_owned() });
+            }
+        }
+        Ok(Verified::new(path, &report, proved, not_proved))
+    }
+
+    /// Proves the lines of the next file.
+    fn lines(&mut self, path: &Path, context: &Context) -> Result<Report> {
+        let mut reported = Instant::now();
+        let mut progress = |done: u64, size: u64| {
+            if reported.elapsed() >= Duration::from_secs(1) {
+                reported = Instant::now();
+                context.progress(&format!("{}: {}%", path.display(), done.saturating_mul(100) / size.max(1)));
             }
         };
-        first_failure.get_or_insert_with(|| Error::new(error.code(), error.message()));
-        context.out.item_failed(error)?;
+        // Nothing is written to a closed segment any more.
+        let options = Options { closed: self.options.closed || segments::is_closed(path), ..*self.options };
+        let report = verifier::verify(path, self.before.take(), &options, &mut progress)?;
+        self.before = Some(report.end);
+        Ok(report)
     }
-    match first_failure {
-        Some(error) => Err(error),
-        None => Ok(()),
-    }
-}
 
-/// Warns of a ledger that begins in the middle: its first segments may be kept elsewhere, or be lost.
-fn note_missing(verified: &Verified, before: Option<State>, context: &mut Context) {
-    if let (Some(first @ 1..), None) = (verified.first_seq, before) {
-        let message = format!("{} begins with line {first}: earlier segments are missing", verified.file);
-        context.out.notice("segments_missing", Severity::Warning, message);
+    /// What is said of the ledger as a whole, with its last file.
+    fn end(&mut self, found: &mut Found, report: &Report) {
+        found.faults.extend(self.whole.end(report).faults);
+        let last = report.last.map(|(seq, _)| seq);
+        // A file with lines and no intact one has faults enough; an emptied one has none.
+        if report.intact == 0 && report.lines > 0 || self.group.is_part() {
+            return;
+        }
+        let mut judged = Judged::default();
+        self.requirements.judge(&self.whole, self.signed.as_ref(), last, &mut judged);
+        found.faults.extend(judged.fault.map(|(kind, message)| Fault {
+            line: report.lines,
+            offset: report.bytes,
+            seq: last,
+            kind,
+            message,
+        }));
+        found.proved.extend(judged.proved);
+        found.not_proved.extend(judged.not_proved);
     }
-}
 
-/// Whether a file goes on where a sealed segment ends.
-fn follows(path: &Path, before: &Path) -> bool {
-    let stem = |path: &Path| {
-        let name = stem_of(path).unwrap_or_default().to_owned();
-        match name.rsplit_once('.') {
-            Some((stem, _)) if is_segment_of(&format!("{name}.jsonl"), stem) => stem.to_owned(),
-            _ => name,
-        }
-    };
-    path.parent() == before.parent() && stem(path) == stem(before)
-}
-
-fn one(
-    target: &Target,
-    before: Option<State>,
-    options: &Options,
-    requirements: &Requirements,
-    context: &Context,
-) -> Result<(Verified, Report)> {
-    let mut reported = Instant::now();
-    let mut progress = |done: u64, size: u64| {
-        if reported.elapsed() >= Duration::from_secs(1) {
-            reported = Instant::now();
-            context.progress(&format!("{}: {}%", target.path.display(), done.saturating_mul(100) / size.max(1)));
-        }
-    };
-    if requirements.dialect == Dialect::ControlPlane {
-        let report = dialect::verify(&target.path, options.closed)?;
-        return Ok((Verified::new(&target.path, &report), report));
+    /// A ledger of the control plane, or its index.
+    fn plane(&self, path: &Path, holds: Holds) -> Result<Verified> {
+        let (report, what) = match holds {
+            Holds::Index => (plane_index::verify(path)?, "index"),
+            Holds::Entries | Holds::Else => (dialect::verify(path, self.options.closed)?, "lines"),
+        };
+        let whole = (report.fault_count == 0 && report.lines > 0).then_some((what, report.intact));
+        let why = "nothing signs a ledger of the control plane, so last entries may have been removed".to_owned();
+        let open = NotProved { what: "checkpoint", why };
+        Ok(Verified::new(path, &report, whole.into_iter().collect(), vec![open]))
     }
-    // Nothing is written to a closed segment any more.
-    let options = Options { closed: options.closed || segments::is_closed(&target.path), ..*options };
-    let mut report = verifier::verify(&target.path, before, &options, &mut progress)?;
-    if is_stdin(&target.path) {
-        if requirements.checkpoint.is_some() || requirements.key.is_some() {
-            return Err(Error::usage("standard input can be read only once, and a checkpoint needs a second time")
-                .hint("name the file instead of -"));
-        }
-    } else if report.intact > 0
-        && let Some(fault) = requirements.fault(&target.path, &report)?
-    {
-        report.faults.push(fault);
-        report.fault_count += 1;
-    }
-    Ok((Verified::new(&target.path, &report), report))
 }

@@ -12,7 +12,7 @@ fn what_took_time_is_a_span_and_the_rest_are_log_records() {
     let lines = done.records();
     assert_eq!(lines[0]["resourceLogs"][0]["scopeLogs"][0]["logRecords"][0]["eventName"], "ledger.open");
     let scope = &lines[1]["resourceSpans"][0]["scopeSpans"][0];
-    assert_eq!(scope["schemaUrl"], "https://opentelemetry.io/schemas/1.37.0");
+    assert_eq!(scope["schemaUrl"], "https://opentelemetry.io/schemas/1.41.0");
     let span = &scope["spans"][0];
     assert_eq!((&span["name"], &span["kind"]), (&json!("chat m"), &json!(3)));
     let time = |name: &str| span[name].as_str().unwrap().parse::<u64>().unwrap();
@@ -29,6 +29,70 @@ fn what_took_time_is_a_span_and_the_rest_are_log_records() {
     );
     assert_eq!(find("gen_ai.conversation.id"), Some(json!({"stringValue": "S"})));
     assert_eq!(find("error.type"), None);
+}
+
+/// The names of these conventions, as their registry has them at version 1.41.0.
+const NAMES: [&str; 15] = [
+    "error.type",
+    "gen_ai.agent.name",
+    "gen_ai.conversation.id",
+    "gen_ai.operation.name",
+    "gen_ai.provider.name",
+    "gen_ai.request.model",
+    "gen_ai.response.finish_reasons",
+    "gen_ai.response.id",
+    "gen_ai.response.model",
+    "gen_ai.tool.call.id",
+    "gen_ai.tool.name",
+    "gen_ai.usage.cache_creation.input_tokens",
+    "gen_ai.usage.cache_read.input_tokens",
+    "gen_ai.usage.input_tokens",
+    "gen_ai.usage.output_tokens",
+];
+
+#[test]
+fn a_tool_is_a_span_of_its_name_and_a_fraction_of_a_millisecond_counts() {
+    let place = Ledgers::new();
+    let rows = [
+        r#"{"event":"tool_result","run":"R","data":{"id":"c1","name":"weather","is_error":true,"exit_code":3,"duration_ms":0.25}}"#,
+        r#"{"event":"exec.result","data":{"id":"c2","name":"n","latency_ms":12.5}}"#,
+        r#"{"event":"llm.response","agent":"a","session":"S","data":{"model":"m","backend":"b","answered_by":"m1","id":"x","stop_reason":"s","code":"E_NETWORK","usage":{"input_tokens":1,"output_tokens":2,"cache_read_tokens":3,"cache_write_tokens":4},"latency_ms":-1}}"#,
+    ];
+    place.lines(&["append", "-f", "l.jsonl", "--rows"], &rows.join("\n"));
+    let lines = place.run(&["export", "--to", "otlp", "--format", "raw", "l.jsonl"]).success().records();
+    let attributes = |value: &Value| -> Vec<(String, Value)> {
+        let given = value["attributes"].as_array().unwrap();
+        given.iter().map(|given| (given["key"].as_str().unwrap().to_owned(), given["value"].clone())).collect()
+    };
+    let find = |value: &Value, key: &str| {
+        attributes(value).into_iter().find(|(found, _)| found == key).map(|(_, value)| value)
+    };
+    let span = |n: usize| lines[n]["resourceSpans"][0]["scopeSpans"][0]["spans"][0].clone();
+    let lasted = |span: &Value| {
+        let time = |name: &str| span[name].as_str().unwrap().parse::<u64>().unwrap();
+        time("endTimeUnixNano") - time("startTimeUnixNano")
+    };
+    let tool = span(1);
+    assert_eq!(
+        (&tool["name"], &tool["kind"], &tool["status"]["code"]),
+        (&json!("execute_tool weather"), &json!(1), &json!(2))
+    );
+    assert_eq!(lasted(&tool), 250_000);
+    assert_eq!(find(&tool, "gen_ai.tool.name"), Some(json!({"stringValue": "weather"})));
+    assert_eq!(find(&tool, "gen_ai.tool.call.id"), Some(json!({"stringValue": "c1"})));
+    assert_eq!(find(&tool, "error.type"), Some(json!({"stringValue": "_OTHER"})));
+    assert_eq!(find(&tool, "cp.duration_ms"), Some(json!({"doubleValue": 0.25})));
+    let other = span(2);
+    assert_eq!((&other["name"], lasted(&other)), (&json!("exec.result"), 12_500_000));
+    assert_eq!((find(&other, "gen_ai.tool.name"), find(&other, "gen_ai.response.id")), (None, None));
+    // A time that cannot be: a log record.
+    let record = &lines[3]["resourceLogs"][0]["scopeLogs"][0]["logRecords"][0];
+    assert_eq!(record["severityNumber"], 17);
+    let mut seen: Vec<String> = [&tool, &other, record].into_iter().flat_map(attributes).map(|(key, _)| key).collect();
+    seen.retain(|key| !key.starts_with("cp."));
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen, NAMES);
 }
 
 /// An entry as the control plane writes it, with Python's spelling.

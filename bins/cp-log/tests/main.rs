@@ -22,6 +22,7 @@ mod sweep;
 mod tee;
 mod tip;
 mod verify;
+mod whole;
 mod work;
 mod writers;
 

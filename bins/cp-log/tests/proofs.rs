@@ -200,3 +200,63 @@ fn of_many_that_sign_at_once_the_one_with_most_lines_stays() {
     let most = sizes.filter_map(serde_json::Value::as_u64).max().unwrap();
     assert_eq!(place.work.read("l.checkpoint").lines().nth(1).unwrap(), most.to_string());
 }
+
+/// A proof of line 3, with the signatures of two witnesses.
+fn witnessed() -> Ledgers {
+    let place = signed(7);
+    for witness in ["W", "X"] {
+        place.lines(&["keygen", witness], "");
+        let done = place.run(&["checkpoint", "-f", "l.jsonl", "--witness-request", "--format", "raw"]).success();
+        let state = format!("seen.{witness}");
+        let signer = ["witness", "--key", witness, "--signer", "K.pub", "--state", &state];
+        let signature = place.closing(&signer, &done.stdout, 0)["data"]["signature"].as_str().unwrap().to_owned();
+        place.work.write("sig", signature + "\n");
+        let public = format!("{witness}.pub");
+        place.lines(&["checkpoint", "-f", "l.jsonl", "--add-signature", "sig", "--witness", &public], "");
+    }
+    prove(&place, "3");
+    place
+}
+
+#[test]
+fn an_origin_witnesses_and_a_quorum_are_demanded() {
+    let place = witnessed();
+    place.lines(&["keygen", "Y"], "");
+    let good = line(&place, 3);
+    let origin = place.stored("l.jsonl")[0]["data"]["origin"].as_str().unwrap().to_owned();
+    let check = |options: &[&str], exit| {
+        let arguments = [&["check-proof", "--key", "K.pub", "--strict-exit", "p"], options].concat();
+        place.feed(&arguments, &good).code(exit).records()[0]["data"].take()
+    };
+    let data = check(&["--name", &origin, "--witness", "W.pub", "--witness", "X.pub"], 0);
+    assert_eq!((&data["cosigned_by"], &data["not_looked_at"]), (&json!(["W", "X"]), &json!([])));
+    let data = check(&["--witness", "X.pub", "--witness", "Y.pub", "--quorum", "1"], 0);
+    assert_eq!((&data["cosigned_by"], &data["not_looked_at"]), (&json!(["X"]), &json!(["W"])));
+    assert_eq!(check(&[], 0)["not_looked_at"], json!(["W", "X"]));
+    check(&["--name", "another"], 1);
+    check(&["--witness", "X.pub", "--witness", "Y.pub"], 1);
+    check(&["--witness", "Y.pub"], 1);
+    for wrong in
+        [&["--quorum", "1"][..], &["--witness", "W.pub", "--quorum", "2"], &["--witness", "W.pub", "--quorum", "0"]]
+    {
+        check(wrong, 2);
+    }
+    check(&["--witness", "W.pub", "--witness", "W.pub"], 2);
+}
+
+#[test]
+fn only_the_key_that_line_0_names_signs() {
+    let place = Ledgers::new();
+    place.lines(&["keygen", "K"], "");
+    place.lines(&["keygen", "other"], "");
+    place.lines(&["create", "--key", "K.pub", "l.jsonl"], "");
+    let refused = place.closing(&["checkpoint", "-f", "l.jsonl", "--key", "other"], "", 4);
+    assert_eq!(refused["error"]["code"], "E_FORBIDDEN");
+    assert!(!place.path("l.checkpoint").exists());
+    place.lines(&["checkpoint", "-f", "l.jsonl", "--key", "K"], "");
+    place.lines(&["verify", "l.jsonl"], "");
+    // One that another key signed is no checkpoint of this ledger.
+    let note = place.work.read("l.checkpoint");
+    place.work.write("l.checkpoint", note.replace("— K ", "— L "));
+    assert_eq!(place.closing(&["verify", "l.jsonl"], "", 1)["error"]["details"]["kind"], "unsigned");
+}

@@ -41,10 +41,12 @@ fn a_missing_or_changed_segment_breaks_the_chain() {
     std::fs::remove_file(place.path("l.00000000000000000006.jsonl")).unwrap();
     let closing = place.closing(&["verify", "l.jsonl"], "", 1);
     assert_eq!(closing["error"]["code"], "E_INTEGRITY");
-    // Without the oldest ones the rest is intact, and the closing line says what is not here.
+    assert!(closing["error"]["message"].as_str().unwrap().contains("l.00000000000000000006.jsonl"), "{closing}");
+    // Without any, the first line of what is left names what comes before it.
     std::fs::remove_file(place.path(FIRST)).unwrap();
-    let closing = place.closing(&["verify", "l.jsonl"], "", 0);
-    assert_eq!(closing["meta"]["notices"][0]["type"], "segments_missing");
+    let closing = place.closing(&["verify", "l.jsonl"], "", 1);
+    assert_eq!(closing["error"]["details"]["kind"], "segment");
+    assert!(closing["error"]["message"].as_str().unwrap().contains("l.00000000000000000006.jsonl"), "{closing}");
 }
 
 #[test]

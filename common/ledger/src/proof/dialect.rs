@@ -6,7 +6,8 @@ use std::path::Path;
 use cp_common::{Result, json};
 
 use crate::format::line::{Hash, inside, members};
-use crate::proof::verifier::{FAULTS_LISTED, Fault, Kind, Report};
+use crate::proof::fault::{Fault, Kind};
+use crate::proof::verifier::Report;
 use crate::read::source::lines_of;
 use crate::read::{End, Raw};
 
@@ -49,12 +50,16 @@ pub fn verify(path: &Path, closed: bool) -> Result<Report> {
     Ok(report)
 }
 
+/// Whether a line claims a place in such a chain.
+pub fn is_entry(line: &[u8]) -> bool {
+    let mut text = Vec::with_capacity(line.len());
+    let is_json = json::normalize(line, &mut text).is_ok();
+    let claims = |object, wanted: &[u8]| members(object).any(|(name, _)| name == wanted);
+    inside(&text).is_some_and(|object| is_json && claims(object, b"entry_hash") && claims(object, b"previous_hash"))
+}
+
 fn report_fault(report: &mut Report, raw: &Raw<'_>, kind: Kind, message: &str) {
-    report.fault_count += 1;
-    if report.faults.len() < FAULTS_LISTED {
-        let fault = Fault { line: raw.number, offset: raw.offset, seq: None, kind, message: message.to_owned() };
-        report.faults.push(fault);
-    }
+    report.add(Fault { line: raw.number, offset: raw.offset, seq: None, kind, message: message.to_owned() });
 }
 
 /// What an entry says of the chain. Hashes are without `sha256:`.

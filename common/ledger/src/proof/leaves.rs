@@ -15,6 +15,8 @@ use crate::read::source::lines_of;
 pub struct Walked {
     /// The ledger's name.
     pub origin: String,
+    /// The public key that line 0 says signs its checkpoints.
+    pub signer: Option<String>,
     /// How many lines there were.
     pub size: u64,
 }
@@ -23,7 +25,7 @@ pub struct Walked {
 pub fn walk(path: &Path, mut each: impl FnMut(Node) -> ControlFlow<()>) -> Result<Walked> {
     let mut files = segments_of(path)?;
     files.push(path.to_owned());
-    let (mut origin, mut prev, mut size) = (None, None::<Hash>, 0);
+    let (mut begun, mut prev, mut size) = ((None, None), None::<Hash>, 0);
     for file in &files {
         let mut reader = lines_of(file)?;
         while let Some(raw) = reader.next()? {
@@ -40,30 +42,31 @@ pub fn walk(path: &Path, mut each: impl FnMut(Node) -> ControlFlow<()>) -> Resul
                     .hint("cp-log verify lists every fault"));
             };
             if size == 0 {
-                origin = origin_of(&line);
+                begun = (begun_with(&line, b"origin"), begun_with(&line, b"verifier"));
             }
             let hash = line.hash();
             (prev, size) = (Some(hash), size + 1);
             if each(leaf(&hash.raw())).is_break() {
-                return found(origin, size, path);
+                return found(begun, size, path);
             }
             if size % 65_536 == 0 {
                 signals::check()?;
             }
         }
     }
-    found(origin, size, path)
+    found(begun, size, path)
 }
 
-fn found(origin: Option<String>, size: u64, path: &Path) -> Result<Walked> {
+fn found((origin, signer): (Option<String>, Option<String>), size: u64, path: &Path) -> Result<Walked> {
     match origin {
-        Some(origin) => Ok(Walked { origin, size }),
+        Some(origin) => Ok(Walked { origin, signer, size }),
         None => Err(Error::validation("not a ledger: it has no opening line").in_file(path)),
     }
 }
 
-fn origin_of(line: &Line<'_>) -> Option<String> {
+/// A text in the data of the first line.
+fn begun_with(line: &Line<'_>, member: &[u8]) -> Option<String> {
     let data = inside(line.member("data")?)?;
-    let (_, origin) = members(data).find(|(name, _)| *name == b"origin")?;
-    json::unquote(origin)
+    let (_, text) = members(data).find(|(name, _)| *name == member)?;
+    json::unquote(text)
 }

@@ -1,8 +1,11 @@
-//! Proof: the chain, the tree over it, signed checkpoints.
+//! Proof: the chain, the tree over it, signed checkpoints, and what lies beside.
 
 pub mod checkpoint;
 pub mod dialect;
+pub mod fault;
 pub mod leaves;
 pub mod note;
+pub mod plane_index;
 pub mod tree;
 pub mod verifier;
+pub mod whole;

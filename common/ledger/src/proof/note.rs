@@ -208,6 +208,13 @@ impl Note {
         lines.filter_map(|line| verifier.verifies(&self.text, &line)).reduce(|all, one| all && one)
     }
 
+    /// The names in signature lines that are by none of these keys.
+    pub fn others(&self, known: &[&Verifier]) -> Vec<String> {
+        let lines = self.signatures.iter().filter_map(|line| SignatureLine::parse(line));
+        let is_known = |line: &SignatureLine| known.iter().any(|key| key.name == line.name && key.id() == line.id);
+        lines.filter(|line| !is_known(line)).map(|line| line.name).collect()
+    }
+
     /// Adds a signature line.
     pub fn add(&mut self, line: &str) {
         if !self.signatures.iter().any(|there| there == line) {

@@ -9,14 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 
 use cp_common::{Error, Result, json, signals};
-use serde::Serialize;
 
 use crate::format::line::{Hash, Line, claimed_seq, inside, members};
+use crate::proof::fault::{FAULTS_LISTED, Fault, Kind};
 use crate::read::source::{Source, open_source};
 use crate::read::{End, Lines, Raw};
 
-/// How many faults are listed one by one; the others are counted.
-pub const FAULTS_LISTED: usize = 100;
 /// How much of a file one thread takes at a time.
 const CHUNK: u64 = 4 << 20;
 
@@ -29,53 +27,6 @@ pub struct Options {
     pub closed: bool,
     /// How many threads share the work.
     pub threads: usize,
-}
-
-/// What is wrong with a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub enum Kind {
-    /// Not the shape of a stored line.
-    Shape,
-    /// The bytes are not those that were hashed.
-    Hash,
-    /// Does not follow the line before it.
-    Chain,
-    /// Follows the line before it, under the wrong number.
-    Seq,
-    /// Not JSON.
-    Json,
-    /// JSON in another spelling.
-    NormalForm,
-    /// A partial line in a complete file.
-    Torn,
-    /// Fewer lines than a checkpoint says there were.
-    Rollback,
-    /// Other lines than a checkpoint says there were.
-    Fork,
-    /// A signature that was demanded is not there.
-    Unsigned,
-    /// A signature is wrong.
-    Signature,
-    /// A chain that begins again in the middle (control plane only).
-    Restart,
-}
-
-/// One thing that is wrong, and where.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Fault {
-    /// The line, from 1.
-    pub line: u64,
-    /// Where the line starts in the file.
-    pub offset: u64,
-    /// The number that the line says it has, where it can be read.
-    pub seq: Option<u64>,
-    /// What is wrong.
-    pub kind: Kind,
-    /// The same in words.
-    pub message: String,
 }
 
 /// What is known at the end of some lines: what the next one must follow.
@@ -137,6 +88,14 @@ impl Report {
             faults: Vec::new(),
             fault_count: 0,
             end: State::UNKNOWN,
+        }
+    }
+
+    /// Adds a fault to those that the lines themselves showed.
+    pub fn add(&mut self, fault: Fault) {
+        self.fault_count += 1;
+        if self.faults.len() < FAULTS_LISTED {
+            self.faults.push(fault);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The files of one ledger: closed segments, `X.<20 digits>.jsonl`, beside `X.jsonl`.
+//! The files of one ledger: closed segments, `X.<20 digits>.jsonl`, beside `X.jsonl`. A closed one may be packed: `….jsonl.zst`, `….jsonl.gz`.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,10 @@ use cp_common::{Code, Error, Result};
 
 use super::forward::lines;
 
-/// The sealed segments of a ledger, oldest first: `X.<20 digits>.jsonl` beside `X.jsonl`.
+/// What the name of a closed segment may end with after it was packed.
+const PACKED: [&str; 2] = [".zst", ".gz"];
+
+/// The sealed segments of a ledger, oldest first: `X.<20 digits>.jsonl` beside `X.jsonl`. Of one that is also there packed, the plain one.
 pub fn segments_of(path: &Path) -> Result<Vec<PathBuf>> {
     let (Some(name), Some(stem)) = (path.file_name().and_then(|name| name.to_str()), stem_of(path)) else {
         return Ok(Vec::new());
@@ -22,6 +25,8 @@ pub fn segments_of(path: &Path) -> Result<Vec<PathBuf>> {
         }
     }
     segments.sort();
+    // A plain name sorts before the same one with an ending.
+    segments.dedup_by(|later, earlier| unpacked_name(later) == unpacked_name(earlier));
     Ok(segments)
 }
 
@@ -32,8 +37,24 @@ pub fn stem_of(path: &Path) -> Option<&str> {
 
 /// Whether a name is that of a sealed segment of the ledger with this stem.
 pub fn is_segment_of(name: &str, stem: &str) -> bool {
-    let middle = name.strip_prefix(stem).and_then(|rest| rest.strip_prefix('.')?.strip_suffix(".jsonl"));
-    middle.is_some_and(|digits| digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit()))
+    number_in(name).is_some_and(|(found, _)| found == stem)
+}
+
+/// A name without the ending that says how the file is packed.
+pub fn without_packing(name: &str) -> &str {
+    PACKED.iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name)
+}
+
+/// A file's name without the ending that says how it is packed.
+pub fn unpacked_name(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str().map(without_packing)
+}
+
+/// The stem in a closed segment's name, and the number of its first line.
+pub fn number_in(name: &str) -> Option<(&str, u64)> {
+    let (stem, digits) = without_packing(name).strip_suffix(".jsonl")?.rsplit_once('.')?;
+    let is_number = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse().ok().filter(|_| is_number).map(|number| (stem, number))
 }
 
 /// The name that the file at `path` gets when it is closed.
@@ -46,17 +67,15 @@ pub fn name_of(path: &Path) -> Result<PathBuf> {
 
 /// Whether a file is a segment that was closed.
 pub fn is_closed(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let stem = name.strip_suffix(".jsonl").and_then(|rest| rest.rsplit_once('.')).map(|(stem, _)| stem);
-    stem.is_some_and(|stem| is_segment_of(name, stem))
+    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| number_in(name).is_some())
 }
 
 /// The ledger that a file belongs to: itself, or that of which it is a closed segment.
 pub fn ledger_of(path: &Path) -> PathBuf {
-    let stem = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".jsonl"));
-    match stem.and_then(|stem| stem.rsplit_once('.')) {
-        Some((stem, _)) if is_closed(path) => path.with_file_name(format!("{stem}.jsonl")),
-        _ => path.to_owned(),
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    match number_in(name) {
+        Some((stem, _)) => path.with_file_name(format!("{stem}.jsonl")),
+        None => path.to_owned(),
     }
 }
 

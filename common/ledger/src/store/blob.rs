@@ -1,11 +1,12 @@
 //! Values too large for a line: files named by the SHA-256 of their bytes, in a directory beside the ledger.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use cp_common::{Error, Result, json};
+use sha2::{Digest, Sha256};
 
 use crate::format::line::{Hash, inside, members};
 
@@ -49,6 +50,58 @@ pub fn load(ledger: &Path, hash: &Hash) -> Result<Vec<u8>> {
         );
     }
     Ok(bytes)
+}
+
+/// Why a blob is not what a line refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// There is no such file.
+    Missing,
+    /// Its bytes are others.
+    Changed,
+}
+
+/// What is wrong with a blob, if anything is. It is read in pieces.
+pub fn flaw(ledger: &Path, hash: &Hash) -> Result<Option<Flaw>> {
+    let file = path(ledger, hash);
+    match digest(&file).map_err(|e| Error::io("cannot read the blob", e).in_file(&file))? {
+        None => Ok(Some(Flaw::Missing)),
+        Some((found, _)) => Ok((found != *hash).then_some(Flaw::Changed)),
+    }
+}
+
+/// The hash and the length of a file beside a ledger; `None` if there is none.
+pub fn digest(file: &Path) -> io::Result<Option<(Hash, u64)>> {
+    let mut file = match File::open(file) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    if !file.metadata()?.is_file() {
+        return Ok(None);
+    }
+    let (mut hasher, mut block, mut length) = (Sha256::new(), vec![0; 64 << 10], 0);
+    loop {
+        match file.read(&mut block) {
+            Ok(0) => return Ok(Some((Hash::from_raw(&hasher.finalize().into()), length))),
+            Ok(read) => {
+                hasher.update(&block[..read]);
+                length += read as u64;
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// The blobs that a line in normal form refers to, at any depth.
+pub fn references(line: &[u8]) -> impl Iterator<Item = Hash> + '_ {
+    const START: &[u8] = b"{\"blob\":\"sha256:";
+    // In a string the quotes would be escaped, so what is found is a member.
+    memchr::memmem::find_iter(line, START).filter_map(|at| {
+        let digits = line.get(at + START.len()..)?;
+        let (hash, rest) = digits.split_at_checked(64)?;
+        rest.starts_with(b"\",\"len\":").then(|| Hash::from_hex(hash)).flatten()
+    })
 }
 
 fn write_whole(directory: &Path, target: &Path, bytes: &[u8]) -> io::Result<()> {

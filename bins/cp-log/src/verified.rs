@@ -1,0 +1,125 @@
+//! What `cp-log verify` says of one file: what was proved, what is wrong, and what could not be looked at.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use cp_common::wire::Reply;
+use cp_common::{Code, Error};
+use cp_ledger::proof::fault::{Fault, NotProved};
+use cp_ledger::proof::verifier::Report;
+use serde::Serialize;
+
+/// What was found in one file.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Verified {
+    /// The file.
+    file: String,
+    /// Whether nothing is wrong.
+    intact: bool,
+    /// How many lines there are.
+    lines: u64,
+    /// How many bytes there are.
+    bytes: u64,
+    /// The number of the first line.
+    first_seq: Option<u64>,
+    /// The number of the last line.
+    last_seq: Option<u64>,
+    /// The hash of the last line, which stands for all lines before it.
+    hash: Option<String>,
+    /// How the file ends: complete, or `in_flight` with bytes of a line that is not whole.
+    tail: &'static str,
+    /// How often a writer's clock was behind that of the line before. A time is a claim, so this is no fault.
+    clock_backwards: u64,
+    /// How many faults there are.
+    fault_count: u64,
+    /// The first hundred of them.
+    faults: Vec<Fault>,
+    /// What was proved, and how many of each; see cp-ledger(5).
+    proved: BTreeMap<&'static str, u64>,
+    /// What could not be proved, and why.
+    not_proved: Vec<NotProved>,
+    /// Whether all lines are JSON that claims no place in a chain.
+    #[serde(skip)]
+    is_unchained: bool,
+}
+
+impl Verified {
+    /// What the lines of a file, and what they say of the ledger, came to.
+    pub(crate) fn new(
+        path: &Path,
+        report: &Report,
+        proved: BTreeMap<&'static str, u64>,
+        not_proved: Vec<NotProved>,
+    ) -> Self {
+        Self {
+            file: path.display().to_string(),
+            intact: report.fault_count == 0,
+            lines: report.lines,
+            bytes: report.bytes,
+            first_seq: report.first,
+            last_seq: report.last.map(|(seq, _)| seq),
+            hash: report.last.map(|(_, hash)| hash.to_string()),
+            tail: if report.in_flight { "in_flight" } else { "complete" },
+            clock_backwards: report.clock_backwards,
+            fault_count: report.fault_count,
+            faults: report.faults.clone(),
+            proved,
+            not_proved,
+            is_unchained: report.lines > 0 && report.unchained == report.lines,
+        }
+    }
+
+    /// Whether nothing in it is a line of a ledger.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.lines > 0 && self.first_seq.is_none() && self.proved.is_empty() && self.is_unchained
+    }
+
+    /// The error that stands for the faults, with the message of the first.
+    pub(crate) fn error(&self) -> Option<Error> {
+        let first = self.faults.first()?;
+        if self.is_unchained {
+            let message =
+                format!("not a ledger: its {} lines are JSON without hashes, so nothing proves them", self.lines);
+            return Some(
+                Error::validation(message)
+                    .in_file(Path::new(&self.file))
+                    .with("lines", self.lines)
+                    .hint("cp-log query, follow and stats read such files"),
+            );
+        }
+        let seq = first.seq.map_or(String::new(), |seq| format!(", seq {seq}"));
+        let more = if self.fault_count > 1 { format!("; {} faults in all", self.fault_count) } else { String::new() };
+        let message = format!("line {} at byte {}{seq}: {}{more}", first.line, first.offset, first.message);
+        let mut error = Error::new(Code::Integrity, message).in_file(Path::new(&self.file));
+        if let Ok(serde_json::Value::Object(members)) = serde_json::to_value(self) {
+            for (name, value) in members {
+                error = error.with(&name, value);
+            }
+        }
+        for (name, value) in [("line", first.line), ("offset", first.offset)] {
+            error = error.with(name, value);
+        }
+        let kind = serde_json::to_value(first.kind).unwrap_or_default();
+        Some(
+            error
+                .with("kind", kind)
+                .with("seq", first.seq)
+                .hint("look at the line with sed -n LINEp; cp-ledger(5) explains each kind"),
+        )
+    }
+}
+
+impl Reply for Verified {
+    fn text(&self) -> String {
+        let mut lines = vec![format!("{}: {} lines, {} bytes, {}", self.file, self.lines, self.bytes, self.tail)];
+        lines.extend(self.faults.iter().map(|fault| {
+            let kind = serde_json::to_value(fault.kind).unwrap_or_default();
+            let kind = kind.as_str().unwrap_or_default();
+            let seq = fault.seq.map_or("-".to_owned(), |seq| seq.to_string());
+            format!("  line {} byte {} seq {seq} {kind}: {}", fault.line, fault.offset, fault.message)
+        }));
+        lines.extend(self.not_proved.iter().map(|open| format!("  not proved: {}: {}", open.what, open.why)));
+        lines.join("\n")
+    }
+}

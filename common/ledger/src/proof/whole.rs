@@ -1,0 +1,380 @@
+//! Proves what the lines of a ledger say of each other and of what lies beside it: segments in order, seals, entries of checkpoints,
+//! recoveries and blobs. Its files are walked once more, after [`super::verifier`] has proved their lines.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
+use cp_common::{Error, Result, signals};
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+use crate::format::line::{Hash, Line};
+use crate::proof::fault::{Fault, Kind, NotProved};
+use crate::proof::note::{Checkpoint, Verifier};
+use crate::proof::tree::{Node, Recent, leaf};
+use crate::proof::verifier::Report;
+use crate::read::segments::{is_closed, number_in, unpacked_name, without_packing};
+use crate::read::source::lines_of;
+use crate::read::{End, Raw};
+use crate::store::blob::{self, Flaw};
+
+/// How many blobs are remembered as looked at.
+const BLOBS_REMEMBERED: usize = 1 << 16;
+
+/// One ledger, file after file.
+#[derive(Debug)]
+pub struct Whole {
+    ledger: PathBuf,
+    /// Whether only some closed segments were named, so that others are not missed.
+    is_part: bool,
+    origin: Option<String>,
+    signer: Option<Verifier>,
+    /// There from line 0 on, as long as nothing is damaged.
+    tree: Option<Recent>,
+    /// The size that a checkpoint is about, and the root that the lines have there.
+    wanted: Option<(u64, Option<Node>)>,
+    before: Option<Before>,
+    blobs: HashSet<Hash>,
+    found: Found,
+}
+
+/// The file that was walked before.
+#[derive(Debug)]
+struct Before {
+    name: String,
+    len: u64,
+    sha256: Hash,
+    is_closed: bool,
+}
+
+/// What was found out in one file.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// What is wrong.
+    pub faults: Vec<Fault>,
+    /// What was proved: a word, and how many of them there were.
+    pub proved: BTreeMap<&'static str, u64>,
+    /// What could not be.
+    pub not_proved: Vec<NotProved>,
+}
+
+#[derive(Deserialize)]
+struct Opening {
+    file: String,
+    len: u64,
+    sha256: String,
+}
+
+#[derive(Deserialize)]
+struct Begun {
+    origin: String,
+    verifier: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Seal {
+    count: u64,
+    first: u64,
+    last: u64,
+    root: String,
+    size: u64,
+}
+
+#[derive(Deserialize)]
+struct Closing {
+    size: u64,
+}
+
+#[derive(Deserialize)]
+struct Signed {
+    size: u64,
+    root: String,
+    verifier: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Recovered {
+    len: u64,
+    sha256: String,
+    file: String,
+}
+
+impl Whole {
+    /// A ledger that begins. `wanted` is the size whose root is asked for afterwards.
+    pub fn new(ledger: &Path, is_part: bool, wanted: Option<u64>) -> Self {
+        let name = unpacked_name(ledger).map(str::to_owned);
+        Self {
+            // Packing a file does not move what lies beside it.
+            ledger: name.map_or_else(|| ledger.to_owned(), |name| ledger.with_file_name(name)),
+            is_part,
+            origin: None,
+            signer: None,
+            tree: None,
+            wanted: wanted.map(|size| (size, None)),
+            before: None,
+            blobs: HashSet::new(),
+            found: Found::default(),
+        }
+    }
+
+    /// The key that line 0 names.
+    pub fn signer(&self) -> Option<&Verifier> {
+        self.signer.as_ref()
+    }
+
+    /// How the lines differ from those that a checkpoint covers. The error says why that cannot be known.
+    pub fn deviation(&self, checkpoint: &Checkpoint, last: Option<u64>) -> Result<Option<(Kind, String)>, String> {
+        let lines = last.map_or(0, |last| last + 1);
+        if self.origin.as_ref().is_some_and(|origin| *origin != checkpoint.origin) {
+            let origin = self.origin.as_deref().unwrap_or_default();
+            return Ok(Some((Kind::Fork, format!("the checkpoint is about {}, not {origin}", checkpoint.origin))));
+        }
+        if lines < checkpoint.size {
+            let message = format!("there are {lines} lines, but {} were signed", checkpoint.size);
+            return Ok(Some((Kind::Rollback, message)));
+        }
+        match self.wanted {
+            Some((size, Some(root))) if size == checkpoint.size => Ok((root != checkpoint.root)
+                .then(|| (Kind::Fork, format!("the first {} lines are not those that were signed", checkpoint.size)))),
+            _ => Err("lines that it covers are damaged or not here".to_owned()),
+        }
+    }
+
+    /// Walks the next file. `report` is what its lines showed.
+    pub fn file(&mut self, path: &Path, report: &Report) -> Result<Found> {
+        let name = unpacked_name(path).unwrap_or_default().to_owned();
+        let is_closed = is_closed(path);
+        if report.fault_count > 0 {
+            self.tree = None;
+        }
+        let (mut lines, mut hasher) = (lines_of(path)?, is_closed.then(Sha256::new));
+        let (mut is_first, mut sealed) = (true, None::<Option<u64>>);
+        while let Some(raw) = lines.next()? {
+            if raw.offset >= report.bytes || raw.end == End::File && !is_closed {
+                break;
+            }
+            if let Some(hasher) = &mut hasher {
+                hasher.update(raw.bytes);
+                hasher.update(b"\n");
+            }
+            if raw.number % 16_384 == 0 {
+                signals::check()?;
+            }
+            let Some(line) = raw.stored() else {
+                is_first = false;
+                continue;
+            };
+            let place = Place::of(&raw, &line);
+            if std::mem::take(&mut is_first) {
+                self.beginning(&name, &line, &place);
+            }
+            if let Some(seal) = sealed.replace(is_seal(&line).then_some(raw.number)).flatten()
+                && is_closed
+            {
+                self.fault(&place, Kind::Seal, format!("lines follow the seal in line {seal}"));
+            }
+            self.event(&line, &place)?;
+            self.blobs_of(&line, &place)?;
+            self.grow(&line);
+        }
+        let end = Place { line: report.lines, offset: report.bytes, seq: report.last.map(|(seq, _)| seq) };
+        if is_closed && sealed.flatten().is_none() && report.lines > 0 {
+            self.fault(&end, Kind::Segment, format!("{name} is closed, but no seal ends it"));
+        }
+        if report.lines == 0
+            && let Some(before) = &self.before
+        {
+            let message = format!("{name} is empty, but {} comes before it", before.name);
+            self.fault(&end, Kind::Segment, message);
+        }
+        let sha256 = Hash::from_raw(&hasher.unwrap_or_default().finalize().into());
+        self.before = Some(Before { name, len: report.bytes, sha256, is_closed });
+        Ok(std::mem::take(&mut self.found))
+    }
+
+    /// Whether the ledger goes on behind its last closed segment.
+    pub fn end(&mut self, report: &Report) -> Found {
+        if let Some(before) = &self.before
+            && before.is_closed
+            && !self.is_part
+        {
+            let missing = self.ledger.file_name().unwrap_or_default().to_string_lossy();
+            let message = format!("{missing}, which goes on from {}, is missing", before.name);
+            let place = Place { line: report.lines, offset: report.bytes, seq: report.last.map(|(seq, _)| seq) };
+            self.fault(&place, Kind::Segment, message);
+        }
+        std::mem::take(&mut self.found)
+    }
+
+    fn fault(&mut self, place: &Place, kind: Kind, message: String) {
+        self.found.faults.push(Fault { line: place.line, offset: place.offset, seq: place.seq, kind, message });
+    }
+
+    fn proved(&mut self, what: &'static str) {
+        *self.found.proved.entry(what).or_insert(0) += 1;
+    }
+
+    fn not_proved(&mut self, what: &'static str, why: String) {
+        self.found.not_proved.push(NotProved { what, why });
+    }
+
+    /// Judges how a file begins: with the ledger, or with the name of the file before it.
+    fn beginning(&mut self, name: &str, line: &Line<'_>, place: &Place) {
+        if let Some((_, number)) = number_in(name).filter(|(_, number)| *number != line.seq()) {
+            let message = format!("{name} says that it begins with line {number}, and it begins with {}", line.seq());
+            self.fault(place, Kind::Segment, message);
+        }
+        if let Some(begun) = data_of::<Begun>(line, "ledger.open").filter(|_| line.seq() == 0 && self.before.is_none())
+        {
+            self.origin = Some(begun.origin);
+            self.signer = begun.verifier.as_deref().and_then(Verifier::from_text);
+            self.tree = Some(Recent::default());
+            if let Some((0, root)) = &mut self.wanted {
+                *root = self.tree.as_ref().and_then(|tree| tree.root_at(0));
+            }
+            if begun.verifier.is_some() && self.signer.is_none() {
+                self.not_proved("signature", "the key that line 0 names cannot be read".to_owned());
+            }
+            return self.proved("beginning");
+        }
+        let Some(opening) = data_of::<Opening>(line, "segment.open") else {
+            if let Some(before) = &self.before {
+                let message = format!("{name} does not begin as what follows {}", before.name);
+                self.fault(place, Kind::Segment, message);
+            }
+            return;
+        };
+        match &self.before {
+            None if self.is_part => {
+                let why = format!("{} and what is before it were not asked for", opening.file);
+                self.not_proved("beginning", why);
+            }
+            None => {
+                let message = format!("{} of {} bytes, which comes before, is missing", opening.file, opening.len);
+                self.fault(place, Kind::Segment, message);
+            }
+            // The stem may be another: a ledger may be copied under another name as a whole.
+            Some(before) if numbered(&before.name) != numbered(&opening.file) => {
+                let message = format!("{}, which comes before, is missing; {} is there", opening.file, before.name);
+                self.fault(place, Kind::Segment, message);
+            }
+            Some(before) if before.len != opening.len || before.sha256.hex() != opening.sha256 => {
+                let message = format!("{} is not the file of {} bytes that was closed", before.name, opening.len);
+                self.fault(place, Kind::Segment, message);
+            }
+            Some(_) => self.proved("segments"),
+        }
+    }
+
+    fn event(&mut self, line: &Line<'_>, place: &Place) -> Result<()> {
+        if let Some(seal) = data_of::<Seal>(line, "segment.seal").filter(|_| is_seal(line)) {
+            let fits =
+                seal.last == seal.size.saturating_sub(1) && seal.first.checked_add(seal.count) == Some(seal.size);
+            self.root(place, "seals", seal.size, &seal.root, fits);
+        } else if let Some(signed) = data_of::<Signed>(line, "ledger.checkpoint") {
+            self.root(place, "checkpoint_entries", signed.size, &signed.root, signed.size <= line.seq());
+            let named = self.signer.as_ref().map(Verifier::to_text);
+            if let (Some(named), Some(key)) = (named, signed.verifier)
+                && named != key
+            {
+                self.fault(place, Kind::Signature, format!("signed by {key}, but line 0 names {named}"));
+            }
+        } else if let Some(recovered) = data_of::<Recovered>(line, "ledger.recovered") {
+            self.recovery(&recovered, place)?;
+        }
+        Ok(())
+    }
+
+    /// Compares a root that a line tells with that of the lines before it.
+    fn root(&mut self, place: &Place, what: &'static str, size: u64, root: &str, fits: bool) {
+        let line = place.seq.unwrap_or_default();
+        let Some(tree) = &self.tree else {
+            return self.not_proved(what, format!("line {line}: lines before it are damaged or not here"));
+        };
+        match tree.root_at(size) {
+            _ if !fits => self.fault(place, Kind::Seal, format!("says that there were {size} lines before it")),
+            None => self.not_proved(what, format!("line {line}: it is about {size} lines, too far back")),
+            Some(found) if BASE64.encode(found) == root => self.proved(what),
+            Some(_) => {
+                self.fault(place, Kind::Seal, format!("its root is not that of the {size} lines before it"));
+            }
+        }
+    }
+
+    /// Looks for the bytes that were moved aside.
+    fn recovery(&mut self, recovered: &Recovered, place: &Place) -> Result<()> {
+        // A name only: nothing outside the ledger's directory is opened because a line says so.
+        let name = Path::new(&recovered.file).file_name().unwrap_or_default();
+        let file = self.ledger.with_file_name(name);
+        let digest = blob::digest(&file).map_err(|e| Error::io("cannot read the torn bytes", e).in_file(&file))?;
+        match digest {
+            Some((hash, len)) if hash.hex() == recovered.sha256 && len == recovered.len => self.proved("recoveries"),
+            Some(_) => {
+                let message = format!("{} does not hold the bytes that were moved aside", recovered.file);
+                self.fault(place, Kind::Recovered, message);
+            }
+            None => {
+                let line = place.seq.unwrap_or_default();
+                let why = format!("line {line}: {}, the bytes that were moved aside, is not here", recovered.file);
+                self.not_proved("recoveries", why);
+            }
+        }
+        Ok(())
+    }
+
+    fn blobs_of(&mut self, line: &Line<'_>, place: &Place) -> Result<()> {
+        for hash in blob::references(line.body()) {
+            if !self.blobs.insert(hash) {
+                continue;
+            }
+            match blob::flaw(&self.ledger, &hash)? {
+                None => self.proved("blobs"),
+                Some(Flaw::Missing) => self.fault(place, Kind::Blob, format!("blob {hash} is missing")),
+                Some(Flaw::Changed) => self.fault(place, Kind::Blob, format!("blob {hash} was changed")),
+            }
+            if self.blobs.len() >= BLOBS_REMEMBERED {
+                self.blobs.clear();
+            }
+        }
+        Ok(())
+    }
+
+    fn grow(&mut self, line: &Line<'_>) {
+        let Some(tree) = &mut self.tree else { return };
+        tree.push(leaf(&line.hash().raw()));
+        if let Some((size, root)) = &mut self.wanted
+            && *size == tree.size()
+        {
+            *root = tree.root_at(*size);
+        }
+    }
+}
+
+/// Where a line is.
+struct Place {
+    line: u64,
+    offset: u64,
+    seq: Option<u64>,
+}
+
+impl Place {
+    fn of(raw: &Raw<'_>, line: &Line<'_>) -> Self {
+        Self { line: raw.number, offset: raw.offset, seq: Some(line.seq()) }
+    }
+}
+
+/// The part of a closed segment's name that does not change when a ledger gets another name.
+fn numbered(name: &str) -> Option<u64> {
+    number_in(without_packing(name)).map(|(_, number)| number)
+}
+
+/// Whether a line is a seal: it says that all lines before it are closed. Anybody may write an entry of that name.
+fn is_seal(line: &Line<'_>) -> bool {
+    data_of::<Closing>(line, "segment.seal").is_some_and(|closing| closing.size == line.seq())
+}
+
+/// What an entry of the ledger's own says; `None` if the line is another's, or says something else.
+fn data_of<T: for<'a> Deserialize<'a>>(line: &Line<'_>, event: &str) -> Option<T> {
+    line.is_event(event).then(|| serde_json::from_slice(line.member("data")?).ok())?
+}
