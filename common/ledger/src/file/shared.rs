@@ -51,7 +51,7 @@ impl Shared {
             }
             opened => opened,
         };
-        Ok(Self { path: path.to_owned(), file: regular(path, opened)?, absent })
+        Ok(Self { path: path.to_owned(), file: regular(path, opened, absent)?, absent })
     }
 
     /// The file.
@@ -80,7 +80,7 @@ impl Shared {
                 Err(e) if e.kind() == ErrorKind::NotFound => {
                     return Err(Error::not_found("it was deleted while it was open").in_file(&self.path).fatal());
                 }
-                opened => regular(&self.path, opened)?,
+                opened => regular(&self.path, opened, self.absent)?,
             };
             replaced = true;
         }
@@ -144,19 +144,20 @@ fn open(path: &Path, absent: Absent) -> io::Result<File> {
     OpenOptions::new().read(true).append(true).create(absent != Absent::Fail).mode(0o600).open(path)
 }
 
-fn regular(path: &Path, opened: io::Result<File>) -> Result<File> {
-    let file = opened.map_err(|e| cannot_open(path, e))?;
+fn regular(path: &Path, opened: io::Result<File>, absent: Absent) -> Result<File> {
+    let file = opened.map_err(|e| cannot_open(path, e, absent))?;
     match file.metadata() {
         Ok(metadata) if metadata.is_file() => Ok(file),
         Ok(_) => Err(Error::validation("not a regular file, so nothing can be appended to it").in_file(path).fatal()),
-        Err(e) => Err(cannot_open(path, e)),
+        Err(e) => Err(cannot_open(path, e, absent)),
     }
 }
 
-fn cannot_open(path: &Path, e: io::Error) -> Error {
+fn cannot_open(path: &Path, e: io::Error, absent: Absent) -> Error {
     let code = match e.kind() {
         ErrorKind::PermissionDenied => Code::Forbidden,
-        ErrorKind::NotFound => return Error::not_found("no such file").in_file(path).fatal(),
+        // What cannot be made is not what is missing.
+        ErrorKind::NotFound if absent == Absent::Fail => return Error::not_found("no such file").in_file(path).fatal(),
         _ => Code::Io,
     };
     let failed = Error::io("cannot open for appending", e);
