@@ -20,7 +20,7 @@ pub(super) struct Row {
 
 /// Verb, what must be made each time, its words, and words with which it waits. `f` is a pipe that nobody writes to, `locked` a ledger that
 /// somebody else holds, `$BASE` a server that never answers; standard input stays open.
-const ROWS: [[&str; 4]; 51] = [
+const ROWS: [[&str; 4]; 55] = [
     ["cp-log append", "", "-f L -- m", "-f locked -- m"],
     ["cp-log create", "", "new$N", ""],
     ["cp-log tee", "", "tee$N <lines", ""],
@@ -32,6 +32,10 @@ const ROWS: [[&str; 4]; 51] = [
     ["cp-log reveal", "", "-f L $SEALED", ""],
     ["cp-log forget", "", "-f L --dangerous --dry-run $SEALED", ""],
     ["cp-log tip", "", "L", ""],
+    ["cp-log scan", "", "line", "f"],
+    ["cp-log audit", "", "L", "f"],
+    ["cp-log bundle", "", "L", ""],
+    ["cp-log check-bundle", "", "bundle", "f"],
     ["cp-log verify", "", "L", "f"],
     ["cp-log repair", "", "--dry-run torn", ""],
     ["cp-log rotate", "cp R r$N.jsonl", "r$N.jsonl", "locked.jsonl"],
@@ -183,6 +187,7 @@ cp-log keygen K; cp-log keygen W
 cp-log checkpoint -f L --key K
 cp-log checkpoint -f L --witness-request --format raw >request
 cp-log prove 1 -f L --format raw >proof; sed -n 2p L >line
+cp-log bundle L >bundle
 for f in torn R; do cp-log append -f $f m; done; printf 'torn\nmore' >>torn
 printf 'a\nb\n' >lines; mkfifo f
 S=$(cp-session start --format text)

@@ -61,3 +61,13 @@ impl HeldCheckpoint {
         write_whole(&self.path, note.to_string().as_bytes())
     }
 }
+
+impl Drop for HeldCheckpoint {
+    /// Takes the file away again that was made only to be locked. Who waits for it sees that, and makes another.
+    fn drop(&mut self) {
+        let is_empty = || std::fs::metadata(&self.path).is_ok_and(|metadata| metadata.len() == 0);
+        if self.newest.is_none() && is_empty() {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
