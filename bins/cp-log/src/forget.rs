@@ -26,7 +26,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "{} append --seal message secret && H=$({} query --event log --jq '.message[]' --format raw) && T=$({} forget --dangerous --dry-run $H | jq -r .data.confirm_token) && {} forget --dangerous --confirm $T $H",
     ],
     dangerous: true,
-    events: &["ledger.forgotten"],
+    events: &["ledger.forget", "ledger.forgotten"],
     ..VerbDoc::EMPTY
 };
 

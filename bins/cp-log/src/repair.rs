@@ -24,7 +24,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "{} append hello && {} repair --dry-run",
         "{} append -f L one && {} append -f L two && sed -i '$s/two/six/' L && T=$({} repair --tail --dry-run L | jq -r .data.confirm_token) && {} repair --tail --confirm $T L",
     ],
-    events: &["ledger.recovered", "ledger.rolled_back"],
+    events: &["ledger.recovered", "ledger.rollback", "ledger.rolled_back"],
     ..VerbDoc::EMPTY
 };
 

@@ -19,6 +19,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "scan",
     class: Class::Query,
     output: "secret",
+    also: &["summary"],
     examples: &["echo 'nothing secret here' | {} scan -"],
     input: &[Input::Bytes],
     ..VerbDoc::EMPTY

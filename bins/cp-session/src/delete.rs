@@ -22,7 +22,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "S=$(cp-session start --format text); T=$(cp-session delete \"$S\" --dangerous --dry-run | jq -r .data.confirm_token); cp-session delete \"$S\" --dangerous --confirm \"$T\"",
     ],
     dangerous: true,
-    events: &["session_delete"],
+    events: &["session_delete", "session_deleted"],
     ..VerbDoc::EMPTY
 };
 

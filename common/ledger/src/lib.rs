@@ -6,7 +6,7 @@
 //! - [`append`]: the one writer: lock, stage, sync, rotate, repair
 //! - [`proof`]: the chain, the tree over it, checkpoints
 //! - [`store`]: blobs and sealed values beside a ledger
-//! - [`file`]: files that several processes append to
+//! - [`mod@file`]: files that several processes append to
 //! - [`read`]: lines forward and backward, segments
 //! - [`format`](mod@format): the line and the entry
 

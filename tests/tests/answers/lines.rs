@@ -141,6 +141,7 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
             "cp-log forget --dangerous --confirm ct_0 sha256:$(printf %064d 0)",
         ],
     ),
+    ("cp-log scan", &["echo 'token ghp_a1B2c3D4e5a1B2c3D4e5a1B2c3D4e5a1B2c3' | cp-log scan -"]),
     ("cp-log keygen", &["cp-log keygen K", "cp-log keygen --dry-run K"]),
     ("cp-log prove", &["signed; cp-log prove 0 -f L"]),
     (

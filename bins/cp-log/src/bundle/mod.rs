@@ -95,7 +95,17 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         (context.options.session.as_deref(), context.options.run.as_deref())
     };
     let select = Select::new(&Filters::since(args.since.clone()), session, run)?;
-    let ledgers = by_ledger(to_read(&files, context)?);
+    // What was named and is no ledger is an error before anything is written.
+    let mut ledgers = Vec::new();
+    for (rank, targets) in by_ledger(to_read(&files, context)?) {
+        let mut has_ledger = false;
+        for target in &targets {
+            has_ledger |= is_ledger(target)?;
+        }
+        if has_ledger {
+            ledgers.push((rank, targets));
+        }
+    }
     let head = format::Head {
         version: format::VERSION,
         made_at: clock::now(),
@@ -114,13 +124,6 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     out.write(&format::open(format::BUNDLE, &head)?)?;
     let (mut count, mut skipped, mut lines, mut blob_count) = (0, 0, 0, 0);
     for (rank, targets) in ledgers {
-        let mut has_ledger = false;
-        for target in &targets {
-            has_ledger |= is_ledger(target)?;
-        }
-        if !has_ledger {
-            continue;
-        }
         let mut source = Source::read(&rank.ledger, &select)?;
         if source.is_empty() {
             skipped += 1;

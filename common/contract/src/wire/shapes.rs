@@ -41,6 +41,24 @@ pub struct Summary {
     /// The last entry that was appended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<Appended>,
+    /// Of a search: the files that were read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files: Option<u64>,
+    /// Those that were not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped_files: Option<u64>,
+    /// Of an audit: the ledgers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ledgers: Option<u64>,
+    /// The claims that hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<u64>,
+    /// Those that do not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub broken: Option<u64>,
+    /// Those that cannot be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<u64>,
     /// True where nothing was done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dry_run: Option<bool>,
