@@ -15,7 +15,7 @@ enum Where {
 use Where::{Printed, Stored};
 
 /// The texts that come back as they were given, because that is what the verb is for. `*` is every verb.
-const KEPT: [(&str, &str, Where); 26] = [
+const KEPT: [(&str, &str, Where); 25] = [
     // The place of a file that the caller named, in the answer about it.
     ("cp-log append", "--file", Printed),
     ("cp-log create", "FILE", Printed),
@@ -32,8 +32,6 @@ const KEPT: [(&str, &str, Where); 26] = [
     ("cp-log tee", "--event", Stored),
     ("cp-log tee", "--agent", Stored),
     ("cp-log tee", "--role", Stored),
-    // The name of a ledger that is there, because an earlier line named a run so.
-    ("cp-log audit", "SESSION|RUN|LEDGER", Printed),
     // Which of a set was not found.
     ("cp-session delete", "--ids", Printed),
     // The prompt, which is the answer; the prompt that was answered, and by which model.

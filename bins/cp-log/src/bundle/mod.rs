@@ -103,7 +103,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             has_ledger |= is_ledger(target)?;
         }
         if has_ledger {
-            ledgers.push((rank, targets));
+            ledgers.push(rank);
         }
     }
     let head = format::Head {
@@ -123,7 +123,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let mut out = Output::new(args.output.as_deref(), context)?;
     out.write(&format::open(format::BUNDLE, &head)?)?;
     let (mut count, mut skipped, mut lines, mut blob_count) = (0, 0, 0, 0);
-    for (rank, targets) in ledgers {
+    for rank in ledgers {
         let mut source = Source::read(&rank.ledger, &select)?;
         if source.is_empty() {
             skipped += 1;
