@@ -34,6 +34,7 @@ pub static PROGRAM: Program = Program {
     verbs: &[compose::DOC, system::DOC],
     implicit: Some("compose"),
     groups: &[],
+    doctor: &[],
     environment: &[
         ("CP_AGENT", "The agent: an id in config/agents.json, or default"),
         ("CP_SESSION", "The session, where none is named"),

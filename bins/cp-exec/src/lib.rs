@@ -57,6 +57,7 @@ pub static PROGRAM: Program = Program {
     ],
     implicit: Some("run"),
     groups: &[],
+    doctor: &[],
     environment: &[],
     schemas: &[
         ("approvals", include_str!("../schemas/approvals.json")),

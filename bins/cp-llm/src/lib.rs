@@ -34,6 +34,7 @@ pub static PROGRAM: Program = Program {
     verbs: &[send::DOC, models::DOC],
     implicit: Some("send"),
     groups: &[],
+    doctor: &["backend"],
     environment: &[
         (
             "ANTHROPIC_API_KEY",

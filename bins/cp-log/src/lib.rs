@@ -73,6 +73,7 @@ pub static PROGRAM: Program = Program {
             &["verify", "audit", "keygen", "checkpoint", "witness", "prove", "check-proof", "bundle", "check-bundle"],
         ),
     ],
+    doctor: &[],
     environment: &[
         ("CP_LEDGER", "The ledger, where none is named"),
         ("CP_SESSION", "The session, where none is named"),

@@ -50,6 +50,7 @@ pub static PROGRAM: Program = Program {
     verbs: &[session::DOC, init::DOC, config::DOC, config::DOC_GET, config::DOC_AGENT, reset::DOC],
     implicit: Some("session"),
     groups: &[],
+    doctor: &[],
     environment: &[
         ("CP_AGENT", "The agent: an id in config/agents.json, or default"),
         ("CP_BACKEND", "The backend of cp-llm"),

@@ -27,6 +27,7 @@ pub static PROGRAM: Program = Program {
     verbs: &[run::DOC, verbs::tools::DOC, runs::DOC, show::DOC, resume::DOC, cancel::DOC],
     implicit: Some("run"),
     groups: &[],
+    doctor: &[],
     environment: &[
         ("CP_TOOLS_DIR", "A directory of tools for cp-toolloop"),
         ("CP_TOOL_BACKEND", "What drives the loop of cp-toolloop"),

@@ -1,5 +1,6 @@
 //! Settings: flags, then environment, then `config/cp.toml`, then the default; each value knows where it came from.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -77,6 +78,8 @@ pub struct Value {
 pub struct Config {
     file: PathBuf,
     table: toml::Table,
+    /// What the command line says for all of the program.
+    given: BTreeMap<String, String>,
 }
 
 impl Config {
@@ -108,13 +111,13 @@ impl Config {
                 .hint(format!("write {key} = \"…\""))
                 .fatal());
         }
-        Ok(Self { file: file.to_owned(), table })
+        Ok(Self { file: file.to_owned(), table, given: BTreeMap::new() })
     }
 
     /// The value of a setting, given what the command line says. `None` where nothing says anything.
     pub fn get(&self, key: &str, flag: Option<&str>) -> Option<Value> {
         let value = |text: &str, origin| Some(Value { text: text.to_owned(), origin });
-        if let Some(flag) = flag {
+        if let Some(flag) = flag.or_else(|| self.given.get(key).map(String::as_str)) {
             return value(flag, Origin::Flag);
         }
         let setting = SETTINGS.iter().find(|s| s.key == key)?;
@@ -125,6 +128,11 @@ impl Config {
             return entry.as_str().and_then(|text| value(text, Origin::File));
         }
         setting.default.and_then(|text| value(text, Origin::Default))
+    }
+
+    /// Takes a setting from the command line, wherever in the program it is asked for.
+    pub(crate) fn give(&mut self, key: &str, value: &str) {
+        self.given.insert(key.to_owned(), value.to_owned());
     }
 
     /// The text of a setting, without its origin.

@@ -27,7 +27,7 @@ pub(super) fn verb_of(matches: &clap::ArgMatches) -> String {
 
 /// The whole command tree of a program: its own verbs, the verbs and options of every program.
 pub(super) fn command_of<C: CommandFactory>(program: &'static Program) -> clap::Command {
-    projection::with_option(program, root_of(C::command(), program).subcommands(standard::commands()), "")
+    projection::with_option(program, root_of(C::command(), program).subcommands(standard::commands(program)), "")
 }
 
 /// What stands above the verbs.
@@ -284,6 +284,7 @@ mod tests {
         verbs: &[VerbDoc { path: "check", ..VerbDoc::EMPTY }],
         implicit: Some("run"),
         groups: &[],
+        doctor: &[],
         environment: &[],
         schemas: &[],
         checks: |_| Vec::new(),

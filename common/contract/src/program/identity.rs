@@ -232,6 +232,8 @@ pub struct Program {
     pub implicit: Option<&'static str>,
     /// The headings under which help lists the verbs: each of them once. None where one heading is enough.
     pub groups: &'static [(&'static str, &'static [&'static str])],
+    /// Settings by their keys that its `doctor` takes as options, to look at what is not configured.
+    pub doctor: &'static [&'static str],
     /// The variables of the environment that it reads, and what each decides, but those that every program reads.
     pub environment: &'static [(&'static str, &'static str)],
     /// JSON Schemas of what its verbs print, by name.

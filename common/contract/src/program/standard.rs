@@ -1,6 +1,6 @@
 //! The verbs that every program has.
 
-use crate::program::identity::VerbDoc;
+use crate::program::identity::{Program, VerbDoc};
 use crate::wire::schemas;
 
 /// The verbs of every program.
@@ -40,7 +40,7 @@ pub(crate) const SCHEMAS: [(&str, &str); 8] = [
 ];
 
 /// Their place in the command tree.
-pub(crate) fn commands() -> Vec<clap::Command> {
+pub(crate) fn commands(program: &Program) -> Vec<clap::Command> {
     vec![
         clap::Command::new("reference").about("Print every verb, option, schema, exit status and error code").arg(
             clap::Arg::new("verb")
@@ -49,7 +49,14 @@ pub(crate) fn commands() -> Vec<clap::Command> {
                 .help("Only this verb, or those below it, and their schemas; '' is the verb that needs no name"),
         ),
         clap::Command::new("context").about("Print the settings in force and where each comes from"),
-        clap::Command::new("doctor").about("Look for what is wrong and say what to do about it"),
+        clap::Command::new("doctor").about("Look for what is wrong and say what to do about it").args(
+            program.doctor.iter().map(|key| {
+                clap::Arg::new(*key)
+                    .long(*key)
+                    .value_name("VALUE")
+                    .help(format!("The {key} to look at, in the place of the configured one"))
+            }),
+        ),
         clap::Command::new("changelog")
             .about("Print what changed")
             .arg(clap::Arg::new("since").long("since").value_name("VERSION").help("Only versions newer than this one")),

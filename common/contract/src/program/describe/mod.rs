@@ -39,6 +39,11 @@ pub(super) fn run<C: CommandFactory>(
             context.out.answer(&answer)
         }
         "doctor" => {
+            for key in program.doctor {
+                if let Some(value) = own.and_then(|own| own.get_one::<String>(key)) {
+                    context.config.give(key, value);
+                }
+            }
             let answer = doctor::doctor(program, context)?;
             context.out.answer(&answer)
         }
