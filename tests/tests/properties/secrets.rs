@@ -15,13 +15,14 @@ enum Where {
 use Where::{Printed, Stored};
 
 /// The texts that come back as they were given, because that is what the verb is for. `*` is every verb.
-const KEPT: [(&str, &str, Where); 25] = [
+const KEPT: [(&str, &str, Where); 26] = [
     // The place of a file that the caller named, in the answer about it.
     ("cp-log append", "--file", Printed),
     ("cp-log create", "FILE", Printed),
     ("cp-log keygen", "FILE", Printed),
     ("*", "--home", Printed),
     ("cp-exec check", "--cwd", Printed),
+    ("cp-llm doctor", "--backend", Printed),
     // The name of a ledger or a key, which is public.
     ("cp-log create", "--name", Printed),
     ("cp-log create", "--name", Stored),
