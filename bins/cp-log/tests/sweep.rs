@@ -106,7 +106,7 @@ fn forgetting() {
         let (meant, forgotten) = (told(&place, "ledger.forget\""), told(&place, "ledger.forgotten"));
         let revealed = place.run(&["reveal", "-f", "l.jsonl", &target]);
         assert!(revealed.status == 3 || done.status != 0, "{fault}: {revealed:?}");
-        // What is gone was meant and is told; what was meant is gone, now that another command has run.
+        // Every deleted value has its intent and its result on the ledger, and every intent is completed once another command has run.
         assert_eq!(revealed.status == 3, meant > 0 || forgotten > 1, "{fault}");
         assert_eq!(revealed.status == 3, forgotten > 1, "{fault}: {forgotten}");
         if revealed.status == 0 {

@@ -1,16 +1,16 @@
 //! A ledger that goes into a bundle: read twice, first to know its size and its tree, then to write its lines.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
-use cp_common::{Code, Error, Result, json, signals};
-use cp_ledger::format::line::{Hash, Line, inside, members};
+use cp_common::{Code, Error, Result, json};
+use cp_ledger::format::line::{Line, inside, members};
 use cp_ledger::proof::checkpoint::{checkpoint_path, read_checkpoint};
+use cp_ledger::proof::leaves::each_line;
 use cp_ledger::proof::note::{Checkpoint, Note};
 use cp_ledger::proof::tree::{Node, Tree, consistency, inclusion, leaf};
-use cp_ledger::read::End;
 use cp_ledger::read::segments::segments_of;
-use cp_ledger::read::source::lines_of;
 
 use super::format;
 use super::levels::Levels;
@@ -31,31 +31,16 @@ pub(super) struct Source<'a> {
 
 /// Passes each line of a ledger, proved, until there were `most`.
 fn each(files: &[PathBuf], most: u64, mut each: impl FnMut(&Line<'_>) -> Result<()>) -> Result<()> {
-    let (mut size, mut prev) = (0, None::<Hash>);
-    for file in files {
-        let mut lines = lines_of(file)?;
-        while let Some(raw) = lines.next()? {
-            if raw.end == End::File || size == most {
-                break;
-            }
-            let fits =
-                |line: &Line<'_>| line.is_intact() && line.seq() == size && prev.is_none_or(|prev| prev == line.prev());
-            let Some(line) = raw.stored().filter(fits) else {
-                return Err(Error::new(Code::Integrity, "the line does not follow from those before it")
-                    .with("offset", raw.offset)
-                    .at_line(raw.number)
-                    .in_file(file)
-                    .fatal()
-                    .hint("only an intact ledger can be bundled; cp-log verify lists every fault"));
-            };
-            each(&line)?;
-            (prev, size) = (Some(line.hash()), size + 1);
-            if size % 4096 == 0 {
-                signals::check()?;
-            }
-        }
+    let mut left = most;
+    if left == 0 {
+        return Ok(());
     }
-    Ok(())
+    let one = |line: &Line<'_>| {
+        each(line)?;
+        left -= 1;
+        Ok(if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    };
+    each_line(files, one).map_err(Error::fatal)
 }
 
 impl<'a> Source<'a> {

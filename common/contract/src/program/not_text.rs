@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::wire::{Error, Result};
 
-/// Refuses a path that another process is told as text, and that would be another path there.
+/// Refuses a path that is passed to another process as text and is not UTF-8: it would name another file there.
 pub fn require_text<'a>(option: &str, paths: impl IntoIterator<Item = &'a Path>) -> Result<()> {
     if paths.into_iter().all(|path| path.to_str().is_some()) {
         return Ok(());

@@ -80,8 +80,8 @@ impl Ledger {
         Ok(Some(known))
     }
 
-    /// Makes a file untorn whose last whole line ends at `known`: what follows is moved aside, and so is told what a crash kept from
-    /// being told, with `more`.
+    /// Seals the tail of a file whose last whole line ends at `known`: what follows is moved aside and recorded, with an entry that a
+    /// crash left owed, and with `more`.
     pub(super) fn untorn(&mut self, mut known: Known, size: u64, more: Option<Entry>) -> Result<Known> {
         let recovered = match size - known.size {
             0 => torn::owed(&self.path, known.next)?,

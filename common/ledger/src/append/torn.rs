@@ -1,6 +1,6 @@
 //! Bytes that a crash left behind the last whole line: kept beside the ledger, then cut off, then told on the ledger.
 //!
-//! A crash can come between any two of these. What is to be told lies in a file of its own from before the cut until it is told.
+//! A crash can come between any two of these. The entry that is owed lies in a file of its own from before the cut until it is on the ledger.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};

@@ -1,7 +1,7 @@
 //! The lines of a whole ledger, all segments, as the leaves of its tree: each proved on the way.
 
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cp_common::{Code, Error, Result, json, signals};
 
@@ -25,8 +25,21 @@ pub struct Walked {
 pub fn walk(path: &Path, mut each: impl FnMut(Node) -> ControlFlow<()>) -> Result<Walked> {
     let mut files = segments_of(path)?;
     files.push(path.to_owned());
-    let (mut begun, mut prev, mut size) = ((None, None), None::<Hash>, 0);
-    for file in &files {
+    let (mut begun, mut size) = ((None, None), 0);
+    each_line(&files, |line| {
+        if size == 0 {
+            begun = (begun_with(line, b"origin"), begun_with(line, b"verifier"));
+        }
+        size += 1;
+        Ok(each(leaf(&line.hash().raw())))
+    })?;
+    found(begun, size, path)
+}
+
+/// Passes the lines of a ledger's files to `each`, in order, until it breaks or the lines end. Damage is a failure.
+pub fn each_line(files: &[PathBuf], mut each: impl FnMut(&Line<'_>) -> Result<ControlFlow<()>>) -> Result<()> {
+    let (mut prev, mut size) = (None::<Hash>, 0);
+    for file in files {
         let mut reader = lines_of(file)?;
         while let Some(raw) = reader.next()? {
             if raw.end == End::File {
@@ -41,20 +54,16 @@ pub fn walk(path: &Path, mut each: impl FnMut(Node) -> ControlFlow<()>) -> Resul
                     .in_file(file)
                     .hint("cp-log verify lists every fault"));
             };
-            if size == 0 {
-                begun = (begun_with(&line, b"origin"), begun_with(&line, b"verifier"));
+            (prev, size) = (Some(line.hash()), size + 1);
+            if each(&line)?.is_break() {
+                return Ok(());
             }
-            let hash = line.hash();
-            (prev, size) = (Some(hash), size + 1);
-            if each(leaf(&hash.raw())).is_break() {
-                return found(begun, size, path);
-            }
-            if size % 65_536 == 0 {
+            if size % 4096 == 0 {
                 signals::check()?;
             }
         }
     }
-    found(begun, size, path)
+    Ok(())
 }
 
 fn found((origin, signer): (Option<String>, Option<String>), size: u64, path: &Path) -> Result<Walked> {
