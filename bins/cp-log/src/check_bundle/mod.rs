@@ -277,18 +277,16 @@ impl<'a> Check<'a> {
         let part = checked.ledgers.iter().filter(|ledger| !ledger.whole).count();
         let mut say = |what: String| checked.not_proved.push(what);
         if unsigned > 0 {
-            say(format!("{unsigned} ledgers are unsigned: whoever made the bundle can have written them anew"));
+            say(format!("unsigned ledgers: {unsigned}; whoever made the bundle can have written them anew"));
         }
         if self.keys.is_empty() {
             say("no key was given, so no signature was checked".to_owned());
         }
         if after > 0 {
-            say(format!(
-                "{after} lines were written after the checkpoint of their ledger, and no signature covers them"
-            ));
+            say(format!("lines after the checkpoint of their ledger: {after}; no signature covers them"));
         }
         if part > 0 {
-            say(format!("of {part} ledgers lines are left out: they are known to exist, not what they say"));
+            say(format!("ledgers with lines left out: {part}; those lines are known to exist, not what they say"));
         }
         say("the times: each is the writer's clock".to_owned());
     }
