@@ -181,21 +181,45 @@ const fn insert(nodes: &mut [Node; COUNT], length: usize, node: Node) {
     nodes[at] = node;
 }
 
-/// A bit for each code that has a node.
-static KNOWN: [u8; 1 << 12] = known();
+/// A bit for each code that has a node, and how many such codes are below those of its word.
+static KNOWN: [(u64, u16); 1 << 9] = known();
 
-const fn known() -> [u8; 1 << 12] {
-    let mut known = [0; 1 << 12];
+const fn known() -> [(u64, u16); 1 << 9] {
+    let mut known = [(0_u64, 0_u16); 1 << 9];
     let mut at = 0;
     while at < COUNT {
-        let code = NODES_FOR_BITS[at].code;
-        known[(code >> 3) as usize] |= 1 << (code & 7);
+        let code = NODES_FOR_TABLES[at].code;
+        known[(code >> 6) as usize].0 |= 1 << (code & 63);
+        at += 1;
+    }
+    at = 1;
+    while at < known.len() {
+        #[expect(clippy::cast_possible_truncation, reason = "a word has 64 bits")]
+        let ones = known[at - 1].0.count_ones() as u16;
+        known[at].1 = known[at - 1].1 + ones;
         at += 1;
     }
     known
 }
 
-const NODES_FOR_BITS: [Node; COUNT] = nodes();
+/// The first node of each code that has one, in the order of the codes; then how many nodes there are.
+static FIRST: [u16; COUNT + 1] = first();
+
+#[expect(clippy::cast_possible_truncation, reason = "there are fewer than 65536 nodes")]
+const fn first() -> [u16; COUNT + 1] {
+    let mut first = [COUNT as u16; COUNT + 1];
+    let (mut codes, mut at) = (0, 0);
+    while at < COUNT {
+        if at == 0 || NODES_FOR_TABLES[at].code != NODES_FOR_TABLES[at - 1].code {
+            first[codes] = at as u16;
+            codes += 1;
+        }
+        at += 1;
+    }
+    first
+}
+
+const NODES_FOR_TABLES: [Node; COUNT] = nodes();
 
 /// A place where rules are to be asked.
 pub(crate) struct Hit {
@@ -211,7 +235,7 @@ pub(crate) fn next(text: &[u8], from: usize) -> Option<Hit> {
     let mut window = code(0, first, second);
     rest[2..].iter().enumerate().find_map(|(at, byte)| {
         window = (window << 5 | u16::from(byte & 31)) & 0x7fff;
-        let known = KNOWN[usize::from(window >> 3)] >> (window & 7) & 1 == 1;
+        let known = KNOWN[usize::from(window >> 6)].0 >> (window & 63) & 1 == 1;
         known.then_some(Hit { at: from + at, code: window })
     })
 }
@@ -220,8 +244,9 @@ impl Hit {
     /// The rules to ask, and where each begins to look.
     pub(crate) fn rules(&self) -> impl Iterator<Item = (Rule, usize)> + use<> {
         let (at, code) = (self.at, self.code);
-        let first = NODES.partition_point(|node| node.code < code);
-        let nodes = NODES[first..].iter().take_while(move |node| node.code == code);
-        nodes.filter_map(move |node| Some((node.rule, at.checked_sub(usize::from(node.back))?)))
+        let (bits, below) = KNOWN[usize::from(code >> 6)];
+        let rank = usize::from(below) + (bits & ((1 << (code & 63)) - 1)).count_ones() as usize;
+        let nodes = &NODES[usize::from(FIRST[rank])..usize::from(FIRST[rank + 1])];
+        nodes.iter().filter_map(move |node| Some((node.rule, at.checked_sub(usize::from(node.back))?)))
     }
 }
