@@ -180,7 +180,7 @@ impl Assembly {
     /// The prompt of one text, with the memories about it.
     pub(crate) fn prompt_of(&self, text: &str, memory: &str) -> Prompt {
         let content = self.before(memory, Content::Text(text.to_owned()));
-        self.prompt_with(vec![Turn { role: "user".to_owned(), content }])
+        self.prompt_with(vec![Turn::of("user", content)])
     }
 
     /// Whether something goes before the text.

@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_conversation_begins_with_a_question() {
-        let result = Turn { role: "user".into(), content: Content::Blocks(vec![Block::tool_result("1", "x", false)]) };
+        let result = Turn::of("user", Content::Blocks(vec![Block::tool_result("1", "x", false)]));
         let turns = [Turn::text("assistant", "a"), result, Turn::text("assistant", "b"), Turn::text("user", "c")];
         assert_eq!(unfit_beginning(&turns), 3);
         assert_eq!(unfit_beginning(&turns[..3]), 3);

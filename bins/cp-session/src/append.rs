@@ -5,7 +5,7 @@ use cp_common::home::Session;
 use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
 use cp_common::wire::record::{self, Kind};
-use cp_common::wire::{Receipt, Reply, Turn};
+use cp_common::wire::{Block, Receipt, Reply, Turn};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::{Ledger, Sync};
 use serde::{Deserialize, Serialize};
@@ -108,6 +108,8 @@ struct Given {
     #[serde(default)]
     role: Option<String>,
     content: cp_common::wire::Content,
+    #[serde(default)]
+    blocks: Vec<Block>,
 }
 
 impl Appender<'_> {
@@ -129,7 +131,7 @@ impl Appender<'_> {
         if given.content.is_empty() {
             return Err(Error::validation("the content is empty"));
         }
-        Ok(Turn { role, content: given.content })
+        Ok(Turn { role, content: given.content, blocks: given.blocks })
     }
 
     fn store(&mut self, turn: &Turn) -> Result<Receipt> {
@@ -143,7 +145,7 @@ impl Appender<'_> {
     }
 
     fn append(&mut self, turn: &Turn) -> Result<Appended> {
-        let redactions = redactions(&turn.content, &self.ledger)?;
+        let redactions = redactions(turn, &self.ledger)?;
         let receipt = if self.args.append.dry_run { None } else { Some(self.store(turn)?) };
         Ok(Appended { session_id: self.session.id.clone(), role: turn.role.clone(), redactions, receipt })
     }

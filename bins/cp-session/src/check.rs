@@ -185,10 +185,7 @@ fn repair(session: &Session, found: Checked) -> Result<Checked> {
                 let blocks = insert.turn.content.blocks().into_iter().chain([block]).collect();
                 insert.turn.content = Content::Blocks(blocks);
             }
-            None => inserts.push(Insert {
-                after_seq: call.seq,
-                turn: Turn { role: "user".to_owned(), content: Content::Blocks(vec![block]) },
-            }),
+            None => inserts.push(Insert { after_seq: call.seq, turn: Turn::of("user", Content::Blocks(vec![block])) }),
         }
     }
     if !inserts.is_empty() {

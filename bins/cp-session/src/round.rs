@@ -17,6 +17,8 @@ pub(crate) struct Message {
     #[serde(default)]
     tool_calls: Vec<ToolCall>,
     #[serde(default)]
+    blocks: Vec<Block>,
+    #[serde(default)]
     input: Vec<Turn>,
     /// The session that its prompt came from.
     #[serde(default)]
@@ -113,9 +115,9 @@ impl Message {
 
     /// Stores the round. Both sides of it are in the ledger when this returns, or neither is.
     pub(crate) fn store(&self, session: &str, ledger: &mut Ledger) -> Result<Vec<Receipt>> {
-        let answer = self.content_with_calls();
-        let redactions = redactions(&answer, ledger)?
-            + self.input.iter().try_fold(0, |sum, turn| redactions(&turn.content, ledger).map(|more| sum + more))?;
+        let answer = Turn { blocks: self.blocks.clone(), ..Turn::of("assistant", self.content_with_calls()) };
+        let turns = self.input.iter().chain([&answer]);
+        let redactions = turns.map(|turn| redactions(turn, ledger)).sum::<Result<u32>>()?;
         let asked = self.input.iter().position(|turn| turn.role == "user");
         let file = ledger.path().to_owned();
         ledger.append_placed(|first| {
@@ -123,8 +125,7 @@ impl Message {
             must_be_open(&file)?;
             let place = |at: usize| first + at as u64;
             let mut entries: Vec<Entry> = self.input.iter().map(|turn| turn_entry(session, turn)).collect();
-            let mut entry =
-                Entry::new(MESSAGE).session(session).role("assistant").content(&answer).data(&self.origin());
+            let mut entry = turn_entry(session, &answer).data(&self.origin());
             if let Some(agent) = &self.agent {
                 entry = entry.agent(agent);
             }
@@ -145,7 +146,8 @@ impl Message {
 
 /// The entry of one turn.
 pub(crate) fn turn_entry(session: &str, turn: &Turn) -> Entry {
-    Entry::new(MESSAGE).session(session).role(&turn.role).content(&turn.content)
+    let entry = Entry::new(MESSAGE).session(session).role(&turn.role).content(&turn.content);
+    if turn.blocks.is_empty() { entry } else { entry.with("blocks", &turn.blocks) }
 }
 
 /// Refuses any role but user and assistant.
@@ -156,8 +158,8 @@ pub(crate) fn check_role(role: &str) -> Result<()> {
     Err(Error::validation(format!("the role `{role}` is neither user nor assistant")))
 }
 
-/// How many secrets the ledger will remove from a content.
-pub(crate) fn redactions(content: &Content, ledger: &Ledger) -> Result<u32> {
-    let mut text = cp_common::wire::raw(content)?.get().as_bytes().to_vec();
+/// How many secrets the ledger will remove from a turn: from its content, and again from the blocks that say the same.
+pub(crate) fn redactions(turn: &Turn, ledger: &Ledger) -> Result<u32> {
+    let mut text = cp_common::wire::raw(turn)?.get().as_bytes().to_vec();
     Ok(ledger.redactor().redact(&mut text, 0))
 }

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use cp_common::wire::{Content, Turn};
+use cp_common::wire::{Block, Content, Turn};
 use cp_common::{Code, Error, Result, json};
 use cp_ledger::format::line::Line;
 use cp_ledger::read::{self, End, Raw};
 use cp_ledger::store::blob;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 /// The event of a turn: its role and content.
 pub(crate) const MESSAGE: &str = "message";
@@ -207,7 +208,7 @@ pub(crate) fn newest(file: &Path, last: Option<usize>) -> Result<Turns> {
     if let (Some((_, summary)), false) = (covered, found.has_more) {
         for (role, content) in [("assistant", summary), ("user", Content::Text(SUMMARY_REQUEST.to_owned()))] {
             if last.is_none_or(|last| found.list.len() < last) {
-                found.list.push(Stored { seq: None, turn: Turn { role: role.to_owned(), content } });
+                found.list.push(Stored { seq: None, turn: Turn::of(role, content) });
             } else {
                 found.has_more = true;
             }
@@ -313,7 +314,29 @@ pub(crate) fn turn_of(line: &Line<'_>, file: &Path) -> Result<Turn> {
     let whole = blob::resolve(file, content)?;
     let content: Content = serde_json::from_slice(whole.as_deref().unwrap_or(content))
         .map_err(|e| Error::new(Code::Integrity, format!("entry {}: {e}", line.seq())).in_file(file))?;
-    Ok(Turn { role, content })
+    Ok(Turn { role, content, blocks: blocks_of(line, file)? })
+}
+
+/// The blocks of an answer. One that a secret was taken out of is no longer what the provider gave.
+fn blocks_of(line: &Line<'_>, file: &Path) -> Result<Vec<Block>> {
+    #[derive(Deserialize)]
+    struct Data<'a> {
+        #[serde(default, borrow)]
+        blocks: Option<&'a RawValue>,
+        #[serde(default)]
+        redactions: u64,
+    }
+    let broken = |e| Error::new(Code::Integrity, format!("entry {}: {e}", line.seq())).in_file(file);
+    let Some(data) = line.member("data").filter(|data| memchr::memmem::find(data, b"\"blocks\":").is_some()) else {
+        return Ok(Vec::new());
+    };
+    let data: Data<'_> = serde_json::from_slice(data).map_err(broken)?;
+    let Some(blocks) = data.blocks else { return Ok(Vec::new()) };
+    let whole = blob::resolve(file, blocks.get().as_bytes())?;
+    let blocks: Vec<Block> =
+        serde_json::from_slice(whole.as_deref().unwrap_or(blocks.get().as_bytes())).map_err(broken)?;
+    let is_changed = |block: &Block| data.redactions > 0 && block.raw().get().contains(cp_redact::MARK_START);
+    Ok(blocks.into_iter().map(|block| if is_changed(&block) { block.redacted() } else { block }).collect())
 }
 
 /// The text of a turn. A block without text is printed with its kind, and with its name and input or its content.

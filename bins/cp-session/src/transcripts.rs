@@ -120,11 +120,11 @@ fn turn(role: &str, content: &Value) -> Option<Turn> {
         }
         _ => return None,
     };
-    Some(Turn { role: role.to_owned(), content })
+    Some(Turn::of(role, content))
 }
 
 fn codex(payload: &Value) -> Option<Turn> {
-    let blocks = |role: &str, block: Block| Some(Turn { role: role.to_owned(), content: Content::Blocks(vec![block]) });
+    let blocks = |role: &str, block: Block| Some(Turn::of(role, Content::Blocks(vec![block])));
     match payload["type"].as_str()? {
         "message" => {
             let role = payload["role"].as_str().filter(|role| matches!(*role, "user" | "assistant"))?;

@@ -30,6 +30,7 @@ use cp_json as json;
 
 pub use self::cut::Cut;
 pub use self::find::Found;
+pub use self::own::MARK_START;
 
 use self::own::Own;
 use self::secret::Secret;

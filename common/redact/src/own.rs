@@ -12,7 +12,7 @@ const MARK: &str = "[REDACTED:own_secret]";
 const RESERVED: [&[u8]; 9] = [b"event", b"ts", b"agent", b"session", b"run", b"role", b"prev", b"hash", b"seq"];
 
 /// What every mark begins with.
-pub(crate) const MARK_START: &str = "[REDACTED:";
+pub const MARK_START: &str = "[REDACTED:";
 
 #[derive(Debug, Default)]
 pub(crate) struct Own {

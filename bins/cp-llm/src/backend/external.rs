@@ -7,14 +7,13 @@ use std::time::{Duration, Instant};
 
 use cp_common::coprocess::{self, Child, Grace};
 use cp_common::wire::record::{Kind, Record, open_line};
-use cp_common::wire::{Content, Delta, Message, Params, Prompt};
+use cp_common::wire::{Delta, Message, Params, Prompt};
 use cp_common::{Code, Error, Result};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::{Backend, Exchange, faults};
-use crate::dialect::anthropic::Anthropic;
-use crate::dialect::{Answer, Call, Dialect as _, Request, Show, Tokens, bad_answer, cut};
+use crate::dialect::{Answer, Call, Request, Show, Tokens, anthropic, bad_answer, cut};
 
 /// How long a program has to exit once its input has ended: it may be a model with much to put away.
 pub(super) const GRACE: Grace = Grace { after_input: Duration::from_secs(1), after_term: Duration::from_millis(200) };
@@ -40,7 +39,7 @@ impl Backend for ExternalBackend {
 
     fn body(&self, request: &Request) -> Result<Vec<u8>> {
         // What goes to the program is a record. A request is recorded in the dialect that has the most of it.
-        Anthropic.body(request)
+        anthropic::recorded(request)
     }
 
     fn exchange(&self, request: &Request, _: &[u8], show: &mut Show<'_>) -> Exchange {
@@ -151,19 +150,13 @@ fn prompt_of(request: &Request) -> Prompt {
 }
 
 fn answer_of(message: Message) -> Result<Answer> {
-    let others = match &message.content {
-        Content::Text(_) => Vec::new(),
-        Content::Blocks(blocks) => {
-            blocks.iter().filter_map(|block| serde_json::from_str(block.raw().get()).ok()).collect()
-        }
-    };
     let calls = message.tool_calls.into_iter().map(|call| Call { id: call.id, name: call.name, input: call.input });
     Answer {
         id: Some(message.id),
         model: Some(message.model),
-        text: message.content.text(),
-        others: others.into_iter().filter(|block: &Value| block["type"] != "text").collect(),
+        content: message.content,
         calls: calls.collect(),
+        blocks: message.blocks,
         stop: message.stop_reason,
         usage: Some(Tokens::from(message.usage)),
     }

@@ -6,13 +6,14 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cp_common::coprocess::Child;
+use cp_common::wire::{Block, Origin};
 use cp_common::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::external::{GRACE, late};
 use super::mirror::{self, transcript};
 use super::{Backend, Exchange};
-use crate::dialect::{Answer, Conversation, Request, Show, bad_answer, shortened};
+use crate::dialect::{Answer, Conversation, Lowered, Request, Show, bad_answer, lowered, shortened};
 
 /// How many of the newest answers of the program are looked through for one that was just given: others may ask it too.
 const NEWEST: &str = "20";
@@ -45,8 +46,24 @@ impl Backend for Llm {
     }
 
     fn body(&self, request: &Request) -> Result<Vec<u8>> {
+        let cannot = |what: &str| {
+            Error::validation(format!("the llm program cannot be given {what}")).hint("choose another --backend")
+        };
+        if !request.tools.is_empty() {
+            return Err(cannot("tools"));
+        }
+        let mut blocks = request.messages.iter().flat_map(|turn| turn.content.blocks());
+        let is_file = |block: Block| block.view().is_ok_and(|view| ["image", "document"].contains(&view.kind.as_ref()));
+        if blocks.any(is_file) {
+            return Err(cannot("images or documents"));
+        }
         let call = Call { arguments: arguments(request), stdin: text_of(request) };
         serde_json::to_vec(&call).map_err(|e| Error::new(Code::Unknown, format!("encoding the request: {e}")))
+    }
+
+    fn lowered(&self, request: &Request) -> Result<Lowered> {
+        // It takes text, and so nothing of the other blocks.
+        lowered(request, &Origin { endpoint: String::new(), dialect: "llm".to_owned() })
     }
 
     fn exchange(&self, request: &Request, body: &[u8], show: &mut Show<'_>) -> Exchange {
@@ -56,8 +73,8 @@ impl Backend for Llm {
         };
         let mirror = request.conversation.as_ref().and_then(|conversation| {
             let known = conversation.cid.clone();
-            let cid = known.or_else(|| self.conversation_of(&conversation.text, &answer.text))?;
-            Some(mirror::after(cid, conversation, &request.messages, &answer.text))
+            let cid = known.or_else(|| self.conversation_of(&conversation.text, &answer.content.text()))?;
+            Some(mirror::after(cid, conversation, &request.messages, &answer.content.text()))
         });
         Exchange { mirror, ..Exchange::of(Ok(answer)) }
     }
@@ -78,16 +95,13 @@ impl Llm {
     }
 
     fn answer(&self, request: &Request, body: &[u8], show: &mut Show<'_>) -> Result<Answer> {
-        if !request.tools.is_empty() {
-            return Err(Error::validation("the llm program cannot be given tools").hint("choose another --backend"));
-        }
         if let Some(conversation) = &request.conversation {
             self.compare(conversation)?;
         }
         let Call { arguments, stdin } =
             serde_json::from_slice(body).map_err(|e| Error::new(Code::Unknown, format!("reading the request: {e}")))?;
         let text = self.printed(&arguments, &stdin, show)?;
-        Answer { text, model: Some(request.model.clone()), ..Answer::default() }.checked()
+        Answer { model: Some(request.model.clone()), ..Answer::of_text(text) }.checked()
     }
 
     /// What the program prints, without the line feeds at its end. `show` gets the text as it comes.

@@ -17,7 +17,7 @@ use std::time::Duration;
 use cp_common::Result;
 
 use self::mirror::Mirror;
-use crate::dialect::{Answer, Request, Show};
+use crate::dialect::{Answer, Lowered, Request, Show};
 
 /// What answers requests. Shared by every thread that asks.
 pub(crate) trait Backend: Send + Sync {
@@ -37,6 +37,10 @@ pub(crate) trait Backend: Send + Sync {
     }
     /// The body of a request, exactly as it is sent and recorded.
     fn body(&self, request: &Request) -> Result<Vec<u8>>;
+    /// What of a request cannot go there as it came.
+    fn lowered(&self, _request: &Request) -> Result<Lowered> {
+        Ok(Lowered::new())
+    }
     /// Where a request goes; none for a backend without a server.
     fn endpoint(&self, _request: &Request) -> Option<Endpoint> {
         None

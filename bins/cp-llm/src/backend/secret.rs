@@ -5,7 +5,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use cp_common::coprocess::{self, Child, Grace};
+use cp_common::wire::{Block, raw, record};
 use cp_common::{Error, Result};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::dialect::{Answer, Show};
 
 /// What is shorter is a word for a server that needs no key, such as `none`, and is in many texts.
 const SHORTEST: usize = 8;
@@ -23,6 +28,86 @@ impl Secret {
     /// The text with the key taken out: servers are known to repeat it in their errors.
     pub(super) fn scrub(&self, text: &str) -> String {
         if self.0.len() < SHORTEST { text.to_owned() } else { text.replace(&self.0, "[REDACTED]") }
+    }
+}
+
+impl Secret {
+    /// The answer with the key taken out of all that it says.
+    pub(super) fn without(&self, answer: Answer) -> Result<Answer> {
+        if self.0.len() < SHORTEST {
+            return Ok(answer);
+        }
+        let text = |text: Option<String>| text.map(|text| self.scrub(&text));
+        let mut blocks = Vec::with_capacity(answer.blocks.len());
+        for block in answer.blocks {
+            // What the provider signed is no longer there.
+            blocks.push(self.clean(block.raw())?.map_or(block, |clean| Block::from_raw(clean).redacted()));
+        }
+        let mut calls = answer.calls;
+        for call in &mut calls {
+            (call.id, call.name) = (self.scrub(&call.id), self.scrub(&call.name));
+            if let Some(clean) = self.clean(&call.input)? {
+                call.input = clean;
+            }
+        }
+        let content = match self.clean(raw(&answer.content)?.as_ref())? {
+            Some(clean) => record::read(&clean)?,
+            None => answer.content,
+        };
+        let (id, model, stop) = (text(answer.id), text(answer.model), self.scrub(&answer.stop));
+        Ok(Answer { id, model, content, calls, blocks, stop, usage: answer.usage })
+    }
+
+    /// JSON with the key taken out of its strings; none where it is in none.
+    fn clean(&self, json: &RawValue) -> Result<Option<Box<RawValue>>> {
+        if !json.get().contains('\\') && !json.get().contains(&self.0) {
+            return Ok(None);
+        }
+        let mut value: Value = record::read(json)?;
+        if self.clean_value(&mut value) { raw(&value).map(Some) } else { Ok(None) }
+    }
+
+    fn clean_value(&self, value: &mut Value) -> bool {
+        match value {
+            Value::String(text) if text.contains(&self.0) => {
+                *text = self.scrub(text);
+                true
+            }
+            Value::Array(values) => values.iter_mut().fold(false, |found, value| self.clean_value(value) || found),
+            Value::Object(members) => members.values_mut().fold(false, |found, value| self.clean_value(value) || found),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+        }
+    }
+}
+
+/// Takes a key out of text that is shown as it comes: what may be the beginning of the key waits for the rest.
+pub(super) struct Veil<'a> {
+    key: Option<&'a Secret>,
+    held: String,
+}
+
+impl<'a> Veil<'a> {
+    /// A veil over a key, if there is one that can be told from a word.
+    pub(super) fn of(key: Option<&'a Secret>) -> Self {
+        Self { key: key.filter(|key| key.0.len() >= SHORTEST), held: String::new() }
+    }
+
+    /// Shows what can be shown now.
+    pub(super) fn show(&mut self, text: &str, show: &mut Show<'_>) -> Result<()> {
+        let Some(key) = self.key else { return show(text) };
+        self.held.push_str(text);
+        let clean = key.scrub(&self.held);
+        let begins = |at: &usize| key.0.starts_with(&clean[*at..]);
+        let from = clean.len().saturating_sub(key.0.len() - 1);
+        let end = (from..clean.len()).filter(|at| clean.is_char_boundary(*at)).find(begins).unwrap_or(clean.len());
+        self.held = clean[end..].to_owned();
+        if end > 0 { show(&clean[..end]) } else { Ok(()) }
+    }
+
+    /// Shows what waits.
+    pub(super) fn finish(&mut self, show: &mut Show<'_>) -> Result<()> {
+        let held = std::mem::take(&mut self.held);
+        if held.is_empty() { Ok(()) } else { show(&held) }
     }
 }
 

@@ -2,15 +2,17 @@
 
 use std::time::{Duration, Instant};
 
+use cp_common::wire::Origin;
 use cp_common::{Code, Error, Result, clock};
 use cp_redact::Redactor;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-use super::secret::Secret;
+use super::secret::{Secret, Veil};
 use super::{Backend, Endpoint, Exchange, ModelList};
 use crate::dialect::{
-    Answer, Decoder, Dialect, Request, Show, UpstreamError, bad_answer, cut, feed, loose, parsed, shortened,
+    Answer, Decoder, Dialect, Lowered, Piece, Request, Show, UpstreamError, bad_answer, cut, feed, finish, loose,
+    lowered, parsed, shortened,
 };
 use crate::digest;
 use crate::http::client::{Client, Reply};
@@ -37,7 +39,11 @@ impl Backend for Server {
     }
 
     fn body(&self, request: &Request) -> Result<Vec<u8>> {
-        self.dialect.body(request)
+        self.dialect.body(request, &self.origin())
+    }
+
+    fn lowered(&self, request: &Request) -> Result<Lowered> {
+        lowered(request, &self.origin())
     }
 
     fn endpoint(&self, request: &Request) -> Option<Endpoint> {
@@ -47,10 +53,18 @@ impl Backend for Server {
     fn exchange(&self, request: &Request, body: &[u8], show: &mut Show<'_>) -> Exchange {
         let headers = self.headers(request, self.key.as_ref().map(Secret::reveal));
         let start = Instant::now();
+        let mut veil = Veil::of(self.key.as_ref());
         let mut exchange = match self.client.post(&self.url(request), &headers, body) {
-            Ok(reply) => self.answered(reply, request.stream, start, show),
+            Ok(reply) => self.answered(reply, request.stream, start, &mut |text| veil.show(text, show)),
             Err(error) => Exchange::of(Err(error)),
         };
+        exchange.outcome = exchange.outcome.and_then(|answer| {
+            veil.finish(show)?;
+            match &self.key {
+                Some(key) => key.without(answer),
+                None => Ok(answer),
+            }
+        });
         exchange.outcome = exchange.outcome.map_err(|error| {
             // That the reader of our output has gone is not a failure of the server.
             if error.is_reader_gone() { error } else { self.settled(&error, exchange.request_id.as_deref()) }
@@ -74,6 +88,11 @@ impl ModelList for Server {
 }
 
 impl Server {
+    /// Where its answers come from.
+    fn origin(&self) -> Origin {
+        Origin { endpoint: self.base.clone(), dialect: self.name.to_owned() }
+    }
+
     fn url(&self, request: &Request) -> String {
         format!("{}{}", self.base, self.dialect.path(request))
     }
@@ -132,8 +151,9 @@ impl Server {
                 .decoded(&body, reply.status)
                 .map_err(|error| with_partial(error, &String::from_utf8_lossy(&body)))
                 .and_then(|answer| {
-                    if !answer.text.is_empty() {
-                        show(&answer.text)?;
+                    let text = answer.content.text();
+                    if !text.is_empty() {
+                        show(&text)?;
                     }
                     Ok(answer)
                 }),
@@ -147,7 +167,9 @@ impl Server {
             return Err(error.into_error(status));
         }
         let value = if json.halves { loose::parse_whole(body).unwrap_or(json.value) } else { json.value };
-        self.dialect.whole(&value, body)
+        let mut decoder = self.dialect.decoder();
+        decoder.whole(&Piece { value: &value, bytes: body, halves: false })?;
+        finish(decoder.as_mut(), &self.origin())
     }
 
     fn streamed(&self, mut reply: Reply<'_>, start: Instant, show: &mut Show<'_>) -> Exchange {
@@ -164,7 +186,7 @@ impl Server {
             reply.linger();
         }
         let (first, hash) = (stream.first, Some(digest::finished(std::mem::take(&mut stream.hash))));
-        Exchange { first, hash, ..Exchange::of(stream.answer(read, status)) }
+        Exchange { first, hash, ..Exchange::of(stream.answer(read, status, &self.origin())) }
     }
 
     /// Takes the key out of everything that an error says, and marks what the server wrote.
@@ -250,15 +272,15 @@ impl Stream {
     }
 
     /// The answer that was read, or why there is none.
-    fn answer(mut self, read: Result<()>, status: u16) -> Result<Answer> {
-        let partial = std::mem::take(self.decoder.partial());
+    fn answer(mut self, read: Result<()>, status: u16, here: &Origin) -> Result<Answer> {
+        let partial = self.decoder.partial();
         let text = partial.text.as_str().to_owned();
         read.map_err(|error| as_cut(error, &text))?;
         let nothing = partial.id.is_none() && !partial.ended && partial.stop.is_none() && text.is_empty();
         if nothing && !self.head.is_empty() {
             return Err(self.not_a_stream(status));
         }
-        partial.finish().map_err(|error| with_partial(error, &text))
+        finish(self.decoder.as_mut(), here).map_err(|error| with_partial(error, &text))
     }
 
     /// What came where nothing of a stream did.

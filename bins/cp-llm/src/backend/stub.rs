@@ -9,8 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{Backend, Exchange, ModelList};
-use crate::dialect::anthropic::Anthropic;
-use crate::dialect::{Answer, Call, Dialect as _, Request, Show, Tokens};
+use crate::dialect::{Answer, Call, Request, Show, Tokens, anthropic};
 use crate::digest;
 use crate::pause::pause;
 
@@ -70,7 +69,7 @@ impl Backend for Stub {
 
     fn body(&self, request: &Request) -> Result<Vec<u8>> {
         // Nothing is sent. A request is recorded in the dialect that has the most of it.
-        Anthropic.body(request)
+        anthropic::recorded(request)
     }
 
     fn exchange(&self, request: &Request, _: &[u8], show: &mut Show<'_>) -> Exchange {
@@ -78,8 +77,9 @@ impl Backend for Stub {
             Ok(answer) => answer,
             Err(error) => return Exchange::of(Err(error)),
         };
-        let hash = Some(digest::of(answer.text.as_bytes()));
-        let shown = if request.stream { answer.text.split_inclusive(' ').try_for_each(show) } else { Ok(()) };
+        let text = answer.content.text();
+        let hash = Some(digest::of(text.as_bytes()));
+        let shown = if request.stream { text.split_inclusive(' ').try_for_each(show) } else { Ok(()) };
         Exchange { first: Some(Duration::ZERO), hash, ..Exchange::of(shown.map(|()| answer)) }
     }
 
@@ -136,11 +136,10 @@ impl Stub {
         let answer = Answer {
             id: Some(format!("stub-{number}")),
             model: Some(request.model.clone()),
-            text,
             calls: calls.collect(),
             stop: line.stop_reason.unwrap_or_default(),
             usage: Some(usage),
-            ..Answer::default()
+            ..Answer::of_text(text)
         };
         answer.checked()
     }
@@ -194,13 +193,13 @@ mod tests {
     fn it_counts_turns_or_items_whichever_is_more() {
         let stub = Stub::default();
         let hi = |position| request(&[("user", "hi there")], position);
-        assert_eq!(stub.answer(&hi(0)).unwrap().text, "stub response 1");
+        assert_eq!(stub.answer(&hi(0)).unwrap().content.text(), "stub response 1");
         let second = stub.answer(&hi(1)).unwrap();
-        assert_eq!(second.text, "stub response 2");
+        assert_eq!(second.content.text(), "stub response 2");
         assert_eq!(second.usage, Some(Tokens { input: 4, output: 3, ..Tokens::default() }));
         let roles = ["user", "assistant", "user", "assistant", "user", "assistant", "user"];
         let third = request(&roles.map(|role| (role, "x")), 2);
-        assert_eq!(stub.answer(&third).unwrap().text, "stub response 4");
+        assert_eq!(stub.answer(&third).unwrap().content.text(), "stub response 4");
     }
 
     #[test]
@@ -214,7 +213,7 @@ mod tests {
         let first = stub.answer(&hi(0)).unwrap();
         assert_eq!((first.stop.as_str(), first.calls[0].id.as_str()), ("tool_use", "call_1_1"));
         assert_eq!(stub.answer(&hi(1)).unwrap_err().code(), Code::RateLimited);
-        assert_eq!(stub.answer(&hi(2)).unwrap().text, "stub response 3");
+        assert_eq!(stub.answer(&hi(2)).unwrap().content.text(), "stub response 3");
     }
 
     #[test]

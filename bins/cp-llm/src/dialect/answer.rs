@@ -1,24 +1,26 @@
-//! One whole answer of a model, in no provider's dialect.
+//! One whole answer of a model, in no provider's dialect: its parts in order, and the plain view of them.
 
 use cp_common::Result;
-use cp_common::wire::Usage;
+use cp_common::wire::{Block, Content, Origin, Usage, raw};
+use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::upstream::bad_answer;
 
 /// A whole answer.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Answer {
     /// The provider's id of the message.
     pub id: Option<String>,
     /// The model that answered.
     pub model: Option<String>,
-    pub text: String,
-    /// Blocks that are neither text nor tool calls, as they came.
-    pub others: Vec<Value>,
+    /// The plain view: the words, with the images among them.
+    pub content: Content,
     /// The tool calls that are complete.
     pub calls: Vec<Call>,
+    /// The answer as it came, where that is more than the content and the calls.
+    pub blocks: Vec<Block>,
     /// Why it ended: `end_turn`, `max_tokens`, `stop_sequence`, `tool_use`, `pause_turn`, `refusal`, `model_context_window_exceeded`.
     pub stop: String,
     /// What it used, where the provider reports it.
@@ -36,6 +38,30 @@ pub(crate) struct Call {
     pub input: Box<RawValue>,
 }
 
+/// A part of an answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub said: Said,
+    /// The provider's own block, where what is said is not all of it.
+    pub raw: Option<Box<RawValue>>,
+}
+
+/// What a part says to everyone.
+#[derive(Clone, Debug)]
+pub(crate) enum Said {
+    /// Words, and what they are taken from.
+    Text(String, Vec<Value>),
+    /// What the model thought, as far as the provider shows it.
+    Thinking(String),
+    Call(Call),
+    /// The source of an image.
+    Image(Value),
+    /// Something that a tool of the provider did, by its name.
+    Server(String),
+    /// What we have no name for, by the provider's.
+    Other(String),
+}
+
 /// The tokens of a request and its answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tokens {
@@ -49,17 +75,121 @@ pub(crate) struct Tokens {
     pub cache_write: u64,
 }
 
+/// A block of a message.
+#[derive(Serialize)]
+struct Described<'a> {
+    r#type: &'static str,
+    #[serde(flatten)]
+    said: Members<'a>,
+    origin: &'a Origin,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    raw: Option<&'a RawValue>,
+}
+
+#[derive(Default, Serialize)]
+struct Members<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    citations: &'a [Value],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<&'a Value>,
+}
+
 impl Answer {
+    /// The answer of a backend that gives a text.
+    pub(crate) fn of_text(text: String) -> Self {
+        Self {
+            id: None,
+            model: None,
+            content: Content::Text(text),
+            calls: Vec::new(),
+            blocks: Vec::new(),
+            stop: String::new(),
+            usage: None,
+        }
+    }
+
+    /// The answer that these parts are.
+    pub(super) fn of_parts(parts: Vec<Part>, here: &Origin) -> Result<Self> {
+        let mut answer = Self { content: content(&parts)?, ..Self::of_text(String::new()) };
+        // A text and its calls in this order are what a turn is made of where it has no blocks.
+        let says_all = |(at, part): (usize, &Part)| match &part.said {
+            Said::Text(_, citations) => at == 0 && part.raw.is_none() && citations.is_empty(),
+            Said::Call(_) => part.raw.is_none(),
+            Said::Thinking(_) | Said::Image(_) | Said::Server(_) | Said::Other(_) => false,
+        };
+        if !parts.iter().enumerate().all(says_all) {
+            answer.blocks = parts.iter().map(|part| part.block(here)).collect::<Result<_>>()?;
+        }
+        answer.calls = parts.into_iter().filter_map(Part::into_call).collect();
+        Ok(answer)
+    }
+
     /// The answer, unless there is nothing in it.
     pub(crate) fn checked(mut self) -> Result<Self> {
         if self.stop.is_empty() || (self.stop == "end_turn" && !self.calls.is_empty()) {
             // Some servers report `stop` after tool calls, or no reason at all.
             if self.calls.is_empty() { "end_turn" } else { "tool_use" }.clone_into(&mut self.stop);
         }
-        if self.text.is_empty() && self.calls.is_empty() && self.others.is_empty() && self.stop == "end_turn" {
+        if self.content.is_empty() && self.calls.is_empty() && self.blocks.is_empty() && self.stop == "end_turn" {
             return Err(bad_answer("empty", "the answer is empty"));
         }
         Ok(self)
+    }
+}
+
+/// The words as one text; as blocks where images are among them.
+fn content(parts: &[Part]) -> Result<Content> {
+    let mut blocks = Vec::new();
+    let mut text = String::new();
+    for part in parts {
+        match &part.said {
+            Said::Text(words, _) => text.push_str(words),
+            Said::Image(source) => {
+                blocks.extend(Some(std::mem::take(&mut text)).filter(|text| !text.is_empty()).map(|t| Block::text(&t)));
+                blocks.push(Block::from_raw(raw(&serde_json::json!({"type": "image", "source": source}))?));
+            }
+            Said::Thinking(_) | Said::Call(_) | Said::Server(_) | Said::Other(_) => {}
+        }
+    }
+    if blocks.is_empty() {
+        return Ok(Content::Text(text));
+    }
+    blocks.extend(Some(text).filter(|text| !text.is_empty()).map(|text| Block::text(&text)));
+    Ok(Content::Blocks(blocks))
+}
+
+impl Part {
+    fn into_call(self) -> Option<Call> {
+        match self.said {
+            Said::Call(call) => Some(call),
+            Said::Text(..) | Said::Thinking(_) | Said::Image(_) | Said::Server(_) | Said::Other(_) => None,
+        }
+    }
+
+    /// The block of a message.
+    fn block(&self, origin: &Origin) -> Result<Block> {
+        let none = Members::default();
+        let (kind, said) = match &self.said {
+            Said::Text(text, citations) => ("text", Members { text: Some(text), citations, ..none }),
+            Said::Thinking(text) => ("thinking", Members { thinking: Some(text), ..none }),
+            Said::Call(Call { id, name, input }) => {
+                ("tool_use", Members { id: Some(id), name: Some(name), input: Some(input), ..none })
+            }
+            Said::Image(source) => ("image", Members { source: Some(source), ..none }),
+            Said::Server(name) => ("server_tool", Members { name: Some(name), ..none }),
+            Said::Other(name) => ("other", Members { name: Some(name), ..none }),
+        };
+        raw(&Described { r#type: kind, said, origin, raw: self.raw.as_deref() }).map(Block::from_raw)
     }
 }
 

@@ -1,13 +1,16 @@
 //! Anthropic Messages. Our blocks have this dialect's shape, so they go out as they came.
 
 use cp_common::Result;
-use serde::Deserialize;
+use cp_common::wire::{Origin, Turn};
+use serde::Serialize;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::body::Body;
-use super::partial::{PartialCall, arguments};
-use super::{Answer, Call, Decoder, Dialect, Partial, Request, Show, Tokens, bad_answer, count_of, text_of};
+use super::history::{Going, Sent, sent};
+use super::loose::Text;
+use super::partial::{complete_arguments, exact, object};
+use super::{Call, Decoder, Dialect, Part, Partial, Piece, Request, Said, Show, Tokens, bad_answer, count_of, text_of};
 
 /// The version of the API that this is written to.
 const VERSION: &str = "2023-06-01";
@@ -16,16 +19,9 @@ const MAX_TOKENS: u64 = 8192;
 
 pub(crate) struct Anthropic;
 
-#[derive(Deserialize)]
-struct Raw<'a> {
-    #[serde(borrow)]
-    content: Vec<RawBlock<'a>>,
-}
-
-#[derive(Deserialize)]
-struct RawBlock<'a> {
-    #[serde(borrow, default)]
-    input: Option<&'a RawValue>,
+/// The body of a request in the dialect that has the most of it: what is recorded of one that goes to a program.
+pub(crate) fn recorded(request: &Request) -> Result<Vec<u8>> {
+    Anthropic.body(request, &Origin { endpoint: String::new(), dialect: "anthropic".to_owned() })
 }
 
 impl Dialect for Anthropic {
@@ -48,14 +44,15 @@ impl Dialect for Anthropic {
         headers
     }
 
-    fn body(&self, request: &Request) -> Result<Vec<u8>> {
+    fn body(&self, request: &Request, there: &Origin) -> Result<Vec<u8>> {
         let mut body = Body::default();
         body.set("model", &request.model)?;
         body.set("max_tokens", request.params.get("max_tokens").unwrap_or(&MAX_TOKENS.into()))?;
         if let Some(system) = request.whole_system() {
             body.set("system", &system)?;
         }
-        body.set("messages", &request.conversation_turns().collect::<Vec<_>>())?;
+        let messages = request.conversation_turns().map(|turn| Message::of(turn, request, there));
+        body.set("messages", &messages.filter_map(Result::transpose).collect::<Result<Vec<_>>>()?)?;
         if !request.tools.is_empty() {
             body.set("tools", &request.tools)?;
         }
@@ -71,141 +68,228 @@ impl Dialect for Anthropic {
         Ok(body.finish())
     }
 
-    fn whole(&self, body: &Value, bytes: &[u8]) -> Result<Answer> {
-        let Some(content) = body.get("content").and_then(Value::as_array) else {
-            return Err(bad_answer("invalid_json", "the answer is not a message"));
-        };
-        let mut answer = Answer {
-            id: text_of(body, "id").map(str::to_owned),
-            model: text_of(body, "model").map(str::to_owned),
-            stop: text_of(body, "stop_reason").unwrap_or_default().to_owned(),
-            usage: body.get("usage").map(tokens),
-            ..Answer::default()
-        };
-        // The arguments of calls are taken from the bytes: a long integer must not become a float.
-        let raw: Option<Raw<'_>> = serde_json::from_slice(bytes).ok();
-        for (n, block) in content.iter().enumerate() {
-            match text_of(block, "type") {
-                Some("text") => answer.text.push_str(text_of(block, "text").unwrap_or_default()),
-                Some("tool_use") => {
-                    let name = text_of(block, "name").unwrap_or_default();
-                    let parsed = || block["input"].to_string();
-                    let exact =
-                        raw.as_ref().and_then(|raw| raw.content.get(n)?.input).map(|input| input.get().to_owned());
-                    let id = text_of(block, "id").unwrap_or_default().to_owned();
-                    let input = arguments(name, &exact.unwrap_or_else(parsed))?;
-                    answer.calls.push(Call { id, name: name.to_owned(), input });
-                }
-                _ => answer.others.push(block.clone()),
-            }
-        }
-        answer.checked()
-    }
-
     fn decoder(&self) -> Box<dyn Decoder> {
         Box::new(Stream::default())
     }
 }
 
-fn tokens(usage: &Value) -> Tokens {
-    Tokens {
-        input: count_of(usage, "/input_tokens"),
-        output: count_of(usage, "/output_tokens"),
-        cache_read: count_of(usage, "/cache_read_input_tokens"),
-        cache_write: count_of(usage, "/cache_creation_input_tokens"),
+/// A turn in this dialect.
+#[derive(Serialize)]
+struct Message<'a> {
+    role: &'a str,
+    content: Words<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Words<'a> {
+    Text(&'a str),
+    Blocks(Vec<Box<RawValue>>),
+}
+
+impl<'a> Message<'a> {
+    /// The message that a turn becomes; none of one of which nothing is left.
+    fn of(turn: &'a Turn, request: &Request, there: &Origin) -> Result<Option<Self>> {
+        let content = match sent(turn, request, there)? {
+            Sent::Text(text) => Words::Text(text),
+            Sent::Blocks(blocks) if blocks.is_empty() && !turn.content.is_empty() => return Ok(None),
+            Sent::Blocks(blocks) => Words::Blocks(
+                blocks
+                    .into_iter()
+                    .map(|block| match block {
+                        Going::AsItCame(_, raw) => raw.to_owned(),
+                        Going::Plain(block) => block.raw().to_owned(),
+                    })
+                    .collect(),
+            ),
+        };
+        Ok(Some(Self { role: &turn.role, content }))
     }
 }
 
-/// What the blocks of the stream are, by their index.
-enum Part {
-    Text,
-    Call(usize),
-    Other(usize),
+/// The tokens that a report of usage counts, on top of an earlier one: its counts are totals, and what it leaves out stays.
+fn tokens(usage: &Value, before: Tokens) -> Tokens {
+    let count = |name: &str, before: u64| usage.get(name).and_then(Value::as_u64).unwrap_or(before);
+    Tokens {
+        input: count("input_tokens", before.input),
+        output: count("output_tokens", before.output),
+        cache_read: count("cache_read_input_tokens", before.cache_read),
+        cache_write: count("cache_creation_input_tokens", before.cache_write),
+    }
+}
+
+/// A block that is still coming.
+struct Growing {
+    index: u64,
+    members: Map<String, Value>,
+    /// The texts among the members that have grown.
+    grown: Vec<(String, Text)>,
+    /// The text of the arguments that came in pieces.
+    pieces: Text,
+    /// The arguments that came whole.
+    input: Option<Box<RawValue>>,
+}
+
+impl Growing {
+    /// Grows by the members of a delta such as `thinking_delta`.
+    fn grow(&mut self, delta: &Value, halves: bool) {
+        for (name, piece) in delta.as_object().into_iter().flatten().filter(|(name, _)| *name != "type") {
+            match (name.as_str(), piece, self.members.get_mut(name)) {
+                ("partial_json", Value::String(piece), _) => drop(self.pieces.push(piece, halves)),
+                ("citation", citation, _) => match self.members.get_mut("citations") {
+                    Some(Value::Array(citations)) => citations.push(citation.clone()),
+                    _ => drop(self.members.insert("citations".to_owned(), json!([citation]))),
+                },
+                // A signature comes whole, even where it comes twice.
+                ("text" | "thinking", Value::String(piece), Some(Value::String(_))) => {
+                    self.text(name).push(piece, halves);
+                }
+                _ => drop(self.members.insert(name.clone(), piece.clone())),
+            }
+        }
+    }
+
+    /// A text that grows, with what it began with.
+    fn text(&mut self, name: &str) -> &mut Text {
+        let at = self.grown.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
+            let mut text = Text::default();
+            text.push(self.members.get(name).and_then(Value::as_str).unwrap_or_default(), false);
+            self.grown.push((name.to_owned(), text));
+            self.grown.len() - 1
+        });
+        &mut self.grown[at].1
+    }
+
+    /// The part that it is; none of a text without words, and of a call that the limit cut off.
+    fn part(mut self, at_limit: bool) -> Result<Option<Part>> {
+        for (name, text) in self.grown {
+            self.members.insert(name, text.finish().into());
+        }
+        self.members.retain(|name, value| name != "citations" || !value.is_null());
+        let kind = text_of_member(&self.members, "type");
+        let name = text_of_member(&self.members, "name");
+        if !self.pieces.is_empty() {
+            let Some(input) = complete_arguments(&name, &self.pieces.finish(), at_limit)? else { return Ok(None) };
+            self.input = Some(input);
+        }
+        let raw = object(&self.members, self.input.as_deref().map(|input| ("input", input)))?;
+        let has_only = |names: &[&str]| self.members.keys().all(|name| names.contains(&name.as_str()));
+        let (said, is_plain) = match kind.as_str() {
+            "text" => {
+                let citations = self.members.get("citations").and_then(Value::as_array).cloned().unwrap_or_default();
+                let is_plain = has_only(&["type", "text"]);
+                let text = text_of_member(&self.members, "text");
+                if text.is_empty() && is_plain {
+                    return Ok(None);
+                }
+                (Said::Text(text, citations), is_plain)
+            }
+            "thinking" => (Said::Thinking(text_of_member(&self.members, "thinking")), false),
+            "redacted_thinking" => (Said::Thinking(String::new()), false),
+            "tool_use" => {
+                let given = || self.members.get("input").map_or_else(|| "{}".to_owned(), Value::to_string);
+                let text = self.input.as_ref().map_or_else(given, |input| input.get().to_owned());
+                let Some(input) = complete_arguments(&name, &text, at_limit)? else { return Ok(None) };
+                let id = text_of_member(&self.members, "id");
+                (Said::Call(Call { id, name, input }), has_only(&["type", "id", "name", "input"]))
+            }
+            _ if kind.ends_with("_use") => (Said::Server(name), false),
+            _ if kind.ends_with("_result") => (Said::Server(kind), false),
+            _ => (Said::Other(kind), false),
+        };
+        Ok(Some(Part { said, raw: (!is_plain).then_some(raw) }))
+    }
+}
+
+fn text_of_member(members: &Map<String, Value>, name: &str) -> String {
+    members.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
 #[derive(Default)]
 struct Stream {
     partial: Partial,
-    parts: Vec<(u64, Part)>,
+    blocks: Vec<Growing>,
 }
 
 impl Stream {
-    fn start(&mut self, index: u64, block: &Value, halves: bool, show: &mut Show<'_>) -> Result<()> {
-        let part = match text_of(block, "type") {
-            Some("text") => {
-                self.partial.show(text_of(block, "text").unwrap_or_default(), halves, show)?;
-                Part::Text
-            }
-            Some("tool_use") => {
-                self.partial.calls.push(PartialCall {
-                    index: Some(index),
-                    id: text_of(block, "id").unwrap_or_default().to_owned(),
-                    name: text_of(block, "name").unwrap_or_default().to_owned(),
-                    ..PartialCall::default()
-                });
-                Part::Call(self.partial.calls.len() - 1)
-            }
-            _ => {
-                self.partial.others.push(block.clone());
-                Part::Other(self.partial.others.len() - 1)
-            }
-        };
-        self.parts.push((index, part));
+    /// Takes a message: a whole one, or one that begins and may already have content.
+    fn message(&mut self, message: &Value, pointer: &str, piece: &Piece<'_>, show: &mut Show<'_>) -> Result<()> {
+        self.partial.identify(message, "id", "model");
+        self.partial.usage = message.get("usage").map(|usage| tokens(usage, Tokens::default()));
+        self.partial.stop = text_of(message, "stop_reason").map(str::to_owned);
+        for (index, block) in (0..).zip(message["content"].as_array().into_iter().flatten()) {
+            self.start(index, block, &format!("{pointer}/content/{index}"), piece, show)?;
+        }
         Ok(())
     }
 
-    fn delta(&mut self, index: u64, delta: &Value, halves: bool, show: &mut Show<'_>) -> Result<()> {
-        let part = self.parts.iter().rev().find(|(i, _)| *i == index).map(|(_, part)| part);
-        match (part, text_of(delta, "type")) {
-            (Some(Part::Text), Some("text_delta")) => {
-                self.partial.show(text_of(delta, "text").unwrap_or_default(), halves, show)
-            }
-            (Some(Part::Call(call)), Some("input_json_delta")) => {
-                let piece = text_of(delta, "partial_json").unwrap_or_default();
-                self.partial.calls[*call].arguments.push(piece, halves);
-                Ok(())
-            }
-            (Some(Part::Other(other)), Some(_)) => {
-                append(&mut self.partial.others[*other], delta);
-                Ok(())
-            }
-            _ => Ok(()),
+    fn start(
+        &mut self,
+        index: u64,
+        block: &Value,
+        pointer: &str,
+        piece: &Piece<'_>,
+        show: &mut Show<'_>,
+    ) -> Result<()> {
+        let mut begun = Growing {
+            index,
+            members: block.as_object().cloned().unwrap_or_default(),
+            grown: Vec::new(),
+            pieces: Text::default(),
+            input: None,
+        };
+        if block["input"].as_object().is_some_and(|input| !input.is_empty()) {
+            begun.input = exact(piece.bytes, &format!("{pointer}/input"));
         }
-    }
-}
-
-/// Grows a block such as `thinking` by the members of a delta such as `thinking_delta`.
-fn append(block: &mut Value, delta: &Value) {
-    for (name, piece) in delta.as_object().into_iter().flatten().filter(|(name, _)| *name != "type") {
-        match (block.get_mut(name), piece) {
-            (Some(Value::String(text)), Value::String(piece)) => text.push_str(piece),
-            _ => block[name] = piece.clone(),
+        if piece.halves {
+            for name in ["text", "thinking"] {
+                if let Some(Value::String(text)) = begun.members.insert(name.to_owned(), Value::from("")) {
+                    begun.text(name).push(&text, true);
+                } else {
+                    begun.members.shift_remove(name);
+                }
+            }
         }
+        if block["type"] == "text" {
+            self.partial.show(text_of(block, "text").unwrap_or_default(), piece.halves, show)?;
+        }
+        self.blocks.push(begun);
+        Ok(())
     }
 }
 
 impl Decoder for Stream {
-    fn event(&mut self, data: &Value, halves: bool, show: &mut Show<'_>) -> Result<bool> {
+    fn whole(&mut self, body: &Piece<'_>) -> Result<()> {
+        if !body.value["content"].is_array() {
+            return Err(bad_answer("invalid_json", "the answer is not a message"));
+        }
+        self.partial.ended = true;
+        self.message(body.value, "", body, &mut |_| Ok(()))
+    }
+
+    fn event(&mut self, event: &Piece<'_>, show: &mut Show<'_>) -> Result<bool> {
+        let data = event.value;
         let index = count_of(data, "/index");
         match text_of(data, "type") {
-            Some("message_start") => {
-                let message = &data["message"];
-                self.partial.identify(message, "id", "model");
-                self.partial.usage = message.get("usage").map(tokens);
+            Some("message_start") => self.message(&data["message"], "/message", event, show)?,
+            Some("content_block_start") => {
+                self.start(index, &data["content_block"], "/content_block", event, show)?;
             }
-            Some("content_block_start") => self.start(index, &data["content_block"], halves, show)?,
-            Some("content_block_delta") => self.delta(index, &data["delta"], halves, show)?,
+            Some("content_block_delta") => {
+                let delta = &data["delta"];
+                if let Some(block) = self.blocks.iter_mut().rfind(|block| block.index == index) {
+                    block.grow(delta, event.halves);
+                    if block.members.get("type").is_some_and(|kind| kind == "text") {
+                        self.partial.show(text_of(delta, "text").unwrap_or_default(), event.halves, show)?;
+                    }
+                }
+            }
             Some("message_delta") => {
                 if let Some(stop) = text_of(&data["delta"], "stop_reason") {
                     self.partial.stop = Some(stop.to_owned());
                 }
-                if let Some(last) = data.get("usage").map(tokens) {
-                    let usage = self.partial.usage.get_or_insert_default();
-                    usage.output = last.output;
-                    // The counts here are totals; servers that put the input only at the end are served too.
-                    usage.input = usage.input.max(last.input);
-                    usage.cache_read = usage.cache_read.max(last.cache_read);
-                    usage.cache_write = usage.cache_write.max(last.cache_write);
+                if let Some(usage) = data.get("usage") {
+                    self.partial.usage = Some(tokens(usage, self.partial.usage.unwrap_or_default()));
                 }
             }
             Some("message_stop") => {
@@ -220,5 +304,10 @@ impl Decoder for Stream {
 
     fn partial(&mut self) -> &mut Partial {
         &mut self.partial
+    }
+
+    fn parts(&mut self, at_limit: bool) -> Result<Vec<Part>> {
+        let blocks = std::mem::take(&mut self.blocks);
+        blocks.into_iter().filter_map(|block| block.part(at_limit).transpose()).collect()
     }
 }

@@ -1,7 +1,8 @@
 //! A request body whose members are written one by one, and whose values keep the bytes they came in.
 
-use cp_common::{Error, Result};
+use cp_common::{Code, Error, Result};
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 /// An object that is being written.
 #[derive(Default)]
@@ -31,5 +32,12 @@ impl Body {
         }
         self.bytes.push(b'}');
         self.bytes
+    }
+
+    /// The whole object, as a value of another.
+    pub(super) fn into_raw(self) -> Result<Box<RawValue>> {
+        let unknown = |e: &dyn std::fmt::Display| Error::new(Code::Unknown, format!("encoding JSON: {e}"));
+        let text = String::from_utf8(self.finish()).map_err(|e| unknown(&e))?;
+        RawValue::from_string(text).map_err(|e| unknown(&e))
     }
 }

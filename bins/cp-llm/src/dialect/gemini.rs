@@ -1,17 +1,17 @@
 //! Gemini `generateContent`.
 
-use std::collections::VecDeque;
-
 use cp_common::wire::record;
-use cp_common::wire::{Block, Content, ToolSpec, Turn};
+use cp_common::wire::{Block, Origin, ToolSpec, raw};
 use cp_common::{Error, Result};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::body::Body;
-use super::partial::{PartialCall, arguments, fresh_id};
-use super::{Answer, Decoder, Dialect, Partial, Request, Show, Tokens, bad_answer, count_of, text_of};
+use super::history::{Going, Sent, sent};
+use super::loose::Text;
+use super::partial::{arguments, exact, fresh_id};
+use super::{Call, Decoder, Dialect, Part, Partial, Piece, Request, Said, Show, Tokens, bad_answer, count_of, text_of};
 
 pub(crate) struct Gemini;
 
@@ -29,14 +29,20 @@ impl Dialect for Gemini {
         key.map(|key| ("x-goog-api-key".to_owned(), key.to_owned())).into_iter().collect()
     }
 
-    fn body(&self, request: &Request) -> Result<Vec<u8>> {
+    fn body(&self, request: &Request, there: &Origin) -> Result<Vec<u8>> {
         let mut body = Body::default();
         if let Some(system) = request.whole_system() {
             body.set("systemInstruction", &json!({"parts": [{"text": system}]}))?;
         }
         let mut names = Names::default();
-        let contents =
-            request.conversation_turns().map(|turn| content(turn, &mut names)).collect::<Result<Vec<_>>>()?;
+        let mut contents = Vec::with_capacity(request.messages.len());
+        for turn in request.conversation_turns() {
+            let parts = parts(sent(turn, request, there)?, &mut names)?;
+            // A turn of which nothing can go has no parts, which is refused.
+            if !parts.is_empty() {
+                contents.push(Message { role: if turn.role == "assistant" { "model" } else { "user" }, parts });
+            }
+        }
         body.set("contents", &contents)?;
         if !request.tools.is_empty() {
             let functions: Vec<Function<'_>> = request.tools.iter().map(Function::of).collect();
@@ -62,66 +68,20 @@ impl Dialect for Gemini {
         Ok(body.finish())
     }
 
-    fn whole(&self, body: &Value, bytes: &[u8]) -> Result<Answer> {
-        let mut stream = Stream::default();
-        stream.bytes(bytes);
-        stream.event(body, false, &mut |_| Ok(()))?;
-        if stream.partial.id.is_none() && body.get("candidates").is_none() && body.get("promptFeedback").is_none() {
-            return Err(bad_answer("invalid_json", "the answer has no candidates"));
-        }
-        // A whole answer has come to its end, whatever it says of it.
-        stream.partial.ended = true;
-        stream.partial.finish()
-    }
-
     fn decoder(&self) -> Box<dyn Decoder> {
         Box::new(Stream::default())
     }
 }
 
-/// The arguments of calls in the bytes of an answer: a long integer must not become a float.
-#[derive(Deserialize)]
-struct Raw<'a> {
-    #[serde(borrow, default)]
-    candidates: Vec<RawCandidate<'a>>,
-}
-
-#[derive(Deserialize)]
-struct RawCandidate<'a> {
-    #[serde(borrow)]
-    content: Option<RawContent<'a>>,
-}
-
-#[derive(Deserialize)]
-struct RawContent<'a> {
-    #[serde(borrow, default)]
-    parts: Vec<RawPart<'a>>,
-}
-
-#[derive(Deserialize)]
-struct RawPart<'a> {
-    #[serde(borrow, rename = "functionCall")]
-    call: Option<RawCall<'a>>,
-}
-
-#[derive(Deserialize)]
-struct RawCall<'a> {
-    #[serde(borrow)]
-    args: Option<&'a RawValue>,
-}
-
-impl Raw<'_> {
-    fn inputs(&self) -> VecDeque<String> {
-        let parts =
-            self.candidates.first().and_then(|c| c.content.as_ref()).map(|c| c.parts.as_slice()).unwrap_or_default();
-        let calls = parts.iter().filter_map(|part| part.call.as_ref());
-        calls.map(|call| call.args.map_or("{}", RawValue::get).to_owned()).collect()
-    }
-}
-
-/// The names of the calls so far: a result here names its call by the tool, and not by id.
+/// The names of the calls so far, by their ids, and whether the server knows the id: a result here names its call by the tool.
 #[derive(Default)]
-struct Names(Vec<(String, String)>);
+struct Names(Vec<(String, String, bool)>);
+
+#[derive(Serialize)]
+struct Message {
+    role: &'static str,
+    parts: Vec<Box<RawValue>>,
+}
 
 #[derive(Serialize)]
 struct Tools<'a> {
@@ -144,37 +104,79 @@ impl<'a> Function<'a> {
     }
 }
 
-fn content(turn: &Turn, names: &mut Names) -> Result<Value> {
-    let role = if turn.role == "assistant" { "model" } else { "user" };
-    let parts = match &turn.content {
-        Content::Text(text) => vec![json!({"text": text})],
-        Content::Blocks(blocks) => blocks.iter().map(|block| part(block, names)).collect::<Result<Vec<_>>>()?,
+fn parts(content: Sent<'_>, names: &mut Names) -> Result<Vec<Box<RawValue>>> {
+    let blocks = match content {
+        Sent::Text(text) => return Ok(vec![raw(&json!({"text": text}))?]),
+        Sent::Blocks(blocks) => blocks,
     };
-    let parts: Vec<Value> = parts.into_iter().filter(|part| !part.is_null()).collect();
-    Ok(json!({"role": role, "parts": parts}))
+    let mut parts = Vec::with_capacity(blocks.len());
+    for block in &blocks {
+        match block {
+            Going::AsItCame(view, own) => {
+                if let Some(id) = view.id.as_deref() {
+                    let part: Value = record::read(own)?;
+                    let text = |name: &str| text_of(&part["functionCall"], name).unwrap_or_default().to_owned();
+                    names.0.push((id.to_owned(), text("name"), part["functionCall"]["id"].is_string()));
+                }
+                parts.push((*own).to_owned());
+            }
+            Going::Plain(block) => put_part(block, names, &mut parts)?,
+        }
+    }
+    Ok(parts)
 }
 
-fn part(block: &Block, names: &mut Names) -> Result<Value> {
+fn put_part(block: &Block, names: &mut Names, parts: &mut Vec<Box<RawValue>>) -> Result<()> {
     let value: Value = record::read(block.raw())?;
-    let source = &value["source"];
-    match (text_of(&value, "type"), text_of(source, "type")) {
-        (Some("text"), _) => Ok(json!({"text": value["text"]})),
-        (Some("tool_use"), _) => {
+    match text_of(&value, "type") {
+        Some("tool_use") => {
             let (id, name) = (text_of(&value, "id").unwrap_or_default(), text_of(&value, "name").unwrap_or_default());
-            names.0.push((id.to_owned(), name.to_owned()));
-            Ok(json!({"functionCall": {"name": name, "args": value["input"]}}))
+            names.0.push((id.to_owned(), name.to_owned(), false));
+            let mut call = Body::default();
+            call.set("name", name)?;
+            call.set("args", &block.view()?.input)?;
+            let mut part = Body::default();
+            part.set("functionCall", &call.into_raw()?)?;
+            parts.push(part.into_raw()?);
         }
-        (Some("tool_result"), _) => {
+        Some("tool_result") => {
             let id = text_of(&value, "tool_use_id").unwrap_or_default();
-            let name = names.0.iter().rev().find(|(known, _)| known == id).map(|(_, name)| name.as_str());
-            let name = name.ok_or_else(|| {
-                Error::validation(format!("the tool result {id} does not answer a call of this conversation"))
-            })?;
+            let Some((_, name, is_known)) = names.0.iter().rev().find(|(known, ..)| known == id) else {
+                return Err(Error::validation(format!(
+                    "the tool result {id} does not answer a call of this conversation"
+                )));
+            };
             let member = if value["is_error"] == true { "error" } else { "result" };
-            Ok(json!({"functionResponse": {"name": name, "response": {member: value["content"]}}}))
+            let mut others = Vec::new();
+            let said = match &value["content"] {
+                Value::Array(blocks) => {
+                    let is_text = |block: &&Value| block["type"] == "text";
+                    // A result is JSON; what it shows follows as parts of their own.
+                    for other in blocks.iter().filter(|block| !is_text(block)) {
+                        others.push(raw(&part(other)?)?);
+                    }
+                    blocks.iter().filter(is_text).filter_map(|block| text_of(block, "text")).collect::<String>().into()
+                }
+                Value::Null => "".into(),
+                other => other.clone(),
+            };
+            let mut response = json!({"name": name, "response": {member: said}});
+            if *is_known {
+                response["id"] = id.into();
+            }
+            parts.push(raw(&json!({"functionResponse": response}))?);
+            parts.append(&mut others);
         }
-        // What the model thought in another dialect is not for this one.
-        (Some("thinking" | "redacted_thinking"), _) => Ok(Value::Null),
+        _ => parts.push(raw(&part(&value)?)?),
+    }
+    Ok(())
+}
+
+/// A block of text, image or document as this dialect writes it.
+fn part(block: &Value) -> Result<Value> {
+    let source = &block["source"];
+    match (text_of(block, "type"), text_of(source, "type")) {
+        (Some("text"), _) => Ok(json!({"text": block["text"]})),
         (Some("document"), Some("text")) => Ok(json!({"text": source["data"]})),
         (Some("image" | "document"), Some("url")) => Ok(json!({"fileData": {"fileUri": source["url"]}})),
         (Some("image" | "document"), _) => {
@@ -203,43 +205,104 @@ fn tokens(usage: &Value) -> Tokens {
     Tokens::with_cached(count_of(usage, "/promptTokenCount"), output, count_of(usage, "/cachedContentTokenCount"))
 }
 
+/// A part that has come.
+enum Came {
+    /// Text alone, which may go on in the next part, and whether it is a thought.
+    Text(Text, bool),
+    Whole(Part),
+}
+
 #[derive(Default)]
 struct Stream {
     partial: Partial,
-    /// The arguments of the calls that come next, in their bytes.
-    exact: VecDeque<String>,
+    came: Vec<Came>,
+    citations: Vec<Value>,
+}
+
+impl Stream {
+    fn take(&mut self, part: &Value, pointer: &str, piece: &Piece<'_>, show: &mut Show<'_>) -> Result<()> {
+        let is_thought = part["thought"] == true;
+        let has_only = |names: &[&str]| {
+            part.as_object().is_some_and(|members| members.keys().all(|name| names.contains(&name.as_str())))
+        };
+        if let Some(text) = text_of(part, "text") {
+            if !is_thought {
+                self.partial.show(text, piece.halves, show)?;
+            }
+            // A signature belongs to the part that it came with.
+            if has_only(&["text", "thought"]) {
+                match self.came.last_mut() {
+                    Some(Came::Text(last, thought)) if *thought == is_thought => drop(last.push(text, piece.halves)),
+                    _ if text.is_empty() => {}
+                    _ => {
+                        let mut first = Text::default();
+                        first.push(text, piece.halves);
+                        self.came.push(Came::Text(first, is_thought));
+                    }
+                }
+                return Ok(());
+            }
+        }
+        let own = match exact(piece.bytes, pointer) {
+            Some(own) => own,
+            None => raw(part)?,
+        };
+        let call = &part["functionCall"];
+        let said = if call.is_object() {
+            let name = text_of(call, "name").unwrap_or_default().to_owned();
+            let given = || call.get("args").map_or_else(|| "{}".to_owned(), Value::to_string);
+            let input = exact(piece.bytes, &format!("{pointer}/functionCall/args"));
+            let input = arguments(&name, &input.map_or_else(given, |input| input.get().to_owned()))?;
+            Said::Call(Call { id: text_of(call, "id").map_or_else(fresh_id, str::to_owned), name, input })
+        } else if let Some(text) = text_of(part, "text") {
+            if is_thought { Said::Thinking(text.to_owned()) } else { Said::Text(text.to_owned(), Vec::new()) }
+        } else if let Some(media) = text_of(&part["inlineData"], "mimeType").filter(|media| media.starts_with("image/"))
+        {
+            Said::Image(json!({"type": "base64", "media_type": media, "data": part["inlineData"]["data"]}))
+        } else {
+            let kind = part.as_object().and_then(|members| members.keys().find(|name| *name != "thoughtSignature"));
+            let kind = kind.map_or("", String::as_str).to_owned();
+            if ["executableCode", "codeExecutionResult"].contains(&kind.as_str()) || kind.starts_with("tool") {
+                Said::Server(kind)
+            } else {
+                Said::Other(kind)
+            }
+        };
+        let is_plain = call.is_object() && has_only(&["functionCall"]) && call["id"].is_null();
+        self.came.push(Came::Whole(Part { said, raw: (!is_plain).then_some(own) }));
+        Ok(())
+    }
 }
 
 impl Decoder for Stream {
-    fn bytes(&mut self, data: &[u8]) {
-        self.exact = serde_json::from_slice::<Raw<'_>>(data).map(|raw| raw.inputs()).unwrap_or_default();
+    fn whole(&mut self, body: &Piece<'_>) -> Result<()> {
+        let data = body.value;
+        self.event(body, &mut |_| Ok(()))?;
+        if self.partial.id.is_none() && data.get("candidates").is_none() && data.get("promptFeedback").is_none() {
+            return Err(bad_answer("invalid_json", "the answer has no candidates"));
+        }
+        // A whole answer has come to its end, whatever it says of it.
+        self.partial.ended = true;
+        Ok(())
     }
 
-    fn event(&mut self, data: &Value, halves: bool, show: &mut Show<'_>) -> Result<bool> {
-        let partial = &mut self.partial;
-        partial.identify(data, "responseId", "modelVersion");
+    fn event(&mut self, event: &Piece<'_>, show: &mut Show<'_>) -> Result<bool> {
+        let data = event.value;
+        self.partial.identify(data, "responseId", "modelVersion");
         if let Some(usage) = data.get("usageMetadata") {
-            partial.usage = Some(tokens(usage));
+            self.partial.usage = Some(tokens(usage));
         }
         if data.pointer("/promptFeedback/blockReason").is_some() {
-            partial.stop = Some("refusal".to_owned());
+            self.partial.stop = Some("refusal".to_owned());
         }
         let Some(candidate) = data.pointer("/candidates/0") else { return Ok(false) };
-        for part in candidate.pointer("/content/parts").and_then(Value::as_array).into_iter().flatten() {
-            if let Some(call) = part.get("functionCall") {
-                let name = text_of(call, "name").unwrap_or_default().to_owned();
-                let id = text_of(call, "id").map_or_else(fresh_id, str::to_owned);
-                let mut whole = PartialCall { id, name, ..PartialCall::default() };
-                let exact = self.exact.pop_front();
-                let input = exact.unwrap_or_else(|| call.get("args").map_or_else(|| "{}".to_owned(), Value::to_string));
-                arguments(&whole.name, &input)?;
-                whole.arguments.push(&input, halves);
-                self.partial.calls.push(whole);
-            } else if part["thought"] == true {
-                // A summary of thoughts is not part of the answer.
-            } else if let Some(text) = text_of(part, "text") {
-                self.partial.show(text, halves, show)?;
-            }
+        let parts = candidate.pointer("/content/parts").and_then(Value::as_array);
+        for (at, part) in parts.into_iter().flatten().enumerate() {
+            self.take(part, &format!("/candidates/0/content/parts/{at}"), event, show)?;
+        }
+        for pointer in ["/groundingMetadata/groundingChunks", "/citationMetadata/citationSources"] {
+            let citations = candidate.pointer(pointer).and_then(Value::as_array);
+            self.citations.extend(citations.into_iter().flatten().cloned());
         }
         if let Some(reason) = text_of(candidate, "finishReason") {
             self.partial.stop = Some(stop(reason));
@@ -249,5 +312,28 @@ impl Decoder for Stream {
 
     fn partial(&mut self) -> &mut Partial {
         &mut self.partial
+    }
+
+    fn parts(&mut self, _: bool) -> Result<Vec<Part>> {
+        let came = std::mem::take(&mut self.came).into_iter();
+        let part = |came| match came {
+            Came::Whole(part) => Ok(part),
+            Came::Text(text, false) => Ok(Part { said: Said::Text(text.finish(), Vec::new()), raw: None }),
+            Came::Text(text, true) => {
+                let text = text.finish();
+                let own = raw(&json!({"text": text, "thought": true}))?;
+                Ok(Part { said: Said::Thinking(text), raw: Some(own) })
+            }
+        };
+        let mut parts = came.map(part).collect::<Result<Vec<_>>>()?;
+        // The sources are those of the whole answer.
+        let text = parts.iter_mut().rev().find_map(|part| match &mut part.said {
+            Said::Text(_, citations) => Some(citations),
+            Said::Thinking(_) | Said::Call(_) | Said::Image(_) | Said::Server(_) | Said::Other(_) => None,
+        });
+        if let Some(citations) = text {
+            *citations = std::mem::take(&mut self.citations);
+        }
+        Ok(parts)
     }
 }

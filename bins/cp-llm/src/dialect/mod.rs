@@ -6,8 +6,10 @@ mod answer;
 pub(crate) mod anthropic;
 mod body;
 pub(crate) mod gemini;
+mod history;
 pub(crate) mod loose;
 pub(crate) mod openai;
+mod openai_message;
 mod partial;
 mod request;
 pub(crate) mod responses;
@@ -16,10 +18,13 @@ mod splits;
 mod upstream;
 
 use cp_common::Result;
+use cp_common::wire::Origin;
 use serde_json::Value;
 
 pub(crate) use self::answer::{Answer, Call, Tokens};
-pub(crate) use self::partial::Partial;
+use self::answer::{Part, Said};
+pub(crate) use self::history::{Lowered, lowered};
+pub(crate) use self::partial::{Partial, finish};
 pub(crate) use self::request::{Conversation, Request};
 pub(crate) use self::upstream::{UpstreamError, bad_answer, cut, shortened};
 use crate::http::sse::Event;
@@ -41,22 +46,32 @@ pub(crate) trait Dialect: Send + Sync {
     fn path(&self, request: &Request) -> String;
     /// The headers that carry the key and the version of the dialect.
     fn headers(&self, key: Option<&str>) -> Vec<(String, String)>;
-    /// The body of the request.
-    fn body(&self, request: &Request) -> Result<Vec<u8>>;
-    /// The answer in a whole body, parsed and in its bytes.
-    fn whole(&self, body: &Value, bytes: &[u8]) -> Result<Answer>;
-    /// A decoder for a streamed answer.
+    /// The body of the request that goes there.
+    fn body(&self, request: &Request, there: &Origin) -> Result<Vec<u8>>;
+    /// A decoder for an answer.
     fn decoder(&self) -> Box<dyn Decoder>;
 }
 
-/// Puts a streamed answer together.
+/// What came of an answer: a whole body, or an event of a stream.
+#[derive(Clone, Copy)]
+pub(crate) struct Piece<'a> {
+    pub value: &'a Value,
+    /// Its bytes, where their spelling matters.
+    pub bytes: &'a [u8],
+    /// Whether halves of characters stand in the value as placeholders.
+    pub halves: bool,
+}
+
+/// Puts an answer together.
 pub(crate) trait Decoder {
-    /// Looks at the bytes of the event that comes next, where their spelling matters.
-    fn bytes(&mut self, _data: &[u8]) {}
+    /// Takes an answer that came whole.
+    fn whole(&mut self, body: &Piece<'_>) -> Result<()>;
     /// Takes an event, shows the text it brings, and returns whether it was the last.
-    fn event(&mut self, data: &Value, halves: bool, show: &mut Show<'_>) -> Result<bool>;
+    fn event(&mut self, event: &Piece<'_>, show: &mut Show<'_>) -> Result<bool>;
     /// What has come so far.
     fn partial(&mut self) -> &mut Partial;
+    /// The parts that have come, in order. At the limit a call that is not complete is left out.
+    fn parts(&mut self, at_limit: bool) -> Result<Vec<Part>>;
 }
 
 /// Feeds an event to a decoder: parses it, raises the error it may be, and passes the rest on.
@@ -70,11 +85,10 @@ pub(crate) fn feed(decoder: &mut dyn Decoder, event: &Event, show: &mut Show<'_>
         return Ok(false);
     }
     let loose = parsed(data)?;
-    decoder.bytes(data);
     if let Some(error) = UpstreamError::find(&loose.value, event.name == "error") {
         return Err(error.into_error(200));
     }
-    decoder.event(&loose.value, loose.halves, show)
+    decoder.event(&Piece { value: &loose.value, bytes: data, halves: loose.halves }, show)
 }
 
 /// Parses what a server sent, telling bad bytes from bad JSON.

@@ -1,16 +1,17 @@
 //! `OpenAI` Chat Completions, as the many servers use it that call themselves compatible.
 
 use cp_common::wire::record;
-use cp_common::wire::{Block, BlockView, Content, ToolSpec, Turn};
+use cp_common::wire::{Block, BlockView, Content, Origin, ToolSpec, Turn};
 use cp_common::{Error, Result};
 use serde::Serialize;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::body::Body;
-use super::partial::{PartialCall, arguments, fresh_id};
+use super::history::{Going, Sent, sent};
+use super::openai_message::Message;
 use super::{
-    Answer, Call, Decoder, Dialect, Partial, Request, Show, Tokens, bad_answer, bearer, count_of, data_url, text_of,
+    Decoder, Dialect, Part, Partial, Piece, Request, Show, Tokens, bad_answer, bearer, count_of, data_url, text_of,
 };
 
 pub(crate) struct OpenAi {
@@ -27,13 +28,13 @@ impl Dialect for OpenAi {
         bearer(key)
     }
 
-    fn body(&self, request: &Request) -> Result<Vec<u8>> {
+    fn body(&self, request: &Request, there: &Origin) -> Result<Vec<u8>> {
         let mut messages = Vec::with_capacity(request.messages.len() + 1);
         if !request.system.is_empty() {
             messages.push(json!({"role": "system", "content": request.system}));
         }
         for turn in &request.messages {
-            put_turn(turn, &mut messages)?;
+            put_turn(turn, sent(turn, request, there)?, &mut messages)?;
         }
         let mut body = Body::default();
         body.set("model", &request.model)?;
@@ -55,55 +56,9 @@ impl Dialect for OpenAi {
         Ok(body.finish())
     }
 
-    fn whole(&self, body: &Value, _: &[u8]) -> Result<Answer> {
-        let Some(choice) = body.pointer("/choices/0") else {
-            return Err(bad_answer("invalid_json", "the answer has no choices"));
-        };
-        let message = &choice["message"];
-        let refusal = text_of(message, "refusal").filter(|text| !text.is_empty());
-        let mut calls = Vec::new();
-        for call in message["tool_calls"].as_array().into_iter().flatten() {
-            let function = &call["function"];
-            let name = text_of(function, "name").unwrap_or_default();
-            let input = match &function["arguments"] {
-                Value::String(text) => match arguments(name, text) {
-                    Err(_) if choice["finish_reason"] == "length" => continue,
-                    outcome => outcome?,
-                },
-                Value::Null => arguments(name, "")?,
-                // Some servers forget to write the arguments as text.
-                object => arguments(name, &object.to_string())?,
-            };
-            calls.push(Call { id: id_of(text_of(call, "id")), name: name.to_owned(), input });
-        }
-        Answer {
-            id: text_of(body, "id").map(str::to_owned),
-            model: text_of(body, "model").map(str::to_owned),
-            text: text_of(message, "content")
-                .filter(|text| !text.is_empty())
-                .or(refusal)
-                .unwrap_or_default()
-                .to_owned(),
-            others: Vec::new(),
-            calls,
-            stop: if refusal.is_some() {
-                "refusal".to_owned()
-            } else {
-                stop(text_of(choice, "finish_reason").unwrap_or_default())
-            },
-            usage: body.get("usage").filter(|usage| usage.is_object()).map(tokens),
-        }
-        .checked()
-    }
-
     fn decoder(&self) -> Box<dyn Decoder> {
         Box::new(Stream::default())
     }
-}
-
-/// A call must have an id to be answered, even where the server gave none.
-fn id_of(id: Option<&str>) -> String {
-    id.filter(|id| !id.is_empty()).map_or_else(fresh_id, str::to_owned)
 }
 
 fn stop(reason: &str) -> String {
@@ -144,17 +99,31 @@ impl<'a> Tool<'a> {
 }
 
 /// Appends the messages that one of our turns becomes: each tool result is a message of its own here.
-fn put_turn(turn: &Turn, messages: &mut Vec<Value>) -> Result<()> {
+fn put_turn(turn: &Turn, content: Sent<'_>, messages: &mut Vec<Value>) -> Result<()> {
     let role = &turn.role;
-    let blocks = match &turn.content {
-        Content::Text(text) => {
+    let blocks = match content {
+        Sent::Text(text) => {
             messages.push(json!({"role": role, "content": text}));
             return Ok(());
         }
-        Content::Blocks(blocks) => blocks,
+        Sent::Blocks(blocks) => blocks,
     };
-    let (mut parts, mut calls) = (Vec::new(), Vec::new());
-    for block in blocks {
+    let (mut parts, mut calls, mut members, mut is_list) = (Vec::new(), Vec::new(), Map::new(), false);
+    for block in &blocks {
+        let block = match block {
+            Going::AsItCame(view, raw) => {
+                match (view.kind.as_ref(), record::read::<Value>(raw)?) {
+                    ("tool_use", call) => calls.push(call),
+                    (_, Value::Object(own)) if !own.contains_key("type") => members.extend(own),
+                    (_, part) => {
+                        is_list = true;
+                        parts.push(part);
+                    }
+                }
+                continue;
+            }
+            Going::Plain(block) => block,
+        };
         let view = block.view()?;
         match view.kind.as_ref() {
             "tool_use" => calls.push(json!({
@@ -167,23 +136,30 @@ fn put_turn(turn: &Turn, messages: &mut Vec<Value>) -> Result<()> {
                 // A tool's message is text; what it showed follows as the user's.
                 parts.extend(others);
             }
-            // What the model thought in another dialect is not for this one.
-            "thinking" | "redacted_thinking" => {}
             _ => parts.push(part(block)?),
         }
     }
     let content = match parts.as_slice() {
+        // What a model only thought must stand beside a text.
+        [] if calls.is_empty() && !members.is_empty() && !members.contains_key("refusal") => "".into(),
         [] => Value::Null,
+        _ if is_list => parts.into(),
         [only] if text_of(only, "type") == Some("text") => only["text"].clone(),
         // An assistant's content may be parts, but only text: most servers want a string.
         _ if role == "assistant" => parts.iter().filter_map(|p| text_of(p, "text")).collect::<String>().into(),
         _ => parts.into(),
     };
-    if !calls.is_empty() {
-        messages.push(json!({"role": role, "content": content, "tool_calls": calls}));
-    } else if !content.is_null() {
-        messages.push(json!({"role": role, "content": content}));
+    if content.is_null() && calls.is_empty() && members.is_empty() {
+        return Ok(());
     }
+    let mut message = Map::new();
+    message.insert("role".to_owned(), role.as_str().into());
+    message.insert("content".to_owned(), content);
+    message.extend(members);
+    if !calls.is_empty() {
+        message.insert("tool_calls".to_owned(), calls.into());
+    }
+    messages.push(message.into());
     Ok(())
 }
 
@@ -231,67 +207,57 @@ fn part(block: &Block) -> Result<Value> {
 #[derive(Default)]
 struct Stream {
     partial: Partial,
-    refused: bool,
+    message: Message,
 }
 
 impl Stream {
-    fn call(&mut self, delta: &Value, halves: bool) {
-        let id = text_of(delta, "id").filter(|id| !id.is_empty());
-        let name = text_of(&delta["function"], "name").filter(|name| !name.is_empty());
-        let index = delta.get("index").and_then(Value::as_u64);
-        let calls = &mut self.partial.calls;
-        // Servers leave out the index, give every call the same one, or repeat the id with every piece.
-        let known = match index {
-            Some(_) => calls.iter().rposition(|call| call.index == index),
-            None => calls.len().checked_sub(1),
-        };
-        let known = known.filter(|at| id.is_none() || name.is_none() || id == Some(calls[*at].id.as_str()));
-        let at = known.unwrap_or_else(|| {
-            let id = id_of(id);
-            calls.push(PartialCall { index, id, ..PartialCall::default() });
-            calls.len() - 1
-        });
-        let call = &mut calls[at];
-        if let Some(name) = name.filter(|_| call.name.is_empty()) {
-            name.clone_into(&mut call.name);
+    fn choice(&mut self, choice: &Value, delta: &Value, piece: &Piece<'_>, show: &mut Show<'_>) -> Result<()> {
+        self.message.delta(delta, piece, &mut self.partial, show)?;
+        if let Some(reason) = text_of(choice, "finish_reason").filter(|reason| !reason.is_empty()) {
+            let is_refused = !self.message.refusal.is_empty();
+            self.partial.stop = Some(if is_refused { "refusal".to_owned() } else { stop(reason) });
         }
-        match &delta["function"]["arguments"] {
-            Value::String(piece) => drop(call.arguments.push(piece, halves)),
-            whole @ Value::Object(_) => drop(call.arguments.push(&whole.to_string(), false)),
-            _ => {}
+        Ok(())
+    }
+
+    fn head(&mut self, data: &Value) {
+        self.partial.identify(data, "id", "model");
+        if let Some(usage) = data.get("usage").filter(|usage| usage.is_object()) {
+            self.partial.usage = Some(tokens(usage));
         }
     }
 }
 
 impl Decoder for Stream {
-    fn event(&mut self, data: &Value, halves: bool, show: &mut Show<'_>) -> Result<bool> {
-        let partial = &mut self.partial;
-        partial.identify(data, "id", "model");
-        if let Some(usage) = data.get("usage").filter(|usage| usage.is_object()) {
-            partial.usage = Some(tokens(usage));
-        }
-        // Other choices were not asked for.
-        let Some(choice) = data.pointer("/choices/0").filter(|choice| count_of(choice, "/index") == 0) else {
-            return Ok(false);
+    fn whole(&mut self, body: &Piece<'_>) -> Result<()> {
+        let Some(choice) = body.value.pointer("/choices/0") else {
+            return Err(bad_answer("invalid_json", "the answer has no choices"));
         };
-        let delta = &choice["delta"];
-        for name in ["content", "refusal"] {
-            if let Some(piece) = text_of(delta, name).filter(|piece| !piece.is_empty()) {
-                self.refused |= name == "refusal";
-                self.partial.show(piece, halves, show)?;
-            }
+        self.head(body.value);
+        self.partial.ended = true;
+        let mut message = choice["message"].clone();
+        // In a whole message each call is one.
+        let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut).into_iter().flatten();
+        for (index, call) in calls.filter_map(Value::as_object_mut).enumerate() {
+            call.insert("index".to_owned(), index.into());
         }
-        for call in delta["tool_calls"].as_array().into_iter().flatten() {
-            self.call(call, halves);
+        self.choice(choice, &message, body, &mut |_| Ok(()))
+    }
+
+    fn event(&mut self, event: &Piece<'_>, show: &mut Show<'_>) -> Result<bool> {
+        self.head(event.value);
+        // Other choices were not asked for. The usage comes after the reason, so only `[DONE]` or the end of the stream is the end.
+        if let Some(choice) = event.value.pointer("/choices/0").filter(|choice| count_of(choice, "/index") == 0) {
+            self.choice(choice, &choice["delta"], event, show)?;
         }
-        if let Some(reason) = text_of(choice, "finish_reason").filter(|reason| !reason.is_empty()) {
-            self.partial.stop = Some(if self.refused { "refusal".to_owned() } else { stop(reason) });
-        }
-        // The usage comes after the reason, so only `[DONE]` or the end of the stream is the end.
         Ok(false)
     }
 
     fn partial(&mut self) -> &mut Partial {
         &mut self.partial
+    }
+
+    fn parts(&mut self, at_limit: bool) -> Result<Vec<Part>> {
+        std::mem::take(&mut self.message).parts(at_limit)
     }
 }

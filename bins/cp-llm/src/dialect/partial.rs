@@ -1,43 +1,32 @@
 //! An answer that is still coming. Both a cut stream and a finished one are read from here.
 
-use cp_common::Result;
+use std::collections::BTreeMap;
+
 use cp_common::keys::{hex, random};
+use cp_common::wire::Origin;
+use cp_common::{Result, json};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::body::Body;
 use super::loose::{self, Text};
-use super::{Answer, Call, Show, Tokens, bad_answer, cut, text_of};
+use super::{Answer, Decoder, Show, Tokens, bad_answer, cut, text_of};
 
-/// What has come so far.
+/// What has come so far, whatever the dialect.
 #[derive(Default)]
 pub(crate) struct Partial {
     /// The provider's id.
     pub id: Option<String>,
     /// The model that answers.
     pub model: Option<String>,
+    /// The words, as they were shown.
     pub text: Text,
-    /// Tool calls in the order they began.
-    pub calls: Vec<PartialCall>,
-    /// Other blocks.
-    pub others: Vec<Value>,
     /// Why it ended, once that is known.
     pub stop: Option<String>,
     /// What was used.
     pub usage: Option<Tokens>,
     /// Whether the end was announced.
     pub ended: bool,
-}
-
-/// A tool call whose arguments are still coming.
-#[derive(Default)]
-pub(crate) struct PartialCall {
-    /// The provider's index, if it has one.
-    pub index: Option<u64>,
-    pub id: String,
-    /// The tool's name.
-    pub name: String,
-    /// The text of the arguments so far.
-    pub arguments: Text,
 }
 
 impl Partial {
@@ -55,42 +44,20 @@ impl Partial {
         let shown = self.text.push(piece, halves);
         if shown.is_empty() { Ok(()) } else { show(&shown) }
     }
-
-    /// The answer, if the stream came to its end; else an error that says how it broke.
-    pub(crate) fn finish(self) -> Result<Answer> {
-        if !self.ended && self.stop.is_none() {
-            let nothing = self.text.is_empty() && self.calls.is_empty() && self.id.is_none();
-            return Err(if nothing { bad_answer("empty", "the answer is empty") } else { cut() });
-        }
-        let reached_limit = matches!(self.stop.as_deref(), Some("max_tokens" | "model_context_window_exceeded"));
-        let mut calls = Vec::with_capacity(self.calls.len());
-        for call in self.calls {
-            match call.finish() {
-                Ok(call) => calls.push(call),
-                // The limit was reached inside the arguments: a call that is not complete is not a call.
-                Err(_) if reached_limit => {}
-                Err(e) => return Err(e),
-            }
-        }
-        Answer {
-            id: self.id,
-            model: self.model,
-            text: self.text.finish(),
-            others: self.others,
-            calls,
-            stop: self.stop.unwrap_or_default(),
-            usage: self.usage,
-        }
-        .checked()
-    }
 }
 
-impl PartialCall {
-    fn finish(self) -> Result<Call> {
-        let text = self.arguments.finish();
-        let input = arguments(&self.name, &text)?;
-        Ok(Call { id: self.id, name: self.name, input })
+/// The answer that a decoder has, if it came to its end; else an error that says how it broke.
+pub(crate) fn finish(decoder: &mut dyn Decoder, here: &Origin) -> Result<Answer> {
+    let partial = std::mem::take(decoder.partial());
+    let reached_limit = matches!(partial.stop.as_deref(), Some("max_tokens" | "model_context_window_exceeded"));
+    if !partial.ended && partial.stop.is_none() {
+        let nothing = partial.id.is_none() && decoder.parts(true).is_ok_and(|parts| parts.is_empty());
+        return Err(if nothing { bad_answer("empty", "the answer is empty") } else { cut() });
     }
+    // A call that the limit cut off inside its arguments is not a call.
+    let parts = decoder.parts(reached_limit)?;
+    let Partial { id, model, stop, usage, .. } = partial;
+    Answer { id, model, stop: stop.unwrap_or_default(), usage, ..Answer::of_parts(parts, here)? }.checked()
 }
 
 /// The arguments of a call, which are an object, in the text that a model wrote.
@@ -109,6 +76,43 @@ pub(crate) fn arguments(name: &str, text: &str) -> Result<Box<RawValue>> {
         bad_answer("invalid_arguments", &format!("the arguments of the call to {name} are not a JSON object"))
             .with("partial", text)
     })
+}
+
+/// The arguments of a call; none of one that the limit cut off.
+pub(super) fn complete_arguments(name: &str, text: &str, at_limit: bool) -> Result<Option<Box<RawValue>>> {
+    match arguments(name, text) {
+        Err(_) if at_limit => Ok(None),
+        outcome => outcome.map(Some),
+    }
+}
+
+/// A value in the bytes of an event, where a JSON Pointer leads to, in one line: a long integer must not become a float.
+pub(super) fn exact(bytes: &[u8], pointer: &str) -> Option<Box<RawValue>> {
+    let mut here: &RawValue = serde_json::from_slice(bytes).ok()?;
+    for name in pointer.split('/').skip(1) {
+        here = match name.parse::<usize>() {
+            Ok(at) => serde_json::from_str::<Vec<&RawValue>>(here.get()).ok()?.get(at)?,
+            Err(_) => serde_json::from_str::<BTreeMap<String, &RawValue>>(here.get()).ok()?.get(name)?,
+        };
+    }
+    let mut line = Vec::with_capacity(here.get().len());
+    json::normalize(here.get().as_bytes(), &mut line).ok()?;
+    RawValue::from_string(String::from_utf8(line).ok()?).ok()
+}
+
+/// The object with these members, one of them perhaps in other bytes.
+pub(super) fn object<'a>(
+    members: impl IntoIterator<Item = (&'a String, &'a Value)>,
+    spelt: Option<(&str, &RawValue)>,
+) -> Result<Box<RawValue>> {
+    let mut body = Body::default();
+    for (name, value) in members {
+        match spelt.filter(|(spelt, _)| spelt == name) {
+            Some((name, bytes)) => body.set(name, bytes)?,
+            None => body.set(name, value)?,
+        }
+    }
+    body.into_raw()
 }
 
 /// An id for a call that came without one. It is not only unique in its answer: a conversation has many.

@@ -1,17 +1,21 @@
 //! `OpenAI` Responses, without state on their side: the whole conversation goes out each time.
 
+use std::collections::BTreeMap;
+
 use cp_common::wire::record;
-use cp_common::wire::{Content, ToolSpec, Turn};
+use cp_common::wire::{Origin, ToolSpec, Turn, raw};
 use cp_common::{Error, Result};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::body::Body;
-use super::partial::{PartialCall, arguments};
+use super::history::{Going, Sent, sent};
+use super::loose::Text;
+use super::partial::complete_arguments;
 use super::{
-    Answer, Call, Decoder, Dialect, Partial, Request, Show, Tokens, UpstreamError, bad_answer, bearer, count_of,
-    data_url, text_of,
+    Call, Decoder, Dialect, Part, Partial, Piece, Request, Said, Show, Tokens, UpstreamError, bad_answer, bearer,
+    count_of, data_url, text_of,
 };
 
 pub(crate) struct Responses;
@@ -25,7 +29,7 @@ impl Dialect for Responses {
         bearer(key)
     }
 
-    fn body(&self, request: &Request) -> Result<Vec<u8>> {
+    fn body(&self, request: &Request, there: &Origin) -> Result<Vec<u8>> {
         let mut body = Body::default();
         body.set("model", &request.model)?;
         if !request.system.is_empty() {
@@ -33,7 +37,7 @@ impl Dialect for Responses {
         }
         let mut items = Vec::new();
         for turn in &request.messages {
-            put_turn(turn, &mut items)?;
+            put_turn(turn, sent(turn, request, there)?, &mut items)?;
         }
         body.set("input", &items)?;
         if !request.tools.is_empty() {
@@ -51,53 +55,14 @@ impl Dialect for Responses {
         }
         // Nothing is kept there unless the caller says so.
         body.set("store", &false)?;
+        // Then reasoning can be given back only as what is encrypted of it. Other models refuse to be asked for that.
+        if request.params.get("store") != Some(&Value::Bool(true)) && reasons(request) {
+            body.set("include", &["reasoning.encrypted_content"])?;
+        }
         if request.stream {
             body.set("stream", &true)?;
         }
         Ok(body.finish())
-    }
-
-    fn whole(&self, body: &Value, _: &[u8]) -> Result<Answer> {
-        let Some(output) = body.get("output").and_then(Value::as_array) else {
-            return Err(bad_answer("invalid_json", "the answer has no output"));
-        };
-        if body["status"] == "failed" {
-            return Err(failure(body));
-        }
-        let mut answer = Answer {
-            id: text_of(body, "id").map(str::to_owned),
-            model: text_of(body, "model").map(str::to_owned),
-            stop: stop(body),
-            usage: body.get("usage").filter(|usage| usage.is_object()).map(tokens),
-            ..Answer::default()
-        };
-        for item in output {
-            match text_of(item, "type") {
-                Some("message") => {
-                    for part in item["content"].as_array().into_iter().flatten() {
-                        let refusal = text_of(part, "refusal");
-                        if refusal.is_some() {
-                            "refusal".clone_into(&mut answer.stop);
-                        }
-                        answer.text.push_str(text_of(part, "text").or(refusal).unwrap_or_default());
-                    }
-                }
-                Some("function_call") => {
-                    let (id, name) = (text_of(item, "call_id"), text_of(item, "name").unwrap_or_default());
-                    match arguments(name, text_of(item, "arguments").unwrap_or_default()) {
-                        Err(_) if answer.stop == "max_tokens" => {}
-                        input => answer.calls.push(Call {
-                            id: id.unwrap_or_default().to_owned(),
-                            name: name.to_owned(),
-                            input: input?,
-                        }),
-                    }
-                }
-                // Reasoning cannot be given back without the state that the server keeps of it.
-                _ => {}
-            }
-        }
-        answer.checked()
     }
 
     fn decoder(&self) -> Box<dyn Decoder> {
@@ -123,63 +88,102 @@ impl<'a> Tool<'a> {
     }
 }
 
+/// Whether the model is one that reasons: by its name, or because the caller says how much it shall.
+fn reasons(request: &Request) -> bool {
+    let name = request.model.rsplit('/').next().unwrap_or_default();
+    let digit_after =
+        |prefix: &str| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    let is_gpt =
+        name.strip_prefix("gpt-").and_then(|rest| rest.chars().next()).is_some_and(|c| ('5'..='9').contains(&c));
+    request.params.contains_key("reasoning")
+        || digit_after("o")
+        || name.starts_with("codex-")
+        || (is_gpt && !name.contains("-chat"))
+}
+
 /// Appends the items that one of our turns becomes: calls and results are items of their own.
-fn put_turn(turn: &Turn, items: &mut Vec<Value>) -> Result<()> {
-    let blocks = match &turn.content {
-        Content::Text(text) => {
+fn put_turn(turn: &Turn, content: Sent<'_>, items: &mut Vec<Value>) -> Result<()> {
+    let blocks = match content {
+        Sent::Text(text) => {
             items.push(json!({"role": turn.role, "content": text}));
             return Ok(());
         }
-        Content::Blocks(blocks) => blocks,
+        Sent::Blocks(blocks) => blocks,
     };
     let (mut parts, mut calls) = (Vec::new(), Vec::new());
-    for block in blocks {
+    for block in &blocks {
+        let block = match block {
+            Going::AsItCame(_, raw) => {
+                put_message(&turn.role, &mut parts, items);
+                items.append(&mut calls);
+                items.push(record::read(raw)?);
+                continue;
+            }
+            Going::Plain(block) => block,
+        };
         let value: Value = record::read(block.raw())?;
-        let source = &value["source"];
-        match (text_of(&value, "type"), text_of(source, "type")) {
-            (Some("text"), _) => parts.push(json!({"type": "input_text", "text": value["text"]})),
-            (Some("tool_use"), _) => {
+        match text_of(&value, "type") {
+            Some("tool_use") => {
                 let input = block.view()?.input.map_or("{}", RawValue::get).to_owned();
                 calls.push(
                     json!({"type": "function_call", "call_id": value["id"], "name": value["name"], "arguments": input}),
                 );
             }
-            (Some("tool_result"), _) => {
+            Some("tool_result") => {
                 let output = match &value["content"] {
-                    Value::Array(blocks) => blocks.iter().filter_map(|b| text_of(b, "text")).collect::<String>().into(),
+                    Value::Array(blocks) => output(blocks)?,
+                    Value::Null => "".into(),
                     other => other.clone(),
                 };
                 items.push(json!({"type": "function_call_output", "call_id": value["tool_use_id"], "output": output}));
             }
-            (Some("thinking" | "redacted_thinking"), _) => {}
-            (Some("document"), Some("text")) => parts.push(json!({"type": "input_text", "text": source["data"]})),
-            (Some("image"), Some("url")) => {
-                parts.push(json!({"type": "input_image", "detail": "auto", "image_url": source["url"]}));
-            }
-            (Some("image"), _) => {
-                parts.push(json!({"type": "input_image", "detail": "auto", "image_url": data_url(source)}));
-            }
-            (Some("document"), Some("base64")) => {
-                let name = text_of(&value, "title").unwrap_or("document.pdf");
-                parts.push(json!({"type": "input_file", "filename": name, "file_data": data_url(source)}));
-            }
-            (kind, _) => {
-                let kind = kind.unwrap_or("(none)");
-                return Err(Error::validation(format!(
-                    "a block of type {kind} cannot be sent to an openai-responses server"
-                )));
-            }
+            _ => parts.push(part(&value)?),
         }
     }
-    if turn.role == "assistant" && !parts.is_empty() {
-        // Given back as parts it would have to be one of the server's items, with its id.
-        let text: String = parts.iter().filter_map(|part| text_of(part, "text")).collect();
-        items.push(json!({"role": turn.role, "content": text}));
-    } else if !parts.is_empty() {
-        items.push(json!({"role": turn.role, "content": parts}));
-    }
+    put_message(&turn.role, &mut parts, items);
     items.extend(calls);
     Ok(())
+}
+
+/// Appends the message that these parts are.
+fn put_message(role: &str, parts: &mut Vec<Value>, items: &mut Vec<Value>) {
+    let parts = std::mem::take(parts);
+    if role == "assistant" && !parts.is_empty() {
+        // Given back as parts it would have to be one of the server's items, with its id.
+        let text: String = parts.iter().filter_map(|part| text_of(part, "text")).collect();
+        items.push(json!({"role": role, "content": text}));
+    } else if !parts.is_empty() {
+        items.push(json!({"role": role, "content": parts}));
+    }
+}
+
+/// What a tool gave: a text where it is only that.
+fn output(blocks: &[Value]) -> Result<Value> {
+    if blocks.iter().all(|block| block["type"] == "text") {
+        return Ok(blocks.iter().filter_map(|block| text_of(block, "text")).collect::<String>().into());
+    }
+    blocks.iter().map(part).collect()
+}
+
+/// A block of text, image or document as this dialect writes it.
+fn part(block: &Value) -> Result<Value> {
+    let source = &block["source"];
+    Ok(match (text_of(block, "type"), text_of(source, "type")) {
+        (Some("text"), _) => json!({"type": "input_text", "text": block["text"]}),
+        (Some("document"), Some("text")) => json!({"type": "input_text", "text": source["data"]}),
+        (Some("image"), Some("url")) => json!({"type": "input_image", "detail": "auto", "image_url": source["url"]}),
+        (Some("image"), _) => json!({"type": "input_image", "detail": "auto", "image_url": data_url(source)}),
+        (Some("document"), Some("base64")) => {
+            let name = text_of(block, "title").unwrap_or("document.pdf");
+            json!({"type": "input_file", "filename": name, "file_data": data_url(source)})
+        }
+        (kind, _) => {
+            let kind = kind.unwrap_or("(none)");
+            return Err(Error::validation(format!(
+                "a block of type {kind} cannot be sent to an openai-responses server"
+            )));
+        }
+    })
 }
 
 fn stop(response: &Value) -> String {
@@ -201,50 +205,120 @@ fn failure(response: &Value) -> Error {
     UpstreamError::find(response, false).unwrap_or_default().into_error(200)
 }
 
-/// A call whose arguments are still to come.
-fn begun(index: Option<u64>, item: &Value) -> PartialCall {
-    let text = |name: &str| text_of(item, name).unwrap_or_default().to_owned();
-    PartialCall { index, id: text("call_id"), name: text("name"), ..PartialCall::default() }
+/// An item of an answer, as far as it has come.
+#[derive(Default)]
+struct Item {
+    /// The item as the server gives it: as it begins, or when it is done.
+    item: Value,
+    is_done: bool,
+    /// The words, or the arguments, that came in pieces.
+    pieces: Text,
+}
+
+impl Item {
+    fn part(self, at_limit: bool) -> Result<Option<Part>> {
+        let Self { mut item, is_done, pieces } = self;
+        let text = pieces.finish();
+        if !is_done && item["type"] == "function_call" {
+            item["arguments"] = text.into();
+        } else if !is_done {
+            // What is not whole cannot be given back as an item.
+            return Ok((!text.is_empty()).then(|| Part { said: Said::Text(text, Vec::new()), raw: None }));
+        }
+        part_of(&item, at_limit)
+    }
+}
+
+/// The part that an item is; none of a call that the limit cut off.
+fn part_of(item: &Value, at_limit: bool) -> Result<Option<Part>> {
+    let kind = text_of(item, "type").unwrap_or_default();
+    let list = |name: &str| item[name].as_array().into_iter().flatten();
+    let said = match kind {
+        "message" => {
+            let words = |part: &Value| text_of(part, "text").or_else(|| text_of(part, "refusal")).map(str::to_owned);
+            let citations = list("content").flat_map(|part| part["annotations"].as_array().into_iter().flatten());
+            Said::Text(list("content").filter_map(words).collect(), citations.cloned().collect())
+        }
+        "reasoning" => {
+            let texts = list("summary").chain(list("content")).filter_map(|part| text_of(part, "text"));
+            Said::Thinking(texts.collect::<Vec<_>>().join("\n\n"))
+        }
+        "function_call" => {
+            let name = text_of(item, "name").unwrap_or_default().to_owned();
+            let text = text_of(item, "arguments").unwrap_or_default();
+            let Some(input) = complete_arguments(&name, text, at_limit)? else { return Ok(None) };
+            Said::Call(Call { id: text_of(item, "call_id").unwrap_or_default().to_owned(), name, input })
+        }
+        "image_generation_call" if item["result"].is_string() => {
+            let format = text_of(item, "output_format").unwrap_or("png");
+            Said::Image(json!({"type": "base64", "media_type": format!("image/{format}"), "data": item["result"]}))
+        }
+        _ if kind.ends_with("_call") || kind.starts_with("mcp_") => Said::Server(kind.to_owned()),
+        _ => Said::Other(kind.to_owned()),
+    };
+    Ok(Some(Part { said, raw: Some(raw(item)?) }))
 }
 
 #[derive(Default)]
 struct Stream {
     partial: Partial,
-    refused: bool,
+    items: BTreeMap<u64, Item>,
+}
+
+impl Stream {
+    /// Takes a response that has come to its end.
+    fn response(&mut self, response: &Value) {
+        self.partial.identify(response, "id", "model");
+        self.partial.usage = response.get("usage").filter(|usage| usage.is_object()).map(tokens);
+        let output = response["output"].as_array().map(Vec::as_slice).unwrap_or_default();
+        // Some servers leave out here what they have sent before.
+        if !output.is_empty() {
+            let done = |item: &Value| Item { item: item.clone(), is_done: true, pieces: Text::default() };
+            self.items = (0..).zip(output.iter().map(done)).collect();
+        }
+        let parts = self.items.values().flat_map(|item| item.item["content"].as_array().into_iter().flatten());
+        let is_refused = self.partial.stop.is_some() || parts.into_iter().any(|part| part["type"] == "refusal");
+        self.partial.stop = Some(if is_refused { "refusal".to_owned() } else { stop(response) });
+        self.partial.ended = true;
+    }
 }
 
 impl Decoder for Stream {
-    fn event(&mut self, data: &Value, halves: bool, show: &mut Show<'_>) -> Result<bool> {
-        let index = data.get("output_index").and_then(Value::as_u64);
+    fn whole(&mut self, body: &Piece<'_>) -> Result<()> {
+        if !body.value["output"].is_array() {
+            return Err(bad_answer("invalid_json", "the answer has no output"));
+        }
+        if body.value["status"] == "failed" {
+            return Err(failure(body.value));
+        }
+        self.response(body.value);
+        Ok(())
+    }
+
+    fn event(&mut self, event: &Piece<'_>, show: &mut Show<'_>) -> Result<bool> {
+        let data = event.value;
+        let item = self.items.entry(count_of(data, "/output_index"));
+        let delta = text_of(data, "delta").unwrap_or_default();
         match text_of(data, "type") {
             Some("response.created") => self.partial.identify(&data["response"], "id", "model"),
             Some(kind @ ("response.output_text.delta" | "response.refusal.delta")) => {
-                self.refused |= kind == "response.refusal.delta";
-                self.partial.show(text_of(data, "delta").unwrap_or_default(), halves, show)?;
-            }
-            Some("response.output_item.added") if data["item"]["type"] == "function_call" => {
-                self.partial.calls.push(begun(index, &data["item"]));
-            }
-            // Some servers send the arguments only here, whole.
-            Some("response.output_item.done") if data["item"]["type"] == "function_call" => {
-                let calls = &mut self.partial.calls;
-                if !calls.iter().any(|call| call.index == index) {
-                    calls.push(begun(index, &data["item"]));
+                if kind == "response.refusal.delta" {
+                    self.partial.stop = Some("refusal".to_owned());
                 }
-                if let Some(call) = calls.iter_mut().rfind(|call| call.index == index && call.arguments.is_empty()) {
-                    call.arguments.push(text_of(&data["item"], "arguments").unwrap_or_default(), halves);
-                }
+                item.or_default().pieces.push(delta, event.halves);
+                self.partial.show(delta, event.halves, show)?;
             }
             Some("response.function_call_arguments.delta") => {
-                if let Some(call) = self.partial.calls.iter_mut().rfind(|call| call.index == index) {
-                    call.arguments.push(text_of(data, "delta").unwrap_or_default(), halves);
-                }
+                item.or_default().pieces.push(delta, event.halves);
+            }
+            Some("response.output_item.added") => item.or_default().item = data["item"].clone(),
+            // Some servers send the arguments only here, whole.
+            Some("response.output_item.done") => {
+                let item = item.or_default();
+                (item.item, item.is_done) = (data["item"].clone(), true);
             }
             Some("response.completed" | "response.incomplete") => {
-                let response = &data["response"];
-                self.partial.usage = response.get("usage").filter(|usage| usage.is_object()).map(tokens);
-                self.partial.stop = Some(if self.refused { "refusal".to_owned() } else { stop(response) });
-                self.partial.ended = true;
+                self.response(&data["response"]);
                 return Ok(true);
             }
             Some("response.failed") => return Err(failure(&data["response"])),
@@ -255,5 +329,10 @@ impl Decoder for Stream {
 
     fn partial(&mut self) -> &mut Partial {
         &mut self.partial
+    }
+
+    fn parts(&mut self, at_limit: bool) -> Result<Vec<Part>> {
+        let items = std::mem::take(&mut self.items);
+        items.into_values().filter_map(|item| item.part(at_limit).transpose()).collect()
     }
 }

@@ -1,15 +1,26 @@
-//! Streams of every dialect, with the traps that real servers set, cut in two at every byte: what comes out is always the same.
+//! Streams of every dialect, with the traps that real servers set, cut in two at every byte: what comes out is always the same, and
+//! the same as of the whole answer.
 
 use cp_common::Result;
+use cp_common::wire::Origin;
+use serde_json::Value;
 
-use super::{Answer, Dialect, feed};
+use super::{Answer, Dialect, Piece, feed, finish};
 use crate::http::sse::Parser;
 
 /// Half of a surrogate pair in one delta and half in the next, as some servers send them.
 const ANTHROPIC: &str = concat!(
     "\u{feff}event: message_start\r\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"model\":\"x\",\"usage\":{\"input_tokens\":7}}}\r\n\r\n",
     "event: ping \rdata: {\"type\":\"ping\"}\r\r: a comment\n\n",
-    "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n",
+    "data: {\"type\":\"content_block_start\",\"index\":7,\"content_block\":{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}}\n\n",
+    "data: {\"type\":\"content_block_delta\",\"index\":7,\"delta\":{\"type\":\"thinking_delta\",\"thinking\":\"h \\ud83d\"}}\n\n",
+    "data: {\"type\":\"content_block_delta\",\"index\":7,\"delta\":{\"type\":\"thinking_delta\",\"thinking\":\"\\ude00\"}}\n\n",
+    "data: {\"type\":\"content_block_delta\",\"index\":7,\"delta\":{\"type\":\"signature_delta\",\"signature\":\"sig==\"}}\n\n",
+    "data: {\"type\":\"content_block_start\",\"index\":8,\"content_block\":{\"type\":\"server_tool_use\",\"id\":\"s\",\"name\":\"web_search\",\"input\":{}}}\n\n",
+    "data: {\"type\":\"content_block_delta\",\"index\":8,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"{\\\"query\\\":\"}}\n\n",
+    "data: {\"type\":\"content_block_delta\",\"index\":8,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"\\\"x\\\"}\"}}\n\n",
+    "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\",\"citations\":[]}}\n\n",
+    "data: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"citations_delta\",\"citation\":{\"url\":\"u\"}}}\n\n",
     "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\ndata: \"delta\":{\"type\":\"text_delta\",\"text\":\"Gr\u{fc}\u{df}e \\ud83d\"}}\n\n",
     "data: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"\\ude00!\"}}\n\n",
     "event: never_heard_of\ndata: {\"type\":\"never_heard_of\"}\n\nid: 7\nretry: 10\n\n",
@@ -20,32 +31,78 @@ const ANTHROPIC: &str = concat!(
     "data: {\"type\":\"message_stop\"}\n"
 );
 
+const ANTHROPIC_WHOLE: &str = r#"{"id":"m","model":"x","content":[{"type":"thinking","thinking":"h \ud83d\ude00","signature":"sig=="},
+    {"type":"server_tool_use","id":"s","name":"web_search","input":{"query":"x"}},
+    {"type":"text","text":"Gr\u00fc\u00dfe \ud83d\ude00!","citations":[{"url":"u"}]},
+    {"type":"tool_use","id":"t","name":"f","input":{ "a":1e2 }}],"stop_reason":"tool_use","usage":{"input_tokens":7,"output_tokens":3}}"#;
+
 const OPENAI: &str = concat!(
     "data: {\"id\":\"c\",\"model\":\"x\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n: keep-alive\n\n",
+    "data: {\"choices\":[{\"index\":0,\"delta\":{\"reasoning_content\":\"h \\ud83d\"}}]}\n\n",
+    "data: {\"choices\":[{\"index\":0,\"delta\":{\"reasoning_content\":\"\\ude00\"}}]}\n\n",
+    "data: {\"choices\":[{\"index\":0,\"delta\":{\"reasoning_details\":[{\"type\":\"reasoning.text\",\"text\":\"h\",\"index\":0}]}}]}\n\n",
+    "data: {\"choices\":[{\"index\":0,\"delta\":{\"reasoning_details\":[{\"type\":\"reasoning.text\",\"text\":\"m\",\"signature\":\"s\",\"index\":0}]}}]}\n\n",
+    "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":[{\"type\":\"thinking\",\"thinking\":[{\"type\":\"text\",\"text\":\"we\"}]}]}}]}\n\n",
+    "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":[{\"type\":\"thinking\",\"thinking\":[{\"type\":\"text\",\"text\":\"ll\"}]}]}}]}\n\n",
     "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Gr\u{fc}\u{df}e \\ud83d\"}}]}  \r\n\r\n",
     "data:{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\\ude00!\"}}]}\r\r",
-    "data: {\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"t\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\"\"}}]}}]}\n\n",
+    "data: {\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"t\",\"extra_content\":{\"google\":{\"thought_signature\":\"g\"}},\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\"\"}}]}}]}\n\n",
     "data: {\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\":1e2}\"}}]}}]}\n\n",
     "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"tool_calls\"}]}\n\n",
     "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":3}}\n\ndata: [DONE]"
 );
 
+const OPENAI_WHOLE: &str = r#"{"id":"c","model":"x","choices":[{"index":0,"message":{"role":"assistant","reasoning_content":"h \ud83d\ude00",
+    "reasoning_details":[{"type":"reasoning.text","text":"hm","index":0,"signature":"s"}],
+    "content":[{"type":"thinking","thinking":[{"type":"text","text":"well"}]},{"type":"text","text":"Gr\u00fc\u00dfe \ud83d\ude00!"}],
+    "tool_calls":[{"id":"t","type":"function","extra_content":{"google":{"thought_signature":"g"}},"function":{"name":"f","arguments":"{\"a\":1e2}"}}]},
+    "finish_reason":"tool_calls"}],"usage":{"prompt_tokens":7,"completion_tokens":3}}"#;
+
 const RESPONSES: &str = concat!(
     "event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"id\":\"r\",\"model\":\"x\"}}\n\n",
-    "event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"output_index\":0,\"delta\":\"Gr\u{fc}\u{df}e \\ud83d\"}\r\n\r\n",
-    "event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"output_index\":0,\"delta\":\"\\ude00!\"}\n\n",
-    "data: {\"type\":\"response.output_item.added\",\"output_index\":1,\"item\":{\"type\":\"function_call\",\"call_id\":\"t\",\"name\":\"f\",\"arguments\":\"\"}}\n\n",
-    "data: {\"type\":\"response.function_call_arguments.delta\",\"output_index\":1,\"delta\":\"{\\\"a\\\"\"}\n\n",
-    "data: {\"type\":\"response.function_call_arguments.delta\",\"output_index\":1,\"delta\":\":1e2}\"}\n\n",
+    "data: {\"type\":\"response.output_item.done\",\"output_index\":0,\"item\":{\"type\":\"reasoning\",\"id\":\"rs\",\"summary\":[{\"type\":\"summary_text\",\"text\":\"h\"}],\"encrypted_content\":\"e==\"}}\n\n",
+    "data: {\"type\":\"response.output_item.done\",\"output_index\":1,\"item\":{\"type\":\"web_search_call\",\"id\":\"ws\",\"status\":\"completed\"}}\n\n",
+    "event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"output_index\":2,\"delta\":\"Gr\u{fc}\u{df}e \\ud83d\"}\r\n\r\n",
+    "event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"output_index\":2,\"delta\":\"\\ude00!\"}\n\n",
+    "data: {\"type\":\"response.output_item.done\",\"output_index\":2,\"item\":{\"type\":\"message\",\"id\":\"m\",\"role\":\"assistant\",\"content\":[{\"type\":\"output_text\",\"text\":\"Gr\u{fc}\u{df}e \\ud83d\\ude00!\",\"annotations\":[{\"url\":\"u\"}]}]}}\n\n",
+    "data: {\"type\":\"response.output_item.added\",\"output_index\":3,\"item\":{\"type\":\"function_call\",\"id\":\"fc\",\"call_id\":\"t\",\"name\":\"f\",\"arguments\":\"\"}}\n\n",
+    "data: {\"type\":\"response.function_call_arguments.delta\",\"output_index\":3,\"delta\":\"{\\\"a\\\"\"}\n\n",
+    "data: {\"type\":\"response.function_call_arguments.delta\",\"output_index\":3,\"delta\":\":1e2}\"}\n\n",
     "data: {\"type\":\"response.completed\",\"response\":{\"id\":\"r\",\"status\":\"completed\",\"usage\":{\"input_tokens\":7,\"output_tokens\":3}}}\n\n"
 );
 
+const RESPONSES_WHOLE: &str = r#"{"id":"r","model":"x","status":"completed","output":[
+    {"type":"reasoning","id":"rs","summary":[{"type":"summary_text","text":"h"}],"encrypted_content":"e=="},
+    {"type":"web_search_call","id":"ws","status":"completed"},
+    {"type":"message","id":"m","role":"assistant","content":[{"type":"output_text","text":"Gr\u00fc\u00dfe \ud83d\ude00!","annotations":[{"url":"u"}]}]},
+    {"type":"function_call","id":"fc","call_id":"t","name":"f","arguments":"{\"a\":1e2}"}],"usage":{"input_tokens":7,"output_tokens":3}}"#;
+
 const GEMINI: &str = concat!(
-    "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"Gr\u{fc}\u{df}e \\ud83d\"}]}}],\"responseId\":\"g\",\"modelVersion\":\"x\"}\r\n\r\n",
+    "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"h\",\"thought\":true}]}}],\"responseId\":\"g\",\"modelVersion\":\"x\"}\r\n\r\n",
+    "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"m\",\"thought\":true}]}}]}\n\n",
+    "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"Gr\u{fc}\u{df}e \\ud83d\"}]}}]}\r\n\r\n",
     "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"\\ude00!\"}]}}]}\n\n",
-    "data: {\"candidates\":[{\"content\":{\"parts\":[{\"functionCall\":{\"id\":\"t\",\"name\":\"f\",\"args\":{\"a\":1e2}}}]},\"finishReason\":\"STOP\"}],",
+    "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"\",\"thoughtSignature\":\"s==\"}]}}]}\n\n",
+    "data: {\"candidates\":[{\"content\":{\"parts\":[{\"functionCall\":{\"id\":\"t\",\"name\":\"f\",\"args\":{\"a\":1e2}},\"thoughtSignature\":\"c==\"}]},\"finishReason\":\"STOP\"}],",
     "\"usageMetadata\":{\"promptTokenCount\":7,\"candidatesTokenCount\":3}}\n\n"
 );
+
+const GEMINI_WHOLE: &str = r#"{"candidates":[{"content":{"parts":[{"text":"hm","thought":true},{"text":"Gr\u00fc\u00dfe \ud83d\ude00!"},
+    {"text":"","thoughtSignature":"s=="},
+    {"functionCall":{"id":"t","name":"f","args":{ "a":1e2 }},"thoughtSignature":"c=="}]},"finishReason":"STOP"}],
+    "responseId":"g","modelVersion":"x","usageMetadata":{"promptTokenCount":7,"candidatesTokenCount":3}}"#;
+
+fn here() -> Origin {
+    Origin { endpoint: "http://127.0.0.1".to_owned(), dialect: "d".to_owned() }
+}
+
+/// The answer in a whole body.
+fn whole(dialect: &dyn Dialect, body: &str) -> Answer {
+    let mut decoder = dialect.decoder();
+    let value: Value = serde_json::from_str(body).unwrap();
+    decoder.whole(&Piece { value: &value, bytes: body.as_bytes(), halves: false }).unwrap();
+    finish(decoder.as_mut(), &here()).unwrap()
+}
 
 /// The answer, and the words in the order they were shown.
 fn decoded(dialect: &dyn Dialect, pieces: &[&[u8]]) -> Result<(Answer, String)> {
@@ -60,30 +117,41 @@ fn decoded(dialect: &dyn Dialect, pieces: &[&[u8]]) -> Result<(Answer, String)> 
     if let Some(event) = parser.finish() {
         feed(decoder.as_mut(), &event, &mut show)?;
     }
-    Ok((std::mem::take(decoder.partial()).finish()?, shown))
+    Ok((finish(decoder.as_mut(), &here())?, shown))
 }
 
 #[test]
-fn no_split_changes_what_a_stream_says() {
-    let wires: [(&dyn Dialect, &str); 4] = [
-        (&super::anthropic::Anthropic, ANTHROPIC),
-        (&super::openai::OpenAi { original: true }, OPENAI),
-        (&super::responses::Responses, RESPONSES),
-        (&super::gemini::Gemini, GEMINI),
+fn no_split_changes_what_a_stream_says_and_it_says_what_the_whole_answer_does() {
+    let wires: [(&dyn Dialect, &str, &str, &[&str]); 4] = [
+        (&super::anthropic::Anthropic, ANTHROPIC, ANTHROPIC_WHOLE, &["thinking", "server_tool", "text", "tool_use"]),
+        (
+            &super::openai::OpenAi { original: true },
+            OPENAI,
+            OPENAI_WHOLE,
+            &["thinking", "thinking", "thinking", "text", "tool_use"],
+        ),
+        (&super::responses::Responses, RESPONSES, RESPONSES_WHOLE, &["thinking", "server_tool", "text", "tool_use"]),
+        (&super::gemini::Gemini, GEMINI, GEMINI_WHOLE, &["thinking", "text", "text", "tool_use"]),
     ];
-    for (wire, stream) in wires {
+    for (wire, stream, body, kinds) in wires {
         let bytes = stream.as_bytes();
-        let (whole, shown) = decoded(wire, &[bytes]).unwrap();
-        assert_eq!((whole.text.as_str(), shown.as_str()), ("Gr\u{fc}\u{df}e \u{1F600}!", "Gr\u{fc}\u{df}e \u{1F600}!"));
-        assert_eq!(whole.calls.len(), 1, "{whole:?}");
-        assert_eq!((whole.calls[0].name.as_str(), whole.calls[0].input.get()), ("f", "{\"a\":1e2}"), "{stream}");
-        assert_eq!((whole.usage.unwrap().input, whole.usage.unwrap().output, whole.stop.as_str()), (7, 3, "tool_use"));
+        let (first, shown) = decoded(wire, &[bytes]).unwrap();
+        assert_eq!(
+            (first.content.text().as_str(), shown.as_str()),
+            ("Gr\u{fc}\u{df}e \u{1F600}!", "Gr\u{fc}\u{df}e \u{1F600}!")
+        );
+        assert_eq!(first.calls.len(), 1, "{first:?}");
+        assert_eq!((first.calls[0].name.as_str(), first.calls[0].input.get()), ("f", "{\"a\":1e2}"), "{stream}");
+        assert_eq!((first.usage.unwrap().input, first.usage.unwrap().output, first.stop.as_str()), (7, 3, "tool_use"));
+        let found: Vec<String> = first.blocks.iter().map(|block| block.view().unwrap().kind.into_owned()).collect();
+        assert_eq!(found, kinds);
+        assert_eq!(format!("{first:#?}"), format!("{:#?}", whole(wire, body)));
         for cut in 0..=bytes.len() {
-            let (first, rest) = bytes.split_at(cut);
-            let (split, words) = decoded(wire, &[first, rest]).unwrap();
-            assert_eq!((format!("{split:?}"), words), (format!("{whole:?}"), shown.clone()), "cut at {cut}: {stream}");
+            let (one, other) = bytes.split_at(cut);
+            let (split, words) = decoded(wire, &[one, other]).unwrap();
+            assert_eq!((format!("{split:?}"), words), (format!("{first:?}"), shown.clone()), "cut at {cut}: {stream}");
         }
         let single: Vec<&[u8]> = bytes.chunks(1).collect();
-        assert_eq!(format!("{:?}", decoded(wire, &single).unwrap().0), format!("{whole:?}"));
+        assert_eq!(format!("{:?}", decoded(wire, &single).unwrap().0), format!("{first:?}"));
     }
 }

@@ -116,7 +116,7 @@ impl Journal {
                     entry = entry.with("mirror", mirror);
                 }
                 if self.keeps_content {
-                    entry = entry.content(&answer.text);
+                    entry = entry.content(&answer.content);
                 }
             }
             Err(error) => {

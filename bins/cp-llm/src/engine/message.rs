@@ -1,27 +1,13 @@
 //! The message that an answer becomes.
 
-use cp_common::wire::{Block, Content, Message, ToolCall, Usage};
-use cp_common::{Code, Error, Result};
-use serde_json::value::{RawValue, to_raw_value};
+use cp_common::wire::{Message, ToolCall, Usage};
+use serde_json::value::RawValue;
 
 use super::work::Work;
 use crate::dialect::Answer;
 
 /// The message, with what the prompt hands on.
-pub(super) fn of(answer: Answer, usage: Usage, work: &Work, backend: &str) -> Result<Message> {
-    let content = if answer.others.is_empty() {
-        Content::Text(answer.text)
-    } else {
-        let mut blocks = Vec::with_capacity(answer.others.len() + 1);
-        for other in &answer.others {
-            let raw = to_raw_value(other).map_err(|e| Error::new(Code::Unknown, format!("encoding a block: {e}")))?;
-            blocks.push(Block::from_raw(raw));
-        }
-        if !answer.text.is_empty() {
-            blocks.push(Block::text(&answer.text));
-        }
-        Content::Blocks(blocks)
-    };
+pub(super) fn of(answer: Answer, usage: Usage, work: &Work, backend: &str) -> Message {
     let calls = answer.calls.into_iter().map(|call| ToolCall {
         id: call.id,
         name: call.name,
@@ -31,13 +17,15 @@ pub(super) fn of(answer: Answer, usage: Usage, work: &Work, backend: &str) -> Re
     let mut message = Message {
         id: answer.id.unwrap_or_default(),
         role: "assistant".to_owned(),
-        content,
+        content: answer.content,
         tool_calls: calls.collect(),
+        blocks: answer.blocks,
         input: work.prompt.input().to_vec(),
         model: answer.model.unwrap_or_else(|| work.request().model.clone()),
         backend: backend.to_owned(),
         stop_reason: answer.stop,
         usage,
+        cached: false,
         session_id: work.prompt.session_id.clone(),
         agent: work.prompt.agent.clone(),
         row: work.prompt.row.clone(),
@@ -46,7 +34,7 @@ pub(super) fn of(answer: Answer, usage: Usage, work: &Work, backend: &str) -> Re
         untrusted: Vec::new(),
     };
     message.mark();
-    Ok(message)
+    message
 }
 
 /// The message with its words as JSON, which are the model's too.

@@ -12,7 +12,7 @@ pub(crate) mod retry;
 pub(crate) mod schema;
 mod work;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use cp_common::wire::{Message, Prompt, Turn, Usage};
@@ -27,7 +27,7 @@ use self::retry::RetryPolicy;
 use self::schema::{AnswerSchema, Mismatch};
 pub(crate) use self::work::Work;
 use crate::backend::Backend;
-use crate::dialect::{Answer, Request};
+use crate::dialect::{Answer, Lowered, Request};
 use crate::digest;
 use crate::pause::pause;
 
@@ -59,6 +59,8 @@ pub(crate) struct Engine {
     pub rate: Option<RateLimiter>,
     /// Where requests and answers are recorded.
     pub journal: Journal,
+    /// What of the requests so far could not go as it came.
+    pub lowered: Mutex<Lowered>,
 }
 
 /// A try that failed, or the last of several.
@@ -113,7 +115,13 @@ impl Engine {
                 text.split_inclusive(' ').try_for_each(|piece| listener.text(piece))?;
             }
             let Prompt { session_id, agent, row, .. } = work.prompt.clone();
-            return Ok(Message { input: work.prompt.input().to_vec(), session_id, agent, row, ..recorded });
+            let mut message = Message { input: work.prompt.input().to_vec(), session_id, agent, row, ..recorded };
+            if !cassette.is_replayed() {
+                // It was paid for once, and is not counted again.
+                message.cached = true;
+                message.usage = Usage { cost_usd: message.usage.cost_usd.map(|_| 0.0), ..Usage::default() };
+            }
+            return Ok(message);
         }
         if cassette.is_replayed() {
             return Err(cassette.miss(&key, &request));
@@ -144,6 +152,25 @@ impl Engine {
         Ok(())
     }
 
+    /// Counts what of the request cannot go as it came.
+    pub(crate) fn note_lowered(&self, work: &Work) -> Result<()> {
+        let found = self.backend.lowered(work.request())?;
+        let mut lowered = self.lowered.lock().unwrap_or_else(PoisonError::into_inner);
+        for (kind, count) in found {
+            *lowered.entry(kind).or_default() += count;
+        }
+        Ok(())
+    }
+
+    /// What could not go as it came, in words; none where all could.
+    pub(crate) fn lowered(&self) -> Option<String> {
+        let lowered = self.lowered.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts: Vec<String> = lowered.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        (!counts.is_empty()).then(|| {
+            format!("blocks of earlier answers that were left out or sent as plain text: {}", counts.join(", "))
+        })
+    }
+
     /// The body that the next request has, exactly as it is sent.
     pub(crate) fn body(&self, work: &Work) -> Result<Arc<Vec<u8>>> {
         work.encoded(self.backend.as_ref())
@@ -152,6 +179,7 @@ impl Engine {
     /// Asks one model after the other.
     fn asked(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
         self.find_conversation(work)?;
+        self.note_lowered(work)?;
         let mut at = 0;
         loop {
             work.turn_to(at);
@@ -214,7 +242,7 @@ impl Engine {
         let failed = |error| Failed { error, shown };
         let receipt = self.journal.answered(this, work, &exchange, usage.as_ref(), start.elapsed()).map_err(failed)?;
         let answer = exchange.outcome.map_err(failed)?;
-        let message = message::of(answer, usage.unwrap_or_default(), work, self.backend.name()).map_err(failed)?;
+        let message = message::of(answer, usage.unwrap_or_default(), work, self.backend.name());
         Ok(Message { receipt: Some(receipt), ..message })
     }
 
@@ -249,7 +277,7 @@ impl Engine {
         let error = Error::new(code, format!("the answer ended with {}", answer.stop))
             .with("origin", "upstream")
             .with("reason", answer.stop)
-            .with("partial", answer.text)
+            .with("partial", answer.content.text())
             .with("_untrusted", vec!["/partial"]);
         Err(error.hint("--fail-on makes this a failure"))
     }

@@ -35,6 +35,7 @@ impl DryRun {
     pub(super) fn of(engine: &Engine, work: &mut Work) -> Result<Self> {
         let unknown = |e: &dyn std::fmt::Display| Error::new(Code::Unknown, e.to_string());
         engine.find_conversation(work)?;
+        engine.note_lowered(work)?;
         let body = engine.backend.body(work.request())?;
         let text = String::from_utf8(body).map_err(|e| unknown(&e))?;
         let request = RawValue::from_string(text).map_err(|e| unknown(&e))?;

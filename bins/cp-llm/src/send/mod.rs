@@ -249,11 +249,16 @@ impl Filter for Send {
     }
 
     fn catch_up(&mut self, context: &mut Context) -> Result<()> {
-        if self.unordered { Ok(()) } else { self.finish(context) }
+        while !self.unordered && self.wait(context)? {}
+        Ok(())
     }
 
     fn finish(&mut self, context: &mut Context) -> Result<()> {
         while self.wait(context)? {}
+        if let Some(lowered) = self.engine.lowered() {
+            context.warn(&lowered);
+            context.out.notice("blocks_lowered", Severity::Warning, lowered);
+        }
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! The options of the command line, and what they make: the engine that answers prompts, and the builder of its requests.
 
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use cp_common::context::options::{StreamOptions, text_or_file};
@@ -177,6 +178,7 @@ impl Args {
             budget: Budget::new(dollars, self.budget_tokens, self.budget_file.as_deref())?,
             rate: RateLimiter::new(self.rpm, self.tpm),
             journal: Journal::new(context, network, policy.logs_content())?,
+            lowered: Mutex::default(),
         };
         Ok((engine, RequestBuilder::new(defaults, policy)))
     }

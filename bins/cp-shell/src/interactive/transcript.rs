@@ -102,6 +102,7 @@ impl Transcript {
                         .turn(closed.number)
                         .role(&turn.role)
                         .content(&turn.content);
+                    let entry = if turn.blocks.is_empty() { entry } else { entry.with("blocks", &turn.blocks) };
                     if turn.role == "assistant" { entry.agent(agent) } else { entry }
                 })
                 .collect();
@@ -132,7 +133,7 @@ fn conversation(said: Turn, messages: &[Message]) -> Vec<Turn> {
         if at > 0 {
             turns.extend(message.input.iter().cloned());
         }
-        turns.push(Turn { role: "assistant".to_owned(), content: whole(message) });
+        turns.push(Turn { content: whole(message), ..message.turn() });
     }
     turns
 }

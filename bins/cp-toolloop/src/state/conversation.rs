@@ -134,7 +134,7 @@ impl Conversation {
 
     fn answered(&mut self, message: Box<Message>) {
         self.tally.answered(&message.usage);
-        self.prompt.messages.push(Turn { role: "assistant".to_owned(), content: message.content.clone() });
+        self.prompt.messages.push(message.turn());
         self.prompt.history = self.prompt.messages.len();
         self.calls = message.tool_calls.iter().map(Call::of).collect();
         self.answer = self.calls.is_empty().then(|| (*message).clone());
@@ -152,7 +152,7 @@ impl Conversation {
             .iter()
             .map(|result| Block::tool_result(&result.id, &result.content, result.is_error))
             .collect();
-        self.prompt.messages.push(Turn { role: "user".to_owned(), content: Content::Blocks(blocks) });
+        self.prompt.messages.push(Turn::of("user", Content::Blocks(blocks)));
     }
 }
 

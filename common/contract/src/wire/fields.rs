@@ -252,7 +252,7 @@ fn elements(list: &RawValue) -> Vec<&RawValue> {
 }
 
 /// The members of an object, in their order; none of what is not one.
-fn members(json: &[u8]) -> Vec<(String, &RawValue)> {
+pub(super) fn members(json: &[u8]) -> Vec<(String, &RawValue)> {
     struct Members<'a>(Vec<(String, &'a RawValue)>);
 
     impl<'de> Deserialize<'de> for Members<'de> {

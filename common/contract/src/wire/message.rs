@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Content, Receipt, Reply, ToolCall, Turn};
+use super::{Block, Content, Receipt, Reply, ToolCall, Turn};
 
 /// What came back from a model.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["content", "tool_calls", "input", "row", "parsed"])))]
+#[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["content", "tool_calls", "blocks", "input", "row", "parsed"])))]
 pub struct Message {
     /// The provider's id of it.
     pub id: String,
@@ -19,6 +19,9 @@ pub struct Message {
     /// The tools that the model calls, complete.
     #[serde(default)]
     pub tool_calls: Vec<ToolCall>,
+    /// The answer as its provider gave it, in order; absent where the content and the calls say all of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blocks: Vec<Block>,
     /// The turns that this answers and that no session has yet.
     #[serde(default)]
     pub input: Vec<Turn>,
@@ -30,6 +33,9 @@ pub struct Message {
     pub stop_reason: String,
     /// What it cost.
     pub usage: Usage,
+    /// Whether it was taken from the cache, and cost nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cached: bool,
     /// The session that the prompt named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
@@ -51,11 +57,17 @@ pub struct Message {
 }
 
 impl Message {
+    /// The turn that it is in a conversation.
+    pub fn turn(&self) -> Turn {
+        Turn { role: self.role.clone(), content: self.content.clone(), blocks: self.blocks.clone() }
+    }
+
     /// Marks what is not ours: what the model said, and what the prompt handed on.
     pub fn mark(&mut self) {
         let handed_on = self.row.as_ref().map(|_| "/row");
         let parsed = self.parsed.as_ref().map(|_| "/parsed");
-        let marks = ["/content", "/tool_calls", "/input"].into_iter().chain(handed_on).chain(parsed);
+        let blocks = (!self.blocks.is_empty()).then_some("/blocks");
+        let marks = ["/content", "/tool_calls", "/input"].into_iter().chain(blocks).chain(handed_on).chain(parsed);
         self.untrusted = marks.map(str::to_owned).collect();
     }
 }

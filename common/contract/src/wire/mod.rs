@@ -2,6 +2,7 @@
 //!
 //! Readers ignore members they do not know. What a model, a tool or a person wrote stays the bytes it came in.
 
+mod block;
 mod bytes;
 pub mod error;
 mod exec;
@@ -21,6 +22,7 @@ mod turn;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+pub use self::block::{Block, BlockView, Origin};
 pub use self::bytes::bytes_of;
 pub(crate) use self::error::without_secrets;
 pub use self::error::{Code, Error, Result};
@@ -32,7 +34,7 @@ pub use self::receipt::Receipt;
 pub use self::record::{Kind, Record};
 pub use self::reply::Reply;
 pub use self::tool::{ToolCall, ToolResult, ToolSpec};
-pub use self::turn::{Block, BlockView, Content, Turn};
+pub use self::turn::{Content, Turn};
 
 /// Encodes a value that is known to be encodable as raw JSON.
 pub fn raw(value: &impl Serialize) -> Result<Box<RawValue>> {

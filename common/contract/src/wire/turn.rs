@@ -1,4 +1,4 @@
-//! One message of a conversation, and the blocks that it is made of.
+//! One message of a conversation, and its content.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Error, Result};
+use super::Block;
 
 /// One message of a conversation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -17,12 +17,20 @@ pub struct Turn {
     pub role: String,
     /// The content: a text, or blocks.
     pub content: Content,
+    /// An answer as its provider gave it, where that is more than its content: what is sent in place of the content.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blocks: Vec<Block>,
 }
 
 impl Turn {
     /// A turn of one text.
     pub fn text(role: &str, text: &str) -> Self {
-        Self { role: role.to_owned(), content: Content::Text(text.to_owned()) }
+        Self::of(role, Content::Text(text.to_owned()))
+    }
+
+    /// A turn that is its content.
+    pub fn of(role: &str, content: Content) -> Self {
+        Self { role: role.to_owned(), content, blocks: Vec::new() }
     }
 
     /// Whether a person or a program asks here, and no tool answers: what a conversation can begin with.
@@ -102,116 +110,5 @@ impl schemars::JsonSchema for Content {
     fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
         let blocks = generator.subschema_for::<Vec<Block>>();
         schemars::json_schema!({ "anyOf": [{ "type": "string" }, blocks] })
-    }
-}
-
-/// A block of content, in the bytes it came in: providers add members that must survive the round trip.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Block(Box<RawValue>);
-
-#[cfg(feature = "schema")]
-impl schemars::JsonSchema for Block {
-    fn schema_name() -> Cow<'static, str> {
-        "Block".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({
-            "type": "object",
-            "required": ["type"],
-            "additionalProperties": true,
-            "properties": { "type": { "enum": ["text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking"] } }
-        })
-    }
-}
-
-/// A look into a [`Block`].
-#[derive(Clone, Debug, Deserialize)]
-pub struct BlockView<'a> {
-    /// text, image, document, `tool_use` or `tool_result`.
-    #[serde(rename = "type", borrow)]
-    pub kind: Cow<'a, str>,
-    /// The words of a text.
-    #[serde(default, borrow)]
-    pub text: Option<Cow<'a, str>>,
-    /// The id of a tool call.
-    #[serde(default, borrow)]
-    pub id: Option<Cow<'a, str>>,
-    /// The name of the tool.
-    #[serde(default, borrow)]
-    pub name: Option<Cow<'a, str>>,
-    /// Its arguments.
-    #[serde(default, borrow)]
-    pub input: Option<&'a RawValue>,
-    /// The call that a result answers.
-    #[serde(default, borrow)]
-    pub tool_use_id: Option<Cow<'a, str>>,
-    /// The result: a string or blocks.
-    #[serde(default, borrow)]
-    pub content: Option<&'a RawValue>,
-    /// Whether the tool failed.
-    #[serde(default)]
-    pub is_error: bool,
-    /// Where an image or document is: `{type:"base64", media_type, data}`.
-    #[serde(default, borrow)]
-    pub source: Option<&'a RawValue>,
-}
-
-#[derive(Serialize)]
-struct TextBlock<'a> {
-    r#type: &'static str,
-    text: &'a str,
-}
-
-#[derive(Serialize)]
-struct ToolUseBlock<'a> {
-    r#type: &'static str,
-    id: &'a str,
-    name: &'a str,
-    input: &'a RawValue,
-}
-
-#[derive(Serialize)]
-struct ToolResultBlock<'a> {
-    r#type: &'static str,
-    tool_use_id: &'a str,
-    content: &'a str,
-    is_error: bool,
-}
-
-impl Block {
-    /// A text.
-    pub fn text(text: &str) -> Self {
-        Self::of(&TextBlock { r#type: "text", text })
-    }
-
-    /// A model's call of a tool.
-    pub fn tool_use(id: &str, name: &str, input: &RawValue) -> Self {
-        Self::of(&ToolUseBlock { r#type: "tool_use", id, name, input })
-    }
-
-    /// What a tool answered.
-    pub fn tool_result(tool_use_id: &str, content: &str, is_error: bool) -> Self {
-        Self::of(&ToolResultBlock { r#type: "tool_result", tool_use_id, content, is_error })
-    }
-
-    /// A block that came as JSON.
-    pub fn from_raw(raw: Box<RawValue>) -> Self {
-        Self(raw)
-    }
-
-    /// Its bytes.
-    pub fn raw(&self) -> &RawValue {
-        &self.0
-    }
-
-    /// A look into it.
-    pub fn view(&self) -> Result<BlockView<'_>> {
-        serde_json::from_str(self.0.get()).map_err(|e| Error::validation(format!("a content block is wrong: {e}")))
-    }
-
-    fn of(block: &impl Serialize) -> Self {
-        Self(serde_json::value::to_raw_value(block).unwrap_or_default())
     }
 }

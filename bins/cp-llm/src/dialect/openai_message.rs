@@ -1,0 +1,239 @@
+//! A message of Chat Completions as it comes: whole, or in deltas that are put together. Compatible servers add members of their own
+//! for what a model thinks, and Mistral's gives the content as a list.
+
+use cp_common::Result;
+use cp_common::wire::raw;
+use serde_json::{Map, Value, json};
+
+use super::loose::Text;
+use super::partial::{complete_arguments, fresh_id};
+use super::{Call, Part, Partial, Piece, Said, Show, text_of};
+
+/// The members in which servers tell what the model thought, to be given back under the same name.
+const THOUGHTS: [&str; 2] = ["reasoning_content", "reasoning"];
+
+/// What has come of a message.
+#[derive(Default)]
+pub(super) struct Message {
+    thoughts: Vec<(&'static str, Text)>,
+    /// Thoughts with signatures, as `OpenRouter` gives them.
+    details: Vec<Value>,
+    chunks: Vec<Chunk>,
+    pub refusal: Text,
+    annotations: Vec<Value>,
+    calls: Vec<Growing>,
+}
+
+/// A piece of the content.
+enum Chunk {
+    Text(Text),
+    /// What Mistral's models think.
+    Thinking(Text),
+    Other(Value),
+}
+
+/// A call whose arguments are still coming.
+#[derive(Default)]
+struct Growing {
+    index: Option<u64>,
+    id: String,
+    name: String,
+    arguments: Text,
+    /// Members that only this server has.
+    more: Map<String, Value>,
+    more_of_function: Map<String, Value>,
+}
+
+impl Message {
+    /// Takes a delta, and shows the words it brings.
+    pub(super) fn delta(
+        &mut self,
+        delta: &Value,
+        piece: &Piece<'_>,
+        partial: &mut Partial,
+        show: &mut Show<'_>,
+    ) -> Result<()> {
+        for name in THOUGHTS {
+            if let Some(text) = text_of(delta, name).filter(|text| !text.is_empty()) {
+                let known = self.thoughts.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
+                    self.thoughts.push((name, Text::default()));
+                    self.thoughts.len() - 1
+                });
+                self.thoughts[known].1.push(text, piece.halves);
+            }
+        }
+        for detail in delta["reasoning_details"].as_array().into_iter().flatten() {
+            self.detail(detail);
+        }
+        match &delta["content"] {
+            Value::String(text) => self.text(text, piece, partial, show)?,
+            Value::Array(chunks) => {
+                for chunk in chunks {
+                    self.chunk(chunk, piece, partial, show)?;
+                }
+            }
+            _ => {}
+        }
+        if let Some(text) = text_of(delta, "refusal") {
+            self.refusal.push(text, piece.halves);
+            partial.show(text, piece.halves, show)?;
+        }
+        self.annotations.extend(delta["annotations"].as_array().into_iter().flatten().cloned());
+        for call in delta["tool_calls"].as_array().into_iter().flatten() {
+            self.call(call, piece.halves);
+        }
+        Ok(())
+    }
+
+    fn text(&mut self, text: &str, piece: &Piece<'_>, partial: &mut Partial, show: &mut Show<'_>) -> Result<()> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        if !matches!(self.chunks.last(), Some(Chunk::Text(_))) {
+            self.chunks.push(Chunk::Text(Text::default()));
+        }
+        if let Some(Chunk::Text(last)) = self.chunks.last_mut() {
+            last.push(text, piece.halves);
+        }
+        partial.show(text, piece.halves, show)
+    }
+
+    fn chunk(&mut self, chunk: &Value, piece: &Piece<'_>, partial: &mut Partial, show: &mut Show<'_>) -> Result<()> {
+        match (text_of(chunk, "type"), &chunk["thinking"]) {
+            (Some("text"), _) => self.text(text_of(chunk, "text").unwrap_or_default(), piece, partial, show)?,
+            (Some("thinking"), Value::Array(thoughts)) if thoughts.iter().all(|thought| thought["type"] == "text") => {
+                if !matches!(self.chunks.last(), Some(Chunk::Thinking(_))) {
+                    self.chunks.push(Chunk::Thinking(Text::default()));
+                }
+                if let Some(Chunk::Thinking(last)) = self.chunks.last_mut() {
+                    for text in thoughts.iter().filter_map(|thought| text_of(thought, "text")) {
+                        last.push(text, piece.halves);
+                    }
+                }
+            }
+            _ => self.chunks.push(Chunk::Other(chunk.clone())),
+        }
+        Ok(())
+    }
+
+    /// A piece of a detail has the index of the detail.
+    fn detail(&mut self, detail: &Value) {
+        let same = |known: &Value| known["type"] == detail["type"] && known["index"] == detail["index"];
+        let last = self.details.last_mut().filter(|last| detail["index"].is_u64() && same(last));
+        match (last.and_then(Value::as_object_mut), detail.as_object()) {
+            (Some(known), Some(new)) => {
+                for (name, value) in new.iter().filter(|(_, value)| !value.is_null()) {
+                    match (known.get_mut(name), value) {
+                        (Some(Value::String(text)), Value::String(piece))
+                            if ["text", "summary", "data"].contains(&name.as_str()) =>
+                        {
+                            text.push_str(piece);
+                        }
+                        _ => drop(known.insert(name.clone(), value.clone())),
+                    }
+                }
+            }
+            _ => self.details.push(detail.clone()),
+        }
+    }
+
+    fn call(&mut self, delta: &Value, halves: bool) {
+        let id = text_of(delta, "id").filter(|id| !id.is_empty());
+        let name = text_of(&delta["function"], "name").filter(|name| !name.is_empty());
+        let index = delta.get("index").and_then(Value::as_u64);
+        let calls = &mut self.calls;
+        // Servers leave out the index, give every call the same one, or repeat the id with every piece.
+        let known = match index {
+            Some(_) => calls.iter().rposition(|call| call.index == index),
+            None => calls.len().checked_sub(1),
+        };
+        let known = known.filter(|at| id.is_none() || name.is_none() || id == Some(calls[*at].id.as_str()));
+        let at = known.unwrap_or_else(|| {
+            // A call must have an id to be answered, even where the server gave none.
+            let id = id.map_or_else(fresh_id, str::to_owned);
+            calls.push(Growing { index, id, ..Growing::default() });
+            calls.len() - 1
+        });
+        let call = &mut calls[at];
+        if let Some(name) = name.filter(|_| call.name.is_empty()) {
+            name.clone_into(&mut call.name);
+        }
+        match &delta["function"]["arguments"] {
+            Value::String(piece) => drop(call.arguments.push(piece, halves)),
+            // Some servers forget to write the arguments as text.
+            whole @ Value::Object(_) => drop(call.arguments.push(&whole.to_string(), false)),
+            _ => {}
+        }
+        let add = |more: &mut Map<String, Value>, from: &Value, known: &[&str]| {
+            let members = from.as_object().into_iter().flatten();
+            more.extend(
+                members
+                    .filter(|(name, value)| !value.is_null() && !known.contains(&name.as_str()))
+                    .map(|(name, value)| (name.clone(), value.clone())),
+            );
+        };
+        add(&mut call.more, delta, &["index", "id", "type", "function"]);
+        add(&mut call.more_of_function, &delta["function"], &["name", "arguments"]);
+    }
+
+    /// The parts, in the one order that the members of a message have.
+    pub(super) fn parts(self, at_limit: bool) -> Result<Vec<Part>> {
+        let mut parts = Vec::new();
+        let has_thoughts = !self.thoughts.is_empty();
+        for (name, text) in self.thoughts {
+            let text = text.finish();
+            parts.push(part(Said::Thinking(text.clone()), &json!({ name: text }))?);
+        }
+        if !self.details.is_empty() {
+            let texts = self.details.iter().filter(|_| !has_thoughts);
+            let text = texts.filter_map(|detail| text_of(detail, "text").or_else(|| text_of(detail, "summary")));
+            parts.push(part(Said::Thinking(text.collect()), &json!({ "reasoning_details": self.details }))?);
+        }
+        let mut annotations = self.annotations;
+        for chunk in self.chunks {
+            parts.push(match chunk {
+                Chunk::Text(text) => {
+                    Part { said: Said::Text(text.finish(), std::mem::take(&mut annotations)), raw: None }
+                }
+                Chunk::Thinking(text) => {
+                    let text = text.finish();
+                    let raw = json!({"type": "thinking", "thinking": [{"type": "text", "text": text}]});
+                    part(Said::Thinking(text), &raw)?
+                }
+                Chunk::Other(chunk) => {
+                    part(Said::Other(text_of(&chunk, "type").unwrap_or_default().to_owned()), &chunk)?
+                }
+            });
+        }
+        if !self.refusal.is_empty() {
+            let text = self.refusal.finish();
+            parts.push(part(Said::Text(text.clone(), Vec::new()), &json!({ "refusal": text }))?);
+        }
+        for call in self.calls {
+            parts.extend(call.part(at_limit)?);
+        }
+        Ok(parts)
+    }
+}
+
+fn part(said: Said, own: &Value) -> Result<Part> {
+    Ok(Part { said, raw: Some(raw(own)?) })
+}
+
+impl Growing {
+    fn part(self, at_limit: bool) -> Result<Option<Part>> {
+        let text = self.arguments.finish();
+        let Some(input) = complete_arguments(&self.name, &text, at_limit)? else { return Ok(None) };
+        let is_plain =
+            self.more.is_empty() && self.more_of_function.is_empty() && (text == input.get() || text.is_empty());
+        let with = |members: Value, more: Map<String, Value>| -> Value {
+            members.as_object().cloned().unwrap_or_default().into_iter().chain(more).collect()
+        };
+        let own = (!is_plain).then(|| {
+            let function = with(json!({"name": self.name, "arguments": text}), self.more_of_function);
+            with(json!({"id": self.id, "type": "function", "function": function}), self.more)
+        });
+        let said = Said::Call(Call { id: self.id, name: self.name, input });
+        Ok(Some(Part { said, raw: own.map(|own| raw(&own)).transpose()? }))
+    }
+}

@@ -1,0 +1,182 @@
+//! A block of content: a text, an image, a tool call, what a model thought.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::fields::members;
+use super::{Error, Result};
+
+/// A block of content, in the bytes it came in: providers add members that must survive the round trip.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Block(Box<RawValue>);
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Block {
+    fn schema_name() -> Cow<'static, str> {
+        "Block".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "object",
+            "required": ["type"],
+            "additionalProperties": true,
+            "properties": {
+                "type": { "enum": [
+                    "text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool", "other"
+                ] },
+                "origin": {
+                    "type": "object",
+                    "required": ["dialect", "endpoint"],
+                    "properties": { "dialect": { "type": "string" }, "endpoint": { "type": "string" } }
+                },
+                "raw": { "type": "object" },
+                "redacted": { "type": "boolean" }
+            }
+        })
+    }
+}
+
+/// A look into a [`Block`].
+#[derive(Clone, Debug, Deserialize)]
+pub struct BlockView<'a> {
+    /// text, image, document, `tool_use`, `tool_result`, thinking, `server_tool` or other.
+    #[serde(rename = "type", borrow)]
+    pub kind: Cow<'a, str>,
+    /// The words of a text.
+    #[serde(default, borrow)]
+    pub text: Option<Cow<'a, str>>,
+    /// The id of a tool call.
+    #[serde(default, borrow)]
+    pub id: Option<Cow<'a, str>>,
+    /// The name of the tool.
+    #[serde(default, borrow)]
+    pub name: Option<Cow<'a, str>>,
+    /// Its arguments.
+    #[serde(default, borrow)]
+    pub input: Option<&'a RawValue>,
+    /// The call that a result answers.
+    #[serde(default, borrow)]
+    pub tool_use_id: Option<Cow<'a, str>>,
+    /// The result: a string or blocks.
+    #[serde(default, borrow)]
+    pub content: Option<&'a RawValue>,
+    /// Whether the tool failed.
+    #[serde(default)]
+    pub is_error: bool,
+    /// Where an image or document is: `{type:"base64", media_type, data}`.
+    #[serde(default, borrow)]
+    pub source: Option<&'a RawValue>,
+    /// Where it came from, if it is one of an answer.
+    #[serde(default)]
+    pub origin: Option<Origin>,
+    /// What the provider gave, where the members above do not say all of it.
+    #[serde(default, borrow)]
+    pub raw: Option<&'a RawValue>,
+    /// Whether a secret was taken out of it, and so what the provider gave is gone.
+    #[serde(default)]
+    pub redacted: bool,
+}
+
+/// Where a block of an answer came from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// What was asked: the base URL of a server, else the name of a backend.
+    pub endpoint: String,
+    /// The dialect that its `raw` is in.
+    pub dialect: String,
+}
+
+#[derive(Serialize)]
+struct TextBlock<'a> {
+    r#type: &'static str,
+    text: &'a str,
+}
+
+#[derive(Serialize)]
+struct ToolUseBlock<'a> {
+    r#type: &'static str,
+    id: &'a str,
+    name: &'a str,
+    input: &'a RawValue,
+}
+
+#[derive(Serialize)]
+struct ToolResultBlock<'a> {
+    r#type: &'static str,
+    tool_use_id: &'a str,
+    content: &'a str,
+    is_error: bool,
+}
+
+impl Block {
+    /// A text.
+    pub fn text(text: &str) -> Self {
+        Self::of(&TextBlock { r#type: "text", text })
+    }
+
+    /// A model's call of a tool.
+    pub fn tool_use(id: &str, name: &str, input: &RawValue) -> Self {
+        Self::of(&ToolUseBlock { r#type: "tool_use", id, name, input })
+    }
+
+    /// What a tool answered.
+    pub fn tool_result(tool_use_id: &str, content: &str, is_error: bool) -> Self {
+        Self::of(&ToolResultBlock { r#type: "tool_result", tool_use_id, content, is_error })
+    }
+
+    /// A block that came as JSON.
+    pub fn from_raw(raw: Box<RawValue>) -> Self {
+        Self(raw)
+    }
+
+    /// The block from which a secret was taken: what the provider gave is no longer what it signed, and goes.
+    #[must_use]
+    pub fn redacted(&self) -> Self {
+        let mut out = String::from("{");
+        for (name, value) in members(self.0.get().as_bytes()).into_iter().filter(|(name, _)| name != "raw") {
+            let _ = write!(out, "{}:{},", Value::from(name), value.get());
+        }
+        out.push_str("\"redacted\":true}");
+        RawValue::from_string(out).map_or_else(|_| self.clone(), Self)
+    }
+
+    /// Its bytes.
+    pub fn raw(&self) -> &RawValue {
+        &self.0
+    }
+
+    /// A look into it.
+    pub fn view(&self) -> Result<BlockView<'_>> {
+        serde_json::from_str(self.0.get()).map_err(|e| Error::validation(format!("a content block is wrong: {e}")))
+    }
+
+    fn of(block: &impl Serialize) -> Self {
+        Self(serde_json::value::to_raw_value(block).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_that_lost_a_secret_keeps_its_plain_members_and_their_numbers() {
+        let block: Block = serde_json::from_str(
+            r#"{"type":"tool_use","id":"1","name":"f","input":{"n":12345678901234567890123},"origin":{"endpoint":"e","dialect":"gemini"},"raw":{"a":1}}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            block.redacted().raw().get(),
+            r#"{"type":"tool_use","id":"1","name":"f","input":{"n":12345678901234567890123},"origin":{"endpoint":"e","dialect":"gemini"},"redacted":true}"#
+        );
+        let view = block.view().unwrap();
+        assert_eq!((view.raw.unwrap().get(), view.origin.unwrap().dialect.as_str()), (r#"{"a":1}"#, "gemini"));
+        assert!(block.redacted().view().unwrap().redacted);
+    }
+}
