@@ -3,6 +3,7 @@
 
 mod answers;
 mod authors;
+mod blocks;
 mod completions;
 mod confirmation;
 mod conformance;

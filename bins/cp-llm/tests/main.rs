@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod batch;
+mod blocks;
 mod counterparts;
 mod failures;
 mod gemini;

@@ -228,10 +228,10 @@ fn thinking_is_kept_as_blocks_for_the_next_turn() {
     let pieces: Vec<&[u8]> = pieces.iter().map(|piece| piece.as_bytes()).collect();
     let (records, _) = ask("anthropic", events(&pieces), &["--stream"]);
     let message = records.iter().find(|r| r["type"] == "message").unwrap();
-    assert_eq!(
-        message["data"]["content"],
-        json!([{"type":"thinking","thinking":"well","signature":"sig"},{"type":"text","text":"yes"}])
-    );
+    assert_eq!(message["data"]["content"], "yes");
+    let blocks = message["data"]["blocks"].as_array().unwrap();
+    assert_eq!((&blocks[0]["thinking"], &blocks[1]["text"]), (&json!("well"), &json!("yes")));
+    assert_eq!(blocks[0]["raw"], json!({"type":"thinking","thinking":"well","signature":"sig"}));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use cp_testkit::Server;
-use cp_testkit::server::json as json_answer;
+use cp_testkit::server::{events, json as json_answer};
 use serde_json::json;
 
 use crate::llm::Llm;
@@ -54,6 +54,60 @@ fn a_key_is_nowhere_even_when_the_server_repeats_it() {
             assert!(!everything_in(&llm.root).contains(KEY), "the ledger has it");
         }
     }
+}
+
+#[test]
+fn a_key_that_an_answer_repeats_is_in_no_output_and_on_no_tape() {
+    for backend in ["anthropic", "openai"] {
+        let variable = if backend == "anthropic" { "ANTHROPIC_API_KEY" } else { "OPENAI_API_KEY" };
+        for stream in [false, true] {
+            let said = format!("your key is {KEY}, and sk-plan is none");
+            // Its pieces are of two bytes, so no event has the whole key.
+            let script = if stream { pieces_of(backend, &said) } else { whole(backend, &said) };
+            let server = Server::playing(vec![script]);
+            let llm = Llm::asking(backend, &server).set(variable, KEY);
+            for format in ["json", "text"] {
+                let tape = llm.work.join(format!("tape-{format}"));
+                let arguments = ["-m", "m", "--format", format, "--record", tape.to_str().unwrap(), "hi"];
+                let ran = llm.run(&[&arguments[..], if stream { &["--stream"] } else { &[] }].concat());
+                assert_eq!(ran.status, 0, "{}", ran.stdout);
+                let all = ran.stdout.clone() + &std::fs::read_to_string(&tape).unwrap();
+                assert!(!all.contains(KEY), "{backend} {stream}: {all}");
+                let text = if format == "text" { ran.stdout } else { content_of(&ran) };
+                assert_eq!(text.trim_end(), "your key is [REDACTED], and sk-plan is none", "{backend} {stream}");
+            }
+            assert!(!everything_in(&llm.root).contains(KEY));
+        }
+    }
+}
+
+fn content_of(ran: &cp_testkit::Outcome) -> String {
+    let deltas: String = ran.of("delta").iter().map(|delta| delta["text"].as_str().unwrap().to_owned()).collect();
+    let content = ran.of("message")[0]["content"].as_str().unwrap().to_owned();
+    assert!(deltas.is_empty() || deltas == content, "{deltas}");
+    content
+}
+
+/// A stream whose every event says two characters.
+fn pieces_of(backend: &str, text: &str) -> Vec<cp_testkit::server::Step> {
+    let deltas = text.as_bytes().chunks(2).map(|piece| {
+        let piece = std::str::from_utf8(piece).unwrap();
+        let event = match backend {
+            "anthropic" => json!({"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":piece}}),
+            _ => json!({"choices":[{"index":0,"delta":{"content":piece}}]}),
+        };
+        format!("data: {event}\n\n")
+    });
+    let (start, end) = match backend {
+        "anthropic" => (
+            json!({"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}),
+            json!({"type":"message_stop"}),
+        ),
+        _ => (json!({"id":"m","choices":[]}), json!({"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]})),
+    };
+    let body: String =
+        [format!("data: {start}\n\n")].into_iter().chain(deltas).chain([format!("data: {end}\n\n")]).collect();
+    events(&[body.as_bytes()])
 }
 
 #[test]

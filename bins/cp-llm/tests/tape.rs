@@ -65,6 +65,10 @@ fn a_cache_asks_once() {
     assert_eq!(first.status, 0, "{}", first.stdout);
     let second = llm.run(&["-m", "m", "--cache", "hi"]);
     assert_eq!((second.only()["data"]["content"].as_str().unwrap(), server.requests().len()), ("Hello", 1));
+    // What was paid for once is not counted again.
+    let (paid, again) = (first.of("message")[0].clone(), second.only()["data"].clone());
+    assert_eq!((&paid["cached"], &paid["usage"]["output_tokens"]), (&serde_json::Value::Null, &json!(3)));
+    assert_eq!((&again["cached"], &again["usage"]["output_tokens"]), (&json!(true), &json!(0)));
     assert_eq!(llm.run(&["-m", "other", "--cache", "--stream", "hi"]).status, 0);
     assert_eq!(server.requests().len(), 2);
 }

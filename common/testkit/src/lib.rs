@@ -6,6 +6,7 @@
 //!   [`Program::start`] a [`Background`] process that is spoken to line by line, [`Program::terminal`] a [`Terminal`].
 //! - [`Outcome`] is what came of it: status, output, records, and assertions that show all of these when they fail.
 //! - [`Server`] plays HTTP replies, byte for byte, and keeps the requests; [`server`] has the replies.
+//! - [`thinker()`] is such a server, of a provider whose answers must come back as they were given.
 //! - [`Fake`] stands in for a program: it keeps how it was called and prints what it was given.
 //! - [`Sweep`] runs a command line with a fault at each of its system calls, one after the other.
 //! - [`counterpart()`] finds a program that others wrote, and [`required`] what a test needs of the machine: a test that
@@ -30,6 +31,7 @@ mod program;
 pub mod server;
 mod sweep;
 mod terminal;
+mod thinker;
 mod wait;
 
 pub use background::Background;
@@ -43,4 +45,5 @@ pub use rustix::process::Signal;
 pub use server::Server;
 pub use sweep::Sweep;
 pub use terminal::Terminal;
+pub use thinker::{thinker, thought};
 pub use wait::until;

@@ -1,0 +1,113 @@
+//! A provider whose model thinks, and which refuses a conversation in which its own answers are not what it gave: as providers do where
+//! a signature is lost. Offered tools, it calls the first of them twice; then, and else, it only speaks.
+
+use serde_json::{Value, json};
+
+use crate::server::{Reply, Request, Server, json as json_reply};
+
+/// A server that stands for this backend.
+pub fn thinker(backend: &'static str) -> Server {
+    Server::replying(move |request| reply(backend, request))
+}
+
+/// What the server of a backend gave as its answer of this number, as its dialect has it in the next request.
+pub fn thought(backend: &str, number: usize, calls: Option<&str>) -> Vec<Value> {
+    let (text, thought) = (format!("step {number}"), format!("hm {number}"));
+    let (id, signature) = (format!("call-{number}"), format!("c2lnbmF0dXJl{number}=="));
+    let arguments = format!("{{\"n\":{number}}}");
+    let input = json!({ "n": number });
+    let mut answer = match backend {
+        "anthropic" => vec![
+            json!({"type": "thinking", "thinking": thought, "signature": signature}),
+            json!({"type": "text", "text": text}),
+            json!({"type": "redacted_thinking", "data": signature}),
+            json!({"type": "text", "text": "!"}),
+        ],
+        "openai" => vec![json!({"role": "assistant", "content": format!("{text}!"), "reasoning_content": thought})],
+        "openai-responses" => vec![
+            json!({"type": "reasoning", "id": format!("rs_{number}"), "summary": [{"type": "summary_text", "text": thought}],
+                "encrypted_content": signature}),
+            json!({"type": "message", "id": format!("msg_{number}"), "role": "assistant", "status": "completed",
+                "content": [{"type": "output_text", "text": format!("{text}!"), "annotations": []}]}),
+        ],
+        "gemini" => vec![
+            json!({"text": thought, "thought": true}),
+            json!({"text": text}),
+            json!({"text": "!", "thoughtSignature": signature}),
+        ],
+        other => panic!("no provider {other}"),
+    };
+    let Some(name) = calls else { return answer };
+    match backend {
+        "anthropic" => answer.push(json!({"type": "tool_use", "id": id, "name": name, "input": input})),
+        "openai" => {
+            answer[0]["tool_calls"] = json!([{"id": id, "type": "function",
+                "function": {"name": name, "arguments": arguments}, "extra_content": {"thought_signature": signature}}]);
+        }
+        "openai-responses" => {
+            answer.push(json!({"type": "function_call", "id": format!("fc_{number}"), "call_id": id, "name": name,
+                "arguments": arguments, "status": "completed"}));
+        }
+        _ => {
+            answer.push(json!({"functionCall": {"id": id, "name": name, "args": input}, "thoughtSignature": signature}))
+        }
+    }
+    answer
+}
+
+fn reply(backend: &str, request: &Request) -> Reply {
+    let asked = request.json();
+    let tool = ["/tools/0/name", "/tools/0/function/name", "/tools/0/functionDeclarations/0/name"];
+    let tool = tool.iter().find_map(|pointer| asked.pointer(pointer)?.as_str());
+    let calls = |number: usize| tool.filter(|_| number < 3);
+    let given = given(backend, &asked);
+    let number = (1..).find(|number| {
+        let expected = thought(backend, *number, calls(*number));
+        given.get(number - 1).is_none_or(|given| *given != expected)
+    });
+    let number = number.unwrap_or(1);
+    if number <= given.len() {
+        let message =
+            format!("answer {number} is not what was given, its signature is lost: {}", json!(given[number - 1]));
+        return json_reply(400, &json!({"error": {"type": "invalid_request_error", "message": message}}));
+    }
+    let answer = thought(backend, number, calls(number));
+    json_reply(
+        200,
+        &match backend {
+            "anthropic" => json!({"id": "m", "model": "x", "content": answer, "usage": {}}),
+            "openai" => json!({"id": "m", "model": "x", "choices": [{"message": answer[0]}]}),
+            "openai-responses" => json!({"id": "m", "model": "x", "status": "completed", "output": answer}),
+            _ => json!({"responseId": "m", "candidates": [{"content": {"parts": answer}, "finishReason": "STOP"}]}),
+        },
+    )
+}
+
+/// The answers in a conversation that was sent.
+fn given(backend: &str, asked: &Value) -> Vec<Vec<Value>> {
+    let list = |name: &str| asked[name].as_array().cloned().unwrap_or_default();
+    let list_or_one = |value: &Value| value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]);
+    match backend {
+        "anthropic" => {
+            let answers = list("messages").into_iter().filter(|message| message["role"] == "assistant");
+            answers.map(|message| list_or_one(&message["content"])).collect()
+        }
+        "openai" => {
+            let answers = list("messages").into_iter().filter(|message| message["role"] == "assistant");
+            answers.map(|message| vec![message]).collect()
+        }
+        "openai-responses" => {
+            let items = list("input");
+            let is_mine = |item: &Value| item["role"] != "user" && item["type"] != "function_call_output";
+            items
+                .chunk_by(|one, other| is_mine(one) == is_mine(other))
+                .filter(|chunk| is_mine(&chunk[0]))
+                .map(<[_]>::to_vec)
+                .collect()
+        }
+        _ => {
+            let answers = list("contents").into_iter().filter(|message| message["role"] == "model");
+            answers.map(|message| list_or_one(&message["parts"])).collect()
+        }
+    }
+}
