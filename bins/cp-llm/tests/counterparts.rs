@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::Duration;
 
-use cp_testkit::{Background, Place, Program, Server, counterpart, required, until};
+use cp_testkit::{Background, Place, Program, Server, answered, counterpart, required, thought, until};
 use serde_json::{Value, json};
 
 use crate::llm::Llm;
@@ -94,9 +94,22 @@ from pydantic import TypeAdapter
 from anthropic.types.message_create_params import MessageCreateParamsNonStreaming as anthropic
 from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming as openai
 from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming as responses
+from anthropic.types import Message
+from openai.types.chat import ChatCompletion
+from openai.types.responses import Response
+from google.genai.types import Content, FunctionDeclaration, GenerateContentResponse
 types = {'anthropic': anthropic, 'openai': openai, 'openai-responses': responses}
+answers = {'anthropic': Message, 'openai': ChatCompletion, 'openai-responses': Response, 'gemini': GenerateContentResponse}
 for line in sys.stdin:
     case = json.loads(line)
+    if 'answer' in case:
+        answers[case['backend']].model_validate(case['answer'])
+    if case['backend'] == 'gemini':
+        for content in case['request']['contents']:
+            Content.model_validate(content)
+        for function in case['request']['tools'][0]['functionDeclarations']:
+            FunctionDeclaration.model_validate(function)
+        continue
     TypeAdapter(types[case['backend']]).validate_python(case['request'])
     unknown = set(case['request']) - set(types[case['backend']].__annotations__) - set().union(
         *(set(getattr(base, '__annotations__', {})) for base in types[case['backend']].__orig_bases__))
@@ -108,8 +121,9 @@ for line in sys.stdin:
 fn requests_fit_the_types_that_the_providers_publish() {
     let place = Place::new();
     let python = |code: &str| theirs(&place, "python3").map(|python| python.args(["-c", code]));
-    let has_types = python("import anthropic, openai, pydantic").is_some_and(|python| python.run().status == 0);
-    if !required("the anthropic and openai packages (Python)", has_types) {
+    let has_types =
+        python("import anthropic, openai, pydantic, google.genai").is_some_and(|python| python.run().status == 0);
+    if !required("the anthropic, openai and google-genai packages (Python)", has_types) {
         return;
     }
     let prompt = json!({
@@ -128,7 +142,7 @@ fn requests_fit_the_types_that_the_providers_publish() {
     let llm = Llm::new();
     let schema = llm.work.write("schema.json", r#"{"type":"object"}"#);
     let mut cases = String::new();
-    for backend in &BACKENDS[..3] {
+    for backend in BACKENDS {
         for extra in [&[][..], &["--schema", schema.to_str().unwrap()]] {
             let arguments = [&["--backend", backend, "-m", "m", "--rows", "--dry-run"], extra].concat();
             let ran = llm.feed(&arguments, &format!("{prompt}\n"));
@@ -137,7 +151,95 @@ fn requests_fit_the_types_that_the_providers_publish() {
             cases.push('\n');
         }
     }
+    // An answer that is theirs by their types comes back in a request that is.
+    for backend in BACKENDS {
+        let answer = answered(backend, &thought(backend, 1, Some("f")));
+        let server = Server::playing(vec![cp_testkit::server::json(200, &answer)]);
+        let llm = Llm::asking(backend, &server);
+        let message = llm.run(&["-m", "m", "q"]).only()["data"].clone();
+        let result =
+            json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "call-1", "content": "42"}]});
+        let turn = json!({"role": "assistant", "content": message["content"], "blocks": message["blocks"]});
+        let row = json!({"messages": [{"role": "user", "content": "q"}, turn, result], "tools": prompt["tools"]});
+        let ran = llm.feed(&["-m", "m", "--rows", "--dry-run"], &format!("{row}\n"));
+        let request = ran.records()[0]["data"]["request"].clone();
+        assert!(request.to_string().contains("hm 1"), "{backend}: {request}");
+        cases.push_str(&json!({"backend": backend, "request": request, "answer": answer}).to_string());
+        cases.push('\n');
+    }
     python(CHECK).unwrap().stdin(cases).run().success();
+}
+
+const ASSEMBLE: &str = "
+import json, sys
+from anthropic.lib.streaming._messages import accumulate_event
+from anthropic.types import RawMessageStreamEvent
+from pydantic import TypeAdapter
+snapshot, buffers = None, {}
+for line in sys.stdin:
+    event = TypeAdapter(RawMessageStreamEvent).validate_python(json.loads(line))
+    snapshot = accumulate_event(event=event, current_snapshot=snapshot, json_bufs=buffers)
+print(json.dumps({'content': [block.to_dict() for block in snapshot.content], 'usage': snapshot.usage.to_dict()}))
+";
+
+#[test]
+fn a_stream_is_what_the_provider_makes_of_it() {
+    let place = Place::new();
+    let python = |code: &str| theirs(&place, "python3").map(|python| python.args(["-c", code]));
+    let has_types = python("import anthropic, pydantic").is_some_and(|python| python.run().status == 0);
+    if !required("the anthropic package (Python)", has_types) {
+        return;
+    }
+    let block =
+        |index: u64, block: Value| json!({"type": "content_block_start", "index": index, "content_block": block});
+    let delta = |index: u64, delta: Value| json!({"type": "content_block_delta", "index": index, "delta": delta});
+    let citation = json!({"type": "char_location", "cited_text": "c", "document_index": 0, "document_title": null,
+        "file_id": null, "start_char_index": 0, "end_char_index": 1});
+    let stream = [
+        json!({"type": "message_start", "message": {"id": "m", "type": "message", "role": "assistant", "model": "x",
+            "content": [], "stop_reason": null, "stop_sequence": null,
+            "usage": {"input_tokens": 60385, "output_tokens": 1, "cache_read_input_tokens": 5}}}),
+        block(0, json!({"type": "thinking", "thinking": "", "signature": ""})),
+        delta(0, json!({"type": "thinking_delta", "thinking": "o"})),
+        delta(0, json!({"type": "thinking_delta", "thinking": "ne"})),
+        delta(0, json!({"type": "signature_delta", "signature": "sig"})),
+        block(1, json!({"type": "text", "text": "A"})),
+        delta(1, json!({"type": "citations_delta", "citation": citation})),
+        delta(1, json!({"type": "text_delta", "text": "B"})),
+        block(2, json!({"type": "redacted_thinking", "data": "d"})),
+        block(3, json!({"type": "server_tool_use", "id": "srv", "name": "web_search", "input": {}})),
+        delta(3, json!({"type": "input_json_delta", "partial_json": "{\"query\": "})),
+        delta(3, json!({"type": "input_json_delta", "partial_json": "\"x\"}"})),
+        block(
+            4,
+            json!({"type": "web_search_tool_result", "tool_use_id": "srv", "content":
+            [{"type": "web_search_result", "url": "u", "title": "t", "encrypted_content": "e", "page_age": null}]}),
+        ),
+        block(5, json!({"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}})),
+        block(6, json!({"type": "tool_use", "id": "u", "name": "g", "input": {}})),
+        delta(6, json!({"type": "input_json_delta", "partial_json": "{\"b\":[1,2.5]}"})),
+        json!({"type": "message_delta", "delta": {"stop_reason": "tool_use", "stop_sequence": null},
+            "usage": {"output_tokens": 9, "input_tokens": 612}}),
+        json!({"type": "message_stop"}),
+    ];
+    let lines: String = stream.iter().map(|event| format!("{event}\n")).collect();
+    let theirs: Value = serde_json::from_str(&python(ASSEMBLE).unwrap().stdin(lines).run().success().stdout).unwrap();
+    let pieces: Vec<String> = stream.iter().map(|event| format!("data: {event}\n\n")).collect();
+    let pieces: Vec<&[u8]> = pieces.iter().map(String::as_bytes).collect();
+    let server = Server::playing(vec![cp_testkit::server::events(&pieces)]);
+    let llm = Llm::asking("anthropic", &server);
+    let message = llm.run(&["-m", "m", "--stream", "q"]).of("message")[0].clone();
+    let turn = json!({"role": "assistant", "content": message["content"], "blocks": message["blocks"]});
+    let row = json!({"messages": [{"role": "user", "content": "q"}, turn, {"role": "user", "content": "and?"}]});
+    let ran = llm.feed(&["-m", "m", "--rows", "--dry-run"], &format!("{row}\n"));
+    assert_eq!(ran.records()[0]["data"]["request"]["messages"][1]["content"], theirs["content"]);
+    for (ours, name) in [
+        ("input_tokens", "input_tokens"),
+        ("output_tokens", "output_tokens"),
+        ("cache_read_tokens", "cache_read_input_tokens"),
+    ] {
+        assert_eq!(message["usage"][ours], theirs["usage"][name], "{name}");
+    }
 }
 
 #[test]

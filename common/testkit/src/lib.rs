@@ -45,5 +45,5 @@ pub use rustix::process::Signal;
 pub use server::Server;
 pub use sweep::Sweep;
 pub use terminal::Terminal;
-pub use thinker::{thinker, thought};
+pub use thinker::{answered, thinker, thought};
 pub use wait::until;

@@ -13,7 +13,7 @@ pub fn thinker(backend: &'static str) -> Server {
 /// What the server of a backend gave as its answer of this number, as its dialect has it in the next request.
 pub fn thought(backend: &str, number: usize, calls: Option<&str>) -> Vec<Value> {
     let (text, thought) = (format!("step {number}"), format!("hm {number}"));
-    let (id, signature) = (format!("call-{number}"), format!("c2lnbmF0dXJl{number}=="));
+    let (id, signature) = (format!("call-{number}"), format!("c2lnbmF0dXJl{number:04}"));
     let arguments = format!("{{\"n\":{number}}}");
     let input = json!({ "n": number });
     let mut answer = match backend {
@@ -49,7 +49,8 @@ pub fn thought(backend: &str, number: usize, calls: Option<&str>) -> Vec<Value> 
                 "arguments": arguments, "status": "completed"}));
         }
         _ => {
-            answer.push(json!({"functionCall": {"id": id, "name": name, "args": input}, "thoughtSignature": signature}))
+            let call = json!({"functionCall": {"id": id, "name": name, "args": input}, "thoughtSignature": signature});
+            answer.push(call);
         }
     }
     answer
@@ -61,26 +62,32 @@ fn reply(backend: &str, request: &Request) -> Reply {
     let tool = tool.iter().find_map(|pointer| asked.pointer(pointer)?.as_str());
     let calls = |number: usize| tool.filter(|_| number < 3);
     let given = given(backend, &asked);
-    let number = (1..).find(|number| {
-        let expected = thought(backend, *number, calls(*number));
-        given.get(number - 1).is_none_or(|given| *given != expected)
-    });
-    let number = number.unwrap_or(1);
-    if number <= given.len() {
-        let message =
-            format!("answer {number} is not what was given, its signature is lost: {}", json!(given[number - 1]));
-        return json_reply(400, &json!({"error": {"type": "invalid_request_error", "message": message}}));
+    for (number, given) in (1..).zip(&given) {
+        if *given != thought(backend, number, calls(number)) {
+            let message = format!("answer {number} is not what was given, its signature is lost: {}", json!(given));
+            return json_reply(400, &json!({"error": {"type": "invalid_request_error", "message": message}}));
+        }
     }
-    let answer = thought(backend, number, calls(number));
-    json_reply(
-        200,
-        &match backend {
-            "anthropic" => json!({"id": "m", "model": "x", "content": answer, "usage": {}}),
-            "openai" => json!({"id": "m", "model": "x", "choices": [{"message": answer[0]}]}),
-            "openai-responses" => json!({"id": "m", "model": "x", "status": "completed", "output": answer}),
-            _ => json!({"responseId": "m", "candidates": [{"content": {"parts": answer}, "finishReason": "STOP"}]}),
-        },
-    )
+    let number = given.len() + 1;
+    json_reply(200, &answered(backend, &thought(backend, number, calls(number))))
+}
+
+/// The whole body of an answer, with all that the provider's own types ask for.
+pub fn answered(backend: &str, answer: &[Value]) -> Value {
+    let calls = answer.iter().any(|part| part["type"] == "tool_use" || part.get("tool_calls").is_some());
+    match backend {
+        "anthropic" => json!({"id": "m", "type": "message", "role": "assistant", "model": "x", "content": answer,
+            "stop_reason": if calls { "tool_use" } else { "end_turn" }, "stop_sequence": null,
+            "usage": {"input_tokens": 7, "output_tokens": 3}}),
+        "openai" => json!({"id": "m", "object": "chat.completion", "created": 1, "model": "x",
+            "choices": [{"index": 0, "message": answer[0], "finish_reason": if calls { "tool_calls" } else { "stop" }, "logprobs": null}]}),
+        "openai-responses" => {
+            json!({"id": "m", "object": "response", "created_at": 1, "model": "x", "status": "completed",
+            "output": answer, "parallel_tool_calls": true, "tool_choice": "auto", "tools": []})
+        }
+        _ => json!({"responseId": "m", "modelVersion": "x",
+            "candidates": [{"content": {"role": "model", "parts": answer}, "finishReason": "STOP"}]}),
+    }
 }
 
 /// The answers in a conversation that was sent.
