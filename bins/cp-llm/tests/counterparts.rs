@@ -222,7 +222,7 @@ fn a_stream_is_what_the_provider_makes_of_it() {
             "usage": {"output_tokens": 9, "input_tokens": 612}}),
         json!({"type": "message_stop"}),
     ];
-    let lines: String = stream.iter().map(|event| format!("{event}\n")).collect();
+    let lines = stream.iter().map(Value::to_string).collect::<Vec<_>>().join("\n");
     let theirs: Value = serde_json::from_str(&python(ASSEMBLE).unwrap().stdin(lines).run().success().stdout).unwrap();
     let pieces: Vec<String> = stream.iter().map(|event| format!("data: {event}\n\n")).collect();
     let pieces: Vec<&[u8]> = pieces.iter().map(String::as_bytes).collect();

@@ -63,19 +63,19 @@ impl Secret {
         if !json.get().contains('\\') && !json.get().contains(&self.0) {
             return Ok(None);
         }
-        let mut value: Value = record::read(json)?;
-        if self.clean_value(&mut value) { raw(&value).map(Some) } else { Ok(None) }
+        let value: Value = record::read(json)?;
+        let clean = self.cleaned(value.clone());
+        if clean == value { Ok(None) } else { raw(&clean).map(Some) }
     }
 
-    fn clean_value(&self, value: &mut Value) -> bool {
+    fn cleaned(&self, value: Value) -> Value {
         match value {
-            Value::String(text) if text.contains(&self.0) => {
-                *text = self.scrub(text);
-                true
+            Value::String(text) => self.scrub(&text).into(),
+            Value::Array(values) => values.into_iter().map(|value| self.cleaned(value)).collect(),
+            Value::Object(members) => {
+                members.into_iter().map(|(name, value)| (self.scrub(&name), self.cleaned(value))).collect()
             }
-            Value::Array(values) => values.iter_mut().fold(false, |found, value| self.clean_value(value) || found),
-            Value::Object(members) => members.values_mut().fold(false, |found, value| self.clean_value(value) || found),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+            Value::Null | Value::Bool(_) | Value::Number(_) => value,
         }
     }
 }
@@ -100,7 +100,7 @@ impl<'a> Veil<'a> {
         let begins = |at: &usize| key.0.starts_with(&clean[*at..]);
         let from = clean.len().saturating_sub(key.0.len() - 1);
         let end = (from..clean.len()).filter(|at| clean.is_char_boundary(*at)).find(begins).unwrap_or(clean.len());
-        self.held = clean[end..].to_owned();
+        clean[end..].clone_into(&mut self.held);
         if end > 0 { show(&clean[..end]) } else { Ok(()) }
     }
 

@@ -97,7 +97,7 @@ impl<'a> Message<'a> {
                 blocks
                     .into_iter()
                     .map(|block| match block {
-                        Going::AsItCame(_, raw) => raw.to_owned(),
+                        Going::AsItCame { raw, .. } => raw.to_owned(),
                         Going::Plain(block) => block.raw().to_owned(),
                     })
                     .collect(),

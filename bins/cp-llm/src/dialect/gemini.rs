@@ -112,8 +112,8 @@ fn parts(content: Sent<'_>, names: &mut Names) -> Result<Vec<Box<RawValue>>> {
     let mut parts = Vec::with_capacity(blocks.len());
     for block in &blocks {
         match block {
-            Going::AsItCame(view, own) => {
-                if let Some(id) = view.id.as_deref() {
+            Going::AsItCame { id, raw: own, .. } => {
+                if let Some(id) = id.as_deref() {
                     let part: Value = record::read(own)?;
                     let text = |name: &str| text_of(&part["functionCall"], name).unwrap_or_default().to_owned();
                     names.0.push((id.to_owned(), text("name"), part["functionCall"]["id"].is_string()));

@@ -22,8 +22,12 @@ pub(super) enum Sent<'a> {
 
 /// A block on its way out.
 pub(super) enum Going<'a> {
-    /// The provider's own, and what it is here.
-    AsItCame(BlockView<'a>, &'a RawValue),
+    /// The provider's own, with the type and the id that it has here.
+    AsItCame {
+        kind: Cow<'a, str>,
+        id: Option<Cow<'a, str>>,
+        raw: &'a RawValue,
+    },
     Plain(Cow<'a, Block>),
 }
 
@@ -52,7 +56,7 @@ fn count<'a>(turn: &'a Turn, request: &Request, here: &Origin, lowered: &mut Low
     let mut going = Vec::with_capacity(blocks.len());
     for (block, view) in blocks.iter().zip(views) {
         if let (Some(raw), true) = (view.raw, is_whole && goes_back(&view, request, here)) {
-            going.push(Going::AsItCame(view, raw));
+            going.push(Going::AsItCame { kind: view.kind, id: view.id, raw });
             continue;
         }
         let plain = plain(block, &view, here, is_answer)?;

@@ -111,8 +111,8 @@ fn put_turn(turn: &Turn, content: Sent<'_>, messages: &mut Vec<Value>) -> Result
     let (mut parts, mut calls, mut members, mut is_list) = (Vec::new(), Vec::new(), Map::new(), false);
     for block in &blocks {
         let block = match block {
-            Going::AsItCame(view, raw) => {
-                match (view.kind.as_ref(), record::read::<Value>(raw)?) {
+            Going::AsItCame { kind, raw, .. } => {
+                match (kind.as_ref(), record::read::<Value>(raw)?) {
                     ("tool_use", call) => calls.push(call),
                     (_, Value::Object(own)) if !own.contains_key("type") => members.extend(own),
                     (_, part) => {

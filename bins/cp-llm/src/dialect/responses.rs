@@ -113,7 +113,7 @@ fn put_turn(turn: &Turn, content: Sent<'_>, items: &mut Vec<Value>) -> Result<()
     let (mut parts, mut calls) = (Vec::new(), Vec::new());
     for block in &blocks {
         let block = match block {
-            Going::AsItCame(_, raw) => {
+            Going::AsItCame { raw, .. } => {
                 put_message(&turn.role, &mut parts, items);
                 items.append(&mut calls);
                 items.push(record::read(raw)?);
@@ -209,7 +209,7 @@ fn failure(response: &Value) -> Error {
 #[derive(Default)]
 struct Item {
     /// The item as the server gives it: as it begins, or when it is done.
-    item: Value,
+    given: Value,
     is_done: bool,
     /// The words, or the arguments, that came in pieces.
     pieces: Text,
@@ -217,7 +217,7 @@ struct Item {
 
 impl Item {
     fn part(self, at_limit: bool) -> Result<Option<Part>> {
-        let Self { mut item, is_done, pieces } = self;
+        let Self { given: mut item, is_done, pieces } = self;
         let text = pieces.finish();
         if !is_done && item["type"] == "function_call" {
             item["arguments"] = text.into();
@@ -273,10 +273,10 @@ impl Stream {
         let output = response["output"].as_array().map(Vec::as_slice).unwrap_or_default();
         // Some servers leave out here what they have sent before.
         if !output.is_empty() {
-            let done = |item: &Value| Item { item: item.clone(), is_done: true, pieces: Text::default() };
+            let done = |item: &Value| Item { given: item.clone(), is_done: true, pieces: Text::default() };
             self.items = (0..).zip(output.iter().map(done)).collect();
         }
-        let parts = self.items.values().flat_map(|item| item.item["content"].as_array().into_iter().flatten());
+        let parts = self.items.values().flat_map(|item| item.given["content"].as_array().into_iter().flatten());
         let is_refused = self.partial.stop.is_some() || parts.into_iter().any(|part| part["type"] == "refusal");
         self.partial.stop = Some(if is_refused { "refusal".to_owned() } else { stop(response) });
         self.partial.ended = true;
@@ -311,11 +311,11 @@ impl Decoder for Stream {
             Some("response.function_call_arguments.delta") => {
                 item.or_default().pieces.push(delta, event.halves);
             }
-            Some("response.output_item.added") => item.or_default().item = data["item"].clone(),
+            Some("response.output_item.added") => item.or_default().given = data["item"].clone(),
             // Some servers send the arguments only here, whole.
             Some("response.output_item.done") => {
                 let item = item.or_default();
-                (item.item, item.is_done) = (data["item"].clone(), true);
+                (item.given, item.is_done) = (data["item"].clone(), true);
             }
             Some("response.completed" | "response.incomplete") => {
                 self.response(&data["response"]);
