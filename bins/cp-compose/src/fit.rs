@@ -41,6 +41,14 @@ pub(crate) fn fit(prompt: &mut Prompt, limit: usize, account: &mut Account) -> R
 fn size(turn: &Turn) -> Result<usize> {
     const IMAGE: usize = 1600 * 4;
     let mut size = raw(turn)?.get().len();
+    if !turn.blocks.is_empty() {
+        // They go in place of the content, each as it came or as its plain members, and not as both.
+        size = 0;
+        for block in &turn.blocks {
+            size += block.view()?.raw.unwrap_or(block.raw()).get().len();
+        }
+        return Ok(size);
+    }
     for block in turn.content.blocks() {
         if block.view()?.kind == "image" {
             size = size - block.raw().get().len() + block.raw().get().len().min(IMAGE);

@@ -49,3 +49,14 @@ fn the_failure_of_cp_session_is_ours() {
     session_prints(&place, "no answer");
     place.run(&["--session", "SES-1", "--", "x"]).failed(1, "E_IO");
 }
+
+#[test]
+fn the_blocks_of_an_answer_go_along() {
+    let place = Place::of("cp-compose");
+    let blocks =
+        r#"[{"type":"text","text":"b","origin":{"endpoint":"e","dialect":"gemini"},"raw":{"text":"b","n":1e2}}]"#;
+    let with = format!(r#"{{"role":"assistant","content":"b","blocks":{blocks}}}"#);
+    session_prints(&place, &LOADED.replace(r#"{"role":"assistant","content":"b"}"#, &with));
+    let ran = place.run(&["--session", "SES-1", "--", "x"]);
+    assert!(ran.stdout.contains(&with), "{}", ran.stdout);
+}

@@ -48,3 +48,28 @@ fn a_damaged_line_hides_nothing_and_is_said() {
     assert_eq!(ran.data()["messages"][0]["content"], "before");
     assert_eq!(ran.closing()["meta"]["notices"][0]["type"], "lines_skipped");
 }
+
+#[test]
+fn the_blocks_of_an_answer_come_back_as_they_were_stored_however_large() {
+    let place = Sessions::new();
+    let session = place.start();
+    let block = |signature: &str| {
+        serde_json::json!({"type": "thinking", "thinking": "hm", "origin": {"endpoint": "e", "dialect": "d"},
+            "raw": {"signature": signature, "n": 1.5}})
+    };
+    let large = "c2ln".repeat(1 << 19);
+    for (n, signature) in ["c2ln", large.as_str()].into_iter().enumerate() {
+        let mut line: serde_json::Value = serde_json::from_str(&message("one", "two")).unwrap();
+        line["data"]["blocks"] = serde_json::json!([block(signature)]);
+        place.feed(&["tee", &session], format!("{line}\n")).success();
+        let data = place.run(&["load", &session]).data();
+        let turn = &data["messages"][2 * n + 1];
+        assert_eq!(turn, &serde_json::json!({"role": "assistant", "content": "two", "blocks": [block(signature)]}));
+    }
+    let fork = place.run(&["fork", &session]).data()["session_id"].as_str().unwrap().to_owned();
+    let (whole, forked) = (place.run(&["load", &session]).data(), place.run(&["load", &fork]).data());
+    assert_eq!(whole["messages"], forked["messages"]);
+    let row = serde_json::json!({"role": "assistant", "content": "x", "blocks": [block("s")]}).to_string();
+    place.feed(&["append", "--session", &session, "--rows"], row).success();
+    assert_eq!(place.run(&["load", &session, "--last", "1"]).data()["messages"][0]["blocks"][0], block("s"));
+}

@@ -181,6 +181,7 @@ mod tests {
     fn the_turns_of_a_loop_alternate_and_keep_their_calls() {
         let messages = [
             message(&json!({"content": "", "tool_calls": [{"id": "1", "name": "f", "input": {}}],
+                "blocks": [{"type": "thinking", "thinking": "hm"}],
                 "input": [{"role": "user", "content": "<context>…</context> do it"}]})),
             message(
                 &json!({"content": "done", "input": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "ok"}]}]}),
@@ -191,6 +192,7 @@ mod tests {
         assert_eq!(roles, ["user", "assistant", "user", "assistant"]);
         assert_eq!(turns[0].content.text(), "do it");
         assert!(serde_json::to_string(&turns[1]).unwrap().contains("tool_use"));
+        assert_eq!(turns[1].blocks.len(), 1);
     }
 
     #[test]

@@ -139,7 +139,8 @@ impl Block {
     #[must_use]
     pub fn redacted(&self) -> Self {
         let mut out = String::from("{");
-        for (name, value) in members(self.0.get().as_bytes()).into_iter().filter(|(name, _)| name != "raw") {
+        let all = members(self.0.get().as_bytes()).into_iter();
+        for (name, value) in all.filter(|(name, _)| name != "raw" && name != "redacted") {
             let _ = write!(out, "{}:{},", Value::from(name), value.get());
         }
         out.push_str("\"redacted\":true}");
@@ -178,5 +179,6 @@ mod tests {
         let view = block.view().unwrap();
         assert_eq!((view.raw.unwrap().get(), view.origin.unwrap().dialect.as_str()), (r#"{"a":1}"#, "gemini"));
         assert!(block.redacted().view().unwrap().redacted);
+        assert_eq!(block.redacted().redacted().raw().get(), block.redacted().raw().get());
     }
 }
