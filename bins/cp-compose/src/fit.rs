@@ -80,5 +80,11 @@ mod tests {
         let (mut prompt, mut account) = (prompt(), Account::default());
         fit(&mut prompt, 1000, &mut account).unwrap();
         assert_eq!((prompt.messages.len(), account.dropped.len()), (5, 0));
+        // Of a block only that counts which is sent.
+        let thinking = "x".repeat(4000);
+        let block = serde_json::json!({"type": "thinking", "thinking": thinking, "raw": {"signature": "s"}});
+        prompt.messages[1].blocks = vec![serde_json::from_value(block).unwrap()];
+        fit(&mut prompt, 200, &mut account).unwrap();
+        assert_eq!(prompt.messages.len(), 5);
     }
 }

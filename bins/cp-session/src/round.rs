@@ -86,22 +86,6 @@ impl Message {
         Ok(message)
     }
 
-    /// The content with the tool calls, as blocks where there are any: a later request must repeat the calls.
-    fn content_with_calls(&self) -> Content {
-        let blocks = self.content.blocks();
-        let has = |id: &str| {
-            blocks
-                .iter()
-                .any(|block| block.view().is_ok_and(|view| view.kind == "tool_use" && view.id.as_deref() == Some(id)))
-        };
-        let absent: Vec<&ToolCall> = self.tool_calls.iter().filter(|call| !has(&call.id)).collect();
-        if absent.is_empty() {
-            return self.content.clone();
-        }
-        let calls = absent.into_iter().map(|call| Block::tool_use(&call.id, &call.name, &call.input));
-        Content::Blocks(blocks.iter().cloned().chain(calls).collect())
-    }
-
     fn origin(&self) -> Origin<'_> {
         Origin {
             id: self.id.as_deref(),
@@ -115,7 +99,11 @@ impl Message {
 
     /// Stores the round. Both sides of it are in the ledger when this returns, or neither is.
     pub(crate) fn store(&self, session: &str, ledger: &mut Ledger) -> Result<Vec<Receipt>> {
-        let answer = Turn { blocks: self.blocks.clone(), ..Turn::of("assistant", self.content_with_calls()) };
+        let answer = Turn {
+            role: self.role.clone(),
+            content: self.content.clone().with_calls(&self.tool_calls),
+            blocks: self.blocks.clone(),
+        };
         let turns = self.input.iter().chain([&answer]);
         let redactions = turns.map(|turn| redactions(turn, ledger)).sum::<Result<u32>>()?;
         let asked = self.input.iter().position(|turn| turn.role == "user");

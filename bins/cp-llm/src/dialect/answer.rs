@@ -2,10 +2,10 @@
 
 use cp_common::Result;
 use cp_common::wire::{Block, Content, Origin, Usage, raw};
-use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::body::Body;
 use super::upstream::bad_answer;
 
 /// A whole answer.
@@ -73,35 +73,6 @@ pub(crate) struct Tokens {
     pub cache_read: u64,
     /// Written to the provider's cache; not part of `input`.
     pub cache_write: u64,
-}
-
-/// A block of a message.
-#[derive(Serialize)]
-struct Described<'a> {
-    r#type: &'static str,
-    #[serde(flatten)]
-    said: Members<'a>,
-    origin: &'a Origin,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    raw: Option<&'a RawValue>,
-}
-
-#[derive(Default, Serialize)]
-struct Members<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    text: Option<&'a str>,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    citations: &'a [Value],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    thinking: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    input: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    source: Option<&'a Value>,
 }
 
 impl Answer {
@@ -178,18 +149,34 @@ impl Part {
 
     /// The block of a message.
     fn block(&self, origin: &Origin) -> Result<Block> {
-        let none = Members::default();
-        let (kind, said) = match &self.said {
-            Said::Text(text, citations) => ("text", Members { text: Some(text), citations, ..none }),
-            Said::Thinking(text) => ("thinking", Members { thinking: Some(text), ..none }),
-            Said::Call(Call { id, name, input }) => {
-                ("tool_use", Members { id: Some(id), name: Some(name), input: Some(input), ..none })
-            }
-            Said::Image(source) => ("image", Members { source: Some(source), ..none }),
-            Said::Server(name) => ("server_tool", Members { name: Some(name), ..none }),
-            Said::Other(name) => ("other", Members { name: Some(name), ..none }),
+        let mut body = Body::default();
+        let (kind, words) = match &self.said {
+            Said::Text(text, _) => ("text", Some(("text", text))),
+            Said::Thinking(text) => ("thinking", Some(("thinking", text))),
+            Said::Call(_) => ("tool_use", None),
+            Said::Image(_) => ("image", None),
+            Said::Server(name) => ("server_tool", Some(("name", name))),
+            Said::Other(name) => ("other", Some(("name", name))),
         };
-        raw(&Described { r#type: kind, said, origin, raw: self.raw.as_deref() }).map(Block::from_raw)
+        body.set("type", kind)?;
+        if let Some((name, text)) = words {
+            body.set(name, text)?;
+        }
+        match &self.said {
+            Said::Text(_, citations) if !citations.is_empty() => body.set("citations", citations)?,
+            Said::Call(Call { id, name, input }) => {
+                body.set("id", id)?;
+                body.set("name", name)?;
+                body.set("input", input)?;
+            }
+            Said::Image(source) => body.set("source", source)?,
+            Said::Text(..) | Said::Thinking(_) | Said::Server(_) | Said::Other(_) => {}
+        }
+        body.set("origin", origin)?;
+        if let Some(raw) = &self.raw {
+            body.set("raw", raw)?;
+        }
+        body.into_raw().map(Block::from_raw)
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::body::Body;
 use super::history::{Going, Sent, sent};
-use super::loose::Text;
+use super::loose::{Text, settle};
 use super::partial::{complete_arguments, exact, object};
 use super::{Call, Decoder, Dialect, Part, Partial, Piece, Request, Said, Show, Tokens, bad_answer, count_of, text_of};
 
@@ -231,25 +231,18 @@ impl Stream {
         piece: &Piece<'_>,
         show: &mut Show<'_>,
     ) -> Result<()> {
-        let mut begun = Growing {
+        let mut members = block.clone();
+        if piece.halves {
+            settle(&mut members);
+        }
+        let input = block["input"].as_object().filter(|input| !input.is_empty());
+        let begun = Growing {
             index,
-            members: block.as_object().cloned().unwrap_or_default(),
+            members: members.as_object().cloned().unwrap_or_default(),
             grown: Vec::new(),
             pieces: Text::default(),
-            input: None,
+            input: input.and_then(|_| exact(piece.bytes, &format!("{pointer}/input"))),
         };
-        if block["input"].as_object().is_some_and(|input| !input.is_empty()) {
-            begun.input = exact(piece.bytes, &format!("{pointer}/input"));
-        }
-        if piece.halves {
-            for name in ["text", "thinking"] {
-                if let Some(Value::String(text)) = begun.members.insert(name.to_owned(), Value::from("")) {
-                    begun.text(name).push(&text, true);
-                } else {
-                    begun.members.shift_remove(name);
-                }
-            }
-        }
         if block["type"] == "text" {
             self.partial.show(text_of(block, "text").unwrap_or_default(), piece.halves, show)?;
         }

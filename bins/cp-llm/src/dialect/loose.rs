@@ -30,7 +30,8 @@ pub(crate) fn parse_whole(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     Ok(value)
 }
 
-fn settle(value: &mut Value) {
+/// Makes U+FFFD of the halves that stand in a value: what goes on elsewhere is not joined.
+pub(super) fn settle(value: &mut Value) {
     match value {
         Value::String(text) => {
             let mut whole = Text::default();

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use cp_common::Result;
-use cp_common::wire::{Block, Content, Message, Turn};
+use cp_common::wire::{Message, Turn};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 use serde_json::json;
@@ -133,27 +133,9 @@ fn conversation(said: Turn, messages: &[Message]) -> Vec<Turn> {
         if at > 0 {
             turns.extend(message.input.iter().cloned());
         }
-        turns.push(Turn { content: whole(message), ..message.turn() });
+        turns.push(message.turn());
     }
     turns
-}
-
-/// What was said with the tools that were called: a later request must repeat the calls.
-fn whole(message: &Message) -> Content {
-    let mut blocks = message.content.blocks();
-    let called: Vec<String> = blocks
-        .iter()
-        .filter_map(|block| {
-            block.view().ok().filter(|view| view.kind == "tool_use")?.id.map(std::borrow::Cow::into_owned)
-        })
-        .collect();
-    let calls = message.tool_calls.iter().filter(|call| !called.contains(&call.id));
-    let absent: Vec<Block> = calls.map(|call| Block::tool_use(&call.id, &call.name, &call.input)).collect();
-    if absent.is_empty() {
-        return message.content.clone();
-    }
-    blocks.extend(absent);
-    Content::Blocks(blocks)
 }
 
 /// The text of the last message, and how many tokens the conversation has by now.

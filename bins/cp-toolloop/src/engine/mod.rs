@@ -19,7 +19,7 @@ use crate::parts::agent::Share;
 use crate::parts::approver::Approver;
 use crate::parts::replay::Replay;
 use crate::parts::{Parts, model};
-use crate::state::conversation::{Unshown, with_calls};
+use crate::state::conversation::Unshown;
 use crate::state::run::Run;
 use crate::state::step::{Decision, Step};
 use crate::tools::arguments::Arguments;
@@ -133,7 +133,8 @@ impl Engine {
             self.parts.model.ask(&conversation.prompt, &conversation.returned, left, context)?
         };
         let Some(message) = answer else { return Err(self.run.out_of_time()) };
-        let mut message = with_calls(message);
+        let content = message.turn().content;
+        let mut message = Message { content, ..message };
         message.input = self.run.conversation.news();
         message.mark();
         self.run.note(|journal| journal.message(number, &message))?;

@@ -155,14 +155,3 @@ impl Conversation {
         self.prompt.messages.push(Turn::of("user", Content::Blocks(blocks)));
     }
 }
-
-/// A message whose content holds its calls, as a provider must get it back.
-pub(crate) fn with_calls(mut message: Message) -> Message {
-    let mut blocks = message.content.blocks();
-    let holds_call = |block: &Block| block.view().is_ok_and(|view| view.kind == "tool_use");
-    if !message.tool_calls.is_empty() && !blocks.iter().any(holds_call) {
-        blocks.extend(message.tool_calls.iter().map(|call| Block::tool_use(&call.id, &call.name, &call.input)));
-        message.content = Content::Blocks(blocks);
-    }
-    message
-}

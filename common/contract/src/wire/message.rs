@@ -59,7 +59,8 @@ pub struct Message {
 impl Message {
     /// The turn that it is in a conversation.
     pub fn turn(&self) -> Turn {
-        Turn { role: self.role.clone(), content: self.content.clone(), blocks: self.blocks.clone() }
+        let content = self.content.clone().with_calls(&self.tool_calls);
+        Turn { role: self.role.clone(), content, blocks: self.blocks.clone() }
     }
 
     /// Marks what is not ours: what the model said, and what the prompt handed on.

@@ -7,7 +7,7 @@ use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::Block;
+use super::{Block, ToolCall};
 
 /// One message of a conversation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -60,6 +60,24 @@ impl Content {
                 words.collect::<Vec<_>>().join("\n")
             }
         }
+    }
+
+    /// With the tool calls as blocks, where there are any that it lacks: a later request must repeat the calls.
+    #[must_use]
+    pub fn with_calls(self, calls: &[ToolCall]) -> Self {
+        let blocks = self.blocks();
+        let has = |id: &str| {
+            let is_it = |block: &Block| {
+                block.view().is_ok_and(|view| view.kind == "tool_use" && view.id.as_deref() == Some(id))
+            };
+            blocks.iter().any(is_it)
+        };
+        let absent: Vec<&ToolCall> = calls.iter().filter(|call| !has(&call.id)).collect();
+        if absent.is_empty() {
+            return self;
+        }
+        let absent = absent.into_iter().map(|call| Block::tool_use(&call.id, &call.name, &call.input));
+        Self::Blocks(blocks.iter().cloned().chain(absent).collect())
     }
 
     /// Whether it is empty.
