@@ -192,4 +192,8 @@ fn the_llm_program_is_not_asked_for_what_it_cannot_be_given() {
         let ran = llm.feed(&["--backend", "llm", "--rows", "--dry-run"], &format!("{row}\n"));
         assert_eq!(ran.status, status, "{}", ran.stdout);
     }
+    let call = json!([{"type": "text", "text": "a"}, {"type": "tool_use", "id": "t", "name": "f", "input": {}}]);
+    let row = json!({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": call}, {"role": "user", "content": "y"}]});
+    let ran = llm.feed(&["--backend", "llm", "--rows", "--dry-run"], &format!("{row}\n"));
+    assert_eq!(ran.closing()["meta"]["notices"][0]["type"], "blocks_lowered", "{}", ran.stdout);
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::llm::Llm;
 
@@ -142,4 +142,25 @@ fn a_session_is_mirrored_in_a_conversation_of_the_llm_program() {
     assert_eq!(said(&other), "answer 4 in new to user: a\n\nassistant: b\n\nuser: c");
     let other = in_session(&["a", "b", "c", "answer 4 in new to user: a\n\nassistant: b\n\nuser: c"], "d");
     assert_eq!(said(&other.replace("SES-1", "SES-2")), "answer 5 in c4 to d");
+}
+
+#[test]
+fn what_an_executable_gives_beside_its_content_comes_back_to_it() {
+    let llm = Llm::new();
+    let script = r#"while read -r line; do
+        printf '%s\n' "$line" | jq -c '{ok: true, schema_version: "1.0", type: "message", data: {id: "1", role: "assistant",
+            content: "\([.data.messages[] | (.blocks // [])[].raw.signature] | length) came back", model: "m", backend: "b", stop_reason: "end_turn",
+            usage: {}, blocks: [{type: "thinking", thinking: "hm", raw: {signature: "s"}}]}}'
+    done"#;
+    let program = executable(&llm, "thinker", script);
+    let llm = llm.set("PATH", "/usr/bin:/bin");
+    let ask = |turns: &Value| {
+        let row = format!("{}\n", json!({ "messages": turns }));
+        llm.feed(&["--backend", program.to_str().unwrap(), "--rows"], &row).of("message")[0].clone()
+    };
+    let first = ask(&json!([{"role": "user", "content": "x"}]));
+    assert_eq!((&first["content"], &first["blocks"][0]["thinking"]), (&json!("0 came back"), &json!("hm")));
+    let turn = json!({"role": "assistant", "content": first["content"], "blocks": first["blocks"]});
+    let second = ask(&json!([{"role": "user", "content": "x"}, turn, {"role": "user", "content": "y"}]));
+    assert_eq!(second["content"], "1 came back");
 }

@@ -6,14 +6,14 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cp_common::coprocess::Child;
-use cp_common::wire::{Block, Origin};
+use cp_common::wire::Block;
 use cp_common::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::external::{GRACE, late};
 use super::mirror::{self, transcript};
 use super::{Backend, Exchange};
-use crate::dialect::{Answer, Conversation, Lowered, Request, Show, bad_answer, lowered, shortened};
+use crate::dialect::{Answer, Conversation, Lowered, Request, Show, bad_answer, shortened};
 
 /// How many of the newest answers of the program are looked through for one that was just given: others may ask it too.
 const NEWEST: &str = "20";
@@ -63,7 +63,17 @@ impl Backend for Llm {
 
     fn lowered(&self, request: &Request) -> Result<Lowered> {
         // It takes text, and so nothing of the other blocks.
-        lowered(request, &Origin { endpoint: String::new(), dialect: "llm".to_owned() })
+        let mut lowered = Lowered::new();
+        for turn in &request.messages {
+            let blocks = if turn.blocks.is_empty() { turn.content.blocks() } else { turn.blocks.clone() };
+            for block in blocks {
+                let kind = block.view()?.kind.into_owned();
+                if kind != "text" {
+                    *lowered.entry(kind).or_default() += 1;
+                }
+            }
+        }
+        Ok(lowered)
     }
 
     fn exchange(&self, request: &Request, body: &[u8], show: &mut Show<'_>) -> Exchange {

@@ -80,8 +80,8 @@ fn goes_back(view: &BlockView<'_>, request: &Request, here: &Origin) -> bool {
         return false;
     }
     match here.dialect.as_str() {
-        // Compatible servers have names of their own for it, and refuse those of the others.
-        "openai" if view.kind == "thinking" => origin.endpoint == here.endpoint,
+        // Compatible servers have members of their own, and refuse those of the others.
+        "openai" => origin.endpoint == here.endpoint,
         // Where nothing is stored, reasoning is known only by what is encrypted in it.
         "openai-responses" if view.kind == "thinking" => {
             request.params.get("store") == Some(&Value::Bool(true)) || raw.get().contains("\"encrypted_content\":\"")

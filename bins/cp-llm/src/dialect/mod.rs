@@ -5,6 +5,8 @@
 mod answer;
 pub(crate) mod anthropic;
 mod body;
+#[cfg(test)]
+mod deltas;
 pub(crate) mod gemini;
 mod history;
 pub(crate) mod loose;

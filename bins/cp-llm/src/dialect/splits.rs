@@ -97,7 +97,7 @@ fn here() -> Origin {
 }
 
 /// The answer in a whole body.
-fn whole(dialect: &dyn Dialect, body: &str) -> Answer {
+pub(super) fn whole(dialect: &dyn Dialect, body: &str) -> Answer {
     let mut decoder = dialect.decoder();
     let value: Value = serde_json::from_str(body).unwrap();
     decoder.whole(&Piece { value: &value, bytes: body.as_bytes(), halves: false }).unwrap();
@@ -105,7 +105,7 @@ fn whole(dialect: &dyn Dialect, body: &str) -> Answer {
 }
 
 /// The answer, and the words in the order they were shown.
-fn decoded(dialect: &dyn Dialect, pieces: &[&[u8]]) -> Result<(Answer, String)> {
+pub(super) fn decoded(dialect: &dyn Dialect, pieces: &[&[u8]]) -> Result<(Answer, String)> {
     let (mut decoder, mut parser, mut shown) = (dialect.decoder(), Parser::new(), String::new());
     let mut show = |text: &str| {
         shown.push_str(text);
