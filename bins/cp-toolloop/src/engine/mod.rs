@@ -133,8 +133,7 @@ impl Engine {
             self.parts.model.ask(&conversation.prompt, &conversation.returned, left, context)?
         };
         let Some(message) = answer else { return Err(self.run.out_of_time()) };
-        let content = message.turn().content;
-        let mut message = Message { content, ..message };
+        let mut message = Message { content: message.turn().content, ..message };
         message.input = self.run.conversation.news();
         message.mark();
         self.run.note(|journal| journal.message(number, &message))?;
