@@ -138,25 +138,32 @@ fn encrypted_reasoning_is_asked_for_and_an_item_without_it_takes_its_answer_with
         let include = &sent("openai-responses", model, &hi).0["include"];
         assert_eq!(include, &if asks { json!(["reasoning.encrypted_content"]) } else { Value::Null }, "{model}");
     }
-    let output = |reasoning: Value| {
+    let output = |reasoning: Value, redacted: bool| {
         let call = json!({"type": "function_call", "id": "fc", "call_id": "t", "name": "f", "arguments": "{}"});
         let image = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}});
         let data = asked("openai-responses", &json!({"id": "r", "status": "completed", "output": [reasoning, call]}));
+        let mut blocks = data["blocks"].clone();
+        if redacted {
+            blocks[1]["redacted"] = true.into();
+            blocks[1]["raw"].take();
+        }
         let result =
             json!([{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "x"}, image]}]);
-        let turns = json!([{"role": "user", "content": "q"}, {"role": "assistant", "content": "", "blocks": data["blocks"]}, {"role": "user", "content": result}]);
+        let turns = json!([{"role": "user", "content": "q"}, {"role": "assistant", "content": "", "blocks": blocks}, {"role": "user", "content": result}]);
         let (request, notices) = sent("openai-responses", "m", &turns);
         (request["input"].as_array().unwrap()[1..].to_vec(), notices[0]["type"].clone())
     };
     let encrypted = json!({"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "e"});
-    let (items, notice) = output(encrypted.clone());
+    let (items, notice) = output(encrypted.clone(), false);
     assert_eq!((&items[0], &items[1]["id"], notice), (&encrypted, &json!("fc"), Value::Null));
     // What the tool showed goes with its words.
     assert_eq!(items[2]["output"][0], json!({"type": "input_text", "text": "x"}));
     assert_eq!(items[2]["output"][1]["image_url"], "data:image/png;base64,AAAA");
-    let (items, notice) = output(json!({"type": "reasoning", "id": "rs", "summary": []}));
-    assert_eq!(items[0], json!({"type": "function_call", "call_id": "t", "name": "f", "arguments": "{}"}));
-    assert_eq!(notice, "blocks_lowered");
+    let (items, notice) = output(json!({"type": "reasoning", "id": "rs", "summary": []}), false);
+    let plain = json!({"type": "function_call", "call_id": "t", "name": "f", "arguments": "{}"});
+    assert_eq!((&items[0], notice), (&plain, json!("blocks_lowered")));
+    // Nor does reasoning go without the item that followed it.
+    assert_eq!(output(encrypted, true).0[0], plain);
 }
 
 #[test]

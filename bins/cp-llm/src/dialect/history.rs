@@ -68,10 +68,10 @@ fn count<'a>(turn: &'a Turn, request: &Request, here: &Origin, lowered: &mut Low
     Ok(Sent::Blocks(going))
 }
 
-/// Whether a server of Responses takes the items of an answer: it refuses those that came with reasoning which is not there.
+/// Whether the blocks of an answer can go as they came. A server of Responses takes all its items or none: it refuses reasoning without
+/// what followed it, and what followed without the reasoning.
 fn is_whole(views: &[BlockView<'_>], request: &Request, here: &Origin) -> bool {
-    here.dialect != "openai-responses"
-        || views.iter().all(|view| view.kind != "thinking" || goes_back(view, request, here))
+    here.dialect != "openai-responses" || views.iter().all(|view| goes_back(view, request, here))
 }
 
 fn goes_back(view: &BlockView<'_>, request: &Request, here: &Origin) -> bool {
