@@ -34,7 +34,7 @@ pub(crate) struct Call {
     pub id: String,
     /// The tool's name.
     pub name: String,
-    /// The arguments, an object, in the bytes that the model wrote.
+    /// The arguments, an object, in the bytes that the model wrote; a string where it wrote no object.
     pub input: Box<RawValue>,
 }
 

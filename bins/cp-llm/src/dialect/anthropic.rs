@@ -169,7 +169,7 @@ impl Growing {
         let kind = text_of_member(&self.members, "type");
         let name = text_of_member(&self.members, "name");
         if !self.pieces.is_empty() {
-            let Some(input) = complete_arguments(&name, &self.pieces.finish(), at_limit)? else { return Ok(None) };
+            let Some(input) = complete_arguments(&self.pieces.finish(), at_limit) else { return Ok(None) };
             self.input = Some(input);
         }
         let raw = object(&self.members, self.input.as_deref().map(|input| ("input", input)))?;
@@ -189,9 +189,11 @@ impl Growing {
             "tool_use" => {
                 let given = || self.members.get("input").map_or_else(|| "{}".to_owned(), Value::to_string);
                 let text = self.input.as_ref().map_or_else(given, |input| input.get().to_owned());
-                let Some(input) = complete_arguments(&name, &text, at_limit)? else { return Ok(None) };
+                let Some(input) = complete_arguments(&text, at_limit) else { return Ok(None) };
                 let id = text_of_member(&self.members, "id");
-                (Said::Call(Call { id, name, input }), has_only(&["type", "id", "name", "input"]))
+                // What is no object would be refused.
+                let is_plain = has_only(&["type", "id", "name", "input"]) || !input.get().starts_with('{');
+                (Said::Call(Call { id, name, input }), is_plain)
             }
             _ if kind.ends_with("_use") => (Said::Server(name), false),
             _ if kind.ends_with("_result") => (Said::Server(kind), false),

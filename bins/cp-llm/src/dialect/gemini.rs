@@ -252,7 +252,7 @@ impl Stream {
             let name = text_of(call, "name").unwrap_or_default().to_owned();
             let given = || call.get("args").map_or_else(|| "{}".to_owned(), Value::to_string);
             let input = exact(piece.bytes, &format!("{pointer}/functionCall/args"));
-            let input = arguments(&name, &input.map_or_else(given, |input| input.get().to_owned()))?;
+            let input = arguments(&input.map_or_else(given, |input| input.get().to_owned()));
             Said::Call(Call { id: text_of(call, "id").map_or_else(fresh_id, str::to_owned), name, input })
         } else if let Some(text) = text_of(part, "text") {
             if is_thought { Said::Thinking(text.to_owned()) } else { Said::Text(text.to_owned(), Vec::new()) }

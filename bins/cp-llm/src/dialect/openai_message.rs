@@ -223,9 +223,10 @@ fn part(said: Said, own: &Value) -> Result<Part> {
 impl Growing {
     fn part(self, at_limit: bool) -> Result<Option<Part>> {
         let text = self.arguments.finish();
-        let Some(input) = complete_arguments(&self.name, &text, at_limit)? else { return Ok(None) };
-        let is_plain =
-            self.more.is_empty() && self.more_of_function.is_empty() && (text == input.get() || text.is_empty());
+        let Some(input) = complete_arguments(&text, at_limit) else { return Ok(None) };
+        let has_more = !self.more.is_empty() || !self.more_of_function.is_empty();
+        // What is no object would be refused.
+        let is_plain = !input.get().starts_with('{') || (!has_more && (text == input.get() || text.is_empty()));
         let with = |members: Value, more: Map<String, Value>| -> Value {
             members.as_object().cloned().unwrap_or_default().into_iter().chain(more).collect()
         };

@@ -6,7 +6,7 @@ use cp_common::keys::{hex, random};
 use cp_common::wire::Origin;
 use cp_common::{Result, json};
 use serde_json::Value;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::body::Body;
 use super::loose::{self, Text};
@@ -60,8 +60,9 @@ pub(crate) fn finish(decoder: &mut dyn Decoder, here: &Origin) -> Result<Answer>
     Answer { id, model, stop: stop.unwrap_or_default(), usage, ..Answer::of_parts(parts, here)? }.checked()
 }
 
-/// The arguments of a call, which are an object, in the text that a model wrote.
-pub(crate) fn arguments(name: &str, text: &str) -> Result<Box<RawValue>> {
+/// The arguments of a call, which are an object, in the text that a model wrote. What is not an object stands there as a string:
+/// the model can be answered that its call was wrong, and no tool takes it for arguments.
+pub(crate) fn arguments(text: &str) -> Box<RawValue> {
     let text = if text.trim().is_empty() { "{}" } else { text };
     let loose = loose::parse(text.as_bytes()).ok().filter(|loose| loose.value.is_object());
     let raw = match loose {
@@ -72,18 +73,12 @@ pub(crate) fn arguments(name: &str, text: &str) -> Result<Box<RawValue>> {
         }
         None => None,
     };
-    raw.ok_or_else(|| {
-        bad_answer("invalid_arguments", &format!("the arguments of the call to {name} are not a JSON object"))
-            .with("partial", text)
-    })
+    raw.or_else(|| to_raw_value(text).ok()).unwrap_or_default()
 }
 
 /// The arguments of a call; none of one that the limit cut off.
-pub(super) fn complete_arguments(name: &str, text: &str, at_limit: bool) -> Result<Option<Box<RawValue>>> {
-    match arguments(name, text) {
-        Err(_) if at_limit => Ok(None),
-        outcome => outcome.map(Some),
-    }
+pub(super) fn complete_arguments(text: &str, at_limit: bool) -> Option<Box<RawValue>> {
+    Some(arguments(text)).filter(|input| !at_limit || input.get().starts_with('{'))
 }
 
 /// A value in the bytes of an event, where a JSON Pointer leads to, in one line: a long integer must not become a float.

@@ -246,7 +246,7 @@ fn part_of(item: &Value, at_limit: bool) -> Result<Option<Part>> {
         "function_call" => {
             let name = text_of(item, "name").unwrap_or_default().to_owned();
             let text = text_of(item, "arguments").unwrap_or_default();
-            let Some(input) = complete_arguments(&name, text, at_limit)? else { return Ok(None) };
+            let Some(input) = complete_arguments(text, at_limit) else { return Ok(None) };
             Said::Call(Call { id: text_of(item, "call_id").unwrap_or_default().to_owned(), name, input })
         }
         "image_generation_call" if item["result"].is_string() => {
