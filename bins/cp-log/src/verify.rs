@@ -247,6 +247,8 @@ struct Walk<'a> {
     /// What the next file must follow.
     before: Option<State>,
     standing: Option<Standing>,
+    /// Whether a file had faults.
+    is_damaged: bool,
 }
 
 impl<'a> Walk<'a> {
@@ -259,7 +261,7 @@ impl<'a> Walk<'a> {
         let signed = if is_stdin(&group.ledger) { None } else { requirements.checkpoint_of(&group.ledger)? };
         let wanted = signed.as_ref().map(|(_, checkpoint)| checkpoint.size);
         let whole = Whole::new(&group.ledger, group.is_part(), wanted);
-        Ok(Self { group, options, requirements, signed, whole, before: None, standing: None })
+        Ok(Self { group, options, requirements, signed, whole, before: None, standing: None, is_damaged: false })
     }
 
     fn file(&mut self, target: &Target, context: &Context) -> Result<Verified> {
@@ -289,6 +291,7 @@ impl<'a> Walk<'a> {
             }
         }
         found.faults.into_iter().for_each(|fault| report.add(fault));
+        self.is_damaged |= report.fault_count > 0;
         report.faults.sort_by_key(|fault| (fault.offset, fault.kind != Kind::Segment));
         let (mut proved, mut not_proved) = (found.proved, found.not_proved);
         if report.in_flight {
@@ -335,7 +338,9 @@ impl<'a> Walk<'a> {
         self.requirements.judge(&self.whole, self.signed.as_ref(), last, &mut judged);
         if let Some(bounded) = &self.requirements.bounded {
             let kind = judged.fault.as_ref().map(|(kind, _)| *kind);
-            self.standing = bounded.standing(&self.group.ledger, kind, judged.covered(), last);
+            let is_damaged = self.is_damaged || report.fault_count > 0 || !found.faults.is_empty();
+            let covered = judged.covered().filter(|_| !is_damaged);
+            self.standing = bounded.standing(&self.group.ledger, kind, covered, last);
         }
         found.faults.extend(judged.fault.map(|(kind, message)| Fault {
             line: report.lines,

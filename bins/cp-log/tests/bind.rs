@@ -1,7 +1,5 @@
 //! `cp-log bind`, and `prove`, `check-proof` and `verify` by way of a bound.
 
-use std::process::Command;
-
 use crate::ledgers::Ledgers;
 use serde_json::{Value, json};
 
@@ -61,9 +59,9 @@ fn a_line_of_any_ledger_is_proved_with_the_public_key_alone() {
             let line = place.work.read(&file(name)).lines().nth(seq).unwrap().to_owned() + "\n";
             let origin = place.stored(&file(name))[0]["data"]["origin"].as_str().unwrap().to_owned();
             let check = ["check-proof", "--key", "K.pub", "--name", &origin, "--strict-exit", "p"];
-            let checked = place.closing(&check, &line, 0);
-            assert_eq!(checked["data"]["proved"], true);
-            assert!(checked["data"]["bound"].as_str().unwrap().starts_with("cp-bound/"));
+            let checked = place.lines(&check, &line);
+            assert_eq!(checked[0]["data"]["proved"], true);
+            assert!(checked[0]["data"]["bound"].as_str().unwrap().starts_with("cp-bound/"));
             place.closing(&check, &line.replace("tick", "tock").replace("open", "shut"), 1);
         }
     }
@@ -99,8 +97,8 @@ fn what_is_missing_changed_or_shorter_is_named_and_fails() {
     assert_eq!(standings(&place), (told(&wrong), json!("E_INTEGRITY")));
     // Text says the same, and a bound is never made of it.
     let text = place.run(&["verify", "--bound", "b.note", "--format", "text", "shards"]).code(1);
-    assert!(text.stdout_text().contains("deep/e.jsonl: 7 lines"), "{text:?}");
-    assert!(text.stderr_text().contains("a.jsonl: missing: cp-ledger/"), "{text:?}");
+    assert!(text.stdout.contains("deep/e.jsonl: 7 lines"), "{text:?}");
+    assert!(text.stderr.contains("a.jsonl: missing: cp-ledger/"), "{text:?}");
     assert_eq!(bind(&place, 1)["error"]["code"], "E_INTEGRITY");
 }
 
@@ -207,7 +205,7 @@ fn two_thousand_ledgers_need_few_open_files() {
     std::fs::create_dir(place.path("shards")).unwrap();
     place.lines(&["keygen", "K"], "");
     // Each needs an origin of its own: a first line is made anew, by the formula of the format.
-    place.ledger("l.jsonl", 1);
+    place.lines(&["create", "l.jsonl"], "");
     let first = place.work.read("l.jsonl");
     let origin = place.stored("l.jsonl")[0]["data"]["origin"].as_str().unwrap().to_owned();
     for n in 0..2000 {
@@ -221,17 +219,15 @@ fn two_thousand_ledgers_need_few_open_files() {
         place.work.write(&format!("shards/{n}.jsonl"), line);
     }
     let limited = |words: &str| {
-        let mut command = Command::new("sh");
-        command.args(["-c", &format!("ulimit -n 64; exec \"$0\" {words}"), env!("CARGO_BIN_EXE_cp-log")]);
-        let done = command.current_dir(place.path("")).env("CP_HOME", place.path("home")).output().unwrap();
-        (done.status.code(), String::from_utf8(done.stdout).unwrap())
+        let done = place.sh(&format!("ulimit -n 64; exec cp-log {words}"));
+        (done.status, done.stdout)
     };
     let (status, said) = limited("bind shards --key K -o b.note");
-    assert_eq!(status, Some(0), "{said}");
+    assert_eq!(status, 0, "{said}");
     assert!(said.contains("\"ledgers\":2000"), "{said}");
     std::fs::remove_file(place.path("shards/1234.jsonl")).unwrap();
     let (status, said) = limited("verify --bound b.note --key K.pub shards");
-    assert_eq!(status, Some(1));
+    assert_eq!(status, 1, "{said}");
     assert_eq!(said.matches("\"bound\":\"intact\"").count(), 1999);
     assert!(said.contains("1234.jsonl: missing: example.com/1234"), "{}", said.lines().last().unwrap_or_default());
 }
