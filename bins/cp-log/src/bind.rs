@@ -8,7 +8,7 @@ use cp_common::output::Severity;
 use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Code, Context, Error, Result, signals};
-use cp_ledger::proof::bound::{Member, Bound};
+use cp_ledger::proof::bound::{Bound, Member};
 use cp_ledger::proof::checkpoint::{Held, checkpoint_path, read_checkpoint};
 use cp_ledger::proof::leaves::origin_of;
 use cp_ledger::proof::note::{Checkpoint, Signer};

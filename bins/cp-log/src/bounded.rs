@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use cp_common::output::Severity;
 use cp_common::{Code, Context, Error, Result};
-use cp_ledger::proof::bound::{Member, Bound};
+use cp_ledger::proof::bound::{Bound, Member};
 use cp_ledger::proof::fault::Kind;
 use cp_ledger::proof::leaves::origin_of;
 use cp_ledger::proof::note::{Checkpoint, Note, Verifier};

@@ -100,9 +100,9 @@ impl Requirements {
     /// What is wrong with a ledger according to its checkpoint; else what that proves, or why it proves nothing.
     fn judge(&self, whole: &Whole, signed: Option<&(Note, Checkpoint)>, last: Option<u64>, found: &mut Judged) {
         let is_bound = signed.is_some_and(|(note, _)| self.bounded.as_ref().is_some_and(|by| by.is_signed_by(note)));
-        // A bound is signed by its own key, whatever the ledgers in it name, and a ledger beside it by the one that it names.
-        let key = self.key.as_ref().filter(|_| is_bound || self.bounded.is_none());
-        let demanded: Vec<&Verifier> = key.into_iter().chain(whole.signer().filter(|_| !is_bound)).collect();
+        // A bound was proved when it was read, whatever keys its ledgers name; a ledger that is not in it has only the one that it names.
+        let key = self.key.as_ref().filter(|_| self.bounded.is_none());
+        let demanded: Vec<&Verifier> = key.into_iter().chain(whole.signer()).filter(|_| !is_bound).collect();
         let Some((note, checkpoint)) = signed else {
             return match key {
                 Some(key) => found.fault = Some((Kind::Unsigned, format!("no checkpoint is signed by {}", key.name()))),
@@ -116,11 +116,12 @@ impl Requirements {
             found.fault = Some(fault);
             return;
         }
-        if demanded.is_empty() {
+        let signatures = if is_bound { usize::from(self.key.is_some()) } else { demanded.len() };
+        if signatures == 0 {
             let why = if is_bound { "--key was not given" } else { "line 0 names no key, and --key was not given" };
             found.not_proved("signature", why);
         } else {
-            found.proved.push(("signature", u64::try_from(demanded.len()).unwrap_or(1)));
+            found.proved.push(("signature", u64::try_from(signatures).unwrap_or(1)));
         }
         match whole.deviation(checkpoint, last) {
             Ok(None) => {

@@ -56,7 +56,7 @@ fn a_line_of_any_ledger_is_proved_with_the_public_key_alone() {
             let proof = ["prove", &seq_text, "-f", &file(name), "--bound", "b.note", "--format", "raw"];
             let proof = place.run(&proof).success().stdout;
             place.work.write("p", &proof);
-            let line = place.work.read(&file(name)).lines().nth(seq).unwrap().to_owned() + "\n";
+            let line = place.work.read(file(name)).lines().nth(seq).unwrap().to_owned() + "\n";
             let origin = place.stored(&file(name))[0]["data"]["origin"].as_str().unwrap().to_owned();
             let check = ["check-proof", "--key", "K.pub", "--name", &origin, "--strict-exit", "p"];
             let checked = place.lines(&check, &line);
@@ -86,13 +86,13 @@ fn each_ledger_is_said_to_be_as_it_was_or_to_have_grown_or_to_be_new() {
 fn what_is_missing_changed_or_shorter_is_named_and_fails() {
     let place = bound();
     std::fs::remove_file(place.path(&file("a"))).unwrap();
-    let text = place.work.read(&file("b"));
-    place.work.write(&file("b"), text.split_inclusive('\n').take(2).collect::<String>());
+    let text = place.work.read(file("b"));
+    place.work.write(file("b"), text.split_inclusive('\n').take(2).collect::<String>());
     // As long as before, and whole, but other lines from the last on.
-    let text = place.work.read(&file("c"));
-    place.work.write(&file("c"), text.split_inclusive('\n').take(4).collect::<String>());
+    let text = place.work.read(file("c"));
+    place.work.write(file("c"), text.split_inclusive('\n').take(4).collect::<String>());
     place.lines(&["append", "-f", &file("c"), "--event", "other", "m"], "");
-    place.work.write(&file("d"), place.work.read(&file("d")).replacen("line 2", "line 9", 1));
+    place.work.write(file("d"), place.work.read(file("d")).replacen("line 2", "line 9", 1));
     let wrong = [("a", "missing"), ("b", "went_back"), ("c", "changed"), ("d", "damaged"), ("e", "intact")];
     assert_eq!(standings(&place), (told(&wrong), json!("E_INTEGRITY")));
     // Text says the same, and a bound is never made of it.
@@ -106,13 +106,13 @@ fn what_is_missing_changed_or_shorter_is_named_and_fails() {
 fn a_bound_never_goes_back() {
     let place = bound();
     let first = place.work.read("b.note");
-    let short = place.work.bytes(&file("b"));
+    let short = place.work.bytes(file("b"));
     place.lines(&["append", "-f", &file("b"), "m"], "");
     bind(&place, 0);
     let second = place.work.read("b.note");
     assert_ne!(first, second);
     // Shorter than bound, though no checkpoint of its own says so.
-    place.work.write(&file("b"), short);
+    place.work.write(file("b"), short);
     assert_eq!(bind(&place, 1)["error"]["code"], "E_INTEGRITY");
     std::fs::remove_file(place.path(&file("b"))).unwrap();
     let missing = bind(&place, 6);
@@ -216,7 +216,7 @@ fn two_thousand_ledgers_need_few_open_files() {
         let mut line = Vec::new();
         let time = "2026-11-21T03:00:00.000000Z";
         cp_ledger::format::line::compose(0, time, members.as_bytes(), &beginning, &mut line).unwrap();
-        place.work.write(&format!("shards/{n}.jsonl"), line);
+        place.work.write(format!("shards/{n}.jsonl"), line);
     }
     let limited = |words: &str| {
         let done = place.sh(&format!("ulimit -n 64; exec cp-log {words}"));

@@ -79,7 +79,9 @@ impl Bound {
     /// What is signed over ledgers that are in order.
     pub fn checkpoint_of(members: &[Member]) -> Checkpoint {
         let mut tree = Tree::default();
-        members.iter().for_each(|member| tree.push(member.leaf()));
+        for member in members {
+            tree.push(member.leaf());
+        }
         let root = tree.root();
         // Named by its root, so that a key never signs two trees of one name that do not continue each other.
         let origin = format!("cp-bound/{}", &Hash::from_raw(&root).hex()[..32]);
@@ -167,7 +169,9 @@ impl Bound {
     /// The hashes that lead from a ledger's leaf to the root.
     pub fn proof(&self, index: u64) -> Vec<Node> {
         let mut ranges = Ranges::new(inclusion(index, self.checkpoint.size));
-        self.members.iter().for_each(|member| ranges.push(member.leaf()));
+        for member in &self.members {
+            ranges.push(member.leaf());
+        }
         ranges.hashes()
     }
 }
