@@ -9,6 +9,7 @@ use cp_ledger::proof::bound::{Bound, Member};
 use cp_ledger::proof::fault::Kind;
 use cp_ledger::proof::leaves::origin_of;
 use cp_ledger::proof::note::{Checkpoint, Note, Verifier};
+use cp_ledger::read::source::is_stdin;
 
 use crate::reading::Group;
 use crate::verified::Standing;
@@ -32,7 +33,7 @@ impl Bounded {
         let (mut origins, mut seen) = (HashMap::new(), HashMap::<String, &Path>::new());
         for group in groups {
             let Some(first) = group.files.first().filter(|_| !group.is_part()) else { continue };
-            if first.named && first.path.exists() && !first.path.is_file() {
+            if is_stdin(&first.path) || first.path.exists() && !first.path.is_file() {
                 let error = Error::usage("what can be read only once cannot be compared with a bound");
                 return Err(error.in_file(&first.path).hint("name a file or a directory"));
             }
@@ -80,9 +81,10 @@ impl Bounded {
         })
     }
 
-    /// An error for each ledger that is bound and was not found.
-    pub(crate) fn missing(&self) -> impl Iterator<Item = Error> {
-        let found: HashSet<&String> = self.origins.values().collect();
+    /// An error for each ledger that is bound and is none of those that were judged: what only has its name does not stand for it.
+    pub(crate) fn missing(&self, judged: &HashSet<&Path>) -> impl Iterator<Item = Error> {
+        let is_judged = |(ledger, _): &(&PathBuf, &String)| judged.contains(ledger.as_path());
+        let found: HashSet<&String> = self.origins.iter().filter(is_judged).map(|(_, origin)| origin).collect();
         let is_missing = move |member: &&Member| !found.contains(&member.checkpoint.origin);
         self.bound.members().iter().filter(is_missing).map(|member| {
             let Checkpoint { origin, size, .. } = &member.checkpoint;

@@ -1,5 +1,6 @@
 //! `cp-log verify`: prove ledgers, and name every line that is not what was written.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -188,19 +189,22 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         };
     }
     context.out.streaming()?;
-    let mut first_failure = None;
+    let (mut first_failure, mut judged) = (None, HashSet::<&Path>::new());
     for group in &groups {
         match Walk::of(group, &options, &requirements) {
             Ok(mut walk) => {
                 for target in &group.files {
                     let outcome = walk.file(target, context);
+                    if outcome.as_ref().is_ok_and(|verified| verified.bound.is_some()) {
+                        judged.insert(&group.ledger);
+                    }
                     tell(target, outcome, &mut first_failure, context)?;
                 }
             }
             Err(e) => tell(&group.files[0], Err(e), &mut first_failure, context)?,
         }
     }
-    for missing in requirements.bounded.iter().flat_map(Bounded::missing) {
+    for missing in requirements.bounded.iter().flat_map(|bounded| bounded.missing(&judged)) {
         tell_failure(missing, &mut first_failure, context)?;
     }
     first_failure.map_or(Ok(()), Err)
@@ -332,11 +336,10 @@ impl<'a> Walk<'a> {
         found.faults.extend(self.whole.end(report).faults);
         let last = report.last.map(|(seq, _)| seq);
         // A file with lines and no intact one has faults enough; an emptied one has none.
-        if report.intact == 0 && report.lines > 0 || self.group.is_part() {
-            return;
-        }
         let mut judged = Judged::default();
-        self.requirements.judge(&self.whole, self.signed.as_ref(), last, &mut judged);
+        if (report.intact > 0 || report.lines == 0) && !self.group.is_part() {
+            self.requirements.judge(&self.whole, self.signed.as_ref(), last, &mut judged);
+        }
         if let Some(bounded) = &self.requirements.bounded {
             let kind = judged.fault.as_ref().map(|(kind, _)| *kind);
             let is_damaged = self.is_damaged || report.fault_count > 0 || !found.faults.is_empty();
