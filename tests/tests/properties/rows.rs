@@ -41,7 +41,7 @@ const ROWS: [[&str; 4]; 56] = [
     ["cp-log rotate", "cp R r$N.jsonl", "r$N.jsonl", "locked.jsonl"],
     ["cp-log keygen", "", "key$N", ""],
     ["cp-log checkpoint", "", "-f L --key K", "-f locked --key K"],
-    ["cp-log bind", "", "L --key K", "L --key K -o locked"],
+    ["cp-log bind", "", "--key K -o bound$N L", "--key K -o locked L"],
     ["cp-log prove", "", "-f L 1", ""],
     ["cp-log check-proof", "", "--key K.pub proof <line", "--key K.pub proof"],
     ["cp-log witness", "", "--key W --signer K.pub --state seen$N <request", "--key W --signer K.pub --state seen$N"],
