@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// The key that signs
     #[arg(long, value_name = "KEY")]
     key: PathBuf,
-    /// Write the bound to this file; one that is there must be continued by every ledger in it (default: print it)
+    /// Write the bound to this file; an older one is replaced only if every ledger in it continues (default: print it)
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -85,12 +85,17 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     output.iter().chain([&record]).try_for_each(|path| context.home.check_writable(path))?;
     let named: Vec<PathBuf> = args.files.iter().map(std::path::absolute).collect::<std::io::Result<_>>()?;
     let asked = ("bind", named, output.clone(), std::path::absolute(&args.key)?);
-    let signer = Signer::load(&args.key)?;
-    let groups = Group::all(&to_read(&args.files, context)?, context);
-    // Said once, whether it is tried or done.
-    let groups = ledgers(groups, context)?;
-    let bind = Bind { args, groups, output, record, signer };
-    idempotency::answer(&args.append, &asked, context, || bind.done(true), |_| bind.done(false))
+    let AppendOptions { dry_run, request_id } = &args.append;
+    // Nothing is looked at for a request that was answered before.
+    let bind = |context: &mut Context| {
+        let groups = ledgers(Group::all(&to_read(&args.files, context)?, context), context)?;
+        Bind { args, groups, output, record, signer: Signer::load(&args.key)? }.done(*dry_run)
+    };
+    let signed = match dry_run {
+        true => bind(context)?,
+        false => idempotency::once(request_id.as_deref(), &asked, context, bind)?,
+    };
+    context.out.answer(&signed)
 }
 
 /// The groups that are ledgers. What was found in a directory and is none is said; what was named and is none is an error.
@@ -128,9 +133,9 @@ impl Bind<'_> {
         if let (Some(before), Some(path)) = (before, &self.output)
             && before.note().is_signed_by(&self.signer.verifier()) != Some(true)
         {
-            return Err(Error::new(Code::Integrity, "the bound that is there is not signed by this key")
+            return Err(Error::new(Code::Integrity, "the existing bound is not signed by this key")
                 .in_file(path)
-                .hint("use its key, or write another file"));
+                .hint("use its key, or write to another file"));
         }
         let members = self.members(before)?;
         let lines = members.iter().map(|member| member.checkpoint.size).sum();
@@ -171,17 +176,17 @@ impl Bind<'_> {
             members.binary_search_by(|member| member.checkpoint.origin.cmp(&gone.checkpoint.origin)).is_err()
         };
         let Some(gone) = before.into_iter().flat_map(Bound::members).find(is_gone) else { return Ok(members) };
-        let message = format!("missing: {} is in the bound that is there", gone.checkpoint.origin);
+        let message = format!("missing: the existing bound has {}", gone.checkpoint.origin);
         Err(Error::new(Code::Conflict, message)
             .with("origin", gone.checkpoint.origin.as_str())
             .in_file(Path::new(&gone.file))
-            .hint("name it, too, or write another file"))
+            .hint("also name that ledger, or write to another file"))
     }
 
     fn member(&self, group: &Group, before: Option<&Bound>) -> Result<Member> {
         let files: Vec<PathBuf> = group.files.iter().map(|file| file.path.clone()).collect();
         if files.last() != Some(&group.ledger) {
-            let message = "the file that goes on from the closed segments is missing";
+            let message = "missing: only its closed segments are there";
             return Err(Error::new(Code::Integrity, message).in_file(&group.ledger));
         }
         let origin = files.first().map(|first| origin_of(first)).transpose()?.flatten().unwrap_or_default();

@@ -34,13 +34,14 @@ impl Bounded {
         for group in groups {
             let Some(first) = group.files.first().filter(|_| !group.is_part()) else { continue };
             if is_stdin(&first.path) || first.path.exists() && !first.path.is_file() {
-                let error = Error::usage("what can be read only once cannot be compared with a bound");
+                let error = Error::usage("cannot compare a pipe or standard input with a bound");
                 return Err(error.in_file(&first.path).hint("name a file or a directory"));
             }
             // What cannot be read is reported with the rest.
             let Ok(Some(origin)) = origin_of(&first.path) else { continue };
             if let Some(other) = seen.insert(origin.clone(), &group.ledger) {
-                let message = format!("{} and {} are both named {origin}", other.display(), group.ledger.display());
+                let message =
+                    format!("{} and {} have the same origin {origin}", other.display(), group.ledger.display());
                 context.out.notice("origin_twice", Severity::Warning, message);
             }
             origins.insert(group.ledger.clone(), origin);
@@ -88,13 +89,13 @@ impl Bounded {
         let is_missing = move |member: &&Member| !found.contains(&member.checkpoint.origin);
         self.bound.members().iter().filter(is_missing).map(|member| {
             let Checkpoint { origin, size, .. } = &member.checkpoint;
-            let message = format!("missing: {origin} was bound here with {size} lines");
+            let message = format!("missing: the bound has {origin} with {size} lines");
             Error::new(Code::Integrity, message)
                 .in_file(Path::new(&member.file))
                 .with("bound", "missing")
                 .with("origin", origin.as_str())
                 .with("lines", *size)
-                .hint("bring it back, or name the place where it is now, too")
+                .hint("restore it; if it was moved, also name the directory where it is now")
         })
     }
 }

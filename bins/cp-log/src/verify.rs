@@ -47,7 +47,7 @@ pub(crate) struct Args {
     /// The public key that must have signed the checkpoint
     #[arg(long, value_name = "KEY")]
     key: Option<PathBuf>,
-    /// What many ledgers must go on from, of which none may be missing: the file of cp-log bind, which --key must have signed
+    /// A file of cp-log bind: each ledger in it must be there and continue what was bound; --key is the key that signed it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["checkpoint", "dialect"])]
     bound: Option<PathBuf>,
     /// The format of the ledgers (default: what each file says itself)

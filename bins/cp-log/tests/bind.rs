@@ -98,7 +98,7 @@ fn what_is_missing_changed_or_shorter_is_named_and_fails() {
     // Text says the same, and a bound is never made of it.
     let text = place.run(&["verify", "--bound", "b.note", "--format", "text", "shards"]).code(1);
     assert!(text.stdout.contains("deep/e.jsonl: 7 lines"), "{text:?}");
-    assert!(text.stderr.contains("a.jsonl: missing: cp-ledger/"), "{text:?}");
+    assert!(text.stderr.contains("a.jsonl: missing: the bound has cp-ledger/"), "{text:?}");
     assert_eq!(bind(&place, 1)["error"]["code"], "E_INTEGRITY");
 }
 
@@ -224,10 +224,14 @@ fn nothing_to_bind_is_an_error_and_a_dry_run_signs_nothing() {
     let printed = place.closing(&["bind", "l.jsonl", "--key", "K"], "", 0);
     assert_eq!(printed["data"]["root"], tried["data"]["root"]);
     assert!(printed["data"]["bound"].as_str().unwrap().starts_with("cp-ledger/bound@v1\ncp-ledger/"));
+    let once = ["bind", "l.jsonl", "--key", "K", "--request-id", "r"];
+    let first = place.closing(&once, "", 0)["data"].clone();
+    std::fs::rename(place.path("l.jsonl"), place.path("gone")).unwrap();
+    assert_eq!(place.closing(&once, "", 0)["data"], first);
     // What was signed is on the home's own ledger.
     let entries = place.lines(&["query", "--event", "ledger.bind"], "");
     let bound: Vec<_> = entries.iter().filter_map(|entry| entry["data"]["data"]["bound"].as_str()).collect();
-    assert_eq!(bound, [printed["data"]["origin"].as_str().unwrap()]);
+    assert_eq!(bound, [&printed, &json!({"data": first})].map(|answer| answer["data"]["origin"].as_str().unwrap()));
 }
 
 #[test]
@@ -260,5 +264,9 @@ fn two_thousand_ledgers_need_few_open_files() {
     let (status, said) = limited("verify --bound b.note --key K.pub shards");
     assert_eq!(status, 1, "{said}");
     assert_eq!(said.matches("\"bound\":\"intact\"").count(), 1999);
-    assert!(said.contains("1234.jsonl: missing: example.com/1234"), "{}", said.lines().last().unwrap_or_default());
+    assert!(
+        said.contains("1234.jsonl: missing: the bound has example.com/1234"),
+        "{}",
+        said.lines().last().unwrap_or_default()
+    );
 }

@@ -69,7 +69,7 @@ impl Bound {
         let Some([one, other]) = members.array_windows().find(|[one, other]| is_twice(one, other)) else {
             return Ok(());
         };
-        let message = format!("{} and {} are both named {}", one.file, other.file, one.checkpoint.origin);
+        let message = format!("{} and {} have the same origin {}", one.file, other.file, one.checkpoint.origin);
         Err(Error::new(Code::Conflict, message)
             .with("origin", one.checkpoint.origin.as_str())
             .with("files", serde_json::json!([one.file, other.file]))
@@ -123,7 +123,7 @@ impl Bound {
             text => text.map_err(|e| Error::io("cannot read the bound", e).in_file(path))?,
         };
         let damaged = || {
-            let error = Error::new(Code::Integrity, "not a bound, or its ledgers are not those that were signed");
+            let error = Error::new(Code::Integrity, "not a bound, or changed since it was signed");
             error.in_file(path).hint("cp-log bind makes one")
         };
         Self::parse(&text).map(Some).ok_or_else(damaged)
@@ -213,7 +213,7 @@ mod tests {
         twice.push(Member { file: "copy.jsonl".into(), ..twice[1].clone() });
         let error = Bound::order(&mut twice).unwrap_err();
         assert_eq!(error.code(), Code::Conflict);
-        assert_eq!(error.message(), "1.jsonl and copy.jsonl are both named o/1");
+        assert_eq!(error.message(), "1.jsonl and copy.jsonl have the same origin o/1");
         // Nor does a signed one pass.
         assert_eq!(Bound::parse(&Bound::sign(twice, &Signer::new("k", &[1; 32])).to_text()), None);
     }
