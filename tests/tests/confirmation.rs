@@ -65,7 +65,7 @@ const fn append(verb: &'static str, setup: &'static str, command: &'static str, 
 
 const SESSIONS: &str = "for n in 1 2; do cp-session start --format text >S$n; for m in a b c; do cp-session append --session \"$(cat S$n)\" -- $m; cp-session append --session \"$(cat S$n)\" --role assistant -- $m; done; done";
 
-const APPENDS: [Append; 19] = [
+const APPENDS: [Append; 20] = [
     append("cp-log append", "", "cp-log append -f L m", "cp-log append -f L n"),
     append("cp-log tee", "", "printf 'a\\nb\\n' | cp-log tee L", "printf 'a\\nc\\n' | cp-log tee L"),
     append("cp-log create", "", "cp-log create L", "cp-log create M"),
@@ -81,6 +81,12 @@ const APPENDS: [Append; 19] = [
         "cp-log append -f L m; cp-log append -f M m; cp-log keygen K",
         "cp-log checkpoint -f L --key K",
         "cp-log checkpoint -f M --key K",
+    ),
+    append(
+        "cp-log bind",
+        "cp-log append -f L m; cp-log append -f M m; cp-log keygen K",
+        "cp-log bind L --key K",
+        "cp-log bind M --key K",
     ),
     append(
         "cp-log witness",
