@@ -83,7 +83,12 @@ impl Reply for Checked {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let demanded = Demanded::of(args)?;
     let proof = Proof::load(&args.proof, &demanded)?;
-    filter::run(&mut Check { proof, strict: args.stream.strict_exit }, Source::Input, args.stream, context)
+    filter::run(
+        &mut Check { proof, strict: args.stream.strict_exit, objection: None, has_proved: false },
+        Source::Input,
+        args.stream,
+        context,
+    )
 }
 
 /// What a proof has to have beside a line's place.
@@ -230,6 +235,9 @@ impl Proof {
 struct Check {
     proof: Proof,
     strict: bool,
+    /// Why the last line is not the one that is proved, until one is.
+    objection: Option<&'static str>,
+    has_proved: bool,
 }
 
 impl Filter for Check {
@@ -251,6 +259,8 @@ impl Filter for Check {
         if let (Some(reason), true) = (reason, self.strict) {
             return Err(Error::new(Code::Integrity, format!("not proved: {reason}")));
         }
+        self.has_proved |= reason.is_none();
+        self.objection = reason;
         let proof = &self.proof;
         let checked = Checked {
             proved: reason.is_none(),
@@ -262,6 +272,16 @@ impl Filter for Check {
             not_looked_at: proof.not_looked_at.clone(),
         };
         context.out.record(Kind::Item, &checked)
+    }
+
+    /// One that proves nothing of what came in has not passed.
+    fn finish(&mut self, _: &mut Context) -> Result<()> {
+        match self.objection {
+            Some(reason) if !self.has_proved => {
+                Err(Error::new(Code::Integrity, format!("no line is proved: {reason}")))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
