@@ -77,7 +77,9 @@ impl ModelOptions {
         let backend = context.config.text("tool_backend", self.tool_backend.as_deref()).unwrap_or_default();
         let mut argv = match backend.as_str() {
             "native" => return Ok(ModelCommand { argv: self.native()?, drives: false }),
-            name @ ("bash" | "llm" | "elixir") => vec![coprocess::find(&format!("cp-loop-{name}"))?.display().to_string()],
+            name @ ("bash" | "llm" | "elixir") => {
+                vec![coprocess::find(&format!("cp-loop-{name}"))?.display().to_string()]
+            }
             program => coprocess::command_line(program)?,
         };
         // Where the command is whole, no setting adds to it: that of an agent is its run's.
