@@ -127,6 +127,17 @@ fn what_the_model_program_reports_is_an_answer_and_is_not_asked_for_again() {
 }
 
 #[test]
+fn a_model_program_that_is_done_leaves_in_its_own_time() {
+    if !is_installed() {
+        return;
+    }
+    let place = Place::new();
+    model(&place, "cp-llm --backend stub --stub-script answers; sleep 0.5; echo left >left; exit");
+    let ran = run(&place);
+    assert_eq!((ran.status, place.work.read_if_there("left").as_str()), (0, "left\n"), "{ran:?}");
+}
+
+#[test]
 fn conversations_of_one_loop_do_not_disturb_each_other() {
     if !is_installed() {
         return;
@@ -187,7 +198,7 @@ fn schemas_and_arguments_reach_the_model_as_they_were_written() {
 
 /// The loop, with a model that does not answer, and the id of the model's process.
 fn silent(place: &Place) -> (Background, u32) {
-    place.work.executable("model", "#!/bin/sh\nread -r line; echo $$ >pid; exec sleep 60\n");
+    place.work.executable("model", "#!/bin/sh\nread -r line; echo $$ >pid; exec sleep 600\n");
     let mut working = alone(place, &["./model"]).start();
     working.write(prompt("hi"));
     until("the model to be asked", || place.work.read_if_there("pid").ends_with('\n'));
