@@ -57,11 +57,15 @@ pub(crate) struct ModelCommand {
 impl ModelCommand {
     /// The program that is sent prompts: the command itself, or the one that a loop is given as its arguments.
     pub(crate) fn asking(&self) -> Option<&str> {
-        let at = match self.drives {
-            false => Some(0),
-            true => self.argv.first().is_some_and(|program| takes_command(program)).then_some(1),
+        let (first, rest) = self.argv.split_first()?;
+        let asking = if !self.drives {
+            Some(first)
+        } else if takes_command(first) {
+            rest.first()
+        } else {
+            None
         };
-        self.argv.get(at?).map(String::as_str)
+        asking.map(String::as_str)
     }
 }
 
