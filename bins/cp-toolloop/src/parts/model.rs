@@ -8,7 +8,7 @@ use cp_common::wire::record::Kind;
 use cp_common::wire::{Content, Delta, Message, Prompt, ToolCall, ToolResult, Usage};
 use cp_common::{Context, Result};
 
-use crate::state::plan::ModelCommand;
+use crate::state::plan::{ModelCommand, is_ours};
 
 /// A model that can be asked.
 pub(crate) struct Model {
@@ -100,18 +100,14 @@ fn message_of(call: ToolCall, backend: &str) -> Message {
     }
 }
 
-/// Starts the part. Our own programs are given this context; another program gets its own arguments and no more.
+/// Starts the part. A program of ours that asks the model is given this context; another gets its own arguments and no more.
 fn start(command: &ModelCommand, context: &Context) -> Result<Part> {
     let mut argv: Vec<OsString> = command.argv.iter().map(OsString::from).collect();
-    if !command.drives && is_ours(&command.argv[0]) {
+    if command.asking().is_some_and(is_ours) {
         argv.push("--closed".into());
         argv.extend(context.handed_on());
     }
     Part::start(&argv)
-}
-
-fn is_ours(program: &str) -> bool {
-    program.rsplit('/').next().is_some_and(|name| name.starts_with("cp-"))
 }
 
 /// Prints a part of an answer at once.

@@ -54,6 +54,35 @@ pub(crate) struct ModelCommand {
     pub(crate) drives: bool,
 }
 
+impl ModelCommand {
+    /// The program that is sent prompts: the command itself, or the one that a loop is given as its arguments.
+    pub(crate) fn asking(&self) -> Option<&str> {
+        let (first, rest) = self.argv.split_first()?;
+        let asking = if !self.drives {
+            Some(first)
+        } else if takes_command(first) {
+            rest.first()
+        } else {
+            None
+        };
+        asking.map(String::as_str)
+    }
+}
+
+/// Whether a program is one of the cp-tools.
+pub(crate) fn is_ours(program: &str) -> bool {
+    name_of(program).starts_with("cp-")
+}
+
+/// Whether a program that drives the loop asks through a command that it is given as its arguments.
+pub(crate) fn takes_command(program: &str) -> bool {
+    name_of(program) == "cp-loop-elixir"
+}
+
+fn name_of(program: &str) -> &str {
+    program.rsplit('/').next().unwrap_or(program)
+}
+
 /// When to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Limits {

@@ -6,7 +6,7 @@ use cp_common::program::require_text;
 use cp_common::{Context, Error, Result, coprocess};
 
 use crate::mcp::Spec;
-use crate::state::plan::ModelCommand;
+use crate::state::plan::{ModelCommand, is_ours, takes_command};
 use crate::tools::catalogue::Allowed;
 use crate::tools::sources::Sources;
 
@@ -66,7 +66,7 @@ pub(super) struct ModelOptions {
     /// Print the answer as it is generated
     #[arg(long, help_heading = "Who answers")]
     stream: bool,
-    /// What drives the loop: native, bash, llm, or a program
+    /// What drives the loop: native, bash, llm, elixir, or a program
     #[arg(long, value_name = "B", help_heading = "Who answers", hide_short_help = true)]
     tool_backend: Option<String>,
 }
@@ -75,32 +75,54 @@ impl ModelOptions {
     /// The command that asks the model.
     pub(super) fn command(&self, context: &Context) -> Result<ModelCommand> {
         let backend = context.config.text("tool_backend", self.tool_backend.as_deref()).unwrap_or_default();
-        let drives = backend != "native";
-        let mut argv = match (&self.llm, backend.as_str()) {
-            (Some(_), _) if drives => {
-                return Err(Error::usage(format!(
-                    "--llm cannot be used with --tool-backend {backend}, which asks the model itself"
-                )));
+        let mut argv = match backend.as_str() {
+            "native" => return Ok(ModelCommand { argv: self.native()?, drives: false }),
+            name @ ("bash" | "llm" | "elixir") => {
+                vec![coprocess::find(&format!("cp-loop-{name}"))?.display().to_string()]
             }
-            (Some(text), _) => coprocess::command_line(text)?,
-            (None, "native") => vec![coprocess::find("cp-llm")?.display().to_string()],
-            (None, name @ ("bash" | "llm")) => vec![coprocess::find(&format!("cp-loop-{name}"))?.display().to_string()],
-            (None, program) => coprocess::command_line(program)?,
+            program => coprocess::command_line(program)?,
         };
-        let mut option = |flag: &str, value: Option<String>| {
-            if let Some(value) = value {
-                argv.extend([flag.to_owned(), value]);
-            }
-        };
-        option("--model", self.model.clone());
-        if !drives {
-            let script = self.stub_script.as_deref().map(std::path::absolute).transpose()?;
-            option("--backend", self.backend.clone());
-            option("--stub-script", script.map(|script| script.display().to_string()));
-            argv.extend(self.stream.then(|| "--stream".to_owned()));
+        // Where the command is whole, no setting adds to it: that of an agent is its run's.
+        let (ours, bare) = (is_ours(&argv[0]), argv.len() == 1);
+        if bare && takes_command(&argv[0]) {
+            argv.extend(self.native()?);
+            return Ok(ModelCommand { argv, drives: true });
         }
-        Ok(ModelCommand { argv, drives })
+        let refused = [
+            ("--llm", self.llm.is_some()),
+            ("--stub-script", self.stub_script.is_some()),
+            ("--backend", self.backend.is_some() && !(ours && bare)),
+        ];
+        if let Some((option, _)) = refused.iter().find(|(_, given)| *given) {
+            return Err(Error::usage(format!(
+                "{option} cannot be used with --tool-backend {backend}, which asks the model itself"
+            )));
+        }
+        add(&mut argv, "--model", self.model.clone());
+        if ours && bare {
+            // It asks the backend that is meant, or refuses.
+            add(&mut argv, "--backend", context.config.text("backend", self.backend.as_deref()));
+        }
+        Ok(ModelCommand { argv, drives: true })
     }
+
+    /// The command that the native loop asks through.
+    fn native(&self) -> Result<Vec<String>> {
+        let mut argv = match &self.llm {
+            Some(text) => coprocess::command_line(text)?,
+            None => vec![coprocess::find("cp-llm")?.display().to_string()],
+        };
+        let script = self.stub_script.as_deref().map(std::path::absolute).transpose()?;
+        add(&mut argv, "--model", self.model.clone());
+        add(&mut argv, "--backend", self.backend.clone());
+        add(&mut argv, "--stub-script", script.map(|script| script.display().to_string()));
+        argv.extend(self.stream.then(|| "--stream".to_owned()));
+        Ok(argv)
+    }
+}
+
+fn add(argv: &mut Vec<String>, flag: &str, value: Option<String>) {
+    argv.extend(value.into_iter().flat_map(|value| [flag.to_owned(), value]));
 }
 
 /// A number that a limit can be.
