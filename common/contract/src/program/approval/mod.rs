@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 pub use self::approver::{Verdict, ask};
-pub use self::person::{Answer, at_terminal, description, question};
+pub use self::person::{Answer, at_terminal, description, prompt};
 use crate::clock;
 use crate::home::write_whole;
 use crate::keys::hash;

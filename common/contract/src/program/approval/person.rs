@@ -63,9 +63,9 @@ pub fn description(approval: &Approval) -> String {
 }
 
 /// The question, with what may be typed.
-pub fn question(approval: &Approval) -> String {
+pub fn prompt(approval: &Approval) -> String {
     let always = if approval.scopes.contains(&Scope::Run) { ", a = always for this run" } else { "" };
-    format!("{}\nAllow it? y = yes, n = no{always}: ", description(approval))
+    format!("Allow it? y = yes, n = no{always}: ")
 }
 
 /// Asks the person at the terminal, and waits until then at most. `None`: nobody is there, or nothing was decided.
@@ -74,7 +74,8 @@ pub fn at_terminal(approval: &Approval, until: Option<Instant>) -> Result<Option
     let failed = |e: std::io::Error| Error::io("asking at the terminal", e);
     // What was typed before the question was shown is no answer to it.
     let _ = tcflush(&terminal, QueueSelector::IFlush);
-    terminal.write_all(question(approval).as_bytes()).map_err(failed)?;
+    let question = format!("{}\n{}", description(approval), prompt(approval));
+    terminal.write_all(question.as_bytes()).map_err(failed)?;
     let (mut typed, mut bytes) = (Vec::new(), [0; 256]);
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
