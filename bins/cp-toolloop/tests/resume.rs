@@ -179,7 +179,10 @@ fn the_policy_asks_and_a_program_answers() {
     assert_eq!(ran.status, 0, "{ran:?}");
     assert_eq!(ran.results(), ["Denied: too late"]);
     assert_eq!(place.written("deployed"), "deployed\n");
-    assert_eq!(place.with_tools(&["x"]).status, 9);
+    let asked = place.with_tools(&["x"]);
+    assert_eq!(asked.status, 9);
+    // One word is enough: the loop does not ask what cp-exec asks.
+    assert_eq!(place.run(&words_of(&asked.detail("resume"))).status, 0);
 }
 
 #[test]

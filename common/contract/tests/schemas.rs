@@ -26,14 +26,13 @@ fn same_contract(name: &str, value: &Value) {
 
 #[test]
 fn schemas_are_those_of_the_types() {
-    let schemas: [(&str, Schema); 16] = [
+    let schemas: [(&str, Schema); 15] = [
         ("prompt", of_record(schema_for!(wire::Prompt))),
         ("message", of_record(schema_for!(wire::Message))),
         ("delta", of_record(schema_for!(wire::Delta))),
         ("tool_call", of_record(schema_for!(wire::ToolCall))),
         ("tool_result", of_record(schema_for!(wire::ToolResult))),
         ("exec_result", of_record(schema_for!(wire::ExecResult))),
-        ("approval", schema_for!(wire::Approval)),
         ("receipt", schema_for!(wire::Receipt)),
         ("preview", schema_for!(confirm::Preview)),
         ("summary", schema_for!(wire::shapes::Summary)),

@@ -208,8 +208,9 @@ impl Engine {
                 tool.name
             )));
         }
+        let was_approved = waiting.started && tool.hints.idempotent;
         let asks = match (found, self.parts.approver.reason(&tool)) {
-            _ if approved => None,
+            _ if approved || was_approved => None,
             (Found::Unknown, _) => Some(self.unfinished(at, &tool, context)?),
             (_, Some((rule, why))) => Some(self.asked(call, &tool, rule, why, context)?),
             (_, None) => None,

@@ -35,9 +35,9 @@ impl Approver {
     /// The rule by which each call of a tool requires approval, and why; none where it does not. What cp-exec carries out and asks about
     /// itself is not asked about twice.
     pub(crate) fn reason(&self, tool: &Tool) -> Option<(&'static str, String)> {
-        let by_cp_exec = matches!(tool.origin, Origin::Executable { .. });
-        if !by_cp_exec && self.policy.approve.iter().any(|pattern| matches(pattern, &tool.name)) {
-            return Some(("tools.approve", format!("tools.approve of the policy lists `{}`", tool.name)));
+        if self.policy.approve.iter().any(|pattern| matches(pattern, &tool.name)) {
+            let why = || format!("tools.approve of the policy lists `{}`", tool.name);
+            return (!matches!(tool.origin, Origin::Executable { .. })).then(|| ("tools.approve", why()));
         }
         let why = || format!("{} requires approval of each call", tool.name);
         tool.hints.approve.then(|| ("tool.approve", why()))

@@ -12,8 +12,6 @@ pub const TOOL_CALL: (&str, &str) = ("tool_call", include_str!("../../schemas/to
 pub const TOOL_RESULT: (&str, &str) = ("tool_result", include_str!("../../schemas/tool_result.json"));
 /// The schema of an execution.
 pub const EXEC_RESULT: (&str, &str) = ("exec_result", include_str!("../../schemas/exec_result.json"));
-/// The schema of something that waits for a yes.
-pub const APPROVAL: (&str, &str) = ("approval", include_str!("../../schemas/approval.json"));
 /// The schema of a receipt.
 pub const RECEIPT: (&str, &str) = ("receipt", include_str!("../../schemas/receipt.json"));
 /// The schema of a dry run.
