@@ -43,8 +43,6 @@ pub(crate) struct ToolCall {
     /// Whether it is asked to describe itself.
     pub describe: bool,
     pub arguments: Box<RawValue>,
-    /// The id of the call, where a tool call asks.
-    pub id: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -188,12 +186,7 @@ fn of(tool: &str, operation: Option<&str>, arguments: Box<RawValue>, tilde: &str
         }
         name => {
             let operation = known(name, operation.or(Some("call")), &["call", "describe"])?;
-            Ok(Request::Tool(ToolCall {
-                name: name.to_owned(),
-                describe: operation == "describe",
-                arguments,
-                id: None,
-            }))
+            Ok(Request::Tool(ToolCall { name: name.to_owned(), describe: operation == "describe", arguments }))
         }
     }
 }

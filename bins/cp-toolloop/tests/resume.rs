@@ -82,8 +82,10 @@ fn nobody_takes_over_while_the_tool_of_a_killed_run_is_at_work() {
     place.script(&[r#"{"tool_calls":[{"name":"step"}]}"#]);
     let run = killed_when(&place, 4, || place.until_written("begun"));
     assert_eq!(place.written("effects"), "");
+    // Its result came after the kill, and is used: nobody is asked, and nothing runs twice.
     let ran = place.run(&["resume", &run]);
-    assert_eq!((ran.status, place.written("effects").as_str()), (9, "x\n"), "{ran:?}");
+    assert_eq!((ran.status, place.written("effects").as_str()), (0, "x\n"), "{ran:?}");
+    assert!(ran.results()[0].contains("ended with exit status 0"), "{ran:?}");
 }
 
 #[test]
@@ -171,13 +173,16 @@ fn the_policy_asks_and_a_program_answers() {
     assert_eq!(ran.status, 0, "{ran:?}");
     assert_eq!(ran.results(), ["deployed\n"]);
     let question: Value = serde_json::from_str(&place.written("question")).unwrap();
-    assert_eq!((&question["call"]["name"], &question["tool"]["name"]), (&json!("deploy"), &json!("deploy")));
+    assert_eq!((&question["shown"]["rule"], &question["level"]), (&json!("tools.approve"), &json!("agent")));
     let no = place.root.join("no").display().to_string();
     let ran = place.with_tools(&["--approver", &no, "x"]);
     assert_eq!(ran.status, 0, "{ran:?}");
     assert_eq!(ran.results(), ["Denied: too late"]);
     assert_eq!(place.written("deployed"), "deployed\n");
-    assert_eq!(place.with_tools(&["x"]).status, 9);
+    let asked = place.with_tools(&["x"]);
+    assert_eq!(asked.status, 9);
+    // One word is enough: the loop does not ask what cp-exec asks.
+    assert_eq!(place.run(&words_of(&asked.detail("resume"))).status, 0);
 }
 
 #[test]

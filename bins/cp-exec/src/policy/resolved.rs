@@ -15,7 +15,7 @@ use super::patterns::{Anchors, Pattern, expand};
 use crate::place::{Link, follow};
 use crate::refusal::{linked, owner_decides, refuse};
 
-/// What every decision and every sandbox of this process is made from. It does not change.
+/// What every decision and every sandbox of this process is made from. It does not change, but for the call that is answered.
 pub(crate) struct Policy {
     pub loaded: Loaded,
     /// What the paths of the policy mean here.
@@ -45,6 +45,8 @@ pub(crate) struct Actor {
     pub agent: String,
     pub session: Option<String>,
     pub run: Option<String>,
+    /// The tool call of a model that is answered now.
+    pub call: Option<String>,
     pub origin: Origin,
 }
 
@@ -85,6 +87,7 @@ impl Policy {
                 agent: context.agent(None),
                 session,
                 run: context.options.run.clone(),
+                call: None,
                 origin: context.origin(),
             },
             tools,

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cp_common::wire::Receipt;
+use cp_common::wire::{Approval, Receipt};
 use cp_common::{Error, Result};
+use cp_ledger::format::approval::Said;
 use cp_ledger::format::canonical::hash_normal;
 use cp_ledger::format::claims;
 use cp_ledger::{Entry, Ledger, Sync};
@@ -51,6 +52,7 @@ impl Journal {
         let entry = self
             .entry("exec.intent")
             .with("tool", tool)
+            .with("call", &ruling.call)
             .with("argv", &ruling.argv)
             .with("stage", &stage)
             .with(name, &hash)
@@ -96,6 +98,7 @@ impl Journal {
         let entry = self
             .entry("exec.result")
             .with("intent", &intent.seq)
+            .with("call", &ruling.call)
             .with("return_code", &outcome.status.code)
             .with("signal", &outcome.status.signal)
             .with("ended", &ended)
@@ -149,6 +152,12 @@ impl Journal {
             .with("policy", &self.policy)
             .with("origin", self.actor.origin.name());
         self.ledger()?.append(entry).map_err(Error::fatal)
+    }
+
+    /// Records what happened to an approval, on the disk before what comes after it.
+    pub(crate) fn approval(&mut self, said: Said<'_>, approval: &Approval) -> Result<Receipt> {
+        let entry = said.about(approval, self.entry(said.event()));
+        self.durably(entry)
     }
 
     /// Records an operation that needs no process.

@@ -9,13 +9,17 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use cp_common::home::resolved;
-use cp_common::program::confirm::{Bound, Change, fingerprint, inspect, issue, redeem};
+use cp_common::program::approval::bound;
+use cp_common::program::confirm::{Change, fingerprint, inspect, issue, redeem};
+use cp_common::wire::Action;
 use cp_common::{Code, Error, Result};
+use cp_ledger::format::approval::Said;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use serde_json::json;
 
 use super::item::Item;
+use crate::decision::confirm::{of_change, spend};
 use crate::digest::sha256;
 use crate::place;
 use crate::policy::{Access, Policy, covering};
@@ -247,11 +251,9 @@ fn write_file(engine: &mut Engine, write: &WriteFile, spent: Option<&str>) -> Re
     let hash = sha256(write.content.as_bytes());
     let shown = path.display().to_string();
     let confirmed = match before {
-        Some(_) => Some(confirm_overwrite(&engine.policy, write, &path, &hash, spent)?),
+        Some(_) => Some(confirm_overwrite(engine, write, &path, spent)?),
         // What the token was to replace is gone.
-        None if write.confirm.is_some() && spent.is_none() => {
-            Some(confirm_overwrite(&engine.policy, write, &path, &hash, None)?)
-        }
+        None if write.confirm.is_some() && spent.is_none() => Some(confirm_overwrite(engine, write, &path, None)?),
         None => None,
     };
     let what = json!({
@@ -277,27 +279,27 @@ fn there_already(path: &Path) -> Error {
 
 /// Replacing a file destroys what it held, so it needs the word `overwrite`, and a token for exactly this replacement. Answers with
 /// the hash of the token that was spent.
-fn confirm_overwrite(
-    policy: &Policy,
-    write: &WriteFile,
-    path: &Path,
-    hash: &str,
-    spent: Option<&str>,
-) -> Result<String> {
+fn confirm_overwrite(engine: &mut Engine, write: &WriteFile, path: &Path, spent: Option<&str>) -> Result<String> {
+    let policy = &engine.policy;
     if write.mode == WriteMode::Create && path.symlink_metadata().is_ok() {
         return Err(there_already(path));
     }
     if let Some(token) = spent {
         return fingerprint(&policy.cp_home, token);
     }
-    let old = fs::read(path).ok().map(|bytes| sha256(&bytes));
-    let asked = ("cp-exec", "filesystem.write_file", path.display().to_string(), hash);
-    let bound = Bound::new(&asked, &(old, policy.sha256()))?;
+    let before = fs::read(path).unwrap_or_default();
+    let asked = of_change(policy, Action::Write, path, &before, write.content.as_bytes())?;
     if let Some(token) = &write.confirm {
-        redeem(&policy.cp_home, token, &bound)?;
+        redeem(&policy.cp_home, token, &bound(&asked)?)?;
         return fingerprint(&policy.cp_home, token);
     }
-    let (token, expires) = issue(&policy.cp_home, &bound)?;
+    // A model has no way to a token: whoever may is asked.
+    if policy.actor.call.is_some() {
+        let spent = spend(policy, &asked)?;
+        engine.journal.approval(Said::Spent(&spent.grant), &spent.approval)?;
+        return Ok(spent.token);
+    }
+    let (token, expires) = issue(&policy.cp_home, &bound(&asked)?)?;
     Err(Error::new(Code::ConfirmationRequired, format!("{} would be overwritten", path.display()))
         .with("rule", "overwrite")
         .with("confirm_token", token)

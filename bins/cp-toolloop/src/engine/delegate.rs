@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use cp_common::wire::{Prompt, Receipt, ToolCall, ToolResult};
+use cp_common::wire::{Prompt, Receipt, Scope, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result, signals};
 use cp_ledger::read;
 use serde_json::json;
@@ -124,7 +124,10 @@ impl Engine {
         let meant = self.forwarded.iter().filter(|(named, _)| there.iter().any(|waiting| waiting.is(named)));
         meant
             .flat_map(|(named, decision)| match decision {
-                Decision::Approved => vec![format!("--approve={named}")],
+                Decision::Approved(grant) => {
+                    let always = (grant.scope == Scope::Run).then(|| "--always".to_owned());
+                    [format!("--approve={named}")].into_iter().chain(always).collect()
+                }
                 Decision::Denied(reason) => vec![format!("--deny={named}"), format!("--message={reason}")],
             })
             .collect()
@@ -165,7 +168,7 @@ impl Engine {
     fn human_below(&self, run: &str, failure: &Error) -> Error {
         let details = failure.details();
         let mut error = Error::new(Code::HumanRequired, failure.message()).with("agent", run);
-        for name in ["action", "call", "questions", "hint"] {
+        for name in ["action", "call", "questions", "approval", "approve", "hint"] {
             error = match (name, details.get(name).cloned()) {
                 (_, None) => error,
                 ("hint", Some(hint)) => error.hint(hint.as_str().unwrap_or_default()),
@@ -181,7 +184,7 @@ impl Engine {
                 (_, Some(value)) => error.with(name, value),
             };
         }
-        error.with("_untrusted", json!(["/call", "/questions"]))
+        error.with("_untrusted", json!(["/call", "/questions", "/approval/shown"]))
     }
 }
 

@@ -5,16 +5,17 @@ use std::time::{Duration, Instant};
 
 use cp_common::output::Format;
 use cp_common::wire::record::Kind;
-use cp_common::wire::{Receipt, ToolCall, ToolResult};
+use cp_common::wire::{Approval, Receipt, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Hash;
-use serde_json::json;
 
 use super::Engine;
+use super::pause::MCP_INPUT;
 use super::pending::Pending;
 use crate::mcp::{Outcome, Spec};
 use crate::parts::agent::Agent;
 use crate::state::files::RunFiles;
+use crate::state::found::{self, Ended, Found};
 use crate::state::step::{Decision, Step};
 use crate::tools::tool::{Origin, Tool};
 
@@ -27,12 +28,16 @@ enum Verdict {
     Run(Box<Tool>),
     /// It is not, and this is the answer to the model.
     Answer(String),
+    /// It was, before the run stopped.
+    Ended(Ended, Receipt),
 }
 
 /// Who carries a call out.
 enum Work {
     /// Nobody any more: this is the answer to the model.
     Answered(String),
+    /// Nobody any more: it ended while the run was stopped.
+    Ended(Ended, Receipt),
     /// Nobody: the result is in the recording.
     Replayed,
     /// The cp-exec of this slot, at most so long.
@@ -40,6 +45,19 @@ enum Work {
     Delegated(Box<Agent>),
     /// This server, under this name there; the proof that it was asked.
     Served(Spec, String, Option<Receipt>),
+}
+
+/// What came of a call that cp-exec carries out.
+enum Collected {
+    Result(Box<ToolResult>),
+    /// It did not begin: it needs a yes.
+    Asks(Box<Approval>),
+}
+
+impl Collected {
+    fn of(result: ToolResult) -> Self {
+        Self::Result(Box::new(result))
+    }
 }
 
 impl Engine {
@@ -55,7 +73,7 @@ impl Engine {
             for (slot, at) in group.iter().enumerate() {
                 let call = self.run.conversation.calls[*at].asked.clone();
                 let pending = Pending { at: *at, call, began: Instant::now() };
-                match self.begin(&pending, slot, context) {
+                match self.begin(&pending, slot, false, context) {
                     Ok(work) => underway.push((pending, work)),
                     Err(error) => {
                         stopped = Err(error);
@@ -72,24 +90,30 @@ impl Engine {
         Ok(())
     }
 
-    fn begin(&mut self, pending: &Pending, slot: usize, context: &mut Context) -> Result<Work> {
+    /// Starts a call, `again` where it stopped before it began and was approved.
+    fn begin(&mut self, pending: &Pending, slot: usize, again: bool, context: &mut Context) -> Result<Work> {
         let Pending { at, call, .. } = pending;
         if self.replay.is_some() {
             show_call(call, context)?;
             return Ok(Work::Replayed);
         }
-        let tool = match self.judge(*at)? {
-            Verdict::Answer(answer) => {
-                show_call(call, context)?;
-                return Ok(Work::Answered(answer));
-            }
+        let verdict = self.judge(*at, context)?;
+        if !again {
+            show_call(call, context)?;
+        }
+        let tool = match verdict {
+            Verdict::Answer(answer) => return Ok(Work::Answered(answer)),
+            Verdict::Ended(ended, receipt) => return Ok(Work::Ended(ended, receipt)),
             Verdict::Run(tool) => tool,
         };
         let turn = self.run.conversation.tally.iterations;
-        let receipt = self.run.note(|journal| journal.call(turn, call))?;
+        let decision = self.run.conversation.calls[*at].decision.clone();
+        // A yes is used up before anything is done with it: whoever goes on after a stop here asks again.
         self.run.step(Step::Started(*at))?;
         self.run.sync()?;
-        show_call(call, context)?;
+        self.spend(*at, decision, context)?;
+        let receipt = if again { None } else { self.run.note(|journal| journal.call(turn, call))? };
+        self.run.sync()?;
         if tool.is_agent() {
             return Ok(match self.delegate(*at, call, context)? {
                 Ok(agent) => Work::Delegated(Box::new(agent)),
@@ -112,11 +136,24 @@ impl Engine {
         let mut result = match work {
             Work::Replayed => return self.replayed(pending, context),
             Work::Answered(answer) => pending.failed(answer),
+            Work::Ended(ended, receipt) => ToolResult {
+                is_error: ended.return_code != Some(0),
+                exit_code: ended.return_code,
+                receipt: Some(receipt),
+                ..pending.failed(ended.text())
+            },
             Work::Delegated(agent) => self.returned(pending, *agent, context)?,
             Work::Served(spec, tool, receipt) => {
                 ToolResult { receipt, ..self.call_server(pending, &spec, &tool, context)? }
             }
-            Work::Runs(slot, limit) => self.collect(pending, slot, limit)?,
+            Work::Runs(slot, limit) => match self.collect(pending, slot, limit)? {
+                Collected::Result(result) => *result,
+                Collected::Asks(approval) => {
+                    self.decide(pending.at, &approval, context)?;
+                    let work = self.begin(pending, slot, true, context)?;
+                    return self.complete(pending, work, context);
+                }
+            },
         };
         if let Some(warning) = self.repeats.note(&pending.call, &result) {
             result.content.push_str(&warning);
@@ -143,22 +180,27 @@ impl Engine {
     }
 
     /// Decides about a call before anything is started.
-    fn judge(&mut self, at: usize) -> Result<Verdict> {
-        let waiting = &self.run.conversation.calls[at];
+    fn judge(&mut self, at: usize, context: &mut Context) -> Result<Verdict> {
+        let waiting = self.run.conversation.calls[at].clone();
         let call = &waiting.asked;
-        let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == call.name) else {
+        let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == call.name).cloned() else {
             return Ok(Verdict::Answer(format!("Tool not permitted: {}", call.name)));
         };
         if let Some(Decision::Denied(reason)) = &waiting.decision {
             return Ok(Verdict::Answer(format!("Denied: {reason}")));
         }
-        if let Err(invalid) = self.arguments.check(tool, &call.input) {
+        if let Err(invalid) = self.arguments.check(&tool, &call.input) {
             return Ok(Verdict::Answer(invalid.message().to_owned()));
         }
         // An agent that was started goes on where it stopped, and repeats nothing.
-        let approved = waiting.decision == Some(Decision::Approved) || waiting.agent.is_some();
-        if waiting.started && !tool.hints.idempotent && !approved && !tool.is_agent() {
-            return Err(self.unfinished(call));
+        let approved = matches!(waiting.decision, Some(Decision::Approved(_))) || waiting.agent.is_some();
+        let repeats = waiting.started && !tool.hints.idempotent && !tool.is_agent();
+        let found = match self.run.ledger() {
+            Some(ledger) if repeats && !approved => found::find(ledger, &call.id)?,
+            _ => Found::NotBegun,
+        };
+        if let Found::Ended(ended, receipt) = found {
+            return Ok(Verdict::Ended(ended, receipt));
         }
         if !is_unchanged(&tool.origin) {
             return Ok(Verdict::Answer(format!(
@@ -166,63 +208,45 @@ impl Engine {
                 tool.name
             )));
         }
-        let tool = Box::new(tool.clone());
-        if !approved && self.parts.approver.is_required_for(&tool) {
-            let Some(decision) = self.parts.approver.decide(&self.run.plan.run, call, &tool)? else {
-                return Err(self.unapproved(call));
-            };
-            self.run.decide(at, decision.clone(), "approver")?;
-            if let Decision::Denied(reason) = decision {
+        let was_approved = waiting.started && tool.hints.idempotent;
+        let asks = match (found, self.parts.approver.reason(&tool)) {
+            _ if approved || was_approved => None,
+            (Found::Unknown, _) => Some(self.unfinished(at, &tool, context)?),
+            (_, Some((rule, why))) => Some(self.asked(call, &tool, rule, why, context)?),
+            (_, None) => None,
+        };
+        if let Some(approval) = asks {
+            self.decide(at, &approval, context)?;
+            if let Some(Decision::Denied(reason)) = &self.run.conversation.calls[at].decision {
                 return Ok(Verdict::Answer(format!("Denied: {reason}")));
             }
         }
-        Ok(Verdict::Run(tool))
-    }
-
-    /// A call that was started and has no result: whether it had its effect, only a person can find out.
-    fn unfinished(&self, call: &ToolCall) -> Error {
-        let message = format!("{} was started, and whether it finished is not known", call.name);
-        self.human("resolve_unfinished_call", message, call)
-            .hint("check whether it had its effect: --approve runs it again, --deny goes on without it")
-    }
-
-    /// A call that requires approval, and no program was named that could give it.
-    fn unapproved(&self, call: &ToolCall) -> Error {
-        self.human("approve_tool_call", format!("{} requires approval", call.name), call)
-            .hint("--approve runs it, --deny refuses it and tells the model so")
-    }
-
-    fn human(&self, action: &str, message: String, call: &ToolCall) -> Error {
-        let id = &call.id;
-        Error::new(Code::HumanRequired, message)
-            .with("action", action)
-            .with("call", json!({"id": id, "name": call.name, "input": &call.input}))
-            .with("_untrusted", json!(["/call"]))
-            .with("resume", self.run.resume_line(&format!(" --approve {id}")))
-            .with("otherwise", self.run.resume_line(&format!(" --deny {id} --message no")))
+        Ok(Verdict::Run(Box::new(tool)))
     }
 
     /// Waits for a call. What cp-exec refuses is an answer too: the model may find another way.
-    fn collect(&mut self, pending: &Pending, slot: usize, limit: Option<Duration>) -> Result<ToolResult> {
+    fn collect(&mut self, pending: &Pending, slot: usize, limit: Option<Duration>) -> Result<Collected> {
         let left = self.run.time_left()?;
         let (limit, call) = ([limit, left].into_iter().flatten().min(), &pending.call);
         match self.parts.executor.result(slot, limit) {
-            Ok(Some(result)) => Ok(ToolResult { id: call.id.clone(), name: call.name.clone(), ..result }),
+            Ok(Some(result)) => {
+                Ok(Collected::of(ToolResult { id: call.id.clone(), name: call.name.clone(), ..result }))
+            }
             Ok(None) => {
                 // Stopping cp-exec stops the tool with everything it started.
                 self.parts.executor.stop(slot);
                 self.run.time_left()?;
-                Ok(pending.timed_out())
+                Ok(Collected::of(pending.timed_out()))
             }
             Err(error) if error.code() == Code::HumanRequired => {
                 // It was not run: the same call can simply be made again.
                 self.run.step(Step::Withdrawn(pending.at))?;
-                Err(error)
+                Approval::of(&error).map(|approval| Collected::Asks(Box::new(approval))).ok_or(error)
             }
             Err(error) if error.is_fatal() => Err(error),
             Err(error) => {
                 let hint = error.hint_text().map(|hint| format!(" ({hint})")).unwrap_or_default();
-                Ok(pending.failed(format!("{}: {}{hint}", error.code(), error.message())))
+                Ok(Collected::of(pending.failed(format!("{}: {}{hint}", error.code(), error.message()))))
             }
         }
     }
@@ -239,6 +263,10 @@ impl Engine {
             Ok(Outcome::InputRequired(questions)) => {
                 self.run.step(Step::Withdrawn(pending.at))?;
                 let message = format!("the server {} asks for something that only a person can answer", spec.name);
+                if let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == pending.call.name).cloned() {
+                    let approval = self.asked(&pending.call, &tool, MCP_INPUT, message.clone(), context)?;
+                    self.wait_for(pending.at, &approval)?;
+                }
                 Err(self
                     .human("answer_mcp_input", message, &pending.call)
                     .with("questions", questions)

@@ -3,14 +3,16 @@
 mod delegate;
 mod dispatch;
 pub(crate) mod event;
+mod pause;
 mod pending;
 pub(crate) mod repeats;
 
 use std::collections::BTreeMap;
 
 use cp_common::output::Format;
-use cp_common::wire::Message;
+use cp_common::program::approval;
 use cp_common::wire::record::Kind;
+use cp_common::wire::{Approval, Message};
 use cp_common::{Code, Context, Error, Result, signals};
 
 use self::event::Event;
@@ -91,6 +93,11 @@ impl Engine {
             }
             Err(error) => {
                 let error = self.run.resumable(error, context.home.root());
+                if context.out.format() != Format::Json
+                    && let Some(approval) = Approval::of(&error)
+                {
+                    context.warn(&approval::description(&approval));
+                }
                 if is_at_rest(&error) {
                     self.parts.shutdown(context);
                 }

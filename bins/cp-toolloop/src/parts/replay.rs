@@ -48,6 +48,7 @@ impl Replay {
                 | Step::Started(_)
                 | Step::Withdrawn(_)
                 | Step::Shown
+                | Step::Asked(..)
                 | Step::Decided(..) => {}
             }
         }

@@ -1,7 +1,7 @@
 //! Where a run stands: the conversation so far and the calls that wait. It is made of the run's steps and of nothing else, so a
 //! resume stands exactly where the run stopped.
 
-use cp_common::wire::{Block, Content, Message, Prompt, ToolCall, ToolResult, Turn};
+use cp_common::wire::{Approval, Block, Content, Grant, Message, Prompt, Scope, ToolCall, ToolResult, Turn};
 use cp_common::{Code, Error, Result};
 
 use crate::state::files::RunFiles;
@@ -20,7 +20,11 @@ pub(crate) struct Call {
     pub(crate) agent: Option<String>,
     /// What that agent used.
     pub(crate) spent: Option<Spent>,
-    /// Whether it was approved or denied.
+    /// What was last asked about it.
+    pub(crate) approval: Option<Box<Approval>>,
+    /// Whether that waits for an answer.
+    pub(crate) is_asked: bool,
+    /// Whether it was approved or denied. A start uses a yes up.
     pub(crate) decision: Option<Decision>,
     pub(crate) result: Option<ToolResult>,
 }
@@ -34,7 +38,16 @@ pub(crate) enum Unshown {
 
 impl Call {
     fn of(asked: &ToolCall) -> Self {
-        Self { asked: asked.clone(), started: false, agent: None, spent: None, decision: None, result: None }
+        Self {
+            asked: asked.clone(),
+            started: false,
+            agent: None,
+            spent: None,
+            approval: None,
+            is_asked: false,
+            decision: None,
+            result: None,
+        }
     }
 }
 
@@ -51,6 +64,8 @@ pub(crate) struct Conversation {
     pub(crate) returned: Vec<ToolResult>,
     /// The last message, if it called no tool.
     pub(crate) answer: Option<Message>,
+    /// What a person allowed for the whole run: a rule and a program.
+    always: Vec<(String, Option<String>, Grant)>,
     /// What was written down and perhaps not printed, oldest first.
     pub(crate) unshown: Vec<Unshown>,
 }
@@ -65,6 +80,7 @@ impl Conversation {
             calls: Vec::new(),
             returned: Vec::new(),
             answer: None,
+            always: Vec::new(),
             unshown: Vec::new(),
         }
     }
@@ -94,11 +110,32 @@ impl Conversation {
             Step::Owner(_) | Step::Deltas(_) => {}
             Step::Limits(limits) => self.limits = limits,
             Step::Message(message) => self.answered(message),
-            Step::Started(at) => self.call(at)?.started = true,
+            Step::Started(at) => {
+                let call = self.call(at)?;
+                call.started = true;
+                call.is_asked = false;
+                call.decision.take_if(|decision| matches!(decision, Decision::Approved(_)));
+            }
             Step::Delegated(at, run) => self.call(at)?.agent = Some(run),
             Step::Spent(at, spent) => self.call(at)?.spent = Some(spent),
             Step::Withdrawn(at) => self.call(at)?.started = false,
-            Step::Decided(at, decision) => self.call(at)?.decision = Some(decision),
+            Step::Asked(at, approval) => {
+                let call = self.call(at)?;
+                call.approval = Some(approval);
+                call.is_asked = true;
+                call.decision = None;
+            }
+            Step::Decided(at, decision) => {
+                let call = self.call(at)?;
+                call.is_asked = false;
+                call.decision = Some(decision.clone());
+                if let (Decision::Approved(grant), Some(approval)) = (decision, call.approval.clone())
+                    && grant.scope == Scope::Run
+                    && self.covers(&approval).is_none()
+                {
+                    self.always.push((approval.shown.rule, approval.binds.program, *grant));
+                }
+            }
             Step::Shown => self.unshown.clear(),
             Step::Finished(at, result) => {
                 self.tally.returned(result.is_error);
@@ -112,6 +149,14 @@ impl Conversation {
             }
         }
         Ok(())
+    }
+
+    /// The yes for the whole run that this is covered by.
+    pub(crate) fn covers(&self, approval: &Approval) -> Option<&Grant> {
+        let covers = |rule: &String, program: &Option<String>| {
+            *rule == approval.shown.rule && *program == approval.binds.program && approval.scopes.contains(&Scope::Run)
+        };
+        self.always.iter().find(|(rule, program, _)| covers(rule, program)).map(|(_, _, grant)| grant)
     }
 
     /// The turns that the next message answers and no message has had as its input.

@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use cp_common::wire::{Message, Receipt, ToolCall, ToolResult};
+use cp_common::wire::{Approval, Message, Receipt, ToolCall, ToolResult};
 use cp_common::{Context, Error, Result};
+use cp_ledger::format::approval::Said;
 use cp_ledger::format::line::Hash;
 use cp_ledger::store::blob;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 
 use crate::state::plan::{Limits, Plan};
-use crate::state::step::Decision;
 use crate::state::tally::Tally;
 use crate::tools::tool::Origin;
 
@@ -114,14 +114,11 @@ impl Journal {
         )
     }
 
-    /// A person, or a program in their place, decided about a call.
-    pub(crate) fn decision(&mut self, call: &str, decision: &Decision, by: &str) -> Result<Receipt> {
-        let (event, reason) = match decision {
-            Decision::Approved => ("approved", ""),
-            Decision::Denied(reason) => ("denied", reason.as_str()),
-        };
-        let entry = self.entry(event).message(reason).with("call", call);
-        self.append(entry.with("by", by).with("uid", &rustix::process::getuid().as_raw()))
+    /// What happened to an approval, on the disk before what comes after it.
+    pub(crate) fn approval(&mut self, said: Said<'_>, approval: &Approval) -> Result<Receipt> {
+        let receipt = self.append(said.about(approval, self.entry(said.event())))?;
+        self.ledger.sync()?;
+        Ok(receipt)
     }
 
     /// The run stopped and can go on.

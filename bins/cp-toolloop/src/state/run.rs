@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cp_common::wire::Receipt;
-use cp_common::{Error, Result};
+use cp_common::program::approval::answered;
+use cp_common::wire::{Receipt, quoted};
+use cp_common::{Code, Error, Result};
+use cp_ledger::format::approval::Said;
 
 use crate::state::conversation::Conversation;
 use crate::state::journal::Journal;
@@ -46,11 +48,19 @@ impl Run {
         Ok(())
     }
 
-    /// Takes the decision of `by` about a call.
-    pub(crate) fn decide(&mut self, at: usize, decision: Decision, by: &str) -> Result<()> {
-        let call = self.conversation.calls[at].asked.id.clone();
-        self.note(|journal| journal.decision(&call, &decision, by))?;
-        self.step(Step::Decided(at, decision))
+    /// Takes the decision about what was asked about a call; `by` whom, where it is a no.
+    pub(crate) fn decide(&mut self, at: usize, mut decision: Decision, by: &str, home: &Path) -> Result<()> {
+        let approval = self.conversation.calls[at].approval.clone();
+        let approval = approval.ok_or_else(|| Error::new(Code::Conflict, "nothing was asked about the call"))?;
+        match &mut decision {
+            Decision::Approved(grant) => {
+                let receipt = self.note(|journal| journal.approval(Said::Granted(grant), &approval))?;
+                grant.receipt = receipt;
+            }
+            Decision::Denied(why) => drop(self.note(|journal| journal.approval(Said::Denied { by, why }, &approval))?),
+        }
+        self.step(Step::Decided(at, decision))?;
+        answered(home, &approval.id)
     }
 
     /// Writes a step down, then takes it.
@@ -126,16 +136,18 @@ impl Run {
             };
             error = error.with(name, line.replacen("cp-toolloop ", &format!("cp-toolloop --home {home} "), 1));
         }
-        error
+        let (code, details) = (error.code(), error.details());
+        let line = |name: &str| details.get(name).and_then(|line| line.as_str()).map(str::to_owned);
+        match (line("resume"), line("otherwise")) {
+            (Some(yes), Some(no)) if code == Code::HumanRequired => {
+                let hint = error.hint_text().unwrap_or("a person has to answer").to_owned();
+                error.hint(format!("{hint}\n  yes: {yes}\n  no:  {no}"))
+            }
+            _ => error,
+        }
     }
 }
 
 fn deadline_of(limits: &Limits) -> Option<Instant> {
     limits.deadline.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds))
-}
-
-/// A word as a shell takes it.
-fn quoted(word: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:@%".contains(&byte);
-    if word.bytes().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }

@@ -1,6 +1,6 @@
 //! One step of a run: what happened, exactly. The steps of a run are all that a resume needs.
 
-use cp_common::wire::{Delta, Message, ToolResult};
+use cp_common::wire::{Approval, Delta, Grant, Message, ToolResult};
 use serde::{Deserialize, Serialize};
 
 use crate::state::plan::{Limits, Plan};
@@ -32,6 +32,8 @@ pub(crate) enum Step {
     Finished(usize, Box<ToolResult>),
     /// What the step before was about has been printed.
     Shown,
+    /// A call of the last message waits for an answer to this.
+    Asked(usize, Box<Approval>),
     /// A call of the last message was approved or denied.
     Decided(usize, Decision),
 }
@@ -48,8 +50,8 @@ pub(crate) struct Owner {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Decision {
-    /// It may run, again if need be.
-    Approved,
+    /// It may start once.
+    Approved(Box<Grant>),
     /// It must not run; the reason that the model is given.
     Denied(String),
 }

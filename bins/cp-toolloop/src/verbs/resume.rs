@@ -1,7 +1,9 @@
 //! `cp-toolloop resume`: go on with a run that stopped, at exactly the step where it stopped.
 
+use cp_common::program::approval::{Answer, at_terminal, command_line};
 use cp_common::program::{Class, VerbDoc};
-use cp_common::{Context, Error, Result};
+use cp_common::wire::{Grant, How, Level, Scope};
+use cp_common::{Code, Context, Error, Result};
 
 use super::options::positive;
 use crate::engine::Engine;
@@ -10,7 +12,7 @@ use crate::engine::repeats::Repeats;
 use crate::parts::Parts;
 use crate::parts::agent::stop_with_parent;
 use crate::parts::approver::Approver;
-use crate::state::conversation::Conversation;
+use crate::state::conversation::{Call, Conversation};
 use crate::state::files::RunFiles;
 use crate::state::journal::Journal;
 use crate::state::plan::Limits;
@@ -36,6 +38,10 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "tool_call",
         "tool_result",
         "agent_start",
+        "approval.asked",
+        "approval.granted",
+        "approval.denied",
+        "approval.spent",
         "run_paused",
         "run_end",
     ],
@@ -54,6 +60,9 @@ pub(crate) struct Args {
     /// Deny a call; give it once for each
     #[arg(long, value_name = "CALL", help_heading = "Decisions")]
     deny: Vec<String>,
+    /// Approve for the rest of the run what the same rules ask about the same programs
+    #[arg(long, requires = "approve", help_heading = "Decisions")]
+    always: bool,
     /// The reason that the model is given for the denied calls
     #[arg(long, value_name = "M", requires = "deny", help_heading = "Decisions")]
     message: Option<String>,
@@ -98,7 +107,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let mut run = Run::new(plan, conversation, Some(Records { steps: log, journal }));
     run.resume(limits)?;
     for (at, decision) in decisions {
-        run.decide(at, decision, "person")?;
+        run.decide(at, decision, "person", context.home.root())?;
     }
     context.out.streaming()?;
     context.options.base = Some(run.plan.base.clone());
@@ -121,11 +130,52 @@ impl Args {
         }
     }
 
+    fn yes(&self, how: How) -> Decision {
+        let scope = if self.always { Scope::Run } else { Scope::Once };
+        Decision::Approved(Box::new(Grant { by: "person".to_owned(), how, scope, receipt: None }))
+    }
+
+    /// A decision as an answer to what was asked about a call. What is the owner's to decide is asked at the terminal.
+    fn checked(&self, call: &Call, decision: Decision, context: &Context) -> Result<Decision> {
+        let id = &call.asked.id;
+        let Some(approval) = call.approval.as_ref().filter(|_| call.is_asked) else {
+            return Err(Error::new(Code::Conflict, format!("nothing is asked about the call {id}")).hint(
+                "resume without --approve and --deny: if the call needs an answer, the run stops and says what for",
+            ));
+        };
+        if matches!(decision, Decision::Denied(_)) {
+            return Ok(decision);
+        }
+        if self.always && !approval.scopes.contains(&Scope::Run) {
+            let message = format!("the call {id} can only be approved once, not for the whole run");
+            return Err(Error::usage(message).hint("leave out --always"));
+        }
+        if approval.level == Level::Agent {
+            return Ok(decision);
+        }
+        let approve = command_line(context.home.root(), &["cp-exec", "approve", &approval.id].map(str::to_owned));
+        match at_terminal(approval, None)? {
+            Some(Answer::Yes(_)) => Ok(self.yes(How::Terminal)),
+            Some(Answer::No) => Ok(Decision::Denied("a person denied it".to_owned())),
+            None => {
+                Err(Error::new(Code::HumanRequired, format!("only the owner of the policy can approve the call {id}"))
+                    .with("action", "approve_tool_call")
+                    .with("approve", approve.clone())
+                    .with("approval", serde_json::to_value(approval).unwrap_or_default())
+                    .hint(format!("run `{approve}` at a terminal, then resume without --approve")))
+            }
+        }
+    }
+
     /// What was decided about which waiting call of this run, and what about calls of its agents. All are checked before anything is
     /// written down.
     fn decisions(&self, run: &str, conversation: &Conversation, context: &Context) -> Result<(Own, Forwarded)> {
         let reason = self.message.clone().unwrap_or_else(|| "a person denied it".to_owned());
-        let approved = self.approve.iter().map(|id| (id, Decision::Approved));
+        if let Some(both) = self.approve.iter().find(|id| self.deny.contains(id)) {
+            return Err(Error::usage(format!("--approve {both} and --deny {both} contradict each other"))
+                .hint("give one of them"));
+        }
+        let approved = self.approve.iter().map(|id| (id, self.yes(How::Resume)));
         let denied = self.deny.iter().map(|id| (id, Decision::Denied(reason.clone())));
         let (mut own, mut forwarded) = (Vec::new(), Vec::new());
         let waiting = waiting_in(run, conversation, context);
@@ -135,7 +185,8 @@ impl Args {
                 [one] if one.run == run => {
                     let calls = conversation.calls.iter();
                     let at = calls.zip(0..).find(|(call, _)| call.asked.id == one.call).map(|(_, at)| at);
-                    own.extend(at.map(|at| (at, decision)));
+                    let Some(at) = at else { continue };
+                    own.push((at, self.checked(&conversation.calls[at], decision, context)?));
                 }
                 [one] => forwarded.push((format!("{}/{}", one.run, one.call), decision)),
                 [] => {

@@ -34,7 +34,20 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     also: &["delta", "tool_call", "tool_result", "item", "summary"],
     examples: &["cp-toolloop --backend stub -- 'How full is the disk?'"],
     input: &[Input::Text, Input::Records, Input::Rows],
-    events: &["run_start", "iteration", "message", "tool_call", "tool_result", "agent_start", "run_paused", "run_end"],
+    events: &[
+        "run_start",
+        "iteration",
+        "message",
+        "tool_call",
+        "tool_result",
+        "agent_start",
+        "approval.asked",
+        "approval.granted",
+        "approval.denied",
+        "approval.spent",
+        "run_paused",
+        "run_end",
+    ],
     ..VerbDoc::EMPTY
 };
 

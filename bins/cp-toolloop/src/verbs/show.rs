@@ -1,7 +1,8 @@
 //! `cp-toolloop show`: what a run did, step by step, and what it waits for.
 
+use cp_common::output::printable_line;
 use cp_common::program::{Class, VerbDoc};
-use cp_common::wire::Reply;
+use cp_common::wire::{Approval, Reply, quoted};
 use cp_common::{Context, Result};
 use cp_ledger::read;
 use serde::{Deserialize, Serialize};
@@ -101,13 +102,41 @@ impl StepLine {
     fn text(&self) -> String {
         let data: Value = self.data.as_ref().and_then(|data| serde_json::from_str(data.get()).ok()).unwrap_or_default();
         let content: Option<Value> = self.content.as_ref().and_then(|content| serde_json::from_str(content.get()).ok());
-        let name = data.get("name").and_then(Value::as_str).unwrap_or_default();
+        let of = |name: &str| data.get(name).and_then(Value::as_str).unwrap_or_default();
+        let name = of("name");
+        let about = match self.event.as_str() {
+            "tool_call" => Some(format!("{}: {}", of("id"), command(data.get("input").unwrap_or(&Value::Null)))),
+            "approval.asked" => {
+                let asked =
+                    data.get("approval").and_then(|asked| serde_json::from_value::<Approval>(asked.clone()).ok());
+                asked.map(|asked| format!("{}: {} ({})", of("call"), asked.subject(), asked.shown.why))
+            }
+            "approval.granted" => Some(format!("{}: by {} ({}, {})", of("call"), of("by"), of("how"), of("scope"))),
+            "approval.denied" => {
+                Some(format!("{}: by {}: {}", of("call"), of("by"), self.message.as_deref().unwrap_or_default()))
+            }
+            _ => None,
+        };
+        if let Some(about) = about {
+            let head = [self.ts.as_str(), self.event.as_str(), name].join(" ");
+            return format!("{} {}", head.trim_end(), printable_line(&about));
+        }
         let text = match (&content, &self.message) {
             (Some(Value::String(content)), _) => content.lines().next().unwrap_or_default().to_owned(),
             (_, Some(message)) => message.clone(),
             _ => String::new(),
         };
         [self.ts.as_str(), self.event.as_str(), name, text.as_str()].join(" ").trim_end().to_owned()
+    }
+}
+
+/// What a call does, in one line: the words of a command, else its arguments as they are.
+fn command(input: &Value) -> String {
+    let words = input.get("argv").and_then(Value::as_array);
+    match (words, input.get("command").and_then(Value::as_str)) {
+        (Some(words), _) => words.iter().filter_map(Value::as_str).map(quoted).collect::<Vec<_>>().join(" "),
+        (None, Some(command)) => command.to_owned(),
+        (None, None) => input.to_string(),
     }
 }
 

@@ -100,7 +100,7 @@ impl Child {
     }
 
     /// Sends bytes and ends its input, from beside the reading: it may answer before it has read all.
-    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<()> {
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<()> {
         let Some(mut input) = self.input.take() else { return Ok(()) };
         let bytes = bytes.to_vec();
         // What it does not read it did not need; why, it says in its answer.

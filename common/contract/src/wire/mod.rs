@@ -2,6 +2,7 @@
 //!
 //! Readers ignore members they do not know. What a model, a tool or a person wrote stays the bytes it came in.
 
+mod approval;
 mod bytes;
 pub mod error;
 mod exec;
@@ -21,6 +22,7 @@ mod turn;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+pub use self::approval::{Action, Approval, AskedBy, Binds, Grant, How, Level, Scope, Shown, quoted};
 pub use self::bytes::bytes_of;
 pub(crate) use self::error::without_secrets;
 pub use self::error::{Code, Error, Result};
