@@ -5,21 +5,18 @@ use std::time::{Duration, Instant};
 
 use cp_common::output::Format;
 use cp_common::wire::record::Kind;
-use cp_common::wire::{Receipt, ToolCall, ToolResult};
+use cp_common::wire::{ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Hash;
 use serde_json::json;
 
 use super::Engine;
 use super::pending::Pending;
-use crate::mcp::{Outcome, Spec};
+use super::served::Served;
 use crate::parts::agent::Agent;
 use crate::state::files::RunFiles;
 use crate::state::step::{Decision, Step};
 use crate::tools::tool::{Origin, Tool};
-
-/// How long a call of a server's tool may take.
-const SERVER_LIMIT: Duration = Duration::from_mins(1);
 
 /// What becomes of a call.
 enum Verdict {
@@ -38,8 +35,7 @@ enum Work {
     /// The cp-exec of this slot, at most so long.
     Runs(usize, Option<Duration>),
     Delegated(Box<Agent>),
-    /// This server, under this name there; the proof that it was asked.
-    Served(Spec, String, Option<Receipt>),
+    Served(Box<Served>),
 }
 
 impl Engine {
@@ -55,7 +51,7 @@ impl Engine {
             for (slot, at) in group.iter().enumerate() {
                 let call = self.run.conversation.calls[*at].asked.clone();
                 let pending = Pending { at: *at, call, began: Instant::now() };
-                match self.begin(&pending, slot, context) {
+                match self.begin(&pending, slot, &underway, context) {
                     Ok(work) => underway.push((pending, work)),
                     Err(error) => {
                         stopped = Err(error);
@@ -72,7 +68,13 @@ impl Engine {
         Ok(())
     }
 
-    fn begin(&mut self, pending: &Pending, slot: usize, context: &mut Context) -> Result<Work> {
+    fn begin(
+        &mut self,
+        pending: &Pending,
+        slot: usize,
+        underway: &[(Pending, Work)],
+        context: &mut Context,
+    ) -> Result<Work> {
         let Pending { at, call, .. } = pending;
         if self.replay.is_some() {
             show_call(call, context)?;
@@ -96,10 +98,13 @@ impl Engine {
                 Err(refusal) => Work::Answered(refusal),
             });
         }
-        if let Origin::Mcp { server, tool } = &tool.origin {
-            let spec = self.run.plan.mcp.iter().find(|spec| spec.name == *server).cloned();
-            let spec = spec.ok_or_else(|| Error::not_found(format!("the run has no MCP server {server}")).fatal())?;
-            return Ok(Work::Served(spec, tool.clone(), receipt));
+        if let Origin::Mcp { server, tool: name } = &tool.origin {
+            let others = underway.iter().filter_map(|(_, work)| match work {
+                Work::Served(other) => Some(&**other),
+                Work::Answered(_) | Work::Replayed | Work::Runs(..) | Work::Delegated(_) => None,
+            });
+            let served = self.begin_served(pending, (&tool, server, name), receipt, others, context)?;
+            return Ok(Work::Served(Box::new(served)));
         }
         // cp-exec knows a tool by the name of its file.
         let renamed = ToolCall { name: tool.exec_name(), untrusted: Vec::new(), ..call.clone() };
@@ -113,9 +118,7 @@ impl Engine {
             Work::Replayed => return self.replayed(pending, context),
             Work::Answered(answer) => pending.failed(answer),
             Work::Delegated(agent) => self.returned(pending, *agent, context)?,
-            Work::Served(spec, tool, receipt) => {
-                ToolResult { receipt, ..self.call_server(pending, &spec, &tool, context)? }
-            }
+            Work::Served(served) => self.served(pending, *served, context)?,
             Work::Runs(slot, limit) => self.collect(pending, slot, limit)?,
         };
         if let Some(warning) = self.repeats.note(&pending.call, &result) {
@@ -192,7 +195,7 @@ impl Engine {
             .hint("--approve runs it, --deny refuses it and tells the model so")
     }
 
-    fn human(&self, action: &str, message: String, call: &ToolCall) -> Error {
+    pub(super) fn human(&self, action: &str, message: String, call: &ToolCall) -> Error {
         let id = &call.id;
         Error::new(Code::HumanRequired, message)
             .with("action", action)
@@ -224,28 +227,6 @@ impl Engine {
                 let hint = error.hint_text().map(|hint| format!(" ({hint})")).unwrap_or_default();
                 Ok(pending.failed(format!("{}: {}{hint}", error.code(), error.message())))
             }
-        }
-    }
-
-    /// Calls a tool of a server. One that fails is an answer too: the model may find another way.
-    fn call_server(&mut self, pending: &Pending, spec: &Spec, tool: &str, context: &Context) -> Result<ToolResult> {
-        let limit = self.run.time_left()?.map_or(SERVER_LIMIT, |left| left.min(SERVER_LIMIT));
-        match self.parts.servers(context)?.call(spec, tool, &pending.call.input, limit) {
-            Ok(Outcome::Answer { text, is_error }) => Ok(ToolResult { is_error, ..pending.failed(text) }),
-            Ok(Outcome::TimedOut) => {
-                self.run.time_left()?;
-                Ok(pending.timed_out())
-            }
-            Ok(Outcome::InputRequired(questions)) => {
-                self.run.step(Step::Withdrawn(pending.at))?;
-                let message = format!("the server {} asks for something that only a person can answer", spec.name);
-                Err(self
-                    .human("answer_mcp_input", message, &pending.call)
-                    .with("questions", questions)
-                    .hint("give the server what it needs in its own way, then --approve calls it again"))
-            }
-            Err(error) if error.is_fatal() => Err(error),
-            Err(error) => Ok(pending.failed(error.message())),
         }
     }
 

@@ -5,6 +5,7 @@ mod dispatch;
 pub(crate) mod event;
 mod pending;
 pub(crate) mod repeats;
+mod served;
 
 use std::collections::BTreeMap;
 

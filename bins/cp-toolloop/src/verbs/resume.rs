@@ -34,6 +34,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "iteration",
         "message",
         "tool_call",
+        "mcp.server",
         "tool_result",
         "agent_start",
         "run_paused",
