@@ -152,8 +152,9 @@ impl Servers {
     pub(crate) fn offers(&mut self, spec: &Spec, left: Option<Duration>) -> Result<Offers> {
         let table = self.launcher.table(&spec.name)?;
         let until = Instant::now() + table.start_limit().min(left.unwrap_or(Duration::MAX));
-        let Running { connection, started, .. } = self.running(spec, Duration::ZERO, until)?;
-        let tools = connection.tools(until)?;
+        let Running { connection, started, .. } =
+            self.running(spec, Duration::ZERO, until).map_err(|e| unavailable(&e, spec))?;
+        let tools = connection.tools(until).map_err(|e| unavailable(&e, spec))?;
         let instructions = connection.introduced.instructions.clone();
         Ok(Offers { tools, started: started.clone(), instructions, approve: table.approve })
     }
@@ -171,7 +172,7 @@ impl Servers {
         let until = Instant::now() + table.start_limit().min(left.unwrap_or(Duration::MAX));
         let running = self.running(spec, limit, until)?;
         let is_known = std::mem::replace(&mut running.is_noted, true);
-        Ok((!is_known).then(|| running.started.clone()))
+        Ok((!is_known).then(|| running.started.clone().hashed()))
     }
 
     /// Calls a tool of a server, which has the time of its table to answer, or what is left if that is less.
@@ -216,6 +217,17 @@ impl Servers {
             self.running.len() - 1
         };
         Ok(&mut self.running[at])
+    }
+}
+
+/// The failure of a server that is needed.
+fn unavailable(error: &Error, spec: &Spec) -> Error {
+    let code = if error.code() == Code::Io { Code::Server } else { error.code() };
+    let failed =
+        Error::new(code, error.message()).with("server", spec.name.as_str()).with("command", spec.argv.clone());
+    match error.hint_text() {
+        Some(hint) => failed.hint(hint),
+        None => failed,
     }
 }
 

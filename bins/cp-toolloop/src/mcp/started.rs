@@ -22,6 +22,7 @@ pub(crate) struct Started {
     /// What started it, with the names of variables and not their values.
     pub(crate) command: Vec<String>,
     /// The hashes of the program and of the scripts among its arguments, by their paths.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) files: BTreeMap<String, String>,
     /// The variables that it was given, by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -47,13 +48,19 @@ impl Started {
         Self {
             name: spec.name.clone(),
             command: spec.argv.clone(),
-            files: spec.argv.iter().enumerate().filter_map(|(at, word)| hashed(at == 0, word)).collect(),
+            files: BTreeMap::new(),
             env,
             sandbox,
             server_name: server.name.clone(),
             server_version: server.version.clone(),
             protocol: protocol.clone(),
         }
+    }
+
+    /// With the hashes of its files, which take their time.
+    pub(super) fn hashed(self) -> Self {
+        let files = self.command.iter().enumerate().filter_map(|(at, word)| hashed(at == 0, word)).collect();
+        Self { files, ..self }
     }
 }
 
