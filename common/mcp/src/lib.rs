@@ -9,4 +9,4 @@ mod version;
 pub use self::content::{Block, CallResult, Content};
 pub use self::message::{Failure, METHOD_NOT_FOUND, Message, failure, notification, parse, request, result};
 pub use self::tool::{Annotations, Call, Page, Tool};
-pub use self::version::{Discovered, HANDSHAKES, Initialize, Initialized, LEGACY, MODERN, Meta, Party};
+pub use self::version::{Greeting, HANDSHAKES, Initialize, LEGACY, MODERN, Meta, Party};

@@ -35,24 +35,6 @@ pub struct Meta {
     pub capabilities: Value,
 }
 
-/// What `server/discover` answers.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Discovered {
-    /// The versions that the server can be asked in.
-    #[serde(default)]
-    pub supported_versions: Vec<String>,
-    /// What the server offers.
-    #[serde(default)]
-    pub capabilities: Value,
-    /// The server.
-    #[serde(default)]
-    pub server_info: Party,
-    /// What it says of its tools to a model.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub instructions: Option<String>,
-}
-
 /// What `initialize` says.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -67,20 +49,21 @@ pub struct Initialize {
     pub client_info: Party,
 }
 
-/// What `initialize` answers.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Initialized {
-    /// The version that holds from now on.
-    #[serde(default)]
+/// What `server/discover` and `initialize` answer.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Greeting {
+    /// The version that holds from now on, after a handshake.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub protocol_version: String,
+    /// The versions that the server can be asked in, without one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub supported_versions: Vec<String>,
     /// What the server offers.
-    #[serde(default)]
     pub capabilities: Value,
     /// The server.
-    #[serde(default)]
     pub server_info: Party,
     /// What it says of its tools to a model.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub instructions: Option<String>,
 }

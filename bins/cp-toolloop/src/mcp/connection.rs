@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use cp_common::program::VERSION;
 use cp_common::{Code, Error, Result};
 use cp_mcp_wire::{
-    Call, CallResult, Discovered, Failure, HANDSHAKES, Initialize, Initialized, LEGACY, METHOD_NOT_FOUND, MODERN, Meta,
-    Page, Party, Tool, notification, request,
+    Call, CallResult, Failure, Greeting, HANDSHAKES, Initialize, LEGACY, METHOD_NOT_FOUND, MODERN, Meta, Page, Party,
+    Tool, notification, request,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -28,22 +28,13 @@ pub(super) struct Connection {
     era: Era,
     next: u64,
     /// What it said of itself.
-    pub(super) introduced: Introduced,
+    pub(super) greeting: Greeting,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Era {
     Modern,
     Legacy,
-}
-
-/// What a server said of itself when it began.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Introduced {
-    pub(crate) server: Party,
-    /// The version of the protocol that it is spoken to in.
-    pub(crate) protocol: String,
-    pub(crate) instructions: Option<String>,
 }
 
 /// A call that was made and has no answer yet.
@@ -78,8 +69,9 @@ impl Connection {
         let third = Instant::now() + until.saturating_duration_since(Instant::now()) / 3;
         match connection.request("server/discover", &json!({ "_meta": connection.meta() }), third) {
             Ok(Some(Arrived { outcome: Ok(found), .. })) => {
-                let Discovered { server_info, instructions, .. } = connection.decoded(&found)?;
-                connection.introduced = Introduced { server: server_info, protocol: MODERN.to_owned(), instructions };
+                // It has answered; what it left out of that is left out.
+                let greeting = connection.decoded(&found).unwrap_or_default();
+                connection.greeting = Greeting { protocol_version: MODERN.to_owned(), ..greeting };
                 return Ok(connection);
             }
             Ok(Some(Arrived { outcome: Err(failure), .. })) => {
@@ -105,9 +97,8 @@ impl Connection {
 
     fn start(spec: &Spec, launcher: &Launcher) -> Result<Self> {
         let pipe = Pipe::open(spec, launcher)?;
-        let introduced = Introduced::default();
-        let (name, client) = (spec.name.clone(), launcher.client);
-        Ok(Self { name, client, pipe, era: Era::Modern, next: 1, introduced })
+        let (name, client, greeting) = (spec.name.clone(), launcher.client, Greeting::default());
+        Ok(Self { name, client, pipe, era: Era::Modern, next: 1, greeting })
     }
 
     fn shake_hands(&mut self, until: Instant) -> Result<()> {
@@ -117,11 +108,10 @@ impl Connection {
             return Err(self.late("did not start in time"));
         };
         let answer = outcome.map_err(|failure| self.refused("initialize", &failure))?;
-        let Initialized { protocol_version, server_info, instructions, .. } = self.decoded(&answer)?;
-        if !HANDSHAKES.contains(&protocol_version.as_str()) {
-            return Err(self.unsupported(&protocol_version));
+        self.greeting = self.decoded(&answer)?;
+        if !HANDSHAKES.contains(&self.greeting.protocol_version.as_str()) {
+            return Err(self.unsupported(&self.greeting.protocol_version));
         }
-        self.introduced = Introduced { server: server_info, protocol: protocol_version, instructions };
         self.pipe.send(None, notification::<()>("notifications/initialized", None))
     }
 
@@ -223,6 +213,5 @@ impl Connection {
         let said = self.pipe.error_text();
         let said = if said.is_empty() { said } else { format!(": {said}") };
         Error::new(Code::Timeout, format!("the server {} {what}{said}", self.name))
-            .hint(format!("give it more time with start_timeout in [mcp.{}] of the policy", self.name))
     }
 }

@@ -5,6 +5,7 @@
 
 mod config;
 mod connection;
+mod cure;
 mod launch;
 mod narrowed;
 mod pipe;
@@ -24,6 +25,7 @@ use serde_json::value::RawValue;
 
 use self::connection::{Connection, Ticket};
 use self::launch::Launcher;
+use self::policy::Table;
 pub(crate) use self::started::Started;
 
 /// The longest name of a tool that every provider takes.
@@ -153,9 +155,9 @@ impl Servers {
         let table = self.launcher.table(&spec.name)?;
         let until = Instant::now() + table.start_limit().min(left.unwrap_or(Duration::MAX));
         let Running { connection, started, .. } =
-            self.running(spec, Duration::ZERO, until).map_err(|e| unavailable(&e, spec))?;
-        let tools = connection.tools(until).map_err(|e| unavailable(&e, spec))?;
-        let instructions = connection.introduced.instructions.clone();
+            self.running(spec, Duration::ZERO, until).map_err(|e| unavailable(&e, spec, &table))?;
+        let tools = connection.tools(until).map_err(|e| unavailable(&e, spec, &table))?;
+        let instructions = connection.greeting.instructions.clone();
         Ok(Offers { tools, started: started.clone(), instructions, approve: table.approve })
     }
 
@@ -210,7 +212,7 @@ impl Servers {
             at
         } else {
             let connection = Connection::open(spec, &self.launcher, until)?;
-            let started = Started::of(spec, &self.launcher.table(&spec.name)?, &connection.introduced);
+            let started = Started::of(spec, &self.launcher.table(&spec.name)?, &connection.greeting);
             self.next += 1;
             let (process, spec) = (self.next, spec.clone());
             self.running.push(Running { process, spec, connection, started, is_noted: false });
@@ -221,11 +223,12 @@ impl Servers {
 }
 
 /// The failure of a server that is needed.
-fn unavailable(error: &Error, spec: &Spec) -> Error {
+fn unavailable(error: &Error, spec: &Spec, table: &Table) -> Error {
     let code = if error.code() == Code::Io { Code::Server } else { error.code() };
     let failed =
         Error::new(code, error.message()).with("server", spec.name.as_str()).with("command", spec.argv.clone());
-    match error.hint_text() {
+    let own = error.hint_text().map(ToOwned::to_owned);
+    match own.or_else(|| cure::cure(spec, table, error.message())) {
         Some(hint) => failed.hint(hint),
         None => failed,
     }

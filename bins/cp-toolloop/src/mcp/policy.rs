@@ -36,9 +36,9 @@ pub(super) struct Table {
     /// What it may write beside what everything may.
     pub(super) write: Vec<String>,
     /// How many seconds a call may take.
-    timeout: Option<f64>,
+    pub(super) timeout: Option<f64>,
     /// How many it has to start and to list its tools.
-    start_timeout: Option<f64>,
+    pub(super) start_timeout: Option<f64>,
     /// Whether all its tools may be called at the same time, and not only those that it calls read-only.
     pub(super) parallel: bool,
     /// Whether its calls require approval; where this is not given, those of tools that it calls destructive do.

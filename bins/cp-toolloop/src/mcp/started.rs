@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use cp_ledger::format::line::Hash;
+use cp_mcp_wire::Greeting;
 use serde::Serialize;
 
 use super::Spec;
-use super::connection::Introduced;
 use super::policy::{Sandbox, Table};
 
 /// The largest file beside the program whose hash is taken, in bytes: a script, and not what it works on.
@@ -38,22 +38,21 @@ pub(crate) struct Started {
 }
 
 impl Started {
-    pub(super) fn of(spec: &Spec, table: &Table, introduced: &Introduced) -> Self {
+    pub(super) fn of(spec: &Spec, table: &Table, greeting: &Greeting) -> Self {
         let env = table.env.iter().chain(spec.env.keys()).cloned().collect();
         let sandbox = match table.sandbox {
             Sandbox::Tool => "tool",
             Sandbox::None => "none",
         };
-        let Introduced { server, protocol, .. } = introduced;
         Self {
             name: spec.name.clone(),
             command: spec.argv.clone(),
             files: BTreeMap::new(),
             env,
             sandbox,
-            server_name: server.name.clone(),
-            server_version: server.version.clone(),
-            protocol: protocol.clone(),
+            server_name: greeting.server_info.name.clone(),
+            server_version: greeting.server_info.version.clone(),
+            protocol: greeting.protocol_version.clone(),
         }
     }
 
