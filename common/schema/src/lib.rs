@@ -50,14 +50,12 @@ impl Schema {
     /// As [`Schema::compile`], for a schema of others, which may have patterns in the dialect of ECMAScript that look around. Those that
     /// cannot be checked are left out and given back.
     pub fn compile_lenient(mut text: Value) -> Result<(Self, Vec<String>), String> {
-        match Self::compile(text.clone()) {
-            Ok(schema) => Ok((schema, Vec::new())),
-            Err(_) => {
-                let mut unchecked = Vec::new();
-                leave_out_patterns(&mut text, &mut unchecked);
-                Self::compile(text).map(|schema| (schema, unchecked))
-            }
+        if let Ok(schema) = Self::compile(text.clone()) {
+            return Ok((schema, Vec::new()));
         }
+        let mut unchecked = Vec::new();
+        leave_out_patterns(&mut text, &mut unchecked);
+        Self::compile(text).map(|schema| (schema, unchecked))
     }
 
     /// The first faults of a value, at most so many: those that have no others behind them, which say what to change.

@@ -39,31 +39,31 @@ impl Engine {
         let shares = self.parts.servers(context)?.shares(&spec, tool.hints.read_only)?;
         let mut others = underway.filter(|other| other.spec == spec);
         let is_free = if shares { others.all(|other| other.shares) } else { others.next().is_none() };
-        let mut served = Served { spec, tool: name.to_owned(), receipt, shares, asked: None };
+        let mut made = Served { spec, tool: name.to_owned(), receipt, shares, asked: None };
         if is_free {
-            served.asked = Some(self.call_server(pending, &served, context));
+            made.asked = Some(self.call_server(pending, &made, context));
         }
-        Ok(served)
+        Ok(made)
     }
 
     /// Calls a tool of a server, which is on the record of the run before that.
-    fn call_server(&mut self, pending: &Pending, served: &Served, context: &Context) -> Result<Asked> {
+    fn call_server(&mut self, pending: &Pending, made: &Served, context: &Context) -> Result<Asked> {
         let left = self.run.time_left()?;
         let servers = self.parts.servers(context)?;
-        if let Some(started) = servers.started(&served.spec, left)? {
+        if let Some(started) = servers.started(&made.spec, left)? {
             self.run.note(|journal| journal.server(&started))?;
             self.run.sync()?;
         }
         let left = self.run.time_left()?;
-        self.parts.servers(context)?.call(&served.spec, &served.tool, &pending.call.input, left)
+        self.parts.servers(context)?.call(&made.spec, &made.tool, &pending.call.input, left)
     }
 
     /// Waits for a call of a server's tool, or makes it, now that all before it have ended. One that fails is an answer too: the model may
     /// find another way.
-    pub(super) fn served(&mut self, pending: &Pending, mut served: Served, context: &Context) -> Result<ToolResult> {
-        let asked = match served.asked.take() {
+    pub(super) fn served(&mut self, pending: &Pending, mut made: Served, context: &Context) -> Result<ToolResult> {
+        let asked = match made.asked.take() {
             Some(asked) => asked,
-            None => self.call_server(pending, &served, context),
+            None => self.call_server(pending, &made, context),
         };
         let answered = match asked {
             Ok(asked) => self.parts.servers(context)?.answer(&asked),
@@ -81,7 +81,7 @@ impl Engine {
             }
             Ok((Outcome::InputRequired(questions), _)) => {
                 self.run.step(Step::Withdrawn(pending.at))?;
-                let server = &served.spec.name;
+                let server = &made.spec.name;
                 let message = format!("the server {server} asks for something that only a person can answer");
                 return Err(self
                     .human("answer_mcp_input", message, &pending.call)
@@ -94,6 +94,6 @@ impl Engine {
                 pending.failed(error.message())
             }
         };
-        Ok(ToolResult { receipt: served.receipt, ..result })
+        Ok(ToolResult { receipt: made.receipt, ..result })
     }
 }

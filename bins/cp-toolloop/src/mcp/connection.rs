@@ -29,6 +29,8 @@ pub(super) struct Connection {
     next: u64,
     /// What it said of itself.
     pub(super) greeting: Greeting,
+    /// It did not read a call in the time that this had.
+    is_stuck: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +57,7 @@ impl Connection {
 
     /// Whether it will be there for so long.
     pub(super) fn lasts(&mut self, time: Duration) -> bool {
-        self.pipe.lasts(time) && !self.pipe.is_stuck()
+        !self.is_stuck && self.pipe.lasts(time)
     }
 
     /// Whether it is being asked something.
@@ -98,7 +100,7 @@ impl Connection {
     fn start(spec: &Spec, launcher: &Launcher) -> Result<Self> {
         let pipe = Pipe::open(spec, launcher)?;
         let (name, client, greeting) = (spec.name.clone(), launcher.client, Greeting::default());
-        Ok(Self { name, client, pipe, era: Era::Modern, next: 1, greeting })
+        Ok(Self { name, client, pipe, era: Era::Modern, next: 1, greeting, is_stuck: false })
     }
 
     fn shake_hands(&mut self, until: Instant) -> Result<()> {
@@ -154,6 +156,7 @@ impl Connection {
     /// Waits for what a call came to, and gives the time that it took.
     pub(super) fn answer(&mut self, ticket: &Ticket) -> Result<(Outcome, Duration)> {
         let Some(Arrived { at, outcome }) = self.pipe.answer(ticket.id, ticket.until)? else {
+            self.is_stuck = self.pipe.has_unread();
             let cancelled = json!({"requestId": ticket.id, "reason": "timed out"});
             // One that has ended by now needs no word.
             let _ = self.pipe.send(None, notification("notifications/cancelled", Some(&cancelled)));

@@ -195,9 +195,9 @@ impl Servers {
         self.kept(asked.process, answered)
     }
 
-    /// The outcome of a process, which is given up where that is a failure.
+    /// The outcome of a process, which is given up where it has ended.
     fn kept<T>(&mut self, process: u64, outcome: Result<T>) -> Result<T> {
-        if outcome.is_err() {
+        if outcome.as_ref().is_err_and(|error| error.code() == Code::Io) {
             self.running.retain(|running| running.process != process);
         }
         outcome

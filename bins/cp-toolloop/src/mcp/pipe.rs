@@ -128,8 +128,8 @@ impl Pipe {
         !self.inbox.state().awaited.is_empty()
     }
 
-    /// Whether it left something unread: then it will not read what comes after it either.
-    pub(super) fn is_stuck(&self) -> bool {
+    /// Whether something that was sent is not read yet.
+    pub(super) fn has_unread(&self) -> bool {
         self.outbox.unread.load(Ordering::Relaxed) > 0
     }
 
