@@ -95,56 +95,28 @@ pub fn parse(line: &[u8]) -> Option<Message<'_>> {
     })
 }
 
-#[derive(Serialize)]
-struct Outgoing<'a, I, T> {
-    jsonrpc: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<I>,
-    #[serde(flatten)]
-    body: Body<'a, T>,
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Body<'a, T> {
-    Call {
-        method: &'a str,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        params: Option<&'a T>,
-    },
-    Result {
-        result: &'a T,
-    },
-    Error {
-        error: &'a Failure,
-    },
-}
-
-/// The line of a request.
-pub fn request(id: u64, method: &str, params: &impl Serialize) -> serde_json::Result<String> {
-    line(Some(id), Body::Call { method, params: Some(params) })
+/// The line of a request. Its parameters stay the bytes that they are.
+pub fn request(id: u64, method: &'static str, params: &impl Serialize) -> serde_json::Result<String> {
+    line(&format!(r#""id":{id},"method":"{method}","params""#), params)
 }
 
 /// The line of a notification.
-pub fn notification<T: Serialize>(method: &str, params: Option<&T>) -> serde_json::Result<String> {
-    line(None::<u64>, Body::Call { method, params })
+pub fn notification(method: &'static str, params: &impl Serialize) -> serde_json::Result<String> {
+    line(&format!(r#""method":"{method}","params""#), params)
 }
 
 /// The line that answers a request.
 pub fn result(id: &RawValue, result: &impl Serialize) -> serde_json::Result<String> {
-    line(Some(id), Body::Result { result })
+    line(&format!(r#""id":{id},"result""#), result)
 }
 
 /// The line that refuses a request.
 pub fn failure(id: &RawValue, error: &Failure) -> serde_json::Result<String> {
-    let body: Body<'_, ()> = Body::Error { error };
-    line(Some(id), body)
+    line(&format!(r#""id":{id},"error""#), error)
 }
 
-fn line<T: Serialize>(id: Option<impl Serialize>, body: Body<'_, T>) -> serde_json::Result<String> {
-    let mut line = serde_json::to_string(&Outgoing { jsonrpc: "2.0", id, body })?;
-    line.push('\n');
-    Ok(line)
+fn line(before: &str, value: &impl Serialize) -> serde_json::Result<String> {
+    Ok(format!("{{\"jsonrpc\":\"2.0\",{before}:{}}}\n", serde_json::to_string(value)?))
 }
 
 #[cfg(test)]
@@ -166,8 +138,8 @@ mod tests {
         let refused = failure(id, &why).unwrap();
         let Some(Message::Answer { outcome: Err(read), .. }) = parse(refused.as_bytes()) else { panic!("{refused}") };
         assert_eq!((read.versions(), &read), (Some(vec!["1", "2"]), &why));
-        let said = notification::<()>("notifications/initialized", None).unwrap();
-        assert_eq!(said, "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n");
+        let said = notification("notifications/initialized", &json!({})).unwrap();
+        assert_eq!(said, "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\",\"params\":{}}\n");
         assert!(matches!(parse(said.as_bytes()), Some(Message::Notification { .. })));
     }
 

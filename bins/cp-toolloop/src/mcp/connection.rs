@@ -114,7 +114,7 @@ impl Connection {
         if !HANDSHAKES.contains(&self.greeting.protocol_version.as_str()) {
             return Err(self.unsupported(&self.greeting.protocol_version));
         }
-        self.pipe.send(None, notification::<()>("notifications/initialized", None))
+        self.pipe.send(None, notification("notifications/initialized", &json!({})))
     }
 
     /// Every tool, over all pages.
@@ -159,7 +159,7 @@ impl Connection {
             self.is_stuck = self.pipe.has_unread();
             let cancelled = json!({"requestId": ticket.id, "reason": "timed out"});
             // One that has ended by now needs no word.
-            let _ = self.pipe.send(None, notification("notifications/cancelled", Some(&cancelled)));
+            let _ = self.pipe.send(None, notification("notifications/cancelled", &cancelled));
             return Ok((Outcome::TimedOut, ticket.until - ticket.began));
         };
         let outcome = match outcome {
@@ -176,7 +176,7 @@ impl Connection {
         Ok((outcome, at - ticket.began))
     }
 
-    fn request(&mut self, method: &str, params: &impl Serialize, until: Instant) -> Result<Option<Arrived>> {
+    fn request(&mut self, method: &'static str, params: &impl Serialize, until: Instant) -> Result<Option<Arrived>> {
         let id = self.next_id();
         self.pipe.send(Some(id), request(id, method, params))?;
         self.pipe.answer(id, until)
