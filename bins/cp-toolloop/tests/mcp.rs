@@ -230,18 +230,19 @@ fn names_and_schemas_that_others_write_are_taken() {
     let schema =
         json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "^(?!x)", "minLength": 2}}});
     let tools =
-        json!([{"name": "files.read/all", "description": null, "inputSchema": schema}, {"name": "files_read.all"}]);
+        json!([{"name": "files.read/all", "description": null, "inputSchema": schema}, {"name": "files_read_all"}]);
     let server = format!("s={}", server(&place, &tools, "    return name"));
-    place.script(&[&calling(&[
-        ("files_read_all", json!({"a": "yy"})),
-        ("files_read_all", json!({"a": "y"})),
-        ("s_files_read_all", json!({})),
-    ])]);
+    let items = place.run(&["tools", "--mcp", &server]).data()["items"].clone();
+    let changed = items.as_array().unwrap().iter().find(|item| item["origin"]["tool"] == "files.read/all");
+    let changed = changed.unwrap()["name"].as_str().unwrap();
+    assert!(changed.starts_with("files_read_all_"), "the other has that name as its own: {changed}");
+    let calls = [(changed, json!({"a": "yy"})), (changed, json!({"a": "y"})), ("files_read_all", json!({}))];
+    place.script(&[&calling(&calls)]);
     let ran = place.run(&["--mcp", &server, "x"]);
     let results = ran.results();
-    assert_eq!((results[0].as_str(), results[2].as_str()), ("files.read/all", "files_read.all"), "{ran:?}");
+    assert_eq!((results[0].as_str(), results[2].as_str()), ("files.read/all", "files_read_all"), "{ran:?}");
     assert!(results[1].contains("do not fit its schema"), "{ran:?}");
     assert_eq!(ran.stderr.matches("^(?!x)").count(), 1, "it is said once: {ran:?}");
     let one = place.run(&["--mcp", &server, "--allow", "files.read/all", "x"]);
-    assert_eq!(one.results()[2], "Tool not permitted: s_files_read_all", "{one:?}");
+    assert_eq!(one.results()[2], "Tool not permitted: files_read_all", "{one:?}");
 }

@@ -205,7 +205,10 @@ impl Servers {
 
     /// The process of a server that will be there for so long. One that will not is left to the calls that it has.
     fn running(&mut self, spec: &Spec, time: Duration, until: Instant) -> Result<&mut Running> {
-        self.running.retain_mut(|running| running.connection.is_busy() || running.connection.lasts(time));
+        self.running.retain_mut(|running| {
+            let Running { spec: other, connection, .. } = running;
+            *other != *spec || connection.is_busy() || connection.lasts(time)
+        });
         let fits = |running: &mut Running| running.spec == *spec && running.connection.lasts(time);
         let at = self.running.iter_mut().position(fits);
         let at = if let Some(at) = at {

@@ -122,15 +122,19 @@ pub(super) fn of_offer(
     Ok((Tool { name, description: offer.description, input_schema: schema, origin, hints }, unchecked))
 }
 
-/// The name under which a model is offered a tool: its own, with an underscore for each byte that providers do not take. A long one
-/// ends with a hash of the whole. The call goes to its own name all the same.
-pub(super) fn permitted(name: &str) -> String {
-    let taken = |byte: u8| if is_in_names(byte) { char::from(byte) } else { '_' };
-    let mapped: String = name.bytes().map(taken).collect();
-    match mapped.get(..LONGEST_NAME - 9).filter(|_| mapped.len() > LONGEST_NAME) {
-        Some(beginning) => format!("{beginning}_{}", &Hash::of(name.as_bytes()).hex()[..8]),
-        None => mapped,
+/// The name under which a model is offered a tool: its own, with an underscore for each byte that providers do not take. One that is
+/// long, or that another name of its server would become too, ends with a hash of the whole. The call goes to its own name all the same.
+pub(super) fn permitted(name: &str, others: &[Offer]) -> String {
+    let mapped = |name: &str| -> String {
+        name.bytes().map(|byte| if is_in_names(byte) { char::from(byte) } else { '_' }).collect()
+    };
+    let own = mapped(name);
+    let is_unclear = || own != name && others.iter().any(|other| other.name != name && mapped(&other.name) == own);
+    if own.len() <= LONGEST_NAME && !is_unclear() {
+        return own;
     }
+    let beginning = &own[..own.len().min(LONGEST_NAME - 9)];
+    format!("{beginning}_{}", &Hash::of(name.as_bytes()).hex()[..8])
 }
 
 /// A schema that compiles, on one line.
@@ -150,14 +154,20 @@ fn on_one_line(schema: &str) -> Result<Box<RawValue>, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_name, permitted};
+    use super::{Offer, is_name, permitted};
 
     #[test]
     fn every_name_is_mapped_to_one_that_providers_take() {
-        let mapped = ["files.read", "a/b:c", "ok-1_x", "ä"].map(permitted);
+        let mapped = ["files.read", "a/b:c", "ok-1_x", "ä"].map(|name| permitted(name, &[]));
         assert_eq!(mapped, ["files_read", "a_b_c", "ok-1_x", "__"]);
-        let long = ["x".repeat(65), "x".repeat(66), format!("{}.", "x".repeat(64))].map(|name| permitted(&name));
+        let long = ["x".repeat(65), "x".repeat(66), format!("{}.", "x".repeat(64))].map(|name| permitted(&name, &[]));
         assert!(long.iter().all(|name| is_name(name) && name.len() == 64), "{long:?}");
         assert!(long[0] != long[1] && long[1] != long[2], "{long:?}");
+        let all = ["a.b", "a/b", "a_b"].map(|name| Offer { name: name.to_owned(), ..Offer::default() });
+        let [dot, slash, plain] = ["a.b", "a/b", "a_b"].map(|name| permitted(name, &all));
+        assert!(
+            plain == "a_b" && dot.starts_with("a_b_") && slash.starts_with("a_b_") && dot != slash,
+            "{dot} {slash}"
+        );
     }
 }

@@ -89,11 +89,11 @@ fn add_server(found: &mut Catalogue, servers: &mut Servers, spec: &Spec, until: 
     };
     found.started.push(started);
     let before = found.tools.len();
-    for offer in tools {
+    let names: Vec<String> = tools.iter().map(|offer| description::permitted(&offer.name, &tools)).collect();
+    for (offer, name) in tools.into_iter().zip(names) {
         let own = offer.name.clone();
-        let name = description::permitted(&own);
         let is_taken = builtin::NAMES.contains(&name.as_str()) || found.has(&name);
-        let prefixed = description::permitted(&format!("{server}_{own}"));
+        let prefixed = description::permitted(&format!("{server}_{name}"), &[]);
         let is_allowed = found.allowed.allows(&name) || found.allowed.allows(&own);
         // Who names it with the server's name means it even where the other one is not there.
         let is_meant = !is_allowed && found.allowed.allows(&prefixed);
