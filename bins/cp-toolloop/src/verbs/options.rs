@@ -24,7 +24,7 @@ pub(super) struct ToolOptions {
     #[arg(long, value_name = "NAME=COMMAND", help_heading = "Tools")]
     mcp: Vec<String>,
     /// A file of MCP servers, as .mcp.json has them; give it once for each
-    #[arg(long, value_name = "FILE", help_heading = "Tools")]
+    #[arg(long, value_name = "FILE", help_heading = "Tools", hide_short_help = true)]
     mcp_config: Vec<PathBuf>,
     /// How many levels of agents may be started: 0 is none
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=8), help_heading = "Tools", hide_short_help = true)]
@@ -37,9 +37,10 @@ impl ToolOptions {
         (&self.tools, &self.allow, &self.mcp, &self.mcp_config, self.agent_depth)
     }
 
-    /// Whether cp-exec can be told of the directories of tools.
+    /// Whether the paths can be handed on as text.
     pub(super) fn check(&self) -> Result<()> {
-        require_text("--tools", self.tools.iter().map(PathBuf::as_path))
+        require_text("--tools", self.tools.iter().map(PathBuf::as_path))?;
+        require_text("--mcp-config", self.mcp_config.iter().map(PathBuf::as_path))
     }
 
     /// Where tools come from: the configured directory unless --tools is given.
