@@ -116,6 +116,16 @@ fn what_is_no_server_is_an_error() {
 }
 
 #[test]
+fn a_program_without_a_slash_is_the_one_on_the_path() {
+    let launcher = Launcher::outside("s", std::path::Path::new("/"));
+    let argv = |program: &str| launcher.argv("s", Some(vec![program.to_owned(), "-x".to_owned()]));
+    let found = argv("sh").unwrap();
+    assert!(found[0].starts_with('/') && found[0].ends_with("/sh") && found[1] == "-x", "{found:?}");
+    assert_eq!(argv("/bin/sh").unwrap()[0], "/bin/sh");
+    assert!(argv("no-such-program").unwrap_err().hint_text().unwrap().contains("write its path"));
+}
+
+#[test]
 fn a_slow_start_is_waited_for_and_half_a_line_is_not() {
     let directory = tempfile::tempdir().unwrap();
     let slow = "
