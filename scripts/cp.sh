@@ -763,8 +763,8 @@ cp_loop() (
         *.json)
             cp_scratch || exit 1
             cp_catalogue "$tools" "$scratch" || exit 2
-            # A full stop is not a valid tool name, so it allows none.
-            allowed=$(jq -r 'map(.name) | if . == [] then "." else join(",") end' "$scratch/tools.json") || exit 2
+            # An empty name allows none.
+            allowed=$(jq -r 'map(.name) | join(",")' "$scratch/tools.json") || exit 2
             set -- --tools "$scratch/tools.json" --allow "$allowed" "$@"
             ;;
         *) set -- --tools "$tools" "$@" ;;

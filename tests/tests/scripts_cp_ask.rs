@@ -350,7 +350,7 @@ fn with_tools_the_model_decides_and_its_last_words_are_the_answer() {
     let ran = run(&place, "export CP_STUB_SCRIPT=calls; cp-ask --tools tools.json --tool-backend /nowhere x");
     assert_eq!((ran.status, ran.stdout.as_str()), (3, ""), "{}", ran.stderr);
     // The loops beside cp-ask are found without being on PATH: this one has no stub.
-    let ran = run(&place, "cp-ask --tools tools.json --tool-backend bash x");
+    let ran = run(&place, "export SHELLCLAW_SKILLS_DIR=skills; cp-ask --tools tools.json --tool-backend bash x");
     assert_eq!(ran.status, 4);
     assert!(ran.stderr.contains("the loop bash cannot ask the backend stub"), "{}", ran.stderr);
 }

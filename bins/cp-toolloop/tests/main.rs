@@ -4,6 +4,7 @@
 mod agent;
 mod approvals;
 mod backend;
+mod mcp;
 mod replay;
 mod resume;
 mod run;

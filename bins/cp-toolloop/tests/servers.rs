@@ -69,11 +69,13 @@ fn the_server_of_files_writes_only_where_the_policy_says() {
         ("write_file", write(&aside)),
         ("read_text_file", json!({"path": "/etc/passwd"})),
     ];
+    // It says that writing destroys.
+    place.policy("[mcp.fs]\napprove = false\n");
     let results = calls(&place, &server, &wanted);
     assert!(!results[0].1 && results[1] == ("two\nlines\n".to_owned(), false), "{results:?}");
     assert!(results[2].1 && !aside.exists(), "{results:?}");
     assert!(results[3].1, "{results:?}");
-    place.policy(&format!("[mcp.fs]\nwrite = [\"{}\"]\n", place.root.join("aside").display()));
+    place.policy(&format!("[mcp.fs]\napprove = false\nwrite = [\"{}\"]\n", place.root.join("aside").display()));
     let results = calls(&place, &server, &wanted);
     assert!(!results[2].1 && aside.exists(), "{results:?}");
 }
@@ -157,7 +159,7 @@ fn the_policy_knows_the_command_of_a_server() {
     assert_eq!(same.status, 4, "a path that only leads to it is another: {same:?}");
     place.policy("[mcp.s]\ncommand = \"../server\"\n");
     let same = place.run(&["tools", "--mcp", "s=../server", "--allow", "look"]);
-    assert_eq!(same.closing()["data"]["count"], 1, "{same:?}");
+    assert_eq!(same.closing()["data"]["items"][0]["name"], "look", "{same:?}");
     let other = place.run(&["tools", "--mcp", "s=/bin/cat"]);
     assert_eq!((other.status, &other.error()["code"]), (4, &json!("E_FORBIDDEN")), "{other:?}");
     assert_eq!(place.run(&["tools", "--mcp", "unknown"]).status, 2);

@@ -161,7 +161,8 @@ for line in sys.stdin:
     );
     let server = format!("s={}", place.root.join("server").display());
     let listed = place.run(&["tools", "--mcp", &server]);
-    assert_eq!(names(&listed.closing()), ["s_system", "say", "filesystem", "system", "agent", "shell"], "{listed:?}");
+    let expected = ["___x", "s_system", "say", "filesystem", "system", "agent", "shell"];
+    assert_eq!(names(&listed.closing()), expected, "{listed:?}");
     place.script(&[r#"{"tool_calls":[{"name":"say","input":{"text":"hi"}},{"name":"say","input":{}},{"name":"s_system","input":{"text":"x"}}]}"#]);
     let command = place.command(&["--mcp", &server, "--allow", "say", "x"]);
     let ran = command.env("OPENAI_API_KEY", "k").run();

@@ -10,17 +10,13 @@ use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Hash;
 
 use super::Engine;
-use super::pause::MCP_INPUT;
 use super::pending::Pending;
-use crate::mcp::{Outcome, Spec};
+use super::served::Served;
 use crate::parts::agent::Agent;
 use crate::state::files::RunFiles;
 use crate::state::found::{self, Ended, Found};
 use crate::state::step::{Decision, Step};
 use crate::tools::tool::{Origin, Tool};
-
-/// How long a call of a server's tool may take.
-const SERVER_LIMIT: Duration = Duration::from_mins(1);
 
 /// What becomes of a call.
 enum Verdict {
@@ -43,8 +39,7 @@ enum Work {
     /// The cp-exec of this slot, at most so long.
     Runs(usize, Option<Duration>),
     Delegated(Box<Agent>),
-    /// This server, under this name there; the proof that it was asked.
-    Served(Spec, String, Option<Receipt>),
+    Served(Box<Served>),
 }
 
 /// What came of a call that cp-exec carries out.
@@ -73,7 +68,7 @@ impl Engine {
             for (slot, at) in group.iter().enumerate() {
                 let call = self.run.conversation.calls[*at].asked.clone();
                 let pending = Pending { at: *at, call, began: Instant::now() };
-                match self.begin(&pending, slot, false, context) {
+                match self.begin(&pending, slot, false, &underway, context) {
                     Ok(work) => underway.push((pending, work)),
                     Err(error) => {
                         stopped = Err(error);
@@ -90,8 +85,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Starts a call, `again` where it stopped before it began and was approved.
-    fn begin(&mut self, pending: &Pending, slot: usize, again: bool, context: &mut Context) -> Result<Work> {
+    /// Starts a call beside those that are under way, `again` where it stopped before it began and was approved.
+    fn begin(
+        &mut self,
+        pending: &Pending,
+        slot: usize,
+        again: bool,
+        underway: &[(Pending, Work)],
+        context: &mut Context,
+    ) -> Result<Work> {
         let Pending { at, call, .. } = pending;
         if self.replay.is_some() {
             show_call(call, context)?;
@@ -120,10 +122,13 @@ impl Engine {
                 Err(refusal) => Work::Answered(refusal),
             });
         }
-        if let Origin::Mcp { server, tool } = &tool.origin {
-            let spec = self.run.plan.mcp.iter().find(|spec| spec.name == *server).cloned();
-            let spec = spec.ok_or_else(|| Error::not_found(format!("the run has no MCP server {server}")).fatal())?;
-            return Ok(Work::Served(spec, tool.clone(), receipt));
+        if let Origin::Mcp { server, tool: name } = &tool.origin {
+            let others = underway.iter().filter_map(|(_, work)| match work {
+                Work::Served(other) => Some(&**other),
+                Work::Answered(_) | Work::Ended(..) | Work::Replayed | Work::Runs(..) | Work::Delegated(_) => None,
+            });
+            let served = self.begin_served(pending, (&tool, server, name), receipt, others, context)?;
+            return Ok(Work::Served(Box::new(served)));
         }
         // cp-exec knows a tool by the name of its file.
         let renamed = ToolCall { name: tool.exec_name(), untrusted: Vec::new(), ..call.clone() };
@@ -143,14 +148,12 @@ impl Engine {
                 ..pending.failed(ended.text())
             },
             Work::Delegated(agent) => self.returned(pending, *agent, context)?,
-            Work::Served(spec, tool, receipt) => {
-                ToolResult { receipt, ..self.call_server(pending, &spec, &tool, context)? }
-            }
+            Work::Served(served) => self.served(pending, *served, context)?,
             Work::Runs(slot, limit) => match self.collect(pending, slot, limit)? {
                 Collected::Result(result) => *result,
                 Collected::Asks(approval) => {
                     self.decide(pending.at, &approval, context)?;
-                    let work = self.begin(pending, slot, true, context)?;
+                    let work = self.begin(pending, slot, true, &[], context)?;
                     return self.complete(pending, work, context);
                 }
             },
@@ -248,32 +251,6 @@ impl Engine {
                 let hint = error.hint_text().map(|hint| format!(" ({hint})")).unwrap_or_default();
                 Ok(Collected::of(pending.failed(format!("{}: {}{hint}", error.code(), error.message()))))
             }
-        }
-    }
-
-    /// Calls a tool of a server. One that fails is an answer too: the model may find another way.
-    fn call_server(&mut self, pending: &Pending, spec: &Spec, tool: &str, context: &Context) -> Result<ToolResult> {
-        let limit = self.run.time_left()?.map_or(SERVER_LIMIT, |left| left.min(SERVER_LIMIT));
-        match self.parts.servers(context)?.call(spec, tool, &pending.call.input, limit) {
-            Ok(Outcome::Answer { text, is_error }) => Ok(ToolResult { is_error, ..pending.failed(text) }),
-            Ok(Outcome::TimedOut) => {
-                self.run.time_left()?;
-                Ok(pending.timed_out())
-            }
-            Ok(Outcome::InputRequired(questions)) => {
-                self.run.step(Step::Withdrawn(pending.at))?;
-                let message = format!("the server {} asks for something that only a person can answer", spec.name);
-                if let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == pending.call.name).cloned() {
-                    let approval = self.asked(&pending.call, &tool, MCP_INPUT, message.clone(), context)?;
-                    self.wait_for(pending.at, &approval)?;
-                }
-                Err(self
-                    .human("answer_mcp_input", message, &pending.call)
-                    .with("questions", questions)
-                    .hint("give the server what it needs in its own way, then --approve calls it again"))
-            }
-            Err(error) if error.is_fatal() => Err(error),
-            Err(error) => Ok(pending.failed(error.message())),
         }
     }
 

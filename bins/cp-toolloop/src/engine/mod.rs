@@ -6,6 +6,7 @@ pub(crate) mod event;
 mod pause;
 mod pending;
 pub(crate) mod repeats;
+mod served;
 
 use std::collections::BTreeMap;
 

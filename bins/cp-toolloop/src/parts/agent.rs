@@ -1,6 +1,8 @@
 //! An agent: another run of this program that works on one call, and what came of it.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,6 +14,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::mcp::Spec;
 use crate::state::conversation::Conversation;
 use crate::state::files::RunFiles;
 use crate::state::plan::{ModelCommand, Plan};
@@ -193,7 +196,10 @@ pub(crate) fn to_start(
     let mut arguments: Vec<String> = Vec::new();
     arguments.push(format!("--as={run}"));
     arguments.extend(plan.places.iter().map(|place| format!("--tools={}", place.display())));
-    arguments.extend(plan.mcp.iter().map(|server| format!("--mcp={}={}", server.name, quoted(&server.argv))));
+    let (files, servers): (Vec<&Spec>, Vec<&Spec>) = plan.mcp.iter().partition(|server| server.config.is_some());
+    arguments.extend(servers.iter().map(|server| format!("--mcp={}={}", server.name, quoted(&server.argv))));
+    let files: BTreeSet<&PathBuf> = files.iter().filter_map(|server| server.config.as_ref()).collect();
+    arguments.extend(files.iter().map(|file| format!("--mcp-config={}", file.display())));
     arguments.push(format!("--allow={}", names.join(",")));
     let ModelCommand { argv, drives } = &plan.model;
     arguments.push(format!("--{}={}", if *drives { "tool-backend" } else { "llm" }, quoted(argv)));

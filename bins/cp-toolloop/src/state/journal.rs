@@ -10,6 +10,7 @@ use cp_ledger::store::blob;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 
+use crate::mcp::Started;
 use crate::state::plan::{Limits, Plan};
 use crate::state::tally::Tally;
 use crate::tools::tool::Origin;
@@ -100,6 +101,11 @@ impl Journal {
     /// A call is given to an agent, in a run of its own.
     pub(crate) fn delegated(&mut self, number: u64, call: &str, run: &str) -> Result<Receipt> {
         self.append(self.entry("agent_start").turn(number).with("call", call).with("run_id", run))
+    }
+
+    /// A server was started that is about to be called.
+    pub(crate) fn server(&mut self, started: &Started) -> Result<Receipt> {
+        self.append(self.entry("mcp.server").with("server", started))
     }
 
     /// A call has its result.

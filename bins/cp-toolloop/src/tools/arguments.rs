@@ -37,6 +37,11 @@ impl Arguments {
 
 /// Compiles a schema of arguments. References that lead out of it are refused: nothing is fetched.
 pub(crate) fn compile(schema: &RawValue) -> Result<Schema> {
+    compile_lenient(schema).map(|(schema, _)| schema)
+}
+
+/// As [`compile`], and gives the patterns of which nothing is checked.
+pub(crate) fn compile_lenient(schema: &RawValue) -> Result<(Schema, Vec<String>)> {
     let schema: Value =
         serde_json::from_str(schema.get()).map_err(|e| Error::validation(format!("the schema is not JSON: {e}")))?;
     if !schema.is_object() {
@@ -45,7 +50,7 @@ pub(crate) fn compile(schema: &RawValue) -> Result<Schema> {
     if schema.get("type").is_some_and(|kind| kind != "object") {
         return Err(Error::validation("the schema's type must be \"object\": arguments have names"));
     }
-    Schema::compile(schema).map_err(|wrong| Error::validation(format!("the schema is not valid: {wrong}")))
+    Schema::compile_lenient(schema).map_err(|wrong| Error::validation(format!("the schema is not valid: {wrong}")))
 }
 
 fn parsed(input: &RawValue) -> Result<Value> {

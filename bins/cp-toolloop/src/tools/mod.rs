@@ -6,6 +6,7 @@ mod candidate;
 pub(crate) mod catalogue;
 mod describe;
 pub(crate) mod description;
+pub(crate) mod instructions;
 mod links;
 mod search;
 pub(crate) mod sources;

@@ -1,5 +1,6 @@
 //! Options that several verbs have.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use cp_common::program::require_text;
@@ -22,6 +23,9 @@ pub(super) struct ToolOptions {
     /// An MCP server, its name and its command; give it once for each
     #[arg(long, value_name = "NAME=COMMAND", help_heading = "Tools")]
     mcp: Vec<String>,
+    /// A file of MCP servers, as .mcp.json has them; give it once for each
+    #[arg(long, value_name = "FILE", help_heading = "Tools", hide_short_help = true)]
+    mcp_config: Vec<PathBuf>,
     /// How many levels of agents may be started: 0 is none
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=8), help_heading = "Tools", hide_short_help = true)]
     pub(super) agent_depth: u8,
@@ -29,13 +33,14 @@ pub(super) struct ToolOptions {
 
 impl ToolOptions {
     /// What decides which tools there are.
-    pub(super) fn asked(&self) -> (&[PathBuf], &[String], &[String], u8) {
-        (&self.tools, &self.allow, &self.mcp, self.agent_depth)
+    pub(super) fn asked(&self) -> (&[PathBuf], &[String], &[String], &[PathBuf], u8) {
+        (&self.tools, &self.allow, &self.mcp, &self.mcp_config, self.agent_depth)
     }
 
-    /// Whether cp-exec can be told of the directories of tools.
+    /// Whether the paths can be handed on as text.
     pub(super) fn check(&self) -> Result<()> {
-        require_text("--tools", self.tools.iter().map(PathBuf::as_path))
+        require_text("--tools", self.tools.iter().map(PathBuf::as_path))?;
+        require_text("--mcp-config", self.mcp_config.iter().map(PathBuf::as_path))
     }
 
     /// Where tools come from: the configured directory unless --tools is given.
@@ -43,8 +48,16 @@ impl ToolOptions {
         self.check()?;
         let configured = || context.config.text("tools_dir", None).map(PathBuf::from).into_iter().collect();
         let places = if self.tools.is_empty() { configured() } else { self.tools.clone() };
-        let mcp = self.mcp.iter().map(|server| Spec::parse(server, context)).collect::<Result<_>>()?;
-        Ok(Sources { places, mcp, agents: self.agent_depth > 0, allowed: Allowed(self.allow.clone()) })
+        let mut mcp = self.mcp.iter().map(|server| Spec::parse(server, context)).collect::<Result<Vec<_>>>()?;
+        for file in &self.mcp_config {
+            mcp.extend(Spec::of_file(file, context)?);
+        }
+        let names: BTreeSet<&str> = mcp.iter().map(|spec| spec.name.as_str()).collect();
+        if names.len() < mcp.len() {
+            return Err(Error::usage("two MCP servers have one name").hint("give one of them another name"));
+        }
+        let allowed = Allowed(self.allow.clone());
+        Ok(Sources { places, mcp, agents: self.agent_depth > 0, allowed, until: None })
     }
 }
 

@@ -36,6 +36,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "iteration",
         "message",
         "tool_call",
+        "mcp.server",
         "tool_result",
         "agent_start",
         "approval.asked",

@@ -1,6 +1,7 @@
 //! The verb that is meant when none is named: a text or a prompt in, a run for each.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use cp_common::context::options::{StreamOptions, text_or_file};
 use cp_common::program::{Class, Input, VerbDoc, require_text};
@@ -24,6 +25,8 @@ use crate::state::plan::{self, Limits, ModelCommand, Plan};
 use crate::state::run::{Records, Run};
 use crate::state::step_log::StepLog;
 use crate::tools::catalogue::Catalogue;
+use crate::tools::instructions;
+use crate::tools::sources::Sources;
 use crate::tools::tool::Tool;
 
 /// The verb's entry in `reference`.
@@ -39,6 +42,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "iteration",
         "message",
         "tool_call",
+        "mcp.server",
         "tool_result",
         "agent_start",
         "approval.asked",
@@ -185,9 +189,14 @@ impl Filter for Runs<'_> {
 
 impl Ready {
     fn of(args: &Args, context: &Context) -> Result<Self> {
-        let sources = args.tools.sources(context)?;
+        let until = args.deadline.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
+        let sources = Sources { until, ..args.tools.sources(context)? };
         let model = args.model.command(context)?;
-        let catalogue = sources.resolve(context)?;
+        let mut catalogue = sources.resolve(context)?;
+        if let Some(failure) = catalogue.failure.take() {
+            return Err(failure);
+        }
+        catalogue.check_allowed()?;
         catalogue.report(context);
         let places = sources.places.iter().map(std::path::absolute).collect::<std::io::Result<_>>()?;
         Ok(Self { mcp: sources.mcp, places, catalogue, model })
@@ -199,7 +208,11 @@ impl Ready {
             run: args.id.clone().map_or_else(plan::new_id, Ok)?,
             started: clock::now(),
             base: context.base()?,
-            prompt: Prompt { tools: catalogue.tools.iter().map(Tool::spec).collect(), ..prompt },
+            prompt: Prompt {
+                tools: catalogue.tools.iter().map(Tool::spec).collect(),
+                system: instructions::added(prompt.system, &catalogue.instructions),
+                ..prompt
+            },
             tools: catalogue.tools.clone(),
             places: self.places.clone(),
             directories: catalogue.directories.clone(),
