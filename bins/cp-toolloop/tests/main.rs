@@ -7,5 +7,6 @@ mod replay;
 mod resume;
 mod run;
 mod servers;
+mod sweep;
 mod toolloop;
 mod tools;

@@ -16,6 +16,7 @@ use crate::mcp::{Outcome, Spec};
 use crate::parts::agent::Agent;
 use crate::state::files::RunFiles;
 use crate::state::step::{Decision, Step};
+use crate::tools::links;
 use crate::tools::tool::{Origin, Tool};
 
 /// How long a call of a server's tool may take.
@@ -118,6 +119,9 @@ impl Engine {
             }
             Work::Runs(slot, limit) => self.collect(pending, slot, limit)?,
         };
+        if let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == pending.call.name) {
+            result.content = links::unveiled(result.content, tool, context);
+        }
         if let Some(warning) = self.repeats.note(&pending.call, &result) {
             result.content.push_str(&warning);
         }

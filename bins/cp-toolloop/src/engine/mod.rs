@@ -19,7 +19,7 @@ use crate::parts::agent::Share;
 use crate::parts::approver::Approver;
 use crate::parts::replay::Replay;
 use crate::parts::{Parts, model};
-use crate::state::conversation::{Unshown, with_calls};
+use crate::state::conversation::{Unshown, told_apart};
 use crate::state::run::Run;
 use crate::state::step::{Decision, Step};
 use crate::tools::arguments::Arguments;
@@ -82,7 +82,7 @@ impl Engine {
         let outcome = match outcome {
             Ok(answer) => {
                 // The parts write their own last entries, and the end of the run is the last of all.
-                self.parts.shutdown(context);
+                self.parts.rest(true, context);
                 self.run.complete()?;
                 if context.out.format() != Format::Json {
                     context.out.record(Kind::Message, &answer)?;
@@ -92,10 +92,14 @@ impl Engine {
             Err(error) => {
                 let error = self.run.resumable(error, context.home.root());
                 if is_at_rest(&error) {
-                    self.parts.shutdown(context);
+                    let at_work = error.details().get("budget").is_some_and(|budget| budget == "time");
+                    self.parts.rest(!at_work, context);
                 }
                 if let Err(unwritten) = self.run.note(|journal| journal.paused(&error, &tally)) {
                     context.warn(&format!("the stop could not be written to the ledger: {unwritten}"));
+                }
+                if let Err(unwritten) = self.run.keep() {
+                    context.warn(&format!("the run so far could not be recorded: {unwritten}"));
                 }
                 Err(error)
             }
@@ -133,10 +137,10 @@ impl Engine {
             self.parts.model.ask(&conversation.prompt, &conversation.returned, left, context)?
         };
         let Some(message) = answer else { return Err(self.run.out_of_time()) };
-        let mut message = with_calls(message);
+        let (mut message, renamed) = told_apart(message);
         message.input = self.run.conversation.news();
         message.mark();
-        self.run.note(|journal| journal.message(number, &message))?;
+        self.run.note(|journal| journal.message(number, &message, &renamed))?;
         let deltas = self.parts.model.take_deltas();
         if self.run.plan.record.is_some() && !deltas.is_empty() {
             self.run.step(Step::Deltas(deltas))?;
@@ -164,11 +168,7 @@ impl Engine {
     }
 }
 
-/// Whether a run stopped between two steps, with nothing under way in its parts.
+/// Whether a run stopped of its own accord, with nothing under way in its parts, except in cp-exec where the time was up.
 fn is_at_rest(error: &Error) -> bool {
-    match error.code() {
-        Code::HumanRequired | Code::CommandFailed => true,
-        Code::BudgetExhausted => error.details().get("budget").is_none_or(|budget| budget != "time"),
-        _ => false,
-    }
+    matches!(error.code(), Code::HumanRequired | Code::CommandFailed | Code::BudgetExhausted)
 }

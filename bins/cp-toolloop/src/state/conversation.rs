@@ -1,6 +1,8 @@
 //! Where a run stands: the conversation so far and the calls that wait. It is made of the run's steps and of nothing else, so a
 //! resume stands exactly where the run stopped.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use cp_common::wire::{Block, Content, Message, Prompt, ToolCall, ToolResult, Turn};
 use cp_common::{Code, Error, Result};
 
@@ -156,13 +158,31 @@ impl Conversation {
     }
 }
 
-/// A message whose content holds its calls, as a provider must get it back.
-pub(crate) fn with_calls(mut message: Message) -> Message {
+/// The ids that calls have here, with those that the model gave them, where they differ.
+pub(crate) type Renamed = BTreeMap<String, String>;
+
+/// A message whose content holds its calls, as a provider must get it back, and whose calls have ids of their own: a result and a
+/// decision belong to one of them.
+pub(crate) fn told_apart(mut message: Message) -> (Message, Renamed) {
+    let (mut seen, mut renamed) = (BTreeSet::new(), Renamed::new());
+    for call in &mut message.tool_calls {
+        let (given, mut number) = (call.id.clone(), 1_u64);
+        while !seen.insert(call.id.clone()) {
+            number += 1;
+            call.id = format!("{given}_{number}");
+        }
+        if call.id != given {
+            renamed.insert(call.id.clone(), given);
+        }
+    }
     let mut blocks = message.content.blocks();
     let holds_call = |block: &Block| block.view().is_ok_and(|view| view.kind == "tool_use");
+    if !renamed.is_empty() {
+        blocks.retain(|block| !holds_call(block));
+    }
     if !message.tool_calls.is_empty() && !blocks.iter().any(holds_call) {
         blocks.extend(message.tool_calls.iter().map(|call| Block::tool_use(&call.id, &call.name, &call.input)));
         message.content = Content::Blocks(blocks);
     }
-    message
+    (message, renamed)
 }

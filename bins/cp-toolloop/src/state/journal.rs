@@ -9,6 +9,7 @@ use cp_ledger::store::blob;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 
+use crate::state::conversation::Renamed;
 use crate::state::plan::{Limits, Plan};
 use crate::state::step::Decision;
 use crate::state::tally::Tally;
@@ -85,10 +86,11 @@ impl Journal {
     }
 
     /// The model answered.
-    pub(crate) fn message(&mut self, number: u64, message: &Message) -> Result<Receipt> {
+    pub(crate) fn message(&mut self, number: u64, message: &Message, renamed: &Renamed) -> Result<Receipt> {
         let entry = self.entry("message").turn(number).role("assistant").content(&message.content);
         let entry = entry.with("model", &message.model).with("stop_reason", &message.stop_reason);
-        self.append(entry.with("usage", &message.usage).with("tool_calls", &message.tool_calls.len()))
+        let entry = entry.with("usage", &message.usage).with("tool_calls", &message.tool_calls.len());
+        self.append(if renamed.is_empty() { entry } else { entry.with("renamed_calls", renamed) })
     }
 
     /// A call is about to be dispatched.

@@ -90,6 +90,14 @@ impl Run {
         }
     }
 
+    /// Keeps a run that is recorded and stopped, as far as it came.
+    pub(crate) fn keep(&self) -> Result<()> {
+        match (&self.records, &self.plan.record) {
+            (Some(records), Some(record)) => records.steps.keep(record),
+            _ => Ok(()),
+        }
+    }
+
     /// The run is over: nothing is left to go on with.
     pub(crate) fn complete(&mut self) -> Result<()> {
         let tally = self.conversation.tally;

@@ -5,14 +5,15 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use cp_common::home::{Home, write_whole};
-use cp_common::keys::{Key, hex, random};
+use cp_common::home::{Home, make_directory, write_whole};
+use cp_common::keys::{Key, hex};
 use cp_common::{Code, Error, Result, signals};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, linkat};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -49,21 +50,32 @@ impl StepLog {
     pub(crate) fn create(files: &RunFiles, home: &Home, plan: &Plan) -> Result<Self> {
         let path = files.state();
         let failed = |e: std::io::Error| Error::io("creating the run's state", e).in_file(&path).fatal();
-        // The shared writer of whole files cannot hold the lock that this one must have when it appears.
-        let aside = path.with_extension(format!("new-{}", hex(&random::<4>()?)));
-        let file =
-            OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(&aside).map_err(failed)?;
+        make_directory(path.parent().unwrap_or(&path))?;
+        // The shared writer of whole files cannot hold the lock that this one must have when it appears. Without a name until then,
+        // it leaves nothing behind where this process is killed.
+        let unnamed = OFlags::TMPFILE | OFlags::RDWR | OFlags::APPEND | OFlags::CLOEXEC;
+        let private = Mode::RUSR | Mode::WUSR;
+        let (file, is_named) = match rustix::fs::open(path.parent().unwrap_or(&path), unnamed, private) {
+            Ok(file) => (File::from(file), false),
+            // Not every file system has files without names.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+                let named = OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(&path);
+                (named.map_err(failed)?, true)
+            }
+            Err(e) => return Err(failed(e.into())),
+        };
         let mut log = Self::of(file, files, home)?;
         if !log.try_lock()? {
             return Err(log.taken());
         }
-        let written = log
-            .append(&Step::Plan(Box::new(plan.clone())))
-            .and_then(|()| log.append(&Step::Owner(Owner::this())))
-            .and_then(|()| log.sync())
-            .and_then(|()| std::fs::hard_link(&aside, &path).map_err(failed));
-        let _ = std::fs::remove_file(&aside);
-        written.map(|()| log)
+        log.append(&Step::Plan(Box::new(plan.clone())))?;
+        log.append(&Step::Owner(Owner::this()))?;
+        log.sync()?;
+        if !is_named {
+            let open = format!("/proc/self/fd/{}", log.file.as_raw_fd());
+            linkat(CWD, open, CWD, &path, AtFlags::SYMLINK_FOLLOW).map_err(|e| failed(e.into()))?;
+        }
+        Ok(log)
     }
 
     /// Takes over the log of a run that stopped, with the steps so far. A run that another process runs is a conflict.
@@ -136,6 +148,15 @@ impl StepLog {
         let kept = write_whole(record, &text);
         std::fs::rename(&self.path, &self.recording).map_err(failed)?;
         kept
+    }
+
+    /// Keeps what there is so far of a run that is recorded. The recording of an agent is for its run, which has the state itself.
+    pub(crate) fn keep(&self, record: &Path) -> Result<()> {
+        if *record == self.recording {
+            return Ok(());
+        }
+        let text = std::fs::read(&self.path).map_err(|e| self.failed("reading", e))?;
+        write_whole(record, &text)
     }
 
     /// The steps in the file. A torn last line is cut off; a line that was changed is damage.

@@ -7,6 +7,7 @@ use cp_ledger::read;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::state::conversation::Conversation;
 use crate::state::files::RunFiles;
 use crate::state::step_log;
 use crate::state::tally::Tally;
@@ -62,10 +63,10 @@ struct Entry {
 
 /// What a run's ledger says of it.
 pub(crate) fn summary(files: &RunFiles) -> Result<Summary> {
-    let started_at = started(&files.ledger)?;
-    let mut lines = read::backward(&files.ledger)?;
+    let started_at = started(files)?;
+    let mut lines = files.ledger.exists().then(|| read::backward(&files.ledger)).transpose()?;
     let (mut updated_at, mut last) = (None, None);
-    while let Some(raw) = lines.next()? {
+    while let Some(raw) = lines.as_mut().map_or(Ok(None), |lines| lines.next())? {
         let Some(entry) = entry_of(raw.bytes) else { continue };
         updated_at.get_or_insert_with(|| entry.ts.clone());
         if matches!(entry.event.as_str(), "run_start" | "run_resumed" | "run_paused" | "run_end") {
@@ -94,10 +95,26 @@ pub(crate) fn summary(files: &RunFiles) -> Result<Summary> {
     })
 }
 
-fn started(ledger: &Path) -> Result<String> {
+/// When a run was started: as its plan says where it was killed before its ledger began.
+fn started(files: &RunFiles) -> Result<String> {
+    let ledger = &files.ledger;
+    let first = if ledger.exists() { read::lines(ledger)?.next()?.and_then(|raw| entry_of(raw.bytes)) } else { None };
+    match first {
+        Some(entry) => Ok(entry.ts),
+        None if files.state().exists() => Conversation::of_steps(step_log::peek(files)?).map(|(plan, _)| plan.started),
+        None => Err(Error::validation("not the ledger of a run").in_file(ledger)),
+    }
+}
+
+/// Whether the ledger of a run says that it began: a process that is killed may have written its state and no more.
+pub(crate) fn has_begun(ledger: &Path) -> Result<bool> {
     let mut lines = read::lines(ledger)?;
-    let first = lines.next()?.and_then(|raw| entry_of(raw.bytes));
-    first.map(|entry| entry.ts).ok_or_else(|| Error::validation("not the ledger of a run").in_file(ledger))
+    while let Some(raw) = lines.next()? {
+        if entry_of(raw.bytes).is_some_and(|entry| entry.event == "run_start") {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn entry_of(line: &[u8]) -> Option<Entry> {

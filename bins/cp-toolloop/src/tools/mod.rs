@@ -6,7 +6,7 @@ mod candidate;
 pub(crate) mod catalogue;
 mod describe;
 pub(crate) mod description;
-mod links;
+pub(crate) mod links;
 mod search;
 pub(crate) mod sources;
 pub(crate) mod tool;

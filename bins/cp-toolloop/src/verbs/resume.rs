@@ -17,6 +17,7 @@ use crate::state::plan::Limits;
 use crate::state::run::{Records, Run};
 use crate::state::step::Decision;
 use crate::state::step_log::StepLog;
+use crate::state::summary::has_begun;
 use crate::state::waiting::{Waiting, waiting_in};
 
 /// The verb's entry in `reference`.
@@ -94,7 +95,10 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let (decisions, forwarded) = args.decisions(&plan.run, &conversation, context)?;
     let limits = args.limits(conversation.limits);
     let approver = Approver::new(args.approver.as_deref().or(plan.approver.as_deref()), context)?;
-    let journal = Journal::open(&files.ledger, &plan, context)?;
+    let mut journal = Journal::open(&files.ledger, &plan, context)?;
+    if !has_begun(&files.ledger)? {
+        journal.start(&plan)?;
+    }
     let mut run = Run::new(plan, conversation, Some(Records { steps: log, journal }));
     run.resume(limits)?;
     for (at, decision) in decisions {

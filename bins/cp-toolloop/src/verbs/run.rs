@@ -217,10 +217,11 @@ fn recording(file: &Path, context: &Context) -> Result<PathBuf> {
 
 fn start(plan: Plan, servers: Option<Servers>, context: &mut Context) -> Result<()> {
     let files = RunFiles::of(&plan.run, context);
+    let approver = Approver::new(plan.approver.as_deref(), context)?;
+    // The state first: whoever is killed after it can go on, and writes the beginning into the ledger if that has none.
+    let steps = StepLog::create(&files, &context.home, &plan)?;
     let mut journal = Journal::open(&files.ledger, &plan, context)?;
     journal.start(&plan)?;
-    let approver = Approver::new(plan.approver.as_deref(), context)?;
-    let steps = StepLog::create(&files, &context.home, &plan)?;
     Event::start(&plan, &files.ledger).show(context)?;
     let parts = Parts::new(&plan, approver, servers);
     let conversation = Conversation::new(&plan);

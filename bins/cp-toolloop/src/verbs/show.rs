@@ -1,5 +1,6 @@
 //! `cp-toolloop show`: what a run did, step by step, and what it waits for.
 
+use cp_common::output::printable_line;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
 use cp_common::{Context, Result};
@@ -93,7 +94,7 @@ impl Reply for Shown {
         let mut lines = vec![format!("{}  {}", summary.id, status.as_str().unwrap_or_default())];
         lines.extend(self.steps.iter().map(StepLine::text));
         lines.extend(self.pending.iter().map(|call| format!("waits: {} {}", call.id, call.name)));
-        lines.join("\n")
+        lines.iter().map(|line| printable_line(line)).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -116,8 +117,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let files = RunFiles::find(&args.run, context)?;
     let summary = summary(&files)?;
     let mut steps = Vec::new();
-    let mut lines = read::lines(&files.ledger)?;
-    while let Some(raw) = lines.next()? {
+    let mut lines = files.ledger.exists().then(|| read::lines(&files.ledger)).transpose()?;
+    while let Some(raw) = lines.as_mut().map_or(Ok(None), |lines| lines.next())? {
         if let Ok(step) = serde_json::from_slice::<StepLine>(raw.bytes) {
             steps.push(step);
         }

@@ -27,7 +27,7 @@ pub struct ToolCall {
     pub id: String,
     /// The tool's name.
     pub name: String,
-    /// Its arguments, a JSON object.
+    /// Its arguments, a JSON object; where the model wrote none, what it wrote, as a string.
     pub input: Box<RawValue>,
     /// JSON Pointers to what is not ours.
     #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]

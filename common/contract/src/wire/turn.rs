@@ -186,8 +186,13 @@ impl Block {
         Self::of(&TextBlock { r#type: "text", text })
     }
 
-    /// A model's call of a tool.
+    /// A model's call of a tool. Providers take nothing but an object back.
     pub fn tool_use(id: &str, name: &str, input: &RawValue) -> Self {
+        let input = if input.get().starts_with('{') {
+            input
+        } else {
+            &RawValue::from_string("{}".to_owned()).unwrap_or_default()
+        };
         Self::of(&ToolUseBlock { r#type: "tool_use", id, name, input })
     }
 
