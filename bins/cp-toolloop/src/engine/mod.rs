@@ -94,6 +94,8 @@ impl Engine {
                 if is_at_rest(&error) {
                     let at_work = error.details().get("budget").is_some_and(|budget| budget == "time");
                     self.parts.rest(!at_work, context);
+                } else if !self.run.conversation.calls.is_empty() {
+                    self.parts.model.stop();
                 }
                 if let Err(unwritten) = self.run.note(|journal| journal.paused(&error, &tally)) {
                     context.warn(&format!("the stop could not be written to the ledger: {unwritten}"));

@@ -73,6 +73,13 @@ impl Model {
         std::mem::take(&mut self.deltas)
     }
 
+    /// Stops it, while it is not asked anything.
+    pub(crate) fn stop(&mut self) {
+        if let Some(mut part) = self.part.take() {
+            part.end_input();
+        }
+    }
+
     /// Lets it leave in its own time.
     pub(crate) fn finish(&mut self) -> Result<()> {
         self.part.take().map_or(Ok(()), Part::finish)
