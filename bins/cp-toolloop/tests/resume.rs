@@ -132,6 +132,34 @@ fn a_changed_state_is_refused() {
 }
 
 #[test]
+fn an_earlier_state_repeats_nothing() {
+    let place = five_steps(false);
+    let stopped = place.with_tools(&["--max-iterations", "3", "go"]);
+    let run = stopped.detail("run_id");
+    let runs = place.home.at("planes/ho1/runs");
+    let [sealed, ledger] = ["sealed", "jsonl"].map(|end| format!("{run}.{end}"));
+    let (state, entries) = (runs.read(&sealed), runs.read(&ledger));
+    let lines: Vec<&str> = state.lines().collect();
+    let mut refused = 0;
+    for kept in 1..=lines.len() {
+        runs.write(&sealed, lines[..kept].join("\n") + "\n");
+        runs.write(&ledger, &entries);
+        for effect in ["effects", "calls"] {
+            place.work.write(effect, "{\"n\":1}\n{\"n\":2}\n{\"n\":3}\n");
+        }
+        let ran = place.run(&["resume", &run, "--max-iterations", "9"]);
+        refused += usize::from(ran.error()["code"] == "E_INTEGRITY");
+        let calls = place.written("calls");
+        assert!(calls.matches("\"n\":3").count() == 1 && calls.matches("\"n\":1").count() == 1, "{kept}: {ran:?}");
+        assert_eq!(ran.status == 0, calls.lines().count() == 5, "{kept}: {ran:?}");
+    }
+    assert!(refused > lines.len() / 2 && refused < lines.len(), "{refused} of {}", lines.len());
+    // What was refused can still be ended.
+    runs.write(&sealed, lines[..4].join("\n") + "\n");
+    assert_eq!(place.run(&["cancel", &run]).status, 0);
+}
+
+#[test]
 fn without_an_approver_a_person_says_yes_or_no_later() {
     for (answer, expected) in [("--approve", "deployed\n"), ("--deny", "")] {
         let place = ToolLoop::new();

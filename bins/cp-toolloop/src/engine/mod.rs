@@ -134,6 +134,8 @@ impl Engine {
             deltas.iter().try_for_each(|delta| model::show(delta, context))?;
             Some(message)
         } else {
+            // What the ledger says with the part's next entry, the state must say too.
+            self.run.sync()?;
             let left = self.run.time_left()?;
             let conversation = &self.run.conversation;
             self.parts.model.ask(&conversation.prompt, &conversation.returned, left, context)?

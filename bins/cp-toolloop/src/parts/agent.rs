@@ -138,7 +138,7 @@ impl Ended {
         if !recording.exists() {
             return Ok(None);
         }
-        let steps = step_log::recorded(&recording, Some(&step_log::key(&context.home)?))?;
+        let steps = step_log::recorded(&recording, &context.home)?;
         let (_, conversation) = Conversation::of_steps(steps)?;
         let text = conversation.answer.as_ref().map(|message| message.content.text()).unwrap_or_default();
         Ok(Some(Self { text, spent: Spent::from(&conversation.tally), failure: None }))

@@ -23,17 +23,17 @@ impl Replay {
     /// What was recorded in a file, or of a run that was kept.
     pub(crate) fn load(named: &str, context: &Context) -> Result<(Plan, Self)> {
         let path = Path::new(named);
-        let (path, key) = if path.is_file() {
-            (path.to_owned(), None)
+        let (path, steps) = if path.is_file() {
+            (path.to_owned(), step_log::brought(path, &context.home)?)
         } else {
             let kept = RunFiles::find(named, context)?.recording();
             if !kept.exists() {
                 return Err(Error::not_found(format!("the run `{named}` was not recorded"))
                     .hint("a run that is started with --record can be replayed"));
             }
-            (kept, Some(step_log::key(&context.home)?))
+            let steps = step_log::recorded(&kept, &context.home)?;
+            (kept, steps)
         };
-        let steps = step_log::recorded(&path, key.as_ref())?;
         let (mut plan, mut replay, mut spent, mut deltas) = (None, Self::default(), HashMap::new(), Vec::new());
         for step in steps {
             match step {

@@ -17,6 +17,8 @@ pub(crate) struct Run {
     pub(crate) plan: Plan,
     pub(crate) conversation: Conversation,
     pub(crate) deadline: Option<Instant>,
+    /// The most dollars that policy lets a run spend, with its agents and whenever it goes on.
+    pub(crate) policy_usd: Option<f64>,
     /// A replay writes none.
     records: Option<Records>,
 }
@@ -33,15 +35,13 @@ impl Run {
     /// A run that stands where `conversation` says. Its time begins now.
     pub(crate) fn new(plan: Plan, conversation: Conversation, records: Option<Records>) -> Self {
         let deadline = deadline_of(&conversation.limits);
-        Self { plan, conversation, deadline, records }
+        Self { plan, conversation, deadline, policy_usd: None, records }
     }
 
     /// Goes on with a run that stopped, within these limits.
     pub(crate) fn resume(&mut self, limits: Limits) -> Result<()> {
         self.note(|journal| journal.resumed(&limits))?;
-        if limits != self.conversation.limits {
-            self.step(Step::Limits(limits))?;
-        }
+        self.step(Step::Limits(limits))?;
         self.deadline = deadline_of(&limits);
         Ok(())
     }
@@ -63,7 +63,10 @@ impl Run {
 
     /// Writes an entry into the ledger. Where it stands; a replay writes none.
     pub(crate) fn note(&mut self, what: impl FnOnce(&mut Journal) -> Result<Receipt>) -> Result<Option<Receipt>> {
-        self.records.as_mut().map(|records| what(&mut records.journal)).transpose()
+        let Some(records) = &mut self.records else { return Ok(None) };
+        let receipt = what(&mut records.journal)?;
+        records.steps.noted(receipt.seq);
+        Ok(Some(receipt))
     }
 
     /// Waits until the disk has everything: before what cannot be undone.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cp_common::{Error, Result};
+use cp_common::{Code, Error, Result};
 use cp_ledger::read;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -54,6 +54,8 @@ pub(crate) struct Summary {
 /// The members of an entry that are looked at.
 #[derive(Deserialize)]
 struct Entry {
+    #[serde(default)]
+    seq: u64,
     ts: String,
     #[serde(default)]
     event: String,
@@ -104,6 +106,37 @@ fn started(files: &RunFiles) -> Result<String> {
         None if files.state().exists() => Conversation::of_steps(step_log::peek(files)?).map(|(plan, _)| plan.started),
         None => Err(Error::validation("not the ledger of a run").in_file(ledger)),
     }
+}
+
+/// Refuses the state of a run whose ledger has steps after this entry, the last one that the state knows of: somebody has put an
+/// earlier state in its place, and what was done since would be done again. A process that is killed leaves one entry whose step is
+/// not in the state, and nothing after it.
+pub(crate) fn refuse_earlier(files: &RunFiles, known: u64, parallel: usize) -> Result<()> {
+    let mut lines = read::backward(&files.ledger)?;
+    let (mut after, mut steps) = (false, 0_u64);
+    while let Some(raw) = lines.next()? {
+        let Some(entry) = entry_of(raw.bytes) else { continue };
+        if entry.seq <= known {
+            break;
+        }
+        match entry.event.as_str() {
+            "message" | "tool_call" | "tool_result" | "approved" | "denied" | "agent_start" => {
+                steps += 1;
+                if after || steps > 1 {
+                    let message =
+                        format!("the run's state is older than its ledger, which has more of it after entry {known}");
+                    return Err(Error::new(Code::Integrity, message).in_file(&files.state()).hint(format!(
+                        "`cp-toolloop show {0}` says what was done, `cp-toolloop cancel {0}` ends the run",
+                        files.run
+                    )));
+                }
+            }
+            "run_start" | "run_resumed" | "run_paused" | "iteration" | "command" => {}
+            // Where calls run beside one another, what is carried out may be an earlier one.
+            event => after |= parallel == 1 && event.starts_with("exec."),
+        }
+    }
+    Ok(())
 }
 
 /// Whether the ledger of a run says that it began: a process that is killed may have written its state and no more.

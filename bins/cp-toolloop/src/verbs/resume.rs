@@ -17,7 +17,7 @@ use crate::state::plan::Limits;
 use crate::state::run::{Records, Run};
 use crate::state::step::Decision;
 use crate::state::step_log::StepLog;
-use crate::state::summary::has_begun;
+use crate::state::summary::{has_begun, refuse_earlier};
 use crate::state::waiting::{Waiting, waiting_in};
 
 /// The verb's entry in `reference`.
@@ -99,7 +99,9 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if !has_begun(&files.ledger)? {
         journal.start(&plan)?;
     }
+    refuse_earlier(&files, log.seq(), plan.parallel)?;
     let mut run = Run::new(plan, conversation, Some(Records { steps: log, journal }));
+    run.keep_policy(context)?;
     run.resume(limits)?;
     for (at, decision) in decisions {
         run.decide(at, decision, "person")?;

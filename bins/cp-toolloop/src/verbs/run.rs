@@ -225,5 +225,7 @@ fn start(plan: Plan, servers: Option<Servers>, context: &mut Context) -> Result<
     Event::start(&plan, &files.ledger).show(context)?;
     let parts = Parts::new(&plan, approver, servers);
     let conversation = Conversation::new(&plan);
-    Engine::new(Run::new(plan, conversation, Some(Records { steps, journal })), parts).drive(context)
+    let mut run = Run::new(plan, conversation, Some(Records { steps, journal }));
+    run.keep_policy(context)?;
+    Engine::new(run, parts).drive(context)
 }
