@@ -117,6 +117,26 @@ fn a_run_can_be_taken_over_once() {
 }
 
 #[test]
+fn a_run_is_known_by_its_name() {
+    let place = five_steps(true);
+    let stopped = place.with_tools(&["--name", "nightly", "--max-iterations", "1", "go"]);
+    let run = stopped.detail("run_id");
+    let taken = place.with_tools(&["--name", "nightly", "go"]);
+    assert_eq!((taken.status, &taken.error()["code"]), (6, &json!("E_CONFLICT")), "{taken:?}");
+    assert_eq!(taken.detail("run_id"), run);
+    let shown = place.run(&["show", "nightly"]);
+    assert_eq!((&shown.closing()["data"]["id"], &shown.closing()["data"]["name"]), (&json!(run), &json!("nightly")));
+    assert_eq!(place.run(&["resume", "nightly", "--max-iterations", "2"]).status, 9);
+    assert_eq!(place.run(&["cancel", "nightly"]).closing()["data"]["run_id"], json!(run));
+    // A run that is over leaves its name to the next one.
+    let next = place.with_tools(&["--name", "nightly", "go"]);
+    assert_eq!(next.status, 0, "{next:?}");
+    assert_eq!(place.run(&["show", "nightly"]).closing()["data"]["id"], next.closing()["data"]["run_id"]);
+    assert_eq!(place.run(&["show", "nobody"]).status, 3);
+    assert_eq!(place.with_tools(&["--name", "RUN-1", "go"]).status, 2);
+}
+
+#[test]
 fn a_changed_state_is_refused() {
     let place = five_steps(false);
     let run = killed(&place, 9);

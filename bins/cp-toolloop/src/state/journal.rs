@@ -67,6 +67,7 @@ impl Journal {
             entry = entry.content(content);
         }
         entry = entry
+            .with("name", &plan.name)
             .with("base", &plan.base)
             .with("parent", &plan.parent)
             .with("tools", &pinned)

@@ -14,6 +14,9 @@ use crate::tools::tool::Tool;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) run: String,
+    /// What people call it.
+    #[serde(default)]
+    pub(crate) name: Option<String>,
     pub(crate) started: String,
     /// The directory that `.` means in policy.
     pub(crate) base: PathBuf,

@@ -37,6 +37,8 @@ pub(crate) enum Status {
 pub(crate) struct Summary {
     /// Its id.
     pub(crate) id: String,
+    /// The name that it was given.
+    pub(crate) name: Option<String>,
     /// What became of it.
     pub(crate) status: Status,
     /// When it was started.
@@ -65,7 +67,7 @@ struct Entry {
 
 /// What a run's ledger says of it.
 pub(crate) fn summary(files: &RunFiles) -> Result<Summary> {
-    let started_at = started(files)?;
+    let Begin { at: started_at, name } = begin(files)?;
     let mut lines = files.ledger.exists().then(|| read::backward(&files.ledger)).transpose()?;
     let (mut updated_at, mut last) = (None, None);
     while let Some(raw) = lines.as_mut().map_or(Ok(None), |lines| lines.next())? {
@@ -88,6 +90,7 @@ pub(crate) fn summary(files: &RunFiles) -> Result<Summary> {
     };
     Ok(Summary {
         id: files.run.clone(),
+        name,
         status,
         updated_at: updated_at.unwrap_or_else(|| started_at.clone()),
         started_at,
@@ -97,15 +100,26 @@ pub(crate) fn summary(files: &RunFiles) -> Result<Summary> {
     })
 }
 
-/// When a run was started: as its plan says where it was killed before its ledger began.
-fn started(files: &RunFiles) -> Result<String> {
-    let ledger = &files.ledger;
-    let first = if ledger.exists() { read::lines(ledger)?.next()?.and_then(|raw| entry_of(raw.bytes)) } else { None };
-    match first {
-        Some(entry) => Ok(entry.ts),
-        None if files.state().exists() => Conversation::of_steps(step_log::peek(files)?).map(|(plan, _)| plan.started),
-        None => Err(Error::validation("not the ledger of a run").in_file(ledger)),
+/// How a run began.
+pub(crate) struct Begin {
+    /// When.
+    pub(crate) at: String,
+    pub(crate) name: Option<String>,
+}
+
+/// How a run began: as its plan says where it was killed before its ledger began.
+pub(crate) fn begin(files: &RunFiles) -> Result<Begin> {
+    if files.ledger.exists()
+        && let Some(entry) = first_entry(&files.ledger)?
+    {
+        let name = entry.data.get("name").and_then(Value::as_str).map(str::to_owned);
+        return Ok(Begin { at: entry.ts, name });
     }
+    if !files.state().exists() {
+        return Err(Error::validation("not the ledger of a run").in_file(&files.ledger));
+    }
+    let (plan, _) = Conversation::of_steps(step_log::peek(files)?)?;
+    Ok(Begin { at: plan.started, name: plan.name })
 }
 
 /// Refuses the state of a run whose ledger has steps after this entry, the last one that the state knows of: somebody has put an
@@ -141,13 +155,17 @@ pub(crate) fn refuse_earlier(files: &RunFiles, known: u64, parallel: usize) -> R
 
 /// Whether the ledger of a run says that it began: a process that is killed may have written its state and no more.
 pub(crate) fn has_begun(ledger: &Path) -> Result<bool> {
+    first_entry(ledger).map(|entry| entry.is_some())
+}
+
+fn first_entry(ledger: &Path) -> Result<Option<Entry>> {
     let mut lines = read::lines(ledger)?;
     while let Some(raw) = lines.next()? {
-        if entry_of(raw.bytes).is_some_and(|entry| entry.event == "run_start") {
-            return Ok(true);
+        if let Some(entry) = entry_of(raw.bytes).filter(|entry| entry.event == "run_start") {
+            return Ok(Some(entry));
         }
     }
-    Ok(false)
+    Ok(None)
 }
 
 fn entry_of(line: &[u8]) -> Option<Entry> {

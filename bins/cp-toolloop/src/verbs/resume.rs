@@ -46,7 +46,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// Go on with a run that stopped
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// The run: an id, a unique beginning of one, or the path of its ledger
+    /// The run: an id, a unique beginning of one, its name, or the path of its ledger
     #[arg(value_name = "RUN")]
     run: String,
     /// Approve a call; give it once for each

@@ -12,7 +12,7 @@ use cp_common::{Context, Error, Result, clock};
 use super::options::{ModelOptions, ToolOptions, positive};
 use crate::engine::Engine;
 use crate::engine::event::Event;
-use crate::mcp::{Servers, Spec};
+use crate::mcp::{Servers, Spec, is_name};
 use crate::parts::Parts;
 use crate::parts::agent::stop_with_parent;
 use crate::parts::approver::Approver;
@@ -75,6 +75,9 @@ pub(crate) struct Args {
     /// Stop when a tool fails
     #[arg(long, help_heading = "Approval and failure", hide_short_help = true)]
     fail_on_tool_error: bool,
+    /// What resume, show and cancel know the run by
+    #[arg(long, value_name = "NAME", value_parser = name, help_heading = "Recordings", hide_short_help = true)]
+    name: Option<String>,
     /// The run that this one works for
     #[arg(long, value_name = "RUN", hide_short_help = true, help_heading = "Runs of agents")]
     parent: Option<String>,
@@ -164,6 +167,9 @@ impl Filter for Runs<'_> {
             Some(ready) => ready,
             none => none.insert(Ready::of(self.args, context).map_err(Error::fatal)?),
         };
+        if let Some(name) = &self.args.name {
+            RunFiles::check_free(name, context)?;
+        }
         let plan = ready.plan(self.args, prompt, context)?;
         // Servers that were started to list their tools are used on.
         start(plan, ready.catalogue.servers.take(), context)
@@ -184,6 +190,7 @@ impl Ready {
         let catalogue = &self.catalogue;
         Ok(Plan {
             run: args.id.clone().map_or_else(plan::new_id, Ok)?,
+            name: args.name.clone(),
             started: clock::now(),
             base: context.base()?,
             prompt: Prompt { tools: catalogue.tools.iter().map(Tool::spec).collect(), ..prompt },
@@ -206,6 +213,13 @@ impl Ready {
             record: args.record.as_ref().map(|file| recording(file, context)).transpose()?,
         })
     }
+}
+
+fn name(text: &str) -> std::result::Result<String, String> {
+    if is_name(text) && !text.starts_with("RUN-") {
+        return Ok(text.to_owned());
+    }
+    Err("must be 1 to 64 letters, digits, _ and -, and cannot begin with RUN-".to_owned())
 }
 
 /// The file that a run is to be recorded in, wherever the run goes on.

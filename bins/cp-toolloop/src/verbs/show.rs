@@ -25,7 +25,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// Show what a run did and what it waits for
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// The run: an id, a unique beginning of one, or the path of its ledger
+    /// The run: an id, a unique beginning of one, its name, or the path of its ledger
     #[arg(value_name = "RUN")]
     run: String,
 }
