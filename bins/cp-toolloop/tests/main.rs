@@ -3,6 +3,7 @@
 
 mod agent;
 mod backend;
+mod context;
 mod replay;
 mod resume;
 mod run;

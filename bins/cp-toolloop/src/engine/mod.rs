@@ -1,5 +1,6 @@
 //! The loop: ask the model, carry out what it calls, give it the results, until it calls nothing or a limit is reached.
 
+mod context;
 mod delegate;
 mod dispatch;
 pub(crate) mod event;
@@ -126,13 +127,19 @@ impl Engine {
     }
 
     fn ask(&mut self, context: &mut Context) -> Result<()> {
+        let mut played = self.replay.as_mut().map(Replay::message).transpose()?;
+        match &mut played {
+            Some(played) => {
+                std::mem::take(&mut played.before).into_iter().try_for_each(|step| self.compact(step, context))?;
+            }
+            None => self.fit(context)?,
+        }
         let number = self.run.conversation.tally.iterations + 1;
         self.run.note(|journal| journal.iteration(number))?;
         Event::iteration(&self.run.plan.run, number).show(context)?;
-        let answer = if let Some(replay) = &mut self.replay {
-            let (deltas, message) = replay.message()?;
-            deltas.iter().try_for_each(|delta| model::show(delta, context))?;
-            Some(message)
+        let answer = if let Some(played) = played {
+            played.deltas.iter().try_for_each(|delta| model::show(delta, context))?;
+            Some(played.message)
         } else {
             // What the ledger says with the part's next entry, the state must say too.
             self.run.sync()?;

@@ -202,6 +202,7 @@ pub(crate) fn to_start(
     if plan.fail_on_tool_error {
         arguments.push("--fail-on-tool-error".to_owned());
     }
+    arguments.extend(plan.limits.context_tokens.map(|tokens| format!("--context-tokens={tokens}")));
     arguments.extend(share.options(deadline));
     // Its result is kept until it is on our record too.
     let record = ["--record".into(), RunFiles::of(run, context).recording().into()];

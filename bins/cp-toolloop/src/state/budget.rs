@@ -72,7 +72,8 @@ impl Run {
         self.exhausted("time", format!("the deadline of {seconds} seconds has passed"), &next)
     }
 
-    fn exhausted(&self, budget: &str, message: String, next: &str) -> Error {
+    /// The error of a run that has used up one of its limits.
+    pub(crate) fn exhausted(&self, budget: &str, message: String, next: &str) -> Error {
         Error::new(Code::BudgetExhausted, message)
             .with("budget", budget)
             .with("action", "raise_budget")

@@ -65,6 +65,9 @@ pub(crate) struct Limits {
     /// Read and written.
     pub(crate) tokens: Option<u64>,
     pub(crate) usd: Option<f64>,
+    /// About how much of the conversation the model is asked with at once.
+    #[serde(default)]
+    pub(crate) context_tokens: Option<usize>,
     /// Seconds, counted anew by each resume.
     pub(crate) deadline: Option<f64>,
 }

@@ -5,12 +5,18 @@ use std::time::{Duration, Instant};
 
 use cp_common::wire::Receipt;
 use cp_common::{Error, Result};
+use cp_ledger::format::line::Hash;
 
 use crate::state::conversation::Conversation;
 use crate::state::journal::Journal;
 use crate::state::plan::{Limits, Plan};
 use crate::state::step::{Decision, Step};
 use crate::state::step_log::StepLog;
+
+/// How many bytes of an answer go into the conversation.
+const LONGEST: usize = 64 << 10;
+/// How many at least, however small the context.
+const LEAST: usize = 1 << 10;
 
 /// A run that is under way.
 pub(crate) struct Run {
@@ -87,10 +93,17 @@ impl Run {
     /// What goes into the conversation of an answer that is too long for it: its beginning and its end, without secrets. The whole is
     /// kept beside the ledger; a replay has none, and no such answers.
     pub(crate) fn shortened(&self, answer: &str) -> Result<Option<String>> {
+        // Of a small context, one answer is a quarter at most: so many tokens are four times as many bytes.
+        let most = self.conversation.limits.context_tokens.map_or(LONGEST, |tokens| tokens.clamp(LEAST, LONGEST));
         match &self.records {
-            Some(records) => records.journal.shortened(answer),
+            Some(records) => records.journal.shortened(answer, most),
             None => Ok(None),
         }
+    }
+
+    /// Keeps a text beside the ledger. Its name there; a replay keeps none.
+    pub(crate) fn kept(&self, text: &str) -> Result<Option<Hash>> {
+        self.records.as_ref().map(|records| records.journal.kept(text)).transpose()
     }
 
     /// Keeps a run that is recorded and stopped, as far as it came.

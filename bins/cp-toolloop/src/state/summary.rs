@@ -134,7 +134,7 @@ pub(crate) fn refuse_earlier(files: &RunFiles, known: u64, parallel: usize) -> R
             break;
         }
         match entry.event.as_str() {
-            "message" | "tool_call" | "tool_result" | "approved" | "denied" | "agent_start" => {
+            "message" | "context_compacted" | "tool_call" | "tool_result" | "approved" | "denied" | "agent_start" => {
                 steps += 1;
                 if after || steps > 1 {
                     let message =

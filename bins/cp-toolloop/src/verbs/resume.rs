@@ -3,7 +3,7 @@
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Error, Result};
 
-use super::options::positive;
+use super::options::{positive, positive_count};
 use crate::engine::Engine;
 use crate::engine::event::Event;
 use crate::engine::repeats::Repeats;
@@ -37,6 +37,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "tool_call",
         "tool_result",
         "agent_start",
+        "context_compacted",
         "run_paused",
         "run_end",
     ],
@@ -67,6 +68,9 @@ pub(crate) struct Args {
     /// The most dollars, those before the stop counted
     #[arg(long, value_name = "X", value_parser = positive, help_heading = "Limits")]
     budget_usd: Option<f64>,
+    /// About how many tokens of the conversation the model is asked with
+    #[arg(long, value_name = "N", value_parser = positive_count, help_heading = "Limits")]
+    context_tokens: Option<usize>,
     /// The most seconds from now on
     #[arg(long, value_name = "S", value_parser = positive, help_heading = "Limits")]
     deadline: Option<f64>,
@@ -123,6 +127,7 @@ impl Args {
             max_iterations: self.max_iterations.unwrap_or(before.max_iterations),
             tokens: self.budget_tokens.or(before.tokens),
             usd: self.budget_usd.or(before.usd),
+            context_tokens: self.context_tokens.or(before.context_tokens),
             deadline: self.deadline.or(before.deadline),
         }
     }

@@ -9,7 +9,7 @@ use cp_common::wire::Prompt;
 use cp_common::wire::record::{self, Kind};
 use cp_common::{Context, Error, Result, clock};
 
-use super::options::{ModelOptions, ToolOptions, positive};
+use super::options::{ModelOptions, ToolOptions, positive, positive_count};
 use crate::engine::Engine;
 use crate::engine::event::Event;
 use crate::mcp::{Servers, Spec, is_name};
@@ -34,7 +34,17 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     also: &["delta", "tool_call", "tool_result", "item", "summary"],
     examples: &["cp-toolloop --backend stub -- 'How full is the disk?'"],
     input: &[Input::Text, Input::Records, Input::Rows],
-    events: &["run_start", "iteration", "message", "tool_call", "tool_result", "agent_start", "run_paused", "run_end"],
+    events: &[
+        "run_start",
+        "iteration",
+        "message",
+        "tool_call",
+        "tool_result",
+        "agent_start",
+        "context_compacted",
+        "run_paused",
+        "run_end",
+    ],
     ..VerbDoc::EMPTY
 };
 
@@ -60,6 +70,9 @@ pub(crate) struct Args {
     /// The most seconds
     #[arg(long, value_name = "S", value_parser = positive, help_heading = "Limits")]
     deadline: Option<f64>,
+    /// About how many tokens of the conversation the model is asked with: what is old is left out or summarised
+    #[arg(long, value_name = "N", value_parser = positive_count, help_heading = "Limits", hide_short_help = true)]
+    context_tokens: Option<usize>,
     /// How many calls of one answer run at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=32), help_heading = "Limits", hide_short_help = true)]
     parallel: u8,
@@ -124,7 +137,8 @@ fn replayed(recording: &str, source: &Source, context: &mut Context) -> Result<(
     context.out.streaming()?;
     Event::start(&plan, &RunFiles::of(&plan.run, context).ledger).show(context)?;
     let mut conversation = Conversation::new(&plan);
-    conversation.limits = Limits { max_iterations: u64::MAX, tokens: None, usd: None, deadline: None };
+    conversation.limits =
+        Limits { max_iterations: u64::MAX, tokens: None, usd: None, context_tokens: None, deadline: None };
     // What is played again is not recorded again.
     let run = Run::new(Plan { record: None, ..plan }, conversation, None);
     Engine::replaying(run, replay).drive(context)?;
@@ -180,6 +194,11 @@ impl Ready {
     fn of(args: &Args, context: &Context) -> Result<Self> {
         let sources = args.tools.sources(context)?;
         let model = args.model.command(context)?;
+        if model.drives && args.context_tokens.is_some() {
+            return Err(Error::usage(
+                "--context-tokens cannot be used with --tool-backend, whose program keeps the conversation",
+            ));
+        }
         let catalogue = sources.resolve(context)?;
         catalogue.report(context);
         let places = sources.places.iter().map(std::path::absolute).collect::<std::io::Result<_>>()?;
@@ -203,6 +222,7 @@ impl Ready {
                 max_iterations: args.max_iterations,
                 tokens: args.budget_tokens,
                 usd: args.budget_usd,
+                context_tokens: args.context_tokens,
                 deadline: args.deadline,
             },
             parallel: usize::from(args.parallel),

@@ -7,7 +7,7 @@ use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Error, Result};
+use super::{Error, Result, raw};
 
 /// One message of a conversation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -23,6 +23,32 @@ impl Turn {
     /// A turn of one text.
     pub fn text(role: &str, text: &str) -> Self {
         Self { role: role.to_owned(), content: Content::Text(text.to_owned()) }
+    }
+
+    /// Its bytes, as far as a model counts them: an image counts by its area, and the most that one comes to stands for each.
+    pub fn size(&self) -> Result<usize> {
+        const IMAGE: usize = 1600 * 4;
+        let mut size = raw(self)?.get().len();
+        for block in self.content.blocks() {
+            if block.view()?.kind == "image" {
+                size = size - block.raw().get().len() + block.raw().get().len().min(IMAGE);
+            }
+        }
+        Ok(size)
+    }
+
+    /// Its text. A block without text is given as its kind, with its name and input or its content.
+    pub fn plain_text(&self) -> String {
+        let blocks = self.content.blocks();
+        let lines = blocks.iter().filter_map(|block| {
+            let view = block.view().ok()?;
+            Some(match (view.text, view.name) {
+                (Some(text), _) => text.into_owned(),
+                (None, Some(name)) => format!("[{} {}{}]", view.kind, name, view.input.map_or("", |input| input.get())),
+                (None, None) => format!("[{}{}]", view.kind, view.content.map_or("", |content| content.get())),
+            })
+        });
+        lines.collect::<Vec<_>>().join("\n")
     }
 
     /// Whether a person or a program asks here, and no tool answers: what a conversation can begin with.
