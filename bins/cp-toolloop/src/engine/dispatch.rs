@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use cp_common::output::Format;
 use cp_common::wire::record::Kind;
-use cp_common::wire::{Receipt, ToolCall, ToolResult};
+use cp_common::wire::{Block, Receipt, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Hash;
 use serde_json::json;
@@ -236,6 +236,10 @@ impl Engine {
         let limit = self.run.time_left()?.map_or(SERVER_LIMIT, |left| left.min(SERVER_LIMIT));
         match self.parts.servers(context)?.call(spec, tool, &pending.call.input, limit) {
             Ok(Outcome::Answer { text, is_error }) => Ok(ToolResult { is_error, ..pending.failed(text) }),
+            Ok(Outcome::Shown { text, images, is_error }) => {
+                let images = images.iter().map(|(media, data)| Block::image(media, data)).collect();
+                Ok(ToolResult { images, is_error, ..pending.failed(text) })
+            }
             Ok(Outcome::TimedOut) => {
                 self.run.time_left()?;
                 Ok(pending.timed_out())
@@ -256,6 +260,7 @@ impl Engine {
     fn finished(&mut self, pending: &Pending, mut result: ToolResult, context: &mut Context) -> Result<()> {
         let call = &pending.call;
         result.untrusted = vec!["/name".to_owned(), "/content".to_owned()];
+        result.untrusted.extend((!result.images.is_empty()).then(|| "/images".to_owned()));
         let turn = self.run.conversation.tally.iterations;
         self.run.note(|journal| journal.result(turn, &result))?;
         context.progress(&format!("  {} {}", if result.is_error { "✗" } else { "✓" }, call.name));

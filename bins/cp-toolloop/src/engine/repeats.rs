@@ -71,6 +71,7 @@ mod tests {
             id: "1".into(),
             name: "t".into(),
             content: content.into(),
+            images: Vec::new(),
             is_error,
             exit_code: None,
             duration_ms: 0,

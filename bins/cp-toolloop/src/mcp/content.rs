@@ -5,6 +5,11 @@ use serde_json::Value;
 
 use super::Outcome;
 
+/// The images that providers take.
+const KINDS: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+/// The longest that they take, in characters of base64.
+const LARGEST: usize = 5 << 20;
+
 /// The result of `tools/call`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -29,8 +34,18 @@ impl Called {
         if let (true, Some(structured)) = (texts.is_empty(), self.structured_content) {
             texts.push(structured.to_string());
         }
-        Outcome::Answer { text: texts.join("\n"), is_error: self.is_error }
+        let images: Vec<(String, String)> = self.content.iter().filter_map(image_of).collect();
+        let (text, is_error) = (texts.join("\n"), self.is_error);
+        if images.is_empty() { Outcome::Answer { text, is_error } } else { Outcome::Shown { text, images, is_error } }
     }
+}
+
+/// The image that a block is, where models take its kind and its size.
+fn image_of(block: &Value) -> Option<(String, String)> {
+    let text = |name: &str| block.get(name).and_then(Value::as_str);
+    let (media, data) = (text("mimeType")?, text("data")?);
+    let is_taken = KINDS.contains(&media) && (1..=LARGEST).contains(&data.len());
+    (text("type") == Some("image") && is_taken).then(|| (media.to_owned(), data.to_owned()))
 }
 
 /// A block of content as text. Images and audio are named; other blocks are given as JSON.
@@ -41,7 +56,11 @@ fn text_of(block: &Value) -> String {
         Some("resource") => block.pointer("/resource/text").and_then(text).unwrap_or_else(|| block.to_string()),
         Some(kind @ ("image" | "audio")) => {
             let media = block.get("mimeType").and_then(Value::as_str).unwrap_or("unknown type");
-            format!("[{kind}, {media}: not shown]")
+            if image_of(block).is_some() {
+                format!("[{kind}, {media}]")
+            } else {
+                format!("[{kind}, {media}: not shown]")
+            }
         }
         _ => block.to_string(),
     }

@@ -197,11 +197,7 @@ impl Conversation {
             return;
         }
         self.returned = self.calls.drain(..).filter_map(|call| call.result).collect();
-        let blocks = self
-            .returned
-            .iter()
-            .map(|result| Block::tool_result(&result.id, &result.content, result.is_error))
-            .collect();
+        let blocks = self.returned.iter().map(ToolResult::block).collect();
         self.prompt.messages.push(Turn { role: "user".to_owned(), content: Content::Blocks(blocks) });
     }
 }

@@ -27,14 +27,8 @@ impl Turn {
 
     /// Its bytes, as far as a model counts them: an image counts by its area, and the most that one comes to stands for each.
     pub fn size(&self) -> Result<usize> {
-        const IMAGE: usize = 1600 * 4;
-        let mut size = raw(self)?.get().len();
-        for block in self.content.blocks() {
-            if block.view()?.kind == "image" {
-                size = size - block.raw().get().len() + block.raw().get().len().min(IMAGE);
-            }
-        }
-        Ok(size)
+        let saved = self.content.blocks().iter().map(Block::uncounted).sum::<Result<usize>>()?;
+        Ok(raw(self)?.get().len().saturating_sub(saved))
     }
 
     /// Its text. A block without text is given as its kind, with its name and input or its content.
@@ -199,11 +193,24 @@ struct ToolUseBlock<'a> {
 }
 
 #[derive(Serialize)]
-struct ToolResultBlock<'a> {
+struct ToolResultBlock<'a, C: ?Sized> {
     r#type: &'static str,
     tool_use_id: &'a str,
-    content: &'a str,
+    content: &'a C,
     is_error: bool,
+}
+
+#[derive(Serialize)]
+struct ImageBlock<'a> {
+    r#type: &'static str,
+    source: Base64Source<'a>,
+}
+
+#[derive(Serialize)]
+struct Base64Source<'a> {
+    r#type: &'static str,
+    media_type: &'a str,
+    data: &'a str,
 }
 
 impl Block {
@@ -227,6 +234,16 @@ impl Block {
         Self::of(&ToolResultBlock { r#type: "tool_result", tool_use_id, content, is_error })
     }
 
+    /// What a tool answered, where that is more than text.
+    pub fn tool_result_of(tool_use_id: &str, content: &Content, is_error: bool) -> Self {
+        Self::of(&ToolResultBlock { r#type: "tool_result", tool_use_id, content, is_error })
+    }
+
+    /// An image, in base64.
+    pub fn image(media_type: &str, data: &str) -> Self {
+        Self::of(&ImageBlock { r#type: "image", source: Base64Source { r#type: "base64", media_type, data } })
+    }
+
     /// A block that came as JSON.
     pub fn from_raw(raw: Box<RawValue>) -> Self {
         Self(raw)
@@ -240,6 +257,19 @@ impl Block {
     /// A look into it.
     pub fn view(&self) -> Result<BlockView<'_>> {
         serde_json::from_str(self.0.get()).map_err(|e| Error::validation(format!("a content block is wrong: {e}")))
+    }
+
+    /// How many of its bytes are of images beyond what a model counts.
+    fn uncounted(&self) -> Result<usize> {
+        const IMAGE: usize = 1600 * 4;
+        let view = self.view()?;
+        if view.kind == "image" {
+            return Ok(self.0.get().len().saturating_sub(IMAGE));
+        }
+        match view.content.map(|content| serde_json::from_str(content.get())) {
+            Some(Ok(Content::Blocks(inner))) => inner.iter().map(Self::uncounted).sum(),
+            _ => Ok(0),
+        }
     }
 
     fn of(block: &impl Serialize) -> Self {
