@@ -284,3 +284,19 @@ fn one_connection_serves_a_whole_stream_of_prompts() {
         assert_eq!(server.connections(), 1, "{backend}");
     }
 }
+
+#[test]
+fn arguments_that_are_no_object_stand_in_the_call_as_what_was_written() {
+    let openai = |arguments: &str| {
+        let call = json!({"id": "t", "type": "function", "function": {"name": "f", "arguments": arguments}});
+        json!({"id": "m", "choices": [{"message": {"tool_calls": [call]}, "finish_reason": "tool_calls"}]})
+    };
+    for written in ["{\"x\":", "null", "[1]", "{'x':1}"] {
+        let (records, _) = ask("openai", json_answer(200, &openai(written)), &[]);
+        assert_eq!(records[0]["data"]["tool_calls"][0]["input"], json!(written), "{records:?}");
+    }
+    let call = json!({"type": "tool_use", "id": "t", "name": "f", "input": null});
+    let anthropic = json!({"id": "m", "content": [call], "stop_reason": "tool_use", "usage": {}});
+    let (records, _) = ask("anthropic", json_answer(200, &anthropic), &[]);
+    assert_eq!(records[0]["data"]["tool_calls"][0]["input"], json!("null"), "{records:?}");
+}

@@ -315,17 +315,3 @@ pub(crate) fn turn_of(line: &Line<'_>, file: &Path) -> Result<Turn> {
         .map_err(|e| Error::new(Code::Integrity, format!("entry {}: {e}", line.seq())).in_file(file))?;
     Ok(Turn { role, content })
 }
-
-/// The text of a turn. A block without text is printed with its kind, and with its name and input or its content.
-pub(crate) fn plain_text(turn: &Turn) -> String {
-    let blocks = turn.content.blocks();
-    let lines = blocks.iter().filter_map(|block| {
-        let view = block.view().ok()?;
-        Some(match (view.text, view.name) {
-            (Some(text), _) => text.into_owned(),
-            (None, Some(name)) => format!("[{} {}{}]", view.kind, name, view.input.map_or("", |input| input.get())),
-            (None, None) => format!("[{}{}]", view.kind, view.content.map_or("", |content| content.get())),
-        })
-    });
-    lines.collect::<Vec<_>>().join("\n")
-}

@@ -131,6 +131,27 @@ fn a_budget_of_dollars_stops_the_run_and_its_agents() {
 }
 
 #[test]
+fn what_policy_lets_a_run_spend_is_shared_by_its_agents_and_each_resume() {
+    let more = json!({"calls": [["step", {}]]});
+    let place = place(&json!({"go": [delegate("sub"), more], "sub": [more]}));
+    place.tool("step", "", "echo did");
+    place.policy("[llm]\nbudget_usd = 2.0\n");
+    // Half a dollar a turn: one, two of an agent with 0.75 to spend, and one more.
+    let ran = ask(&place, &["go"]);
+    assert_eq!((ran.status, ran.detail("budget").as_str()), (9, "usd"), "{ran:?}");
+    assert!(ran.error()["message"].as_str().unwrap().contains("policy allows a run 2.0000"), "{ran:?}");
+    assert!(ran.results()[0].contains("1.0000 dollars were spent, of 0.7500"), "{ran:?}");
+    let run = ran.detail("run_id");
+    for more in [&["--budget-usd", "90"][..], &[]] {
+        let again = place.run(&[&["resume", &run], more].concat());
+        assert_eq!((again.status, &again.error()["details"]["usage"]["cost_usd"]), (9, &json!(2.0)), "{again:?}");
+    }
+    place.policy("[llm]\nbudget_usd = 3.0\n");
+    let again = place.run(&["resume", &run]);
+    assert_eq!((again.status, &again.error()["details"]["usage"]["cost_usd"]), (9, &json!(3.0)), "{again:?}");
+}
+
+#[test]
 fn two_of_them_work_at_the_same_time() {
     let two = json!({"calls": [["agent", {"task": "a"}], ["agent", {"task": "b"}]]});
     let waits = json!({"calls": [["meet", {}]]});

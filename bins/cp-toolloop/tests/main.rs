@@ -4,10 +4,12 @@
 mod agent;
 mod approvals;
 mod backend;
+mod context;
 mod mcp;
 mod replay;
 mod resume;
 mod run;
 mod servers;
+mod sweep;
 mod toolloop;
 mod tools;

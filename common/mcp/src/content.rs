@@ -77,11 +77,12 @@ impl CallResult {
         self.result_type.as_deref() == Some("input_required")
     }
 
-    /// The answer as text: the data of one that has no blocks, and a place holder for what is not text.
-    pub fn text(&self) -> String {
+    /// The answer as text: the data of one that has no blocks, and a place holder for what is not text, which says of an image whether it
+    /// is shown beside the text.
+    pub fn text(&self, is_shown: impl Fn(&str, &str) -> bool) -> String {
         match &self.structured_content {
             Some(structured) if self.content.is_empty() => structured.to_string(),
-            _ => self.content.iter().map(Content::text).collect::<Vec<_>>().join("\n"),
+            _ => self.content.iter().map(|content| content.text(&is_shown)).collect::<Vec<_>>().join("\n"),
         }
     }
 
@@ -98,9 +99,12 @@ impl CallResult {
 
 impl Content {
     /// The block as text. Images and audio are named; what is not known is given as JSON.
-    pub fn text(&self) -> String {
+    fn text(&self, is_shown: &impl Fn(&str, &str) -> bool) -> String {
         match self {
             Self::Known(Block::Text { text }) => text.clone(),
+            Self::Known(Block::Image { mime_type, data }) if is_shown(mime_type, data) => {
+                format!("[image, {mime_type}]")
+            }
             Self::Known(Block::Image { mime_type, .. }) => format!("[image, {mime_type}: not shown]"),
             Self::Known(Block::Audio { mime_type, .. }) => format!("[audio, {mime_type}: not shown]"),
             Self::Known(Block::Resource { resource }) => {
@@ -123,10 +127,11 @@ mod tests {
         )
         .unwrap();
         let expected = "a\n[image, image/png: not shown]\nb\n{\"type\":\"resource_link\",\"uri\":\"y\"}";
-        assert_eq!(result.text(), expected);
+        assert_eq!(result.text(|_, _| false), expected);
+        assert!(result.text(|_, _| true).contains("[image, image/png]\n"));
         assert_eq!(result.images().collect::<Vec<_>>(), [("image/png", "AA==")]);
         let structured: CallResult = serde_json::from_str(r#"{"structuredContent":{"n":1}}"#).unwrap();
-        assert_eq!((structured.text().as_str(), structured.is_error), (r#"{"n":1}"#, false));
+        assert_eq!((structured.text(|_, _| false).as_str(), structured.is_error), (r#"{"n":1}"#, false));
     }
 
     #[test]
@@ -134,6 +139,6 @@ mod tests {
         let line = serde_json::to_string(&CallResult::of_text("no", true)).unwrap();
         assert_eq!(line, r#"{"content":[{"type":"text","text":"no"}],"isError":true}"#);
         let read: CallResult = serde_json::from_str(&line).unwrap();
-        assert!(read.is_error && !read.is_input_required() && read.text() == "no");
+        assert!(read.is_error && !read.is_input_required() && read.text(|_, _| false) == "no");
     }
 }

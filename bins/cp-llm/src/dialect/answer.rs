@@ -32,7 +32,7 @@ pub(crate) struct Call {
     pub id: String,
     /// The tool's name.
     pub name: String,
-    /// The arguments, an object, in the bytes that the model wrote.
+    /// The arguments, an object, in the bytes that the model wrote; a string where it wrote no object.
     pub input: Box<RawValue>,
 }
 
@@ -55,6 +55,10 @@ impl Answer {
         if self.stop.is_empty() || (self.stop == "end_turn" && !self.calls.is_empty()) {
             // Some servers report `stop` after tool calls, or no reason at all.
             if self.calls.is_empty() { "end_turn" } else { "tool_use" }.clone_into(&mut self.stop);
+        }
+        if matches!(self.stop.as_str(), "max_tokens" | "model_context_window_exceeded") {
+            // The limit was reached inside the arguments: a call that is not complete is not a call.
+            self.calls.retain(|call| call.input.get().starts_with('{'));
         }
         if self.text.is_empty() && self.calls.is_empty() && self.others.is_empty() && self.stop == "end_turn" {
             return Err(bad_answer("empty", "the answer is empty"));

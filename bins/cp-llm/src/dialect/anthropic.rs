@@ -88,13 +88,12 @@ impl Dialect for Anthropic {
             match text_of(block, "type") {
                 Some("text") => answer.text.push_str(text_of(block, "text").unwrap_or_default()),
                 Some("tool_use") => {
-                    let name = text_of(block, "name").unwrap_or_default();
+                    let name = text_of(block, "name").unwrap_or_default().to_owned();
                     let parsed = || block["input"].to_string();
                     let exact =
                         raw.as_ref().and_then(|raw| raw.content.get(n)?.input).map(|input| input.get().to_owned());
                     let id = text_of(block, "id").unwrap_or_default().to_owned();
-                    let input = arguments(name, &exact.unwrap_or_else(parsed))?;
-                    answer.calls.push(Call { id, name: name.to_owned(), input });
+                    answer.calls.push(Call { id, name, input: arguments(&exact.unwrap_or_else(parsed)) });
                 }
                 _ => answer.others.push(block.clone()),
             }

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::body::Body;
-use super::partial::{PartialCall, arguments, fresh_id};
+use super::partial::{PartialCall, fresh_id};
 use super::{Answer, Decoder, Dialect, Partial, Request, Show, Tokens, bad_answer, count_of, text_of};
 
 pub(crate) struct Gemini;
@@ -232,7 +232,6 @@ impl Decoder for Stream {
                 let mut whole = PartialCall { id, name, ..PartialCall::default() };
                 let exact = self.exact.pop_front();
                 let input = exact.unwrap_or_else(|| call.get("args").map_or_else(|| "{}".to_owned(), Value::to_string));
-                arguments(&whole.name, &input)?;
                 whole.arguments.push(&input, halves);
                 self.partial.calls.push(whole);
             } else if part["thought"] == true {

@@ -64,17 +64,14 @@ impl Dialect for OpenAi {
         let mut calls = Vec::new();
         for call in message["tool_calls"].as_array().into_iter().flatten() {
             let function = &call["function"];
-            let name = text_of(function, "name").unwrap_or_default();
             let input = match &function["arguments"] {
-                Value::String(text) => match arguments(name, text) {
-                    Err(_) if choice["finish_reason"] == "length" => continue,
-                    outcome => outcome?,
-                },
-                Value::Null => arguments(name, "")?,
+                Value::String(text) => arguments(text),
+                Value::Null => arguments(""),
                 // Some servers forget to write the arguments as text.
-                object => arguments(name, &object.to_string())?,
+                object => arguments(&object.to_string()),
             };
-            calls.push(Call { id: id_of(text_of(call, "id")), name: name.to_owned(), input });
+            let name = text_of(function, "name").unwrap_or_default().to_owned();
+            calls.push(Call { id: id_of(text_of(call, "id")), name, input });
         }
         Answer {
             id: text_of(body, "id").map(str::to_owned),

@@ -3,7 +3,7 @@
 use cp_common::Result;
 use cp_common::keys::{hex, random};
 use serde_json::Value;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::loose::{self, Text};
 use super::{Answer, Call, Show, Tokens, bad_answer, cut, text_of};
@@ -62,22 +62,12 @@ impl Partial {
             let nothing = self.text.is_empty() && self.calls.is_empty() && self.id.is_none();
             return Err(if nothing { bad_answer("empty", "the answer is empty") } else { cut() });
         }
-        let reached_limit = matches!(self.stop.as_deref(), Some("max_tokens" | "model_context_window_exceeded"));
-        let mut calls = Vec::with_capacity(self.calls.len());
-        for call in self.calls {
-            match call.finish() {
-                Ok(call) => calls.push(call),
-                // The limit was reached inside the arguments: a call that is not complete is not a call.
-                Err(_) if reached_limit => {}
-                Err(e) => return Err(e),
-            }
-        }
         Answer {
             id: self.id,
             model: self.model,
             text: self.text.finish(),
             others: self.others,
-            calls,
+            calls: self.calls.into_iter().map(PartialCall::finish).collect(),
             stop: self.stop.unwrap_or_default(),
             usage: self.usage,
         }
@@ -86,15 +76,14 @@ impl Partial {
 }
 
 impl PartialCall {
-    fn finish(self) -> Result<Call> {
-        let text = self.arguments.finish();
-        let input = arguments(&self.name, &text)?;
-        Ok(Call { id: self.id, name: self.name, input })
+    fn finish(self) -> Call {
+        Call { id: self.id, name: self.name, input: arguments(&self.arguments.finish()) }
     }
 }
 
-/// The arguments of a call, which are an object, in the text that a model wrote.
-pub(crate) fn arguments(name: &str, text: &str) -> Result<Box<RawValue>> {
+/// The arguments of a call, which are an object, in the text that a model wrote. What is not an object stands there as a string:
+/// the model can be answered that its call was wrong, and no tool takes it for arguments.
+pub(crate) fn arguments(text: &str) -> Box<RawValue> {
     let text = if text.trim().is_empty() { "{}" } else { text };
     let loose = loose::parse(text.as_bytes()).ok().filter(|loose| loose.value.is_object());
     let raw = match loose {
@@ -105,10 +94,7 @@ pub(crate) fn arguments(name: &str, text: &str) -> Result<Box<RawValue>> {
         }
         None => None,
     };
-    raw.ok_or_else(|| {
-        bad_answer("invalid_arguments", &format!("the arguments of the call to {name} are not a JSON object"))
-            .with("partial", text)
-    })
+    raw.or_else(|| to_raw_value(text).ok()).unwrap_or_default()
 }
 
 /// An id for a call that came without one. It is not only unique in its answer: a conversation has many.

@@ -84,14 +84,11 @@ impl Dialect for Responses {
                 }
                 Some("function_call") => {
                     let (id, name) = (text_of(item, "call_id"), text_of(item, "name").unwrap_or_default());
-                    match arguments(name, text_of(item, "arguments").unwrap_or_default()) {
-                        Err(_) if answer.stop == "max_tokens" => {}
-                        input => answer.calls.push(Call {
-                            id: id.unwrap_or_default().to_owned(),
-                            name: name.to_owned(),
-                            input: input?,
-                        }),
-                    }
+                    answer.calls.push(Call {
+                        id: id.unwrap_or_default().to_owned(),
+                        name: name.to_owned(),
+                        input: arguments(text_of(item, "arguments").unwrap_or_default()),
+                    });
                 }
                 // Reasoning cannot be given back without the state that the server keeps of it.
                 _ => {}

@@ -15,6 +15,7 @@ use crate::state::files::RunFiles;
 use crate::state::plan;
 use crate::state::step::{Decision, Step};
 use crate::state::summary::{Status, summary};
+use crate::state::tally::Spent;
 use crate::state::waiting::waiting;
 
 /// How much longer than its own deadline an agent may take to report its end.
@@ -93,7 +94,10 @@ impl Engine {
             self.shares.insert(at, share);
             return Agent::start(run.to_owned(), &arguments, None).map(|agent| Some(Ok(agent)));
         }
-        if summary(&files)?.status == Status::Cancelled {
+        let summary = summary(&files)?;
+        if summary.status == Status::Cancelled {
+            let spent = summary.tally.as_ref().map(Spent::from).unwrap_or_default();
+            self.run.step(Step::Spent(at, spent))?;
             return Ok(Some(Err(format!("the agent was cancelled ({run})"))));
         }
         Ok(None)
@@ -110,7 +114,7 @@ impl Engine {
         let share = Share {
             iterations: asked.map_or(iterations, |asked| asked.min(iterations)),
             tokens: limits.tokens.map(|limit| limit.saturating_sub(tokens) / 2),
-            usd: limits.usd.map(|limit| (limit - usd) / 2.0),
+            usd: self.run.usd_limit().map(|limit| (limit - usd) / 2.0),
         };
         if share.iterations == 0 || share.tokens == Some(0) || share.usd.is_some_and(|usd| usd <= 0.0) {
             return Err("not enough of the budget is left for an agent".to_owned());

@@ -16,6 +16,7 @@ use crate::parts::agent::Agent;
 use crate::state::files::RunFiles;
 use crate::state::found::{self, Ended, Found};
 use crate::state::step::{Decision, Step};
+use crate::tools::links;
 use crate::tools::tool::{Origin, Tool};
 
 /// What becomes of a call.
@@ -158,6 +159,9 @@ impl Engine {
                 }
             },
         };
+        if let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == pending.call.name) {
+            result.content = links::unveiled(result.content, tool, context);
+        }
         if let Some(warning) = self.repeats.note(&pending.call, &result) {
             result.content.push_str(&warning);
         }
@@ -257,6 +261,7 @@ impl Engine {
     fn finished(&mut self, pending: &Pending, mut result: ToolResult, context: &mut Context) -> Result<()> {
         let call = &pending.call;
         result.untrusted = vec!["/name".to_owned(), "/content".to_owned()];
+        result.untrusted.extend((!result.images.is_empty()).then(|| "/images".to_owned()));
         let turn = self.run.conversation.tally.iterations;
         self.run.note(|journal| journal.result(turn, &result))?;
         context.progress(&format!("  {} {}", if result.is_error { "✗" } else { "✓" }, call.name));

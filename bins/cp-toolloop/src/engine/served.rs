@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cp_common::wire::{Receipt, ToolResult};
+use cp_common::wire::{Block, Receipt, ToolResult};
 use cp_common::{Context, Error, Result};
 
 use super::Engine;
@@ -74,6 +74,10 @@ impl Engine {
         let result = match answered {
             Ok((Outcome::Answer { text, is_error }, time)) => {
                 ToolResult { is_error, duration_ms: took(time), ..pending.failed(text) }
+            }
+            Ok((Outcome::Shown { text, images, is_error }, time)) => {
+                let images = images.iter().map(|(media, data)| Block::image(media, data)).collect();
+                ToolResult { images, is_error, duration_ms: took(time), ..pending.failed(text) }
             }
             Ok((Outcome::TimedOut, time)) => {
                 self.run.time_left()?;

@@ -19,6 +19,10 @@ use super::{Outcome, Spec};
 
 /// How many pages of tools are read.
 const PAGES: usize = 100;
+/// The images that providers take.
+const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+/// The longest that they take, in characters of base64.
+const LARGEST: usize = 5 << 20;
 
 /// A server that answers.
 pub(super) struct Connection {
@@ -163,14 +167,7 @@ impl Connection {
             return Ok((Outcome::TimedOut, ticket.until - ticket.began));
         };
         let outcome = match outcome {
-            Ok(result) => {
-                let result: CallResult = self.decoded(&result)?;
-                if result.is_input_required() {
-                    Outcome::InputRequired(result.input_requests.unwrap_or_default())
-                } else {
-                    Outcome::Answer { text: result.text(), is_error: result.is_error }
-                }
-            }
+            Ok(result) => outcome_of(self.decoded(&result)?),
             Err(failure) => Outcome::Answer { text: failure.to_string(), is_error: true },
         };
         Ok((outcome, at - ticket.began))
@@ -217,4 +214,16 @@ impl Connection {
         let said = if said.is_empty() { said } else { format!(": {said}") };
         Error::new(Code::Timeout, format!("the server {} {what}{said}", self.name))
     }
+}
+
+/// What an answer is to the model.
+fn outcome_of(result: CallResult) -> Outcome {
+    if result.is_input_required() {
+        return Outcome::InputRequired(result.input_requests.unwrap_or_default());
+    }
+    let is_shown = |media: &str, data: &str| IMAGES.contains(&media) && (1..=LARGEST).contains(&data.len());
+    let (text, is_error) = (result.text(is_shown), result.is_error);
+    let shown = result.images().filter(|(media, data)| is_shown(media, data));
+    let images: Vec<(String, String)> = shown.map(|(media, data)| (media.to_owned(), data.to_owned())).collect();
+    if images.is_empty() { Outcome::Answer { text, is_error } } else { Outcome::Shown { text, images, is_error } }
 }

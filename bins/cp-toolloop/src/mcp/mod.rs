@@ -56,6 +56,15 @@ pub(crate) enum Outcome {
         /// Whether it failed.
         is_error: bool,
     },
+    /// The tool answered with images too.
+    Shown {
+        /// For the model.
+        text: String,
+        /// The type of each, and its bytes in base64.
+        images: Vec<(String, String)>,
+        /// Whether it failed.
+        is_error: bool,
+    },
     /// It asks for something that only a person can answer.
     InputRequired(Value),
     /// It took too long.

@@ -141,7 +141,7 @@ impl Ended {
         if !recording.exists() {
             return Ok(None);
         }
-        let steps = step_log::recorded(&recording, Some(&step_log::key(&context.home)?))?;
+        let steps = step_log::recorded(&recording, &context.home)?;
         let (_, conversation) = Conversation::of_steps(steps)?;
         let text = conversation.answer.as_ref().map(|message| message.content.text()).unwrap_or_default();
         Ok(Some(Self { text, spent: Spent::from(&conversation.tally), failure: None }))
@@ -208,6 +208,7 @@ pub(crate) fn to_start(
     if plan.fail_on_tool_error {
         arguments.push("--fail-on-tool-error".to_owned());
     }
+    arguments.extend(plan.limits.context_tokens.map(|tokens| format!("--context-tokens={tokens}")));
     arguments.extend(share.options(deadline));
     // Its result is kept until it is on our record too.
     let record = ["--record".into(), RunFiles::of(run, context).recording().into()];

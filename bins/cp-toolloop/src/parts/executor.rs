@@ -60,7 +60,8 @@ impl Executor {
     fn start_part(&self, context: &Context) -> Result<Part> {
         let mut argv = vec![coprocess::find("cp-exec")?.into_os_string(), "--closed".into()];
         argv.extend(context.handed_on());
-        for directory in &self.directories {
+        // That of a link that is gone may have been swept since the run began.
+        for directory in self.directories.iter().filter(|directory| directory.is_dir()) {
             argv.extend(["--tools".into(), directory.into()]);
         }
         Part::start(&argv)

@@ -15,12 +15,14 @@ pub(crate) struct Model {
     command: ModelCommand,
     part: Option<Part>,
     deltas: Vec<Delta>,
+    /// Whether what is asked is for nobody but the run.
+    aside: bool,
 }
 
 impl Model {
     /// The model behind a command. It is started when first asked.
     pub(crate) fn new(command: ModelCommand) -> Self {
-        Self { command, part: None, deltas: Vec::new() }
+        Self { command, part: None, deltas: Vec::new(), aside: false }
     }
 
     /// Asks for the next turn of a conversation, and waits at most so long: `None` when that was not enough. A program that drives the
@@ -56,8 +58,10 @@ impl Model {
                 Some(Kind::ToolCall) => record.read::<ToolCall>().map(|call| Some(message_of(call, name))),
                 Some(Kind::Delta) => {
                     let delta = record.read()?;
-                    show(&delta, context)?;
-                    self.deltas.push(delta);
+                    if !self.aside {
+                        show(&delta, context)?;
+                        self.deltas.push(delta);
+                    }
                     Ok(None)
                 }
                 _ => Err(unexpected(name, record)),
@@ -68,9 +72,29 @@ impl Model {
         }
     }
 
+    /// Asks beside the conversation: what comes before the answer is whole is not shown.
+    pub(crate) fn ask_aside(
+        &mut self,
+        prompt: &Prompt,
+        limit: Option<Duration>,
+        context: &mut Context,
+    ) -> Result<Option<Message>> {
+        self.aside = true;
+        let answer = self.ask(prompt, &[], limit, context);
+        self.aside = false;
+        answer
+    }
+
     /// What came of the last answer before it was whole.
     pub(crate) fn take_deltas(&mut self) -> Vec<Delta> {
         std::mem::take(&mut self.deltas)
+    }
+
+    /// Stops it, while it is not asked anything.
+    pub(crate) fn stop(&mut self) {
+        if let Some(mut part) = self.part.take() {
+            part.end_input();
+        }
     }
 
     /// Lets it leave in its own time.

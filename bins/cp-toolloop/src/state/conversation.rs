@@ -1,12 +1,14 @@
 //! Where a run stands: the conversation so far and the calls that wait. It is made of the run's steps and of nothing else, so a
 //! resume stands exactly where the run stopped.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use cp_common::wire::{Approval, Block, Content, Grant, Message, Prompt, Scope, ToolCall, ToolResult, Turn};
 use cp_common::{Code, Error, Result};
 
 use crate::state::files::RunFiles;
 use crate::state::plan::{Limits, Plan};
-use crate::state::step::{Decision, Step};
+use crate::state::step::{Cleared, Decision, Step};
 use crate::state::step_log;
 use crate::state::tally::{Spent, Tally};
 
@@ -56,6 +58,8 @@ impl Call {
 pub(crate) struct Conversation {
     /// What the model is asked next: all turns so far. Its history is those that some message was, or has had as its input.
     pub(crate) prompt: Prompt,
+    /// What was asked of the run, and where that stands.
+    question: (Turn, usize),
     pub(crate) limits: Limits,
     pub(crate) tally: Tally,
     /// The calls of the last message, until all have results.
@@ -73,8 +77,11 @@ pub(crate) struct Conversation {
 impl Conversation {
     /// A conversation that has not begun.
     pub(crate) fn new(plan: &Plan) -> Self {
+        let messages = &plan.prompt.messages;
+        let question = messages.last().cloned().unwrap_or_else(|| Turn::text("user", ""));
         Self {
             prompt: plan.prompt.clone(),
+            question: (question, messages.len().saturating_sub(1)),
             limits: plan.limits,
             tally: Tally::default(),
             calls: Vec::new(),
@@ -109,6 +116,8 @@ impl Conversation {
             Step::Plan(_) => return Err(Error::new(Code::Integrity, "the run's state has two plans")),
             Step::Owner(_) | Step::Deltas(_) => {}
             Step::Limits(limits) => self.limits = limits,
+            Step::Cleared(cleared) => cleared.iter().for_each(|cleared| self.clear(cleared)),
+            Step::Summarised(through, summary) => self.summarised(through, &summary),
             Step::Message(message) => self.answered(message),
             Step::Started(at) => {
                 let call = self.call(at)?;
@@ -164,6 +173,47 @@ impl Conversation {
         self.prompt.input().to_vec()
     }
 
+    /// The turns that a summary can stand for, where so many of the newest stay: those before an answer of the model, whose results
+    /// come after it. Where it begins, and they.
+    pub(crate) fn old(&self, newest: usize) -> Option<(usize, Vec<&Turn>)> {
+        let (messages, question) = (&self.prompt.messages, self.question.1);
+        let first = question + 2;
+        let through = (first..=messages.len().saturating_sub(newest))
+            .rev()
+            .find(|at| messages.get(*at).is_some_and(|turn| turn.role == "assistant"))?;
+        // Where an earlier summary stands with the question, it is among them.
+        let before = if messages[question].content.blocks().len() > self.question.0.content.blocks().len() {
+            question + 1
+        } else {
+            question
+        };
+        Some((through, messages[..before].iter().chain(&messages[question + 1..through]).collect()))
+    }
+
+    fn clear(&mut self, cleared: &Cleared) {
+        let Some(turn) = self.prompt.messages.get_mut(cleared.turn) else { return };
+        let mut blocks = turn.content.blocks();
+        let Some(block) = blocks.get_mut(cleared.block) else { return };
+        let replaced = block
+            .view()
+            .ok()
+            .and_then(|view| Some(Block::tool_result(view.tool_use_id.as_deref()?, &cleared.note, view.is_error)));
+        *block = replaced.unwrap_or_else(|| block.clone());
+        turn.content = Content::Blocks(blocks);
+    }
+
+    fn summarised(&mut self, through: usize, summary: &Message) {
+        self.tally.add(&summary.usage);
+        let mut blocks = self.question.0.content.blocks();
+        blocks.push(Block::text(&format!("[What was done so far, summarised:]\n{}", summary.content.text())));
+        let (removed, prompt) = (through.min(self.prompt.messages.len()), &mut self.prompt);
+        prompt
+            .messages
+            .splice(..removed, [Turn { role: self.question.0.role.clone(), content: Content::Blocks(blocks) }]);
+        prompt.history = (prompt.history + 1).saturating_sub(removed);
+        self.question.1 = 0;
+    }
+
     fn call(&mut self, at: usize) -> Result<&mut Call> {
         self.calls
             .get_mut(at)
@@ -192,22 +242,36 @@ impl Conversation {
             return;
         }
         self.returned = self.calls.drain(..).filter_map(|call| call.result).collect();
-        let blocks = self
-            .returned
-            .iter()
-            .map(|result| Block::tool_result(&result.id, &result.content, result.is_error))
-            .collect();
+        let blocks = self.returned.iter().map(ToolResult::block).collect();
         self.prompt.messages.push(Turn { role: "user".to_owned(), content: Content::Blocks(blocks) });
     }
 }
 
-/// A message whose content holds its calls, as a provider must get it back.
-pub(crate) fn with_calls(mut message: Message) -> Message {
+/// The ids that calls have here, with those that the model gave them, where they differ.
+pub(crate) type Renamed = BTreeMap<String, String>;
+
+/// A message whose content holds its calls, as a provider must get it back, and whose calls have ids of their own: a result and a
+/// decision belong to one of them.
+pub(crate) fn told_apart(mut message: Message) -> (Message, Renamed) {
+    let (mut seen, mut renamed) = (BTreeSet::new(), Renamed::new());
+    for call in &mut message.tool_calls {
+        let (given, mut number) = (call.id.clone(), 1_u64);
+        while !seen.insert(call.id.clone()) {
+            number += 1;
+            call.id = format!("{given}_{number}");
+        }
+        if call.id != given {
+            renamed.insert(call.id.clone(), given);
+        }
+    }
     let mut blocks = message.content.blocks();
     let holds_call = |block: &Block| block.view().is_ok_and(|view| view.kind == "tool_use");
+    if !renamed.is_empty() {
+        blocks.retain(|block| !holds_call(block));
+    }
     if !message.tool_calls.is_empty() && !blocks.iter().any(holds_call) {
         blocks.extend(message.tool_calls.iter().map(|call| Block::tool_use(&call.id, &call.name, &call.input)));
         message.content = Content::Blocks(blocks);
     }
-    message
+    (message, renamed)
 }

@@ -11,14 +11,11 @@ use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 
 use crate::mcp::Started;
+use crate::state::conversation::Renamed;
 use crate::state::plan::{Limits, Plan};
+use crate::state::step::Compacted;
 use crate::state::tally::Tally;
 use crate::tools::tool::Origin;
-
-/// How many bytes of an answer that is too long for the conversation are its beginning there.
-const HEAD: usize = 48 << 10;
-/// How many are its end.
-const TAIL: usize = 16 << 10;
 
 /// Writes the entries of a run into its ledger.
 pub(crate) struct Journal {
@@ -67,6 +64,7 @@ impl Journal {
             entry = entry.content(content);
         }
         entry = entry
+            .with("name", &plan.name)
             .with("base", &plan.base)
             .with("parent", &plan.parent)
             .with("tools", &pinned)
@@ -86,10 +84,23 @@ impl Journal {
     }
 
     /// The model answered.
-    pub(crate) fn message(&mut self, number: u64, message: &Message) -> Result<Receipt> {
+    pub(crate) fn message(&mut self, number: u64, message: &Message, renamed: &Renamed) -> Result<Receipt> {
         let entry = self.entry("message").turn(number).role("assistant").content(&message.content);
         let entry = entry.with("model", &message.model).with("stop_reason", &message.stop_reason);
-        self.append(entry.with("usage", &message.usage).with("tool_calls", &message.tool_calls.len()))
+        let entry = entry.with("usage", &message.usage).with("tool_calls", &message.tool_calls.len());
+        self.append(if renamed.is_empty() { entry } else { entry.with("renamed_calls", renamed) })
+    }
+
+    /// The conversation was made shorter: so many results were taken out, or a summary stands for so many turns.
+    pub(crate) fn compacted(&mut self, number: u64, what: &Compacted, summary: Option<&Message>) -> Result<Receipt> {
+        let entry = self.entry("context_compacted").turn(number).with("compacted", what);
+        self.append(match summary {
+            None => entry,
+            Some(summary) => {
+                let text = summary.content.text();
+                entry.role("assistant").content(&text).with("model", &summary.model).with("usage", &summary.usage)
+            }
+        })
     }
 
     /// A call is about to be dispatched.
@@ -145,14 +156,19 @@ impl Journal {
         self.ledger.sync()
     }
 
-    /// The beginning and the end of a text that is too long for the conversation, and the name under which the whole is kept.
-    pub(crate) fn shortened(&self, text: &str) -> Result<Option<String>> {
-        let Some(cut) = self.ledger.redactor().cut(text, HEAD, TAIL) else { return Ok(None) };
+    /// The beginning and the end of a text that is longer than this, and the name under which the whole is kept.
+    pub(crate) fn shortened(&self, text: &str, most: usize) -> Result<Option<String>> {
+        let tail = most / 4;
+        let Some(cut) = self.ledger.redactor().cut(text, most - tail, tail) else { return Ok(None) };
         let Some((missing, tail)) = cut.tail else { return Ok(Some(cut.head)) };
-        let (redacted, _) = self.ledger.redactor().redact_text(text);
-        let hash = blob::store(self.ledger.path(), redacted.as_bytes())?;
-        let head = cut.head;
+        let (head, hash) = (cut.head, self.kept(text)?);
         Ok(Some(format!("{head}\n[… {missing} bytes are left out here, the whole is {hash} …]\n{tail}")))
+    }
+
+    /// Keeps a text beside the ledger, without secrets. Its name there.
+    pub(crate) fn kept(&self, text: &str) -> Result<Hash> {
+        let (redacted, _) = self.ledger.redactor().redact_text(text);
+        blob::store(self.ledger.path(), redacted.as_bytes())
     }
 
     fn entry(&self, event: &str) -> Entry {

@@ -3,6 +3,7 @@
 mod budget;
 pub(crate) mod conversation;
 pub(crate) mod files;
+mod find;
 pub(crate) mod found;
 pub(crate) mod journal;
 pub(crate) mod plan;

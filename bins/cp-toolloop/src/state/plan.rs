@@ -14,6 +14,9 @@ use crate::tools::tool::Tool;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) run: String,
+    /// What people call it.
+    #[serde(default)]
+    pub(crate) name: Option<String>,
     pub(crate) started: String,
     /// The directory that `.` means in policy.
     pub(crate) base: PathBuf,
@@ -91,6 +94,9 @@ pub(crate) struct Limits {
     /// Read and written.
     pub(crate) tokens: Option<u64>,
     pub(crate) usd: Option<f64>,
+    /// About how much of the conversation the model is asked with at once.
+    #[serde(default)]
+    pub(crate) context_tokens: Option<usize>,
     /// Seconds, counted anew by each resume.
     pub(crate) deadline: Option<f64>,
 }

@@ -7,6 +7,7 @@ use cp_common::program::approval::answered;
 use cp_common::wire::{Receipt, quoted};
 use cp_common::{Code, Error, Result};
 use cp_ledger::format::approval::Said;
+use cp_ledger::format::line::Hash;
 
 use crate::state::conversation::Conversation;
 use crate::state::journal::Journal;
@@ -14,11 +15,18 @@ use crate::state::plan::{Limits, Plan};
 use crate::state::step::{Decision, Step};
 use crate::state::step_log::StepLog;
 
+/// How many bytes of an answer go into the conversation.
+const LONGEST: usize = 64 << 10;
+/// How many at least, however small the context.
+const LEAST: usize = 1 << 10;
+
 /// A run that is under way.
 pub(crate) struct Run {
     pub(crate) plan: Plan,
     pub(crate) conversation: Conversation,
     pub(crate) deadline: Option<Instant>,
+    /// The most dollars that policy lets a run spend, with its agents and whenever it goes on.
+    pub(crate) policy_usd: Option<f64>,
     /// A replay writes none.
     records: Option<Records>,
 }
@@ -35,15 +43,13 @@ impl Run {
     /// A run that stands where `conversation` says. Its time begins now.
     pub(crate) fn new(plan: Plan, conversation: Conversation, records: Option<Records>) -> Self {
         let deadline = deadline_of(&conversation.limits);
-        Self { plan, conversation, deadline, records }
+        Self { plan, conversation, deadline, policy_usd: None, records }
     }
 
     /// Goes on with a run that stopped, within these limits.
     pub(crate) fn resume(&mut self, limits: Limits) -> Result<()> {
         self.note(|journal| journal.resumed(&limits))?;
-        if limits != self.conversation.limits {
-            self.step(Step::Limits(limits))?;
-        }
+        self.step(Step::Limits(limits))?;
         self.deadline = deadline_of(&limits);
         Ok(())
     }
@@ -73,7 +79,10 @@ impl Run {
 
     /// Writes an entry into the ledger. Where it stands; a replay writes none.
     pub(crate) fn note(&mut self, what: impl FnOnce(&mut Journal) -> Result<Receipt>) -> Result<Option<Receipt>> {
-        self.records.as_mut().map(|records| what(&mut records.journal)).transpose()
+        let Some(records) = &mut self.records else { return Ok(None) };
+        let receipt = what(&mut records.journal)?;
+        records.steps.noted(receipt.seq);
+        Ok(Some(receipt))
     }
 
     /// Waits until the disk has everything: before what cannot be undone.
@@ -94,9 +103,24 @@ impl Run {
     /// What goes into the conversation of an answer that is too long for it: its beginning and its end, without secrets. The whole is
     /// kept beside the ledger; a replay has none, and no such answers.
     pub(crate) fn shortened(&self, answer: &str) -> Result<Option<String>> {
+        // Of a small context, one answer is a quarter at most: so many tokens are four times as many bytes.
+        let most = self.conversation.limits.context_tokens.map_or(LONGEST, |tokens| tokens.clamp(LEAST, LONGEST));
         match &self.records {
-            Some(records) => records.journal.shortened(answer),
+            Some(records) => records.journal.shortened(answer, most),
             None => Ok(None),
+        }
+    }
+
+    /// Keeps a text beside the ledger. Its name there; a replay keeps none.
+    pub(crate) fn kept(&self, text: &str) -> Result<Option<Hash>> {
+        self.records.as_ref().map(|records| records.journal.kept(text)).transpose()
+    }
+
+    /// Keeps a run that is recorded and stopped, as far as it came.
+    pub(crate) fn keep(&self) -> Result<()> {
+        match (&self.records, &self.plan.record) {
+            (Some(records), Some(record)) => records.steps.keep(record),
+            _ => Ok(()),
         }
     }
 

@@ -7,7 +7,7 @@ pub(crate) mod catalogue;
 mod describe;
 pub(crate) mod description;
 pub(crate) mod instructions;
-mod links;
+pub(crate) mod links;
 mod search;
 pub(crate) mod sources;
 pub(crate) mod tool;

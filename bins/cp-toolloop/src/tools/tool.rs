@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use cp_common::output::printable_line;
 use cp_common::wire::Reply;
 use cp_common::wire::ToolSpec;
 use serde::{Deserialize, Serialize};
@@ -100,6 +101,6 @@ impl Tool {
 
 impl Reply for Tool {
     fn text(&self) -> String {
-        format!("{:<24} {}", self.name, self.description.lines().next().unwrap_or_default())
+        printable_line(&format!("{:<24} {}", self.name, self.description.lines().next().unwrap_or_default()))
     }
 }

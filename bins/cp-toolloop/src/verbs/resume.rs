@@ -5,7 +5,7 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Grant, How, Level, Scope};
 use cp_common::{Code, Context, Error, Result};
 
-use super::options::positive;
+use super::options::{positive, positive_count};
 use crate::engine::Engine;
 use crate::engine::event::Event;
 use crate::engine::repeats::Repeats;
@@ -19,6 +19,7 @@ use crate::state::plan::Limits;
 use crate::state::run::{Records, Run};
 use crate::state::step::Decision;
 use crate::state::step_log::StepLog;
+use crate::state::summary::{has_begun, refuse_earlier};
 use crate::state::waiting::{Waiting, waiting_in};
 
 /// The verb's entry in `reference`.
@@ -43,6 +44,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "approval.granted",
         "approval.denied",
         "approval.spent",
+        "context_compacted",
         "run_paused",
         "run_end",
     ],
@@ -52,7 +54,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// Go on with a run that stopped
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// The run: an id, a unique beginning of one, or the path of its ledger
+    /// The run: an id, a unique beginning of one, its name, or the path of its ledger
     #[arg(value_name = "RUN")]
     run: String,
     /// Approve a call; give it once for each
@@ -76,6 +78,9 @@ pub(crate) struct Args {
     /// The most dollars, those before the stop counted
     #[arg(long, value_name = "X", value_parser = positive, help_heading = "Limits")]
     budget_usd: Option<f64>,
+    /// About how many tokens of the conversation the model is asked with
+    #[arg(long, value_name = "N", value_parser = positive_count, help_heading = "Limits")]
+    context_tokens: Option<usize>,
     /// The most seconds from now on
     #[arg(long, value_name = "S", value_parser = positive, help_heading = "Limits")]
     deadline: Option<f64>,
@@ -104,8 +109,14 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let (decisions, forwarded) = args.decisions(&plan.run, &conversation, context)?;
     let limits = args.limits(conversation.limits);
     let approver = Approver::new(args.approver.as_deref().or(plan.approver.as_deref()), context)?;
-    let journal = Journal::open(&files.ledger, &plan, context)?;
+    let mut journal = Journal::open(&files.ledger, &plan, context)?;
+    if !has_begun(&files.ledger)? {
+        journal.start(&plan)?;
+    }
+    let is_started = |id: &str| conversation.calls.iter().any(|call| call.asked.id == id && call.started);
+    refuse_earlier(&files, log.seq(), plan.parallel, is_started)?;
     let mut run = Run::new(plan, conversation, Some(Records { steps: log, journal }));
+    run.keep_policy(context)?;
     run.resume(limits)?;
     for (at, decision) in decisions {
         run.decide(at, decision, "person", context.home.root())?;
@@ -127,6 +138,7 @@ impl Args {
             max_iterations: self.max_iterations.unwrap_or(before.max_iterations),
             tokens: self.budget_tokens.or(before.tokens),
             usd: self.budget_usd.or(before.usd),
+            context_tokens: self.context_tokens.or(before.context_tokens),
             deadline: self.deadline.or(before.deadline),
         }
     }

@@ -25,7 +25,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// Show what a run did and what it waits for
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// The run: an id, a unique beginning of one, or the path of its ledger
+    /// The run: an id, a unique beginning of one, its name, or the path of its ledger
     #[arg(value_name = "RUN")]
     run: String,
 }
@@ -94,7 +94,7 @@ impl Reply for Shown {
         let mut lines = vec![format!("{}  {}", summary.id, status.as_str().unwrap_or_default())];
         lines.extend(self.steps.iter().map(StepLine::text));
         lines.extend(self.pending.iter().map(|call| format!("waits: {} {}", call.id, call.name)));
-        lines.join("\n")
+        lines.iter().map(|line| printable_line(line)).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -145,8 +145,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let files = RunFiles::find(&args.run, context)?;
     let summary = summary(&files)?;
     let mut steps = Vec::new();
-    let mut lines = read::lines(&files.ledger)?;
-    while let Some(raw) = lines.next()? {
+    let mut lines = files.ledger.exists().then(|| read::lines(&files.ledger)).transpose()?;
+    while let Some(raw) = lines.as_mut().map_or(Ok(None), |lines| lines.next())? {
         if let Ok(step) = serde_json::from_slice::<StepLine>(raw.bytes) {
             steps.push(step);
         }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use cp_common::context::options::QueryOptions;
 use cp_common::context::pages::Pages;
+use cp_common::output::printable_line;
 use cp_common::program::{Class, VerbDoc, require_text};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
@@ -62,15 +63,17 @@ pub(crate) struct Item {
 impl Reply for Item {
     fn text(&self) -> String {
         match (&self.tool, &self.server, &self.left_out, &self.why) {
-            (Some(tool), ..) => {
-                format!("{:<24} {}", tool.name, tool.description.lines().next().unwrap_or_default())
-            }
+            (Some(tool), ..) => tool.text(),
             (None, Some(server), ..) => {
                 let Started { name, command, server_name, server_version, protocol, .. } = server;
-                format!("server {name}: {server_name} {server_version}, protocol {protocol}: {}", command.join(" "))
+                let command = command.join(" ");
+                printable_line(&format!(
+                    "server {name}: {server_name} {server_version}, protocol {protocol}: {command}"
+                ))
             }
             (None, None, left_out, why) => {
-                format!("✗ {}: {}", left_out.as_deref().unwrap_or_default(), why.as_deref().unwrap_or_default())
+                let (left_out, why) = (left_out.as_deref().unwrap_or_default(), why.as_deref().unwrap_or_default());
+                printable_line(&format!("✗ {left_out}: {why}"))
             }
         }
     }

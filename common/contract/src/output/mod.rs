@@ -15,9 +15,9 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 pub(crate) use self::closed::check_open;
-pub(crate) use self::last::{bug, last_words};
+pub(crate) use self::last::{bug, has_owner, last_words};
 pub use self::printable::{printable, printable_line};
-pub use self::sink::to_stderr;
+pub use self::sink::{line_to_stderr, to_stderr};
 use crate::wire::fields::Fields;
 use crate::wire::record::{self, Kind};
 use crate::wire::{Code, Error, Reply, Result, without_secrets};
@@ -383,7 +383,7 @@ impl Output {
     /// Writes a line for people on standard error, unless `--quiet`.
     pub fn warn(&self, message: &str) {
         if !self.quiet {
-            to_stderr(&format!("{}: {}\n", self.program, without_secrets(message)));
+            line_to_stderr(&format!("{}: {}", self.program, without_secrets(message)));
         }
     }
 
@@ -412,7 +412,7 @@ impl Output {
             Format::Json => "each is a record on standard output",
             Format::Text | Format::Raw => "--format json prints each",
         };
-        to_stderr(&format!("{}: {rest} more items failed: {where_they_are}\n", self.program));
+        line_to_stderr(&format!("{}: {rest} more items failed: {where_they_are}", self.program));
     }
 
     /// How many failures of items were ours and not said; none where all were.
@@ -421,16 +421,16 @@ impl Output {
     }
 
     fn say_error(&self, error: &Error) {
-        let mut text = match self.format {
-            Format::Json => format!("{}: {}\n", self.program, error.message()),
-            Format::Text | Format::Raw => format!("✗ {}\n", error.message()),
-        };
-        if let (Some(hint), true) = (error.hint_text(), self.format != Format::Json) {
-            text.push_str("  Hint: ");
-            text.push_str(hint);
-            text.push('\n');
+        if error.code() == Code::Interrupted && last::stand().is_part {
+            return;
         }
-        to_stderr(&text);
+        line_to_stderr(&match self.format {
+            Format::Json => format!("{}: {}", self.program, error.message()),
+            Format::Text | Format::Raw => format!("✗ {}", error.message()),
+        });
+        if let (Some(hint), true) = (error.hint_text(), self.format != Format::Json) {
+            line_to_stderr(&format!("  Hint: {hint}"));
+        }
     }
 }
 

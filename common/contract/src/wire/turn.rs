@@ -7,7 +7,7 @@ use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Error, Result};
+use super::{Error, Result, raw};
 
 /// One message of a conversation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -23,6 +23,26 @@ impl Turn {
     /// A turn of one text.
     pub fn text(role: &str, text: &str) -> Self {
         Self { role: role.to_owned(), content: Content::Text(text.to_owned()) }
+    }
+
+    /// Its bytes, as far as a model counts them: an image counts by its area, and the most that one comes to stands for each.
+    pub fn size(&self) -> Result<usize> {
+        let saved = self.content.blocks().iter().map(Block::uncounted).sum::<Result<usize>>()?;
+        Ok(raw(self)?.get().len().saturating_sub(saved))
+    }
+
+    /// Its text. A block without text is given as its kind, with its name and input or its content.
+    pub fn plain_text(&self) -> String {
+        let blocks = self.content.blocks();
+        let lines = blocks.iter().filter_map(|block| {
+            let view = block.view().ok()?;
+            Some(match (view.text, view.name) {
+                (Some(text), _) => text.into_owned(),
+                (None, Some(name)) => format!("[{} {}{}]", view.kind, name, view.input.map_or("", |input| input.get())),
+                (None, None) => format!("[{}{}]", view.kind, view.content.map_or("", |content| content.get())),
+            })
+        });
+        lines.collect::<Vec<_>>().join("\n")
     }
 
     /// Whether a person or a program asks here, and no tool answers: what a conversation can begin with.
@@ -173,11 +193,24 @@ struct ToolUseBlock<'a> {
 }
 
 #[derive(Serialize)]
-struct ToolResultBlock<'a> {
+struct ToolResultBlock<'a, C: ?Sized> {
     r#type: &'static str,
     tool_use_id: &'a str,
-    content: &'a str,
+    content: &'a C,
     is_error: bool,
+}
+
+#[derive(Serialize)]
+struct ImageBlock<'a> {
+    r#type: &'static str,
+    source: Base64Source<'a>,
+}
+
+#[derive(Serialize)]
+struct Base64Source<'a> {
+    r#type: &'static str,
+    media_type: &'a str,
+    data: &'a str,
 }
 
 impl Block {
@@ -186,14 +219,29 @@ impl Block {
         Self::of(&TextBlock { r#type: "text", text })
     }
 
-    /// A model's call of a tool.
+    /// A model's call of a tool. Providers take nothing but an object back.
     pub fn tool_use(id: &str, name: &str, input: &RawValue) -> Self {
+        let input = if input.get().starts_with('{') {
+            input
+        } else {
+            &RawValue::from_string("{}".to_owned()).unwrap_or_default()
+        };
         Self::of(&ToolUseBlock { r#type: "tool_use", id, name, input })
     }
 
     /// What a tool answered.
     pub fn tool_result(tool_use_id: &str, content: &str, is_error: bool) -> Self {
         Self::of(&ToolResultBlock { r#type: "tool_result", tool_use_id, content, is_error })
+    }
+
+    /// What a tool answered, where that is more than text.
+    pub fn tool_result_of(tool_use_id: &str, content: &Content, is_error: bool) -> Self {
+        Self::of(&ToolResultBlock { r#type: "tool_result", tool_use_id, content, is_error })
+    }
+
+    /// An image, in base64.
+    pub fn image(media_type: &str, data: &str) -> Self {
+        Self::of(&ImageBlock { r#type: "image", source: Base64Source { r#type: "base64", media_type, data } })
     }
 
     /// A block that came as JSON.
@@ -209,6 +257,19 @@ impl Block {
     /// A look into it.
     pub fn view(&self) -> Result<BlockView<'_>> {
         serde_json::from_str(self.0.get()).map_err(|e| Error::validation(format!("a content block is wrong: {e}")))
+    }
+
+    /// How many of its bytes are of images beyond what a model counts.
+    fn uncounted(&self) -> Result<usize> {
+        const IMAGE: usize = 1600 * 4;
+        let view = self.view()?;
+        if view.kind == "image" {
+            return Ok(self.0.get().len().saturating_sub(IMAGE));
+        }
+        match view.content.map(|content| serde_json::from_str(content.get())) {
+            Some(Ok(Content::Blocks(inner))) => inner.iter().map(Self::uncounted).sum(),
+            _ => Ok(0),
+        }
     }
 
     fn of(block: &impl Serialize) -> Self {

@@ -147,6 +147,7 @@ impl Call {
             id: self.id,
             name: self.name,
             content: String::new(),
+            images: Vec::new(),
             is_error: false,
             exit_code: None,
             duration_ms: 0,
