@@ -405,4 +405,12 @@ fn what_the_policy_leaves_to_its_owner_is_asked_at_the_same_terminal() {
     terminal.wait_for("It is done.");
     terminal.prompted();
     assert!(["a", "b"].iter().all(|name| place.work.join(name).exists()), "{}", terminal.text());
+    // So is a command of the person's own.
+    for (answer, is_made) in [("n", false), ("y", true)] {
+        terminal.send(":! tee c\r");
+        terminal.wait_for("y = yes, n = no: ");
+        terminal.send(&format!("{answer}\r"));
+        terminal.prompted();
+        assert_eq!(place.work.join("c").exists(), is_made, "{}", terminal.text());
+    }
 }

@@ -3,9 +3,8 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use cp_common::coprocess::{ask_with, find};
+use cp_common::coprocess::ask_with;
 use cp_common::home::write_whole;
 use cp_common::program::approval::Answer;
 use cp_common::wire::record::Kind;
@@ -17,6 +16,7 @@ use serde_json::{Map, Value, json};
 
 use crate::agent::coprocess::Coprocess;
 use crate::agent::{Agent, Capability, ModelOptions, Observer, Piece, Reply, Turn, observe};
+use crate::parts::owner_approves;
 
 pub(super) struct Composed {
     id: String,
@@ -118,7 +118,7 @@ impl Composed {
         };
         // What the policy leaves to its owner, cp-exec asks itself at this terminal.
         let answer = match line("approve") {
-            Some(approve) => approves_itself(approve)?.then_some(Answer::Yes(Scope::Once)),
+            Some(approve) => owner_approves(approve)?.then_some(Answer::Yes(Scope::Once)),
             None => observer.answers(&approval),
         };
         let Some(answer) = answer else { return Err(stop) };
@@ -135,14 +135,6 @@ impl Composed {
         flags.extend(["--format", "json"].map(OsString::from));
         Ok(line.into_iter().skip(1).map(OsString::from).chain(flags).collect())
     }
-}
-
-/// Runs the line that asks the owner of the policy. Whether they said yes.
-fn approves_itself(line: &str) -> Result<bool> {
-    let argv = split(line).map_err(Error::from)?.argv;
-    let mut command = Command::new(find("cp-exec")?);
-    let status = command.args(&argv[1..]).stdout(Stdio::null()).status();
-    Ok(status.map_err(|e| Error::io("starting cp-exec", e))?.success())
 }
 
 /// Sends a prompt and follows the answer to its message.
