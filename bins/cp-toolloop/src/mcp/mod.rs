@@ -43,6 +43,16 @@ pub(crate) struct Offer {
     /// The schema of its arguments.
     #[serde(rename = "inputSchema")]
     pub(crate) input_schema: Option<Box<RawValue>>,
+    #[serde(default)]
+    pub(crate) annotations: Annotations,
+}
+
+/// What a server says of the effects of a tool.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub(crate) struct Annotations {
+    /// It changes nothing.
+    #[serde(default, rename = "readOnlyHint")]
+    pub(crate) read_only_hint: bool,
 }
 
 /// What a call came to.

@@ -25,6 +25,8 @@ struct Described {
     #[serde(default)]
     approve: bool,
     #[serde(default)]
+    read_only: bool,
+    #[serde(default)]
     timeout: Option<f64>,
 }
 
@@ -56,7 +58,8 @@ pub(super) fn of_candidate(text: &str, candidate: &Candidate) -> Result<Tool, St
     let origin = Origin::Executable { path: path.clone(), link: link.clone(), sha256: sha256.clone() };
     let timeout =
         described.timeout.filter(|seconds| seconds.is_finite() && *seconds > 0.0).map(|seconds| seconds.min(86_400.0));
-    let hints = Hints { idempotent: described.idempotent, approve: described.approve, timeout };
+    let Described { idempotent, approve, read_only, .. } = described;
+    let hints = Hints { idempotent, approve, read_only, timeout };
     Ok(Tool { name, description: described.description, input_schema, origin, hints })
 }
 
@@ -77,6 +80,7 @@ fn faults(text: &str) -> Vec<String> {
     check("description", Value::is_string, "a string");
     check("idempotent", Value::is_boolean, "true or false");
     check("approve", Value::is_boolean, "true or false");
+    check("read_only", Value::is_boolean, "true or false");
     check(
         "timeout",
         |value| value.is_null() || value.as_f64().is_some_and(|seconds| seconds > 0.0),
@@ -108,7 +112,8 @@ pub(super) fn of_offer(name: String, offer: Offer, server: &str) -> Result<Tool,
     }
     let input_schema = checked(offer.input_schema.as_deref())?;
     let origin = Origin::Mcp { server: server.to_owned(), tool: offer.name };
-    Ok(Tool { name, description: offer.description, input_schema, origin, hints: Hints::default() })
+    let hints = Hints { read_only: offer.annotations.read_only_hint, ..Hints::default() };
+    Ok(Tool { name, description: offer.description, input_schema, origin, hints })
 }
 
 /// A schema that compiles, on one line.

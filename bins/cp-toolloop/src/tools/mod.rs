@@ -7,6 +7,7 @@ pub(crate) mod catalogue;
 mod describe;
 pub(crate) mod description;
 mod links;
+mod permitted;
 mod search;
 pub(crate) mod sources;
 pub(crate) mod tool;

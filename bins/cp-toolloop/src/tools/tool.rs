@@ -63,6 +63,9 @@ pub(crate) struct Hints {
     /// A person decides about each call.
     #[serde(default)]
     pub(crate) approve: bool,
+    /// It changes nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) read_only: bool,
     /// How many seconds a call may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) timeout: Option<f64>,

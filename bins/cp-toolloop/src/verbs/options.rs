@@ -22,6 +22,9 @@ pub(super) struct ToolOptions {
     /// An MCP server, its name and its command; give it once for each
     #[arg(long, value_name = "NAME=COMMAND", help_heading = "Tools")]
     mcp: Vec<String>,
+    /// Offer only what changes nothing, and let no command write or use a network
+    #[arg(long, help_heading = "Tools")]
+    pub(super) read_only: bool,
     /// How many levels of agents may be started: 0 is none
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=8), help_heading = "Tools", hide_short_help = true)]
     pub(super) agent_depth: u8,
@@ -29,8 +32,8 @@ pub(super) struct ToolOptions {
 
 impl ToolOptions {
     /// What decides which tools there are.
-    pub(super) fn asked(&self) -> (&[PathBuf], &[String], &[String], u8) {
-        (&self.tools, &self.allow, &self.mcp, self.agent_depth)
+    pub(super) fn asked(&self) -> (&[PathBuf], &[String], &[String], bool, u8) {
+        (&self.tools, &self.allow, &self.mcp, self.read_only, self.agent_depth)
     }
 
     /// Whether cp-exec can be told of the directories of tools.
@@ -44,7 +47,8 @@ impl ToolOptions {
         let configured = || context.config.text("tools_dir", None).map(PathBuf::from).into_iter().collect();
         let places = if self.tools.is_empty() { configured() } else { self.tools.clone() };
         let mcp = self.mcp.iter().map(|server| Spec::parse(server, context)).collect::<Result<_>>()?;
-        Ok(Sources { places, mcp, agents: self.agent_depth > 0, allowed: Allowed(self.allow.clone()) })
+        let allowed = Allowed { names: self.allow.clone(), read_only: self.read_only };
+        Ok(Sources { places, mcp, agents: self.agent_depth > 0, allowed })
     }
 }
 

@@ -76,12 +76,12 @@ const KINDS: [Kind; 8] = [
         commands: &["go"],
         set: &[
             ("GOCACHE", "./.cache/go-build"),
-            ("GOTMPDIR", "./.cache/go-tmp"),
+            ("GOTMPDIR", "./.cache"),
             ("GOMODCACHE", "~/go/pkg/mod"),
             ("GOPROXY", "off"),
             ("GOTOOLCHAIN", "local"),
         ],
-        execute: &[".cache/go-tmp/**"],
+        execute: &[".cache/**"],
         why: "the project is a module of Go",
     },
     Kind {

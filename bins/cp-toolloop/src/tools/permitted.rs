@@ -1,0 +1,87 @@
+//! What the policy of a home lets commands do, in words for a model. cp-exec decides; this spares the model to find out by refusals.
+
+use cp_common::coprocess::ask;
+use cp_common::{Context, Result};
+use serde::Deserialize;
+
+/// How many commands or directories are named.
+const MOST: usize = 60;
+
+/// The names that may run, and where may be written.
+#[derive(Debug, Default)]
+pub(super) struct Permitted {
+    commands: Vec<String>,
+    write: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Shown {
+    policy: Policy,
+}
+
+#[derive(Deserialize)]
+struct Policy {
+    exec: Exec,
+    paths: Paths,
+}
+
+#[derive(Deserialize)]
+struct Exec {
+    allowed_commands: Vec<String>,
+    restricted_commands: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Paths {
+    write: Vec<String>,
+}
+
+impl Permitted {
+    /// What the policy in force says.
+    pub(super) fn of(context: &Context) -> Result<Self> {
+        let Shown { policy: Policy { exec, paths } } = ask("cp-exec", &["policy", "show"], b"", context)?.data()?;
+        let mut commands = exec.allowed_commands;
+        commands.retain(|name| !exec.restricted_commands.contains(name));
+        Ok(Self { commands, write: paths.write })
+    }
+
+    pub(super) fn may_run(&self) -> String {
+        if self.commands.is_empty() {
+            return "The policy allows no command.".to_owned();
+        }
+        format!("Allowed: {}; some of their arguments are refused.", named(&self.commands))
+    }
+
+    pub(super) fn may_write(&self) -> String {
+        if self.write.is_empty() {
+            return "Nothing can be written.".to_owned();
+        }
+        let directories: Vec<String> = self
+            .write
+            .iter()
+            .map(|path| if path == "." { "the working directory".to_owned() } else { path.clone() })
+            .collect();
+        format!("Files can be written below {}.", named(&directories))
+    }
+}
+
+fn named(names: &[String]) -> String {
+    let rest = names.len().saturating_sub(MOST);
+    let named = names.iter().take(MOST).cloned().collect::<Vec<_>>().join(", ");
+    if rest == 0 { named } else { format!("{named} and {rest} more") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_list_is_cut_and_an_empty_one_said() {
+        let names = |count: usize| Permitted { commands: vec!["x".to_owned(); count], write: vec![".".to_owned()] };
+        assert_eq!(names(2).may_run(), "Allowed: x, x; some of their arguments are refused.");
+        assert!(names(MOST + 3).may_run().contains("x and 3 more"));
+        assert_eq!(names(1).may_write(), "Files can be written below the working directory.");
+        assert_eq!(Permitted::default().may_run(), "The policy allows no command.");
+        assert_eq!(Permitted::default().may_write(), "Nothing can be written.");
+    }
+}
