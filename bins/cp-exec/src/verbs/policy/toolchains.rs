@@ -24,7 +24,7 @@ const fn whole(programs: &'static str) -> Installed {
     Installed { programs, reads: &[], executes: &[], set: &[] }
 }
 
-const INSTALLED: [Installed; 10] = [
+const INSTALLED: [Installed; 11] = [
     Installed {
         programs: ".cargo/bin",
         reads: &["~/.cargo/**", "~/.rustup/**"],
@@ -40,6 +40,7 @@ const INSTALLED: [Installed; 10] = [
     whole(".pyenv/versions/*/bin"),
     whole(".local/share/uv/python/*/bin"),
     whole(".local/share/mise/installs/*/*/bin"),
+    whole("/opt/hostedtoolcache/*/*/*/bin"),
 ];
 
 /// A program of this machine, and what a policy has to say for it to work. One on the path of the system needs nothing.
