@@ -3,6 +3,7 @@
 
 mod agent;
 mod backend;
+mod project;
 mod replay;
 mod resume;
 mod run;
