@@ -17,7 +17,9 @@ fn found(program: impl AsRef<Path>, args: &[&str]) -> bool {
 fn project(files: &[(&str, &str)]) -> Exec {
     let exec = Exec::new(Who::Me);
     std::fs::remove_file(exec.home.join("config/policy.toml")).unwrap();
-    files.iter().for_each(|(name, text)| drop(exec.write(name, text)));
+    for (name, text) in files {
+        exec.write(name, text);
+    }
     exec
 }
 

@@ -66,9 +66,9 @@ impl Permitted {
 }
 
 fn named(names: &[String]) -> String {
-    let rest = names.len().saturating_sub(MOST);
-    let named = names.iter().take(MOST).cloned().collect::<Vec<_>>().join(", ");
-    if rest == 0 { named } else { format!("{named} and {rest} more") }
+    let (first, rest) = names.split_at(names.len().min(MOST));
+    let first = first.join(", ");
+    if rest.is_empty() { first } else { format!("{first} and {} more", rest.len()) }
 }
 
 #[cfg(test)]

@@ -195,27 +195,27 @@ fn edits(
     before: &Settings,
 ) -> Vec<(usize, String)> {
     let (section, name) = key.parts();
-    let line = |addition: &&Addition, end: &str| format!("{}{end} # {}\n", addition.text(), addition.reason);
-    let lines = |end: &str| additions.iter().map(|addition| line(addition, end)).collect::<String>();
-    let inner = || lines(",").lines().map(|line| format!("\n  {line}")).collect::<String>() + "\n  ";
+    let lines = |before: &str, end: &str| {
+        additions.iter().fold(String::new(), |text, one| text + before + &one.text() + end + " # " + &one.reason + "\n")
+    };
+    let items = || format!("\n{}  ", lines("  ", ","));
     match (value, value.and_then(|at| text[at..].chars().next())) {
         (Some(at), Some('[')) if matches!(key, Key::Allowed | Key::Read | Key::Execute | Key::Pristine) => {
-            vec![(at + 1, inner())]
+            vec![(at + 1, items())]
         }
         (Some(at), Some('{')) => {
             // In braces there is no place for comments, nor for a comma at the end.
-            let comments: String = additions
-                .iter()
-                .map(|one| format!("# {}: {}\n", one.name.as_deref().unwrap_or_default(), one.reason))
-                .collect();
+            let comments = additions.iter().fold(String::new(), |text, one| {
+                text + "# " + one.name.as_deref().unwrap_or_default() + ": " + &one.reason + "\n"
+            });
             let has_none = text[at + 1..].trim_start().starts_with('}');
             let pairs = additions.iter().map(|one| one.text()).collect::<Vec<_>>().join(", ");
             let line = text[..at].rfind('\n').map_or(0, |end| end + 1);
             vec![(line, comments), (at + 1, if has_none { format!(" {pairs} ") } else { format!(" {pairs},") })]
         }
         _ if matches!(key, Key::Pin | Key::Set) => match after_header(text, &format!("[{section}.{name}]")) {
-            Some(at) => vec![(at, lines(""))],
-            None => vec![(text.len(), format!("\n[{section}.{name}]\n{}", lines("")))],
+            Some(at) => vec![(at, lines("", ""))],
+            None => vec![(text.len(), format!("\n[{section}.{name}]\n{}", lines("", "")))],
         },
         _ => {
             // What is not given has a value all the same, which stays.
@@ -224,7 +224,7 @@ fn edits(
                 _ => &[],
             };
             let kept = kept.iter().map(|path| quoted(path)).collect::<Vec<_>>().join(", ");
-            let whole = format!("{name} = [{}{kept}]\n", inner());
+            let whole = format!("{name} = [{}{kept}]\n", items());
             match after_header(text, &format!("[{section}]")) {
                 Some(at) => vec![(at, whole)],
                 None => vec![(text.len(), format!("\n[{section}]\n{whole}"))],

@@ -168,20 +168,20 @@ fn needs(kind: &Kind, evidence: Vec<String>, directory: &Path, home: &Path) -> F
     let environment = (kind.name == "python").then(|| environment(directory, home)).flatten();
     if let Some((root, usable)) = environment {
         match usable {
-            Some(program) => return of_environment(found, &root, program, directory, home),
+            Some(program) => return of_environment(found, &root, &program, directory, home),
             None => found.missing.push(format!("{}: its interpreter is not one of this machine", root.display())),
         }
     }
     for name in kind.commands {
         match toolchains::find(name, home) {
-            Some(program) => found.program(name, program, kind.why),
+            Some(program) => found.program(name, &program, kind.why),
             None => found.missing.push((*name).to_owned()),
         }
     }
     if kind.name == "python" {
         for name in OF_ENVIRONMENTS {
             if let Some(program) = toolchains::find(name, home) {
-                found.program(name, program, "installed beside Python");
+                found.program(name, &program, "installed beside Python");
             }
         }
     }
@@ -208,13 +208,13 @@ fn because(variable: &str) -> &'static str {
 }
 
 impl Found {
-    fn program(&mut self, name: &str, program: Program, why: &str) {
+    fn program(&mut self, name: &str, program: &Program, why: &str) {
         self.adds.push(Addition::listed(Key::Allowed, name, why));
         self.adds.extend(program.pin.iter().map(|file| Addition::new(Key::Pin, name, file, "where it lies")));
         self.files(program);
     }
 
-    fn files(&mut self, program: Program) {
+    fn files(&mut self, program: &Program) {
         let why = "files of the toolchain";
         self.adds.extend(program.read.iter().map(|path| Addition::listed(Key::Read, path, why)));
         self.adds.extend(program.execute.iter().map(|path| Addition::listed(Key::Execute, path, why)));
@@ -247,7 +247,7 @@ fn environment(directory: &Path, home: &Path) -> Option<(PathBuf, Option<Program
     Some((root, usable))
 }
 
-fn of_environment(mut found: Found, root: &Path, program: Program, directory: &Path, home: &Path) -> Found {
+fn of_environment(mut found: Found, root: &Path, program: &Program, directory: &Path, home: &Path) -> Found {
     let bin = root.join("bin");
     let Some(text) = toolchains::of_home(root, home) else {
         found.missing.push(format!("{}: a path with characters that are not plain", root.display()));
@@ -262,17 +262,14 @@ fn of_environment(mut found: Found, root: &Path, program: Program, directory: &P
         found.adds.push(Addition::new(Key::Pin, name, &format!("{text}/bin/{name}"), why));
     }
     found.files(program);
-    match root.strip_prefix(directory) {
-        Ok(below) => {
-            let below = below.to_string_lossy();
-            found.adds.push(Addition::listed(Key::Pristine, &below, "what is installed stays as it is"));
-        }
-        Err(_) => {
-            let whole = format!("{text}/**");
-            found
-                .adds
-                .extend([Key::Read, Key::Execute].map(|key| Addition::listed(key, &whole, "the virtual environment")));
-        }
+    if let Ok(below) = root.strip_prefix(directory) {
+        let below = below.to_string_lossy();
+        found.adds.push(Addition::listed(Key::Pristine, &below, "what is installed stays as it is"));
+    } else {
+        let whole = format!("{text}/**");
+        found
+            .adds
+            .extend([Key::Read, Key::Execute].map(|key| Addition::listed(key, &whole, "the virtual environment")));
     }
     found.runs_what_it_has("python");
     found

@@ -19,7 +19,7 @@ pub(super) fn starter(home: &Path, timeout: u32) -> String {
         let mut items: Vec<String> = found.iter().flat_map(|(_, program)| of(program)).cloned().collect();
         items.sort();
         items.dedup();
-        items.iter().map(|item| format!(", \"{item}\"")).collect::<String>()
+        items.iter().fold(String::new(), |text, item| text + ", \"" + item + "\"")
     };
     let pins = found.iter().filter_map(|(name, program)| Some(format!("{name} = \"{}\"\n", program.pin.as_ref()?)));
     let mut set: Vec<_> = found.iter().flat_map(|(_, program)| &program.set).collect();
