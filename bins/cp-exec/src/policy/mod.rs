@@ -18,7 +18,7 @@ mod walk;
 
 pub(crate) use self::accounts::name_of;
 pub(crate) use self::bounds::Access;
-pub(crate) use self::file::{ArgumentRules, Confirm, Degraded, Intent, LONGEST, RunAs, Settings, load, parse};
+pub(crate) use self::file::{ArgumentRules, Confirm, Degraded, Intent, LONGEST, RunAs, load, parse};
 pub(crate) use self::guarded::Guarded;
 pub(crate) use self::hidden::node_of;
 pub(crate) use self::patterns::covering;

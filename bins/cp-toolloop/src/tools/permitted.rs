@@ -2,7 +2,7 @@
 
 use cp_common::coprocess::ask;
 use cp_common::{Context, Result};
-use serde::Deserialize;
+use serde_json::Value;
 
 /// How many commands or directories are named.
 const MOST: usize = 60;
@@ -14,35 +14,18 @@ pub(super) struct Permitted {
     write: Vec<String>,
 }
 
-#[derive(Deserialize)]
-struct Shown {
-    policy: Policy,
-}
-
-#[derive(Deserialize)]
-struct Policy {
-    exec: Exec,
-    paths: Paths,
-}
-
-#[derive(Deserialize)]
-struct Exec {
-    allowed_commands: Vec<String>,
-    restricted_commands: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct Paths {
-    write: Vec<String>,
-}
-
 impl Permitted {
     /// What the policy in force says.
     pub(super) fn of(context: &Context) -> Result<Self> {
-        let Shown { policy: Policy { exec, paths } } = ask("cp-exec", &["policy", "show"], b"", context)?.data()?;
-        let mut commands = exec.allowed_commands;
-        commands.retain(|name| !exec.restricted_commands.contains(name));
-        Ok(Self { commands, write: paths.write })
+        let shown: Value = ask("cp-exec", &["policy", "show"], b"", context)?.data()?;
+        let list = |pointer: &str| -> Vec<String> {
+            let items = shown.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
+            items.filter_map(|item| item.as_str().map(str::to_owned)).collect()
+        };
+        let restricted = list("/policy/exec/restricted_commands");
+        let mut commands = list("/policy/exec/allowed_commands");
+        commands.retain(|name| !restricted.contains(name));
+        Ok(Self { commands, write: list("/policy/paths/write") })
     }
 
     pub(super) fn may_run(&self) -> String {
@@ -56,11 +39,8 @@ impl Permitted {
         if self.write.is_empty() {
             return "Nothing can be written.".to_owned();
         }
-        let directories: Vec<String> = self
-            .write
-            .iter()
-            .map(|path| if path == "." { "the working directory".to_owned() } else { path.clone() })
-            .collect();
+        let place = |path: &String| if path == "." { "the working directory".to_owned() } else { path.clone() };
+        let directories: Vec<String> = self.write.iter().map(place).collect();
         format!("Files can be written below {}.", named(&directories))
     }
 }

@@ -1,208 +1,129 @@
 //! What is missing in a policy, added to its text: the rest stays as its owner wrote it.
 
+use std::collections::BTreeMap;
+
 use cp_common::{Error, Result};
 use serde::{Deserialize, Serialize};
-use toml::Spanned;
+use toml::{Spanned, Table, Value};
 
-use crate::policy::{self, Settings};
+use crate::policy;
 
-/// Where something is added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) enum Key {
-    #[serde(rename = "exec.allowed_commands")]
-    Allowed,
-    #[serde(rename = "exec.pin")]
-    Pin,
-    #[serde(rename = "exec.env_set")]
-    Set,
-    #[serde(rename = "paths.read")]
-    Read,
-    #[serde(rename = "paths.execute")]
-    Execute,
-    #[serde(rename = "paths.pristine")]
-    Pristine,
-}
-
-/// Something that is added to a policy.
+/// Something that is added to a list or a table of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Addition {
-    /// The key of the policy.
-    pub(super) key: Key,
+    /// The section and the key.
+    pub(super) key: String,
     /// The name of a pin or a variable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) name: Option<String>,
-    pub(super) value: String,
+    name: Option<String>,
+    value: String,
     /// Why; its comment in the policy.
     pub(super) reason: String,
 }
 
-impl Key {
-    const ALL: [Self; 6] = [Self::Allowed, Self::Pin, Self::Set, Self::Read, Self::Execute, Self::Pristine];
-
-    /// Its section and its name there.
-    const fn parts(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Allowed => ("exec", "allowed_commands"),
-            Self::Pin => ("exec", "pin"),
-            Self::Set => ("exec", "env_set"),
-            Self::Read => ("paths", "read"),
-            Self::Execute => ("paths", "execute"),
-            Self::Pristine => ("paths", "pristine"),
-        }
-    }
-
-    pub(super) fn name(self) -> String {
-        let (section, key) = self.parts();
-        format!("{section}.{key}")
-    }
-}
-
 impl Addition {
-    pub(super) fn new(key: Key, name: &str, value: &str, reason: &str) -> Self {
-        Self { key, name: Some(name.to_owned()), value: value.to_owned(), reason: reason.to_owned() }
+    pub(super) fn named(key: &str, name: &str, value: &str, reason: &str) -> Self {
+        Self { name: Some(name.to_owned()), ..Self::listed(key, value, reason) }
     }
 
-    pub(super) fn listed(key: Key, value: &str, reason: &str) -> Self {
-        Self { key, name: None, value: value.to_owned(), reason: reason.to_owned() }
+    pub(super) fn listed(key: &str, value: &str, reason: &str) -> Self {
+        Self { key: key.to_owned(), name: None, value: value.to_owned(), reason: reason.to_owned() }
     }
 
-    /// As it stands in the policy.
+    /// As it stands in the policy. A string of JSON is one of TOML too.
     pub(super) fn text(&self) -> String {
-        let value = quoted(&self.value);
+        let value = serde_json::Value::from(self.value.as_str()).to_string();
         self.name.as_ref().map_or_else(|| value.clone(), |name| format!("{name} = {value}"))
     }
 
+    fn parts(&self) -> (&str, &str) {
+        self.key.split_once('.').unwrap_or_default()
+    }
+
     /// Does it to a policy that was read; false where it has it, or has something else by that name.
-    fn apply(&self, policy: &mut Settings) -> bool {
-        let list = match (self.key, &self.name) {
-            (Key::Pin | Key::Set, name) => {
-                let table = if self.key == Key::Pin { &mut policy.exec.pin } else { &mut policy.exec.env_set };
-                let name = name.clone().unwrap_or_default();
-                let absent = !table.contains_key(&name);
-                table.entry(name).or_insert_with(|| self.value.clone());
-                return absent;
-            }
-            (Key::Allowed, _) => &mut policy.exec.allowed_commands,
-            (Key::Read, _) => &mut policy.paths.read,
-            (Key::Execute, _) => &mut policy.paths.execute,
-            (Key::Pristine, _) => &mut policy.paths.pristine,
+    fn apply(&self, policy: &mut Table) -> bool {
+        let (section, key) = self.parts();
+        let Some(section) = policy.entry(section).or_insert_with(|| Table::new().into()).as_table_mut() else {
+            return false;
         };
-        let absent = !list.contains(&self.value);
-        if absent {
-            list.push(self.value.clone());
+        let value = Value::from(self.value.as_str());
+        match (&self.name, section.entry(key).or_insert_with(|| self.absent())) {
+            (Some(name), Value::Table(table)) if !table.contains_key(name) => {
+                table.insert(name.clone(), value).is_none()
+            }
+            (None, Value::Array(list)) if !list.contains(&value) => {
+                list.insert(0, value);
+                true
+            }
+            _ => false,
         }
-        absent
+    }
+
+    /// What a key that is not given stands for.
+    fn absent(&self) -> Value {
+        match (&self.name, self.key.as_str()) {
+            (Some(_), _) => Value::Table(Table::new()),
+            (None, "paths.read") => vec!["."].into(),
+            (None, _) => Value::Array(Vec::new()),
+        }
     }
 }
 
 /// A text with additions, each with its reason as a comment. They must all be missing there.
 pub(super) fn added(text: &str, additions: &[Addition]) -> Result<String> {
-    let before = policy::parse(text)?;
-    let (mut new, mut expected) = (text.to_owned(), before.clone());
-    for key in Key::ALL {
-        let of_key: Vec<&Addition> = additions.iter().filter(|addition| addition.key == key).collect();
-        if of_key.is_empty() {
-            continue;
-        }
-        let Ok(places) = toml::from_str::<Places>(&new) else { break };
+    let (mut new, mut expected) = (text.to_owned(), read(text)?);
+    for one in additions.iter().rev() {
+        one.apply(&mut expected);
+    }
+    let mut keys: Vec<&str> = additions.iter().map(|one| one.key.as_str()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    for key in keys {
+        let of_key: Vec<&Addition> = additions.iter().filter(|one| one.key == key).collect();
         // From the end, so that what comes before keeps its place.
-        for (at, piece) in edits(&new, key, &of_key, places.of(key), &before).into_iter().rev() {
+        for (at, piece) in edits(&new, &of_key).into_iter().rev() {
             new.insert_str(at, &piece);
         }
     }
-    for addition in additions {
-        addition.apply(&mut expected);
+    // Whatever the text looked like: what it says now is what it said, and the additions.
+    if policy::parse(&new).is_ok() && read(&new).is_ok_and(|read| read == expected) {
+        return Ok(new);
     }
-    match policy::parse(&new) {
-        Ok(settings) if same(&settings, &expected) => Ok(new),
-        _ => {
-            let lines: Vec<String> =
-                additions.iter().map(|one| format!("{}: {}", one.key.name(), one.text())).collect();
-            Err(Error::config("the policy is written in a way that cannot be added to automatically")
-                .with("lines", lines)
-                .hint("add what details.lines has by hand, then check it with `cp-exec policy test`"))
-        }
-    }
+    let lines: Vec<String> = additions.iter().map(|one| format!("{}: {}", one.key, one.text())).collect();
+    Err(Error::config("the policy is written in a way that cannot be added to automatically")
+        .with("lines", lines)
+        .hint("add what details.lines has by hand, then check it with `cp-exec policy test`"))
 }
 
-/// Those of some additions that a policy does not have, each once; and those for which it has something else.
-pub(super) fn missing(
-    policy: &Settings,
-    additions: impl IntoIterator<Item = Addition>,
-) -> (Vec<Addition>, Vec<Addition>) {
-    let mut policy = policy.clone();
+/// Those of some additions that a text does not have, each once; and those for which it has something else.
+pub(super) fn missing(text: &str, additions: Vec<Addition>) -> Result<(Vec<Addition>, Vec<Addition>)> {
+    let mut policy = read(text)?;
     let (missing, known): (Vec<_>, Vec<_>) = additions.into_iter().partition(|addition| addition.apply(&mut policy));
-    let other = |addition: &Addition| {
-        let name = addition.name.as_deref().unwrap_or_default();
-        let has = |table: &std::collections::BTreeMap<String, String>| table.get(name) != Some(&addition.value);
-        match addition.key {
-            Key::Pin => has(&policy.exec.pin),
-            Key::Set => has(&policy.exec.env_set),
-            Key::Allowed | Key::Read | Key::Execute | Key::Pristine => false,
-        }
+    let differs = |one: &Addition| {
+        let ((section, key), name) = (one.parts(), one.name.as_ref());
+        name.is_some_and(|name| policy[section][key].get(name).and_then(Value::as_str) != Some(&one.value))
     };
-    (missing, known.into_iter().filter(other).collect())
+    Ok((missing, known.into_iter().filter(differs).collect()))
 }
 
-/// Where a text has the values of the keys.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Places {
-    exec: ExecPlaces,
-    paths: PathsPlaces,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ExecPlaces {
-    allowed_commands: Option<Spanned<toml::Value>>,
-    pin: Option<Spanned<toml::Table>>,
-    env_set: Option<Spanned<toml::Table>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct PathsPlaces {
-    read: Option<Spanned<toml::Value>>,
-    execute: Option<Spanned<toml::Value>>,
-    pristine: Option<Spanned<toml::Value>>,
-}
-
-impl Places {
-    /// Where the value of a key begins.
-    fn of(&self, key: Key) -> Option<usize> {
-        let list = |value: &Option<Spanned<toml::Value>>| value.as_ref().map(|value| value.span().start);
-        let table = |value: &Option<Spanned<toml::Table>>| value.as_ref().map(|value| value.span().start);
-        match key {
-            Key::Allowed => list(&self.exec.allowed_commands),
-            Key::Pin => table(&self.exec.pin),
-            Key::Set => table(&self.exec.env_set),
-            Key::Read => list(&self.paths.read),
-            Key::Execute => list(&self.paths.execute),
-            Key::Pristine => list(&self.paths.pristine),
-        }
-    }
+fn read(text: &str) -> Result<Table> {
+    toml::from_str(text).map_err(|e| Error::config(e.message()))
 }
 
 /// What is to be inserted where, in the order of the places, so that a key has more.
-fn edits(
-    text: &str,
-    key: Key,
-    additions: &[&Addition],
-    value: Option<usize>,
-    before: &Settings,
-) -> Vec<(usize, String)> {
-    let (section, name) = key.parts();
+fn edits(text: &str, additions: &[&Addition]) -> Vec<(usize, String)> {
+    let Some(first) = additions.first() else { return Vec::new() };
+    let (section, key) = first.parts();
     let lines = |before: &str, end: &str| {
         additions.iter().fold(String::new(), |text, one| text + before + &one.text() + end + " # " + &one.reason + "\n")
     };
-    let items = || format!("\n{}  ", lines("  ", ","));
+    let items = format!("\n{}  ", lines("  ", ","));
+    let places: BTreeMap<String, BTreeMap<String, Spanned<Value>>> = toml::from_str(text).unwrap_or_default();
+    let value = places.get(section).and_then(|section| Some(section.get(key)?.span().start));
+    let is_table = first.name.is_some();
     match (value, value.and_then(|at| text[at..].chars().next())) {
-        (Some(at), Some('[')) if matches!(key, Key::Allowed | Key::Read | Key::Execute | Key::Pristine) => {
-            vec![(at + 1, items())]
-        }
+        (Some(at), Some('[')) if !is_table => vec![(at + 1, items)],
         (Some(at), Some('{')) => {
             // In braces there is no place for comments, nor for a comma at the end.
             let comments = additions.iter().fold(String::new(), |text, one| {
@@ -213,51 +134,28 @@ fn edits(
             let line = text[..at].rfind('\n').map_or(0, |end| end + 1);
             vec![(line, comments), (at + 1, if has_none { format!(" {pairs} ") } else { format!(" {pairs},") })]
         }
-        _ if matches!(key, Key::Pin | Key::Set) => match after_header(text, &format!("[{section}.{name}]")) {
-            Some(at) => vec![(at, lines("", ""))],
-            None => vec![(text.len(), format!("\n[{section}.{name}]\n{}", lines("", "")))],
-        },
         _ => {
-            // What is not given has a value all the same, which stays.
-            let kept = match key {
-                Key::Read => &before.paths.read[..],
-                _ => &[],
+            let kept = if first.key == "paths.read" { "\".\"" } else { "" };
+            let (header, whole) = if is_table {
+                (format!("[{section}.{key}]"), lines("", ""))
+            } else {
+                (format!("[{section}]"), format!("{key} = [{items}{kept}]\n"))
             };
-            let kept = kept.iter().map(|path| quoted(path)).collect::<Vec<_>>().join(", ");
-            let whole = format!("{name} = [{}{kept}]\n", items());
-            match after_header(text, &format!("[{section}]")) {
+            match after_line(text, &header) {
                 Some(at) => vec![(at, whole)],
-                None => vec![(text.len(), format!("\n[{section}]\n{whole}"))],
+                None => vec![(text.len(), format!("\n{header}\n{whole}"))],
             }
         }
     }
 }
 
-/// The place behind the line of a table's header.
-fn after_header(text: &str, header: &str) -> Option<usize> {
+/// The place behind the line that begins so.
+fn after_line(text: &str, header: &str) -> Option<usize> {
     let mut at = 0;
     text.split_inclusive('\n').find_map(|line| {
         at += line.len();
         (line.trim_start().starts_with(header) && line.ends_with('\n')).then_some(at)
     })
-}
-
-/// A string of JSON is one of TOML too.
-fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
-}
-
-/// Whether two policies say the same; the order in lists means nothing.
-fn same(one: &Settings, other: &Settings) -> bool {
-    let sorted = |policy: &Settings| {
-        let mut policy = policy.clone();
-        let paths = &mut policy.paths;
-        for list in [&mut policy.exec.allowed_commands, &mut paths.read, &mut paths.execute, &mut paths.pristine] {
-            list.sort();
-        }
-        serde_json::to_value(policy).ok()
-    };
-    sorted(one) == sorted(other)
 }
 
 #[cfg(test)]
@@ -266,13 +164,13 @@ mod tests {
 
     fn all() -> Vec<Addition> {
         vec![
-            Addition::listed(Key::Allowed, "go", "a"),
-            Addition::listed(Key::Allowed, "just", "b"),
-            Addition::new(Key::Pin, "go", "/usr/local/go/bin/go", "c"),
-            Addition::new(Key::Set, "GOPROXY", "off", "d"),
-            Addition::listed(Key::Read, "~/go/pkg/mod/**", "e"),
-            Addition::listed(Key::Execute, ".", "f"),
-            Addition::listed(Key::Pristine, ".venv", "g"),
+            Addition::listed("exec.allowed_commands", "go", "a"),
+            Addition::listed("exec.allowed_commands", "just", "b"),
+            Addition::named("exec.pin", "go", "/usr/local/go/bin/go", "c"),
+            Addition::named("exec.env_set", "GOPROXY", "off", "d"),
+            Addition::listed("paths.read", "~/go/pkg/mod/**", "e"),
+            Addition::listed("paths.execute", ".", "f"),
+            Addition::listed("paths.pristine", ".venv", "g"),
         ]
     }
 
@@ -285,7 +183,7 @@ mod tests {
             "[exec]\nallowed_commands = []\n[exec.pin]\na = \"/b\"\n[[exec.rule]]\ncommand = \"git\"\ndecision = \"deny\"\n[exec.env_set] # own\nA = \"]\"\n[paths]\nwrite = [\".\"]\n",
         ] {
             let new = added(text, &all()).unwrap_or_else(|e| panic!("{text}\n{e}"));
-            let (missing, other) = missing(&policy::parse(&new).unwrap(), all());
+            let (missing, other) = missing(&new, all()).unwrap();
             assert_eq!((missing, other), (Vec::new(), Vec::new()), "{new}");
             for comment in ["# mine", "# here", "# own"].into_iter().filter(|comment| text.contains(comment)) {
                 assert!(new.contains(comment), "{new}");
@@ -306,9 +204,9 @@ mod tests {
 
     #[test]
     fn another_value_by_the_same_name_is_kept_and_named() {
-        let policy = policy::parse("[exec]\npin = { go = \"/opt/go\" }\n").unwrap();
-        let (missing, other) = missing(&policy, all().into_iter().chain(all()));
+        let twice = all().into_iter().chain(all()).collect();
+        let (missing, other) = missing("[exec]\npin = { go = \"/opt/go\" }\n", twice).unwrap();
         assert_eq!(missing.len(), all().len() - 1);
-        assert!(other.iter().all(|addition| addition.key == Key::Pin) && !other.is_empty());
+        assert!(other.iter().all(|addition| addition.key == "exec.pin") && !other.is_empty());
     }
 }

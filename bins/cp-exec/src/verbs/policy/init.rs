@@ -63,7 +63,7 @@ impl Reply for Begun {
     fn text(&self) -> String {
         let found = self.found.iter().map(|found| {
             let adds: Vec<String> =
-                found.adds.iter().map(|addition| format!("  {}: {}", addition.key.name(), addition.text())).collect();
+                found.adds.iter().map(|addition| format!("  {}: {}", addition.key, addition.text())).collect();
             let missing = found.missing.iter().map(|name| format!("  missing: {name}"));
             let head = format!("{} ({})", found.kind, found.evidence.join(", "));
             std::iter::once(head).chain(adds).chain(missing).collect::<Vec<_>>().join("\n")
@@ -150,27 +150,20 @@ fn add(
 
 fn change(addition: &Addition) -> Change {
     let after = json!({"reason": addition.reason});
-    Change { action: "add".to_owned(), resource: addition.key.name(), id: addition.text(), before: Value::Null, after }
+    Change { action: "add".to_owned(), resource: addition.key.clone(), id: addition.text(), before: Value::Null, after }
 }
 
 /// A text with what of the findings it does not have, and the findings with that alone.
 fn with(text: &str, mut found: Vec<Found>) -> Result<(String, Vec<Found>)> {
-    let settings = policy::parse(text)?;
-    let mut all = Vec::new();
+    let mut text = text.to_owned();
     for found in &mut found {
-        let known = all.len();
-        all.append(&mut found.adds);
-        let (missing, other) = additions::missing(&settings, all.iter().cloned());
-        found.missing.extend(
-            other[..]
-                .iter()
-                .filter(|one| all[known..].contains(one))
-                .map(|one| format!("{}: {}, where the policy has another value", one.key.name(), one.text())),
-        );
-        found.adds = missing.iter().skip(known).cloned().collect();
-        all = missing;
+        let (missing, other) = additions::missing(&text, std::mem::take(&mut found.adds))?;
+        let kept = |one: &Addition| format!("{}: {}, where the policy has another value", one.key, one.text());
+        found.missing.extend(other.iter().map(kept));
+        text = additions::added(&text, &missing)?;
+        found.adds = missing;
     }
-    Ok((additions::added(text, &all)?, found))
+    Ok((text, found))
 }
 
 fn begun(file: &Path, text: String, found: Vec<Found>) -> Result<Begun> {

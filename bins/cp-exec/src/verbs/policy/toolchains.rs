@@ -3,44 +3,28 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::glob::name_matches;
-
 /// The directories of a starter's `exec.path`.
 pub(super) const SYSTEM: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
 
-/// Where an installer puts programs.
-struct Installed {
-    /// Their directory: absolute, or below the home. A `*` is a version.
-    programs: &'static str,
-    /// What they need beside themselves; the directory above theirs if this is empty.
-    reads: &'static [&'static str],
-    /// What of that is executed.
-    executes: &'static [&'static str],
-    /// Variables that name it.
-    set: &'static [(&'static str, &'static str)],
-}
+/// Where an installer puts programs: their directory, absolute or below the home, in which a `*` is a version; what they need to read
+/// beside themselves, the directory above theirs if this is empty, and execute; variables that name it.
+type Installed =
+    (&'static str, &'static [&'static str], &'static [&'static str], &'static [(&'static str, &'static str)]);
 
-const fn whole(programs: &'static str) -> Installed {
-    Installed { programs, reads: &[], executes: &[], set: &[] }
-}
-
+#[rustfmt::skip]
 const INSTALLED: [Installed; 11] = [
-    Installed {
-        programs: ".cargo/bin",
-        reads: &["~/.cargo/**", "~/.rustup/**"],
-        executes: &["~/.cargo/bin/**", "~/.rustup/toolchains/**"],
-        set: &[("CARGO_HOME", "~/.cargo"), ("RUSTUP_HOME", "~/.rustup")],
-    },
-    whole("/usr/local/go/bin"),
-    whole("go/bin"),
-    whole(".local/node/bin"),
-    whole(".nvm/versions/node/*/bin"),
-    whole(".volta/tools/image/node/*/bin"),
-    whole(".local/share/fnm/node-versions/*/installation/bin"),
-    whole(".pyenv/versions/*/bin"),
-    whole(".local/share/uv/python/*/bin"),
-    whole(".local/share/mise/installs/*/*/bin"),
-    whole("/opt/hostedtoolcache/*/*/*/bin"),
+    (".cargo/bin", &["~/.cargo/**", "~/.rustup/**"], &["~/.cargo/bin/**", "~/.rustup/toolchains/**"],
+        &[("CARGO_HOME", "~/.cargo"), ("RUSTUP_HOME", "~/.rustup")]),
+    ("/usr/local/go/bin", &[], &[], &[]),
+    ("go/bin", &[], &[], &[]),
+    (".local/node/bin", &[], &[], &[]),
+    (".nvm/versions/node/*/bin", &[], &[], &[]),
+    (".volta/tools/image/node/*/bin", &[], &[], &[]),
+    (".local/share/fnm/node-versions/*/installation/bin", &[], &[], &[]),
+    (".pyenv/versions/*/bin", &[], &[], &[]),
+    (".local/share/uv/python/*/bin", &[], &[], &[]),
+    (".local/share/mise/installs/*/*/bin", &[], &[], &[]),
+    ("/opt/hostedtoolcache/*/*/*/bin", &[], &[], &[]),
 ];
 
 /// A program of this machine, and what a policy has to say for it to work. One on the path of the system needs nothing.
@@ -61,7 +45,7 @@ pub(super) fn find(name: &str, home: &Path) -> Option<Program> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let on_path: Vec<PathBuf> = std::env::split_paths(&path).collect();
     let place = |directory: &PathBuf| on_path.iter().position(|entry| entry == directory);
-    let directories = INSTALLED.iter().flat_map(|installed| present(home, installed.programs));
+    let directories = INSTALLED.iter().flat_map(|(programs, ..)| present(home, programs));
     let mut found: Vec<PathBuf> = directories.filter(|directory| directory.join(name).is_file()).collect();
     found.sort_by_key(|directory| (place(directory).unwrap_or(usize::MAX), std::cmp::Reverse(version(directory))));
     let directory = found.first()?;
@@ -74,18 +58,12 @@ pub(super) fn installed_in(directory: &Path, home: &Path) -> Option<Program> {
     if SYSTEM.iter().any(|system| Path::new(system) == directory) {
         return Some(Program::default());
     }
-    let installed = INSTALLED.iter().find(|installed| {
-        let pattern = home.join(installed.programs);
-        let same = pattern.components().count() == directory.components().count();
-        let parts = pattern.components().zip(directory.components());
-        same && parts.into_iter().all(|(pattern, part)| {
-            name_matches(&pattern.as_os_str().to_string_lossy(), part.as_os_str().as_encoded_bytes())
-        })
-    })?;
-    if !installed.reads.is_empty() {
+    let is_there = |place: PathBuf| place == directory || place.canonicalize().is_ok_and(|place| place == directory);
+    let (_, reads, executes, set) =
+        INSTALLED.iter().find(|(programs, ..)| present(home, programs).into_iter().any(is_there))?;
+    if !reads.is_empty() {
         let owned = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect();
-        let (read, execute) = (owned(installed.reads), owned(installed.executes));
-        return Some(Program { read, execute, set: installed.set.to_vec(), pin: None });
+        return Some(Program { read: owned(reads), execute: owned(executes), set: set.to_vec(), pin: None });
     }
     let whole = format!("{}/**", of_home(directory.parent()?, home)?);
     Some(Program { read: vec![whole.clone()], execute: vec![whole], ..Program::default() })
@@ -142,12 +120,16 @@ mod tests {
 
     #[test]
     fn what_no_installer_put_there_is_nobodys() {
-        let home = Path::new("/home/me");
-        assert!(installed_in(Path::new("/usr/bin"), home).is_some());
-        assert!(installed_in(Path::new("/home/me/.pyenv/versions/3.12.1/bin"), home).is_some());
-        for other in ["/home/me/.ssh", "/home/me", "/tmp/bin", "/home/me/.pyenv/versions/a/b/bin"] {
-            assert!(installed_in(Path::new(other), home).is_none(), "{other}");
+        let home = tempfile::tempdir().unwrap();
+        let below = |path: &str| {
+            std::fs::create_dir_all(home.path().join(path)).unwrap();
+            installed_in(&home.path().join(path), home.path())
+        };
+        assert!(installed_in(Path::new("/usr/bin"), home.path()).is_some());
+        assert!(below(".pyenv/versions/3.12.1/bin").is_some());
+        for other in [".ssh", "", ".pyenv/versions/a/b/bin", "bin"] {
+            assert!(below(other).is_none(), "{other}");
         }
-        assert_eq!(of_home(Path::new("/home/me/a\"]\n"), home), None);
+        assert_eq!(of_home(&home.path().join("a\"]\n"), home.path()), None);
     }
 }
