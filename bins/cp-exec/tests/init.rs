@@ -126,8 +126,11 @@ fn an_environment_is_believed_where_its_interpreter_is_one_of_this_machine() {
     });
     assert_eq!(pins(&elsewhere), ["python3"], "{elsewhere}");
 
-    for target in ["/bin/sh", "/etc/passwd", "/root/.ssh/python3", "../../main.py"] {
-        let hostile = environment(|work| symlink(target, work.join(".venv/bin/python3")).unwrap());
+    for target in ["/bin/sh", "/etc/passwd", "../../python3", "../../main.py"] {
+        let hostile = environment(|work| {
+            std::fs::write(work.join("python3"), "#!/bin/sh\n").unwrap();
+            symlink(target, work.join(".venv/bin/python3")).unwrap();
+        });
         assert!(hostile["missing"][0].as_str().unwrap().contains(".venv"), "{target}: {hostile}");
         assert!(!hostile["adds"].to_string().contains(".venv"), "{target}: {hostile}");
     }

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use cp_testkit::{packages, required};
+use cp_testkit::{pytest_environment, required};
 use serde_json::Value;
 
 use crate::exec::{Exec, Who};
 
 /// Whether a program is there and runs.
-fn found(program: impl AsRef<Path>, args: &[&str]) -> bool {
-    Command::new(program.as_ref()).args(args).output().is_ok_and(|output| output.status.success())
+fn found(program: &str, args: &[&str]) -> bool {
+    Command::new(program).args(args).output().is_ok_and(|output| output.status.success())
 }
 
 /// A place with these files and no policy.
@@ -72,10 +72,7 @@ const PYTHON_TEST: &str = "import multiprocessing, subprocess, sys, tempfile\n\n
 
 #[test]
 fn a_python_project_is_run_and_tested_in_the_environment_that_is_active() {
-    let environment = packages().join("python");
-    if !required("pytest of .ci/packages", found(environment.join("bin/pytest"), &["--version"])) {
-        return;
-    }
+    let Some(environment) = pytest_environment() else { return };
     let exec = project(&[("main.py", "import sys; print(sys.prefix)\n"), ("test_it.py", PYTHON_TEST)]);
     let begun = begin(&exec, &[("VIRTUAL_ENV", &environment)]);
     assert_eq!(begun["found"][0]["missing"], serde_json::json!([]), "{begun}");

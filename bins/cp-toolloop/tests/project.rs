@@ -1,6 +1,6 @@
 //! A project that a model works on: from the policy that is written for it to a test that passes; and a run that may only look.
 
-use cp_testkit::{packages, required};
+use cp_testkit::pytest_environment;
 use serde_json::json;
 
 use crate::toolloop::{Results, ToolLoop};
@@ -11,10 +11,7 @@ const FIX: &str =
 
 #[test]
 fn a_failing_test_is_read_mended_and_passes_under_the_policy_for_its_project() {
-    let environment = packages().join("python");
-    if !required("pytest of .ci/packages", environment.join("bin/pytest").is_file()) {
-        return;
-    }
+    let Some(environment) = pytest_environment() else { return };
     let place = ToolLoop::new();
     place.work.write("prices.py", "from rates import RATE\n\ndef price(n):\n    return n * RATE\n");
     place.work.write("test_prices.py", "from prices import price\n\ndef test_price():\n    assert price(21) == 42\n");
