@@ -20,7 +20,7 @@ struct Write {
     change: &'static str,
 }
 
-const WRITES: [Write; 4] = [
+const WRITES: [Write; 5] = [
     Write {
         verb: "cp-log forget",
         setup: "for m in a b; do cp-log append -f L --seal message $m; done; for n in 1 2; do sed -n \"$((n + 1))p\" L | jq -r '.message[]' >H$n; done",
@@ -48,6 +48,13 @@ const WRITES: [Write; 4] = [
         command: "cp-shell reset --session \"$(cat S1)\"",
         other: "cp-shell reset --session \"$(cat S2)\"",
         change: "cp-session append --session \"$(cat S1)\" -- more",
+    },
+    Write {
+        verb: "cp-exec policy init",
+        setup: "mkdir p q && touch p/main.py q/setup.py && mkdir -p $CP_HOME/config && printf '[exec]\\nallowed_commands = []\\n' >$CP_HOME/config/policy.toml",
+        command: "cp-exec policy init --for p",
+        other: "cp-exec policy init --for q",
+        change: "printf '# more\\n' >>$CP_HOME/config/policy.toml",
     },
 ];
 
@@ -133,8 +140,8 @@ const APPENDS: [Append; 20] = [
     append("cp-shell init", "", "cp-shell init", ""),
 ];
 
-/// Verbs that ask a person, or that are tried with their program: `cp-exec approve` and `cp-exec policy init`.
-const ELSEWHERE: [&str; 2] = ["cp-exec approve", "cp-exec policy init"];
+/// A verb that asks a person, and is tried with its program.
+const ELSEWHERE: [&str; 1] = ["cp-exec approve"];
 
 /// The verbs of a class, and of those of another class the ones that take a request id.
 fn verbs(class: &str) -> Vec<String> {

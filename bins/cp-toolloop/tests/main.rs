@@ -6,6 +6,7 @@ mod approvals;
 mod backend;
 mod context;
 mod mcp;
+mod project;
 mod replay;
 mod resume;
 mod run;

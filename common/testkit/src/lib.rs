@@ -33,7 +33,7 @@ mod terminal;
 mod wait;
 
 pub use background::Background;
-pub use counterpart::{counterpart, packages, required};
+pub use counterpart::{counterpart, packages, pytest_environment, required};
 pub use directory::Directory;
 pub use fake::Fake;
 pub use outcome::{Outcome, records_of};

@@ -60,6 +60,9 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         &[
             "cp-exec policy init",
             "cp-exec policy init --dry-run",
+            "touch main.py; cp-exec policy init --for .",
+            "allow; touch main.py; cp-exec policy init --for . --dry-run",
+            "allow; touch main.py; cp-exec policy init --for .",
             "cp-exec policy init >/dev/null; cp-exec policy init",
         ],
     ),
@@ -151,7 +154,7 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         ],
     ),
     ("cp-log scan", &["echo 'token ghp_a1B2c3D4e5a1B2c3D4e5a1B2c3D4e5a1B2c3' | cp-log scan -"]),
-    ("cp-log keygen", &["cp-log keygen K", "cp-log keygen --dry-run K"]),
+    ("cp-log keygen", &["cp-log keygen K", "cp-log keygen --dry-run K", "cp-log keygen K >/dev/null; cp-log keygen K"]),
     ("cp-log prove", &["signed; cp-log prove 0 -f L"]),
     (
         "cp-log query",

@@ -65,7 +65,7 @@ impl Policy {
 
     /// Where some paths lead by links that no command can make. Through another one they are refused.
     pub(crate) fn followed(&self, paths: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
-        let writable = self.bounds.trees(Access::Write);
+        let writable = self.written_by_name();
         let mut followed = Vec::new();
         for path in paths {
             // Most have no link on their way, and one look shows it.

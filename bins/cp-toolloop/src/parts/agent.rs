@@ -205,6 +205,9 @@ pub(crate) fn to_start(
     arguments.push(format!("--{}={}", if *drives { "tool-backend" } else { "llm" }, quoted(argv)));
     arguments.push(format!("--agent-depth={}", plan.agent_depth.saturating_sub(1)));
     arguments.push(format!("--parallel={}", plan.parallel));
+    if plan.read_only {
+        arguments.push("--read-only".to_owned());
+    }
     if plan.fail_on_tool_error {
         arguments.push("--fail-on-tool-error".to_owned());
     }

@@ -26,7 +26,7 @@ pub(crate) struct Parts {
 impl Parts {
     /// The parts of a run. Servers that were started to list their tools are used on.
     pub(crate) fn new(plan: &Plan, approver: Approver, servers: Option<Servers>) -> Self {
-        let executor = Executor::new(plan.directories.clone());
+        let executor = Executor::new(plan.directories.clone(), plan.read_only);
         Self { model: Model::new(plan.model.clone()), executor, approver, servers }
     }
 

@@ -41,6 +41,9 @@ pub(crate) struct Plan {
     /// How many levels of agents may be under this run.
     #[serde(default)]
     pub(crate) agent_depth: u8,
+    /// Whether commands and tools may write nothing.
+    #[serde(default)]
+    pub(crate) read_only: bool,
     /// The run that this one works for.
     #[serde(default)]
     pub(crate) parent: Option<String>,

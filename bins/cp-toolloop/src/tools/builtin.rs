@@ -1,8 +1,11 @@
 //! The tools that are part of these programs: they go through cp-exec like all others, under the same policy.
 
-use cp_common::{Error, Result};
+use cp_common::{Code, Context, Error, Result};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::tools::catalogue::Allowed;
+use crate::tools::permitted::Permitted;
 use crate::tools::tool::{AGENT, Hints, Origin, Tool};
 
 const FILESYSTEM_SCHEMA: &str = r#"{"type":"object","properties":{"operation":{"type":"string","enum":["read_file","list_directory","write_file"]},"path":{"type":"string","description":"The file or directory"},"offset":{"type":"integer","minimum":0,"description":"read_file: the first byte"},"limit":{"type":"integer","minimum":1,"description":"read_file: how many bytes; list_directory: how many entries"},"encoding":{"type":"string","enum":["utf-8","base64"]},"cursor":{"type":"string","description":"list_directory: where the last page ended"},"content":{"type":"string","description":"write_file: the whole new content"},"mode":{"type":"string","enum":["create","overwrite"],"description":"write_file: overwrite replaces a file that exists"}},"required":["operation"],"additionalProperties":false}"#;
@@ -16,43 +19,72 @@ const SHELL_SCHEMA: &str = r#"{"type":"object","properties":{"command":{"type":"
 /// The names that no other tool can have.
 pub(crate) const NAMES: [&str; 4] = ["filesystem", "system", AGENT, "shell"];
 
-/// The built-in tools, those to be preferred first.
-pub(crate) fn all() -> Result<Vec<Tool>> {
+/// What of the filesystem tool changes nothing.
+const READING: [&str; 4] = ["read_file", "list_directory", "search", "find"];
+
+/// The built-in tools, those to be preferred first: with what the policy of this home lets them do, where one of them may be called.
+pub(crate) fn all(allowed: &Allowed, context: &Context) -> Result<Vec<Tool>> {
+    let names_any = ["filesystem", "shell"].iter().any(|name| allowed.allows(name));
+    let permitted = if names_any { Permitted::of(context)? } else { Permitted::default() };
+    of(&permitted, allowed.read_only)
+}
+
+fn of(permitted: &Permitted, read_only: bool) -> Result<Vec<Tool>> {
+    let harmless = Hints { read_only: true, ..Hints::default() };
+    let (filesystem, schema, may_write) = if read_only {
+        ("Read a file, or list a directory.", reading(FILESYSTEM_SCHEMA)?, "Nothing can be written.".to_owned())
+    } else {
+        ("Read a file, list a directory, or write a file.", FILESYSTEM_SCHEMA.to_owned(), permitted.may_write())
+    };
+    let filesystem = format!(
+        "{filesystem} Always prefer this to shell for anything about files: cat, head, ls, find and redirections are refused there. \
+         {may_write}"
+    );
+    let shell = format!(
+        "Run one program with its arguments. There is no shell: no pipes, redirections, globs, variables or several commands. \
+         Use it only where neither filesystem nor system serves. {} {may_write}",
+        permitted.may_run()
+    );
     Ok(vec![
-        tool(
-            "filesystem",
-            "Read a file, list a directory, or write a file. Always prefer this to shell for anything about files: cat, head, \
-             ls, find and redirections are refused there.",
-            FILESYSTEM_SCHEMA,
-            Hints::default(),
-        )?,
+        tool("filesystem", &filesystem, &schema, Hints { read_only, ..Hints::default() })?,
         tool(
             "system",
             "Tell about this machine: get_info gives operating system, architecture, host and user; get_status gives load, memory \
              and disk space. Always prefer this to shell for such questions: uname, hostname and whoami are refused there.",
             SYSTEM_SCHEMA,
-            Hints { idempotent: true, ..Hints::default() },
+            Hints { idempotent: true, ..harmless },
         )?,
         tool(
             AGENT,
             "Hand a task to another model run with the same tools, which works on its own and answers once, at its end. It takes its share of \
              your budget. Use it for work that needs many steps whose details you do not need.",
             AGENT_SCHEMA,
-            Hints::default(),
+            Hints { read_only, ..Hints::default() },
         )?,
-        tool(
-            "shell",
-            "Run one program with its arguments. There is no shell: no pipes, redirections, globs, variables or several commands. \
-             Use it only where neither filesystem nor system serves; policy decides which programs may run.",
-            SHELL_SCHEMA,
-            Hints::default(),
-        )?,
+        tool("shell", &shell, SHELL_SCHEMA, Hints { read_only, ..Hints::default() })?,
     ])
+}
+
+/// A schema without the operations that change something, and without the members that only those have.
+fn reading(schema: &str) -> Result<String> {
+    let wrong = |e: serde_json::Error| Error::new(Code::Unknown, format!("a built-in schema is broken: {e}"));
+    let mut schema: Value = serde_json::from_str(schema).map_err(wrong)?;
+    let Some(properties) = schema["properties"].as_object_mut() else { return Ok(schema.to_string()) };
+    let reads = |name: &str| READING.contains(&name);
+    if let Some(operations) = properties.get_mut("operation").and_then(|operation| operation["enum"].as_array_mut()) {
+        operations.retain(|name| name.as_str().is_some_and(reads));
+    }
+    // A description begins with the operations that its member is for, if it is not for all.
+    properties.retain(|_, member| {
+        let words = member["description"].as_str().and_then(|text| text.split_once(": "));
+        words.is_none_or(|(names, _)| names.split(", ").any(reads))
+    });
+    Ok(schema.to_string())
 }
 
 fn tool(name: &str, description: &str, schema: &str, hints: Hints) -> Result<Tool> {
     let input_schema = RawValue::from_string(schema.to_owned())
-        .map_err(|e| Error::new(cp_common::Code::Unknown, format!("the schema of {name} is broken: {e}")))?;
+        .map_err(|e| Error::new(Code::Unknown, format!("the schema of {name} is broken: {e}")))?;
     Ok(Tool {
         name: name.to_owned(),
         description: description.to_owned(),
@@ -64,12 +96,24 @@ fn tool(name: &str, description: &str, schema: &str, hints: Hints) -> Result<Too
 
 #[cfg(test)]
 mod tests {
-    use super::{NAMES, all};
+    use super::*;
 
     #[test]
     fn every_built_in_has_a_schema_that_compiles() {
-        let tools = all().unwrap();
-        assert_eq!(tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), NAMES);
-        assert!(tools.iter().all(|tool| crate::tools::arguments::compile(&tool.input_schema).is_ok()));
+        for read_only in [false, true] {
+            let tools = of(&Permitted::default(), read_only).unwrap();
+            assert_eq!(tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), NAMES);
+            assert!(tools.iter().all(|tool| crate::tools::arguments::compile(&tool.input_schema).is_ok()));
+            assert_eq!(tools.iter().all(|tool| tool.hints.read_only), read_only);
+        }
+    }
+
+    #[test]
+    fn what_only_writing_takes_is_not_in_the_schema_of_reading() {
+        let schema: Value = serde_json::from_str(&reading(FILESYSTEM_SCHEMA).unwrap()).unwrap();
+        let operations = schema["properties"]["operation"]["enum"].as_array().unwrap();
+        assert!(operations.iter().all(|name| READING.contains(&name.as_str().unwrap())) && operations.len() > 1);
+        let members = schema["properties"].as_object().unwrap();
+        assert!(members.contains_key("path") && members.contains_key("limit") && !members.contains_key("content"));
     }
 }

@@ -30,9 +30,14 @@ pub(crate) struct Catalogue {
     pub(crate) notices: Vec<String>,
 }
 
-/// The names that may be called; none: all.
+/// What may be called.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Allowed(pub(crate) Vec<String>);
+pub(crate) struct Allowed {
+    /// By these names; none: all.
+    pub(crate) names: Vec<String>,
+    /// Only what changes nothing.
+    pub(crate) read_only: bool,
+}
 
 /// A tool that was left out.
 #[derive(Clone, Debug)]
@@ -46,7 +51,7 @@ pub(crate) struct Broken {
 impl Allowed {
     /// Whether a name may be called.
     pub(crate) fn allows(&self, name: &str) -> bool {
-        self.0.is_empty() || self.0.iter().any(|allowed| allowed == name)
+        self.names.is_empty() || self.names.iter().any(|allowed| allowed == name)
     }
 }
 
@@ -58,9 +63,9 @@ impl Catalogue {
         }
     }
 
-    /// Adds a tool if its name may be called and is free.
+    /// Adds a tool if it may be called and its name is free.
     pub(crate) fn add(&mut self, tool: Tool) {
-        if !self.allowed.allows(&tool.name) {
+        if !self.allowed.allows(&tool.name) || self.allowed.read_only && !tool.hints.read_only {
             return;
         }
         self.add_meant(tool);
@@ -106,7 +111,7 @@ impl Catalogue {
             };
             name.is_empty() || builtin::NAMES.contains(&name.as_str()) || self.tools.iter().any(there)
         };
-        let Some(unknown) = self.allowed.0.iter().find(|name| !is_tool(name)) else { return Ok(()) };
+        let Some(unknown) = self.allowed.names.iter().find(|name| !is_tool(name)) else { return Ok(()) };
         let known: Vec<&str> = self.tools.iter().map(|tool| tool.name.as_str()).chain(builtin::NAMES).collect();
         let left_out: Vec<String> =
             self.broken.iter().map(|broken| format!("{}: {}", broken.what, broken.why)).collect();

@@ -26,6 +26,8 @@ struct Described {
     #[serde(default)]
     approve: bool,
     #[serde(default)]
+    read_only: bool,
+    #[serde(default)]
     timeout: Option<f64>,
 }
 
@@ -57,7 +59,8 @@ pub(super) fn of_candidate(text: &str, candidate: &Candidate) -> Result<Tool, St
     let origin = Origin::Executable { path: path.clone(), link: link.clone(), sha256: sha256.clone() };
     let timeout =
         described.timeout.filter(|seconds| seconds.is_finite() && *seconds > 0.0).map(|seconds| seconds.min(86_400.0));
-    let hints = Hints { idempotent: described.idempotent, approve: described.approve, timeout, read_only: false };
+    let Described { idempotent, approve, read_only, .. } = described;
+    let hints = Hints { idempotent, approve, read_only, timeout };
     Ok(Tool { name, description: described.description, input_schema, origin, hints })
 }
 
@@ -78,6 +81,7 @@ fn faults(text: &str) -> Vec<String> {
     check("description", Value::is_string, "a string");
     check("idempotent", Value::is_boolean, "true or false");
     check("approve", Value::is_boolean, "true or false");
+    check("read_only", Value::is_boolean, "true or false");
     check(
         "timeout",
         |value| value.is_null() || value.as_f64().is_some_and(|seconds| seconds > 0.0),

@@ -8,6 +8,7 @@ mod describe;
 pub(crate) mod description;
 pub(crate) mod instructions;
 pub(crate) mod links;
+mod permitted;
 mod search;
 pub(crate) mod sources;
 pub(crate) mod tool;

@@ -50,7 +50,7 @@ impl Sources {
             self.mcp.iter().for_each(|spec| add_server(&mut found, &mut servers, spec, self.until));
             found.servers = Some(servers);
         }
-        for tool in builtin::all()?.into_iter().filter(|tool| self.agents || tool.name != AGENT) {
+        for tool in builtin::all(&self.allowed, context)?.into_iter().filter(|tool| self.agents || tool.name != AGENT) {
             found.add(tool);
         }
         Ok(found)

@@ -64,7 +64,7 @@ pub(crate) struct Hints {
     /// A person decides about each call.
     #[serde(default)]
     pub(crate) approve: bool,
-    /// Its server says that it changes nothing.
+    /// It changes nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) read_only: bool,
     /// How many seconds a call may take.

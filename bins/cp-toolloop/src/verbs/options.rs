@@ -26,6 +26,9 @@ pub(super) struct ToolOptions {
     /// A file of MCP servers, as .mcp.json has them; give it once for each
     #[arg(long, value_name = "FILE", help_heading = "Tools", hide_short_help = true)]
     mcp_config: Vec<PathBuf>,
+    /// Offer only what changes nothing, and let no command write or use a network
+    #[arg(long, help_heading = "Tools")]
+    pub(super) read_only: bool,
     /// How many levels of agents may be started: 0 is none
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=8), help_heading = "Tools", hide_short_help = true)]
     pub(super) agent_depth: u8,
@@ -33,8 +36,8 @@ pub(super) struct ToolOptions {
 
 impl ToolOptions {
     /// What decides which tools there are.
-    pub(super) fn asked(&self) -> (&[PathBuf], &[String], &[String], &[PathBuf], u8) {
-        (&self.tools, &self.allow, &self.mcp, &self.mcp_config, self.agent_depth)
+    pub(super) fn asked(&self) -> (&[PathBuf], &[String], &[String], &[PathBuf], bool, u8) {
+        (&self.tools, &self.allow, &self.mcp, &self.mcp_config, self.read_only, self.agent_depth)
     }
 
     /// Whether the paths can be handed on as text.
@@ -56,7 +59,7 @@ impl ToolOptions {
         if names.len() < mcp.len() {
             return Err(Error::usage("two MCP servers have one name").hint("give one of them another name"));
         }
-        let allowed = Allowed(self.allow.clone());
+        let allowed = Allowed { names: self.allow.clone(), read_only: self.read_only };
         Ok(Sources { places, mcp, agents: self.agent_depth > 0, allowed, until: None })
     }
 }

@@ -246,6 +246,7 @@ impl Ready {
             fail_on_tool_error: args.fail_on_tool_error,
             approver: args.approver.clone(),
             agent_depth: args.tools.agent_depth,
+            read_only: args.tools.read_only,
             parent: args.parent.clone(),
             record: args.record.as_ref().map(|file| recording(file, context)).transpose()?,
         })

@@ -81,6 +81,9 @@ pub(crate) struct Args {
     /// A control plane root whose modules narrow what may be done (default: the home)
     #[arg(long, value_name = "DIR", help_heading = "What it may do", hide_short_help = true)]
     root: Option<PathBuf>,
+    /// Let nothing be written and no network be used, whatever the policy allows
+    #[arg(long, help_heading = "What it may do")]
+    read_only: bool,
     /// How many requests to run at once; the answers keep their order
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Requests", hide_short_help = true)]
     jobs: u16,
@@ -96,6 +99,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     require_text("--tools", args.tools.iter().map(PathBuf::as_path))?;
     let mut engine = Engine::new(context, &args.tools, args.root.as_deref())?;
+    if args.read_only {
+        engine.policy.only_reading();
+    }
     if engine.policy.approvals_are_advisory() {
         let message = "approvals are advisory: the user who asks can read the key that signs them";
         context.out.notice("approvals_advisory", Severity::Warning, message);
