@@ -137,11 +137,24 @@ impl Policy {
         }
     }
 
-    /// Whether a path is hidden from every command and tool, by where it lies or by its name.
+    /// What is hidden from every command and tool, to be asked about many paths.
+    pub(crate) fn hidden(&self) -> Hidden {
+        Hidden { masks: self.masks().iter().map(|mask| follow(mask).0).collect(), tools: self.tools.clone() }
+    }
+}
+
+/// What is hidden, with the links of each path followed.
+pub(crate) struct Hidden {
+    masks: Vec<PathBuf>,
+    tools: Vec<PathBuf>,
+}
+
+impl Hidden {
+    /// Whether a path is hidden, by where it lies or by its name.
     pub(crate) fn hides(&self, path: &Path) -> bool {
         let by_name = |above: &Path| above.file_name().is_some_and(|name| is_environment_file(name.as_encoded_bytes()));
-        !self.is_tool(path)
-            && (self.masks().iter().any(|mask| path.starts_with(follow(mask).0)) || path.ancestors().any(by_name))
+        !self.tools.iter().any(|tools| path.starts_with(tools))
+            && (self.masks.iter().any(|mask| path.starts_with(mask)) || path.ancestors().any(by_name))
     }
 }
 

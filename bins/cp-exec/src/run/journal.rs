@@ -7,6 +7,8 @@ use cp_common::wire::Receipt;
 use cp_common::{Error, Result};
 use cp_ledger::format::canonical::hash_normal;
 use cp_ledger::format::claims;
+use cp_ledger::format::line::Hash;
+use cp_ledger::store::blob;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 
@@ -155,6 +157,11 @@ impl Journal {
     pub(crate) fn operation(&mut self, name: &str, data: &impl Serialize) -> Result<Receipt> {
         let entry = self.entry("exec.operation").with("operation", name).with("what", data);
         self.durably(entry)
+    }
+
+    /// Keeps bytes as they are beside the ledger, on the disk when this returns, and gives their name.
+    pub(crate) fn keep(&mut self, bytes: &[u8]) -> Result<Hash> {
+        blob::store(self.ledger()?.path(), bytes)
     }
 
     fn durably(&mut self, entry: Entry) -> Result<Receipt> {

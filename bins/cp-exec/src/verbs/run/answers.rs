@@ -25,6 +25,16 @@ pub(crate) enum Asked {
     Call(Call),
 }
 
+impl Asked {
+    /// The id of the call, where a tool call asked.
+    pub(crate) fn call(&self) -> Option<&str> {
+        match self {
+            Self::Row(_) => None,
+            Self::Call(call) => Some(&call.id),
+        }
+    }
+}
+
 /// A tool call, as it is recorded on the ledger.
 #[derive(Serialize)]
 pub(crate) struct Call {

@@ -20,7 +20,8 @@ use crate::policy::LONGEST;
 use crate::refusal::refuse;
 use crate::request::{self, Command, Request};
 use crate::run::{Engine, Prepared, stdin};
-use crate::tools::{executable, filesystem, machine};
+use crate::tools::filesystem::{self, Caller};
+use crate::tools::{executable, machine};
 
 /// The most notices about commands that a closing line carries.
 const NOTICES: usize = 20;
@@ -80,7 +81,8 @@ impl Requests {
         context: &mut Context,
     ) -> Result<Task> {
         let began = Instant::now();
-        let todo = match request.and_then(|request| self.prepare(place, &request, spent, context)) {
+        let caller = Caller { call: asked.call(), spent };
+        let todo = match request.and_then(|request| self.prepare(place, &request, caller, context)) {
             Err(error) if error.is_fatal() => return Err(error),
             Err(error) => {
                 self.engine.journal.refused(&asked, &error)?;
@@ -91,11 +93,11 @@ impl Requests {
         Ok(Task { place, asked, began, todo })
     }
 
-    fn prepare(&mut self, place: Place, request: &Request, spent: Option<&str>, context: &mut Context) -> Result<Todo> {
-        let engine = &mut self.engine;
+    fn prepare(&mut self, place: Place, request: &Request, caller: Caller<'_>, context: &mut Context) -> Result<Todo> {
+        let (engine, spent) = (&mut self.engine, caller.spent);
         let (tool, rulings, stdin, grace) = match request {
             Request::File(operation) => {
-                return filesystem::operate(engine, operation, spent).map(|item| Todo::Answered(Ok(item)));
+                return filesystem::operate(engine, operation, caller).map(|item| Todo::Answered(Ok(item)));
             }
             Request::System(operation) => {
                 return machine::answer(engine, *operation).map(|item| Todo::Answered(Ok(item)));
