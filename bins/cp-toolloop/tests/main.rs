@@ -9,3 +9,4 @@ mod run;
 mod servers;
 mod toolloop;
 mod tools;
+mod undo;
