@@ -8,6 +8,7 @@ use cp_testkit::Outcome;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use crate::agent;
 use crate::toolloop::ToolLoop;
 
 /// A model that makes these calls of filesystem, one after the other.
@@ -219,21 +220,21 @@ fn it_works_from_another_directory_and_a_paused_run_goes_on_after_it() {
 
 #[test]
 fn what_an_agent_changed_belongs_to_the_run_and_to_its_call() {
-    let place = ToolLoop::new();
-    place.work.write("a", "one");
-    place.script(&[
-        r#"{"tool_calls":[{"name":"filesystem","input":{"operation":"edit_file","path":"a","old":"one","new":"1"}}]}"#,
-        r#"{"tool_calls":[{"name":"agent","input":{"task":"change it","max_iterations":2}}]}"#,
-        r#"{"content":"Done."}"#,
-    ]);
-    // The agent plays the same script: its edit of `1` is of its own.
-    place.work.write("b", "kept");
-    let ran = place.run(&["--agent-depth", "1", "--max-iterations", "9", "go"]);
-    let run = ran.closing()["data"]["run_id"].as_str().unwrap_or_else(|| panic!("{ran:?}")).to_owned();
-    let runs = place.run(&["runs"]).data()["items"].as_array().unwrap().len();
-    assert_eq!((place.written("a").as_str(), runs), ("1", 2), "{ran:?}");
-    undo(&place, &[&run]).success();
-    assert_eq!(place.written("a"), "one");
+    let changes = |old: &str, new: &str| json!({"calls": [["filesystem", edit("a", old, new)]]});
+    let place = agent::place(&json!({
+        "go": [changes("one", "1"), {"calls": [["agent", {"task": "sub"}]]}, {"says": "done"}],
+        "sub": [changes("1", "uno"), {"calls": [["filesystem", create("b", "new")]]}, {"says": "it is"}],
+    }));
+    for words in [&["--call", "c1_0"][..], &[]] {
+        place.work.write("a", "one");
+        let _ = fs::remove_file(place.work.join("b"));
+        let ran = agent::ask(&place, &["go"]);
+        let run = ran.closing()["data"]["run_id"].as_str().unwrap_or_else(|| panic!("{ran:?}")).to_owned();
+        assert_eq!((place.written("a").as_str(), place.written("b").as_str()), ("uno", "new"), "{ran:?}");
+        assert_eq!(put_back(&undo(&place, &[&[run.as_str()], words].concat())), ["restore a", "remove b"]);
+        assert_eq!(place.written("a"), if words.is_empty() { "one" } else { "1" });
+        assert!(!place.work.join("b").exists());
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use crate::tools::tool::{AGENT, Hints, Origin, Tool};
 
-const FILESYSTEM_SCHEMA: &str = r#"{"type":"object","properties":{"operation":{"type":"string","enum":["read_file","list_directory","write_file"]},"path":{"type":"string","description":"The file or directory"},"offset":{"type":"integer","minimum":0,"description":"read_file: the first byte"},"limit":{"type":"integer","minimum":1,"description":"read_file: how many bytes; list_directory: how many entries"},"encoding":{"type":"string","enum":["utf-8","base64"]},"cursor":{"type":"string","description":"list_directory: where the last page ended"},"content":{"type":"string","description":"write_file: the whole new content"},"mode":{"type":"string","enum":["create","overwrite"],"description":"write_file: overwrite replaces a file that exists"}},"required":["operation"],"additionalProperties":false}"#;
+const FILESYSTEM_SCHEMA: &str = r#"{"type":"object","properties":{"operation":{"type":"string","enum":["read_file","list_directory","search","find","edit_file","write_file","remove_file"]},"path":{"type":"string","description":"The file or directory; for search and find where to look, the working directory if not given"},"offset":{"type":"integer","minimum":0,"description":"read_file by bytes: the first byte"},"limit":{"type":"integer","minimum":1,"description":"read_file by bytes: how many; list_directory, search and find: how many results"},"line":{"type":"integer","minimum":1,"description":"read_file by lines: the first line, from 1"},"lines":{"type":"integer","minimum":1,"description":"read_file by lines: how many"},"numbered":{"type":"boolean","description":"read_file by lines: a number and a tab before each line; they are no part of the file"},"encoding":{"type":"string","enum":["utf-8","base64"],"description":"read_file by bytes"},"cursor":{"type":"string","description":"list_directory: where the last page ended"},"pattern":{"type":"string","description":"search: a regular expression for one line, (?i) at its start ignores case"},"literal":{"type":"boolean","description":"search: the pattern is the text itself"},"glob":{"type":"string","description":"search and find: only files like this, such as *.rs or src/**/*.c"},"context":{"type":"integer","minimum":0,"maximum":20,"description":"search: lines before and after each match"},"kind":{"type":"string","enum":["file","directory","symlink"],"description":"find"},"hidden":{"type":"boolean","description":"search and find: also names that begin with a dot"},"old":{"type":"string","description":"edit_file: the text to replace, exactly as it is in the file, with enough around it that it occurs once"},"new":{"type":"string","description":"edit_file: what comes in its place"},"all":{"type":"boolean","description":"edit_file: replace every occurrence"},"patch":{"type":"string","description":"edit_file: a unified difference in place of old and new; its lines must match the file exactly where it says"},"content":{"type":"string","description":"write_file: the whole content"},"mode":{"type":"string","enum":["create","overwrite"],"description":"write_file: overwrite replaces a file that exists, and has to be confirmed"}},"required":["operation"],"additionalProperties":false}"#;
 
 const SYSTEM_SCHEMA: &str = r#"{"type":"object","properties":{"operation":{"type":"string","enum":["get_info","get_status"]}},"required":["operation"],"additionalProperties":false}"#;
 
@@ -21,8 +21,11 @@ pub(crate) fn all() -> Result<Vec<Tool>> {
     Ok(vec![
         tool(
             "filesystem",
-            "Read a file, list a directory, or write a file. Always prefer this to shell for anything about files: cat, head, \
-             ls, find and redirections are refused there.",
+            "Work with files. read_file: a file, or a part of it by lines or bytes. list_directory: the entries of one directory. \
+             search: lines that match a pattern, in all files that ignore rules leave in. find: files by name. edit_file: replace text \
+             in a file, or apply a patch; a file that changed since you read it has to be read again. write_file: create a file. \
+             remove_file: remove a file that you have read. Always prefer this to shell for anything about files: cat, head, ls, find \
+             and redirections are refused there.",
             FILESYSTEM_SCHEMA,
             Hints::default(),
         )?,

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::WriteOptions;
-use cp_common::coprocess;
+use cp_common::coprocess::{self, Part};
 use cp_common::program::confirm::{self, Gate};
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
@@ -242,15 +242,20 @@ fn put_back(files: &RunFiles, steps: &[Step], context: &mut Context) -> Result<(
         })
     };
     let arguments = json!({ "files": steps.iter().map(restore).collect::<Vec<_>>() });
-    let request = json!({ "tool": "filesystem", "operation": "restore_files", "arguments": arguments }).to_string();
+    let request = json!({ "tool": "filesystem", "operation": "restore_files", "arguments": arguments });
     // `.` of the policy is what it was for the run.
     let options =
         (context.options.ledger.replace(files.ledger.clone()), context.options.run.replace(files.run.clone()));
     let base = std::mem::replace(&mut context.options.base, base_of(&files.ledger)?);
-    let asked = coprocess::ask("cp-exec", &["--rows"], request.as_bytes(), context);
+    let flags = context.handed_on();
     (context.options.ledger, context.options.run) = options;
     context.options.base = base;
-    asked.map(drop)
+    let argv = [vec![coprocess::find("cp-exec")?.into_os_string(), "--rows".into()], flags].concat();
+    let mut part = Part::start(&argv)?;
+    part.child().write(format!("{request}\n").as_bytes())?;
+    part.child().close_input();
+    part.receive(|_, _| Ok(()))?;
+    part.child().wait().map(drop)
 }
 
 /// The directory that `.` meant for a run.
