@@ -127,6 +127,17 @@ fn it_is_on_the_record_of_the_run_and_the_record_holds() {
 }
 
 #[test]
+fn a_run_is_found_by_the_beginning_of_its_id_and_no_ledger_is_made_of_that() {
+    let place = ToolLoop::new();
+    let run = ran(&place, &[create("b", "new")]);
+    assert_eq!(put_back(&undo(&place, &["RUN-"])), ["remove b"]);
+    place.run(&["show", "RUN-"]).success();
+    let ledgers = place.home.at("planes/ho1/runs").names();
+    let ledgers: Vec<&String> = ledgers.iter().filter(|name| name.ends_with(".jsonl")).collect();
+    assert_eq!(ledgers, [&format!("{run}.jsonl")]);
+}
+
+#[test]
 fn a_later_change_is_not_lost_and_nothing_is_done() {
     let place = ToolLoop::new();
     place.work.write("a", "one");

@@ -26,7 +26,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The run: an id, a unique beginning of one, or the path of its ledger
-    #[arg(value_name = "RUN")]
+    #[arg(id = "named", value_name = "RUN")]
     run: String,
 }
 

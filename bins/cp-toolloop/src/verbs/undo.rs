@@ -36,7 +36,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The run: an id, a unique beginning of one, or the path of its ledger
-    #[arg(value_name = "RUN")]
+    // Not `run`: that is the option of every program which says what a command line belongs to.
+    #[arg(id = "named", value_name = "RUN")]
     run: String,
     /// Only what this call changed; of a call of agent, what the agent changed
     #[arg(long, value_name = "ID")]
