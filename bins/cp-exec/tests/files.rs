@@ -198,7 +198,7 @@ fn what_may_not_be_written_is_not_edited_removed_or_restored() {
 #[test]
 fn lines_are_read_by_number_and_the_whole_is_counted() {
     let exec = Exec::new(Who::Me);
-    let text: String = (1..=5000).map(|n| format!("line {n}\n")).collect();
+    let text = (1..=5000).map(|n| format!("line {n}")).collect::<Vec<_>>().join("\n") + "\n";
     exec.write("long", &text);
     let read = |more: &Value| {
         let mut arguments = json!({"path": "long"});
@@ -259,7 +259,8 @@ fn a_model_reads_text_and_is_given_the_rest_in_brackets() {
 #[test]
 fn of_edits_at_once_none_is_lost() {
     let exec = Exec::new(Who::Me);
-    exec.write("a", &(0..16).map(|n| format!("<{n}>\n")).collect::<String>());
+    let text = |open: &str, close: &str| (0..16).map(|n| format!("{open}{n}{close}")).collect::<Vec<_>>().join("\n");
+    exec.write("a", &text("<", ">"));
     let running: Vec<_> = (0..16)
         .map(|n| {
             let arguments = json!({"path": "a", "old": format!("<{n}>"), "new": format!("[{n}]")});
@@ -270,5 +271,24 @@ fn of_edits_at_once_none_is_lost() {
     for child in running {
         child.finish().success();
     }
-    assert_eq!(exec.work.read("a"), (0..16).map(|n| format!("[{n}]\n")).collect::<String>());
+    assert_eq!(exec.work.read("a"), text("[", "]"));
+}
+
+#[test]
+fn what_is_kept_is_hidden_from_commands_and_tools_wherever_the_ledger_lies() {
+    let exec = Exec::new(Who::Me);
+    exec.write("a", "one");
+    let ledger = exec.work.join("l.jsonl").display().to_string();
+    let asked = |request: &Value| exec.answers(&["--ledger", &ledger], &request.to_string()).0[0].clone();
+    let file = |operation: &str, arguments: Value| {
+        asked(&json!({"tool": "filesystem", "operation": operation, "arguments": arguments}))
+    };
+    value(&file("edit_file", json!({"path": "a", "old": "one", "new": "1"})));
+    let name = exec.work.at("l.jsonl.blobs").names()[0].clone();
+    let read = |path: &str| {
+        let shell = asked(&json!({"tool": "shell", "arguments": {"argv": ["cat", path]}}));
+        (shell["ok"] == true, file("read_file", json!({"path": path}))["ok"] == true)
+    };
+    assert_eq!(read("a"), (true, true));
+    assert_eq!(read(&format!("l.jsonl.blobs/{name}")), (false, false));
 }

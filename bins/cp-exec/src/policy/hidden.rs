@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use cp_common::{Error, Result};
+use cp_ledger::store::blob;
 
 use super::bounds::Access;
 use super::governed::Governed;
@@ -54,7 +55,7 @@ impl Policy {
         let mut masks: Vec<PathBuf> = SYSTEM_SECRETS.iter().map(PathBuf::from).collect();
         masks.extend(SECRETS.iter().map(|name| self.loaded.home.join(name)));
         masks.extend(HOME_PARTS.iter().map(|name| self.cp_home.join(name)));
-        masks.push(self.ledger.clone());
+        masks.extend([self.ledger.clone(), blob::directory(&self.ledger)]);
         masks.extend(self.bounds.forbidden.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned)));
         // What a tool needs of its own directory stays visible; the rest of the list is hidden wherever it lies.
         masks.retain(|mask| !self.tools.iter().any(|tools| tools.starts_with(mask)));
