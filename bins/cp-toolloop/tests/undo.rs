@@ -133,8 +133,7 @@ fn a_run_is_found_by_the_beginning_of_its_id_and_no_ledger_is_made_of_that() {
     assert_eq!(put_back(&undo(&place, &["RUN-"])), ["remove b"]);
     place.run(&["show", "RUN-"]).success();
     let ledgers = place.home.at("planes/ho1/runs").names();
-    let ledgers: Vec<&String> = ledgers.iter().filter(|name| name.ends_with(".jsonl")).collect();
-    assert_eq!(ledgers, [&format!("{run}.jsonl")]);
+    assert!(ledgers.iter().all(|name| name.starts_with(&run)), "{ledgers:?}");
 }
 
 #[test]

@@ -92,7 +92,10 @@ struct Step {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let asked = confirm::Write { verb: "undo", arguments: &(&args.run, &args.call), dangerous: false };
+    // A path means the same from every directory.
+    let path = args.run.contains('/').then(|| std::path::absolute(&args.run)).transpose()?;
+    let run = path.map_or_else(|| args.run.clone(), |path| path.display().to_string());
+    let asked = confirm::Write { verb: "undo", arguments: &(run, &args.call), dangerous: false };
     confirm::write(&asked, &args.write, context, |gate, context| undo(args, gate, context))
 }
 
