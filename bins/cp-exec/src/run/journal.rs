@@ -159,9 +159,9 @@ impl Journal {
         self.durably(entry)
     }
 
-    /// Keeps bytes as they are beside the ledger, on the disk when this returns, and gives their name.
-    pub(crate) fn keep(&mut self, bytes: &[u8]) -> Result<Hash> {
-        blob::store(self.ledger()?.path(), bytes)
+    /// Keeps bytes, whose hash this is, as they are beside the ledger: on the disk when this returns.
+    pub(crate) fn keep(&mut self, hash: &Hash, bytes: &[u8]) -> Result<()> {
+        blob::store_as(self.ledger()?.path(), hash, bytes)
     }
 
     fn durably(&mut self, entry: Entry) -> Result<Receipt> {

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use cp_common::home::{lock, make_directory};
 use cp_common::wire::Receipt;
 use cp_common::{Code, Error, Result, signals};
+use cp_ledger::format::line::Hash;
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat, Uid};
 use serde_json::{Value, json};
 
 use super::paths::open;
-use crate::digest::sha256;
 use crate::place;
 use crate::policy::Policy;
 use crate::run::Engine;
@@ -33,7 +33,7 @@ pub(crate) struct Caller<'a> {
 /// A regular file as it is.
 pub(super) struct Present {
     pub bytes: Vec<u8>,
-    pub sha256: String,
+    pub hash: Hash,
     pub permissions: u32,
     owner: (u32, u32),
     stamp: Stamp,
@@ -44,8 +44,20 @@ type Stamp = (u64, u64, i64, i64, i64);
 
 /// What a file is to hold, with its permissions where it does not keep those it has.
 pub(super) struct After {
-    pub bytes: Vec<u8>,
-    pub permissions: Option<u32>,
+    bytes: Vec<u8>,
+    hash: Hash,
+    permissions: Option<u32>,
+}
+
+impl After {
+    pub(super) fn new(bytes: Vec<u8>, permissions: Option<u32>) -> Self {
+        Self { hash: Hash::of(&bytes), bytes, permissions }
+    }
+
+    /// The hash of what it is to hold, and how long that is.
+    pub(super) fn summary(&self) -> (String, usize) {
+        (self.hash.to_string(), self.bytes.len())
+    }
 }
 
 /// A file that is about to change.
@@ -87,8 +99,8 @@ pub(super) fn present(path: &Path) -> Result<Option<Present>> {
     let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0));
     file.read_to_end(&mut bytes).map_err(failed)?;
     let stamp = stamp(&rustix::fs::fstat(&file).map_err(|e| failed(e.into()))?);
-    let sha256 = sha256(&bytes);
-    Ok(Some(Present { bytes, sha256, permissions: meta.mode() & 0o777, owner: (meta.uid(), meta.gid()), stamp }))
+    let hash = Hash::of(&bytes);
+    Ok(Some(Present { bytes, hash, permissions: meta.mode() & 0o777, owner: (meta.uid(), meta.gid()), stamp }))
 }
 
 fn stamp(stat: &Stat) -> Stamp {
@@ -123,14 +135,16 @@ pub(super) fn change(
 impl Pending {
     /// Keeps what it holds and what it will hold. What the record says of the change.
     fn kept(&self, engine: &mut Engine) -> Result<Value> {
-        let mut keep = |bytes: &[u8], permissions: Option<u32>| -> Result<Value> {
-            let hash = engine.journal.keep(bytes)?;
+        let mut keep = |hash: &Hash, bytes: &[u8], permissions: Option<u32>| -> Result<Value> {
+            engine.journal.keep(hash, bytes)?;
             let permissions = permissions.map(|permissions| format!("{permissions:o}"));
             Ok(json!({ "blob": hash.to_string(), "len": bytes.len(), "permissions": permissions }))
         };
-        let before = self.before.as_ref().map(|file| keep(&file.bytes, Some(file.permissions))).transpose()?;
+        let before =
+            self.before.as_ref().map(|file| keep(&file.hash, &file.bytes, Some(file.permissions))).transpose()?;
         let kept = self.before.as_ref().map(|file| file.permissions);
-        let after = self.after.as_ref().map(|file| keep(&file.bytes, file.permissions.or(kept))).transpose()?;
+        let after =
+            self.after.as_ref().map(|file| keep(&file.hash, &file.bytes, file.permissions.or(kept))).transpose()?;
         let mut write = json!({ "path": self.path.display().to_string(), "mode": self.mode });
         if let (Some(file), Some(after)) = (&self.after, &after) {
             write["sha256"] = after["blob"].clone();

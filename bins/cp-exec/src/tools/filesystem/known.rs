@@ -39,21 +39,21 @@ pub(super) fn unchanged(policy: &Policy, path: &Path, now: &Present, expected: O
         Error::new(Code::Conflict, message)
             .with("rule", "changed")
             .with("path", path.display().to_string())
-            .with("sha256", now.sha256.clone())
+            .with("sha256", now.hash.to_string())
             .hint("read it again, then change what it holds now")
     };
     if let Some(expected) = expected {
         let Some(hash) = Hash::parse(expected) else {
             return Err(Error::validation("expected_sha256 is not `sha256:` and 64 hex digits").with("rule", "path"));
         };
-        if hash.to_string() != now.sha256 {
+        if hash != now.hash {
             return Err(conflict(format!("{} does not have the expected hash", path.display())));
         }
         return Ok(true);
     }
     match last_known(policy, &path.display().to_string())? {
         None => Ok(false),
-        Some(known) if known == now.sha256 => Ok(true),
+        Some(known) if known == now.hash.to_string() => Ok(true),
         Some(_) => {
             Err(conflict(format!("{} was changed by others since this run last read or wrote it", path.display())))
         }

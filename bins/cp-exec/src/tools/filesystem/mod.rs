@@ -62,7 +62,7 @@ pub(crate) fn change(policy: &Policy, operation: &FileOperation) -> Result<(Chan
             let changes = write::restored(policy, restore)?;
             let state = |pending: &Pending| json!([pending.path.display().to_string(), before(pending)]);
             let before = changes.iter().map(state).collect::<Vec<_>>();
-            let of = |pending: &Pending| pending.after.as_ref().map(|after| sha256(&after.bytes));
+            let of = |pending: &Pending| pending.after.as_ref().map(|after| after.summary().0);
             let after = changes.iter().map(of).collect::<Vec<_>>();
             let id = format!("{} files", changes.len());
             Ok((described("restore", id, before.into(), after.into()), false))
@@ -81,7 +81,7 @@ fn shown(pending: &Pending, after: Value) -> Change {
 }
 
 fn before(pending: &Pending) -> Value {
-    pending.before.as_ref().map(|before| before.sha256.clone()).into()
+    pending.before.as_ref().map(|before| before.hash.to_string()).into()
 }
 
 fn name(path: &Path) -> String {

@@ -47,7 +47,7 @@ pub(super) fn written(policy: &Policy, write: &WriteFile) -> Result<Pending> {
             .hint(r#"use edit_file to change it, or send "mode":"overwrite" to replace all of it"#));
     }
     let mode = if before.is_some() { OVERWRITE } else { "create" };
-    let after = After { bytes: write.content.as_bytes().to_vec(), permissions: None };
+    let after = After::new(write.content.as_bytes().to_vec(), None);
     Ok(Pending { path, mode, before, after: Some(after) })
 }
 
@@ -59,7 +59,7 @@ fn confirm_overwrite(policy: &Policy, write: &WriteFile, pending: &Pending, spen
     }
     let path = pending.path.display().to_string();
     let asked = ("cp-exec", "filesystem.write_file", path.clone(), sha256(write.content.as_bytes()));
-    let old = pending.before.as_ref().map(|before| before.sha256.as_str());
+    let old = pending.before.as_ref().map(|before| before.hash.to_string());
     let bound = Bound::new(&asked, &(old, policy.sha256()))?;
     if let Some(token) = &write.confirm {
         redeem(&policy.cp_home, token, &bound)?;
@@ -76,8 +76,10 @@ fn confirm_overwrite(policy: &Policy, write: &WriteFile, pending: &Pending, spen
 pub(super) fn edit_file(engine: &mut Engine, edit: &EditFile, caller: Caller<'_>) -> Result<Item> {
     let _lock = locked(&engine.policy)?;
     let (pending, Edited { bytes, lines, count }) = edited(&engine.policy, edit)?;
-    let (path, hash, length) = (pending.path.display().to_string(), sha256(&bytes), bytes.len());
-    let pending = Pending { after: Some(After { bytes, permissions: None }), ..pending };
+    let path = pending.path.display().to_string();
+    let after = After::new(bytes, None);
+    let (hash, length) = after.summary();
+    let pending = Pending { after: Some(after), ..pending };
     let receipt = change(engine, "filesystem.edit_file", &[pending], caller, None)?;
     let value = json!({ "path": path, "changes": count, "lines": lines, "bytes": length, "sha256": hash });
     Ok(Item::new("filesystem.edit_file", value, receipt, "/value"))
@@ -136,11 +138,12 @@ pub(super) fn restored(policy: &Policy, restore: &RestoreFiles) -> Result<Vec<Pe
         let path = path_of(policy, &file.path)?;
         writable(policy, &path)?;
         let before = present(&path)?;
-        if before.as_ref().map(|before| &before.sha256) != file.from.as_ref() {
+        let now = before.as_ref().map(|before| before.hash.to_string());
+        if now != file.from {
             return Err(Error::new(Code::Conflict, format!("{} is not as it was", path.display()))
                 .with("rule", "changed")
                 .with("path", path.display().to_string())
-                .with("sha256", before.map(|before| before.sha256)));
+                .with("sha256", now));
         }
         let permissions = file.permissions.as_deref().map(|octal| u32::from_str_radix(octal, 8)).transpose();
         let permissions = permissions.ok().filter(|permissions| permissions.is_none_or(|bits| bits <= 0o777));
@@ -149,7 +152,7 @@ pub(super) fn restored(policy: &Policy, restore: &RestoreFiles) -> Result<Vec<Pe
             return Err(Error::validation("a hash or the permissions cannot be read").with("rule", "request"));
         };
         let bytes = hash.map(|hash| cp_ledger::store::blob::load(&policy.ledger, &hash)).transpose()?;
-        let after = bytes.map(|bytes| After { bytes, permissions });
+        let after = bytes.map(|bytes| After::new(bytes, permissions));
         if before.is_some() || after.is_some() {
             changes.push(Pending { path, mode: "restore", before, after });
         }
