@@ -23,7 +23,7 @@ for line in sys.stdin:
     print(json.dumps({"ok": True, "schema_version": "1.0", "type": "message", "data": message}), flush=True)
 "#;
 
-fn place(turns: &Value) -> ToolLoop {
+pub(crate) fn place(turns: &Value) -> ToolLoop {
     let place = ToolLoop::new();
     place.root.executable("model", MODEL);
     place.root.write("turns", turns.to_string());
@@ -35,7 +35,7 @@ fn arguments(place: &ToolLoop) -> Vec<String> {
     vec!["--tools".to_owned(), path("tools"), "--llm".to_owned(), path("model")]
 }
 
-fn ask(place: &ToolLoop, more: &[&str]) -> Outcome {
+pub(crate) fn ask(place: &ToolLoop, more: &[&str]) -> Outcome {
     let arguments = arguments(place);
     place.run(&[&arguments.iter().map(String::as_str).collect::<Vec<_>>(), more].concat())
 }

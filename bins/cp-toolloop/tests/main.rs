@@ -14,3 +14,4 @@ mod servers;
 mod sweep;
 mod toolloop;
 mod tools;
+mod undo;

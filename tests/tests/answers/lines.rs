@@ -8,6 +8,7 @@ signed() { { cp-log append -f L hello; cp-log keygen K; cp-log checkpoint -f L -
 allow() { mkdir -p "$CP_HOME/config"; printf '[exec]\nallowed_commands = ["echo", "false", "rm", "sleep"]\n%s\n' "$1" >"$CP_HOME/config/policy.toml"; }
 call() { printf '{"ok":true,"schema_version":"1.0","type":"tool_call","data":{"id":"1","name":"%s","input":%s}}\n' "$1" "$2"; }
 token() { jq -r .data.confirm_token; }
+make() { printf '%s\n' '{"tool_calls":[{"name":"filesystem","input":{"operation":"write_file","path":"new","content":"x"}}]}' '{"content":"Done."}' >script; cp-toolloop --backend stub --stub-script script -- hello >/dev/null; }
 play() { printf '%s\n' '{"content":"I look.","tool_calls":[{"name":"system","input":{"operation":"get_info"}}]}' '{"content":"Done."}' >script; }
 "#;
 
@@ -308,6 +309,15 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         &[
             "play; cp-toolloop --backend stub --stub-script script --max-iterations 1 -- hello >/dev/null; cp-toolloop cancel RUN-",
             "play; cp-toolloop --backend stub --stub-script script --max-iterations 1 -- hello >/dev/null; cp-toolloop cancel --dry-run RUN-",
+        ],
+    ),
+    (
+        "cp-toolloop undo",
+        &[
+            "make; cp-toolloop undo RUN- --dry-run",
+            "make; cp-toolloop undo RUN- --confirm \"$(cp-toolloop undo RUN- --dry-run | token)\"",
+            "make; rm new; cp-toolloop undo RUN-",
+            "make; echo more >>new; cp-toolloop undo RUN-",
         ],
     ),
     (

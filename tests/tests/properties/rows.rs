@@ -85,8 +85,9 @@ const ROWS: [[&str; 4]; 56] = [
 ];
 
 /// The rest, in another table: arrays of this length are easier to keep right.
-const MORE: [[&str; 4]; 8] = [
+const MORE: [[&str; 4]; 9] = [
     ["cp-toolloop show", "", "$RUN", ""],
+    ["cp-toolloop undo", "", "$RUN --dry-run", ""],
     ["cp-toolloop cancel", PAUSED, "$O", ""],
     ["cp-shell", "", "<ask", ""],
     ["cp-shell init", "", "--home $PWD/plane$N", ""],

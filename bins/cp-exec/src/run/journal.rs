@@ -8,6 +8,8 @@ use cp_common::{Error, Result};
 use cp_ledger::format::approval::Said;
 use cp_ledger::format::canonical::hash_normal;
 use cp_ledger::format::claims;
+use cp_ledger::format::line::Hash;
+use cp_ledger::store::blob;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 
@@ -164,6 +166,11 @@ impl Journal {
     pub(crate) fn operation(&mut self, name: &str, data: &impl Serialize) -> Result<Receipt> {
         let entry = self.entry("exec.operation").with("operation", name).with("what", data);
         self.durably(entry)
+    }
+
+    /// Keeps bytes, whose hash this is, as they are beside the ledger: on the disk when this returns.
+    pub(crate) fn keep(&mut self, hash: &Hash, bytes: &[u8]) -> Result<()> {
+        blob::store_as(self.ledger()?.path(), hash, bytes)
     }
 
     fn durably(&mut self, entry: Entry) -> Result<Receipt> {

@@ -8,7 +8,7 @@ use crate::tools::catalogue::Allowed;
 use crate::tools::permitted::Permitted;
 use crate::tools::tool::{AGENT, Hints, Origin, Tool};
 
-const FILESYSTEM_SCHEMA: &str = r#"{"type":"object","properties":{"operation":{"type":"string","enum":["read_file","list_directory","write_file"]},"path":{"type":"string","description":"The file or directory"},"offset":{"type":"integer","minimum":0,"description":"read_file: the first byte"},"limit":{"type":"integer","minimum":1,"description":"read_file: how many bytes; list_directory: how many entries"},"encoding":{"type":"string","enum":["utf-8","base64"]},"cursor":{"type":"string","description":"list_directory: where the last page ended"},"content":{"type":"string","description":"write_file: the whole new content"},"mode":{"type":"string","enum":["create","overwrite"],"description":"write_file: overwrite replaces a file that exists"}},"required":["operation"],"additionalProperties":false}"#;
+const FILESYSTEM_SCHEMA: &str = r#"{"type":"object","properties":{"operation":{"type":"string","enum":["read_file","list_directory","search","find","edit_file","write_file","remove_file"]},"path":{"type":"string","description":"The file or directory; for search and find where to look, the working directory if not given"},"offset":{"type":"integer","minimum":0,"description":"read_file by bytes: the first byte"},"limit":{"type":"integer","minimum":1,"description":"read_file by bytes: how many; list_directory, search and find: how many results"},"line":{"type":"integer","minimum":1,"description":"read_file by lines: the first line, from 1"},"lines":{"type":"integer","minimum":1,"description":"read_file by lines: how many"},"numbered":{"type":"boolean","description":"read_file by lines: a number and a tab before each line; they are no part of the file"},"encoding":{"type":"string","enum":["utf-8","base64"],"description":"read_file by bytes"},"cursor":{"type":"string","description":"list_directory: where the last page ended"},"pattern":{"type":"string","description":"search: a regular expression for one line, (?i) at its start ignores case"},"literal":{"type":"boolean","description":"search: the pattern is the text itself"},"glob":{"type":"string","description":"search and find: only files like this, such as *.rs or src/**/*.c"},"context":{"type":"integer","minimum":0,"maximum":20,"description":"search: lines before and after each match"},"kind":{"type":"string","enum":["file","directory","symlink"],"description":"find"},"hidden":{"type":"boolean","description":"search and find: also names that begin with a dot"},"old":{"type":"string","description":"edit_file: the text to replace, exactly as it is in the file, with enough around it that it occurs once"},"new":{"type":"string","description":"edit_file: what comes in its place"},"all":{"type":"boolean","description":"edit_file: replace every occurrence"},"patch":{"type":"string","description":"edit_file: a unified difference in place of old and new; its lines must match the file exactly where it says"},"content":{"type":"string","description":"write_file: the whole content"},"mode":{"type":"string","enum":["create","overwrite"],"description":"write_file: overwrite replaces a file that exists, and has to be confirmed"}},"required":["operation"],"additionalProperties":false}"#;
 
 const SYSTEM_SCHEMA: &str = r#"{"type":"object","properties":{"operation":{"type":"string","enum":["get_info","get_status"]}},"required":["operation"],"additionalProperties":false}"#;
 
@@ -22,6 +22,14 @@ pub(crate) const NAMES: [&str; 4] = ["filesystem", "system", AGENT, "shell"];
 /// What of the filesystem tool changes nothing.
 const READING: [&str; 4] = ["read_file", "list_directory", "search", "find"];
 
+/// What they do.
+const LOOKING: &str = "Work with files. read_file: a file, or a part of it by lines or bytes. list_directory: the entries of one directory. \
+     search: lines that match a pattern, in all files that ignore rules leave in. find: files by name.";
+
+/// What the others do.
+const CHANGING: &str = "edit_file: replace text in a file, or apply a patch; a file that changed since you read it has to be read again. \
+     write_file: create a file. remove_file: remove a file that you have read.";
+
 /// The built-in tools, those to be preferred first: with what the policy of this home lets them do, where one of them may be called.
 pub(crate) fn all(allowed: &Allowed, context: &Context) -> Result<Vec<Tool>> {
     let names_any = ["filesystem", "shell"].iter().any(|name| allowed.allows(name));
@@ -32,12 +40,12 @@ pub(crate) fn all(allowed: &Allowed, context: &Context) -> Result<Vec<Tool>> {
 fn of(permitted: &Permitted, read_only: bool) -> Result<Vec<Tool>> {
     let harmless = Hints { read_only: true, ..Hints::default() };
     let (filesystem, schema, may_write) = if read_only {
-        ("Read a file, or list a directory.", reading(FILESYSTEM_SCHEMA)?, "Nothing can be written.".to_owned())
+        (String::new(), reading(FILESYSTEM_SCHEMA)?, "Nothing can be written.".to_owned())
     } else {
-        ("Read a file, list a directory, or write a file.", FILESYSTEM_SCHEMA.to_owned(), permitted.may_write())
+        (format!(" {CHANGING}"), FILESYSTEM_SCHEMA.to_owned(), permitted.may_write())
     };
     let filesystem = format!(
-        "{filesystem} Always prefer this to shell for anything about files: cat, head, ls, find and redirections are refused there. \
+        "{LOOKING}{filesystem} Always prefer this to shell for anything about files: cat, head, ls, find and redirections are refused there. \
          {may_write}"
     );
     let shell = format!(
@@ -77,7 +85,7 @@ fn reading(schema: &str) -> Result<String> {
     // A description begins with the operations that its member is for, if it is not for all.
     properties.retain(|_, member| {
         let words = member["description"].as_str().and_then(|text| text.split_once(": "));
-        words.is_none_or(|(names, _)| names.split(", ").any(reads))
+        words.is_none_or(|(names, _)| READING.iter().any(|name| names.contains(name)))
     });
     Ok(schema.to_string())
 }
@@ -114,6 +122,8 @@ mod tests {
         let operations = schema["properties"]["operation"]["enum"].as_array().unwrap();
         assert!(operations.iter().all(|name| READING.contains(&name.as_str().unwrap())) && operations.len() > 1);
         let members = schema["properties"].as_object().unwrap();
-        assert!(members.contains_key("path") && members.contains_key("limit") && !members.contains_key("content"));
+        let kept = ["path", "limit", "line", "pattern", "hidden", "encoding"];
+        assert!(kept.iter().all(|name| members.contains_key(*name)), "{members:?}");
+        assert!(["content", "mode", "old", "patch"].iter().all(|name| !members.contains_key(*name)), "{members:?}");
     }
 }

@@ -34,7 +34,7 @@ const GRACE: Duration = Duration::from_secs(5);
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The run: an id, a unique beginning of one, its name, or the path of its ledger
-    #[arg(value_name = "RUN")]
+    #[arg(id = "named", value_name = "RUN")]
     run: String,
 }
 

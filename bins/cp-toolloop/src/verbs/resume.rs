@@ -55,7 +55,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The run: an id, a unique beginning of one, its name, or the path of its ledger
-    #[arg(value_name = "RUN")]
+    #[arg(id = "named", value_name = "RUN")]
     run: String,
     /// Approve a call; give it once for each
     #[arg(long, value_name = "CALL", help_heading = "Decisions")]

@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use crate::state::conversation::{Call, Conversation};
 use crate::state::files::RunFiles;
 use crate::state::summary::{Summary, summary};
+use crate::verbs::deeds::Deeds;
 
 /// The verb's entry in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -26,7 +27,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The run: an id, a unique beginning of one, its name, or the path of its ledger
-    #[arg(value_name = "RUN")]
+    #[arg(id = "named", value_name = "RUN")]
     run: String,
 }
 
@@ -85,6 +86,9 @@ struct StepLine {
     /// More.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     data: Option<Box<RawValue>>,
+    /// What it did, for a person: a command line, or the differences of files.
+    #[serde(skip)]
+    done: String,
 }
 
 impl Reply for Shown {
@@ -126,7 +130,9 @@ impl StepLine {
             (_, Some(message)) => message.clone(),
             _ => String::new(),
         };
-        [self.ts.as_str(), self.event.as_str(), name, text.as_str()].join(" ").trim_end().to_owned()
+        let words = [self.ts.as_str(), self.event.as_str(), name, text.as_str()];
+        let line = words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+        [line.as_str(), self.done.as_str()].join("\n").trim_end().to_owned()
     }
 }
 
@@ -145,9 +151,13 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let files = RunFiles::find(&args.run, context)?;
     let summary = summary(&files)?;
     let mut steps = Vec::new();
+    let deeds = Deeds::on(&files.ledger);
     let mut lines = files.ledger.exists().then(|| read::lines(&files.ledger)).transpose()?;
     while let Some(raw) = lines.as_mut().map_or(Ok(None), |lines| lines.next())? {
-        if let Ok(step) = serde_json::from_slice::<StepLine>(raw.bytes) {
+        if let Ok(mut step) = serde_json::from_slice::<StepLine>(raw.bytes) {
+            if let (true, Some(data)) = (context.is_text(), &step.data) {
+                step.done = deeds.of(&step.event, data.get());
+            }
             steps.push(step);
         }
     }

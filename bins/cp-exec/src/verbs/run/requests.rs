@@ -21,7 +21,8 @@ use crate::policy::LONGEST;
 use crate::refusal::refuse;
 use crate::request::{self, Command, Request};
 use crate::run::{Engine, Prepared, stdin};
-use crate::tools::{executable, filesystem, machine};
+use crate::tools::filesystem;
+use crate::tools::{executable, machine};
 
 /// The most notices about commands that a closing line carries.
 const NOTICES: usize = 20;
