@@ -36,7 +36,7 @@ pub(super) struct ToolOptions {
 
 impl ToolOptions {
     /// What decides which tools there are.
-    pub(super) fn asked(&self) -> (&[PathBuf], &[String], &[String], &[PathBuf], bool, u8) {
+    pub(super) fn asked(&self) -> impl serde::Serialize + use<'_> {
         (&self.tools, &self.allow, &self.mcp, &self.mcp_config, self.read_only, self.agent_depth)
     }
 
