@@ -426,9 +426,7 @@ cp_set() {
         CP_SESSION) export CP_SESSION="${CP_SESSION:-$2}" ;;
         CP_STUB_SCRIPT) export CP_STUB_SCRIPT="${CP_STUB_SCRIPT:-$2}" ;;
         CP_TIER) export CP_TIER="${CP_TIER:-$2}" ;;
-        CP_TOOL_BACKEND) export CP_TOOL_BACKEND="${CP_TOOL_BACKEND:-$2}" ;;
-        # The native loop replaces it.
-        SHELLCLAW_TOOL_BACKEND) if [ "$2" = elixir ]; then cp_set CP_TOOL_BACKEND native; else cp_set CP_TOOL_BACKEND "$2"; fi ;;
+        CP_TOOL_BACKEND | SHELLCLAW_TOOL_BACKEND) export CP_TOOL_BACKEND="${CP_TOOL_BACKEND:-$2}" ;;
         CP_TOOLS_DIR | SHELLCLAW_SKILLS_DIR | SHELLCLAW_TOOLS_DIR) export CP_TOOLS_DIR="${CP_TOOLS_DIR:-$2}" ;;
         CP_ASK_KEEP) export CP_ASK_KEEP="${CP_ASK_KEEP:-$2}" ;;
         LOG_FILE) export LOG_FILE="${LOG_FILE:-$2}" ;;
@@ -765,8 +763,8 @@ cp_loop() (
         *.json)
             cp_scratch || exit 1
             cp_catalogue "$tools" "$scratch" || exit 2
-            # A full stop is not a valid tool name, so it allows none.
-            allowed=$(jq -r 'map(.name) | if . == [] then "." else join(",") end' "$scratch/tools.json") || exit 2
+            # An empty name allows none.
+            allowed=$(jq -r 'map(.name) | join(",")' "$scratch/tools.json") || exit 2
             set -- --tools "$scratch/tools.json" --allow "$allowed" "$@"
             ;;
         *) set -- --tools "$tools" "$@" ;;

@@ -6,7 +6,7 @@ _cp_ask() {
         -m | --model | --prompt) return ;;
         --agent) words=$(cd "${CP_HOME:-${XDG_DATA_HOME:-$HOME/.local/share}/cp}/agents" 2>/dev/null && printf '%s\n' */ | tr -d /) ;;
         --backend) words='anthropic openai openai-responses gemini llm stub' ;;
-        --tool-backend) words='native bash llm' ;;
+        --tool-backend) words='native bash llm elixir' ;;
         completions) words='bash zsh fish' ;;
         *)
             words='-s -c -m --agent --prompt --tools --tool-backend --backend'

@@ -7,6 +7,6 @@ _arguments \
     '--agent[the agent]:agent:_files -W "${CP_HOME:-${XDG_DATA_HOME:-$HOME/.local/share}/cp}/agents" -/' \
     '--prompt[begin the system text with a governed prompt]:id:' \
     '--tools[let the model use these tools]:directory or file:_files' \
-    '--tool-backend[what drives the tools]:name:(native bash llm)' \
+    '--tool-backend[what drives the tools]:name:(native bash llm elixir)' \
     '--backend[what answers]:name:(anthropic openai openai-responses gemini llm stub)' \
     '1:text:(init config session reset log completions help)'

@@ -20,7 +20,7 @@ struct Write {
     change: &'static str,
 }
 
-const WRITES: [Write; 4] = [
+const WRITES: [Write; 6] = [
     Write {
         verb: "cp-log forget",
         setup: "for m in a b; do cp-log append -f L --seal message $m; done; for n in 1 2; do sed -n \"$((n + 1))p\" L | jq -r '.message[]' >H$n; done",
@@ -43,11 +43,25 @@ const WRITES: [Write; 4] = [
         change: "cp-session append --session \"$(cat S1)\" -- more",
     },
     Write {
+        verb: "cp-toolloop undo",
+        setup: "for n in 1 2; do printf '{\"tool_calls\":[{\"name\":\"filesystem\",\"input\":{\"operation\":\"write_file\",\"path\":\"f%s\",\"content\":\"x\"}}]}\\n{\"content\":\"Done.\"}\\n' $n >script; cp-toolloop --backend stub --stub-script script -- go | tail -n 1 | jq -r .data.run_id >R$n; done",
+        command: "cp-toolloop undo \"$(cat R1)\"",
+        other: "cp-toolloop undo \"$(cat R2)\"",
+        change: "chmod 600 f1",
+    },
+    Write {
         verb: "cp-shell reset",
         setup: "for n in 1 2; do cp-session start --format text >S$n; done",
         command: "cp-shell reset --session \"$(cat S1)\"",
         other: "cp-shell reset --session \"$(cat S2)\"",
         change: "cp-session append --session \"$(cat S1)\" -- more",
+    },
+    Write {
+        verb: "cp-exec policy init",
+        setup: "mkdir p q && touch p/main.py q/setup.py && mkdir -p $CP_HOME/config && printf '[exec]\\nallowed_commands = []\\n' >$CP_HOME/config/policy.toml",
+        command: "cp-exec policy init --for p",
+        other: "cp-exec policy init --for q",
+        change: "printf '# more\\n' >>$CP_HOME/config/policy.toml",
     },
 ];
 
@@ -65,7 +79,7 @@ const fn append(verb: &'static str, setup: &'static str, command: &'static str, 
 
 const SESSIONS: &str = "for n in 1 2; do cp-session start --format text >S$n; for m in a b c; do cp-session append --session \"$(cat S$n)\" -- $m; cp-session append --session \"$(cat S$n)\" --role assistant -- $m; done; done";
 
-const APPENDS: [Append; 19] = [
+const APPENDS: [Append; 20] = [
     append("cp-log append", "", "cp-log append -f L m", "cp-log append -f L n"),
     append("cp-log tee", "", "printf 'a\\nb\\n' | cp-log tee L", "printf 'a\\nc\\n' | cp-log tee L"),
     append("cp-log create", "", "cp-log create L", "cp-log create M"),
@@ -81,6 +95,12 @@ const APPENDS: [Append; 19] = [
         "cp-log append -f L m; cp-log append -f M m; cp-log keygen K",
         "cp-log checkpoint -f L --key K",
         "cp-log checkpoint -f M --key K",
+    ),
+    append(
+        "cp-log bind",
+        "cp-log append -f L m; cp-log append -f M m; cp-log keygen K",
+        "cp-log bind L --key K",
+        "cp-log bind M --key K",
     ),
     append(
         "cp-log witness",
@@ -127,8 +147,8 @@ const APPENDS: [Append; 19] = [
     append("cp-shell init", "", "cp-shell init", ""),
 ];
 
-/// Verbs that ask a person, or that are tried with their program: `cp-exec approve` and `cp-exec policy init`.
-const ELSEWHERE: [&str; 2] = ["cp-exec approve", "cp-exec policy init"];
+/// A verb that asks a person, and is tried with its program.
+const ELSEWHERE: [&str; 1] = ["cp-exec approve"];
 
 /// The verbs of a class, and of those of another class the ones that take a request id.
 fn verbs(class: &str) -> Vec<String> {

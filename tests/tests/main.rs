@@ -10,6 +10,8 @@ mod conformance;
 mod contract;
 mod help;
 mod home;
+mod loop_elixir;
+mod loops;
 mod manual;
 mod pipelines;
 mod properties;

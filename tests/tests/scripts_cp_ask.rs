@@ -338,7 +338,7 @@ fn with_tools_the_model_decides_and_its_last_words_are_the_answer() {
     place.work.write("calls", format!("{}{}{{\"content\":\"It is sunny.\"}}\n", call("weather"), call("shell")));
     let ran = run(
         &place,
-        r#"export CP_STUB_SCRIPT=calls SHELLCLAW_SKILLS_DIR=skills; echo 'Rome?' | LOG_FILE=l cp-ask --tools tools.json --tool-backend=elixir -s "Look it up."
+        r#"export CP_STUB_SCRIPT=calls SHELLCLAW_SKILLS_DIR=skills; echo 'Rome?' | LOG_FILE=l cp-ask --tools tools.json -s "Look it up."
         jq -r '"\(.event) \(.message)"' l | grep result; cp-session list | jq .data.count; cp-ask session | tail -n 1"#,
     );
     assert_eq!(
@@ -349,10 +349,10 @@ fn with_tools_the_model_decides_and_its_last_words_are_the_answer() {
     );
     let ran = run(&place, "export CP_STUB_SCRIPT=calls; cp-ask --tools tools.json --tool-backend /nowhere x");
     assert_eq!((ran.status, ran.stdout.as_str()), (3, ""), "{}", ran.stderr);
-    // The loops beside cp-ask are found without being on PATH: this one asks for a model first.
-    let ran = run(&place, "cp-ask --tools tools.json --tool-backend bash x");
+    // The loops beside cp-ask are found without being on PATH: this one has no stub.
+    let ran = run(&place, "export SHELLCLAW_SKILLS_DIR=skills; cp-ask --tools tools.json --tool-backend bash x");
     assert_eq!(ran.status, 4);
-    assert!(ran.stderr.contains("no model specified"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("the loop bash cannot ask the backend stub"), "{}", ran.stderr);
 }
 
 #[test]

@@ -1,19 +1,17 @@
-//! cp-toolloop among the others: what comes from cp-compose, what goes to cp-session and cp-log, and the loop backends, one suite for all.
+//! cp-toolloop among the others: what comes from cp-compose, and what goes to cp-session and cp-log.
 
-use std::path::Path;
-
-use cp_testkit::{Outcome, Place, Server, counterpart, repository, server};
+use cp_testkit::{Place, repository};
 use cp_tests::check_contract;
 use serde_json::{Value, json};
 
 /// A tool of three lines of shell.
-fn tool(place: &Place, name: &str, body: &str) {
+pub(crate) fn tool(place: &Place, name: &str, body: &str) {
     let describe = json!({"name": name, "description": "A tool.", "parameters": {"type": "object"}});
     let script = format!("#!/bin/sh\nif [ \"$1\" = --describe ]; then echo '{describe}'; exit; fi\n{body}\n");
     place.work.executable(format!("tools/{name}"), script);
 }
 
-fn of<'a>(lines: &'a [Value], kind: &str) -> Vec<&'a Value> {
+pub(crate) fn of<'a>(lines: &'a [Value], kind: &str) -> Vec<&'a Value> {
     lines.iter().filter(|line| line["type"] == kind).map(|line| &line["data"]).collect()
 }
 
@@ -96,137 +94,4 @@ fn a_signal_in_the_middle_of_a_pipe_leaves_every_line_whole_and_nothing_behind()
     assert_eq!(ran.stdout.lines().collect::<Vec<_>>(), ["130", "E_INTERRUPTED", "0"], "{ran:?}");
     let out = place.work.read("out");
     assert!(out.ends_with('\n') && out.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{out}");
-}
-
-/// A server of chat completions: its answer depends on how many answers the request already has.
-fn server(answers: Vec<Value>) -> Server {
-    Server::replying(move |request| {
-        let request = request.json();
-        let messages = request["messages"].as_array().unwrap();
-        let turn = messages.iter().filter(|message| message["role"] == "assistant").count();
-        let results = messages.iter().rev().take_while(|message| message["role"] == "tool").count();
-        let asked = turn.checked_sub(1).map_or(0, |last| answers[last]["calls"].as_array().map_or(0, Vec::len));
-        assert_eq!(results, asked, "every call has its result before the model is asked again");
-        server::json(200, &completion(turn, &answers[turn.min(answers.len() - 1)]))
-    })
-}
-
-fn completion(turn: usize, answer: &Value) -> Value {
-    let mut message = json!({"role": "assistant", "content": answer["content"]});
-    let calls = answer["calls"].as_array().cloned().unwrap_or_default();
-    let called = calls.iter().enumerate().map(|(at, call)| {
-        json!({"id": format!("call_{turn}_{at}"), "type": "function",
-            "function": {"name": call["name"], "arguments": call["input"].to_string()}})
-    });
-    if !calls.is_empty() {
-        message["tool_calls"] = called.collect();
-    }
-    let reason = if calls.is_empty() { "stop" } else { "tool_calls" };
-    json!({"id": "x", "object": "chat.completion", "created": 1, "model": "gpt-4o-mini",
-        "choices": [{"index": 0, "message": message, "finish_reason": reason}],
-        "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}})
-}
-
-/// The loop backends that can run here.
-fn backends() -> Vec<&'static str> {
-    let mut backends = vec!["native"];
-    backends.extend((counterpart("curl").is_some() && counterpart("jq").is_some()).then_some("bash"));
-    backends.extend(counterpart("llm").is_some().then_some("llm"));
-    backends
-}
-
-/// The same question to every backend, and what must be the same from all: the last words and the results.
-fn ask(backend: &str, answers: &[Value], options: &str) -> (Place, Outcome) {
-    let place = Place::new();
-    tool(&place, "echo_it", "cat");
-    tool(&place, "fails", "echo half; echo why >&2; exit 3");
-    let native = if backend == "native" { "--backend openai" } else { "" };
-    let line =
-        format!("cp-toolloop --tools tools --tool-backend {backend} {native} -m gpt-4o-mini {options} -- 'Hi there'");
-    let mut asking = place.shell("sh", &line).also_on_path(repository().join("scripts/backends"));
-    if let Some(directory) =
-        (backend == "llm").then(|| counterpart("llm")).flatten().and_then(|llm| llm.parent().map(Path::to_owned))
-    {
-        asking = asking.also_on_path(directory);
-    }
-    let server = server(answers.to_vec());
-    let ran = asking
-        .env("LLM_USER_PATH", place.work.join("llm"))
-        .env("OPENAI_API_KEY", "a-key")
-        .env("OPENAI_BASE_URL", format!("{}/v1", server.url()))
-        .run();
-    (place, ran)
-}
-
-/// Results without what differs from run to run.
-fn results(ran: &Outcome, place: &Place) -> Vec<Value> {
-    let lines = ran.records();
-    let here = place.work.display().to_string();
-    let plain = |data: &&Value| {
-        let content = data["content"].as_str().unwrap().replace(&here, "HERE");
-        json!({"id": data["id"], "name": data["name"], "content": content, "is_error": data["is_error"], "exit_code": data["exit_code"]})
-    };
-    of(&lines, "tool_result").iter().map(plain).collect()
-}
-
-#[test]
-fn every_loop_backend_gives_the_same_words_and_the_same_results() {
-    let hard = json!({"text": "a \"q\"\n$HOME `x` \\ ä \u{1}", "nested": {"deep": [1, {"x": null}]}, "empty": ""});
-    let stories = [
-        vec![json!({"content": "Nothing to do."})],
-        vec![json!({"content": "I look.", "calls": [{"name": "echo_it", "input": hard}]}), json!({"content": "Done."})],
-        vec![
-            json!({"content": null, "calls": [{"name": "echo_it", "input": {"n": 1}}, {"name": "rm_all", "input": {}}, {"name": "echo_it", "input": {"n": 2}}]}),
-            json!({"content": null, "calls": [{"name": "fails", "input": {}}]}),
-            json!({"content": "Two rounds."}),
-        ],
-        // The agent asks the same server, and is told that it may not start another.
-        vec![
-            json!({"content": null, "calls": [{"name": "agent", "input": {"task": "Look."}}]}),
-            json!({"content": "Found."}),
-        ],
-    ];
-    for story in stories {
-        let mut expected: Option<Vec<Value>> = None;
-        for (backend, options) in backends().into_iter().flat_map(|backend| [(backend, ""), (backend, "--parallel 3")])
-        {
-            let (place, ran) = ask(backend, &story, options);
-            assert_eq!(ran.status, 0, "{backend}: {ran:?}");
-            check_contract(&ran);
-            let lines = ran.records();
-            let last = of(&lines, "message").pop().unwrap()["content"].clone();
-            assert_eq!(last, story.last().unwrap()["content"], "{backend}");
-            let results = results(&ran, &place);
-            assert_eq!(expected.get_or_insert_with(|| results.clone()), &results, "{backend}");
-        }
-    }
-}
-
-#[test]
-fn every_loop_backend_stops_at_the_limit_and_says_how_to_go_on() {
-    let endless = [json!({"content": null, "calls": [{"name": "echo_it", "input": {}}]})];
-    for backend in backends() {
-        let (_place, ran) = ask(backend, &[endless.as_slice(), &endless].concat(), "--max-iterations 2");
-        check_contract(&ran);
-        assert_eq!(
-            (ran.status, &ran.closing()["error"]["code"]),
-            (9, &json!("E_BUDGET_EXHAUSTED")),
-            "{backend}: {ran:?}"
-        );
-        assert!(ran.closing()["error"]["details"]["resume"].as_str().unwrap().contains("resume RUN-"), "{backend}");
-    }
-}
-
-#[test]
-fn a_loop_backend_whose_server_is_gone_fails_with_its_code() {
-    for backend in backends().into_iter().filter(|backend| *backend == "bash") {
-        let place = Place::new();
-        let ran = place
-            .shell("sh", &format!("cp-toolloop --tool-backend {backend} -m m -- hi"))
-            .also_on_path(repository().join("scripts/backends"))
-            .env("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
-            .run();
-        check_contract(&ran);
-        assert_eq!((ran.status, &ran.closing()["error"]["code"]), (7, &json!("E_NETWORK")), "{ran:?}");
-    }
 }

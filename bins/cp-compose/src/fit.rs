@@ -1,15 +1,15 @@
 //! `--fit-tokens`: leave out the oldest rounds until the prompt is about this small. Sizes in tokens are estimates.
 
-use cp_common::wire::{Prompt, Turn, raw};
+use cp_common::wire::{Prompt, estimated_tokens, raw};
 use cp_common::{Error, Result};
 
-use crate::parts::{Account, estimated_tokens};
+use crate::parts::Account;
 
 /// Makes the prompt fit. What is new in it is never cut: where that alone is too much, it is an error.
 pub(crate) fn fit(prompt: &mut Prompt, limit: usize, account: &mut Account) -> Result<()> {
     let mut sizes = Vec::with_capacity(prompt.messages.len());
     for turn in &prompt.messages {
-        sizes.push(size(turn)?);
+        sizes.push(turn.size()?);
     }
     let fixed = prompt.system.as_ref().map_or(0, String::len) + raw(&prompt.tools)?.get().len();
     let mut bytes = fixed + sizes.iter().sum::<usize>();
@@ -37,29 +37,10 @@ pub(crate) fn fit(prompt: &mut Prompt, limit: usize, account: &mut Account) -> R
     Ok(())
 }
 
-/// The size of a turn. A model counts an image by its area and not by its bytes: the most that one comes to stands for each.
-fn size(turn: &Turn) -> Result<usize> {
-    const IMAGE: usize = 1600 * 4;
-    let mut size = raw(turn)?.get().len();
-    if !turn.blocks.is_empty() {
-        // They go in place of the content, each as it came or as its plain members, and not as both.
-        size = 0;
-        for block in &turn.blocks {
-            size += block.view()?.raw.unwrap_or(block.raw()).get().len();
-        }
-        return Ok(size);
-    }
-    for block in turn.content.blocks() {
-        if block.view()?.kind == "image" {
-            size = size - block.raw().get().len() + block.raw().get().len().min(IMAGE);
-        }
-    }
-    Ok(size)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cp_common::wire::Turn;
 
     fn prompt() -> Prompt {
         let turns = ["user", "assistant", "user", "assistant", "user"].map(|role| Turn::text(role, &"x".repeat(100)));

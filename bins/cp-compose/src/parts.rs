@@ -1,5 +1,6 @@
 //! The account of a prompt: where each part came from, how large it is, what was taken out of it and what was left out.
 
+use cp_common::wire::estimated_tokens;
 use cp_ledger::format::line::Hash;
 use cp_redact::Redactor;
 use serde::Serialize;
@@ -93,11 +94,6 @@ impl Account {
         let redactions = redacted.iter().map(|part| part.redactions).sum();
         cp_common::wire::raw(&Report { redactions, redacted, dropped: &self.dropped }).map(Some)
     }
-}
-
-/// About how many tokens so many bytes are. An estimate: every model counts in its own way.
-pub(crate) const fn estimated_tokens(bytes: usize) -> usize {
-    bytes.div_ceil(4)
 }
 
 /// Removes secrets from what goes to a model, unless that is switched off. The rules are prepared at the first use.

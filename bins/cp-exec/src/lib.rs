@@ -58,7 +58,7 @@ pub static PROGRAM: Program = Program {
     implicit: Some("run"),
     groups: &[],
     doctor: &[],
-    environment: &[],
+    environment: &[("VIRTUAL_ENV", "The virtual environment of Python that `policy init --for` finds active")],
     schemas: &[
         ("approvals", include_str!("../schemas/approvals.json")),
         ("decision", include_str!("../schemas/decision.json")),

@@ -7,6 +7,7 @@ use crate::exec::{Exec, POLICY, Who};
 /// Runs `cp-exec approve ID` on a terminal, and types.
 fn approve(exec: &Exec, id: &str, typed: &str) -> String {
     let mut terminal = exec.command(&["approve", id]).terminal(80);
+    terminal.wait_for("Allow it? y = yes, n = no: ");
     terminal.send(&format!("{typed}\r"));
     terminal.end();
     terminal.text()
@@ -78,16 +79,105 @@ fn a_tool_that_the_policy_wants_approved_waits_for_a_person() {
     );
     assert_eq!(ask(&[], &call("c1", "deploy", 1))["data"]["content"], "deploy ran\n");
 
-    // A run has its approvals on its own ledger: whoever was asked there is not asked again.
-    let run = exec.home.join("run.jsonl").display().to_string();
-    let in_run = ["--ledger", &run, "--run", "RUN-1"];
-    assert_eq!(ask(&in_run, &call("c3", "deploy", 3))["error"]["code"], "E_HUMAN_REQUIRED");
-    let path = std::path::Path::new(&run);
-    let mut ledger = cp_ledger::Ledger::open(path, cp_ledger::Sync::None).unwrap();
-    ledger.append(cp_ledger::Entry::new("approved").with("call", "c3")).unwrap();
-    drop(ledger);
-    assert_eq!(ask(&in_run, &call("c3", "deploy", 3))["data"]["content"], "deploy ran\n");
-    assert_eq!(ask(&in_run, &call("c4", "deploy", 3))["error"]["code"], "E_HUMAN_REQUIRED");
+    assert_eq!(ask(&[], &call("c1", "deploy", 1))["error"]["code"], "E_HUMAN_REQUIRED", "it was for once");
+}
+
+#[test]
+fn what_a_model_asks_for_waits_as_one_record_with_all_that_it_binds() {
+    let rule = "\n[[exec.rule]]\ncommand = \"echo\"\ndecision = \"confirm\"\n";
+    let exec = Exec::with_policy(Who::Me, &format!("{POLICY}{rule}[paths]\nwrite = [\".\"]\n"));
+    let ledger = exec.ledger().display().to_string();
+    let file = exec.write("f", "one\ntwo\n");
+    let call = |name: &str, input: Value| {
+        let call = json!({"ok": true, "schema_version": "1.0", "type": "tool_call", "data": {"id": "c1", "name": name, "input": input}});
+        exec.answers(&["--run", "RUN-1", "--ledger", &ledger], &call.to_string()).0[0].clone()
+    };
+    let overwrite = || {
+        call("filesystem", json!({"operation": "write_file", "path": "f", "content": "one\n2\n", "mode": "overwrite"}))
+    };
+    let (runs, writes) = (call("shell", json!({"argv": ["echo", "a"]})), overwrite());
+    for (asks, action, program, target) in [(&runs, "run", true, false), (&writes, "write", false, true)] {
+        assert_eq!(asks["error"]["code"], "E_HUMAN_REQUIRED", "{asks}");
+        let approval = &asks["error"]["details"]["approval"];
+        assert_eq!((&approval["action"], &approval["level"]), (&json!(action), &json!("agent")), "{approval}");
+        assert_eq!((&approval["asked_by"]["run"], &approval["asked_by"]["call_id"]), (&json!("RUN-1"), &json!("c1")));
+        assert_eq!(
+            (approval["binds"]["program"].is_string(), approval["binds"]["target"].is_string()),
+            (program, target)
+        );
+        assert_eq!(approval["scopes"], json!(["once", "run"]));
+    }
+    let diff = writes["error"]["details"]["approval"]["shown"]["diff"].as_str().unwrap();
+    assert!(diff.contains("-two\n+2\n"), "{diff}");
+    let listed: Vec<Value> = exec.ask(&["approve"]).0["data"]["items"].as_array().unwrap().clone();
+    let recorded = exec.entries("approval.asked");
+    assert_eq!(listed, [&runs, &writes].map(|asks| asks["error"]["details"]["approval"].clone()));
+    assert_eq!(listed, recorded.iter().map(|entry| entry["data"]["approval"].clone()).collect::<Vec<_>>());
+    assert!(exec.entries("exec.refused").is_empty());
+
+    // A yes is for the file as it was shown.
+    approve(&exec, writes["error"]["details"]["id"].as_str().unwrap(), "y");
+    exec.write("f", "three\n");
+    assert_eq!(overwrite()["error"]["code"], "E_HUMAN_REQUIRED");
+    exec.write("f", "one\ntwo\n");
+    assert_eq!(overwrite()["data"]["is_error"], false);
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "one\n2\n");
+    approve(&exec, runs["error"]["details"]["id"].as_str().unwrap(), "y");
+    assert_eq!(call("shell", json!({"argv": ["echo", "a"]}))["data"]["content"], "a\n");
+    let life: Vec<String> = exec.home.records(exec.ledger()).iter().map(|entry| entry["event"].to_string()).collect();
+    let spent = life.iter().rposition(|event| event == "\"approval.spent\"").unwrap();
+    assert_eq!(life[spent + 1], "\"exec.intent\"", "{life:?}");
+    assert_eq!(exec.entries("exec.result").pop().unwrap()["data"]["call"], "c1");
+    let spent = &exec.entries("approval.spent")[1]["data"];
+    assert_eq!(
+        (&spent["how"], &spent["receipt"]["hash"]),
+        (&json!("terminal"), &exec.entries("approval.granted")[1]["hash"])
+    );
+}
+
+#[test]
+fn a_yes_for_the_run_is_offered_neither_for_a_deletion_nor_for_a_publication() {
+    let rules = ["rm", "git"].map(|name| format!("[[exec.rule]]\ncommand = \"{name}\"\ndecision = \"confirm\"\n"));
+    let policy = POLICY.replace("\"git\"", "\"git\", \"rm\"").replace("restricted_commands = [\"rm\"]", "");
+    let exec = Exec::with_policy(Who::Me, &format!("{policy}{}", rules.concat()));
+    for (argv, scopes) in [
+        (json!(["git", "push"]), json!(["once"])),
+        (json!(["rm", "x"]), json!(["once"])),
+        (json!(["git", "--version"]), json!(["once", "run"])),
+    ] {
+        let call = json!({"ok": true, "schema_version": "1.0", "type": "tool_call", "data": {"id": "c1", "name": "shell", "input": {"argv": argv}}});
+        let asks = exec.answers(&["--run", "RUN-1"], &call.to_string()).0[0].clone();
+        assert_eq!(asks["error"]["details"]["approval"]["scopes"], scopes, "{asks}");
+    }
+}
+
+#[test]
+fn the_approver_that_the_policy_names_answers_for_the_owner_or_decides_nothing() {
+    let exec = confirmed_by_owner();
+    let approver = exec.executable("approver", "#!/bin/sh\ncat >asked; . ./does\n");
+    let named = format!("\n[approval]\nowner_approver = [\"{}\"]\n", approver.display());
+    exec.policy(&format!("{}{named}", std::fs::read_to_string(exec.home.join("config/policy.toml")).unwrap()));
+    for (does, status, event) in [
+        ("exit 0", 0, Some("approval.granted")),
+        ("echo not today; exit 1", 4, Some("approval.denied")),
+        ("kill -9 $$", 9, None),
+        ("exit 127", 9, None),
+    ] {
+        exec.write("does", does);
+        let before = exec.entries("approval.granted").len() + exec.entries("approval.denied").len();
+        let (answer, ended) = exec.ask(&["--", "echo", "a"]);
+        assert_eq!(ended, status, "{does}: {answer}");
+        let after = exec.entries("approval.granted").len() + exec.entries("approval.denied").len();
+        assert_eq!(after - before, usize::from(event.is_some()), "{does}");
+        assert!(event.is_none_or(|event| !exec.entries(event).is_empty()));
+        assert!(does.starts_with("echo") == answer.to_string().contains("not today"), "{answer}");
+    }
+    let asked: Value = serde_json::from_str(&exec.work.read_if_there("asked")).unwrap();
+    assert_eq!((&asked["shown"]["argv"], &asked["level"]), (&json!(["echo", "a"]), &json!("owner")));
+    assert_eq!(exec.entries("exec.intent").len(), 1);
+    // One that was killed can be asked again, where no person is.
+    exec.write("does", "exit 0");
+    assert_eq!(exec.ask(&["approve", asked["id"].as_str().unwrap()]).1, 0);
 }
 
 #[test]
@@ -98,6 +188,7 @@ fn what_waits_for_a_person_names_the_variables_and_holds_no_value() {
     let id = asks["error"]["details"]["id"].as_str().unwrap().to_owned();
     let said = approve(&exec, &id, "no");
     assert!(said.contains("with RUST_LOG set"), "{said}");
+    ask("hunter2-s3cret");
     let listed = exec.ask(&["approve"]).0.to_string();
     assert!(listed.contains("RUST_LOG") && listed.contains(&id), "{listed}");
     let said = said + &approve(&exec, &id, "yes") + &listed;

@@ -109,17 +109,20 @@ fn an_approval_holds_no_token_and_is_tried_without_a_person() {
     let (tried, status) = exec.ask(&["approve", "--dry-run", &id]);
     assert_eq!((status, &tried["data"]["confirm_token"]), (0, &Value::Null), "{tried}");
     assert_eq!(exec.ask(&["approve", &id]).1, 9, "without a terminal");
-    let approve = || {
+    let approve = |asked: bool| {
         let mut terminal = exec.command(&["approve", "--request-id", "r", &id, "--format", "json"]).terminal(400);
-        terminal.send("yes\r");
+        if asked {
+            terminal.wait_for("Allow it? ");
+            terminal.send("yes\r");
+        }
         terminal.end();
         let text = terminal.text();
         let at = text.find("ct_").unwrap_or_else(|| panic!("{text}"));
         text[at..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect::<String>()
     };
-    let token = approve();
+    let token = approve(true);
     assert!(!holds(&exec, &token), "a file has the token");
-    assert_eq!(approve(), token, "the same answer again, and nobody is asked");
+    assert_eq!(approve(false), token, "the same answer again, and nobody is asked");
     assert_eq!(exec.ask(&["--", "echo", "a"]).1, 0);
     refused(&exec, &["--confirm", &token, "--", "echo", "a"], "replayed");
 }

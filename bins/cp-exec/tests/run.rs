@@ -381,22 +381,6 @@ fn bad_requests_name_what_is_wrong_and_the_stream_goes_on() {
 }
 
 #[test]
-fn a_starter_policy_is_written_once_and_never_over_another() {
-    let exec = Exec::new(Who::Me);
-    assert_eq!(exec.ask(&["policy", "init"]).1, 6);
-    std::fs::remove_file(exec.home.join("config/policy.toml")).unwrap();
-    assert_eq!(exec.ask(&["policy", "init", "--dry-run"]).0["data"]["written"], false);
-    let (first, _) = exec.ask(&["policy", "init", "--request-id", "r1"]);
-    assert_eq!(first["data"]["written"], true, "{first}");
-    assert_eq!(exec.ask(&["policy", "init", "--request-id", "r1"]).0["data"], first["data"]);
-    assert_eq!(exec.ask(&["policy", "test"]).1, 0);
-    assert_eq!(exec.entries("policy.init").len(), 1);
-    std::fs::set_permissions(exec.home.join("config/policy.toml"), std::fs::Permissions::from_mode(0o666)).unwrap();
-    let (answer, status) = exec.ask(&["--", "true"]);
-    assert_eq!((status, answer["error"]["code"].as_str()), (4, Some("E_CONFIG")), "{answer}");
-}
-
-#[test]
 fn a_deadline_in_the_middle_of_the_start_is_a_timeout() {
     for who in everyone() {
         let exec = Exec::new(who);

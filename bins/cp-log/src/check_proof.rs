@@ -10,10 +10,12 @@ use cp_common::wire::Reply;
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Line;
+use cp_ledger::proof::bound::Member;
 use cp_ledger::proof::note::{Checkpoint, Note, Verifier};
 use cp_ledger::proof::tree::{Node, leaf, root_of_inclusion};
 use serde::Serialize;
 
+use crate::proofs::PROOF;
 use crate::reading::without_mark;
 
 /// The entry of this verb in `reference`.
@@ -61,6 +63,9 @@ pub(crate) struct Checked {
     seq: u64,
     /// Which ledger it is in.
     origin: String,
+    /// The bound of many ledgers that was signed, where the proof goes through one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bound: Option<String>,
     /// Why not.
     reason: Option<&'static str>,
     /// The witnesses whose signatures are right.
@@ -78,7 +83,12 @@ impl Reply for Checked {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let demanded = Demanded::of(args)?;
     let proof = Proof::load(&args.proof, &demanded)?;
-    filter::run(&mut Check { proof, strict: args.stream.strict_exit }, Source::Input, args.stream, context)
+    filter::run(
+        &mut Check { proof, strict: args.stream.strict_exit, objection: None, has_proved: false },
+        Source::Input,
+        args.stream,
+        context,
+    )
 }
 
 /// What a proof has to have beside a line's place.
@@ -137,9 +147,36 @@ impl Demanded {
 struct Proof {
     index: u64,
     hashes: Vec<Node>,
+    /// Of the ledger; signed itself, unless the bound is.
     checkpoint: Checkpoint,
+    /// The name of the bound that the proof goes through, and whether the ledger is in it.
+    bound: Option<(String, bool)>,
     cosigned_by: Vec<String>,
     not_looked_at: Vec<String>,
+}
+
+/// A proof, taken apart.
+struct Parts<'a> {
+    extra: Option<&'a str>,
+    index: u64,
+    hashes: Vec<Node>,
+    /// What is below the blank line.
+    signed: &'a str,
+}
+
+impl<'a> Parts<'a> {
+    fn of(text: &'a str) -> Option<Self> {
+        let (head, signed) = text.split_once("\n\n")?;
+        let mut lines = head.split('\n').peekable();
+        if lines.next()? != PROOF {
+            return None;
+        }
+        let extra = lines.next_if(|line| line.starts_with("extra ")).and_then(|line| line.strip_prefix("extra "));
+        let number = lines.next()?.strip_prefix("index ")?;
+        let index: u64 = number.parse().ok().filter(|index: &u64| index.to_string() == number)?;
+        let hashes: Option<Vec<Node>> = lines.map(|line| BASE64.decode(line).ok()?.try_into().ok()).collect();
+        Some(Self { extra, index, hashes: hashes?, signed })
+    }
 }
 
 impl Proof {
@@ -156,23 +193,33 @@ impl Proof {
     }
 
     fn parse(text: &str) -> Option<(Note, Self)> {
-        let (head, note) = text.split_once("\n\n")?;
-        let mut lines = head.split('\n').peekable();
-        if lines.next()? != "c2sp.org/tlog-proof@v1" {
-            return None;
-        }
-        lines.next_if(|line| line.starts_with("extra "));
-        let number = lines.next()?.strip_prefix("index ")?;
-        let index: u64 = number.parse().ok().filter(|index: &u64| index.to_string() == number)?;
-        let hashes: Option<Vec<Node>> = lines.map(|line| BASE64.decode(line).ok()?.try_into().ok()).collect();
-        let note = Note::parse(note)?;
+        let Parts { extra, index, hashes, signed } = Parts::of(text)?;
+        let note = Note::parse(signed)?;
         let checkpoint = Checkpoint::parse(&note.text)?;
         let (cosigned_by, not_looked_at) = (Vec::new(), Vec::new());
-        Some((note, Self { index, hashes: hashes?, checkpoint, cosigned_by, not_looked_at }))
+        let plain = Self { index, hashes, checkpoint, bound: None, cosigned_by, not_looked_at };
+        // What else may stand there is not for us, and proves nothing.
+        let inner = extra.and_then(|extra| String::from_utf8(BASE64.decode(extra).ok()?).ok());
+        match inner.filter(|inner| inner.starts_with(PROOF)) {
+            Some(inner) => Some((note, plain.through(&inner)?)),
+            None => Some((note, plain)),
+        }
+    }
+
+    /// The proof of a line in a ledger whose place in a bound this is the proof of.
+    fn through(self, inner: &str) -> Option<Self> {
+        let Parts { index, hashes, signed, extra: None } = Parts::of(inner)? else { return None };
+        let member = Member::parse(signed)?;
+        let root = root_of_inclusion(member.leaf(), self.index, self.checkpoint.size, &self.hashes);
+        let bound = Some((self.checkpoint.origin, root == Some(self.checkpoint.root)));
+        Some(Self { index, hashes, checkpoint: member.checkpoint, bound, ..self })
     }
 
     /// Why a line is not the one that is proved, if it is not.
     fn objection(&self, bytes: &[u8]) -> Option<&'static str> {
+        if matches!(self.bound, Some((_, false))) {
+            return Some("the ledger is not in the bound that was signed");
+        }
         let Some(line) = Line::parse(bytes) else { return Some("not the shape of a line") };
         if !line.is_intact() {
             return Some("the bytes are not those that were hashed");
@@ -188,6 +235,9 @@ impl Proof {
 struct Check {
     proof: Proof,
     strict: bool,
+    /// Why the last line is not the one that is proved, until one is.
+    objection: Option<&'static str>,
+    has_proved: bool,
 }
 
 impl Filter for Check {
@@ -209,28 +259,43 @@ impl Filter for Check {
         if let (Some(reason), true) = (reason, self.strict) {
             return Err(Error::new(Code::Integrity, format!("not proved: {reason}")));
         }
+        self.has_proved |= reason.is_none();
+        self.objection = reason;
         let proof = &self.proof;
         let checked = Checked {
             proved: reason.is_none(),
             seq: proof.index,
             origin: proof.checkpoint.origin.clone(),
+            bound: proof.bound.as_ref().map(|(origin, _)| origin.clone()),
             reason,
             cosigned_by: proof.cosigned_by.clone(),
             not_looked_at: proof.not_looked_at.clone(),
         };
         context.out.record(Kind::Item, &checked)
     }
+
+    /// One that proves nothing of what came in has not passed.
+    fn finish(&mut self, _: &mut Context) -> Result<()> {
+        match self.objection {
+            Some(reason) if !self.has_proved => {
+                Err(Error::new(Code::Integrity, format!("no line is proved: {reason}")))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proofs::proof_text;
     use cp_ledger::format::line::{Hash, compose};
+    use cp_ledger::proof::bound::Bound;
     use cp_ledger::proof::note::Signer;
     use cp_ledger::proof::tree::{Ranges, Tree, inclusion};
 
-    /// Seven lines, and the proof of the fourth, signed by three keys.
-    fn proof(signers: &[Signer; 3]) -> (Vec<u8>, String) {
+    /// Seven lines: the fourth, what is to be signed, and the hashes that lead from the one to the other.
+    fn fourth_of_seven() -> (Vec<u8>, Checkpoint, Vec<Node>) {
         let (mut tree, mut ranges, mut prev) = (Tree::default(), Ranges::new(inclusion(3, 7)), Hash::of(b""));
         let mut fourth = Vec::new();
         for seq in 0..7 {
@@ -242,11 +307,27 @@ mod tests {
                 fourth = line.trim_ascii().to_vec();
             }
         }
-        let checkpoint = Checkpoint { origin: "example.com/log".into(), size: 7, root: tree.root() };
+        (fourth, Checkpoint { origin: "example.com/log".into(), size: 7, root: tree.root() }, ranges.hashes())
+    }
+
+    /// The proof of the fourth line, signed by three keys.
+    fn proof(signers: &[Signer; 3]) -> (Vec<u8>, String) {
+        let (fourth, checkpoint, hashes) = fourth_of_seven();
         let mut note = signers[0].sign(&checkpoint.to_text());
         signers[1..].iter().for_each(|signer| note.add(&signer.cosign(&checkpoint.to_text(), 1_679_315_147)));
-        let hashes: String = ranges.hashes().iter().map(|hash| BASE64.encode(hash) + "\n").collect();
-        (fourth, format!("c2sp.org/tlog-proof@v1\nindex 3\n{hashes}\n{note}"))
+        (fourth, proof_text(None, 3, &hashes, &note.to_string()))
+    }
+
+    /// The same line, by way of a bound of three ledgers.
+    fn bound_proof(signer: &Signer) -> (Vec<u8>, String) {
+        let (fourth, checkpoint, hashes) = fourth_of_seven();
+        let members = ["example.com/a", "example.com/log", "example.com/z"].map(|origin| {
+            let checkpoint = Checkpoint { origin: origin.into(), ..checkpoint.clone() };
+            Member::new(checkpoint, Path::new("l.jsonl")).unwrap()
+        });
+        let inner = proof_text(None, 3, &hashes, &members[1].to_text());
+        let bound = Bound::sign(members.to_vec(), signer);
+        (fourth, proof_text(Some(&inner), 1, &bound.proof(1), &bound.note().to_string()))
     }
 
     fn passes(proof: &[u8], line: &[u8], demanded: &Demanded) -> bool {
@@ -276,5 +357,37 @@ mod tests {
         assert!(passes(changed.as_bytes(), &line, &one));
         let (note, _) = Proof::parse(&changed).unwrap();
         assert_eq!(note.others(&[&one.key]), ["W", "X"]);
+    }
+
+    #[test]
+    fn no_changed_byte_of_a_proof_by_way_of_a_bound_passes() {
+        let signer = Signer::new("K", &[1; 32]);
+        let (line, proof) = bound_proof(&signer);
+        let origin = Some("example.com/log".to_owned());
+        let all = Demanded { key: signer.verifier(), origin, witnesses: Vec::new(), quorum: 0 };
+        assert!(passes(proof.as_bytes(), &line, &all));
+        for at in 0..proof.len() {
+            for bits in [0x01, 0x20] {
+                let mut changed = proof.clone().into_bytes();
+                changed[at] ^= bits;
+                assert!(!passes(&changed, &line, &all), "byte {at} of {proof}");
+            }
+        }
+        // Nor does one of the inner proof, spelt as it should be.
+        let extra = proof.lines().find_map(|line| line.strip_prefix("extra ")).unwrap();
+        let inner = BASE64.decode(extra).unwrap();
+        let with = |inner: &[u8]| proof.replace(extra, &BASE64.encode(inner));
+        assert!(passes(with(&inner).as_bytes(), &line, &all));
+        for at in 0..inner.len() {
+            for bits in [0x01, 0x20] {
+                let mut changed = inner.clone();
+                changed[at] ^= bits;
+                assert!(!passes(with(&changed).as_bytes(), &line, &all), "byte {at} of {}", inner.escape_ascii());
+            }
+            assert!(!passes(with(&inner[..at]).as_bytes(), &line, &all), "cut at {at}");
+        }
+        // The ledger that was asked for is the line's, not the bound.
+        let other = Demanded { origin: Some("example.com/z".into()), ..all };
+        assert!(!passes(proof.as_bytes(), &line, &other));
     }
 }

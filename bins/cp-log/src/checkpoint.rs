@@ -1,6 +1,5 @@
 //! `cp-log checkpoint`: sign the size and the root of a ledger, so that no line can be taken back; and exchange checkpoints with witnesses.
 
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
@@ -9,14 +8,13 @@ use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::proof::checkpoint::{HeldCheckpoint, checkpoint_path};
-use cp_ledger::proof::leaves::walk;
+use cp_ledger::proof::leaves::files_of;
 use cp_ledger::proof::note::{Checkpoint, Note, Signer, Verifier};
-use cp_ledger::proof::tree::{Node, Tree};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::LedgerOption;
-use crate::proofs::{newest, request_text};
+use crate::proofs::{current, newest, request_text};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -125,37 +123,21 @@ fn sign(ledger: &Path, path: &Path, signer: &Signer, write: Write) -> Result<Sig
             .in_file(path)
             .hint("use its key; to begin with a new key, move the old checkpoint away and keep it"));
     }
-    let old_size = before.map_or(0, |(_, checkpoint)| checkpoint.size);
-    let (mut tree, mut old_root) = (Tree::default(), None::<Node>);
-    let walked = walk(ledger, |leaf| {
-        tree.push(leaf);
-        if tree.size() == old_size {
-            old_root = Some(tree.root());
-        }
-        ControlFlow::Continue(())
-    })?;
-    refuse_other_signer(walked.signer.as_deref(), signer, ledger)?;
-    let checkpoint = Checkpoint { origin: walked.origin, size: walked.size, root: tree.root() };
-    if let Some((_, before)) = before
-        && (before.origin != checkpoint.origin || old_root.is_none_or(|root| root != before.root))
-    {
-        let message =
-            format!("the ledger does not go on from its checkpoint of {} lines: nothing is signed", before.size);
-        return Err(Error::new(Code::Integrity, message)
-            .in_file(ledger)
-            .hint("cp-log verify shows whether it was rolled back or forked"));
-    }
+    let earlier: Vec<&Checkpoint> = before.iter().map(|(_, checkpoint)| checkpoint).collect();
+    let (checkpoint, named) = current(&files_of(ledger)?, &earlier)?;
+    refuse_other_signer(named.as_deref(), signer, ledger)?;
     if write == Write::No {
         // Nothing is signed: a signature that no file knows of would be one too many.
         return Ok(Signed { dry_run: true, ..signed(path, &checkpoint, String::new(), None) });
     }
     let note = signer.sign(&checkpoint.to_text());
-    held.replace(&note)?;
     let entry = Entry::new("ledger.checkpoint")
         .with("size", &checkpoint.size)
         .with("root", &BASE64.encode(checkpoint.root))
         .with("verifier", &signer.verifier().to_text());
+    // Before the file: a signature that is in somebody's hands is on the ledger, too.
     let receipt = Ledger::open(ledger, Sync::Line)?.append(entry)?;
+    held.replace(&note)?;
     Ok(signed(path, &checkpoint, note.to_string(), Some(receipt)))
 }
 

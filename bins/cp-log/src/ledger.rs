@@ -59,7 +59,7 @@ impl HashOperand {
 }
 
 /// The file that the verb names, else that of `--ledger`, else that of the setting, else home's.
-fn path_of(file: Option<&Path>, context: &Context) -> PathBuf {
+pub(crate) fn path_of(file: Option<&Path>, context: &Context) -> PathBuf {
     let option = file.or(context.options.ledger.as_deref()).map(Path::to_owned);
     let setting = || context.config.text("ledger", None).map(PathBuf::from);
     option.or_else(setting).unwrap_or_else(|| context.home.ledger("cp-log.jsonl"))

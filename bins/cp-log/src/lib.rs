@@ -2,7 +2,9 @@
 
 mod append;
 mod audit;
+mod bind;
 mod blob;
+mod bounded;
 mod bundle;
 mod check_bundle;
 mod check_proof;
@@ -60,6 +62,7 @@ pub static PROGRAM: Program = Program {
         rotate::DOC,
         keygen::DOC,
         checkpoint::DOC,
+        bind::DOC,
         prove::DOC,
         check_proof::DOC,
         witness::DOC,
@@ -70,7 +73,18 @@ pub static PROGRAM: Program = Program {
         ("Read", &["query", "follow", "stats", "export", "blob", "reveal", "tip", "scan"]),
         (
             "Prove",
-            &["verify", "audit", "keygen", "checkpoint", "witness", "prove", "check-proof", "bundle", "check-bundle"],
+            &[
+                "verify",
+                "audit",
+                "keygen",
+                "checkpoint",
+                "bind",
+                "witness",
+                "prove",
+                "check-proof",
+                "bundle",
+                "check-bundle",
+            ],
         ),
     ],
     doctor: &[],
@@ -82,6 +96,7 @@ pub static PROGRAM: Program = Program {
     schemas: &[
         ("begun", include_str!("../schemas/begun.json")),
         ("blob", include_str!("../schemas/blob.json")),
+        ("bound", include_str!("../schemas/bound.json")),
         ("bundled", include_str!("../schemas/bundled.json")),
         ("checked", include_str!("../schemas/checked.json")),
         ("checked-bundle", include_str!("../schemas/checked-bundle.json")),
@@ -140,6 +155,7 @@ enum Verb {
     Rotate(rotate::Args),
     Keygen(keygen::Args),
     Checkpoint(checkpoint::Args),
+    Bind(bind::Args),
     Prove(prove::Args),
     CheckProof(check_proof::Args),
     Witness(witness::Args),
@@ -168,6 +184,7 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Rotate(args) => rotate::run(&args, context),
         Verb::Keygen(args) => keygen::run(&args, context),
         Verb::Checkpoint(args) => checkpoint::run(&args, context),
+        Verb::Bind(args) => bind::run(&args, context),
         Verb::Prove(args) => prove::run(&args, context),
         Verb::CheckProof(args) => check_proof::run(&args, context),
         Verb::Witness(args) => witness::run(&args, context),

@@ -39,9 +39,31 @@ pub(crate) struct Verified {
     proved: BTreeMap<&'static str, u64>,
     /// What could not be proved, and why.
     not_proved: Vec<NotProved>,
+    /// How the ledger stands to the bound, with its last file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) bound: Option<Standing>,
     /// Whether all lines are JSON that claims no place in a chain.
     #[serde(skip)]
     is_unchained: bool,
+}
+
+/// How a ledger stands to a bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) enum Standing {
+    /// It is as it was bound.
+    Intact,
+    /// It goes on from where it was bound.
+    Grown,
+    /// Its lines are not those that were bound.
+    Changed,
+    /// It has fewer lines than were bound.
+    WentBack,
+    /// Its lines are damaged, so that nothing can be said.
+    Damaged,
+    /// It is not bound.
+    Added,
 }
 
 impl Verified {
@@ -66,6 +88,7 @@ impl Verified {
             faults: report.faults.clone(),
             proved,
             not_proved,
+            bound: None,
             is_unchained: report.lines > 0 && report.unchained == report.lines,
         }
     }
@@ -112,7 +135,9 @@ impl Verified {
 
 impl Reply for Verified {
     fn text(&self) -> String {
-        let mut lines = vec![format!("{}: {} lines, {} bytes, {}", self.file, self.lines, self.bytes, self.tail)];
+        let bound = self.bound.and_then(|bound| Some(format!(", {}", serde_json::to_value(bound).ok()?.as_str()?)));
+        let (file, lines, bytes, bound) = (&self.file, self.lines, self.bytes, bound.unwrap_or_default());
+        let mut lines = vec![format!("{file}: {lines} lines, {bytes} bytes, {}{bound}", self.tail)];
         lines.extend(self.faults.iter().map(|fault| {
             let kind = serde_json::to_value(fault.kind).unwrap_or_default();
             let kind = kind.as_str().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! `cp-log verify`: prove ledgers, and name every line that is not what was written.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -18,8 +18,9 @@ use cp_ledger::proof::{dialect, plane_index};
 use cp_ledger::read::segments;
 use cp_ledger::read::source::is_stdin;
 
-use crate::reading::{Target, to_read};
-use crate::verified::Verified;
+use crate::bounded::Bounded;
+use crate::reading::{Group, Target, to_read};
+use crate::verified::{Standing, Verified};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -46,6 +47,9 @@ pub(crate) struct Args {
     /// The public key that must have signed the checkpoint
     #[arg(long, value_name = "KEY")]
     key: Option<PathBuf>,
+    /// A file of cp-log bind: each ledger in it must be there and continue what was bound; --key is the key that signed it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["checkpoint", "dialect"])]
+    bound: Option<PathBuf>,
     /// The format of the ledgers (default: what each file says itself)
     #[arg(long, value_enum, value_name = "NAME", conflicts_with_all = ["checkpoint", "key"])]
     dialect: Option<Dialect>,
@@ -72,11 +76,20 @@ struct Requirements {
     dialect: Option<Dialect>,
     checkpoint: Option<PathBuf>,
     key: Option<Verifier>,
+    bounded: Option<Bounded>,
 }
 
 impl Requirements {
+    /// Whether something outside its lines is demanded of each ledger.
+    fn is_any(&self) -> bool {
+        self.checkpoint.is_some() || self.key.is_some() || self.bounded.is_some()
+    }
+
     /// The checkpoint that a ledger has to go on from.
     fn checkpoint_of(&self, ledger: &Path) -> Result<Option<(Note, Checkpoint)>> {
+        if let Some(signed) = self.bounded.as_ref().and_then(|bounded| bounded.signed(ledger)) {
+            return Ok(Some(signed));
+        }
         let file = self.checkpoint.clone().unwrap_or_else(|| checkpoint_path(ledger));
         let found = read_checkpoint(&file)?;
         if found.is_none() && self.checkpoint.is_some() {
@@ -87,9 +100,12 @@ impl Requirements {
 
     /// What is wrong with a ledger according to its checkpoint; else what that proves, or why it proves nothing.
     fn judge(&self, whole: &Whole, signed: Option<&(Note, Checkpoint)>, last: Option<u64>, found: &mut Judged) {
-        let demanded: Vec<&Verifier> = self.key.iter().chain(whole.signer()).collect();
+        let is_bound = signed.is_some_and(|(note, _)| self.bounded.as_ref().is_some_and(|by| by.is_signed_by(note)));
+        // A bound was proved when it was read, whatever keys its ledgers name; a ledger that is not in it has only the one that it names.
+        let key = self.key.as_ref().filter(|_| self.bounded.is_none());
+        let demanded: Vec<&Verifier> = key.into_iter().chain(whole.signer()).filter(|_| !is_bound).collect();
         let Some((note, checkpoint)) = signed else {
-            return match &self.key {
+            return match key {
                 Some(key) => found.fault = Some((Kind::Unsigned, format!("no checkpoint is signed by {}", key.name()))),
                 None => found.not_proved(
                     "checkpoint",
@@ -101,10 +117,12 @@ impl Requirements {
             found.fault = Some(fault);
             return;
         }
-        if demanded.is_empty() {
-            found.not_proved("signature", "line 0 names no key, and --key was not given");
+        let signatures = if is_bound { usize::from(self.key.is_some()) } else { demanded.len() };
+        if signatures == 0 {
+            let why = if is_bound { "--key was not given" } else { "line 0 names no key, and --key was not given" };
+            found.not_proved("signature", why);
         } else {
-            found.proved.push(("signature", u64::try_from(demanded.len()).unwrap_or(1)));
+            found.proved.push(("signature", u64::try_from(signatures).unwrap_or(1)));
         }
         match whole.deviation(checkpoint, last) {
             Ok(None) => {
@@ -131,6 +149,11 @@ struct Judged {
 }
 
 impl Judged {
+    /// How many lines the checkpoint was found to cover.
+    fn covered(&self) -> Option<u64> {
+        self.proved.iter().find(|(what, _)| *what == "checkpoint").map(|(_, size)| *size)
+    }
+
     fn not_proved(&mut self, what: &'static str, why: impl Into<String>) {
         self.not_proved.push(NotProved { what, why: why.into() });
     }
@@ -144,59 +167,18 @@ fn wrong_signature(note: &Note, key: &Verifier) -> Option<(Kind, String)> {
     }
 }
 
-/// The files of one ledger, the oldest first.
-struct Group {
-    ledger: PathBuf,
-    files: Vec<Target>,
-}
-
-impl Group {
-    /// Whether only closed segments were named, so that nobody asked for the others.
-    fn is_part(&self) -> bool {
-        self.files.iter().all(|file| file.named && segments::is_closed(&file.path))
-    }
-
-    /// The files of each ledger, in the order in which the ledgers were named or found.
-    fn all(targets: &[Target], context: &mut Context) -> Vec<Self> {
-        let mut groups: Vec<Self> = Vec::new();
-        let mut places = HashMap::new();
-        for target in targets {
-            let ledger = segments::ledger_of(&target.path);
-            let place = *places.entry(ledger.clone()).or_insert_with(|| {
-                groups.push(Self { ledger, files: Vec::new() });
-                groups.len() - 1
-            });
-            let files = &mut groups[place].files;
-            if !files.iter().any(|file| file.path == target.path) {
-                files.push(target.clone());
-            }
-        }
-        for group in &mut groups {
-            // Digits sort before letters, so the file that goes on comes last.
-            group.files.sort_by(|a, b| a.path.cmp(&b.path));
-            group.files.dedup_by(|later, earlier| {
-                let twice = segments::unpacked_name(&later.path) == segments::unpacked_name(&earlier.path);
-                if twice {
-                    let (later, earlier) = (later.path.display(), earlier.path.display());
-                    let message = format!("{later} is {earlier} packed, and was not looked at");
-                    context.out.notice("segment_twice", Severity::Warning, message);
-                }
-                twice
-            });
-        }
-        groups
-    }
-}
-
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let targets = to_read(&args.files, context)?;
     let processors = || std::thread::available_parallelism().map_or(1, usize::from);
     let options =
         Options { json: !args.no_json, closed: args.closed, threads: args.threads.unwrap_or_else(processors).min(64) };
     let key = args.key.as_deref().map(Verifier::load).transpose()?;
-    let requirements = Requirements { dialect: args.dialect, checkpoint: args.checkpoint.clone(), key };
+    let bound = args.bound.as_deref().map(|path| Bounded::load(path, key.as_ref())).transpose()?;
     let groups = Group::all(&targets, context);
-    if let [group] = &groups[..]
+    let bounded = bound.map(|bound| Bounded::of(bound, &groups, context)).transpose()?;
+    let requirements = Requirements { dialect: args.dialect, checkpoint: args.checkpoint.clone(), key, bounded };
+    if requirements.bounded.is_none()
+        && let [group] = &groups[..]
         && let [only] = &group.files[..]
         && only.named
     {
@@ -207,17 +189,23 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         };
     }
     context.out.streaming()?;
-    let mut first_failure = None;
+    let (mut first_failure, mut judged) = (None, HashSet::<&Path>::new());
     for group in &groups {
         match Walk::of(group, &options, &requirements) {
             Ok(mut walk) => {
                 for target in &group.files {
                     let outcome = walk.file(target, context);
+                    if outcome.as_ref().is_ok_and(|verified| verified.bound.is_some()) {
+                        judged.insert(&group.ledger);
+                    }
                     tell(target, outcome, &mut first_failure, context)?;
                 }
             }
             Err(e) => tell(&group.files[0], Err(e), &mut first_failure, context)?,
         }
+    }
+    for missing in requirements.bounded.iter().flat_map(|bounded| bounded.missing(&judged)) {
+        tell_failure(missing, &mut first_failure, context)?;
     }
     first_failure.map_or(Ok(()), Err)
 }
@@ -246,6 +234,10 @@ fn tell(
         Err(e) if e.is_fatal() => return Err(e),
         Err(e) => e,
     };
+    tell_failure(error, first_failure, context)
+}
+
+fn tell_failure(error: Error, first_failure: &mut Option<Error>, context: &mut Context) -> Result<()> {
     first_failure.get_or_insert_with(|| Error::new(error.code(), error.message()));
     context.out.item_failed(error)
 }
@@ -259,11 +251,14 @@ struct Walk<'a> {
     whole: Whole,
     /// What the next file must follow.
     before: Option<State>,
+    standing: Option<Standing>,
+    /// Whether a file had faults.
+    is_damaged: bool,
 }
 
 impl<'a> Walk<'a> {
     fn of(group: &'a Group, options: &'a Options, requirements: &'a Requirements) -> Result<Self> {
-        if group.is_part() && (requirements.checkpoint.is_some() || requirements.key.is_some()) {
+        if group.is_part() && requirements.is_any() {
             return Err(Error::usage("a checkpoint is about a whole ledger, and only closed segments were named")
                 .hint(format!("name {}", group.ledger.display())));
         }
@@ -271,7 +266,7 @@ impl<'a> Walk<'a> {
         let signed = if is_stdin(&group.ledger) { None } else { requirements.checkpoint_of(&group.ledger)? };
         let wanted = signed.as_ref().map(|(_, checkpoint)| checkpoint.size);
         let whole = Whole::new(&group.ledger, group.is_part(), wanted);
-        Ok(Self { group, options, requirements, signed, whole, before: None })
+        Ok(Self { group, options, requirements, signed, whole, before: None, standing: None, is_damaged: false })
     }
 
     fn file(&mut self, target: &Target, context: &Context) -> Result<Verified> {
@@ -288,7 +283,7 @@ impl<'a> Walk<'a> {
         let mut report = self.lines(path, context)?;
         let mut found = Found::default();
         if !can_be_read_twice {
-            if self.requirements.checkpoint.is_some() || self.requirements.key.is_some() {
+            if self.requirements.is_any() {
                 return Err(Error::usage("standard input can be read only once, and a checkpoint needs a second time")
                     .hint("name the file instead of -"));
             }
@@ -301,6 +296,7 @@ impl<'a> Walk<'a> {
             }
         }
         found.faults.into_iter().for_each(|fault| report.add(fault));
+        self.is_damaged |= report.fault_count > 0;
         report.faults.sort_by_key(|fault| (fault.offset, fault.kind != Kind::Segment));
         let (mut proved, mut not_proved) = (found.proved, found.not_proved);
         if report.in_flight {
@@ -314,7 +310,9 @@ impl<'a> Walk<'a> {
                 not_proved.push(NotProved { what: "json", why: "--no-json was given".to_owned() });
             }
         }
-        Ok(Verified::new(path, &report, proved, not_proved))
+        let mut verified = Verified::new(path, &report, proved, not_proved);
+        verified.bound = self.standing.take();
+        Ok(verified)
     }
 
     /// Proves the lines of the next file.
@@ -338,11 +336,16 @@ impl<'a> Walk<'a> {
         found.faults.extend(self.whole.end(report).faults);
         let last = report.last.map(|(seq, _)| seq);
         // A file with lines and no intact one has faults enough; an emptied one has none.
-        if report.intact == 0 && report.lines > 0 || self.group.is_part() {
-            return;
-        }
         let mut judged = Judged::default();
-        self.requirements.judge(&self.whole, self.signed.as_ref(), last, &mut judged);
+        if (report.intact > 0 || report.lines == 0) && !self.group.is_part() {
+            self.requirements.judge(&self.whole, self.signed.as_ref(), last, &mut judged);
+        }
+        if let Some(bounded) = &self.requirements.bounded {
+            let kind = judged.fault.as_ref().map(|(kind, _)| *kind);
+            let is_damaged = self.is_damaged || report.fault_count > 0 || !found.faults.is_empty();
+            let covered = judged.covered().filter(|_| !is_damaged);
+            self.standing = bounded.standing(&self.group.ledger, kind, covered, last);
+        }
         found.faults.extend(judged.fault.map(|(kind, message)| Fault {
             line: report.lines,
             offset: report.bytes,

@@ -75,7 +75,7 @@ const FORGERIES: [Forgery; 13] = [
     ("RUN-*.jsonl", "run_end", r#""iterations":2"#, r#""iterations":3"#, "budget"),
     ("RUN-*.jsonl", "tool_result", r#""exit_code":0"#, r#""exit_code":3"#, "exit"),
     ("RUN-*.jsonl", "tool_result", r#""seq":8"#, r#""seq":7"#, "receipt"),
-    ("RUN-*.jsonl", "iteration", r#""event":"iteration""#, r#""event":"denied""#, "approval"),
+    ("RUN-*.jsonl", "iteration", r#""event":"iteration""#, r#""event":"approval.denied""#, "approval"),
 ];
 
 #[test]

@@ -101,9 +101,9 @@ fn entry(n: u32, previous: &Value) -> (String, String) {
     let unhashed =
         format!("{{\"event_type\": \"E{n}\", \"metadata\": {{\"a\": 1.5, \"é\": []}}, \"previous_hash\": {previous}}}");
     let hash = cp_ledger::format::Hash::of(unhashed.as_bytes()).hex().to_owned();
-    // Written in another order than it is hashed in.
+    // Written in another order, and a number in another spelling, than it is hashed in.
     let line = format!(
-        "{{\"previous_hash\": {previous}, \"event_type\": \"E{n}\", \"metadata\": {{\"é\": [], \"a\": 1.5}}, \"entry_hash\": \"{hash}\"}}\n"
+        "{{\"previous_hash\": {previous}, \"event_type\": \"E{n}\", \"metadata\": {{\"é\": [], \"a\": 15e-1}}, \"entry_hash\": \"{hash}\"}}\n"
     );
     (line, hash)
 }

@@ -3,6 +3,7 @@
 
 mod append;
 mod audit;
+mod bind;
 mod bundle;
 mod create;
 mod export;

@@ -41,9 +41,13 @@ fn a_line_is_proved_without_the_ledger_and_an_edited_one_is_not() {
         let told = place.lines(&["check-proof", "--key", "K.pub", "p"], &good);
         assert_eq!(told[0]["data"]["proved"], true);
         place.closing(&["check-proof", "--key", "K.pub", "--strict-exit", "p"], &good, 0);
-        let told =
-            place.lines(&["check-proof", "--key", "K.pub", "p"], &good.replace("tick", "tock").replace("open", "shut"));
-        assert_eq!(told[0]["data"]["proved"], false);
+        let edited = good.replace("tick", "tock").replace("open", "shut");
+        let closing = place.closing(&["check-proof", "--key", "K.pub", "p"], &edited, 1);
+        assert_eq!(closing["error"]["code"], "E_INTEGRITY");
+        // Among others it is found; alone, it is missed.
+        let among = format!("{edited}{good}");
+        let told = place.lines(&["check-proof", "--key", "K.pub", "p"], &among);
+        assert_eq!((&told[0]["data"]["proved"], &told[1]["data"]["proved"]), (&false.into(), &true.into()));
         place.closing(&["check-proof", "--key", "K.pub", "--strict-exit", "p"], &line(&place, 7), 1);
     }
     assert_eq!(place.closing(&["prove", "20", "-f", "l.jsonl"], "", 3)["error"]["code"], "E_NOT_FOUND");

@@ -205,9 +205,33 @@ fn signing() {
     Sweep::new(&place, &["checkpoint", "-f", "l.jsonl", "--key", "K"]).run(|done, fault| {
         let after = place.work.read("l.checkpoint");
         assert!(after != before || done.status != 0, "{fault}: {done:?}");
+        // What is signed is on the ledger, whatever came after.
+        let root = after.lines().nth(2).unwrap().to_owned();
+        assert!(place.stored("l.jsonl").iter().any(|line| line["data"]["root"] == root), "{fault}");
         place.run(&["verify", "--key", "K.pub", "l.jsonl"]).success();
         is_sound(&place, &hashes, fault);
         place.run(&["checkpoint", "-f", "l.jsonl", "--key", "K"]).success();
+    });
+}
+
+#[test]
+fn binding() {
+    let place = Ledgers::new();
+    std::fs::create_dir(place.path("shards")).unwrap();
+    place.ledger("shards/a.jsonl", 3);
+    place.ledger("shards/b.jsonl", 4);
+    place.lines(&["keygen", "K"], "");
+    let bind = ["bind", "shards", "--key", "K", "-o", "b.note", "--ledger", "record.jsonl"];
+    place.lines(&bind, "");
+    let before = place.work.read("b.note");
+    place.lines(&["append", "-f", "shards/b.jsonl", "m"], "");
+    Sweep::new(&place, &bind).run(|done, fault| {
+        let after = place.work.read("b.note");
+        assert!(after != before || done.status != 0, "{fault}: {done:?}");
+        let root = after.split("\n\n").nth(1).unwrap().lines().nth(2).unwrap().to_owned();
+        assert!(place.stored("record.jsonl").iter().any(|line| line["data"]["root"] == root), "{fault}");
+        place.run(&["verify", "--bound", "b.note", "--key", "K.pub", "shards"]).success();
+        place.run(&bind).success();
     });
 }
 

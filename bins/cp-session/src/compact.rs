@@ -11,7 +11,7 @@ use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
 use crate::operand::{self, SessionOperand};
-use crate::transcript::{self, COMPACT, Stored, plain_text};
+use crate::transcript::{self, COMPACT, Stored};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -79,9 +79,6 @@ struct Summary {
     usage: Usage,
 }
 
-const TASK: &str = "Summarise the conversation for whoever continues it: what was asked, what was decided, what was found \
-(names, paths, numbers, exact words where they matter), and what is still open. Leave out greetings. Add nothing.";
-
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let session = args.session.find(context)?;
     let told = (args.keep, &args.model, &args.backend);
@@ -136,9 +133,7 @@ fn cut_of(turns: &[Stored], keep: usize) -> Result<(usize, u64)> {
 }
 
 fn summarise(turns: &[Stored], args: &Args, context: &Context) -> Result<Summary> {
-    let lines: Vec<String> =
-        turns.iter().map(|stored| format!("{}: {}", stored.turn.role, plain_text(&stored.turn))).collect();
-    let prompt = Prompt { system: Some(TASK.to_owned()), ..Prompt::of_text(&lines.join("\n")) };
+    let prompt = Prompt::to_summarise(turns.iter().map(|stored| &stored.turn));
     let mut arguments = vec!["--input", "records", "--closed"];
     for (flag, value) in [("--backend", &args.backend), ("--model", &args.model)] {
         arguments.extend(value.iter().flat_map(|value| [flag, value]));

@@ -13,7 +13,7 @@ use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 
 use crate::operand::{self, SessionOperand};
-use crate::transcript::{self, Mode, plain_text};
+use crate::transcript::{self, Mode};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -97,7 +97,7 @@ fn summarise(session: &Session) -> Result<(Exported, Vec<u8>)> {
     transcript::each_turn(&file, &mut |line| {
         let turn = transcript::turn_of(line, &file)?;
         // Secrets were removed when the text was stored; the rules may have improved since.
-        let (text, count) = redactor.redact_text(&plain_text(&turn));
+        let (text, count) = redactor.redact_text(&turn.plain_text());
         redactions += count;
         turns.push(SummaryTurn { seq: line.seq(), ts: line.ts().to_owned(), role: turn.role, text });
         Ok(())

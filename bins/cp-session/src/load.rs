@@ -7,7 +7,7 @@ use cp_common::{Context, Result};
 use serde::Serialize;
 
 use crate::operand::SessionOperand;
-use crate::transcript::{self, Mode, plain_text};
+use crate::transcript::{self, Mode};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -52,7 +52,7 @@ pub(crate) struct Loaded {
 
 impl Reply for Loaded {
     fn text(&self) -> String {
-        let lines = self.messages.iter().map(|turn| format!("{}: {}", turn.role, plain_text(turn)));
+        let lines = self.messages.iter().map(|turn| format!("{}: {}", turn.role, turn.plain_text()));
         lines.collect::<Vec<_>>().join("\n")
     }
 }

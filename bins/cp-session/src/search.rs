@@ -9,7 +9,7 @@ use cp_ledger::format::line::Line;
 use serde::Serialize;
 
 use crate::operand;
-use crate::transcript::{self, plain_text};
+use crate::transcript;
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
                 return Ok(());
             }
             let turn = transcript::turn_of(line, &file)?;
-            if let Some(snippet) = snippet(&plain_text(&turn), &query) {
+            if let Some(snippet) = snippet(&turn.plain_text(), &query) {
                 let (session_id, ledger, ts) = (session.id.clone(), file.display().to_string(), line.ts().to_owned());
                 found.push((key, Found { session_id, ledger, seq: line.seq(), ts, role: turn.role, snippet }));
             }

@@ -338,17 +338,3 @@ fn blocks_of(line: &Line<'_>, file: &Path) -> Result<Vec<Block>> {
     let is_changed = |block: &Block| data.redactions > 0 && block.raw().get().contains(cp_redact::MARK_START);
     Ok(blocks.into_iter().map(|block| if is_changed(&block) { block.redacted() } else { block }).collect())
 }
-
-/// The text of a turn. A block without text is printed with its kind, and with its name and input or its content.
-pub(crate) fn plain_text(turn: &Turn) -> String {
-    let blocks = turn.content.blocks();
-    let lines = blocks.iter().filter_map(|block| {
-        let view = block.view().ok()?;
-        Some(match (view.text, view.name) {
-            (Some(text), _) => text.into_owned(),
-            (None, Some(name)) => format!("[{} {}{}]", view.kind, name, view.input.map_or("", |input| input.get())),
-            (None, None) => format!("[{}{}]", view.kind, view.content.map_or("", |content| content.get())),
-        })
-    });
-    lines.collect::<Vec<_>>().join("\n")
-}

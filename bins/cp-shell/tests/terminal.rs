@@ -141,9 +141,11 @@ fn a_tool_that_wants_a_word_for_each_call_gets_it_from_the_person() {
     terminal.send("mark it\r");
     terminal.wait_for("in this turn? [y/N] ");
     terminal.send("y\r");
-    terminal.wait_for("Allow mark {\"n\":1}? [y/N] ");
+    let shown = terminal.wait_for("Allow it? y = yes, n = no, a = always for this run: ");
+    assert!(shown.contains("mark {\"n\":1}") && shown.contains("tool.approve: mark requires approval"), "{shown}");
     terminal.send("n\r");
-    terminal.wait_for("Allow mark {\"n\":2}? [y/N] ");
+    terminal.wait_for("mark {\"n\":2}");
+    terminal.wait_for("for this run: ");
     assert!(!terminal.text().contains("marked it"), "{}", terminal.text());
     terminal.send("y\r");
     terminal.wait_for("marked it");
@@ -355,5 +357,60 @@ fn colour_is_shown_unless_it_is_not_wanted() {
         terminal.wait_for("nothing was sent");
         terminal.prompted();
         assert_eq!(terminal.has_colour(), wanted, "{variable}={value}");
+    }
+}
+
+/// A place whose model runs two commands that the policy asks about, and a terminal in which the turn was sent.
+fn sent(place: &Person, level: &str) -> Session {
+    let rule = "[[exec.rule]]\ncommand = \"tee\"\ndecision = \"confirm\"\n";
+    place.home.write(
+        "config/policy.toml",
+        format!("[exec]\nallowed_commands = [\"tee\"]\nargument_rules = \"off\"\nconfirm = \"{level}\"\n{rule}[paths]\nwrite = [\".\"]\n"),
+    );
+    let tool = "#!/bin/sh\necho '{\"name\":\"mark\",\"description\":\"Mark.\"}' # --describe\n";
+    let tools = place.root.executable("tools/mark", tool).parent().unwrap().display().to_string();
+    let call = |name: &str| json!({"tool_calls": [{"name": "shell", "input": {"argv": ["tee", name]}}]});
+    place.stub_plays(&format!("{}\n{}\n{{\"content\":\"It is done.\"}}\n", call("a"), call("b")));
+    let mut terminal = place.terminal(&[&STUB[..], &["--tools", &tools]].concat(), 100);
+    terminal.prompted();
+    terminal.send("do it\r");
+    terminal.wait_for("in this turn? [y/N] ");
+    terminal.send("y\r");
+    terminal
+}
+
+#[test]
+fn always_for_this_run_answers_the_next_of_its_kind_too() {
+    let place = Person::new();
+    let mut terminal = sent(&place, "agent");
+    terminal.wait_for("tee a\n");
+    terminal.wait_for("for this run: ");
+    terminal.send("a\r");
+    terminal.wait_for("It is done.");
+    terminal.prompted();
+    assert_eq!(terminal.text().matches("Allow it?").count(), 1, "{}", terminal.text());
+    assert!(["a", "b"].iter().all(|name| place.work.join(name).exists()));
+}
+
+#[test]
+fn what_the_policy_leaves_to_its_owner_is_asked_at_the_same_terminal() {
+    let place = Person::new();
+    let mut terminal = sent(&place, "owner");
+    for name in ["a", "b"] {
+        terminal.wait_for(&format!("tee {name}\n"));
+        terminal.wait_for("The policy leaves this to its owner.");
+        terminal.wait_for("y = yes, n = no: ");
+        terminal.send("y\r");
+    }
+    terminal.wait_for("It is done.");
+    terminal.prompted();
+    assert!(["a", "b"].iter().all(|name| place.work.join(name).exists()), "{}", terminal.text());
+    // So is a command of the person's own.
+    for (answer, is_made) in [("n", false), ("y", true)] {
+        terminal.send(":! tee c\r");
+        terminal.wait_for("y = yes, n = no: ");
+        terminal.send(&format!("{answer}\r"));
+        terminal.prompted();
+        assert_eq!(place.work.join("c").exists(), is_made, "{}", terminal.text());
     }
 }

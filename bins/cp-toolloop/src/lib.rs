@@ -17,14 +17,14 @@ use cp_common::program::{Check, Credentials, Program, Status};
 use cp_common::wire::schemas as wire;
 use cp_common::{Context, Result};
 
-use crate::verbs::{cancel, resume, run, runs, show};
+use crate::verbs::{cancel, resume, run, runs, show, undo};
 
 /// What the program is, for `reference`, `doctor` and the audit.
 pub static PROGRAM: Program = Program {
     name: "cp-toolloop",
     about: "let a model use tools until it is done, within budgets",
     risk_tier: "T2",
-    verbs: &[run::DOC, verbs::tools::DOC, runs::DOC, show::DOC, resume::DOC, cancel::DOC],
+    verbs: &[run::DOC, verbs::tools::DOC, runs::DOC, show::DOC, resume::DOC, undo::DOC, cancel::DOC],
     implicit: Some("run"),
     groups: &[],
     doctor: &[],
@@ -41,6 +41,7 @@ pub static PROGRAM: Program = Program {
         ("tools", include_str!("../schemas/tools.json")),
         ("runs", include_str!("../schemas/runs.json")),
         ("run", include_str!("../schemas/run.json")),
+        ("undone", include_str!("../schemas/undone.json")),
         ("cancelled", include_str!("../schemas/cancelled.json")),
     ],
     checks,
@@ -64,6 +65,7 @@ enum Verb {
     Tools(verbs::tools::Args),
     Runs(runs::Args),
     Show(show::Args),
+    Undo(undo::Args),
     Cancel(cancel::Args),
 }
 
@@ -75,6 +77,7 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Tools(args) => verbs::tools::run(&args, context),
         Verb::Runs(args) => runs::run(&args, context),
         Verb::Show(args) => show::run(&args, context),
+        Verb::Undo(args) => undo::run(&args, context),
         Verb::Cancel(args) => cancel::run(&args, context),
     }
 }

@@ -23,7 +23,7 @@ for line in sys.stdin:
     print(json.dumps({"ok": True, "schema_version": "1.0", "type": "message", "data": message}), flush=True)
 "#;
 
-fn place(turns: &Value) -> ToolLoop {
+pub(crate) fn place(turns: &Value) -> ToolLoop {
     let place = ToolLoop::new();
     place.root.executable("model", MODEL);
     place.root.write("turns", turns.to_string());
@@ -35,7 +35,7 @@ fn arguments(place: &ToolLoop) -> Vec<String> {
     vec!["--tools".to_owned(), path("tools"), "--llm".to_owned(), path("model")]
 }
 
-fn ask(place: &ToolLoop, more: &[&str]) -> Outcome {
+pub(crate) fn ask(place: &ToolLoop, more: &[&str]) -> Outcome {
     let arguments = arguments(place);
     place.run(&[&arguments.iter().map(String::as_str).collect::<Vec<_>>(), more].concat())
 }
@@ -128,6 +128,27 @@ fn a_budget_of_dollars_stops_the_run_and_its_agents() {
     let details = &ran.error()["details"];
     assert_eq!((&details["iterations"], &details["agent_iterations"]), (&json!(4), &json!(4)), "{ran:?}");
     assert!(ran.detail("resume").contains("--budget-usd 8"), "{ran:?}");
+}
+
+#[test]
+fn what_policy_lets_a_run_spend_is_shared_by_its_agents_and_each_resume() {
+    let more = json!({"calls": [["step", {}]]});
+    let place = place(&json!({"go": [delegate("sub"), more], "sub": [more]}));
+    place.tool("step", "", "echo did");
+    place.policy("[llm]\nbudget_usd = 2.0\n");
+    // Half a dollar a turn: one, two of an agent with 0.75 to spend, and one more.
+    let ran = ask(&place, &["go"]);
+    assert_eq!((ran.status, ran.detail("budget").as_str()), (9, "usd"), "{ran:?}");
+    assert!(ran.error()["message"].as_str().unwrap().contains("policy allows a run 2.0000"), "{ran:?}");
+    assert!(ran.results()[0].contains("1.0000 dollars were spent, of 0.7500"), "{ran:?}");
+    let run = ran.detail("run_id");
+    for more in [&["--budget-usd", "90"][..], &[]] {
+        let again = place.run(&[&["resume", &run], more].concat());
+        assert_eq!((again.status, &again.error()["details"]["usage"]["cost_usd"]), (9, &json!(2.0)), "{again:?}");
+    }
+    place.policy("[llm]\nbudget_usd = 3.0\n");
+    let again = place.run(&["resume", &run]);
+    assert_eq!((again.status, &again.error()["details"]["usage"]["cost_usd"]), (9, &json!(3.0)), "{again:?}");
 }
 
 #[test]

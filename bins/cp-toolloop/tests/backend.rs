@@ -57,7 +57,14 @@ fn it_goes_on_where_it_stopped_and_keeps_to_the_limit() {
 }
 
 #[test]
-fn it_takes_no_model_command() {
+fn it_takes_nothing_that_says_how_the_model_is_asked() {
     let (place, backend) = place();
-    assert_eq!(place.run(&["--tool-backend", &backend, "--llm", "cp-llm", "x"]).status, 2);
+    for option in ["--llm=cp-llm", "--backend=stub", "--stub-script=script"] {
+        let refused = place.run(&["--tool-backend", &backend, option, "x"]);
+        let name = option.split('=').next().unwrap();
+        assert_eq!(
+            refused.failed(2, "E_USAGE")["message"],
+            format!("{name} cannot be used with --tool-backend {backend}, which asks the model itself")
+        );
+    }
 }

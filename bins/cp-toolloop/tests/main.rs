@@ -2,11 +2,17 @@
 #![expect(clippy::unwrap_used, reason = "a failure to set up is a failed test")]
 
 mod agent;
+mod approvals;
 mod backend;
 mod blocks;
+mod context;
+mod mcp;
+mod project;
 mod replay;
 mod resume;
 mod run;
 mod servers;
+mod sweep;
 mod toolloop;
 mod tools;
+mod undo;

@@ -44,6 +44,46 @@ fn a_recorded_run_plays_again_byte_for_byte_and_starts_nothing() {
 }
 
 #[test]
+fn a_run_that_stops_is_recorded_as_far_as_it_came() {
+    let place = ToolLoop::new();
+    place.tool("good", "", "echo good");
+    place.script(&[r#"{"tool_calls":[{"name":"good"}]}"#, r#"{"error":{"code":"E_FORBIDDEN","message":"no"}}"#]);
+    let stopped = place.with_tools(&["--record", "r.jsonl", "x"]);
+    assert_eq!(stopped.status, 4, "{stopped:?}");
+    let played = place.run(&["--replay", "r.jsonl"]);
+    assert_eq!((played.status, &played.error()["code"]), (3, &json!("E_NOT_FOUND")), "{played:?}");
+    assert_eq!((played.of("message"), played.results()), (stopped.of("message"), stopped.results()));
+    // When the run is over, all of it is there.
+    place.script(&[r#"{"tool_calls":[{"name":"good"}]}"#, r#"{"content":"done"}"#]);
+    let run = stopped.detail("run_id");
+    assert_eq!(place.run(&["resume", &run]).status, 0);
+    assert_eq!(place.run(&["--replay", "r.jsonl"]).of("message").len(), 2);
+}
+
+#[test]
+fn a_recording_proves_itself_wherever_it_is_played() {
+    let place = ToolLoop::new();
+    place.tool("good", "", "echo good");
+    place.script(&[r#"{"tool_calls":[{"name":"good"}]}"#, r#"{"content":"fifty"}"#]);
+    assert_eq!(place.with_tools(&["--record", "r.jsonl", "x"]).status, 0);
+    let text = place.work.read("r.jsonl");
+    let lines: Vec<&str> = text.lines().collect();
+    let last = lines.iter().position(|line| line.contains("fifty")).unwrap();
+    place.work.write("changed", text.replace("fifty", "sixty"));
+    place.work.write("moved", [&lines[..2], &lines[3..4], &lines[2..3], &lines[4..]].concat().join("\n"));
+    for home in ["home", "elsewhere"] {
+        let home = place.root.join(home).display().to_string();
+        assert_eq!(place.run(&["--home", &home, "--replay", "r.jsonl"]).status, 0);
+        for (name, line) in [("changed", last + 1), ("moved", 3)] {
+            let refused = place.run(&["--home", &home, "--replay", name]);
+            let details = &refused.error()["details"];
+            assert_eq!((refused.status, &refused.error()["code"]), (1, &json!("E_INTEGRITY")), "{refused:?}");
+            assert_eq!(details["line"], json!(line), "{refused:?}");
+        }
+    }
+}
+
+#[test]
 fn words_that_came_one_by_one_come_so_again() {
     let place = ToolLoop::new();
     place.tool("good", "", "echo good");

@@ -82,8 +82,10 @@ fn nobody_takes_over_while_the_tool_of_a_killed_run_is_at_work() {
     place.script(&[r#"{"tool_calls":[{"name":"step"}]}"#]);
     let run = killed_when(&place, 4, || place.until_written("begun"));
     assert_eq!(place.written("effects"), "");
+    // Its result came after the kill, and is used: nobody is asked, and nothing runs twice.
     let ran = place.run(&["resume", &run]);
-    assert_eq!((ran.status, place.written("effects").as_str()), (9, "x\n"), "{ran:?}");
+    assert_eq!((ran.status, place.written("effects").as_str()), (0, "x\n"), "{ran:?}");
+    assert!(ran.results()[0].contains("ended with exit status 0"), "{ran:?}");
 }
 
 #[test]
@@ -117,6 +119,26 @@ fn a_run_can_be_taken_over_once() {
 }
 
 #[test]
+fn a_run_is_known_by_its_name() {
+    let place = five_steps(true);
+    let stopped = place.with_tools(&["--name", "nightly", "--max-iterations", "1", "go"]);
+    let run = stopped.detail("run_id");
+    let taken = place.with_tools(&["--name", "nightly", "go"]);
+    assert_eq!((taken.status, &taken.error()["code"]), (6, &json!("E_CONFLICT")), "{taken:?}");
+    assert_eq!(taken.detail("run_id"), run);
+    let shown = place.run(&["show", "nightly"]);
+    assert_eq!((&shown.closing()["data"]["id"], &shown.closing()["data"]["name"]), (&json!(run), &json!("nightly")));
+    assert_eq!(place.run(&["resume", "nightly", "--max-iterations", "2"]).status, 9);
+    assert_eq!(place.run(&["cancel", "nightly"]).closing()["data"]["run_id"], json!(run));
+    // A run that is over leaves its name to the next one.
+    let next = place.with_tools(&["--name", "nightly", "go"]);
+    assert_eq!(next.status, 0, "{next:?}");
+    assert_eq!(place.run(&["show", "nightly"]).closing()["data"]["id"], next.closing()["data"]["run_id"]);
+    assert_eq!(place.run(&["show", "nobody"]).status, 3);
+    assert_eq!(place.with_tools(&["--name", "RUN-1", "go"]).status, 2);
+}
+
+#[test]
 fn a_changed_state_is_refused() {
     let place = five_steps(false);
     let run = killed(&place, 9);
@@ -129,6 +151,34 @@ fn a_changed_state_is_refused() {
     // A line that a power cut tore is simply not there.
     std::fs::write(&sealed, format!("{text}{{\"mac\":\"00")).unwrap();
     assert_eq!(finish(&place, &run).status, 0);
+}
+
+#[test]
+fn an_earlier_state_repeats_nothing() {
+    let place = five_steps(false);
+    let stopped = place.with_tools(&["--max-iterations", "3", "go"]);
+    let run = stopped.detail("run_id");
+    let runs = place.home.at("planes/ho1/runs");
+    let [sealed, ledger] = ["sealed", "jsonl"].map(|end| format!("{run}.{end}"));
+    let (state, entries) = (runs.read(&sealed), runs.read(&ledger));
+    let lines: Vec<&str> = state.lines().collect();
+    let mut refused = 0;
+    for kept in 1..=lines.len() {
+        runs.write(&sealed, lines[..kept].join("\n") + "\n");
+        runs.write(&ledger, &entries);
+        for effect in ["effects", "calls"] {
+            place.work.write(effect, "{\"n\":1}\n{\"n\":2}\n{\"n\":3}\n");
+        }
+        let ran = place.run(&["resume", &run, "--max-iterations", "9"]);
+        refused += usize::from(ran.error()["code"] == "E_INTEGRITY");
+        let calls = place.written("calls");
+        assert!(calls.matches("\"n\":3").count() == 1 && calls.matches("\"n\":1").count() == 1, "{kept}: {ran:?}");
+        assert_eq!(ran.status == 0, calls.lines().count() == 5, "{kept}: {ran:?}");
+    }
+    assert!(refused > lines.len() / 2 && refused < lines.len(), "{refused} of {}", lines.len());
+    // What was refused can still be ended.
+    runs.write(&sealed, lines[..4].join("\n") + "\n");
+    assert_eq!(place.run(&["cancel", &run]).status, 0);
 }
 
 #[test]
@@ -171,13 +221,16 @@ fn the_policy_asks_and_a_program_answers() {
     assert_eq!(ran.status, 0, "{ran:?}");
     assert_eq!(ran.results(), ["deployed\n"]);
     let question: Value = serde_json::from_str(&place.written("question")).unwrap();
-    assert_eq!((&question["call"]["name"], &question["tool"]["name"]), (&json!("deploy"), &json!("deploy")));
+    assert_eq!((&question["shown"]["rule"], &question["level"]), (&json!("tools.approve"), &json!("agent")));
     let no = place.root.join("no").display().to_string();
     let ran = place.with_tools(&["--approver", &no, "x"]);
     assert_eq!(ran.status, 0, "{ran:?}");
     assert_eq!(ran.results(), ["Denied: too late"]);
     assert_eq!(place.written("deployed"), "deployed\n");
-    assert_eq!(place.with_tools(&["x"]).status, 9);
+    let asked = place.with_tools(&["x"]);
+    assert_eq!(asked.status, 9);
+    // One word is enough: the loop does not ask what cp-exec asks.
+    assert_eq!(place.run(&words_of(&asked.detail("resume"))).status, 0);
 }
 
 #[test]
@@ -261,12 +314,56 @@ fn what_was_written_down_and_not_printed_is_printed_by_the_resume() {
 fn a_call_made_again_in_vain_is_noticed_after_a_stop_too() {
     let place = ToolLoop::new();
     place.tool("fails", "", "echo no; exit 1");
-    let call = r#"{"tool_calls":[{"name":"fails"}]}"#;
-    place.script(&[call, call, call]);
+    place.tool("looks", "", "echo the same");
+    let call = |name: &str| format!(r#"{{"tool_calls":[{{"name":"{name}"}}]}}"#);
+    let calls = ["fails", "fails", "fails", "looks", "looks", "looks", "fails"].map(call);
+    place.script(&calls.iter().map(String::as_str).collect::<Vec<_>>());
     let stopped = place.with_tools(&["--max-iterations", "1", "x"]);
     assert!(!stopped.results()[0].contains("same call"), "{stopped:?}");
     let again = place.run(&words_of(&stopped.detail("resume")));
-    assert!(again.results()[0].contains("made 2 times"), "{again:?}");
-    let third = place.run(&words_of(&again.detail("resume")));
-    assert!(third.results()[0].contains("made 3 times"), "{third:?}");
+    assert!(again.results()[0].contains("made 2 times in a row"), "{again:?}");
+    let rest = place.run(&["resume", &again.detail("run_id"), "--max-iterations", "20"]);
+    let results = rest.results();
+    assert!(results[0].contains("made 3 times in a row"), "{rest:?}");
+    // What works may be looked at as often as it takes, and what was between the failures may have changed something.
+    assert!(results.len() == 5 && results[1..].iter().all(|result| !result.contains("same call")), "{rest:?}");
+}
+
+#[test]
+fn calls_of_one_id_are_told_apart() {
+    let place = ToolLoop::new();
+    place.tool("deploy", r#","approve":true"#, "cat; echo");
+    place.script(&[
+        r#"{"tool_calls":[{"id":"c","name":"deploy","input":{"n":1}},{"id":"c","name":"deploy","input":{"n":2}}]}"#,
+    ]);
+    let asked = place.with_tools(&["x"]);
+    assert_eq!(asked.status, 9, "{asked:?}");
+    let run = asked.detail("run_id");
+    let waiting = |asked: &Outcome| asked.error()["details"]["call"].clone();
+    assert_eq!((&waiting(&asked)["id"], &waiting(&asked)["input"]), (&json!("c"), &json!({"n":1})));
+    let ran = place.run(&["resume", &run, "--deny", "c", "--approve", "c_2"]);
+    assert_eq!(ran.status, 0, "{ran:?}");
+    assert_eq!(ran.results()[1], "{\"n\":2}\n", "{ran:?}");
+    let turns = &ran.of("message").pop().unwrap()["input"];
+    let answered: Vec<&Value> =
+        turns[0]["content"].as_array().unwrap().iter().map(|block| &block["tool_use_id"]).collect();
+    assert_eq!(answered, [&json!("c"), &json!("c_2")]);
+    let ledger = place.home.read(format!("planes/ho1/runs/{run}.jsonl"));
+    assert!(ledger.contains(r#""renamed_calls":{"c_2":"c"}"#), "{ledger}");
+}
+
+#[test]
+fn a_deadline_says_one_thing_and_a_hangup_leaves_a_closing_line() {
+    let place = ToolLoop::new();
+    place.tool("slow", "", "echo x >begun; sleep 30");
+    place.script(&[r#"{"tool_calls":[{"name":"slow"}]}"#]);
+    let late = place.with_tools(&["--deadline", "1.5", "x"]);
+    assert_eq!((late.status, late.stderr.as_str()), (9, "cp-toolloop: the deadline of 1.5 seconds has passed\n"));
+    place.work.write("begun", "");
+    let child = place.command(&["--tools", &place.tools(), "x"]).start();
+    place.until_written("begun");
+    child.signal(Signal::HUP);
+    let ran = child.wait();
+    assert_eq!((ran.status, ran.stderr.as_str()), (130, "cp-toolloop: interrupted by a signal\n"), "{ran:?}");
+    assert_eq!(ran.error()["code"], "E_INTERRUPTED");
 }

@@ -48,10 +48,28 @@ fn the_server_of_everything_is_called_in_the_sandbox() {
     assert!(results[2].1 && results[2].0.contains("do not fit its schema"), "{results:?}");
     assert!(!results[3].1 && results[3].0.contains("completed"), "{results:?}");
     assert!(!results[4].1 && results[4].0.contains("temperature"), "{results:?}");
-    assert!(results[5].0.contains("[image, image/png: not shown]"), "{results:?}");
+    assert!(results[5].0.contains("[image, image/png]"), "{results:?}");
     let environment: Value = serde_json::from_str(&results[6].0).unwrap();
     assert!(environment.get("CP_HOME").is_none() && environment.get("PATH").is_some(), "{environment}");
     assert_ne!(environment["HOME"], json!(place.root.join("work")), "its home is a scratch directory");
+}
+
+#[test]
+fn an_image_that_a_tool_shows_is_shown_to_the_model() {
+    let Some(command) = reference("everything") else { return };
+    let place = ToolLoop::new();
+    place.script(&[r#"{"tool_calls":[{"name":"get-tiny-image"}]}"#, r#"{"content":"seen"}"#]);
+    let server = format!("all={command}");
+    let ran = place.run(&["--mcp", &server, "--record", "r.jsonl", "x"]);
+    assert_eq!(ran.status, 0, "{ran:?}");
+    let result = &ran.of("tool_result")[0];
+    assert_eq!((&result["images"][0]["type"], &result["_untrusted"][2]), (&json!("image"), &json!("/images")));
+    let answered = &ran.of("message")[1]["input"][0]["content"][0];
+    assert_eq!(answered["type"], "tool_result", "{ran:?}");
+    let source = &answered["content"][1]["source"];
+    assert_eq!((&source["type"], &source["media_type"]), (&json!("base64"), &json!("image/png")), "{ran:?}");
+    assert!(source["data"].as_str().unwrap().starts_with("iVBORw0KGgo"), "{ran:?}");
+    assert_eq!(place.run(&["--replay", "r.jsonl"]).of("tool_result"), ran.of("tool_result"));
 }
 
 #[test]
@@ -69,11 +87,13 @@ fn the_server_of_files_writes_only_where_the_policy_says() {
         ("write_file", write(&aside)),
         ("read_text_file", json!({"path": "/etc/passwd"})),
     ];
+    // It says that writing destroys.
+    place.policy("[mcp.fs]\napprove = false\n");
     let results = calls(&place, &server, &wanted);
     assert!(!results[0].1 && results[1] == ("two\nlines\n".to_owned(), false), "{results:?}");
     assert!(results[2].1 && !aside.exists(), "{results:?}");
     assert!(results[3].1, "{results:?}");
-    place.policy(&format!("[mcp.fs]\nwrite = [\"{}\"]\n", place.root.join("aside").display()));
+    place.policy(&format!("[mcp.fs]\napprove = false\nwrite = [\"{}\"]\n", place.root.join("aside").display()));
     let results = calls(&place, &server, &wanted);
     assert!(!results[2].1 && aside.exists(), "{results:?}");
 }
@@ -157,7 +177,7 @@ fn the_policy_knows_the_command_of_a_server() {
     assert_eq!(same.status, 4, "a path that only leads to it is another: {same:?}");
     place.policy("[mcp.s]\ncommand = \"../server\"\n");
     let same = place.run(&["tools", "--mcp", "s=../server", "--allow", "look"]);
-    assert_eq!(same.closing()["data"]["count"], 1, "{same:?}");
+    assert_eq!(same.closing()["data"]["items"][0]["name"], "look", "{same:?}");
     let other = place.run(&["tools", "--mcp", "s=/bin/cat"]);
     assert_eq!((other.status, &other.error()["code"]), (4, &json!("E_FORBIDDEN")), "{other:?}");
     assert_eq!(place.run(&["tools", "--mcp", "unknown"]).status, 2);

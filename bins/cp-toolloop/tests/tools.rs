@@ -161,7 +161,8 @@ for line in sys.stdin:
     );
     let server = format!("s={}", place.root.join("server").display());
     let listed = place.run(&["tools", "--mcp", &server]);
-    assert_eq!(names(&listed.closing()), ["s_system", "say", "filesystem", "system", "agent", "shell"], "{listed:?}");
+    let expected = ["___x", "s_system", "say", "filesystem", "system", "agent", "shell"];
+    assert_eq!(names(&listed.closing()), expected, "{listed:?}");
     place.script(&[r#"{"tool_calls":[{"name":"say","input":{"text":"hi"}},{"name":"say","input":{}},{"name":"s_system","input":{"text":"x"}}]}"#]);
     let command = place.command(&["--mcp", &server, "--allow", "say", "x"]);
     let ran = command.env("OPENAI_API_KEY", "k").run();
@@ -178,4 +179,62 @@ fn a_server_that_is_none_is_left_out() {
     let ran = place.run(&["tools", "--mcp", "t=/bin/true"]);
     assert_eq!(names(&ran.closing()), ["filesystem", "system", "agent", "shell"]);
     assert_eq!(ran.closing()["data"]["items"][4]["status"], "broken", "{ran:?}");
+}
+
+#[test]
+fn what_a_tool_is_called_and_says_forges_no_line() {
+    let place = ToolLoop::new();
+    let description = "\\u001b[31mred\\u009b2J\\nsecond";
+    place.root.executable(
+        "tools/good",
+        format!("#!/bin/sh\n# --describe\nprintf %s '{{\"name\":\"good\",\"description\":\"{description}\"}}'\n"),
+    );
+    place.root.executable("tools/bad", "#!/bin/sh\n# --describe\nprintf %s '{\"name\":\"x\\n✓ shell\"}'\n");
+    let listed = place.with_tools(&["tools", "--format", "text"]);
+    assert!(listed.stdout.contains("^[[31mred<U+009B>2J"), "{listed:?}");
+    place.script(&[r#"{"tool_calls":[{"name":"x\n✓ shell"},{"name":"good","input":"{broken"}]}"#]);
+    let failed = place.with_tools(&["--format", "text", "--fail-on-tool-error", "x"]);
+    let shown = place.run(&["show", "RUN-", "--format", "text"]);
+    assert!(shown.stdout.contains("x^J✓ shell"), "{shown:?}");
+    let warned = place.with_tools(&["tools"]);
+    for text in [&listed.stdout, &listed.stderr, &failed.stderr, &shown.stdout, &warned.stderr] {
+        assert!(!text.lines().any(|line| line.starts_with("✓ shell")), "{text}");
+    }
+}
+
+#[test]
+fn arguments_that_are_none_are_answered_to_the_model() {
+    let place = ToolLoop::new();
+    place.tool("good", "", "echo ran >>ran");
+    place.script(&[
+        r#"{"tool_calls":[{"id":"a","name":"good","input":"{broken"},{"id":"b","name":"good","input":"null"}]}"#,
+        r#"{"tool_calls":[{"id":"c","name":"good","input":{}}]}"#,
+    ]);
+    let ran = place.with_tools(&["x"]);
+    assert_eq!(ran.status, 0, "{ran:?}");
+    let results = ran.results();
+    assert_eq!(results[0], "the arguments are not a JSON object: {broken");
+    assert_eq!(results[1], "the arguments are not a JSON object: null");
+    assert_eq!(ran.of("message")[0]["content"][0], json!({"type":"tool_use","id":"a","name":"good","input":{}}));
+    assert_eq!(place.written("ran"), "ran\n");
+}
+
+#[test]
+fn the_scripts_of_links_are_swept_and_the_model_does_not_see_where_they_are() {
+    let place = ToolLoop::new();
+    let real =
+        "#!/bin/sh\nif [ \"$1\" = --describe ]; then echo \"{\\\"name\\\":\\\"${0##*/}\\\"}\"; exit; fi\nexit 3\n";
+    place.root.executable("real", real);
+    let link = |name: &str| std::os::unix::fs::symlink("../real", place.root.join("tools").join(name)).unwrap();
+    link("one");
+    link("two");
+    place.script(&[r#"{"tool_calls":[{"name":"one"}]}"#]);
+    let ran = place.with_tools(&["x"]);
+    assert_eq!(ran.results(), [format!("{}/one exited with 3", place.tools())], "{ran:?}");
+    assert_eq!(place.home.at("links").names().len(), 2);
+    std::fs::remove_file(place.root.join("tools/one")).unwrap();
+    std::fs::remove_file(place.root.join("tools/two")).unwrap();
+    link("three");
+    place.with_tools(&["tools"]).success();
+    assert_eq!(place.home.at("links").names().len(), 1);
 }

@@ -1,10 +1,10 @@
-//! Random bytes, keys that are made at first use, and tags under them.
+//! Random bytes, hashes, keys that are made at first use, and tags under them.
 
 use std::io::ErrorKind;
 use std::path::Path;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use sha2::Sha256;
+use sha2::{Digest as _, Sha256};
 
 use crate::home::create_whole;
 use crate::wire::{Code, Error, Result};
@@ -75,6 +75,11 @@ pub fn random<const N: usize>() -> Result<[u8; N]> {
         }
     }
     Ok(bytes)
+}
+
+/// The SHA-256 of bytes as records have it: `sha256:` and 64 hexadecimal digits.
+pub fn hash(bytes: &[u8]) -> String {
+    format!("sha256:{}", hex(&Sha256::digest(bytes)))
 }
 
 /// Lower-case hexadecimal digits.

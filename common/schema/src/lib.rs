@@ -1,10 +1,13 @@
 //! JSON Schemas that are checked without a network: what a schema refers to must be in it.
 
 use boon::{CompileError, Compiler, SchemaIndex, Schemas, UrlLoader, ValidationError};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The address that a schema is given, from which its references lead.
 const ADDRESS: &str = "schema:///root";
+
+/// The members of a schema whose values are not schemas.
+const DATA: [&str; 4] = ["const", "enum", "default", "examples"];
 
 /// The most characters of one fault's message: it quotes the value it is about, which may be long.
 const LONGEST: usize = 400;
@@ -44,6 +47,17 @@ impl Schema {
         Ok(Self { parts, root })
     }
 
+    /// As [`Schema::compile`], for a schema of others, which may have patterns in the dialect of ECMAScript that look around. Those that
+    /// cannot be checked are left out and given back.
+    pub fn compile_lenient(mut text: Value) -> Result<(Self, Vec<String>), String> {
+        if let Ok(schema) = Self::compile(text.clone()) {
+            return Ok((schema, Vec::new()));
+        }
+        let mut unchecked = Vec::new();
+        leave_out_patterns(&mut text, &mut unchecked);
+        Self::compile(text).map(|schema| (schema, unchecked))
+    }
+
     /// The first faults of a value, at most so many: those that have no others behind them, which say what to change.
     pub fn faults(&self, value: &Value, most: usize) -> Vec<Fault> {
         let mut faults = Vec::new();
@@ -51,6 +65,33 @@ impl Schema {
             collect(&error, most, &mut faults);
         }
         faults
+    }
+}
+
+/// Takes the patterns out of a schema that cannot be checked.
+fn leave_out_patterns(schema: &mut Value, unchecked: &mut Vec<String>) {
+    let cannot = |pattern: &str| Schema::compile(json!({ "pattern": pattern })).is_err();
+    match schema {
+        Value::Object(members) => {
+            if let Some(pattern) = members.get("pattern").and_then(Value::as_str).filter(|pattern| cannot(pattern)) {
+                unchecked.push(pattern.to_owned());
+                members.remove("pattern");
+            }
+            if let Some(Value::Object(by_pattern)) = members.get_mut("patternProperties") {
+                let before = unchecked.len();
+                unchecked.extend(by_pattern.keys().filter(|pattern| cannot(pattern)).cloned());
+                by_pattern.retain(|pattern, _| !unchecked[before..].contains(pattern));
+                if unchecked.len() > before {
+                    // Which properties are additional cannot be known any more.
+                    members.remove("additionalProperties");
+                }
+            }
+            // What is not a schema stays as it is.
+            let within = members.iter_mut().filter(|(name, _)| !DATA.contains(&name.as_str()));
+            within.for_each(|(_, value)| leave_out_patterns(value, unchecked));
+        }
+        Value::Array(list) => list.iter_mut().for_each(|value| leave_out_patterns(value, unchecked)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
@@ -75,8 +116,6 @@ fn shortened(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -88,6 +127,24 @@ mod tests {
         assert_eq!(schema.faults(&json!({"n": 1}), 5), []);
         assert_eq!(schema.faults(&json!({"n": "x"}), 5)[0].pointer, "/n");
         assert!(schema.faults(&json!({}), 5)[0].message.contains("missing properties 'n'"));
+    }
+
+    #[test]
+    fn a_pattern_that_looks_around_is_left_out_and_the_rest_is_checked() {
+        let text = json!({
+            "properties": {
+                "a": {"type": "string", "pattern": "^(?!x)y", "minLength": 2},
+                "b": {"pattern": "^z"}, "c": {"const": {"pattern": "^(?=x)"}}
+            },
+            "patternProperties": {"^(?<!q)p": {"type": "integer"}}, "additionalProperties": false
+        });
+        assert!(Schema::compile(text.clone()).is_err());
+        let (schema, unchecked) = Schema::compile_lenient(text).unwrap();
+        assert_eq!(unchecked, ["^(?<!q)p", "^(?!x)y"]);
+        let fits = |value: Value| schema.faults(&value, 5).is_empty();
+        assert!(fits(json!({"a": "xx", "p": 1, "c": {"pattern": "^(?=x)"}})));
+        assert!(!fits(json!({"a": "x"})) && !fits(json!({"a": 1})) && !fits(json!({"b": "y"})));
+        assert!(Schema::compile_lenient(json!({"type": "strange", "pattern": "(?=x)"})).is_err());
     }
 
     #[test]

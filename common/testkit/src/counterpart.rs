@@ -3,7 +3,7 @@
 //! A test that returns early passes, and nobody reads what it printed. So where every counterpart is expected to be
 //! there (`CI=true`, or `CP_COUNTERPARTS` set), one that is missing fails the test.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Finds a program: one of those that `.ci/run` installs, else one on `PATH`. `None` has been reported.
 ///
@@ -44,6 +44,17 @@ pub fn required(what: &str, is_there: bool) -> bool {
 pub fn packages() -> PathBuf {
     let elsewhere = std::env::var_os("CP_COUNTERPARTS_DIR").map(PathBuf::from);
     elsewhere.unwrap_or_else(|| crate::repository().join(".ci/packages"))
+}
+
+/// The virtual environment with the pytest that `.ci/run` installs. Its first line says where that is: a copy of it works nowhere else.
+/// `None` has been reported.
+#[must_use = "a test without its counterpart cannot go on"]
+#[track_caller]
+pub fn pytest_environment() -> Option<PathBuf> {
+    let script = std::fs::read_to_string(packages().join("python/bin/pytest")).unwrap_or_default();
+    let interpreter = script.lines().next().and_then(|line| line.strip_prefix("#!")).map(Path::new);
+    let root = interpreter.and_then(|file| file.ancestors().nth(2)).filter(|root| root.join("bin/pytest").is_file());
+    if required("pytest (.ci/run installs it)", root.is_some()) { root.map(Path::to_owned) } else { None }
 }
 
 fn all_are_expected() -> bool {

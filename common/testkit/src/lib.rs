@@ -35,7 +35,7 @@ mod thinker;
 mod wait;
 
 pub use background::Background;
-pub use counterpart::{counterpart, packages, required};
+pub use counterpart::{counterpart, packages, pytest_environment, required};
 pub use directory::Directory;
 pub use fake::Fake;
 pub use outcome::{Outcome, records_of};

@@ -8,6 +8,7 @@ signed() { { cp-log append -f L hello; cp-log keygen K; cp-log checkpoint -f L -
 allow() { mkdir -p "$CP_HOME/config"; printf '[exec]\nallowed_commands = ["echo", "false", "rm", "sleep"]\n%s\n' "$1" >"$CP_HOME/config/policy.toml"; }
 call() { printf '{"ok":true,"schema_version":"1.0","type":"tool_call","data":{"id":"1","name":"%s","input":%s}}\n' "$1" "$2"; }
 token() { jq -r .data.confirm_token; }
+make() { printf '%s\n' '{"tool_calls":[{"name":"filesystem","input":{"operation":"write_file","path":"new","content":"x"}}]}' '{"content":"Done."}' >script; cp-toolloop --backend stub --stub-script script -- hello >/dev/null; }
 play() { printf '%s\n' '{"content":"I look.","tool_calls":[{"name":"system","input":{"operation":"get_info"}}]}' '{"content":"Done."}' >script; }
 "#;
 
@@ -60,6 +61,9 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         &[
             "cp-exec policy init",
             "cp-exec policy init --dry-run",
+            "touch main.py; cp-exec policy init --for .",
+            "allow; touch main.py; cp-exec policy init --for . --dry-run",
+            "allow; touch main.py; cp-exec policy init --for .",
             "cp-exec policy init >/dev/null; cp-exec policy init",
         ],
     ),
@@ -105,12 +109,21 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "cp-log bind",
+        &[
+            "signed; cp-log bind L --key K",
+            "signed; cp-log bind L --key K -o b",
+            "signed; cp-log bind L --key K --dry-run",
+        ],
+    ),
+    (
         "cp-log check-proof",
         &[
             "signed; sed -n 2p L | cp-log check-proof --key K.pub p",
             "signed; sed -n 1p L | cp-log check-proof --key K.pub p",
             "signed; sed -n 1,2p L | cp-log check-proof --key K.pub p",
             "signed; cp-log query L | cp-log check-proof --key K.pub p",
+            "signed; cp-log bind L --key K -o b >/dev/null; cp-log prove 1 -f L --bound b --format raw >q; sed -n 2p L | cp-log check-proof --key K.pub q",
             "signed; cp-log query --event log L | cp-log check-proof --key K.pub p",
         ],
     ),
@@ -142,7 +155,7 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         ],
     ),
     ("cp-log scan", &["echo 'token ghp_a1B2c3D4e5a1B2c3D4e5a1B2c3D4e5a1B2c3' | cp-log scan -"]),
-    ("cp-log keygen", &["cp-log keygen K", "cp-log keygen --dry-run K"]),
+    ("cp-log keygen", &["cp-log keygen K", "cp-log keygen --dry-run K", "cp-log keygen K >/dev/null; cp-log keygen K"]),
     ("cp-log prove", &["signed; cp-log prove 0 -f L"]),
     (
         "cp-log query",
@@ -186,6 +199,8 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
             "cp-log append x >/dev/null; cp-log verify",
             "cp-log append -f L x >/dev/null; echo x >>L; cp-log verify L",
             "cp-log append -f \"$(printf 'caf\\351')\" hello >/dev/null; cp-log verify caf*",
+            "signed; cp-log bind L --key K -o b >/dev/null; cp-log verify --bound b L",
+            "signed; cp-log append -f M m >/dev/null; cp-log bind L M --key K -o b >/dev/null; cp-log verify --bound b L",
         ],
     ),
     (
@@ -294,6 +309,15 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         &[
             "play; cp-toolloop --backend stub --stub-script script --max-iterations 1 -- hello >/dev/null; cp-toolloop cancel RUN-",
             "play; cp-toolloop --backend stub --stub-script script --max-iterations 1 -- hello >/dev/null; cp-toolloop cancel --dry-run RUN-",
+        ],
+    ),
+    (
+        "cp-toolloop undo",
+        &[
+            "make; cp-toolloop undo RUN- --dry-run",
+            "make; cp-toolloop undo RUN- --confirm \"$(cp-toolloop undo RUN- --dry-run | token)\"",
+            "make; rm new; cp-toolloop undo RUN-",
+            "make; echo more >>new; cp-toolloop undo RUN-",
         ],
     ),
     (

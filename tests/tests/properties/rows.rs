@@ -20,7 +20,7 @@ pub(super) struct Row {
 
 /// Verb, what must be made each time, its words, and words with which it waits. `f` is a pipe that nobody writes to, `locked` a ledger that
 /// somebody else holds, `$BASE` a server that never answers; standard input stays open.
-const ROWS: [[&str; 4]; 55] = [
+const ROWS: [[&str; 4]; 56] = [
     ["cp-log append", "", "-f L -- m", "-f locked -- m"],
     ["cp-log create", "", "new$N", ""],
     ["cp-log tee", "", "tee$N <lines", ""],
@@ -41,6 +41,7 @@ const ROWS: [[&str; 4]; 55] = [
     ["cp-log rotate", "cp R r$N.jsonl", "r$N.jsonl", "locked.jsonl"],
     ["cp-log keygen", "", "key$N", ""],
     ["cp-log checkpoint", "", "-f L --key K", "-f locked --key K"],
+    ["cp-log bind", "", "--key K -o bound$N L", "--key K -o locked L"],
     ["cp-log prove", "", "-f L 1", ""],
     ["cp-log check-proof", "", "--key K.pub proof <line", "--key K.pub proof"],
     ["cp-log witness", "", "--key W --signer K.pub --state seen$N <request", "--key W --signer K.pub --state seen$N"],
@@ -84,8 +85,9 @@ const ROWS: [[&str; 4]; 55] = [
 ];
 
 /// The rest, in another table: arrays of this length are easier to keep right.
-const MORE: [[&str; 4]; 8] = [
+const MORE: [[&str; 4]; 9] = [
     ["cp-toolloop show", "", "$RUN", ""],
+    ["cp-toolloop undo", "", "$RUN --dry-run", ""],
     ["cp-toolloop cancel", PAUSED, "$O", ""],
     ["cp-shell", "", "<ask", ""],
     ["cp-shell init", "", "--home $PWD/plane$N", ""],

@@ -1,12 +1,14 @@
-//! What needs to be confirmed: a token proves that exactly this was shown before; an owner's approval, that a person
-//! agreed to it.
+//! What needs to be confirmed: a token proves that exactly this was shown before; an approval, that somebody who may said yes to it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use cp_common::program::confirm::{self, Bound, issue, redeem};
+use cp_common::program::approval::{self, Spent};
+use cp_common::program::confirm::{self, issue, redeem};
+use cp_common::wire::{Action, Approval, AskedBy, Binds, Level, Scope, Shown};
 use cp_common::{Code, Error, Result, clock};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
+use super::difference::difference;
 use super::ruling::Ruling;
 use crate::digest::sha256;
 use crate::keyed::Keyed;
@@ -16,12 +18,10 @@ use crate::sandbox::plan::{Limits, Network, Profile};
 /// How a command gets its token.
 pub(crate) const HOW: &str = "run it with --dry-run for a token, then again with --confirm TOKEN";
 
-/// What a token is bound to: change any of it, and it confirms nothing.
+/// What a yes is bound to beside the program and the policy: change any of it, and it confirms nothing.
 #[derive(Serialize)]
-struct Binding<'a> {
-    level: &'static str,
+struct Request<'a> {
     argv: &'a [String],
-    exe: &'a str,
     cwd: &'a Path,
     /// Hashes of the values: what waits for approval is kept in a file.
     env: serde_json::Map<String, serde_json::Value>,
@@ -30,21 +30,14 @@ struct Binding<'a> {
     network: Network,
     limits: Limits,
     stdin: Option<&'a str>,
-    policy: &'a str,
     uid: u32,
 }
 
-/// Everything a confirmation of a ruling is bound to, as bytes.
-pub(crate) fn binding(policy: &Policy, ruling: &Ruling) -> Result<Vec<u8>> {
+/// Everything a confirmation of a ruling is bound to.
+pub(crate) fn binding(policy: &Policy, ruling: &Ruling) -> Result<Binds> {
     let plan = &ruling.plan;
-    let level = match ruling.level {
-        Confirm::Agent => "agent",
-        Confirm::Owner => "owner",
-    };
-    let bound = Binding {
-        level,
+    let request = Request {
         argv: &ruling.argv,
-        exe: &ruling.pinned.sha256,
         cwd: &plan.cwd.path,
         env: Keyed::of_home(&policy.cp_home).of_all(&plan.env),
         timeout_ms: ruling.timeout.as_millis(),
@@ -52,65 +45,62 @@ pub(crate) fn binding(policy: &Policy, ruling: &Ruling) -> Result<Vec<u8>> {
         network: plan.network,
         limits: plan.limits,
         stdin: ruling.stdin.as_deref(),
-        policy: policy.sha256(),
         uid: rustix::process::getuid().as_raw(),
     };
-    serde_json::to_vec(&bound).map_err(|e| Error::new(Code::Unknown, e.to_string()))
+    binds(policy, &request, Some(ruling.pinned.sha256.clone()), None)
 }
 
-/// What a token for a ruling is good for: the words and their place as they were asked, and all that they came to.
-fn bound(policy: &Policy, ruling: &Ruling) -> Result<Bound> {
-    let binding = binding(policy, ruling)?;
-    bound_to(&ruling.argv, &ruling.plan.cwd.path.display().to_string(), &String::from_utf8_lossy(&binding))
+fn binds(policy: &Policy, request: &impl Serialize, program: Option<String>, target: Option<String>) -> Result<Binds> {
+    let request = serde_json::to_vec(request).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
+    Ok(Binds { request: sha256(&request), program, target, policy: Some(policy.sha256().to_owned()) })
 }
 
-/// The same, from what is kept while a command waits for a person.
-pub(crate) fn bound_to(argv: &[String], cwd: &str, binding: &str) -> Result<Bound> {
-    Bound::new(&("cp-exec", "run", argv, cwd), &binding)
+/// The record of a ruling that needs a yes.
+fn of_ruling(policy: &Policy, ruling: &Ruling, why: &str) -> Result<Approval> {
+    let shown = Shown {
+        argv: ruling.argv.clone(),
+        variables: ruling.variables.clone(),
+        cwd: Some(ruling.plan.cwd.path.display().to_string()),
+        risk: ruling.risk.name().to_owned(),
+        rule: ruling.rule.clone(),
+        why: why.to_owned(),
+        ..Shown::default()
+    };
+    asked(policy, Action::Run, ruling.is_final, shown, binding(policy, ruling)?)
 }
 
-/// A command that waits for a person.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Pending {
-    /// Its id: the hash of what would run.
-    pub id: String,
-    /// The words.
-    pub argv: Vec<String>,
-    /// The variables that the request sets. Their values are in nothing that is kept.
-    #[serde(default)]
-    pub variables: Vec<String>,
-    /// Where it would run.
-    pub cwd: String,
-    /// The hash of the file that would be executed.
-    pub sha256: String,
-    /// Why it waits.
-    pub reason: String,
-    /// Who asked.
-    pub agent: String,
-    /// When.
-    pub asked_at: String,
-    /// What the approval is bound to.
-    pub binding: String,
+/// The record of a change to a file that is there. `before` is what it holds.
+pub(crate) fn of_change(policy: &Policy, action: Action, path: &Path, before: &[u8], after: &[u8]) -> Result<Approval> {
+    let name = path.display().to_string();
+    let request = (action, &name, sha256(after));
+    let shown = Shown {
+        diff: Some(difference(&name, before, after)),
+        risk: "medium".to_owned(),
+        rule: "overwrite".to_owned(),
+        why: format!("{name} would be overwritten"),
+        path: Some(name.clone()),
+        ..Shown::default()
+    };
+    asked(policy, action, false, shown, binds(policy, &request, None, Some(sha256(before)))?)
 }
 
-/// Where commands wait.
-pub(crate) fn pending_directory(home: &Path) -> PathBuf {
-    home.join("state/approvals")
-}
-
-/// The file that says that its owner approved a command, until it runs: an [`Approved`], never the token.
-pub(crate) fn approved_file(home: &Path, id: &str) -> PathBuf {
-    pending_directory(home).join(format!("{id}.token"))
-}
-
-/// That a command was approved.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct Approved {
-    /// When the token expires, in seconds since 1970.
-    pub expires: u64,
-    /// The keyed hash of the token.
-    pub token: String,
+/// A record of what this program asks. A yes to what is final, a deletion or a publication, is good for once only.
+fn asked(policy: &Policy, action: Action, is_final: bool, shown: Shown, binds: Binds) -> Result<Approval> {
+    let actor = &policy.actor;
+    let asked_by = AskedBy {
+        program: "cp-exec".to_owned(),
+        agent: actor.agent.clone(),
+        run: actor.run.clone(),
+        session: actor.session.clone(),
+        call_id: actor.call.clone(),
+    };
+    let level = match policy.exec().confirm {
+        Confirm::Agent => Level::Agent,
+        Confirm::Owner => Level::Owner,
+    };
+    let for_run = actor.run.is_some() && level == Level::Agent && !is_final;
+    let scopes: &[Scope] = if for_run { &[Scope::Once, Scope::Run] } else { &[Scope::Once] };
+    approval::new(asked_by, action, level, scopes, shown, binds)
 }
 
 /// What a request brings to be confirmed with.
@@ -125,34 +115,41 @@ pub(crate) enum Consent<'a> {
 /// Lets a ruling go on: it needs no confirmation, or has it. The token is spent before anything starts. One that is given where none
 /// is needed was made for something else, and that is said.
 pub(crate) fn settle(policy: &Policy, ruling: &mut Ruling, consent: Consent<'_>) -> Result<()> {
-    let needless = String::new();
-    let reason = match (&ruling.confirm, consent) {
-        (Some(reason), _) => reason,
-        (None, Consent::Token(Some(_))) => &needless,
+    let home = &policy.cp_home;
+    let why = match (&ruling.confirm, consent) {
+        (Some(why), _) => why.clone(),
+        (None, Consent::Token(Some(_))) => String::new(),
         (None, Consent::Token(None) | Consent::Set(_)) => return Ok(()),
     };
-    let token = match (ruling.level, consent) {
-        (Confirm::Agent, Consent::Set(token)) => token.to_owned(),
+    match (ruling.level, consent) {
+        (Confirm::Agent, Consent::Set(token)) => ruling.confirmed = Some(confirm::fingerprint(home, token)?),
         (_, Consent::Token(Some(token))) => {
-            redeem(&policy.cp_home, token, &bound(policy, ruling)?)?;
-            token.to_owned()
+            redeem(home, token, &approval::bound(&of_ruling(policy, ruling, &why)?)?)?;
+            ruling.confirmed = Some(confirm::fingerprint(home, token)?);
         }
-        (Confirm::Agent, Consent::Token(None)) => {
-            return Err(Error::new(Code::ConfirmationRequired, reason.clone())
-                .with("rule", ruling.rule.clone())
-                .with("reason", reason.clone())
-                .hint(HOW));
-        }
-        (Confirm::Owner, Consent::Token(None) | Consent::Set(_)) => {
-            let binding = binding(policy, ruling)?;
-            match approval(policy, ruling, &binding)? {
-                Some(token) => token,
-                None => return Err(ask_owner(policy, ruling, reason, &binding)?),
+        (Confirm::Agent | Confirm::Owner, Consent::Token(None) | Consent::Set(_)) => {
+            let approval = of_ruling(policy, ruling, &why)?;
+            // Who confirms by token asks for it; a model cannot, and a person is asked for it.
+            if ruling.level == Confirm::Agent && policy.actor.call.is_none() {
+                return Err(Error::new(Code::ConfirmationRequired, why.clone())
+                    .with("rule", ruling.rule.clone())
+                    .with("reason", why)
+                    .hint(HOW));
             }
+            let spent = spend(policy, &approval)?;
+            ruling.confirmed = Some(spent.token.clone());
+            ruling.approved = Some(spent);
         }
-    };
-    ruling.confirmed = Some(confirm::fingerprint(&policy.cp_home, &token)?);
+    }
     Ok(())
+}
+
+/// The yes that was given for exactly this, spent now. Without one, the stop until it is answered.
+pub(crate) fn spend(policy: &Policy, approval: &Approval) -> Result<Spent> {
+    match approval::take(&policy.cp_home, approval)? {
+        Some(spent) => Ok(spent),
+        None => Err(approval::pause(&policy.cp_home, approval)?),
+    }
 }
 
 /// A token for exactly this, with its expiry. An owner's approval is not given this way.
@@ -160,53 +157,6 @@ pub(crate) fn token(policy: &Policy, ruling: &Ruling) -> Result<Option<(String, 
     if ruling.confirm.is_none() || ruling.level == Confirm::Owner {
         return Ok(None);
     }
-    let (token, expires) = issue(&policy.cp_home, &bound(policy, ruling)?)?;
+    let (token, expires) = issue(&policy.cp_home, &approval::bound(&of_ruling(policy, ruling, "")?)?)?;
     Ok(Some((token, clock::from_unix_seconds(expires))))
-}
-
-/// The approval that the owner gave for this, spent now. An expired one does not count.
-fn approval(policy: &Policy, ruling: &Ruling, binding: &[u8]) -> Result<Option<String>> {
-    let file = approved_file(&policy.cp_home, &id_of(binding));
-    let Ok(bytes) = std::fs::read(&file) else { return Ok(None) };
-    drop(std::fs::remove_file(&file));
-    let Ok(approved) = serde_json::from_slice::<Approved>(&bytes) else { return Ok(None) };
-    let bound = bound(policy, ruling)?;
-    let token = confirm::recall(&policy.cp_home, approved.expires, &approved.token, &bound)?;
-    Ok(token.filter(|token| redeem(&policy.cp_home, token, &bound).is_ok()))
-}
-
-fn id_of(binding: &[u8]) -> String {
-    sha256(binding).split_off("sha256:".len())[..16].to_owned()
-}
-
-/// Leaves the command where its owner finds it, and says how it goes on.
-fn ask_owner(policy: &Policy, ruling: &Ruling, reason: &str, binding: &[u8]) -> Result<Error> {
-    let id = id_of(binding);
-    let pending = Pending {
-        id: id.clone(),
-        argv: ruling.argv.clone(),
-        variables: ruling.variables.clone(),
-        cwd: ruling.plan.cwd.path.display().to_string(),
-        sha256: ruling.pinned.sha256.clone(),
-        reason: reason.to_owned(),
-        agent: policy.actor.agent.clone(),
-        asked_at: clock::now(),
-        binding: String::from_utf8_lossy(binding).into_owned(),
-    };
-    let file = pending_directory(&policy.cp_home).join(format!("{id}.json"));
-    let bytes = serde_json::to_vec(&pending).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
-    cp_common::home::write_whole(&file, &bytes)?;
-    let resume = format!("cp-exec --home {} approve {id}", shell_quoted(&policy.cp_home.display().to_string()));
-    Ok(Error::new(Code::HumanRequired, format!("requires approval by a person: {reason}"))
-        .with("rule", ruling.rule.clone())
-        .with("action", "approve_command")
-        .with("id", id)
-        .with("resume", resume.clone())
-        .hint(format!("run `{resume}` at a terminal, then repeat the request")))
-}
-
-/// A word as a shell would read it back.
-pub(crate) fn shell_quoted(word: &str) -> String {
-    let plain = !word.is_empty() && word.bytes().all(|c| c.is_ascii_alphanumeric() || b"/._-+,:@=%".contains(&c));
-    if plain { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }

@@ -6,6 +6,7 @@
 mod allowed;
 pub(crate) mod confirm;
 mod decide;
+mod difference;
 mod environment;
 mod hashes;
 mod layers;

@@ -42,7 +42,7 @@ pub(crate) fn plan(
     let meta = fs::metadata(cwd).map_err(|e| Error::io("the working directory", e).in_file(cwd))?;
     let run_as = run_as(exec.run_as.as_ref(), &meta);
     let uid = run_as.map_or_else(|| rustix::process::geteuid().as_raw(), |(uid, _)| uid);
-    let set = exec.env_set.iter().map(|(name, value)| (name.clone(), policy.expand(value))).collect();
+    let set = exec.env_set.iter().map(|(name, value)| (name.clone(), policy.value(value))).collect();
     let env = environment::build(&search_path(policy), &name_of(uid), &set, &exec.env_allow, &command.env)?;
     let write = policy.bounds.trees(Access::Write);
     let made = make_execute_directories(policy, &write);

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use cp_common::program::approval::Spent;
+
 use super::program::Pinned;
 use super::rules::Risk;
 use super::watched::Watched;
@@ -25,6 +27,12 @@ pub(crate) struct Ruling {
     /// What to confirm, and why, where it is not simply allowed.
     pub confirm: Option<String>,
     pub level: Confirm,
+    /// The yes that was spent for it.
+    pub approved: Option<Spent>,
+    /// The tool call of a model that asks for it.
+    pub call: Option<String>,
+    /// Whether it deletes or publishes: no yes to it is for more than once.
+    pub is_final: bool,
     /// The hash of the token that was spent for it.
     pub confirmed: Option<String>,
     /// The hash of what it reads, where that came with the request.

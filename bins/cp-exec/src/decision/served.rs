@@ -24,6 +24,10 @@ const LIST: Served = Served {
     by: "filesystem.list_directory",
     request: r#"{"tool":"filesystem","operation":"list_directory","arguments":{"path":"…"}}"#,
 };
+const FIND: Served = Served {
+    by: "filesystem.find",
+    request: r#"{"tool":"filesystem","operation":"find","arguments":{"path":"…","glob":"…"}}"#,
+};
 const ASK: Served =
     Served { by: "system.get_info", request: r#"{"tool":"system","operation":"get_info","arguments":{}}"# };
 
@@ -32,7 +36,7 @@ pub(super) fn served(arguments: &Arguments<'_>) -> Option<Served> {
     match arguments.name() {
         "cat" | "head" | "tail" | "less" | "more" | "tac" | "nl" => Some(READ),
         "ls" | "dir" | "vdir" => Some(LIST),
-        "find" if !arguments.has_option(&ACTS) => Some(LIST),
+        "find" if !arguments.has_option(&ACTS) => Some(FIND),
         "uname" | "whoami" | "hostname" | "arch" | "nproc" => Some(ASK),
         _ => None,
     }

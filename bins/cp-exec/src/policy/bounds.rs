@@ -30,12 +30,15 @@ pub(crate) struct Bounds {
     pub execute: Vec<Pattern>,
     /// Neither read nor written; this wins.
     pub forbidden: Vec<Pattern>,
+    /// Nothing may be written now. What is listed counts all the same where it says what others may have written.
+    pub read_only: bool,
 }
 
 impl Bounds {
     fn of(&self, access: Access) -> &[Pattern] {
         match access {
             Access::Read => &self.read,
+            Access::Write if self.read_only => &[],
             Access::Write => &self.write,
             Access::Execute => &self.execute,
         }

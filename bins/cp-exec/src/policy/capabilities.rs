@@ -84,6 +84,7 @@ fn declared(text: &[u8], directory: &Path, anchors: &Anchors) -> Result<(Bounds,
         write: patterns(&lists.write, anchors),
         execute: patterns(&execute, anchors),
         forbidden: patterns(&lists.forbidden, anchors),
+        read_only: false,
     };
     Ok((bounds, arguments))
 }

@@ -24,6 +24,8 @@ pub(crate) struct Settings {
     pub tools: Tools,
     /// What cp-llm may do; read and checked there.
     pub llm: toml::Table,
+    /// Who may answer for the owner.
+    pub approval: Approvers,
     /// Servers of tools; read and checked by cp-toolloop.
     pub mcp: toml::Table,
 }
@@ -191,6 +193,14 @@ impl Default for Tools {
     }
 }
 
+/// `[approval]`
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Approvers {
+    /// The program, with its arguments, that answers in the owner's place.
+    pub owner_approver: Vec<String>,
+}
+
 /// A policy, and where it came from.
 #[derive(Clone, Debug)]
 pub(crate) struct Loaded {
@@ -251,6 +261,13 @@ pub(crate) fn parse(text: &str) -> Result<Settings> {
         return Err(Error::config(format!("`{}` is not an absolute path", path.display()))
             .at_line(line("path"))
             .with("key", "exec.path"));
+    }
+    if let Some(program) = settings.approval.owner_approver.first()
+        && !program.starts_with('/')
+    {
+        return Err(Error::config(format!("`{program}` is not an absolute path"))
+            .at_line(line("owner_approver"))
+            .with("key", "approval.owner_approver"));
     }
     if let Some(RunAs::Named(name)) = &settings.exec.run_as
         && name != "owner-of-cwd"

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use cp_common::{Error, Result};
+use cp_ledger::store::blob;
 
 use super::bounds::Access;
 use super::governed::Governed;
@@ -54,7 +55,7 @@ impl Policy {
         let mut masks: Vec<PathBuf> = SYSTEM_SECRETS.iter().map(PathBuf::from).collect();
         masks.extend(SECRETS.iter().map(|name| self.loaded.home.join(name)));
         masks.extend(HOME_PARTS.iter().map(|name| self.cp_home.join(name)));
-        masks.push(self.ledger.clone());
+        masks.extend([self.ledger.clone(), blob::directory(&self.ledger)]);
         masks.extend(self.bounds.forbidden.iter().filter_map(|pattern| pattern.tree().map(Path::to_owned)));
         // What a tool needs of its own directory stays visible; the rest of the list is hidden wherever it lies.
         masks.retain(|mask| !self.tools.iter().any(|tools| tools.starts_with(mask)));
@@ -65,7 +66,7 @@ impl Policy {
 
     /// Where some paths lead by links that no command can make. Through another one they are refused.
     pub(crate) fn followed(&self, paths: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
-        let writable = self.bounds.trees(Access::Write);
+        let writable = self.written_by_name();
         let mut followed = Vec::new();
         for path in paths {
             // Most have no link on their way, and one look shows it.
@@ -137,11 +138,24 @@ impl Policy {
         }
     }
 
-    /// Whether a path is hidden from every command and tool, by where it lies or by its name.
+    /// What is hidden from every command and tool, to be asked about many paths.
+    pub(crate) fn hidden(&self) -> Hidden {
+        Hidden { masks: self.masks().iter().map(|mask| follow(mask).0).collect(), tools: self.tools.clone() }
+    }
+}
+
+/// What is hidden, with the links of each path followed.
+pub(crate) struct Hidden {
+    masks: Vec<PathBuf>,
+    tools: Vec<PathBuf>,
+}
+
+impl Hidden {
+    /// Whether a path is hidden, by where it lies or by its name.
     pub(crate) fn hides(&self, path: &Path) -> bool {
         let by_name = |above: &Path| above.file_name().is_some_and(|name| is_environment_file(name.as_encoded_bytes()));
-        !self.is_tool(path)
-            && (self.masks().iter().any(|mask| path.starts_with(follow(mask).0)) || path.ancestors().any(by_name))
+        !self.tools.iter().any(|tools| path.starts_with(tools))
+            && (self.masks.iter().any(|mask| path.starts_with(mask)) || path.ancestors().any(by_name))
     }
 }
 

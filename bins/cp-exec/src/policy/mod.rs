@@ -20,7 +20,7 @@ pub(crate) use self::accounts::name_of;
 pub(crate) use self::bounds::Access;
 pub(crate) use self::file::{ArgumentRules, Confirm, Degraded, Intent, LONGEST, RunAs, load, parse};
 pub(crate) use self::guarded::Guarded;
-pub(crate) use self::hidden::node_of;
+pub(crate) use self::hidden::{Hidden, node_of};
 pub(crate) use self::patterns::covering;
 pub(crate) use self::resolved::{Actor, Policy};
 pub(crate) use self::rule::{Rule, Verdict};

@@ -14,8 +14,9 @@ use super::governed::Governed;
 use super::patterns::{Anchors, Pattern, expand};
 use crate::place::{Link, follow};
 use crate::refusal::{linked, owner_decides, refuse};
+use crate::sandbox::plan::Network;
 
-/// What every decision and every sandbox of this process is made from. It does not change.
+/// What every decision and every sandbox of this process is made from. It does not change, but for the call that is answered.
 pub(crate) struct Policy {
     pub loaded: Loaded,
     /// What the paths of the policy mean here.
@@ -45,6 +46,8 @@ pub(crate) struct Actor {
     pub agent: String,
     pub session: Option<String>,
     pub run: Option<String>,
+    /// The tool call of a model that is answered now.
+    pub call: Option<String>,
     pub origin: Origin,
 }
 
@@ -78,6 +81,7 @@ impl Policy {
                 write: patterns(&paths.write, &anchors),
                 execute: patterns(&paths.execute, &anchors),
                 forbidden: patterns(&paths.forbidden, &anchors),
+                read_only: false,
             },
             pristine: patterns(&paths.pristine, &anchors),
             ledger: resolved(&std::path::absolute(cp_ledger::effect_path(context, "cp-exec.jsonl")?)?),
@@ -85,6 +89,7 @@ impl Policy {
                 agent: context.agent(None),
                 session,
                 run: context.options.run.clone(),
+                call: None,
                 origin: context.origin(),
             },
             tools,
@@ -96,6 +101,12 @@ impl Policy {
             base: anchors.base,
             loaded,
         })
+    }
+
+    /// Takes away everything by which a command could change something: what may be written, and the network.
+    pub(crate) fn only_reading(&mut self) {
+        self.bounds.read_only = true;
+        self.loaded.settings.exec.network = Network::None;
     }
 
     pub(crate) fn exec(&self) -> &Exec {
@@ -115,6 +126,14 @@ impl Policy {
     /// A value with a leading `~` replaced.
     pub(crate) fn expand(&self, text: &str) -> String {
         expand(text, &self.tilde())
+    }
+
+    /// The value of a variable that the policy sets: a leading `./` is the base too.
+    pub(crate) fn value(&self, text: &str) -> String {
+        match text.strip_prefix("./") {
+            Some(below) => self.base.join(below).display().to_string(),
+            None => self.expand(text),
+        }
     }
 
     /// Whether approvals are advisory: the user who asks can read the key that signs them.
@@ -183,7 +202,8 @@ impl Policy {
 
     /// Whether a command could write a path that is not declared as executable.
     pub(crate) fn writable_only(&self, path: &Path) -> bool {
-        self.bounds.lists(Access::Write, path) && !self.bounds.lists(Access::Execute, path) && !self.is_tool(path)
+        let written = self.bounds.write.iter().any(|pattern| pattern.matches(path));
+        written && !self.bounds.lists(Access::Execute, path) && !self.is_tool(path)
     }
 
     /// Patterns that the kernel does not enforce, as the record says it.

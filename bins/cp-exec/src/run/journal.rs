@@ -3,10 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cp_common::wire::Receipt;
+use cp_common::wire::{Approval, Receipt};
 use cp_common::{Error, Result};
+use cp_ledger::format::approval::Said;
 use cp_ledger::format::canonical::hash_normal;
 use cp_ledger::format::claims;
+use cp_ledger::format::line::Hash;
+use cp_ledger::store::blob;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 
@@ -51,6 +54,7 @@ impl Journal {
         let entry = self
             .entry("exec.intent")
             .with("tool", tool)
+            .with("call", &ruling.call)
             .with("argv", &ruling.argv)
             .with("stage", &stage)
             .with(name, &hash)
@@ -96,6 +100,7 @@ impl Journal {
         let entry = self
             .entry("exec.result")
             .with("intent", &intent.seq)
+            .with("call", &ruling.call)
             .with("return_code", &outcome.status.code)
             .with("signal", &outcome.status.signal)
             .with("ended", &ended)
@@ -151,10 +156,21 @@ impl Journal {
         self.ledger()?.append(entry).map_err(Error::fatal)
     }
 
+    /// Records what happened to an approval, on the disk before what comes after it.
+    pub(crate) fn approval(&mut self, said: Said<'_>, approval: &Approval) -> Result<Receipt> {
+        let entry = said.about(approval, self.entry(said.event()));
+        self.durably(entry)
+    }
+
     /// Records an operation that needs no process.
     pub(crate) fn operation(&mut self, name: &str, data: &impl Serialize) -> Result<Receipt> {
         let entry = self.entry("exec.operation").with("operation", name).with("what", data);
         self.durably(entry)
+    }
+
+    /// Keeps bytes, whose hash this is, as they are beside the ledger: on the disk when this returns.
+    pub(crate) fn keep(&mut self, hash: &Hash, bytes: &[u8]) -> Result<()> {
+        blob::store_as(self.ledger()?.path(), hash, bytes)
     }
 
     fn durably(&mut self, entry: Entry) -> Result<Receipt> {

@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cp_common::program::approval::Spent;
 use cp_common::wire::Receipt;
 use cp_common::{Code, Error, Result, signals};
+use cp_ledger::format::approval::Said;
 
 use super::engine::Engine;
 use super::guard;
@@ -51,6 +53,9 @@ impl Prepared {
         let effect = signals::effect();
         let mut intents = Vec::new();
         for (stage, ruling) in rulings.iter().enumerate() {
+            if let Some(Spent { approval, grant, .. }) = &ruling.approved {
+                engine.journal.approval(Said::Spent(grant), approval)?;
+            }
             intents.push(engine.journal.intend(tool, ruling, stage)?);
         }
         let output_limit = engine.policy.exec().output_limit;

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cp_common::{Code, Error, Result};
-use serde::Deserialize;
 
 use crate::decision::{Hashes, Names, Planned, Risk, Ruling, declared_by_modules, plan};
 use crate::digest::sha256;
@@ -49,7 +48,7 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut Hashes, call: &ToolCall) -> Res
     watched.only_in(&mut plan.view);
     let input: &[u8] = if call.describe { b"" } else { arguments.as_bytes() };
     let stdin = stdin::holding(input)?;
-    let asks = !call.describe && asked_about(policy, &call.name) && !already_approved(policy, call.id.as_deref())?;
+    let asks = !call.describe && asked_about(policy, &call.name);
     let ruling = Ruling {
         plan,
         argv,
@@ -59,6 +58,9 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut Hashes, call: &ToolCall) -> Res
         rule: if asks { "tools.approve" } else { "tools.allow" }.to_owned(),
         confirm: asks.then(|| format!("tools.approve of the policy lists `{}`", call.name)),
         level: Confirm::Owner,
+        approved: None,
+        call: policy.actor.call.clone(),
+        is_final: false,
         confirmed: None,
         stdin: Some(sha256(input)),
         risk: Risk::Medium,
@@ -93,26 +95,4 @@ fn permitted(policy: &Policy, name: &str) -> Result<()> {
 /// Whether the policy requires approval of a tool.
 fn asked_about(policy: &Policy, name: &str) -> bool {
     policy.loaded.settings.tools.approve.iter().any(|pattern| name_matches(pattern, name))
-}
-
-/// Whether the run that this belongs to has the approval of the call on its ledger: the loop that makes the calls of a run asks
-/// for it, and the person is not asked twice.
-fn already_approved(policy: &Policy, id: Option<&str>) -> Result<bool> {
-    #[derive(Deserialize)]
-    struct Approved {
-        call: String,
-    }
-    let (Some(id), Some(_)) = (id, &policy.actor.run) else { return Ok(false) };
-    if !policy.ledger.exists() {
-        return Ok(false);
-    }
-    let mut lines = cp_ledger::read::backward(&policy.ledger)?;
-    while let Some(raw) = lines.next()? {
-        let Some(line) = raw.stored().filter(|line| line.is_event("approved")) else { continue };
-        let data = line.member("data").and_then(|data| serde_json::from_slice::<Approved>(data).ok());
-        if data.is_some_and(|approved| approved.call == id) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }

@@ -17,15 +17,26 @@ pub(crate) struct Item {
     /// JSON Pointers to what is not ours.
     #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
     pub untrusted: Vec<String>,
+    /// The same as a text, where it has one.
+    #[serde(skip)]
+    text: Option<Box<str>>,
 }
 
 impl Item {
-    /// What a model reads: the content of a file itself, anything else as JSON.
+    /// An answer, with the JSON Pointer to what of it is not ours.
+    pub(crate) fn new(operation: &'static str, value: serde_json::Value, receipt: Receipt, untrusted: &str) -> Self {
+        Self { operation, value, receipt, untrusted: vec![untrusted.to_owned()], text: None }
+    }
+
+    /// The same, which a model or a person reads as this text.
+    pub(crate) fn shown_as(self, text: String) -> Self {
+        Self { text: Some(text.into()), ..self }
+    }
+
+    /// What a model reads: the text of the answer or the content of a file, anything else as JSON.
     pub(crate) fn content(&self) -> String {
-        match self.value.get("content").and_then(serde_json::Value::as_str) {
-            Some(content) => content.to_owned(),
-            None => self.value.to_string(),
-        }
+        let content = || self.value.get("content").and_then(serde_json::Value::as_str).map(str::to_owned);
+        self.text.clone().map(String::from).or_else(content).unwrap_or_else(|| self.value.to_string())
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn answer(engine: &mut Engine, operation: SystemOperation) -> Result<
         SystemOperation::GetStatus => ("system.get_status", status(&engine.policy)),
     };
     let receipt = engine.journal.operation(name, &json!({}))?;
-    Ok(Item { operation: name, value, receipt, untrusted: vec!["/value".to_owned()] })
+    Ok(Item::new(name, value, receipt, "/value"))
 }
 
 fn info(policy: &Policy) -> serde_json::Value {

@@ -1,17 +1,15 @@
-//! `cp-exec approve`: a person agrees to one command, on a terminal.
-
-use std::io::{BufRead, BufReader, IsTerminal, Write};
-use std::path::Path;
+//! `cp-exec approve`: a person agrees to what waits for that, at a terminal, or the approver that the policy names does.
 
 use cp_common::context::options::AppendOptions;
-use cp_common::output::printable;
-use cp_common::program::confirm::{fingerprint, issue, recall};
+use cp_common::program::approval::{self, Answer, Verdict, at_terminal, command_line};
+use cp_common::program::confirm::{fingerprint, recall};
 use cp_common::program::{Class, VerbDoc, idempotency};
-use cp_common::wire::Reply;
+use cp_common::wire::{Approval, How, Reply, Scope};
 use cp_common::{Code, Context, Error, Result, clock};
 use serde::{Deserialize, Serialize};
 
-use crate::decision::confirm::{Approved, Pending, approved_file, bound_to, pending_directory};
+use super::run::pause::{denied, granted, owner_approver};
+use crate::run::Engine;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "approve",
@@ -19,13 +17,14 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     output: "approvals",
     examples: &["{} approve"],
     exits: &[9],
+    events: &["approval.granted", "approval.denied"],
     ..VerbDoc::EMPTY
 };
 
-/// Approve a command that waits for a person, or list all that wait
+/// Approve what waits for a person, or list all that waits
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The command's id; without it, all waiting commands are listed
+    /// Its id; without it, all that waits is listed
     #[arg(value_name = "ID")]
     id: Option<String>,
     #[command(flatten)]
@@ -35,8 +34,11 @@ pub(crate) struct Args {
 /// What is kept of an approval under its request id: never the token.
 #[derive(Serialize, Deserialize)]
 struct Agreed {
-    pending: Pending,
-    approved: Approved,
+    approval: Approval,
+    /// When the token expires, in seconds since 1970.
+    expires: u64,
+    /// The keyed hash of the token.
+    token: String,
 }
 
 /// What waits for a person.
@@ -44,8 +46,8 @@ struct Agreed {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "approvals"))]
 pub(crate) struct Approvals {
-    /// The commands.
-    items: Vec<Pending>,
+    /// What waits, oldest first.
+    items: Vec<Approval>,
     /// How many there are.
     count: usize,
     /// The token of the one that was approved now.
@@ -56,90 +58,48 @@ pub(crate) struct Approvals {
 
 impl Reply for Approvals {
     fn text(&self) -> String {
-        let lines = self.items.iter().map(|item| format!("{}  {}  ({})", item.id, item.argv.join(" "), item.reason));
+        let lines = self.items.iter().map(|item| format!("{}  {}  ({})", item.id, item.subject(), item.shown.why));
         lines.chain(self.confirm_token.iter().map(|token| format!("--confirm {token}"))).collect::<Vec<_>>().join("\n")
     }
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let directory = pending_directory(context.home.root());
-    let Some(id) = &args.id else {
-        let mut items: Vec<Pending> = std::fs::read_dir(&directory)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(|entry| serde_json::from_slice(&std::fs::read(entry.path()).ok()?).ok())
-            .collect();
-        items.sort_by(|a, b| a.asked_at.cmp(&b.asked_at));
-        let count = items.len();
-        return context.out.answer(&Approvals { items, count, confirm_token: None, expires_at: None });
-    };
-    if args.append.dry_run {
-        let items = vec![waiting(&directory, id)?];
-        return context.out.answer(&Approvals { items, count: 1, confirm_token: None, expires_at: None });
-    }
     let home = context.home.root().to_owned();
-    let asked = ("approve", id);
-    let Agreed { pending, approved } =
-        idempotency::once(args.append.request_id.as_deref(), &asked, context, |_| agree(&home, id))?;
-    let bound = bound_to(&pending.argv, &pending.cwd, &pending.binding)?;
-    let confirm_token = recall(&home, approved.expires, &approved.token, &bound)?;
-    let expires_at = Some(clock::from_unix_seconds(approved.expires));
-    context.out.answer(&Approvals { items: vec![pending], count: 1, confirm_token, expires_at })
-}
-
-/// The command that waits under an id.
-fn waiting(directory: &Path, id: &str) -> Result<Pending> {
-    let plain = !id.is_empty() && id.bytes().all(|c| c.is_ascii_hexdigit());
-    let file = directory.join(format!("{id}.json"));
-    let bytes = std::fs::read(&file).ok().filter(|_| plain).ok_or_else(|| {
-        Error::not_found(format!("no command waits for approval under the id `{id}`"))
-            .hint("`cp-exec approve` lists the ids")
+    let listed = |items: Vec<Approval>| Approvals { count: items.len(), items, confirm_token: None, expires_at: None };
+    let Some(id) = &args.id else { return context.out.answer(&listed(approval::waiting(&home))) };
+    if args.append.dry_run {
+        return context.out.answer(&listed(vec![approval::find(&home, id)?]));
+    }
+    let agreed = idempotency::once(args.append.request_id.as_deref(), &("approve", id), context, |context| {
+        agree(&approval::find(&home, id)?, context)
     })?;
-    serde_json::from_slice(&bytes)
-        .map_err(|e| Error::new(Code::Integrity, format!("cannot be read: {e}")).in_file(&file))
+    let confirm_token = recall(&home, agreed.expires, &agreed.token, &approval::bound(&agreed.approval)?)?;
+    let expires_at = Some(clock::from_unix_seconds(agreed.expires));
+    context.out.answer(&Approvals { confirm_token, expires_at, ..listed(vec![agreed.approval]) })
 }
 
-/// Asks the person, and leaves word that the command may run.
-fn agree(home: &Path, id: &str) -> Result<Agreed> {
-    let directory = pending_directory(home);
-    let pending = waiting(&directory, id)?;
-    if !agreed(&pending)? {
-        return Err(Error::new(Code::Forbidden, "not approved").with("rule", "approval"));
-    }
-    let (token, expires) = issue(home, &bound_to(&pending.argv, &pending.cwd, &pending.binding)?)?;
-    let approved = Approved { expires, token: fingerprint(home, &token)? };
-    // Whoever asks for the same again need not know the token.
-    let bytes = serde_json::to_vec(&approved).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
-    cp_common::home::write_whole(&approved_file(home, id), &bytes)?;
-    let file = directory.join(format!("{id}.json"));
-    std::fs::remove_file(&file).map_err(|e| Error::io("cannot be removed", e).in_file(&file))?;
-    Ok(Agreed { pending, approved })
-}
-
-/// Asks on the terminal itself: a pipe has no person at its end.
-fn agreed(pending: &Pending) -> Result<bool> {
-    let no_terminal = |_| {
-        Error::new(Code::HumanRequired, "approval requires a person at a terminal")
+/// Asks, and leaves the yes for the next start of exactly this.
+fn agree(approval: &Approval, context: &mut Context) -> Result<Agreed> {
+    let mut engine = Engine::new(context, &[], None)?;
+    // How far a yes goes beyond that start is for the run to ask.
+    let asked = Approval { scopes: vec![Scope::Once], ..approval.clone() };
+    let (how, answer) = match at_terminal(&asked, None)? {
+        Some(Answer::Yes(_)) => (How::Terminal, Verdict::Granted),
+        Some(Answer::No) => (How::Terminal, Verdict::Denied("a person denied it".to_owned())),
+        None => match owner_approver(&engine.policy, approval)? {
+            Some(verdict) => (How::OwnerApprover, verdict),
+            None => (How::Terminal, Verdict::Undecided("approval requires a person at a terminal".to_owned())),
+        },
+    };
+    match answer {
+        Verdict::Granted => {
+            let (token, expires) = granted(&mut engine, approval, how)?;
+            let token = fingerprint(context.home.root(), &token)?;
+            Ok(Agreed { approval: approval.clone(), expires, token })
+        }
+        Verdict::Denied(why) => Err(denied(&mut engine, approval, how, &why)?),
+        Verdict::Undecided(why) => Err(Error::new(Code::HumanRequired, why)
             .with("action", "approve_command")
-            .with("resume", format!("cp-exec approve {}", pending.id))
-    };
-    if !std::io::stdin().is_terminal() {
-        return Err(no_terminal(std::io::ErrorKind::NotFound.into()));
+            .with("resume", command_line(context.home.root(), &approval.resume))),
     }
-    let mut terminal = std::fs::OpenOptions::new().read(true).write(true).open("/dev/tty").map_err(no_terminal)?;
-    let variables = match pending.variables.as_slice() {
-        [] => String::new(),
-        names => format!("\n  with {} set, to values that are not shown", names.join(", ")),
-    };
-    // Debug quoting shows where a word ends; controls of every kind are made visible on the way out.
-    let question = format!(
-        "{:?}\n  in {:?}{variables}\n  asked by {:?} at {}\n  {}",
-        pending.argv, pending.cwd, pending.agent, pending.asked_at, pending.reason
-    );
-    terminal.write_all(printable(&question).as_bytes())?;
-    terminal.write_all(b"\nType `yes` to approve: ")?;
-    let mut answer = String::new();
-    BufReader::new(terminal).read_line(&mut answer)?;
-    Ok(answer.trim() == "yes")
 }

@@ -42,9 +42,9 @@ impl Budgets {
                     (sum.max_iterations, sum.was_resumed) = (limits(), true);
                 }
             }
-            "message" => {
+            "message" | "context_compacted" => {
                 if let Some(sum) = self.0.get_mut(&scope) {
-                    sum.iterations += 1;
+                    sum.iterations += u64::from(entry.event == "message");
                     let used = entry.data.get("usage");
                     for (total, name) in sum.tokens.iter_mut().zip(TOKENS) {
                         *total += used.and_then(|used| used.get(name)?.as_u64()).unwrap_or_default();

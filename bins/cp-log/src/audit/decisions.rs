@@ -8,17 +8,13 @@ use serde_json::Value;
 use super::claim::{Claims, Source, Verdict};
 use super::entry::Entry;
 
-/// What became of a call that was decided about.
-enum Decided {
-    /// It may be started; how often it was.
-    Approved(Source, u64),
-    Denied(Source),
-}
-
 /// The decisions so far.
 #[derive(Default)]
 pub(super) struct Decisions {
-    calls: HashMap<(String, String), Decided>,
+    /// Each yes, by the scope and the id of its approval, and how often it was spent.
+    granted: HashMap<(String, String), (Source, u64)>,
+    /// Each no, by the scope and the call.
+    denied: HashMap<(String, String), Source>,
     /// The tokens that were spent, and for what: one token may cover a set, but each member of it once.
     spent: HashSet<String>,
 }
@@ -27,29 +23,33 @@ impl Decisions {
     pub(super) fn judge(&mut self, entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
         let key = |name: &str| (entry.scope(), entry.text(name).unwrap_or_default().to_owned());
         match entry.event.as_str() {
-            "approved" => {
-                let before = self.calls.insert(key("call"), Decided::Approved(entry.source(), 0));
-                before.map_or(Ok(()), |before| settle(before, claims))
-            }
-            "denied" => {
-                let before = self.calls.insert(key("call"), Decided::Denied(entry.source()));
-                before.map_or(Ok(()), |before| settle(before, claims))
-            }
-            "tool_call" => match self.calls.get_mut(&key("id")) {
-                None => Ok(()),
-                Some(Decided::Denied(_)) => {
-                    let why = "it was denied, and started all the same".to_owned();
-                    claims.say(entry.source(), "approval", Verdict::Broken(why))
+            "approval.granted" => {
+                if let Some(source) = self.denied.remove(&key("call")) {
+                    claims.say(source, "approval", Verdict::Holds)?;
                 }
-                Some(Decided::Approved(_, starts)) => {
-                    *starts += 1;
-                    if *starts == 1 {
+                let before = self.granted.insert(key("id"), (entry.source(), 0));
+                before.map_or(Ok(()), |before| settle(before, claims))
+            }
+            "approval.denied" => {
+                let before = self.denied.insert(key("call"), entry.source());
+                before.map_or(Ok(()), |source| claims.say(source, "approval", Verdict::Holds))
+            }
+            // A yes from another ledger is found by its receipt.
+            "approval.spent" => match self.granted.get_mut(&key("id")) {
+                None => Ok(()),
+                Some((_, spent)) => {
+                    *spent += 1;
+                    if *spent == 1 {
                         return Ok(());
                     }
                     let why = "it was approved once, and started again".to_owned();
                     claims.say(entry.source(), "approval", Verdict::Broken(why))
                 }
             },
+            "tool_call" if self.denied.contains_key(&key("id")) => {
+                let why = "it was denied, and started all the same".to_owned();
+                claims.say(entry.source(), "approval", Verdict::Broken(why))
+            }
             "exec.intent" => self.token(entry, entry.data.get("requires"), entry.data.get("confirmed"), claims),
             "exec.operation" => {
                 let what = entry.data.get("what");
@@ -85,20 +85,24 @@ impl Decisions {
     }
 
     pub(super) fn finish(self, claims: &mut Claims<'_>) -> Result<()> {
-        let mut rest: Vec<Decided> = self.calls.into_values().collect();
-        rest.sort_by_key(|decided| match decided {
-            Decided::Approved(source, _) | Decided::Denied(source) => (source.ledger.clone(), source.seq),
-        });
-        rest.into_iter().try_for_each(|decided| settle(decided, claims))
+        for source in in_order(self.denied.into_values(), |source| source) {
+            claims.say(source, "approval", Verdict::Holds)?;
+        }
+        in_order(self.granted.into_values(), |granted| &granted.0).into_iter().try_for_each(|each| settle(each, claims))
     }
 }
 
-/// Says of a decision that nothing more can happen to it. What contradicts it was said when it came.
-fn settle(decided: Decided, claims: &mut Claims<'_>) -> Result<()> {
-    match decided {
-        Decided::Approved(source, 0) => {
-            claims.say(source, "approval", Verdict::Unknown("what was approved was not started".to_owned()))
-        }
-        Decided::Approved(source, _) | Decided::Denied(source) => claims.say(source, "approval", Verdict::Holds),
-    }
+fn in_order<T>(all: impl Iterator<Item = T>, source: impl Fn(&T) -> &Source) -> Vec<T> {
+    let mut all: Vec<T> = all.collect();
+    all.sort_by(|a, b| (&source(a).ledger, source(a).seq).cmp(&(&source(b).ledger, source(b).seq)));
+    all
+}
+
+/// Says of a yes that nothing more can happen to it. What contradicts it was said when it came.
+fn settle((source, spent): (Source, u64), claims: &mut Claims<'_>) -> Result<()> {
+    let verdict = match spent {
+        0 => Verdict::Unknown("what was approved was not started".to_owned()),
+        _ => Verdict::Holds,
+    };
+    claims.say(source, "approval", verdict)
 }

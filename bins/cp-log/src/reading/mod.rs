@@ -2,6 +2,7 @@
 
 mod files;
 mod foreign;
+mod group;
 mod jq;
 mod merge;
 mod printer;
@@ -10,6 +11,7 @@ mod select;
 
 pub(crate) use self::files::{Rank, Target, by_ledger, refuse_waiting_input, to_read, without_mark};
 pub(crate) use self::foreign::entry_of;
+pub(crate) use self::group::Group;
 pub(crate) use self::merge::{Merge, Place};
 pub(crate) use self::printer::Printer;
 pub(crate) use self::reader::{Direction, Reader, Step, View, count_lines};

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use cp_common::coprocess::ask_with;
 use cp_common::home::write_whole;
-use cp_common::wire::Message;
+use cp_common::program::approval::Answer;
 use cp_common::wire::record::Kind;
+use cp_common::wire::{Approval, Message, Scope};
 use cp_common::words::split;
 use cp_common::{Context, Error, Result, signals};
 use serde_json::value::RawValue;
@@ -15,6 +16,7 @@ use serde_json::{Map, Value, json};
 
 use crate::agent::coprocess::Coprocess;
 use crate::agent::{Agent, Capability, ModelOptions, Observer, Piece, Reply, Turn, observe};
+use crate::parts::owner_approves;
 
 pub(super) struct Composed {
     id: String,
@@ -111,16 +113,19 @@ impl Composed {
     fn resumed(&self, turn: &Turn<'_>, stop: Error, observer: &mut dyn Observer) -> Result<Vec<OsString>> {
         let details = stop.details();
         let line = |name: &str| details.get(name).and_then(Value::as_str);
-        let (Some("approve_tool_call"), Some(yes), Some(no)) = (line("action"), line("resume"), line("otherwise"))
-        else {
+        let (Some(approval), Some(yes), Some(no)) = (Approval::of(&stop), line("resume"), line("otherwise")) else {
             return Err(stop);
         };
-        let call = &details["call"];
-        let shown = format!("{} {}", call["name"].as_str().unwrap_or_default(), call["input"]);
-        let Some(approved) = observer.approves(&shown) else { return Err(stop) };
+        // What the policy leaves to its owner, cp-exec asks itself at this terminal.
+        let answer = match line("approve") {
+            Some(approve) => owner_approves(approve)?.then_some(Answer::Yes(Scope::Once)),
+            None => observer.answers(&approval),
+        };
+        let Some(answer) = answer else { return Err(stop) };
         signals::check()?;
         // The line is runnable as it stands: the program, the home, and what to do.
-        let line = split(if approved { yes } else { no }).map_err(Error::from)?.argv;
+        let mut line = split(if answer == Answer::No { no } else { yes }).map_err(Error::from)?.argv;
+        line.extend((answer == Answer::Yes(Scope::Run)).then(|| "--always".to_owned()));
         let mut flags = self.flags(turn);
         if line.iter().any(|word| word == "--home")
             && let Some(at) = flags.iter().position(|flag| flag == "--home")

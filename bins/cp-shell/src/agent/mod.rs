@@ -8,9 +8,10 @@ mod external;
 
 use std::path::PathBuf;
 
+use cp_common::program::approval::Answer;
 use cp_common::spelling::nearest;
 use cp_common::wire::record::{Kind, Record};
-use cp_common::wire::{Message, ToolCall, ToolResult};
+use cp_common::wire::{Approval, Message, ToolCall, ToolResult};
 use cp_common::{Context, Error, Result};
 use serde_json::{Map, Value};
 
@@ -66,8 +67,8 @@ pub(crate) trait Observer {
     /// Takes what happens; an error ends the turn.
     fn event(&mut self, event: Event<'_>) -> Result<()>;
 
-    /// Asks a person whether a tool call may run. None where nobody can be asked.
-    fn approves(&mut self, call: &str) -> Option<bool>;
+    /// Asks a person whether something may start. None where nobody can be asked, or no answer came.
+    fn answers(&mut self, approval: &Approval) -> Option<Answer>;
 }
 
 /// The messages of the model, the last of them the answer. Each goes to the session.

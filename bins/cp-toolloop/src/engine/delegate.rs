@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use cp_common::wire::{Prompt, Receipt, ToolCall, ToolResult};
+use cp_common::wire::{Prompt, Receipt, Scope, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result, signals};
 use cp_ledger::read;
 use serde_json::json;
@@ -15,6 +15,7 @@ use crate::state::files::RunFiles;
 use crate::state::plan;
 use crate::state::step::{Decision, Step};
 use crate::state::summary::{Status, summary};
+use crate::state::tally::Spent;
 use crate::state::waiting::waiting;
 
 /// How much longer than its own deadline an agent may take to report its end.
@@ -93,7 +94,10 @@ impl Engine {
             self.shares.insert(at, share);
             return Agent::start(run.to_owned(), &arguments, None).map(|agent| Some(Ok(agent)));
         }
-        if summary(&files)?.status == Status::Cancelled {
+        let summary = summary(&files)?;
+        if summary.status == Status::Cancelled {
+            let spent = summary.tally.as_ref().map(Spent::from).unwrap_or_default();
+            self.run.step(Step::Spent(at, spent))?;
             return Ok(Some(Err(format!("the agent was cancelled ({run})"))));
         }
         Ok(None)
@@ -110,7 +114,7 @@ impl Engine {
         let share = Share {
             iterations: asked.map_or(iterations, |asked| asked.min(iterations)),
             tokens: limits.tokens.map(|limit| limit.saturating_sub(tokens) / 2),
-            usd: limits.usd.map(|limit| (limit - usd) / 2.0),
+            usd: self.run.usd_limit().map(|limit| (limit - usd) / 2.0),
         };
         if share.iterations == 0 || share.tokens == Some(0) || share.usd.is_some_and(|usd| usd <= 0.0) {
             return Err("not enough of the budget is left for an agent".to_owned());
@@ -124,7 +128,10 @@ impl Engine {
         let meant = self.forwarded.iter().filter(|(named, _)| there.iter().any(|waiting| waiting.is(named)));
         meant
             .flat_map(|(named, decision)| match decision {
-                Decision::Approved => vec![format!("--approve={named}")],
+                Decision::Approved(grant) => {
+                    let always = (grant.scope == Scope::Run).then(|| "--always".to_owned());
+                    [format!("--approve={named}")].into_iter().chain(always).collect()
+                }
                 Decision::Denied(reason) => vec![format!("--deny={named}"), format!("--message={reason}")],
             })
             .collect()
@@ -165,7 +172,7 @@ impl Engine {
     fn human_below(&self, run: &str, failure: &Error) -> Error {
         let details = failure.details();
         let mut error = Error::new(Code::HumanRequired, failure.message()).with("agent", run);
-        for name in ["action", "call", "questions", "hint"] {
+        for name in ["action", "call", "questions", "approval", "approve", "hint"] {
             error = match (name, details.get(name).cloned()) {
                 (_, None) => error,
                 ("hint", Some(hint)) => error.hint(hint.as_str().unwrap_or_default()),
@@ -181,7 +188,7 @@ impl Engine {
                 (_, Some(value)) => error.with(name, value),
             };
         }
-        error.with("_untrusted", json!(["/call", "/questions"]))
+        error.with("_untrusted", json!(["/call", "/questions", "/approval/shown"]))
     }
 }
 

@@ -5,21 +5,19 @@ use std::time::{Duration, Instant};
 
 use cp_common::output::Format;
 use cp_common::wire::record::Kind;
-use cp_common::wire::{Receipt, ToolCall, ToolResult};
+use cp_common::wire::{Approval, Receipt, ToolCall, ToolResult};
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Hash;
-use serde_json::json;
 
 use super::Engine;
 use super::pending::Pending;
-use crate::mcp::{Outcome, Spec};
+use super::served::Served;
 use crate::parts::agent::Agent;
 use crate::state::files::RunFiles;
+use crate::state::found::{self, Ended, Found};
 use crate::state::step::{Decision, Step};
+use crate::tools::links;
 use crate::tools::tool::{Origin, Tool};
-
-/// How long a call of a server's tool may take.
-const SERVER_LIMIT: Duration = Duration::from_mins(1);
 
 /// What becomes of a call.
 enum Verdict {
@@ -27,19 +25,35 @@ enum Verdict {
     Run(Box<Tool>),
     /// It is not, and this is the answer to the model.
     Answer(String),
+    /// It was, before the run stopped.
+    Ended(Ended, Receipt),
 }
 
 /// Who carries a call out.
 enum Work {
     /// Nobody any more: this is the answer to the model.
     Answered(String),
+    /// Nobody any more: it ended while the run was stopped.
+    Ended(Ended, Receipt),
     /// Nobody: the result is in the recording.
     Replayed,
     /// The cp-exec of this slot, at most so long.
     Runs(usize, Option<Duration>),
     Delegated(Box<Agent>),
-    /// This server, under this name there; the proof that it was asked.
-    Served(Spec, String, Option<Receipt>),
+    Served(Box<Served>),
+}
+
+/// What came of a call that cp-exec carries out.
+enum Collected {
+    Result(Box<ToolResult>),
+    /// It did not begin: it needs a yes.
+    Asks(Box<Approval>),
+}
+
+impl Collected {
+    fn of(result: ToolResult) -> Self {
+        Self::Result(Box::new(result))
+    }
 }
 
 impl Engine {
@@ -55,7 +69,7 @@ impl Engine {
             for (slot, at) in group.iter().enumerate() {
                 let call = self.run.conversation.calls[*at].asked.clone();
                 let pending = Pending { at: *at, call, began: Instant::now() };
-                match self.begin(&pending, slot, context) {
+                match self.begin(&pending, slot, false, &underway, context) {
                     Ok(work) => underway.push((pending, work)),
                     Err(error) => {
                         stopped = Err(error);
@@ -72,34 +86,50 @@ impl Engine {
         Ok(())
     }
 
-    fn begin(&mut self, pending: &Pending, slot: usize, context: &mut Context) -> Result<Work> {
+    /// Starts a call beside those that are under way, `again` where it stopped before it began and was approved.
+    fn begin(
+        &mut self,
+        pending: &Pending,
+        slot: usize,
+        again: bool,
+        underway: &[(Pending, Work)],
+        context: &mut Context,
+    ) -> Result<Work> {
         let Pending { at, call, .. } = pending;
         if self.replay.is_some() {
             show_call(call, context)?;
             return Ok(Work::Replayed);
         }
-        let tool = match self.judge(*at)? {
-            Verdict::Answer(answer) => {
-                show_call(call, context)?;
-                return Ok(Work::Answered(answer));
-            }
+        let verdict = self.judge(*at, context)?;
+        if !again {
+            show_call(call, context)?;
+        }
+        let tool = match verdict {
+            Verdict::Answer(answer) => return Ok(Work::Answered(answer)),
+            Verdict::Ended(ended, receipt) => return Ok(Work::Ended(ended, receipt)),
             Verdict::Run(tool) => tool,
         };
         let turn = self.run.conversation.tally.iterations;
-        let receipt = self.run.note(|journal| journal.call(turn, call))?;
+        let decision = self.run.conversation.calls[*at].decision.clone();
+        // A yes is used up before anything is done with it: whoever goes on after a stop here asks again.
         self.run.step(Step::Started(*at))?;
         self.run.sync()?;
-        show_call(call, context)?;
+        self.spend(*at, decision, context)?;
+        let receipt = if again { None } else { self.run.note(|journal| journal.call(turn, call))? };
+        self.run.sync()?;
         if tool.is_agent() {
             return Ok(match self.delegate(*at, call, context)? {
                 Ok(agent) => Work::Delegated(Box::new(agent)),
                 Err(refusal) => Work::Answered(refusal),
             });
         }
-        if let Origin::Mcp { server, tool } = &tool.origin {
-            let spec = self.run.plan.mcp.iter().find(|spec| spec.name == *server).cloned();
-            let spec = spec.ok_or_else(|| Error::not_found(format!("the run has no MCP server {server}")).fatal())?;
-            return Ok(Work::Served(spec, tool.clone(), receipt));
+        if let Origin::Mcp { server, tool: name } = &tool.origin {
+            let others = underway.iter().filter_map(|(_, work)| match work {
+                Work::Served(other) => Some(&**other),
+                Work::Answered(_) | Work::Ended(..) | Work::Replayed | Work::Runs(..) | Work::Delegated(_) => None,
+            });
+            let served = self.begin_served(pending, (&tool, server, name), receipt, others, context)?;
+            return Ok(Work::Served(Box::new(served)));
         }
         // cp-exec knows a tool by the name of its file.
         let renamed = ToolCall { name: tool.exec_name(), untrusted: Vec::new(), ..call.clone() };
@@ -112,12 +142,26 @@ impl Engine {
         let mut result = match work {
             Work::Replayed => return self.replayed(pending, context),
             Work::Answered(answer) => pending.failed(answer),
+            Work::Ended(ended, receipt) => ToolResult {
+                is_error: ended.return_code != Some(0),
+                exit_code: ended.return_code,
+                receipt: Some(receipt),
+                ..pending.failed(ended.text())
+            },
             Work::Delegated(agent) => self.returned(pending, *agent, context)?,
-            Work::Served(spec, tool, receipt) => {
-                ToolResult { receipt, ..self.call_server(pending, &spec, &tool, context)? }
-            }
-            Work::Runs(slot, limit) => self.collect(pending, slot, limit)?,
+            Work::Served(served) => self.served(pending, *served, context)?,
+            Work::Runs(slot, limit) => match self.collect(pending, slot, limit)? {
+                Collected::Result(result) => *result,
+                Collected::Asks(approval) => {
+                    self.decide(pending.at, &approval, context)?;
+                    let work = self.begin(pending, slot, true, &[], context)?;
+                    return self.complete(pending, work, context);
+                }
+            },
         };
+        if let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == pending.call.name) {
+            result.content = links::unveiled(result.content, tool, context);
+        }
         if let Some(warning) = self.repeats.note(&pending.call, &result) {
             result.content.push_str(&warning);
         }
@@ -143,22 +187,27 @@ impl Engine {
     }
 
     /// Decides about a call before anything is started.
-    fn judge(&mut self, at: usize) -> Result<Verdict> {
-        let waiting = &self.run.conversation.calls[at];
+    fn judge(&mut self, at: usize, context: &mut Context) -> Result<Verdict> {
+        let waiting = self.run.conversation.calls[at].clone();
         let call = &waiting.asked;
-        let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == call.name) else {
+        let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == call.name).cloned() else {
             return Ok(Verdict::Answer(format!("Tool not permitted: {}", call.name)));
         };
         if let Some(Decision::Denied(reason)) = &waiting.decision {
             return Ok(Verdict::Answer(format!("Denied: {reason}")));
         }
-        if let Err(invalid) = self.arguments.check(tool, &call.input) {
+        if let Err(invalid) = self.arguments.check(&tool, &call.input) {
             return Ok(Verdict::Answer(invalid.message().to_owned()));
         }
         // An agent that was started goes on where it stopped, and repeats nothing.
-        let approved = waiting.decision == Some(Decision::Approved) || waiting.agent.is_some();
-        if waiting.started && !tool.hints.idempotent && !approved && !tool.is_agent() {
-            return Err(self.unfinished(call));
+        let approved = matches!(waiting.decision, Some(Decision::Approved(_))) || waiting.agent.is_some();
+        let repeats = waiting.started && !tool.hints.idempotent && !tool.is_agent();
+        let found = match self.run.ledger() {
+            Some(ledger) if repeats && !approved => found::find(ledger, &call.id)?,
+            _ => Found::NotBegun,
+        };
+        if let Found::Ended(ended, receipt) = found {
+            return Ok(Verdict::Ended(ended, receipt));
         }
         if !is_unchanged(&tool.origin) {
             return Ok(Verdict::Answer(format!(
@@ -166,92 +215,53 @@ impl Engine {
                 tool.name
             )));
         }
-        let tool = Box::new(tool.clone());
-        if !approved && self.parts.approver.is_required_for(&tool) {
-            let Some(decision) = self.parts.approver.decide(&self.run.plan.run, call, &tool)? else {
-                return Err(self.unapproved(call));
-            };
-            self.run.decide(at, decision.clone(), "approver")?;
-            if let Decision::Denied(reason) = decision {
+        let was_approved = waiting.started && tool.hints.idempotent;
+        let asks = match (found, self.parts.approver.reason(&tool)) {
+            _ if approved || was_approved => None,
+            (Found::Unknown, _) => Some(self.unfinished(at, &tool, context)?),
+            (_, Some((rule, why))) => Some(self.asked(call, &tool, rule, why, context)?),
+            (_, None) => None,
+        };
+        if let Some(approval) = asks {
+            self.decide(at, &approval, context)?;
+            if let Some(Decision::Denied(reason)) = &self.run.conversation.calls[at].decision {
                 return Ok(Verdict::Answer(format!("Denied: {reason}")));
             }
         }
-        Ok(Verdict::Run(tool))
-    }
-
-    /// A call that was started and has no result: whether it had its effect, only a person can find out.
-    fn unfinished(&self, call: &ToolCall) -> Error {
-        let message = format!("{} was started, and whether it finished is not known", call.name);
-        self.human("resolve_unfinished_call", message, call)
-            .hint("check whether it had its effect: --approve runs it again, --deny goes on without it")
-    }
-
-    /// A call that requires approval, and no program was named that could give it.
-    fn unapproved(&self, call: &ToolCall) -> Error {
-        self.human("approve_tool_call", format!("{} requires approval", call.name), call)
-            .hint("--approve runs it, --deny refuses it and tells the model so")
-    }
-
-    fn human(&self, action: &str, message: String, call: &ToolCall) -> Error {
-        let id = &call.id;
-        Error::new(Code::HumanRequired, message)
-            .with("action", action)
-            .with("call", json!({"id": id, "name": call.name, "input": &call.input}))
-            .with("_untrusted", json!(["/call"]))
-            .with("resume", self.run.resume_line(&format!(" --approve {id}")))
-            .with("otherwise", self.run.resume_line(&format!(" --deny {id} --message no")))
+        Ok(Verdict::Run(Box::new(tool)))
     }
 
     /// Waits for a call. What cp-exec refuses is an answer too: the model may find another way.
-    fn collect(&mut self, pending: &Pending, slot: usize, limit: Option<Duration>) -> Result<ToolResult> {
+    fn collect(&mut self, pending: &Pending, slot: usize, limit: Option<Duration>) -> Result<Collected> {
         let left = self.run.time_left()?;
         let (limit, call) = ([limit, left].into_iter().flatten().min(), &pending.call);
         match self.parts.executor.result(slot, limit) {
-            Ok(Some(result)) => Ok(ToolResult { id: call.id.clone(), name: call.name.clone(), ..result }),
+            Ok(Some(result)) => {
+                Ok(Collected::of(ToolResult { id: call.id.clone(), name: call.name.clone(), ..result }))
+            }
             Ok(None) => {
                 // Stopping cp-exec stops the tool with everything it started.
                 self.parts.executor.stop(slot);
                 self.run.time_left()?;
-                Ok(pending.timed_out())
+                Ok(Collected::of(pending.timed_out()))
             }
             Err(error) if error.code() == Code::HumanRequired => {
                 // It was not run: the same call can simply be made again.
                 self.run.step(Step::Withdrawn(pending.at))?;
-                Err(error)
+                Approval::of(&error).map(|approval| Collected::Asks(Box::new(approval))).ok_or(error)
             }
             Err(error) if error.is_fatal() => Err(error),
             Err(error) => {
                 let hint = error.hint_text().map(|hint| format!(" ({hint})")).unwrap_or_default();
-                Ok(pending.failed(format!("{}: {}{hint}", error.code(), error.message())))
+                Ok(Collected::of(pending.failed(format!("{}: {}{hint}", error.code(), error.message()))))
             }
-        }
-    }
-
-    /// Calls a tool of a server. One that fails is an answer too: the model may find another way.
-    fn call_server(&mut self, pending: &Pending, spec: &Spec, tool: &str, context: &Context) -> Result<ToolResult> {
-        let limit = self.run.time_left()?.map_or(SERVER_LIMIT, |left| left.min(SERVER_LIMIT));
-        match self.parts.servers(context)?.call(spec, tool, &pending.call.input, limit) {
-            Ok(Outcome::Answer { text, is_error }) => Ok(ToolResult { is_error, ..pending.failed(text) }),
-            Ok(Outcome::TimedOut) => {
-                self.run.time_left()?;
-                Ok(pending.timed_out())
-            }
-            Ok(Outcome::InputRequired(questions)) => {
-                self.run.step(Step::Withdrawn(pending.at))?;
-                let message = format!("the server {} asks for something that only a person can answer", spec.name);
-                Err(self
-                    .human("answer_mcp_input", message, &pending.call)
-                    .with("questions", questions)
-                    .hint("give the server what it needs in its own way, then --approve calls it again"))
-            }
-            Err(error) if error.is_fatal() => Err(error),
-            Err(error) => Ok(pending.failed(error.message())),
         }
     }
 
     fn finished(&mut self, pending: &Pending, mut result: ToolResult, context: &mut Context) -> Result<()> {
         let call = &pending.call;
         result.untrusted = vec!["/name".to_owned(), "/content".to_owned()];
+        result.untrusted.extend((!result.images.is_empty()).then(|| "/images".to_owned()));
         let turn = self.run.conversation.tally.iterations;
         self.run.note(|journal| journal.result(turn, &result))?;
         context.progress(&format!("  {} {}", if result.is_error { "✗" } else { "✓" }, call.name));

@@ -9,12 +9,13 @@ use cp_common::{Context, Result};
 use serde::Serialize;
 
 use crate::state::plan::Plan;
+use crate::state::step::Compacted;
 
 /// A point in a run.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Event {
-    /// `run_start`, `run_resumed` or `iteration`.
+    /// `run_start`, `run_resumed`, `iteration` or `context_compacted`.
     #[serde(rename = "event")]
     what: &'static str,
     /// The run.
@@ -28,6 +29,9 @@ pub(crate) struct Event {
     /// How many of the records that follow may have been printed before the run stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     replayed: Option<usize>,
+    /// How the conversation was made shorter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compacted: Option<Compacted>,
     /// The tools that the model may call.
     #[serde(skip_serializing_if = "Option::is_none")]
     tools: Option<Vec<String>>,
@@ -42,6 +46,7 @@ impl Event {
             iteration: None,
             ledger: Some(ledger.display().to_string()),
             replayed: None,
+            compacted: None,
             tools: Some(plan.tools.iter().map(|tool| tool.name.clone()).collect()),
         }
     }
@@ -59,8 +64,14 @@ impl Event {
             iteration: Some(number),
             ledger: None,
             replayed: None,
+            compacted: None,
             tools: None,
         }
+    }
+
+    /// The conversation was made shorter before this turn.
+    pub(crate) fn compacted(run: &str, number: u64, compacted: Compacted) -> Self {
+        Self { what: "context_compacted", compacted: Some(compacted), ..Self::iteration(run, number) }
     }
 
     /// Shows it at once.
@@ -76,7 +87,7 @@ impl Event {
 
 impl Reply for Event {
     fn text(&self) -> String {
-        match self.iteration {
+        match self.iteration.filter(|_| self.compacted.is_none()) {
             Some(number) => format!("· asking the model, turn {number}"),
             None => format!("· {} {}", self.what.replace('_', " "), self.run_id),
         }

@@ -1,16 +1,20 @@
 //! The loop: ask the model, carry out what it calls, give it the results, until it calls nothing or a limit is reached.
 
+mod context;
 mod delegate;
 mod dispatch;
 pub(crate) mod event;
+mod pause;
 mod pending;
 pub(crate) mod repeats;
+mod served;
 
 use std::collections::BTreeMap;
 
 use cp_common::output::Format;
-use cp_common::wire::Message;
+use cp_common::program::approval;
 use cp_common::wire::record::Kind;
+use cp_common::wire::{Approval, Message};
 use cp_common::{Code, Context, Error, Result, signals};
 
 use self::event::Event;
@@ -19,7 +23,7 @@ use crate::parts::agent::Share;
 use crate::parts::approver::Approver;
 use crate::parts::replay::Replay;
 use crate::parts::{Parts, model};
-use crate::state::conversation::Unshown;
+use crate::state::conversation::{Unshown, told_apart};
 use crate::state::run::Run;
 use crate::state::step::{Decision, Step};
 use crate::tools::arguments::Arguments;
@@ -82,7 +86,7 @@ impl Engine {
         let outcome = match outcome {
             Ok(answer) => {
                 // The parts write their own last entries, and the end of the run is the last of all.
-                self.parts.shutdown(context);
+                self.parts.rest(true, context);
                 self.run.complete()?;
                 if context.out.format() != Format::Json {
                     context.out.record(Kind::Message, &answer)?;
@@ -91,11 +95,22 @@ impl Engine {
             }
             Err(error) => {
                 let error = self.run.resumable(error, context.home.root());
+                if context.out.format() != Format::Json
+                    && let Some(approval) = Approval::of(&error)
+                {
+                    context.warn(&approval::description(&approval));
+                }
                 if is_at_rest(&error) {
-                    self.parts.shutdown(context);
+                    let at_work = error.details().get("budget").is_some_and(|budget| budget == "time");
+                    self.parts.rest(!at_work, context);
+                } else if !self.run.conversation.calls.is_empty() {
+                    self.parts.model.stop();
                 }
                 if let Err(unwritten) = self.run.note(|journal| journal.paused(&error, &tally)) {
                     context.warn(&format!("the stop could not be written to the ledger: {unwritten}"));
+                }
+                if let Err(unwritten) = self.run.keep() {
+                    context.warn(&format!("the run so far could not be recorded: {unwritten}"));
                 }
                 Err(error)
             }
@@ -120,23 +135,31 @@ impl Engine {
     }
 
     fn ask(&mut self, context: &mut Context) -> Result<()> {
+        let mut played = self.replay.as_mut().map(Replay::message).transpose()?;
+        match &mut played {
+            Some(played) => {
+                std::mem::take(&mut played.before).into_iter().try_for_each(|step| self.compact(step, context))?;
+            }
+            None => self.fit(context)?,
+        }
         let number = self.run.conversation.tally.iterations + 1;
         self.run.note(|journal| journal.iteration(number))?;
         Event::iteration(&self.run.plan.run, number).show(context)?;
-        let answer = if let Some(replay) = &mut self.replay {
-            let (deltas, message) = replay.message()?;
-            deltas.iter().try_for_each(|delta| model::show(delta, context))?;
-            Some(message)
+        let answer = if let Some(played) = played {
+            played.deltas.iter().try_for_each(|delta| model::show(delta, context))?;
+            Some(played.message)
         } else {
+            // What the ledger says with the part's next entry, the state must say too.
+            self.run.sync()?;
             let left = self.run.time_left()?;
             let conversation = &self.run.conversation;
             self.parts.model.ask(&conversation.prompt, &conversation.returned, left, context)?
         };
         let Some(message) = answer else { return Err(self.run.out_of_time()) };
-        let mut message = Message { content: message.turn().content, ..message };
+        let (mut message, renamed) = told_apart(message);
         message.input = self.run.conversation.news();
         message.mark();
-        self.run.note(|journal| journal.message(number, &message))?;
+        self.run.note(|journal| journal.message(number, &message, &renamed))?;
         let deltas = self.parts.model.take_deltas();
         if self.run.plan.record.is_some() && !deltas.is_empty() {
             self.run.step(Step::Deltas(deltas))?;
@@ -164,11 +187,7 @@ impl Engine {
     }
 }
 
-/// Whether a run stopped between two steps, with nothing under way in its parts.
+/// Whether a run stopped of its own accord, with nothing under way in its parts, except in cp-exec where the time was up.
 fn is_at_rest(error: &Error) -> bool {
-    match error.code() {
-        Code::HumanRequired | Code::CommandFailed => true,
-        Code::BudgetExhausted => error.details().get("budget").is_none_or(|budget| budget != "time"),
-        _ => false,
-    }
+    matches!(error.code(), Code::HumanRequired | Code::CommandFailed | Code::BudgetExhausted)
 }

@@ -19,6 +19,7 @@ impl Pending {
             id: self.call.id.clone(),
             name: self.call.name.clone(),
             content: content.into(),
+            images: Vec::new(),
             is_error: true,
             exit_code: None,
             duration_ms: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),

@@ -1,6 +1,7 @@
-//! Notices when the model calls the same tool with the same arguments again, and gets the same answer again.
-
-use std::collections::HashMap;
+//! Notices when the model makes the same call again at once, and it fails in the same way again.
+//!
+//! Only failures count: to look twice at what works, as one does who waits for something, is no circle. Nor is a call that failed
+//! before and is made again after another one, which may have changed what was wrong.
 
 use cp_common::json;
 use cp_common::wire::{ToolCall, ToolResult};
@@ -8,14 +9,10 @@ use cp_ledger::format::line::Hash;
 
 use crate::state::step::Step;
 
-/// The calls of a run, and what came of them.
+/// The failure that the last calls had in common, and how many they were.
 #[derive(Default)]
 pub(crate) struct Repeats {
-    seen: HashMap<Hash, Seen>,
-}
-
-struct Seen {
-    answer: Hash,
+    last: Option<Hash>,
     times: u64,
 }
 
@@ -48,22 +45,14 @@ impl Repeats {
         if json::normalize(call.input.get().as_bytes(), &mut arguments).is_err() {
             arguments = call.input.get().as_bytes().to_vec();
         }
-        let key = Hash::of(&[call.name.as_bytes(), b"\n", &arguments].concat());
-        let answer = Hash::of(&[&[u8::from(result.is_error)], result.content.as_bytes()].concat());
-        let seen = self.seen.entry(key).or_insert(Seen { answer, times: 0 });
-        if seen.answer != answer {
-            *seen = Seen { answer, times: 0 };
+        let parts = [call.name.as_bytes(), b"\n", &arguments, b"\n", result.content.as_bytes()];
+        let failure = result.is_error.then(|| Hash::of(&parts.concat()));
+        if failure.is_none() || failure != self.last {
+            *self = Self { last: failure, times: 1 };
+            return None;
         }
-        seen.times += 1;
-        // Looking twice at something that works is not a circle yet.
-        let enough = if result.is_error { 2 } else { 3 };
-        (seen.times >= enough).then(|| {
-            format!(
-                "{WARNING}{} times and gave the same {} each time. Do something else.]",
-                seen.times,
-                if result.is_error { "error" } else { "answer" }
-            )
-        })
+        self.times += 1;
+        Some(format!("{WARNING}{} times in a row and gave the same error each time. Do something else.]", self.times))
     }
 }
 
@@ -82,6 +71,7 @@ mod tests {
             id: "1".into(),
             name: "t".into(),
             content: content.into(),
+            images: Vec::new(),
             is_error,
             exit_code: None,
             duration_ms: 0,
@@ -91,13 +81,18 @@ mod tests {
     }
 
     #[test]
-    fn the_second_same_failure_is_told_and_a_new_answer_starts_over() {
+    fn the_same_failure_at_once_is_noticed_and_nothing_else() {
         let mut repeats = Repeats::default();
-        assert!(repeats.note(&call(r#"{"a":1}"#), &result("no", true)).is_none());
-        assert!(repeats.note(&call(r#"{"a":2}"#), &result("no", true)).is_none());
-        assert!(repeats.note(&call(r#"{ "a": 1 }"#), &result("no", true)).unwrap().contains("2 times"));
-        assert!(repeats.note(&call(r#"{"a":1}"#), &result("yes", false)).is_none());
-        assert!(repeats.note(&call(r#"{"a":1}"#), &result("yes", false)).is_none());
-        assert!(repeats.note(&call(r#"{"a":1}"#), &result("yes", false)).is_some());
+        let (one, two) = (call(r#"{"a":1}"#), call(r#"{"a":2}"#));
+        assert!(repeats.note(&one, &result("no", true)).is_none());
+        assert!(repeats.note(&two, &result("no", true)).is_none());
+        assert!(repeats.note(&one, &result("no", true)).is_none(), "another call was between them");
+        assert!(repeats.note(&call(r#"{ "a": 1 }"#), &result("no", true)).unwrap().contains("2 times in a row"));
+        assert!(repeats.note(&one, &result("no", true)).unwrap().contains("3 times in a row"));
+        assert!(repeats.note(&one, &result("another", true)).is_none(), "another failure");
+        for _ in 0..5 {
+            assert!(repeats.note(&one, &result("yes", false)).is_none());
+        }
+        assert!(repeats.note(&one, &result("another", true)).is_none(), "a good answer was between them");
     }
 }

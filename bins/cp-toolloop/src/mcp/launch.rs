@@ -11,7 +11,7 @@ use cp_common::{Code, Context, Error, Result};
 
 use super::Spec;
 use super::narrowed::narrowed;
-use super::policy::{LIFETIME, Policy, Sandbox};
+use super::policy::{LIFETIME, Policy, Sandbox, Table};
 
 /// The variables that a server outside the sandbox has.
 const ENVIRONMENT: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
@@ -72,17 +72,16 @@ impl Launcher {
         Self { client: "a-test", policy, home: base.to_owned(), base: base.to_owned(), flags: Vec::new() }
     }
 
+    /// The table of a server in the policy.
+    pub(super) fn table(&self, name: &str) -> Result<Table> {
+        self.policy.table(name)
+    }
+
     /// The command of a server: the policy's own, where none is given.
-    pub(super) fn argv(&self, name: &str, given: Option<&str>) -> Result<Vec<String>> {
-        let read = |command: &str| {
-            let mut argv = coprocess::command_line(command)?;
-            if let Some(program) = argv.first_mut() {
-                *program = std::path::absolute(&*program)?.display().to_string();
-            }
-            Ok::<_, Error>(argv)
-        };
-        let listed = self.policy.table(name)?.command.as_deref().map(read).transpose()?;
-        match (listed, given.map(read).transpose()?) {
+    pub(super) fn argv(&self, name: &str, given: Option<Vec<String>>) -> Result<Vec<String>> {
+        let listed = self.table(name)?.command;
+        let listed = listed.map(|command| coprocess::command_words(&command).and_then(located)).transpose()?;
+        match (listed, given.map(located).transpose()?) {
             (Some(listed), Some(given)) if listed != given => {
                 let message = format!("the policy has another command for the server {name}");
                 Err(Error::new(Code::Forbidden, message)
@@ -100,11 +99,12 @@ impl Launcher {
 
     /// Starts a server; one in the sandbox with a home that must be there until it has answered.
     pub(super) fn start(&self, spec: &Spec) -> Result<(Child, Option<ScratchHome>)> {
-        let table = self.policy.table(&spec.name)?;
+        let table = self.table(&spec.name)?;
+        let spec = spec.expanded()?;
         let (mut command, home) = match table.sandbox {
-            Sandbox::None => (outside(&spec.argv, &table.env)?, None),
+            Sandbox::None => (outside(&spec, &table.env)?, None),
             Sandbox::Tool => {
-                let home = self.scratch_home(&narrowed(&self.policy, &table, &spec.argv, &self.home))?;
+                let home = self.scratch_home(&narrowed(&self.policy, &table, &spec, &self.home))?;
                 (self.inside(&home.0, &spec.argv)?, Some(home))
             }
         };
@@ -142,12 +142,25 @@ fn remove_abandoned(above: &Path) {
     }
 }
 
+/// A command with the path of its program, which may be named without one, as other hosts do.
+fn located(mut argv: Vec<String>) -> Result<Vec<String>> {
+    let program = argv.first_mut().ok_or_else(|| Error::usage("the command is empty"))?;
+    let path = if program.contains('/') { Some(coprocess::find(program)?) } else { coprocess::on_path(program) };
+    let path = path.ok_or_else(|| {
+        Error::not_found(format!("the program `{program}` was not found on PATH"))
+            .hint("write its path; directories of PATH that others can write are passed over")
+    })?;
+    *program = std::path::absolute(path)?.display().to_string();
+    Ok(argv)
+}
+
 /// A server with the rights of whoever runs us, but not with their whole environment.
-fn outside(argv: &[String], env: &[String]) -> Result<Command> {
-    let (program, arguments) = argv.split_first().ok_or_else(|| Error::usage("the command is empty"))?;
+fn outside(spec: &Spec, env: &[String]) -> Result<Command> {
+    let (program, arguments) = spec.argv.split_first().ok_or_else(|| Error::usage("the command is empty"))?;
     let given = ENVIRONMENT.into_iter().chain(env.iter().map(String::as_str));
     let mut command = Command::new(program);
     command.args(arguments).env_clear().envs(given.filter_map(|name| Some((name, std::env::var_os(name)?))));
+    command.envs(&spec.env);
     Ok(command)
 }
 

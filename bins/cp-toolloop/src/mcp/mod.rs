@@ -3,46 +3,47 @@
 //! A server of the current era has no session: each request says which version it speaks. One of the era before needs a handshake first.
 //! Which one it is, is found out by asking; see [`connection`]. Only tools are used: no prompts, resources, sampling.
 
+mod config;
 mod connection;
-mod content;
+mod cure;
 mod launch;
 mod narrowed;
 mod pipe;
 mod policy;
+mod started;
 
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use cp_common::{Context, Error, Result};
+use cp_common::coprocess::command_words;
+use cp_common::{Code, Context, Error, Result};
+pub(crate) use cp_mcp_wire::Tool as Offer;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use self::connection::Connection;
+use self::connection::{Connection, Ticket};
 use self::launch::Launcher;
+use self::policy::Table;
+pub(crate) use self::started::Started;
 
 /// The longest name of a tool that every provider takes.
-const LONGEST_NAME: usize = 64;
+pub(crate) const LONGEST_NAME: usize = 64;
 
-/// A server, as the command line names it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A server, as the command line or a file names it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Spec {
     /// What it is called here.
     pub(crate) name: String,
     /// What starts it.
     pub(crate) argv: Vec<String>,
-}
-
-/// A tool of a server, as it describes it.
-#[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Offer {
-    /// Its name there.
-    pub(crate) name: String,
-    /// What it does.
-    #[serde(default)]
-    pub(crate) description: String,
-    /// The schema of its arguments.
-    #[serde(rename = "inputSchema")]
-    pub(crate) input_schema: Option<Box<RawValue>>,
+    /// The variables that its file gives it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) env: BTreeMap<String, String>,
+    /// The file that it is from. In the command and variables of such a one other variables stand by their names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// What a call came to.
@@ -55,22 +56,61 @@ pub(crate) enum Outcome {
         /// Whether it failed.
         is_error: bool,
     },
+    /// The tool answered with images too.
+    Shown {
+        /// For the model.
+        text: String,
+        /// The type of each, and its bytes in base64.
+        images: Vec<(String, String)>,
+        /// Whether it failed.
+        is_error: bool,
+    },
     /// It asks for something that only a person can answer.
     InputRequired(Value),
     /// It took too long.
     TimedOut,
 }
 
+/// What a server offers, and what its table says of all its tools.
+pub(crate) struct Offers {
+    pub(crate) tools: Vec<Offer>,
+    pub(crate) started: Started,
+    /// What it says of its tools to a model.
+    pub(crate) instructions: Option<String>,
+    /// Whether its calls require approval, where the policy says so or that they do not.
+    pub(crate) approve: Option<bool>,
+}
+
+/// A call that was made, and the process that it was made to.
+pub(crate) struct Asked {
+    process: u64,
+    ticket: Ticket,
+}
+
 /// The servers of a run. Each is started when it is first needed.
 pub(crate) struct Servers {
     launcher: Launcher,
-    running: Vec<(Spec, Connection)>,
+    running: Vec<Running>,
+    next: u64,
+}
+
+struct Running {
+    process: u64,
+    spec: Spec,
+    connection: Connection,
+    started: Started,
+    /// Whether the run has that on record.
+    is_noted: bool,
 }
 
 /// Whether a server or tool can have this name: every provider takes it, and it cannot be taken for a path.
 pub(crate) fn is_name(name: &str) -> bool {
-    (1..=LONGEST_NAME).contains(&name.len())
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
+    (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(is_in_names)
+}
+
+/// Whether a byte can be in a name.
+pub(crate) fn is_in_names(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
 }
 
 impl Spec {
@@ -81,7 +121,31 @@ impl Spec {
             return Err(Error::usage(format!("--mcp {text}: the name must be 1 to 64 letters, digits, _ and -"))
                 .hint("write --mcp NAME='/path/to/server arguments'"));
         }
-        Ok(Self { name: name.to_owned(), argv: Launcher::of(context)?.argv(name, command)? })
+        let given = command.map(command_words).transpose()?;
+        Ok(Self { name: name.to_owned(), argv: Launcher::of(context)?.argv(name, given)?, ..Self::default() })
+    }
+
+    /// The servers of a file.
+    pub(crate) fn of_file(path: &Path, context: &Context) -> Result<Vec<Self>> {
+        let launcher = Launcher::of(context)?;
+        let file = std::path::absolute(path)?;
+        let configured = config::read(path)?.into_iter().map(|config::Configured { name, argv, env }| {
+            if !is_name(&name) {
+                return Err(Error::config(format!("the server `{name}`: a name is 1 to 64 letters, digits, _ and -")));
+            }
+            Ok(Self { argv: launcher.argv(&name, Some(argv))?, name, env, config: Some(file.clone()) })
+        });
+        configured.map(|spec| spec.map_err(|e: Error| e.in_file(path))).collect()
+    }
+
+    /// This one, with the values of the variables that it names.
+    fn expanded(&self) -> Result<Self> {
+        if self.config.is_none() {
+            return Ok(self.clone());
+        }
+        let argv = self.argv.iter().map(|word| config::expanded(word)).collect::<Result<_>>()?;
+        let env = self.env.iter().map(|(name, value)| Ok((name.clone(), config::expanded(value)?)));
+        Ok(Self { argv, env: env.collect::<Result<_>>()?, ..self.clone() })
     }
 }
 
@@ -92,33 +156,93 @@ impl Servers {
     }
 
     fn with(launcher: Launcher) -> Self {
-        Self { launcher, running: Vec::new() }
+        Self { launcher, running: Vec::new(), next: 0 }
     }
 
-    /// The tools that a server offers.
-    pub(crate) fn offers(&mut self, spec: &Spec) -> Result<Vec<Offer>> {
-        self.connection(spec, Duration::ZERO)?.tools()
+    /// What a server offers; it has so long to start and to say it, if its own time is not less.
+    pub(crate) fn offers(&mut self, spec: &Spec, left: Option<Duration>) -> Result<Offers> {
+        let table = self.launcher.table(&spec.name)?;
+        let until = Instant::now() + table.start_limit().min(left.unwrap_or(Duration::MAX));
+        let Running { connection, started, .. } =
+            self.running(spec, Duration::ZERO, until).map_err(|e| unavailable(&e, spec, &table))?;
+        let tools = connection.tools(until).map_err(|e| unavailable(&e, spec, &table))?;
+        let instructions = connection.greeting.instructions.clone();
+        Ok(Offers { tools, started: started.clone(), instructions, approve: table.approve })
     }
 
-    /// Calls a tool of a server, and waits at most so long. A server that has ended, or would before the call has, is started anew.
-    pub(crate) fn call(&mut self, spec: &Spec, tool: &str, input: &RawValue, limit: Duration) -> Result<Outcome> {
-        let called = self.connection(spec, limit)?.call(tool, input, limit);
-        if called.is_err() {
-            self.running.retain(|(running, _)| running != spec);
+    /// Whether calls of a server's tool may be made at the same time as others of that kind.
+    pub(crate) fn shares(&self, spec: &Spec, is_read_only: bool) -> Result<bool> {
+        Ok(is_read_only || self.launcher.table(&spec.name)?.parallel)
+    }
+
+    /// What the record of a run has to have of a server before it is called: none if it has it. A server that is not there, or would end
+    /// before a call has, is started.
+    pub(crate) fn started(&mut self, spec: &Spec, left: Option<Duration>) -> Result<Option<Started>> {
+        let table = self.launcher.table(&spec.name)?;
+        let limit = table.call_limit().min(left.unwrap_or(Duration::MAX));
+        let until = Instant::now() + table.start_limit().min(left.unwrap_or(Duration::MAX));
+        let running = self.running(spec, limit, until)?;
+        let is_known = std::mem::replace(&mut running.is_noted, true);
+        Ok((!is_known).then(|| running.started.clone().hashed()))
+    }
+
+    /// Calls a tool of a server, which has the time of its table to answer, or what is left if that is less.
+    pub(crate) fn call(&mut self, spec: &Spec, tool: &str, input: &RawValue, left: Option<Duration>) -> Result<Asked> {
+        let table = self.launcher.table(&spec.name)?;
+        let limit = table.call_limit().min(left.unwrap_or(Duration::MAX));
+        let running = self.running(spec, limit, Instant::now() + table.start_limit())?;
+        let process = running.process;
+        let called = running.connection.call(tool, input, limit);
+        self.kept(process, called).map(|ticket| Asked { process, ticket })
+    }
+
+    /// Waits for what a call came to, and gives the time that it took.
+    pub(crate) fn answer(&mut self, asked: &Asked) -> Result<(Outcome, Duration)> {
+        let running = self.running.iter_mut().find(|running| running.process == asked.process);
+        let running = running.ok_or_else(|| Error::new(Code::Io, "the server ended before it answered"))?;
+        let answered = running.connection.answer(&asked.ticket);
+        self.kept(asked.process, answered)
+    }
+
+    /// The outcome of a process, which is given up where it has ended.
+    fn kept<T>(&mut self, process: u64, outcome: Result<T>) -> Result<T> {
+        if outcome.as_ref().is_err_and(|error| error.code() == Code::Io) {
+            self.running.retain(|running| running.process != process);
         }
-        called
+        outcome
     }
 
-    fn connection(&mut self, spec: &Spec, time: Duration) -> Result<&mut Connection> {
-        self.running.retain_mut(|(running, connection)| running != spec || connection.lasts(time));
-        let at = self.running.iter().position(|(running, _)| running == spec);
+    /// The process of a server that will be there for so long. One that will not is left to the calls that it has.
+    fn running(&mut self, spec: &Spec, time: Duration, until: Instant) -> Result<&mut Running> {
+        self.running.retain_mut(|running| {
+            let Running { spec: other, connection, .. } = running;
+            *other != *spec || connection.is_busy() || connection.lasts(time)
+        });
+        let fits = |running: &mut Running| running.spec == *spec && running.connection.lasts(time);
+        let at = self.running.iter_mut().position(fits);
         let at = if let Some(at) = at {
             at
         } else {
-            self.running.push((spec.clone(), Connection::open(spec, &self.launcher)?));
+            let connection = Connection::open(spec, &self.launcher, until)?;
+            let started = Started::of(spec, &self.launcher.table(&spec.name)?, &connection.greeting);
+            self.next += 1;
+            let (process, spec) = (self.next, spec.clone());
+            self.running.push(Running { process, spec, connection, started, is_noted: false });
             self.running.len() - 1
         };
-        Ok(&mut self.running[at].1)
+        Ok(&mut self.running[at])
+    }
+}
+
+/// The failure of a server that is needed.
+fn unavailable(error: &Error, spec: &Spec, table: &Table) -> Error {
+    let code = if error.code() == Code::Io { Code::Server } else { error.code() };
+    let failed =
+        Error::new(code, error.message()).with("server", spec.name.as_str()).with("command", spec.argv.clone());
+    let own = error.hint_text().map(ToOwned::to_owned);
+    match own.or_else(|| cure::cure(spec, table, error.message())) {
+        Some(hint) => failed.hint(hint),
+        None => failed,
     }
 }
 

@@ -4,22 +4,23 @@ use std::path::{Path, PathBuf};
 
 use cp_common::home::resolved;
 
+use super::Spec;
 use super::policy::{LIFETIME, Policy, Table};
 
 /// What of our home no server sees.
 const HOME_PARTS: [&str; 8] = ["config", "keys", "ledger", "state", "planes", "memory", "agents", "tmp"];
 
 /// The policy under which this server, and nothing else, may run: the same paths and limits, its own network and variables.
-pub(super) fn narrowed(policy: &Policy, table: &Table, argv: &[String], home: &Path) -> String {
-    let program = argv.first().cloned().unwrap_or_default();
+pub(super) fn narrowed(policy: &Policy, table: &Table, spec: &Spec, home: &Path) -> String {
+    let program = spec.argv.first().cloned().unwrap_or_default();
     let whole = toml::Table::from_iter([
-        ("exec".to_owned(), toml::Value::Table(exec(policy, table, &program))),
-        ("paths".to_owned(), toml::Value::Table(paths(policy, table, argv, &program, home))),
+        ("exec".to_owned(), toml::Value::Table(exec(policy, table, spec, &program))),
+        ("paths".to_owned(), toml::Value::Table(paths(policy, table, &spec.argv, &program, home))),
     ]);
     whole.iter().map(|(name, value)| format!("{name} = {}\n", inline(value))).collect::<Vec<_>>().concat()
 }
 
-fn exec(policy: &Policy, table: &Table, program: &str) -> toml::Table {
+fn exec(policy: &Policy, table: &Table, spec: &Spec, program: &str) -> toml::Table {
     let mut exec = section(policy, "exec");
     for gone in ["output_limit", "env_allow"] {
         exec.remove(gone);
@@ -27,6 +28,7 @@ fn exec(policy: &Policy, table: &Table, program: &str) -> toml::Table {
     let mut env = exec.remove("env_set").and_then(|set| set.try_into::<toml::Table>().ok()).unwrap_or_default();
     let variables = table.env.iter().filter_map(|name| Some((name.clone(), std::env::var(name).ok()?.into())));
     env.extend(variables);
+    env.extend(spec.env.iter().map(|(name, value)| (name.clone(), value.clone().into())));
     let own: [(&str, toml::Value); 6] = [
         ("allowed_commands", vec![program.to_owned()].into()),
         ("network", table.network.name().into()),
@@ -123,8 +125,8 @@ mod tests {
              [mcp.s]\nnetwork = \"loopback\"\nwrite = [\"/data\"]\n",
         );
         let table = policy.table("s").unwrap();
-        let text =
-            narrowed(&policy, &table, &["/opt/x/server".to_owned(), "--all".to_owned()], Path::new("/home/me/cp"));
+        let spec = Spec { argv: vec!["/opt/x/server".to_owned(), "--all".to_owned()], ..Spec::default() };
+        let text = narrowed(&policy, &table, &spec, Path::new("/home/me/cp"));
         let parsed: toml::Table = toml::from_str(&text).unwrap();
         let list = |section: &str, key: &str| -> Vec<String> { parsed[section][key].clone().try_into().unwrap() };
         assert_eq!(list("exec", "allowed_commands"), ["/opt/x/server"]);
@@ -144,7 +146,7 @@ mod tests {
     fn the_home_of_another_owner_is_written_out() {
         let mut policy = Policy::of_text("[paths]\nread = [\"~/a\", \"~b\"]\n");
         policy.tilde = Some("/root".to_owned());
-        let text = narrowed(&policy, &Table::default(), &["/bin/cat".to_owned()], Path::new("/home/me/cp"));
+        let text = narrowed(&policy, &Table::default(), &Spec::default(), Path::new("/home/me/cp"));
         let parsed: toml::Table = toml::from_str(&text).unwrap();
         let read: Vec<String> = parsed["paths"]["read"].clone().try_into().unwrap();
         assert_eq!(read[..2], ["/root/a", "~b"]);

@@ -11,7 +11,14 @@ use serde::Deserialize;
 /// How long a server may run in the sandbox: the longest that cp-exec gives.
 pub(super) const LIFETIME: Duration = Duration::from_mins(10);
 /// The keys of a table.
-const KEYS: [&str; 6] = ["command", "sandbox", "network", "env", "read", "write"];
+const KEYS: [&str; 10] =
+    ["command", "sandbox", "network", "env", "read", "write", "timeout", "start_timeout", "parallel", "approve"];
+/// How long a call of a tool may take.
+const CALL: Duration = Duration::from_mins(1);
+/// How long a server has to start and to list its tools: some take seconds.
+const START: Duration = Duration::from_secs(30);
+/// The longest of both.
+const LONGEST: f64 = 86_400.0;
 /// Variables with the keys of models begin with one of these.
 const KEYS_OF_MODELS: [&str; 4] = ["ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_API"];
 /// The table of a server.
@@ -28,6 +35,37 @@ pub(super) struct Table {
     pub(super) read: Vec<String>,
     /// What it may write beside what everything may.
     pub(super) write: Vec<String>,
+    /// How many seconds a call may take.
+    pub(super) timeout: Option<f64>,
+    /// How many it has to start and to list its tools.
+    pub(super) start_timeout: Option<f64>,
+    /// Whether all its tools may be called at the same time, and not only those that it calls read-only.
+    pub(super) parallel: bool,
+    /// Whether its calls require approval; where this is not given, those of tools that it calls destructive do.
+    pub(super) approve: Option<bool>,
+}
+
+impl Table {
+    /// How long a call may take.
+    pub(super) fn call_limit(&self) -> Duration {
+        self.timeout.map_or(CALL, Duration::from_secs_f64)
+    }
+
+    /// How long the server has to start and to list its tools.
+    pub(super) fn start_limit(&self) -> Duration {
+        self.start_timeout.map_or(START, Duration::from_secs_f64)
+    }
+
+    /// What is wrong with its times.
+    fn wrong_time(&self) -> Option<String> {
+        let most = match self.sandbox {
+            Sandbox::Tool => LIFETIME.as_secs_f64(),
+            Sandbox::None => LONGEST,
+        };
+        let times = [("timeout", self.timeout), ("start_timeout", self.start_timeout)];
+        let wrong = times.into_iter().find(|(_, time)| time.is_some_and(|time| !(time > 0.0 && time <= most)));
+        wrong.map(|(key, _)| format!("{key} must be more than 0 and at most {most} seconds"))
+    }
 }
 
 /// Where a server runs.
@@ -115,13 +153,20 @@ impl Policy {
                 .hint(near.unwrap_or_else(|| format!("valid keys: {}", KEYS.join(", ")))));
         }
         let table: Table = found.clone().try_into().map_err(|e: toml::de::Error| wrong(e.message().to_owned()))?;
-        let is_key = |variable: &&String| KEYS_OF_MODELS.iter().any(|prefix| variable.starts_with(prefix));
-        match table.env.iter().find(is_key) {
+        if let Some(what) = table.wrong_time() {
+            return Err(wrong(what));
+        }
+        match table.env.iter().find(|variable| is_key_of_model(variable)) {
             Some(key) => Err(wrong(format!("env lists {key}, and servers must not get the keys of model providers"))
                 .hint("give the server a key of its own under another name")),
             None => Ok(table),
         }
     }
+}
+
+/// Whether a variable holds the key of a provider of models: no server is given one.
+pub(super) fn is_key_of_model(variable: &str) -> bool {
+    KEYS_OF_MODELS.iter().any(|prefix| variable.starts_with(prefix))
 }
 
 /// The home directory of a user, as the password file has it.

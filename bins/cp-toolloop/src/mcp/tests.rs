@@ -19,12 +19,22 @@ fn server(directory: &tempfile::TempDir, answer: &str) -> Spec {
     );
     std::fs::write(&path, text).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    Spec { name: "s".into(), argv: vec![path.display().to_string()] }
+    Spec { name: "s".into(), argv: vec![path.display().to_string()], ..Spec::default() }
 }
 
 /// Servers whose policy lets them run outside: what is tested here is the conversation.
 fn servers(directory: &tempfile::TempDir) -> Servers {
     Servers::with(Launcher::outside("s", directory.path()))
+}
+
+fn names(servers: &mut Servers, spec: &Spec) -> Vec<String> {
+    servers.offers(spec, None).unwrap().tools.into_iter().map(|offer| offer.name).collect()
+}
+
+/// A call, and what it came to within the limit.
+fn called(servers: &mut Servers, spec: &Spec, tool: &str, input: &str, limit: Duration) -> cp_common::Result<Outcome> {
+    let asked = servers.call(spec, tool, &raw(input), Some(limit))?;
+    servers.answer(&asked).map(|(outcome, _)| outcome)
 }
 
 fn raw(text: &str) -> Box<RawValue> {
@@ -69,13 +79,12 @@ fn a_server_without_sessions_is_told_the_version_each_time() {
     let directory = tempfile::tempdir().unwrap();
     let spec = server(&directory, MODERN);
     let mut servers = servers(&directory);
-    let names: Vec<String> = servers.offers(&spec).unwrap().into_iter().map(|offer| offer.name).collect();
-    assert_eq!(names, ["one", "two"]);
-    let input = raw(r#"{"n":12345678901234567890123,"s":"a\n\"b\""}"#);
-    let answer = servers.call(&spec, "one", &input, Duration::from_secs(5)).unwrap();
+    assert_eq!(names(&mut servers, &spec), ["one", "two"]);
+    let input = r#"{"n":12345678901234567890123,"s":"a\n\"b\""}"#;
+    let answer = called(&mut servers, &spec, "one", input, Duration::from_secs(5)).unwrap();
     let text = r#"{"n": 12345678901234567890123, "s": "a\n\"b\""}"#.to_owned();
     assert_eq!(answer, Outcome::Answer { text, is_error: false });
-    let asked = servers.call(&spec, "two", &raw("{}"), Duration::from_secs(5)).unwrap();
+    let asked = called(&mut servers, &spec, "two", "{}", Duration::from_secs(5)).unwrap();
     assert!(matches!(asked, Outcome::InputRequired(_)));
 }
 
@@ -84,8 +93,8 @@ fn a_server_with_a_handshake_is_given_one_and_its_chatter_passes_by() {
     let directory = tempfile::tempdir().unwrap();
     let spec = server(&directory, LEGACY);
     let mut servers = servers(&directory);
-    assert_eq!(servers.offers(&spec).unwrap()[0].name, "echo");
-    let call = |servers: &mut Servers, input: &str, limit| servers.call(&spec, "echo", &raw(input), limit);
+    assert_eq!(names(&mut servers, &spec), ["echo"]);
+    let call = |servers: &mut Servers, input: &str, limit| called(servers, &spec, "echo", input, limit);
     let long = Duration::from_secs(5);
     let text = "hi\n[image, image/png: not shown]".to_owned();
     assert_eq!(call(&mut servers, "{}", long).unwrap(), Outcome::Answer { text: text.clone(), is_error: false });
@@ -101,9 +110,19 @@ fn a_server_with_a_handshake_is_given_one_and_its_chatter_passes_by() {
 fn what_is_no_server_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let mut servers = servers(&directory);
-    let spec = |program: &str| Spec { name: "s".into(), argv: vec![program.into()] };
-    assert!(servers.offers(&spec("/bin/true")).is_err());
-    assert!(servers.offers(&spec("/nowhere/at/all")).is_err());
+    let spec = |program: &str| Spec { name: "s".into(), argv: vec![program.into()], ..Spec::default() };
+    assert!(servers.offers(&spec("/bin/true"), None).is_err());
+    assert!(servers.offers(&spec("/nowhere/at/all"), None).is_err());
+}
+
+#[test]
+fn a_program_without_a_slash_is_the_one_on_the_path() {
+    let launcher = Launcher::outside("s", std::path::Path::new("/"));
+    let argv = |program: &str| launcher.argv("s", Some(vec![program.to_owned(), "-x".to_owned()]));
+    let found = argv("sh").unwrap();
+    assert!(found[0].starts_with('/') && found[0].ends_with("/sh") && found[1] == "-x", "{found:?}");
+    assert_eq!(argv("/bin/sh").unwrap()[0], "/bin/sh");
+    assert!(argv("no-such-program").unwrap_err().hint_text().unwrap().contains("write its path"));
 }
 
 #[test]
@@ -115,9 +134,71 @@ fn a_slow_start_is_waited_for_and_half_a_line_is_not() {
     sys.stdout.write('{\"jsonrpc\":'); sys.stdout.flush(); time.sleep(30)";
     let spec = server(&directory, slow);
     let mut servers = servers(&directory);
-    assert_eq!(servers.offers(&spec).unwrap()[0].name, "one");
+    assert_eq!(names(&mut servers, &spec), ["one"]);
     let began = Instant::now();
-    let called = servers.call(&spec, "one", &raw("{}"), Duration::from_millis(300));
-    assert_eq!(called.unwrap(), Outcome::TimedOut);
+    assert_eq!(called(&mut servers, &spec, "one", "{}", Duration::from_millis(300)).unwrap(), Outcome::TimedOut);
     assert!(began.elapsed() < Duration::from_secs(5));
+}
+
+/// A server with the tool `one` and, in Python, what it does when that is called.
+fn with_one(calls: &str) -> String {
+    format!(
+        "
+    if method == 'server/discover': return {{'supportedVersions': ['2026-07-28'], 'capabilities': {{}}}}
+    if method == 'tools/list': return {{'tools': [{{'name': 'one', 'inputSchema': {{'type': 'object'}}}}]}}
+{calls}"
+    )
+}
+
+#[test]
+fn a_server_that_reads_nothing_or_writes_without_end_is_waited_for_as_long_as_a_call_may_take() {
+    let limit = Duration::from_millis(500);
+    let long = format!(r#"{{"text":"{}"}}"#, "x".repeat(1 << 20));
+    let stops = "    if method == 'tools/call': time.sleep(60)";
+    let floods = "
+    while True: say({'jsonrpc': '2.0', 'method': 'notifications/message', 'params': {'data': 'x' * 1000}})";
+    let asks = "
+    while True: say({'jsonrpc': '2.0', 'id': 'q', 'method': 'ping'})";
+    for calls in [stops, floods, asks] {
+        let directory = tempfile::tempdir().unwrap();
+        let spec = server(&directory, &with_one(calls));
+        let mut servers = servers(&directory);
+        assert_eq!(names(&mut servers, &spec), ["one"]);
+        for input in ["{}", &long, &long] {
+            let began = Instant::now();
+            assert_eq!(called(&mut servers, &spec, "one", input, limit).unwrap(), Outcome::TimedOut, "{calls}");
+            // The limit, and the start of the next one where this one is stuck.
+            assert!(began.elapsed() < Duration::from_secs(5), "{calls}: {:?}", began.elapsed());
+        }
+    }
+}
+
+#[test]
+fn calls_of_one_server_are_under_way_at_the_same_time_and_each_has_its_own_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let calls = "
+    import threading
+    def later(id, wait):
+        time.sleep(wait); say({'jsonrpc': '2.0', 'id': id, 'result': {'content': [{'type': 'text', 'text': str(wait)}]}})
+    threading.Thread(target=later, args=(m['id'], params['arguments']['wait'])).start()
+    time.sleep(0.01); raise EOFError";
+    let spec = server(&directory, &with_one(calls));
+    // A call that is answered later is not answered now.
+    let path = &spec.argv[0];
+    let text = std::fs::read_to_string(path).unwrap();
+    std::fs::write(path, text.replace("    except KeyError", "    except EOFError: pass\n    except KeyError"))
+        .unwrap();
+    let mut servers = servers(&directory);
+    assert_eq!(names(&mut servers, &spec), ["one"]);
+    let began = Instant::now();
+    let waits = ["1.5", "0.5", "1.0"];
+    let asked =
+        waits.map(|wait| servers.call(&spec, "one", &raw(&format!(r#"{{"wait":{wait}}}"#)), None).ok().unwrap());
+    let answers = asked.map(|asked| servers.answer(&asked).unwrap());
+    assert!(began.elapsed() < Duration::from_millis(2500), "{:?}", began.elapsed());
+    for (wait, (outcome, took)) in waits.iter().zip(answers) {
+        assert_eq!(outcome, Outcome::Answer { text: (*wait).to_owned(), is_error: false });
+        let expected = Duration::from_secs_f64(wait.parse().unwrap());
+        assert!(took >= expected && took < expected + Duration::from_millis(900), "{wait}: {took:?}");
+    }
 }

@@ -1,6 +1,8 @@
 //! An agent: another run of this program that works on one call, and what came of it.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,6 +14,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::mcp::Spec;
 use crate::state::conversation::Conversation;
 use crate::state::files::RunFiles;
 use crate::state::plan::{ModelCommand, Plan};
@@ -138,7 +141,7 @@ impl Ended {
         if !recording.exists() {
             return Ok(None);
         }
-        let steps = step_log::recorded(&recording, Some(&step_log::key(&context.home)?))?;
+        let steps = step_log::recorded(&recording, &context.home)?;
         let (_, conversation) = Conversation::of_steps(steps)?;
         let text = conversation.answer.as_ref().map(|message| message.content.text()).unwrap_or_default();
         Ok(Some(Self { text, spent: Spent::from(&conversation.tally), failure: None }))
@@ -193,15 +196,22 @@ pub(crate) fn to_start(
     let mut arguments: Vec<String> = Vec::new();
     arguments.push(format!("--as={run}"));
     arguments.extend(plan.places.iter().map(|place| format!("--tools={}", place.display())));
-    arguments.extend(plan.mcp.iter().map(|server| format!("--mcp={}={}", server.name, quoted(&server.argv))));
+    let (files, servers): (Vec<&Spec>, Vec<&Spec>) = plan.mcp.iter().partition(|server| server.config.is_some());
+    arguments.extend(servers.iter().map(|server| format!("--mcp={}={}", server.name, quoted(&server.argv))));
+    let files: BTreeSet<&PathBuf> = files.iter().filter_map(|server| server.config.as_ref()).collect();
+    arguments.extend(files.iter().map(|file| format!("--mcp-config={}", file.display())));
     arguments.push(format!("--allow={}", names.join(",")));
     let ModelCommand { argv, drives } = &plan.model;
     arguments.push(format!("--{}={}", if *drives { "tool-backend" } else { "llm" }, quoted(argv)));
     arguments.push(format!("--agent-depth={}", plan.agent_depth.saturating_sub(1)));
     arguments.push(format!("--parallel={}", plan.parallel));
+    if plan.read_only {
+        arguments.push("--read-only".to_owned());
+    }
     if plan.fail_on_tool_error {
         arguments.push("--fail-on-tool-error".to_owned());
     }
+    arguments.extend(plan.limits.context_tokens.map(|tokens| format!("--context-tokens={tokens}")));
     arguments.extend(share.options(deadline));
     // Its result is kept until it is on our record too.
     let record = ["--record".into(), RunFiles::of(run, context).recording().into()];

@@ -1,18 +1,13 @@
-//! Who decides about a call that requires approval: the approver program if one was named, else a person, later.
+//! Which calls require approval, and the program that gives it in a person's place.
 
-use std::process::Command;
-use std::time::Duration;
+use std::time::Instant;
 
-use cp_common::coprocess::{self, Child, Grace};
-use cp_common::wire::ToolCall;
-use cp_common::{Code, Context, Error, Result};
-use serde::{Deserialize, Serialize};
+use cp_common::program::approval::{self, Verdict};
+use cp_common::wire::Approval;
+use cp_common::{Context, Error, Result, coprocess};
+use serde::Deserialize;
 
-use crate::state::step::Decision;
-use crate::tools::tool::Tool;
-
-/// The most characters of an approver's reason that the model is given.
-const LONGEST_REASON: usize = 1000;
+use crate::tools::tool::{Origin, Tool};
 
 /// Which calls require approval, and the program that gives it.
 #[derive(Clone, Debug, Default)]
@@ -30,13 +25,6 @@ struct ToolsPolicy {
     approve: Vec<String>,
 }
 
-#[derive(Serialize)]
-struct Question<'a> {
-    run_id: &'a str,
-    call: &'a ToolCall,
-    tool: &'a Tool,
-}
-
 impl Approver {
     /// The approver of a command line, with the policy of this home.
     pub(crate) fn new(command: Option<&str>, context: &Context) -> Result<Self> {
@@ -44,30 +32,20 @@ impl Approver {
         Ok(Self { argv, policy: cp_policy::table(&context.home, "tools")? })
     }
 
-    /// Whether a call of this tool requires approval.
-    pub(crate) fn is_required_for(&self, tool: &Tool) -> bool {
-        tool.hints.approve || self.policy.approve.iter().any(|pattern| matches(pattern, &tool.name))
+    /// The rule by which each call of a tool requires approval, and why; none where it does not. What cp-exec carries out and asks about
+    /// itself is not asked about twice.
+    pub(crate) fn reason(&self, tool: &Tool) -> Option<(&'static str, String)> {
+        if self.policy.approve.iter().any(|pattern| matches(pattern, &tool.name)) {
+            let why = || format!("tools.approve of the policy lists `{}`", tool.name);
+            return (!matches!(tool.origin, Origin::Executable { .. })).then(|| ("tools.approve", why()));
+        }
+        let why = || format!("{} requires approval of each call", tool.name);
+        tool.hints.approve.then(|| ("tool.approve", why()))
     }
 
-    /// The program's decision. `None`: there is no program.
-    pub(crate) fn decide(&self, run: &str, call: &ToolCall, tool: &Tool) -> Result<Option<Decision>> {
-        let Some((program, arguments)) = self.argv.as_ref().and_then(|argv| argv.split_first()) else {
-            return Ok(None);
-        };
-        let mut question = serde_json::to_vec(&Question { run_id: run, call, tool })
-            .map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
-        question.push(b'\n');
-        let mut child = Child::start(Command::new(program).args(arguments), Grace::default())?;
-        // One that decides without reading is free to.
-        let _ = child.write(&question);
-        child.close_input();
-        let mut output = Vec::new();
-        while child.read_some(&mut output, Duration::MAX)? != Some(0) {}
-        if child.wait()?.success() {
-            return Ok(Some(Decision::Approved));
-        }
-        let reason: String = String::from_utf8_lossy(&output).trim().chars().take(LONGEST_REASON).collect();
-        Ok(Some(Decision::Denied(if reason.is_empty() { "the approver denied it".to_owned() } else { reason })))
+    /// The program's answer, waited for until then at most. `None`: there is no program.
+    pub(crate) fn ask(&self, approval: &Approval, until: Option<Instant>) -> Result<Option<Verdict>> {
+        self.argv.as_ref().map(|argv| approval::ask(argv, approval, until)).transpose()
     }
 }
 

@@ -12,13 +12,14 @@ use cp_common::{Context, Result};
 /// The coprocesses, by slot. Each works on one call at a time, so neither side ever waits for the other to read.
 pub(crate) struct Executor {
     directories: Vec<PathBuf>,
+    read_only: bool,
     slots: BTreeMap<usize, Part>,
 }
 
 impl Executor {
-    /// An executor that finds tools in these directories. Nothing is started before the first call.
-    pub(crate) fn new(directories: Vec<PathBuf>) -> Self {
-        Self { directories, slots: BTreeMap::new() }
+    /// An executor that finds tools in these directories, and may let them write. Nothing is started before the first call.
+    pub(crate) fn new(directories: Vec<PathBuf>, read_only: bool) -> Self {
+        Self { directories, read_only, slots: BTreeMap::new() }
     }
 
     /// Starts a call in a slot, which must be free.
@@ -60,7 +61,9 @@ impl Executor {
     fn start_part(&self, context: &Context) -> Result<Part> {
         let mut argv = vec![coprocess::find("cp-exec")?.into_os_string(), "--closed".into()];
         argv.extend(context.handed_on());
-        for directory in &self.directories {
+        argv.extend(self.read_only.then(|| "--read-only".into()));
+        // That of a link that is gone may have been swept since the run began.
+        for directory in self.directories.iter().filter(|directory| directory.is_dir()) {
             argv.extend(["--tools".into(), directory.into()]);
         }
         Part::start(&argv)

@@ -26,7 +26,7 @@ pub(crate) struct Parts {
 impl Parts {
     /// The parts of a run. Servers that were started to list their tools are used on.
     pub(crate) fn new(plan: &Plan, approver: Approver, servers: Option<Servers>) -> Self {
-        let executor = Executor::new(plan.directories.clone());
+        let executor = Executor::new(plan.directories.clone(), plan.read_only);
         Self { model: Model::new(plan.model.clone()), executor, approver, servers }
     }
 
@@ -38,9 +38,9 @@ impl Parts {
         })
     }
 
-    /// Lets the coprocesses leave in their own time.
-    pub(crate) fn shutdown(&mut self, context: &Context) {
-        for left in [self.model.finish(), self.executor.finish()] {
+    /// Lets the coprocesses leave in their own time: the model, and cp-exec unless it may be at work.
+    pub(crate) fn rest(&mut self, executor: bool, context: &Context) {
+        for left in [self.model.finish(), if executor { self.executor.finish() } else { Ok(()) }] {
             if let Err(error) = left {
                 context.warn(error.message());
             }

@@ -8,19 +8,21 @@ use cp_common::wire::record::Kind;
 use cp_common::wire::{Content, Delta, Message, Prompt, ToolCall, ToolResult, Usage};
 use cp_common::{Context, Result};
 
-use crate::state::plan::ModelCommand;
+use crate::state::plan::{ModelCommand, is_ours};
 
 /// A model that can be asked.
 pub(crate) struct Model {
     command: ModelCommand,
     part: Option<Part>,
     deltas: Vec<Delta>,
+    /// Whether what is asked is for nobody but the run.
+    aside: bool,
 }
 
 impl Model {
     /// The model behind a command. It is started when first asked.
     pub(crate) fn new(command: ModelCommand) -> Self {
-        Self { command, part: None, deltas: Vec::new() }
+        Self { command, part: None, deltas: Vec::new(), aside: false }
     }
 
     /// Asks for the next turn of a conversation, and waits at most so long: `None` when that was not enough. A program that drives the
@@ -56,8 +58,10 @@ impl Model {
                 Some(Kind::ToolCall) => record.read::<ToolCall>().map(|call| Some(message_of(call, name))),
                 Some(Kind::Delta) => {
                     let delta = record.read()?;
-                    show(&delta, context)?;
-                    self.deltas.push(delta);
+                    if !self.aside {
+                        show(&delta, context)?;
+                        self.deltas.push(delta);
+                    }
                     Ok(None)
                 }
                 _ => Err(unexpected(name, record)),
@@ -68,9 +72,29 @@ impl Model {
         }
     }
 
+    /// Asks beside the conversation: what comes before the answer is whole is not shown.
+    pub(crate) fn ask_aside(
+        &mut self,
+        prompt: &Prompt,
+        limit: Option<Duration>,
+        context: &mut Context,
+    ) -> Result<Option<Message>> {
+        self.aside = true;
+        let answer = self.ask(prompt, &[], limit, context);
+        self.aside = false;
+        answer
+    }
+
     /// What came of the last answer before it was whole.
     pub(crate) fn take_deltas(&mut self) -> Vec<Delta> {
         std::mem::take(&mut self.deltas)
+    }
+
+    /// Stops it, while it is not asked anything.
+    pub(crate) fn stop(&mut self) {
+        if let Some(mut part) = self.part.take() {
+            part.end_input();
+        }
     }
 
     /// Lets it leave in its own time.
@@ -102,18 +126,14 @@ fn message_of(call: ToolCall, backend: &str) -> Message {
     }
 }
 
-/// Starts the part. Our own programs are given this context; another program gets its own arguments and no more.
+/// Starts the part. A program of ours that asks the model is given this context; another gets its own arguments and no more.
 fn start(command: &ModelCommand, context: &Context) -> Result<Part> {
     let mut argv: Vec<OsString> = command.argv.iter().map(OsString::from).collect();
-    if !command.drives && is_ours(&command.argv[0]) {
+    if command.asking().is_some_and(is_ours) {
         argv.push("--closed".into());
         argv.extend(context.handed_on());
     }
     Part::start(&argv)
-}
-
-fn is_ours(program: &str) -> bool {
-    program.rsplit('/').next().is_some_and(|name| name.starts_with("cp-"))
 }
 
 /// Prints a part of an answer at once.

@@ -15,31 +15,47 @@ use crate::state::tally::Spent;
 /// The answers of a recorded run, in their order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replay {
-    messages: VecDeque<(Vec<Delta>, Message)>,
+    messages: VecDeque<Played>,
     results: VecDeque<(Option<Spent>, ToolResult)>,
+}
+
+/// An answer of the model.
+#[derive(Clone, Debug)]
+pub(crate) struct Played {
+    /// How the conversation was made shorter before it.
+    pub(crate) before: Vec<Step>,
+    /// What came of it before it was whole.
+    pub(crate) deltas: Vec<Delta>,
+    pub(crate) message: Message,
 }
 
 impl Replay {
     /// What was recorded in a file, or of a run that was kept.
     pub(crate) fn load(named: &str, context: &Context) -> Result<(Plan, Self)> {
         let path = Path::new(named);
-        let (path, key) = if path.is_file() {
-            (path.to_owned(), None)
+        let (path, steps) = if path.is_file() {
+            (path.to_owned(), step_log::brought(path, &context.home)?)
         } else {
             let kept = RunFiles::find(named, context)?.recording();
             if !kept.exists() {
                 return Err(Error::not_found(format!("the run `{named}` was not recorded"))
                     .hint("a run that is started with --record can be replayed"));
             }
-            (kept, Some(step_log::key(&context.home)?))
+            let steps = step_log::recorded(&kept, &context.home)?;
+            (kept, steps)
         };
-        let steps = step_log::recorded(&path, key.as_ref())?;
-        let (mut plan, mut replay, mut spent, mut deltas) = (None, Self::default(), HashMap::new(), Vec::new());
+        let (mut plan, mut replay, mut spent) = (None, Self::default(), HashMap::new());
+        let (mut before, mut deltas) = (Vec::new(), Vec::new());
         for step in steps {
             match step {
                 Step::Plan(recorded) => plan = Some(*recorded),
                 Step::Deltas(came) => deltas = came,
-                Step::Message(message) => replay.messages.push_back((std::mem::take(&mut deltas), *message)),
+                step @ (Step::Cleared(_) | Step::Summarised(..)) => before.push(step),
+                Step::Message(message) => replay.messages.push_back(Played {
+                    before: std::mem::take(&mut before),
+                    deltas: std::mem::take(&mut deltas),
+                    message: *message,
+                }),
                 Step::Spent(at, used) => drop(spent.insert(at, used)),
                 Step::Finished(at, result) => replay.results.push_back((spent.remove(&at), *result)),
                 Step::Delegated(..)
@@ -48,6 +64,7 @@ impl Replay {
                 | Step::Started(_)
                 | Step::Withdrawn(_)
                 | Step::Shown
+                | Step::Asked(..)
                 | Step::Decided(..) => {}
             }
         }
@@ -55,8 +72,8 @@ impl Replay {
         Ok((plan, replay))
     }
 
-    /// The next answer of the model, and what came of it before it was whole.
-    pub(crate) fn message(&mut self) -> Result<(Vec<Delta>, Message)> {
+    /// The next answer of the model.
+    pub(crate) fn message(&mut self) -> Result<Played> {
         self.messages.pop_front().ok_or_else(|| over("message"))
     }
 

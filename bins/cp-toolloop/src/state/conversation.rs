@@ -1,12 +1,14 @@
 //! Where a run stands: the conversation so far and the calls that wait. It is made of the run's steps and of nothing else, so a
 //! resume stands exactly where the run stopped.
 
-use cp_common::wire::{Block, Content, Message, Prompt, ToolCall, ToolResult, Turn};
+use std::collections::{BTreeMap, BTreeSet};
+
+use cp_common::wire::{Approval, Block, Content, Grant, Message, Prompt, Scope, ToolCall, ToolResult, Turn};
 use cp_common::{Code, Error, Result};
 
 use crate::state::files::RunFiles;
 use crate::state::plan::{Limits, Plan};
-use crate::state::step::{Decision, Step};
+use crate::state::step::{Cleared, Decision, Step};
 use crate::state::step_log;
 use crate::state::tally::{Spent, Tally};
 
@@ -20,7 +22,11 @@ pub(crate) struct Call {
     pub(crate) agent: Option<String>,
     /// What that agent used.
     pub(crate) spent: Option<Spent>,
-    /// Whether it was approved or denied.
+    /// What was last asked about it.
+    pub(crate) approval: Option<Box<Approval>>,
+    /// Whether that waits for an answer.
+    pub(crate) is_asked: bool,
+    /// Whether it was approved or denied. A start uses a yes up.
     pub(crate) decision: Option<Decision>,
     pub(crate) result: Option<ToolResult>,
 }
@@ -34,7 +40,16 @@ pub(crate) enum Unshown {
 
 impl Call {
     fn of(asked: &ToolCall) -> Self {
-        Self { asked: asked.clone(), started: false, agent: None, spent: None, decision: None, result: None }
+        Self {
+            asked: asked.clone(),
+            started: false,
+            agent: None,
+            spent: None,
+            approval: None,
+            is_asked: false,
+            decision: None,
+            result: None,
+        }
     }
 }
 
@@ -43,6 +58,8 @@ impl Call {
 pub(crate) struct Conversation {
     /// What the model is asked next: all turns so far. Its history is those that some message was, or has had as its input.
     pub(crate) prompt: Prompt,
+    /// What was asked of the run, and where that stands.
+    question: (Turn, usize),
     pub(crate) limits: Limits,
     pub(crate) tally: Tally,
     /// The calls of the last message, until all have results.
@@ -51,6 +68,8 @@ pub(crate) struct Conversation {
     pub(crate) returned: Vec<ToolResult>,
     /// The last message, if it called no tool.
     pub(crate) answer: Option<Message>,
+    /// What a person allowed for the whole run: a rule and a program.
+    always: Vec<(String, Option<String>, Grant)>,
     /// What was written down and perhaps not printed, oldest first.
     pub(crate) unshown: Vec<Unshown>,
 }
@@ -58,13 +77,17 @@ pub(crate) struct Conversation {
 impl Conversation {
     /// A conversation that has not begun.
     pub(crate) fn new(plan: &Plan) -> Self {
+        let messages = &plan.prompt.messages;
+        let question = messages.last().cloned().unwrap_or_else(|| Turn::text("user", ""));
         Self {
             prompt: plan.prompt.clone(),
+            question: (question, messages.len().saturating_sub(1)),
             limits: plan.limits,
             tally: Tally::default(),
             calls: Vec::new(),
             returned: Vec::new(),
             answer: None,
+            always: Vec::new(),
             unshown: Vec::new(),
         }
     }
@@ -93,12 +116,35 @@ impl Conversation {
             Step::Plan(_) => return Err(Error::new(Code::Integrity, "the run's state has two plans")),
             Step::Owner(_) | Step::Deltas(_) => {}
             Step::Limits(limits) => self.limits = limits,
+            Step::Cleared(cleared) => cleared.iter().for_each(|cleared| self.clear(cleared)),
+            Step::Summarised(through, summary) => self.summarised(through, &summary),
             Step::Message(message) => self.answered(message),
-            Step::Started(at) => self.call(at)?.started = true,
+            Step::Started(at) => {
+                let call = self.call(at)?;
+                call.started = true;
+                call.is_asked = false;
+                call.decision.take_if(|decision| matches!(decision, Decision::Approved(_)));
+            }
             Step::Delegated(at, run) => self.call(at)?.agent = Some(run),
             Step::Spent(at, spent) => self.call(at)?.spent = Some(spent),
             Step::Withdrawn(at) => self.call(at)?.started = false,
-            Step::Decided(at, decision) => self.call(at)?.decision = Some(decision),
+            Step::Asked(at, approval) => {
+                let call = self.call(at)?;
+                call.approval = Some(approval);
+                call.is_asked = true;
+                call.decision = None;
+            }
+            Step::Decided(at, decision) => {
+                let call = self.call(at)?;
+                call.is_asked = false;
+                call.decision = Some(decision.clone());
+                if let (Decision::Approved(grant), Some(approval)) = (decision, call.approval.clone())
+                    && grant.scope == Scope::Run
+                    && self.covers(&approval).is_none()
+                {
+                    self.always.push((approval.shown.rule, approval.binds.program, *grant));
+                }
+            }
             Step::Shown => self.unshown.clear(),
             Step::Finished(at, result) => {
                 self.tally.returned(result.is_error);
@@ -114,9 +160,56 @@ impl Conversation {
         Ok(())
     }
 
+    /// The yes for the whole run that this is covered by.
+    pub(crate) fn covers(&self, approval: &Approval) -> Option<&Grant> {
+        let covers = |rule: &String, program: &Option<String>| {
+            *rule == approval.shown.rule && *program == approval.binds.program && approval.scopes.contains(&Scope::Run)
+        };
+        self.always.iter().find(|(rule, program, _)| covers(rule, program)).map(|(_, _, grant)| grant)
+    }
+
     /// The turns that the next message answers and no message has had as its input.
     pub(crate) fn news(&self) -> Vec<Turn> {
         self.prompt.input().to_vec()
+    }
+
+    /// The turns that a summary can stand for, where so many of the newest stay: those before an answer of the model, whose results
+    /// come after it. Where it begins, and they.
+    pub(crate) fn old(&self, newest: usize) -> Option<(usize, Vec<&Turn>)> {
+        let (messages, question) = (&self.prompt.messages, self.question.1);
+        let first = question + 2;
+        let through = (first..=messages.len().saturating_sub(newest))
+            .rev()
+            .find(|at| messages.get(*at).is_some_and(|turn| turn.role == "assistant"))?;
+        // Where an earlier summary stands with the question, it is among them.
+        let before = if messages[question].content.blocks().len() > self.question.0.content.blocks().len() {
+            question + 1
+        } else {
+            question
+        };
+        Some((through, messages[..before].iter().chain(&messages[question + 1..through]).collect()))
+    }
+
+    fn clear(&mut self, cleared: &Cleared) {
+        let Some(turn) = self.prompt.messages.get_mut(cleared.turn) else { return };
+        let mut blocks = turn.content.blocks();
+        let Some(block) = blocks.get_mut(cleared.block) else { return };
+        let replaced = block
+            .view()
+            .ok()
+            .and_then(|view| Some(Block::tool_result(view.tool_use_id.as_deref()?, &cleared.note, view.is_error)));
+        *block = replaced.unwrap_or_else(|| block.clone());
+        turn.content = Content::Blocks(blocks);
+    }
+
+    fn summarised(&mut self, through: usize, summary: &Message) {
+        self.tally.add(&summary.usage);
+        let mut blocks = self.question.0.content.blocks();
+        blocks.push(Block::text(&format!("[What was done so far, summarised:]\n{}", summary.content.text())));
+        let (removed, prompt) = (through.min(self.prompt.messages.len()), &mut self.prompt);
+        prompt.messages.splice(..removed, [Turn::of(&self.question.0.role, Content::Blocks(blocks))]);
+        prompt.history = (prompt.history + 1).saturating_sub(removed);
+        self.question.1 = 0;
     }
 
     fn call(&mut self, at: usize) -> Result<&mut Call> {
@@ -147,11 +240,34 @@ impl Conversation {
             return;
         }
         self.returned = self.calls.drain(..).filter_map(|call| call.result).collect();
-        let blocks = self
-            .returned
-            .iter()
-            .map(|result| Block::tool_result(&result.id, &result.content, result.is_error))
-            .collect();
+        let blocks = self.returned.iter().map(ToolResult::block).collect();
         self.prompt.messages.push(Turn::of("user", Content::Blocks(blocks)));
     }
+}
+
+/// The ids that calls have here, with those that the model gave them, where they differ.
+pub(crate) type Renamed = BTreeMap<String, String>;
+
+/// A message whose content holds its calls, as a provider must get it back, and whose calls have ids of their own: a result and a
+/// decision belong to one of them. Blocks have the ids of the provider, so where one is another they go.
+pub(crate) fn told_apart(mut message: Message) -> (Message, Renamed) {
+    let (mut seen, mut renamed) = (BTreeSet::new(), Renamed::new());
+    for call in &mut message.tool_calls {
+        let (given, mut number) = (call.id.clone(), 1_u64);
+        while !seen.insert(call.id.clone()) {
+            number += 1;
+            call.id = format!("{given}_{number}");
+        }
+        if call.id != given {
+            renamed.insert(call.id.clone(), given);
+        }
+    }
+    if !renamed.is_empty() {
+        message.blocks.clear();
+        let mut blocks = message.content.blocks();
+        blocks.retain(|block| block.view().is_ok_and(|view| view.kind != "tool_use"));
+        message.content = Content::Blocks(blocks);
+    }
+    message.content = message.turn().content;
+    (message, renamed)
 }

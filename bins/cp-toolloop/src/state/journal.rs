@@ -2,22 +2,20 @@
 
 use std::path::Path;
 
-use cp_common::wire::{Message, Receipt, ToolCall, ToolResult};
+use cp_common::wire::{Approval, Message, Receipt, ToolCall, ToolResult};
 use cp_common::{Context, Error, Result};
+use cp_ledger::format::approval::Said;
 use cp_ledger::format::line::Hash;
 use cp_ledger::store::blob;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 
+use crate::mcp::Started;
+use crate::state::conversation::Renamed;
 use crate::state::plan::{Limits, Plan};
-use crate::state::step::Decision;
+use crate::state::step::Compacted;
 use crate::state::tally::Tally;
 use crate::tools::tool::Origin;
-
-/// How many bytes of an answer that is too long for the conversation are its beginning there.
-const HEAD: usize = 48 << 10;
-/// How many are its end.
-const TAIL: usize = 16 << 10;
 
 /// Writes the entries of a run into its ledger.
 pub(crate) struct Journal {
@@ -66,6 +64,7 @@ impl Journal {
             entry = entry.content(content);
         }
         entry = entry
+            .with("name", &plan.name)
             .with("base", &plan.base)
             .with("parent", &plan.parent)
             .with("tools", &pinned)
@@ -85,10 +84,23 @@ impl Journal {
     }
 
     /// The model answered.
-    pub(crate) fn message(&mut self, number: u64, message: &Message) -> Result<Receipt> {
+    pub(crate) fn message(&mut self, number: u64, message: &Message, renamed: &Renamed) -> Result<Receipt> {
         let entry = self.entry("message").turn(number).role("assistant").content(&message.content);
         let entry = entry.with("model", &message.model).with("stop_reason", &message.stop_reason);
-        self.append(entry.with("usage", &message.usage).with("tool_calls", &message.tool_calls.len()))
+        let entry = entry.with("usage", &message.usage).with("tool_calls", &message.tool_calls.len());
+        self.append(if renamed.is_empty() { entry } else { entry.with("renamed_calls", renamed) })
+    }
+
+    /// The conversation was made shorter: so many results were taken out, or a summary stands for so many turns.
+    pub(crate) fn compacted(&mut self, number: u64, what: &Compacted, summary: Option<&Message>) -> Result<Receipt> {
+        let entry = self.entry("context_compacted").turn(number).with("compacted", what);
+        self.append(match summary {
+            None => entry,
+            Some(summary) => {
+                let text = summary.content.text();
+                entry.role("assistant").content(&text).with("model", &summary.model).with("usage", &summary.usage)
+            }
+        })
     }
 
     /// A call is about to be dispatched.
@@ -100,6 +112,11 @@ impl Journal {
     /// A call is given to an agent, in a run of its own.
     pub(crate) fn delegated(&mut self, number: u64, call: &str, run: &str) -> Result<Receipt> {
         self.append(self.entry("agent_start").turn(number).with("call", call).with("run_id", run))
+    }
+
+    /// A server was started that is about to be called.
+    pub(crate) fn server(&mut self, started: &Started) -> Result<Receipt> {
+        self.append(self.entry("mcp.server").with("server", started))
     }
 
     /// A call has its result.
@@ -114,14 +131,11 @@ impl Journal {
         )
     }
 
-    /// A person, or a program in their place, decided about a call.
-    pub(crate) fn decision(&mut self, call: &str, decision: &Decision, by: &str) -> Result<Receipt> {
-        let (event, reason) = match decision {
-            Decision::Approved => ("approved", ""),
-            Decision::Denied(reason) => ("denied", reason.as_str()),
-        };
-        let entry = self.entry(event).message(reason).with("call", call);
-        self.append(entry.with("by", by).with("uid", &rustix::process::getuid().as_raw()))
+    /// What happened to an approval, on the disk before what comes after it.
+    pub(crate) fn approval(&mut self, said: Said<'_>, approval: &Approval) -> Result<Receipt> {
+        let receipt = self.append(said.about(approval, self.entry(said.event())))?;
+        self.ledger.sync()?;
+        Ok(receipt)
     }
 
     /// The run stopped and can go on.
@@ -142,14 +156,19 @@ impl Journal {
         self.ledger.sync()
     }
 
-    /// The beginning and the end of a text that is too long for the conversation, and the name under which the whole is kept.
-    pub(crate) fn shortened(&self, text: &str) -> Result<Option<String>> {
-        let Some(cut) = self.ledger.redactor().cut(text, HEAD, TAIL) else { return Ok(None) };
+    /// The beginning and the end of a text that is longer than this, and the name under which the whole is kept.
+    pub(crate) fn shortened(&self, text: &str, most: usize) -> Result<Option<String>> {
+        let tail = most / 4;
+        let Some(cut) = self.ledger.redactor().cut(text, most - tail, tail) else { return Ok(None) };
         let Some((missing, tail)) = cut.tail else { return Ok(Some(cut.head)) };
-        let (redacted, _) = self.ledger.redactor().redact_text(text);
-        let hash = blob::store(self.ledger.path(), redacted.as_bytes())?;
-        let head = cut.head;
+        let (head, hash) = (cut.head, self.kept(text)?);
         Ok(Some(format!("{head}\n[… {missing} bytes are left out here, the whole is {hash} …]\n{tail}")))
+    }
+
+    /// Keeps a text beside the ledger, without secrets. Its name there.
+    pub(crate) fn kept(&self, text: &str) -> Result<Hash> {
+        let (redacted, _) = self.ledger.redactor().redact_text(text);
+        blob::store(self.ledger.path(), redacted.as_bytes())
     }
 
     fn entry(&self, event: &str) -> Entry {

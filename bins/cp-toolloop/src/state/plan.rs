@@ -14,6 +14,9 @@ use crate::tools::tool::Tool;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) run: String,
+    /// What people call it.
+    #[serde(default)]
+    pub(crate) name: Option<String>,
     pub(crate) started: String,
     /// The directory that `.` means in policy.
     pub(crate) base: PathBuf,
@@ -38,6 +41,9 @@ pub(crate) struct Plan {
     /// How many levels of agents may be under this run.
     #[serde(default)]
     pub(crate) agent_depth: u8,
+    /// Whether commands and tools may write nothing.
+    #[serde(default)]
+    pub(crate) read_only: bool,
     /// The run that this one works for.
     #[serde(default)]
     pub(crate) parent: Option<String>,
@@ -54,6 +60,35 @@ pub(crate) struct ModelCommand {
     pub(crate) drives: bool,
 }
 
+impl ModelCommand {
+    /// The program that is sent prompts: the command itself, or the one that a loop is given as its arguments.
+    pub(crate) fn asking(&self) -> Option<&str> {
+        let (first, rest) = self.argv.split_first()?;
+        let asking = if !self.drives {
+            Some(first)
+        } else if takes_command(first) {
+            rest.first()
+        } else {
+            None
+        };
+        asking.map(String::as_str)
+    }
+}
+
+/// Whether a program is one of the cp-tools.
+pub(crate) fn is_ours(program: &str) -> bool {
+    name_of(program).starts_with("cp-")
+}
+
+/// Whether a program that drives the loop asks through a command that it is given as its arguments.
+pub(crate) fn takes_command(program: &str) -> bool {
+    name_of(program) == "cp-loop-elixir"
+}
+
+fn name_of(program: &str) -> &str {
+    program.rsplit('/').next().unwrap_or(program)
+}
+
 /// When to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Limits {
@@ -62,6 +97,9 @@ pub(crate) struct Limits {
     /// Read and written.
     pub(crate) tokens: Option<u64>,
     pub(crate) usd: Option<f64>,
+    /// About how much of the conversation the model is asked with at once.
+    #[serde(default)]
+    pub(crate) context_tokens: Option<usize>,
     /// Seconds, counted anew by each resume.
     pub(crate) deadline: Option<f64>,
 }

@@ -3,8 +3,11 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cp_common::wire::Receipt;
-use cp_common::{Error, Result};
+use cp_common::program::approval::answered;
+use cp_common::wire::{Receipt, quoted};
+use cp_common::{Code, Error, Result};
+use cp_ledger::format::approval::Said;
+use cp_ledger::format::line::Hash;
 
 use crate::state::conversation::Conversation;
 use crate::state::journal::Journal;
@@ -12,11 +15,18 @@ use crate::state::plan::{Limits, Plan};
 use crate::state::step::{Decision, Step};
 use crate::state::step_log::StepLog;
 
+/// How many bytes of an answer go into the conversation.
+const LONGEST: usize = 64 << 10;
+/// How many at least, however small the context.
+const LEAST: usize = 1 << 10;
+
 /// A run that is under way.
 pub(crate) struct Run {
     pub(crate) plan: Plan,
     pub(crate) conversation: Conversation,
     pub(crate) deadline: Option<Instant>,
+    /// The most dollars that policy lets a run spend, with its agents and whenever it goes on.
+    pub(crate) policy_usd: Option<f64>,
     /// A replay writes none.
     records: Option<Records>,
 }
@@ -33,24 +43,30 @@ impl Run {
     /// A run that stands where `conversation` says. Its time begins now.
     pub(crate) fn new(plan: Plan, conversation: Conversation, records: Option<Records>) -> Self {
         let deadline = deadline_of(&conversation.limits);
-        Self { plan, conversation, deadline, records }
+        Self { plan, conversation, deadline, policy_usd: None, records }
     }
 
     /// Goes on with a run that stopped, within these limits.
     pub(crate) fn resume(&mut self, limits: Limits) -> Result<()> {
         self.note(|journal| journal.resumed(&limits))?;
-        if limits != self.conversation.limits {
-            self.step(Step::Limits(limits))?;
-        }
+        self.step(Step::Limits(limits))?;
         self.deadline = deadline_of(&limits);
         Ok(())
     }
 
-    /// Takes the decision of `by` about a call.
-    pub(crate) fn decide(&mut self, at: usize, decision: Decision, by: &str) -> Result<()> {
-        let call = self.conversation.calls[at].asked.id.clone();
-        self.note(|journal| journal.decision(&call, &decision, by))?;
-        self.step(Step::Decided(at, decision))
+    /// Takes the decision about what was asked about a call; `by` whom, where it is a no.
+    pub(crate) fn decide(&mut self, at: usize, mut decision: Decision, by: &str, home: &Path) -> Result<()> {
+        let approval = self.conversation.calls[at].approval.clone();
+        let approval = approval.ok_or_else(|| Error::new(Code::Conflict, "nothing was asked about the call"))?;
+        match &mut decision {
+            Decision::Approved(grant) => {
+                let receipt = self.note(|journal| journal.approval(Said::Granted(grant), &approval))?;
+                grant.receipt = receipt;
+            }
+            Decision::Denied(why) => drop(self.note(|journal| journal.approval(Said::Denied { by, why }, &approval))?),
+        }
+        self.step(Step::Decided(at, decision))?;
+        answered(home, &approval.id)
     }
 
     /// Writes a step down, then takes it.
@@ -63,7 +79,10 @@ impl Run {
 
     /// Writes an entry into the ledger. Where it stands; a replay writes none.
     pub(crate) fn note(&mut self, what: impl FnOnce(&mut Journal) -> Result<Receipt>) -> Result<Option<Receipt>> {
-        self.records.as_mut().map(|records| what(&mut records.journal)).transpose()
+        let Some(records) = &mut self.records else { return Ok(None) };
+        let receipt = what(&mut records.journal)?;
+        records.steps.noted(receipt.seq);
+        Ok(Some(receipt))
     }
 
     /// Waits until the disk has everything: before what cannot be undone.
@@ -84,9 +103,24 @@ impl Run {
     /// What goes into the conversation of an answer that is too long for it: its beginning and its end, without secrets. The whole is
     /// kept beside the ledger; a replay has none, and no such answers.
     pub(crate) fn shortened(&self, answer: &str) -> Result<Option<String>> {
+        // Of a small context, one answer is a quarter at most: so many tokens are four times as many bytes.
+        let most = self.conversation.limits.context_tokens.map_or(LONGEST, |tokens| tokens.clamp(LEAST, LONGEST));
         match &self.records {
-            Some(records) => records.journal.shortened(answer),
+            Some(records) => records.journal.shortened(answer, most),
             None => Ok(None),
+        }
+    }
+
+    /// Keeps a text beside the ledger. Its name there; a replay keeps none.
+    pub(crate) fn kept(&self, text: &str) -> Result<Option<Hash>> {
+        self.records.as_ref().map(|records| records.journal.kept(text)).transpose()
+    }
+
+    /// Keeps a run that is recorded and stopped, as far as it came.
+    pub(crate) fn keep(&self) -> Result<()> {
+        match (&self.records, &self.plan.record) {
+            (Some(records), Some(record)) => records.steps.keep(record),
+            _ => Ok(()),
         }
     }
 
@@ -126,16 +160,18 @@ impl Run {
             };
             error = error.with(name, line.replacen("cp-toolloop ", &format!("cp-toolloop --home {home} "), 1));
         }
-        error
+        let (code, details) = (error.code(), error.details());
+        let line = |name: &str| details.get(name).and_then(|line| line.as_str()).map(str::to_owned);
+        match (line("resume"), line("otherwise")) {
+            (Some(yes), Some(no)) if code == Code::HumanRequired => {
+                let hint = error.hint_text().unwrap_or("a person has to answer").to_owned();
+                error.hint(format!("{hint}\n  yes: {yes}\n  no:  {no}"))
+            }
+            _ => error,
+        }
     }
 }
 
 fn deadline_of(limits: &Limits) -> Option<Instant> {
     limits.deadline.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds))
-}
-
-/// A word as a shell takes it.
-fn quoted(word: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:@%".contains(&byte);
-    if word.bytes().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }

@@ -1,6 +1,6 @@
 //! One step of a run: what happened, exactly. The steps of a run are all that a resume needs.
 
-use cp_common::wire::{Delta, Message, ToolResult};
+use cp_common::wire::{Approval, Delta, Grant, Message, ToolResult};
 use serde::{Deserialize, Serialize};
 
 use crate::state::plan::{Limits, Plan};
@@ -18,6 +18,10 @@ pub(crate) enum Step {
     Limits(Limits),
     /// What came of the model's next answer before it was whole, where the run is kept.
     Deltas(Vec<Delta>),
+    /// Old results were taken out of the conversation.
+    Cleared(Vec<Cleared>),
+    /// A summary that the model wrote stands for the turns before this one, the question left out.
+    Summarised(usize, Box<Message>),
     /// The model answered.
     Message(Box<Message>),
     /// A call of the last message is about to be dispatched.
@@ -32,8 +36,32 @@ pub(crate) enum Step {
     Finished(usize, Box<ToolResult>),
     /// What the step before was about has been printed.
     Shown,
+    /// A call of the last message waits for an answer to this.
+    Asked(usize, Box<Approval>),
     /// A call of the last message was approved or denied.
     Decided(usize, Decision),
+}
+
+/// A result that was taken out of the conversation.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Cleared {
+    pub(crate) turn: usize,
+    /// Its place among the blocks of the turn.
+    pub(crate) block: usize,
+    /// What stands there now.
+    pub(crate) note: String,
+}
+
+/// How the conversation was made shorter.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Compacted {
+    /// About how many tokens it was.
+    pub(crate) estimated_tokens: usize,
+    /// How many results were taken out.
+    pub(crate) results: usize,
+    /// How many turns a summary stands for.
+    pub(crate) turns: usize,
 }
 
 /// The process that runs a run.
@@ -48,8 +76,8 @@ pub(crate) struct Owner {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Decision {
-    /// It may run, again if need be.
-    Approved,
+    /// It may start once.
+    Approved(Box<Grant>),
     /// It must not run; the reason that the model is given.
     Denied(String),
 }

@@ -1,18 +1,21 @@
 //! The exact state of a run that is not over: a sealed file beside its ledger, one step a line, each written before what it is about.
 //!
-//! The ledger has no secrets and so cannot be resumed from; this file has the real bytes. It is private to its owner, each line is
-//! sealed with a key of this home over the line before it, and it is removed when the run ends. Whoever holds its lock owns the run.
+//! The ledger has no secrets and so cannot be resumed from; this file has the real bytes. It is private to its owner, and it is removed
+//! when the run ends. Whoever holds its lock owns the run. Each line has the hash of its step and of the line before it, so that a
+//! recording proves itself anywhere, and is sealed with a key of this home.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use cp_common::home::{Home, write_whole};
-use cp_common::keys::{Key, hex, random};
+use cp_common::home::{Home, make_directory, write_whole};
+use cp_common::keys::{Key, hex};
 use cp_common::{Code, Error, Result, signals};
-use rustix::fs::{FlockOperation, flock};
+use cp_ledger::format::line::Hash;
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, linkat};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -28,8 +31,18 @@ const TAKEOVER: Duration = Duration::from_secs(3);
 #[derive(Serialize, Deserialize)]
 struct Line<'a> {
     mac: String,
+    hash: String,
+    /// The newest entry of the ledger that this program had written by then.
+    seq: u64,
     #[serde(borrow)]
     step: &'a RawValue,
+}
+
+/// Where a log ends.
+#[derive(Clone, Debug, Default)]
+struct End {
+    hash: String,
+    seq: u64,
 }
 
 /// The open log of a run's steps: this process owns the run.
@@ -38,8 +51,7 @@ pub(crate) struct StepLog {
     path: PathBuf,
     recording: PathBuf,
     key: Key,
-    /// The seal of the last line.
-    mac: String,
+    end: End,
     /// A run ends between two steps, or is taken over.
     _effect: signals::Effect,
 }
@@ -49,21 +61,32 @@ impl StepLog {
     pub(crate) fn create(files: &RunFiles, home: &Home, plan: &Plan) -> Result<Self> {
         let path = files.state();
         let failed = |e: std::io::Error| Error::io("creating the run's state", e).in_file(&path).fatal();
-        // The shared writer of whole files cannot hold the lock that this one must have when it appears.
-        let aside = path.with_extension(format!("new-{}", hex(&random::<4>()?)));
-        let file =
-            OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(&aside).map_err(failed)?;
+        make_directory(path.parent().unwrap_or(&path))?;
+        // The shared writer of whole files cannot hold the lock that this one must have when it appears. Without a name until then,
+        // it leaves nothing behind where this process is killed.
+        let unnamed = OFlags::TMPFILE | OFlags::RDWR | OFlags::APPEND | OFlags::CLOEXEC;
+        let private = Mode::RUSR | Mode::WUSR;
+        let (file, is_named) = match rustix::fs::open(path.parent().unwrap_or(&path), unnamed, private) {
+            Ok(file) => (File::from(file), false),
+            // Not every file system has files without names.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+                let named = OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(&path);
+                (named.map_err(failed)?, true)
+            }
+            Err(e) => return Err(failed(e.into())),
+        };
         let mut log = Self::of(file, files, home)?;
         if !log.try_lock()? {
             return Err(log.taken());
         }
-        let written = log
-            .append(&Step::Plan(Box::new(plan.clone())))
-            .and_then(|()| log.append(&Step::Owner(Owner::this())))
-            .and_then(|()| log.sync())
-            .and_then(|()| std::fs::hard_link(&aside, &path).map_err(failed));
-        let _ = std::fs::remove_file(&aside);
-        written.map(|()| log)
+        log.append(&Step::Plan(Box::new(plan.clone())))?;
+        log.append(&Step::Owner(Owner::this()))?;
+        log.sync()?;
+        if !is_named {
+            let open = format!("/proc/self/fd/{}", log.file.as_raw_fd());
+            linkat(CWD, open, CWD, &path, AtFlags::SYMLINK_FOLLOW).map_err(|e| failed(e.into()))?;
+        }
+        Ok(log)
     }
 
     /// Takes over the log of a run that stopped, with the steps so far. A run that another process runs is a conflict.
@@ -99,7 +122,7 @@ impl StepLog {
             path: files.state(),
             recording: files.recording(),
             key: key(home)?,
-            mac: String::new(),
+            end: End::default(),
         })
     }
 
@@ -107,11 +130,22 @@ impl StepLog {
     pub(crate) fn append(&mut self, step: &Step) -> Result<()> {
         let encode = |e: serde_json::Error| Error::new(Code::Unknown, format!("encoding the run's state: {e}")).fatal();
         let step = serde_json::value::to_raw_value(step).map_err(encode)?;
-        let mac = seal(&self.key, &self.mac, step.get());
-        let mut line = serde_json::to_vec(&Line { mac: mac.clone(), step: &step }).map_err(encode)?;
+        self.end.hash = self.end.hash_with(self.end.seq, step.get());
+        let End { hash, seq } = self.end.clone();
+        let mut line =
+            serde_json::to_vec(&Line { mac: seal(&self.key, &hash), hash, seq, step: &step }).map_err(encode)?;
         line.push(b'\n');
-        self.mac = mac;
         self.file.write_all(&line).map_err(|e| self.failed("writing", e).fatal())
+    }
+
+    /// The steps that follow know that the ledger has this entry.
+    pub(crate) fn noted(&mut self, seq: u64) {
+        self.end.seq = seq;
+    }
+
+    /// The newest entry of the ledger that the last step knows of.
+    pub(crate) fn seq(&self) -> u64 {
+        self.end.seq
     }
 
     /// Lets a process that `start` starts hold the lock too: until it has left, its tool may still be at work, and nobody takes over.
@@ -138,6 +172,15 @@ impl StepLog {
         kept
     }
 
+    /// Keeps what there is so far of a run that is recorded. The recording of an agent is for its run, which has the state itself.
+    pub(crate) fn keep(&self, record: &Path) -> Result<()> {
+        if *record == self.recording {
+            return Ok(());
+        }
+        let text = std::fs::read(&self.path).map_err(|e| self.failed("reading", e))?;
+        write_whole(record, &text)
+    }
+
     /// The steps in the file. A torn last line is cut off; a line that was changed is damage.
     fn load(&mut self) -> Result<Vec<Step>> {
         let mut text = Vec::new();
@@ -146,8 +189,8 @@ impl StepLog {
         if whole.len() < text.len() {
             self.file.set_len(whole.len() as u64).map_err(|e| self.failed("reading", e))?;
         }
-        let (steps, mac) = parse(whole, Some(&self.key)).map_err(|e| e.in_file(&self.path))?;
-        self.mac = mac;
+        let (steps, end) = parse(whole, Some(&self.key)).map_err(|e| e.in_file(&self.path))?;
+        self.end = end;
         Ok(steps)
     }
 
@@ -183,14 +226,23 @@ pub(crate) fn peek(files: &RunFiles) -> Result<Vec<Step>> {
     parse(whole_lines(&text), None).map(|(steps, _)| steps).map_err(|e| e.in_file(&path))
 }
 
-/// The steps of a recording. Without a key the seals are not checked: it may come from another home.
-pub(crate) fn recorded(path: &Path, key: Option<&Key>) -> Result<Vec<Step>> {
+/// The steps of a recording that this home has kept.
+pub(crate) fn recorded(path: &Path, home: &Home) -> Result<Vec<Step>> {
     let text = std::fs::read(path).map_err(|e| Error::io("reading the recording", e).in_file(path))?;
-    parse(&text, key).map(|(steps, _)| steps).map_err(|e| e.in_file(path))
+    parse(&text, Some(&key(home)?)).map(|(steps, _)| steps).map_err(|e| e.in_file(path))
+}
+
+/// The steps of a recording in some file. Its seals are those of the home that it comes from, which may be another.
+pub(crate) fn brought(path: &Path, home: &Home) -> Result<Vec<Step>> {
+    let text = std::fs::read(path).map_err(|e| Error::io("reading the recording", e).in_file(path))?;
+    let key = key(home)?;
+    let first = text.split(|byte| *byte == b'\n').next().and_then(|line| serde_json::from_slice::<Line<'_>>(line).ok());
+    let is_ours = first.is_some_and(|line| line.mac == seal(&key, &line.hash));
+    parse(&text, is_ours.then_some(&key)).map(|(steps, _)| steps).map_err(|e| e.in_file(path))
 }
 
 /// The key of this home's seals, made when first needed.
-pub(crate) fn key(home: &Home) -> Result<Key> {
+fn key(home: &Home) -> Result<Key> {
     Key::of_file(&home.keys().join("runs.key")).map_err(Error::fatal)
 }
 
@@ -198,26 +250,33 @@ fn whole_lines(text: &[u8]) -> &[u8] {
     &text[..memchr::memrchr(b'\n', text).map_or(0, |at| at + 1)]
 }
 
-/// The steps in these lines, and the seal of the last one.
-fn parse(text: &[u8], key: Option<&Key>) -> Result<(Vec<Step>, String)> {
-    let (mut steps, mut mac) = (Vec::new(), String::new());
+/// The steps in these lines, each of which follows from the one before it; with a key, each is sealed with it.
+fn parse(text: &[u8], key: Option<&Key>) -> Result<(Vec<Step>, End)> {
+    let (mut steps, mut end) = (Vec::new(), End::default());
     for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty())) {
         let broken =
             |e: serde_json::Error| Error::new(Code::Integrity, format!("not a step of a run: {e}")).at_line(number);
         let line: Line<'_> = serde_json::from_slice(line).map_err(broken)?;
-        if let Some(key) = key
-            && seal(key, &mac, line.step.get()) != line.mac
-        {
-            return Err(Error::new(Code::Integrity, "the seal is broken: the run's state was changed").at_line(number));
+        let is_sealed = key.is_none_or(|key| seal(key, &line.hash) == line.mac);
+        if !is_sealed || end.hash_with(line.seq, line.step.get()) != line.hash {
+            let message = "the line does not follow from the one before it: the run's steps were changed";
+            return Err(Error::new(Code::Integrity, message).at_line(number));
         }
         steps.push(serde_json::from_str(line.step.get()).map_err(broken)?);
-        mac = line.mac;
+        end = End { hash: line.hash, seq: line.seq };
     }
-    Ok((steps, mac))
+    Ok((steps, end))
 }
 
-fn seal(key: &Key, before: &str, step: &str) -> String {
-    hex(&key.tag(&[before.as_bytes(), b"\n", step.as_bytes()]))
+impl End {
+    /// The hash of a step that follows.
+    fn hash_with(&self, seq: u64, step: &str) -> String {
+        Hash::of(format!("{}\n{seq}\n{step}", self.hash).as_bytes()).to_string()
+    }
+}
+
+fn seal(key: &Key, hash: &str) -> String {
+    hex(&key.tag(&[hash.as_bytes()]))
 }
 
 #[cfg(test)]
@@ -226,11 +285,12 @@ mod tests {
     use crate::state::step::Decision;
 
     fn sealed_lines(key: &Key, steps: &[Step]) -> String {
-        let (mut text, mut mac) = (String::new(), String::new());
+        let (mut text, mut end) = (String::new(), End::default());
         for step in steps {
             let step = serde_json::value::to_raw_value(step).unwrap();
-            mac = seal(key, &mac, step.get());
-            text += &serde_json::to_string(&Line { mac: mac.clone(), step: &step }).unwrap();
+            end.hash = end.hash_with(0, step.get());
+            let hash = end.hash.clone();
+            text += &serde_json::to_string(&Line { mac: seal(key, &hash), hash, seq: 0, step: &step }).unwrap();
             text.push('\n');
         }
         text
@@ -244,7 +304,10 @@ mod tests {
         let text = sealed_lines(&key, &steps);
         assert_eq!(parse(text.as_bytes(), Some(&key)).unwrap().0.len(), 3);
         let changed = text.replace("denied", "approved");
-        assert_eq!(parse(changed.as_bytes(), Some(&key)).unwrap_err().code(), Code::Integrity);
+        for key in [Some(&key), None] {
+            let refused = parse(changed.as_bytes(), key).unwrap_err();
+            assert_eq!((refused.code(), refused.message().contains("line 2")), (Code::Integrity, true), "{refused}");
+        }
         let lines: Vec<&str> = text.lines().collect();
         let without = format!("{}\n{}\n", lines[0], lines[2]);
         assert!(parse(without.as_bytes(), Some(&key)).is_err());

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use cp_common::{Error, Result};
+use cp_common::{Code, Error, Result};
 use cp_ledger::read;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::state::conversation::Conversation;
 use crate::state::files::RunFiles;
 use crate::state::step_log;
 use crate::state::tally::Tally;
@@ -36,6 +37,8 @@ pub(crate) enum Status {
 pub(crate) struct Summary {
     /// Its id.
     pub(crate) id: String,
+    /// The name that it was given.
+    pub(crate) name: Option<String>,
     /// What became of it.
     pub(crate) status: Status,
     /// When it was started.
@@ -53,6 +56,8 @@ pub(crate) struct Summary {
 /// The members of an entry that are looked at.
 #[derive(Deserialize)]
 struct Entry {
+    #[serde(default)]
+    seq: u64,
     ts: String,
     #[serde(default)]
     event: String,
@@ -62,10 +67,10 @@ struct Entry {
 
 /// What a run's ledger says of it.
 pub(crate) fn summary(files: &RunFiles) -> Result<Summary> {
-    let started_at = started(&files.ledger)?;
-    let mut lines = read::backward(&files.ledger)?;
+    let Begin { at: started_at, name } = begin(files)?;
+    let mut lines = files.ledger.exists().then(|| read::backward(&files.ledger)).transpose()?;
     let (mut updated_at, mut last) = (None, None);
-    while let Some(raw) = lines.next()? {
+    while let Some(raw) = lines.as_mut().map_or(Ok(None), |lines| lines.next())? {
         let Some(entry) = entry_of(raw.bytes) else { continue };
         updated_at.get_or_insert_with(|| entry.ts.clone());
         if matches!(entry.event.as_str(), "run_start" | "run_resumed" | "run_paused" | "run_end") {
@@ -85,6 +90,7 @@ pub(crate) fn summary(files: &RunFiles) -> Result<Summary> {
     };
     Ok(Summary {
         id: files.run.clone(),
+        name,
         status,
         updated_at: updated_at.unwrap_or_else(|| started_at.clone()),
         started_at,
@@ -94,10 +100,80 @@ pub(crate) fn summary(files: &RunFiles) -> Result<Summary> {
     })
 }
 
-fn started(ledger: &Path) -> Result<String> {
+/// How a run began.
+pub(crate) struct Begin {
+    /// When.
+    pub(crate) at: String,
+    pub(crate) name: Option<String>,
+}
+
+/// How a run began: as its plan says where it was killed before its ledger began.
+pub(crate) fn begin(files: &RunFiles) -> Result<Begin> {
+    if files.ledger.exists()
+        && let Some(entry) = first_entry(&files.ledger)?
+    {
+        let name = entry.data.get("name").and_then(Value::as_str).map(str::to_owned);
+        return Ok(Begin { at: entry.ts, name });
+    }
+    if !files.state().exists() {
+        return Err(Error::validation("not the ledger of a run").in_file(&files.ledger));
+    }
+    let (plan, _) = Conversation::of_steps(step_log::peek(files)?)?;
+    Ok(Begin { at: plan.started, name: plan.name })
+}
+
+/// Refuses the state of a run whose ledger has steps after this entry, the last one that the state knows of: somebody has put an
+/// earlier state in its place, and what was done since would be done again. A process that is killed leaves one entry whose step is
+/// not in the state, and nothing after it. That a call starts stands in the state first.
+pub(crate) fn refuse_earlier(
+    files: &RunFiles,
+    known: u64,
+    parallel: usize,
+    is_started: impl Fn(&str) -> bool,
+) -> Result<()> {
+    let mut lines = read::backward(&files.ledger)?;
+    let (mut after, mut steps) = (false, 0_u64);
+    while let Some(raw) = lines.next()? {
+        let Some(entry) = entry_of(raw.bytes) else { continue };
+        if entry.seq <= known {
+            break;
+        }
+        let is_newer = match entry.event.as_str() {
+            "message" | "context_compacted" | "tool_result" | "agent_start" => {
+                steps += 1;
+                after || steps > 1
+            }
+            "tool_call" => !entry.data.get("id").and_then(Value::as_str).is_some_and(&is_started),
+            // Where calls run beside one another, what is carried out may be an earlier one.
+            event => {
+                after |= parallel == 1 && event.starts_with("exec.");
+                false
+            }
+        };
+        if is_newer {
+            let message = format!("the run's state is older than its ledger, which has more of it after entry {known}");
+            return Err(Error::new(Code::Integrity, message).in_file(&files.state()).hint(format!(
+                "`cp-toolloop show {0}` says what was done, `cp-toolloop cancel {0}` ends the run",
+                files.run
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the ledger of a run says that it began: a process that is killed may have written its state and no more.
+pub(crate) fn has_begun(ledger: &Path) -> Result<bool> {
+    first_entry(ledger).map(|entry| entry.is_some())
+}
+
+fn first_entry(ledger: &Path) -> Result<Option<Entry>> {
     let mut lines = read::lines(ledger)?;
-    let first = lines.next()?.and_then(|raw| entry_of(raw.bytes));
-    first.map(|entry| entry.ts).ok_or_else(|| Error::validation("not the ledger of a run").in_file(ledger))
+    while let Some(raw) = lines.next()? {
+        if let Some(entry) = entry_of(raw.bytes).filter(|entry| entry.event == "run_start") {
+            return Ok(Some(entry));
+        }
+    }
+    Ok(None)
 }
 
 fn entry_of(line: &[u8]) -> Option<Entry> {

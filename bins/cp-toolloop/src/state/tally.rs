@@ -47,7 +47,8 @@ impl Tally {
         self.add(usage);
     }
 
-    fn add(&mut self, usage: &Usage) {
+    /// Adds what was used beside the turns.
+    pub(crate) fn add(&mut self, usage: &Usage) {
         self.usage.input_tokens += usage.input_tokens;
         self.usage.output_tokens += usage.output_tokens;
         self.usage.cache_read_tokens += usage.cache_read_tokens;

@@ -12,6 +12,9 @@ use crate::tools::tool::Tool;
 /// How many faults one answer names.
 const MOST_FAULTS: usize = 5;
 
+/// How much of what is no arguments at all an answer repeats, in characters.
+const LONGEST: usize = 300;
+
 /// The schemas of the tools of a run, compiled when first needed.
 #[derive(Default)]
 pub(crate) struct Arguments {
@@ -37,6 +40,11 @@ impl Arguments {
 
 /// Compiles a schema of arguments. References that lead out of it are refused: nothing is fetched.
 pub(crate) fn compile(schema: &RawValue) -> Result<Schema> {
+    compile_lenient(schema).map(|(schema, _)| schema)
+}
+
+/// As [`compile`], and gives the patterns of which nothing is checked.
+pub(crate) fn compile_lenient(schema: &RawValue) -> Result<(Schema, Vec<String>)> {
     let schema: Value =
         serde_json::from_str(schema.get()).map_err(|e| Error::validation(format!("the schema is not JSON: {e}")))?;
     if !schema.is_object() {
@@ -45,14 +53,20 @@ pub(crate) fn compile(schema: &RawValue) -> Result<Schema> {
     if schema.get("type").is_some_and(|kind| kind != "object") {
         return Err(Error::validation("the schema's type must be \"object\": arguments have names"));
     }
-    Schema::compile(schema).map_err(|wrong| Error::validation(format!("the schema is not valid: {wrong}")))
+    Schema::compile_lenient(schema).map_err(|wrong| Error::validation(format!("the schema is not valid: {wrong}")))
 }
 
 fn parsed(input: &RawValue) -> Result<Value> {
     let broken = |e: &dyn std::fmt::Display| Error::validation(format!("the arguments are not valid JSON: {e}"));
     cp_common::json::check(input.get().as_bytes()).map_err(|e| broken(&e))?;
     let value: Value = serde_json::from_str(input.get()).map_err(|e| broken(&e))?;
-    if value.is_object() { Ok(value) } else { Err(Error::validation("the arguments are not a JSON object")) }
+    if value.is_object() {
+        return Ok(value);
+    }
+    // In the conversation such a call has no arguments: no provider takes anything but an object back.
+    let written: String =
+        value.as_str().map_or_else(|| value.to_string(), str::to_owned).chars().take(LONGEST).collect();
+    Err(Error::validation(format!("the arguments are not a JSON object: {written}")))
 }
 
 fn described(fault: &Fault) -> String {

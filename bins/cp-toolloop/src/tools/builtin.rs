@@ -1,11 +1,14 @@
 //! The tools that are part of these programs: they go through cp-exec like all others, under the same policy.
 
-use cp_common::{Error, Result};
+use cp_common::{Code, Context, Error, Result};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::tools::catalogue::Allowed;
+use crate::tools::permitted::Permitted;
 use crate::tools::tool::{AGENT, Hints, Origin, Tool};
 
-const FILESYSTEM_SCHEMA: &str = r#"{"type":"object","properties":{"operation":{"type":"string","enum":["read_file","list_directory","write_file"]},"path":{"type":"string","description":"The file or directory"},"offset":{"type":"integer","minimum":0,"description":"read_file: the first byte"},"limit":{"type":"integer","minimum":1,"description":"read_file: how many bytes; list_directory: how many entries"},"encoding":{"type":"string","enum":["utf-8","base64"]},"cursor":{"type":"string","description":"list_directory: where the last page ended"},"content":{"type":"string","description":"write_file: the whole new content"},"mode":{"type":"string","enum":["create","overwrite"],"description":"write_file: overwrite replaces a file that exists"}},"required":["operation"],"additionalProperties":false}"#;
+const FILESYSTEM_SCHEMA: &str = r#"{"type":"object","properties":{"operation":{"type":"string","enum":["read_file","list_directory","search","find","edit_file","write_file","remove_file"]},"path":{"type":"string","description":"The file or directory; for search and find where to look, the working directory if not given"},"offset":{"type":"integer","minimum":0,"description":"read_file by bytes: the first byte"},"limit":{"type":"integer","minimum":1,"description":"read_file by bytes: how many; list_directory, search and find: how many results"},"line":{"type":"integer","minimum":1,"description":"read_file by lines: the first line, from 1"},"lines":{"type":"integer","minimum":1,"description":"read_file by lines: how many"},"numbered":{"type":"boolean","description":"read_file by lines: a number and a tab before each line; they are no part of the file"},"encoding":{"type":"string","enum":["utf-8","base64"],"description":"read_file by bytes"},"cursor":{"type":"string","description":"list_directory: where the last page ended"},"pattern":{"type":"string","description":"search: a regular expression for one line, (?i) at its start ignores case"},"literal":{"type":"boolean","description":"search: the pattern is the text itself"},"glob":{"type":"string","description":"search and find: only files like this, such as *.rs or src/**/*.c"},"context":{"type":"integer","minimum":0,"maximum":20,"description":"search: lines before and after each match"},"kind":{"type":"string","enum":["file","directory","symlink"],"description":"find"},"hidden":{"type":"boolean","description":"search and find: also names that begin with a dot"},"old":{"type":"string","description":"edit_file: the text to replace, exactly as it is in the file, with enough around it that it occurs once"},"new":{"type":"string","description":"edit_file: what comes in its place"},"all":{"type":"boolean","description":"edit_file: replace every occurrence"},"patch":{"type":"string","description":"edit_file: a unified difference in place of old and new; its lines must match the file exactly where it says"},"content":{"type":"string","description":"write_file: the whole content"},"mode":{"type":"string","enum":["create","overwrite"],"description":"write_file: overwrite replaces a file that exists, and has to be confirmed"}},"required":["operation"],"additionalProperties":false}"#;
 
 const SYSTEM_SCHEMA: &str = r#"{"type":"object","properties":{"operation":{"type":"string","enum":["get_info","get_status"]}},"required":["operation"],"additionalProperties":false}"#;
 
@@ -16,43 +19,80 @@ const SHELL_SCHEMA: &str = r#"{"type":"object","properties":{"command":{"type":"
 /// The names that no other tool can have.
 pub(crate) const NAMES: [&str; 4] = ["filesystem", "system", AGENT, "shell"];
 
-/// The built-in tools, those to be preferred first.
-pub(crate) fn all() -> Result<Vec<Tool>> {
+/// What of the filesystem tool changes nothing.
+const READING: [&str; 4] = ["read_file", "list_directory", "search", "find"];
+
+/// What they do.
+const LOOKING: &str = "Work with files. read_file: a file, or a part of it by lines or bytes. list_directory: the entries of one directory. \
+     search: lines that match a pattern, in all files that ignore rules leave in. find: files by name.";
+
+/// What the others do.
+const CHANGING: &str = "edit_file: replace text in a file, or apply a patch; a file that changed since you read it has to be read again. \
+     write_file: create a file. remove_file: remove a file that you have read.";
+
+/// The built-in tools, those to be preferred first: with what the policy of this home lets them do, where one of them may be called.
+pub(crate) fn all(allowed: &Allowed, context: &Context) -> Result<Vec<Tool>> {
+    let names_any = ["filesystem", "shell"].iter().any(|name| allowed.allows(name));
+    let permitted = if names_any { Permitted::of(context)? } else { Permitted::default() };
+    of(&permitted, allowed.read_only)
+}
+
+fn of(permitted: &Permitted, read_only: bool) -> Result<Vec<Tool>> {
+    let harmless = Hints { read_only: true, ..Hints::default() };
+    let (filesystem, schema, may_write) = if read_only {
+        (String::new(), reading(FILESYSTEM_SCHEMA)?, "Nothing can be written.".to_owned())
+    } else {
+        (format!(" {CHANGING}"), FILESYSTEM_SCHEMA.to_owned(), permitted.may_write())
+    };
+    let filesystem = format!(
+        "{LOOKING}{filesystem} Always prefer this to shell for anything about files: cat, head, ls, find and redirections are refused there. \
+         {may_write}"
+    );
+    let shell = format!(
+        "Run one program with its arguments. There is no shell: no pipes, redirections, globs, variables or several commands. \
+         Use it only where neither filesystem nor system serves. {} {may_write}",
+        permitted.may_run()
+    );
     Ok(vec![
-        tool(
-            "filesystem",
-            "Read a file, list a directory, or write a file. Always prefer this to shell for anything about files: cat, head, \
-             ls, find and redirections are refused there.",
-            FILESYSTEM_SCHEMA,
-            Hints::default(),
-        )?,
+        tool("filesystem", &filesystem, &schema, Hints { read_only, ..Hints::default() })?,
         tool(
             "system",
             "Tell about this machine: get_info gives operating system, architecture, host and user; get_status gives load, memory \
              and disk space. Always prefer this to shell for such questions: uname, hostname and whoami are refused there.",
             SYSTEM_SCHEMA,
-            Hints { idempotent: true, ..Hints::default() },
+            Hints { idempotent: true, ..harmless },
         )?,
         tool(
             AGENT,
             "Hand a task to another model run with the same tools, which works on its own and answers once, at its end. It takes its share of \
              your budget. Use it for work that needs many steps whose details you do not need.",
             AGENT_SCHEMA,
-            Hints::default(),
+            Hints { read_only, ..Hints::default() },
         )?,
-        tool(
-            "shell",
-            "Run one program with its arguments. There is no shell: no pipes, redirections, globs, variables or several commands. \
-             Use it only where neither filesystem nor system serves; policy decides which programs may run.",
-            SHELL_SCHEMA,
-            Hints::default(),
-        )?,
+        tool("shell", &shell, SHELL_SCHEMA, Hints { read_only, ..Hints::default() })?,
     ])
+}
+
+/// A schema without the operations that change something, and without the members that only those have.
+fn reading(schema: &str) -> Result<String> {
+    let wrong = |e: serde_json::Error| Error::new(Code::Unknown, format!("a built-in schema is broken: {e}"));
+    let mut schema: Value = serde_json::from_str(schema).map_err(wrong)?;
+    let Some(properties) = schema["properties"].as_object_mut() else { return Ok(schema.to_string()) };
+    let reads = |name: &str| READING.contains(&name);
+    if let Some(operations) = properties.get_mut("operation").and_then(|operation| operation["enum"].as_array_mut()) {
+        operations.retain(|name| name.as_str().is_some_and(reads));
+    }
+    // A description begins with the operations that its member is for, if it is not for all.
+    properties.retain(|_, member| {
+        let words = member["description"].as_str().and_then(|text| text.split_once(": "));
+        words.is_none_or(|(names, _)| READING.iter().any(|name| names.contains(name)))
+    });
+    Ok(schema.to_string())
 }
 
 fn tool(name: &str, description: &str, schema: &str, hints: Hints) -> Result<Tool> {
     let input_schema = RawValue::from_string(schema.to_owned())
-        .map_err(|e| Error::new(cp_common::Code::Unknown, format!("the schema of {name} is broken: {e}")))?;
+        .map_err(|e| Error::new(Code::Unknown, format!("the schema of {name} is broken: {e}")))?;
     Ok(Tool {
         name: name.to_owned(),
         description: description.to_owned(),
@@ -64,12 +104,26 @@ fn tool(name: &str, description: &str, schema: &str, hints: Hints) -> Result<Too
 
 #[cfg(test)]
 mod tests {
-    use super::{NAMES, all};
+    use super::*;
 
     #[test]
     fn every_built_in_has_a_schema_that_compiles() {
-        let tools = all().unwrap();
-        assert_eq!(tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), NAMES);
-        assert!(tools.iter().all(|tool| crate::tools::arguments::compile(&tool.input_schema).is_ok()));
+        for read_only in [false, true] {
+            let tools = of(&Permitted::default(), read_only).unwrap();
+            assert_eq!(tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), NAMES);
+            assert!(tools.iter().all(|tool| crate::tools::arguments::compile(&tool.input_schema).is_ok()));
+            assert_eq!(tools.iter().all(|tool| tool.hints.read_only), read_only);
+        }
+    }
+
+    #[test]
+    fn what_only_writing_takes_is_not_in_the_schema_of_reading() {
+        let schema: Value = serde_json::from_str(&reading(FILESYSTEM_SCHEMA).unwrap()).unwrap();
+        let operations = schema["properties"]["operation"]["enum"].as_array().unwrap();
+        assert!(operations.iter().all(|name| READING.contains(&name.as_str().unwrap())) && operations.len() > 1);
+        let members = schema["properties"].as_object().unwrap();
+        let kept = ["path", "limit", "line", "pattern", "hidden", "encoding"];
+        assert!(kept.iter().all(|name| members.contains_key(*name)), "{members:?}");
+        assert!(["content", "mode", "old", "patch"].iter().all(|name| !members.contains_key(*name)), "{members:?}");
     }
 }

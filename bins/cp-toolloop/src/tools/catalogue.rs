@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use cp_common::Context;
+use cp_common::spelling::nearest;
+use cp_common::{Context, Error, Result};
 
-use crate::mcp::Servers;
-use crate::tools::tool::Tool;
+use crate::mcp::{Servers, Started};
+use crate::tools::builtin;
+use crate::tools::tool::{Origin, Tool};
 
 /// The tools that resolved, and what is wrong with the others.
 #[derive(Default)]
@@ -18,11 +20,24 @@ pub(crate) struct Catalogue {
     pub(crate) directories: Vec<PathBuf>,
     /// The servers that were started to list their tools.
     pub(crate) servers: Option<Servers>,
+    /// What each of those is.
+    pub(crate) started: Vec<Started>,
+    /// What each says of its tools to a model, under its name.
+    pub(crate) instructions: Vec<(String, String)>,
+    /// Why the first server that failed did: a run does not begin without one that it was given.
+    pub(crate) failure: Option<Error>,
+    /// What is not done with tools that are there.
+    pub(crate) notices: Vec<String>,
 }
 
-/// The names that may be called; none: all.
+/// What may be called.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Allowed(pub(crate) Vec<String>);
+pub(crate) struct Allowed {
+    /// By these names; none: all.
+    pub(crate) names: Vec<String>,
+    /// Only what changes nothing.
+    pub(crate) read_only: bool,
+}
 
 /// A tool that was left out.
 #[derive(Clone, Debug)]
@@ -36,7 +51,7 @@ pub(crate) struct Broken {
 impl Allowed {
     /// Whether a name may be called.
     pub(crate) fn allows(&self, name: &str) -> bool {
-        self.0.is_empty() || self.0.iter().any(|allowed| allowed == name)
+        self.names.is_empty() || self.names.iter().any(|allowed| allowed == name)
     }
 }
 
@@ -48,11 +63,16 @@ impl Catalogue {
         }
     }
 
-    /// Adds a tool if its name may be called and is free.
+    /// Adds a tool if it may be called and its name is free.
     pub(crate) fn add(&mut self, tool: Tool) {
-        if !self.allowed.allows(&tool.name) {
+        if !self.allowed.allows(&tool.name) || self.allowed.read_only && !tool.hints.read_only {
             return;
         }
+        self.add_meant(tool);
+    }
+
+    /// Adds a tool that may be called if its name is free.
+    pub(crate) fn add_meant(&mut self, tool: Tool) {
         if self.has(&tool.name) {
             return self.leave_out(tool.name, "the name is taken by another tool");
         }
@@ -79,5 +99,27 @@ impl Catalogue {
         for broken in self.broken.iter().filter(|broken| broken.is_tool) {
             context.warn(&format!("{} is left out: {}", broken.what, broken.why));
         }
+        self.notices.iter().for_each(|notice| context.warn(notice));
+    }
+
+    /// Whether each name that may be called is that of a tool: one that is misspelled would allow nothing, and nobody would know why.
+    pub(crate) fn check_allowed(&self) -> Result<()> {
+        let is_tool = |name: &String| {
+            let there = |tool: &Tool| match &tool.origin {
+                Origin::Mcp { tool: own, .. } => tool.name == *name || own == name,
+                Origin::Builtin | Origin::Executable { .. } => tool.name == *name,
+            };
+            name.is_empty() || builtin::NAMES.contains(&name.as_str()) || self.tools.iter().any(there)
+        };
+        let Some(unknown) = self.allowed.names.iter().find(|name| !is_tool(name)) else { return Ok(()) };
+        let known: Vec<&str> = self.tools.iter().map(|tool| tool.name.as_str()).chain(builtin::NAMES).collect();
+        let left_out: Vec<String> =
+            self.broken.iter().map(|broken| format!("{}: {}", broken.what, broken.why)).collect();
+        let near = nearest(unknown, known.iter().copied()).map(|near| format!("did you mean `{near}`?"));
+        let hint = near.unwrap_or_else(|| "cp-toolloop tools, with the same options, lists the tools".to_owned());
+        Err(Error::not_found(format!("--allow {unknown}: no tool has this name"))
+            .with("tools", known)
+            .with("left_out", left_out)
+            .hint(hint))
     }
 }

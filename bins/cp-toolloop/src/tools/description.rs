@@ -1,11 +1,12 @@
 //! Descriptions of tools, from the tool itself, a sidecar, a JSON catalogue or a server; and the tools that they describe.
 
 use cp_common::json;
+use cp_ledger::format::line::Hash;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::mcp::{Offer, is_name};
+use crate::mcp::{LONGEST_NAME, Offer, is_in_names, is_name};
 use crate::tools::candidate::Candidate;
 use crate::tools::tool::{Hints, Origin, Tool};
 use crate::tools::{arguments, builtin};
@@ -24,6 +25,8 @@ struct Described {
     idempotent: bool,
     #[serde(default)]
     approve: bool,
+    #[serde(default)]
+    read_only: bool,
     #[serde(default)]
     timeout: Option<f64>,
 }
@@ -56,7 +59,8 @@ pub(super) fn of_candidate(text: &str, candidate: &Candidate) -> Result<Tool, St
     let origin = Origin::Executable { path: path.clone(), link: link.clone(), sha256: sha256.clone() };
     let timeout =
         described.timeout.filter(|seconds| seconds.is_finite() && *seconds > 0.0).map(|seconds| seconds.min(86_400.0));
-    let hints = Hints { idempotent: described.idempotent, approve: described.approve, timeout };
+    let Described { idempotent, approve, read_only, .. } = described;
+    let hints = Hints { idempotent, approve, read_only, timeout };
     Ok(Tool { name, description: described.description, input_schema, origin, hints })
 }
 
@@ -77,6 +81,7 @@ fn faults(text: &str) -> Vec<String> {
     check("description", Value::is_string, "a string");
     check("idempotent", Value::is_boolean, "true or false");
     check("approve", Value::is_boolean, "true or false");
+    check("read_only", Value::is_boolean, "true or false");
     check(
         "timeout",
         |value| value.is_null() || value.as_f64().is_some_and(|seconds| seconds > 0.0),
@@ -101,14 +106,39 @@ pub(crate) fn wanting(tool: &Tool) -> Option<&'static str> {
     tool.description.trim().is_empty().then_some("`description` is missing: a model chooses by it")
 }
 
-/// A tool of a server, under a name of ours. The error is why it is left out.
-pub(super) fn of_offer(name: String, offer: Offer, server: &str) -> Result<Tool, String> {
-    if !is_name(&name) {
-        return Err("not a valid name for a tool: 1 to 64 letters, digits, _ and -".to_owned());
-    }
-    let input_schema = checked(offer.input_schema.as_deref())?;
+/// A tool of a server, under a name of ours, and the patterns of its schema that are not checked. The error is why it is left out.
+pub(super) fn of_offer(
+    name: String,
+    offer: Offer,
+    server: &str,
+    approve: Option<bool>,
+) -> Result<(Tool, Vec<String>), String> {
+    let schema = on_one_line(offer.input_schema.as_deref().map_or(NO_ARGUMENTS, RawValue::get))?;
+    let (_, unchecked) = arguments::compile_lenient(&schema).map_err(|e| e.message().to_owned())?;
     let origin = Origin::Mcp { server: server.to_owned(), tool: offer.name };
-    Ok(Tool { name, description: offer.description, input_schema, origin, hints: Hints::default() })
+    let said = offer.annotations;
+    let hints = Hints {
+        idempotent: said.is_idempotent(),
+        approve: approve.unwrap_or_else(|| said.is_destructive()),
+        read_only: said.is_read_only(),
+        timeout: None,
+    };
+    Ok((Tool { name, description: offer.description, input_schema: schema, origin, hints }, unchecked))
+}
+
+/// The name under which a model is offered a tool: its own, with an underscore for each byte that providers do not take. One that is
+/// long, or that another name of its server would become too, ends with a hash of the whole. The call goes to its own name all the same.
+pub(super) fn permitted(name: &str, others: &[Offer]) -> String {
+    let mapped = |name: &str| -> String {
+        name.bytes().map(|byte| if is_in_names(byte) { char::from(byte) } else { '_' }).collect()
+    };
+    let own = mapped(name);
+    let is_unclear = || own != name && others.iter().any(|other| other.name != name && mapped(&other.name) == own);
+    if own.len() <= LONGEST_NAME && !is_unclear() {
+        return own;
+    }
+    let beginning = &own[..own.len().min(LONGEST_NAME - 9)];
+    format!("{beginning}_{}", &Hash::of(name.as_bytes()).hex()[..8])
 }
 
 /// A schema that compiles, on one line.
@@ -124,4 +154,24 @@ fn on_one_line(schema: &str) -> Result<Box<RawValue>, String> {
     json::normalize(schema.as_bytes(), &mut text).map_err(|fault| format!("its schema is not JSON: {fault}"))?;
     let text = String::from_utf8(text).map_err(|e| e.to_string())?;
     RawValue::from_string(text).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Offer, is_name, permitted};
+
+    #[test]
+    fn every_name_is_mapped_to_one_that_providers_take() {
+        let mapped = ["files.read", "a/b:c", "ok-1_x", "ä"].map(|name| permitted(name, &[]));
+        assert_eq!(mapped, ["files_read", "a_b_c", "ok-1_x", "__"]);
+        let long = ["x".repeat(65), "x".repeat(66), format!("{}.", "x".repeat(64))].map(|name| permitted(&name, &[]));
+        assert!(long.iter().all(|name| is_name(name) && name.len() == 64), "{long:?}");
+        assert!(long[0] != long[1] && long[1] != long[2], "{long:?}");
+        let all = ["a.b", "a/b", "a_b"].map(|name| Offer { name: name.to_owned(), ..Offer::default() });
+        let [dot, slash, plain] = ["a.b", "a/b", "a_b"].map(|name| permitted(name, &all));
+        assert!(
+            plain == "a_b" && dot.starts_with("a_b_") && slash.starts_with("a_b_") && dot != slash,
+            "{dot} {slash}"
+        );
+    }
 }

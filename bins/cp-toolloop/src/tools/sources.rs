@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use cp_common::{Context, Error, Result};
 
-use crate::mcp::{Servers, Spec};
+use crate::mcp::{Offers, Servers, Spec};
 use crate::tools::candidate::Candidate;
 use crate::tools::catalogue::{Allowed, Catalogue};
 use crate::tools::tool::AGENT;
@@ -20,6 +21,8 @@ pub(crate) struct Sources {
     /// Whether agents may be started.
     pub(crate) agents: bool,
     pub(crate) allowed: Allowed,
+    /// When servers must have listed their tools, where a run has a deadline.
+    pub(crate) until: Option<Instant>,
 }
 
 impl Sources {
@@ -44,10 +47,10 @@ impl Sources {
         add_executables(&mut found, candidates, context)?;
         if !self.mcp.is_empty() {
             let mut servers = Servers::of(context)?;
-            self.mcp.iter().for_each(|spec| add_server(&mut found, &mut servers, spec));
+            self.mcp.iter().for_each(|spec| add_server(&mut found, &mut servers, spec, self.until));
             found.servers = Some(servers);
         }
-        for tool in builtin::all()?.into_iter().filter(|tool| self.agents || tool.name != AGENT) {
+        for tool in builtin::all(&self.allowed, context)?.into_iter().filter(|tool| self.agents || tool.name != AGENT) {
             found.add(tool);
         }
         Ok(found)
@@ -73,24 +76,43 @@ fn add_executables(found: &mut Catalogue, candidates: Vec<Candidate>, context: &
 }
 
 /// Adds the tools of a server. Where a name is taken, the server's name is put before it.
-fn add_server(found: &mut Catalogue, servers: &mut Servers, spec: &Spec) {
-    let offers = match servers.offers(spec) {
+fn add_server(found: &mut Catalogue, servers: &mut Servers, spec: &Spec, until: Option<Instant>) {
+    let server = &spec.name;
+    let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+    let Offers { tools, started, instructions, approve } = match servers.offers(spec, left) {
         Ok(offers) => offers,
-        Err(e) => return found.leave_out(format!("server {}", spec.name), e.message()),
+        Err(e) => {
+            found.leave_out(format!("server {server}"), e.message());
+            found.failure.get_or_insert(e);
+            return;
+        }
     };
-    for offer in offers {
-        let is_taken = builtin::NAMES.contains(&offer.name.as_str()) || found.has(&offer.name);
-        let prefixed = format!("{}_{}", spec.name, offer.name);
+    found.started.push(started);
+    let before = found.tools.len();
+    let names: Vec<String> = tools.iter().map(|offer| description::permitted(&offer.name, &tools)).collect();
+    for (offer, name) in tools.into_iter().zip(names) {
+        let own = offer.name.clone();
+        let is_taken = builtin::NAMES.contains(&name.as_str()) || found.has(&name);
+        let prefixed = description::permitted(&format!("{server}_{name}"), &[]);
+        let is_allowed = found.allowed.allows(&name) || found.allowed.allows(&own);
         // Who names it with the server's name means it even where the other one is not there.
-        let is_meant = !found.allowed.allows(&offer.name) && found.allowed.allows(&prefixed);
-        let name = if is_meant || is_taken { prefixed } else { offer.name.clone() };
-        if !found.allowed.allows(&name) {
+        let is_meant = !is_allowed && found.allowed.allows(&prefixed);
+        let name = if is_meant || is_taken { prefixed } else { name };
+        if !is_meant && !(is_allowed && (!is_taken || found.allowed.allows(&name))) {
             continue;
         }
-        match description::of_offer(name.clone(), offer, &spec.name) {
-            Ok(tool) => found.add(tool),
-            Err(why) => found.leave_out(format!("{}: {name}", spec.name), why),
+        match description::of_offer(name.clone(), offer, server, approve) {
+            Ok((tool, unchecked)) => {
+                found.add_meant(tool);
+                let notice =
+                    |pattern| format!("{server}: {name}: the pattern {pattern} looks around and is not checked");
+                found.notices.extend(unchecked.into_iter().map(notice));
+            }
+            Err(why) => found.leave_out(format!("{server}: {own}"), why),
         }
+    }
+    if found.tools.len() > before {
+        found.instructions.extend(instructions.map(|text| (server.clone(), text)));
     }
 }
 

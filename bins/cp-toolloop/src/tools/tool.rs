@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use cp_common::output::printable_line;
 use cp_common::wire::Reply;
 use cp_common::wire::ToolSpec;
 use serde::{Deserialize, Serialize};
@@ -63,6 +64,9 @@ pub(crate) struct Hints {
     /// A person decides about each call.
     #[serde(default)]
     pub(crate) approve: bool,
+    /// It changes nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) read_only: bool,
     /// How many seconds a call may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) timeout: Option<f64>,
@@ -97,6 +101,6 @@ impl Tool {
 
 impl Reply for Tool {
     fn text(&self) -> String {
-        format!("{:<24} {}", self.name, self.description.lines().next().unwrap_or_default())
+        printable_line(&format!("{:<24} {}", self.name, self.description.lines().next().unwrap_or_default()))
     }
 }

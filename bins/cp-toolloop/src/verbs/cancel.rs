@@ -33,8 +33,8 @@ const GRACE: Duration = Duration::from_secs(5);
 /// End a run for good
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// The run: an id, a unique beginning of one, or the path of its ledger
-    #[arg(value_name = "RUN")]
+    /// The run: an id, a unique beginning of one, its name, or the path of its ledger
+    #[arg(id = "named", value_name = "RUN")]
     run: String,
 }
 

@@ -1,5 +1,6 @@
 //! What a caller may ask for: a verb is a file, with its options, its documentation and its output.
 
+mod deeds;
 mod options;
 
 pub(crate) mod cancel;
@@ -8,3 +9,4 @@ pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod show;
 pub(crate) mod tools;
+pub(crate) mod undo;

@@ -1,12 +1,13 @@
 //! Options that several verbs have.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use cp_common::program::require_text;
 use cp_common::{Context, Error, Result, coprocess};
 
 use crate::mcp::Spec;
-use crate::state::plan::ModelCommand;
+use crate::state::plan::{ModelCommand, is_ours, takes_command};
 use crate::tools::catalogue::Allowed;
 use crate::tools::sources::Sources;
 
@@ -22,6 +23,12 @@ pub(super) struct ToolOptions {
     /// An MCP server, its name and its command; give it once for each
     #[arg(long, value_name = "NAME=COMMAND", help_heading = "Tools")]
     mcp: Vec<String>,
+    /// A file of MCP servers, as .mcp.json has them; give it once for each
+    #[arg(long, value_name = "FILE", help_heading = "Tools", hide_short_help = true)]
+    mcp_config: Vec<PathBuf>,
+    /// Offer only what changes nothing, and let no command write or use a network
+    #[arg(long, help_heading = "Tools")]
+    pub(super) read_only: bool,
     /// How many levels of agents may be started: 0 is none
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=8), help_heading = "Tools", hide_short_help = true)]
     pub(super) agent_depth: u8,
@@ -29,13 +36,14 @@ pub(super) struct ToolOptions {
 
 impl ToolOptions {
     /// What decides which tools there are.
-    pub(super) fn asked(&self) -> (&[PathBuf], &[String], &[String], u8) {
-        (&self.tools, &self.allow, &self.mcp, self.agent_depth)
+    pub(super) fn asked(&self) -> impl serde::Serialize + use<'_> {
+        (&self.tools, &self.allow, &self.mcp, &self.mcp_config, self.read_only, self.agent_depth)
     }
 
-    /// Whether cp-exec can be told of the directories of tools.
+    /// Whether the paths can be handed on as text.
     pub(super) fn check(&self) -> Result<()> {
-        require_text("--tools", self.tools.iter().map(PathBuf::as_path))
+        require_text("--tools", self.tools.iter().map(PathBuf::as_path))?;
+        require_text("--mcp-config", self.mcp_config.iter().map(PathBuf::as_path))
     }
 
     /// Where tools come from: the configured directory unless --tools is given.
@@ -43,8 +51,16 @@ impl ToolOptions {
         self.check()?;
         let configured = || context.config.text("tools_dir", None).map(PathBuf::from).into_iter().collect();
         let places = if self.tools.is_empty() { configured() } else { self.tools.clone() };
-        let mcp = self.mcp.iter().map(|server| Spec::parse(server, context)).collect::<Result<_>>()?;
-        Ok(Sources { places, mcp, agents: self.agent_depth > 0, allowed: Allowed(self.allow.clone()) })
+        let mut mcp = self.mcp.iter().map(|server| Spec::parse(server, context)).collect::<Result<Vec<_>>>()?;
+        for file in &self.mcp_config {
+            mcp.extend(Spec::of_file(file, context)?);
+        }
+        let names: BTreeSet<&str> = mcp.iter().map(|spec| spec.name.as_str()).collect();
+        if names.len() < mcp.len() {
+            return Err(Error::usage("two MCP servers have one name").hint("give one of them another name"));
+        }
+        let allowed = Allowed { names: self.allow.clone(), read_only: self.read_only };
+        Ok(Sources { places, mcp, agents: self.agent_depth > 0, allowed, until: None })
     }
 }
 
@@ -66,7 +82,7 @@ pub(super) struct ModelOptions {
     /// Print the answer as it is generated
     #[arg(long, help_heading = "Who answers")]
     stream: bool,
-    /// What drives the loop: native, bash, llm, or a program
+    /// What drives the loop: native, bash, llm, elixir, or a program
     #[arg(long, value_name = "B", help_heading = "Who answers", hide_short_help = true)]
     tool_backend: Option<String>,
 }
@@ -75,32 +91,59 @@ impl ModelOptions {
     /// The command that asks the model.
     pub(super) fn command(&self, context: &Context) -> Result<ModelCommand> {
         let backend = context.config.text("tool_backend", self.tool_backend.as_deref()).unwrap_or_default();
-        let drives = backend != "native";
-        let mut argv = match (&self.llm, backend.as_str()) {
-            (Some(_), _) if drives => {
-                return Err(Error::usage(format!(
-                    "--llm cannot be used with --tool-backend {backend}, which asks the model itself"
-                )));
+        let mut argv = match backend.as_str() {
+            "native" => return Ok(ModelCommand { argv: self.native()?, drives: false }),
+            name @ ("bash" | "llm" | "elixir") => {
+                vec![coprocess::find(&format!("cp-loop-{name}"))?.display().to_string()]
             }
-            (Some(text), _) => coprocess::command_line(text)?,
-            (None, "native") => vec![coprocess::find("cp-llm")?.display().to_string()],
-            (None, name @ ("bash" | "llm")) => vec![coprocess::find(&format!("cp-loop-{name}"))?.display().to_string()],
-            (None, program) => coprocess::command_line(program)?,
+            program => coprocess::command_line(program)?,
         };
-        let mut option = |flag: &str, value: Option<String>| {
-            if let Some(value) = value {
-                argv.extend([flag.to_owned(), value]);
-            }
-        };
-        option("--model", self.model.clone());
-        if !drives {
-            let script = self.stub_script.as_deref().map(std::path::absolute).transpose()?;
-            option("--backend", self.backend.clone());
-            option("--stub-script", script.map(|script| script.display().to_string()));
-            argv.extend(self.stream.then(|| "--stream".to_owned()));
+        // Where the command is whole, no setting adds to it: that of an agent is its run's.
+        let (ours, bare) = (is_ours(&argv[0]), argv.len() == 1);
+        if bare && takes_command(&argv[0]) {
+            argv.extend(self.native()?);
+            return Ok(ModelCommand { argv, drives: true });
         }
-        Ok(ModelCommand { argv, drives })
+        let refused = [
+            ("--llm", self.llm.is_some()),
+            ("--stub-script", self.stub_script.is_some()),
+            ("--backend", self.backend.is_some() && !(ours && bare)),
+        ];
+        if let Some((option, _)) = refused.iter().find(|(_, given)| *given) {
+            return Err(Error::usage(format!(
+                "{option} cannot be used with --tool-backend {backend}, which asks the model itself"
+            )));
+        }
+        add(&mut argv, "--model", self.model.clone());
+        if ours && bare {
+            // It asks the backend that is meant, or refuses.
+            add(&mut argv, "--backend", context.config.text("backend", self.backend.as_deref()));
+        }
+        Ok(ModelCommand { argv, drives: true })
     }
+
+    /// The command that the native loop asks through.
+    fn native(&self) -> Result<Vec<String>> {
+        let mut argv = match &self.llm {
+            Some(text) => coprocess::command_line(text)?,
+            None => vec![coprocess::find("cp-llm")?.display().to_string()],
+        };
+        let script = self.stub_script.as_deref().map(std::path::absolute).transpose()?;
+        add(&mut argv, "--model", self.model.clone());
+        add(&mut argv, "--backend", self.backend.clone());
+        add(&mut argv, "--stub-script", script.map(|script| script.display().to_string()));
+        argv.extend(self.stream.then(|| "--stream".to_owned()));
+        Ok(argv)
+    }
+}
+
+fn add(argv: &mut Vec<String>, flag: &str, value: Option<String>) {
+    argv.extend(value.into_iter().flat_map(|value| [flag.to_owned(), value]));
+}
+
+/// A number of tokens that a limit can be.
+pub(super) fn positive_count(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "must be a whole number, more than 0".to_owned())
 }
 
 /// A number that a limit can be.

@@ -1,22 +1,25 @@
 //! `cp-toolloop resume`: go on with a run that stopped, at exactly the step where it stopped.
 
+use cp_common::program::approval::{Answer, at_terminal, command_line};
 use cp_common::program::{Class, VerbDoc};
-use cp_common::{Context, Error, Result};
+use cp_common::wire::{Grant, How, Level, Scope};
+use cp_common::{Code, Context, Error, Result};
 
-use super::options::positive;
+use super::options::{positive, positive_count};
 use crate::engine::Engine;
 use crate::engine::event::Event;
 use crate::engine::repeats::Repeats;
 use crate::parts::Parts;
 use crate::parts::agent::stop_with_parent;
 use crate::parts::approver::Approver;
-use crate::state::conversation::Conversation;
+use crate::state::conversation::{Call, Conversation};
 use crate::state::files::RunFiles;
 use crate::state::journal::Journal;
 use crate::state::plan::Limits;
 use crate::state::run::{Records, Run};
 use crate::state::step::Decision;
 use crate::state::step_log::StepLog;
+use crate::state::summary::{has_begun, refuse_earlier};
 use crate::state::waiting::{Waiting, waiting_in};
 
 /// The verb's entry in `reference`.
@@ -34,8 +37,14 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "iteration",
         "message",
         "tool_call",
+        "mcp.server",
         "tool_result",
         "agent_start",
+        "approval.asked",
+        "approval.granted",
+        "approval.denied",
+        "approval.spent",
+        "context_compacted",
         "run_paused",
         "run_end",
     ],
@@ -45,8 +54,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// Go on with a run that stopped
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// The run: an id, a unique beginning of one, or the path of its ledger
-    #[arg(value_name = "RUN")]
+    /// The run: an id, a unique beginning of one, its name, or the path of its ledger
+    #[arg(id = "named", value_name = "RUN")]
     run: String,
     /// Approve a call; give it once for each
     #[arg(long, value_name = "CALL", help_heading = "Decisions")]
@@ -54,6 +63,9 @@ pub(crate) struct Args {
     /// Deny a call; give it once for each
     #[arg(long, value_name = "CALL", help_heading = "Decisions")]
     deny: Vec<String>,
+    /// Approve for the rest of the run what the same rules ask about the same programs
+    #[arg(long, requires = "approve", help_heading = "Decisions")]
+    always: bool,
     /// The reason that the model is given for the denied calls
     #[arg(long, value_name = "M", requires = "deny", help_heading = "Decisions")]
     message: Option<String>,
@@ -66,6 +78,9 @@ pub(crate) struct Args {
     /// The most dollars, those before the stop counted
     #[arg(long, value_name = "X", value_parser = positive, help_heading = "Limits")]
     budget_usd: Option<f64>,
+    /// About how many tokens of the conversation the model is asked with
+    #[arg(long, value_name = "N", value_parser = positive_count, help_heading = "Limits")]
+    context_tokens: Option<usize>,
     /// The most seconds from now on
     #[arg(long, value_name = "S", value_parser = positive, help_heading = "Limits")]
     deadline: Option<f64>,
@@ -94,11 +109,17 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let (decisions, forwarded) = args.decisions(&plan.run, &conversation, context)?;
     let limits = args.limits(conversation.limits);
     let approver = Approver::new(args.approver.as_deref().or(plan.approver.as_deref()), context)?;
-    let journal = Journal::open(&files.ledger, &plan, context)?;
+    let mut journal = Journal::open(&files.ledger, &plan, context)?;
+    if !has_begun(&files.ledger)? {
+        journal.start(&plan)?;
+    }
+    let is_started = |id: &str| conversation.calls.iter().any(|call| call.asked.id == id && call.started);
+    refuse_earlier(&files, log.seq(), plan.parallel, is_started)?;
     let mut run = Run::new(plan, conversation, Some(Records { steps: log, journal }));
+    run.keep_policy(context)?;
     run.resume(limits)?;
     for (at, decision) in decisions {
-        run.decide(at, decision, "person")?;
+        run.decide(at, decision, "person", context.home.root())?;
     }
     context.out.streaming()?;
     context.options.base = Some(run.plan.base.clone());
@@ -117,7 +138,45 @@ impl Args {
             max_iterations: self.max_iterations.unwrap_or(before.max_iterations),
             tokens: self.budget_tokens.or(before.tokens),
             usd: self.budget_usd.or(before.usd),
+            context_tokens: self.context_tokens.or(before.context_tokens),
             deadline: self.deadline.or(before.deadline),
+        }
+    }
+
+    fn yes(&self, how: How) -> Decision {
+        let scope = if self.always { Scope::Run } else { Scope::Once };
+        Decision::Approved(Box::new(Grant { by: "person".to_owned(), how, scope, receipt: None }))
+    }
+
+    /// A decision as an answer to what was asked about a call. What is the owner's to decide is asked at the terminal.
+    fn checked(&self, call: &Call, decision: Decision, context: &Context) -> Result<Decision> {
+        let id = &call.asked.id;
+        let Some(approval) = call.approval.as_ref().filter(|_| call.is_asked) else {
+            return Err(Error::new(Code::Conflict, format!("nothing is asked about the call {id}")).hint(
+                "resume without --approve and --deny: if the call needs an answer, the run stops and says what for",
+            ));
+        };
+        if matches!(decision, Decision::Denied(_)) {
+            return Ok(decision);
+        }
+        if self.always && !approval.scopes.contains(&Scope::Run) {
+            let message = format!("the call {id} can only be approved once, not for the whole run");
+            return Err(Error::usage(message).hint("leave out --always"));
+        }
+        if approval.level == Level::Agent {
+            return Ok(decision);
+        }
+        let approve = command_line(context.home.root(), &["cp-exec", "approve", &approval.id].map(str::to_owned));
+        match at_terminal(approval, None)? {
+            Some(Answer::Yes(_)) => Ok(self.yes(How::Terminal)),
+            Some(Answer::No) => Ok(Decision::Denied("a person denied it".to_owned())),
+            None => {
+                Err(Error::new(Code::HumanRequired, format!("only the owner of the policy can approve the call {id}"))
+                    .with("action", "approve_tool_call")
+                    .with("approve", approve.clone())
+                    .with("approval", serde_json::to_value(approval).unwrap_or_default())
+                    .hint(format!("run `{approve}` at a terminal, then resume without --approve")))
+            }
         }
     }
 
@@ -125,7 +184,11 @@ impl Args {
     /// written down.
     fn decisions(&self, run: &str, conversation: &Conversation, context: &Context) -> Result<(Own, Forwarded)> {
         let reason = self.message.clone().unwrap_or_else(|| "a person denied it".to_owned());
-        let approved = self.approve.iter().map(|id| (id, Decision::Approved));
+        if let Some(both) = self.approve.iter().find(|id| self.deny.contains(id)) {
+            return Err(Error::usage(format!("--approve {both} and --deny {both} contradict each other"))
+                .hint("give one of them"));
+        }
+        let approved = self.approve.iter().map(|id| (id, self.yes(How::Resume)));
         let denied = self.deny.iter().map(|id| (id, Decision::Denied(reason.clone())));
         let (mut own, mut forwarded) = (Vec::new(), Vec::new());
         let waiting = waiting_in(run, conversation, context);
@@ -135,7 +198,8 @@ impl Args {
                 [one] if one.run == run => {
                     let calls = conversation.calls.iter();
                     let at = calls.zip(0..).find(|(call, _)| call.asked.id == one.call).map(|(_, at)| at);
-                    own.extend(at.map(|at| (at, decision)));
+                    let Some(at) = at else { continue };
+                    own.push((at, self.checked(&conversation.calls[at], decision, context)?));
                 }
                 [one] => forwarded.push((format!("{}/{}", one.run, one.call), decision)),
                 [] => {

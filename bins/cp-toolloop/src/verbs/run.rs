@@ -1,6 +1,7 @@
 //! The verb that is meant when none is named: a text or a prompt in, a run for each.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use cp_common::context::options::{StreamOptions, text_or_file};
 use cp_common::program::{Class, Input, VerbDoc, require_text};
@@ -9,10 +10,10 @@ use cp_common::wire::Prompt;
 use cp_common::wire::record::{self, Kind};
 use cp_common::{Context, Error, Result, clock};
 
-use super::options::{ModelOptions, ToolOptions, positive};
+use super::options::{ModelOptions, ToolOptions, positive, positive_count};
 use crate::engine::Engine;
 use crate::engine::event::Event;
-use crate::mcp::{Servers, Spec};
+use crate::mcp::{Servers, Spec, is_name};
 use crate::parts::Parts;
 use crate::parts::agent::stop_with_parent;
 use crate::parts::approver::Approver;
@@ -24,6 +25,8 @@ use crate::state::plan::{self, Limits, ModelCommand, Plan};
 use crate::state::run::{Records, Run};
 use crate::state::step_log::StepLog;
 use crate::tools::catalogue::Catalogue;
+use crate::tools::instructions;
+use crate::tools::sources::Sources;
 use crate::tools::tool::Tool;
 
 /// The verb's entry in `reference`.
@@ -34,7 +37,22 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     also: &["delta", "tool_call", "tool_result", "item", "summary"],
     examples: &["cp-toolloop --backend stub -- 'How full is the disk?'"],
     input: &[Input::Text, Input::Records, Input::Rows],
-    events: &["run_start", "iteration", "message", "tool_call", "tool_result", "agent_start", "run_paused", "run_end"],
+    events: &[
+        "run_start",
+        "iteration",
+        "message",
+        "tool_call",
+        "mcp.server",
+        "tool_result",
+        "agent_start",
+        "approval.asked",
+        "approval.granted",
+        "approval.denied",
+        "approval.spent",
+        "context_compacted",
+        "run_paused",
+        "run_end",
+    ],
     ..VerbDoc::EMPTY
 };
 
@@ -60,6 +78,9 @@ pub(crate) struct Args {
     /// The most seconds
     #[arg(long, value_name = "S", value_parser = positive, help_heading = "Limits")]
     deadline: Option<f64>,
+    /// About how many tokens of the conversation the model is asked with: what is old is left out or summarised
+    #[arg(long, value_name = "N", value_parser = positive_count, help_heading = "Limits", hide_short_help = true)]
+    context_tokens: Option<usize>,
     /// How many calls of one answer run at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=32), help_heading = "Limits", hide_short_help = true)]
     parallel: u8,
@@ -75,6 +96,9 @@ pub(crate) struct Args {
     /// Stop when a tool fails
     #[arg(long, help_heading = "Approval and failure", hide_short_help = true)]
     fail_on_tool_error: bool,
+    /// What resume, show and cancel know the run by
+    #[arg(long, value_name = "NAME", value_parser = name, help_heading = "Recordings", hide_short_help = true)]
+    name: Option<String>,
     /// The run that this one works for
     #[arg(long, value_name = "RUN", hide_short_help = true, help_heading = "Runs of agents")]
     parent: Option<String>,
@@ -121,7 +145,8 @@ fn replayed(recording: &str, source: &Source, context: &mut Context) -> Result<(
     context.out.streaming()?;
     Event::start(&plan, &RunFiles::of(&plan.run, context).ledger).show(context)?;
     let mut conversation = Conversation::new(&plan);
-    conversation.limits = Limits { max_iterations: u64::MAX, tokens: None, usd: None, deadline: None };
+    conversation.limits =
+        Limits { max_iterations: u64::MAX, tokens: None, usd: None, context_tokens: None, deadline: None };
     // What is played again is not recorded again.
     let run = Run::new(Plan { record: None, ..plan }, conversation, None);
     Engine::replaying(run, replay).drive(context)?;
@@ -164,6 +189,9 @@ impl Filter for Runs<'_> {
             Some(ready) => ready,
             none => none.insert(Ready::of(self.args, context).map_err(Error::fatal)?),
         };
+        if let Some(name) = &self.args.name {
+            RunFiles::check_free(name, context)?;
+        }
         let plan = ready.plan(self.args, prompt, context)?;
         // Servers that were started to list their tools are used on.
         start(plan, ready.catalogue.servers.take(), context)
@@ -172,9 +200,19 @@ impl Filter for Runs<'_> {
 
 impl Ready {
     fn of(args: &Args, context: &Context) -> Result<Self> {
-        let sources = args.tools.sources(context)?;
+        let until = args.deadline.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
+        let sources = Sources { until, ..args.tools.sources(context)? };
         let model = args.model.command(context)?;
-        let catalogue = sources.resolve(context)?;
+        if model.drives && args.context_tokens.is_some() {
+            return Err(Error::usage(
+                "--context-tokens cannot be used with --tool-backend, whose program keeps the conversation",
+            ));
+        }
+        let mut catalogue = sources.resolve(context)?;
+        if let Some(failure) = catalogue.failure.take() {
+            return Err(failure);
+        }
+        catalogue.check_allowed()?;
         catalogue.report(context);
         let places = sources.places.iter().map(std::path::absolute).collect::<std::io::Result<_>>()?;
         Ok(Self { mcp: sources.mcp, places, catalogue, model })
@@ -184,9 +222,14 @@ impl Ready {
         let catalogue = &self.catalogue;
         Ok(Plan {
             run: args.id.clone().map_or_else(plan::new_id, Ok)?,
+            name: args.name.clone(),
             started: clock::now(),
             base: context.base()?,
-            prompt: Prompt { tools: catalogue.tools.iter().map(Tool::spec).collect(), ..prompt },
+            prompt: Prompt {
+                tools: catalogue.tools.iter().map(Tool::spec).collect(),
+                system: instructions::added(prompt.system, &catalogue.instructions),
+                ..prompt
+            },
             tools: catalogue.tools.clone(),
             places: self.places.clone(),
             directories: catalogue.directories.clone(),
@@ -196,16 +239,25 @@ impl Ready {
                 max_iterations: args.max_iterations,
                 tokens: args.budget_tokens,
                 usd: args.budget_usd,
+                context_tokens: args.context_tokens,
                 deadline: args.deadline,
             },
             parallel: usize::from(args.parallel),
             fail_on_tool_error: args.fail_on_tool_error,
             approver: args.approver.clone(),
             agent_depth: args.tools.agent_depth,
+            read_only: args.tools.read_only,
             parent: args.parent.clone(),
             record: args.record.as_ref().map(|file| recording(file, context)).transpose()?,
         })
     }
+}
+
+fn name(text: &str) -> std::result::Result<String, String> {
+    if is_name(text) && !text.starts_with("RUN-") {
+        return Ok(text.to_owned());
+    }
+    Err("must be 1 to 64 letters, digits, _ and -, and cannot begin with RUN-".to_owned())
 }
 
 /// The file that a run is to be recorded in, wherever the run goes on.
@@ -217,12 +269,15 @@ fn recording(file: &Path, context: &Context) -> Result<PathBuf> {
 
 fn start(plan: Plan, servers: Option<Servers>, context: &mut Context) -> Result<()> {
     let files = RunFiles::of(&plan.run, context);
+    let approver = Approver::new(plan.approver.as_deref(), context)?;
+    // The state first: whoever is killed after it can go on, and writes the beginning into the ledger if that has none.
+    let steps = StepLog::create(&files, &context.home, &plan)?;
     let mut journal = Journal::open(&files.ledger, &plan, context)?;
     journal.start(&plan)?;
-    let approver = Approver::new(plan.approver.as_deref(), context)?;
-    let steps = StepLog::create(&files, &context.home, &plan)?;
     Event::start(&plan, &files.ledger).show(context)?;
     let parts = Parts::new(&plan, approver, servers);
     let conversation = Conversation::new(&plan);
-    Engine::new(Run::new(plan, conversation, Some(Records { steps, journal })), parts).drive(context)
+    let mut run = Run::new(plan, conversation, Some(Records { steps, journal }));
+    run.keep_policy(context)?;
+    Engine::new(run, parts).drive(context)
 }

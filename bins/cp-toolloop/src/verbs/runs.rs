@@ -33,7 +33,8 @@ impl Reply for Summary {
         let status = serde_json::to_value(self.status).unwrap_or_default();
         let words =
             [&self.id, &self.started_at, status.as_str().unwrap_or_default(), self.code.as_deref().unwrap_or_default()];
-        words.join("  ").trim_end().to_owned()
+        let name = self.name.iter().map(String::as_str);
+        words.into_iter().filter(|word| !word.is_empty()).chain(name).collect::<Vec<_>>().join("  ")
     }
 }
 

@@ -1,7 +1,8 @@
 //! `cp-toolloop show`: what a run did, step by step, and what it waits for.
 
+use cp_common::output::printable_line;
 use cp_common::program::{Class, VerbDoc};
-use cp_common::wire::Reply;
+use cp_common::wire::{Approval, Reply, quoted};
 use cp_common::{Context, Result};
 use cp_ledger::read;
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,7 @@ use serde_json::value::RawValue;
 use crate::state::conversation::{Call, Conversation};
 use crate::state::files::RunFiles;
 use crate::state::summary::{Summary, summary};
+use crate::verbs::deeds::Deeds;
 
 /// The verb's entry in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -24,8 +26,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// Show what a run did and what it waits for
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// The run: an id, a unique beginning of one, or the path of its ledger
-    #[arg(value_name = "RUN")]
+    /// The run: an id, a unique beginning of one, its name, or the path of its ledger
+    #[arg(id = "named", value_name = "RUN")]
     run: String,
 }
 
@@ -84,6 +86,9 @@ struct StepLine {
     /// More.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     data: Option<Box<RawValue>>,
+    /// What it did, for a person: a command line, or the differences of files.
+    #[serde(skip)]
+    done: String,
 }
 
 impl Reply for Shown {
@@ -93,7 +98,7 @@ impl Reply for Shown {
         let mut lines = vec![format!("{}  {}", summary.id, status.as_str().unwrap_or_default())];
         lines.extend(self.steps.iter().map(StepLine::text));
         lines.extend(self.pending.iter().map(|call| format!("waits: {} {}", call.id, call.name)));
-        lines.join("\n")
+        lines.iter().map(|line| printable_line(line)).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -101,13 +106,43 @@ impl StepLine {
     fn text(&self) -> String {
         let data: Value = self.data.as_ref().and_then(|data| serde_json::from_str(data.get()).ok()).unwrap_or_default();
         let content: Option<Value> = self.content.as_ref().and_then(|content| serde_json::from_str(content.get()).ok());
-        let name = data.get("name").and_then(Value::as_str).unwrap_or_default();
+        let of = |name: &str| data.get(name).and_then(Value::as_str).unwrap_or_default();
+        let name = of("name");
+        let about = match self.event.as_str() {
+            "tool_call" => Some(format!("{}: {}", of("id"), command(data.get("input").unwrap_or(&Value::Null)))),
+            "approval.asked" => {
+                let asked =
+                    data.get("approval").and_then(|asked| serde_json::from_value::<Approval>(asked.clone()).ok());
+                asked.map(|asked| format!("{}: {} ({})", of("call"), asked.subject(), asked.shown.why))
+            }
+            "approval.granted" => Some(format!("{}: by {} ({}, {})", of("call"), of("by"), of("how"), of("scope"))),
+            "approval.denied" => {
+                Some(format!("{}: by {}: {}", of("call"), of("by"), self.message.as_deref().unwrap_or_default()))
+            }
+            _ => None,
+        };
+        if let Some(about) = about {
+            let head = [self.ts.as_str(), self.event.as_str(), name].join(" ");
+            return format!("{} {}", head.trim_end(), printable_line(&about));
+        }
         let text = match (&content, &self.message) {
             (Some(Value::String(content)), _) => content.lines().next().unwrap_or_default().to_owned(),
             (_, Some(message)) => message.clone(),
             _ => String::new(),
         };
-        [self.ts.as_str(), self.event.as_str(), name, text.as_str()].join(" ").trim_end().to_owned()
+        let words = [self.ts.as_str(), self.event.as_str(), name, text.as_str()];
+        let line = words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+        [line.as_str(), self.done.as_str()].join("\n").trim_end().to_owned()
+    }
+}
+
+/// What a call does, in one line: the words of a command, else its arguments as they are.
+fn command(input: &Value) -> String {
+    let words = input.get("argv").and_then(Value::as_array);
+    match (words, input.get("command").and_then(Value::as_str)) {
+        (Some(words), _) => words.iter().filter_map(Value::as_str).map(quoted).collect::<Vec<_>>().join(" "),
+        (None, Some(command)) => command.to_owned(),
+        (None, None) => input.to_string(),
     }
 }
 
@@ -116,9 +151,13 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let files = RunFiles::find(&args.run, context)?;
     let summary = summary(&files)?;
     let mut steps = Vec::new();
-    let mut lines = read::lines(&files.ledger)?;
-    while let Some(raw) = lines.next()? {
-        if let Ok(step) = serde_json::from_slice::<StepLine>(raw.bytes) {
+    let deeds = Deeds::on(&files.ledger);
+    let mut lines = files.ledger.exists().then(|| read::lines(&files.ledger)).transpose()?;
+    while let Some(raw) = lines.as_mut().map_or(Ok(None), |lines| lines.next())? {
+        if let Ok(mut step) = serde_json::from_slice::<StepLine>(raw.bytes) {
+            if let (true, Some(data)) = (context.is_text(), &step.data) {
+                step.done = deeds.of(&step.event, data.get());
+            }
             steps.push(step);
         }
     }

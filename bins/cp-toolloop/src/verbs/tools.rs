@@ -4,12 +4,14 @@ use std::path::{Path, PathBuf};
 
 use cp_common::context::options::QueryOptions;
 use cp_common::context::pages::Pages;
+use cp_common::output::printable_line;
 use cp_common::program::{Class, VerbDoc, require_text};
 use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
 use serde::Serialize;
 
 use super::options::ToolOptions;
+use crate::mcp::Started;
 use crate::tools::builtin::NAMES;
 use crate::tools::catalogue::Broken;
 use crate::tools::description::wanting;
@@ -48,6 +50,9 @@ pub(crate) struct Item {
     /// The name or file of a tool that was left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     left_out: Option<String>,
+    /// A server that tools are from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<Started>,
     /// ok, broken, or `no_tool` for an executable that does not claim to be a tool.
     status: &'static str,
     /// Why it was left out.
@@ -57,12 +62,18 @@ pub(crate) struct Item {
 
 impl Reply for Item {
     fn text(&self) -> String {
-        match (&self.tool, &self.left_out, &self.why) {
-            (Some(tool), ..) => {
-                format!("{:<24} {}", tool.name, tool.description.lines().next().unwrap_or_default())
+        match (&self.tool, &self.server, &self.left_out, &self.why) {
+            (Some(tool), ..) => tool.text(),
+            (None, Some(server), ..) => {
+                let Started { name, command, server_name, server_version, protocol, .. } = server;
+                let command = command.join(" ");
+                printable_line(&format!(
+                    "server {name}: {server_name} {server_version}, protocol {protocol}: {command}"
+                ))
             }
-            (None, left_out, why) => {
-                format!("✗ {}: {}", left_out.as_deref().unwrap_or_default(), why.as_deref().unwrap_or_default())
+            (None, None, left_out, why) => {
+                let (left_out, why) = (left_out.as_deref().unwrap_or_default(), why.as_deref().unwrap_or_default());
+                printable_line(&format!("✗ {left_out}: {why}"))
             }
         }
     }
@@ -71,7 +82,11 @@ impl Reply for Item {
 impl Item {
     fn of_broken(broken: Broken) -> Self {
         let status = if broken.is_tool { "broken" } else { "no_tool" };
-        Self { tool: None, left_out: Some(broken.what), status, why: Some(broken.why) }
+        Self { left_out: Some(broken.what), why: Some(broken.why), ..Self::ok(None, None, status) }
+    }
+
+    fn ok(tool: Option<Tool>, server: Option<Started>, status: &'static str) -> Self {
+        Self { tool, server, left_out: None, status, why: None }
     }
 }
 
@@ -85,20 +100,21 @@ fn checked(file: &Path, context: &Context) -> Vec<Item> {
     };
     let of_file = catalogue.tools.into_iter().filter(|tool| matches!(tool.origin, Origin::Executable { .. }));
     let tools = of_file.map(|tool| match wanting(&tool) {
-        None => Item { tool: Some(tool), left_out: None, status: "ok", why: None },
+        None => Item::ok(Some(tool), None, "ok"),
         Some(why) => broken(tool.name, why),
     });
     tools.chain(catalogue.broken.into_iter().map(Item::of_broken)).collect()
 }
 
-/// The key of an item: tools of files and servers by name, then the built-in ones in their order, then what was left out.
+/// The key of an item: tools of files and servers by name, then the built-in ones in their order, then the servers, then what was left out.
 fn key(item: &Item) -> (usize, Option<String>, Option<String>) {
-    match &item.tool {
-        Some(tool) => {
+    match (&item.tool, &item.server) {
+        (Some(tool), _) => {
             let built_in = NAMES.iter().position(|name| *name == tool.name);
             (built_in.map_or(0, |at| at + 1), Some(tool.name.clone()), None)
         }
-        None => (NAMES.len() + 1, item.left_out.clone(), item.why.clone()),
+        (None, Some(server)) => (NAMES.len() + 1, Some(server.name.clone()), None),
+        (None, None) => (NAMES.len() + 2, item.left_out.clone(), item.why.clone()),
     }
 }
 
@@ -109,9 +125,13 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let pages = Pages::of("cp-toolloop tools", &(args.tools.asked(), &args.check), &args.query)?;
     let mut items: Vec<Item> = if args.check.is_empty() {
         let catalogue = args.tools.sources(context)?.resolve(context)?;
-        let tools =
-            catalogue.tools.into_iter().map(|tool| Item { tool: Some(tool), left_out: None, status: "ok", why: None });
-        tools.chain(catalogue.broken.into_iter().map(Item::of_broken)).collect()
+        if catalogue.failure.is_none() {
+            catalogue.check_allowed()?;
+        }
+        catalogue.notices.iter().for_each(|notice| context.warn(notice));
+        let tools = catalogue.tools.into_iter().map(|tool| Item::ok(Some(tool), None, "ok"));
+        let servers = catalogue.started.into_iter().map(|server| Item::ok(None, Some(server), "ok"));
+        tools.chain(servers).chain(catalogue.broken.into_iter().map(Item::of_broken)).collect()
     } else {
         args.check.iter().flat_map(|file| checked(file, context)).collect()
     };

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use crate::context::options::{Origin, Shared};
 use crate::home::Home;
 use crate::home::config::Config;
-use crate::output::{Format, Output, to_stderr};
+use crate::output::{Format, Output, line_to_stderr};
 use crate::wire::Result;
 
 /// One run of a program.
@@ -66,7 +66,7 @@ impl Context {
     /// A line of progress on standard error, only on a terminal.
     pub fn progress(&self, line: &str) {
         if !self.options.quiet && std::io::stderr().is_terminal() {
-            to_stderr(&format!("{line}\n"));
+            line_to_stderr(line);
         }
     }
 

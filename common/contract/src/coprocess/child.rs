@@ -14,7 +14,7 @@ use crate::signals;
 use crate::stream::lines::{Lines, Next};
 use crate::wire::{Code, Error, Result};
 
-/// How much of what a child writes on standard error is kept for an error message, in bytes.
+/// How much of the end of what a child writes on standard error is kept for an error message, in bytes.
 const KEPT: usize = 2000;
 /// How long a stranger has to leave when we are being ended ourselves. Our own programs finish what they do first.
 const BRIEF: Duration = Duration::from_millis(50);
@@ -42,7 +42,8 @@ pub struct Child {
     process: std::process::Child,
     /// Taken when no more will be sent. Buffered, so that a record is one write.
     input: Option<BufWriter<ChildStdin>>,
-    output: Lines<ChildStdout>,
+    /// Taken by whoever reads it in a thread of its own.
+    output: Option<Lines<ChildStdout>>,
     errors: Option<ErrorText>,
     grace: Grace,
     leads_group: bool,
@@ -67,7 +68,7 @@ impl Child {
         let errors = process.stderr.take().map(ErrorText::of);
         let input = Some(BufWriter::with_capacity(64 << 10, stdin));
         let is_ours = name.starts_with("cp-");
-        Ok(Self { is_ours, name, process, input, output: Lines::new(stdout), errors, grace, leads_group: false })
+        Ok(Self { is_ours, name, process, input, output: Some(Lines::new(stdout)), errors, grace, leads_group: false })
     }
 
     /// Like [`Child::start`], as the leader of a process group of its own, which is killed whole.
@@ -100,7 +101,7 @@ impl Child {
     }
 
     /// Sends bytes and ends its input, from beside the reading: it may answer before it has read all.
-    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<()> {
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<()> {
         let Some(mut input) = self.input.take() else { return Ok(()) };
         let bytes = bytes.to_vec();
         // What it does not read it did not need; why, it says in its answer.
@@ -108,9 +109,17 @@ impl Child {
         std::thread::Builder::new().spawn(send).map_err(|e| Error::io("starting a thread", e).fatal()).map(drop)
     }
 
+    /// Gives its pipes away, to threads that send and read beside each other: it may neither read what it is sent, nor stop writing. Its
+    /// input ends when that is dropped.
+    pub fn take_pipes(&mut self) -> Option<(BufWriter<ChildStdin>, Lines<ChildStdout>)> {
+        self.input.take().zip(self.output.take())
+    }
+
     /// Waits for its output also after a signal.
     pub(crate) fn outlast_signals(&mut self) {
-        self.output.drain_after_signals();
+        if let Some(output) = &mut self.output {
+            output.drain_after_signals();
+        }
     }
 
     /// Ends its input.
@@ -121,12 +130,13 @@ impl Child {
     /// The next line of its output that is not blank; none at the end.
     pub fn next_line(&mut self) -> Result<Option<&[u8]>> {
         let too_long = || Error::new(Code::Io, format!("{} wrote a line that is too long", self.name)).fatal();
+        let Some(output) = &mut self.output else { return Ok(None) };
         // Its end may never come, and whoever waited for a line with a limit must not wait for that.
-        if self.output.is_too_long() {
+        if output.is_too_long() {
             return Err(too_long());
         }
-        match self.output.next(&mut || Ok(()))? {
-            Next::Line(line) => Ok(Some(self.output.bytes(&line))),
+        match output.next(&mut || Ok(()))? {
+            Next::Line(line) => Ok(Some(output.bytes(&line))),
             Next::TooLong(_) => Err(too_long()),
             Next::End => Ok(None),
         }
@@ -134,12 +144,12 @@ impl Child {
 
     /// Waits for a whole line, or the end, at most so long. True when [`Child::next_line`] will not wait.
     pub fn wait_line(&mut self, limit: Duration) -> Result<bool> {
-        self.output.wait_line(limit)
+        self.output.as_mut().map_or(Ok(true), |output| output.wait_line(limit))
     }
 
     /// Appends what comes next of its output, waited for at most so long. How much it was, 0 at the end; `None` when that was not enough.
     pub fn read_some(&mut self, into: &mut Vec<u8>, limit: Duration) -> Result<Option<usize>> {
-        self.output.some(into, limit)
+        self.output.as_mut().map_or(Ok(Some(0)), |output| output.some(into, limit))
     }
 
     /// Whether it has not left yet.
@@ -153,14 +163,14 @@ impl Child {
         self.process.wait().map_err(|e| Error::io(format!("waiting for {}", self.name), e))
     }
 
-    /// The beginning of what it wrote on standard error, in one line: at most three lines of it.
+    /// The last lines that it wrote on standard error, in one line, at most three: a program says there why it failed.
     pub fn error_text(&self) -> String {
-        self.errors.as_ref().map(ErrorText::first_lines).unwrap_or_default()
+        self.errors.as_ref().map(|errors| errors.last_lines(3)).unwrap_or_default()
     }
 
-    /// The last line that it wrote on standard error and that is not blank: where a program says why it failed.
+    /// The last line that it wrote on standard error and that is not blank.
     pub fn last_error_line(&self) -> Option<String> {
-        self.errors.as_ref().and_then(ErrorText::last_line)
+        self.errors.as_ref().map(|errors| errors.last_lines(1)).filter(|line| !line.is_empty())
     }
 
     /// What its silence means: it has ended, and perhaps said why.
@@ -206,7 +216,7 @@ impl Child {
             }
             // What it still writes is not wanted, and a full pipe must not keep it.
             unread.clear();
-            if !matches!(self.output.some(&mut unread, LOOK), Ok(Some(1..))) {
+            if !matches!(self.read_some(&mut unread, LOOK), Ok(Some(1..))) {
                 std::thread::sleep(LOOK);
             }
         }
@@ -221,57 +231,37 @@ impl Drop for Child {
     }
 }
 
-/// What a child writes on standard error: read to the end, the beginning and the end kept.
+/// What a child writes on standard error: read to the end, the last [`KEPT`] bytes kept.
 struct ErrorText {
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<Vec<u8>>>,
     reader: JoinHandle<()>,
-}
-
-/// The first [`KEPT`] bytes and the last.
-#[derive(Default)]
-struct Kept {
-    beginning: Vec<u8>,
-    end: Vec<u8>,
-}
-
-impl Kept {
-    fn push(&mut self, bytes: &[u8]) {
-        let room = KEPT.saturating_sub(self.beginning.len()).min(bytes.len());
-        self.beginning.extend_from_slice(&bytes[..room]);
-        self.end.extend_from_slice(bytes);
-        self.end.drain(..self.end.len().saturating_sub(KEPT));
-    }
 }
 
 impl ErrorText {
     fn of(mut stderr: ChildStderr) -> Self {
-        let kept = Arc::new(Mutex::new(Kept::default()));
+        let kept = Arc::<Mutex<Vec<u8>>>::default();
         let into = Arc::clone(&kept);
         let reader = std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(length @ 1..) = stderr.read(&mut buffer) {
-                into.lock().unwrap_or_else(PoisonError::into_inner).push(&buffer[..length]);
+                let mut kept = into.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.extend_from_slice(&buffer[..length]);
+                let gone = kept.len().saturating_sub(KEPT);
+                kept.drain(..gone);
             }
         });
         Self { kept, reader }
     }
 
-    fn first_lines(&self) -> String {
+    fn last_lines(&self, most: usize) -> String {
         let kept = self.read();
-        let text = String::from_utf8_lossy(&kept.beginning);
-        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty()).take(3);
-        lines.collect::<Vec<_>>().join("; ").replace(char::is_control, " ")
-    }
-
-    fn last_line(&self) -> Option<String> {
-        let kept = self.read();
-        let text = String::from_utf8_lossy(&kept.end);
-        let last = text.lines().map(str::trim).rfind(|line| !line.is_empty());
-        last.map(|line| line.replace(char::is_control, " "))
+        let text = String::from_utf8_lossy(&kept);
+        let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        lines[lines.len().saturating_sub(most)..].join("; ").replace(char::is_control, " ")
     }
 
     /// What has been read, once the child has closed its standard error or is late with it.
-    fn read(&self) -> MutexGuard<'_, Kept> {
+    fn read(&self) -> MutexGuard<'_, Vec<u8>> {
         // The end of standard output is often seen before the end of standard error.
         for _ in 0..50 {
             if self.reader.is_finished() {
@@ -309,12 +299,12 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_of_a_long_error_text_is_kept() {
+    fn the_last_lines_of_a_long_error_text_are_kept() {
         let script = "i=0; while [ $i -lt 999 ]; do echo traceback; i=$((i+1)); done >&2; printf 'why\\n\\n' >&2";
         let mut child = shell(script, Grace::default());
         child.wait().unwrap();
         assert_eq!(child.last_error_line().as_deref(), Some("why"));
-        assert_eq!(child.error_text(), "traceback; traceback; traceback");
+        assert_eq!(child.error_text(), "traceback; traceback; why");
     }
 
     #[test]

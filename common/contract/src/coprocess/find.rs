@@ -20,22 +20,30 @@ pub fn find(name: &str) -> Result<PathBuf> {
     }
     let here = std::env::current_exe().and_then(|exe| exe.canonicalize()).ok();
     let beside = here.and_then(|exe| exe.parent().map(|directory| directory.join(name)));
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let on_path =
-        std::env::split_paths(&path).filter(|directory| is_safe(directory)).map(|directory| directory.join(name));
     beside
-        .into_iter()
-        .chain(on_path)
-        .find(|path| is_executable(path))
+        .filter(|path| is_executable(path))
+        .or_else(|| on_path(name))
         .ok_or_else(|| absent(name).hint("install the cp-tools together, in one directory"))
+}
+
+/// Where a program of any name is on `PATH`, in absolute directories that others cannot write.
+pub fn on_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut safe = std::env::split_paths(&path).filter(|directory| is_safe(directory));
+    safe.find_map(|directory| Some(directory.join(name)).filter(|path| is_executable(path)))
 }
 
 /// A command line given as an option, split by the strict tokenizer; its program is looked up.
 pub fn command_line(text: &str) -> Result<Vec<String>> {
-    let mut argv = words::split(text).map_err(|refusal| Error::usage(format!("`{text}`: {refusal}")))?.argv;
+    let mut argv = command_words(text)?;
     let program = argv.first_mut().ok_or_else(|| Error::usage("the command is empty"))?;
     *program = find(program)?.display().to_string();
     Ok(argv)
+}
+
+/// The words of a command line given as an option, by the strict tokenizer.
+pub fn command_words(text: &str) -> Result<Vec<String>> {
+    Ok(words::split(text).map_err(|refusal| Error::usage(format!("`{text}`: {refusal}")))?.argv)
 }
 
 fn absent(name: &str) -> Error {

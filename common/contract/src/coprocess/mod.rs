@@ -8,5 +8,5 @@ mod part;
 
 pub use self::answer::{Answer, ask, ask_with};
 pub use self::child::{Child, Grace};
-pub use self::find::{command_line, find};
+pub use self::find::{command_line, command_words, find, on_path};
 pub use self::part::{Part, failure, unexpected};

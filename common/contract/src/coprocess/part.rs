@@ -60,11 +60,17 @@ impl Part {
         self.0.wait_line(limit)
     }
 
+    /// Says that no more will be sent, which tells the end from a break. A part that has left already needs no word.
+    pub fn end_input(&mut self) {
+        if let Ok(line) = record::closed_line(Kind::Summary.name(), &serde_json::Map::new()) {
+            let _ = self.0.write(&line);
+        }
+        self.0.close_input();
+    }
+
     /// Says that no more will be sent, reads its answers to the end, and waits for it to leave.
     pub fn finish(mut self) -> Result<()> {
-        // The closing line tells the end from a break. A part that has left already needs none.
-        let _ = self.0.write(&record::closed_line(Kind::Summary.name(), &serde_json::Map::new())?);
-        self.0.close_input();
+        self.end_input();
         while self.0.next_line()?.is_some() {}
         self.0.wait().map(drop)
     }

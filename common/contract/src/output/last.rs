@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 
-use super::printable::printable;
+use super::printable::printable_line;
 use super::sink::{write_all, write_last};
 use super::{Counts, Format, Shape};
 use crate::wire::record::{self, Kind};
@@ -17,6 +17,8 @@ pub(super) struct Stand {
     pub(super) format: Format,
     pub(super) shape: Shape,
     pub(super) counts: Counts,
+    /// Whether another program runs this one and reports its end.
+    pub(super) is_part: bool,
     started: Option<Instant>,
     /// Whether what was written last is not a whole line.
     inside: bool,
@@ -29,6 +31,7 @@ static STAND: Mutex<Stand> = Mutex::new(Stand {
     format: Format::Json,
     shape: Shape::Answer,
     counts: Counts { succeeded: 0, failed: 0, skipped: 0 },
+    is_part: false,
     started: None,
     inside: false,
     closed: false,
@@ -49,10 +52,16 @@ pub(super) fn begin(program: &'static str, format: Format, started: Instant) {
         format,
         shape: Shape::Answer,
         counts: Counts::default(),
+        is_part: false,
         started: Some(started),
         inside: false,
         closed: false,
     };
+}
+
+/// Says whether another program runs this one and reports its end: a signal that ends both is said once.
+pub(crate) fn has_owner(is_part: bool) {
+    stand().is_part = is_part;
 }
 
 /// Writes what is certain to standard output, with the closing line at its end where `closes`.
@@ -93,11 +102,14 @@ pub(crate) fn last_words(error: &Error) -> bool {
     };
     let program = stand.as_ref().map_or("", |stand| stand.program);
     let words = match (is_json, program) {
-        (true, "") => format!("{error}\n"),
-        (true, program) => format!("{program}: {error}\n"),
-        (false, _) => format!("✗ {error}\n"),
+        (true, "") => error.to_string(),
+        (true, program) => format!("{program}: {error}"),
+        (false, _) => format!("✗ {error}"),
     };
-    write_last(rustix::stdio::stderr(), printable(&words).as_bytes());
+    let is_said = error.code() == Code::Interrupted && stand.as_ref().is_some_and(|stand| stand.is_part);
+    if !is_said {
+        write_last(rustix::stdio::stderr(), format!("{}\n", printable_line(&words)).as_bytes());
+    }
     std::mem::forget(stand);
     true
 }

@@ -2,9 +2,11 @@
 
 mod closed;
 mod closing;
+mod items;
 mod last;
 mod printable;
 mod sink;
+mod writing;
 
 use std::time::Instant;
 
@@ -13,12 +15,11 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 pub(crate) use self::closed::check_open;
-use self::closing::{error_members, message_of};
-pub(crate) use self::last::{bug, last_words};
+pub(crate) use self::last::{bug, has_owner, last_words};
 pub use self::printable::{printable, printable_line};
-pub use self::sink::to_stderr;
+pub use self::sink::{line_to_stderr, to_stderr};
 use crate::wire::fields::Fields;
-use crate::wire::record::{self, Kind, Record};
+use crate::wire::record::{self, Kind};
 use crate::wire::{Code, Error, Reply, Result, without_secrets};
 
 /// How results are written.
@@ -328,86 +329,6 @@ impl Output {
         }
     }
 
-    /// The place of the input line that the next records answer.
-    pub fn place(&self) -> Place {
-        self.place
-    }
-
-    /// Says which input line the next records answer.
-    pub fn set_place(&mut self, place: Place) {
-        self.place = place;
-    }
-
-    /// Says that the item under way is not counted yet: [`crate::stream::filter::settle`] reports what came of it.
-    pub fn defer_item(&mut self) {
-        self.fate = Fate::Deferred;
-    }
-
-    /// Says that the item under way is left out.
-    pub fn skip_item(&mut self) {
-        self.fate = Fate::Skipped;
-    }
-
-    /// What the counts take the item for that was under way until now.
-    pub(crate) fn take_fate(&mut self) -> Fate {
-        std::mem::take(&mut self.fate)
-    }
-
-    /// Counts an item that was done.
-    pub fn item_succeeded(&mut self) {
-        self.counts.succeeded += 1;
-    }
-
-    /// Counts an item that was left out.
-    pub fn item_skipped(&mut self) {
-        self.counts.skipped += 1;
-    }
-
-    /// Writes an item's failure; the stream goes on.
-    pub fn item_failed(&mut self, error: Error) -> Result<()> {
-        let error = error.without_secrets();
-        self.counts.failed += 1;
-        if self.format == Format::Json {
-            let mut value = error.to_value();
-            if let (Some(index), Some(Value::Object(details))) = (self.place.index, value.get_mut("details")) {
-                details.insert("index".to_owned(), index.into());
-            }
-            let mut open = record::head(false, Some(Kind::Error.name()));
-            record::member(&mut open, "error", value.to_string().as_bytes());
-            self.emit(Held::Own { open, failure: Some(error.code()) })?;
-        }
-        self.own_failures += 1;
-        if self.own_failures <= FAILURES_SAID {
-            self.say_error(&error);
-        }
-        self.first_failure.get_or_insert(error);
-        Ok(())
-    }
-
-    /// Passes on a failure from upstream, unchanged.
-    pub(crate) fn pass_failure(&mut self, record: &Record<'_>) -> Result<()> {
-        let code = record.code();
-        self.upstream_failures = true;
-        if record.closed {
-            self.upstream_end.get_or_insert_with(|| UpstreamEnd { code, error: error_members(record) });
-        } else {
-            self.counts.failed += 1;
-            self.first_failure.get_or_insert_with(|| Error::new(code, message_of(record)));
-        }
-        if record.kind == Some(Kind::Summary) {
-            return Ok(());
-        }
-        if self.format != Format::Json {
-            return Ok(());
-        }
-        let opened = record.opened();
-        if record.closed {
-            return self.emit(Held::Upstream { line: record.line.to_vec(), opened, failure: code });
-        }
-        self.set_shape(Shape::Stream);
-        self.pass(&opened)
-    }
-
     /// Passes a line on, byte for byte.
     pub fn pass(&mut self, line: &[u8]) -> Result<()> {
         self.release()?;
@@ -459,37 +380,10 @@ impl Output {
         sink::has_lost_reader()
     }
 
-    /// Hands everything that is certain to the reader.
-    pub fn flush(&mut self) -> Result<()> {
-        let buffer = std::mem::take(&mut self.buffer);
-        let outcome = self.deliver(&buffer);
-        self.buffer = buffer;
-        if matches!(self.sink, Sink::Stdout) {
-            self.buffer.clear();
-        }
-        outcome
-    }
-
-    fn deliver(&mut self, bytes: &[u8]) -> Result<()> {
-        let outcome = match self.sink {
-            Sink::Stdout if self.reader == Reader::Gone => Ok(()),
-            Sink::Stdout => last::deliver(bytes, self.counts, self.line == ClosingLine::Written),
-            #[cfg(test)]
-            Sink::Memory => Ok(()),
-        };
-        match outcome {
-            Err(e) if e.is_reader_gone() && self.reader == Reader::IsOutlived => {
-                self.reader = Reader::Gone;
-                Ok(())
-            }
-            other => other,
-        }
-    }
-
     /// Writes a line for people on standard error, unless `--quiet`.
     pub fn warn(&self, message: &str) {
         if !self.quiet {
-            to_stderr(&format!("{}: {}\n", self.program, without_secrets(message)));
+            line_to_stderr(&format!("{}: {}", self.program, without_secrets(message)));
         }
     }
 
@@ -503,60 +397,12 @@ impl Output {
         self.upstream_failures
     }
 
-    fn emit(&mut self, held: Held) -> Result<()> {
-        self.filtering();
-        if self.held.is_some() {
-            self.set_shape(Shape::Stream);
-        }
-        self.release()?;
-        self.held = Some(held);
-        if self.shape == Shape::Stream { self.release() } else { Ok(()) }
-    }
-
-    /// Writes the held record as an open one.
-    fn release(&mut self) -> Result<()> {
-        match self.held.take() {
-            None => Ok(()),
-            Some(Held::Own { mut open, .. }) => {
-                open.extend_from_slice(b"}\n");
-                self.put(&open)
-            }
-            Some(Held::Upstream { mut opened, .. }) => {
-                opened.push(b'\n');
-                self.put(&opened)
-            }
-        }
-    }
-
-    fn set_shape(&mut self, shape: Shape) {
-        self.shape = shape;
-        last::stand().shape = shape;
-    }
-
     /// Adds the item's index to the object that the line ends with.
     fn index(&self, line: &mut Vec<u8>) {
         let (Some(index), Some(b'}')) = (self.place.index, line.last()) else { return };
         line.pop();
         let separator = if line.ends_with(b"{") { "" } else { "," };
         line.extend_from_slice(format!("{separator}\"index\":{index}}}").as_bytes());
-    }
-
-    fn put_text(&mut self, text: &str) -> Result<()> {
-        if text.is_empty() {
-            return Ok(());
-        }
-        self.put(printable(text).as_bytes())?;
-        self.put(b"\n")
-    }
-
-    fn put(&mut self, bytes: &[u8]) -> Result<()> {
-        if bytes.len() >= FLUSH_AT {
-            // A long line is not copied.
-            self.flush()?;
-            return self.deliver(bytes);
-        }
-        self.buffer.extend_from_slice(bytes);
-        if self.buffer.len() >= FLUSH_AT { self.flush() } else { Ok(()) }
     }
 
     /// Says how many failures of items were not said one by one.
@@ -566,7 +412,7 @@ impl Output {
             Format::Json => "each is a record on standard output",
             Format::Text | Format::Raw => "--format json prints each",
         };
-        to_stderr(&format!("{}: {rest} more items failed: {where_they_are}\n", self.program));
+        line_to_stderr(&format!("{}: {rest} more items failed: {where_they_are}", self.program));
     }
 
     /// How many failures of items were ours and not said; none where all were.
@@ -575,16 +421,16 @@ impl Output {
     }
 
     fn say_error(&self, error: &Error) {
-        let mut text = match self.format {
-            Format::Json => format!("{}: {}\n", self.program, error.message()),
-            Format::Text | Format::Raw => format!("✗ {}\n", error.message()),
-        };
-        if let (Some(hint), true) = (error.hint_text(), self.format != Format::Json) {
-            text.push_str("  Hint: ");
-            text.push_str(hint);
-            text.push('\n');
+        if error.code() == Code::Interrupted && last::stand().is_part {
+            return;
         }
-        to_stderr(&text);
+        line_to_stderr(&match self.format {
+            Format::Json => format!("{}: {}", self.program, error.message()),
+            Format::Text | Format::Raw => format!("✗ {}", error.message()),
+        });
+        if let (Some(hint), true) = (error.hint_text(), self.format != Format::Json) {
+            line_to_stderr(&format!("  Hint: {hint}"));
+        }
     }
 }
 

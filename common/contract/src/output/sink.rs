@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::printable::printable;
+use super::printable::{printable, printable_line};
 use crate::wire::{Error, Result};
 
 /// Writes to standard output.
@@ -60,4 +60,9 @@ pub(super) fn write_last(fd: BorrowedFd<'_>, line: &[u8]) {
 /// be done when that fails.
 pub fn to_stderr(text: &str) {
     let _ = std::io::stderr().write_all(printable(text).as_bytes());
+}
+
+/// Writes a line to standard error that stays one: what it quotes cannot begin another, and so cannot pass for words of ours.
+pub fn line_to_stderr(line: &str) {
+    to_stderr(&format!("{}\n", printable_line(line)));
 }

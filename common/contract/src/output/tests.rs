@@ -1,6 +1,7 @@
 //! What a program leaves on standard output, and its exit status.
 
 use super::*;
+use crate::wire::record::Record;
 
 #[derive(Serialize)]
 struct Word {

@@ -50,7 +50,7 @@ pub(super) fn parse(program: &'static Program, command: &clap::Command, argument
     if let Some(words) = asked_for_words(program, command, arguments)? {
         return Ok(words);
     }
-    let arguments = with_verb_first(program, command, arguments)?;
+    let arguments = with_texts_attached(command, with_verb_first(program, command, arguments)?);
     // Most of the time to start would go into verbs that are not meant.
     let meant = arguments.first().and_then(|verb| command.find_subcommand(verb)).cloned();
     let mut parser = match meant {
@@ -225,6 +225,32 @@ fn first_operand(command: &clap::Command, arguments: &[OsString]) -> Option<usiz
     None
 }
 
+/// Attaches the value of an option that no option could be, such as `-s "- be brief"`: a name has no white space.
+fn with_texts_attached(command: &clap::Command, arguments: Vec<OsString>) -> Vec<OsString> {
+    let mut attached: Vec<OsString> = Vec::with_capacity(arguments.len());
+    let (mut takes_value, mut ended) = (false, false);
+    for word in arguments {
+        let text = word.to_string_lossy();
+        if takes_value
+            && is_option(&text)
+            && text.split('=').next().is_some_and(|name| name.contains(char::is_whitespace))
+        {
+            if let Some(option) = attached.last_mut() {
+                if option.to_string_lossy().starts_with("--") {
+                    option.push("=");
+                }
+                option.push(&word);
+            }
+            takes_value = false;
+            continue;
+        }
+        ended |= word == "--";
+        takes_value = !ended && !takes_value && is_option(&text) && takes_the_next_word(command, &text);
+        attached.push(word);
+    }
+    attached
+}
+
 fn takes_the_next_word(command: &clap::Command, word: &str) -> bool {
     let all = std::iter::once(command).chain(command.get_subcommands());
     let mut options =
@@ -251,8 +277,15 @@ pub(super) fn usage_error(program: &Program, error: &clap::Error) -> Error {
     let usage = Error::usage(message);
     match suggestion {
         Some(nearest) => usage.with("nearest", nearest.clone()).hint(format!("did you mean `{nearest}`?")),
+        None if is_no_option(error) => usage.hint("write -- before a text that begins with a dash"),
         None => usage.hint(format!("`{} --help` lists the options", program.name)),
     }
+}
+
+/// Whether what was found in the place of an option can be none: a name has no white space.
+fn is_no_option(error: &clap::Error) -> bool {
+    let found = error.get(ContextKind::InvalidArg);
+    matches!(found, Some(ContextValue::String(word)) if word.contains(char::is_whitespace))
 }
 
 #[cfg(test)]
@@ -317,6 +350,21 @@ mod tests {
         assert_eq!(ordered("-- git --version"), "run -- git --version");
         assert_eq!(ordered("run"), "run run");
         assert_eq!(ordered("--name x check"), "check --name x");
+    }
+
+    #[test]
+    fn a_text_that_begins_with_a_dash_is_the_value_of_the_option_before_it() {
+        let attached = |words: &[&str]| {
+            let words = words.iter().map(OsString::from).collect();
+            let words = with_texts_attached(&command_of::<Cli>(&PROGRAM), words);
+            words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(attached(&["run", "--name", "- be brief"]), ["run", "--name=- be brief"]);
+        assert_eq!(attached(&["--name", "---\ntitle: x"]), ["--name=---\ntitle: x"]);
+        assert_eq!(attached(&["--name", "--names of=x"]), ["--name=--names of=x"]);
+        for same in [&["--name", "--json"][..], &["--name", "--name=a b"], &["--", "--name", "- a"], &["- a"]] {
+            assert_eq!(attached(same), same);
+        }
     }
 
     #[test]

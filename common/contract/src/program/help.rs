@@ -16,6 +16,8 @@ pub(super) enum Length {
     Long,
 }
 
+/// How many lines of short help a screen holds.
+const SCREEN: usize = 40;
 /// How wide the lines may be.
 const WIDTH: usize = 100;
 /// The widest name that a description stands beside.
@@ -55,13 +57,20 @@ impl Page<'_> {
         }
         usage.push(format!("{name} VERB [OPTIONS] [OPERANDS]"));
         self.usage(&usage);
+        let begun = self.lines.len();
         self.examples(&self.program.examples());
+        let examples = self.lines.len();
         if let Some(main) = main {
             self.arguments(main);
         }
         self.verbs(|_| true);
         self.options_of_every_program();
         self.last_words("");
+        if self.length == Length::Short {
+            // The first example stays, below an empty line and the heading.
+            let surplus = self.lines.len().saturating_sub(SCREEN).min(examples.saturating_sub(begun + 3));
+            self.lines.drain(examples - surplus..examples);
+        }
         self.text()
     }
 

@@ -1,5 +1,6 @@
 //! The life of a program: what it is, how it starts and leaves, what it says of itself, and the gates of its writes.
 
+pub mod approval;
 mod arguments;
 mod circumstances;
 mod command;

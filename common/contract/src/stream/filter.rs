@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::context::Context;
 use crate::context::options::{InputKind, StreamOptions};
-use crate::output::{Fate, Place, Severity};
+use crate::output::{Fate, Place, Severity, has_owner};
 use crate::signals;
 use crate::stream::lines::{LINE_LIMIT, Lines, Next};
 use crate::wire::record::{self, Kind, Record};
@@ -123,6 +123,7 @@ pub fn text_of(bytes: &[u8]) -> Result<&str> {
 /// Runs a filter over its input.
 pub fn run(filter: &mut dyn Filter, source: Source, options: StreamOptions, context: &mut Context) -> Result<()> {
     context.out.strict_exit = options.strict_exit;
+    has_owner(options.closed);
     context.out.filtering();
     match source {
         Source::Argument(text) => {

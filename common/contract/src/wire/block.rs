@@ -8,7 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::fields::members;
-use super::{Error, Result};
+use super::{Content, Error, Result};
 
 /// A block of content, in the bytes it came in: providers add members that must survive the round trip.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -107,11 +107,24 @@ struct ToolUseBlock<'a> {
 }
 
 #[derive(Serialize)]
-struct ToolResultBlock<'a> {
+struct ToolResultBlock<'a, C: ?Sized> {
     r#type: &'static str,
     tool_use_id: &'a str,
-    content: &'a str,
+    content: &'a C,
     is_error: bool,
+}
+
+#[derive(Serialize)]
+struct ImageBlock<'a> {
+    r#type: &'static str,
+    source: Base64Source<'a>,
+}
+
+#[derive(Serialize)]
+struct Base64Source<'a> {
+    r#type: &'static str,
+    media_type: &'a str,
+    data: &'a str,
 }
 
 impl Block {
@@ -133,6 +146,16 @@ impl Block {
     /// What a tool answered.
     pub fn tool_result(tool_use_id: &str, content: &str, is_error: bool) -> Self {
         Self::of(&ToolResultBlock { r#type: "tool_result", tool_use_id, content, is_error })
+    }
+
+    /// What a tool answered, where that is more than text.
+    pub fn tool_result_of(tool_use_id: &str, content: &Content, is_error: bool) -> Self {
+        Self::of(&ToolResultBlock { r#type: "tool_result", tool_use_id, content, is_error })
+    }
+
+    /// An image, in base64.
+    pub fn image(media_type: &str, data: &str) -> Self {
+        Self::of(&ImageBlock { r#type: "image", source: Base64Source { r#type: "base64", media_type, data } })
     }
 
     /// A block that came as JSON.
@@ -160,6 +183,24 @@ impl Block {
     /// A look into it.
     pub fn view(&self) -> Result<BlockView<'_>> {
         serde_json::from_str(self.0.get()).map_err(|e| Error::validation(format!("a content block is wrong: {e}")))
+    }
+
+    /// How many bytes of it go to a model.
+    pub(super) fn sent(&self) -> Result<usize> {
+        Ok(self.view()?.raw.unwrap_or(&self.0).get().len())
+    }
+
+    /// How many of its bytes are of images beyond what a model counts.
+    pub(super) fn uncounted(&self) -> Result<usize> {
+        const IMAGE: usize = 1600 * 4;
+        let view = self.view()?;
+        if view.kind == "image" {
+            return Ok(self.0.get().len().saturating_sub(IMAGE));
+        }
+        match view.content.map(|content| serde_json::from_str(content.get())) {
+            Some(Ok(Content::Blocks(inner))) => inner.iter().map(Self::uncounted).sum(),
+            _ => Ok(0),
+        }
     }
 
     fn of(block: &impl Serialize) -> Self {

@@ -2,6 +2,7 @@
 //!
 //! Readers ignore members they do not know. What a model, a tool or a person wrote stays the bytes it came in.
 
+mod approval;
 mod block;
 mod bytes;
 pub mod error;
@@ -22,6 +23,7 @@ mod turn;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+pub use self::approval::{Action, Approval, AskedBy, Binds, Grant, How, Level, Scope, Shown, quoted};
 pub use self::block::{Block, BlockView, Origin};
 pub use self::bytes::bytes_of;
 pub(crate) use self::error::without_secrets;
@@ -29,7 +31,7 @@ pub use self::error::{Code, Error, Result};
 pub use self::exec::{ExecResult, Executable};
 pub use self::message::{Delta, Message, Usage};
 pub use self::page::Page;
-pub use self::prompt::{Params, Prompt};
+pub use self::prompt::{Params, Prompt, estimated_tokens};
 pub use self::receipt::Receipt;
 pub use self::record::{Kind, Record};
 pub use self::reply::Reply;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Error, Reply, Result, ToolSpec, Turn};
+use super::{Error, Reply, Result, ToolSpec, Turn, raw};
 
 /// What to send to a model.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -47,7 +47,30 @@ pub struct Prompt {
     pub untrusted: Vec<String>,
 }
 
+/// What a model is asked for where a summary is to stand for turns.
+const SUMMARISE: &str = "Summarise the conversation for whoever continues it: what was asked, what was decided, what was found \
+(names, paths, numbers, exact words where they matter), and what is still open. Leave out greetings. Add nothing.";
+
+/// About how many tokens so many bytes are. An estimate: every model counts in its own way.
+pub const fn estimated_tokens(bytes: usize) -> usize {
+    bytes.div_ceil(4)
+}
+
 impl Prompt {
+    /// A prompt for a summary of these turns.
+    pub fn to_summarise<'a>(turns: impl IntoIterator<Item = &'a Turn>) -> Self {
+        let lines: Vec<String> =
+            turns.into_iter().map(|turn| format!("{}: {}", turn.role, turn.plain_text())).collect();
+        Self { system: Some(SUMMARISE.to_owned()), ..Self::of_text(&lines.join("\n")) }
+    }
+
+    /// About how many tokens it is.
+    pub fn estimated_tokens(&self) -> Result<usize> {
+        let fixed = self.system.as_ref().map_or(0, String::len) + raw(&self.tools)?.get().len();
+        let turns = self.messages.iter().map(Turn::size).sum::<Result<usize>>()?;
+        Ok(estimated_tokens(fixed + turns))
+    }
+
     /// A prompt of one user text.
     pub fn of_text(text: &str) -> Self {
         Self { messages: vec![Turn::text("user", text)], ..Self::default() }

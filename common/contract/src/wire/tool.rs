@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Receipt, Reply};
+use super::{Block, Content, Receipt, Reply};
 
 /// A tool that a model may call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ pub struct ToolCall {
     pub id: String,
     /// The tool's name.
     pub name: String,
-    /// Its arguments, a JSON object.
+    /// Its arguments, a JSON object; where the model wrote none, what it wrote, as a string.
     pub input: Box<RawValue>,
     /// JSON Pointers to what is not ours.
     #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
@@ -43,7 +43,7 @@ impl Reply for ToolCall {
 /// What the tool answered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["name", "content"])))]
+#[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["name", "content", "images"])))]
 pub struct ToolResult {
     /// The call that this answers.
     pub id: String,
@@ -51,6 +51,9 @@ pub struct ToolResult {
     pub name: String,
     /// What it said, for the model.
     pub content: String,
+    /// What it showed the model beside that: image blocks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<Block>,
     /// Whether it failed, or was not permitted.
     pub is_error: bool,
     /// Its exit status, where it ran to an end.
@@ -63,6 +66,18 @@ pub struct ToolResult {
     /// JSON Pointers to what is not ours.
     #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
     pub untrusted: Vec<String>,
+}
+
+impl ToolResult {
+    /// The block of a conversation that it becomes.
+    pub fn block(&self) -> Block {
+        if self.images.is_empty() {
+            return Block::tool_result(&self.id, &self.content, self.is_error);
+        }
+        let text = [Block::text(&self.content)];
+        let shown = Content::Blocks(text.iter().chain(&self.images).cloned().collect());
+        Block::tool_result_of(&self.id, &shown, self.is_error)
+    }
 }
 
 impl Reply for ToolResult {

@@ -7,7 +7,7 @@ use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Block, ToolCall};
+use super::{Block, Result, ToolCall, raw};
 
 /// One message of a conversation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -31,6 +31,30 @@ impl Turn {
     /// A turn that is its content.
     pub fn of(role: &str, content: Content) -> Self {
         Self { role: role.to_owned(), content, blocks: Vec::new() }
+    }
+
+    /// Its bytes, as far as a model counts them: an image counts by its area, and the most that one comes to stands for each. Blocks of
+    /// an answer go in place of the content, each as it came or as its plain members, and not as both.
+    pub fn size(&self) -> Result<usize> {
+        if !self.blocks.is_empty() {
+            return self.blocks.iter().map(Block::sent).sum();
+        }
+        let saved = self.content.blocks().iter().map(Block::uncounted).sum::<Result<usize>>()?;
+        Ok(raw(self)?.get().len().saturating_sub(saved))
+    }
+
+    /// Its text. A block without text is given as its kind, with its name and input or its content.
+    pub fn plain_text(&self) -> String {
+        let blocks = self.content.blocks();
+        let lines = blocks.iter().filter_map(|block| {
+            let view = block.view().ok()?;
+            Some(match (view.text, view.name) {
+                (Some(text), _) => text.into_owned(),
+                (None, Some(name)) => format!("[{} {}{}]", view.kind, name, view.input.map_or("", |input| input.get())),
+                (None, None) => format!("[{}{}]", view.kind, view.content.map_or("", |content| content.get())),
+            })
+        });
+        lines.collect::<Vec<_>>().join("\n")
     }
 
     /// Whether a person or a program asks here, and no tool answers: what a conversation can begin with.

@@ -19,6 +19,13 @@ pub fn hash_normal(text: &[u8]) -> String {
     Hash::of(&out).to_string()
 }
 
+/// The same for an object without one of its members: what an entry is hashed as that holds its own hash.
+pub fn hash_without(object: &[u8], name: &str) -> Hash {
+    let mut out = Vec::with_capacity(object.len() + object.len() / 4);
+    write_object(object, Some(name), &mut out);
+    Hash::of(&out)
+}
+
 /// The same text under a key, for what must not be found by trying: `hmac-sha256:` and 64 digits.
 pub fn tag_of_normal(text: &[u8], purpose: &[u8], key: &Key) -> String {
     let mut out = Vec::with_capacity(text.len() + text.len() / 4);
@@ -28,23 +35,7 @@ pub fn tag_of_normal(text: &[u8], purpose: &[u8], key: &Key) -> String {
 
 fn write(value: &[u8], out: &mut Vec<u8>) {
     match value.first() {
-        Some(b'{') => {
-            let mut members: Vec<(String, &[u8], &[u8])> = elements(value)
-                .map(|member| {
-                    let (name, rest) = member.split_at(end_of(member));
-                    (json::unquote(name).unwrap_or_default(), name, rest.get(1..).unwrap_or_default())
-                })
-                .collect();
-            members.sort_by(|a, b| a.0.cmp(&b.0));
-            out.push(b'{');
-            for (at, (_, name, value)) in members.iter().enumerate() {
-                out.extend_from_slice(if at == 0 { b"" } else { b", " });
-                out.extend_from_slice(name);
-                out.extend_from_slice(b": ");
-                write(value, out);
-            }
-            out.push(b'}');
-        }
+        Some(b'{') => write_object(value, None, out),
         Some(b'[') => {
             out.push(b'[');
             for (at, element) in elements(value).enumerate() {
@@ -56,6 +47,25 @@ fn write(value: &[u8], out: &mut Vec<u8>) {
         Some(b'-' | b'0'..=b'9') => number(value, out),
         _ => out.extend_from_slice(value),
     }
+}
+
+fn write_object(object: &[u8], without: Option<&str>, out: &mut Vec<u8>) {
+    let mut members: Vec<(String, &[u8], &[u8])> = elements(object)
+        .map(|member| {
+            let (name, rest) = member.split_at(end_of(member));
+            (json::unquote(name).unwrap_or_default(), name, rest.get(1..).unwrap_or_default())
+        })
+        .filter(|(name, ..)| Some(name.as_str()) != without)
+        .collect();
+    members.sort_by(|a, b| a.0.cmp(&b.0));
+    out.push(b'{');
+    for (at, (_, name, value)) in members.iter().enumerate() {
+        out.extend_from_slice(if at == 0 { b"" } else { b", " });
+        out.extend_from_slice(name);
+        out.extend_from_slice(b": ");
+        write(value, out);
+    }
+    out.push(b'}');
 }
 
 /// The parts between the brackets of an object (`"name":value`) or a list.
@@ -156,6 +166,12 @@ mod tests {
         ] {
             assert_eq!(hash_value(&value), format!("sha256:{hash}"));
         }
+    }
+
+    #[test]
+    fn a_member_is_left_out_at_the_top_only() {
+        let whole = br#"{"b":{"hash":1},"hash":"x","a":2}"#;
+        assert_eq!(hash_without(whole, "hash"), Hash::of(br#"{"a": 2, "b": {"hash": 1}}"#));
     }
 
     #[test]

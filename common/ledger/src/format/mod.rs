@@ -1,5 +1,6 @@
 //! The format: a line, and the entry that it is made from. See cp-ledger(5).
 
+pub mod approval;
 pub mod canonical;
 pub mod claims;
 mod entry;

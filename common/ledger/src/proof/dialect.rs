@@ -5,6 +5,7 @@ use std::path::Path;
 
 use cp_common::{Result, json};
 
+use crate::format::canonical::hash_without;
 use crate::format::line::{Hash, inside, members};
 use crate::proof::fault::{Fault, Kind};
 use crate::proof::verifier::Report;
@@ -92,89 +93,8 @@ fn examine(raw: &Raw<'_>) -> Result<Entry, (Kind, String)> {
     if !members(object).any(|(name, _)| name == b"previous_hash") {
         return Err(shape());
     }
-    let mut canonical = Vec::with_capacity(text.len() * 2);
-    canonical_object(object, &["entry_hash"], &mut canonical);
-    if Hash::of(&canonical).hex() != hash {
+    if hash_without(&text, "entry_hash").hex() != hash {
         return Err((Kind::Hash, "the bytes are not those that were hashed".to_owned()));
     }
     Ok(Entry { hash, previous: string("previous_hash").filter(|previous| !previous.is_empty()) })
-}
-
-/// Python's `json.dumps(value, sort_keys=True, ensure_ascii=False)`, from the normal form, whose strings are spelt the same.
-fn canonical(value: &[u8], out: &mut Vec<u8>) {
-    if let Some(object) = inside(value) {
-        canonical_object(object, &[], out);
-    } else if let Some(mut rest) = value.strip_prefix(b"[").and_then(|rest| rest.strip_suffix(b"]")) {
-        out.push(b'[');
-        let mut is_first = true;
-        // An element is read as the value of a member whose name we put before it.
-        while !rest.is_empty() {
-            let wrapped = [b"\"\":", rest].concat();
-            let Some((_, element)) = members(&wrapped).next() else { break };
-            if !std::mem::take(&mut is_first) {
-                out.extend_from_slice(b", ");
-            }
-            canonical(element, out);
-            rest = rest[element.len()..].strip_prefix(b",").unwrap_or_default();
-        }
-        out.push(b']');
-    } else {
-        out.extend_from_slice(value);
-    }
-}
-
-fn canonical_object(object: &[u8], without: &[&str], out: &mut Vec<u8>) {
-    let mut sorted: Vec<(String, &[u8], &[u8])> = members(object)
-        .map(|(name, value)| (json::unquote(&[b"\"", name, b"\""].concat()).unwrap_or_default(), name, value))
-        .filter(|(name, ..)| !without.contains(&name.as_str()))
-        .collect();
-    sorted.sort_by(|a, b| a.0.cmp(&b.0));
-    out.push(b'{');
-    for (at, (_, spelt, value)) in sorted.iter().enumerate() {
-        if at > 0 {
-            out.extend_from_slice(b", ");
-        }
-        out.push(b'"');
-        out.extend_from_slice(spelt);
-        out.extend_from_slice(b"\": ");
-        canonical(value, out);
-    }
-    out.push(b'}');
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn hash(value: &str) -> String {
-        let (mut text, mut out) = (Vec::new(), Vec::new());
-        json::normalize(value.as_bytes(), &mut text).unwrap();
-        canonical(&text, &mut out);
-        Hash::of(&out).to_string()
-    }
-
-    #[test]
-    fn hashes_are_the_known_ones() {
-        for (value, known) in [
-            (
-                r#"{"operation":"signal_status"}"#,
-                "sha256:53ac6d34788ff22586c541810e716e8bf63ec78fb54a1f0be0fd4540a98bf167",
-            ),
-            (
-                r#"{"operation":"governed_roots"}"#,
-                "sha256:a79c45b26cfc5707c0591daf7813a3f17c44e585586e499410524ad097ee5ffa",
-            ),
-            (r#"{"cmd":":help"}"#, "sha256:c04f56bc0b76db6804f3f019dbf2acbd71e585f88c4bb3a7f0a20403af753d55"),
-        ] {
-            assert_eq!(hash(value), known);
-        }
-    }
-
-    #[test]
-    fn names_are_sorted_at_every_depth_and_lists_keep_their_order() {
-        let (mut text, mut out) = (Vec::new(), Vec::new());
-        json::normalize(br#"{"b":[3,{"z":1,"a":[]},"x, y"],"a":{}}"#, &mut text).unwrap();
-        canonical(&text, &mut out);
-        assert_eq!(String::from_utf8(out).unwrap(), r#"{"a": {}, "b": [3, {"a": [], "z": 1}, "x, y"]}"#);
-    }
 }

@@ -22,18 +22,34 @@ pub struct Walked {
 }
 
 /// Passes the leaves of a ledger's tree to `each`, in order, until it breaks or the lines end. Damage is a failure.
-pub fn walk(path: &Path, mut each: impl FnMut(Node) -> ControlFlow<()>) -> Result<Walked> {
+pub fn walk(path: &Path, each: impl FnMut(Node) -> ControlFlow<()>) -> Result<Walked> {
+    walk_files(&files_of(path)?, each)
+}
+
+/// The files of a ledger, the oldest first.
+pub fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
     let mut files = segments_of(path)?;
     files.push(path.to_owned());
+    Ok(files)
+}
+
+/// [`walk`] over the files of a ledger, where they are known.
+pub fn walk_files(files: &[PathBuf], mut each: impl FnMut(Node) -> ControlFlow<()>) -> Result<Walked> {
     let (mut begun, mut size) = ((None, None), 0);
-    each_line(&files, |line| {
+    each_line(files, |line| {
         if size == 0 {
             begun = (begun_with(line, b"origin"), begun_with(line, b"verifier"));
         }
         size += 1;
         Ok(each(leaf(&line.hash().raw())))
     })?;
-    found(begun, size, path)
+    found(begun, size, files.last().map_or(Path::new(""), PathBuf::as_path))
+}
+
+/// The name that the first line of a file gives to a ledger, if it is a stored line that gives one.
+pub fn origin_of(first: &Path) -> Result<Option<String>> {
+    let mut lines = lines_of(first)?;
+    Ok(lines.next()?.and_then(|raw| begun_with(&raw.stored()?, b"origin")))
 }
 
 /// Passes the lines of a ledger's files to `each`, in order, until it breaks or the lines end. Damage is a failure.

@@ -1,5 +1,6 @@
 //! Proof: the chain, the tree over it, signed checkpoints, and what lies beside.
 
+pub mod bound;
 pub mod checkpoint;
 pub mod dialect;
 pub mod fault;

@@ -28,13 +28,17 @@ pub fn path(ledger: &Path, hash: &Hash) -> PathBuf {
 /// Keeps some bytes and returns their name. They are on disk when this returns.
 pub fn store(ledger: &Path, bytes: &[u8]) -> Result<Hash> {
     let hash = Hash::of(bytes);
-    let target = path(ledger, &hash);
+    store_as(ledger, &hash, bytes).map(|()| hash)
+}
+
+/// As [`store`], of bytes whose hash is known.
+pub fn store_as(ledger: &Path, hash: &Hash, bytes: &[u8]) -> Result<()> {
+    let target = path(ledger, hash);
     if target.exists() {
-        return Ok(hash);
+        return Ok(());
     }
     write_whole(&directory(ledger), &target, bytes)
-        .map_err(|e| Error::io("cannot keep a blob", e).in_file(&target).fatal())?;
-    Ok(hash)
+        .map_err(|e| Error::io("cannot keep a blob", e).in_file(&target).fatal())
 }
 
 /// The bytes of a blob, proved by their hash.

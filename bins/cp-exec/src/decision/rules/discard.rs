@@ -25,6 +25,7 @@ pub(super) fn judge(arguments: &Arguments<'_>, cwd: &Path) -> Option<Finding> {
     let file = arguments.operands_of_command().find(|operand| is_file(operand.word))?;
     Some(Finding {
         verdict: Verdict::Confirm,
+        is_final: true,
         rule: "git.discard".to_owned(),
         reason: format!("`git`: discards the changes of {}, which exist nowhere else", file.word),
         risk: Risk::High,

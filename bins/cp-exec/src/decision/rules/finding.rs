@@ -15,6 +15,17 @@ pub(crate) enum Risk {
     High,
 }
 
+impl Risk {
+    /// Its name on the wire.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+        }
+    }
+}
+
 /// What the rules say of a command.
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
@@ -25,22 +36,25 @@ pub(crate) struct Finding {
     /// Why.
     pub reason: String,
     pub risk: Risk,
+    /// Whether it deletes or publishes.
+    pub is_final: bool,
 }
 
 impl Finding {
     pub(super) fn allowed(risk: Risk) -> Self {
         let reason = "listed in allowed_commands, and no rule is against it".to_owned();
-        Self { verdict: Verdict::Allow, rule: "allowed_commands".to_owned(), reason, risk }
+        Self { verdict: Verdict::Allow, rule: "allowed_commands".to_owned(), reason, risk, is_final: false }
     }
 
     pub(super) fn denied(rule: &str, reason: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Deny, rule: rule.to_owned(), reason: reason.into(), risk: Risk::High }
+        Self { verdict: Verdict::Deny, rule: rule.to_owned(), reason: reason.into(), risk: Risk::High, is_final: false }
     }
 
     /// The stricter of two.
     pub(super) fn or(self, other: Self) -> Self {
         let risk = self.risk.max(other.risk);
+        let is_final = self.is_final || other.is_final;
         let stricter = if other.verdict > self.verdict { other } else { self };
-        Self { risk, ..stricter }
+        Self { risk, is_final, ..stricter }
     }
 }

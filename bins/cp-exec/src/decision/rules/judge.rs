@@ -20,6 +20,10 @@ const BUILDERS: [&str; 16] = [
     "pytest", "bazel",
 ];
 
+/// Subcommands that publish or delete, whatever the program: what a policy's rule asks about them is asked each time.
+const FINAL: [&str; 10] =
+    ["push", "publish", "upload", "release", "deploy", "delete", "remove", "rm", "destroy", "purge"];
+
 /// Judges the arguments of commands whose names are allowed: one, and what it wraps.
 pub(crate) fn judge(policy: &Policy, layers: &[Arguments<'_>], cwd: &Path) -> Result<Finding> {
     let mut verdict = Finding::allowed(Risk::Low);
@@ -41,7 +45,7 @@ pub(crate) fn judge(policy: &Policy, layers: &[Arguments<'_>], cwd: &Path) -> Re
 /// What the rules about one command say.
 fn finding(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> Finding {
     let own = policy.exec().rule.iter().filter(|rule| rule.is_about(arguments));
-    let mut finding = own.map(of_policy).fold(Finding::allowed(Risk::Low), Finding::or);
+    let mut finding = own.map(|rule| of_policy(rule, arguments)).fold(Finding::allowed(Risk::Low), Finding::or);
     if policy.exec().argument_rules != ArgumentRules::Default {
         return finding;
     }
@@ -83,8 +87,9 @@ pub(crate) fn has_rules(arguments: &Arguments<'_>) -> bool {
         || rules().any(|rule| rule.names(arguments.name()))
 }
 
-fn of_policy(rule: &Rule) -> Finding {
+fn of_policy(rule: &Rule, arguments: &Arguments<'_>) -> Finding {
     let risk = if rule.decision == Verdict::Confirm { Risk::High } else { Risk::Low };
+    let is_final = arguments.is_command(&FINAL) || in_table(arguments).verdict == Verdict::Confirm;
     let reason = rule.reason.clone().unwrap_or_else(|| format!("a rule of the policy about `{}`", rule.command));
-    Finding { verdict: rule.decision, rule: format!("policy.{}", rule.command), reason, risk }
+    Finding { verdict: rule.decision, rule: format!("policy.{}", rule.command), reason, risk, is_final }
 }

@@ -36,6 +36,7 @@ pub(super) fn judge(arguments: &Arguments<'_>, cwd: &Path) -> Option<Finding> {
     let lost = lost.or_else(|| copied_over(arguments, &targets))?;
     Some(Finding {
         verdict: Verdict::Confirm,
+        is_final: false,
         rule: "overwrite".to_owned(),
         reason: format!("`{}`: overwrites {}", arguments.name(), lost.display()),
         risk: Risk::High,

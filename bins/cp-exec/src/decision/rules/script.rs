@@ -20,6 +20,19 @@ pub(super) fn judge(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> F
     if name.starts_with("py") && arguments.values_of(&["-m"]).next().is_some() {
         return Finding::allowed(Risk::Medium);
     }
+    let may_run = |path: &str| {
+        let full = cp_common::home::resolved(&cwd.join(path));
+        policy.bounds.lists(Access::Execute, &full) || policy.is_tool(&full)
+    };
+    // What it finds there, or is named: all of them are scripts.
+    if name.starts_with("node") && arguments.has_option(&["--test"]) {
+        let named: Vec<&str> = arguments.operands().map(|operand| operand.word).collect();
+        let tests = if named.is_empty() { vec!["."] } else { named };
+        return match tests.iter().find(|path| !may_run(path)) {
+            None => Finding::allowed(Risk::Medium),
+            Some(path) => Finding::denied(SCRIPT, denied("execute", &cwd.join(path)).message()),
+        };
+    }
     let Some(path) = arguments.script() else {
         let words = arguments.words();
         if !words.is_empty() && words.iter().all(|word| ABOUT.contains(&word.as_str())) {
@@ -30,9 +43,8 @@ pub(super) fn judge(policy: &Policy, arguments: &Arguments<'_>, cwd: &Path) -> F
     if path == "-" || path.starts_with("/dev/") || path.starts_with("/proc/") {
         return Finding::denied("interpreter.stdin", format!("`{name} {path}` runs its input"));
     }
-    let full = cp_common::home::resolved(&cwd.join(path));
-    if policy.bounds.lists(Access::Execute, &full) || policy.is_tool(&full) {
+    if may_run(path) {
         return Finding::allowed(Risk::Medium);
     }
-    Finding::denied(SCRIPT, denied("execute", &full).message())
+    Finding::denied(SCRIPT, denied("execute", &cp_common::home::resolved(&cwd.join(path))).message())
 }

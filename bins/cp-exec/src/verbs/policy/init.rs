@@ -1,34 +1,46 @@
-//! `cp-exec policy init`: a starter policy with the toolchains of this machine. A file that is there stays as it is.
+//! `cp-exec policy init`: a starter policy with the toolchains of this machine, and what a project needs. A policy that is there gets only
+//! what it does not have, once that was shown and confirmed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use cp_common::context::options::AppendOptions;
-use cp_common::home::write_whole;
+use cp_common::context::options::WriteOptions;
+use cp_common::home::{resolved, write_whole};
+use cp_common::program::confirm::{self, Change, Gate, Write};
 use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::{Entry, effect_ledger};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
+use super::additions::{self, Addition};
+use super::project::{self, Found};
+use super::starter::starter;
 use crate::digest::sha256;
 use crate::policy;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "policy init",
-    class: Class::Append,
+    class: Class::Write,
     output: "policy_begun",
-    examples: &["{} policy init"],
+    examples: &["{} policy init", "mkdir p && touch p/main.py && {} policy init --for p"],
     events: &["policy.init"],
     ..VerbDoc::EMPTY
 };
 
+/// Seconds that commands get: those of a project build and test it.
+const TIMEOUT: (u32, u32) = (30, 300);
+
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    /// A project: what its files say that it needs is allowed too, with the reason for each
+    #[arg(long = "for", value_name = "DIR")]
+    project: Option<PathBuf>,
     #[command(flatten)]
-    append: AppendOptions,
+    write: WriteOptions,
 }
 
-/// A starter policy.
+/// A policy that was begun, or that got what a project needs.
 #[derive(Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "policy_begun"))]
@@ -41,13 +53,23 @@ pub(crate) struct Begun {
     sha256: String,
     /// What it allows.
     allowed_commands: Vec<String>,
+    /// What was found in the project, and what that adds.
+    found: Vec<Found>,
     /// Its text.
     text: String,
 }
 
 impl Reply for Begun {
     fn text(&self) -> String {
-        if self.written { format!("wrote {}", self.file) } else { self.text.trim_end().to_owned() }
+        let found = self.found.iter().map(|found| {
+            let adds: Vec<String> =
+                found.adds.iter().map(|addition| format!("  {}: {}", addition.key, addition.text())).collect();
+            let missing = found.missing.iter().map(|name| format!("  missing: {name}"));
+            let head = format!("{} ({})", found.kind, found.evidence.join(", "));
+            std::iter::once(head).chain(adds).chain(missing).collect::<Vec<_>>().join("\n")
+        });
+        let last = if self.written { format!("wrote {}", self.file) } else { self.text.trim_end().to_owned() };
+        found.chain([last]).collect::<Vec<_>>().join("\n")
     }
 
     fn raw(&self) -> Vec<u8> {
@@ -55,182 +77,115 @@ impl Reply for Begun {
     }
 }
 
-/// Commands worth allowing where they exist: they build, test, show history and filter text.
-const WANTED: [&str; 20] = [
-    "git", "cargo", "rustc", "npm", "node", "python3", "make", "go", "grep", "rg", "sed", "diff", "sort", "uniq",
-    "cut", "tr", "wc", "comm", "paste", "jq",
-];
-
-/// A program, its directory, what it needs to read, and its variables.
-type Toolchain = (&'static str, &'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
-
-/// Where toolchains lie below a home directory: the directory of a program, what it needs to read, and its variables.
-const TOOLCHAINS: [Toolchain; 4] = [
-    ("cargo", ".cargo/bin", &[".cargo/**", ".rustup/**"], &[("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")]),
-    ("rustc", ".cargo/bin", &[], &[]),
-    ("go", "go/bin", &["go/**"], &[]),
-    ("node", ".local/node/bin", &[".local/node/**"], &[]),
-];
+type Asked<'a> = Write<'a, (&'a Path, Option<&'a Path>)>;
 
 pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let file = context.home.policy_file();
-    let id = args.append.request_id.as_deref();
-    let begun = if args.append.dry_run {
-        begin(&file, false)?
-    } else {
-        idempotency::once(id, &("policy init", &file), context, |context| {
-            let begun = begin(&file, true)?;
-            let entry =
-                Entry::new("policy.init").with("file", &begun.file.as_str()).with("sha256", &begun.sha256.as_str());
-            let mut ledger = effect_ledger(context, "cp-exec.jsonl")?;
-            ledger.append(entry)?;
-            ledger.sync()?;
-            Ok(begun)
-        })?
-    };
+    let home = policy::load(&file)?.home;
+    let cp_home = resolved(context.home.root());
+    let project = args.project.as_deref().map(|given| project::directory(given, &home, &cp_home)).transpose()?;
+    let project = project.as_deref();
+    let asked = Asked { verb: "policy init", arguments: &(&file, project), dangerous: false };
+    let adds = project.is_some() && file.exists();
+    if args.write.confirm.is_some() || adds && args.write.dry_run {
+        return confirm::write(&asked, &args.write, context, |gate, context| match project {
+            Some(project) if file.exists() => add(gate, &file, project, context),
+            _ => gate.found(Err(Error::not_found("no policy to add to").in_file(&file))),
+        });
+    }
+    if args.write.dry_run {
+        return context.out.answer(&begin(&file, &home, project)?);
+    }
+    let id = args.write.request_id.as_deref();
+    let begun = idempotency::once(id, &(asked.verb, asked.arguments), context, |context| match project {
+        // Without a token it says what to do for one, unless there is nothing to add.
+        Some(project) if file.exists() => {
+            add(Gate::before(&asked, &args.write, context)?, &file, project, context)?.ok_or_else(|| exists(&file))
+        }
+        _ => {
+            let begun = begin(&file, &home, project)?;
+            write(begun, project, context)
+        }
+    })?;
     context.out.answer(&begun)
 }
 
-fn begin(file: &Path, write: bool) -> Result<Begun> {
+fn exists(file: &Path) -> Error {
+    Error::new(Code::Conflict, "a policy already exists, and is not overwritten")
+        .in_file(file)
+        .hint("`cp-exec policy show` shows it; --for DIR adds what a project needs; move the file away to start again")
+}
+
+/// A starter for this machine, with what a project needs.
+fn begin(file: &Path, home: &Path, project: Option<&Path>) -> Result<Begun> {
     if file.exists() {
-        return Err(Error::new(Code::Conflict, "a policy already exists, and is not overwritten")
-            .in_file(file)
-            .hint("`cp-exec policy show` shows it; move the file away to start again"));
+        return Err(exists(file));
     }
-    let text = starter(&policy::load(file)?.home);
-    let parsed = policy::parse(&text)?;
-    if write {
-        write_whole(file, text.as_bytes())?;
+    let found = project.map(|project| project::look(project, home)).unwrap_or_default();
+    let text = starter(home, if found.is_empty() { TIMEOUT.0 } else { TIMEOUT.1 });
+    let (text, found) = with(&text, found)?;
+    begun(file, text, found)
+}
+
+/// Adds what a project needs to a policy that is there.
+fn add(
+    gate: Gate<'_, (&Path, Option<&Path>)>,
+    file: &Path,
+    project: &Path,
+    context: &mut Context,
+) -> Result<Option<Begun>> {
+    let before = std::fs::read_to_string(file).map_err(|e| Error::io("the policy", e).in_file(file))?;
+    let home = policy::load(file)?.home;
+    let (text, found) = with(&before, project::look(project, &home)).map_err(|e| e.in_file(file))?;
+    let changes: Vec<Change> = found.iter().flat_map(|found| &found.adds).map(change).collect();
+    if changes.is_empty() {
+        gate.nothing_to_do()?;
+        return begun(file, text, found).map(Some);
     }
+    if !gate.pass(changes, context)? {
+        return Ok(None);
+    }
+    write(begun(file, text, found)?, Some(project), context).map(Some)
+}
+
+fn change(addition: &Addition) -> Change {
+    let after = json!({"reason": addition.reason});
+    Change { action: "add".to_owned(), resource: addition.key.clone(), id: addition.text(), before: Value::Null, after }
+}
+
+/// A text with what of the findings it does not have, and the findings with that alone.
+fn with(text: &str, mut found: Vec<Found>) -> Result<(String, Vec<Found>)> {
+    let mut text = text.to_owned();
+    for found in &mut found {
+        let (missing, other) = additions::missing(&text, std::mem::take(&mut found.adds))?;
+        let kept = |one: &Addition| format!("{}: {}, where the policy has another value", one.key, one.text());
+        found.missing.extend(other.iter().map(kept));
+        text = additions::added(&text, &missing)?;
+        found.adds = missing;
+    }
+    Ok((text, found))
+}
+
+fn begun(file: &Path, text: String, found: Vec<Found>) -> Result<Begun> {
     Ok(Begun {
         file: file.display().to_string(),
-        written: write,
+        written: false,
         sha256: sha256(text.as_bytes()),
-        allowed_commands: parsed.exec.allowed_commands,
+        allowed_commands: policy::parse(&text)?.exec.allowed_commands,
+        found,
         text,
     })
 }
 
-/// What this machine has of the wanted commands, as it is written in a policy.
-#[derive(Default)]
-struct Found {
-    allowed: Vec<&'static str>,
-    pins: Vec<String>,
-    read: Vec<String>,
-    execute: Vec<String>,
-    set: Vec<String>,
-}
-
-impl Found {
-    fn on_this_machine(home: &Path) -> Self {
-        let system = ["/usr/local/bin", "/usr/bin", "/bin"];
-        let on_path = |name: &str| system.iter().any(|directory| Path::new(directory).join(name).is_file());
-        let in_home = |name: &str| {
-            TOOLCHAINS.iter().find(|(tool, below, ..)| *tool == name && home.join(below).join(name).is_file())
-        };
-        let mut found = Self::default();
-        for name in WANTED {
-            if on_path(name) {
-                found.allowed.push(name);
-            } else if let Some(toolchain) = in_home(name) {
-                found.allowed.push(name);
-                found.add(name, toolchain);
-            }
-        }
-        if found.pins.iter().any(|pin| pin.starts_with("cargo")) {
-            found.execute.push("\"~/.rustup/toolchains/**\"".to_owned());
-        }
-        found.execute.sort();
-        found.execute.dedup();
-        found
-    }
-
-    fn add(&mut self, name: &str, (_, below, reads, variables): &Toolchain) {
-        self.pins.push(format!("{name} = \"~/{below}/{name}\""));
-        self.read.extend(reads.iter().map(|path| format!("\"~/{path}\"")));
-        self.execute.push(format!("\"~/{below}/**\""));
-        self.set.extend(variables.iter().map(|(variable, path)| format!("{variable} = \"~/{path}\"")));
-    }
-}
-
-/// The text of a starter policy for this machine.
-fn starter(home: &Path) -> String {
-    let Found { allowed, pins, read, execute, set } = Found::on_this_machine(home);
-    let list = |items: &[&str]| items.iter().map(|item| format!("\"{item}\"")).collect::<Vec<_>>().join(", ");
-    let more = |items: &[String]| items.iter().fold(String::new(), |text, item| text + ", " + item);
-    let table =
-        |items: &[String]| if items.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", items.join(", ")) };
-    format!(
-        r#"# What commands, tools and models may do. See cp-policy(5); `cp-exec check -- COMMAND` explains a decision.
-
-[exec]
-# The names that may run. Deny wins: what is restricted stays so, whatever else allows it.
-allowed_commands = [{allowed}]
-restricted_commands = ["rm", "sudo", "chmod", "chown", "mkfs", "fdisk", "dd", "mount", "umount"]
-# Where a name is looked for, never in the working directory, and names with one fixed file.
-path = ["/usr/local/bin", "/usr/bin", "/bin"]
-pin = {pins}
-env_set = {set}
-# Variables that a request may set.
-env_allow = ["CI", "RUST_LOG"]
-# A read-only command of a program or a model is refused with the tool that serves it: enforce, warn or off.
-intent = "enforce"
-# Arguments by which a harmless command runs something else: default or off.
-argument_rules = "default"
-# Seconds; a request may ask for up to 600.
-timeout = 30
-# none, loopback or host.
-network = "none"
-# strict: one program and its libraries. build: system programs and the execute paths below.
-profile = "build"
-# Who confirms what destroys or publishes: agent (a token from --dry-run) or owner (a person, with cp-exec approve).
-confirm = "agent"
-# Without these layers nothing runs.
-require = ["no_new_privs", "seccomp"]
-
-[[exec.rule]]
-command = "git"
-subcommands = ["push"]
-decision = "confirm"
-reason = "others see what is pushed"
-match = ["git push origin main"]
-not_match = ["git status"]
-
-[paths]
-# `.` is the directory in which the outermost program was started, `~` the home of this file's owner.
-read = ["."{read}]
-write = ["."]
-execute = ["scripts/**", "tests/**", "target/**", "node_modules/**"{execute}]
-pristine = []
-forbidden = ["**/.env", "~/.ssh/**"]
-
-[tools]
-allow = ["*"]
-approve = []
-"#,
-        allowed = list(&allowed),
-        pins = table(&pins),
-        set = table(&set),
-        read = more(&read),
-        execute = more(&execute),
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_starter_is_a_policy_wherever_the_toolchains_are() {
-        let home = tempfile::tempdir().unwrap();
-        assert!(policy::parse(&starter(home.path())).is_ok());
-        let bin = home.path().join(".cargo/bin");
-        std::fs::create_dir_all(&bin).unwrap();
-        std::fs::write(bin.join("cargo"), "").unwrap();
-        let policy = policy::parse(&starter(home.path())).unwrap();
-        if !Path::new("/usr/bin/cargo").exists() && !Path::new("/usr/local/bin/cargo").exists() {
-            assert_eq!(policy.exec.pin["cargo"], "~/.cargo/bin/cargo");
-            assert_eq!(policy.exec.env_set["CARGO_HOME"], "~/.cargo");
-        }
-    }
+fn write(begun: Begun, project: Option<&Path>, context: &mut Context) -> Result<Begun> {
+    write_whole(&context.home.policy_file(), begun.text.as_bytes())?;
+    let project = project.map(|project| project.display().to_string());
+    let entry = Entry::new("policy.init")
+        .with("file", &begun.file.as_str())
+        .with("sha256", &begun.sha256.as_str())
+        .with("project", &project);
+    let mut ledger = effect_ledger(context, "cp-exec.jsonl")?;
+    ledger.append(entry)?;
+    ledger.sync()?;
+    Ok(Begun { written: true, ..begun })
 }

@@ -1,8 +1,12 @@
 //! `cp-exec policy`: show what holds, write a starter, and test the rules.
 
+mod additions;
 pub(crate) mod init;
+mod project;
 pub(crate) mod show;
+mod starter;
 pub(crate) mod test;
+mod toolchains;
 
 use cp_common::{Context, Result};
 
@@ -17,7 +21,7 @@ pub(crate) struct Args {
 enum Verb {
     /// Show the policy in force, with its built-in defaults
     Show,
-    /// Write a commented starter policy, if there is none
+    /// Write a commented starter policy, or add what a project needs
     Init(init::Args),
     /// Check every rule against its examples
     Test,

@@ -25,6 +25,16 @@ pub(crate) enum Asked {
     Call(Call),
 }
 
+impl Asked {
+    /// The id of the tool call, where it is one.
+    pub(crate) fn call(&self) -> Option<&str> {
+        match self {
+            Self::Row(_) => None,
+            Self::Call(call) => Some(&call.id),
+        }
+    }
+}
+
 /// A tool call, as it is recorded on the ledger.
 #[derive(Serialize)]
 pub(crate) struct Call {
@@ -137,6 +147,7 @@ impl Call {
             id: self.id,
             name: self.name,
             content: String::new(),
+            images: Vec::new(),
             is_error: false,
             exit_code: None,
             duration_ms: 0,

@@ -2,6 +2,7 @@
 
 mod answers;
 mod once;
+pub(super) mod pause;
 mod requests;
 mod set;
 
@@ -18,6 +19,7 @@ use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
 use rustix::fs::{FileType, SeekFrom};
 
+use self::pause::{paused, until_answered};
 use self::requests::{Overrides, Requests};
 use crate::decision;
 use crate::decision::confirm::{self, Consent};
@@ -38,7 +40,17 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     input: &[Input::Rows, Input::Records],
     // In the raw format, beside those of the command itself.
     exits: &[124, 125, 126, 127],
-    events: &["exec.intent", "exec.result", "exec.evidence", "exec.refused", "exec.operation"],
+    events: &[
+        "exec.intent",
+        "exec.result",
+        "exec.evidence",
+        "exec.refused",
+        "exec.operation",
+        "approval.asked",
+        "approval.granted",
+        "approval.denied",
+        "approval.spent",
+    ],
     ..VerbDoc::EMPTY
 };
 
@@ -69,6 +81,9 @@ pub(crate) struct Args {
     /// A control plane root whose modules narrow what may be done (default: the home)
     #[arg(long, value_name = "DIR", help_heading = "What it may do", hide_short_help = true)]
     root: Option<PathBuf>,
+    /// Let nothing be written and no network be used, whatever the policy allows
+    #[arg(long, help_heading = "What it may do")]
+    read_only: bool,
     /// How many requests to run at once; the answers keep their order
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Requests", hide_short_help = true)]
     jobs: u16,
@@ -84,6 +99,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     require_text("--tools", args.tools.iter().map(PathBuf::as_path))?;
     let mut engine = Engine::new(context, &args.tools, args.root.as_deref())?;
+    if args.read_only {
+        engine.policy.only_reading();
+    }
     if engine.policy.approvals_are_advisory() {
         let message = "approvals are advisory: the user who asks can read the key that signs them";
         context.out.notice("approvals_advisory", Severity::Warning, message);
@@ -159,8 +177,8 @@ fn prepare(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<Pr
     if let Some(token) = &command.confirm {
         on_record(engine, words, inspect(&engine.policy.cp_home, token))?;
     }
-    let decided = decision::decide(&engine.policy, &mut engine.hashes, &command, words);
-    let settled = decided.and_then(|mut ruling| {
+    let settled = until_answered(engine, |engine| {
+        let mut ruling = decision::decide(&engine.policy, &mut engine.hashes, &command, words)?;
         confirm::settle(&engine.policy, &mut ruling, Consent::Token(command.confirm.as_deref()))?;
         Ok(ruling)
     });
@@ -240,7 +258,7 @@ fn seconds(option: &str, value: Option<f64>) -> Result<Option<Duration>> {
 /// Puts a refusal on the ledger before it is answered.
 fn on_record<T>(engine: &mut Engine, asked: &impl serde::Serialize, outcome: Result<T>) -> Result<T> {
     match outcome {
-        Err(error) if !error.is_fatal() => {
+        Err(error) if !error.is_fatal() && paused(&error).is_none() => {
             engine.journal.refused(asked, &error)?;
             Err(error)
         }

@@ -13,6 +13,7 @@ use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result, signals};
 
 use super::answers::{Asked, Call, Finished, Task, Todo, answer_at, work};
+use super::pause::{paused, until_answered};
 use super::set::Set;
 use crate::decision::confirm::{self, Consent};
 use crate::decision::{self, Ruling};
@@ -20,7 +21,8 @@ use crate::policy::LONGEST;
 use crate::refusal::refuse;
 use crate::request::{self, Command, Request};
 use crate::run::{Engine, Prepared, stdin};
-use crate::tools::{executable, filesystem, machine};
+use crate::tools::filesystem;
+use crate::tools::{executable, machine};
 
 /// The most notices about commands that a closing line carries.
 const NOTICES: usize = 20;
@@ -80,10 +82,16 @@ impl Requests {
         context: &mut Context,
     ) -> Result<Task> {
         let began = Instant::now();
-        let todo = match request.and_then(|request| self.prepare(place, &request, spent, context)) {
+        self.engine.policy.actor.call = asked.call().map(str::to_owned);
+        let grace = self.overrides.grace;
+        let prepared = request
+            .and_then(|request| until_answered(&mut self.engine, |engine| prepare(engine, &request, spent, grace)));
+        let todo = match prepared.map(|(todo, notices)| self.notice(place, notices, todo, context)) {
             Err(error) if error.is_fatal() => return Err(error),
             Err(error) => {
-                self.engine.journal.refused(&asked, &error)?;
+                if paused(&error).is_none() {
+                    self.engine.journal.refused(&asked, &error)?;
+                }
                 Todo::Answered(Err(error))
             }
             Ok(todo) => todo,
@@ -91,35 +99,16 @@ impl Requests {
         Ok(Task { place, asked, began, todo })
     }
 
-    fn prepare(&mut self, place: Place, request: &Request, spent: Option<&str>, context: &mut Context) -> Result<Todo> {
-        let engine = &mut self.engine;
-        let (tool, rulings, stdin, grace) = match request {
-            Request::File(operation) => {
-                return filesystem::operate(engine, operation, spent).map(|item| Todo::Answered(Ok(item)));
-            }
-            Request::System(operation) => {
-                return machine::answer(engine, *operation).map(|item| Todo::Answered(Ok(item)));
-            }
-            Request::Command(command) => {
-                let consent = spent.map_or(Consent::Token(command.confirm.as_deref()), Consent::Set);
-                let rulings = rule(engine, command, consent)?;
-                let stdin = command.stdin.as_ref().map(|text| stdin::holding(text.as_bytes())).transpose()?;
-                ("shell", rulings, stdin, self.overrides.grace)
-            }
-            Request::Tool(call) => {
-                let (mut ruling, stdin) = executable::rule(&engine.policy, &mut engine.hashes, call)?;
-                confirm::settle(&engine.policy, &mut ruling, spent.map_or(Consent::Token(None), Consent::Set))?;
-                ("tool", vec![ruling], Some(stdin), None)
-            }
-        };
-        for notice in rulings.iter().flat_map(|ruling| &ruling.notices) {
+    /// Says what is worth saying of a request that is about to run.
+    fn notice(&mut self, place: Place, notices: Vec<String>, todo: Todo, context: &mut Context) -> Todo {
+        for notice in notices {
             self.noticed += 1;
             if self.noticed <= NOTICES {
                 let at = place.index.map(|index| format!("request {index}: ")).unwrap_or_default();
                 context.out.notice("command", Severity::Info, format!("{at}{notice}"));
             }
         }
-        Prepared::new(engine, tool, rulings, stdin, grace).map(|prepared| Todo::Run(Box::new(prepared)))
+        todo
     }
 
     /// Starts a request where others run already, or runs it and answers.
@@ -247,13 +236,41 @@ fn read(body: Body<'_>, tilde: &str) -> Result<(Asked, Result<Request>)> {
         Body::Row(row) => Ok((Asked::Row(row.to_owned()), request::of_row(row, tilde))),
         Body::Record(record) => {
             let call: ToolCall = record.read()?;
-            let mut request = request::of_call(&call.name, &call.input, tilde);
-            if let Ok(Request::Tool(tool)) = &mut request {
-                tool.id = Some(call.id.clone());
-            }
+            let request = request::of_call(&call.name, &call.input, tilde);
             Ok((Asked::Call(Call { id: call.id, name: call.name, input: call.input }), request))
         }
     }
+}
+
+/// Decides about a request, with what is worth saying of it.
+fn prepare(
+    engine: &mut Engine,
+    request: &Request,
+    spent: Option<&str>,
+    grace: Option<Duration>,
+) -> Result<(Todo, Vec<String>)> {
+    let (tool, rulings, stdin, grace) = match request {
+        Request::File(operation) => {
+            return Ok((Todo::Answered(Ok(filesystem::operate(engine, operation, spent)?)), Vec::new()));
+        }
+        Request::System(operation) => {
+            return Ok((Todo::Answered(Ok(machine::answer(engine, *operation)?)), Vec::new()));
+        }
+        Request::Command(command) => {
+            let consent = spent.map_or(Consent::Token(command.confirm.as_deref()), Consent::Set);
+            let rulings = rule(engine, command, consent)?;
+            let stdin = command.stdin.as_ref().map(|text| stdin::holding(text.as_bytes())).transpose()?;
+            ("shell", rulings, stdin, grace)
+        }
+        Request::Tool(call) => {
+            let (mut ruling, stdin) = executable::rule(&engine.policy, &mut engine.hashes, call)?;
+            confirm::settle(&engine.policy, &mut ruling, spent.map_or(Consent::Token(None), Consent::Set))?;
+            ("tool", vec![ruling], Some(stdin), None)
+        }
+    };
+    let notices = rulings.iter().flat_map(|ruling| ruling.notices.clone()).collect();
+    let prepared = Prepared::new(engine, tool, rulings, stdin, grace)?;
+    Ok((Todo::Run(Box::new(prepared)), notices))
 }
 
 /// Decides about every stage before any runs.

@@ -3,13 +3,13 @@
 use cp_common::context::options::WriteOptions;
 use cp_common::output::Place;
 use cp_common::program::confirm::{Change, Gate, Write};
+use cp_common::wire::quoted;
 use cp_common::{Context, Error, Result};
 use serde_json::json;
 
 use super::answers::Asked;
-use crate::decision::confirm::{binding, shell_quoted};
+use crate::decision::confirm::binding;
 use crate::decision::{self, Ruling};
-use crate::digest::sha256;
 use crate::policy::Policy;
 use crate::request::{Request, SystemOperation};
 use crate::run::Engine;
@@ -119,11 +119,11 @@ fn of_rulings(policy: &Policy, action: &str, resource: &str, rulings: &[Ruling])
             "rule": ruling.rule,
             "risk": ruling.risk,
             "confirm": ruling.confirm,
-            "bound_to": sha256(&binding(policy, ruling)?),
+            "bound_to": binding(policy, ruling)?.request,
         }))
     });
     let before = stages.collect::<Result<Vec<_>>>()?;
-    let words = |ruling: &Ruling| ruling.argv.iter().map(|word| shell_quoted(word)).collect::<Vec<_>>().join(" ");
+    let words = |ruling: &Ruling| ruling.argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
     let id = rulings.iter().map(words).collect::<Vec<_>>().join(" | ");
     let destroys = rulings.iter().any(|ruling| ruling.confirm.is_some());
     Ok(Shown { change: change(action, resource, id, before.into()), destroys })

@@ -13,6 +13,7 @@ use crate::interactive::console::render::harmless;
 use crate::interactive::console::render::{show, style};
 use crate::interactive::outcome::Outcome;
 use crate::interactive::state::State;
+use crate::parts::owner_approves;
 use crate::signals::Tracker;
 
 /// Runs it, if that is allowed.
@@ -27,7 +28,7 @@ pub(crate) fn run(state: &mut State<'_>, command: &str) -> Result<Outcome> {
     let decision = exec.ask(&["check", "-c", command])?;
     let token = match decision["decision"].as_str() {
         Some("allow") => None,
-        Some("ask") => Some(exec.confirmed(&decision, console, &mut standing.tracker, context)?),
+        Some("ask") => exec.confirmed(&decision, console, &mut standing.tracker, context)?,
         _ => {
             standing.tracker.called(true);
             standing.tracker.denied();
@@ -91,14 +92,14 @@ impl Exec<'_> {
         coprocess::ask_with("cp-exec", words, b"", self.flags.clone())?.data()
     }
 
-    /// A yes, and the token that it gives.
+    /// A yes, and the token that it gives: none where cp-exec keeps the yes of the policy's owner itself.
     fn confirmed(
         &self,
         decision: &Value,
         console: &Console,
         tracker: &mut Tracker,
         context: &mut Context,
-    ) -> Result<String> {
+    ) -> Result<Option<String>> {
         let reason = decision["reason"].as_str().unwrap_or("policy asks");
         let rule = decision["rule"].as_str().unwrap_or("policy");
         if !console.is_terminal() {
@@ -109,14 +110,23 @@ impl Exec<'_> {
             );
         }
         let preview = self.ask(&["--dry-run", "-c", self.command])?;
-        let token = preview["confirm_token"].as_str().unwrap_or_default().to_owned();
+        let Some(token) = preview["confirm_token"].as_str() else {
+            // It was not run: the request is what can be approved.
+            let stop = self.ask(&["-c", self.command]).err().and_then(|stop| stop.details().remove("resume"));
+            if !stop.as_ref().and_then(Value::as_str).map_or(Ok(false), owner_approves)? {
+                tracker.denied();
+                return Err(Error::new(Code::Forbidden, "cancelled: nothing was run"));
+            }
+            tracker.confirmed();
+            return Ok(None);
+        };
         show(&mut context.out, &format!("{}\n", style().warning(&harmless(reason))))?;
         if !console.agrees(&format!("Run {}? [y/N] ", harmless(self.command))) {
             tracker.denied();
             return Err(Error::new(Code::Forbidden, "cancelled: nothing was run"));
         }
         tracker.confirmed();
-        Ok(token)
+        Ok(Some(token.to_owned()))
     }
 
     /// Lets it run with our own output. It reads nothing: the lines that follow are ours.

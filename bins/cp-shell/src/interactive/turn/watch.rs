@@ -2,6 +2,8 @@
 
 use cp_common::Result;
 use cp_common::output::Output;
+use cp_common::program::approval::{Answer, description, prompt};
+use cp_common::wire::Approval;
 use serde_json::{Value, json};
 
 use crate::agent::{Event, Observer};
@@ -60,9 +62,16 @@ impl Observer for Watch<'_> {
         show(self.out, &shown)
     }
 
-    fn approves(&mut self, call: &str) -> Option<bool> {
-        let question = format!("\nAllow {}? [y/N] ", harmless(call).replace('\n', " "));
-        self.console.is_terminal().then(|| self.console.agrees(&question))
+    fn answers(&mut self, approval: &Approval) -> Option<Answer> {
+        if !self.console.is_terminal() || show(self.out, &format!("\n{}\n", description(approval))).is_err() {
+            return None;
+        }
+        loop {
+            let typed = self.console.answer(&prompt(approval))?;
+            if let Some(answer) = Answer::of(&typed, approval) {
+                return Some(answer);
+            }
+        }
     }
 }
 

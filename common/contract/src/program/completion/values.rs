@@ -26,7 +26,7 @@ pub(super) enum Source {
 /// What answers prompts, by name. A program can stand in for any of them.
 const BACKENDS: &[&str] = &["anthropic", "openai", "openai-responses", "gemini", "llm", "stub"];
 /// What drives the loop of tools.
-const LOOPS: &[&str] = &["native", "bash", "llm"];
+const LOOPS: &[&str] = &["native", "bash", "llm", "elixir"];
 
 impl Source {
     /// The source of an option, by its name, or of an operand, by the name of its value.

@@ -47,8 +47,13 @@ impl Bound {
 
 /// Makes a token. Returns it with its expiry.
 pub fn issue(home: &Path, bound: &Bound) -> Result<(String, u64)> {
-    let expires = clock::unix_seconds() + LIFETIME;
-    Ok((Token::of(&Keyed::of(home)?, expires, bound).to_text(), expires))
+    let (key, marks) = (Keyed::of(home)?, home.join(MARKS));
+    let mut token = Token::of(&key, clock::unix_seconds() + LIFETIME, bound);
+    // One for the same that was issued in this second and used is another.
+    while marks.join(key.mark(&token)).exists() {
+        token = Token::of(&key, token.expires + 1, bound);
+    }
+    Ok((token.to_text(), token.expires))
 }
 
 /// Refuses a token that is of no use whatever it was made for: forged, expired or used. For what is to be said before the target is

@@ -125,6 +125,7 @@ pub(super) fn in_table(arguments: &Arguments<'_>) -> Finding {
         rule: rule.id.to_owned(),
         reason: format!("`{}`: {}", arguments.name(), rule.reason),
         risk: Risk::High,
+        is_final: rule.verdict == Verdict::Confirm,
     });
     hits.fold(Finding::allowed(Risk::Low), Finding::or)
 }

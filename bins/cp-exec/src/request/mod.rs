@@ -1,5 +1,7 @@
 //! Requests: what comes in on a line or on the command line, read strictly before anything is decided.
 
+mod file;
+
 use std::collections::BTreeMap;
 
 use cp_common::spelling::nearest;
@@ -7,6 +9,12 @@ use cp_common::words;
 use cp_common::{Error, Result};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+
+use self::file::FILE_OPERATIONS;
+pub(crate) use self::file::{
+    EditFile, Encoding, EntryKind, FileOperation, Find, ListDirectory, ReadFile, RemoveFile, RestoreFiles, Search,
+    WriteFile, WriteMode,
+};
 
 /// The longest request, in bytes.
 const LONGEST: usize = 1 << 20;
@@ -43,70 +51,6 @@ pub(crate) struct ToolCall {
     /// Whether it is asked to describe itself.
     pub describe: bool,
     pub arguments: Box<RawValue>,
-    /// The id of the call, where a tool call asks.
-    pub id: Option<String>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(tag = "operation", content = "arguments", rename_all = "snake_case", deny_unknown_fields)]
-pub(crate) enum FileOperation {
-    ReadFile(ReadFile),
-    ListDirectory(ListDirectory),
-    WriteFile(WriteFile),
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ReadFile {
-    pub path: String,
-    #[serde(default)]
-    pub offset: u64,
-    /// At most so many bytes.
-    pub limit: Option<u64>,
-    pub encoding: Option<Encoding>,
-}
-
-/// How bytes are written as text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub(crate) enum Encoding {
-    /// As they are; they must be UTF-8.
-    #[serde(rename = "utf-8")]
-    Utf8,
-    /// In base64.
-    #[serde(rename = "base64")]
-    Base64,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ListDirectory {
-    pub path: String,
-    /// At most so many entries.
-    pub limit: Option<usize>,
-    /// Where the last page ended.
-    pub cursor: Option<String>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct WriteFile {
-    pub path: String,
-    pub content: String,
-    #[serde(default)]
-    pub mode: WriteMode,
-    /// The token that confirms an overwrite.
-    pub confirm: Option<String>,
-}
-
-/// Whether a file may be there already.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum WriteMode {
-    /// It must not.
-    #[default]
-    Create,
-    /// It is replaced.
-    Overwrite,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -138,7 +82,6 @@ struct Shell {
     confirm: Option<String>,
 }
 
-const FILE_OPERATIONS: [&str; 3] = ["read_file", "list_directory", "write_file"];
 const SYSTEM_OPERATIONS: [&str; 2] = ["get_info", "get_status"];
 
 /// Reads a bare request: `{"tool":…,"operation":…,"arguments":{…}}`.
@@ -188,12 +131,7 @@ fn of(tool: &str, operation: Option<&str>, arguments: Box<RawValue>, tilde: &str
         }
         name => {
             let operation = known(name, operation.or(Some("call")), &["call", "describe"])?;
-            Ok(Request::Tool(ToolCall {
-                name: name.to_owned(),
-                describe: operation == "describe",
-                arguments,
-                id: None,
-            }))
+            Ok(Request::Tool(ToolCall { name: name.to_owned(), describe: operation == "describe", arguments }))
         }
     }
 }

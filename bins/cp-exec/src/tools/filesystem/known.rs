@@ -1,0 +1,93 @@
+//! What a run knows of a file: what it held when the run last read or wrote it, as the run's ledger says.
+
+use std::path::Path;
+
+use cp_common::{Code, Error, Result};
+use cp_ledger::format::line::Hash;
+use memchr::memmem;
+use serde::Deserialize;
+
+use super::change::Present;
+use crate::policy::Policy;
+
+#[derive(Deserialize)]
+struct Data {
+    what: What,
+}
+
+#[derive(Deserialize)]
+struct What {
+    #[serde(default)]
+    reads: Vec<Known>,
+    #[serde(default)]
+    writes: Vec<Known>,
+}
+
+#[derive(Deserialize)]
+struct Known {
+    path: String,
+    /// Of a file that was read: the hash of all of it, where that is known.
+    file_sha256: Option<String>,
+    /// Of one that was written: the hash of what it was to hold.
+    sha256: Option<String>,
+}
+
+/// Refuses a file that is not as its caller expects, or that changed since this run last read or wrote it. Whether the caller knows it
+/// at all.
+pub(super) fn unchanged(policy: &Policy, path: &Path, now: &Present, expected: Option<&str>) -> Result<bool> {
+    let conflict = |message: String| {
+        Error::new(Code::Conflict, message)
+            .with("rule", "changed")
+            .with("path", path.display().to_string())
+            .with("sha256", now.hash.to_string())
+            .hint("read it again, then change what it holds now")
+    };
+    if let Some(expected) = expected {
+        let Some(hash) = Hash::parse(expected) else {
+            return Err(Error::validation("expected_sha256 is not `sha256:` and 64 hex digits").with("rule", "path"));
+        };
+        if hash != now.hash {
+            return Err(conflict(format!("{} does not have the expected hash", path.display())));
+        }
+        return Ok(true);
+    }
+    match last_known(policy, &path.display().to_string())? {
+        None => Ok(false),
+        Some(known) if known == now.hash.to_string() => Ok(true),
+        Some(_) => {
+            Err(conflict(format!("{} was changed by others since this run last read or wrote it", path.display())))
+        }
+    }
+}
+
+/// The hash of a file when this run last read all of it or wrote it; empty where it removed it.
+fn last_known(policy: &Policy, path: &str) -> Result<Option<String>> {
+    let Some(run) = &policy.actor.run else { return Ok(None) };
+    if !policy.ledger.exists() {
+        return Ok(None);
+    }
+    let quoted = |text: &str| {
+        let mut quoted = Vec::new();
+        cp_common::json::string(text, &mut quoted);
+        quoted
+    };
+    // Most lines do not name the file, and are not looked at further.
+    let (named, run) = (quoted(path), quoted(run));
+    let named = memmem::Finder::new(&named);
+    let mut lines = cp_ledger::read::backward(&policy.ledger)?;
+    while let Some(raw) = lines.next()? {
+        let Some(line) = raw.stored().filter(|_| named.find(raw.bytes).is_some()) else { continue };
+        if !line.is_event("exec.operation") || line.member("run") != Some(&run) {
+            continue;
+        }
+        let data = line.member("data").and_then(|data| serde_json::from_slice::<Data>(data).ok());
+        let Some(Data { what }) = data else { continue };
+        if let Some(write) = what.writes.into_iter().rfind(|write| write.path == path) {
+            return Ok(Some(write.sha256.unwrap_or_default()));
+        }
+        if let Some(hash) = what.reads.into_iter().filter(|read| read.path == path).find_map(|read| read.file_sha256) {
+            return Ok(Some(hash));
+        }
+    }
+    Ok(None)
+}

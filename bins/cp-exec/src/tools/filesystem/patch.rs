@@ -1,0 +1,183 @@
+//! A unified difference, applied exactly: every line where the difference says it is, or not at all.
+
+use cp_common::{Error, Result};
+
+use super::replace::Edited;
+
+/// A run of lines with what comes in their place.
+struct Hunk {
+    /// Where its lines begin, from 0.
+    at: usize,
+    old: Vec<Vec<u8>>,
+    new: Vec<Vec<u8>>,
+}
+
+/// The file with a patch applied.
+pub(super) fn patched(file: &[u8], patch: &str) -> Result<Edited> {
+    let hunks = hunks(patch)?;
+    let lines: Vec<&[u8]> = file.split_inclusive(|byte| *byte == b'\n').collect();
+    let (mut bytes, mut end, mut places) = (Vec::with_capacity(file.len()), 0, Vec::new());
+    for (number, hunk) in (1..).zip(&hunks) {
+        let found = lines.get(hunk.at..hunk.at + hunk.old.len()).filter(|_| hunk.at >= end);
+        if found.is_none_or(|found| found != hunk.old) {
+            return Err(misplaced(number, hunk, &lines));
+        }
+        for line in lines[end..hunk.at].iter().copied().chain(hunk.new.iter().map(Vec::as_slice)) {
+            append(&mut bytes, line)?;
+        }
+        end = hunk.at + hunk.old.len();
+        places.push(hunk.at + 1);
+    }
+    for line in &lines[end..] {
+        append(&mut bytes, line)?;
+    }
+    if bytes == file {
+        return Err(fault("the patch changes nothing"));
+    }
+    Ok(Edited { bytes, lines: places, count: hunks.len() })
+}
+
+/// Only the last line can be without its end.
+fn append(bytes: &mut Vec<u8>, line: &[u8]) -> Result<()> {
+    if bytes.last().is_some_and(|last| *last != b'\n') {
+        return Err(fault("a line without a newline would no longer be the last")
+            .hint("remove that line and add it with its newline, marked as diff does"));
+    }
+    bytes.extend_from_slice(line);
+    Ok(())
+}
+
+/// Why a hunk does not fit: where its lines are, or which of them is another.
+fn misplaced(number: usize, hunk: &Hunk, lines: &[&[u8]]) -> Error {
+    let at = hunk.at + 1;
+    let error = fault(format!("hunk {number} does not match the file at line {at}"));
+    let mut places = lines.windows(hunk.old.len().max(1)).enumerate().filter(|(_, found)| *found == hunk.old);
+    match (places.next(), places.next()) {
+        (Some((place, _)), None) if place != hunk.at => error.hint(format!("its lines are at line {}", place + 1)),
+        _ => {
+            let differs = (at..).zip(&hunk.old).find(|(line, old)| lines.get(line - 1) != Some(&old.as_slice()));
+            let line = differs.map_or(at, |(line, _)| line);
+            error.hint(format!("line {line} differs; read the file, and make the patch from what it holds"))
+        }
+    }
+}
+
+fn hunks(patch: &str) -> Result<Vec<Hunk>> {
+    let mut hunks: Vec<Hunk> = Vec::new();
+    let mut lines = (1..).zip(patch.split_inclusive('\n')).peekable();
+    while let Some((number, line)) = lines.next() {
+        let Some(header) = line.strip_prefix("@@ ") else {
+            if hunks.is_empty() || line.trim().is_empty() {
+                // The lines before the first hunk name the file, which is known.
+                continue;
+            }
+            return Err(fault(format!("line {number} of the patch belongs to no hunk"))
+                .hint("a patch is for one file; check the counts in the line @@ before it"));
+        };
+        let (start, mut old_left, mut new_left) = counts(header)
+            .ok_or_else(|| fault(format!("line {number} of the patch is not `@@ -LINE,COUNT +LINE,COUNT @@`")))?;
+        // Lines that come in after line N are at N + 1.
+        let at = if old_left == 0 { start } else { start.saturating_sub(1) };
+        let mut hunk = Hunk { at, old: Vec::new(), new: Vec::new() };
+        while old_left + new_left > 0 {
+            let Some((number, line)) = lines.next() else {
+                return Err(fault(format!(
+                    "the last hunk ends before its counts: {old_left} old and {new_left} new lines are missing"
+                )));
+            };
+            let (kind, text) = match line.as_bytes() {
+                // A blank line whose one blank was lost.
+                blank @ ([b'\n'] | [b'\r', b'\n']) => (b' ', blank),
+                [kind @ (b' ' | b'-' | b'+'), text @ ..] => (*kind, text),
+                _ => return Err(fault(format!("line {number} of the patch begins with none of ` `, `-` and `+`"))),
+            };
+            let mut text = text.to_vec();
+            if !text.ends_with(b"\n") {
+                text.push(b'\n');
+            }
+            if lines.peek().is_some_and(|(_, next)| next.starts_with('\\')) {
+                lines.next();
+                text.pop();
+            }
+            let short = || fault(format!("line {number} of the patch is more than the counts of its hunk say"));
+            if kind != b'+' {
+                old_left = old_left.checked_sub(1).ok_or_else(short)?;
+                hunk.old.push(text.clone());
+            }
+            if kind != b'-' {
+                new_left = new_left.checked_sub(1).ok_or_else(short)?;
+                hunk.new.push(text);
+            }
+        }
+        hunks.push(hunk);
+    }
+    if hunks.is_empty() {
+        return Err(fault("the patch has no hunk").hint("a hunk begins with `@@ -LINE,COUNT +LINE,COUNT @@`"));
+    }
+    Ok(hunks)
+}
+
+/// The first old line, and how many old and new lines there are.
+fn counts(header: &str) -> Option<(usize, usize, usize)> {
+    let (ranges, _) = header.split_once(" @@")?;
+    let (old, new) = ranges.strip_prefix('-')?.split_once(" +")?;
+    let range = |text: &str| match text.split_once(',') {
+        None => Some((text.parse().ok()?, 1)),
+        Some((start, count)) => Some((start.parse().ok()?, count.parse().ok()?)),
+    };
+    let ((start, old), (_, new)) = (range(old)?, range(new)?);
+    // More than any file has lines, and no sum overflows.
+    let sane = |number: usize| number <= 1 << 40;
+    (sane(start) && sane(old) && sane(new)).then_some((start, old, new))
+}
+
+fn fault(message: impl Into<String>) -> Error {
+    Error::validation(message).with("rule", "patch")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::patched;
+
+    fn apply(file: &str, patch: &str) -> Result<String, (String, String)> {
+        patched(file.as_bytes(), patch)
+            .map(|edited| String::from_utf8(edited.bytes).unwrap())
+            .map_err(|e| (e.message().to_owned(), e.hint_text().unwrap_or_default().to_owned()))
+    }
+
+    #[test]
+    fn hunks_apply_where_they_say() {
+        let patch = "--- a/f\n+++ b/f\n@@ -1,2 +1,3 @@ fn x\n a\n+new\n b\n@@ -4 +5,0 @@\n-d\n";
+        assert_eq!(apply("a\nb\nc\nd\n", patch).unwrap(), "a\nnew\nb\nc\n");
+        assert_eq!(apply("", "@@ -0,0 +1,2 @@\n+x\n+y\n").unwrap(), "x\ny\n");
+        assert_eq!(apply("a\nb", "@@ -2 +2 @@\n-b\n\\ No newline at end of file\n+b\n").unwrap(), "a\nb\n");
+        assert_eq!(apply("a\r\n", "@@ -1 +1 @@\n-a\r\n+b\r\n").unwrap(), "b\r\n");
+        assert_eq!(apply("a\n\nb\n", "@@ -1,3 +1,3 @@\n a\n\n-b\n+c").unwrap(), "a\n\nc\n");
+    }
+
+    #[test]
+    fn there_is_no_fuzz() {
+        let (message, hint) = apply("x\na\n", "@@ -1 +1 @@\n-a\n+b\n").unwrap_err();
+        assert!(message.contains("hunk 1 does not match the file at line 1") && hint.contains("at line 2"), "{hint}");
+        assert!(apply("a\nb\n", "@@ -1,2 +1,2 @@\n a\n-c\n+d\n").unwrap_err().1.starts_with("line 2 differs"));
+        assert!(apply("b", "@@ -1 +1 @@\n-b\n+c\n").is_err(), "the end of the last line is part of it");
+        assert!(apply("a", "@@ -1,0 +2 @@\n+b\n").unwrap_err().0.contains("without a newline"));
+        assert!(apply("a\n", "@@ -1 +1 @@\n a\n").unwrap_err().0.contains("changes nothing"));
+    }
+
+    #[test]
+    fn what_is_no_patch_for_one_file_is_refused() {
+        for patch in [
+            "",
+            "a\n",
+            "@@ -x +1 @@\n-a\n",
+            "@@ -1,2 +1 @@\n-a\n",
+            "@@ -1 +1 @@\n-a\n+b\n--- a/other\n+++ b/other\n@@ -1 +1 @@\n-a\n+b\n",
+            "@@ -1 +1 @@\n*a\n+b\n",
+            "@@ -1,0 +1 @@\n-a\n+b\n",
+            "@@ -99999999999999999999 +1 @@\n-a\n+b\n",
+        ] {
+            assert!(apply("a\n", patch).is_err(), "{patch}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! `filesystem.read_file`: by bytes or by lines, a part of a file of any length.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read as _, Seek as _, SeekFrom};
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use cp_common::{Error, Result};
+use rustix::fs::OFlags;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::paths::{open, path_of, readable};
+use crate::digest::{finished, sha256};
+use crate::request::{Encoding, ReadFile};
+use crate::run::Engine;
+use crate::tools::Item;
+
+/// The most bytes one read answers with.
+const READ: u64 = 4 << 20;
+/// The most lines, where the request does not say.
+const LINES: u64 = 2000;
+/// Of a file up to this size the hash is known also where a part of it is read by bytes.
+const HASHED: u64 = 16 << 20;
+
+/// What was read.
+struct Part {
+    bytes: Vec<u8>,
+    /// Where it begins in the file.
+    offset: u64,
+    /// The hash of the whole file, where it was read.
+    whole: Option<String>,
+    /// What the answer has beside the content.
+    members: Value,
+    /// What a model is to know about a part.
+    note: Option<String>,
+}
+
+pub(super) fn read_file(engine: &mut Engine, read: &ReadFile) -> Result<Item> {
+    let path = path_of(&engine.policy, &read.path)?;
+    readable(&engine.policy, &path)?;
+    let file = open(&path, "file", OFlags::empty())?;
+    let failed = |e: std::io::Error| Error::io("cannot be read", e).in_file(&path);
+    let meta = file.metadata().map_err(failed)?;
+    if !meta.is_file() {
+        return Err(Error::validation(format!("{} is not a file", path.display()))
+            .hint("for a directory use filesystem.list_directory"));
+    }
+    let by_lines = read.line.is_some() || read.lines.is_some() || read.numbered;
+    if by_lines && (read.offset > 0 || read.limit.is_some() || read.encoding == Some(Encoding::Base64)) {
+        return Err(Error::validation("a file is read by bytes (offset, limit) or by lines (line, lines, numbered)")
+            .with("rule", "request"));
+    }
+    let (part, content, encoding) = if by_lines {
+        let part = lines_of(file, &path, read)?;
+        let text = String::from_utf8_lossy(&part.bytes);
+        let text = if read.numbered { numbered(&text, read.line.unwrap_or(1)) } else { text.into_owned() };
+        (part, text, "utf-8")
+    } else {
+        let part = bytes_of(file, meta.len(), read).map_err(failed)?;
+        let (content, encoding) = encoded(&path, &part, read.encoding)?;
+        (part, content, encoding)
+    };
+    let Part { bytes, offset, whole, members, note } = part;
+    let (hash, shown) = (sha256(&bytes), path.display().to_string());
+    let mut known = json!({ "path": shown, "sha256": hash, "offset": offset, "bytes": bytes.len() });
+    let mut value = json!({
+        "path": shown, "content": content, "encoding": encoding, "offset": offset, "bytes": bytes.len(),
+        "size": meta.len(), "has_more": offset + (bytes.len() as u64) < meta.len(), "sha256": hash,
+    });
+    for (name, member) in members.as_object().into_iter().flatten() {
+        value[name] = member.clone();
+    }
+    if let Some(whole) = whole {
+        known["file_sha256"] = whole.clone().into();
+        value["file_sha256"] = whole.into();
+    }
+    let receipt = engine.journal.operation("filesystem.read_file", &json!({ "reads": [known] }))?;
+    let item = Item::new("filesystem.read_file", value, receipt, "/value/content");
+    Ok(match note {
+        Some(note) => item.shown_as(format!("{content}{}{note}", if content.ends_with('\n') { "" } else { "\n" })),
+        None => item,
+    })
+}
+
+fn bytes_of(mut file: File, size: u64, read: &ReadFile) -> std::io::Result<Part> {
+    let limit = read.limit.unwrap_or(READ).min(READ);
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(read.offset))?;
+    (&file).take(limit).read_to_end(&mut bytes)?;
+    let (offset, end) = (read.offset, read.offset + bytes.len() as u64);
+    let is_whole = offset == 0 && end >= size;
+    let whole = if is_whole {
+        Some(sha256(&bytes))
+    } else if size <= HASHED {
+        file.seek(SeekFrom::Start(0))?;
+        let mut all = Vec::new();
+        file.take(HASHED).read_to_end(&mut all)?;
+        Some(sha256(&all))
+    } else {
+        None
+    };
+    let note = (!is_whole).then(|| format!("[bytes {offset} to {end} of {size}]"));
+    Ok(Part { bytes, offset, whole, members: Value::Null, note })
+}
+
+/// Some lines. The whole file is read, so that the answer has its length and its hash; no more than the answer is kept.
+fn lines_of(file: File, path: &Path, read: &ReadFile) -> Result<Part> {
+    let (first, most) = (read.line.unwrap_or(1).max(1), read.lines.unwrap_or(LINES));
+    let last = first.saturating_add(most);
+    let mut file = BufReader::with_capacity(64 << 10, file);
+    let (mut hash, mut bytes, mut offset, mut position) = (Sha256::new(), Vec::new(), 0, 0);
+    // The number of the line that a byte belongs to, and whether it has begun.
+    let (mut number, mut begun, mut cut) = (1, false, false);
+    loop {
+        let block = file.fill_buf().map_err(|e| Error::io("cannot be read", e).in_file(path))?;
+        if block.is_empty() {
+            break;
+        }
+        cp_common::signals::check()?;
+        hash.update(block);
+        for line in block.split_inclusive(|byte| *byte == b'\n') {
+            if (first..last).contains(&number) {
+                if bytes.is_empty() {
+                    offset = position;
+                }
+                let room = usize::try_from(READ).unwrap_or(usize::MAX) - bytes.len();
+                cut |= line.len() > room;
+                bytes.extend_from_slice(&line[..line.len().min(room)]);
+            }
+            position += line.len() as u64;
+            begun = !line.ends_with(b"\n");
+            number += u64::from(!begun);
+        }
+        let length = block.len();
+        file.consume(length);
+    }
+    let total = number - u64::from(!begun);
+    let shown = last.min(total + 1).saturating_sub(first);
+    if bytes.contains(&0) {
+        return Err(Error::validation(format!("{} is binary: it has no lines", path.display()))
+            .hint(r#"read it by bytes, with "encoding":"base64""#));
+    }
+    if first > total.max(1) {
+        return Err(Error::validation(format!("{} has {total} lines", path.display())).with("total_lines", total));
+    }
+    let more = if cut { "; cut at 4 MiB: read the rest by bytes" } else { "" };
+    let note = (shown < total || cut).then(|| format!("[lines {first} to {} of {total}{more}]", first + shown - 1));
+    let members = json!({ "line": first, "lines": shown, "total_lines": total });
+    Ok(Part { bytes, offset, whole: Some(finished(hash)), members, note })
+}
+
+fn numbered(text: &str, first: u64) -> String {
+    let lines = (first.max(1)..).zip(text.split_inclusive('\n'));
+    lines.flat_map(|(number, line)| [number.to_string(), "\t".to_owned(), line.to_owned()]).collect()
+}
+
+fn encoded(path: &Path, part: &Part, encoding: Option<Encoding>) -> Result<(String, &'static str)> {
+    match (std::str::from_utf8(&part.bytes), encoding) {
+        (_, Some(Encoding::Base64)) | (Err(_), None) => Ok((BASE64_STANDARD.encode(&part.bytes), "base64")),
+        (Ok(text), _) => Ok((text.to_owned(), "utf-8")),
+        (Err(e), Some(Encoding::Utf8)) => {
+            let at = part.offset + e.valid_up_to() as u64;
+            Err(Error::validation(format!("{} is not UTF-8: byte {at}", path.display()))
+                .hint(r#"send "encoding":"base64""#))
+        }
+    }
+}

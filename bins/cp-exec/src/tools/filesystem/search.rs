@@ -1,0 +1,249 @@
+//! `filesystem.search` and `find`: the lines of files, and files by their names, where ignore rules and the policy leave them in.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cp_common::{Error, Result, signals};
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
+use ignore::overrides::{Override, OverrideBuilder};
+use ignore::{DirEntry, Walk, WalkBuilder};
+use rustix::fs::OFlags;
+use serde::Serialize;
+use serde_json::json;
+
+use super::paths::{open, path_of, readable, visible};
+use crate::place;
+use crate::policy::{Access, Hidden, Policy, covering};
+use crate::request::{EntryKind, Find, Search};
+use crate::run::Engine;
+use crate::tools::Item;
+
+/// The most lines, or files, that one answer has.
+const MOST: usize = 1000;
+/// How many it has where the request does not say.
+const USUAL: usize = 100;
+/// The most lines around a match.
+const CONTEXT: usize = 20;
+/// A longer line is cut.
+const LINE: usize = 400;
+
+/// A line of an answer.
+#[derive(Serialize)]
+struct Found {
+    path: String,
+    line: u64,
+    text: String,
+    /// It stands beside one that matches.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    context: bool,
+}
+
+/// The lines of an answer as they come.
+struct Lines {
+    found: Vec<Found>,
+    /// How many of them match.
+    count: usize,
+    limit: usize,
+    /// The file that is searched.
+    path: String,
+    has_more: bool,
+}
+
+/// Files below a path, with the time that looking for them may take.
+struct Places<'a> {
+    policy: &'a Policy,
+    hidden: Arc<Hidden>,
+    walk: Walk,
+    glob: Option<Override>,
+    until: Instant,
+    is_late: bool,
+}
+
+pub(super) fn search(engine: &mut Engine, search: &Search) -> Result<Item> {
+    let matcher = matcher(search)?;
+    let root = path_of(&engine.policy, &search.path)?;
+    let mut places = Places::below(&engine.policy, &root, search.glob.as_deref(), search.hidden)?;
+    let context = search.context.min(CONTEXT);
+    let mut searcher = SearcherBuilder::new()
+        .before_context(context)
+        .after_context(context)
+        .binary_detection(BinaryDetection::quit(0))
+        .build();
+    let limit = search.limit.unwrap_or(USUAL).clamp(1, MOST);
+    let mut lines = Lines { found: Vec::new(), count: 0, limit, path: String::new(), has_more: false };
+    let mut files = 0_u64;
+    while !lines.has_more
+        && let Some(entry) = places.next()?
+    {
+        if !entry.file_type().is_some_and(|kind| kind.is_file()) {
+            continue;
+        }
+        // What cannot be opened, or came through a link since, is left out like what cannot be seen.
+        let Ok(file) = open(entry.path(), "file", OFlags::empty()) else { continue };
+        lines.path = places.name(entry.path());
+        files += 1;
+        let _ = searcher.search_file(&matcher, &file, &mut lines);
+    }
+    let has_more = lines.has_more || places.is_late;
+    let text = lines.text(context > 0, places.is_late);
+    let Lines { found, count, .. } = lines;
+    let what = json!({ "reads": [{ "path": root.display().to_string() }], "pattern": search.pattern, "count": count });
+    let value = json!({ "path": root.display().to_string(), "matches": found, "count": count, "files": files, "has_more": has_more });
+    let receipt = engine.journal.operation("filesystem.search", &what)?;
+    Ok(Item::new("filesystem.search", value, receipt, "/value/matches").shown_as(text))
+}
+
+pub(super) fn find(engine: &mut Engine, find: &Find) -> Result<Item> {
+    let root = path_of(&engine.policy, &find.path)?;
+    let mut places = Places::below(&engine.policy, &root, find.glob.as_deref(), find.hidden)?;
+    let limit = find.limit.unwrap_or(USUAL).clamp(1, MOST);
+    let (mut paths, mut has_more) = (Vec::new(), false);
+    while let Some(entry) = places.next()? {
+        let kind = entry.file_type();
+        let is_meant = match find.kind {
+            None => true,
+            Some(EntryKind::File) => kind.is_some_and(|kind| kind.is_file()),
+            Some(EntryKind::Directory) => kind.is_some_and(|kind| kind.is_dir()),
+            Some(EntryKind::Symlink) => kind.is_some_and(|kind| kind.is_symlink()),
+        };
+        // A directory on the way may have become a link since.
+        let is_there = || entry.path().parent().is_some_and(|parent| place::open_with(parent, OFlags::PATH).is_ok());
+        if entry.depth() == 0 || !is_meant || !is_there() {
+            continue;
+        }
+        if paths.len() == limit {
+            has_more = true;
+            break;
+        }
+        paths.push(places.name(entry.path()));
+    }
+    has_more |= places.is_late;
+    let note = note(paths.len(), has_more, places.is_late, "files");
+    let text = paths.iter().flat_map(|path| [path, "\n"]).collect::<String>() + &note;
+    let what = json!({ "reads": [{ "path": root.display().to_string() }], "glob": find.glob, "count": paths.len() });
+    let value =
+        json!({ "path": root.display().to_string(), "paths": paths, "count": paths.len(), "has_more": has_more });
+    let receipt = engine.journal.operation("filesystem.find", &what)?;
+    Ok(Item::new("filesystem.find", value, receipt, "/value/paths").shown_as(text))
+}
+
+/// What a model is to know about an answer that is empty or not whole.
+fn note(count: usize, has_more: bool, is_late: bool, what: &str) -> String {
+    match (count, has_more, is_late) {
+        (_, _, true) => format!("[{count} {what}, and there may be more: the time was up. Look in a directory below]"),
+        (_, true, false) => format!("[the first {count} {what}; there are more: raise limit, or be more exact]"),
+        (0, false, false) => format!("[no {what}]"),
+        (_, false, false) => String::new(),
+    }
+}
+
+fn matcher(search: &Search) -> Result<RegexMatcher> {
+    let mut builder = RegexMatcherBuilder::new();
+    builder.multi_line(true).line_terminator(Some(b'\n')).ban_byte(Some(0)).fixed_strings(search.literal);
+    builder.build(&search.pattern).map_err(|e| {
+        Error::validation(format!("the pattern is not a regular expression: {e}"))
+            .with("rule", "pattern")
+            .hint("literal=true looks for the text itself, line by line")
+    })
+}
+
+impl<'a> Places<'a> {
+    fn below(policy: &'a Policy, root: &Path, glob: Option<&str>, with_hidden: bool) -> Result<Self> {
+        readable(policy, root)?;
+        open(root, "file or directory", OFlags::empty())?;
+        let invalid = |e: ignore::Error| Error::validation(format!("the glob is not valid: {e}")).with("rule", "glob");
+        let glob = glob.map(|glob| OverrideBuilder::new(root).add(glob).and_then(|builder| builder.build()));
+        let hidden = Arc::new(policy.hidden());
+        let (secret, forbidden) = (Arc::clone(&hidden), policy.bounds.forbidden.clone());
+        let walk = WalkBuilder::new(root)
+            .hidden(!with_hidden)
+            .add_custom_ignore_filename(".rgignore")
+            .sort_by_file_name(std::ffi::OsStr::cmp)
+            .filter_entry(move |entry| {
+                let path = entry.path();
+                entry.file_name() != ".git" && !secret.hides(path) && covering(&forbidden, path).is_none()
+            })
+            .build();
+        let until = Instant::now() + Duration::from_secs_f64(policy.exec().timeout);
+        Ok(Self { policy, hidden, walk, glob: glob.transpose().map_err(invalid)?, until, is_late: false })
+    }
+
+    /// The next entry that may be seen and that the glob means; what cannot be read is passed over.
+    fn next(&mut self) -> Result<Option<DirEntry>> {
+        for entry in self.walk.by_ref() {
+            signals::check()?;
+            if Instant::now() > self.until {
+                self.is_late = true;
+                return Ok(None);
+            }
+            let Ok(entry) = entry else { continue };
+            let is_directory = entry.file_type().is_some_and(|kind| kind.is_dir());
+            // A glob of what is left out leaves in what it does not match.
+            let fits = self.glob.as_ref().is_none_or(|glob| {
+                let matched = glob.matched(entry.path(), is_directory);
+                if glob.num_whitelists() > 0 { matched.is_whitelist() } else { !matched.is_ignore() }
+            });
+            if fits && visible(self.policy, &self.hidden, entry.path(), Access::Read).is_ok() {
+                return Ok(Some(entry));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A path as the next request can name it.
+    fn name(&self, path: &Path) -> String {
+        path.strip_prefix(&self.policy.base).map_or_else(|_| path.to_owned(), PathBuf::from).display().to_string()
+    }
+}
+
+impl Lines {
+    fn push(&mut self, line: Option<u64>, bytes: &[u8], context: bool) {
+        let text = String::from_utf8_lossy(bytes);
+        let text = text.trim_end_matches(['\n', '\r']);
+        let text = match text.char_indices().nth(LINE) {
+            Some((end, _)) => format!("{}…", &text[..end]),
+            None => text.to_owned(),
+        };
+        self.found.push(Found { path: self.path.clone(), line: line.unwrap_or(0), text, context });
+    }
+
+    /// As `grep` writes it: a colon before a line that matches, a dash before its context.
+    fn text(&self, with_context: bool, is_late: bool) -> String {
+        let mut text = String::new();
+        let mut last: Option<&Found> = None;
+        for found in &self.found {
+            let follows = |last: &Found| last.path == found.path && last.line + 1 == found.line;
+            if with_context && last.is_some_and(|last| !follows(last)) {
+                text.push_str("--\n");
+            }
+            let mark = if found.context { '-' } else { ':' };
+            let Found { path, line, text: words, .. } = found;
+            let _ = writeln!(text, "{path}{mark}{line}{mark}{words}");
+            last = Some(found);
+        }
+        text + &note(self.count, self.has_more || is_late, is_late, "lines")
+    }
+}
+
+impl Sink for Lines {
+    type Error = io::Error;
+
+    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
+        if self.count == self.limit {
+            self.has_more = true;
+            return Ok(false);
+        }
+        self.count += 1;
+        self.push(found.line_number(), found.bytes(), false);
+        Ok(true)
+    }
+
+    fn context(&mut self, _: &Searcher, found: &SinkContext<'_>) -> io::Result<bool> {
+        self.push(found.line_number(), found.bytes(), true);
+        Ok(true)
+    }
+}

@@ -1,0 +1,183 @@
+//! `filesystem.write_file`, `edit_file` and `remove_file`, and `restore_files`, which puts back what they changed.
+
+use std::path::{Path, PathBuf};
+
+use cp_common::program::approval::bound;
+use cp_common::program::confirm::{fingerprint, inspect, issue, redeem};
+use cp_common::wire::Action;
+use cp_common::{Code, Error, Result};
+use cp_ledger::format::approval::Said;
+use cp_ledger::format::line::Hash;
+use serde_json::json;
+
+use super::change::{After, Pending, Present, change, locked, present};
+use super::known::unchanged;
+use super::patch::patched;
+use super::paths::{path_of, writable};
+use super::replace::{Edited, replaced};
+use crate::decision::confirm::{of_change, spend};
+use crate::digest::sha256;
+use crate::policy::Policy;
+use crate::request::{EditFile, RemoveFile, RestoreFiles, WriteFile, WriteMode};
+use crate::run::Engine;
+use crate::tools::Item;
+
+const OVERWRITE: &str = "overwrite";
+
+pub(super) fn write_file(engine: &mut Engine, write: &WriteFile, spent: Option<&str>) -> Result<Item> {
+    if let (Some(token), None) = (&write.confirm, spent) {
+        inspect(&engine.policy.cp_home, token)?;
+    }
+    let _lock = locked(&engine.policy)?;
+    let pending = written(&engine.policy, write)?;
+    let asks = pending.before.is_some() || (write.confirm.is_some() && spent.is_none());
+    let confirmed = if asks { Some(confirm_overwrite(engine, write, &pending, spent)?) } else { None };
+    let created = pending.before.is_none();
+    let path = pending.path.display().to_string();
+    let receipt = change(engine, "filesystem.write_file", &[pending], confirmed.as_deref())?;
+    let hash = sha256(write.content.as_bytes());
+    let value = json!({ "path": path, "bytes": write.content.len(), "sha256": hash, "created": created });
+    Ok(Item::new("filesystem.write_file", value, receipt, "/value"))
+}
+
+/// What writing a file would change.
+pub(super) fn written(policy: &Policy, write: &WriteFile) -> Result<Pending> {
+    let path = path_of(policy, &write.path)?;
+    writable(policy, &path)?;
+    let before = present(&path)?;
+    if before.is_some() && write.mode == WriteMode::Create {
+        return Err(Error::new(Code::Conflict, format!("{} already exists", path.display()))
+            .with("rule", "exists")
+            .hint(r#"use edit_file to change it, or send "mode":"overwrite" to replace all of it"#));
+    }
+    let mode = if before.is_some() { OVERWRITE } else { "create" };
+    let after = After::new(write.content.as_bytes().to_vec(), None);
+    Ok(Pending { path, mode, before, after: Some(after) })
+}
+
+/// Replacing a whole file needs the word `overwrite`, and a yes to exactly this replacement. Answers with the hash of the token that was
+/// spent.
+fn confirm_overwrite(engine: &mut Engine, write: &WriteFile, pending: &Pending, spent: Option<&str>) -> Result<String> {
+    let policy = &engine.policy;
+    if let Some(token) = spent {
+        return fingerprint(&policy.cp_home, token);
+    }
+    let before = pending.before.as_ref().map(|before| before.bytes.as_slice()).unwrap_or_default();
+    let asked = of_change(policy, Action::Write, &pending.path, before, write.content.as_bytes())?;
+    if let Some(token) = &write.confirm {
+        redeem(&policy.cp_home, token, &bound(&asked)?)?;
+        return fingerprint(&policy.cp_home, token);
+    }
+    // A model has no way to a token: whoever may is asked.
+    if policy.actor.call.is_some() {
+        let spent = spend(policy, &asked)?;
+        engine.journal.approval(Said::Spent(&spent.grant), &spent.approval)?;
+        return Ok(spent.token);
+    }
+    let (token, expires) = issue(&policy.cp_home, &bound(&asked)?)?;
+    Err(Error::new(Code::ConfirmationRequired, format!("{} would be overwritten", pending.path.display()))
+        .with("rule", OVERWRITE)
+        .with("confirm_token", token)
+        .with("expires_at", cp_common::clock::from_unix_seconds(expires))
+        .hint(r#"send the same request again with "confirm":TOKEN"#))
+}
+
+pub(super) fn edit_file(engine: &mut Engine, edit: &EditFile) -> Result<Item> {
+    let _lock = locked(&engine.policy)?;
+    let (pending, Edited { bytes, lines, count }) = edited(&engine.policy, edit)?;
+    let path = pending.path.display().to_string();
+    let after = After::new(bytes, None);
+    let (hash, length) = after.summary();
+    let pending = Pending { after: Some(after), ..pending };
+    let receipt = change(engine, "filesystem.edit_file", &[pending], None)?;
+    let value = json!({ "path": path, "changes": count, "lines": lines, "bytes": length, "sha256": hash });
+    Ok(Item::new("filesystem.edit_file", value, receipt, "/value"))
+}
+
+/// The file of an edit, and what the edit makes of it. Text that matches exactly is proof enough that its caller knows what it
+/// replaces; a file that this run knows must still be as it was.
+pub(super) fn edited(policy: &Policy, edit: &EditFile) -> Result<(Pending, Edited)> {
+    let path = path_of(policy, &edit.path)?;
+    writable(policy, &path)?;
+    let before = there(&path)?;
+    unchanged(policy, &path, &before, edit.expected_sha256.as_deref())?;
+    let edited = match (&edit.old, &edit.new, &edit.patch) {
+        (Some(old), Some(new), None) => replaced(&before.bytes, old.as_bytes(), new.as_bytes(), edit.all),
+        (None, None, Some(difference)) if !edit.all => patched(&before.bytes, difference),
+        _ => Err(Error::validation("give `old` and `new`, or `patch`").with("rule", "request")),
+    };
+    let edited = edited.map_err(|error| error.with("path", path.display().to_string()))?;
+    Ok((Pending { path, mode: "edit", before: Some(before), after: None }, edited))
+}
+
+pub(super) fn remove_file(engine: &mut Engine, remove: &RemoveFile) -> Result<Item> {
+    let _lock = locked(&engine.policy)?;
+    let pending = removed(&engine.policy, remove)?;
+    let path = pending.path.display().to_string();
+    let receipt = change(engine, "filesystem.remove_file", &[pending], None)?;
+    Ok(Item::new("filesystem.remove_file", json!({ "path": path, "removed": true }), receipt, "/value"))
+}
+
+/// The file of a removal. Nothing about the request shows that its caller knows what the file holds, so the run must.
+pub(super) fn removed(policy: &Policy, remove: &RemoveFile) -> Result<Pending> {
+    let path = path_of(policy, &remove.path)?;
+    writable(policy, &path)?;
+    let before = there(&path)?;
+    if !unchanged(policy, &path, &before, remove.expected_sha256.as_deref())? {
+        return Err(Error::new(Code::Conflict, format!("this run has not read {}", path.display()))
+            .with("rule", "unread")
+            .with("path", path.display().to_string())
+            .hint("read it first"));
+    }
+    Ok(Pending { path, mode: "remove", before: Some(before), after: None })
+}
+
+pub(super) fn restore_files(engine: &mut Engine, restore: &RestoreFiles) -> Result<Item> {
+    let _lock = locked(&engine.policy)?;
+    let changes = restored(&engine.policy, restore)?;
+    let paths: Vec<String> = changes.iter().map(|pending| pending.path.display().to_string()).collect();
+    let receipt = change(engine, "filesystem.restore_files", &changes, None)?;
+    Ok(Item::new("filesystem.restore_files", json!({ "restored": paths }), receipt, "/value"))
+}
+
+/// What a restoration would change. All is looked at before anything is done.
+pub(super) fn restored(policy: &Policy, restore: &RestoreFiles) -> Result<Vec<Pending>> {
+    let mut changes: Vec<Pending> = Vec::new();
+    for file in &restore.files {
+        let path = path_of(policy, &file.path)?;
+        writable(policy, &path)?;
+        let before = present(&path)?;
+        let now = before.as_ref().map(|before| before.hash.to_string());
+        if now != file.from {
+            return Err(Error::new(Code::Conflict, format!("{} is not as it was", path.display()))
+                .with("rule", "changed")
+                .with("path", path.display().to_string())
+                .with("sha256", now));
+        }
+        let permissions = file.permissions.as_deref().map(|octal| u32::from_str_radix(octal, 8)).transpose();
+        let permissions = permissions.ok().filter(|permissions| permissions.is_none_or(|bits| bits <= 0o777));
+        let hash = file.to.as_deref().map(|to| Hash::parse(to).ok_or(())).transpose();
+        let (Some(permissions), Ok(hash)) = (permissions, hash) else {
+            return Err(Error::validation("a hash or the permissions cannot be read").with("rule", "request"));
+        };
+        let bytes = hash.map(|hash| cp_ledger::store::blob::load(&policy.ledger, &hash)).transpose()?;
+        let after = bytes.map(|bytes| After::new(bytes, permissions));
+        if before.is_some() || after.is_some() {
+            changes.push(Pending { path, mode: "restore", before, after });
+        }
+    }
+    let mut paths: Vec<&PathBuf> = changes.iter().map(|pending| &pending.path).collect();
+    paths.sort();
+    if let Some(twice) = paths.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(Error::validation(format!("{} is named twice", twice[0].display())).with("rule", "request"));
+    }
+    Ok(changes)
+}
+
+/// A file that must be there.
+fn there(path: &Path) -> Result<Present> {
+    present(path)?.ok_or_else(|| {
+        Error::not_found(format!("file not found: {}", path.display()))
+            .hint("use find to look for it, or write_file to create it")
+    })
+}

@@ -1,0 +1,296 @@
+//! Files that are edited, read by lines, removed and put back: what a model's tool calls do, and what is kept of it.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+use cp_ledger::store::blob;
+use serde_json::{Value, json};
+
+use crate::exec::{Exec, Who, everyone};
+
+/// The one answer to a file operation of a run.
+fn ask(exec: &Exec, operation: &str, arguments: &Value) -> Value {
+    let request = json!({"tool": "filesystem", "operation": operation, "arguments": arguments}).to_string();
+    exec.answers(&["--run", "RUN-1"], &request).0[0].clone()
+}
+
+fn value(answer: &Value) -> &Value {
+    assert_eq!(answer["ok"], true, "{answer}");
+    &answer["data"]["value"]
+}
+
+/// The code, the message and the hint of a refusal.
+fn refusal(answer: &Value) -> (String, String) {
+    let error = &answer["error"];
+    let text = format!("{} {}", error["message"], error["details"]["hint"]);
+    (error["code"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned(), text)
+}
+
+/// The ledger of the run, and what the last operation wrote.
+fn last_write(exec: &Exec) -> (std::path::PathBuf, Value) {
+    let ledger = exec.home.join("planes/ho1/runs/RUN-1.jsonl");
+    let mut entries = exec.home.records(&ledger);
+    entries.retain(|entry| entry["event"] == "exec.operation");
+    (ledger, entries.pop().unwrap()["data"]["what"]["writes"][0].clone())
+}
+
+fn kept(ledger: &std::path::Path, state: &Value) -> Vec<u8> {
+    let hash = cp_ledger::format::line::Hash::parse(state["blob"].as_str().unwrap()).unwrap();
+    blob::load(ledger, &hash).unwrap()
+}
+
+#[test]
+fn text_that_occurs_once_is_replaced_and_what_was_there_is_kept() {
+    for who in everyone() {
+        let exec = Exec::new(who);
+        let path = exec.write("a.sh", "one\ntwo\nthree");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o751)).unwrap();
+        let answer = ask(&exec, "edit_file", &json!({"path": "a.sh", "old": "two\n", "new": "2\r\n"}));
+        assert_eq!((&value(&answer)["changes"], &value(&answer)["lines"]), (&json!(1), &json!([2])), "{answer}");
+        assert_eq!(exec.work.read("a.sh"), "one\n2\r\nthree");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o751, "{who:?}");
+        let (ledger, write) = last_write(&exec);
+        assert_eq!(kept(&ledger, &write["before"]), b"one\ntwo\nthree");
+        assert_eq!(kept(&ledger, &write["after"]), b"one\n2\r\nthree");
+        assert_eq!(write["before"]["permissions"], "751");
+        assert_eq!(write["mode"], "edit");
+    }
+}
+
+#[test]
+fn what_does_not_match_once_changes_nothing_and_says_why() {
+    let exec = Exec::new(Who::Me);
+    exec.write("a", "x\ny\nx\n");
+    for (old, all, said) in
+        [("z", false, "does not occur"), ("x", false, "2 times, at lines 1, 3"), ("", true, "old is empty")]
+    {
+        let answer = ask(&exec, "edit_file", &json!({"path": "a", "old": old, "new": "n", "all": all}));
+        let (code, text) = refusal(&answer);
+        assert!(code == "E_VALIDATION" && text.contains(said), "{answer}");
+    }
+    assert_eq!(exec.work.read("a"), "x\ny\nx\n");
+    let answer = ask(&exec, "edit_file", &json!({"path": "a", "old": "x", "new": "n", "all": true}));
+    assert_eq!(value(&answer)["lines"], json!([1, 3]));
+    assert_eq!(exec.work.read("a"), "n\ny\nn\n");
+    let patch = "@@ -2,2 +2,1 @@\n-y\n-n\n+end\n\\ No newline at end of file\n";
+    value(&ask(&exec, "edit_file", &json!({"path": "a", "patch": patch})));
+    assert_eq!(exec.work.read("a"), "n\nend");
+    let twice = ask(&exec, "edit_file", &json!({"path": "a", "patch": patch}));
+    assert!(refusal(&twice).1.contains("hunk 1 does not match"), "{twice}");
+}
+
+#[test]
+fn bytes_that_are_not_text_stay_as_they_are() {
+    let exec = Exec::new(Who::Me);
+    exec.work.write("b", b"\xff\x00old\r\n\xfe");
+    value(&ask(&exec, "edit_file", &json!({"path": "b", "old": "old", "new": "new"})));
+    assert_eq!(exec.work.bytes("b"), b"\xff\x00new\r\n\xfe");
+}
+
+#[test]
+fn a_file_that_changed_since_the_run_read_it_is_refused_and_one_that_did_not_is_not() {
+    let exec = Exec::new(Who::Me);
+    let edit = |old: &str, new: &str| ask(&exec, "edit_file", &json!({"path": "a", "old": old, "new": new}));
+    exec.write("a", "one\ntwo\n");
+    value(&ask(&exec, "read_file", &json!({"path": "a"})));
+    value(&edit("one", "1"));
+    value(&edit("1", "one"));
+    exec.write("a", "one\ntwo\nthree\n");
+    let (code, text) = refusal(&edit("one", "1"));
+    assert!(code == "E_CONFLICT" && text.contains("changed by others") && text.contains("read it again"), "{text}");
+    // A part that was read by lines or by bytes tells what the whole file was.
+    for part in [json!({"path": "a", "line": 2, "lines": 1}), json!({"path": "a", "offset": 2, "limit": 1})] {
+        value(&ask(&exec, "read_file", &part));
+        value(&edit("two", "zwei"));
+        exec.write("a", "one\ntwo\nfour\n");
+        assert_eq!(refusal(&edit("two", "zwei")).0, "E_CONFLICT");
+    }
+    // Another run knows nothing of it, and its text matches.
+    let request =
+        json!({"tool": "filesystem", "operation": "edit_file", "arguments": {"path": "a", "old": "two", "new": "2"}});
+    assert_eq!(exec.answers(&["--run", "RUN-2"], &request.to_string()).0[0]["ok"], true);
+}
+
+#[test]
+fn an_expected_hash_is_held_to() {
+    let exec = Exec::new(Who::Me);
+    exec.write("a", "one");
+    let hash = value(&ask(&exec, "read_file", &json!({"path": "a"})))["file_sha256"].clone();
+    exec.write("a", "one more");
+    let edit = |hash: &Value| {
+        ask(&exec, "edit_file", &json!({"path": "a", "old": "one", "new": "1", "expected_sha256": hash}))
+    };
+    let refused = edit(&hash);
+    assert_eq!(refusal(&refused).0, "E_CONFLICT");
+    assert_eq!(refusal(&edit(&json!("abc"))).0, "E_VALIDATION");
+    value(&edit(&refused["error"]["details"]["sha256"]));
+    assert_eq!(exec.work.read("a"), "1 more");
+}
+
+#[test]
+fn a_file_is_removed_once_it_was_read_and_comes_back_as_it_was() {
+    let exec = Exec::new(Who::Me);
+    let path = exec.write("a", "held");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    let (code, text) = refusal(&ask(&exec, "remove_file", &json!({"path": "a"})));
+    assert!(code == "E_CONFLICT" && text.contains("read it first") && path.exists(), "{text}");
+    let hash = value(&ask(&exec, "read_file", &json!({"path": "a"})))["file_sha256"].clone();
+    value(&ask(&exec, "remove_file", &json!({"path": "a"})));
+    assert!(!path.exists());
+    let (ledger, write) = last_write(&exec);
+    assert_eq!((kept(&ledger, &write["before"]), &write["after"]), (b"held".to_vec(), &Value::Null));
+
+    let file = |from: &Value, to: &Value| json!({"path": "a", "from": from, "to": to, "permissions": "640"});
+    let absent = json!({"path": "other", "from": hash, "to": Value::Null});
+    let both = json!({"files": [file(&Value::Null, &hash), absent]});
+    assert_eq!(refusal(&ask(&exec, "restore_files", &both)).0, "E_CONFLICT");
+    assert!(!path.exists(), "one is not as it was, so none is changed");
+    value(&ask(&exec, "restore_files", &json!({"files": [file(&Value::Null, &hash)]})));
+    assert_eq!(
+        (exec.work.read("a").as_str(), fs::metadata(&path).unwrap().permissions().mode() & 0o777),
+        ("held", 0o640)
+    );
+    let twice = json!({"files": [file(&hash, &Value::Null), file(&hash, &Value::Null)]});
+    assert_eq!(refusal(&ask(&exec, "restore_files", &twice)).0, "E_VALIDATION");
+    value(&ask(&exec, "restore_files", &json!({"files": [file(&hash, &Value::Null)]})));
+    assert!(!path.exists());
+}
+
+#[test]
+fn what_may_not_be_written_is_not_edited_removed_or_restored() {
+    for who in everyone() {
+        let exec = Exec::with_policy(who, "[paths]\nread = [\".\"]\nwrite = [\"out\"]\npristine = [\"out/keep\"]\n");
+        for path in ["a", "out/a", "out/keep/a", "out/.bashrc", "out/.env"] {
+            exec.write(path, "text");
+        }
+        exec.root.write("secret", "text");
+        symlink(exec.root.join("secret"), exec.work.join("out/link")).unwrap();
+        symlink(&*exec.root, exec.work.join("out/up")).unwrap();
+        exec.own_all();
+        let changes = |path: &str| {
+            let read = ask(&exec, "read_file", &json!({"path": path}));
+            [
+                ask(&exec, "edit_file", &json!({"path": path, "old": "text", "new": "new"})),
+                ask(&exec, "remove_file", &json!({"path": path, "expected_sha256": read["data"]["value"]["sha256"]})),
+                ask(
+                    &exec,
+                    "restore_files",
+                    &json!({"files": [{"path": path, "from": cp_ledger::format::line::Hash::of(b"text").to_string()}]}),
+                ),
+            ]
+        };
+        for path in ["a", "out/keep/a", "out/.bashrc", "out/.env", "out/link", "out/up/secret", "out/../a"] {
+            for answer in changes(path) {
+                assert!(["E_FORBIDDEN", "E_VALIDATION"].contains(&refusal(&answer).0.as_str()), "{path}: {answer}");
+            }
+            assert_ne!(changes(path)[0]["error"]["details"]["rule"], Value::Null);
+        }
+        assert_eq!((exec.work.read("a"), exec.root.read("secret")), ("text".to_owned(), "text".to_owned()));
+        // The same, where it may be.
+        let [edited, ..] = changes("out/a");
+        assert_eq!(edited["ok"], true, "{edited}");
+        exec.write("out/b", "text");
+        let hash = cp_ledger::format::line::Hash::of(b"text").to_string();
+        value(&ask(&exec, "remove_file", &json!({"path": "out/b", "expected_sha256": hash})));
+    }
+}
+
+#[test]
+fn lines_are_read_by_number_and_the_whole_is_counted() {
+    let exec = Exec::new(Who::Me);
+    let text = (1..=5000).map(|n| format!("line {n}")).collect::<Vec<_>>().join("\n") + "\n";
+    exec.write("long", &text);
+    let read = |more: &Value| {
+        let mut arguments = json!({"path": "long"});
+        arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        ask(&exec, "read_file", &arguments)
+    };
+    let answer = read(&json!({"line": 10, "lines": 2, "numbered": true}));
+    let part = value(&answer);
+    assert_eq!(part["content"], "10\tline 10\n11\tline 11\n");
+    assert_eq!((&part["line"], &part["lines"], &part["total_lines"]), (&json!(10), &json!(2), &json!(5000)));
+    assert_eq!(part["has_more"], true);
+    assert_eq!(value(&read(&json!({"line": 1})))["lines"], 2000);
+    let answer = read(&json!({"line": 4999, "lines": 9}));
+    let last = value(&answer);
+    assert_eq!((last["content"].as_str(), &last["has_more"]), (Some("line 4999\nline 5000\n"), &json!(false)));
+    assert!(refusal(&read(&json!({"line": 5001}))).1.contains("has 5000 lines"));
+    assert_eq!(refusal(&read(&json!({"line": 1, "offset": 3}))).0, "E_VALIDATION");
+    exec.work.write("long", b"a\n\xff\nc");
+    assert_eq!(value(&read(&json!({"line": 2})))["content"], "\u{fffd}\nc");
+    exec.work.write("long", b"a\n\0\n");
+    assert!(refusal(&read(&json!({"line": 1}))).1.contains("binary"));
+    exec.work.write("long", "");
+    assert_eq!((&value(&read(&json!({"line": 1})))["total_lines"], &json!(0)), (&json!(0), &json!(0)));
+}
+
+#[test]
+fn a_large_file_breaks_nothing() {
+    let exec = Exec::new(Who::Me);
+    let text = format!("{}\n{}", "x".repeat(6 << 20), "y\n".repeat(10));
+    exec.write("large", &text);
+    let answer = ask(&exec, "read_file", &json!({"path": "large", "line": 2}));
+    assert_eq!((&value(&answer)["total_lines"], &value(&answer)["lines"]), (&json!(11), &json!(10)));
+    let cut = ask(&exec, "read_file", &json!({"path": "large", "line": 1, "lines": 1}));
+    assert_eq!((value(&cut)["content"].as_str().unwrap().len(), &value(&cut)["has_more"]), (4 << 20, &json!(true)));
+    value(&ask(&exec, "edit_file", &json!({"path": "large", "patch": "@@ -11 +11 @@\n-y\n+z\n"})));
+    assert!(exec.work.read("large").ends_with("y\nz\n"));
+}
+
+#[test]
+fn a_model_reads_text_and_is_given_the_rest_in_brackets() {
+    let exec = Exec::new(Who::Me);
+    exec.write("a", "1\n2\n3\n");
+    let call = |input: &Value| {
+        let call = json!({"schema_version": "1.0.0", "ok": true, "type": "tool_call", "data": {"id": "c1", "name": "filesystem", "input": input}});
+        exec.answers(&["--run", "RUN-1"], &call.to_string()).0[0]["data"].clone()
+    };
+    let read = call(&json!({"operation": "read_file", "path": "a", "lines": 2}));
+    assert_eq!(read["content"], "1\n2\n[lines 1 to 2 of 3]", "{read}");
+    assert_eq!(call(&json!({"operation": "read_file", "path": "a"}))["content"], "1\n2\n3\n");
+    call(&json!({"operation": "edit_file", "path": "a", "old": "2", "new": "two"}));
+    let entries = exec.home.records(exec.home.join("planes/ho1/runs/RUN-1.jsonl"));
+    let edit = entries.iter().find(|entry| entry["data"]["operation"] == "filesystem.edit_file").unwrap();
+    assert_eq!(edit["data"]["what"]["call"], "c1");
+    let missing = call(&json!({"operation": "edit_file", "path": "b", "old": "2", "new": "two"}));
+    assert!(missing["is_error"] == true && missing["content"].as_str().unwrap().contains("write_file"), "{missing}");
+}
+
+#[test]
+fn of_edits_at_once_none_is_lost() {
+    let exec = Exec::new(Who::Me);
+    let text = |open: &str, close: &str| (0..6).map(|n| format!("{open}{n}{close}")).collect::<Vec<_>>().join("\n");
+    // Long enough that each is at work while others are.
+    let rest = "\n".to_owned() + &"x".repeat(1 << 20);
+    exec.write("a", &(text("<", ">") + &rest));
+    let running: Vec<_> = (0..6)
+        .map(|n| {
+            let arguments = json!({"path": "a", "old": format!("<{n}>"), "new": format!("[{n}]")});
+            let request = json!({"tool": "filesystem", "operation": "edit_file", "arguments": arguments});
+            exec.command(&["--run", "RUN-1"]).stdin(format!("{request}\n")).start()
+        })
+        .collect();
+    for child in running {
+        child.finish().success();
+    }
+    assert!(exec.work.read("a") == text("[", "]") + &rest);
+}
+
+#[test]
+fn what_is_kept_is_hidden_from_commands_and_tools_wherever_the_ledger_lies() {
+    let exec = Exec::new(Who::Me);
+    exec.write("a", "one");
+    let ledger = exec.work.join("l.jsonl").display().to_string();
+    let asked = |request: &Value| exec.answers(&["--ledger", &ledger], &request.to_string()).0[0].clone();
+    let file = |operation: &str, arguments: Value| {
+        asked(&json!({"tool": "filesystem", "operation": operation, "arguments": arguments}))
+    };
+    value(&file("edit_file", json!({"path": "a", "old": "one", "new": "1"})));
+    let name = exec.work.at("l.jsonl.blobs").names()[0].clone();
+    let read = |path: &str| {
+        let shell = asked(&json!({"tool": "shell", "arguments": {"argv": ["cat", path]}}));
+        (shell["ok"] == true, file("read_file", json!({"path": path}))["ok"] == true)
+    };
+    assert_eq!(read("a"), (true, true));
+    assert_eq!(read(&format!("l.jsonl.blobs/{name}")), (false, false));
+}

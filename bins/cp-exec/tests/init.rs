@@ -1,0 +1,167 @@
+//! `policy init`: what it writes once, what `--for` adds to a policy that is there, and what a hostile project cannot make it write.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::exec::{Exec, Who};
+
+/// A place without a policy.
+fn without_policy() -> Exec {
+    let exec = Exec::new(Who::Me);
+    std::fs::remove_file(exec.home.join("config/policy.toml")).unwrap();
+    exec
+}
+
+fn policy_of(exec: &Exec) -> String {
+    exec.home.read("config/policy.toml")
+}
+
+#[test]
+fn a_starter_policy_is_written_once_and_never_over_another() {
+    let exec = Exec::new(Who::Me);
+    assert_eq!(exec.ask(&["policy", "init"]).1, 6);
+    std::fs::remove_file(exec.home.join("config/policy.toml")).unwrap();
+    assert_eq!(exec.ask(&["policy", "init", "--dry-run"]).0["data"]["written"], false);
+    let (first, _) = exec.ask(&["policy", "init", "--request-id", "r1"]);
+    assert_eq!(first["data"]["written"], true, "{first}");
+    assert_eq!(exec.ask(&["policy", "init", "--request-id", "r1"]).0["data"], first["data"]);
+    assert_eq!(exec.ask(&["policy", "test"]).1, 0);
+    assert_eq!(exec.entries("policy.init").len(), 1);
+    std::fs::set_permissions(exec.home.join("config/policy.toml"), std::fs::Permissions::from_mode(0o666)).unwrap();
+    let (answer, status) = exec.ask(&["--", "true"]);
+    assert_eq!((status, answer["error"]["code"].as_str()), (4, Some("E_CONFIG")), "{answer}");
+}
+
+#[test]
+fn a_starter_makes_copies_and_moves_but_overwrites_nothing_unasked() {
+    let exec = without_policy();
+    exec.ask(&["policy", "init"]);
+    exec.write("a", "a");
+    for words in [&["mkdir", "d"][..], &["cp", "a", "d/b"], &["mv", "d/b", "d/c"]] {
+        assert_eq!(exec.ask(&[&["--"], words].concat()).1, 0, "{words:?}");
+    }
+    for words in [&["cp", "a", "d/c"][..], &["mv", "a", "d/c"]] {
+        assert_eq!(exec.ask(&[&["--"], words].concat()).1, 5, "{words:?}");
+    }
+}
+
+#[test]
+fn a_policy_gets_what_it_lacks_once_that_was_shown_and_confirmed() {
+    let exec = Exec::with_policy(Who::Me, "# mine\n[exec]\nallowed_commands = [\"true\"] # one\npin = {}\n");
+    exec.write("go.mod", "module x\n");
+    exec.write("main.py", "");
+    let before = policy_of(&exec);
+    let asked = ["policy", "init", "--for", "."];
+    let (refused, status) = exec.ask(&asked);
+    assert_eq!((status, &refused["error"]["code"]), (5, &json!("E_CONFIRMATION_REQUIRED")), "{refused}");
+    let shown = exec.ask(&[&asked[..], &["--dry-run"]].concat()).0["data"].clone();
+    let changes = shown["preview"]["changes"].as_array().unwrap();
+    let execute = changes.iter().find(|change| change["resource"] == "paths.execute").unwrap();
+    assert_eq!((&execute["action"], &execute["id"]), (&json!("add"), &json!("\".\"")), "{shown}");
+    assert_eq!(policy_of(&exec), before);
+    let token = shown["confirm_token"].as_str().unwrap();
+    let (done, status) = exec.ask(&[&asked[..], &["--confirm", token]].concat());
+    assert_eq!((status, &done["data"]["written"]), (0, &json!(true)), "{done}");
+    let after = policy_of(&exec);
+    assert!(["# mine\n", "\"true\"", "# one\n"].iter().all(|kept| after.contains(kept)), "{after}");
+    let adds = done["data"]["found"].as_array().unwrap().iter().flat_map(|found| found["adds"].as_array().unwrap());
+    let added: Vec<&Value> = adds.collect();
+    assert_eq!(added.len(), changes.len());
+    assert!(added.iter().all(|one| after.contains(one["reason"].as_str().unwrap())), "{after}");
+    let (again, status) = exec.ask(&asked);
+    assert_eq!((status, &again["data"]["written"]), (0, &json!(false)), "nothing is missing any more: {again}");
+    assert_eq!(policy_of(&exec), after);
+}
+
+#[test]
+fn no_text_of_a_project_gets_into_the_policy() {
+    let evil = "x\"]\n[exec]\nallowed_commands = [\"sh\"] #";
+    let exec = without_policy();
+    let below = exec.work.join(evil);
+    std::fs::create_dir(&below).unwrap();
+    for name in ["package.json", "justfile", "a\"] evil.py", "evil\nrm.js"] {
+        std::fs::write(below.join(name), format!("{{\"scripts\": {{\"{}\": \"x\"}}}}", evil.escape_debug())).unwrap();
+    }
+    let begun = exec.command(&["policy", "init", "--for"]).arg(&below).run().success().data();
+    assert_eq!(begun["found"][0]["evidence"], json!(["*.py"]), "{begun}");
+    assert!(begun["found"].as_array().unwrap().iter().all(|found| !found.to_string().contains("evil")), "{begun}");
+    assert!(!policy_of(&exec).contains("evil") && !policy_of(&exec).contains("\"sh\""), "{}", policy_of(&exec));
+}
+
+/// What `--for` finds of Python in a project with such an environment.
+fn environment(make: impl Fn(&Path)) -> Value {
+    let exec = without_policy();
+    exec.write("main.py", "");
+    exec.write(".venv/pyvenv.cfg", "home = /etc\n");
+    exec.work.directory(".venv/bin");
+    make(&exec.work);
+    exec.ask(&["policy", "init", "--for", "."]).0["data"]["found"][0].clone()
+}
+
+#[test]
+fn an_environment_is_believed_where_its_interpreter_is_one_of_this_machine() {
+    let python = |work: &Path| symlink("/usr/bin/python3", work.join(".venv/bin/python3")).unwrap();
+    if !cp_testkit::required("/usr/bin/python3", Path::new("/usr/bin/python3").exists()) {
+        return;
+    }
+    let pins = |found: &Value| {
+        let adds = found["adds"].as_array().unwrap().iter();
+        adds.filter(|one| one["key"] == "exec.pin")
+            .map(|one| one["name"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let sound = environment(|work| {
+        python(work);
+        std::fs::write(work.join(".venv/bin/pytest"), "#!/x\n").unwrap();
+    });
+    assert_eq!(pins(&sound), ["python3", "pytest"], "the control: {sound}");
+    assert!(!sound.to_string().contains("/etc"), "what it says of itself is not believed: {sound}");
+
+    let elsewhere = environment(|work| {
+        python(work);
+        symlink("/bin/sh", work.join(".venv/bin/python")).unwrap();
+        symlink("/bin/sh", work.join(".venv/bin/pytest")).unwrap();
+    });
+    assert_eq!(pins(&elsewhere), ["python3"], "{elsewhere}");
+
+    for target in ["/bin/sh", "/etc/passwd", "../../python3", "../../main.py"] {
+        let hostile = environment(|work| {
+            std::fs::write(work.join("python3"), "#!/bin/sh\n").unwrap();
+            symlink(target, work.join(".venv/bin/python3")).unwrap();
+        });
+        assert!(hostile["missing"][0].as_str().unwrap().contains(".venv"), "{target}: {hostile}");
+        assert!(!hostile["adds"].to_string().contains(".venv"), "{target}: {hostile}");
+    }
+    let outside = environment(|work| {
+        python(work);
+        std::fs::rename(work.join(".venv"), work.join("../outside")).unwrap();
+        symlink("../outside", work.join(".venv")).unwrap();
+    });
+    assert_eq!(pins(&outside), [""; 0], "{outside}");
+}
+
+#[test]
+fn what_a_link_leads_to_is_not_of_the_project() {
+    let exec = without_policy();
+    exec.root.write("outside/Cargo.toml", "");
+    for name in ["Cargo.toml", "go.mod"] {
+        symlink("../outside/Cargo.toml", exec.work.join(name)).unwrap();
+    }
+    exec.write("Makefile", "");
+    let found = exec.ask(&["policy", "init", "--for", "."]).0["data"]["found"].clone();
+    assert_eq!(found.as_array().unwrap().iter().map(|found| found["kind"].clone()).collect::<Vec<_>>(), ["make"]);
+}
+
+#[test]
+fn a_home_or_everything_is_no_project() {
+    let exec = without_policy();
+    let home = format!("{}/.", exec.home.display());
+    for directory in ["/", "/..", &home, exec.root.to_str().unwrap()] {
+        let (answer, status) = exec.ask(&["policy", "init", "--for", directory]);
+        assert_eq!((status, &answer["error"]["details"]["rule"]), (4, &json!("base")), "{directory}: {answer}");
+    }
+    assert_eq!(exec.ask(&["policy", "init", "--for", "nowhere"]).1, 3);
+    assert_eq!(exec.ask(&["policy", "init", "--for", "."]).1, 0, "the control");
+}

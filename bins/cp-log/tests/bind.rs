@@ -1,0 +1,272 @@
+//! `cp-log bind`, and `prove`, `check-proof` and `verify` by way of a bound.
+
+use crate::ledgers::Ledgers;
+use serde_json::{Value, json};
+
+const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+/// Five ledgers, a key, and the bound of the five.
+fn bound() -> Ledgers {
+    let place = Ledgers::new();
+    std::fs::create_dir_all(place.path("shards/deep")).unwrap();
+    for (at, name) in NAMES.iter().enumerate() {
+        place.ledger(&file(name), 3 + at);
+    }
+    place.lines(&["keygen", "K"], "");
+    let answer = bind(&place, 0);
+    assert_eq!((&answer["data"]["ledgers"], &answer["data"]["lines"]), (&json!(5), &json!(25)));
+    place
+}
+
+fn file(name: &str) -> String {
+    format!("shards/{}{name}.jsonl", if name == "e" { "deep/" } else { "" })
+}
+
+#[track_caller]
+fn bind(place: &Ledgers, exit: i32) -> Value {
+    place.closing(&["bind", "shards", "--key", "K", "-o", "b.note"], "", exit)
+}
+
+/// What `verify --bound` says of each ledger, by file name, and the error's code.
+fn standings(place: &Ledgers) -> (Vec<(String, String)>, Value) {
+    let ran = place.run(&["verify", "--bound", "b.note", "--key", "K.pub", "shards"]);
+    let mut told = Vec::new();
+    let records = ran.records();
+    for record in &records {
+        let of = if record["error"].is_object() { &record["error"]["details"] } else { &record["data"] };
+        if let (Some(file), Some(bound)) = (of["file"].as_str(), of["bound"].as_str()) {
+            told.push((file.rsplit('/').next().unwrap().to_owned(), bound.to_owned()));
+        }
+    }
+    told.sort();
+    assert_eq!(ran.status == 0, ran.closing()["error"].is_null(), "{ran:?}");
+    (told, ran.closing()["error"]["code"].clone())
+}
+
+fn told(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(name, standing)| (format!("{name}.jsonl"), (*standing).to_owned())).collect()
+}
+
+#[test]
+fn a_line_of_any_ledger_is_proved_with_the_public_key_alone() {
+    let place = bound();
+    for (at, name) in NAMES.iter().enumerate() {
+        for seq in [0, at + 2] {
+            let seq_text = seq.to_string();
+            let proof = ["prove", &seq_text, "-f", &file(name), "--bound", "b.note", "--format", "raw"];
+            let proof = place.run(&proof).success().stdout;
+            place.work.write("p", &proof);
+            let line = place.work.read(file(name)).lines().nth(seq).unwrap().to_owned() + "\n";
+            let origin = place.stored(&file(name))[0]["data"]["origin"].as_str().unwrap().to_owned();
+            let check = ["check-proof", "--key", "K.pub", "--name", &origin, "--strict-exit", "p"];
+            let checked = place.lines(&check, &line);
+            assert_eq!(checked[0]["data"]["proved"], true);
+            assert!(checked[0]["data"]["bound"].as_str().unwrap().starts_with("cp-bound/"));
+            place.closing(&check, &line.replace("tick", "tock").replace("open", "shut"), 1);
+        }
+    }
+    let beyond = ["prove", "3", "-f", &file("a"), "--bound", "b.note"];
+    assert_eq!(place.closing(&beyond, "", 3)["error"]["code"], "E_NOT_FOUND");
+    place.ledger("other.jsonl", 3);
+    let other = ["prove", "0", "-f", "other.jsonl", "--bound", "b.note"];
+    assert_eq!(place.closing(&other, "", 3)["error"]["code"], "E_NOT_FOUND");
+}
+
+#[test]
+fn each_ledger_is_said_to_be_as_it_was_or_to_have_grown_or_to_be_new() {
+    let place = bound();
+    place.lines(&["append", "-f", &file("b"), "m"], "");
+    place.ledger("shards/z.jsonl", 2);
+    let (standing, code) = standings(&place);
+    let grown = [("a", "intact"), ("b", "grown"), ("c", "intact"), ("d", "intact"), ("e", "intact"), ("z", "added")];
+    assert_eq!((standing, code), (told(&grown), Value::Null));
+}
+
+#[test]
+fn what_is_missing_changed_or_shorter_is_named_and_fails() {
+    let place = bound();
+    std::fs::remove_file(place.path(&file("a"))).unwrap();
+    let text = place.work.read(file("b"));
+    place.work.write(file("b"), text.split_inclusive('\n').take(2).collect::<String>());
+    // As long as before, and whole, but other lines from the last on.
+    let text = place.work.read(file("c"));
+    place.work.write(file("c"), text.split_inclusive('\n').take(4).collect::<String>());
+    place.lines(&["append", "-f", &file("c"), "--event", "other", "m"], "");
+    place.work.write(file("d"), place.work.read(file("d")).replacen("line 2", "line 9", 1));
+    let wrong = [("a", "missing"), ("b", "went_back"), ("c", "changed"), ("d", "damaged"), ("e", "intact")];
+    assert_eq!(standings(&place), (told(&wrong), json!("E_INTEGRITY")));
+    // Text says the same, and a bound is never made of it.
+    let text = place.run(&["verify", "--bound", "b.note", "--format", "text", "shards"]).code(1);
+    assert!(text.stdout.contains("deep/e.jsonl: 7 lines"), "{text:?}");
+    assert!(text.stderr.contains("a.jsonl: missing: the bound has cp-ledger/"), "{text:?}");
+    assert_eq!(bind(&place, 1)["error"]["code"], "E_INTEGRITY");
+}
+
+#[test]
+fn what_only_has_the_name_of_a_ledger_does_not_stand_for_it() {
+    let place = bound();
+    // Its first line has the shape and the name, and is an entry of another format, whose files nothing signs.
+    let origin = place.stored(&file("a"))[0]["data"]["origin"].clone();
+    let zeros = "0".repeat(64);
+    let (time, sha) = ("2026-11-21T03:00:00.000000Z", format!("sha256:{zeros}"));
+    let sorted = format!(
+        "{{\"data\": {{\"origin\": {origin}}}, \"hash\": \"{sha}\", \"prev\": \"{sha}\", \"previous_hash\": null, \"seq\": 0, \"ts\": \"{time}\"}}"
+    );
+    let own = cp_ledger::format::Hash::of(sorted.as_bytes()).hex().to_owned();
+    let entry = format!(
+        "{{\"seq\":0,\"ts\":\"{time}\",\"data\":{{\"origin\":{origin}}},\"previous_hash\":null,\"entry_hash\":\"{own}\",\"prev\":\"{sha}\",\"hash\":\"{sha}\"}}\n"
+    );
+    place.work.write("plane.jsonl", &entry);
+    assert_eq!(place.closing(&["verify", "plane.jsonl"], "", 0)["data"]["intact"], true);
+    for text in [entry, String::new(), "{\"a\":1}\n".to_owned()] {
+        place.work.write(file("a"), text);
+        let (standing, code) = standings(&place);
+        assert_eq!((&standing[0], code), (&told(&[("a", "missing")])[0], json!("E_INTEGRITY")));
+    }
+    // Nothing of it is intact, and it has the name.
+    let text = place.work.read(file("b"));
+    place
+        .work
+        .write(file("b"), text.replace("hash\":\"sha256:0", "hash\":\"sha256:1").replace("\"ts\":\"2", "\"ts\":\"3"));
+    assert_eq!(standings(&place).0[1], told(&[("b", "damaged")])[0]);
+    let piped = place.closing(&["verify", "--bound", "b.note", "-"], &text, 2);
+    assert_eq!(piped["error"]["code"], "E_USAGE");
+}
+
+#[test]
+fn a_bound_never_goes_back() {
+    let place = bound();
+    let first = place.work.read("b.note");
+    let short = place.work.bytes(file("b"));
+    place.lines(&["append", "-f", &file("b"), "m"], "");
+    bind(&place, 0);
+    let second = place.work.read("b.note");
+    assert_ne!(first, second);
+    // Shorter than bound, though no checkpoint of its own says so.
+    place.work.write(file("b"), short);
+    assert_eq!(bind(&place, 1)["error"]["code"], "E_INTEGRITY");
+    std::fs::remove_file(place.path(&file("b"))).unwrap();
+    let missing = bind(&place, 6);
+    assert_eq!(missing["error"]["details"]["file"], "b.jsonl");
+    place.lines(&["keygen", "other"], "");
+    place.closing(&["bind", "shards", "--key", "other", "-o", "b.note"], "", 1);
+    place.lines(&["append", "-f", "one.jsonl", "m"], "");
+    place.lines(&["checkpoint", "-f", "one.jsonl", "--key", "K"], "");
+    place.closing(&["bind", "one.jsonl", "--key", "K", "-o", "one.checkpoint"], "", 1);
+    assert_eq!(place.work.read("b.note"), second);
+    // In a file of its own what is left can be bound.
+    place.closing(&["bind", "shards", "--key", "K", "-o", "left.note"], "", 0);
+}
+
+#[test]
+fn a_copy_of_a_ledger_is_named_with_the_ledger() {
+    let place = bound();
+    std::fs::copy(place.path(&file("a")), place.path("shards/copy.jsonl")).unwrap();
+    let refused = bind(&place, 6);
+    assert_eq!(refused["error"]["details"]["files"], json!(["a.jsonl", "copy.jsonl"]));
+    let verified = place.closing(&["verify", "--bound", "b.note", "shards"], "", 0);
+    let notice = &verified["meta"]["notices"][0];
+    assert_eq!(notice["type"], "origin_twice");
+    for name in ["shards/a.jsonl", "shards/copy.jsonl"] {
+        assert!(notice["message"].as_str().unwrap().contains(name), "{notice}");
+    }
+}
+
+#[test]
+fn a_forged_bound_is_refused_before_any_ledger_is_judged() {
+    let place = bound();
+    let text = place.work.read("b.note");
+    for forged in [text.replacen("\n3\n", "\n2\n", 1), text.replacen("a.jsonl", "x.jsonl", 1), "nothing".to_owned()] {
+        assert_ne!(forged, text);
+        place.work.write("forged", forged);
+        let closing = place.closing(&["verify", "--bound", "forged", "shards"], "", 1);
+        assert_eq!(closing["error"]["details"]["file"], "forged");
+    }
+    place.lines(&["keygen", "other"], "");
+    place.closing(&["verify", "--bound", "b.note", "--key", "other.pub", "shards"], "", 1);
+    assert_eq!(place.closing(&["verify", "--bound", "none", "shards"], "", 3)["error"]["code"], "E_NOT_FOUND");
+    let open = place.lines(&["verify", "--bound", "b.note", "shards"], "");
+    assert_eq!(open[0]["data"]["not_proved"][0]["what"], "signature");
+}
+
+#[test]
+fn a_ledger_with_segments_is_one_and_what_is_none_is_left_out() {
+    let place = bound();
+    place.lines(&["rotate", &file("c")], "");
+    place.ledger("big.jsonl", 2);
+    std::fs::create_dir_all(place.path("shards/x.jsonl.blobs")).unwrap();
+    std::fs::copy(place.path("big.jsonl"), place.path("shards/x.jsonl.blobs/x.jsonl")).unwrap();
+    place.work.write("shards/rows.jsonl", "{\"a\":1}\n");
+    let (standing, code) = standings(&place);
+    assert!(standing.contains(&("c.jsonl".into(), "grown".into())), "{standing:?}");
+    assert_eq!((standing.len(), code), (5, Value::Null));
+    let answer = bind(&place, 0);
+    assert_eq!(answer["data"]["ledgers"], 5);
+    assert_eq!(answer["meta"]["notices"][0]["type"], "not_a_ledger");
+    // The segments alone are not the ledger.
+    std::fs::remove_file(place.path(&file("c"))).unwrap();
+    assert_eq!(bind(&place, 1)["error"]["code"], "E_INTEGRITY");
+    assert_eq!(standings(&place).1, "E_INTEGRITY");
+}
+
+#[test]
+fn nothing_to_bind_is_an_error_and_a_dry_run_signs_nothing() {
+    let place = Ledgers::new();
+    std::fs::create_dir(place.path("empty")).unwrap();
+    place.lines(&["keygen", "K"], "");
+    assert_eq!(place.closing(&["bind", "empty", "--key", "K"], "", 3)["error"]["code"], "E_NOT_FOUND");
+    place.closing(&["bind", "--key", "K"], "", 2);
+    place.work.write("rows.jsonl", "{\"a\":1}\n");
+    place.closing(&["bind", "rows.jsonl", "--key", "K"], "", 2);
+    place.ledger("l.jsonl", 3);
+    let tried = place.closing(&["bind", "l.jsonl", "--key", "K", "-o", "b.note", "--dry-run"], "", 0);
+    assert!(!place.path("b.note").exists());
+    let printed = place.closing(&["bind", "l.jsonl", "--key", "K"], "", 0);
+    assert_eq!(printed["data"]["root"], tried["data"]["root"]);
+    assert!(printed["data"]["bound"].as_str().unwrap().starts_with("cp-ledger/bound@v1\ncp-ledger/"));
+    let once = ["bind", "l.jsonl", "--key", "K", "--request-id", "r"];
+    let first = place.closing(&once, "", 0)["data"].clone();
+    std::fs::rename(place.path("l.jsonl"), place.path("gone")).unwrap();
+    assert_eq!(place.closing(&once, "", 0)["data"], first);
+    // What was signed is on the home's own ledger.
+    let entries = place.lines(&["query", "--event", "ledger.bind"], "");
+    let bound: Vec<_> = entries.iter().filter_map(|entry| entry["data"]["data"]["bound"].as_str()).collect();
+    assert_eq!(bound, [&printed, &json!({"data": first})].map(|answer| answer["data"]["origin"].as_str().unwrap()));
+}
+
+#[test]
+fn two_thousand_ledgers_need_few_open_files() {
+    let place = Ledgers::new();
+    std::fs::create_dir(place.path("shards")).unwrap();
+    place.lines(&["keygen", "K"], "");
+    // Each needs an origin of its own: a first line is made anew, by the formula of the format.
+    place.lines(&["create", "l.jsonl"], "");
+    let first = place.work.read("l.jsonl");
+    let origin = place.stored("l.jsonl")[0]["data"]["origin"].as_str().unwrap().to_owned();
+    for n in 0..2000 {
+        let name = format!("example.com/{n}");
+        let beginning = cp_ledger::format::line::Hash::of(format!("cp-ledger/1\n{name}\n").as_bytes());
+        let start = first.find(",\"event\"").unwrap();
+        let members = first[start..first.find(",\"prev\"").unwrap()].replace(&origin, &name);
+        let mut line = Vec::new();
+        let time = "2026-11-21T03:00:00.000000Z";
+        cp_ledger::format::line::compose(0, time, members.as_bytes(), &beginning, &mut line).unwrap();
+        place.work.write(format!("shards/{n}.jsonl"), line);
+    }
+    let limited = |words: &str| {
+        let done = place.sh(&format!("ulimit -n 64; exec cp-log {words}"));
+        (done.status, done.stdout)
+    };
+    let (status, said) = limited("bind shards --key K -o b.note");
+    assert_eq!(status, 0, "{said}");
+    assert!(said.contains("\"ledgers\":2000"), "{said}");
+    std::fs::remove_file(place.path("shards/1234.jsonl")).unwrap();
+    let (status, said) = limited("verify --bound b.note --key K.pub shards");
+    assert_eq!(status, 1, "{said}");
+    assert_eq!(said.matches("\"bound\":\"intact\"").count(), 1999);
+    assert!(
+        said.contains("1234.jsonl: missing: the bound has example.com/1234"),
+        "{}",
+        said.lines().last().unwrap_or_default()
+    );
+}

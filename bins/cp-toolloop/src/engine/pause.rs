@@ -1,0 +1,206 @@
+//! The pause of a call: who is asked about it, and what a yes or a no becomes.
+
+use cp_common::output::Format;
+use cp_common::program::approval::{self, Answer, Verdict};
+use cp_common::wire::{Action, Approval, AskedBy, Binds, Grant, How, Level, Scope, Shown, ToolCall};
+use cp_common::{Code, Context, Error, Result, keys};
+use cp_ledger::format::approval::Said;
+use serde_json::{Value, json};
+
+use super::Engine;
+use crate::state::step::{Decision, Step};
+use crate::tools::tool::{Origin, Tool};
+
+/// The program of an approval that this one asks for.
+const OURS: &str = "cp-toolloop";
+/// The rule of a call for which a server asks something.
+pub(super) const MCP_INPUT: &str = "mcp.input";
+/// The rule of a call that was started and has no result.
+pub(super) const UNFINISHED: &str = "unfinished";
+
+impl Engine {
+    /// The record of a call that needs a yes by this rule, and why.
+    pub(super) fn asked(
+        &self,
+        call: &ToolCall,
+        tool: &Tool,
+        rule: &str,
+        why: String,
+        context: &Context,
+    ) -> Result<Approval> {
+        let plan = &self.run.plan;
+        let (action, program) = match &tool.origin {
+            Origin::Builtin => (Action::Tool, None),
+            Origin::Executable { sha256, .. } => (Action::Tool, Some(sha256.clone())),
+            Origin::Mcp { server, .. } => {
+                let spec = plan.mcp.iter().find(|spec| spec.name == *server);
+                (Action::Server, spec.map(|spec| keys::hash(spec.argv.join("\0").as_bytes())))
+            }
+        };
+        let shown = Shown {
+            tool: Some(call.name.clone()),
+            input: serde_json::from_str(call.input.get()).ok(),
+            cwd: Some(plan.base.display().to_string()),
+            risk: "medium".to_owned(),
+            rule: rule.to_owned(),
+            why,
+            ..Shown::default()
+        };
+        let request = json!([call.name, call.input.get(), rule]).to_string();
+        let binds = Binds {
+            request: keys::hash(request.as_bytes()),
+            program,
+            target: None,
+            policy: std::fs::read(context.home.policy_file()).ok().map(|text| keys::hash(&text)),
+        };
+        let asked_by = AskedBy {
+            program: OURS.to_owned(),
+            agent: context.agent(plan.prompt.agent.as_deref()),
+            run: Some(plan.run.clone()),
+            session: plan.prompt.session_id.clone(),
+            call_id: Some(call.id.clone()),
+        };
+        // What a person has to look at first is looked at each time.
+        let is_for_once = [UNFINISHED, MCP_INPUT].contains(&rule);
+        let scopes: &[Scope] = if is_for_once { &[Scope::Once] } else { &[Scope::Once, Scope::Run] };
+        approval::new(asked_by, action, Level::Agent, scopes, shown, binds)
+    }
+
+    /// Gets an answer about a call: afterwards it is decided. Where nobody answers now, the error is the pause.
+    pub(super) fn decide(&mut self, at: usize, approval: &Approval, context: &mut Context) -> Result<()> {
+        let home = context.home.root().to_owned();
+        let before = self.run.conversation.calls[at].approval.clone();
+        if let Some(before) = before.filter(|before| before.id != approval.id) {
+            // What was said yes to is not what would start now.
+            approval::withdraw(&home, &before.id)?;
+            approval::answered(&home, &before.id)?;
+        }
+        let is_ours = approval.asked_by.program == OURS || approval.shown.rule == UNFINISHED;
+        if is_ours {
+            self.wait_for(at, approval)?;
+        } else {
+            // cp-exec has put it on the ledger.
+            self.run.step(Step::Asked(at, Box::new(approval.clone())))?;
+            self.run.sync()?;
+        }
+        let mut error = approval::pause(&home, approval)?;
+        if is_ours && let Some(spent) = approval::take(&home, approval)? {
+            approval::answered(&home, &approval.id)?;
+            return self.run.step(Step::Decided(at, Decision::Approved(Box::new(spent.grant))));
+        }
+        if let Some(before) = self.run.conversation.covers(approval).cloned() {
+            return self.granted(at, &before.by, before.how, Scope::Run, context);
+        }
+        let until = self.run.deadline;
+        let takes_program = approval.level == Level::Agent && approval.shown.rule != UNFINISHED;
+        if takes_program && let Some(verdict) = self.parts.approver.ask(approval, until)? {
+            match verdict {
+                Verdict::Granted => return self.granted(at, "approver", How::Approver, Scope::Once, context),
+                Verdict::Denied(why) => return self.denied(at, why, "approver", context),
+                Verdict::Undecided(why) => {
+                    self.run.time_left()?;
+                    error = error.with("approver", why);
+                }
+            }
+        }
+        if context.out.format() == Format::Text {
+            let answer = approval::at_terminal(approval, until)?;
+            self.run.time_left()?;
+            match answer {
+                Some(Answer::Yes(scope)) => return self.granted(at, "person", How::Terminal, scope, context),
+                Some(Answer::No) => return self.denied(at, "a person denied it".to_owned(), "person", context),
+                None => {}
+            }
+        }
+        Err(self.paused(at, approval, &error, context))
+    }
+
+    /// Puts on record that a call waits.
+    pub(super) fn wait_for(&mut self, at: usize, approval: &Approval) -> Result<()> {
+        self.run.note(|journal| journal.approval(Said::Asked, approval))?;
+        self.run.step(Step::Asked(at, Box::new(approval.clone())))?;
+        self.run.sync()
+    }
+
+    fn granted(&mut self, at: usize, by: &str, how: How, scope: Scope, context: &Context) -> Result<()> {
+        let grant = Grant { by: by.to_owned(), how, scope, receipt: None };
+        self.run.decide(at, Decision::Approved(Box::new(grant)), "", context.home.root())
+    }
+
+    fn denied(&mut self, at: usize, why: String, by: &str, context: &Context) -> Result<()> {
+        self.run.decide(at, Decision::Denied(why), by, context.home.root())
+    }
+
+    /// Uses up the yes to a call that is about to start. What cp-exec asked about, it finds the yes for, and uses it up itself.
+    pub(super) fn spend(&mut self, at: usize, decision: Option<Decision>, context: &Context) -> Result<()> {
+        let call = &self.run.conversation.calls[at];
+        let (Some(Decision::Approved(grant)), Some(approval)) = (decision, call.approval.clone()) else {
+            return Ok(());
+        };
+        if approval.asked_by.program != OURS {
+            return approval::grant(context.home.root(), &approval, &grant).map(drop);
+        }
+        self.run.note(|journal| journal.approval(Said::Spent(&grant), &approval)).map(drop)
+    }
+
+    /// The record of a call that was started and has no result: whether it had its effect, only a person can find out. What cp-exec
+    /// asked about it is asked again with it, so that one yes is enough.
+    pub(super) fn unfinished(&self, at: usize, tool: &Tool, context: &Context) -> Result<Approval> {
+        let call = &self.run.conversation.calls[at];
+        let why = format!("{} was started, and whether it finished is not known", call.asked.name);
+        match call.approval.clone().filter(|before| before.asked_by.program != OURS) {
+            Some(before) => {
+                let shown = Shown { rule: UNFINISHED.to_owned(), why, ..before.shown };
+                Ok(Approval { scopes: vec![Scope::Once], shown, ..*before })
+            }
+            None => self.asked(&call.asked, tool, UNFINISHED, why, context),
+        }
+    }
+
+    /// The error of a run that waits for the answer about a call.
+    fn paused(&self, at: usize, approval: &Approval, error: &Error, context: &Context) -> Error {
+        let call = &self.run.conversation.calls[at].asked;
+        let Shown { rule, why, .. } = &approval.shown;
+        let action = if rule == UNFINISHED { "resolve_unfinished_call" } else { "approve_tool_call" };
+        let message = format!("{}, call {}: {}: {why}", self.run.plan.run, call.id, approval.subject());
+        let (details, home) = (error.details(), context.home.root());
+        let mut paused = self.human(action, message, call);
+        let line = match approval.level {
+            Level::Agent => format!("resume {} --approve {}", self.run.plan.run, call.id),
+            Level::Owner => format!("resume {}", self.run.plan.run),
+        };
+        let mut approval = approval.clone();
+        let approve = approval::command_line(home, &approval.resume);
+        approval.resume = [OURS].into_iter().chain(line.split(' ')).map(str::to_owned).collect();
+        paused = match (approval.level, rule == UNFINISHED) {
+            (Level::Owner, _) => paused
+                .with("resume", self.run.resume_line(""))
+                .with("approve", approve.clone())
+                .hint(format!("only the owner of the policy can approve it: `{approve}` at a terminal, then resume")),
+            (Level::Agent, true) => {
+                paused.hint("check whether it had its effect: --approve runs it again, --deny goes on without it")
+            }
+            (Level::Agent, false) => paused.hint("--approve runs it, --deny refuses it and tells the model so"),
+        };
+        for name in ["id", "approver"] {
+            paused = match details.get(name) {
+                Some(value) => paused.with(name, value.clone()),
+                None => paused,
+            };
+        }
+        paused
+            .with("approval", serde_json::to_value(&approval).unwrap_or_default())
+            .with("_untrusted", json!(["/call", "/approval/shown"]))
+    }
+
+    pub(super) fn human(&self, action: &str, message: String, call: &ToolCall) -> Error {
+        let id = &call.id;
+        let input: Value = serde_json::from_str(call.input.get()).unwrap_or_default();
+        Error::new(Code::HumanRequired, message)
+            .with("action", action)
+            .with("call", json!({"id": id, "name": call.name, "input": input}))
+            .with("_untrusted", json!(["/call"]))
+            .with("resume", self.run.resume_line(&format!(" --approve {id}")))
+            .with("otherwise", self.run.resume_line(&format!(" --deny {id} --message no")))
+    }
+}

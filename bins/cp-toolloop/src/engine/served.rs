@@ -1,0 +1,108 @@
+//! Calls of tools of MCP servers: which are made at the same time as others of the same server, and what they come to.
+
+use std::time::Duration;
+
+use cp_common::wire::{Block, Receipt, ToolResult};
+use cp_common::{Context, Error, Result};
+
+use super::Engine;
+use super::pause::MCP_INPUT;
+use super::pending::Pending;
+use crate::mcp::{Asked, Outcome, Spec};
+use crate::state::step::Step;
+use crate::tools::tool::Tool;
+
+/// A call of a server's tool.
+pub(super) struct Served {
+    spec: Spec,
+    /// Its name there.
+    tool: String,
+    /// The proof that it was begun.
+    receipt: Option<Receipt>,
+    /// Whether it may be made at the same time as others that may.
+    shares: bool,
+    /// The call; none before its turn has come.
+    asked: Option<Result<Asked>>,
+}
+
+impl Engine {
+    /// Begins a call of a server's tool: it is made now, if no other call that is under way there stands against that.
+    pub(super) fn begin_served<'a>(
+        &mut self,
+        pending: &Pending,
+        (tool, server, name): (&Tool, &str, &str),
+        receipt: Option<Receipt>,
+        underway: impl Iterator<Item = &'a Served>,
+        context: &Context,
+    ) -> Result<Served> {
+        let spec = self.run.plan.mcp.iter().find(|spec| spec.name == server).cloned();
+        let spec = spec.ok_or_else(|| Error::not_found(format!("the run has no MCP server {server}")).fatal())?;
+        let shares = self.parts.servers(context)?.shares(&spec, tool.hints.read_only)?;
+        let mut others = underway.filter(|other| other.spec == spec);
+        let is_free = if shares { others.all(|other| other.shares) } else { others.next().is_none() };
+        let mut made = Served { spec, tool: name.to_owned(), receipt, shares, asked: None };
+        if is_free {
+            made.asked = Some(self.call_server(pending, &made, context));
+        }
+        Ok(made)
+    }
+
+    /// Calls a tool of a server, which is on the record of the run before that.
+    fn call_server(&mut self, pending: &Pending, made: &Served, context: &Context) -> Result<Asked> {
+        let left = self.run.time_left()?;
+        let servers = self.parts.servers(context)?;
+        if let Some(started) = servers.started(&made.spec, left)? {
+            self.run.note(|journal| journal.server(&started))?;
+            self.run.sync()?;
+        }
+        let left = self.run.time_left()?;
+        self.parts.servers(context)?.call(&made.spec, &made.tool, &pending.call.input, left)
+    }
+
+    /// Waits for a call of a server's tool, or makes it, now that all before it have ended. One that fails is an answer too: the model may
+    /// find another way.
+    pub(super) fn served(&mut self, pending: &Pending, mut made: Served, context: &Context) -> Result<ToolResult> {
+        let asked = match made.asked.take() {
+            Some(asked) => asked,
+            None => self.call_server(pending, &made, context),
+        };
+        let answered = match asked {
+            Ok(asked) => self.parts.servers(context)?.answer(&asked),
+            Err(error) => Err(error),
+        };
+        let took = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let result = match answered {
+            Ok((Outcome::Answer { text, is_error }, time)) => {
+                ToolResult { is_error, duration_ms: took(time), ..pending.failed(text) }
+            }
+            Ok((Outcome::Shown { text, images, is_error }, time)) => {
+                let images = images.iter().map(|(media, data)| Block::image(media, data)).collect();
+                ToolResult { images, is_error, duration_ms: took(time), ..pending.failed(text) }
+            }
+            Ok((Outcome::TimedOut, time)) => {
+                self.run.time_left()?;
+                let text = format!("stopped after {:.1} seconds", time.as_secs_f64());
+                ToolResult { duration_ms: took(time), ..pending.failed(text) }
+            }
+            Ok((Outcome::InputRequired(questions), _)) => {
+                self.run.step(Step::Withdrawn(pending.at))?;
+                let server = &made.spec.name;
+                let message = format!("the server {server} asks for something that only a person can answer");
+                if let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == pending.call.name).cloned() {
+                    let approval = self.asked(&pending.call, &tool, MCP_INPUT, message.clone(), context)?;
+                    self.wait_for(pending.at, &approval)?;
+                }
+                return Err(self
+                    .human("answer_mcp_input", message, &pending.call)
+                    .with("questions", questions)
+                    .hint("give the server what it needs in its own way, then --approve calls it again"));
+            }
+            Err(error) if error.is_fatal() => return Err(error),
+            Err(error) => {
+                self.run.time_left()?;
+                pending.failed(error.message())
+            }
+        };
+        Ok(ToolResult { receipt: made.receipt, ..result })
+    }
+}

@@ -1,0 +1,72 @@
+//! What would help a server that did not start in the sandbox: the line of policy, or another command.
+
+use std::path::Path;
+
+use super::Spec;
+use super::policy::{Network, Sandbox, Table};
+
+/// Programs that fetch others and start them, which the sandbox does not let them.
+const RUNNERS: [&str; 6] = ["npx", "bunx", "pnpx", "uvx", "uv", "pipx"];
+/// What programs say when a file is hidden from them.
+const HIDDEN: [&str; 4] = ["Permission denied", "No such file", "EACCES", "ENOENT"];
+/// What they say without a network.
+const OFFLINE: [&str; 5] = ["EAI_AGAIN", "ENETUNREACH", "unreachable", "name resolution", "dns error"];
+
+/// What to do about a server that failed with this message.
+pub(super) fn cure(spec: &Spec, table: &Table, message: &str) -> Option<String> {
+    let program = Path::new(spec.argv.first()?);
+    let (name, called) = (&spec.name, program.file_name()?.to_string_lossy());
+    let late = message.contains("in time");
+    let more_time = late.then(|| format!("start_timeout = 120 in [mcp.{name}] of the policy gives it more time"));
+    if table.sandbox == Sandbox::None {
+        return more_time;
+    }
+    if program.parent().is_some_and(|directory| directory.ends_with("shims")) {
+        return Some(format!(
+            "{called} only looks for another program: name that one, as `pyenv which {called}` prints it"
+        ));
+    }
+    if RUNNERS.contains(&&*called) {
+        let outside = format!("or sandbox = \"none\" in [mcp.{name}] of the policy starts it with your rights");
+        return Some(format!(
+            "{called} fetches programs, and the sandbox starts none of these: install the server and name its file; {outside}"
+        ));
+    }
+    let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
+    if table.network == Network::None && says(&OFFLINE) {
+        return Some(format!("if it needs a network: network = \"host\" in [mcp.{name}] of the policy"));
+    }
+    let words = message.split(|sign: char| sign.is_whitespace() || "'\"`:,;()[]".contains(sign));
+    let hidden =
+        words.filter(|word| word.starts_with('/')).find(|word| *word != spec.argv[0] && Path::new(word).exists());
+    if let Some(path) = hidden.filter(|_| says(&HIDDEN)) {
+        return Some(format!("the sandbox hides that file: read = [\"{path}\"] in [mcp.{name}] of the policy"));
+    }
+    Some(more_time.unwrap_or_else(|| {
+        format!(
+            "it ran in the sandbox; what it needs there is read, write, env or network in [mcp.{name}] of the policy"
+        )
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_failure_has_its_line_of_policy() {
+        let table = Table::default();
+        let cured = |program: &str, message: &str| {
+            let spec = Spec { name: "s".into(), argv: vec![program.into()], ..Spec::default() };
+            cure(&spec, &table, message).unwrap()
+        };
+        assert!(cured("/root/.pyenv/shims/python3", "").contains("`pyenv which python3`"));
+        assert!(cured("/usr/bin/npx", "").contains("sandbox = \"none\" in [mcp.s]"));
+        assert!(cured("/bin/x", "npm error code EAI_AGAIN").contains("network = \"host\" in [mcp.s]"));
+        let hidden = cured("/bin/x", "open '/etc/passwd': Permission denied");
+        assert!(hidden.contains("read = [\"/etc/passwd\"] in [mcp.s]"), "{hidden}");
+        assert!(cured("/bin/x", "/etc/passwd is strange").contains("[mcp.s]"));
+        let outside = Table { sandbox: Sandbox::None, ..Table::default() };
+        assert_eq!(cure(&Spec { argv: vec!["/usr/bin/npx".into()], ..Spec::default() }, &outside, ""), None);
+    }
+}

@@ -1,0 +1,87 @@
+//! What the ledger of a run knows of a call that was started and has no result.
+
+use std::path::Path;
+
+use cp_common::Result;
+use cp_common::wire::Receipt;
+use cp_ledger::read;
+use serde::Deserialize;
+
+/// What is known of a call.
+pub(crate) enum Found {
+    /// It never began.
+    NotBegun,
+    /// It may have had its effect.
+    Unknown,
+    /// The command ended, and how.
+    Ended(Ended, Receipt),
+}
+
+/// How a command ended.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Ended {
+    pub(crate) return_code: Option<i32>,
+    signal: Option<i32>,
+    /// Why it was killed.
+    #[serde(rename = "ended")]
+    cut: Option<String>,
+    #[serde(default)]
+    stdout: Stream,
+    #[serde(default)]
+    stderr: Stream,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Stream {
+    bytes: u64,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct About {
+    id: Option<String>,
+    call: Option<String>,
+}
+
+impl Ended {
+    /// What the model reads of it: its output is gone.
+    pub(crate) fn text(&self) -> String {
+        let end = match (self.return_code, self.signal) {
+            (Some(code), _) => format!("ended with exit status {code}"),
+            (None, signal) => format!("was ended by signal {}", signal.unwrap_or_default()),
+        };
+        let (stdout, stderr) = (self.stdout.bytes, self.stderr.bytes);
+        format!(
+            "The command {end} while the run was stopped. It is not run again. Its output is not kept: {stdout} bytes on standard \
+             output, {stderr} on standard error."
+        )
+    }
+}
+
+/// Looks for a call, from the end of the ledger back to the message that made it.
+pub(crate) fn find(ledger: &Path, call: &str) -> Result<Found> {
+    let mut lines = read::backward(ledger)?;
+    while let Some(raw) = lines.next()? {
+        let Some(line) = raw.stored() else { continue };
+        if line.is_event("message") {
+            break;
+        }
+        let data = line.member("data").unwrap_or_default();
+        let about: About = serde_json::from_slice(data).unwrap_or_default();
+        let is_about = about.call.as_deref() == Some(call);
+        if is_about && line.is_event("exec.result") {
+            let ended = serde_json::from_slice::<Ended>(data).ok();
+            let whole = ended.filter(|end| end.cut.is_none() && (end.return_code.is_some() || end.signal.is_some()));
+            let receipt = Receipt::new(ledger, line.seq(), line.hash().to_string());
+            return Ok(whole.map_or(Found::Unknown, |ended| Found::Ended(ended, receipt)));
+        }
+        let began = ["exec.intent", "approval.spent"].iter().any(|event| line.is_event(event));
+        if is_about && began || line.is_event("tool_call") && about.id.as_deref() == Some(call) {
+            return Ok(Found::Unknown);
+        }
+        if is_about && line.is_event("approval.asked") {
+            break;
+        }
+    }
+    Ok(Found::NotBegun)
+}

@@ -1,0 +1,322 @@
+//! The pause of a call: who answers, what a yes is good for, and that no stop makes it good for more.
+
+use std::time::{Duration, Instant};
+
+use cp_testkit::{Outcome, Signal, Terminal, until};
+use serde_json::{Value, json};
+
+use crate::toolloop::{Results, ToolLoop, words_of};
+
+/// A place whose model replaces the file `f`, once.
+fn overwrites() -> ToolLoop {
+    let place = ToolLoop::new();
+    place.policy("[paths]\nwrite = [\".\"]\n");
+    place.work.write("f", "one\n");
+    place.script(&[
+        r#"{"tool_calls":[{"name":"filesystem","input":{"operation":"write_file","path":"f","content":"two\n","mode":"overwrite"}}]}"#,
+        r#"{"content":"done"}"#,
+    ]);
+    place
+}
+
+/// A place whose model runs `touch`-like commands that the policy asks about.
+fn asks(level: &str, calls: &[Value]) -> ToolLoop {
+    let place = ToolLoop::new();
+    let rule = "[[exec.rule]]\ncommand = \"tee\"\ndecision = \"confirm\"\nreason = \"it writes\"\n";
+    place.policy(&format!("[exec]\nallowed_commands = [\"tee\"]\nargument_rules = \"off\"\nconfirm = \"{level}\"\n{rule}[paths]\nwrite = [\".\"]\n"));
+    let calls: Vec<String> = calls
+        .iter()
+        .map(|argv| json!({"tool_calls": [{"name": "shell", "input": {"argv": argv}}]}).to_string())
+        .chain([r#"{"content":"done"}"#.to_owned()])
+        .collect();
+    place.script(&calls.iter().map(String::as_str).collect::<Vec<_>>());
+    place
+}
+
+/// A place whose model calls one tool that requires approval and has an effect.
+fn deploys(script: &str) -> ToolLoop {
+    let place = ToolLoop::new();
+    place.tool("deploy", r#","approve":true"#, script);
+    place.script(&[r#"{"tool_calls":[{"name":"deploy"}]}"#, r#"{"content":"done"}"#]);
+    place
+}
+
+/// The events of a run's ledger that are about approvals.
+fn life(place: &ToolLoop, run: &str) -> Vec<String> {
+    let entries = place.home.records(format!("planes/ho1/runs/{run}.jsonl")).into_iter();
+    entries.filter_map(|entry| entry["event"].as_str()?.strip_prefix("approval.").map(str::to_owned)).collect()
+}
+
+fn call_of(asked: &Outcome) -> String {
+    asked.error()["details"]["call"]["id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn an_overwrite_waits_and_a_yes_makes_exactly_this_one_happen() {
+    let place = overwrites();
+    let asked = place.run(&["x"]);
+    assert_eq!((asked.status, place.written("f").as_str()), (9, "one\n"), "{asked:?}");
+    let approval = asked.error()["details"]["approval"].clone();
+    assert!(approval["shown"]["diff"].as_str().unwrap().contains("-one\n+two\n"), "{approval}");
+    let (run, call) = (asked.detail("run_id"), call_of(&asked));
+    // What was shown is no longer there: the yes is void, and the new difference is asked about.
+    place.work.write("f", "three\n");
+    let again = place.run(&words_of(&asked.detail("resume")));
+    let other = again.error()["details"]["approval"].clone();
+    assert_eq!((again.status, place.written("f").as_str()), (9, "three\n"), "{again:?}");
+    assert!(other["id"] != approval["id"] && other["shown"]["diff"].as_str().unwrap().contains("-three"), "{other}");
+    let ran = place.run(&["resume", &run, "--approve", &call]);
+    assert_eq!((ran.status, place.written("f").as_str()), (0, "two\n"), "{ran:?}");
+    assert_eq!(life(&place, &run), ["asked", "granted", "asked", "granted", "spent"]);
+    assert!(place.home.read_if_there("state/approvals").is_empty());
+    let approvals = place.program("cp-exec").arg("approve").run();
+    assert_eq!(approvals.closing()["data"]["count"], 0, "{approvals:?}");
+    assert_eq!(place.program("cp-log").arg("audit").run().status, 0);
+}
+
+#[test]
+fn an_approver_answers_what_cp_exec_asks() {
+    for (script, status, content) in [("cat >asked", 0, "two\n"), ("echo not this; exit 1", 0, "one\n")] {
+        let place = overwrites();
+        place.root.executable("approver", format!("#!/bin/sh\n{script}\n"));
+        let approver = place.root.join("approver").display().to_string();
+        let ran = place.run(&["--approver", &approver, "x"]);
+        assert_eq!((ran.status, place.written("f").as_str()), (status, content), "{ran:?}");
+        assert_eq!(ran.of("tool_call").len(), 1, "the call is shown once: {ran:?}");
+        assert_eq!(ran.results()[0].contains("not this"), script.starts_with("echo"), "{ran:?}");
+        assert_eq!(place.written("asked").contains("-one\\n+two"), script.starts_with("cat"));
+    }
+}
+
+#[test]
+fn an_approver_that_gives_no_answer_leaves_the_pause() {
+    for script in ["kill -9 $$", "exit 127"] {
+        let place = deploys("echo x >>effects");
+        place.root.executable("approver", format!("#!/bin/sh\n{script}\n"));
+        let approver = place.root.join("approver").display().to_string();
+        let asked = place.with_tools(&["--approver", &approver, "x"]);
+        assert_eq!(asked.status, 9, "{script}: {asked:?}");
+        assert!(asked.detail("approver").contains("approver"), "{asked:?}");
+        assert_eq!(life(&place, &asked.detail("run_id")), ["asked"], "{script}");
+        assert_eq!(place.run(&words_of(&asked.detail("otherwise"))).status, 0);
+    }
+}
+
+#[test]
+fn a_signal_or_the_deadline_while_an_approver_is_asked_decides_nothing() {
+    let place = deploys("echo x >>effects");
+    place.root.executable("approver", "#!/bin/sh\necho x >asked; exec sleep 60\n");
+    let approver = place.root.join("approver").display().to_string();
+    let began = Instant::now();
+    let late = place.with_tools(&["--approver", &approver, "--deadline", "2", "x"]);
+    assert_eq!((late.status, late.detail("budget").as_str()), (9, "time"), "{late:?}");
+    assert!(began.elapsed() < Duration::from_secs(12), "{:?}", began.elapsed());
+    assert_eq!(life(&place, &late.detail("run_id")), ["asked"]);
+
+    std::fs::remove_file(place.work.join("asked")).unwrap();
+    let child = place.command(&["--tools", &place.tools(), "--approver", &approver, "x"]).start();
+    place.until_written("asked");
+    child.signal(Signal::INT);
+    let stopped = child.wait();
+    assert_eq!((stopped.status, &stopped.error()["code"]), (130, &json!("E_INTERRUPTED")), "{stopped:?}");
+    let run = stopped.detail("run_id");
+    assert_eq!(life(&place, &run), ["asked"]);
+    place.root.executable("approver", "#!/bin/sh\nexit 0\n");
+    assert_eq!(place.run(&["resume", &run]).status, 0);
+    assert_eq!(place.written("effects"), "x\n");
+}
+
+#[test]
+fn both_answers_to_one_call_are_a_usage_error_and_an_answer_needs_a_question() {
+    let place = deploys("echo x >>effects");
+    let asked = place.with_tools(&["x"]);
+    let (run, call) = (asked.detail("run_id"), call_of(&asked));
+    assert_eq!(place.run(&["resume", &run, "--approve", &call, "--deny", &call]).status, 2);
+    assert_eq!(place.run(&["resume", &run, "--approve", &call]).status, 0);
+    assert_eq!(place.written("effects"), "x\n");
+}
+
+#[test]
+fn a_yes_is_used_up_by_one_start_whatever_stops_it() {
+    let place = deploys("echo x >>effects; [ -e quick ] || sleep 60");
+    place.policy("[exec]\ntimeout = 3\n");
+    let asked = place.with_tools(&["x"]);
+    let (run, call) = (asked.detail("run_id"), call_of(&asked));
+    let going = place.command(&["resume", &run, "--approve", &call]).start();
+    place.until_written("effects");
+    going.kill();
+    place.work.write("quick", "");
+    // The tool of the killed run runs into its own limit: how far it came is not known.
+    let again = place.run(&["resume", &run, "--approve", &call]);
+    assert!([6, 9].contains(&again.status), "the same words are no new yes: {again:?}");
+    let again = until_free(&place, &run);
+    assert_eq!((again.status, again.detail("action").as_str()), (9, "resolve_unfinished_call"), "{again:?}");
+    assert_eq!(place.written("effects"), "x\n");
+    let ran = place.run(&["resume", &run, "--approve", &call]);
+    assert_eq!(
+        (ran.status, place.written("effects").as_str()),
+        (0, "x\nx\n"),
+        "a second yes is a second start: {ran:?}"
+    );
+}
+
+/// Goes on with a run once its last tool has left it.
+fn until_free(place: &ToolLoop, run: &str) -> Outcome {
+    let mut last = None;
+    until("the run to be free", || {
+        let ran = place.run(&["resume", run]);
+        let is_free = !ran.error()["message"].as_str().unwrap_or_default().contains("another process");
+        last = Some(ran);
+        is_free
+    });
+    last.unwrap()
+}
+
+#[test]
+fn of_five_that_approve_one_call_one_has_the_effect() {
+    for place in [deploys("echo x >>effects; sleep 0.3"), overwrites()] {
+        let asked = place.with_tools(&["x"]);
+        let (run, call) = (asked.detail("run_id"), call_of(&asked));
+        let going: Vec<_> = (0..5).map(|_| place.command(&["resume", &run, "--approve", &call]).start()).collect();
+        let ended: Vec<i32> = going.into_iter().map(|child| child.wait().status).collect();
+        assert_eq!(ended.iter().filter(|status| **status == 0).count(), 1, "{ended:?}");
+        assert!(ended.iter().all(|status| [0, 3, 6].contains(status)), "{ended:?}");
+        assert_eq!(life(&place, &run), ["asked", "granted", "spent"]);
+        assert!(place.written("effects") == "x\n" || place.written("f") == "two\n");
+    }
+}
+
+#[test]
+fn killed_at_any_time_after_a_yes_the_effect_is_never_twice_and_never_lost_in_silence() {
+    let delays: Vec<u64> = (0..12).map(|step| step * 45).collect();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            delays.chunks(6).map(|delays| scope.spawn(|| delays.iter().for_each(|at| kill_at(*at)))).collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    });
+}
+
+fn kill_at(delay: u64) {
+    let place = deploys("echo x >>effects; sleep 0.1; echo did");
+    let asked = place.with_tools(&["x"]);
+    let (run, call) = (asked.detail("run_id"), call_of(&asked));
+    let going = place.command(&["resume", &run, "--approve", &call]).start();
+    std::thread::sleep(Duration::from_millis(delay));
+    going.kill();
+    let mut ran = until_free(&place, &run);
+    while ran.error()["code"] == "E_HUMAN_REQUIRED" {
+        let effects = place.written("effects");
+        assert!(effects.is_empty() || effects == "x\n", "killed after {delay} ms: {effects}");
+        let is_open = ran.detail("action") == "approve_tool_call";
+        assert!(!is_open || effects.is_empty(), "killed after {delay} ms, a question as if nothing had begun: {ran:?}");
+        let answer = if effects.is_empty() { "--approve" } else { "--deny" };
+        ran = place.run(&["resume", &run, answer, &call]);
+    }
+    // The run may have ended before it was killed.
+    assert!(ran.status == 0 || ran.status == 6, "killed after {delay} ms: {ran:?}");
+    assert_eq!(place.written("effects"), "x\n", "killed after {delay} ms: {ran:?}");
+}
+
+#[test]
+fn what_is_the_owners_to_decide_is_answered_where_cp_exec_approve_is() {
+    let place = asks("owner", &[json!(["tee", "made"])]);
+    place.root.executable("yes", "#!/bin/sh\necho x >>asked\n");
+    let yes = place.root.join("yes").display().to_string();
+    let asked = place.run(&["--approver", &yes, "x"]);
+    assert_eq!((asked.status, place.written("asked").as_str()), (9, ""), "{asked:?}");
+    let (run, call) = (asked.detail("run_id"), call_of(&asked));
+    let denied = place.run(&["resume", &run, "--approve", &call]);
+    assert_eq!(denied.status, 9, "no terminal, no owner: {denied:?}");
+    let id = asked.error()["details"]["approval"]["id"].as_str().unwrap().to_owned();
+    let mut terminal = place.program("cp-exec").args(["approve", &id]).terminal(100);
+    terminal.wait_for("The policy leaves this to its owner.");
+    terminal.wait_for("Allow it? y = yes, n = no: ");
+    terminal.send("y\r");
+    assert_eq!(terminal.end(), Some(0));
+    let ran = place.run(&words_of(&asked.detail("resume")));
+    assert_eq!((ran.status, place.work.join("made").exists()), (0, true), "{ran:?}");
+}
+
+#[test]
+fn what_a_tool_asks_itself_is_approved_by_cp_exec_too_and_named_in_its_list() {
+    let place = deploys("echo x >>effects");
+    let asked = place.with_tools(&["x"]);
+    let (run, call) = (asked.detail("run_id"), call_of(&asked));
+    let listed = place.program("cp-exec").args(["approve", "--format", "text"]).run().stdout;
+    let id = asked.error()["details"]["approval"]["id"].as_str().unwrap().to_owned();
+    assert!(listed.contains(&format!("{id}  deploy {{}}")), "{listed}");
+    let mut terminal = place.program("cp-exec").args(["approve", &id]).terminal(100);
+    let shown = terminal.wait_for("Allow it? y = yes, n = no: ");
+    assert!(shown.contains(&run) && shown.contains(&format!("call {call}")), "{shown}");
+    terminal.send("y\r");
+    assert_eq!(terminal.end(), Some(0));
+    let ran = place.run(&["resume", &run]);
+    assert_eq!((ran.status, place.written("effects").as_str()), (0, "x\n"), "{ran:?}");
+    let spent = place.home.records(format!("planes/ho1/runs/{run}.jsonl"));
+    let spent = spent.iter().find(|entry| entry["event"] == "approval.spent").unwrap();
+    let granted = place.home.records("ledger/cp-exec.jsonl");
+    let granted = granted.iter().find(|entry| entry["event"] == "approval.granted").unwrap();
+    assert_eq!(spent["data"]["receipt"]["hash"], granted["hash"]);
+}
+
+fn at_terminal(place: &ToolLoop, arguments: &[&str]) -> Terminal {
+    place.command(&[&["--format", "text"], arguments].concat()).terminal(100)
+}
+
+#[test]
+fn at_a_terminal_a_person_is_shown_the_command_and_answers_at_once() {
+    let files = [json!(["tee", "a"]), json!(["tee", "b"]), json!(["tee", "c\x1b[31m"])];
+    let place = asks("agent", &files);
+    let mut terminal = at_terminal(&place, &["x"]);
+    let shown = terminal.wait_for("Allow it? y = yes, n = no, a = always for this run: ");
+    assert!(
+        shown.contains("tee a\n") && shown.contains("policy.tee: it writes") && shown.contains("risk high"),
+        "{shown}"
+    );
+    terminal.send("what\r");
+    terminal.wait_for("Type one of the letters: ");
+    terminal.send("n\r");
+    terminal.wait_for("tee b\n");
+    terminal.wait_for("for this run: ");
+    terminal.send("a\r");
+    // The third is covered by the second.
+    terminal.wait_for("done");
+    assert_eq!(terminal.end(), Some(0), "{}", terminal.text());
+    assert_eq!(["a", "b", "c\x1b[31m"].map(|name| place.work.join(name).exists()), [false, true, true]);
+    let run = place.run(&["runs"]).closing()["data"]["items"][0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(life(&place, &run), ["asked", "denied", "asked", "granted", "spent", "asked", "granted", "spent"]);
+    let shown = place.run(&["show", &run, "--format", "text"]);
+    for line in [
+        "tool_call shell call_1_1: tee a",
+        "approval.denied call_1_1: by person",
+        "approval.granted call_2_1: by person (terminal, run)",
+    ] {
+        assert!(shown.stdout.contains(line), "{line}: {}", shown.stdout);
+    }
+    assert!(!terminal.raw().contains("c\x1b[31m") && !shown.stdout.contains('\x1b'));
+}
+
+#[test]
+fn in_text_and_without_a_terminal_the_pause_names_all_that_goes_on() {
+    let place = overwrites();
+    let asked = place.run(&["--format", "text", "x"]);
+    assert_eq!(asked.status, 9, "{asked:?}");
+    let run = place.run(&["runs"]).closing()["data"]["items"][0]["id"].as_str().unwrap().to_owned();
+    let home = place.home.display();
+    for words in [
+        format!("{run}, call call_1_1: write "),
+        "    -one\n    +two\n".to_owned(),
+        format!("  yes: cp-toolloop --home {home} resume {run} --approve call_1_1\n"),
+        format!("  no:  cp-toolloop --home {home} resume {run} --deny call_1_1 --message no\n"),
+    ] {
+        assert!(asked.stderr.contains(&words), "{words}: {}", asked.stderr);
+    }
+    // Ctrl-D at the question is no answer.
+    let mut terminal = at_terminal(&place, &["resume", &run]);
+    terminal.wait_for("for this run: ");
+    terminal.send("\x04");
+    assert_eq!(terminal.end(), Some(9), "{}", terminal.text());
+    assert_eq!((life(&place, &run).last().unwrap().as_str(), place.written("f").as_str()), ("asked", "one\n"));
+}

@@ -1,0 +1,248 @@
+//! What the loop does with MCP servers: time limits, calls at the same time, approval, the record, the files of other hosts, and servers
+//! that fail.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::toolloop::{Results, ToolLoop};
+
+/// A server with these tools, one a line of JSON; `calls` is the body of a function of the tool's name and its arguments.
+fn server(place: &ToolLoop, tools: &Value, calls: &str) -> String {
+    let text = format!(
+        r#"#!/usr/bin/python3
+import json, os, sys, threading, time
+def say(x): sys.stdout.write(json.dumps(x) + "\n"); sys.stdout.flush()
+def call(name, arguments):
+{calls}
+def answer(id, params):
+    say({{"jsonrpc": "2.0", "id": id, "result": {{"content": [{{"type": "text", "text": str(call(params["name"], params["arguments"]))}}]}}}})
+for line in sys.stdin:
+    m = json.loads(line)
+    if "id" not in m: continue
+    if m["method"] == "tools/call":
+        threading.Thread(target=answer, args=(m["id"], m["params"])).start()
+        continue
+    if m["method"] == "server/discover": result = {{"supportedVersions": ["2026-07-28"], "capabilities": {{}}, "serverInfo": {{"name": "scripted", "version": "3"}}, "instructions": "Look first.\nThen leap."}}
+    else: result = {{"tools": json.loads({tools:?})}}
+    say({{"jsonrpc": "2.0", "id": m["id"], "result": result}})
+"#,
+        tools = tools.to_string()
+    );
+    place.root.executable("server", text);
+    place.root.join("server").display().to_string()
+}
+
+/// A tool of that name, with these annotations.
+fn tool(name: &str, annotations: &Value) -> Value {
+    json!({"name": name, "inputSchema": {"type": "object"}, "annotations": annotations})
+}
+
+/// An answer of the model with these calls.
+fn calling(calls: &[(&str, Value)]) -> String {
+    let calls: Vec<Value> = calls.iter().map(|(name, input)| json!({"name": name, "input": input})).collect();
+    json!({ "tool_calls": calls }).to_string()
+}
+
+#[test]
+fn a_call_ends_with_the_time_of_its_server_and_with_that_of_the_run() {
+    let place = ToolLoop::new();
+    let server = server(&place, &json!([tool("wait", &json!({}))]), "    time.sleep(30)");
+    place.script(&[&calling(&[("wait", json!({}))])]);
+    place.policy("[mcp.s]\ntimeout = 0.5\n");
+    let ran = place.run(&["--mcp", &format!("s={server}"), "x"]);
+    assert_eq!((ran.status, ran.results()), (0, vec!["stopped after 0.5 seconds".to_owned()]), "{ran:?}");
+    assert_eq!(ran.of("tool_result")[0]["duration_ms"], 500);
+    place.policy("");
+    let began = Instant::now();
+    let ran = place.run(&["--mcp", &format!("s={server}"), "--deadline", "5", "x"]);
+    assert_eq!(ran.error()["code"], "E_BUDGET_EXHAUSTED", "{ran:?}");
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    place.policy("[mcp.s]\ntimeout = 601\n");
+    assert_eq!(place.run(&["tools", "--mcp", &format!("s={server}")]).error()["code"], "E_CONFIG");
+}
+
+#[test]
+fn calls_that_only_read_run_at_the_same_time_and_others_run_alone() {
+    let place = ToolLoop::new();
+    let tools = json!([tool("read", &json!({"readOnlyHint": true})), tool("write", &json!({}))]);
+    // How many calls were under way when this one ended.
+    let calls = "    global busy; busy = globals().get('busy', 0) + 1; seen = 0
+    for _ in range(15): time.sleep(0.1); seen = max(seen, busy)
+    busy -= 1; return seen";
+    let server = format!("s={}", server(&place, &tools, calls));
+    let made = |name: &str| calling(&[(name, json!({"n": 1})), (name, json!({"n": 2})), (name, json!({"n": 3}))]);
+    let at_once = |name: &str| {
+        place.script(&[&made(name)]);
+        place.run(&["--mcp", &server, "--parallel", "3", "x"])
+    };
+    let reading = at_once("read");
+    assert!(reading.results().contains(&"3".to_owned()), "{reading:?}");
+    let writing = at_once("write");
+    assert_eq!(writing.results(), ["1", "1", "1"], "{writing:?}");
+    let took = |data: &Value| data["duration_ms"].as_u64().unwrap();
+    assert!(writing.of("tool_result").iter().all(|data| took(data) >= 1500), "{writing:?}");
+    assert!(took(&writing.of("tool_result")[2]) < 3000, "its own time, without that of those before it: {writing:?}");
+    place.policy("[mcp.s]\nparallel = true\n");
+    let writing = at_once("write");
+    assert!(writing.results().contains(&"3".to_owned()), "{writing:?}");
+}
+
+#[test]
+fn a_tool_that_says_it_destroys_requires_approval() {
+    let place = ToolLoop::new();
+    let tools = json!([
+        tool("drop", &json!({"destructiveHint": true})),
+        tool("look", &json!({"destructiveHint": true, "readOnlyHint": true})),
+        tool("silent", &json!(null))
+    ]);
+    let server = format!("s={}", server(&place, &tools, "    return name"));
+    place.script(&[&calling(&[("look", json!({})), ("silent", json!({})), ("drop", json!({}))])]);
+    let run = || place.run(&["--mcp", &server, "x"]);
+    let asked = run();
+    assert_eq!((asked.status, &asked.error()["code"]), (9, &json!("E_HUMAN_REQUIRED")), "{asked:?}");
+    assert_eq!(asked.results(), ["look", "silent"], "{asked:?}");
+    place.policy("[mcp.s]\napprove = false\n");
+    assert_eq!(run().results(), ["look", "silent", "drop"]);
+    place.policy("[mcp.s]\napprove = true\n");
+    assert_eq!(run().status, 9);
+}
+
+#[test]
+fn the_record_has_each_server_before_its_first_call() {
+    let place = ToolLoop::new();
+    let server = server(&place, &json!([tool("look", &json!({}))]), "    return os.environ.get('TOKEN')");
+    place.script(&[&calling(&[("look", json!({}))]), &calling(&[("look", json!({"n": 1}))])]);
+    for sandbox in ["tool", "none"] {
+        place.policy(&format!("[mcp.s]\nsandbox = \"{sandbox}\"\nenv = [\"TOKEN\"]\n"));
+        let ran = place.command(&["--mcp", &format!("s={server} --all"), "x"]).env("TOKEN", "value-of-token").run();
+        assert_eq!(ran.results(), ["value-of-token"; 2], "{ran:?}");
+        let shown = place.run(&["show", ran.closing()["data"]["run_id"].as_str().unwrap()]);
+        let steps = shown.data()["steps"].as_array().unwrap().clone();
+        let events: Vec<&str> = steps.iter().filter_map(|step| step["event"].as_str()).collect();
+        let at = |name| events.iter().position(|event| *event == name).unwrap();
+        assert!(at("mcp.server") < at("tool_result"), "{events:?}");
+        assert_eq!(events.iter().filter(|event| **event == "mcp.server").count(), 1, "{events:?}");
+        let noted = &steps[at("mcp.server")]["data"]["server"];
+        assert_eq!(noted["command"], json!([server, "--all"]));
+        let hash = noted["files"][&server].as_str().unwrap();
+        assert!(hash.starts_with("sha256:") && hash.len() == 71, "{noted}");
+        let said = ["name", "sandbox", "server_name", "server_version", "protocol"].map(|name| &noted[name]);
+        assert_eq!(said, ["s", sandbox, "scripted", "3", "2026-07-28"]);
+        assert!(noted["env"] == json!(["TOKEN"]) && !noted.to_string().contains("value-of-token"), "{noted}");
+    }
+}
+
+#[test]
+fn what_a_server_says_of_its_tools_reaches_the_model_as_text_of_others() {
+    let place = ToolLoop::new();
+    let server = format!("s={}", server(&place, &json!([tool("look", &json!({}))]), "    return 1"));
+    let message = json!({"ok": true, "schema_version": "1.0", "type": "message", "data": {"id": "m", "role": "assistant", "content": "done",
+        "tool_calls": [], "model": "m", "backend": "b", "stop_reason": "end_turn", "usage": {"input_tokens": 1, "output_tokens": 1}}});
+    place.root.executable(
+        "model",
+        format!(
+            "#!/bin/sh\nread -r line\nprintf '%s\\n' \"$line\" >>prompts\nprintf '%s\\n' '{message}'\ncat >/dev/null\n"
+        ),
+    );
+    let model = place.root.join("model").display().to_string();
+    let system = |more: &[&str]| {
+        let ran = place.run(&[&["--llm", model.as_str(), "--mcp", &server, "-s", "Be brief."], more, &["x"]].concat());
+        assert_eq!(ran.status, 0, "{ran:?}");
+        let asked: Value = serde_json::from_str(place.written("prompts").lines().last().unwrap()).unwrap();
+        asked["data"]["system"].as_str().unwrap().to_owned()
+    };
+    let said = system(&[]);
+    assert!(
+        said.starts_with("Be brief.\n\nThe MCP server s says") && said.ends_with("> Look first.\n> Then leap."),
+        "{said}"
+    );
+    assert_eq!(system(&["--allow", "system"]), "Be brief.", "a server without a tool that may be called says nothing");
+}
+
+#[test]
+fn a_server_that_does_not_start_ends_the_start_and_says_why() {
+    let place = ToolLoop::new();
+    place.root.executable("server", "#!/usr/bin/python3\ndef begin():\n    import nothing_of_this_name\nbegin()\n");
+    let server = format!("s={}", place.root.join("server").display());
+    let ran = place.run(&["--mcp", &server, "x"]);
+    assert_eq!((ran.status, &ran.error()["code"]), (7, &json!("E_SERVER")), "{ran:?}");
+    assert!(ran.error()["message"].as_str().unwrap().contains("No module named 'nothing_of_this_name'"), "{ran:?}");
+    assert!(ran.of("message").is_empty(), "the model was not asked");
+    let listed = place.run(&["tools", "--mcp", &server, "--allow", "system"]);
+    let items = listed.data()["items"].clone();
+    assert_eq!((&items[1]["status"], &items[1]["left_out"]), (&json!("broken"), &json!("server s")), "{listed:?}");
+}
+
+#[test]
+fn a_name_that_is_allowed_and_not_there_is_an_error_with_the_nearest() {
+    let place = ToolLoop::new();
+    for arguments in [&["--allow", "filesytem", "x"][..], &["tools", "--allow", "filesytem"]] {
+        let ran = place.run(arguments);
+        assert_eq!((ran.status, &ran.error()["code"]), (3, &json!("E_NOT_FOUND")), "{ran:?}");
+        assert_eq!(ran.detail("hint"), "did you mean `filesystem`?");
+    }
+    assert_eq!(place.run(&["tools", "--allow", "filesystem"]).data()["count"], 1);
+}
+
+#[test]
+fn the_file_of_other_hosts_lists_servers_with_their_variables() {
+    let place = ToolLoop::new();
+    let calls = "    return ' '.join(sys.argv[1:] + [os.environ.get('MODE', 'none'), os.environ.get('OTHER', 'none')])";
+    let server = server(&place, &json!([tool("look", &json!({}))]), calls);
+    let listed = |servers: Value| place.work.write(".mcp.json", json!({ "mcpServers": servers }).to_string());
+    let file = listed(json!({
+        "s": {"type": "stdio", "command": server, "args": ["${WORD}", "${ABSENT:-b}"], "env": {"MODE": "is ${WORD}"}},
+        "off": {"command": "/nowhere", "disabled": true}
+    }));
+    place.script(&[&calling(&[("look", json!({}))])]);
+    let with = |arguments: &[&str]| {
+        let arguments = [arguments, &["--mcp-config", file.to_str().unwrap()]].concat();
+        place.command(&arguments).env("WORD", "a word").env("OTHER", "x").run()
+    };
+    let ran = with(&["x"]);
+    assert_eq!(ran.results(), ["a word b is a word none"], "{ran:?}");
+    let shown = with(&["tools", "--allow", "look"]).data()["items"][1]["server"].clone();
+    assert_eq!(shown["command"], json!([server, "${WORD}", "${ABSENT:-b}"]), "{shown}");
+    assert_eq!((&shown["server_version"], &shown["protocol"]), (&json!("3"), &json!("2026-07-28")));
+    for (wrong, code, message) in [
+        (
+            json!({"s": {"type": "http", "url": "https://example.com/"}}),
+            "E_CONFIG",
+            "the type http, which is not supported",
+        ),
+        (json!({"s": {"url": "https://example.com/"}}), "E_CONFIG", "the type http"),
+        (json!({"s": {"command": server, "args": ["${ABSENT}"]}}), "E_CONFIG", "the variable ABSENT is not set"),
+        (json!({"s": {"command": server, "env": {"K": "${OPENAI_API_KEY}"}}}), "E_FORBIDDEN", "OPENAI_API_KEY"),
+        (json!({"s": {"command": "no-such-program"}}), "E_NOT_FOUND", "`no-such-program` was not found"),
+        (json!([]), "E_CONFIG", "not a list of MCP servers"),
+    ] {
+        listed(wrong);
+        let ran = with(&["tools"]);
+        assert_eq!(ran.error()["code"], code, "{ran:?}");
+        assert!(ran.error()["message"].as_str().unwrap().contains(message), "{message}: {ran:?}");
+    }
+}
+
+#[test]
+fn names_and_schemas_that_others_write_are_taken() {
+    let place = ToolLoop::new();
+    let schema =
+        json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "^(?!x)", "minLength": 2}}});
+    let tools =
+        json!([{"name": "files.read/all", "description": null, "inputSchema": schema}, {"name": "files_read_all"}]);
+    let server = format!("s={}", server(&place, &tools, "    return name"));
+    let items = place.run(&["tools", "--mcp", &server]).data()["items"].clone();
+    let changed = items.as_array().unwrap().iter().find(|item| item["origin"]["tool"] == "files.read/all");
+    let changed = changed.unwrap()["name"].as_str().unwrap();
+    assert!(changed.starts_with("files_read_all_"), "the other has that name as its own: {changed}");
+    let calls = [(changed, json!({"a": "yy"})), (changed, json!({"a": "y"})), ("files_read_all", json!({}))];
+    place.script(&[&calling(&calls)]);
+    let ran = place.run(&["--mcp", &server, "x"]);
+    let results = ran.results();
+    assert_eq!((results[0].as_str(), results[2].as_str()), ("files.read/all", "files_read_all"), "{ran:?}");
+    assert!(results[1].contains("do not fit its schema"), "{ran:?}");
+    assert_eq!(ran.stderr.matches("^(?!x)").count(), 1, "it is said once: {ran:?}");
+    let one = place.run(&["--mcp", &server, "--allow", "files.read/all", "x"]);
+    assert_eq!(one.results()[2], "Tool not permitted: files_read_all", "{one:?}");
+}

@@ -1,0 +1,289 @@
+//! What the file tools of a run changed, put back: every file byte for byte, or none.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use cp_testkit::Outcome;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::agent;
+use crate::toolloop::ToolLoop;
+
+/// A model that makes these calls of filesystem, one after the other.
+fn playing(place: &ToolLoop, calls: &[Value]) {
+    let line = |input: &Value| json!({"tool_calls": [{"name": "filesystem", "input": input}]}).to_string();
+    let lines: Vec<String> = calls.iter().map(line).chain([r#"{"content":"Done."}"#.to_owned()]).collect();
+    place.script(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+/// Runs that model, and gives the id of its run.
+#[track_caller]
+fn ran(place: &ToolLoop, calls: &[Value]) -> String {
+    playing(place, calls);
+    let most = (calls.len() + 1).to_string();
+    let ran = place.run(&["--max-iterations", &most, "go"]);
+    assert_eq!(ran.status, 0, "{ran:?}");
+    ran.closing()["data"]["run_id"].as_str().unwrap().to_owned()
+}
+
+/// Undoes with the token of a dry run; what has nothing to do needs none.
+fn undo(place: &ToolLoop, words: &[&str]) -> Outcome {
+    let shown = place.run(&[&["undo", "--dry-run"], words].concat());
+    match shown.closing()["data"]["confirm_token"].as_str() {
+        None => shown,
+        Some(token) => place.run(&[&["undo", "--confirm", token], words].concat()),
+    }
+}
+
+fn edit(path: &str, old: &str, new: &str) -> Value {
+    json!({"operation": "edit_file", "path": path, "old": old, "new": new})
+}
+
+fn create(path: &str, content: &str) -> Value {
+    json!({"operation": "write_file", "path": path, "content": content})
+}
+
+/// Every file of the project with its bytes and permissions.
+fn files(place: &ToolLoop) -> BTreeMap<String, (Vec<u8>, u32)> {
+    let names = place.work.names().into_iter();
+    let state = |name: String| {
+        let mode = fs::metadata(place.work.join(&name)).unwrap().permissions().mode() & 0o777;
+        (place.work.bytes(&name), mode)
+    };
+    names.map(|name| (name.clone(), state(name))).collect()
+}
+
+fn put_back(outcome: &Outcome) -> Vec<String> {
+    let files = outcome.closing()["data"]["files"].as_array().unwrap_or_else(|| panic!("{outcome:?}")).clone();
+    let words = |file: &Value| {
+        let name = file["path"].as_str().unwrap().rsplit('/').next().unwrap();
+        format!("{} {name}", file["action"].as_str().unwrap())
+    };
+    files.iter().map(words).collect()
+}
+
+/// A call that may or may not succeed.
+fn call() -> impl Strategy<Value = Value> {
+    let path = prop::sample::select(vec!["text", "crlf", "bytes", "empty", "script", "new", "other"]);
+    let word = prop::sample::select(vec!["a", "b\n", "line", "\r\n", "é", "", "x\ny"]);
+    (path, word.clone(), word, 0..7_u8).prop_map(|(path, old, new, kind)| match kind {
+        0..=2 => json!({"operation": "edit_file", "path": path, "old": old, "new": new, "all": kind > 0}),
+        3 => create(path, new),
+        4 => json!({"operation": "edit_file", "path": path, "patch": format!("@@ -0,0 +1 @@\n+{}\n", new.trim())}),
+        5 => json!({"operation": "read_file", "path": path}),
+        _ => json!({"operation": "remove_file", "path": path}),
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_edits_undone_leave_every_byte_and_permission(calls in prop::collection::vec(call(), 4..16)) {
+        let place = ToolLoop::new();
+        let contents: [(&str, &[u8], u32); 5] = [
+            ("text", b"a line\nb\nthe end without newline", 0o644),
+            ("crlf", b"a\r\nline\r\n", 0o600),
+            ("bytes", b"\xff\xfea\0line\n\x80", 0o664),
+            ("empty", b"", 0o640),
+            ("script", b"#!/bin/sh\nb\n", 0o755),
+        ];
+        for (name, bytes, mode) in contents {
+            fs::set_permissions(place.work.write(name, bytes), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let before = files(&place);
+        // Whatever the others do, some of it is done; a read file can be removed.
+        let mut all = vec![edit("text", "the end", "no end"), json!({"operation": "read_file", "path": "script"})];
+        all.push(json!({"operation": "remove_file", "path": "script"}));
+        all.extend(calls);
+        let run = ran(&place, &all);
+        prop_assert_ne!(&files(&place), &before);
+        let undone = undo(&place, &[&run]);
+        prop_assert_eq!(undone.status, 0, "{:?}", undone);
+        prop_assert_eq!(&files(&place), &before);
+        let again = undo(&place, &[&run]);
+        prop_assert_eq!(put_back(&again), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn it_is_on_the_record_of_the_run_and_the_record_holds() {
+    let place = ToolLoop::new();
+    place.work.write("a", "one");
+    let run = ran(&place, &[edit("a", "one", "1"), create("b", "new")]);
+    assert_eq!(put_back(&undo(&place, &[&run])), ["restore a", "remove b"]);
+    let ledger = place.home.join(format!("planes/ho1/runs/{run}.jsonl"));
+    let entries = place.home.records(&ledger);
+    let events: Vec<&str> = entries.iter().map(|entry| entry["event"].as_str().unwrap()).collect();
+    let at = |event: &str| events.iter().rposition(|found| *found == event).unwrap_or_else(|| panic!("{events:?}"));
+    assert!(at("run_end") < at("exec.operation") && at("exec.operation") < at("undone"), "{events:?}");
+    assert_eq!(entries[at("exec.operation")]["data"]["operation"], "filesystem.restore_files");
+    let path = ledger.display().to_string();
+    for verb in ["verify", "audit"] {
+        place.program("cp-log").args([verb, &path]).run().success();
+    }
+}
+
+#[test]
+fn a_run_is_found_by_the_beginning_of_its_id_and_no_ledger_is_made_of_that() {
+    let place = ToolLoop::new();
+    let run = ran(&place, &[create("b", "new")]);
+    assert_eq!(put_back(&undo(&place, &["RUN-"])), ["remove b"]);
+    place.run(&["show", "RUN-"]).success();
+    let ledgers = place.home.at("planes/ho1/runs").names();
+    assert!(ledgers.iter().all(|name| name.starts_with(&run)), "{ledgers:?}");
+}
+
+#[test]
+fn a_later_change_is_not_lost_and_nothing_is_done() {
+    let place = ToolLoop::new();
+    place.work.write("a", "one");
+    let run = ran(&place, &[edit("a", "one", "1"), create("b", "new")]);
+    place.work.write("b", "new, and more by hand");
+    for words in [&["undo", &run, "--dry-run"][..], &["undo", &run]] {
+        let refused = place.run(words).failed(6, "E_CONFLICT");
+        assert!(refused["details"]["path"].as_str().unwrap().ends_with("/b"), "{refused}");
+    }
+    assert_eq!((place.written("a").as_str(), place.written("b").as_str()), ("1", "new, and more by hand"));
+    // A directory or a link in its place is a change too.
+    fs::remove_file(place.work.join("b")).unwrap();
+    std::os::unix::fs::symlink("a", place.work.join("b")).unwrap();
+    place.run(&["undo", &run, "--dry-run"]).failed(6, "E_CONFLICT");
+    // Gone by hand, as the undo would have it: nothing of others is lost.
+    fs::remove_file(place.work.join("b")).unwrap();
+    assert_eq!(put_back(&undo(&place, &[&run])), ["restore a"]);
+    assert_eq!(place.written("a"), "one");
+}
+
+#[test]
+fn one_call_is_undone_where_none_came_after_it_in_its_file() {
+    let place = ToolLoop::new();
+    place.work.write("a", "one two");
+    place.work.write("b", "three");
+    let run = ran(&place, &[edit("a", "one", "1"), edit("b", "three", "3"), edit("a", "two", "2")]);
+    place.run(&["undo", &run, "--call", "call_1_1", "--dry-run"]).failed(6, "E_CONFLICT");
+    assert_eq!(put_back(&undo(&place, &[&run, "--call", "call_2_1"])), ["restore b"]);
+    assert_eq!(put_back(&undo(&place, &[&run, "--call", "call_3_1"])), ["restore a"]);
+    assert_eq!(put_back(&undo(&place, &[&run, "--call", "call_1_1"])), ["restore a"]);
+    assert_eq!((place.written("a").as_str(), place.written("b").as_str()), ("one two", "three"));
+    place.run(&["undo", &run, "--call", "call_9_9", "--dry-run"]).failed(3, "E_NOT_FOUND");
+    assert_eq!(put_back(&undo(&place, &[&run])), Vec::<String>::new());
+}
+
+#[test]
+fn an_undo_that_was_killed_is_finished_by_the_next() {
+    let place = ToolLoop::new();
+    place.work.write("a", "one");
+    place.work.write("b", "two");
+    let run = ran(&place, &[edit("a", "one", "1"), edit("b", "two", "2")]);
+    assert_eq!(put_back(&undo(&place, &[&run])).len(), 2);
+    // What a kill between the two leaves: both on the record, one of them done.
+    place.work.write("b", "2");
+    assert_eq!(put_back(&undo(&place, &[&run])), ["restore b"]);
+    assert_eq!((place.written("a").as_str(), place.written("b").as_str()), ("one", "two"));
+}
+
+#[test]
+fn permissions_that_the_run_did_not_touch_stay_as_they_were_set_since() {
+    let place = ToolLoop::new();
+    let path = place.work.write("a", "one");
+    let run = ran(&place, &[edit("a", "one", "1")]);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+    undo(&place, &[&run]).success();
+    assert_eq!(files(&place)["a"], (b"one".to_vec(), 0o700));
+}
+
+#[test]
+fn the_policy_holds_for_it_and_for_all_of_it() {
+    let place = ToolLoop::new();
+    place.work.write("a", "one");
+    place.work.write("b", "two");
+    let run = ran(&place, &[edit("a", "one", "1"), edit("b", "two", "2")]);
+    place.policy("[paths]\nread = [\".\"]\nwrite = [\".\"]\npristine = [\"b\"]\n");
+    let refused = undo(&place, &[&run]).failed(4, "E_FORBIDDEN");
+    assert!(refused["details"]["path"].as_str().unwrap().ends_with("/b"), "{refused}");
+    assert_eq!(place.written("a"), "1");
+    place.policy("[paths]\nread = [\".\"]\nwrite = [\".\"]\n");
+    undo(&place, &[&run]).success();
+    assert_eq!(place.written("a"), "one");
+}
+
+#[test]
+fn it_works_from_another_directory_and_a_paused_run_goes_on_after_it() {
+    let place = ToolLoop::new();
+    place.work.write("a", "one");
+    playing(&place, &[edit("a", "one", "1"), edit("a", "one", "uno")]);
+    let paused = place.run(&["--max-iterations", "1", "go"]);
+    let run = paused.error()["details"]["run_id"].as_str().unwrap().to_owned();
+    assert_eq!(place.written("a"), "1");
+    let elsewhere = |words: &[&str]| place.command(words).current_dir(&*place.root).run();
+    let token = elsewhere(&["undo", &run, "--dry-run"]).data()["confirm_token"].as_str().unwrap().to_owned();
+    elsewhere(&["undo", &run, "--confirm", &token]).success();
+    assert_eq!(place.written("a"), "one");
+    place.run(&["resume", &run, "--max-iterations", "3"]).success();
+    assert_eq!(place.written("a"), "uno");
+    undo(&place, &[&run]).success();
+    assert_eq!(place.written("a"), "one");
+}
+
+#[test]
+fn what_an_agent_changed_belongs_to_the_run_and_to_its_call() {
+    let changes = |old: &str, new: &str| json!({"calls": [["filesystem", edit("a", old, new)]]});
+    let place = agent::place(&json!({
+        "go": [changes("one", "1"), {"calls": [["agent", {"task": "sub"}]]}, {"says": "done"}],
+        "sub": [changes("1", "uno"), {"calls": [["filesystem", create("b", "new")]]}, {"says": "it is"}],
+    }));
+    for words in [&["--call", "c1_0"][..], &[]] {
+        place.work.write("a", "one");
+        let _ = fs::remove_file(place.work.join("b"));
+        let ran = agent::ask(&place, &["go"]);
+        let run = ran.closing()["data"]["run_id"].as_str().unwrap_or_else(|| panic!("{ran:?}")).to_owned();
+        assert_eq!((place.written("a").as_str(), place.written("b").as_str()), ("uno", "new"), "{ran:?}");
+        assert_eq!(put_back(&undo(&place, &[&[run.as_str()], words].concat())), ["restore a", "remove b"]);
+        assert_eq!(place.written("a"), if words.is_empty() { "one" } else { "1" });
+        assert!(!place.work.join("b").exists());
+    }
+}
+
+#[test]
+fn a_run_that_is_under_way_is_not_undone() {
+    let place = ToolLoop::new();
+    place.tool("step", "", "echo begun >begun; sleep 4");
+    place.script(&[r#"{"tool_calls":[{"name":"step"}]}"#]);
+    let mut running = place.command(&["--tools", &place.tools(), "go"]).start();
+    let run = running.record()["data"]["run_id"].as_str().unwrap().to_owned();
+    place.until_written("begun");
+    place.run(&["undo", &run, "--dry-run"]).failed(6, "E_CONFLICT");
+    running.kill();
+}
+
+#[test]
+fn show_has_differences_and_command_lines_without_secrets() {
+    let place = ToolLoop::new();
+    place.policy("[exec]\nallowed_commands = [\"echo\"]\n");
+    place.work.write("a", "one\ntwo\nthree\n");
+    place.work.write("bin", b"\0old");
+    let secret = "ghp_0123456789abcdefghijABCDEFGHIJ456789";
+    playing(
+        &place,
+        &[edit("a", "two", &format!("2\ntoken = {secret}")), create("new", "hello\n"), edit("bin", "old", "newer")],
+    );
+    let script = place.root.read("script");
+    let command = r#"{"tool_calls":[{"name":"shell","input":{"argv":["echo","a b","c"]}}]}"#;
+    place.script(&[command, &script]);
+    let ran = place.run(&["go"]);
+    let run = ran.closing()["data"]["run_id"].as_str().unwrap().to_owned();
+    let shown = place.run(&["show", &run, "--format", "text"]).success().stdout;
+    assert!(shown.contains("\n$ echo 'a b' c\n"), "{shown}");
+    let file = |name: &str| place.work.join(name).display().to_string();
+    let (a, new, bin) = (file("a"), file("new"), file("bin"));
+    assert!(shown.contains(&format!("--- {a}\n+++ {a}\n@@ -1,3 +1,4 @@\n one\n-two\n+2\n+token = ")), "{shown}");
+    assert!(shown.contains(&format!("--- /dev/null\n+++ {new}\n@@ -0,0 +1 @@\n+hello\n")), "{shown}");
+    assert!(
+        shown.contains(&format!("+++ {bin}\nedit: no difference in lines can be shown; 4 bytes before, 6 bytes after")),
+        "{shown}"
+    );
+    assert!(!shown.contains(secret), "{shown}");
+}

@@ -1,0 +1,249 @@
+//! The one pause: what waits for a yes, who is asked, and a yes that is good for one start.
+//!
+//! What waits lies in the home as its record; a yes lies beside it until what it was given for starts. It is bound to the
+//! hashes of the record, so that what was shown is what starts.
+
+mod approver;
+mod person;
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+pub use self::approver::{Verdict, ask};
+pub use self::person::{Answer, at_terminal, description, prompt};
+use crate::clock;
+use crate::home::write_whole;
+use crate::keys::hash;
+use crate::program::circumstances::encoded;
+use crate::program::confirm::{Bound, fingerprint, issue, recall, redeem};
+use crate::wire::{Action, Approval, AskedBy, Binds, Code, Error, Grant, Level, Result, Scope, Shown};
+
+/// How long something that waits is listed, in seconds: a week.
+const LISTED: u64 = 7 * 24 * 60 * 60;
+
+/// The most bytes of a record that is read back.
+const LONGEST: u64 = 16 << 20;
+
+/// A yes that was given and not used yet. It holds no token.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    /// When it expires, in seconds since 1970.
+    expires: u64,
+    /// The keyed hash of its token.
+    token: String,
+    grant: Grant,
+}
+
+/// A yes that was used: for this start, and no other.
+#[derive(Clone, Debug)]
+pub struct Spent {
+    /// What it was given for.
+    pub approval: Approval,
+    /// The yes.
+    pub grant: Grant,
+    /// The keyed hash of its token.
+    pub token: String,
+}
+
+/// Something that needs a yes: the record of it, asked now.
+pub fn new(
+    asked_by: AskedBy,
+    action: Action,
+    level: Level,
+    scopes: &[Scope],
+    shown: Shown,
+    binds: Binds,
+) -> Result<Approval> {
+    let id = format!("APR-{}", &hash(&encoded(&(action, level, &binds))?)["sha256:".len()..][..16]);
+    let now = clock::unix_seconds();
+    let resume = ["cp-exec", "approve", &id].map(str::to_owned).to_vec();
+    let [asked_at, expires_at] = [now, now + LISTED].map(clock::from_unix_seconds);
+    Ok(Approval { id, asked_by, action, level, scopes: scopes.to_vec(), shown, binds, asked_at, expires_at, resume })
+}
+
+/// What a token for it is bound to.
+pub fn bound(approval: &Approval) -> Result<Bound> {
+    let Binds { request, program, target, policy } = &approval.binds;
+    Bound::new(&("approval", approval.action, request), &(approval.level, program, target, policy))
+}
+
+/// The stop until it is answered. The record lies where `cp-exec approve` lists it from now on.
+pub fn pause(home: &Path, approval: &Approval) -> Result<Error> {
+    let bytes = encoded(approval)?;
+    write_whole(&file(home, &approval.id, "json"), &bytes)?;
+    let line = command_line(home, &approval.resume);
+    let error = Error::new(Code::HumanRequired, format!("requires approval by a person: {}", approval.shown.why));
+    Ok(error
+        .with("rule", approval.shown.rule.clone())
+        .with("action", "approve_command")
+        .with("id", approval.id.clone())
+        .with("resume", line.clone())
+        .with("approval", serde_json::to_value(approval).unwrap_or_default())
+        .with("_untrusted", serde_json::json!(["/approval/shown"]))
+        .hint(format!("run `{line}` at a terminal, then repeat the request")))
+}
+
+/// A command line of one of our programs with this home in it, as a shell takes it.
+pub fn command_line(home: &Path, argv: &[String]) -> String {
+    let home = home.display().to_string();
+    let (program, words) = argv.split_at(argv.len().min(1));
+    let words = program.iter().map(String::as_str).chain(["--home", &home]).chain(words.iter().map(String::as_str));
+    words.map(crate::wire::quoted).collect::<Vec<_>>().join(" ")
+}
+
+/// Everything that waits, oldest first. What nobody answered for a week is removed.
+pub fn waiting(home: &Path) -> Vec<Approval> {
+    let (directory, now) = (home.join(DIRECTORY), clock::now());
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let Some(approval) = path.extension().filter(|kind| *kind == "json").and_then(|_| read(&path).ok()) else {
+            continue;
+        };
+        if approval.expires_at < now {
+            let _ = std::fs::remove_file(&path);
+        } else {
+            found.push(approval);
+        }
+    }
+    found.sort_by(|a, b| a.asked_at.cmp(&b.asked_at));
+    found
+}
+
+/// What waits under an id.
+pub fn find(home: &Path, id: &str) -> Result<Approval> {
+    let plain = !id.is_empty() && id.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-');
+    let path = file(home, id, "json");
+    if path.is_file() && plain {
+        return read(&path);
+    }
+    Err(Error::not_found(format!("nothing waits for approval under the id `{id}`"))
+        .hint("`cp-exec approve` lists the ids"))
+}
+
+/// Leaves a yes for the next start of exactly this. Returns its token with its expiry.
+pub fn grant(home: &Path, approval: &Approval, grant: &Grant) -> Result<(String, u64)> {
+    let (token, expires) = issue(home, &bound(approval)?)?;
+    let kept = Kept { expires, token: fingerprint(home, &token)?, grant: grant.clone() };
+    write_whole(&file(home, &approval.id, "granted"), &encoded(&kept)?)?;
+    answered(home, &approval.id)?;
+    Ok((token, expires))
+}
+
+/// It is answered and waits no more.
+pub fn answered(home: &Path, id: &str) -> Result<()> {
+    remove(&file(home, id, "json")).map(drop)
+}
+
+/// Takes a yes back that was not used.
+pub fn withdraw(home: &Path, id: &str) -> Result<()> {
+    remove(&file(home, id, "granted")).map(drop)
+}
+
+/// The yes that was given for exactly this, used up now: of several that take it, one gets it. One that has expired, was given for
+/// something else or came a way that does not count here is none.
+pub fn take(home: &Path, approval: &Approval) -> Result<Option<Spent>> {
+    let path = file(home, &approval.id, "granted");
+    let bytes = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(Error::io("reading an approval", e).in_file(&path)),
+    };
+    let Ok(Kept { expires, token: kept, grant }) = serde_json::from_slice::<Kept>(&bytes) else { return Ok(None) };
+    if !approval.level.takes(grant.how) || !remove(&path)? {
+        return Ok(None);
+    }
+    let bound = bound(approval)?;
+    let Some(token) = recall(home, expires, &kept, &bound)? else { return Ok(None) };
+    match redeem(home, &token, &bound) {
+        Ok(()) => Ok(Some(Spent { approval: approval.clone(), grant, token: kept })),
+        Err(error) if error.code() == Code::Conflict => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Where they lie, below the home.
+const DIRECTORY: &str = "state/approvals";
+
+fn file(home: &Path, id: &str, kind: &str) -> PathBuf {
+    home.join(DIRECTORY).join(format!("{id}.{kind}"))
+}
+
+fn read(path: &Path) -> Result<Approval> {
+    let bytes = match std::fs::metadata(path) {
+        Ok(meta) if meta.len() <= LONGEST => std::fs::read(path),
+        Ok(_) => Err(ErrorKind::FileTooLarge.into()),
+        Err(e) => Err(e),
+    };
+    let bytes = bytes.map_err(|e| Error::io("reading an approval", e).in_file(path))?;
+    serde_json::from_slice(&bytes)
+        .map_err(|e| Error::new(Code::Integrity, format!("cannot be read: {e}")).in_file(path))
+}
+
+/// Whether it was there and is gone now.
+fn remove(path: &Path) -> Result<bool> {
+    match std::fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(Error::io("removing an approval", e).in_file(path)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::How;
+
+    fn asked(level: Level) -> Approval {
+        let binds = Binds { request: hash(b"push"), policy: Some(hash(b"policy")), ..Binds::default() };
+        new(AskedBy::default(), Action::Run, level, &[Scope::Once], Shown::default(), binds).unwrap()
+    }
+
+    fn yes(how: How) -> Grant {
+        Grant { by: "person".to_owned(), how, scope: Scope::Once, receipt: None }
+    }
+
+    #[test]
+    fn a_yes_is_good_once_and_only_for_what_it_was_given_for() {
+        let home = tempfile::tempdir().unwrap();
+        let home = home.path();
+        let approval = asked(Level::Agent);
+        let changed =
+            Approval { binds: Binds { target: Some(hash(b"file")), ..approval.binds.clone() }, ..approval.clone() };
+        assert!(take(home, &approval).unwrap().is_none());
+        pause(home, &approval).unwrap();
+        assert_eq!(waiting(home), std::slice::from_ref(&approval));
+        grant(home, &approval, &yes(How::Resume)).unwrap();
+        assert!(waiting(home).is_empty());
+        assert!(take(home, &changed).unwrap().is_none(), "the file changed since");
+        grant(home, &approval, &yes(How::Resume)).unwrap();
+        let takers = [(); 8].map(|()| (home.to_owned(), approval.clone()));
+        let threads =
+            takers.map(|(home, approval)| std::thread::spawn(move || take(&home, &approval).unwrap().is_some()));
+        assert_eq!(threads.map(|thread| thread.join().unwrap()).iter().filter(|got| **got).count(), 1);
+    }
+
+    #[test]
+    fn only_a_terminal_or_the_approver_of_the_policy_answers_for_the_owner() {
+        let home = tempfile::tempdir().unwrap();
+        let approval = asked(Level::Owner);
+        for (how, counts) in
+            [(How::Resume, false), (How::Approver, false), (How::OwnerApprover, true), (How::Terminal, true)]
+        {
+            grant(home.path(), &approval, &yes(how)).unwrap();
+            assert_eq!(take(home.path(), &approval).unwrap().is_some(), counts, "{how:?}");
+        }
+    }
+
+    #[test]
+    fn what_nobody_answered_for_long_is_no_longer_listed() {
+        let home = tempfile::tempdir().unwrap();
+        let old = Approval { expires_at: "2001-01-01T00:00:00Z".to_owned(), ..asked(Level::Agent) };
+        pause(home.path(), &old).unwrap();
+        assert!(waiting(home.path()).is_empty());
+        assert_eq!(find(home.path(), &old.id).unwrap_err().code(), Code::NotFound);
+        assert_eq!(find(home.path(), "../../keys").unwrap_err().code(), Code::NotFound);
+    }
+}

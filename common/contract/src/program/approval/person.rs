@@ -1,0 +1,106 @@
+//! A person at the terminal: what is shown, and what is taken for an answer.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::time::Instant;
+
+use rustix::process::getpgrp;
+use rustix::termios::{QueueSelector, tcflush, tcgetpgrp};
+
+use crate::output::{printable, printable_line};
+use crate::signals;
+use crate::wire::{Approval, Error, Level, Result, Scope};
+
+/// What a person answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It may start; how far that goes.
+    Yes(Scope),
+    /// It may not.
+    No,
+}
+
+impl Answer {
+    /// The answer that was typed, where it is one.
+    pub fn of(typed: &str, approval: &Approval) -> Option<Self> {
+        match typed.trim().to_lowercase().as_str() {
+            "y" | "yes" => Some(Self::Yes(Scope::Once)),
+            "n" | "no" => Some(Self::No),
+            "a" | "always" if approval.scopes.contains(&Scope::Run) => Some(Self::Yes(Scope::Run)),
+            _ => None,
+        }
+    }
+}
+
+/// What a person is shown of it. Nothing in it acts on a terminal, and no line of it can be forged by what is asked about.
+pub fn description(approval: &Approval) -> String {
+    let shown = &approval.shown;
+    let mut text = format!("{}\n", printable_line(&approval.subject()));
+    for line in shown.diff.iter().flat_map(|diff| diff.lines()) {
+        let _ = writeln!(text, "    {}", printable(line));
+    }
+    if !shown.variables.is_empty() {
+        let _ =
+            writeln!(text, "  with {} set, to values that are not shown", printable_line(&shown.variables.join(", ")));
+    }
+    if let Some(cwd) = &shown.cwd {
+        let _ = writeln!(text, "  in {}", printable_line(cwd));
+    }
+    let _ = writeln!(text, "  risk {}, {}: {}", shown.risk, printable_line(&shown.rule), printable_line(&shown.why));
+    let asker = &approval.asked_by;
+    let _ = write!(text, "  asked by {} at {}", printable_line(&asker.agent), approval.asked_at);
+    for (name, value) in [("run", &asker.run), ("call", &asker.call_id)] {
+        if let Some(value) = value {
+            let _ = write!(text, ", {name} {}", printable_line(value));
+        }
+    }
+    if approval.level == Level::Owner {
+        text.push_str("\n  The policy leaves this to its owner.");
+    }
+    text
+}
+
+/// The question, with what may be typed.
+pub fn prompt(approval: &Approval) -> String {
+    let always = if approval.scopes.contains(&Scope::Run) { ", a = always for this run" } else { "" };
+    format!("Allow it? y = yes, n = no{always}: ")
+}
+
+/// Asks the person at the terminal, and waits until then at most. `None`: nobody is there, or nothing was decided.
+pub fn at_terminal(approval: &Approval, until: Option<Instant>) -> Result<Option<Answer>> {
+    let Some(mut terminal) = terminal() else { return Ok(None) };
+    let failed = |e: std::io::Error| Error::io("asking at the terminal", e);
+    // What was typed before the question was shown is no answer to it.
+    let _ = tcflush(&terminal, QueueSelector::IFlush);
+    let question = format!("{}\n{}", description(approval), prompt(approval));
+    terminal.write_all(question.as_bytes()).map_err(failed)?;
+    let (mut typed, mut bytes) = (Vec::new(), [0; 256]);
+    loop {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        if !signals::wait_readable(terminal.as_fd(), left)? {
+            return Ok(None);
+        }
+        match terminal.read(&mut bytes).map_err(failed)? {
+            0 => return Ok(None),
+            read => typed.extend_from_slice(&bytes[..read]),
+        }
+        if typed.ends_with(b"\n") {
+            if let Some(answer) = Answer::of(&String::from_utf8_lossy(&typed), approval) {
+                return Ok(Some(answer));
+            }
+            typed.clear();
+            terminal.write_all(b"Type one of the letters: ").map_err(failed)?;
+        }
+    }
+}
+
+/// The terminal that a person uses this program at: none in a pipeline without one, and none in the background.
+fn terminal() -> Option<File> {
+    if !std::io::stdin().is_terminal() && !std::io::stderr().is_terminal() {
+        return None;
+    }
+    let terminal = File::options().read(true).write(true).open("/dev/tty").ok()?;
+    (tcgetpgrp(&terminal).ok()? == getpgrp()).then_some(terminal)
+}

@@ -1,0 +1,12 @@
+//! The Model Context Protocol over standard streams: its messages, versions, tools and contents, for a client and for a server. It
+//! starts nothing, reads nothing and waits for nothing; whoever has the pipes does.
+
+mod content;
+mod message;
+mod tool;
+mod version;
+
+pub use self::content::{Block, CallResult, Content};
+pub use self::message::{Failure, METHOD_NOT_FOUND, Message, failure, notification, parse, request, result};
+pub use self::tool::{Annotations, Call, Page, Tool};
+pub use self::version::{Greeting, HANDSHAKES, Initialize, LEGACY, MODERN, Meta, Party};

@@ -1,0 +1,162 @@
+//! JSON-RPC 2.0, one object a line, each way.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// JSON-RPC 2.0, section 5.1: the method does not exist.
+pub const METHOD_NOT_FOUND: i64 = -32601;
+
+/// What the other end sent.
+#[derive(Debug)]
+pub enum Message<'a> {
+    /// A request, which is owed an answer.
+    Request {
+        /// Its id, as it was written.
+        id: &'a RawValue,
+        /// What is requested.
+        method: String,
+        /// With which parameters.
+        params: Option<&'a RawValue>,
+    },
+    /// A notification, which is not answered.
+    Notification {
+        /// What it is about.
+        method: String,
+        /// With which parameters.
+        params: Option<&'a RawValue>,
+    },
+    /// The answer to a request.
+    Answer {
+        /// The id of the request.
+        id: &'a RawValue,
+        /// What came of it.
+        outcome: Result<&'a RawValue, Failure>,
+    },
+}
+
+/// Why a request failed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    /// A code of JSON-RPC or of the protocol.
+    pub code: i64,
+    /// In words.
+    #[serde(default)]
+    pub message: String,
+    /// More.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub data: Value,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} ({})", self.message, self.code)
+    }
+}
+
+impl Failure {
+    /// The versions that the other end supports, where the failure lists them.
+    pub fn versions(&self) -> Option<Vec<&str>> {
+        let listed = ["supported", "supportedVersions"].iter().find_map(|name| self.data.get(name)?.as_array())?;
+        Some(listed.iter().filter_map(Value::as_str).collect())
+    }
+}
+
+#[derive(Deserialize)]
+struct Incoming<'a> {
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    method: Option<String>,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    error: Option<Failure>,
+}
+
+/// Reads a line. `None`: it is not a message, and passes by, because servers print banners.
+pub fn parse(line: &[u8]) -> Option<Message<'_>> {
+    if !line.trim_ascii_start().starts_with(b"{") {
+        return None;
+    }
+    let Incoming { id, method, params, result, error } = serde_json::from_slice(line).ok()?;
+    Some(match (method, id, result, error) {
+        (Some(method), Some(id), ..) => Message::Request { id, method, params },
+        (Some(method), None, ..) => Message::Notification { method, params },
+        (None, Some(id), _, Some(failure)) => Message::Answer { id, outcome: Err(failure) },
+        (None, Some(id), Some(result), None) => Message::Answer { id, outcome: Ok(result) },
+        (None, Some(id), None, None) => {
+            let message = "the answer has no result".to_owned();
+            Message::Answer { id, outcome: Err(Failure { code: 0, message, data: Value::Null }) }
+        }
+        (None, None, ..) => return None,
+    })
+}
+
+/// The line of a request. Its parameters stay the bytes that they are.
+pub fn request(id: u64, method: &'static str, params: &impl Serialize) -> serde_json::Result<String> {
+    line(&format!(r#""id":{id},"method":"{method}","params""#), params)
+}
+
+/// The line of a notification.
+pub fn notification(method: &'static str, params: &impl Serialize) -> serde_json::Result<String> {
+    line(&format!(r#""method":"{method}","params""#), params)
+}
+
+/// The line that answers a request.
+pub fn result(id: &RawValue, result: &impl Serialize) -> serde_json::Result<String> {
+    line(&format!(r#""id":{id},"result""#), result)
+}
+
+/// The line that refuses a request.
+pub fn failure(id: &RawValue, error: &Failure) -> serde_json::Result<String> {
+    line(&format!(r#""id":{id},"error""#), error)
+}
+
+fn line(before: &str, value: &impl Serialize) -> serde_json::Result<String> {
+    Ok(format!("{{\"jsonrpc\":\"2.0\",{before}:{}}}\n", serde_json::to_string(value)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_kind_is_read_as_it_was_written() {
+        let line = request(7, "tools/list", &json!({"cursor": "x"})).unwrap();
+        assert_eq!(line, "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"tools/list\",\"params\":{\"cursor\":\"x\"}}\n");
+        let Some(Message::Request { id, method, params }) = parse(line.as_bytes()) else { panic!("{line}") };
+        assert_eq!((method.as_str(), params.unwrap().get()), ("tools/list", "{\"cursor\":\"x\"}"));
+        let answered = result(id, &json!({"tools": []})).unwrap();
+        let read = parse(answered.as_bytes());
+        assert!(matches!(read, Some(Message::Answer { id, outcome: Ok(_) }) if id.get() == "7"), "{answered}");
+        let why = Failure { code: METHOD_NOT_FOUND, message: "no".into(), data: json!({"supported": ["1", "2"]}) };
+        let refused = failure(id, &why).unwrap();
+        let Some(Message::Answer { outcome: Err(read), .. }) = parse(refused.as_bytes()) else { panic!("{refused}") };
+        assert_eq!((read.versions(), &read), (Some(vec!["1", "2"]), &why));
+        let said = notification("notifications/initialized", &json!({})).unwrap();
+        assert_eq!(said, "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\",\"params\":{}}\n");
+        assert!(matches!(parse(said.as_bytes()), Some(Message::Notification { .. })));
+    }
+
+    #[test]
+    fn an_id_is_given_back_as_it_was_and_a_long_integer_stays_one() {
+        let line = br#"{"jsonrpc":"2.0","id":"a\"1","method":"x","params":{"n":12345678901234567890123}}"#;
+        let Some(Message::Request { id, params, .. }) = parse(line) else { panic!() };
+        let answered = result(id, &params).unwrap();
+        assert!(answered.contains(r#""id":"a\"1","result":{"n":12345678901234567890123}"#), "{answered}");
+    }
+
+    #[test]
+    fn banners_and_other_json_pass_by() {
+        for line in ["Server listening", "", "[1]", "{\"a\":1}", "{\"jsonrpc\":", "null"] {
+            assert!(parse(line.as_bytes()).is_none(), "{line}");
+        }
+        let empty = parse(b" {\"id\":1}");
+        assert!(matches!(empty, Some(Message::Answer { outcome: Err(_), .. })), "{empty:?}");
+    }
+}

@@ -1,0 +1,105 @@
+//! Tools as a server lists them, and a call as a client makes it.
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+
+use super::version::Meta;
+
+/// A page of `tools/list`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Page {
+    /// The tools on it.
+    pub tools: Vec<Tool>,
+    /// Where the next page begins; none: this is the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+/// A tool, as its server describes it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Tool {
+    /// Its name there.
+    pub name: String,
+    /// What it does.
+    #[serde(default, deserialize_with = "given")]
+    pub description: String,
+    /// The JSON Schema of its arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_schema: Option<Box<RawValue>>,
+    /// What the server says about its effects.
+    #[serde(default, deserialize_with = "given")]
+    pub annotations: Annotations,
+}
+
+/// What a server says about the effects of a tool. The protocol calls these hints: nobody has checked them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Annotations {
+    /// It changes nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_only_hint: Option<bool>,
+    /// It may destroy something, and does not only add.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destructive_hint: Option<bool>,
+    /// Calling it twice does no more than calling it once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idempotent_hint: Option<bool>,
+}
+
+impl Annotations {
+    /// Whether the server says that the tool changes nothing.
+    pub fn is_read_only(self) -> bool {
+        self.read_only_hint == Some(true)
+    }
+
+    /// Whether the server says that the tool may destroy something. The protocol's default for what is not said is yes; that would be
+    /// true of nearly every tool and tell nothing, so silence is not taken for it.
+    pub fn is_destructive(self) -> bool {
+        self.destructive_hint == Some(true) && !self.is_read_only()
+    }
+
+    /// Whether the server says that a second call does no more than the first.
+    pub fn is_idempotent(self) -> bool {
+        self.is_read_only() || self.idempotent_hint == Some(true)
+    }
+}
+
+/// The parameters of `tools/call`. The arguments stay the bytes that they are: a long integer must not become a float.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Call<'a> {
+    /// The tool.
+    pub name: &'a str,
+    /// Its arguments, by name.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<&'a RawValue>,
+    /// What a request without a session says of its client.
+    #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
+    pub meta: Option<Meta>,
+}
+
+/// A member that some servers write as null where they mean to leave it out.
+fn given<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+    Option::deserialize(from).map(Option::unwrap_or_default)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn null_is_read_as_what_was_left_out() {
+        let tool: Tool = serde_json::from_str(r#"{"name":"a","description":null,"annotations":null}"#).unwrap();
+        assert_eq!((tool.description.as_str(), tool.annotations), ("", Annotations::default()));
+    }
+
+    #[test]
+    fn silence_is_not_taken_for_destruction_and_reading_destroys_nothing() {
+        let hints = |text: &str| serde_json::from_str::<Annotations>(text).unwrap();
+        assert!(!hints("{}").is_destructive() && !hints("{}").is_read_only() && !hints("{}").is_idempotent());
+        assert!(hints(r#"{"destructiveHint":true,"openWorldHint":true}"#).is_destructive());
+        let both = hints(r#"{"destructiveHint":true,"readOnlyHint":true}"#);
+        assert!(!both.is_destructive() && both.is_idempotent());
+    }
+}

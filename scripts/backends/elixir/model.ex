@@ -1,0 +1,58 @@
+defmodule CpLoop.Model do
+  @moduledoc """
+  The program that asks a model, cp-llm. It answers each prompt with a message and stays, so one
+  process serves all turns, and its standard input ends only when it is over.
+  """
+
+  alias CpLoop.Wire
+
+  @grace_ms 1500
+  @brief_ms 100
+
+  defstruct [:port, :pid, :name, part: []]
+
+  @doc "Starts it. The kernel stops it when this runtime is gone, however that goes."
+  def start([program | _] = command) do
+    options = [:binary, :exit_status, {:line, 65_536}, {:args, ["--pdeathsig", "TERM", "--" | command]}]
+    port = Port.open({:spawn_executable, System.find_executable("setpriv")}, options)
+    {:os_pid, pid} = Port.info(port, :os_pid)
+    %__MODULE__{port: port, pid: pid, name: Path.basename(program)}
+  end
+
+  def ask(model, question), do: Port.command(model.port, question)
+
+  @doc "What a message of its port means: a whole line, a part of one, or its end."
+  def take(%{port: port} = model, {port, {:data, {:noeol, bytes}}}), do: {:part, %{model | part: [model.part, bytes]}}
+  def take(%{port: port} = model, {port, {:data, {:eol, bytes}}}), do: {:line, [model.part, bytes], %{model | part: []}}
+
+  def take(%{port: port} = model, {port, {:exit_status, status}}),
+    do: {:gone, "#{model.name} ended with status #{status}"}
+
+  def take(%{port: port} = model, {:EXIT, port, _reason}), do: {:gone, "#{model.name} reads no more"}
+
+  @doc "Lets it leave in its own time: its last entry in the ledger comes before ours."
+  def finish(model) do
+    if Port.info(model.port), do: Port.command(model.port, Wire.closing({[]}))
+    leave(model, @grace_ms)
+  end
+
+  @doc "Makes it leave."
+  def stop(model), do: leave(model, @brief_ms)
+
+  defp leave(model, grace_ms) do
+    if Port.info(model.port), do: Port.close(model.port)
+    gone?(model, grace_ms) || signal(model, "TERM")
+    gone?(model, @grace_ms) || signal(model, "KILL")
+  end
+
+  # It leads a process group of its own.
+  defp signal(model, name), do: :os.cmd('kill -#{name} -#{model.pid} 2>/dev/null')
+
+  defp gone?(model, left_ms) do
+    cond do
+      not File.exists?("/proc/#{model.pid}") -> true
+      left_ms <= 0 -> false
+      true -> Process.sleep(5) && gone?(model, left_ms - 5)
+    end
+  end
+end
