@@ -16,3 +16,4 @@ mod sweep;
 mod toolloop;
 mod tools;
 mod undo;
+mod work;

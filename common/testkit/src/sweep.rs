@@ -22,19 +22,28 @@ pub struct Sweep<'a> {
     place: &'a Place,
     arguments: Vec<String>,
     input: String,
+    /// Whether only the process itself meets the faults, none that it starts, and the only fault is its death.
+    dies_alone: bool,
 }
 
 impl<'a> Sweep<'a> {
     /// A command line of the program that the place is for.
     pub fn new(place: &'a Place, arguments: &[&str]) -> Self {
         let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        Self { place, arguments, input: String::new() }
+        Self { place, arguments, input: String::new(), dies_alone: false }
     }
 
     /// What it reads on standard input.
     #[must_use]
     pub fn input(mut self, text: &str) -> Self {
         text.clone_into(&mut self.input);
+        self
+    }
+
+    /// The only fault is that the process itself is killed, and none that it starts.
+    #[must_use]
+    pub fn dies_alone(mut self) -> Self {
+        self.dies_alone = true;
         self
     }
 
@@ -60,10 +69,11 @@ impl<'a> Sweep<'a> {
         };
         let is_long = std::env::var_os("CP_LONG").is_some();
         let calls = self.calls(&strace, if is_long { "%file,%desc" } else { WRITING });
+        let kinds = if self.dies_alone { &FAULTS[..1] } else { &FAULTS };
         let mut faults: Vec<String> = Vec::new();
         for (call, count) in &calls {
             for when in 1..=*count {
-                faults.extend(FAULTS.iter().map(|fault| format!("{call}:{fault}:when={when}")));
+                faults.extend(kinds.iter().map(|fault| format!("{call}:{fault}:when={when}")));
             }
         }
         // An odd step meets each kind of fault in turn.
@@ -71,7 +81,7 @@ impl<'a> Sweep<'a> {
         for fault in faults.iter().step_by(step) {
             restore();
             let inject = format!("inject={fault}");
-            let done = self.under(&strace, &["-f", "-qq", "-o", "/dev/null", "-e", &inject]);
+            let done = self.under(&strace, &["-qq", "-o", "/dev/null", "-e", &inject]);
             check(&done, fault);
         }
         restore();
@@ -81,19 +91,22 @@ impl<'a> Sweep<'a> {
     }
 
     fn under(&self, strace: &Path, options: &[&str]) -> Outcome {
-        self.place.subject().args(&self.arguments).stdin(&self.input).under(strace, options).run()
+        let options = [if self.dies_alone { &[][..] } else { &["-f"] }, options].concat();
+        self.place.subject().args(&self.arguments).stdin(&self.input).under(strace, &options).run()
     }
 
     /// How often the command makes each call.
     fn calls(&self, strace: &Path, set: &str) -> BTreeMap<String, usize> {
         let log = self.place.root.join("calls");
         let trace = format!("trace={set}");
-        let done = self.under(strace, &["-f", "-qq", "-o", log.to_str().expect("a path in UTF-8"), "-e", &trace]);
+        let done = self.under(strace, &["-qq", "-o", log.to_str().expect("a path in UTF-8"), "-e", &trace]);
         assert_eq!(done.status, 0, "{done:?}");
         let mut calls = BTreeMap::new();
         for line in std::fs::read_to_string(log).expect("strace has written").lines() {
-            let call = line.split_once(' ').and_then(|(_, rest)| rest.trim_start().split_once('('));
-            if let Some((name, _)) = call
+            // With children each line begins with the number of its process.
+            let call =
+                if self.dies_alone { line } else { line.split_once(' ').map_or("", |(_, rest)| rest.trim_start()) };
+            if let Some((name, _)) = call.split_once('(')
                 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
                 && !name.starts_with("exec")
             {
