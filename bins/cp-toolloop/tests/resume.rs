@@ -341,9 +341,11 @@ fn calls_of_one_id_are_told_apart() {
     let run = asked.detail("run_id");
     let waiting = |asked: &Outcome| asked.error()["details"]["call"].clone();
     assert_eq!((&waiting(&asked)["id"], &waiting(&asked)["input"]), (&json!("c"), &json!({"n":1})));
-    let ran = place.run(&["resume", &run, "--deny", "c", "--approve", "c_2"]);
+    let asked = place.run(&["resume", &run, "--deny", "c"]);
+    assert_eq!((&waiting(&asked)["id"], &waiting(&asked)["input"]), (&json!("c_2"), &json!({"n":2})));
+    let ran = place.run(&["resume", &run, "--approve", "c_2"]);
     assert_eq!(ran.status, 0, "{ran:?}");
-    assert_eq!(ran.results()[1], "{\"n\":2}\n", "{ran:?}");
+    assert_eq!(ran.results()[0], "{\"n\":2}\n", "{ran:?}");
     let turns = &ran.of("message").pop().unwrap()["input"];
     let answered: Vec<&Value> =
         turns[0]["content"].as_array().unwrap().iter().map(|block| &block["tool_use_id"]).collect();

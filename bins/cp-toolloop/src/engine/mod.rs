@@ -98,7 +98,7 @@ impl Engine {
                 if context.out.format() != Format::Json
                     && let Some(approval) = Approval::of(&error)
                 {
-                    context.warn(&approval::description(&approval));
+                    context.explain(&approval::description(&approval));
                 }
                 if is_at_rest(&error) {
                     let at_work = error.details().get("budget").is_some_and(|budget| budget == "time");

@@ -4,7 +4,7 @@ use cp_common::{Code, Context, Error, Result};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::tools::catalogue::Allowed;
+use crate::tools::allowed::Allowed;
 use crate::tools::permitted::Permitted;
 use crate::tools::tool::{AGENT, Hints, Origin, Tool};
 

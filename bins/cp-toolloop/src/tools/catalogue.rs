@@ -6,6 +6,7 @@ use cp_common::spelling::nearest;
 use cp_common::{Context, Error, Result};
 
 use crate::mcp::{Servers, Started};
+use crate::tools::allowed::Allowed;
 use crate::tools::builtin;
 use crate::tools::tool::{Origin, Tool};
 
@@ -30,15 +31,6 @@ pub(crate) struct Catalogue {
     pub(crate) notices: Vec<String>,
 }
 
-/// What may be called.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Allowed {
-    /// By these names; none: all.
-    pub(crate) names: Vec<String>,
-    /// Only what changes nothing.
-    pub(crate) read_only: bool,
-}
-
 /// A tool that was left out.
 #[derive(Clone, Debug)]
 pub(crate) struct Broken {
@@ -46,13 +38,6 @@ pub(crate) struct Broken {
     pub(crate) what: String,
     pub(crate) why: String,
     pub(crate) is_tool: bool,
-}
-
-impl Allowed {
-    /// Whether a name may be called.
-    pub(crate) fn allows(&self, name: &str) -> bool {
-        self.names.is_empty() || self.names.iter().any(|allowed| allowed == name)
-    }
 }
 
 impl Catalogue {
@@ -65,14 +50,16 @@ impl Catalogue {
 
     /// Adds a tool if it may be called and its name is free.
     pub(crate) fn add(&mut self, tool: Tool) {
-        if !self.allowed.allows(&tool.name) || self.allowed.read_only && !tool.hints.read_only {
-            return;
+        if self.allowed.allows(&tool.name) {
+            self.add_meant(tool);
         }
-        self.add_meant(tool);
     }
 
-    /// Adds a tool that may be called if its name is free.
+    /// Adds a tool whose name may be called, if it is free. A run that may only look has none that changes something.
     pub(crate) fn add_meant(&mut self, tool: Tool) {
+        if self.allowed.read_only && !tool.hints.read_only {
+            return;
+        }
         if self.has(&tool.name) {
             return self.leave_out(tool.name, "the name is taken by another tool");
         }

@@ -1,5 +1,6 @@
 //! What a model may call: tools are found, described, pinned, and their arguments checked.
 
+pub(crate) mod allowed;
 pub(crate) mod arguments;
 pub(crate) mod builtin;
 mod candidate;

@@ -8,8 +8,9 @@ use memchr::memmem;
 use serde_json::value::RawValue;
 
 use crate::mcp::is_name;
+use crate::tools::allowed::Allowed;
 use crate::tools::candidate::Candidate;
-use crate::tools::catalogue::{Allowed, Catalogue};
+use crate::tools::catalogue::Catalogue;
 use crate::tools::description;
 
 /// What a file must hold to be asked for its description.

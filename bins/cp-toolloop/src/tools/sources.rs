@@ -7,8 +7,9 @@ use std::time::Instant;
 use cp_common::{Context, Error, Result};
 
 use crate::mcp::{Offers, Servers, Spec};
+use crate::tools::allowed::Allowed;
 use crate::tools::candidate::Candidate;
-use crate::tools::catalogue::{Allowed, Catalogue};
+use crate::tools::catalogue::Catalogue;
 use crate::tools::tool::AGENT;
 use crate::tools::{builtin, describe, description, links, search};
 

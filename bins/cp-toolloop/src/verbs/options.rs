@@ -8,7 +8,7 @@ use cp_common::{Context, Error, Result, coprocess};
 
 use crate::mcp::Spec;
 use crate::state::plan::{ModelCommand, is_ours, takes_command};
-use crate::tools::catalogue::Allowed;
+use crate::tools::allowed::Allowed;
 use crate::tools::sources::Sources;
 
 /// Where tools come from.

@@ -96,7 +96,10 @@ impl Reply for Shown {
         let summary = &self.summary;
         let status = serde_json::to_value(summary.status).unwrap_or_default();
         let mut lines = vec![format!("{}  {}", summary.id, status.as_str().unwrap_or_default())];
-        lines.extend(self.steps.iter().map(StepLine::text));
+        for step in &self.steps {
+            lines.push(step.text());
+            lines.extend(step.done.lines().map(str::to_owned));
+        }
         lines.extend(self.pending.iter().map(|call| format!("waits: {} {}", call.id, call.name)));
         lines.iter().map(|line| printable_line(line)).collect::<Vec<_>>().join("\n")
     }
@@ -131,8 +134,7 @@ impl StepLine {
             _ => String::new(),
         };
         let words = [self.ts.as_str(), self.event.as_str(), name, text.as_str()];
-        let line = words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
-        [line.as_str(), self.done.as_str()].join("\n").trim_end().to_owned()
+        words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
     }
 }
 

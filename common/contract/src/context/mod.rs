@@ -63,6 +63,11 @@ impl Context {
         self.out.warn(message);
     }
 
+    /// Lines for people on standard error, unless `--quiet`. What they quote is escaped already.
+    pub fn explain(&self, text: &str) {
+        self.out.explain(text);
+    }
+
     /// A line of progress on standard error, only on a terminal.
     pub fn progress(&self, line: &str) {
         if !self.options.quiet && std::io::stderr().is_terminal() {

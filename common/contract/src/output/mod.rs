@@ -387,6 +387,13 @@ impl Output {
         }
     }
 
+    /// Writes lines for people on standard error, unless `--quiet`. What they quote is escaped already.
+    pub fn explain(&self, text: &str) {
+        if !self.quiet {
+            to_stderr(&format!("{}: {}\n", self.program, without_secrets(text)));
+        }
+    }
+
     /// Why the first item failed.
     pub(crate) fn first_failure(&self) -> Option<&str> {
         self.first_failure.as_ref().map(Error::message)
@@ -429,7 +436,9 @@ impl Output {
             Format::Text | Format::Raw => format!("✗ {}", error.message()),
         });
         if let (Some(hint), true) = (error.hint_text(), self.format != Format::Json) {
-            line_to_stderr(&format!("  Hint: {hint}"));
+            for (at, line) in hint.lines().enumerate() {
+                line_to_stderr(&format!("  {}{line}", if at == 0 { "Hint: " } else { "" }));
+            }
         }
     }
 }
