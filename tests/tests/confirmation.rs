@@ -20,7 +20,7 @@ struct Write {
     change: &'static str,
 }
 
-const WRITES: [Write; 6] = [
+const WRITES: [Write; 5] = [
     Write {
         verb: "cp-log forget",
         setup: "for m in a b; do cp-log append -f L --seal message $m; done; for n in 1 2; do sed -n \"$((n + 1))p\" L | jq -r '.message[]' >H$n; done",
@@ -41,13 +41,6 @@ const WRITES: [Write; 6] = [
         command: "cp-session delete --dangerous \"$(cat S1)\"",
         other: "cp-session delete --dangerous \"$(cat S2)\"",
         change: "cp-session append --session \"$(cat S1)\" -- more",
-    },
-    Write {
-        verb: "cp-toolloop undo",
-        setup: "for n in 1 2; do printf '{\"tool_calls\":[{\"name\":\"filesystem\",\"input\":{\"operation\":\"write_file\",\"path\":\"f%s\",\"content\":\"x\"}}]}\\n{\"content\":\"Done.\"}\\n' $n >script; cp-toolloop --backend stub --stub-script script -- go | tail -n 1 | jq -r .data.run_id >R$n; done",
-        command: "cp-toolloop undo \"$(cat R1)\"",
-        other: "cp-toolloop undo \"$(cat R2)\"",
-        change: "chmod 600 f1",
     },
     Write {
         verb: "cp-shell reset",

@@ -6,6 +6,7 @@ mod approvals;
 mod backend;
 mod blocks;
 mod context;
+mod hooks;
 mod mcp;
 mod project;
 mod replay;

@@ -315,7 +315,7 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         "cp-toolloop undo",
         &[
             "make; cp-toolloop undo RUN- --dry-run",
-            "make; cp-toolloop undo RUN- --confirm \"$(cp-toolloop undo RUN- --dry-run | token)\"",
+            "make; cp-toolloop undo RUN-",
             "make; rm new; cp-toolloop undo RUN-",
             "make; echo more >>new; cp-toolloop undo RUN-",
         ],

@@ -93,13 +93,14 @@ pub(crate) fn consider(policy: &Policy, hashes: &mut Hashes, command: &Command, 
         governed_stays(policy, layer, &cwd)?;
     }
     arguments_allowed(policy, &layers[0], &cwd)?;
-    let timeout = timeout_of(policy, command)?;
+    let timeout = timeout_of(policy, command.timeout)?;
     environment::check_all(&policy.exec().env_allow, &command.env)?;
     Ok(Considered { finding, pinned, cwd, timeout, notices })
 }
 
-fn timeout_of(policy: &Policy, command: &Command) -> Result<Duration> {
-    let seconds = command.timeout.unwrap_or(policy.exec().timeout);
+/// The time limit of what asks for one, or for none.
+pub(crate) fn timeout_of(policy: &Policy, asked: Option<f64>) -> Result<Duration> {
+    let seconds = asked.unwrap_or(policy.exec().timeout);
     if !seconds.is_finite() || seconds <= 0.0 || seconds > LONGEST {
         return Err(Error::validation(format!("timeout must be more than 0 and at most {LONGEST} seconds"))
             .with("rule", "timeout"));

@@ -19,7 +19,7 @@ mod served;
 mod watched;
 mod written;
 
-pub(crate) use self::decide::{Considered, consider, decide};
+pub(crate) use self::decide::{Considered, consider, decide, timeout_of};
 pub(crate) use self::hashes::Hashes;
 pub(crate) use self::paths::declared_by_modules;
 pub(crate) use self::plan::{Planned, plan};

@@ -51,6 +51,8 @@ pub(crate) struct ToolCall {
     /// Whether it is asked to describe itself.
     pub describe: bool,
     pub arguments: Box<RawValue>,
+    /// How many seconds it may take; none: as many as the policy gives a command.
+    pub timeout: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -131,7 +133,12 @@ fn of(tool: &str, operation: Option<&str>, arguments: Box<RawValue>, tilde: &str
         }
         name => {
             let operation = known(name, operation.or(Some("call")), &["call", "describe"])?;
-            Ok(Request::Tool(ToolCall { name: name.to_owned(), describe: operation == "describe", arguments }))
+            Ok(Request::Tool(ToolCall {
+                name: name.to_owned(),
+                describe: operation == "describe",
+                arguments,
+                timeout: None,
+            }))
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cp_common::{Code, Error, Result};
 
-use crate::decision::{Hashes, Names, Planned, Risk, Ruling, declared_by_modules, plan};
+use crate::decision::{Hashes, Names, Planned, Risk, Ruling, declared_by_modules, plan, timeout_of};
 use crate::digest::sha256;
 use crate::glob::name_matches;
 use crate::policy::{Confirm, Policy};
@@ -34,7 +34,7 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut Hashes, call: &ToolCall) -> Res
         argv.push(arguments.to_owned());
     }
     policy.check_base()?;
-    let timeout = if call.describe { DESCRIBE } else { Duration::from_secs_f64(policy.exec().timeout) };
+    let timeout = if call.describe { DESCRIBE } else { timeout_of(policy, call.timeout)? };
     declared_by_modules(policy, &policy.base, &path, &[])?;
     let Planned { mut plan, made, mut watched } =
         plan(policy, &Command::default(), &argv, &pinned, &policy.base, timeout)?;

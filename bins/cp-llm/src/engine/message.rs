@@ -9,6 +9,7 @@ use crate::dialect::Answer;
 /// The message, with what the prompt hands on.
 pub(super) fn of(answer: Answer, usage: Usage, work: &Work, backend: &str) -> Message {
     let calls = answer.calls.into_iter().map(|call| ToolCall {
+        timeout: None,
         id: call.id,
         name: call.name,
         input: call.input,

@@ -15,7 +15,7 @@ use super::served::Served;
 use crate::parts::agent::Agent;
 use crate::state::files::RunFiles;
 use crate::state::found::{self, Ended, Found};
-use crate::state::step::{Decision, Step};
+use crate::state::step::{Decision, Screened, Step};
 use crate::tools::links;
 use crate::tools::tool::{Origin, Tool};
 
@@ -67,6 +67,10 @@ impl Engine {
             // What stops one call does not leave the others without their results.
             let mut stopped = Ok(());
             for (slot, at) in group.iter().enumerate() {
+                if let Err(error) = self.screen(*at) {
+                    stopped = Err(error);
+                    break;
+                }
                 let call = self.run.conversation.calls[*at].asked.clone();
                 let pending = Pending { at: *at, call, began: Instant::now() };
                 match self.begin(&pending, slot, false, &underway, context) {
@@ -132,13 +136,34 @@ impl Engine {
             return Ok(Work::Served(Box::new(served)));
         }
         // cp-exec knows a tool by the name of its file.
-        let renamed = ToolCall { name: tool.exec_name(), untrusted: Vec::new(), ..call.clone() };
+        let timeout = tool.hints.timeout;
+        let renamed = ToolCall { name: tool.exec_name(), timeout, untrusted: Vec::new(), ..call.clone() };
         let executor = &mut self.parts.executor;
         self.run.shared(|| executor.start(slot, &renamed, context))?;
         Ok(Work::Runs(slot, tool.hints.timeout.map(Duration::from_secs_f64)))
     }
 
+    /// Shows a call to the program before tools, once, where it could be made otherwise.
+    fn screen(&mut self, at: usize) -> Result<()> {
+        let call = &self.run.conversation.calls[at];
+        let is_settled = call.started || call.screened.is_some() || matches!(call.decision, Some(Decision::Denied(_)));
+        if is_settled || self.replay.is_some() {
+            return Ok(());
+        }
+        let call = call.asked.clone();
+        let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == call.name) else { return Ok(()) };
+        if self.arguments.check(tool, &call.input).is_err() {
+            return Ok(());
+        }
+        self.run.time_left()?;
+        let Some(screened) = self.parts.hooks.screen(&call, self.run.deadline)? else { return Ok(()) };
+        let turn = self.run.conversation.tally.iterations;
+        self.run.note(|journal| journal.screened(turn, &call, &screened))?;
+        self.run.step(Step::Screened(at, screened))
+    }
+
     fn complete(&mut self, pending: &Pending, work: Work, context: &mut Context) -> Result<()> {
+        let was_made = !matches!(work, Work::Answered(_));
         let mut result = match work {
             Work::Replayed => return self.replayed(pending, context),
             Work::Answered(answer) => pending.failed(answer),
@@ -161,6 +186,12 @@ impl Engine {
         };
         if let Some(tool) = self.run.plan.tools.iter().find(|tool| tool.name == pending.call.name) {
             result.content = links::unveiled(result.content, tool, context);
+        }
+        let sifted = if was_made { self.parts.hooks.sift(&result, self.run.deadline)? } else { None };
+        if let Some(sifted) = sifted {
+            let turn = self.run.conversation.tally.iterations;
+            self.run.note(|journal| journal.sifted(turn, &result))?;
+            result = sifted;
         }
         if let Some(warning) = self.repeats.note(&pending.call, &result) {
             result.content.push_str(&warning);
@@ -194,6 +225,9 @@ impl Engine {
             return Ok(Verdict::Answer(format!("Tool not permitted: {}", call.name)));
         };
         if let Some(Decision::Denied(reason)) = &waiting.decision {
+            return Ok(Verdict::Answer(format!("Denied: {reason}")));
+        }
+        if let Some(Screened::Denied(reason)) = &waiting.screened {
             return Ok(Verdict::Answer(format!("Denied: {reason}")));
         }
         if let Err(invalid) = self.arguments.check(&tool, &call.input) {

@@ -62,9 +62,9 @@ impl Engine {
     }
 
     /// An engine that plays a recording.
-    pub(crate) fn replaying(run: Run, replay: Replay) -> Self {
-        let parts = Parts::new(&run.plan, Approver::default(), None);
-        Self { replay: Some(replay), ..Self::new(run, parts) }
+    pub(crate) fn replaying(run: Run, replay: Replay) -> Result<Self> {
+        let parts = Parts::new(&run.plan, Approver::default(), None)?;
+        Ok(Self { replay: Some(replay), ..Self::new(run, parts) })
     }
 
     /// Runs to the end, or to what stops it. Either way everything that happened is on record. Meanwhile the run's own ledger is the one

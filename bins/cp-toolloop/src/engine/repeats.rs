@@ -63,7 +63,7 @@ mod tests {
 
     fn call(input: &str) -> ToolCall {
         let input = RawValue::from_string(input.to_owned()).unwrap();
-        ToolCall { id: "1".into(), name: "t".into(), input, untrusted: Vec::new() }
+        ToolCall { id: "1".into(), name: "t".into(), input, timeout: None, untrusted: Vec::new() }
     }
 
     fn result(content: &str, is_error: bool) -> ToolResult {

@@ -168,8 +168,10 @@ fn shared_arguments(plan: &Plan, context: &Context) -> Vec<OsString> {
         }
     }
     arguments.extend(["--format", "json", "--parent", plan.run.as_str()].map(OsString::from));
-    if let Some(approver) = &plan.approver {
-        arguments.extend(["--approver", approver].map(OsString::from));
+    let programs =
+        [("--approver", &plan.approver), ("--before-tool", &plan.before_tool), ("--after-tool", &plan.after_tool)];
+    for (option, program) in programs {
+        arguments.extend(program.iter().flat_map(|program| [option, program]).map(OsString::from));
     }
     arguments
 }

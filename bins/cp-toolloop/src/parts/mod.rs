@@ -4,6 +4,7 @@
 pub(crate) mod agent;
 pub(crate) mod approver;
 pub(crate) mod executor;
+pub(crate) mod hooks;
 pub(crate) mod model;
 pub(crate) mod replay;
 
@@ -11,6 +12,7 @@ use cp_common::{Context, Result};
 
 use self::approver::Approver;
 use self::executor::Executor;
+use self::hooks::Hooks;
 use self::model::Model;
 use crate::mcp::Servers;
 use crate::state::plan::Plan;
@@ -20,14 +22,15 @@ pub(crate) struct Parts {
     pub(crate) model: Model,
     pub(crate) executor: Executor,
     pub(crate) approver: Approver,
+    pub(crate) hooks: Hooks,
     servers: Option<Servers>,
 }
 
 impl Parts {
     /// The parts of a run. Servers that were started to list their tools are used on.
-    pub(crate) fn new(plan: &Plan, approver: Approver, servers: Option<Servers>) -> Self {
+    pub(crate) fn new(plan: &Plan, approver: Approver, servers: Option<Servers>) -> Result<Self> {
         let executor = Executor::new(plan.directories.clone(), plan.read_only);
-        Self { model: Model::new(plan.model.clone()), executor, approver, servers }
+        Ok(Self { model: Model::new(plan.model.clone()), executor, approver, hooks: Hooks::of(plan)?, servers })
     }
 
     /// The MCP servers.

@@ -61,6 +61,7 @@ impl Replay {
                 Step::Delegated(..)
                 | Step::Owner(_)
                 | Step::Limits(_)
+                | Step::Screened(..)
                 | Step::Started(_)
                 | Step::Withdrawn(_)
                 | Step::Shown

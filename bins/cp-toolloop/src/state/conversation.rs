@@ -8,7 +8,7 @@ use cp_common::{Code, Error, Result};
 
 use crate::state::files::RunFiles;
 use crate::state::plan::{Limits, Plan};
-use crate::state::step::{Cleared, Decision, Step};
+use crate::state::step::{Cleared, Decision, Screened, Step};
 use crate::state::step_log;
 use crate::state::tally::{Spent, Tally};
 
@@ -16,6 +16,8 @@ use crate::state::tally::{Spent, Tally};
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) asked: ToolCall,
+    /// What the program before tools made of it.
+    pub(crate) screened: Option<Screened>,
     /// It was dispatched once.
     pub(crate) started: bool,
     /// The run of the agent that works on it.
@@ -42,6 +44,7 @@ impl Call {
     fn of(asked: &ToolCall) -> Self {
         Self {
             asked: asked.clone(),
+            screened: None,
             started: false,
             agent: None,
             spent: None,
@@ -124,6 +127,13 @@ impl Conversation {
                 call.started = true;
                 call.is_asked = false;
                 call.decision.take_if(|decision| matches!(decision, Decision::Approved(_)));
+            }
+            Step::Screened(at, screened) => {
+                let call = self.call(at)?;
+                if let Screened::Changed(input) = &screened {
+                    call.asked.input.clone_from(input);
+                }
+                call.screened = Some(screened);
             }
             Step::Delegated(at, run) => self.call(at)?.agent = Some(run),
             Step::Spent(at, spent) => self.call(at)?.spent = Some(spent),

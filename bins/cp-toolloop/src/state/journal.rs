@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use cp_common::wire::{Approval, Message, Receipt, ToolCall, ToolResult};
-use cp_common::{Context, Error, Result};
+use cp_common::{Context, Error, Result, keys};
 use cp_ledger::format::approval::Said;
 use cp_ledger::format::line::Hash;
 use cp_ledger::store::blob;
@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::mcp::Started;
 use crate::state::conversation::Renamed;
 use crate::state::plan::{Limits, Plan};
-use crate::state::step::Compacted;
+use crate::state::step::{Compacted, Screened};
 use crate::state::tally::Tally;
 use crate::tools::tool::Origin;
 
@@ -136,6 +136,18 @@ impl Journal {
         let receipt = self.append(said.about(approval, self.entry(said.event())))?;
         self.ledger.sync()?;
         Ok(receipt)
+    }
+
+    /// The program before tools saw a call.
+    pub(crate) fn screened(&mut self, number: u64, call: &ToolCall, screened: &Screened) -> Result<Receipt> {
+        let entry = self.entry("tool_screened").turn(number).with("id", &call.id).with("name", &call.name);
+        self.append(entry.with("outcome", screened))
+    }
+
+    /// The program after tools changed a result: the hash of what it was.
+    pub(crate) fn sifted(&mut self, number: u64, result: &ToolResult) -> Result<Receipt> {
+        let entry = self.entry("tool_sifted").turn(number).with("id", &result.id).with("name", &result.name);
+        self.append(entry.with("content_sha256", &keys::hash(result.content.as_bytes())))
     }
 
     /// The run stopped and can go on.

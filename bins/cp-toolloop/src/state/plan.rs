@@ -38,6 +38,12 @@ pub(crate) struct Plan {
     pub(crate) fail_on_tool_error: bool,
     /// As it was given.
     pub(crate) approver: Option<String>,
+    /// The program that sees each call before it is made, as it was given.
+    #[serde(default)]
+    pub(crate) before_tool: Option<String>,
+    /// The program that sees each result before the model does, as it was given.
+    #[serde(default)]
+    pub(crate) after_tool: Option<String>,
     /// How many levels of agents may be under this run.
     #[serde(default)]
     pub(crate) agent_depth: u8,

@@ -2,6 +2,7 @@
 
 use cp_common::wire::{Approval, Delta, Grant, Message, ToolResult};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::state::plan::{Limits, Plan};
 use crate::state::tally::Spent;
@@ -24,6 +25,8 @@ pub(crate) enum Step {
     Summarised(usize, Box<Message>),
     /// The model answered.
     Message(Box<Message>),
+    /// The program before tools saw a call of the last message.
+    Screened(usize, Screened),
     /// A call of the last message is about to be dispatched.
     Started(usize),
     /// A call of the last message is worked on by an agent, in the run of this id.
@@ -40,6 +43,18 @@ pub(crate) enum Step {
     Asked(usize, Box<Approval>),
     /// A call of the last message was approved or denied.
     Decided(usize, Decision),
+}
+
+/// What the program before tools made of a call.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Screened {
+    /// It is made as it is.
+    Passed,
+    /// It is made with these arguments.
+    Changed(Box<RawValue>),
+    /// It is not made; the reason that the model is given.
+    Denied(String),
 }
 
 /// A result that was taken out of the conversation.

@@ -38,6 +38,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "message",
         "tool_call",
         "mcp.server",
+        "tool_screened",
+        "tool_sifted",
         "tool_result",
         "agent_start",
         "approval.asked",
@@ -125,7 +127,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.options.base = Some(run.plan.base.clone());
     run.conversation.show_answer_again();
     Event::resumed(&run.plan, &files.ledger, run.conversation.unshown.len()).show(context)?;
-    let parts = Parts::new(&run.plan, approver, None);
+    let parts = Parts::new(&run.plan, approver, None)?;
     Engine::resumed(run, parts, repeats, forwarded).drive(context)?;
     context.out.item_succeeded();
     Ok(())

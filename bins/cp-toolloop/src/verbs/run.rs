@@ -43,6 +43,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "message",
         "tool_call",
         "mcp.server",
+        "tool_screened",
+        "tool_sifted",
         "tool_result",
         "agent_start",
         "approval.asked",
@@ -87,6 +89,12 @@ pub(crate) struct Args {
     /// The program that approves or denies calls that require approval, by its exit status
     #[arg(long, value_name = "PROGRAM", help_heading = "Approval and failure")]
     approver: Option<String>,
+    /// A program that sees each call before it is made, and may change or deny it
+    #[arg(long, value_name = "PROGRAM", help_heading = "Approval and failure", hide_short_help = true)]
+    before_tool: Option<String>,
+    /// A program that sees each result before the model does, and may change or withhold it
+    #[arg(long, value_name = "PROGRAM", help_heading = "Approval and failure", hide_short_help = true)]
+    after_tool: Option<String>,
     /// Record the whole run in this file when it is over
     #[arg(long, value_name = "FILE", conflicts_with = "replay", help_heading = "Recordings", hide_short_help = true)]
     record: Option<PathBuf>,
@@ -149,7 +157,7 @@ fn replayed(recording: &str, source: &Source, context: &mut Context) -> Result<(
         Limits { max_iterations: u64::MAX, tokens: None, usd: None, context_tokens: None, deadline: None };
     // What is played again is not recorded again.
     let run = Run::new(Plan { record: None, ..plan }, conversation, None);
-    Engine::replaying(run, replay).drive(context)?;
+    Engine::replaying(run, replay)?.drive(context)?;
     context.out.item_succeeded();
     Ok(())
 }
@@ -245,6 +253,8 @@ impl Ready {
             parallel: usize::from(args.parallel),
             fail_on_tool_error: args.fail_on_tool_error,
             approver: args.approver.clone(),
+            before_tool: args.before_tool.clone(),
+            after_tool: args.after_tool.clone(),
             agent_depth: args.tools.agent_depth,
             read_only: args.tools.read_only,
             parent: args.parent.clone(),
@@ -275,7 +285,7 @@ fn start(plan: Plan, servers: Option<Servers>, context: &mut Context) -> Result<
     let mut journal = Journal::open(&files.ledger, &plan, context)?;
     journal.start(&plan)?;
     Event::start(&plan, &files.ledger).show(context)?;
-    let parts = Parts::new(&plan, approver, servers);
+    let parts = Parts::new(&plan, approver, servers)?;
     let conversation = Conversation::new(&plan);
     let mut run = Run::new(plan, conversation, Some(Records { steps, journal }));
     run.keep_policy(context)?;

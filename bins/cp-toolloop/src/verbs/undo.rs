@@ -3,17 +3,16 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use cp_common::context::options::WriteOptions;
+use cp_common::context::options::AppendOptions;
 use cp_common::coprocess::{self, Part};
-use cp_common::program::confirm::{self, Gate};
-use cp_common::program::{Class, VerbDoc};
+use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::Reply;
 use cp_common::{Code, Context, Error, Result};
 use cp_ledger::format::line::Hash;
 use cp_ledger::store::blob;
 use cp_ledger::{Entry, Ledger, Sync, read};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::state::changes::{Change, Kept, changes, effective, hash, path_of};
 use crate::state::files::RunFiles;
@@ -22,11 +21,11 @@ use crate::state::step_log::{self, StepLog};
 /// The verb's entry in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "undo",
-    class: Class::Write,
+    class: Class::Append,
     output: "undone",
     examples: &[
         // A run that makes a file, which is removed again.
-        r#"printf '{"tool_calls":[{"name":"filesystem","input":{"operation":"write_file","path":"new","content":"x"}}]}\n{"content":"Done."}\n' >script; mkdir w && cd w && cp-toolloop --backend stub --stub-script ../script -- hello; T=$(cp-toolloop undo --dry-run RUN- | jq -r .data.confirm_token); cp-toolloop undo RUN- --confirm $T"#,
+        r#"printf '{"tool_calls":[{"name":"filesystem","input":{"operation":"write_file","path":"new","content":"x"}}]}\n{"content":"Done."}\n' >script; mkdir w && cd w && cp-toolloop --backend stub --stub-script ../script -- hello; cp-toolloop undo RUN-"#,
     ],
     events: &["exec.operation", "undone"],
     ..VerbDoc::EMPTY
@@ -43,7 +42,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ID")]
     call: Option<String>,
     #[command(flatten)]
-    write: WriteOptions,
+    append: AppendOptions,
 }
 
 /// What was done.
@@ -72,7 +71,7 @@ struct File {
 impl Reply for Undone {
     fn text(&self) -> String {
         let lines = self.files.iter().map(|file| format!("{} {}", file.action, file.path));
-        let last = format!("{} is undone: {} files put back", self.run_id, self.files.len());
+        let last = format!("{} is undone; files put back: {}", self.run_id, self.files.len());
         lines.chain([last]).collect::<Vec<_>>().join("\n")
     }
 }
@@ -90,38 +89,57 @@ struct Step {
     ledger: PathBuf,
 }
 
-/// Runs the verb.
+/// Runs the verb. What it does is on the ledger with what the files held, so nothing is lost by it and no confirmation is asked for.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     // A path means the same from every directory.
     let path = args.run.contains('/').then(|| std::path::absolute(&args.run)).transpose()?;
     let run = path.map_or_else(|| args.run.clone(), |path| path.display().to_string());
-    let asked = confirm::Write { verb: "undo", arguments: &(run, &args.call), dangerous: false };
-    confirm::write(&asked, &args.write, context, |gate, context| undo(args, gate, context))
+    let AppendOptions { dry_run, request_id } = &args.append;
+    let undone = if *dry_run {
+        Undo::of(args, context)?.undone()
+    } else {
+        let asked = ("undo", run, &args.call);
+        idempotency::once(request_id.as_deref(), &asked, context, |context| Undo::of(args, context)?.done(context))?
+    };
+    context.out.answer(&undone)
 }
 
-fn undo<A: Serialize>(args: &Args, gate: Gate<'_, A>, context: &mut Context) -> Result<Option<Undone>> {
-    let files = gate.found(RunFiles::find(&args.run, context))?;
-    let state = files.state();
-    if step_log::is_running(&state) {
-        return Err(Error::new(Code::Conflict, format!("{} is under way", files.run))
-            .hint("wait for it, or end it with `cp-toolloop cancel`"));
+/// A run, and what is to be done for it.
+struct Undo<'a> {
+    args: &'a Args,
+    files: RunFiles,
+    steps: Vec<Step>,
+}
+
+impl<'a> Undo<'a> {
+    fn of(args: &'a Args, context: &Context) -> Result<Self> {
+        let files = RunFiles::find(&args.run, context)?;
+        if step_log::is_running(&files.state()) {
+            return Err(Error::new(Code::Conflict, format!("{} is under way", files.run))
+                .hint("wait for it, or end it with `cp-toolloop cancel`"));
+        }
+        let steps = steps(&files, args.call.as_deref(), context)?;
+        Ok(Self { args, files, steps })
     }
-    let steps = steps(&files, args.call.as_deref(), context)?;
-    let ledger = files.ledger.display().to_string();
-    if steps.is_empty() {
-        gate.nothing_to_do()?;
-        return Ok(Some(Undone { run_id: files.run, files: Vec::new(), ledger }));
+
+    /// Puts the files back.
+    fn done(self, context: &mut Context) -> Result<Undone> {
+        let undone = self.undone();
+        if self.steps.is_empty() {
+            return Ok(undone);
+        }
+        // Nobody resumes the run meanwhile.
+        let _owned = if self.files.state().exists() { Some(StepLog::open(&self.files, &context.home)?) } else { None };
+        put_back(&self.files, &self.steps, context)?;
+        let entry = Entry::new("undone").agent(context.agent(None)).run(&self.files.run).with("call", &self.args.call);
+        Ledger::open_existing(&self.files.ledger, Sync::Line)?.append(entry.with("files", &undone.files))?;
+        Ok(undone)
     }
-    if !gate.pass(steps.iter().map(Step::change).collect::<Vec<_>>(), context)? {
-        return Ok(None);
+
+    fn undone(&self) -> Undone {
+        let files = self.steps.iter().map(Step::done).collect();
+        Undone { run_id: self.files.run.clone(), files, ledger: self.files.ledger.display().to_string() }
     }
-    // Nobody resumes the run meanwhile.
-    let _owned = if state.exists() { Some(StepLog::open(&files, &context.home)?) } else { None };
-    put_back(&files, &steps, context)?;
-    let undone: Vec<File> = steps.iter().map(Step::done).collect();
-    let entry = Entry::new("undone").agent(context.agent(None)).run(&files.run).with("call", &args.call);
-    Ledger::open_existing(&files.ledger, Sync::Line)?.append(entry.with("files", &undone))?;
-    Ok(Some(Undone { run_id: files.run, files: undone, ledger }))
 }
 
 /// What is to be done, once every file is seen to be as the run left it and what it held to be there.
@@ -208,19 +226,6 @@ fn step(made: &[&Change], now: Option<(String, String)>) -> Option<Step> {
 impl Step {
     fn action(&self) -> &'static str {
         if self.to.is_some() { "restore" } else { "remove" }
-    }
-
-    fn change(&self) -> confirm::Change {
-        let now = self.now.as_ref();
-        let then = now.map(|(_, permissions)| permissions);
-        let state = |hash: &str, permissions: Option<&String>| json!({ "sha256": hash, "permissions": permissions });
-        confirm::Change {
-            action: self.action().to_owned(),
-            resource: "file".to_owned(),
-            id: self.path.display().to_string(),
-            before: now.map_or(Value::Null, |(hash, permissions)| state(hash, Some(permissions))),
-            after: self.to.as_ref().map_or(Value::Null, |to| state(&to.blob, self.permissions.as_ref().or(then))),
-        }
     }
 
     fn done(&self) -> File {

@@ -5,8 +5,10 @@ mod answer;
 mod child;
 mod find;
 mod part;
+mod question;
 
 pub use self::answer::{Answer, ask, ask_with};
 pub use self::child::{Child, Grace};
 pub use self::find::{command_line, command_words, find, on_path};
 pub use self::part::{Part, failure, unexpected};
+pub use self::question::{Said, question, reason};

@@ -29,6 +29,9 @@ pub struct ToolCall {
     pub name: String,
     /// Its arguments, a JSON object; where the model wrote none, what it wrote, as a string.
     pub input: Box<RawValue>,
+    /// How many seconds it may take, where the tool has a limit of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<f64>,
     /// JSON Pointers to what is not ours.
     #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
     pub untrusted: Vec<String>,

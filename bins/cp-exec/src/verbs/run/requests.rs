@@ -236,7 +236,10 @@ fn read(body: Body<'_>, tilde: &str) -> Result<(Asked, Result<Request>)> {
         Body::Row(row) => Ok((Asked::Row(row.to_owned()), request::of_row(row, tilde))),
         Body::Record(record) => {
             let call: ToolCall = record.read()?;
-            let request = request::of_call(&call.name, &call.input, tilde);
+            let mut request = request::of_call(&call.name, &call.input, tilde);
+            if let Ok(Request::Tool(tool)) = &mut request {
+                tool.timeout = call.timeout;
+            }
             Ok((Asked::Call(Call { id: call.id, name: call.name, input: call.input }), request))
         }
     }

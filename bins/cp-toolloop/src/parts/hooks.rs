@@ -1,0 +1,99 @@
+//! The programs that see each call before it is made, and each result before the model does. They may change or refuse it; one that
+//! fails refuses it.
+
+use std::time::{Duration, Instant};
+
+use cp_common::coprocess::{self, Said, question, reason};
+use cp_common::wire::record::{Kind, Record, open_line};
+use cp_common::wire::{ToolCall, ToolResult};
+use cp_common::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::state::plan::Plan;
+use crate::state::step::Screened;
+
+/// How long each may take.
+const LIMIT: Duration = Duration::from_mins(1);
+
+/// The programs, with their arguments.
+#[derive(Debug, Default)]
+pub(crate) struct Hooks {
+    before: Option<Vec<String>>,
+    after: Option<Vec<String>>,
+}
+
+impl Hooks {
+    /// The programs of a run.
+    pub(crate) fn of(plan: &Plan) -> Result<Self> {
+        let argv = |command: &Option<String>| {
+            command.as_deref().map(coprocess::command_line).transpose().map_err(Error::fatal)
+        };
+        Ok(Self { before: argv(&plan.before_tool)?, after: argv(&plan.after_tool)? })
+    }
+
+    /// What becomes of a call. `None`: no program sees it.
+    pub(crate) fn screen(&self, call: &ToolCall, until: Option<Instant>) -> Result<Option<Screened>> {
+        let Some(argv) = &self.before else { return Ok(None) };
+        let asked = asked(argv, Kind::ToolCall, call, until)?;
+        Ok(Some(match asked {
+            Answer::Same => Screened::Passed,
+            Answer::Refused(why) => Screened::Denied(why),
+            Answer::Record(line) => match read::<ToolCall>(&line) {
+                Some(changed) if changed.id == call.id && changed.name == call.name => Screened::Changed(changed.input),
+                _ => {
+                    Screened::Denied("the program before tools did not answer with the record of this call".to_owned())
+                }
+            },
+        }))
+    }
+
+    /// What the model is given for a result. `None`: no program sees it, or it stays as it is.
+    pub(crate) fn sift(&self, result: &ToolResult, until: Option<Instant>) -> Result<Option<ToolResult>> {
+        let Some(argv) = &self.after else { return Ok(None) };
+        let withheld = |why: String| {
+            Some(ToolResult {
+                content: format!("The result is withheld: {why}"),
+                images: Vec::new(),
+                is_error: true,
+                ..result.clone()
+            })
+        };
+        Ok(match asked(argv, Kind::ToolResult, result, until)? {
+            Answer::Same => None,
+            Answer::Refused(why) => withheld(why),
+            Answer::Record(line) => match read::<ToolResult>(&line) {
+                Some(ToolResult { id, content, images, is_error, .. }) if id == result.id => {
+                    Some(ToolResult { content, images, is_error, ..result.clone() })
+                }
+                _ => withheld("the program after tools did not answer with the record of this result".to_owned()),
+            },
+        })
+    }
+}
+
+enum Answer {
+    Same,
+    Record(Vec<u8>),
+    Refused(String),
+}
+
+fn asked<T: Serialize>(argv: &[String], kind: Kind, data: &T, until: Option<Instant>) -> Result<Answer> {
+    let limit = Instant::now() + LIMIT;
+    let until = until.map_or(limit, |until| until.min(limit));
+    Ok(match question(argv, &open_line(kind.name(), data)?, Some(until))? {
+        Said::Answer(0, output) if output.trim_ascii().is_empty() => Answer::Same,
+        Said::Answer(0, output) => Answer::Record(output.trim_ascii().to_vec()),
+        Said::Answer(status, output) => {
+            Answer::Refused(reason(&output).unwrap_or_else(|| format!("{} exited with {status}", argv[0])))
+        }
+        Said::Nothing(why) => Answer::Refused(format!("{} {why}", argv[0])),
+    })
+}
+
+/// The data of a record, or the bare object.
+fn read<'a, T: Deserialize<'a>>(line: &'a [u8]) -> Option<T> {
+    match Record::parse(line) {
+        Ok(record) => record.read().ok(),
+        Err(_) => serde_json::from_slice(line).ok(),
+    }
+}
