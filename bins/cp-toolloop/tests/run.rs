@@ -195,3 +195,15 @@ fn a_hundred_megabytes_of_answer_are_cut_and_nothing_grows() {
     let ledger = ran.of("item")[0]["ledger"].as_str().unwrap().to_owned();
     assert!(std::fs::metadata(ledger).unwrap().len() < 4_000_000);
 }
+
+#[test]
+fn a_tool_may_take_longer_than_the_policy_gives_a_command() {
+    let place = ToolLoop::new();
+    place.policy("[exec]\ntimeout = 0.5\n");
+    place.tool("slow", r#","timeout":20"#, "sleep 1.5; echo done");
+    place.tool("plain", "", "sleep 1.5; echo done");
+    place.script(&[r#"{"tool_calls":[{"name":"slow"},{"name":"plain"}]}"#]);
+    let results = place.with_tools(&["x"]).results();
+    assert_eq!(results[0], "done\n");
+    assert!(!results[1].contains("done"), "the control: {results:?}");
+}

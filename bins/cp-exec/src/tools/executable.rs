@@ -9,7 +9,7 @@ use cp_common::{Code, Error, Result};
 use crate::decision::{Hashes, Names, Planned, Risk, Ruling, declared_by_modules, plan, timeout_of};
 use crate::digest::sha256;
 use crate::glob::name_matches;
-use crate::policy::{Confirm, Policy};
+use crate::policy::{Confirm, LONGEST, Policy};
 use crate::refusal::{owner_decides, refuse};
 use crate::request::{Command, ToolCall};
 use crate::run::stdin;
@@ -34,7 +34,8 @@ pub(crate) fn rule(policy: &Policy, hashes: &mut Hashes, call: &ToolCall) -> Res
         argv.push(arguments.to_owned());
     }
     policy.check_base()?;
-    let timeout = if call.describe { DESCRIBE } else { timeout_of(policy, call.timeout)? };
+    let timeout =
+        if call.describe { DESCRIBE } else { timeout_of(policy, call.timeout.map(|seconds| seconds.min(LONGEST)))? };
     declared_by_modules(policy, &policy.base, &path, &[])?;
     let Planned { mut plan, made, mut watched } =
         plan(policy, &Command::default(), &argv, &pinned, &policy.base, timeout)?;

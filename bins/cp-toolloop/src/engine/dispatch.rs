@@ -19,6 +19,9 @@ use crate::state::step::{Decision, Screened, Step};
 use crate::tools::links;
 use crate::tools::tool::{Origin, Tool};
 
+/// How many seconds the limit of cp-exec is behind that of a tool.
+const BEHIND: f64 = 5.0;
+
 /// What becomes of a call.
 enum Verdict {
     /// It is carried out, by this tool.
@@ -136,7 +139,8 @@ impl Engine {
             return Ok(Work::Served(Box::new(served)));
         }
         // cp-exec knows a tool by the name of its file.
-        let timeout = tool.hints.timeout;
+        // It is stopped from here; that of cp-exec holds where nobody is here any more.
+        let timeout = tool.hints.timeout.map(|seconds| seconds + BEHIND);
         let renamed = ToolCall { name: tool.exec_name(), timeout, untrusted: Vec::new(), ..call.clone() };
         let executor = &mut self.parts.executor;
         self.run.shared(|| executor.start(slot, &renamed, context))?;
