@@ -5,8 +5,7 @@ use std::path::Path;
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use cp_common::wire::Block;
-use cp_common::{Error, Result, wire};
-use serde::Serialize;
+use cp_common::{Error, Result};
 
 use crate::files;
 
@@ -21,19 +20,6 @@ pub(crate) enum Attachment {
     Text(String),
     /// Anything else, as a block.
     Block(Block, Vec<u8>),
-}
-
-#[derive(Serialize)]
-struct Encoded<'a> {
-    r#type: &'static str,
-    source: Source<'a>,
-}
-
-#[derive(Serialize)]
-struct Source<'a> {
-    r#type: &'static str,
-    media_type: &'static str,
-    data: &'a str,
 }
 
 /// Reads an attachment; `-` is standard input.
@@ -58,9 +44,8 @@ pub(crate) fn read(file: &Path) -> Result<Attachment> {
         .with("limit", limit));
     }
     let data = BASE64.encode(&bytes);
-    let kind = if media_type == "application/pdf" { "document" } else { "image" };
-    let block = Encoded { r#type: kind, source: Source { r#type: "base64", media_type, data: &data } };
-    Ok(Attachment::Block(Block::from_raw(wire::raw(&block)?), bytes))
+    let block = if media_type == "application/pdf" { Block::document } else { Block::image };
+    Ok(Attachment::Block(block(media_type, &data), bytes))
 }
 
 fn standard_input() -> Result<Vec<u8>> {

@@ -115,7 +115,7 @@ struct ToolResultBlock<'a, C: ?Sized> {
 }
 
 #[derive(Serialize)]
-struct ImageBlock<'a> {
+struct DataBlock<'a> {
     r#type: &'static str,
     source: Base64Source<'a>,
 }
@@ -155,7 +155,12 @@ impl Block {
 
     /// An image, in base64.
     pub fn image(media_type: &str, data: &str) -> Self {
-        Self::of(&ImageBlock { r#type: "image", source: Base64Source { r#type: "base64", media_type, data } })
+        Self::of(&DataBlock { r#type: "image", source: Base64Source { r#type: "base64", media_type, data } })
+    }
+
+    /// A document, in base64.
+    pub fn document(media_type: &str, data: &str) -> Self {
+        Self::of(&DataBlock { r#type: "document", source: Base64Source { r#type: "base64", media_type, data } })
     }
 
     /// A block that came as JSON.
