@@ -72,7 +72,7 @@ const fn append(verb: &'static str, setup: &'static str, command: &'static str, 
 
 const SESSIONS: &str = "for n in 1 2; do cp-session start --format text >S$n; for m in a b c; do cp-session append --session \"$(cat S$n)\" -- $m; cp-session append --session \"$(cat S$n)\" --role assistant -- $m; done; done";
 
-const APPENDS: [Append; 20] = [
+const APPENDS: [Append; 21] = [
     append("cp-log append", "", "cp-log append -f L m", "cp-log append -f L n"),
     append("cp-log tee", "", "printf 'a\\nb\\n' | cp-log tee L", "printf 'a\\nc\\n' | cp-log tee L"),
     append("cp-log create", "", "cp-log create L", "cp-log create M"),
@@ -83,6 +83,12 @@ const APPENDS: [Append; 20] = [
         "cp-log rotate m.jsonl",
     ),
     append("cp-log keygen", "", "cp-log keygen K", "cp-log keygen J"),
+    append(
+        "cp-toolloop undo",
+        "for n in 1 2; do printf '{\"tool_calls\":[{\"name\":\"filesystem\",\"input\":{\"operation\":\"write_file\",\"path\":\"f%s\",\"content\":\"x\"}}]}\\n{\"content\":\"Done.\"}\\n' $n >script; cp-toolloop --backend stub --stub-script script -- go | tail -n 1 | jq -r .data.run_id >R$n; done",
+        "cp-toolloop undo \"$(cat R1)\"",
+        "cp-toolloop undo \"$(cat R2)\"",
+    ),
     append(
         "cp-log checkpoint",
         "cp-log append -f L m; cp-log append -f M m; cp-log keygen K",

@@ -109,10 +109,15 @@ fn what_a_model_asks_for_waits_as_one_record_with_all_that_it_binds() {
     }
     let diff = writes["error"]["details"]["approval"]["shown"]["diff"].as_str().unwrap();
     assert!(diff.contains("-two\n+2\n"), "{diff}");
-    let listed: Vec<Value> = exec.ask(&["approve"]).0["data"]["items"].as_array().unwrap().clone();
-    let recorded = exec.entries("approval.asked");
-    assert_eq!(listed, [&runs, &writes].map(|asks| asks["error"]["details"]["approval"].clone()));
-    assert_eq!(listed, recorded.iter().map(|entry| entry["data"]["approval"].clone()).collect::<Vec<_>>());
+    // Of those of one second any may come first.
+    let sorted = |mut approvals: Vec<Value>| {
+        approvals.sort_by_key(|approval| approval["id"].to_string());
+        approvals
+    };
+    let listed = sorted(exec.ask(&["approve"]).0["data"]["items"].as_array().unwrap().clone());
+    let recorded = exec.entries("approval.asked").iter().map(|entry| entry["data"]["approval"].clone()).collect();
+    let asked = [&runs, &writes].map(|asks| asks["error"]["details"]["approval"].clone()).to_vec();
+    assert_eq!((&listed, &listed), (&sorted(asked), &sorted(recorded)));
     assert!(exec.entries("exec.refused").is_empty());
 
     // A yes is for the file as it was shown.

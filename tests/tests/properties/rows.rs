@@ -87,7 +87,12 @@ const ROWS: [[&str; 4]; 56] = [
 /// The rest, in another table: arrays of this length are easier to keep right.
 const MORE: [[&str; 4]; 9] = [
     ["cp-toolloop show", "", "$RUN", ""],
-    ["cp-toolloop undo", "", "$RUN --dry-run", ""],
+    [
+        "cp-toolloop undo",
+        r#"printf '{"tool_calls":[{"name":"filesystem","input":{"operation":"write_file","path":"made%s","content":"x"}}]}\n{"content":"Done."}\n' $N >made; O=$(cp-toolloop --backend stub --stub-script made -- go | tail -n 1 | jq -r .data.run_id)"#,
+        "$O",
+        "",
+    ],
     ["cp-toolloop cancel", PAUSED, "$O", ""],
     ["cp-shell", "", "<ask", ""],
     ["cp-shell init", "", "--home $PWD/plane$N", ""],

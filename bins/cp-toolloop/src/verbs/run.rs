@@ -280,12 +280,13 @@ fn recording(file: &Path, context: &Context) -> Result<PathBuf> {
 fn start(plan: Plan, servers: Option<Servers>, context: &mut Context) -> Result<()> {
     let files = RunFiles::of(&plan.run, context);
     let approver = Approver::new(plan.approver.as_deref(), context)?;
+    // A program that cannot be is found out before anything is kept.
+    let parts = Parts::new(&plan, approver, servers)?;
     // The state first: whoever is killed after it can go on, and writes the beginning into the ledger if that has none.
     let steps = StepLog::create(&files, &context.home, &plan)?;
     let mut journal = Journal::open(&files.ledger, &plan, context)?;
     journal.start(&plan)?;
     Event::start(&plan, &files.ledger).show(context)?;
-    let parts = Parts::new(&plan, approver, servers)?;
     let conversation = Conversation::new(&plan);
     let mut run = Run::new(plan, conversation, Some(Records { steps, journal }));
     run.keep_policy(context)?;

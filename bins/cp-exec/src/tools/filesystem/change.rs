@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use cp_common::home::{lock, make_directory};
@@ -66,7 +66,7 @@ pub(super) fn locked(policy: &Policy) -> Result<File> {
     let state = policy.cp_home.join("state");
     make_directory(&state)?;
     let path = state.join("files.lock");
-    let file = File::options().create(true).truncate(false).write(true).open(&path);
+    let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
     let file = file.map_err(|e| Error::io("opening the lock", e).in_file(&path).fatal())?;
     lock(&file)?;
     Ok(file)
