@@ -28,7 +28,7 @@ impl Bounded {
         Ok(bound)
     }
 
-    /// Looks up what each ledger is named. Two of one name are told; each of them has to hold.
+    /// Looks up what each ledger is named. Two of one name get a notice, and each of them has to hold.
     pub(crate) fn of(bound: Bound, groups: &[Group], context: &mut Context) -> Result<Self> {
         let (mut origins, mut seen) = (HashMap::new(), HashMap::<String, &Path>::new());
         for group in groups {
