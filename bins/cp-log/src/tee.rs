@@ -6,7 +6,7 @@ use cp_common::context::options::{AppendOptions, StreamOptions};
 use cp_common::program::{Class, Input, VerbDoc, recording};
 use cp_common::stream::Recorder;
 use cp_common::stream::filter::Body;
-use cp_common::{Context, Error, Result};
+use cp_common::{Context, Result};
 use cp_ledger::{Ledger, Sync};
 
 use crate::entries::Members;
@@ -54,13 +54,7 @@ struct Tee<'a> {
 
 impl Tee<'_> {
     fn ledger(&mut self) -> Result<&mut Ledger> {
-        match &mut self.ledger {
-            Some(ledger) => Ok(ledger),
-            empty => {
-                let ledger = Ledger::open(&self.path, Sync::Batch).map_err(Error::fatal)?;
-                Ok(empty.insert(ledger))
-            }
-        }
+        Ledger::once(&mut self.ledger, &self.path, Sync::Batch)
     }
 }
 

@@ -207,13 +207,7 @@ impl Journal {
 
     /// The ledger. Without it nothing runs.
     fn ledger(&mut self) -> Result<&mut Ledger> {
-        match &mut self.ledger {
-            Some(ledger) => Ok(ledger),
-            empty => {
-                let ledger = Ledger::open(&self.path, Sync::Batch).map_err(Error::fatal)?;
-                Ok(empty.insert(ledger))
-            }
-        }
+        Ledger::once(&mut self.ledger, &self.path, Sync::Batch)
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) fn query(plane: &Plane, request: &Request) -> Result<Value, Failure> 
         return Err(Failure::request(format!("`{kind}` is not the name of a ledger")).with("field", "type"));
     }
     let file = newest(plane, kind)?.ok_or_else(|| {
-        Failure::new("LEDGER_NOT_FOUND", format!("there is no ledger `{kind}`"))
+        Failure::new("LEDGER_NOT_FOUND", format!("ledger not found: `{kind}`"))
             .with("type", kind)
             .hint(format!("looked for ledger/{kind}-*.jsonl, ledger/{kind}.jsonl and ledger/index.jsonl"))
     })?;

@@ -155,3 +155,25 @@ pub(super) fn positive(text: &str) -> Result<f64, String> {
         Err("must be more than 0 and at most 1000000000".to_owned())
     }
 }
+
+/// The events of a run that begins with this one.
+pub(super) const fn events_from(first: &'static str) -> [&'static str; 16] {
+    [
+        first,
+        "iteration",
+        "message",
+        "tool_call",
+        "mcp.server",
+        "tool_screened",
+        "tool_sifted",
+        "tool_result",
+        "agent_start",
+        "approval.asked",
+        "approval.granted",
+        "approval.denied",
+        "approval.spent",
+        "context_compacted",
+        "run_paused",
+        "run_end",
+    ]
+}

@@ -5,7 +5,7 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::{Grant, How, Level, Scope};
 use cp_common::{Code, Context, Error, Result};
 
-use super::options::{positive, positive_count};
+use super::options::{events_from, positive, positive_count};
 use crate::engine::Engine;
 use crate::engine::event::Event;
 use crate::engine::repeats::Repeats;
@@ -32,24 +32,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         // A run that stops at its limit, and goes on.
         r#"printf '{"tool_calls":[{"name":"nope"}]}\n' >script; cp-toolloop --backend stub --stub-script script --max-iterations 1 -- hello; cp-toolloop resume RUN- --max-iterations 2"#,
     ],
-    events: &[
-        "run_resumed",
-        "iteration",
-        "message",
-        "tool_call",
-        "mcp.server",
-        "tool_screened",
-        "tool_sifted",
-        "tool_result",
-        "agent_start",
-        "approval.asked",
-        "approval.granted",
-        "approval.denied",
-        "approval.spent",
-        "context_compacted",
-        "run_paused",
-        "run_end",
-    ],
+    events: &events_from("run_resumed"),
     ..VerbDoc::EMPTY
 };
 

@@ -10,7 +10,7 @@ use cp_common::wire::Prompt;
 use cp_common::wire::record::{self, Kind};
 use cp_common::{Context, Error, Result, clock};
 
-use super::options::{ModelOptions, ToolOptions, positive, positive_count};
+use super::options::{ModelOptions, ToolOptions, events_from, positive, positive_count};
 use crate::engine::Engine;
 use crate::engine::event::Event;
 use crate::mcp::{Servers, Spec, is_name};
@@ -37,24 +37,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     also: &["delta", "tool_call", "tool_result", "item", "summary"],
     examples: &["cp-toolloop --backend stub -- 'How full is the disk?'"],
     input: &[Input::Text, Input::Records, Input::Rows],
-    events: &[
-        "run_start",
-        "iteration",
-        "message",
-        "tool_call",
-        "mcp.server",
-        "tool_screened",
-        "tool_sifted",
-        "tool_result",
-        "agent_start",
-        "approval.asked",
-        "approval.granted",
-        "approval.denied",
-        "approval.spent",
-        "context_compacted",
-        "run_paused",
-        "run_end",
-    ],
+    events: &events_from("run_start"),
     ..VerbDoc::EMPTY
 };
 

@@ -8,14 +8,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use cp_redact::{Cut, Redactor};
+use memchr::memchr;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::signals;
 use crate::stream::lines::{Lines, Next};
 use crate::wire::{Code, Error, Result};
 
-/// How much of the end of what a child writes on standard error is kept for an error message, in bytes.
-const KEPT: usize = 2000;
+/// How much of the end of what a child writes on standard error is kept, in bytes: as a rule whole lines.
+const KEPT: usize = 64 << 10;
+/// How much of it an error message has, in bytes.
+const SAID: usize = 2000;
 /// How long a stranger has to leave when we are being ended ourselves. Our own programs finish what they do first.
 const BRIEF: Duration = Duration::from_millis(50);
 /// How often a wait for a child's end looks.
@@ -255,9 +259,16 @@ impl ErrorText {
 
     fn last_lines(&self, most: usize) -> String {
         let kept = self.read();
-        let text = String::from_utf8_lossy(&kept);
+        // A part of a line may be a part of a secret, which nobody would know for one.
+        let whole = if kept.len() < KEPT { 0 } else { memchr(b'\n', &kept).map_or(KEPT, |end| end + 1) };
+        let text = String::from_utf8_lossy(&kept[whole..]);
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        lines[lines.len().saturating_sub(most)..].join("; ").replace(char::is_control, " ")
+        let said = lines[lines.len().saturating_sub(most)..].join("; ").replace(char::is_control, " ");
+        match Redactor::from_environment().cut(&said, SAID / 2, SAID / 2) {
+            None => said,
+            Some(Cut { head, tail: None }) => head,
+            Some(Cut { head, tail: Some((_, tail)) }) => format!("{head}…{tail}"),
+        }
     }
 
     /// What has been read, once the child has closed its standard error or is late with it.
@@ -305,6 +316,20 @@ mod tests {
         child.wait().unwrap();
         assert_eq!(child.last_error_line().as_deref(), Some("why"));
         assert_eq!(child.error_text(), "traceback; traceback; why");
+    }
+
+    #[test]
+    fn no_part_of_a_secret_is_in_what_is_left_of_an_error_text() {
+        let key = format!("ghp_{}", "a1B2c3D4e5".repeat(4));
+        // One that lies across the middle of a long line, and one that the kept bytes begin in.
+        for (before, after) in [(980, 5000), (0, KEPT - 20)] {
+            let line = format!("{} {key} {}", "x".repeat(before), "y".repeat(after));
+            let mut child = shell("cat >&2", Grace::default());
+            child.feed(format!("{line}\nthe end\n").as_bytes()).unwrap();
+            child.wait().unwrap();
+            let said = child.error_text();
+            assert!(said.ends_with("the end") && !said.contains("a1B2") && said.len() < 2100, "{before}: {said}");
+        }
     }
 
     #[test]

@@ -89,6 +89,14 @@ impl Ledger {
         Self::begun(Self::opened(path, sync, Absent::CreateAll)?)
     }
 
+    /// The ledger of this place, opened with its first use: what comes to nothing makes no file. Without it nothing is done.
+    pub fn once<'a>(opened: &'a mut Option<Self>, path: &Path, sync: Sync) -> Result<&'a mut Self> {
+        match opened {
+            Some(ledger) => Ok(ledger),
+            empty => Ok(empty.insert(Self::open(path, sync).map_err(Error::fatal)?)),
+        }
+    }
+
     /// Opens a ledger that is there. It is never made, also when it is deleted while it is open: appending fails then.
     pub fn open_existing(path: &Path, sync: Sync) -> Result<Self> {
         Self::begun(Self::opened(path, sync, Absent::Fail)?)
