@@ -12,6 +12,7 @@ use cp_common::{Error, Result, json, signals};
 
 use crate::format::line::{Hash, Line, claimed_seq, inside, members};
 use crate::proof::fault::{FAULTS_LISTED, Fault, Kind};
+use crate::proof::whole;
 use crate::read::source::{Source, open_source};
 use crate::read::{End, Lines, Raw};
 
@@ -63,6 +64,8 @@ pub struct Report {
     pub unchained: u64,
     /// Whether bytes follow the last line feed.
     pub in_flight: bool,
+    /// Whether a line speaks of the lines before it or of what lies beside the ledger.
+    pub refers: bool,
     /// How often a writer's clock was behind that of the line before.
     pub clock_backwards: u64,
     /// The first faults.
@@ -84,6 +87,7 @@ impl Report {
             last: None,
             unchained: 0,
             in_flight: false,
+            refers: false,
             clock_backwards: 0,
             faults: Vec::new(),
             fault_count: 0,
@@ -178,6 +182,7 @@ struct Chunk {
     intact: u64,
     unchained: u64,
     in_flight: bool,
+    refers: bool,
     clock_backwards: u64,
     /// The first intact line: which one of the chunk it is, and what it says.
     first: Option<First>,
@@ -209,6 +214,7 @@ impl Chunk {
             intact: 0,
             unchained: 0,
             in_flight: false,
+            refers: false,
             clock_backwards: 0,
             first: None,
             last: None,
@@ -248,6 +254,7 @@ impl Chunk {
             self.end = State { hashes: None, intact: false, slack: self.end.slack + 1, ..self.end };
             return;
         };
+        self.refers |= whole::refers(&line);
         let (seq, computed) = (line.seq(), Hash::of(line.hashed()));
         if computed.hex().as_bytes() != line.hash_hex() {
             self.fault(raw, Some(seq), Kind::Hash, "the bytes are not those that were hashed");
@@ -368,6 +375,7 @@ impl Joined {
         self.report.unchained += chunk.unchained;
         self.report.lines += chunk.lines;
         self.report.in_flight |= chunk.in_flight;
+        self.report.refers |= chunk.refers;
         if chunk.lines > 0 {
             self.state = State {
                 next: chunk.end.next.or(self.state.next),

@@ -1,5 +1,5 @@
 //! Proves what the lines of a ledger say of each other and of what lies beside it: segments in order, seals, entries of checkpoints,
-//! recoveries and blobs. Its files are walked once more, after [`super::verifier`] has proved their lines.
+//! recoveries and blobs. A file whose lines say such things is walked once more, after [`super::verifier`] has proved its lines.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -18,6 +18,11 @@ use crate::read::segments::{is_closed, number_in, unpacked_name, without_packing
 use crate::read::source::lines_of;
 use crate::read::{End, Raw};
 use crate::store::blob::{self, Flaw};
+
+/// The events of a ledger's own entries that speak of other lines, or of a file beside it.
+const SEAL: &str = "segment.seal";
+const CHECKPOINT: &str = "ledger.checkpoint";
+const RECOVERED: &str = "ledger.recovered";
 
 /// How many blobs are remembered as looked at.
 const BLOBS_REMEMBERED: usize = 1 << 16;
@@ -150,6 +155,7 @@ impl Whole {
         }
         let (mut lines, mut hasher) = (lines_of(path)?, is_closed.then(Sha256::new));
         let (mut is_first, mut sealed) = (true, None::<Option<u64>>);
+        let is_judged_by_its_beginning = !is_closed && !report.refers && self.wanted.is_none();
         while let Some(raw) = lines.next()? {
             if raw.offset >= report.bytes || raw.end == End::File && !is_closed {
                 break;
@@ -168,6 +174,9 @@ impl Whole {
             let place = Place::of(&raw, &line);
             if std::mem::take(&mut is_first) {
                 self.beginning(&name, &line, &place);
+                if is_judged_by_its_beginning {
+                    break;
+                }
             }
             if let Some(seal) = sealed.replace(is_seal(&line).then_some(raw.number)).flatten()
                 && is_closed
@@ -268,11 +277,11 @@ impl Whole {
     }
 
     fn event(&mut self, line: &Line<'_>, place: &Place) -> Result<()> {
-        if let Some(seal) = data_of::<Seal>(line, "segment.seal").filter(|_| is_seal(line)) {
+        if let Some(seal) = data_of::<Seal>(line, SEAL).filter(|_| is_seal(line)) {
             let fits =
                 seal.last == seal.size.saturating_sub(1) && seal.first.checked_add(seal.count) == Some(seal.size);
             self.root(place, "seals", seal.size, &seal.root, fits);
-        } else if let Some(signed) = data_of::<Signed>(line, "ledger.checkpoint") {
+        } else if let Some(signed) = data_of::<Signed>(line, CHECKPOINT) {
             self.root(place, "checkpoint_entries", signed.size, &signed.root, signed.size <= line.seq());
             let named = self.signer.as_ref().map(Verifier::to_text);
             if let (Some(named), Some(key)) = (named, signed.verifier)
@@ -280,7 +289,7 @@ impl Whole {
             {
                 self.fault(place, Kind::Signature, format!("signed by {key}, but line 0 names {named}"));
             }
-        } else if let Some(recovered) = data_of::<Recovered>(line, "ledger.recovered") {
+        } else if let Some(recovered) = data_of::<Recovered>(line, RECOVERED) {
             self.recovery(&recovered, place)?;
         }
         Ok(())
@@ -351,6 +360,11 @@ impl Whole {
     }
 }
 
+/// Whether there is more to a line than its own bytes: it speaks of the lines before it, or of what lies beside the ledger.
+pub(super) fn refers(line: &Line<'_>) -> bool {
+    [SEAL, CHECKPOINT, RECOVERED].iter().any(|event| line.is_event(event)) || blob::is_referred_to(line.body())
+}
+
 /// Where a line is.
 struct Place {
     line: u64,
@@ -371,7 +385,7 @@ fn numbered(name: &str) -> Option<u64> {
 
 /// Whether a line is a seal: it says that all lines before it are closed. Anybody may write an entry of that name.
 fn is_seal(line: &Line<'_>) -> bool {
-    data_of::<Closing>(line, "segment.seal").is_some_and(|closing| closing.size == line.seq())
+    data_of::<Closing>(line, SEAL).is_some_and(|closing| closing.size == line.seq())
 }
 
 /// What an entry of the ledger's own says; `None` if the line is another's, or says something else.

@@ -4,11 +4,16 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use cp_common::{Error, Result, json};
+use memchr::memmem::Finder;
 use sha2::{Digest, Sha256};
 
 use crate::format::line::{Hash, inside, members};
+
+/// How the JSON begins that stands in a line for a blob.
+static REFERENCE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"{\"blob\":\"sha256:"));
 
 /// Values shorter than this stay in the line: what replaces them is nearly as long.
 const SMALLEST: usize = 256;
@@ -99,13 +104,17 @@ pub fn digest(file: &Path) -> io::Result<Option<(Hash, u64)>> {
 
 /// The blobs that a line in normal form refers to, at any depth.
 pub fn references(line: &[u8]) -> impl Iterator<Item = Hash> + '_ {
-    const START: &[u8] = b"{\"blob\":\"sha256:";
     // In a string the quotes would be escaped, so what is found is a member.
-    memchr::memmem::find_iter(line, START).filter_map(|at| {
-        let digits = line.get(at + START.len()..)?;
+    REFERENCE.find_iter(line).filter_map(|at| {
+        let digits = line.get(at + REFERENCE.needle().len()..)?;
         let (hash, rest) = digits.split_at_checked(64)?;
         rest.starts_with(b"\",\"len\":").then(|| Hash::from_hex(hash)).flatten()
     })
+}
+
+/// Whether a line may carry a blob in place of a value.
+pub(crate) fn is_referred_to(line: &[u8]) -> bool {
+    REFERENCE.find(line).is_some()
 }
 
 fn write_whole(directory: &Path, target: &Path, bytes: &[u8]) -> io::Result<()> {
