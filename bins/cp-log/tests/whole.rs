@@ -333,3 +333,16 @@ fn whatever_is_changed_removed_swapped_or_doubled_is_found_and_named() {
     outcome.unwrap_or_else(|e| panic!("{e}"));
     place.lines(&["verify", "--closed", "d"], "");
 }
+
+/// Nothing asks for a second look at such a ledger but the blob itself.
+#[test]
+fn a_blob_of_an_open_ledger_that_nobody_signed_is_looked_at() {
+    let place = Ledgers::new();
+    let mut entry = cp_ledger::Entry::new("bytes");
+    entry.set_message_bytes(b"a\xffb");
+    cp_ledger::Ledger::open(&place.path("l.jsonl"), cp_ledger::Sync::None).unwrap().append(entry).unwrap();
+    assert_eq!(place.closing(&["verify", "l.jsonl"], "", 0)["data"]["proved"]["blobs"], json!(1));
+    std::fs::remove_dir_all(place.path("l.jsonl.blobs")).unwrap();
+    let failed = place.closing(&["verify", "l.jsonl"], "", 1);
+    assert_eq!(failed["error"]["details"]["faults"][0]["kind"], json!("blob"), "{failed}");
+}
