@@ -5,7 +5,9 @@ use std::time::Duration;
 use cp_common::program::{Check, Status};
 use cp_common::{Context, Error};
 
-use crate::backend::{choice, external};
+use crate::backend::choice::Endpoints;
+use crate::backend::endpoint::{DialectName, Endpoint};
+use crate::backend::external;
 use crate::engine::prices::Prices;
 use crate::models;
 use crate::policy::Policy;
@@ -19,11 +21,11 @@ const PROGRAM_LIMIT: Duration = Duration::from_mins(1);
 /// The checks of this program.
 pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     let mut checks = Vec::new();
-    match choice::name_of(None, None, context) {
-        Ok(name) if name.contains('/') => checks.extend(program(&name)),
-        Ok(name) => {
-            checks.extend(upstream(&name, context));
-            checks.push(Check::pass("backend", name));
+    match Endpoints::load(&context.config, None).and_then(|endpoints| endpoints.default_for(None)) {
+        Ok(endpoint) if endpoint.dialect == DialectName::Program => checks.extend(program(&endpoint)),
+        Ok(endpoint) => {
+            checks.extend(upstream(&endpoint, context));
+            checks.push(Check::pass("backend", &endpoint.name));
         }
         Err(e) => checks.push(failing("backend", Status::Warn, &e, "choose with --backend")),
     }
@@ -42,7 +44,8 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
 }
 
 /// Whether a backend of the user's own answers as it must: a check for each thing that is wrong.
-fn program(name: &str) -> Vec<Check> {
+fn program(endpoint: &Endpoint) -> Vec<Check> {
+    let name = endpoint.program();
     let faults = match external::examine(name, PROGRAM_LIMIT) {
         Ok(faults) => faults,
         Err(e) => return vec![failing("backend", Status::Fail, &e, "name an executable")],
@@ -55,8 +58,9 @@ fn program(name: &str) -> Vec<Check> {
 }
 
 /// Whether the server accepts our key: listing its models is the cheapest request.
-fn upstream(name: &str, context: &Context) -> Option<Check> {
-    match models::of_backend(name, LIMIT, context) {
+fn upstream(endpoint: &Endpoint, context: &Context) -> Option<Check> {
+    let name = &endpoint.name;
+    match models::of_endpoint(endpoint, LIMIT, context) {
         Ok(models) => {
             let count = models?.len();
             Some(Check::pass("upstream", format!("{name} has {count} models for this key")))

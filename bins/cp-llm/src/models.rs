@@ -9,7 +9,9 @@ use cp_common::wire::Reply;
 use cp_common::{Context, Error, Result};
 use serde::Serialize;
 
-use crate::backend::choice::{self, Setup};
+use crate::backend::choice::Endpoints;
+use crate::backend::endpoint::Endpoint;
+use crate::backend::ready::{Backends, Setup};
 use crate::engine::prices::Prices;
 use crate::http::client::Timeouts;
 use crate::policy::Policy;
@@ -57,9 +59,10 @@ impl Reply for Model {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let name = choice::name_of(args.backend.as_deref(), None, context)?;
+    let endpoint = Endpoints::load(&context.config, args.backend.as_deref())?.default_for(None)?;
+    let name = endpoint.name.clone();
     let pages = Pages::of("cp-llm models", &name, &args.query)?;
-    let found = of_backend(&name, Duration::from_secs(args.timeout.max(1)), context)?;
+    let found = of_endpoint(&endpoint, Duration::from_secs(args.timeout.max(1)), context)?;
     let mut ids = found.ok_or_else(|| {
         Error::validation(format!("the backend {name} cannot list its models")).hint("ask the program itself")
     })?;
@@ -70,13 +73,17 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.answer(&pages.page(ids.into_iter().map(model))?)
 }
 
-/// The models of a backend; none where it cannot list them.
-pub(crate) fn of_backend(name: &str, limit: Duration, context: &Context) -> Result<Option<Vec<String>>> {
-    let timeouts = Timeouts { total: limit, idle: None };
-    let backend = choice::by_name(name, &Setup { timeouts, connections: 1, needs_key: true, stub_script: None })?;
+/// The models of an endpoint; none where it cannot list them.
+pub(crate) fn of_endpoint(endpoint: &Endpoint, limit: Duration, context: &Context) -> Result<Option<Vec<String>>> {
+    let permission = Policy::load(&context.home)?.permission();
+    let backends = Backends::new(Setup {
+        timeouts: Timeouts { total: limit, idle: None },
+        connections: 1,
+        needs_key: true,
+        stub_script: None,
+        network: Box::new(move || permission().map(Some)),
+    });
+    let backend = backends.of(endpoint)?.backend;
     let Some(list) = backend.model_list() else { return Ok(None) };
-    if backend.is_metered() {
-        Policy::load(&context.home)?.network()?;
-    }
     list.models().map(Some)
 }

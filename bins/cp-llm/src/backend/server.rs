@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use super::secret::{Secret, Veil};
-use super::{Backend, Endpoint, Exchange, ModelList};
+use super::{Backend, Destination, Exchange, ModelList};
 use crate::dialect::{
     Answer, Decoder, Dialect, Lowered, Piece, Request, Show, UpstreamError, bad_answer, cut, feed, finish, loose,
     lowered, parsed, shortened,
@@ -23,13 +23,17 @@ const REQUEST_ID: [&str; 3] = ["request-id", "x-request-id", "x-goog-request-id"
 
 /// A server and its dialect.
 pub(super) struct Server {
-    /// The name of the backend.
+    /// The name of its endpoint.
+    pub endpoint: String,
+    /// The name of its dialect.
     pub name: &'static str,
     pub dialect: Box<dyn Dialect>,
     /// The base URL, without a slash at its end.
     pub base: String,
     /// The key, if there is one.
     pub key: Option<Secret>,
+    /// The headers of each request, below those that are its own.
+    pub headers: Vec<(String, String)>,
     pub client: Client,
 }
 
@@ -46,8 +50,8 @@ impl Backend for Server {
         lowered(request, &self.origin())
     }
 
-    fn endpoint(&self, request: &Request) -> Option<Endpoint> {
-        Some(Endpoint { url: self.url(request), headers: self.headers(request, None) })
+    fn destination(&self, request: &Request) -> Option<Destination> {
+        Some(Destination { url: self.url(request), headers: self.headers(request, None) })
     }
 
     fn exchange(&self, request: &Request, body: &[u8], show: &mut Show<'_>) -> Exchange {
@@ -105,12 +109,22 @@ impl Server {
         ];
         headers.extend(self.dialect.headers(key));
         headers.extend(std::env::var("TRACEPARENT").ok().map(|parent| ("traceparent".to_owned(), parent)));
+        self.with_own(headers)
+    }
+
+    /// The headers, and those that were given for each request: none stands for one that a request has already.
+    fn with_own(&self, mut headers: Vec<(String, String)>) -> Vec<(String, String)> {
+        for (name, value) in &self.headers {
+            if !headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)) {
+                headers.push((name.clone(), value.clone()));
+            }
+        }
         headers
     }
 
     /// Asks for a resource below the base, and gives its JSON.
     fn fetched(&self, path: &str) -> Result<Value> {
-        let headers = self.dialect.headers(self.key.as_ref().map(Secret::reveal));
+        let headers = self.with_own(self.dialect.headers(self.key.as_ref().map(Secret::reveal)));
         let mut reply = self.client.get(&format!("{}{path}", self.base), &headers)?;
         if reply.status >= 300 {
             return Err(refusal(&mut reply));
@@ -192,8 +206,9 @@ impl Server {
     /// Takes the key out of everything that an error says, and marks what the server wrote.
     fn settled(&self, error: &Error, request_id: Option<&str>) -> Error {
         let scrub = |text: &str| self.key.as_ref().map_or_else(|| text.to_owned(), |key| key.scrub(text));
-        let message = format!("{}: {}", self.name, scrub(error.message()));
-        let mut settled = Error::new(error.code(), message).with("backend", self.name);
+        let message = format!("{}: {}", self.endpoint, scrub(error.message()));
+        let mut settled =
+            Error::new(error.code(), message).with("backend", self.name).with("endpoint", self.endpoint.as_str());
         let mut untrusted = Vec::new();
         for (name, value) in error.details().into_iter().filter(|(name, _)| name != "hint") {
             if ["partial", "upstream_message", "upstream_type"].contains(&name.as_str()) {
