@@ -69,7 +69,7 @@ pub static PROGRAM: Program = Program {
         ("item", include_str!("../schemas/item.json")),
     ],
     checks: doctor::checks,
-    credentials: backend::provider::credentials,
+    credentials: backend::choice::credentials,
     audit: engine::audit::audit,
 };
 

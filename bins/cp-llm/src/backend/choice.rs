@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cp_common::home::config::{Config, Origin, Value};
-use cp_common::{Error, Result};
+use cp_common::program::{CredentialSource, Credentials};
+use cp_common::{Context, Error, Result};
 
 use super::endpoint::{DialectName, Endpoint, Target};
+use super::local::{self, Found};
 use super::provider::{PROVIDERS, Provider};
 use super::tables;
 
@@ -19,13 +21,21 @@ pub(crate) struct Endpoints {
     named: Option<Value>,
     /// The model of prompts that name none.
     model: Option<Value>,
+    /// Whether servers of this machine may be asked, to say which of them answers.
+    may_look: Option<Box<dyn Fn() -> bool + Send + Sync>>,
 }
 
 impl Endpoints {
     /// The endpoints of a home. The flag names the default one.
     pub(crate) fn load(config: &Config, flag: Option<&str>) -> Result<Self> {
         let (configured, aliases) = tables::read(config)?;
-        Ok(Self { configured, aliases, named: config.get("backend", flag), model: config.get("model", None) })
+        Ok(Self {
+            configured,
+            aliases,
+            named: config.get("backend", flag),
+            model: config.get("model", None),
+            may_look: None,
+        })
     }
 
     /// The same with a default endpoint, where none is named.
@@ -34,6 +44,28 @@ impl Endpoints {
             self.named = Some(Value { text: name()?, origin: Origin::Default });
         }
         Ok(self)
+    }
+
+    /// The same, which looks for servers of this machine where nothing is configured.
+    pub(crate) fn looking(mut self, may: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        self.may_look = Some(Box::new(may));
+        self
+    }
+
+    /// Those that are configured, by `config/cp.toml` or the environment.
+    pub(crate) fn configured(&self) -> Vec<Arc<Endpoint>> {
+        let others = PROVIDERS.iter().filter(|provider| !self.configured.contains_key(provider.name));
+        let providers = others.filter(|provider| !provider.only_by_name && provider.is_configured());
+        self.configured.values().cloned().chain(providers.map(|provider| Arc::new(provider.endpoint()))).collect()
+    }
+
+    /// The endpoint that is meant, or where several are configured and none is named, each of them.
+    pub(crate) fn meant(&self) -> Result<Vec<Arc<Endpoint>>> {
+        match (self.default_for(None), self.configured()) {
+            (Ok(only), _) => Ok(vec![only]),
+            (Err(_), several) if self.named.is_none() && several.len() > 1 => Ok(several),
+            (Err(e), _) => Err(e),
+        }
     }
 
     /// The endpoint of this name, if there is one.
@@ -89,15 +121,28 @@ impl Endpoints {
         let names: Vec<&str> =
             if providers.is_empty() { own().collect() } else { providers.iter().map(|p| p.name).collect() };
         match names.as_slice() {
-            [] => Err(Error::config("no backend is configured")
-                .with("reason", "no_backend")
-                .hint("set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY (or OPENAI_BASE_URL for a server of your own), or give --backend stub to try without one")
-                .fatal()),
+            [] => Err(self.nothing_configured()),
             [only] => self.named(only),
             _ => Err(Error::config(format!("more than one backend is configured: {}", names.join(", ")))
                 .hint("choose with -m NAME/MODEL, --backend or CP_BACKEND")
                 .fatal()),
         }
+    }
+
+    /// What a newcomer sees first: a server of this machine that answers needs nothing but its name.
+    fn nothing_configured(&self) -> Error {
+        let keys =
+            "set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY (or OPENAI_BASE_URL for a server of your own)";
+        let found = if self.may_look.as_ref().is_some_and(|may| may()) { local::answering() } else { Vec::new() };
+        let commands: Vec<String> = found.iter().filter_map(Found::command).collect();
+        let hint = match (commands.is_empty(), found.first()) {
+            (false, _) => format!("type {} for the model that runs here, or {keys}", commands.join(" or ")),
+            (true, Some(found)) => format!("{} answers but has no model: load one, or {keys}", found.name),
+            (true, None) => format!(
+                "{keys}, or start a local server (`ollama serve`, then `ollama pull MODEL` and `cp-llm -m ollama/MODEL TEXT`), or give --backend stub to try without one"
+            ),
+        };
+        Error::config("no backend is configured").with("local", commands).hint(hint).fatal()
     }
 
     /// Whether `config/cp.toml` or the environment names it.
@@ -107,6 +152,12 @@ impl Endpoints {
 
     /// What a name means: an alias, a model of an endpoint as `NAME/MODEL`, else a model of the default endpoint.
     pub(crate) fn target(&self, name: &str) -> Result<Target> {
+        // Whoever asks for the stub by an option wants nobody else to be asked, whatever a prompt or a setting names.
+        if let Some(Value { text, origin: Origin::Flag }) = &self.named
+            && text == "stub"
+        {
+            return Ok(Target { endpoint: self.named(text)?, model: name.to_owned() });
+        }
         let name = self.aliases.get(name).map_or(name, String::as_str);
         if let Some((endpoint, model)) = name.split_once('/')
             && let Some(endpoint) = self.find(endpoint)
@@ -121,16 +172,15 @@ impl Endpoints {
     }
 
     /// What is asked where neither an option nor the prompt names a model: the setting's, unless the endpoint was named closer to the
-    /// command line and has a model of its own.
+    /// command line and has a model of its own, or the setting's model is of another endpoint.
     pub(crate) fn fallback(&self) -> Result<Target> {
         let Some(model) = &self.model else { return own_model(self.default_for(None)?) };
-        if let Some(named) = self.named.as_ref().filter(|named| rank(named.origin) < rank(model.origin))
-            && let endpoint = self.named(&named.text)?
-            && endpoint.model.is_some()
-        {
-            return own_model(endpoint);
-        }
-        self.target(&model.text)
+        let target = self.target(&model.text)?;
+        let Some(named) = self.named.as_ref().filter(|named| rank(named.origin) < rank(model.origin)) else {
+            return Ok(target);
+        };
+        let endpoint = self.named(&named.text)?;
+        if endpoint.model.is_some() || target.endpoint.name != endpoint.name { own_model(endpoint) } else { Ok(target) }
     }
 }
 
@@ -152,4 +202,13 @@ const fn rank(origin: Origin) -> u8 {
         Origin::File => 2,
         Origin::Default => 3,
     }
+}
+
+/// Which keys are there, and where; never what they are. What cannot be read is said by whoever uses it.
+pub(crate) fn credentials(context: &Context) -> Credentials {
+    let endpoints = Endpoints::load(&context.config, None).map(|endpoints| endpoints.configured()).unwrap_or_default();
+    let sources = endpoints.iter().filter_map(|endpoint| {
+        Some(CredentialSource { provider: endpoint.name.clone(), source: endpoint.key_source()? })
+    });
+    Credentials::found(sources.collect::<Vec<_>>())
 }

@@ -1,5 +1,13 @@
 //! The servers that people run on their own machines, and where each listens unless it is told otherwise.
 
+use std::time::Duration;
+
+use super::ModelList as _;
+use super::server::Server;
+use crate::dialect::openai::OpenAi;
+use crate::environment::variable;
+use crate::http::client::{Client, Timeouts};
+
 /// Each server that is known, and its usual address.
 pub(crate) const SERVERS: [(&str, &str); 4] = [
     ("ollama", "http://127.0.0.1:11434/v1"),
@@ -41,6 +49,41 @@ fn ollama(host: &str) -> String {
     let path = path.trim_end_matches('/');
     let slash = if path.is_empty() { "" } else { "/" };
     format!("{scheme}://{name}:{port}{slash}{path}/v1")
+}
+
+/// A server of this machine that answers.
+pub(crate) struct Found {
+    /// The name of its endpoint.
+    pub name: &'static str,
+    /// Its base URL.
+    pub base: String,
+    /// Its models.
+    pub models: Vec<String>,
+}
+
+impl Found {
+    /// The command that asks it, as it can be typed.
+    pub(crate) fn command(&self) -> Option<String> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@+".contains(c);
+        let model = self.models.iter().find(|model| !model.is_empty() && model.chars().all(is_plain))?;
+        Some(format!("`cp-llm -m {}/{model} TEXT`", self.name))
+    }
+}
+
+/// The servers of this machine that answer, each with its models. Where nothing listens that is said at once.
+pub(crate) fn answering() -> Vec<Found> {
+    const LIMIT: Duration = Duration::from_millis(500);
+    let asked = SERVERS.iter().filter_map(|(name, _)| {
+        let base = base_of(name, variable)?;
+        // No proxy stands before them.
+        let client = Client::new(&base, Timeouts { total: LIMIT, idle: None }, 1, |_| None).ok()?;
+        let dialect = Box::new(OpenAi { original: false });
+        let endpoint = (*name).to_owned();
+        let server =
+            Server { endpoint, name: "openai", dialect, base: base.clone(), key: None, headers: Vec::new(), client };
+        Some(Found { name, base, models: server.models().ok()? })
+    });
+    asked.collect()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ mod llm;
 pub(crate) mod local;
 pub(crate) mod mirror;
 pub(crate) mod price;
-pub(crate) mod provider;
+mod provider;
 pub(crate) mod ready;
 mod secret;
 mod server;

@@ -1,9 +1,6 @@
 //! The endpoints that need no table in `config/cp.toml`: the providers, as their environment variables say, and the servers that people
 //! run on their own machines.
 
-use cp_common::Context;
-use cp_common::program::{CredentialSource, Credentials};
-
 use super::endpoint::{DialectName, Endpoint, KeySource};
 use super::local;
 use super::secret;
@@ -88,13 +85,4 @@ impl Provider {
             ..Endpoint::of(self.name, self.dialect)
         }
     }
-}
-
-/// Which keys are there, and where; never what they are.
-pub(crate) fn credentials(_: &Context) -> Credentials {
-    let named = PROVIDERS.iter().filter(|provider| !provider.only_by_name);
-    let found = named.filter_map(|provider| Some((provider.name, provider.endpoint().key_source()?)));
-    let sources: Vec<CredentialSource> =
-        found.map(|(provider, source)| CredentialSource { provider: provider.to_owned(), source }).collect();
-    Credentials::found(sources)
 }

@@ -51,7 +51,13 @@ impl Backend for Server {
     }
 
     fn destination(&self, request: &Request) -> Option<Destination> {
-        Some(Destination { url: self.url(request), headers: self.headers(request, None) })
+        let mut headers = self.headers(request, None);
+        for (name, value) in &mut headers {
+            if self.headers.iter().any(|(own, _)| own == name) && is_secret(name, value) {
+                "[REDACTED]".clone_into(value);
+            }
+        }
+        Some(Destination { url: self.url(request), headers })
     }
 
     fn exchange(&self, request: &Request, body: &[u8], show: &mut Show<'_>) -> Exchange {
@@ -120,6 +126,13 @@ impl Server {
             }
         }
         headers
+    }
+
+    /// The base URL that is meant, where nothing is found below one that lacks its path.
+    fn base_meant(&self, error: &Error) -> Option<String> {
+        let path = self.dialect.usual_path();
+        let is_bare = self.base.split_once("://").is_some_and(|(_, rest)| !rest.contains('/'));
+        (error.details().get("status")? == 404 && is_bare && !path.is_empty()).then(|| format!("{}{path}", self.base))
     }
 
     /// Asks for a resource below the base, and gives its JSON.
@@ -230,11 +243,37 @@ impl Server {
         }
         if let Some(hint) = error.hint_text() {
             settled = settled.hint(hint);
+        } else if let Some(base) = self.base_meant(error) {
+            settled = settled.hint(format!(
+                "the base URL has no path: set it to {base} (base_url in config/cp.toml, or the variable that names it)"
+            ));
         } else if error.code() == Code::Auth {
             settled = settled.hint("the key was refused: check that it is whole and still valid");
         }
         if error.is_fatal() { settled.fatal() } else { settled }
     }
+}
+
+/// A header for each request. One that HTTP does not allow, or that the connection sets itself, is refused.
+pub(crate) fn header(name: &str, value: &str) -> Result<(String, String)> {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    let wrong = if name.is_empty() || !name.bytes().all(is_token) {
+        "is not a valid name"
+    } else if value.chars().any(char::is_control) {
+        "has a value with control characters"
+    } else if ["content-length", "transfer-encoding", "connection"].iter().any(|own| own.eq_ignore_ascii_case(name)) {
+        "is set by the connection"
+    } else {
+        return Ok((name.to_owned(), value.to_owned()));
+    };
+    Err(Error::validation(format!("the header `{}` {wrong}", name.escape_debug())))
+}
+
+/// Whether a header looks like one that holds a key.
+fn is_secret(name: &str, value: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["auth", "key", "token", "secret", "cookie", "password", "credential"].iter().any(|word| name.contains(word))
+        || Redactor::from_environment().redact_text(value).1 > 0
 }
 
 struct Stream {

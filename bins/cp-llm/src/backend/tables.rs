@@ -12,7 +12,8 @@ use toml::Spanned;
 
 use super::endpoint::{DialectName, Endpoint, KeySource};
 use super::price::Price;
-use super::provider::PROVIDERS;
+use super::provider::{PROVIDERS, Provider};
+use super::server::header;
 
 #[derive(Deserialize)]
 struct Tables {
@@ -75,7 +76,7 @@ fn is_name(name: &str) -> bool {
 /// The endpoint that a table says. What the name of a provider leaves out is the provider's.
 fn endpoint(name: &str, table: Table, directory: &Path) -> Result<Endpoint> {
     let wrong = |what: String| Error::config(format!("the endpoint `{name}` {what}"));
-    let known = PROVIDERS.iter().find(|provider| provider.name == name).map(super::provider::Provider::endpoint);
+    let known = PROVIDERS.iter().find(|provider| provider.name == name).map(Provider::endpoint);
     let dialect = match (table.dialect, &known, name) {
         (Some(dialect), _, _) => dialect,
         (None, Some(known), _) => known.dialect,
@@ -85,6 +86,10 @@ fn endpoint(name: &str, table: Table, directory: &Path) -> Result<Endpoint> {
                 .hint("write dialect = \"openai\" (or anthropic, openai-responses, gemini, program, stub)"));
         }
     };
+    // That these two ask nobody is what they are chosen for.
+    if ["stub", "llm"].contains(&name) && dialect.name() != name {
+        return Err(wrong(format!("cannot have the dialect {}", dialect.name())).hint("give it another name"));
+    }
     let known = known.filter(|known| known.dialect == dialect);
     let keys = [table.key_env.is_some(), table.key_file.is_some(), table.key_command.is_some()];
     if keys.iter().filter(|given| **given).count() > 1 {
@@ -107,6 +112,8 @@ fn endpoint(name: &str, table: Table, directory: &Path) -> Result<Endpoint> {
     if table.price.is_some_and(|price| !price.is_sound()) {
         return Err(wrong("has a price that is not a valid amount".to_owned()));
     }
+    let headers = table.headers.iter().map(|(name, value)| header(name, value)).collect::<Result<_>>();
+    let headers = headers.map_err(|e| wrong(format!("cannot be asked: {}", e.message())))?;
     let is_own = table.base_url.is_some();
     let base = table.base_url.map(|base| base.trim_end_matches('/').to_owned());
     let named = table.key_env.map(KeySource::Variable);
@@ -121,7 +128,7 @@ fn endpoint(name: &str, table: Table, directory: &Path) -> Result<Endpoint> {
         key: named.unwrap_or(known_key),
         needs_key,
         model: table.model,
-        headers: table.headers.into_iter().collect(),
+        headers,
         params: table.params,
         price: table.price,
         cache_scope: table.cache_scope,

@@ -197,7 +197,8 @@ impl Engine {
             let Some(next) = work.targets().get(at + 1).filter(|_| is_configurations(&error)) else {
                 return Err(error);
             };
-            listener.warn(&format!("{}; falling back to {}", error.message(), next.name()));
+            let (this, next) = (work.target().name(), next.name());
+            listener.warn(&format!("{this} cannot be asked ({}); falling back to {next}", error.message()));
         }
         Ok(from)
     }

@@ -145,7 +145,9 @@ impl Args {
         let schema = self.schema.as_deref().map(AnswerSchema::load).transpose()?;
         let schema_text = schema.as_ref().map(|schema| schema.text.clone());
         let policy = Policy::load(&context.home)?;
-        let endpoints = Endpoints::load(&context.config, self.backend.as_deref())?;
+        let permission = policy.permission();
+        let endpoints =
+            Endpoints::load(&context.config, self.backend.as_deref())?.looking(move || sends && permission().is_ok());
         // A replay takes the recording's where nothing else names one.
         let endpoints = match cassette.as_ref().filter(|_| is_replayed) {
             Some(cassette) => endpoints.or_default(|| cassette.backend())?,
