@@ -56,7 +56,7 @@ pub const SETTINGS: [Setting; 10] = [
         "backend",
         Some("CP_BACKEND"),
         None,
-        "the backend of cp-llm: anthropic, openai, gemini, stub, or a program",
+        "the backend of cp-llm: a provider, an endpoint of this file, stub, or a program",
     ),
     setting("stub_script", Some("CP_STUB_SCRIPT"), None, "the script of the stub backend"),
     setting("tool_backend", Some("CP_TOOL_BACKEND"), Some("native"), "the loop backend of cp-toolloop"),
@@ -155,6 +155,16 @@ impl Config {
         toml::from_str(&self.text).map_err(|e| unreadable(&e, &self.text, &self.file))
     }
 
+    /// The names in one of those tables.
+    pub fn names(&self, table: &str) -> impl Iterator<Item = &str> {
+        self.table
+            .get(table)
+            .and_then(toml::Value::as_table)
+            .into_iter()
+            .flat_map(|table| table.keys())
+            .map(String::as_str)
+    }
+
     /// A failure at this place of the file, which [`Self::tables`] names for spanned values.
     pub fn refused(&self, message: impl Into<String>, at: usize) -> Error {
         Error::config(message).at_line(line_of(&self.text, at)).in_file(&self.file).fatal()
@@ -201,6 +211,26 @@ mod tests {
         assert_eq!(config.get("tier", Some("ho3")).unwrap().origin, Origin::Flag);
         assert_eq!(config.get("tool_backend", None).unwrap().origin, Origin::Default);
         assert_eq!(config.get("stub_script", None), None);
+    }
+
+    #[test]
+    fn tables_stand_beside_the_settings_and_their_members_are_whose_they_are() {
+        #[derive(serde::Deserialize)]
+        struct Tables {
+            endpoints: BTreeMap<String, Endpoint>,
+        }
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Endpoint {
+            model: String,
+        }
+        let config = load("tier = \"ho2\"\n[endpoints.a]\nmodel = \"x\"\n[aliases]\nb = \"a/x\"\n").unwrap();
+        assert_eq!(config.text("tier", None).unwrap(), "ho2");
+        assert_eq!(config.tables::<Tables>().unwrap().endpoints["a"].model, "x");
+        assert_eq!(config.names("aliases").collect::<Vec<_>>(), ["b"]);
+        let e = load("\n[endpoints.a]\nmodle = \"x\"\n").unwrap().tables::<Tables>().err().unwrap();
+        assert!(e.message().contains("line 3") && e.hint_text().unwrap().contains("`model`"), "{e}");
+        assert!(load("endpoints = \"x\"\n").is_err() && load("[tier]\n").is_err() && load("[endpoint]\n").is_err());
     }
 
     #[test]
