@@ -11,8 +11,8 @@ use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
 
 use crate::backend::choice::Endpoints;
-use crate::backend::endpoint::Endpoint;
-use crate::backend::ready::{Backends, Setup};
+use crate::backend::endpoint::{Endpoint, Setup};
+use crate::backend::ready::Backends;
 use crate::engine::prices::Prices;
 use crate::http::client::Timeouts;
 use crate::policy::Policy;

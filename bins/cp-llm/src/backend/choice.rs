@@ -40,7 +40,7 @@ impl Endpoints {
 
     /// The same with a default endpoint, where none is named.
     pub(crate) fn or_default(mut self, name: impl FnOnce() -> Result<String>) -> Result<Self> {
-        if self.default_for(None).is_err() {
+        if self.named.is_none() && self.default_for(None).is_err() {
             self.named = Some(Value { text: name()?, origin: Origin::Default });
         }
         Ok(self)
@@ -95,7 +95,7 @@ impl Endpoints {
         let own =
             self.configured.keys().map(String::as_str).filter(|name| !built_in.clone().any(|known| known == *name));
         let known: Vec<&str> = own.chain(built_in.clone()).collect();
-        let error = Error::config(format!("there is no backend `{name}`")).with("known", known.clone()).fatal();
+        let error = Error::config(format!("no backend `{name}`")).with("known", known.clone()).fatal();
         match cp_common::spelling::nearest(name, known.iter().copied()) {
             Some(nearest) => error.hint(format!("did you mean `{nearest}`?")),
             None => error.hint(format!("choose one of {}, or the path of an executable", known.join(", "))),
@@ -142,7 +142,7 @@ impl Endpoints {
                 "{keys}, or start a local server (`ollama serve`, then `ollama pull MODEL` and `cp-llm -m ollama/MODEL TEXT`), or give --backend stub to try without one"
             ),
         };
-        Error::config("no backend is configured").with("local", commands).hint(hint).fatal()
+        Error::config("no backend is configured").hint(hint).fatal()
     }
 
     /// Whether `config/cp.toml` or the environment names it.

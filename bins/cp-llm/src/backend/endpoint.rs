@@ -11,7 +11,6 @@ use super::Backend;
 use super::external::ExternalBackend;
 use super::llm::Llm;
 use super::price::Price;
-use super::ready::Setup;
 use super::secret::{self, Secret};
 use super::server::Server;
 use super::stub::Stub;
@@ -21,7 +20,7 @@ use crate::dialect::gemini::Gemini;
 use crate::dialect::openai::OpenAi;
 use crate::dialect::responses::Responses;
 use crate::environment::variable;
-use crate::http::client::Client;
+use crate::http::client::{Client, Timeouts};
 
 /// How an endpoint is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -226,6 +225,23 @@ impl Endpoint {
             _ => error.hint(format!("add key_env, key_file or key_command to [endpoints.{}]", self.name)),
         })
     }
+}
+
+/// Why the network may be used, for the ledger. Fails where it may not; says nothing where nothing is sent.
+pub(crate) type Permission = Box<dyn Fn() -> Result<Option<&'static str>> + Send + Sync>;
+
+/// What backends are made with.
+pub(crate) struct Setup {
+    /// How long to wait for answers.
+    pub timeouts: Timeouts,
+    /// How many connections to keep.
+    pub connections: usize,
+    /// Whether keys are read, and a missing one is a failure.
+    pub needs_key: bool,
+    /// The file with the stub's answers.
+    pub stub_script: Option<PathBuf>,
+    /// Asked before a backend is made that may use the network.
+    pub network: Permission,
 }
 
 /// A model of an endpoint.

@@ -7,6 +7,7 @@ pub(crate) mod choice;
 pub(crate) mod endpoint;
 pub(crate) mod external;
 mod faults;
+pub(crate) mod headers;
 mod llm;
 pub(crate) mod local;
 pub(crate) mod mirror;

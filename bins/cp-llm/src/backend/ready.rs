@@ -1,32 +1,13 @@
 //! The backends that were needed so far: each is made when its endpoint is first asked, and then shared by every thread.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cp_common::{Error, Result};
 use serde_json::Value;
 
 use super::Backend;
-use super::endpoint::Endpoint;
-use crate::http::client::Timeouts;
-
-/// Why the network may be used, for the ledger. Fails where it may not; says nothing where nothing is sent.
-pub(crate) type Permission = Box<dyn Fn() -> Result<Option<&'static str>> + Send + Sync>;
-
-/// What backends are made with.
-pub(crate) struct Setup {
-    /// How long to wait for answers.
-    pub timeouts: Timeouts,
-    /// How many connections to keep.
-    pub connections: usize,
-    /// Whether keys are read, and a missing one is a failure.
-    pub needs_key: bool,
-    /// The file with the stub's answers.
-    pub stub_script: Option<PathBuf>,
-    /// Asked before a backend is made that may use the network.
-    pub network: Permission,
-}
+use super::endpoint::{Endpoint, Setup};
 
 /// A backend that can be asked.
 #[derive(Clone)]

@@ -8,6 +8,7 @@ use cp_redact::Redactor;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
+use super::headers::is_secret;
 use super::secret::{Secret, Veil};
 use super::{Backend, Destination, Exchange, ModelList};
 use crate::dialect::{
@@ -252,28 +253,6 @@ impl Server {
         }
         if error.is_fatal() { settled.fatal() } else { settled }
     }
-}
-
-/// A header for each request. One that HTTP does not allow, or that the connection sets itself, is refused.
-pub(crate) fn header(name: &str, value: &str) -> Result<(String, String)> {
-    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    let wrong = if name.is_empty() || !name.bytes().all(is_token) {
-        "is not a valid name"
-    } else if value.chars().any(char::is_control) {
-        "has a value with control characters"
-    } else if ["content-length", "transfer-encoding", "connection"].iter().any(|own| own.eq_ignore_ascii_case(name)) {
-        "is set by the connection"
-    } else {
-        return Ok((name.to_owned(), value.to_owned()));
-    };
-    Err(Error::validation(format!("the header `{}` {wrong}", name.escape_debug())))
-}
-
-/// Whether a header looks like one that holds a key.
-fn is_secret(name: &str, value: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    ["auth", "key", "token", "secret", "cookie", "password", "credential"].iter().any(|word| name.contains(word))
-        || Redactor::from_environment().redact_text(value).1 > 0
 }
 
 struct Stream {

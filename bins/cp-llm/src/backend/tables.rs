@@ -11,9 +11,9 @@ use serde_json::{Map, Value};
 use toml::Spanned;
 
 use super::endpoint::{DialectName, Endpoint, KeySource};
+use super::headers::header;
 use super::price::Price;
 use super::provider::{PROVIDERS, Provider};
-use super::server::header;
 
 #[derive(Deserialize)]
 struct Tables {

@@ -13,7 +13,8 @@ use serde_json::value::RawValue;
 
 use super::request::{Defaults, RequestBuilder};
 use crate::backend::choice::Endpoints;
-use crate::backend::ready::{Backends, Setup};
+use crate::backend::endpoint::Setup;
+use crate::backend::ready::Backends;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::cassette::{Cassette, Use};
@@ -33,10 +34,10 @@ pub(crate) struct Args {
     /// The system text, or with @FILE the text of a file, its last newline taken off; @@ stands for an @
     #[arg(short, long, value_name = "TEXT|@FILE", help_heading = "What to ask")]
     system: Option<String>,
-    /// The model; more of them, separated by commas, are fallbacks in order
+    /// The model, as MODEL, ENDPOINT/MODEL or an alias; more of them, separated by commas, are fallbacks in order
     #[arg(short, long, value_name = "MODEL,…", value_delimiter = ',', help_heading = "Who answers")]
     model: Vec<String>,
-    /// What answers: anthropic, openai, openai-responses, gemini, llm, stub, or the path of an executable
+    /// Who answers where the model names nobody: a provider, an endpoint, stub, or the path of an executable
     #[arg(long, value_name = "NAME", help_heading = "Who answers")]
     backend: Option<String>,
     /// Print the text as it comes
