@@ -21,8 +21,9 @@ const PROGRAM_LIMIT: Duration = Duration::from_mins(1);
 /// The checks of this program.
 pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     let mut checks = Vec::new();
+    let may_look = Policy::load(&context.home).is_ok_and(|policy| policy.permission()().is_ok());
     match Endpoints::load(&context.config, None) {
-        Ok(endpoints) => checks.extend(of_endpoints(&endpoints, context)),
+        Ok(endpoints) => checks.extend(of_endpoints(&endpoints.looking(move || may_look), may_look, context)),
         Err(e) => checks.push(failing("backend", Status::Fail, &e, "correct the file")),
     }
     if let Err(e) = Policy::load(&context.home) {
@@ -40,7 +41,7 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
 }
 
 /// Whether the endpoint that is meant answers, the others that are configured, and the servers of this machine.
-fn of_endpoints(endpoints: &Endpoints, context: &Context) -> Vec<Check> {
+fn of_endpoints(endpoints: &Endpoints, may_look: bool, context: &Context) -> Vec<Check> {
     let mut checks = Vec::new();
     let meant = endpoints.default_for(None);
     match &meant {
@@ -61,7 +62,6 @@ fn of_endpoints(endpoints: &Endpoints, context: &Context) -> Vec<Check> {
             found.unwrap_or_else(|e| failing("endpoint", Status::Warn, &e, "correct [endpoints] in config/cp.toml"));
         checks.push(Check { check: "endpoint".to_owned(), ..found });
     }
-    let may_look = Policy::load(&context.home).is_ok_and(|policy| policy.permission()().is_ok());
     let found = if may_look { local::answering() } else { Vec::new() };
     for local in found.iter().filter(|local| !is_meant(local.name)) {
         let how = local.command().unwrap_or_else(|| "it has no model yet".to_owned());

@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let pages = Pages::of("cp-llm models", &names.join(","), &args.query)?;
     let prices = Prices::load(&context.home.path("config/prices.toml"))?;
     let limit = Duration::from_secs(args.timeout.max(1));
-    let mut models = Vec::new();
+    let (mut models, mut failed) = (Vec::new(), None);
     for endpoint in &meant {
         let found = of_endpoint(endpoint, limit, context).and_then(|found| {
             found.ok_or_else(|| {
@@ -82,6 +82,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             Err(e) if meant.len() > 1 && e.code() != Code::Interrupted => {
                 context.warn(e.message());
                 context.out.notice("endpoint_not_listed", Severity::Warning, e.message().to_owned());
+                failed.get_or_insert(e);
                 continue;
             }
             found => found?,
@@ -92,6 +93,9 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             backend: endpoint.dialect.name().to_owned(),
             endpoint: endpoint.name.clone(),
         }));
+    }
+    if let Some(e) = failed.filter(|_| models.is_empty()) {
+        return Err(e);
     }
     models.sort_by(|a, b| a.id.cmp(&b.id));
     models.dedup_by(|a, b| a.id == b.id);

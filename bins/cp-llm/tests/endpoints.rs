@@ -1,8 +1,10 @@
 //! Endpoints of `config/cp.toml`: what names a model has, who is asked, with which key, and who is asked next.
 
+use cp_common::keys::hex;
 use cp_testkit::Server;
 use cp_testkit::server::{Step, json as json_answer};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use crate::llm::Llm;
 use crate::messages::whole;
@@ -250,6 +252,29 @@ fn the_cache_knows_servers_apart_and_a_recording_does_not() {
     let ledger = llm.ledger();
     let key = llm.work.records("tape")[0]["key"].as_str().unwrap().to_owned();
     assert_eq!(hash_of(ledger.iter().rfind(|entry| entry["event"] == "llm.request").unwrap()), key);
+}
+
+#[test]
+fn what_was_kept_before_endpoints_had_names_is_found() {
+    let llm = Llm::new();
+    let message = json!({"ok": true, "schema_version": "1.0", "type": "message", "data": {"id": "1", "role": "assistant", "content": "own",
+        "model": "m", "backend": "b", "stop_reason": "end_turn", "usage": {}}});
+    let program = llm.work.executable("own", format!("#!/bin/sh\nread line\necho '{message}'\n")).display().to_string();
+    let tape = llm.work.join("tape").display().to_string();
+    assert_eq!(llm.run(&["--backend", &program, "--record", &tape, "hi"]).status, 0);
+    assert_eq!(llm.run(&["--backend", "stub", "--cache", "hi"]).status, 0);
+    // Its key was of the backend's name and the body.
+    let as_before = |text: &str, backend: &str| {
+        let body = text.split_once("\"request\":").unwrap().1.split_once(",\"message\":").unwrap().0;
+        let key = text.split('"').nth(3).unwrap();
+        let before = hex(&Sha256::digest(format!("{backend}\n{body}")));
+        assert_ne!(key, format!("sha256:{before}"));
+        text.replace(key, &format!("sha256:{before}"))
+    };
+    llm.work.write("tape", as_before(&llm.work.read("tape"), &program));
+    llm.home.write("state/llm-cache.jsonl", as_before(&llm.home.read("state/llm-cache.jsonl"), "stub"));
+    assert_eq!(answer(&llm, &["--replay", &tape, "hi"])["content"], "own");
+    assert_eq!(answer(&llm, &["--backend", "stub", "--cache", "hi"])["cached"], true);
 }
 
 #[test]

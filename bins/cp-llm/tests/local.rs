@@ -94,6 +94,9 @@ fn models_are_those_of_the_endpoint_or_of_all() {
     llm.home.write("config/cp.toml", several + &table("down", "http://127.0.0.1:9/v1"));
     assert_eq!(ids(&["models"]), ["one/a", "one/b", "two/a", "two/b"]);
     assert!(llm.run(&["models"]).stderr.contains("down"));
+    let none = table("down", "http://127.0.0.1:9/v1") + &table("out", "http://127.0.0.1:9/v1");
+    llm.home.write("config/cp.toml", none);
+    assert_eq!(llm.run(&["models"]).first_error()["code"], "E_NETWORK");
 }
 
 #[test]
