@@ -8,6 +8,7 @@ mod completions;
 mod confirmation;
 mod conformance;
 mod contract;
+mod endpoints;
 mod help;
 mod home;
 mod loop_elixir;

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use cp_common::program::{Check, Status};
-use cp_common::{Context, Error};
+use cp_common::{Context, Error, Result};
 
-use crate::backend::{choice, external};
+use crate::backend::choice::Endpoints;
+use crate::backend::endpoint::{DialectName, Endpoint};
+use crate::backend::{external, local};
 use crate::engine::prices::Prices;
 use crate::models;
 use crate::policy::Policy;
@@ -19,13 +21,10 @@ const PROGRAM_LIMIT: Duration = Duration::from_mins(1);
 /// The checks of this program.
 pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     let mut checks = Vec::new();
-    match choice::name_of(None, None, context) {
-        Ok(name) if name.contains('/') => checks.extend(program(&name)),
-        Ok(name) => {
-            checks.extend(upstream(&name, context));
-            checks.push(Check::pass("backend", name));
-        }
-        Err(e) => checks.push(failing("backend", Status::Warn, &e, "choose with --backend")),
+    let may_look = Policy::load(&context.home).is_ok_and(|policy| policy.permission()().is_ok());
+    match Endpoints::load(&context.config, None) {
+        Ok(endpoints) => checks.extend(of_endpoints(&endpoints.looking(move || may_look), may_look, context)),
+        Err(e) => checks.push(failing("backend", Status::Fail, &e, "correct the file")),
     }
     if let Err(e) = Policy::load(&context.home) {
         checks.push(failing("policy", Status::Fail, &e, "correct the file"));
@@ -41,8 +40,39 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     checks
 }
 
+/// Whether the endpoint that is meant answers, the others that are configured, and the servers of this machine.
+fn of_endpoints(endpoints: &Endpoints, may_look: bool, context: &Context) -> Vec<Check> {
+    let mut checks = Vec::new();
+    let meant = endpoints.default_for(None);
+    match &meant {
+        Ok(endpoint) if endpoint.dialect == DialectName::Program => checks.extend(program(endpoint)),
+        Ok(endpoint) => {
+            checks.extend(upstream(endpoint, context).map(|found| {
+                found.unwrap_or_else(|e| failing("upstream", Status::Fail, &e, "see error.code with `cp-llm models`"))
+            }));
+            checks.push(Check::pass("backend", &endpoint.name));
+        }
+        Err(e) => checks.push(failing("backend", Status::Warn, e, "choose with --backend")),
+    }
+    let is_meant = |name: &str| meant.as_ref().is_ok_and(|meant| meant.name == name);
+    let others = endpoints.configured();
+    for endpoint in others.iter().filter(|endpoint| !is_meant(&endpoint.name)) {
+        let found = upstream(endpoint, context).unwrap_or_else(|| Ok(Check::pass("endpoint", &endpoint.name)));
+        let found =
+            found.unwrap_or_else(|e| failing("endpoint", Status::Warn, &e, "correct [endpoints] in config/cp.toml"));
+        checks.push(Check { check: "endpoint".to_owned(), ..found });
+    }
+    let found = if may_look { local::answering() } else { Vec::new() };
+    for local in found.iter().filter(|local| !is_meant(local.name)) {
+        let how = local.command().unwrap_or_else(|| "it has no model yet".to_owned());
+        checks.push(Check::pass("local", format!("{} answers at {}: {how}", local.name, local.base)));
+    }
+    checks
+}
+
 /// Whether a backend of the user's own answers as it must: a check for each thing that is wrong.
-fn program(name: &str) -> Vec<Check> {
+fn program(endpoint: &Endpoint) -> Vec<Check> {
+    let name = endpoint.program();
     let faults = match external::examine(name, PROGRAM_LIMIT) {
         Ok(faults) => faults,
         Err(e) => return vec![failing("backend", Status::Fail, &e, "name an executable")],
@@ -54,15 +84,14 @@ fn program(name: &str) -> Vec<Check> {
     faults.into_iter().map(|fault| Check::not_fine("backend", Status::Fail, format!("{name}: {fault}"), fix)).collect()
 }
 
-/// Whether the server accepts our key: listing its models is the cheapest request.
-fn upstream(name: &str, context: &Context) -> Option<Check> {
-    match models::of_backend(name, LIMIT, context) {
-        Ok(models) => {
-            let count = models?.len();
-            Some(Check::pass("upstream", format!("{name} has {count} models for this key")))
-        }
-        Err(e) => Some(failing("upstream", Status::Fail, &e, "see error.code with `cp-llm models`")),
-    }
+/// Whether the server accepts our key: listing its models is the cheapest request. Nothing where there is no list.
+fn upstream(endpoint: &Endpoint, context: &Context) -> Option<Result<Check>> {
+    let models = models::of_endpoint(endpoint, LIMIT, context).transpose()?;
+    Some(
+        models.map(|models| {
+            Check::pass("upstream", format!("{} has {} models for this key", endpoint.name, models.len()))
+        }),
+    )
 }
 
 fn failing(name: &'static str, status: Status, error: &Error, hint: &str) -> Check {

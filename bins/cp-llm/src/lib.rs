@@ -51,6 +51,7 @@ pub static PROGRAM: Program = Program {
         ("ANTHROPIC_BASE_URL", "Another server of the same protocol"),
         ("OPENAI_BASE_URL", "Another server of the same protocol"),
         ("GEMINI_BASE_URL", "Another server of the same protocol"),
+        ("OLLAMA_HOST", "Where Ollama listens, as Ollama itself reads it"),
         ("CAPABILITY_NETWORK", "The token that permits use of the network, where policy requires one"),
         ("CP_BACKEND", "The backend of cp-llm"),
         ("CP_MODEL", "The model of cp-llm"),
@@ -69,7 +70,7 @@ pub static PROGRAM: Program = Program {
         ("item", include_str!("../schemas/item.json")),
     ],
     checks: doctor::checks,
-    credentials: backend::provider::credentials,
+    credentials: backend::choice::credentials,
     audit: engine::audit::audit,
 };
 

@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use cp_common::context::options::QueryOptions;
 use cp_common::context::pages::Pages;
+use cp_common::output::Severity;
 use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::Reply;
-use cp_common::{Context, Error, Result};
+use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
 
-use crate::backend::choice::{self, Setup};
+use crate::backend::choice::Endpoints;
+use crate::backend::endpoint::{Endpoint, Setup};
+use crate::backend::ready::Backends;
 use crate::engine::prices::Prices;
 use crate::http::client::Timeouts;
 use crate::policy::Policy;
@@ -24,10 +27,10 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     ..VerbDoc::EMPTY
 };
 
-/// List the models that the backend has
+/// List the models of the backend that is meant, or of all that are configured
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The backend: anthropic, openai, gemini or stub
+    /// The backend: a provider, an endpoint of config/cp.toml, ollama, llamacpp, vllm, lmstudio or stub
     #[arg(long, value_name = "NAME")]
     backend: Option<String>,
     /// How long to wait for the list, in seconds
@@ -43,8 +46,10 @@ pub(crate) struct Args {
 pub(crate) struct Model {
     /// Its name, for -m.
     id: String,
-    /// Who has it.
+    /// How its endpoint is asked.
     backend: String,
+    /// Who has it.
+    endpoint: String,
     /// Whether config/prices.toml has its price.
     priced: bool,
 }
@@ -57,26 +62,57 @@ impl Reply for Model {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let name = choice::name_of(args.backend.as_deref(), None, context)?;
-    let pages = Pages::of("cp-llm models", &name, &args.query)?;
-    let found = of_backend(&name, Duration::from_secs(args.timeout.max(1)), context)?;
-    let mut ids = found.ok_or_else(|| {
-        Error::validation(format!("the backend {name} cannot list its models")).hint("ask the program itself")
-    })?;
-    ids.sort();
-    ids.dedup();
+    let permission = Policy::load(&context.home)?.permission();
+    let endpoints = Endpoints::load(&context.config, args.backend.as_deref())?.looking(move || permission().is_ok());
+    let meant = endpoints.meant()?;
+    let names: Vec<&str> = meant.iter().map(|endpoint| endpoint.name.as_str()).collect();
+    let pages = Pages::of("cp-llm models", &names.join(","), &args.query)?;
     let prices = Prices::load(&context.home.path("config/prices.toml"))?;
-    let model = |id: String| (id.clone(), Model { priced: prices.knows(&id), id, backend: name.clone() });
-    context.out.answer(&pages.page(ids.into_iter().map(model))?)
+    let limit = Duration::from_secs(args.timeout.max(1));
+    let (mut models, mut failed) = (Vec::new(), None);
+    for endpoint in &meant {
+        let found = of_endpoint(endpoint, limit, context).and_then(|found| {
+            found.ok_or_else(|| {
+                Error::validation(format!("the backend {} cannot list its models", endpoint.name))
+                    .hint("ask the program itself")
+            })
+        });
+        let found = match found {
+            // One of several that cannot say does not keep the others from it.
+            Err(e) if meant.len() > 1 && e.code() != Code::Interrupted => {
+                context.warn(e.message());
+                context.out.notice("endpoint_not_listed", Severity::Warning, e.message().to_owned());
+                failed.get_or_insert(e);
+                continue;
+            }
+            found => found?,
+        };
+        models.extend(found.into_iter().map(|name| Model {
+            priced: endpoint.price.is_some() || prices.knows(&name),
+            id: if meant.len() > 1 { format!("{}/{name}", endpoint.name) } else { name },
+            backend: endpoint.dialect.name().to_owned(),
+            endpoint: endpoint.name.clone(),
+        }));
+    }
+    if let Some(e) = failed.filter(|_| models.is_empty()) {
+        return Err(e);
+    }
+    models.sort_by(|a, b| a.id.cmp(&b.id));
+    models.dedup_by(|a, b| a.id == b.id);
+    context.out.answer(&pages.page(models.into_iter().map(|model| (model.id.clone(), model)))?)
 }
 
-/// The models of a backend; none where it cannot list them.
-pub(crate) fn of_backend(name: &str, limit: Duration, context: &Context) -> Result<Option<Vec<String>>> {
-    let timeouts = Timeouts { total: limit, idle: None };
-    let backend = choice::by_name(name, &Setup { timeouts, connections: 1, needs_key: true, stub_script: None })?;
+/// The models of an endpoint; none where it cannot list them.
+pub(crate) fn of_endpoint(endpoint: &Endpoint, limit: Duration, context: &Context) -> Result<Option<Vec<String>>> {
+    let permission = Policy::load(&context.home)?.permission();
+    let backends = Backends::new(Setup {
+        timeouts: Timeouts { total: limit, idle: None },
+        connections: 1,
+        needs_key: true,
+        stub_script: None,
+        network: Box::new(move || permission().map(Some)),
+    });
+    let backend = backends.of(endpoint)?.backend;
     let Some(list) = backend.model_list() else { return Ok(None) };
-    if backend.is_metered() {
-        Policy::load(&context.home)?.network()?;
-    }
     list.models().map(Some)
 }

@@ -132,9 +132,13 @@ fn reasoning_goes_back_to_its_own_server_and_to_no_other() {
 #[test]
 fn encrypted_reasoning_is_asked_for_and_an_item_without_it_takes_its_answer_with_it() {
     let hi = json!([{"role": "user", "content": "hi"}]);
-    for (model, asks) in
-        [("gpt-5.1", true), ("o4-mini", true), ("openai/gpt-5", true), ("gpt-4o", false), ("gpt-5-chat-latest", false)]
-    {
+    for (model, asks) in [
+        ("gpt-5.1", true),
+        ("o4-mini", true),
+        ("openai-responses/openai/gpt-5", true),
+        ("gpt-4o", false),
+        ("gpt-5-chat-latest", false),
+    ] {
         let include = &sent("openai-responses", model, &hi).0["include"];
         assert_eq!(include, &if asks { json!(["reasoning.encrypted_content"]) } else { Value::Null }, "{model}");
     }

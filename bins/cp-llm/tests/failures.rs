@@ -247,7 +247,7 @@ fn the_next_model_is_asked_when_one_gives_up_and_not_when_we_are_at_fault() {
     let server = Server::playing(vec![json_answer(529, &json!({})), messages::whole("openai", "fine")]);
     let ran = Llm::asking("openai", &server).run(&["-m", "a,b", "--retries", "0", "hi"]);
     assert_eq!(ran.status, 0, "{}", ran.stdout);
-    assert!(ran.stderr.contains("falling back to b"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("falling back to openai/b"), "{}", ran.stderr);
     let models: Vec<Value> = server.requests().iter().map(|request| request.json()["model"].clone()).collect();
     assert_eq!(models, ["a", "b"]);
     let server = Server::playing(vec![json_answer(400, &json!({"error":{"message":"no"}}))]);

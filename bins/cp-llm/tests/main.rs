@@ -5,11 +5,13 @@
 mod batch;
 mod blocks;
 mod counterparts;
+mod endpoints;
 mod failures;
 mod gemini;
 mod interrupt;
 mod limits;
 mod llm;
+mod local;
 mod messages;
 mod policy;
 mod programs;

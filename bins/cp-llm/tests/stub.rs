@@ -107,7 +107,7 @@ fn slips_on_the_command_line_are_told() {
         (&["--backend", "stub", "--timeout", "0", "hi"], "E_USAGE"),
         (&["--backend", "stub", "--no-such", "hi"], "E_USAGE"),
         (&["--backend", "stub", "-s", "@/nowhere", "hi"], "E_NOT_FOUND"),
-        (&["--backend", "openai", "hi"], "E_AUTH"),
+        (&["--backend", "openai", "-m", "m", "hi"], "E_AUTH"),
     ] {
         assert_eq!(llm.run(arguments).first_error()["code"], code, "{arguments:?}");
     }

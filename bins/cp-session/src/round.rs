@@ -32,6 +32,8 @@ pub(crate) struct Message {
     #[serde(default)]
     backend: Option<String>,
     #[serde(default)]
+    endpoint: Option<String>,
+    #[serde(default)]
     stop_reason: Option<String>,
     #[serde(default)]
     usage: Option<Box<RawValue>>,
@@ -52,6 +54,8 @@ struct Origin<'a> {
     model: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     backend: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    endpoint: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stop_reason: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -91,6 +95,7 @@ impl Message {
             id: self.id.as_deref(),
             model: self.model.as_deref(),
             backend: self.backend.as_deref(),
+            endpoint: self.endpoint.as_deref(),
             stop_reason: self.stop_reason.as_deref(),
             usage: self.usage.as_deref(),
             receipt: self.receipt.as_deref(),

@@ -47,7 +47,12 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let Args { root, interactive, options, model, agent } = args;
     let (root, agent) = (root.as_deref(), agent.as_deref());
     if *interactive || std::io::stdin().is_terminal() {
-        interactive::run(Request { root, agent, options: *options, model }, context)
+        let mut model = model.clone();
+        if options.offline {
+            // An option is what no name of a model leads away from, whatever else is configured.
+            model.backend = context.config.text("backend", model.backend.as_deref());
+        }
+        interactive::run(Request { root, agent, options: *options, model: &model }, context)
     } else {
         pipe::run(root, agent, context)
     }

@@ -134,6 +134,13 @@ fn offline_no_socket_is_opened_and_no_model_is_asked_but_the_stub() {
         "{}",
         output.stdout
     );
+    // A model's name leads to no other endpoint.
+    let near = format!("[endpoints.near]\ndialect = \"openai\"\nbase_url = \"{}/v1\"\n", hub.url());
+    place.home.write("config/cp.toml", format!("backend = \"stub\"\nmodel = \"near/x\"\n{near}"));
+    for model in [&[][..], &["--model", "near/y"]] {
+        let output = place.script(&[&["--offline"], model].concat(), "hello\n");
+        assert!(output.stdout.contains("stub response 1"), "{}", output.stdout);
+    }
     assert_eq!(asked(&hub), [""; 0]);
     // The same without the flag: the hub hears of it.
     place.script(&["--backend", "stub"], ":hub\n");

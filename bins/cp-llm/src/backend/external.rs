@@ -32,11 +32,6 @@ impl Backend for ExternalBackend {
         &self.name
     }
 
-    /// The program has a model of its own; an empty name asks for it.
-    fn default_model(&self) -> Option<&'static str> {
-        Some("")
-    }
-
     fn body(&self, request: &Request) -> Result<Vec<u8>> {
         // What goes to the program is a record. A request is recorded in the dialect that has the most of it.
         anthropic::recorded(request)

@@ -36,11 +36,6 @@ impl Backend for Llm {
         "llm"
     }
 
-    /// The program has a model of its own; an empty name asks for it.
-    fn default_model(&self) -> Option<&'static str> {
-        Some("")
-    }
-
     fn keeps_conversations(&self) -> bool {
         true
     }

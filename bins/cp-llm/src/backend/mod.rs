@@ -1,16 +1,23 @@
 //! What answers requests: servers in the dialects of their providers, programs, and the stub.
 //!
-//! A backend is a file that implements [`Backend`]; [`choice`] finds the one that a command line means.
+//! A backend is a file that implements [`Backend`]; [`endpoint`] says who is asked and with what, [`choice`] finds the one that a command
+//! line or a prompt means, and [`ready`] keeps those that were made.
 
 pub(crate) mod choice;
+pub(crate) mod endpoint;
 pub(crate) mod external;
 mod faults;
+pub(crate) mod headers;
 mod llm;
+pub(crate) mod local;
 pub(crate) mod mirror;
-pub(crate) mod provider;
+pub(crate) mod price;
+mod provider;
+pub(crate) mod ready;
 mod secret;
 mod server;
 pub(crate) mod stub;
+mod tables;
 
 use std::time::Duration;
 
@@ -21,12 +28,8 @@ use crate::dialect::{Answer, Lowered, Request, Show};
 
 /// What answers requests. Shared by every thread that asks.
 pub(crate) trait Backend: Send + Sync {
-    /// The name that it is chosen by.
+    /// How it is asked: the dialect of a server, the path of a program. The name that it is chosen by is its endpoint's.
     fn name(&self) -> &str;
-    /// The model where none is named; none where one must be.
-    fn default_model(&self) -> Option<&'static str> {
-        None
-    }
     /// Whether an answer may use the network and cost money.
     fn is_metered(&self) -> bool {
         true
@@ -42,7 +45,7 @@ pub(crate) trait Backend: Send + Sync {
         Ok(Lowered::new())
     }
     /// Where a request goes; none for a backend without a server.
-    fn endpoint(&self, _request: &Request) -> Option<Endpoint> {
+    fn destination(&self, _request: &Request) -> Option<Destination> {
         None
     }
     /// Sends a request, whose body this is, and shows the text of the answer as it comes.
@@ -60,7 +63,7 @@ pub(crate) trait ModelList {
 }
 
 /// Where a request goes.
-pub(crate) struct Endpoint {
+pub(crate) struct Destination {
     /// The URL.
     pub url: String,
     /// The headers, without the one that holds the key.

@@ -1,6 +1,6 @@
 //! Keys: read from the environment, from a file or the output of a command that it names, never from an option, and never shown.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -122,22 +122,36 @@ pub(super) fn source_of(name: &str, variable: impl Fn(&str) -> Option<String>) -
 pub(super) fn key(name: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Option<Secret>> {
     let Some(source) = source_of(name, &variable) else { return Ok(None) };
     let value = variable(&source).unwrap_or_default();
-    let text = if source == name {
-        value
+    if source == name {
+        one_word(&source, &value)
     } else if source.ends_with("_COMMAND") {
-        printed(&source, &value)?
+        printed_by(&source, &value)
     } else {
-        let file = PathBuf::from(value);
-        std::fs::read_to_string(&file)
-            .map_err(|e| Error::config(format!("{source}: {}", Error::from(e).message())).in_file(&file).fatal())?
-    };
+        in_file(&source, Path::new(&value))
+    }
+    .map(Some)
+}
+
+/// The key in a file that `source` names.
+pub(super) fn in_file(source: &str, file: &Path) -> Result<Secret> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|e| Error::config(format!("{source}: {}", Error::from(e).message())).in_file(file).fatal())?;
+    one_word(source, &text)
+}
+
+/// The key that a command prints, which `source` names.
+pub(super) fn printed_by(source: &str, command: &str) -> Result<Secret> {
+    one_word(source, &printed(source, command)?)
+}
+
+fn one_word(source: &str, text: &str) -> Result<Secret> {
     let text = text.trim();
     if text.is_empty() || text.contains(char::is_whitespace) || text.contains(char::is_control) {
         return Err(Error::config(format!("{source} does not hold one valid key"))
             .hint("a key is one word without spaces")
             .fatal());
     }
-    Ok(Some(Secret(text.to_owned())))
+    Ok(Secret(text.to_owned()))
 }
 
 /// What a helper prints. It is started without a shell, by its path.

@@ -8,8 +8,9 @@ use cp_redact::Redactor;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
+use super::headers::is_secret;
 use super::secret::{Secret, Veil};
-use super::{Backend, Endpoint, Exchange, ModelList};
+use super::{Backend, Destination, Exchange, ModelList};
 use crate::dialect::{
     Answer, Decoder, Dialect, Lowered, Piece, Request, Show, UpstreamError, bad_answer, cut, feed, finish, loose,
     lowered, parsed, shortened,
@@ -23,13 +24,17 @@ const REQUEST_ID: [&str; 3] = ["request-id", "x-request-id", "x-goog-request-id"
 
 /// A server and its dialect.
 pub(super) struct Server {
-    /// The name of the backend.
+    /// The name of its endpoint.
+    pub endpoint: String,
+    /// The name of its dialect.
     pub name: &'static str,
     pub dialect: Box<dyn Dialect>,
     /// The base URL, without a slash at its end.
     pub base: String,
     /// The key, if there is one.
     pub key: Option<Secret>,
+    /// The headers of each request, below those that are its own.
+    pub headers: Vec<(String, String)>,
     pub client: Client,
 }
 
@@ -46,8 +51,14 @@ impl Backend for Server {
         lowered(request, &self.origin())
     }
 
-    fn endpoint(&self, request: &Request) -> Option<Endpoint> {
-        Some(Endpoint { url: self.url(request), headers: self.headers(request, None) })
+    fn destination(&self, request: &Request) -> Option<Destination> {
+        let mut headers = self.headers(request, None);
+        for (name, value) in &mut headers {
+            if self.headers.iter().any(|(own, _)| own == name) && is_secret(name, value) {
+                "[REDACTED]".clone_into(value);
+            }
+        }
+        Some(Destination { url: self.url(request), headers })
     }
 
     fn exchange(&self, request: &Request, body: &[u8], show: &mut Show<'_>) -> Exchange {
@@ -105,12 +116,29 @@ impl Server {
         ];
         headers.extend(self.dialect.headers(key));
         headers.extend(std::env::var("TRACEPARENT").ok().map(|parent| ("traceparent".to_owned(), parent)));
+        self.with_own(headers)
+    }
+
+    /// The headers, and those that were given for each request: none stands for one that a request has already.
+    fn with_own(&self, mut headers: Vec<(String, String)>) -> Vec<(String, String)> {
+        for (name, value) in &self.headers {
+            if !headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)) {
+                headers.push((name.clone(), value.clone()));
+            }
+        }
         headers
+    }
+
+    /// The base URL that is meant, where nothing is found below one that lacks its path.
+    fn base_meant(&self, error: &Error) -> Option<String> {
+        let path = self.dialect.usual_path();
+        let is_bare = self.base.split_once("://").is_some_and(|(_, rest)| !rest.contains('/'));
+        (error.details().get("status")? == 404 && is_bare && !path.is_empty()).then(|| format!("{}{path}", self.base))
     }
 
     /// Asks for a resource below the base, and gives its JSON.
     fn fetched(&self, path: &str) -> Result<Value> {
-        let headers = self.dialect.headers(self.key.as_ref().map(Secret::reveal));
+        let headers = self.with_own(self.dialect.headers(self.key.as_ref().map(Secret::reveal)));
         let mut reply = self.client.get(&format!("{}{path}", self.base), &headers)?;
         if reply.status >= 300 {
             return Err(refusal(&mut reply));
@@ -192,8 +220,9 @@ impl Server {
     /// Takes the key out of everything that an error says, and marks what the server wrote.
     fn settled(&self, error: &Error, request_id: Option<&str>) -> Error {
         let scrub = |text: &str| self.key.as_ref().map_or_else(|| text.to_owned(), |key| key.scrub(text));
-        let message = format!("{}: {}", self.name, scrub(error.message()));
-        let mut settled = Error::new(error.code(), message).with("backend", self.name);
+        let message = format!("{}: {}", self.endpoint, scrub(error.message()));
+        let mut settled =
+            Error::new(error.code(), message).with("backend", self.name).with("endpoint", self.endpoint.as_str());
         let mut untrusted = Vec::new();
         for (name, value) in error.details().into_iter().filter(|(name, _)| name != "hint") {
             if ["partial", "upstream_message", "upstream_type"].contains(&name.as_str()) {
@@ -215,6 +244,10 @@ impl Server {
         }
         if let Some(hint) = error.hint_text() {
             settled = settled.hint(hint);
+        } else if let Some(base) = self.base_meant(error) {
+            settled = settled.hint(format!(
+                "the base URL has no path: set it to {base} (base_url in config/cp.toml, or the variable that names it)"
+            ));
         } else if error.code() == Code::Auth {
             settled = settled.hint("the key was refused: check that it is whole and still valid");
         }

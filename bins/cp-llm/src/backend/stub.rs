@@ -59,10 +59,6 @@ impl Backend for Stub {
         "stub"
     }
 
-    fn default_model(&self) -> Option<&'static str> {
-        Some(MODEL)
-    }
-
     fn is_metered(&self) -> bool {
         false
     }

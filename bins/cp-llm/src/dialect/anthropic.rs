@@ -34,6 +34,10 @@ impl Dialect for Anthropic {
         "/v1/models?limit=1000"
     }
 
+    fn usual_path(&self) -> &'static str {
+        ""
+    }
+
     fn path(&self, _: &Request) -> String {
         "/v1/messages".to_owned()
     }

@@ -20,6 +20,10 @@ impl Dialect for Gemini {
         "/models?pageSize=1000"
     }
 
+    fn usual_path(&self) -> &'static str {
+        "/v1beta"
+    }
+
     fn path(&self, request: &Request) -> String {
         let method = if request.stream { "streamGenerateContent?alt=sse" } else { "generateContent" };
         format!("/models/{}:{method}", request.model.trim_start_matches("models/"))

@@ -40,6 +40,10 @@ pub(crate) trait Dialect: Send + Sync {
     fn base<'a>(&self, base: &'a str) -> &'a str {
         base
     }
+    /// The path that base URLs of this dialect usually have.
+    fn usual_path(&self) -> &'static str {
+        "/v1"
+    }
     /// Where the list of models is, below the base URL.
     fn models_path(&self) -> &'static str {
         "/models"

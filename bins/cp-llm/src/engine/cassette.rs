@@ -144,6 +144,11 @@ impl Cassette {
         self.mode == Use::Replay
     }
 
+    /// Whether answers of earlier runs stand for new ones.
+    pub(super) fn is_cache(&self) -> bool {
+        self.mode == Use::Cache
+    }
+
     /// The name that the ledger has for an answer from here.
     pub(super) fn name(&self) -> &'static str {
         match self.mode {

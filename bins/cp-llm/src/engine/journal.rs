@@ -20,13 +20,11 @@ const NAME: &str = "cp-llm.jsonl";
 /// The writer of this program's ledger entries. The ledger is opened with the first request.
 pub(crate) struct Journal {
     path: PathBuf,
-    sync: Sync,
-    ledger: Mutex<Option<Ledger>>,
+    /// The ledger, once it was needed, and whether what it has goes to the disk.
+    ledger: Mutex<Option<(Ledger, bool)>>,
     agent: String,
     session: Option<String>,
     run: Option<String>,
-    /// Why the network may be used, where it is.
-    network: Option<&'static str>,
     /// Whether the text of prompts and answers goes on the ledger too.
     keeps_content: bool,
 }
@@ -35,6 +33,8 @@ pub(crate) struct Journal {
 pub(super) struct Try<'a> {
     /// The backend that is asked.
     pub backend: &'a str,
+    /// Why the network may be used, where it is.
+    pub network: Option<&'static str>,
     /// Which try, from 1; 0 where none was needed.
     pub attempt: u32,
     /// The hash of the request's body.
@@ -42,19 +42,16 @@ pub(super) struct Try<'a> {
 }
 
 impl Journal {
-    /// The ledger that this command line's effects go to. `network` says why the network may be used, if it may.
-    pub(crate) fn new(context: &Context, network: Option<&'static str>, log_content: bool) -> Result<Self> {
+    /// The ledger that this command line's effects go to.
+    pub(crate) fn new(context: &Context, log_content: bool) -> Result<Self> {
         let (session, run) = (context.session(), context.options.run.clone());
         Ok(Self {
             path: cp_ledger::effect_path(context, NAME)?,
-            // What is paid for goes to the disk in batches, without a wait; what costs nothing can be had again.
-            sync: if network.is_some() { Sync::Batch } else { Sync::None },
             ledger: Mutex::new(None),
             agent: context.agent(None),
             keeps_content: log_content || session.is_some() || run.is_some(),
             session,
             run,
-            network,
         })
     }
 
@@ -78,13 +75,13 @@ impl Journal {
         if let Some(id) = &work.prompt.prompt_id {
             entry = entry.with("prompt_id", id);
         }
-        if let Some(network) = self.network {
+        if let Some(network) = this.network {
             entry = entry.with("network", network);
         }
         if self.keeps_content {
             entry = entry.content(work.prompt.input());
         }
-        self.append(entry).map(|_| ())
+        self.append(this, entry).map(|_| ())
     }
 
     /// Records what came of it.
@@ -124,13 +121,13 @@ impl Journal {
                 entry = entry.with("reason", &error.details().get("reason"));
             }
         }
-        self.append(entry)
+        self.append(this, entry)
     }
 
     /// Records that an answer was taken from a recording, and nothing was sent.
     pub(super) fn recalled(&self, from: &str, key: &str, work: &Work) -> Result<()> {
-        let this = Try { backend: from, attempt: 0, request_hash: key };
-        self.append(self.entry("llm.response", &this, work).with("cached", &true)).map(|_| ())
+        let this = Try { backend: from, network: None, attempt: 0, request_hash: key };
+        self.append(&this, self.entry("llm.response", &this, work).with("cached", &true)).map(|_| ())
     }
 
     fn entry(&self, event: &str, this: &Try<'_>, work: &Work) -> Entry {
@@ -143,18 +140,21 @@ impl Journal {
         }
         entry
             .with("backend", this.backend)
+            .with("endpoint", &work.target().endpoint.name)
             .with("model", &work.request().model)
             .with("attempt", &this.attempt)
             .with("request_hash", this.request_hash)
     }
 
-    fn append(&self, entry: Entry) -> Result<Receipt> {
+    fn append(&self, this: &Try<'_>, entry: Entry) -> Result<Receipt> {
+        // What is paid for goes to the disk in batches, without a wait; what costs nothing can be had again.
+        let is_paid = this.network.is_some();
         let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
         let open = match ledger.take() {
-            Some(open) => open,
-            None => Ledger::open(&self.path, self.sync)?,
+            Some((open, is_synced)) if is_synced || !is_paid => (open, is_synced),
+            _ => (Ledger::open(&self.path, if is_paid { Sync::Batch } else { Sync::None })?, is_paid),
         };
-        let receipt = ledger.insert(open).append(entry)?;
+        let receipt = ledger.insert(open).0.append(entry)?;
         Ok(receipt)
     }
 }

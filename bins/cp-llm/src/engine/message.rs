@@ -24,6 +24,7 @@ pub(super) fn of(answer: Answer, usage: Usage, work: &Work, backend: &str) -> Me
         input: work.prompt.input().to_vec(),
         model: answer.model.unwrap_or_else(|| work.request().model.clone()),
         backend: backend.to_owned(),
+        endpoint: work.target().endpoint.name.clone(),
         stop_reason: answer.stop,
         usage,
         cached: false,

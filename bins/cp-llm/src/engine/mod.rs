@@ -27,6 +27,8 @@ use self::retry::RetryPolicy;
 use self::schema::{AnswerSchema, Mismatch};
 pub(crate) use self::work::Work;
 use crate::backend::Backend;
+use crate::backend::endpoint::Target;
+use crate::backend::ready::{Backends, Ready};
 use crate::dialect::{Answer, Lowered, Request};
 use crate::digest;
 use crate::pause::pause;
@@ -42,7 +44,7 @@ pub(crate) trait Listener {
 /// What answers prompts. Shared by every thread that asks.
 pub(crate) struct Engine {
     /// What answers the requests.
-    pub backend: Box<dyn Backend>,
+    pub backends: Backends,
     /// How often and how long to try.
     pub retries: RetryPolicy,
     /// What tokens cost.
@@ -53,6 +55,8 @@ pub(crate) struct Engine {
     pub schema: Option<AnswerSchema>,
     /// The recordings that answers are taken from or added to.
     pub cassette: Option<Cassette>,
+    /// Whether dollars are counted for what costs nothing too, as if it had the price that it is given: they were asked for.
+    pub counts_what_is_free: bool,
     /// What may be spent.
     pub budget: Option<Budget>,
     /// How fast to go.
@@ -104,18 +108,22 @@ impl Engine {
 
     /// Answers from the recordings where that is possible, and else asks.
     fn answered(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
-        work.turn_to(0);
-        let Some(cassette) = &self.cassette else { return self.asked(work, listener) };
+        let first = self.ready_from(0, work, listener)?;
+        let Some(cassette) = &self.cassette else { return self.asked(first, work, listener) };
+        let backend = self.ready(work)?.backend;
         let request = self.recorded_form(work)?;
-        let key = digest::of(&[self.backend.name().as_bytes(), b"\n", &request].concat());
-        if let Some(recorded) = cassette.find(&key)? {
-            self.journal.recalled(cassette.name(), &key, work)?;
+        let keys = keys(cassette, work, backend.name(), &request);
+        let key = &keys[0];
+        let found = keys.iter().find_map(|key| cassette.find(key).transpose());
+        if let Some(recorded) = found.transpose()? {
+            self.journal.recalled(cassette.name(), &request_hash(work, &request), work)?;
             if work.request().stream {
                 let text = recorded.content.text();
                 text.split_inclusive(' ').try_for_each(|piece| listener.text(piece))?;
             }
             let Prompt { session_id, agent, row, .. } = work.prompt.clone();
             let mut message = Message { input: work.prompt.input().to_vec(), session_id, agent, row, ..recorded };
+            message.endpoint.clone_from(&work.target().endpoint.name);
             if !cassette.is_replayed() {
                 // It was paid for once, and is not counted again.
                 message.cached = true;
@@ -124,10 +132,10 @@ impl Engine {
             return Ok(message);
         }
         if cassette.is_replayed() {
-            return Err(cassette.miss(&key, &request));
+            return Err(cassette.miss(key, &request));
         }
-        let message = self.asked(work, listener)?;
-        cassette.keep(&key, self.backend.name(), &request, &message)?;
+        let message = self.asked(first, work, listener)?;
+        cassette.keep(key, backend.name(), &request, &message)?;
         Ok(message)
     }
 
@@ -138,12 +146,12 @@ impl Engine {
             return self.body(work);
         }
         let plain = Request { stream: false, conversation: None, ..request.clone() };
-        self.backend.body(&plain).map(Arc::new)
+        self.ready(work)?.backend.body(&plain).map(Arc::new)
     }
 
     /// Finds the conversation that the backend keeps, where it keeps one. An answer that may be asked for once more belongs in none.
     pub(crate) fn find_conversation(&self, work: &mut Work) -> Result<()> {
-        if self.backend.keeps_conversations()
+        if self.ready(work)?.backend.keeps_conversations()
             && self.schema.is_none()
             && let Some(conversation) = self.journal.conversation(work)?
         {
@@ -154,7 +162,7 @@ impl Engine {
 
     /// Counts what of the request cannot go as it came.
     pub(crate) fn note_lowered(&self, work: &Work) -> Result<()> {
-        let found = self.backend.lowered(work.request())?;
+        let found = self.ready(work)?.backend.lowered(work.request())?;
         let mut lowered = self.lowered.lock().unwrap_or_else(PoisonError::into_inner);
         for (kind, count) in found {
             *lowered.entry(kind).or_default() += count;
@@ -173,35 +181,56 @@ impl Engine {
 
     /// The body that the next request has, exactly as it is sent.
     pub(crate) fn body(&self, work: &Work) -> Result<Arc<Vec<u8>>> {
-        work.encoded(self.backend.as_ref())
+        work.encoded(self.ready(work)?.backend.as_ref())
     }
 
-    /// Asks one model after the other.
-    fn asked(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
-        self.find_conversation(work)?;
-        self.note_lowered(work)?;
-        let mut at = 0;
-        loop {
+    /// What answers the request as it stands.
+    pub(crate) fn ready(&self, work: &Work) -> Result<Ready> {
+        self.backends.of(&work.target().endpoint)
+    }
+
+    /// Turns to the first target from this one on that can be asked: an endpoint that is not configured is passed over while another is left.
+    fn ready_from(&self, from: usize, work: &mut Work, listener: &mut dyn Listener) -> Result<usize> {
+        for at in from.. {
             work.turn_to(at);
+            let Err(error) = self.ready(work) else { return Ok(at) };
+            let Some(next) = work.targets().get(at + 1).filter(|_| is_configurations(&error)) else {
+                return Err(error);
+            };
+            let (this, next) = (work.target().name(), next.name());
+            listener.warn(&format!("{this} cannot be asked ({}); falling back to {next}", error.message()));
+        }
+        Ok(from)
+    }
+
+    /// Asks one model after the other, from this one on.
+    fn asked(&self, first: usize, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
+        let mut at = first;
+        loop {
+            at = self.ready_from(at, work, listener)?;
+            self.find_conversation(work)?;
+            self.note_lowered(work)?;
             let Failed { error, shown } = match self.tries(work, listener) {
                 Ok(message) => return Ok(message),
                 Err(failed) => failed,
             };
             at += 1;
-            let Some(next) = work.models().get(at).filter(|_| !shown && is_upstreams(&error)) else {
+            let Some(next) = work.targets().get(at).filter(|_| !shown && is_upstreams(&error)) else {
                 return Err(error);
             };
-            listener.warn(&format!("{} gave up ({}); falling back to {next}", work.request().model, error.code()));
+            let (this, next) = (work.target().name(), next.name());
+            listener.warn(&format!("{this} gave up ({}); falling back to {next}", error.code()));
         }
     }
 
     /// Asks one model, again where that may help.
     fn tries(&self, work: &Work, listener: &mut dyn Listener) -> Result<Message, Failed> {
+        let Ready { backend, network } = self.ready(work)?;
         let body = self.body(work)?;
-        let request_hash = digest::of(&body);
+        let request_hash = request_hash(work, &self.recorded_form(work)?);
         let mut attempt = 1;
         loop {
-            let this = Try { backend: self.backend.name(), attempt, request_hash: &request_hash };
+            let this = Try { backend: backend.name(), network, attempt, request_hash: &request_hash };
             let Failed { error, shown } = match self.attempt(&this, work, &body, listener) {
                 Ok(message) => return Ok(message),
                 Err(failed) => failed,
@@ -224,32 +253,35 @@ impl Engine {
         listener: &mut dyn Listener,
     ) -> Result<Message, Failed> {
         let request = work.request();
-        self.admit(&request.model)?;
+        let backend = self.ready(work)?.backend;
+        self.admit(backend.as_ref(), work)?;
         // What is paid for is recorded.
         let _effect = signals::effect();
         self.journal.asked(this, work, body)?;
         let start = Instant::now();
         let mut shown = false;
-        let mut exchange = self.backend.exchange(request, body, &mut |text| {
+        let mut exchange = backend.exchange(request, body, &mut |text| {
             shown |= request.stream;
             if request.stream { listener.text(text) } else { Ok(()) }
         });
         exchange.outcome = exchange.outcome.and_then(|answer| self.accepted(answer));
-        let usage = exchange.outcome.as_ref().ok().map(|answer| self.usage(answer, &request.model));
+        let usage = exchange.outcome.as_ref().ok().map(|answer| self.usage(answer, work.target()));
         if let Some(usage) = &usage {
-            self.count(usage);
+            self.count(backend.as_ref(), usage);
         }
         let failed = |error| Failed { error, shown };
         let receipt = self.journal.answered(this, work, &exchange, usage.as_ref(), start.elapsed()).map_err(failed)?;
         let answer = exchange.outcome.map_err(failed)?;
-        let message = message::of(answer, usage.unwrap_or_default(), work, self.backend.name());
+        let message = message::of(answer, usage.unwrap_or_default(), work, this.backend);
         Ok(Message { receipt: Some(receipt), ..message })
     }
 
     /// Lets a request through when there is money for it and its turn has come.
-    fn admit(&self, model: &str) -> Result<()> {
+    fn admit(&self, backend: &dyn Backend, work: &Work) -> Result<()> {
         if let Some(budget) = &self.budget {
-            if budget.counts_dollars() && !self.prices.knows(model) {
+            let Target { endpoint, model } = work.target();
+            let is_priced = self.is_free(backend) || endpoint.price.is_some() || self.prices.knows(model);
+            if budget.counts_dollars() && !is_priced {
                 return Err(Error::config(format!("{model} has no price, so a budget in dollars cannot be kept"))
                     .hint("add it to config/prices.toml, or use --budget-tokens")
                     .fatal());
@@ -259,9 +291,14 @@ impl Engine {
         self.rate.as_ref().map_or(Ok(()), RateLimiter::wait)
     }
 
-    fn count(&self, usage: &Usage) {
+    /// What costs nothing has no price to count with.
+    fn is_free(&self, backend: &dyn Backend) -> bool {
+        !backend.is_metered() && !self.counts_what_is_free
+    }
+
+    fn count(&self, backend: &dyn Backend, usage: &Usage) {
         if let Some(budget) = &self.budget {
-            budget.count(usage);
+            budget.count(&Usage { cost_usd: usage.cost_usd.filter(|_| !self.is_free(backend)), ..*usage });
         }
         if let Some(rate) = &self.rate {
             rate.count(usage);
@@ -282,15 +319,44 @@ impl Engine {
         Err(error.hint("--fail-on makes this a failure"))
     }
 
-    fn usage(&self, answer: &Answer, asked: &str) -> Usage {
+    fn usage(&self, answer: &Answer, Target { endpoint, model: asked }: &Target) -> Usage {
         let mut usage = Usage::from(answer.usage.unwrap_or_default());
         let model = answer.model.as_deref().unwrap_or(asked);
-        usage.cost_usd = answer.usage.and_then(|_| self.prices.cost(&[model, asked], &usage));
+        usage.cost_usd = answer.usage.and_then(|_| match endpoint.price {
+            Some(price) => Some(price.of(&usage)),
+            None => self.prices.cost(&[model, asked], &usage),
+        });
         usage
     }
 }
 
-/// Whether another model may do better: the failure is of the model's server, and not of the request or the caller.
+/// The hash of a request, as cp-ledger(5) has it: of its dialect and its body.
+fn request_hash(work: &Work, body: &[u8]) -> String {
+    digest::of(&[work.target().endpoint.dialect.name().as_bytes(), b"\n", body].concat())
+}
+
+/// What an answer is kept under, and what it was kept under before endpoints had names. A recording knows the request alone; the cache
+/// also whom it was sent to, since two servers may call different models the same.
+fn keys(cassette: &Cassette, work: &Work, backend: &str, body: &[u8]) -> Vec<String> {
+    let endpoint = &work.target().endpoint;
+    let before = digest::of(&[backend.as_bytes(), b"\n", body].concat());
+    if !cassette.is_cache() {
+        return vec![request_hash(work, body), before];
+    }
+    let scope = [endpoint.cache_scope().as_bytes(), b"\n", endpoint.dialect.name().as_bytes(), b"\n", body];
+    let mut keys = vec![digest::of(&scope.concat())];
+    keys.extend(Some(before).filter(|_| endpoint.is_plain()));
+    keys
+}
+
+/// Whether another model may do better: the failure is of the model's server, and not of the request or the caller. Of a connection that
+/// broke it is not known whether the answer is paid for; one that could not be made has cost nothing.
 fn is_upstreams(error: &Error) -> bool {
     matches!(error.code(), Code::RateLimited | Code::Server | Code::Timeout)
+        || error.code() == Code::Network && error.details().get("phase").is_some_and(|phase| phase == "connect")
+}
+
+/// Whether another endpoint may do better: this one lacks its key, or what was configured for it is not there.
+fn is_configurations(error: &Error) -> bool {
+    matches!(error.code(), Code::Auth | Code::Config | Code::NotFound)
 }

@@ -13,28 +13,12 @@ use std::path::Path;
 
 use cp_common::wire::Usage;
 use cp_common::{Error, Result};
-use serde::Deserialize;
+
+use crate::backend::price::Price;
 
 /// The prices of one home.
 #[derive(Debug, Default)]
 pub(crate) struct Prices(BTreeMap<String, Price>);
-
-/// US dollars for a million tokens.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Price {
-    input: f64,
-    output: f64,
-    cache_read: Option<f64>,
-    cache_write: Option<f64>,
-}
-
-impl Price {
-    fn is_sound(&self) -> bool {
-        let all = [Some(self.input), Some(self.output), self.cache_read, self.cache_write];
-        all.into_iter().flatten().all(|dollars| dollars.is_finite() && dollars >= 0.0)
-    }
-}
 
 impl Prices {
     /// Reads the file. One that is not there prices nothing.
@@ -63,14 +47,7 @@ impl Prices {
     /// What a use cost, by the first of the names that has a price.
     pub(crate) fn cost(&self, models: &[&str], usage: &Usage) -> Option<f64> {
         let price = models.iter().find_map(|model| self.price(model))?;
-        #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
-        let share = |tokens: u64, price: f64| tokens as f64 * price / 1e6;
-        let cost = share(usage.input_tokens, price.input)
-            + share(usage.output_tokens, price.output)
-            + share(usage.cache_read_tokens, price.cache_read.unwrap_or(price.input))
-            + share(usage.cache_write_tokens, price.cache_write.unwrap_or(price.input));
-        // Sums of dollars with six more digits than cents have are what a reader can add up.
-        Some((cost * 1e9).round() / 1e9)
+        Some(price.of(usage))
     }
 
     /// The price of the longest name that the model's is or continues.

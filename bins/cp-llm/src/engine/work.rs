@@ -5,16 +5,22 @@ use std::sync::Arc;
 
 use cp_common::Result;
 use cp_common::wire::{Prompt, Turn};
+use serde_json::{Map, Value};
 
 use crate::backend::Backend;
+use crate::backend::endpoint::Target;
 use crate::dialect::{Conversation, Request};
 
 /// A prompt with everything decided.
 pub(crate) struct Work {
     /// The prompt as it came.
     pub prompt: Prompt,
-    /// The models to ask, in order.
-    models: Vec<String>,
+    /// The models to ask, in order; there is a first one.
+    targets: Vec<Target>,
+    /// Which of them the request is for.
+    at: usize,
+    /// The params of the prompt and the options, which win over those of an endpoint.
+    params: Map<String, Value>,
     /// The request to one of them.
     request: Request,
     /// The body of the request, once it was needed. Whatever changes the request forgets it.
@@ -22,10 +28,13 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// The work that begins with this request. The fallbacks are asked one after the other when its model gives up.
-    pub(crate) fn new(prompt: Prompt, request: Request, fallbacks: Vec<String>) -> Self {
-        let models = [vec![request.model.clone()], fallbacks].concat();
-        Self { prompt, models, request, body: OnceCell::new() }
+    /// The work that begins with this target. The others are asked one after the other when it gives up.
+    pub(crate) fn new(prompt: Prompt, request: Request, first: Target, others: Vec<Target>) -> Self {
+        let params = request.params.clone();
+        let targets = [vec![first], others].concat();
+        let mut work = Self { prompt, targets, at: 0, params, request, body: OnceCell::new() };
+        work.aim();
+        work
     }
 
     /// The request as it stands.
@@ -34,8 +43,13 @@ impl Work {
     }
 
     /// The models to ask, in order.
-    pub(crate) fn models(&self) -> &[String] {
-        &self.models
+    pub(crate) fn targets(&self) -> &[Target] {
+        &self.targets
+    }
+
+    /// The one that the request is for.
+    pub(crate) fn target(&self) -> &Target {
+        &self.targets[self.at]
     }
 
     /// The body of the request.
@@ -47,12 +61,21 @@ impl Work {
         Ok(Arc::clone(self.body.get_or_init(|| body)))
     }
 
-    /// Goes on to one of the models.
-    pub(super) fn turn_to(&mut self, model: usize) {
-        if let Some(model) = self.models.get(model).filter(|model| **model != self.request.model) {
-            self.request.model.clone_from(model);
-            self.body = OnceCell::new();
+    /// Goes on to one of the models. What the backend of another one keeps is of no use there.
+    pub(crate) fn turn_to(&mut self, at: usize) {
+        if at != self.at {
+            self.at = at;
+            self.aim();
         }
+    }
+
+    fn aim(&mut self) {
+        let Target { endpoint, model } = &self.targets[self.at];
+        self.request.model.clone_from(model);
+        self.request.params = endpoint.params.clone();
+        self.request.params.extend(self.params.clone());
+        self.request.conversation = None;
+        self.body = OnceCell::new();
     }
 
     /// Adds turns to the conversation.

@@ -1,6 +1,6 @@
 //! Requests to one server: no redirect is followed with a key, no status is hidden, every wait has an end.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::time::Duration;
 
@@ -105,7 +105,7 @@ impl Client {
         let host = &self.host;
         let error = match e {
             ureq::Error::Timeout(kind) => self.late(kind),
-            ureq::Error::HostNotFound => Error::new(Code::Network, format!("{host}: the name does not resolve")),
+            ureq::Error::HostNotFound => unopened(format!("{host}: the name does not resolve")),
             ureq::Error::Http(_) => Error::config("a header has characters that HTTP does not allow")
                 .hint("check the key for line breaks")
                 .fatal(),
@@ -125,6 +125,7 @@ impl Client {
                     .hint("if the server has no TLS, begin the base URL with http://")
                     .fatal()
             }
+            ureq::Error::Io(e) if was_not_opened(e.kind()) => unopened(format!("{host}: {}", Error::from(e).message())),
             ureq::Error::Io(e) => Error::new(Code::Network, format!("{host}: {}", Error::from(e).message())),
             e => Error::new(Code::Network, format!("{host}: {e}")),
         };
@@ -150,6 +151,17 @@ impl Client {
             }
         }
     }
+}
+
+/// The failure of a connection that was not made: nothing was sent.
+fn unopened(message: String) -> Error {
+    Error::new(Code::Network, message).with("phase", "connect")
+}
+
+/// Whether only opening a connection fails so.
+fn was_not_opened(kind: ErrorKind) -> bool {
+    let kinds = [ErrorKind::ConnectionRefused, ErrorKind::HostUnreachable, ErrorKind::NetworkUnreachable];
+    kinds.contains(&kind)
 }
 
 fn seconds(wait: Duration) -> String {

@@ -7,7 +7,6 @@ use cp_common::{Code, Error, Result};
 use cp_policy::{GovernedPrompts, Llm, Network};
 
 use self::governed::Governed;
-use crate::backend::Backend;
 use crate::environment::variable;
 
 /// The variable that holds the token of a program that may use the network.
@@ -31,18 +30,17 @@ impl Policy {
     }
 
     /// The most dollars that one command line may spend, whatever it was given.
-    pub(crate) fn budget(&self, given: Option<f64>, backend: &dyn Backend) -> Option<f64> {
-        // What costs nothing has no price to count with.
-        let most = self.table.budget_usd.filter(|_| backend.is_metered());
-        [given, most].into_iter().flatten().reduce(f64::min)
+    pub(crate) fn budget(&self, given: Option<f64>) -> Option<f64> {
+        [given, self.table.budget_usd].into_iter().flatten().reduce(f64::min)
     }
 
     /// Why the network may be used, for the ledger. Fails where that requires a token and there is none.
-    pub(crate) fn network(&self) -> Result<&'static str> {
-        match self.table.network {
-            Network::Allow => Ok("allow"),
-            Network::Token if variable(TOKEN).is_some() => Ok("token"),
-            Network::Token => Err(Error::new(Code::Forbidden, "policy allows the network only with a token")
+    pub(crate) fn permission(&self) -> impl Fn() -> Result<&'static str> + Send + Sync + use<> {
+        let needs_token = self.table.network == Network::Token;
+        move || match needs_token {
+            false => Ok("allow"),
+            true if variable(TOKEN).is_some() => Ok("token"),
+            true => Err(Error::new(Code::Forbidden, "policy allows the network only with a token")
                 .with("rule", "llm.network")
                 .with("missing", TOKEN)
                 .hint(format!("set {TOKEN}, or use --backend stub or --replay, which need no network"))
@@ -65,22 +63,5 @@ impl Policy {
             return Ok(());
         }
         Err(refused(format!("the system text does not begin with the prompt `{id}`")).with("prompt_id", id))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::backend::stub::Stub;
-
-    #[test]
-    fn the_stub_has_no_budget_but_the_one_it_is_given() {
-        let directory = tempfile::tempdir().unwrap();
-        let home = Home::find(Some(directory.path())).unwrap();
-        std::fs::create_dir_all(home.policy_file().parent().unwrap()).unwrap();
-        std::fs::write(home.policy_file(), "[llm]\nbudget_usd = 5.0\n").unwrap();
-        let policy = Policy::load(&home).unwrap();
-        assert_eq!(policy.budget(Some(7.0), &Stub::default()), Some(7.0));
-        assert_eq!(policy.budget(None, &Stub::default()), None);
     }
 }

@@ -6,15 +6,17 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::backend::Endpoint;
+use crate::backend::Destination;
 use crate::engine::{Engine, Work};
 
 /// What a dry run prints.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct DryRun {
-    /// Who would be asked.
+    /// How it would be asked.
     backend: String,
+    /// Who would be asked.
+    endpoint: String,
     /// Where the request would go; absent for a backend without a server.
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<String>,
@@ -36,14 +38,16 @@ impl DryRun {
         let unknown = |e: &dyn std::fmt::Display| Error::new(Code::Unknown, e.to_string());
         engine.find_conversation(work)?;
         engine.note_lowered(work)?;
-        let body = engine.backend.body(work.request())?;
+        let backend = engine.ready(work)?.backend;
+        let body = backend.body(work.request())?;
         let text = String::from_utf8(body).map_err(|e| unknown(&e))?;
         let request = RawValue::from_string(text).map_err(|e| unknown(&e))?;
-        let (url, headers) = match engine.backend.endpoint(work.request()) {
-            Some(Endpoint { url, headers }) => (Some(url), headers),
+        let (url, headers) = match backend.destination(work.request()) {
+            Some(Destination { url, headers }) => (Some(url), headers),
             None => (None, Vec::new()),
         };
         let headers = headers.into_iter().map(|(name, value)| (name, value.into())).collect();
-        Ok(Self { backend: engine.backend.name().to_owned(), url, headers, request })
+        let endpoint = work.target().endpoint.name.clone();
+        Ok(Self { backend: backend.name().to_owned(), endpoint, url, headers, request })
     }
 }

@@ -23,6 +23,7 @@ pub(crate) use self::dry_run::DryRun;
 pub(crate) use self::options::Args;
 use self::request::RequestBuilder;
 use self::resume::EarlierRun;
+use crate::backend::endpoint::Target;
 use crate::digest;
 use crate::engine::budget::Budget;
 use crate::engine::{Engine, Listener, Work};
@@ -168,7 +169,7 @@ impl Send {
     /// Prints a message. One that was paid for is in the reader's hands before the next failure can take it.
     fn print(&self, message: &Message, context: &mut Context) -> Result<()> {
         context.out.record(Kind::Message, message)?;
-        if self.engine.backend.is_metered() { context.out.flush() } else { Ok(()) }
+        if self.engine.backends.is_metered() { context.out.flush() } else { Ok(()) }
     }
 
     /// The request id of an item: the one that was given, with the position appended for those after the first.
@@ -193,7 +194,10 @@ impl Send {
         let mut shown = false;
         let id = self.id_of(&work);
         // Only a request with an id is compared with an earlier one.
-        let named = |_| Ok::<_, Error>((work.models().to_vec(), digest::of(&self.engine.body(&work)?)));
+        let named = |_| {
+            let targets: Vec<String> = work.targets().iter().map(Target::name).collect();
+            Ok::<_, Error>((targets, digest::of(&self.engine.body(&work)?)))
+        };
         let arguments = id.as_ref().map(named).transpose()?;
         let outcome = idempotency::once(id.as_deref(), &arguments, context, |context| {
             let mut listener = Printer { context, shown: false };

@@ -12,7 +12,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::request::{Defaults, RequestBuilder};
-use crate::backend::choice::{self, Setup};
+use crate::backend::choice::Endpoints;
+use crate::backend::endpoint::Setup;
+use crate::backend::ready::Backends;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::cassette::{Cassette, Use};
@@ -32,10 +34,10 @@ pub(crate) struct Args {
     /// The system text, or with @FILE the text of a file, its last newline taken off; @@ stands for an @
     #[arg(short, long, value_name = "TEXT|@FILE", help_heading = "What to ask")]
     system: Option<String>,
-    /// The model; more of them, separated by commas, are fallbacks in order
+    /// The model, as MODEL, ENDPOINT/MODEL or an alias; more of them, separated by commas, are fallbacks in order
     #[arg(short, long, value_name = "MODEL,…", value_delimiter = ',', help_heading = "Who answers")]
     model: Vec<String>,
-    /// What answers: anthropic, openai, openai-responses, gemini, llm, stub, or the path of an executable
+    /// Who answers where the model names nobody: a provider, an endpoint, stub, or the path of an executable
     #[arg(long, value_name = "NAME", help_heading = "Who answers")]
     backend: Option<String>,
     /// Print the text as it comes
@@ -136,60 +138,57 @@ impl Args {
             let mixed = "--unordered --stream mixes the text of several answers, which only json keeps apart";
             return Err(Error::usage(mixed).hint("remove --unordered, --stream or --format"));
         }
-        let setting = context.config.text("model", None);
-        let models: Vec<String> = self.model.iter().filter(|model| !model.is_empty()).cloned().collect();
         let cassette = self.cassette(context)?;
         let is_replayed = cassette.as_ref().is_some_and(Cassette::is_replayed);
-        let name = self.backend_name(models.first().or(setting.as_ref()), cassette.as_ref(), context)?;
         // Neither a recording nor a look at the request needs a key.
         let sends = !is_replayed && !self.dry_run;
         let script = self.stub_script.clone().or_else(|| context.config.text("stub_script", None).map(PathBuf::from));
         let schema = self.schema.as_deref().map(AnswerSchema::load).transpose()?;
         let schema_text = schema.as_ref().map(|schema| schema.text.clone());
         let policy = Policy::load(&context.home)?;
-        let backend = choice::by_name(
-            &name,
-            &Setup {
-                timeouts: self.timeouts()?,
-                connections: self.jobs.into(),
-                needs_key: sends,
-                stub_script: script.as_deref(),
-            },
-        )?;
-        let network = (sends && backend.is_metered()).then(|| policy.network()).transpose()?;
+        let permission = policy.permission();
+        let endpoints =
+            Endpoints::load(&context.config, self.backend.as_deref())?.looking(move || sends && permission().is_ok());
+        // A replay takes the recording's where nothing else names one.
+        let endpoints = match cassette.as_ref().filter(|_| is_replayed) {
+            Some(cassette) => endpoints.or_default(|| cassette.backend())?,
+            None => endpoints,
+        };
+        let models = self.model.iter().filter(|model| !model.is_empty());
+        let models = models.map(|model| endpoints.target(model)).collect::<Result<_>>()?;
+        let permission = policy.permission();
+        let backends = Backends::new(Setup {
+            timeouts: self.timeouts()?,
+            connections: self.jobs.into(),
+            needs_key: sends,
+            stub_script: script,
+            network: Box::new(move || if sends { permission().map(Some) } else { Ok(None) }),
+        });
         let defaults = Defaults {
             system: self.system.as_deref().map(text_or_file).transpose()?,
             models,
-            fallback: setting.or_else(|| backend.default_model().map(str::to_owned)),
+            endpoints,
             tools: self.tools.as_deref().map(tools).transpose()?,
             max_tokens: self.max_tokens,
             temperature: self.temperature,
             schema: schema_text,
             stream: self.stream,
         };
-        let dollars = policy.budget(self.budget_usd, backend.as_ref());
+        let dollars = policy.budget(self.budget_usd);
         let engine = Engine {
-            backend,
+            backends,
             retries: RetryPolicy { retries: self.retries, max_wait: seconds("--retry-max-wait", self.retry_max_wait)? },
             prices: Prices::load(&context.home.path("config/prices.toml"))?,
             fail_on: self.fail_on.clone(),
             schema,
             cassette,
+            counts_what_is_free: self.budget_usd.is_some(),
             budget: Budget::new(dollars, self.budget_tokens, self.budget_file.as_deref())?,
             rate: RateLimiter::new(self.rpm, self.tpm),
-            journal: Journal::new(context, network, policy.logs_content())?,
+            journal: Journal::new(context, policy.logs_content())?,
             lowered: Mutex::default(),
         };
         Ok((engine, RequestBuilder::new(defaults, policy)))
-    }
-
-    /// The name of the backend: a replay takes the recording's where nothing else names one.
-    fn backend_name(&self, model: Option<&String>, cassette: Option<&Cassette>, context: &Context) -> Result<String> {
-        let named = choice::name_of(self.backend.as_deref(), model.map(String::as_str), context);
-        match cassette.filter(|cassette| cassette.is_replayed() && self.backend.is_none()) {
-            Some(cassette) => named.or_else(|_| cassette.backend()),
-            None => named,
-        }
     }
 
     fn timeouts(&self) -> Result<Timeouts> {

@@ -10,6 +10,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use crate::backend::choice::Endpoints;
+use crate::backend::endpoint::Target;
 use crate::dialect::Request;
 use crate::engine::Work;
 use crate::policy::Policy;
@@ -19,9 +21,9 @@ pub(super) struct Defaults {
     /// The system text.
     pub system: Option<String>,
     /// The models, the first one first.
-    pub models: Vec<String>,
-    /// The model of prompts that name none: the setting's, else the backend's own.
-    pub fallback: Option<String>,
+    pub models: Vec<Target>,
+    /// What the models of prompts mean, and which one is meant by those that name none.
+    pub endpoints: Endpoints,
     /// The tools, instead of those that a prompt brings.
     pub tools: Option<Vec<ToolSpec>>,
     /// The most tokens to answer with.
@@ -73,44 +75,44 @@ impl RequestBuilder {
             // The text that the id names is not sent.
             prompt.prompt_id = None;
         }
-        let (mut request, fallbacks) = self.defaults.request(&prompt, params)?;
+        let (first, fallbacks) = self.defaults.targets(&prompt)?;
+        let mut request = self.defaults.request(&prompt, params);
         self.policy.permit(prompt.prompt_id.as_deref(), &request.system)?;
         // A request that cannot be made has no position.
         request.position = self.made.fetch_add(1, Ordering::Relaxed);
-        Ok(Work::new(prompt, request, fallbacks))
+        Ok(Work::new(prompt, request, first, fallbacks))
     }
 }
 
 impl Defaults {
-    /// The request that a prompt is, and the models to fall back to.
-    fn request(&self, prompt: &Prompt, mut params: Map<String, Value>) -> Result<(Request, Vec<String>)> {
-        let (model, fallbacks) = match self.models.split_first() {
-            Some((first, others)) => (Some(first), others.to_vec()),
-            None => (prompt.model.as_ref().or(self.fallback.as_ref()), Vec::new()),
-        };
-        let model = model.cloned().ok_or_else(|| {
-            Error::config("no model is named")
-                .hint("give -m MODEL, or set CP_MODEL; `cp-llm models` lists what the backend has")
-                .fatal()
-        })?;
+    /// The model to ask for a prompt, and those to fall back to.
+    fn targets(&self, prompt: &Prompt) -> Result<(Target, Vec<Target>)> {
+        match (self.models.split_first(), &prompt.model) {
+            (Some((first, others)), _) => Ok((first.clone(), others.to_vec())),
+            (None, Some(model)) => Ok((self.endpoints.target(model)?, Vec::new())),
+            (None, None) => Ok((self.endpoints.fallback()?, Vec::new())),
+        }
+    }
+
+    /// The request that a prompt is. Its model is that of the target.
+    fn request(&self, prompt: &Prompt, mut params: Map<String, Value>) -> Request {
         if let Some(most) = self.max_tokens {
             params.insert("max_tokens".to_owned(), most.into());
         }
         if let Some(temperature) = self.temperature {
             params.insert("temperature".to_owned(), temperature.into());
         }
-        let request = Request {
+        Request {
             system: self.system.clone().or_else(|| prompt.system.clone()).unwrap_or_default(),
             messages: prompt.messages.clone(),
             tools: self.tools.clone().unwrap_or_else(|| prompt.tools.clone()),
-            model,
+            model: String::new(),
             params,
             schema: self.schema.clone(),
             stream: self.stream,
             conversation: None,
             position: 0,
-        };
-        Ok((request, fallbacks))
+        }
     }
 }
 

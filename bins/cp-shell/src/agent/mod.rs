@@ -23,7 +23,7 @@ use crate::plane::Plane;
 /// Which model answers, and what it may use.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct ModelOptions {
-    /// Who answers: anthropic, openai, gemini, llm, stub, or a program with a `/`
+    /// Who answers: a provider, an endpoint of config/cp.toml, llm, stub, or a program with a `/`
     #[arg(long, value_name = "BACKEND", help_heading = "Who answers")]
     pub(crate) backend: Option<String>,
     /// The model to ask

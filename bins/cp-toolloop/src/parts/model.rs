@@ -114,6 +114,7 @@ fn message_of(call: ToolCall, backend: &str) -> Message {
         input: Vec::new(),
         model: String::new(),
         backend: backend.to_owned(),
+        endpoint: String::new(),
         stop_reason: "tool_use".to_owned(),
         usage: Usage::default(),
         cached: false,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::spelling::nearest;
 use crate::wire::{Error, Result};
@@ -55,7 +56,7 @@ pub const SETTINGS: [Setting; 10] = [
         "backend",
         Some("CP_BACKEND"),
         None,
-        "the backend of cp-llm: anthropic, openai, gemini, stub, or a program",
+        "the backend of cp-llm: a provider, an endpoint of this file, stub, or a program",
     ),
     setting("stub_script", Some("CP_STUB_SCRIPT"), None, "the script of the stub backend"),
     setting("tool_backend", Some("CP_TOOL_BACKEND"), Some("native"), "the loop backend of cp-toolloop"),
@@ -63,6 +64,9 @@ pub const SETTINGS: [Setting; 10] = [
     setting("session", Some("CP_SESSION"), None, "the session used when none is named"),
     setting("ledger", Some("CP_LEDGER"), None, "the ledger that cp-log appends to when none is named"),
 ];
+
+/// The tables beside the settings. Whoever uses one says what its members are, see [`Config::tables`].
+const TABLES: [&str; 2] = ["endpoints", "aliases"];
 
 /// A value and where it came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +81,7 @@ pub struct Value {
 #[derive(Clone, Debug, Default)]
 pub struct Config {
     file: PathBuf,
+    text: String,
     table: toml::Table,
     /// What the command line says for all of the program.
     given: BTreeMap<String, String>,
@@ -92,26 +97,30 @@ impl Config {
             }
             Err(e) => return Err(Error::config(format!("cannot read: {e}")).in_file(file).fatal()),
         };
-        let table: toml::Table = toml::from_str(&text).map_err(|e| {
-            let line = e.span().map_or(1, |span| text[..span.start].matches('\n').count() as u64 + 1);
-            Error::config(e.message().to_owned()).at_line(line).in_file(file).fatal()
-        })?;
-        if let Some(key) = table.keys().find(|key| !SETTINGS.iter().any(|s| s.key == key.as_str())) {
+        let table: toml::Table = toml::from_str(&text).map_err(|e| unreadable(&e, &text, file))?;
+        let known = || SETTINGS.iter().map(|s| s.key).chain(TABLES);
+        if let Some(key) = table.keys().find(|key| !known().any(|name| name == key.as_str())) {
             let line =
                 text.lines().position(|l| l.trim_start().starts_with(key.as_str())).map_or(1, |at| at as u64 + 1);
             let error = Error::config(format!("unknown key `{key}`")).at_line(line).in_file(file).fatal();
-            return Err(match nearest(key, SETTINGS.iter().map(|s| s.key)) {
+            return Err(match nearest(key, known()) {
                 Some(known) => error.hint(format!("did you mean `{known}`?")),
                 None => error.hint("`cp-shell config` lists the keys"),
             });
         }
-        if let Some((key, _)) = table.iter().find(|(_, value)| !value.is_str()) {
+        if let Some(name) = TABLES.iter().find(|name| table.get(**name).is_some_and(|value| !value.is_table())) {
+            return Err(Error::config(format!("`{name}` must be a table"))
+                .in_file(file)
+                .hint(format!("write [{name}] on a line of its own"))
+                .fatal());
+        }
+        if let Some((key, _)) = table.iter().find(|(key, value)| !value.is_str() && !TABLES.contains(&key.as_str())) {
             return Err(Error::config(format!("`{key}` must be a string"))
                 .in_file(file)
                 .hint(format!("write {key} = \"…\""))
                 .fatal());
         }
-        Ok(Self { file: file.to_owned(), table, given: BTreeMap::new() })
+        Ok(Self { file: file.to_owned(), text, table, given: BTreeMap::new() })
     }
 
     /// The value of a setting, given what the command line says. `None` where nothing says anything.
@@ -140,9 +149,47 @@ impl Config {
         self.get(key, flag).map(|value| value.text)
     }
 
+    /// The tables beside the settings, as the type that knows their members. What it does not know is refused with its line and the
+    /// nearest that it knows.
+    pub fn tables<T: DeserializeOwned>(&self) -> Result<T> {
+        toml::from_str(&self.text).map_err(|e| unreadable(&e, &self.text, &self.file))
+    }
+
+    /// The names in one of those tables.
+    pub fn names(&self, table: &str) -> impl Iterator<Item = &str> {
+        self.table
+            .get(table)
+            .and_then(toml::Value::as_table)
+            .into_iter()
+            .flat_map(|table| table.keys())
+            .map(String::as_str)
+    }
+
+    /// A failure at this place of the file, which [`Self::tables`] names for spanned values.
+    pub fn refused(&self, message: impl Into<String>, at: usize) -> Error {
+        Error::config(message).at_line(line_of(&self.text, at)).in_file(&self.file).fatal()
+    }
+
     /// The file it was read from.
     pub fn file(&self) -> &Path {
         &self.file
+    }
+}
+
+fn line_of(text: &str, at: usize) -> u64 {
+    text.get(..at).map_or(1, |before| before.matches('\n').count() as u64 + 1)
+}
+
+/// What the parser says, with the line, and the name that is meant where one is not known.
+fn unreadable(e: &toml::de::Error, text: &str, file: &Path) -> Error {
+    let line = e.span().map_or(1, |span| line_of(text, span.start));
+    let error = Error::config(e.message().to_owned()).at_line(line).in_file(file).fatal();
+    // "unknown field `a`, expected one of `b`, `c`"
+    let mut names = e.message().split('`').skip(1).step_by(2);
+    let unknown = names.next().filter(|_| e.message().starts_with("unknown "));
+    match unknown.and_then(|unknown| nearest(unknown, names)) {
+        Some(known) => error.hint(format!("did you mean `{known}`?")),
+        None => error,
     }
 }
 
@@ -164,6 +211,26 @@ mod tests {
         assert_eq!(config.get("tier", Some("ho3")).unwrap().origin, Origin::Flag);
         assert_eq!(config.get("tool_backend", None).unwrap().origin, Origin::Default);
         assert_eq!(config.get("stub_script", None), None);
+    }
+
+    #[test]
+    fn tables_stand_beside_the_settings_and_their_members_are_whose_they_are() {
+        #[derive(serde::Deserialize)]
+        struct Tables {
+            endpoints: BTreeMap<String, Endpoint>,
+        }
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Endpoint {
+            model: String,
+        }
+        let config = load("tier = \"ho2\"\n[endpoints.a]\nmodel = \"x\"\n[aliases]\nb = \"a/x\"\n").unwrap();
+        assert_eq!(config.text("tier", None).unwrap(), "ho2");
+        assert_eq!(config.tables::<Tables>().unwrap().endpoints["a"].model, "x");
+        assert_eq!(config.names("aliases").collect::<Vec<_>>(), ["b"]);
+        let e = load("\n[endpoints.a]\nmodle = \"x\"\n").unwrap().tables::<Tables>().err().unwrap();
+        assert!(e.message().contains("line 3") && e.hint_text().unwrap().contains("`model`"), "{e}");
+        assert!(load("endpoints = \"x\"\n").is_err() && load("[tier]\n").is_err() && load("[endpoint]\n").is_err());
     }
 
     #[test]

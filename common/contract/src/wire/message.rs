@@ -29,6 +29,9 @@ pub struct Message {
     pub model: String,
     /// How it was asked.
     pub backend: String,
+    /// Who was asked, by name; absent where a program does not say.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub endpoint: String,
     /// `end_turn`, `max_tokens`, `stop_sequence`, `tool_use`, `pause_turn`, refusal or `model_context_window_exceeded`.
     pub stop_reason: String,
     /// What it cost.

@@ -166,7 +166,9 @@ fn answered(
         last.redactions = redactions;
     }
     let _ = writeln!(text, "{}", style().faint(&state.standing.strip()));
-    let models = messages.iter().map(|message| json!({"model": message.model, "backend": message.backend}));
+    let models = messages
+        .iter()
+        .map(|message| json!({"model": message.model, "backend": message.backend, "endpoint": message.endpoint}));
     Ok(Outcome { text, result: json!({"content": words}), calls: models.chain(tools).collect(), ..Outcome::default() })
 }
 

@@ -24,7 +24,8 @@ pub(super) enum Source {
 }
 
 /// What answers prompts, by name. A program can stand in for any of them.
-const BACKENDS: &[&str] = &["anthropic", "openai", "openai-responses", "gemini", "llm", "stub"];
+const BACKENDS: &[&str] =
+    &["anthropic", "openai", "openai-responses", "gemini", "ollama", "llamacpp", "vllm", "lmstudio", "llm", "stub"];
 /// What drives the loop of tools.
 const LOOPS: &[&str] = &["native", "bash", "llm", "elixir"];
 
@@ -100,13 +101,20 @@ fn agents(home: &Home) -> Vec<String> {
     agents
 }
 
-/// The models that the settings and the prices name.
+/// The models that the settings and the prices name, the aliases, and the endpoints that models begin with.
 fn models(home: &Home) -> Vec<String> {
-    let set = Config::load(&home.config_file()).ok().and_then(|config| config.text("model", None));
+    let config = Config::load(&home.config_file()).unwrap_or_default();
+    let endpoints = config.names("endpoints").map(|name| format!("{name}/"));
+    let named = config.names("aliases").map(str::to_owned).chain(endpoints);
     let text = std::fs::read_to_string(home.path("config/prices.toml")).unwrap_or_default();
     let priced = toml::from_str::<toml::Table>(&text).unwrap_or_default();
-    let mut models: Vec<String> =
-        priced.iter().filter(|(_, row)| row.is_table()).map(|(name, _)| name.clone()).chain(set).collect();
+    let mut models: Vec<String> = priced
+        .iter()
+        .filter(|(_, row)| row.is_table())
+        .map(|(name, _)| name.clone())
+        .chain(config.text("model", None))
+        .chain(named)
+        .collect();
     models.sort();
     models.dedup();
     models
