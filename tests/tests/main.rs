@@ -10,6 +10,7 @@ mod conformance;
 mod contract;
 mod help;
 mod home;
+mod llama;
 mod loop_elixir;
 mod loops;
 mod manual;
