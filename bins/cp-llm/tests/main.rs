@@ -5,6 +5,7 @@
 mod batch;
 mod blocks;
 mod counterparts;
+mod embed;
 mod failures;
 mod gemini;
 mod interrupt;

@@ -11,6 +11,7 @@ pub(crate) mod provider;
 mod secret;
 mod server;
 pub(crate) mod stub;
+mod vectors;
 
 use std::time::Duration;
 
@@ -47,6 +48,10 @@ pub(crate) trait Backend: Send + Sync {
     }
     /// Sends a request, whose body this is, and shows the text of the answer as it comes.
     fn exchange(&self, request: &Request, body: &[u8], show: &mut Show<'_>) -> Exchange;
+    /// The backend that answers requests with vectors; none where it has none.
+    fn into_embedder(self: Box<Self>) -> Option<Box<dyn Backend>> {
+        None
+    }
     /// The list of its models, where it has one.
     fn model_list(&self) -> Option<&dyn ModelList> {
         None

@@ -10,6 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::secret::{Secret, Veil};
 use super::{Backend, Endpoint, Exchange, ModelList};
+use crate::dialect::embeddings::{Embeddings, Format};
 use crate::dialect::{
     Answer, Decoder, Dialect, Lowered, Piece, Request, Show, UpstreamError, bad_answer, cut, feed, finish, loose,
     lowered, parsed, shortened,
@@ -70,6 +71,17 @@ impl Backend for Server {
             if error.is_reader_gone() { error } else { self.settled(&error, exchange.request_id.as_deref()) }
         });
         exchange
+    }
+
+    fn into_embedder(self: Box<Self>) -> Option<Box<dyn Backend>> {
+        let server = *self;
+        let format = match server.dialect.embeddings()? {
+            // Ollama's own protocol, as its documentation gives the base.
+            Format::OpenAi if server.base.ends_with("/api") => Format::Ollama,
+            format => format,
+        };
+        let dialect = Box::new(Embeddings { format, chat: server.dialect });
+        Some(Box::new(Self { dialect, ..server }))
     }
 
     fn model_list(&self) -> Option<&dyn ModelList> {

@@ -8,13 +8,14 @@ use cp_common::{Code, Error, Result};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::vectors::StubVectors;
 use super::{Backend, Exchange, ModelList};
 use crate::dialect::{Answer, Call, Request, Show, Tokens, anthropic};
 use crate::digest;
 use crate::pause::pause;
 
 /// The only model.
-const MODEL: &str = "stub";
+pub(super) const MODEL: &str = "stub";
 
 #[derive(Default)]
 pub(crate) struct Stub {
@@ -81,6 +82,10 @@ impl Backend for Stub {
         let hash = Some(digest::of(text.as_bytes()));
         let shown = if request.stream { text.split_inclusive(' ').try_for_each(show) } else { Ok(()) };
         Exchange { first: Some(Duration::ZERO), hash, ..Exchange::of(shown.map(|()| answer)) }
+    }
+
+    fn into_embedder(self: Box<Self>) -> Option<Box<dyn Backend>> {
+        Some(Box::new(StubVectors::default()))
     }
 
     fn model_list(&self) -> Option<&dyn ModelList> {
@@ -157,7 +162,7 @@ fn scripted_error(error: &ScriptedError) -> Error {
 }
 
 /// A word is a token here: enough to try out a budget.
-fn counted(request: &Request, text: &str) -> Tokens {
+pub(super) fn counted(request: &Request, text: &str) -> Tokens {
     let words = |text: &str| text.split_whitespace().count() as u64;
     let asked = request.messages.iter().map(|turn| words(&turn.content.text()));
     Tokens { input: words(&request.system) + asked.sum::<u64>(), output: words(text), ..Tokens::default() }

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::body::Body;
+use super::embeddings::Format;
 use super::history::{Going, Sent, sent};
 use super::loose::Text;
 use super::partial::{arguments, exact, fresh_id};
@@ -18,6 +19,10 @@ pub(crate) struct Gemini;
 impl Dialect for Gemini {
     fn models_path(&self) -> &'static str {
         "/models?pageSize=1000"
+    }
+
+    fn embeddings(&self) -> Option<Format> {
+        Some(Format::Gemini)
     }
 
     fn path(&self, request: &Request) -> String {
