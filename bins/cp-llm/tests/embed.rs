@@ -44,8 +44,8 @@ fn many_texts_go_in_one_request_and_their_vectors_come_in_their_order() {
     let costs: Vec<Option<f64>> = items.iter().map(|item| item["usage"]["cost_usd"].as_f64()).collect();
     assert_eq!(costs, [Some(0.002), None, Some(0.002), None, Some(0.001)]);
     let ledger = llm.ledger();
-    assert_eq!(ledger.len(), 6, "a request and its answer for each batch");
-    assert_eq!(ledger[1]["data"]["stop_reason"], "embedding");
+    let events: Vec<&Value> = ledger.iter().filter(|line| line["event"] == "llm.response").collect();
+    assert_eq!((events.len(), &events[0]["data"]["stop_reason"]), (3, &json!("embedding")));
     assert!(!llm.home.read("ledger/cp-llm.jsonl").contains("text 1"), "what is sent is not kept");
 }
 
@@ -75,7 +75,7 @@ fn gemini_and_ollama_are_asked_in_their_own_words() {
     let llm = Llm::new().set("OPENAI_BASE_URL", &format!("{}/api", server.url()));
     let item = llm.run(&["embed", "-m", "n", "hi"]).only()["data"].clone();
     assert_eq!((&item["embedding"], &item["usage"]["input_tokens"]), (&json!([0.5]), &json!(7)));
-    assert!(server.requests()[0].line().contains("/api/embed "));
+    assert!(server.requests()[0].line().ends_with("/api/embed"));
 }
 
 #[test]

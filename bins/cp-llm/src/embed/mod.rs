@@ -2,13 +2,15 @@
 
 mod options;
 
+use std::time::Duration;
+
 use cp_common::context::options::StreamOptions;
 use cp_common::output::Place;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
 use cp_common::wire::record::{self, Kind};
 use cp_common::wire::{Block, Content, Message, Prompt, Receipt, Reply, Turn, Usage};
-use cp_common::{Code, Context, Error, Result};
+use cp_common::{Code, Context, Error, Result, signals};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -33,6 +35,9 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 
 /// The most bytes of text in one request.
 const MOST: usize = 256 << 10;
+
+/// How soon a text must come after another to go in its request.
+const SOON: Duration = Duration::from_millis(20);
 
 /// The vector of a text.
 #[derive(Debug, Serialize)]
@@ -143,7 +148,9 @@ impl Filter for Embed {
     }
 
     fn idle(&mut self, context: &mut Context) -> Result<()> {
-        self.flush(context)
+        // A writer that is a little slower than we are is about to give more: a request for each line is what this verb avoids.
+        let limit = Some(SOON).filter(|_| !self.waiting.is_empty()).unwrap_or_default();
+        if signals::wait_readable(rustix::stdio::stdin(), Some(limit))? { Ok(()) } else { self.flush(context) }
     }
 
     fn finish(&mut self, context: &mut Context) -> Result<()> {
@@ -158,6 +165,7 @@ impl Embed {
         if waiting.is_empty() {
             return Ok(());
         }
+        signals::check()?;
         let places: Vec<Place> = waiting.iter().map(|waiting| waiting.place).collect();
         match self.asked(waiting, context) {
             Ok(list) => list.iter().zip(places).try_for_each(|(embedded, place)| {
