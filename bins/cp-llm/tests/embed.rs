@@ -11,7 +11,7 @@ fn rows(count: usize) -> String {
     (0..count).map(|n| json!({"text": format!("text {n}"), "row": {"n": n}}).to_string() + "\n").collect()
 }
 
-/// A server of OpenAI's vectors: of `text 7` it is `[7.10]`, and they come in the wrong order, over several lines.
+/// A server of vectors: of `text 7` it is `[7.10]`, and they come in the wrong order, over several lines.
 fn vectors(request: &Request) -> String {
     let input = request.json()["input"].as_array().unwrap().clone();
     let one = |(at, text): (usize, &Value)| {

@@ -85,7 +85,7 @@ pub(crate) fn nearness(query: &str, texts: &[String], context: &Context) -> Resu
 
 /// The vectors of texts, by the position of the text.
 fn vectors<'a>(texts: impl Iterator<Item = &'a str>, context: &Context) -> Result<HashMap<usize, Vec<f32>>> {
-    let input: String = texts.map(|text| format!("{}\n", json!({"text": text}))).collect();
+    let input = texts.fold(String::new(), |rows, text| rows + &json!({"text": text}).to_string() + "\n");
     // Not in the session, whose ledger would have each text once more.
     let flags = ["--home".into(), context.home.root().into()];
     let mut found = HashMap::new();

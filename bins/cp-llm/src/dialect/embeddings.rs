@@ -64,7 +64,7 @@ impl Dialect for Embeddings {
     }
 
     fn decoder(&self) -> Box<dyn Decoder> {
-        Box::new(Vectors { format: self.format, partial: Partial::default(), vectors: Vec::new() })
+        Box::new(Whole { format: self.format, partial: Partial::default(), vectors: Vec::new() })
     }
 }
 
@@ -73,7 +73,7 @@ fn gemini_name(request: &Request) -> String {
     format!("models/{}", request.model.trim_start_matches("models/"))
 }
 
-struct Vectors {
+struct Whole {
     format: Format,
     partial: Partial,
     vectors: Vec<Box<RawValue>>,
@@ -82,7 +82,7 @@ struct Vectors {
 /// The answer, in any of the formats.
 #[derive(Deserialize)]
 struct Answered<'a> {
-    /// Of OpenAI.
+    /// Of `OpenAI`.
     #[serde(default, borrow)]
     data: Vec<Indexed<'a>>,
     /// Of Ollama the vectors, of Gemini an object around each.
@@ -104,7 +104,7 @@ struct Wrapped<'a> {
     values: &'a RawValue,
 }
 
-impl Decoder for Vectors {
+impl Decoder for Whole {
     fn whole(&mut self, body: &Piece<'_>) -> Result<()> {
         let foreign = |e: serde_json::Error| bad_answer("no_vectors", &format!("the answer has no vectors: {e}"));
         let mut answered: Answered<'_> = serde_json::from_slice(body.bytes).map_err(foreign)?;

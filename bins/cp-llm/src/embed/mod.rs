@@ -77,7 +77,7 @@ impl Reply for Embedded {
 
 /// A text, as rows and records have it.
 #[derive(Default, Deserialize)]
-struct Text {
+struct Given {
     text: Option<String>,
     content: Option<Content>,
     #[serde(default)]
@@ -120,8 +120,8 @@ impl Filter for Embed {
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
-        let Text { text, content, messages, row } = match body {
-            Body::Text(text) => Text { text: Some(text_of(text)?.to_owned()), ..Text::default() },
+        let Given { text, content, messages, row } = match body {
+            Body::Text(text) => Given { text: Some(text_of(text)?.to_owned()), ..Given::default() },
             Body::Row(data) => record::read(data)?,
             Body::Record(found) => {
                 record::read(found.data.ok_or_else(|| Error::validation("the record has no `data`"))?)?
