@@ -1,16 +1,14 @@
 //! The stub where it is asked for vectors: a vector counts the words of its text, and texts that share words are near each other.
 
-use cp_common::wire::Origin;
+use cp_common::wire::{Origin, Turn};
 use cp_common::{Code, Error, Result};
-use serde::Serialize;
-use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use super::stub::{MODEL, counted};
 use super::{Backend, Exchange};
 use crate::dialect::embeddings::{Embeddings, Format};
 use crate::dialect::openai::OpenAi;
-use crate::dialect::{Answer, Dialect as _, Piece, Request, Show, finish};
+use crate::dialect::{Dialect as _, Piece, Request, Show, finish, parsed};
 use crate::digest;
 
 /// How many numbers a vector has where nothing says otherwise.
@@ -42,46 +40,29 @@ impl Backend for StubVectors {
     }
 
     fn exchange(&self, request: &Request, _: &[u8], _: &mut Show<'_>) -> Exchange {
-        let dimensions = request.params.get("dimensions").and_then(serde_json::Value::as_u64).unwrap_or(DIMENSIONS);
-        let vectors = request.messages.iter().map(|turn| vector(&turn.content.text(), dimensions));
-        let (model, tokens) = (&request.model, counted(request, "").input);
-        let bytes = written(model, vectors.collect(), tokens);
-        let hash = bytes.as_ref().ok().map(|bytes| digest::of(bytes));
-        Exchange { hash, ..Exchange::of(bytes.and_then(|bytes| self.answer(&bytes))) }
+        let bytes = answer(request);
+        let encoded = bytes.as_ref().map_err(|e| Error::new(Code::Unknown, format!("encoding JSON: {e}")));
+        let outcome = encoded.and_then(|bytes| {
+            let mut decoder = self.0.decoder();
+            decoder.whole(&Piece { value: &parsed(bytes)?.value, bytes, halves: false })?;
+            finish(decoder.as_mut(), &here())
+        });
+        Exchange { hash: bytes.ok().map(|bytes| digest::of(&bytes)), ..Exchange::of(outcome) }
     }
-}
-
-impl StubVectors {
-    fn answer(&self, bytes: &[u8]) -> Result<Answer> {
-        let value = serde_json::from_slice(bytes).map_err(|e| unknown(&e))?;
-        let mut decoder = self.0.decoder();
-        decoder.whole(&Piece { value: &value, bytes, halves: false })?;
-        finish(decoder.as_mut(), &here())
-    }
-}
-
-/// The answer, as a server writes it. A number has the digits of an `f32`: as a [`serde_json::Value`] it would have those of an `f64`.
-fn written(model: &str, vectors: Vec<Vec<f32>>, tokens: u64) -> Result<Vec<u8>> {
-    #[derive(Serialize)]
-    struct One {
-        embedding: Vec<f32>,
-    }
-    #[derive(Serialize)]
-    struct All<'a> {
-        model: &'a str,
-        data: Vec<One>,
-        usage: serde_json::Value,
-    }
-    let data = vectors.into_iter().map(|embedding| One { embedding }).collect();
-    serde_json::to_vec(&All { model, data, usage: json!({"prompt_tokens": tokens}) }).map_err(|e| unknown(&e))
-}
-
-fn unknown(e: &serde_json::Error) -> Error {
-    Error::new(Code::Unknown, format!("encoding JSON: {e}"))
 }
 
 fn here() -> Origin {
     Origin { endpoint: MODEL.to_owned(), dialect: MODEL.to_owned() }
+}
+
+/// The answer, as a server writes it. A number has the digits of an `f32`: as a [`serde_json::Value`] it would have those of an `f64`.
+fn answer(request: &Request) -> serde_json::Result<Vec<u8>> {
+    let dimensions = request.params.get("dimensions").and_then(serde_json::Value::as_u64).unwrap_or(DIMENSIONS);
+    let one = |turn: &Turn| serde_json::to_string(&vector(&turn.content.text(), dimensions));
+    let vectors = request.messages.iter().map(one).collect::<serde_json::Result<Vec<_>>>()?.join("},{\"embedding\":");
+    let (model, tokens) = (serde_json::to_string(&request.model)?, counted(request, "").input);
+    let data = format!("[{{\"embedding\":{vectors}}}]");
+    Ok(format!("{{\"model\":{model},\"data\":{data},\"usage\":{{\"prompt_tokens\":{tokens}}}}}").into_bytes())
 }
 
 /// The vector of a text, of length 1: each word adds 1 or -1 to the place that its hash says.

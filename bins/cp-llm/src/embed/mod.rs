@@ -65,7 +65,7 @@ pub(crate) struct Embedded {
     #[cfg_attr(test, schemars(with = "Vec<f32>"))]
     embedding: Box<RawValue>,
     /// JSON Pointers to what is not ours.
-    #[serde(rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "_untrusted", default, skip_serializing_if = "Vec::is_empty")]
     untrusted: Vec<String>,
 }
 
