@@ -2,7 +2,7 @@
 //!
 //! Each folder uses those below it:
 //!
-//! - [`send`], [`models`], [`doctor`]: the verbs, and what `doctor` checks
+//! - [`send`], [`embed`], [`models`], [`doctor`]: the verbs, and what `doctor` checks
 //! - [`policy`]: what may be sent, over which network, for how much
 //! - [`engine`]: from a prompt to a message: tries, fallbacks, budgets, recordings, the ledger
 //! - [`backend`]: what answers a request: a provider's server, a program, the stub
@@ -14,6 +14,7 @@ mod backend;
 mod dialect;
 mod digest;
 mod doctor;
+mod embed;
 mod engine;
 mod environment;
 mod files;
@@ -31,7 +32,7 @@ pub static PROGRAM: Program = Program {
     name: "cp-llm",
     about: "send a prompt to a model and get a message",
     risk_tier: "T1",
-    verbs: &[send::DOC, models::DOC],
+    verbs: &[send::DOC, embed::DOC, models::DOC],
     implicit: Some("send"),
     groups: &[],
     doctor: &["backend"],
@@ -55,6 +56,7 @@ pub static PROGRAM: Program = Program {
         ("CAPABILITY_NETWORK", "The token that permits use of the network, where policy requires one"),
         ("CP_BACKEND", "The backend of cp-llm"),
         ("CP_MODEL", "The model of cp-llm"),
+        ("CP_EMBEDDING_MODEL", "The model of cp-llm embed"),
         ("CP_STUB_SCRIPT", "The script of the stub backend"),
         ("HTTPS_PROXY", "The proxy of requests over TLS"),
         ("http_proxy", "The proxy of requests without TLS"),
@@ -66,6 +68,7 @@ pub static PROGRAM: Program = Program {
     schemas: &[
         cp_common::wire::schemas::MESSAGE,
         cp_common::wire::schemas::DELTA,
+        ("embedding", include_str!("../schemas/embedding.json")),
         ("models", include_str!("../schemas/models.json")),
         ("item", include_str!("../schemas/item.json")),
     ],
@@ -86,6 +89,7 @@ pub struct Cli {
 enum Verb {
     #[command(hide = true)]
     Send(Box<send::Args>),
+    Embed(embed::Args),
     Models(models::Args),
 }
 
@@ -93,6 +97,7 @@ enum Verb {
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     match cli.verb {
         Verb::Send(args) => send::run(&args, context),
+        Verb::Embed(args) => embed::run(&args, context),
         Verb::Models(args) => models::run(&args, context),
     }
 }
@@ -107,7 +112,8 @@ mod tests {
         use cp_common::wire::schemas::of_record;
         let request = serde_json::to_value(of_record(schemars::schema_for!(send::DryRun))).unwrap();
         let models = serde_json::to_value(schemars::schema_for!(cp_common::wire::Page<models::Model>)).unwrap();
-        for (name, schema) in [("item", request), ("models", models)] {
+        let embedding = serde_json::to_value(of_record(schemars::schema_for!(embed::Embedded))).unwrap();
+        for (name, schema) in [("item", request), ("embedding", embedding), ("models", models)] {
             let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas").join(format!("{name}.json"));
             let text = format!("{}\n", serde_json::to_string_pretty(&schema).unwrap());
             if std::env::var_os("UPDATE").is_some() {

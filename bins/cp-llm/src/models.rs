@@ -108,6 +108,7 @@ pub(crate) fn of_endpoint(endpoint: &Endpoint, limit: Duration, context: &Contex
     let backends = Backends::new(Setup {
         timeouts: Timeouts { total: limit, idle: None },
         connections: 1,
+        embeds: false,
         needs_key: true,
         stub_script: None,
         network: Box::new(move || permission().map(Some)),

@@ -5,6 +5,7 @@
 mod batch;
 mod blocks;
 mod counterparts;
+mod embed;
 mod endpoints;
 mod failures;
 mod gemini;

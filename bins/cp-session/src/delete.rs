@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::deletion;
 use crate::operand;
+use crate::semantic;
 use crate::transcript;
 
 /// The entry of this verb in `reference`.
@@ -147,6 +148,7 @@ fn change(session: &Session) -> Result<Change> {
 }
 
 fn remove(found: Vec<(String, Result<Session>)>, context: &mut Context) -> Result<Deleted> {
+    semantic::forget(context)?;
     let mut ledger = deletion::ledger(context)?;
     let (mut items, mut first_failure) = (Vec::new(), None);
     for (target, session) in found {

@@ -25,6 +25,7 @@ mod round;
 #[cfg(test)]
 mod schemas;
 mod search;
+mod semantic;
 mod show;
 mod start;
 mod tee;

@@ -96,7 +96,7 @@ fn matching(file: &Path, query: &str) -> Result<Vec<Recalled>> {
 }
 
 /// The words of a text, without short ones, which are in nearly every text.
-fn words(text: &str) -> HashSet<String> {
+pub(crate) fn words(text: &str) -> HashSet<String> {
     let words = text.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase);
     words.filter(|word| word.chars().count() > 2).collect()
 }

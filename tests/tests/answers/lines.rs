@@ -86,6 +86,15 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
             "cp-llm --backend openai -- hi",
         ],
     ),
+    (
+        "cp-llm embed",
+        &[
+            "cp-llm embed --backend stub -- hello",
+            "seq 3 | jq -c '{text:tostring,row:{n:.}}' | cp-llm embed --backend stub --rows --dimensions 2",
+            "cp-llm embed --backend stub -- ' '",
+            "cp-llm embed --backend llm -- hello",
+        ],
+    ),
     ("cp-llm models", &["cp-llm models --backend stub", "cp-llm models"]),
     (
         "cp-log append",

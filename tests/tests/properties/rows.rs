@@ -20,7 +20,7 @@ pub(super) struct Row {
 
 /// Verb, what must be made each time, its words, and words with which it waits. `f` is a pipe that nobody writes to, `locked` a ledger that
 /// somebody else holds, `$BASE` a server that never answers; standard input stays open.
-const ROWS: [[&str; 4]; 56] = [
+const ROWS: [[&str; 4]; 57] = [
     ["cp-log append", "", "-f L -- m", "-f locked -- m"],
     ["cp-log create", "", "new$N", ""],
     ["cp-log tee", "", "tee$N <lines", ""],
@@ -46,6 +46,7 @@ const ROWS: [[&str; 4]; 56] = [
     ["cp-log check-proof", "", "--key K.pub proof <line", "--key K.pub proof"],
     ["cp-log witness", "", "--key W --signer K.pub --state seen$N <request", "--key W --signer K.pub --state seen$N"],
     ["cp-llm", "", "--backend stub -- text", "--backend openai --model m -- text"],
+    ["cp-llm embed", "", "--backend stub -- text", "--backend openai --model m -- text"],
     ["cp-llm models", "", "--backend stub", "--backend openai"],
     ["cp-exec", "", "-- true", "-- sleep 30"],
     ["cp-exec check", "", "-- true", "--input rows"],

@@ -15,7 +15,7 @@ enum Where {
 use Where::{Printed, Stored};
 
 /// The texts that come back as they were given, because that is what the verb is for. `*` is every verb.
-const KEPT: [(&str, &str, Where); 26] = [
+const KEPT: [(&str, &str, Where); 27] = [
     // The place of a file that the caller named, in the answer about it.
     ("cp-log append", "--file", Printed),
     ("cp-log create", "FILE", Printed),
@@ -41,6 +41,7 @@ const KEPT: [(&str, &str, Where); 26] = [
     ("cp-compose system", "--system", Printed),
     ("cp-llm", "TEXT", Printed),
     ("cp-llm", "--model", Printed),
+    ("cp-llm embed", "--model", Printed),
     ("cp-toolloop", "TEXT", Printed),
     ("cp-toolloop", "--model", Printed),
     // The command that is judged.

@@ -171,6 +171,17 @@ impl Endpoints {
         Ok(Target { endpoint: self.default_for(Some(name))?, model: name.to_owned() })
     }
 
+    /// Who is asked for vectors where no model of them is named: only the stub has one of its own.
+    pub(crate) fn embedder(&self) -> Result<Target> {
+        let endpoint = self.default_for(None)?;
+        match endpoint.dialect {
+            DialectName::Stub => own_model(endpoint),
+            _ => Err(Error::config("no embedding model is named")
+                .hint("give -m MODEL, or set embedding_model in config/cp.toml; `cp-llm models` lists what the backend has")
+                .fatal()),
+        }
+    }
+
     /// What is asked where neither an option nor the prompt names a model: the setting's, unless the endpoint was named closer to the
     /// command line and has a model of its own, or the setting's model is of another endpoint.
     pub(crate) fn fallback(&self) -> Result<Target> {

@@ -14,8 +14,10 @@ use super::price::Price;
 use super::secret::{self, Secret};
 use super::server::Server;
 use super::stub::Stub;
+use super::vectors::StubVectors;
 use crate::dialect::Dialect;
 use crate::dialect::anthropic::Anthropic;
+use crate::dialect::embeddings::{Embeddings, Format};
 use crate::dialect::gemini::Gemini;
 use crate::dialect::openai::OpenAi;
 use crate::dialect::responses::Responses;
@@ -176,22 +178,51 @@ impl Endpoint {
 
     /// What answers for it.
     pub(super) fn backend(&self, setup: &Setup) -> Result<Arc<dyn Backend>> {
+        if setup.embeds {
+            return self.embedder(setup);
+        }
         let limit = setup.timeouts.total;
+        if let Some(dialect) = self.protocol() {
+            return Ok(Arc::new(self.server(dialect, setup)?));
+        }
         Ok(match self.dialect {
             DialectName::Stub => {
                 let script = self.script.as_deref().or(setup.stub_script.as_deref());
                 Arc::new(script.map(Stub::with_script).transpose()?.unwrap_or_default())
             }
             DialectName::Llm => Arc::new(Llm::on_path(limit)?),
-            DialectName::Program => Arc::new(ExternalBackend::at(self.program(), limit)?),
-            DialectName::Anthropic => Arc::new(self.server(Box::new(Anthropic), setup)?),
-            DialectName::Openai => {
-                let original = self.base() == self.dialect.provider();
-                Arc::new(self.server(Box::new(OpenAi { original }), setup)?)
-            }
-            DialectName::OpenaiResponses => Arc::new(self.server(Box::new(Responses), setup)?),
-            DialectName::Gemini => Arc::new(self.server(Box::new(Gemini), setup)?),
+            _ => Arc::new(ExternalBackend::at(self.program(), limit)?),
         })
+    }
+
+    /// How its server is spoken to; none where it has none.
+    fn protocol(&self) -> Option<Box<dyn Dialect>> {
+        match self.dialect {
+            DialectName::Anthropic => Some(Box::new(Anthropic)),
+            DialectName::Openai => Some(Box::new(OpenAi { original: self.base() == self.dialect.provider() })),
+            DialectName::OpenaiResponses => Some(Box::new(Responses)),
+            DialectName::Gemini => Some(Box::new(Gemini)),
+            DialectName::Program | DialectName::Stub | DialectName::Llm => None,
+        }
+    }
+
+    /// What answers for it with vectors.
+    fn embedder(&self, setup: &Setup) -> Result<Arc<dyn Backend>> {
+        if self.dialect == DialectName::Stub {
+            return Ok(Arc::new(StubVectors::default()));
+        }
+        let protocol = self.protocol().and_then(|chat| Some((chat.embeddings()?, chat)));
+        let (format, chat) = protocol.ok_or_else(|| {
+            Error::config(format!("the backend {} has no embeddings", self.name))
+                .hint("name one of openai, gemini, stub, or a server of your own: -m NAME/MODEL, --backend NAME")
+                .fatal()
+        })?;
+        let format = match format {
+            // Ollama's own protocol, as its documentation gives the base.
+            Format::OpenAi if self.base().is_some_and(|base| base.ends_with("/api")) => Format::Ollama,
+            format => format,
+        };
+        Ok(Arc::new(self.server(Box::new(Embeddings { format, chat }), setup)?))
     }
 
     /// Its server, ready to be asked.
@@ -236,6 +267,8 @@ pub(crate) struct Setup {
     pub timeouts: Timeouts,
     /// How many connections to keep.
     pub connections: usize,
+    /// Whether the answers are vectors.
+    pub embeds: bool,
     /// Whether keys are read, and a missing one is a failure.
     pub needs_key: bool,
     /// The file with the stub's answers.

@@ -18,6 +18,7 @@ mod secret;
 mod server;
 pub(crate) mod stub;
 mod tables;
+mod vectors;
 
 use std::time::Duration;
 

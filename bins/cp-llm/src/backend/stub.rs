@@ -14,7 +14,7 @@ use crate::digest;
 use crate::pause::pause;
 
 /// The only model.
-const MODEL: &str = "stub";
+pub(super) const MODEL: &str = "stub";
 
 #[derive(Default)]
 pub(crate) struct Stub {
@@ -153,7 +153,7 @@ fn scripted_error(error: &ScriptedError) -> Error {
 }
 
 /// A word is a token here: enough to try out a budget.
-fn counted(request: &Request, text: &str) -> Tokens {
+pub(super) fn counted(request: &Request, text: &str) -> Tokens {
     let words = |text: &str| text.split_whitespace().count() as u64;
     let asked = request.messages.iter().map(|turn| words(&turn.content.text()));
     Tokens { input: words(&request.system) + asked.sum::<u64>(), output: words(text), ..Tokens::default() }

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::body::Body;
+use super::embeddings::Format;
 use super::history::{Going, Sent, sent};
 use super::loose::Text;
 use super::partial::{arguments, exact, fresh_id};
@@ -22,6 +23,10 @@ impl Dialect for Gemini {
 
     fn usual_path(&self) -> &'static str {
         "/v1beta"
+    }
+
+    fn embeddings(&self) -> Option<Format> {
+        Some(Format::Gemini)
     }
 
     fn path(&self, request: &Request) -> String {

@@ -7,6 +7,7 @@ pub(crate) mod anthropic;
 mod body;
 #[cfg(test)]
 mod deltas;
+pub(crate) mod embeddings;
 pub(crate) mod gemini;
 mod history;
 pub(crate) mod loose;
@@ -54,6 +55,10 @@ pub(crate) trait Dialect: Send + Sync {
     fn headers(&self, key: Option<&str>) -> Vec<(String, String)>;
     /// The body of the request that goes there.
     fn body(&self, request: &Request, there: &Origin) -> Result<Vec<u8>>;
+    /// How its servers are asked for vectors; none where they have none.
+    fn embeddings(&self) -> Option<embeddings::Format> {
+        None
+    }
     /// A decoder for an answer.
     fn decoder(&self) -> Box<dyn Decoder>;
 }

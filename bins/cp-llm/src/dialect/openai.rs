@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::body::Body;
+use super::embeddings::Format;
 use super::history::{Going, Sent, sent};
 use super::openai_message::Message;
 use super::{
@@ -20,6 +21,10 @@ pub(crate) struct OpenAi {
 }
 
 impl Dialect for OpenAi {
+    fn embeddings(&self) -> Option<Format> {
+        Some(Format::OpenAi)
+    }
+
     fn path(&self, _: &Request) -> String {
         "/chat/completions".to_owned()
     }

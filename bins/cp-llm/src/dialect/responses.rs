@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::body::Body;
+use super::embeddings::Format;
 use super::history::{Going, Sent, sent};
 use super::loose::Text;
 use super::partial::complete_arguments;
@@ -21,6 +22,10 @@ use super::{
 pub(crate) struct Responses;
 
 impl Dialect for Responses {
+    fn embeddings(&self) -> Option<Format> {
+        Some(Format::OpenAi)
+    }
+
     fn path(&self, _: &Request) -> String {
         "/responses".to_owned()
     }

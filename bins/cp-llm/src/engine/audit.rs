@@ -57,7 +57,7 @@ fn without_text(argv: &[String]) -> Vec<String> {
             if !FLAGS.contains(&word.as_str()) && !word.contains('=') && word != "-" {
                 kept.extend(words.next().cloned());
             }
-        } else if word == "models" {
+        } else if word == "models" || word == "embed" {
             kept.push(word.clone());
         } else {
             kept.push(hashed(word));

@@ -160,6 +160,7 @@ impl Args {
         let backends = Backends::new(Setup {
             timeouts: self.timeouts()?,
             connections: self.jobs.into(),
+            embeds: false,
             needs_key: sends,
             stub_script: script,
             network: Box::new(move || if sends { permission().map(Some) } else { Ok(None) }),

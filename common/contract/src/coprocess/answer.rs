@@ -48,6 +48,17 @@ pub fn ask_with(
     input: &[u8],
     flags: impl IntoIterator<Item = OsString>,
 ) -> Result<Answer> {
+    ask_each(program, words, input, flags, &mut |_| Ok(()))
+}
+
+/// As [`ask_with`], and gives each line before the last to `each`.
+pub fn ask_each(
+    program: &str,
+    words: &[impl AsRef<OsStr>],
+    input: &[u8],
+    flags: impl IntoIterator<Item = OsString>,
+    each: &mut dyn FnMut(&[u8]) -> Result<()>,
+) -> Result<Answer> {
     let end = words.iter().position(|word| word.as_ref() == "--").unwrap_or(words.len());
     let (before, operands) = words.split_at(end);
     let mut command = Command::new(find(program)?);
@@ -60,6 +71,9 @@ pub fn ask_with(
     }
     let mut line = Vec::new();
     while let Some(next) = child.next_line()? {
+        if !line.is_empty() {
+            each(&line)?;
+        }
         line.clear();
         line.extend_from_slice(next);
     }

@@ -7,7 +7,7 @@ mod find;
 mod part;
 mod question;
 
-pub use self::answer::{Answer, ask, ask_with};
+pub use self::answer::{Answer, ask, ask_each, ask_with};
 pub use self::child::{Child, Grace};
 pub use self::find::{command_line, command_words, find, on_path};
 pub use self::part::{Part, failure, unexpected};

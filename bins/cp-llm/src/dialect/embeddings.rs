@@ -1,0 +1,156 @@
+//! Vectors of texts, in the dialects that have them: a request has one user turn for each text, and its answer one block for each vector.
+
+use cp_common::wire::Origin;
+use cp_common::{Result, json};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::body::Body;
+use super::{Decoder, Dialect, Part, Partial, Piece, Request, Said, Show, Tokens, bad_answer, count_of};
+
+/// How a server is asked for vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// `/embeddings`, as most servers have it.
+    OpenAi,
+    /// `/embed` of Ollama's own protocol.
+    Ollama,
+    /// `batchEmbedContents`.
+    Gemini,
+}
+
+/// A provider's dialect where it is asked for vectors.
+pub(crate) struct Embeddings {
+    pub format: Format,
+    /// What the same server is asked for answers in: it knows how to carry the key.
+    pub chat: Box<dyn Dialect>,
+}
+
+impl Dialect for Embeddings {
+    fn usual_path(&self) -> &'static str {
+        self.chat.usual_path()
+    }
+
+    fn path(&self, request: &Request) -> String {
+        match self.format {
+            Format::OpenAi => "/embeddings".to_owned(),
+            Format::Ollama => "/embed".to_owned(),
+            Format::Gemini => format!("/{}:batchEmbedContents", gemini_name(request)),
+        }
+    }
+
+    fn headers(&self, key: Option<&str>) -> Vec<(String, String)> {
+        self.chat.headers(key)
+    }
+
+    fn body(&self, request: &Request, _: &Origin) -> Result<Vec<u8>> {
+        let texts = request.messages.iter().map(|turn| turn.content.text());
+        let dimensions = request.params.get("dimensions");
+        let mut body = Body::default();
+        if self.format == Format::Gemini {
+            let model = gemini_name(request);
+            let one = |text: String| {
+                let mut one = serde_json::json!({"model": model, "content": {"parts": [{"text": text}]}});
+                if let Some(dimensions) = dimensions {
+                    one["outputDimensionality"] = dimensions.clone();
+                }
+                one
+            };
+            body.set("requests", &texts.map(one).collect::<Vec<_>>())?;
+            return Ok(body.finish());
+        }
+        body.set("model", &request.model)?;
+        body.set("input", &texts.collect::<Vec<_>>())?;
+        if let Some(dimensions) = dimensions {
+            body.set("dimensions", dimensions)?;
+        }
+        Ok(body.finish())
+    }
+
+    fn decoder(&self) -> Box<dyn Decoder> {
+        Box::new(Whole { format: self.format, partial: Partial::default(), vectors: Vec::new() })
+    }
+}
+
+/// The name of a model as Gemini writes it.
+fn gemini_name(request: &Request) -> String {
+    format!("models/{}", request.model.trim_start_matches("models/"))
+}
+
+struct Whole {
+    format: Format,
+    partial: Partial,
+    vectors: Vec<Box<RawValue>>,
+}
+
+/// The answer, in any of the formats.
+#[derive(Deserialize)]
+struct Answered<'a> {
+    /// Of `OpenAI`.
+    #[serde(default, borrow)]
+    data: Vec<Indexed<'a>>,
+    /// Of Ollama the vectors, of Gemini an object around each.
+    #[serde(default, borrow)]
+    embeddings: Vec<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Indexed<'a> {
+    #[serde(default)]
+    index: usize,
+    #[serde(borrow)]
+    embedding: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Wrapped<'a> {
+    #[serde(borrow)]
+    values: &'a RawValue,
+}
+
+impl Decoder for Whole {
+    fn whole(&mut self, body: &Piece<'_>) -> Result<()> {
+        let foreign = |e: serde_json::Error| bad_answer("no_vectors", &format!("the answer has no vectors: {e}"));
+        let mut answered: Answered<'_> = serde_json::from_slice(body.bytes).map_err(foreign)?;
+        // A server may answer in the order in which it was done. The sort keeps that of a server that gives no index.
+        answered.data.sort_by_key(|item| item.index);
+        let (found, tokens) = match self.format {
+            Format::OpenAi => (answered.data.iter().map(|item| item.embedding).collect(), "/usage/prompt_tokens"),
+            Format::Ollama => (answered.embeddings, "/prompt_eval_count"),
+            Format::Gemini => {
+                let wrapped = answered.embeddings.into_iter().map(|one| serde_json::from_str::<Wrapped<'_>>(one.get()));
+                let values = wrapped.map(|one| one.map(|one| one.values));
+                (values.collect::<Result<Vec<_>, _>>().map_err(foreign)?, "/usageMetadata/promptTokenCount")
+            }
+        };
+        self.vectors = found.into_iter().map(checked).collect::<Result<_>>()?;
+        self.partial.identify(body.value, "id", "model");
+        let used = body.value.pointer(tokens).is_some();
+        self.partial.usage = used.then(|| Tokens { input: count_of(body.value, tokens), ..Tokens::default() });
+        // The ledger tells these answers from messages by it.
+        self.partial.stop = Some("embedding".to_owned());
+        Ok(())
+    }
+
+    fn event(&mut self, event: &Piece<'_>, _: &mut Show<'_>) -> Result<bool> {
+        self.whole(event).map(|()| true)
+    }
+
+    fn partial(&mut self) -> &mut Partial {
+        &mut self.partial
+    }
+
+    fn parts(&mut self, _: bool) -> Result<Vec<Part>> {
+        let vectors = std::mem::take(&mut self.vectors).into_iter();
+        Ok(vectors.map(|raw| Part { said: Said::Other("embedding".to_owned()), raw: Some(raw) }).collect())
+    }
+}
+
+/// A vector in one line, each number in the server's own spelling.
+fn checked(vector: &RawValue) -> Result<Box<RawValue>> {
+    let foreign = || bad_answer("no_vectors", "the answer has a vector that is not a list of numbers");
+    serde_json::from_str::<Vec<f32>>(vector.get()).ok().filter(|list| !list.is_empty()).ok_or_else(foreign)?;
+    let mut line = Vec::with_capacity(vector.get().len());
+    json::normalize(vector.get().as_bytes(), &mut line).map_err(|_| foreign())?;
+    String::from_utf8(line).ok().and_then(|line| RawValue::from_string(line).ok()).ok_or_else(foreign)
+}

@@ -1,0 +1,245 @@
+//! `cp-llm embed`: texts in, vectors out. Many texts go in one request.
+
+mod options;
+
+use std::time::Duration;
+
+use cp_common::context::options::StreamOptions;
+use cp_common::output::Place;
+use cp_common::program::{Class, Input, VerbDoc};
+use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
+use cp_common::wire::record::{self, Kind};
+use cp_common::wire::{Block, Content, Message, Prompt, Receipt, Reply, Turn, Usage};
+use cp_common::{Code, Context, Error, Result, signals};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+pub(crate) use self::options::Args;
+use crate::backend::endpoint::Target;
+use crate::dialect::Request;
+use crate::digest;
+use crate::engine::budget::Budget;
+use crate::engine::{Engine, Listener, Work};
+
+/// What the reference says of this verb.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "embed",
+    class: Class::Governed,
+    output: "embedding",
+    also: &["summary"],
+    examples: &["cp-llm embed --backend stub --dimensions 4 -- hello"],
+    input: &[Input::Text, Input::Records, Input::Rows],
+    events: &["llm.request", "llm.response"],
+    ..VerbDoc::EMPTY
+};
+
+/// The most bytes of text in one request.
+const MOST: usize = 256 << 10;
+
+/// How soon a text must come after another to go in its request.
+const SOON: Duration = Duration::from_millis(20);
+
+/// The vector of a text.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("x-untrusted" = ["row"])))]
+pub(crate) struct Embedded {
+    /// The hash of the text.
+    text_hash: String,
+    /// How many numbers the vector has.
+    dimensions: usize,
+    /// The model that made it.
+    model: String,
+    /// Who was asked.
+    backend: String,
+    /// The name of the endpoint.
+    endpoint: String,
+    /// The row of the text, for joining later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    row: Option<Box<RawValue>>,
+    /// What the request used, at the first of its texts only: so the sum is right.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Usage>,
+    /// Where the request is recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receipt: Option<Receipt>,
+    /// The vector, in the server's own spelling of its numbers.
+    #[cfg_attr(test, schemars(with = "Vec<f32>"))]
+    embedding: Box<RawValue>,
+    /// JSON Pointers to what is not ours.
+    #[serde(rename = "_untrusted", default, skip_serializing_if = "Vec::is_empty")]
+    untrusted: Vec<String>,
+}
+
+impl Reply for Embedded {
+    fn text(&self) -> String {
+        self.embedding.get().trim_matches(['[', ']']).replace(',', " ")
+    }
+}
+
+/// A text, as rows and records have it.
+#[derive(Default, Deserialize)]
+struct Given {
+    text: Option<String>,
+    content: Option<Content>,
+    #[serde(default)]
+    messages: Vec<Turn>,
+    row: Option<Box<RawValue>>,
+}
+
+/// A text whose vector is still to come.
+struct Waiting {
+    place: Place,
+    text: String,
+    row: Option<Box<RawValue>>,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let source = Source::from_operands(&args.text)?;
+    let (engine, target) = args.prepared(context)?;
+    let mut params = Map::new();
+    params.extend(args.dimensions.map(|dimensions| ("dimensions".to_owned(), Value::from(dimensions))));
+    let mut embed =
+        Embed { engine, target, params, most: args.batch.into(), options: args.stream_options, waiting: Vec::new() };
+    let outcome = filter::run(&mut embed, source, args.stream_options, context);
+    outcome.and(embed.engine.budget.as_ref().map_or(Ok(()), Budget::settle))
+}
+
+struct Embed {
+    engine: Engine,
+    target: Target,
+    params: Map<String, Value>,
+    /// The most texts in one request.
+    most: usize,
+    options: StreamOptions,
+    waiting: Vec<Waiting>,
+}
+
+impl Filter for Embed {
+    fn accepts(&self) -> &'static [Kind] {
+        &[Kind::Prompt, Kind::Message]
+    }
+
+    fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
+        let Given { text, content, messages, row } = match body {
+            Body::Text(text) => Given { text: Some(text_of(text)?.to_owned()), ..Given::default() },
+            Body::Row(data) => record::read(data)?,
+            Body::Record(found) => {
+                record::read(found.data.ok_or_else(|| Error::validation("the record has no `data`"))?)?
+            }
+        };
+        let turns = || messages.iter().map(|turn| turn.content.text()).collect::<Vec<_>>().join("\n\n");
+        let text = text.or_else(|| content.map(|content| content.text())).unwrap_or_else(turns);
+        if text.trim().is_empty() {
+            return Err(Error::validation("the text is empty").hint("a row is {\"text\":\"…\"}, or as a prompt has it"));
+        }
+        let bytes: usize = self.waiting.iter().map(|waiting| waiting.text.len()).sum();
+        if self.waiting.len() >= self.most || bytes + text.len() > MOST {
+            let here = context.out.place();
+            self.flush(context)?;
+            context.out.set_place(here);
+        }
+        context.out.defer_item();
+        self.waiting.push(Waiting { place: context.out.place(), text, row });
+        Ok(())
+    }
+
+    fn catch_up(&mut self, context: &mut Context) -> Result<()> {
+        self.flush(context)
+    }
+
+    fn idle(&mut self, context: &mut Context) -> Result<()> {
+        // A writer that is a little slower than we are is about to give more: a request for each line is what this verb avoids.
+        let limit = Some(SOON).filter(|_| !self.waiting.is_empty()).unwrap_or_default();
+        if signals::wait_readable(rustix::stdio::stdin(), Some(limit))? { Ok(()) } else { self.flush(context) }
+    }
+
+    fn finish(&mut self, context: &mut Context) -> Result<()> {
+        self.flush(context)
+    }
+}
+
+impl Embed {
+    /// Asks for the vectors of the texts that wait, and prints them.
+    fn flush(&mut self, context: &mut Context) -> Result<()> {
+        let waiting = std::mem::take(&mut self.waiting);
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        signals::check()?;
+        let places: Vec<Place> = waiting.iter().map(|waiting| waiting.place).collect();
+        match self.asked(waiting, context) {
+            Ok(list) => list.iter().zip(places).try_for_each(|(embedded, place)| {
+                filter::settle(place, self.options, context, |context| context.out.record(Kind::Item, embedded))
+            })?,
+            Err(error) if error.is_fatal() || error.code() == Code::Interrupted => return Err(error),
+            Err(error) => places
+                .into_iter()
+                .try_for_each(|place| filter::settle(place, self.options, context, |_| Err(copy_of(&error))))?,
+        }
+        // What was paid for is in the reader's hands before the next failure can take it.
+        context.out.flush()
+    }
+
+    /// What a request with these texts gives.
+    fn asked(&self, waiting: Vec<Waiting>, context: &mut Context) -> Result<Vec<Embedded>> {
+        let messages: Vec<Turn> = waiting.iter().map(|waiting| Turn::text("user", &waiting.text)).collect();
+        let request = Request {
+            system: String::new(),
+            messages: messages.clone(),
+            tools: Vec::new(),
+            model: String::new(),
+            params: self.params.clone(),
+            schema: None,
+            stream: false,
+            conversation: None,
+            position: 0,
+        };
+        let mut work = Work::new(Prompt { messages, ..Prompt::default() }, request, self.target.clone(), Vec::new());
+        let Message { blocks, usage, model, backend, endpoint, receipt, .. } =
+            self.engine.message(&mut work, &mut Warnings(context))?;
+        if blocks.len() != waiting.len() {
+            let message = format!("{backend}: {} vectors came for {} texts", blocks.len(), waiting.len());
+            return Err(Error::new(Code::Server, message).with("origin", "upstream"));
+        }
+        let mut usage = Some(usage);
+        let of = |(waiting, block): (Waiting, Block)| {
+            let embedding =
+                block.view()?.raw.ok_or_else(|| Error::new(Code::Unknown, "a block has no vector"))?.to_owned();
+            Ok(Embedded {
+                text_hash: digest::of(waiting.text.as_bytes()),
+                dimensions: embedding.get().split(',').count(),
+                model: model.clone(),
+                backend: backend.clone(),
+                endpoint: endpoint.clone(),
+                untrusted: waiting.row.iter().map(|_| "/row".to_owned()).collect(),
+                row: waiting.row,
+                usage: usage.take(),
+                receipt: receipt.clone(),
+                embedding,
+            })
+        };
+        waiting.into_iter().zip(blocks).map(of).collect()
+    }
+}
+
+/// The failure of a request, for one of its texts.
+fn copy_of(error: &Error) -> Error {
+    let copy = Error::new(error.code(), error.message().to_owned());
+    error.details().into_iter().fold(copy, |copy, (name, value)| copy.with(&name, value))
+}
+
+/// Shows what a person should know.
+struct Warnings<'a>(&'a mut Context);
+
+impl Listener for Warnings<'_> {
+    fn text(&mut self, _: &str) -> Result<()> {
+        Ok(())
+    }
+
+    fn warn(&mut self, message: &str) {
+        self.0.warn(message);
+    }
+}

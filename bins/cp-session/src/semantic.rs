@@ -1,0 +1,136 @@
+//! How near texts are to a query in meaning: the cosine of vectors that `cp-llm embed` makes. Each text is asked for once; its vector is kept.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use cp_common::home::make_directory;
+use cp_common::wire::record::Record;
+use cp_common::{Code, Context, Error, Result, coprocess, keys};
+use cp_redact::Redactor;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::recall::words;
+
+/// How much of a text is looked at: models take so many tokens, and the beginning says what it is about.
+const MOST: usize = 8000;
+
+/// A line of the file with vectors.
+#[derive(Deserialize, Serialize)]
+struct Kept {
+    key: String,
+    vector: Vec<f32>,
+}
+
+#[derive(Deserialize)]
+struct Embedded {
+    index: usize,
+    embedding: Vec<f32>,
+}
+
+/// The file with the vectors of a home.
+fn file(context: &Context) -> PathBuf {
+    context.home.state("embeddings.jsonl")
+}
+
+/// Removes all vectors: they tell much of their texts, and do not say of which session those are.
+pub(crate) fn forget(context: &Context) -> Result<()> {
+    match std::fs::remove_file(file(context)) {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::io("removing vectors", e).in_file(&file(context))),
+        _ => Ok(()),
+    }
+}
+
+/// What part of the words of a query a text has.
+pub(crate) fn share(query: &str, text: &str) -> f64 {
+    let wanted = words(query);
+    #[expect(clippy::cast_precision_loss, reason = "words are far fewer than 2^52")]
+    let share = words(text).intersection(&wanted).count() as f64 / wanted.len().max(1) as f64;
+    share
+}
+
+/// How near each text is to the query, from -1 to 1.
+pub(crate) fn nearness(query: &str, texts: &[String], context: &Context) -> Result<Vec<f64>> {
+    if texts.is_empty() {
+        return Ok(Vec::new());
+    }
+    let setting = |name| context.config.text(name, None).unwrap_or_default();
+    let scope = format!("{}\n{}\n", setting("backend"), setting("embedding_model"));
+    let texts: Vec<String> = texts.iter().map(|text| text.chars().take(MOST).collect()).collect();
+    let keys: Vec<String> = texts.iter().map(|text| keys::hash(format!("{scope}{text}").as_bytes())).collect();
+    let file = file(context);
+    let mut known = kept(&file, &keys.iter().map(String::as_str).collect());
+    let mut asked: Vec<(&str, &str)> = Vec::new();
+    let mut seen: HashSet<&str> = known.keys().map(String::as_str).collect();
+    asked.extend(
+        keys.iter().zip(&texts).filter(|(key, _)| seen.insert(key)).map(|(key, text)| (key.as_str(), text.as_str())),
+    );
+    // What is stored has no secrets; what is typed may.
+    let query = Redactor::from_environment().redact_text(query).0;
+    let sent = std::iter::once(query.as_str()).chain(asked.iter().map(|(_, text)| *text));
+    let mut made = vectors(sent, context)?;
+    let query = made.remove(&0).ok_or_else(|| Error::new(Code::Server, "the query has no vector"))?;
+    let fresh: Vec<Kept> = asked
+        .iter()
+        .enumerate()
+        .filter_map(|(at, (key, _))| Some(Kept { key: (*key).to_owned(), vector: made.remove(&(at + 1))? }))
+        .collect();
+    keep(&file, &fresh)?;
+    known.extend(fresh.into_iter().map(|kept| (kept.key, kept.vector)));
+    Ok(keys.iter().map(|key| known.get(key).map_or(0.0, |vector| cosine(&query, vector))).collect())
+}
+
+/// The vectors of texts, by the position of the text.
+fn vectors<'a>(texts: impl Iterator<Item = &'a str>, context: &Context) -> Result<HashMap<usize, Vec<f32>>> {
+    let input = texts.fold(String::new(), |rows, text| rows + &json!({"text": text}).to_string() + "\n");
+    // Not in the session, whose ledger would have each text once more.
+    let flags = ["--home".into(), context.home.root().into()];
+    let mut found = HashMap::new();
+    coprocess::ask_each("cp-llm", &["embed", "--rows"], input.as_bytes(), flags, &mut |line| {
+        let record = Record::parse(line)?;
+        if let Some(data) = record.data.filter(|_| record.ok) {
+            let broken = |e| Error::new(Code::Io, format!("cp-llm gave no vector: {e}"));
+            let Embedded { index, embedding } = serde_json::from_str(data.get()).map_err(broken)?;
+            found.insert(index, embedding);
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// The vectors that are kept under these keys. A line that a crash cut is passed over.
+fn kept(file: &Path, keys: &HashSet<&str>) -> HashMap<String, Vec<f32>> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let lines = text.lines().filter_map(|line| serde_json::from_str::<Kept>(line).ok());
+    lines.filter(|kept| keys.contains(kept.key.as_str())).map(|kept| (kept.key, kept.vector)).collect()
+}
+
+/// Adds vectors to the file.
+fn keep(file: &Path, fresh: &[Kept]) -> Result<()> {
+    let mut lines = Vec::new();
+    for kept in fresh {
+        // The line before may have been cut.
+        lines.push(b'\n');
+        serde_json::to_writer(&mut lines, kept).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
+    }
+    if lines.is_empty() {
+        return Ok(());
+    }
+    lines.push(b'\n');
+    make_directory(file.parent().unwrap_or(Path::new(".")))?;
+    let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(file);
+    opened.and_then(|mut file| file.write_all(&lines)).map_err(|e| Error::io("keeping vectors", e).in_file(file))
+}
+
+/// The cosine of the angle between two vectors; 0 of two that another model made.
+fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    if a.len() != b.len() {
+        return 0.0;
+    }
+    let product = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+    let length = (product(a, a) * product(b, b)).sqrt();
+    if length > 0.0 { product(a, b) / length } else { 0.0 }
+}
