@@ -73,7 +73,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 /// The models of a backend; none where it cannot list them.
 pub(crate) fn of_backend(name: &str, limit: Duration, context: &Context) -> Result<Option<Vec<String>>> {
     let timeouts = Timeouts { total: limit, idle: None };
-    let backend = choice::by_name(name, &Setup { timeouts, connections: 1, needs_key: true, stub_script: None })?;
+    let backend =
+        choice::by_name(name, &Setup { timeouts, connections: 1, needs_key: true, stub_script: None, headers: &[] })?;
     let Some(list) = backend.model_list() else { return Ok(None) };
     if backend.is_metered() {
         Policy::load(&context.home)?.network()?;

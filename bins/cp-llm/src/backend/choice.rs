@@ -21,6 +21,8 @@ pub(crate) struct Setup<'a> {
     pub needs_key: bool,
     /// The file with the stub's answers.
     pub stub_script: Option<&'a Path>,
+    /// The headers that the command line adds to each request.
+    pub headers: &'a [(String, String)],
 }
 
 /// The backend of this name.
@@ -31,7 +33,8 @@ pub(crate) fn by_name(name: &str, setup: &Setup<'_>) -> Result<Box<dyn Backend>>
         path if path.contains('/') => Box::new(ExternalBackend::at(path, setup.timeouts.total)?),
         _ => {
             let provider = PROVIDERS.iter().find(|provider| provider.name == name).ok_or_else(|| unknown(name))?;
-            Box::new(provider.server(setup.timeouts, setup.connections, setup.needs_key)?)
+            let server = provider.server(setup.timeouts, setup.connections, setup.needs_key)?;
+            Box::new(server.with_headers(setup.headers))
         }
     })
 }

@@ -92,7 +92,7 @@ impl Provider {
                 .fatal());
         }
         let client = Client::new(&base, timeouts, connections, variable)?;
-        Ok(Server { name: self.name, dialect, base, key, client })
+        Ok(Server { name: self.name, dialect, base, key, headers: Vec::new(), client })
     }
 }
 

@@ -30,6 +30,8 @@ pub(super) struct Server {
     pub base: String,
     /// The key, if there is one.
     pub key: Option<Secret>,
+    /// Headers of the caller, which win over ours.
+    pub headers: Vec<(String, String)>,
     pub client: Client,
 }
 
@@ -47,7 +49,11 @@ impl Backend for Server {
     }
 
     fn endpoint(&self, request: &Request) -> Option<Endpoint> {
-        Some(Endpoint { url: self.url(request), headers: self.headers(request, None) })
+        let mut headers = self.headers(request, None);
+        for (_, value) in headers.iter_mut().filter(|(name, _)| self.headers.iter().any(|(own, _)| own == name)) {
+            "[REDACTED]".clone_into(value);
+        }
+        Some(Endpoint { url: self.url(request), headers })
     }
 
     fn exchange(&self, request: &Request, body: &[u8], show: &mut Show<'_>) -> Exchange {
@@ -55,7 +61,7 @@ impl Backend for Server {
         let start = Instant::now();
         let mut veil = Veil::of(self.key.as_ref());
         let mut exchange = match self.client.post(&self.url(request), &headers, body) {
-            Ok(reply) => self.answered(reply, request.stream, start, &mut |text| veil.show(text, show)),
+            Ok(reply) => self.answered(reply, request.stream, start, &mut |kind, text| veil.show(kind, text, show)),
             Err(error) => Exchange::of(Err(error)),
         };
         exchange.outcome = exchange.outcome.and_then(|answer| {
@@ -88,6 +94,12 @@ impl ModelList for Server {
 }
 
 impl Server {
+    /// With more headers of the caller.
+    pub(super) fn with_headers(mut self, headers: &[(String, String)]) -> Self {
+        self.headers.extend_from_slice(headers);
+        self
+    }
+
     /// Where its answers come from.
     fn origin(&self) -> Origin {
         Origin { endpoint: self.base.clone(), dialect: self.name.to_owned() }
@@ -105,12 +117,19 @@ impl Server {
         ];
         headers.extend(self.dialect.headers(key));
         headers.extend(std::env::var("TRACEPARENT").ok().map(|parent| ("traceparent".to_owned(), parent)));
+        self.and_own(headers)
+    }
+
+    /// The headers with those of the caller.
+    fn and_own(&self, mut headers: Vec<(String, String)>) -> Vec<(String, String)> {
+        headers.retain(|(name, _)| self.headers.iter().all(|(own, _)| own != name));
+        headers.extend(self.headers.iter().cloned());
         headers
     }
 
     /// Asks for a resource below the base, and gives its JSON.
     fn fetched(&self, path: &str) -> Result<Value> {
-        let headers = self.dialect.headers(self.key.as_ref().map(Secret::reveal));
+        let headers = self.and_own(self.dialect.headers(self.key.as_ref().map(Secret::reveal)));
         let mut reply = self.client.get(&format!("{}{path}", self.base), &headers)?;
         if reply.status >= 300 {
             return Err(refusal(&mut reply));
@@ -151,10 +170,7 @@ impl Server {
                 .decoded(&body, reply.status)
                 .map_err(|error| with_partial(error, &String::from_utf8_lossy(&body)))
                 .and_then(|answer| {
-                    let text = answer.content.text();
-                    if !text.is_empty() {
-                        show(&text)?;
-                    }
+                    answer.show(show)?;
                     Ok(answer)
                 }),
         };

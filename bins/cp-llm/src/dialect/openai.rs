@@ -11,7 +11,8 @@ use super::body::Body;
 use super::history::{Going, Sent, sent};
 use super::openai_message::Message;
 use super::{
-    Decoder, Dialect, Part, Partial, Piece, Request, Show, Tokens, bad_answer, bearer, count_of, data_url, text_of,
+    Decoder, Dialect, Part, Partial, Piece, Request, Show, Tokens, bad_answer, bearer, count_of, data_url, schema,
+    text_of,
 };
 
 pub(crate) struct OpenAi {
@@ -39,11 +40,15 @@ impl Dialect for OpenAi {
         let mut body = Body::default();
         body.set("model", &request.model)?;
         body.set("messages", &messages)?;
-        if !request.tools.is_empty() {
-            body.set("tools", &request.tools.iter().map(Tool::of).collect::<Vec<_>>())?;
+        if let Some(tools) = request.tools(request.tools.iter().map(Tool::of))? {
+            body.set("tools", &tools)?;
         }
-        if let Some(schema) = &request.schema {
-            let format = json!({"name": "answer", "schema": schema});
+        if let Some(given) = &request.schema {
+            // Compatible servers take more than the original one, and differ in what they call strict.
+            let format = match schema::openai(given).filter(|_| self.original) {
+                Some(strict) => json!({"name": "answer", "schema": strict, "strict": true}),
+                None => json!({"name": "answer", "schema": given}),
+            };
             body.set("response_format", &json!({"type": "json_schema", "json_schema": format}))?;
         }
         for (name, value) in &request.params {
@@ -241,7 +246,7 @@ impl Decoder for Stream {
         for (index, call) in calls.filter_map(Value::as_object_mut).enumerate() {
             call.insert("index".to_owned(), index.into());
         }
-        self.choice(choice, &message, body, &mut |_| Ok(()))
+        self.choice(choice, &message, body, &mut |_, _| Ok(()))
     }
 
     fn event(&mut self, event: &Piece<'_>, show: &mut Show<'_>) -> Result<bool> {

@@ -27,7 +27,7 @@ use self::retry::RetryPolicy;
 use self::schema::{AnswerSchema, Mismatch};
 pub(crate) use self::work::Work;
 use crate::backend::Backend;
-use crate::dialect::{Answer, Lowered, Request};
+use crate::dialect::{Answer, Lowered, Request, Shown, thoughts};
 use crate::digest;
 use crate::pause::pause;
 
@@ -35,6 +35,8 @@ use crate::pause::pause;
 pub(crate) trait Listener {
     /// New text of the model.
     fn text(&mut self, text: &str) -> Result<()>;
+    /// What the model thinks, which is none of its text.
+    fn thinking(&mut self, text: &str) -> Result<()>;
     /// Something a person should know.
     fn warn(&mut self, message: &str);
 }
@@ -111,6 +113,7 @@ impl Engine {
         if let Some(recorded) = cassette.find(&key)? {
             self.journal.recalled(cassette.name(), &key, work)?;
             if work.request().stream {
+                thoughts(&recorded.blocks).try_for_each(|thought| listener.thinking(&thought))?;
                 let text = recorded.content.text();
                 text.split_inclusive(' ').try_for_each(|piece| listener.text(piece))?;
             }
@@ -230,9 +233,13 @@ impl Engine {
         self.journal.asked(this, work, body)?;
         let start = Instant::now();
         let mut shown = false;
-        let mut exchange = self.backend.exchange(request, body, &mut |text| {
-            shown |= request.stream;
-            if request.stream { listener.text(text) } else { Ok(()) }
+        let mut exchange = self.backend.exchange(request, body, &mut |kind, text| match kind {
+            _ if !request.stream => Ok(()),
+            Shown::Thinking => listener.thinking(text),
+            Shown::Words => {
+                shown = true;
+                listener.text(text)
+            }
         });
         exchange.outcome = exchange.outcome.and_then(|answer| self.accepted(answer));
         let usage = exchange.outcome.as_ref().ok().map(|answer| self.usage(answer, &request.model));

@@ -24,10 +24,10 @@ pub(super) struct Defaults {
     pub fallback: Option<String>,
     /// The tools, instead of those that a prompt brings.
     pub tools: Option<Vec<ToolSpec>>,
-    /// The most tokens to answer with.
-    pub max_tokens: Option<u64>,
-    /// The sampling temperature.
-    pub temperature: Option<f64>,
+    /// The parameters.
+    pub params: Map<String, Value>,
+    /// Whether what the model thinks is shown.
+    pub reasoning: bool,
     /// The JSON Schema that answers must match.
     pub schema: Option<Value>,
     /// Whether the answer is shown as it comes.
@@ -93,12 +93,7 @@ impl Defaults {
                 .hint("give -m MODEL, or set CP_MODEL; `cp-llm models` lists what the backend has")
                 .fatal()
         })?;
-        if let Some(most) = self.max_tokens {
-            params.insert("max_tokens".to_owned(), most.into());
-        }
-        if let Some(temperature) = self.temperature {
-            params.insert("temperature".to_owned(), temperature.into());
-        }
+        params.extend(self.params.clone());
         let request = Request {
             system: self.system.clone().or_else(|| prompt.system.clone()).unwrap_or_default(),
             messages: prompt.messages.clone(),
@@ -107,6 +102,7 @@ impl Defaults {
             params,
             schema: self.schema.clone(),
             stream: self.stream,
+            reasoning: self.reasoning,
             conversation: None,
             position: 0,
         };
