@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
+mod aside;
 mod batch;
 mod blocks;
 mod counterparts;
@@ -11,6 +12,7 @@ mod interrupt;
 mod limits;
 mod llm;
 mod messages;
+mod parameters;
 mod policy;
 mod programs;
 mod requests;
