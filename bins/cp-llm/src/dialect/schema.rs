@@ -33,7 +33,6 @@ const ANTHROPIC: Rules = Rules {
         "additionalProperties",
         "anyOf",
         "const",
-        "default",
         "description",
         "enum",
         "format",
