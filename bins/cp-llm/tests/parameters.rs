@@ -130,6 +130,13 @@ fn an_option_wins_over_the_prompt_and_other_parameters_stay() {
 }
 
 #[test]
+fn a_budget_for_thinking_is_on_top_of_what_anthropic_requires() {
+    let thinking = "thinking={\"type\":\"enabled\",\"budget_tokens\":16000}";
+    assert_eq!(body("anthropic", &["-m", "m", "-o", thinking])["max_tokens"], 24192);
+    assert_eq!(body("anthropic", &["-m", "m", "-o", thinking, "--max-tokens", "17000"])["max_tokens"], 17000);
+}
+
+#[test]
 fn programs_get_every_parameter() {
     let llm = Llm::new();
     let script = r#"#!/bin/sh
@@ -162,6 +169,8 @@ fn what_cannot_be_a_parameter_or_a_header_is_refused() {
         let error = ran.failed(2, "E_USAGE");
         assert!(error["details"]["hint"].is_string(), "{arguments:?}: {error}");
     }
+    let row = json!({"messages": [{"role": "user", "content": "x"}], "params": {"stream": true}});
+    llm.feed(&["--backend", "stub", "--rows"], &format!("{row}\n")).failed(2, "E_VALIDATION");
     llm.run(&["--backend", "stub", "-o", "a=1", "--header", "x: y", "hi"]).success();
 }
 

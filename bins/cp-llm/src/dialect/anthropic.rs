@@ -50,7 +50,10 @@ impl Dialect for Anthropic {
     fn body(&self, request: &Request, there: &Origin) -> Result<Vec<u8>> {
         let mut body = Body::default();
         body.set("model", &request.model)?;
-        body.set("max_tokens", request.params.get("max_tokens").unwrap_or(&MAX_TOKENS.into()))?;
+        // What the model thinks is part of what it may write.
+        let budget = request.object("thinking").get("budget_tokens").and_then(Value::as_u64).unwrap_or_default();
+        let most = MAX_TOKENS.saturating_add(budget).into();
+        body.set("max_tokens", request.params.get("max_tokens").unwrap_or(&most))?;
         if let Some(system) = request.whole_system() {
             body.set("system", &system)?;
         }

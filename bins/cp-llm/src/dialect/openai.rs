@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::body::Body;
-use super::history::{Going, Sent, sent};
+use super::history::{Going, Sent, sent, tool_failure};
 use super::openai_message::Message;
 use super::{
     Decoder, Dialect, Part, Partial, Piece, Request, Show, Tokens, bad_answer, bearer, count_of, data_url, schema,
@@ -170,11 +170,12 @@ fn put_turn(turn: &Turn, content: Sent<'_>, messages: &mut Vec<Value>) -> Result
 
 /// The text of a tool result, and the parts that are not text.
 fn result(view: &BlockView<'_>) -> Result<(String, Vec<Value>)> {
-    let Some(raw) = view.content else { return Ok((String::new(), Vec::new())) };
+    let failure = tool_failure(view.is_error);
+    let Some(raw) = view.content else { return Ok((failure.to_owned(), Vec::new())) };
     match serde_json::from_str::<Content>(raw.get()) {
-        Ok(Content::Text(text)) => Ok((text, Vec::new())),
+        Ok(Content::Text(text)) => Ok((format!("{failure}{text}"), Vec::new())),
         Ok(Content::Blocks(blocks)) => {
-            let (mut text, mut others) = (String::new(), Vec::new());
+            let (mut text, mut others) = (failure.to_owned(), Vec::new());
             for block in &blocks {
                 match block.view()?.text {
                     Some(piece) => text.push_str(&piece),
@@ -183,7 +184,7 @@ fn result(view: &BlockView<'_>) -> Result<(String, Vec<Value>)> {
             }
             Ok((text, others))
         }
-        Err(_) => Ok((raw.get().to_owned(), Vec::new())),
+        Err(_) => Ok((format!("{failure}{}", raw.get()), Vec::new())),
     }
 }
 

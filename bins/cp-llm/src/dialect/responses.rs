@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::body::Body;
-use super::history::{Going, Sent, sent};
+use super::history::{Going, Sent, sent, tool_failure};
 use super::loose::Text;
 use super::partial::complete_arguments;
 use super::{
@@ -155,9 +155,11 @@ fn put_turn(turn: &Turn, content: Sent<'_>, items: &mut Vec<Value>) -> Result<()
                 );
             }
             Some("tool_result") => {
+                let failure = tool_failure(value["is_error"] == true);
                 let output = match &value["content"] {
-                    Value::Array(blocks) => output(blocks)?,
-                    Value::Null => "".into(),
+                    Value::Array(blocks) => output(failure, blocks)?,
+                    Value::Null => failure.into(),
+                    Value::String(text) => format!("{failure}{text}").into(),
                     other => other.clone(),
                 };
                 items.push(json!({"type": "function_call_output", "call_id": value["tool_use_id"], "output": output}));
@@ -183,11 +185,13 @@ fn put_message(role: &str, parts: &mut Vec<Value>, items: &mut Vec<Value>) {
 }
 
 /// What a tool gave: a text where it is only that.
-fn output(blocks: &[Value]) -> Result<Value> {
+fn output(failure: &str, blocks: &[Value]) -> Result<Value> {
     if blocks.iter().all(|block| block["type"] == "text") {
-        return Ok(blocks.iter().filter_map(|block| text_of(block, "text")).collect::<String>().into());
+        let texts = blocks.iter().filter_map(|block| text_of(block, "text"));
+        return Ok(std::iter::once(failure).chain(texts).collect::<String>().into());
     }
-    blocks.iter().map(part).collect()
+    let said = (!failure.is_empty()).then(|| Ok(json!({"type": "input_text", "text": failure})));
+    said.into_iter().chain(blocks.iter().map(part)).collect()
 }
 
 /// A block of text, image or document as this dialect writes it.

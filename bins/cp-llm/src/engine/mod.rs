@@ -169,9 +169,8 @@ impl Engine {
     pub(crate) fn lowered(&self) -> Option<String> {
         let lowered = self.lowered.lock().unwrap_or_else(PoisonError::into_inner);
         let counts: Vec<String> = lowered.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-        (!counts.is_empty()).then(|| {
-            format!("blocks of earlier answers that were left out or sent as plain text: {}", counts.join(", "))
-        })
+        (!counts.is_empty())
+            .then(|| format!("blocks of earlier turns that were left out or sent as plain text: {}", counts.join(", ")))
     }
 
     /// The body that the next request has, exactly as it is sent.

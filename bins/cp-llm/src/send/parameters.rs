@@ -15,6 +15,11 @@ const OWN: [(&str, &str); 5] = [
 /// Headers that belong to the connection.
 const CONNECTION: [&str; 4] = ["host", "connection", "content-length", "transfer-encoding"];
 
+/// What sets a member of the body that is no parameter; none for one that is.
+pub(super) fn own(name: &str) -> Option<&'static str> {
+    OWN.iter().find(|(own, _)| *own == name).map(|(_, cure)| *cure)
+}
+
 /// The parameters, those that have an option of their own among them. No error repeats a value.
 pub(super) fn parameters(given: &[String], named: [(&str, Option<Value>); 2]) -> Result<Map<String, Value>> {
     let named = named.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
@@ -28,8 +33,8 @@ pub(super) fn parameters(given: &[String], named: [(&str, Option<Value>); 2]) ->
             return Err(Error::usage(format!("`{key}` after -o is not the name of a parameter"))
                 .hint("write -o KEY=VALUE, such as -o top_p=0.9"));
         }
-        if let Some((_, cure)) = OWN.iter().find(|(own, _)| *own == key) {
-            return Err(Error::usage(format!("`{key}` is not a parameter")).hint(*cure));
+        if let Some(cure) = own(key) {
+            return Err(Error::usage(format!("`{key}` is not a parameter")).hint(cure));
         }
         if parameters.insert(key.to_owned(), value(key, text)?).is_some() {
             return Err(Error::usage(format!("the parameter `{key}` is given twice")).hint("give it once"));

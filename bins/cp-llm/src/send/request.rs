@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::parameters::own;
 use crate::dialect::Request;
 use crate::engine::Work;
 use crate::policy::Policy;
@@ -117,5 +118,9 @@ fn params_of(data: &RawValue) -> Result<Map<String, Value>> {
         #[serde(default)]
         params: Map<String, Value>,
     }
-    Ok(record::read::<Head>(data)?.params)
+    let params = record::read::<Head>(data)?.params;
+    match params.keys().find_map(|name| Some((name, own(name)?))) {
+        Some((name, cure)) => Err(Error::validation(format!("data.params: `{name}` is not a parameter")).hint(cure)),
+        None => Ok(params),
+    }
 }
