@@ -209,7 +209,7 @@ fn requests_fit_the_types_that_the_providers_publish() {
             assert_eq!(ran.status, 0, "{backend} {extra:?}: {}", ran.stdout);
             let case =
                 json!({"backend": backend, "request": data["request"], "closed": extra.contains(&closed.as_str())});
-            cases.push_str(&format!("{case}\n"));
+            cases.extend([case.to_string().as_str(), "\n"]);
         }
     }
     // An answer that is theirs by their types comes back in a request that is.

@@ -81,16 +81,13 @@ pub(super) fn places(request: &Request) -> Places {
 /// How much the model thinks, and whether that is shown.
 fn thinking(request: &Request) -> Map<String, Value> {
     let mut members = Map::new();
-    match request.params.get("thinking") {
-        Some(Value::Object(given)) => {
-            let budget = match given.get("type").and_then(Value::as_str) {
-                Some("disabled") => Some(0.into()),
-                Some("adaptive") => Some((-1).into()),
-                _ => given.get("budget_tokens").cloned(),
-            };
-            members.extend(budget.map(|budget| ("thinkingBudget".to_owned(), budget)));
-        }
-        _ => {}
+    if let Some(Value::Object(given)) = request.params.get("thinking") {
+        let budget = match given.get("type").and_then(Value::as_str) {
+            Some("disabled") => Some(0.into()),
+            Some("adaptive") => Some((-1).into()),
+            _ => given.get("budget_tokens").cloned(),
+        };
+        members.extend(budget.map(|budget| ("thinkingBudget".to_owned(), budget)));
     }
     if let Some(effort) = request.params.get("reasoning_effort").filter(|_| members.is_empty()) {
         // Up to 2.5 there are only budgets; these are what the provider itself makes of an effort.

@@ -124,31 +124,25 @@ pub(super) fn decoded(dialect: &dyn Dialect, pieces: &[&[u8]]) -> Result<(Answer
 
 #[test]
 fn no_split_changes_what_a_stream_says_and_it_says_what_the_whole_answer_does() {
-    let wires: [(&dyn Dialect, &str, &str, &str, &[&str]); 4] = [
+    let wires: [(&dyn Dialect, [&str; 3], &[&str]); 4] = [
         (
             &super::anthropic::Anthropic,
-            ANTHROPIC,
-            ANTHROPIC_WHOLE,
-            "h \u{1F600}",
+            [ANTHROPIC, ANTHROPIC_WHOLE, "h \u{1F600}"],
             &["thinking", "server_tool", "text", "tool_use"],
         ),
         (
             &super::openai::OpenAi { original: true },
-            OPENAI,
-            OPENAI_WHOLE,
-            "h \u{1F600}well",
+            [OPENAI, OPENAI_WHOLE, "h \u{1F600}well"],
             &["thinking", "thinking", "thinking", "text", "tool_use"],
         ),
         (
             &super::responses::Responses,
-            RESPONSES,
-            RESPONSES_WHOLE,
-            "h",
+            [RESPONSES, RESPONSES_WHOLE, "h"],
             &["thinking", "server_tool", "text", "tool_use"],
         ),
-        (&super::gemini::Gemini, GEMINI, GEMINI_WHOLE, "hm", &["thinking", "text", "text", "tool_use"]),
+        (&super::gemini::Gemini, [GEMINI, GEMINI_WHOLE, "hm"], &["thinking", "text", "text", "tool_use"]),
     ];
-    for (wire, stream, body, thoughts, kinds) in wires {
+    for (wire, [stream, body, thoughts], kinds) in wires {
         let bytes = stream.as_bytes();
         let (first, shown) = decoded(wire, &[bytes]).unwrap();
         assert_eq!(

@@ -43,22 +43,17 @@ const TEXTS: [(&str, &str); 3] = [("--system", "-s"), ("--option", "-o"), ("--he
 
 /// The command line with each text replaced by its hash.
 fn without_text(argv: &[String]) -> Vec<String> {
-    let hashed = |text: &String| format!("[{}]", digest::of(text.as_bytes()));
+    let hashed = |text: &str| format!("[{}]", digest::of(text.as_bytes()));
     let mut kept: Vec<String> = argv.iter().take(1).cloned().collect();
-    let mut words = argv.iter().skip(1);
+    let mut words = argv.iter().skip(1).peekable();
     while let Some(word) = words.next() {
         if word == "--" {
             kept.push(word.clone());
-            kept.extend(words.by_ref().map(hashed));
+            kept.extend(words.by_ref().map(|text| hashed(text)));
         } else if let Some((name, text)) = text_of_option(word) {
-            match text {
-                Some(text) => kept.push(format!("{name}[{}]", digest::of(text.as_bytes()))),
-                None => {
-                    kept.push(word.clone());
-                    let is_file = |text: &String| name == "-s" && names_file(text);
-                    kept.extend(words.next().map(|text| if is_file(text) { text.clone() } else { hashed(text) }));
-                }
-            }
+            kept.push(text.map_or_else(|| word.clone(), |text| format!("{name}{}", hashed(text))));
+            let next = words.next_if(|_| text.is_none());
+            kept.extend(next.map(|text| if name == "-s" && names_file(text) { text.clone() } else { hashed(text) }));
         } else if word.starts_with('-') {
             kept.push(word.clone());
             if !FLAGS.contains(&word.as_str()) && !word.contains('=') && word != "-" {
