@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::body::Body;
-use super::gemini_parameters::{self as parameters, Places};
+use super::gemini_parameters::places;
 use super::history::{Going, Sent, sent};
 use super::loose::Text;
 use super::partial::{arguments, exact, fresh_id};
@@ -50,11 +50,11 @@ impl Dialect for Gemini {
         if let Some(tools) = request.tools(own)? {
             body.set("tools", &tools)?;
         }
-        let Places { config, others } = parameters::places(request);
+        let (config, beside) = places(request);
         if !config.is_empty() {
             body.set("generationConfig", &config)?;
         }
-        others.iter().try_for_each(|(name, value)| body.set(name, value))?;
+        beside.iter().try_for_each(|(name, value)| body.set(name, value))?;
         Ok(body.finish())
     }
 

@@ -5,61 +5,25 @@ use serde_json::{Map, Value, json};
 use super::{Request, list, schema};
 
 /// The members of `generationConfig`, as the provider's own types have them.
-const GENERATION: [&str; 27] = [
-    "audioTimestamp",
-    "audioTranscriptionConfig",
-    "candidateCount",
-    "enableAffectiveDialog",
-    "enableEnhancedCivicAnswers",
-    "frequencyPenalty",
-    "imageConfig",
-    "logprobs",
-    "maxOutputTokens",
-    "mediaResolution",
-    "modelConfig",
-    "presencePenalty",
-    "responseFormat",
-    "responseJsonSchema",
-    "responseLogprobs",
-    "responseMimeType",
-    "responseModalities",
-    "responseSchema",
-    "routingConfig",
-    "seed",
-    "speechConfig",
-    "stopSequences",
-    "temperature",
-    "thinkingConfig",
-    "topK",
-    "topP",
-    "translationConfig",
-];
+const GENERATION: &str = "audioTimestamp audioTranscriptionConfig candidateCount enableAffectiveDialog enableEnhancedCivicAnswers \
+frequencyPenalty imageConfig logprobs maxOutputTokens mediaResolution modelConfig presencePenalty responseFormat responseJsonSchema \
+responseLogprobs responseMimeType responseModalities responseSchema routingConfig seed speechConfig stopSequences temperature \
+thinkingConfig topK topP translationConfig";
+/// The members beside it.
+const BESIDE: &str = "cachedContent modelArmorConfig safetySettings serviceTier systemInstruction toolConfig";
 
-/// The members of the body that may be spelt with underscores too.
-const BESIDE: [&str; 6] =
-    ["cachedContent", "modelArmorConfig", "safetySettings", "serviceTier", "systemInstruction", "toolConfig"];
-
-/// The parameters of a request, each in its place.
-pub(super) struct Places {
-    /// The members of `generationConfig`.
-    pub config: Map<String, Value>,
-    /// The members beside it.
-    pub others: Map<String, Value>,
-}
-
-/// The parameters of a request in their places. What is not known here goes beside, as it is given.
-pub(super) fn places(request: &Request) -> Places {
-    let (mut config, mut others) = (request.object("generationConfig"), Map::new());
+/// The members of `generationConfig` and those beside it that the parameters are. What is not known here goes beside, as it is given.
+pub(super) fn places(request: &Request) -> (Map<String, Value>, Map<String, Value>) {
+    let (mut config, mut beside) = (request.object("generationConfig"), Map::new());
     for (name, value) in &request.params {
-        match name.as_str() {
-            "generationConfig" | "tools" | "reasoning_effort" | "thinking" => {}
-            "max_tokens" => drop(config.insert("maxOutputTokens".to_owned(), value.clone())),
-            "stop" => drop(config.insert("stopSequences".to_owned(), list(value))),
-            name => match camel(name) {
-                known if GENERATION.contains(&known.as_str()) => drop(config.insert(known, value.clone())),
-                known if BESIDE.contains(&known.as_str()) => drop(others.insert(known, value.clone())),
-                _ => drop(others.insert(name.to_owned(), value.clone())),
-            },
+        let has = |list: &str, name: &str| list.split(' ').any(|known| known == name);
+        match (name.as_str(), camel(name)) {
+            ("generationConfig" | "tools" | "reasoning_effort" | "thinking", _) => {}
+            ("max_tokens", _) => drop(config.insert("maxOutputTokens".to_owned(), value.clone())),
+            ("stop", _) => drop(config.insert("stopSequences".to_owned(), list(value))),
+            (_, known) if has(GENERATION, &known) => drop(config.insert(known, value.clone())),
+            (_, known) if has(BESIDE, &known) => drop(beside.insert(known, value.clone())),
+            (name, _) => drop(beside.insert(name.to_owned(), value.clone())),
         }
     }
     if let Some(given) = &request.schema {
@@ -75,21 +39,21 @@ pub(super) fn places(request: &Request) -> Places {
             }
         }
     }
-    Places { config, others }
+    (config, beside)
 }
 
 /// How much the model thinks, and whether that is shown.
 fn thinking(request: &Request) -> Map<String, Value> {
     let mut members = Map::new();
-    if let Some(Value::Object(given)) = request.params.get("thinking") {
-        let budget = match given.get("type").and_then(Value::as_str) {
-            Some("disabled") => Some(0.into()),
-            Some("adaptive") => Some((-1).into()),
-            _ => given.get("budget_tokens").cloned(),
-        };
-        members.extend(budget.map(|budget| ("thinkingBudget".to_owned(), budget)));
-    }
-    if let Some(effort) = request.params.get("reasoning_effort").filter(|_| members.is_empty()) {
+    let given = request.object("thinking");
+    let budget = match given.get("type").and_then(Value::as_str) {
+        Some("disabled") => Some(0.into()),
+        Some("adaptive") => Some((-1).into()),
+        _ => given.get("budget_tokens").cloned(),
+    };
+    if let Some(budget) = budget {
+        members.insert("thinkingBudget".to_owned(), budget);
+    } else if let Some(effort) = request.params.get("reasoning_effort") {
         // Up to 2.5 there are only budgets; these are what the provider itself makes of an effort.
         let budget = match effort.as_str() {
             Some("none") => Some(0),
@@ -112,12 +76,11 @@ fn thinking(request: &Request) -> Map<String, Value> {
 
 /// A name with underscores as the provider spells it.
 fn camel(name: &str) -> String {
-    let mut words = name.split('_');
-    let mut spelt = words.next().unwrap_or_default().to_owned();
-    for word in words {
-        let mut letters = word.chars();
-        spelt.extend(letters.next().map(|first| first.to_ascii_uppercase()));
-        spelt.push_str(letters.as_str());
-    }
-    spelt
+    let mut is_start = false;
+    let letters = name.chars().filter_map(|letter| match (std::mem::replace(&mut is_start, letter == '_'), letter) {
+        (_, '_') => None,
+        (true, letter) => Some(letter.to_ascii_uppercase()),
+        (false, letter) => Some(letter),
+    });
+    letters.collect()
 }

@@ -6,10 +6,8 @@ use serde_json::{Map, Value, json};
 
 /// What a provider takes.
 struct Rules {
-    /// The keywords that it knows.
-    keywords: &'static [&'static str],
-    /// The formats that it knows, where it refuses others.
-    formats: &'static [&'static str],
+    /// The keywords that it knows beside those of all, with spaces between.
+    more: &'static str,
     objects: Objects,
 }
 
@@ -23,92 +21,24 @@ enum Objects {
     Complete,
 }
 
-const FORMATS: [&str; 10] =
-    ["date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid"];
-
-const ANTHROPIC: Rules = Rules {
-    keywords: &[
-        "$defs",
-        "$ref",
-        "additionalProperties",
-        "anyOf",
-        "const",
-        "description",
-        "enum",
-        "format",
-        "items",
-        "minItems",
-        "properties",
-        "required",
-        "title",
-        "type",
-    ],
-    formats: &FORMATS,
-    objects: Objects::Closed,
-};
-
+/// The keywords that every provider knows.
+const ALL: &str =
+    "$defs $ref additionalProperties anyOf description enum format items minItems properties required title type";
+const ANTHROPIC: Rules = Rules { more: "const", objects: Objects::Closed };
 const OPENAI: Rules = Rules {
-    keywords: &[
-        "$defs",
-        "$ref",
-        "additionalProperties",
-        "anyOf",
-        "const",
-        "description",
-        "enum",
-        "exclusiveMaximum",
-        "exclusiveMinimum",
-        "format",
-        "items",
-        "maxItems",
-        "maximum",
-        "minItems",
-        "minimum",
-        "multipleOf",
-        "pattern",
-        "properties",
-        "required",
-        "title",
-        "type",
-    ],
-    // All but `uri`.
-    formats: &["date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uuid"],
+    more: "const exclusiveMaximum exclusiveMinimum maxItems maximum minimum multipleOf pattern",
     objects: Objects::Complete,
 };
+const GEMINI: Rules =
+    Rules { more: "maxItems maximum minimum oneOf prefixItems propertyOrdering", objects: Objects::Any };
 
-const GEMINI: Rules = Rules {
-    keywords: &[
-        "$defs",
-        "$ref",
-        "additionalProperties",
-        "anyOf",
-        "description",
-        "enum",
-        "format",
-        "items",
-        "maxItems",
-        "maximum",
-        "minItems",
-        "minimum",
-        "oneOf",
-        "prefixItems",
-        "properties",
-        "propertyOrdering",
-        "required",
-        "title",
-        "type",
-    ],
-    formats: &FORMATS,
-    objects: Objects::Any,
-};
-
+/// The formats that may be sent; the last one not to `OpenAI`.
+const FORMATS: &str = "date date-time duration email hostname ipv4 ipv6 time uuid uri";
 /// Keywords that say nothing of what is valid, and are left out without a word.
-const NOTES: [&str; 9] =
-    ["$comment", "$schema", "default", "deprecated", "description", "examples", "readOnly", "title", "writeOnly"];
-
+const NOTES: &str = "$comment $schema default deprecated description examples readOnly title writeOnly";
 /// Keywords by which an object may have members that its `properties` do not name.
-const OPENING: [&str; 9] =
-    ["allOf", "anyOf", "dependentSchemas", "else", "if", "oneOf", "patternProperties", "then", "unevaluatedProperties"];
+const OPENING: &str =
+    "additionalProperties allOf anyOf dependentSchemas else if oneOf patternProperties then unevaluatedProperties";
 
 /// The schema as Anthropic takes it.
 pub(super) fn anthropic(schema: &Value) -> Value {
@@ -125,24 +55,27 @@ pub(super) fn gemini(schema: &Value) -> Value {
     rewritten(schema, &GEMINI).unwrap_or_else(|| schema.clone())
 }
 
+/// Whether a list has a word.
+fn has_word(list: &str, word: &str) -> bool {
+    list.split(' ').any(|known| known == word)
+}
+
 fn rewritten(schema: &Value, rules: &Rules) -> Option<Value> {
     let members = match schema {
-        Value::Object(members) => unwrapped(members)?,
+        Value::Object(members) => members,
         Value::Bool(_) if rules.objects == Objects::Any => return Some(schema.clone()),
         _ => return None,
     };
+    let has = |name: &str| members.contains_key(name);
     // With these a reference may lead anywhere.
-    if ["$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef"]
-        .iter()
-        .any(|name| members.contains_key(*name))
+    if ["$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef"].into_iter().any(has)
+        || (has("$defs") && has("definitions"))
     {
         return None;
     }
     let mut sent = Map::new();
-    match (members.get("$defs"), members.get("definitions")) {
-        (Some(_), Some(_)) => return None,
-        (Some(parts), None) | (None, Some(parts)) => drop(sent.insert("$defs".to_owned(), named(parts, rules)?)),
-        (None, None) => {}
+    if let Some(parts) = members.get("$defs").or_else(|| members.get("definitions")) {
+        sent.insert("$defs".to_owned(), named(parts, rules)?);
     }
     if let Some(reference) = members.get("$ref") {
         // Beside a reference nothing may stand.
@@ -151,82 +84,55 @@ fn rewritten(schema: &Value, rules: &Rules) -> Option<Value> {
     }
     let mut unsaid = Map::new();
     for (name, value) in members.iter().filter(|(name, _)| !["$defs", "definitions"].contains(&name.as_str())) {
-        match taken(name, value, &members, rules)? {
+        let is_known = has_word(ALL, name) || has_word(rules.more, name);
+        let kept = match name.as_str() {
+            "oneOf" if !is_known && !has("anyOf") => Some(("anyOf", listed(value, rules)?)),
+            "const" if !is_known && !has("enum") && (value.is_string() || value.is_number()) => {
+                Some(("enum", json!([value])))
+            }
+            name if !is_known || !is_kept(name, value, members, rules) => None,
+            "properties" => Some(("properties", named(value, rules)?)),
+            name @ ("anyOf" | "oneOf" | "prefixItems") => Some((name, listed(value, rules)?)),
+            name @ ("items" | "additionalProperties") if !value.is_boolean() => Some((name, rewritten(value, rules)?)),
+            name => Some((name, value.clone())),
+        };
+        match kept {
             Some((name, value)) => drop(sent.insert(name.to_owned(), value)),
-            None if NOTES.contains(&name.as_str()) => {}
+            None if has_word(NOTES, name) => {}
             None => drop(unsaid.insert(name.clone(), value.clone())),
         }
     }
-    if rules.objects != Objects::Any && !["type", "anyOf", "enum", "const"].iter().any(|name| sent.contains_key(*name))
-    {
-        return None;
-    }
-    if is_object(&sent) && !is_taken(&mut sent, &members, rules.objects) {
+    let is_typed = ["type", "anyOf", "enum", "const"].iter().any(|name| sent.contains_key(*name));
+    if rules.objects != Objects::Any && (!is_typed || !is_taken(&mut sent, members, rules.objects)) {
         return None;
     }
     if !unsaid.is_empty() {
-        let known =
-            sent.get("description").and_then(Value::as_str).map_or_else(String::new, |text| format!("{text}\n\n"));
-        sent.insert("description".to_owned(), format!("{known}{}", Value::from(unsaid)).into());
+        let before = sent.get("description").and_then(Value::as_str);
+        let before = before.map_or_else(String::new, |text| format!("{text}\n\n"));
+        sent.insert("description".to_owned(), format!("{before}{}", Value::from(unsaid)).into());
     }
     Some(sent.into())
 }
 
-/// The members of a schema, and of the one schema in its `allOf` where nothing else stands beside that.
-fn unwrapped(members: &Map<String, Value>) -> Option<Map<String, Value>> {
-    let Some([Value::Object(only)]) = members.get("allOf").and_then(Value::as_array).map(Vec::as_slice) else {
-        return Some(members.clone());
-    };
-    let is_beside = |name: &String| NOTES.contains(&name.as_str()) || ["$defs", "definitions"].contains(&name.as_str());
-    if !members.keys().all(|name| name == "allOf" || is_beside(name)) {
-        return Some(members.clone());
-    }
-    let mut joined = only.clone();
-    for (name, value) in members.iter().filter(|(name, _)| *name != "allOf") {
-        if joined.insert(name.clone(), value.clone()).is_some() && !NOTES.contains(&name.as_str()) {
-            return None;
-        }
-    }
-    unwrapped(&joined)
-}
-
-/// A keyword as it is sent; none where it is not, and nothing at all where the whole schema cannot be.
-#[expect(clippy::option_option, reason = "the one says that the keyword is left out, the other that the schema is")]
-fn taken<'a>(
-    name: &'a str,
-    value: &Value,
-    members: &Map<String, Value>,
-    rules: &Rules,
-) -> Option<Option<(&'a str, Value)>> {
-    let has = |name: &str| members.contains_key(name);
-    let is_known = |name: &str| rules.keywords.contains(&name);
-    let is_primitive = |value: &Value| !value.is_object() && !value.is_array();
-    let as_given = || (name, value.clone());
-    Some(match name {
-        "oneOf" if !is_known(name) && !has("anyOf") => Some(("anyOf", listed(value, rules)?)),
-        "const" if !is_known(name) && !has("enum") && (value.is_string() || value.is_number()) => {
-            Some(("enum", json!([value])))
-        }
-        _ if !is_known(name) => None,
-        "properties" => Some((name, named(value, rules)?)),
-        "anyOf" | "oneOf" | "prefixItems" => Some((name, listed(value, rules)?)),
+/// Whether a keyword that the provider knows can be sent with this value.
+fn is_kept(name: &str, value: &Value, members: &Map<String, Value>, rules: &Rules) -> bool {
+    match name {
         // Without what stands before them the items would be those of the whole array.
-        "items" if value.is_array() || (has("prefixItems") && !is_known("prefixItems")) => None,
-        "items" => Some((name, rewritten(value, rules)?)),
+        "items" => !value.is_array() && (!members.contains_key("prefixItems") || has_word(rules.more, "prefixItems")),
         // It speaks of those members that no pattern names.
-        "additionalProperties" if has("patternProperties") => None,
-        "additionalProperties" => {
-            Some((name, if value.is_boolean() { value.clone() } else { rewritten(value, rules)? }))
+        "additionalProperties" => !members.contains_key("patternProperties"),
+        "format" => {
+            value.as_str().is_some_and(|format| has_word(FORMATS, format))
+                && (value != "uri" || rules.objects != Objects::Complete)
         }
-        "format" => value.as_str().filter(|format| rules.formats.contains(format)).map(|_| as_given()),
-        "pattern" => value.as_str().filter(|pattern| !pattern.contains("(?")).map(|_| as_given()),
-        "minItems" if rules.objects == Objects::Closed && value.as_f64().is_some_and(|least| least > 1.0) => None,
-        "enum" | "const" => {
-            let values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
-            values.iter().all(is_primitive).then(as_given)
+        "pattern" => value.as_str().is_some_and(|pattern| !pattern.contains("(?")),
+        "minItems" => rules.objects != Objects::Closed || value.as_f64().is_some_and(|least| least <= 1.0),
+        "enum" => {
+            value.as_array().is_some_and(|values| values.iter().all(|value| !value.is_object() && !value.is_array()))
         }
-        _ => Some(as_given()),
-    })
+        "const" => !value.is_object() && !value.is_array(),
+        _ => true,
+    }
 }
 
 fn named(schemas: &Value, rules: &Rules) -> Option<Value> {
@@ -247,34 +153,27 @@ fn definition(reference: &str) -> Option<String> {
     }
 }
 
-fn is_object(schema: &Map<String, Value>) -> bool {
-    let is = |kind: &Value| kind == "object";
-    schema.get("type").is_some_and(|kind| is(kind) || kind.as_array().is_some_and(|kinds| kinds.iter().any(is)))
-        || ["properties", "required", "additionalProperties"].iter().any(|name| schema.contains_key(*name))
-}
-
-/// Whether an object is one that the provider takes; it is closed where that is what it needs.
+/// Whether the provider takes it, if it is an object; it is closed where that is what the provider needs.
 fn is_taken(sent: &mut Map<String, Value>, given: &Map<String, Value>, objects: Objects) -> bool {
-    let is_closed = sent.get("additionalProperties") == Some(&Value::Bool(false));
-    let names = |name: &str| sent.get("properties").is_some_and(|properties| properties.get(name).is_some());
-    let required: Vec<&str> =
-        given.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
-    match objects {
-        Objects::Any => true,
-        Objects::Complete => {
-            let properties = sent.get("properties").and_then(Value::as_object);
-            is_closed && properties.is_none_or(|all| all.keys().all(|name| required.contains(&name.as_str())))
-        }
-        Objects::Closed if is_closed => true,
-        Objects::Closed => {
-            let is_open =
-                given.contains_key("additionalProperties") || OPENING.iter().any(|name| given.contains_key(*name));
-            let is_named = sent.get("properties").and_then(Value::as_object).is_some_and(|all| !all.is_empty());
-            let can_be = !is_open && is_named && required.iter().all(|name| names(name));
-            if can_be {
-                sent.insert("additionalProperties".to_owned(), false.into());
-            }
-            can_be
-        }
+    let is = |kind: &Value| kind == "object";
+    let kind = sent.get("type");
+    if !kind.is_some_and(|kind| is(kind) || kind.as_array().is_some_and(|kinds| kinds.iter().any(is)))
+        && !["properties", "required", "additionalProperties"].iter().any(|name| sent.contains_key(*name))
+    {
+        return true;
     }
+    let names: Vec<&String> =
+        sent.get("properties").and_then(Value::as_object).into_iter().flat_map(Map::keys).collect();
+    let required: Vec<&Value> = sent.get("required").and_then(Value::as_array).into_iter().flatten().collect();
+    if sent.get("additionalProperties") == Some(&Value::Bool(false)) {
+        return objects != Objects::Complete || names.iter().all(|name| required.iter().any(|other| *other == *name));
+    }
+    let can_close = objects == Objects::Closed
+        && !given.keys().any(|name| has_word(OPENING, name))
+        && !names.is_empty()
+        && required.iter().all(|name| names.iter().any(|other| *name == *other));
+    if can_close {
+        sent.insert("additionalProperties".to_owned(), false.into());
+    }
+    can_close
 }
