@@ -2,6 +2,8 @@
 //! valid under the schema that was given is valid under the one that is sent. An object whose other members are not mentioned is closed
 //! where the provider takes no other. What cannot be rewritten so is sent as it was given.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
 /// What a provider takes.
@@ -102,6 +104,10 @@ fn rewritten(schema: &Value, rules: &Rules) -> Option<Value> {
             None => drop(unsaid.insert(name.clone(), value.clone())),
         }
     }
+    if rules.objects == Objects::Complete && !sent.contains_key("type") {
+        // Values alone are no type there.
+        sent.extend(kinds(&sent).map(|kinds| ("type".to_owned(), kinds)));
+    }
     let is_typed = ["type", "anyOf", "enum", "const"].iter().any(|name| sent.contains_key(*name));
     if rules.objects != Objects::Any && (!is_typed || !is_taken(&mut sent, members, rules.objects)) {
         return None;
@@ -133,6 +139,22 @@ fn is_kept(name: &str, value: &Value, members: &Map<String, Value>, rules: &Rule
         "const" => !value.is_object() && !value.is_array(),
         _ => true,
     }
+}
+
+/// The types of the values that a schema lists, if it does.
+fn kinds(schema: &Map<String, Value>) -> Option<Value> {
+    let listed = schema.get("enum").and_then(Value::as_array).map(Vec::as_slice);
+    let values = listed.or_else(|| schema.get("const").map(std::slice::from_ref))?;
+    let kind = |value: &Value| match value {
+        Value::String(_) => "string",
+        Value::Number(_) => "number",
+        Value::Bool(_) => "boolean",
+        Value::Null => "null",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let kinds: BTreeSet<&str> = values.iter().map(kind).collect();
+    Some(kinds.into_iter().collect())
 }
 
 fn named(schemas: &Value, rules: &Rules) -> Option<Value> {

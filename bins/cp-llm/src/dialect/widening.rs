@@ -161,7 +161,8 @@ fn each_provider_gets_what_it_takes() {
         json!({"type": "object", "additionalProperties": false, "required": ["n", "k"], "properties": {"n": name, "k": kinds},
             "$defs": {"K": definition}})
     };
-    let strict = expected(json!({"anyOf": one_of}), json!({"type": "integer", "minimum": 1}));
+    let typed = json!({"anyOf": [{"const": "x", "type": ["string"]}, {"$ref": "#/$defs/K"}]});
+    let strict = expected(typed, json!({"type": "integer", "minimum": 1}));
     assert_eq!(openai(&closed), Some(strict));
     let described = json!({"type": "integer", "description": "{\"minimum\":1}"});
     assert_eq!(anthropic(&closed), expected(json!({"anyOf": one_of}), described));
