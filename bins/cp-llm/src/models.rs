@@ -109,6 +109,7 @@ pub(crate) fn of_endpoint(endpoint: &Endpoint, limit: Duration, context: &Contex
         timeouts: Timeouts { total: limit, idle: None },
         connections: 1,
         embeds: false,
+        headers: Vec::new(),
         needs_key: true,
         stub_script: None,
         network: Box::new(move || permission().map(Some)),

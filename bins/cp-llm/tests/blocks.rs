@@ -208,3 +208,37 @@ fn the_llm_program_is_not_asked_for_what_it_cannot_be_given() {
     let ran = llm.feed(&["--backend", "llm", "--rows", "--dry-run"], &format!("{row}\n"));
     assert_eq!(ran.closing()["meta"]["notices"][0]["type"], "blocks_lowered", "{}", ran.stdout);
 }
+
+#[test]
+fn that_a_tool_failed_is_said_in_words_where_there_is_no_member_for_it() {
+    let text = json!([{"type": "text", "text": "no such file"}]);
+    let image = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}});
+    let turns = |content: &Value, is_error: bool| {
+        let call = json!([{"type": "tool_use", "id": "t", "name": "f", "input": {}}]);
+        let result = json!([{"type": "tool_result", "tool_use_id": "t", "content": content, "is_error": is_error}]);
+        json!([{"role": "user", "content": "q"}, {"role": "assistant", "content": call}, {"role": "user", "content": result}])
+    };
+    for (backend, place) in [("openai", "/messages/2/content"), ("openai-responses", "/input/2/output")] {
+        let said =
+            |content: &Value, is_error| sent(backend, "m", &turns(content, is_error)).0.pointer(place).unwrap().clone();
+        for content in [json!("no such file"), text.clone()] {
+            assert_eq!(said(&content, true), "The tool failed: no such file", "{backend}");
+            assert_eq!(said(&content, false), "no such file", "{backend}");
+        }
+        assert_eq!(said(&Value::Null, true), "The tool failed: ", "{backend}");
+        assert!(said(&json!([image]), true).to_string().contains("The tool failed"), "{backend}");
+    }
+}
+
+#[test]
+fn an_image_in_a_turn_of_the_system_is_counted_where_it_cannot_go() {
+    let image = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}});
+    let system = json!([{"type": "text", "text": "look"}, image]);
+    let turns = json!([{"role": "system", "content": system}, {"role": "user", "content": "q"}]);
+    for backend in ["anthropic", "gemini"] {
+        let (request, notices) = sent(backend, "m", &turns);
+        assert!(!request.to_string().contains("AAAA"), "{backend}");
+        assert!(notices[0]["message"].as_str().unwrap().ends_with(": 1 image"), "{backend}: {notices}");
+    }
+    assert!(sent("openai", "m", &turns).0.to_string().contains("AAAA"));
+}

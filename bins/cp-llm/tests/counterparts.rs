@@ -89,15 +89,17 @@ fn an_independent_server_is_understood_in_every_dialect() {
 }
 
 const CHECK: &str = "
-import json, sys
+import copy, json, sys
 from pydantic import TypeAdapter
+from anthropic.lib._parse._transform import transform_schema
+from openai.lib._pydantic import _ensure_strict_json_schema
 from anthropic.types.message_create_params import MessageCreateParamsNonStreaming as anthropic
 from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming as openai
 from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming as responses
 from anthropic.types import Message
 from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
-from google.genai.types import Content, FunctionDeclaration, GenerateContentResponse
+from google.genai.types import Content, FunctionDeclaration, GenerateContentResponse, GenerationConfig, SafetySetting, Tool, ToolConfig
 types = {'anthropic': anthropic, 'openai': openai, 'openai-responses': responses}
 answers = {'anthropic': Message, 'openai': ChatCompletion, 'openai-responses': Response, 'gemini': GenerateContentResponse}
 for line in sys.stdin:
@@ -109,7 +111,23 @@ for line in sys.stdin:
             Content.model_validate(content)
         for function in case['request']['tools'][0]['functionDeclarations']:
             FunctionDeclaration.model_validate(function)
+        for tool in case['request']['tools']:
+            Tool.model_validate(tool)
+        for setting in case['request'].get('safetySettings', []):
+            SafetySetting.model_validate(setting)
+        ToolConfig.model_validate(case['request'].get('toolConfig', {}))
+        GenerationConfig.model_validate(case['request'].get('generationConfig', {}))
+        assert set(case['request']) <= {'contents', 'systemInstruction', 'tools', 'safetySettings', 'toolConfig', 'generationConfig'}
         continue
+    # What their own functions make of a schema that they take is that schema.
+    format = case['request'].get('output_config', {}).get('format')
+    if format and case['closed']:
+        assert transform_schema(format['schema']) == format['schema'], format
+    format = case['request'].get('response_format', {}).get('json_schema') or case['request'].get('text', {}).get('format')
+    if format and format.get('strict'):
+        assert _ensure_strict_json_schema(copy.deepcopy(format['schema']), path=(), root=format['schema']) == format['schema'], format
+    if format:
+        assert format.get('strict', False) == case['closed'], case
     TypeAdapter(types[case['backend']]).validate_python(case['request'])
     unknown = set(case['request']) - set(types[case['backend']].__annotations__) - set().union(
         *(set(getattr(base, '__annotations__', {})) for base in types[case['backend']].__orig_bases__))
@@ -140,15 +158,58 @@ fn requests_fit_the_types_that_the_providers_publish() {
         ]
     });
     let llm = Llm::new();
-    let schema = llm.work.write("schema.json", r#"{"type":"object"}"#);
+    let any = llm.work.write("any.json", r#"{"type":"object"}"#).display().to_string();
+    let closed = json!({"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object", "additionalProperties": false,
+        "required": ["n", "k"], "definitions": {"K": {"type": "integer", "minimum": 1}}, "properties": {
+            "n": {"type": "string", "minLength": 2, "default": "x"},
+            "k": {"oneOf": [{"const": "x"}, {"$ref": "#/definitions/K", "title": "t"}, {"type": "null"}]}}});
+    let closed = llm.work.write("closed.json", closed.to_string()).display().to_string();
     let mut cases = String::new();
     for backend in BACKENDS {
-        for extra in [&[][..], &["--schema", schema.to_str().unwrap()]] {
+        let effort = ["-o", "reasoning_effort=low", "--reasoning"];
+        let own: &[&str] = match backend {
+            "anthropic" => &[
+                "-o",
+                "stop=END",
+                "-o",
+                "service_tier=auto",
+                "-o",
+                "tools=[{\"type\":\"web_search_20250305\",\"name\":\"web_search\"}]",
+            ],
+            "openai" => &[
+                "-o",
+                "stop=END",
+                "-o",
+                "seed=7",
+                "-o",
+                "top_p=0.5",
+                "-o",
+                "presence_penalty=1",
+                "-o",
+                "verbosity=low",
+            ],
+            "gemini" => &[
+                "-o",
+                "stop=END",
+                "-o",
+                "top_k=4",
+                "-o",
+                "safety_settings=[{\"category\":\"HARM_CATEGORY_HARASSMENT\",\"threshold\":\"BLOCK_NONE\"}]",
+                "-o",
+                "toolConfig={\"functionCallingConfig\":{\"mode\":\"AUTO\"}}",
+                "-o",
+                "tools=[{\"googleSearch\":{}}]",
+            ],
+            _ => &["-o", "top_p=0.5", "-o", "verbosity=low", "-o", "tools=[{\"type\":\"web_search\"}]"],
+        };
+        for extra in [&[][..], &["--schema", &any], &["--schema", &closed], &effort, own, &[&effort, own].concat()] {
             let arguments = [&["--backend", backend, "-m", "m", "--rows", "--dry-run"], extra].concat();
             let ran = llm.feed(&arguments, &format!("{prompt}\n"));
             let data = ran.records()[0]["data"].clone();
-            cases.push_str(&json!({"backend": backend, "request": data["request"]}).to_string());
-            cases.push('\n');
+            assert_eq!(ran.status, 0, "{backend} {extra:?}: {}", ran.stdout);
+            let case =
+                json!({"backend": backend, "request": data["request"], "closed": extra.contains(&closed.as_str())});
+            cases.extend([case.to_string().as_str(), "\n"]);
         }
     }
     // An answer that is theirs by their types comes back in a request that is.

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
+mod aside;
 mod batch;
 mod blocks;
 mod counterparts;
@@ -14,6 +15,7 @@ mod limits;
 mod llm;
 mod local;
 mod messages;
+mod parameters;
 mod policy;
 mod programs;
 mod requests;

@@ -23,7 +23,9 @@ fn a_stream_of_rounds_alternates() {
     let session = place.start();
     let open = |line: String| line.replace(",\"meta\":{\"duration_ms\":1}", "");
     let summary = "{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"summary\",\"data\":{\"total\":2},\"meta\":{\"duration_ms\":1}}\n";
-    let input = [open(message("a", "b")), open(message("c", "d")), summary.to_owned()].concat();
+    let thought =
+        "{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"delta\",\"data\":{\"text\":\"\",\"thinking\":\"hm\"}}\n";
+    let input = [thought.to_owned(), open(message("a", "b")), open(message("c", "d")), summary.to_owned()].concat();
     assert_eq!(place.feed(&["tee", &session], &input).stdout, input);
     let loaded = place.run(&["load", &session, "--format", "text"]).stdout;
     assert_eq!(loaded, "user: a\nassistant: b\nuser: c\nassistant: d\n");

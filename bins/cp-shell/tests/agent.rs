@@ -15,7 +15,7 @@ while IFS= read -r line; do
         *'"type":"state"'*) say state '{"seen":"everything"}' ;;
         *'please fail'*) printf '{"ok":false,"schema_version":"1.0","type":"error","error":{"code":"E_SERVER","message":"out of ideas","details":{},"retryable":true}}\n' ;;
         *'please leave'*) exit 3 ;;
-        *'"type":"process"'*) say delta '{"text":"you "}'; say delta '{"text":"said it"}'; say message '{"content":"you said it"}' ;;
+        *'"type":"process"'*) say delta '{"text":"","thinking":"what was it"}'; say delta '{"text":"you "}'; say delta '{"text":"said it"}'; say message '{"content":"you said it"}' ;;
     esac
 done
 "#;
@@ -32,6 +32,7 @@ fn a_program_answers_and_both_sides_are_in_the_session() {
     let ran = talk(&place, &["--agent", "echo"], "hello there\n:agent\n:quit\n");
     assert_eq!(ran.status, 0, "{} {}", ran.stdout, ran.stderr);
     assert!(ran.stdout.contains("you said it"), "{}", ran.stdout);
+    assert!(!ran.stdout.contains("what was it"), "what it thinks is none of its words: {}", ran.stdout);
     assert!(ran.stdout.contains("echo") && ran.stdout.contains("2.1"), "{}", ran.stdout);
     let session = place.entries("session.jsonl");
     let said: Vec<_> =

@@ -95,6 +95,25 @@ fn words_that_came_one_by_one_come_so_again() {
 }
 
 #[test]
+fn thoughts_pass_and_are_played_again_and_are_never_the_answer() {
+    let place = ToolLoop::new();
+    let script = r#"#!/bin/sh
+        say() { printf '{"ok":true,"schema_version":"1.0","type":"%s","data":%s}\n' "$1" "$2"; }
+        while read -r line; do
+            say delta '{"text":"","thinking":"well","_untrusted":["/thinking"]}'
+            say delta '{"text":"yes","_untrusted":["/text"]}'
+            say message '{"id":"1","role":"assistant","content":"yes","model":"m","backend":"b","stop_reason":"end_turn","usage":{}}'
+        done
+    "#;
+    let model = place.root.executable("model", script).display().to_string();
+    let ran = place.run(&["--llm", &model, "--record", "r.jsonl", "x"]);
+    let deltas = ran.of("delta");
+    assert_eq!((&deltas[0]["thinking"], &deltas[1]["text"]), (&json!("well"), &json!("yes")), "{ran:?}");
+    assert_eq!(timeless(&place.run(&["--replay", "r.jsonl"]).records()), timeless(&ran.records()));
+    assert_eq!(place.run(&["--llm", &model, "--format", "text", "x"]).stdout, "yes\n");
+}
+
+#[test]
 fn a_replay_opens_no_socket_and_starts_no_process() {
     let Some(strace) = counterpart("strace") else { return };
     let place = ToolLoop::new();

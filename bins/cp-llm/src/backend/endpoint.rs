@@ -230,8 +230,17 @@ impl Endpoint {
         let base = dialect.base(self.base().unwrap_or_default()).to_owned();
         let key = if setup.needs_key { self.secret()? } else { None };
         let client = Client::new(&base, setup.timeouts, setup.connections, variable)?;
-        let headers = self.headers.clone();
-        Ok(Server { endpoint: self.name.clone(), name: self.dialect.name(), dialect, base, key, headers, client })
+        let (headers, given) = (self.headers.clone(), setup.headers.clone());
+        Ok(Server {
+            endpoint: self.name.clone(),
+            name: self.dialect.name(),
+            dialect,
+            base,
+            key,
+            headers,
+            given,
+            client,
+        })
     }
 
     /// The key. A missing one is a failure where one is needed.
@@ -269,6 +278,8 @@ pub(crate) struct Setup {
     pub connections: usize,
     /// Whether the answers are vectors.
     pub embeds: bool,
+    /// The headers that the command line adds to each request.
+    pub headers: Vec<(String, String)>,
     /// Whether keys are read, and a missing one is a failure.
     pub needs_key: bool,
     /// The file with the stub's answers.

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use cp_common::coprocess::{self, Child, Grace};
 use cp_common::wire::record::{Kind, Record, open_line};
-use cp_common::wire::{Delta, Message, Params, Prompt};
+use cp_common::wire::{Delta, Message, Prompt};
 use cp_common::{Code, Error, Result};
+use serde::Serialize;
 use serde::de::IgnoredAny;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{Backend, Exchange, faults};
-use crate::dialect::{Answer, Call, Request, Show, Tokens, anthropic, bad_answer, cut};
+use crate::dialect::{Answer, Call, Request, Show, Shown, Tokens, anthropic, bad_answer, cut};
 
 /// How long a program has to exit once its input has ended: it may be a model with much to put away.
 pub(super) const GRACE: Grace = Grace { after_input: Duration::from_secs(1), after_term: Duration::from_millis(200) };
@@ -55,7 +56,7 @@ impl ExternalBackend {
             Some(child) => child,
             None => Child::start_group(&mut Command::new(&self.path), GRACE)?,
         };
-        let answer = exchange(&mut child, &prompt_of(request), Instant::now() + self.limit, show)?;
+        let answer = exchange(&mut child, &Asked::of(request), Instant::now() + self.limit, show)?;
         // Only one that answered in full can be asked again.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(child);
         Ok(answer)
@@ -67,7 +68,7 @@ pub(super) fn late() -> Error {
     Error::new(Code::Timeout, "the program did not answer in time").hint("raise --timeout to allow for longer answers")
 }
 
-fn exchange(child: &mut Child, prompt: &Prompt, end: Instant, show: &mut Show<'_>) -> Result<Answer> {
+fn exchange(child: &mut Child, prompt: &Asked<'_>, end: Instant, show: &mut Show<'_>) -> Result<Answer> {
     child.write(&open_line(Kind::Prompt.name(), prompt)?).map_err(|error| match error.code() {
         Code::Interrupted => error,
         // It has exited, as the one that exits without an answer does.
@@ -86,7 +87,13 @@ fn exchange(child: &mut Child, prompt: &Prompt, end: Instant, show: &mut Show<'_
             return Err(record.failure());
         }
         match record.kind {
-            Some(Kind::Delta) => show(&record.read::<Delta>()?.text)?,
+            Some(Kind::Delta) => {
+                let Delta { text, thinking, .. } = record.read()?;
+                thinking.map_or(Ok(()), |thinking| show(Shown::Thinking, &thinking))?;
+                if !text.is_empty() {
+                    show(Shown::Words, &text)?;
+                }
+            }
             Some(Kind::Message) => return answer_of(record.read().map_err(|error| whole(error, line))?),
             _ => {}
         }
@@ -133,14 +140,25 @@ pub(crate) fn examine(name: &str, limit: Duration) -> Result<Vec<String>> {
     }
 }
 
-fn prompt_of(request: &Request) -> Prompt {
-    Prompt {
-        system: Some(request.system.clone()).filter(|system| !system.is_empty()),
-        messages: request.messages.clone(),
-        tools: request.tools.clone(),
-        model: Some(request.model.clone()),
-        params: serde_json::from_value::<Params>(Value::Object(request.params.clone())).unwrap_or_default(),
-        ..Prompt::default()
+/// A prompt with every parameter, those that only the program knows among them.
+#[derive(Serialize)]
+struct Asked<'a> {
+    #[serde(flatten)]
+    prompt: Prompt,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    params: &'a Map<String, Value>,
+}
+
+impl<'a> Asked<'a> {
+    fn of(request: &'a Request) -> Self {
+        let prompt = Prompt {
+            system: Some(request.system.clone()).filter(|system| !system.is_empty()),
+            messages: request.messages.clone(),
+            tools: request.tools.clone(),
+            model: Some(request.model.clone()),
+            ..Prompt::default()
+        };
+        Self { prompt, params: &request.params }
     }
 }
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::external::{GRACE, late};
 use super::mirror::{self, transcript};
 use super::{Backend, Exchange};
-use crate::dialect::{Answer, Conversation, Lowered, Request, Show, bad_answer, shortened};
+use crate::dialect::{Answer, Conversation, Lowered, Request, Show, Shown, bad_answer, shortened};
 
 /// How many of the newest answers of the program are looked through for one that was just given: others may ask it too.
 const NEWEST: &str = "20";
@@ -120,7 +120,7 @@ impl Llm {
         while child.read_some(&mut printed, end.saturating_duration_since(Instant::now()))?.ok_or_else(late)? > 0 {
             let whole = printed[shown..].utf8_chunks().next().map_or("", |chunk| chunk.valid());
             if !whole.is_empty() {
-                show(whole)?;
+                show(Shown::Words, whole)?;
                 shown += whole.len();
             }
         }
@@ -164,7 +164,7 @@ impl Llm {
     fn logged(&self, which: &[&str]) -> Result<Vec<Logged>> {
         let arguments = [&["logs", "list", "--json"], which].concat();
         let arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
-        let text = self.printed(&arguments, "", &mut |_| Ok(()))?;
+        let text = self.printed(&arguments, "", &mut |_, _| Ok(()))?;
         serde_json::from_str(&text).map_err(|e| bad_answer("invalid_json", &format!("the log of llm: {e}")))
     }
 }

@@ -79,8 +79,9 @@ pub(crate) fn answering() -> Vec<Found> {
         let client = Client::new(&base, Timeouts { total: LIMIT, idle: None }, 1, |_| None).ok()?;
         let dialect = Box::new(OpenAi { original: false });
         let endpoint = (*name).to_owned();
+        let (headers, given) = (Vec::new(), Vec::new());
         let server =
-            Server { endpoint, name: "openai", dialect, base: base.clone(), key: None, headers: Vec::new(), client };
+            Server { endpoint, name: "openai", dialect, base: base.clone(), key: None, headers, given, client };
         Some(Found { name, base, models: server.models().ok()? })
     });
     asked.collect()

@@ -10,7 +10,7 @@ use cp_common::{Error, Result};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::dialect::{Answer, Show};
+use crate::dialect::{Answer, Show, Shown};
 
 /// What is shorter is a word for a server that needs no key, such as `none`, and is in many texts.
 const SHORTEST: usize = 8;
@@ -83,31 +83,37 @@ impl Secret {
 /// Takes a key out of text that is shown as it comes: what may be the beginning of the key waits for the rest.
 pub(super) struct Veil<'a> {
     key: Option<&'a Secret>,
+    /// What was shown last, which the text that waits belongs to.
+    last: Shown,
     held: String,
 }
 
 impl<'a> Veil<'a> {
     /// A veil over a key, if there is one that can be told from a word.
     pub(super) fn of(key: Option<&'a Secret>) -> Self {
-        Self { key: key.filter(|key| key.0.len() >= SHORTEST), held: String::new() }
+        Self { key: key.filter(|key| key.0.len() >= SHORTEST), last: Shown::Words, held: String::new() }
     }
 
     /// Shows what can be shown now.
-    pub(super) fn show(&mut self, text: &str, show: &mut Show<'_>) -> Result<()> {
-        let Some(key) = self.key else { return show(text) };
+    pub(super) fn show(&mut self, kind: Shown, text: &str, show: &mut Show<'_>) -> Result<()> {
+        let Some(key) = self.key else { return show(kind, text) };
+        if self.last != kind {
+            self.finish(show)?;
+            self.last = kind;
+        }
         self.held.push_str(text);
         let clean = key.scrub(&self.held);
         let begins = |at: &usize| key.0.starts_with(&clean[*at..]);
         let from = clean.len().saturating_sub(key.0.len() - 1);
         let end = (from..clean.len()).filter(|at| clean.is_char_boundary(*at)).find(begins).unwrap_or(clean.len());
         clean[end..].clone_into(&mut self.held);
-        if end > 0 { show(&clean[..end]) } else { Ok(()) }
+        if end > 0 { show(kind, &clean[..end]) } else { Ok(()) }
     }
 
     /// Shows what waits.
     pub(super) fn finish(&mut self, show: &mut Show<'_>) -> Result<()> {
         let held = std::mem::take(&mut self.held);
-        if held.is_empty() { Ok(()) } else { show(&held) }
+        if held.is_empty() { Ok(()) } else { show(self.last, &held) }
     }
 }
 

@@ -35,6 +35,8 @@ pub(super) struct Server {
     pub key: Option<Secret>,
     /// The headers of each request, below those that are its own.
     pub headers: Vec<(String, String)>,
+    /// Headers of the command line, which win over all others.
+    pub given: Vec<(String, String)>,
     pub client: Client,
 }
 
@@ -54,7 +56,8 @@ impl Backend for Server {
     fn destination(&self, request: &Request) -> Option<Destination> {
         let mut headers = self.headers(request, None);
         for (name, value) in &mut headers {
-            if self.headers.iter().any(|(own, _)| own == name) && is_secret(name, value) {
+            let is_own = self.headers.iter().any(|(own, _)| own == name);
+            if self.given.iter().any(|(given, _)| given == name) || is_own && is_secret(name, value) {
                 "[REDACTED]".clone_into(value);
             }
         }
@@ -66,7 +69,7 @@ impl Backend for Server {
         let start = Instant::now();
         let mut veil = Veil::of(self.key.as_ref());
         let mut exchange = match self.client.post(&self.url(request), &headers, body) {
-            Ok(reply) => self.answered(reply, request.stream, start, &mut |text| veil.show(text, show)),
+            Ok(reply) => self.answered(reply, request.stream, start, &mut |kind, text| veil.show(kind, text, show)),
             Err(error) => Exchange::of(Err(error)),
         };
         exchange.outcome = exchange.outcome.and_then(|answer| {
@@ -119,13 +122,15 @@ impl Server {
         self.with_own(headers)
     }
 
-    /// The headers, and those that were given for each request: none stands for one that a request has already.
+    /// The headers, with those of the endpoint that a request has not already, and those of the command line in the place of any other.
     fn with_own(&self, mut headers: Vec<(String, String)>) -> Vec<(String, String)> {
         for (name, value) in &self.headers {
             if !headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)) {
                 headers.push((name.clone(), value.clone()));
             }
         }
+        headers.retain(|(name, _)| !self.given.iter().any(|(given, _)| given.eq_ignore_ascii_case(name)));
+        headers.extend(self.given.iter().cloned());
         headers
     }
 
@@ -179,10 +184,7 @@ impl Server {
                 .decoded(&body, reply.status)
                 .map_err(|error| with_partial(error, &String::from_utf8_lossy(&body)))
                 .and_then(|answer| {
-                    let text = answer.content.text();
-                    if !text.is_empty() {
-                        show(&text)?;
-                    }
+                    answer.show(show)?;
                     Ok(answer)
                 }),
         };

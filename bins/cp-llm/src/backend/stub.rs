@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{Backend, Exchange, ModelList};
-use crate::dialect::{Answer, Call, Request, Show, Tokens, anthropic};
+use crate::dialect::{Answer, Call, Request, Show, Shown, Tokens, anthropic};
 use crate::digest;
 use crate::pause::pause;
 
@@ -75,7 +75,11 @@ impl Backend for Stub {
         };
         let text = answer.content.text();
         let hash = Some(digest::of(text.as_bytes()));
-        let shown = if request.stream { text.split_inclusive(' ').try_for_each(show) } else { Ok(()) };
+        let shown = if request.stream {
+            text.split_inclusive(' ').try_for_each(|piece| show(Shown::Words, piece))
+        } else {
+            Ok(())
+        };
         Exchange { first: Some(Duration::ZERO), hash, ..Exchange::of(shown.map(|()| answer)) }
     }
 
@@ -174,6 +178,7 @@ mod tests {
             params: serde_json::Map::new(),
             schema: None,
             stream: false,
+            reasoning: false,
             conversation: None,
             position,
         }

@@ -1,12 +1,14 @@
 //! One whole answer of a model, in no provider's dialect: its parts in order, and the plain view of them.
 
 use cp_common::Result;
-use cp_common::wire::{Block, Content, Origin, Usage, raw};
+use cp_common::wire::{Block, Content, Origin, Usage, raw, record};
+use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::body::Body;
 use super::upstream::bad_answer;
+use super::{Show, Shown};
 
 /// A whole answer.
 #[derive(Clone, Debug)]
@@ -105,6 +107,13 @@ impl Answer {
         Ok(answer)
     }
 
+    /// Shows an answer that came whole: what the model thought, then its words.
+    pub(crate) fn show(&self, show: &mut Show<'_>) -> Result<()> {
+        thoughts(&self.blocks).try_for_each(|thought| show(Shown::Thinking, &thought))?;
+        let text = self.content.text();
+        if text.is_empty() { Ok(()) } else { show(Shown::Words, &text) }
+    }
+
     /// The answer, unless there is nothing in it.
     pub(crate) fn checked(mut self) -> Result<Self> {
         if self.stop.is_empty() || (self.stop == "end_turn" && !self.calls.is_empty()) {
@@ -116,6 +125,17 @@ impl Answer {
         }
         Ok(self)
     }
+}
+
+/// What the model thought, as the blocks of an answer tell it.
+pub(crate) fn thoughts(blocks: &[Block]) -> impl Iterator<Item = String> {
+    #[derive(Deserialize)]
+    struct Thought {
+        r#type: String,
+        thinking: Option<String>,
+    }
+    let thoughts = blocks.iter().filter_map(|block| record::read::<Thought>(block.raw()).ok());
+    thoughts.filter(|thought| thought.r#type == "thinking").filter_map(|thought| thought.thinking)
 }
 
 /// The words as one text; as blocks where images are among them.

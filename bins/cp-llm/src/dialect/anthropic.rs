@@ -10,7 +10,10 @@ use super::body::Body;
 use super::history::{Going, Sent, sent};
 use super::loose::{Text, settle};
 use super::partial::{complete_arguments, exact, object};
-use super::{Call, Decoder, Dialect, Part, Partial, Piece, Request, Said, Show, Tokens, bad_answer, count_of, text_of};
+use super::{
+    Call, Decoder, Dialect, Part, Partial, Piece, Request, Said, Show, Tokens, bad_answer, count_of, list, schema,
+    text_of,
+};
 
 /// The version of the API that this is written to.
 const VERSION: &str = "2023-06-01";
@@ -51,20 +54,26 @@ impl Dialect for Anthropic {
     fn body(&self, request: &Request, there: &Origin) -> Result<Vec<u8>> {
         let mut body = Body::default();
         body.set("model", &request.model)?;
-        body.set("max_tokens", request.params.get("max_tokens").unwrap_or(&MAX_TOKENS.into()))?;
+        // What the model thinks is part of what it may write.
+        let budget = request.object("thinking").get("budget_tokens").and_then(Value::as_u64).unwrap_or_default();
+        let most = MAX_TOKENS.saturating_add(budget).into();
+        body.set("max_tokens", request.params.get("max_tokens").unwrap_or(&most))?;
         if let Some(system) = request.whole_system() {
             body.set("system", &system)?;
         }
         let messages = request.conversation_turns().map(|turn| Message::of(turn, request, there));
         body.set("messages", &messages.filter_map(Result::transpose).collect::<Result<Vec<_>>>()?)?;
-        if !request.tools.is_empty() {
-            body.set("tools", &request.tools)?;
+        if let Some(tools) = request.tools(&request.tools)? {
+            body.set("tools", &tools)?;
         }
-        if let Some(schema) = &request.schema {
-            body.set("output_config", &json!({"format": {"type": "json_schema", "schema": schema}}))?;
+        for (name, value) in output(request) {
+            body.set(name, &value)?;
         }
-        for (name, value) in &request.params {
-            body.set(if name == "stop" { "stop_sequences" } else { name }, value)?;
+        for (name, value) in request.params.iter().filter(|(name, _)| *name != "reasoning_effort") {
+            match name.as_str() {
+                "stop" => body.set("stop_sequences", &list(value))?,
+                name => body.set(name, value)?,
+            }
         }
         if request.stream {
             body.set("stream", &true)?;
@@ -75,6 +84,28 @@ impl Dialect for Anthropic {
     fn decoder(&self) -> Box<dyn Decoder> {
         Box::new(Stream::default())
     }
+}
+
+/// How the answer is to be made: its schema, and how much the model thinks. Where an effort is given without saying how to think, the
+/// model decides, as the provider documents it for the models that have an effort.
+fn output(request: &Request) -> impl Iterator<Item = (&'static str, Map<String, Value>)> {
+    let (mut output, mut thinking) = (request.object("output_config"), request.object("thinking"));
+    if let Some(schema) = &request.schema {
+        output.entry("format").or_insert_with(|| json!({"type": "json_schema", "schema": schema::anthropic(schema)}));
+    }
+    if let Some(effort) = request.params.get("reasoning_effort") {
+        let kind = if effort == "none" { "disabled" } else { "adaptive" };
+        thinking.entry("type").or_insert_with(|| kind.into());
+        if effort != "none" {
+            let least = (effort == "minimal").then(|| "low".into());
+            output.entry("effort").or_insert_with(|| least.unwrap_or_else(|| effort.clone()));
+        }
+    }
+    // Newer models give only a signature where nothing is said.
+    if request.reasoning && thinking.get("type").is_some_and(|kind| kind == "adaptive" || kind == "enabled") {
+        thinking.entry("display").or_insert_with(|| "summarized".into());
+    }
+    [("output_config", output), ("thinking", thinking)].into_iter().filter(|(_, members)| !members.is_empty())
 }
 
 /// A turn in this dialect.
@@ -249,11 +280,19 @@ impl Stream {
             pieces: Text::default(),
             input: input.and_then(|_| exact(piece.bytes, &format!("{pointer}/input"))),
         };
-        if block["type"] == "text" {
-            self.partial.show(text_of(block, "text").unwrap_or_default(), piece.halves, show)?;
-        }
+        self.show(text_of(block, "type"), block, piece.halves, show)?;
         self.blocks.push(begun);
         Ok(())
+    }
+
+    /// Shows what comes for a block of this type.
+    fn show(&mut self, kind: Option<&str>, from: &Value, halves: bool, show: &mut Show<'_>) -> Result<()> {
+        let text = |name| text_of(from, name).unwrap_or_default();
+        match kind {
+            Some("text") => self.partial.show(text("text"), halves, show),
+            Some("thinking") => self.partial.think(text("thinking"), halves, show),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -263,7 +302,7 @@ impl Decoder for Stream {
             return Err(bad_answer("invalid_json", "the answer is not a message"));
         }
         self.partial.ended = true;
-        self.message(body.value, "", body, &mut |_| Ok(()))
+        self.message(body.value, "", body, &mut |_, _| Ok(()))
     }
 
     fn event(&mut self, event: &Piece<'_>, show: &mut Show<'_>) -> Result<bool> {
@@ -278,9 +317,8 @@ impl Decoder for Stream {
                 let delta = &data["delta"];
                 if let Some(block) = self.blocks.iter_mut().rfind(|block| block.index == index) {
                     block.grow(delta, event.halves);
-                    if block.members.get("type").is_some_and(|kind| kind == "text") {
-                        self.partial.show(text_of(delta, "text").unwrap_or_default(), event.halves, show)?;
-                    }
+                    let kind = text_of_member(&block.members, "type");
+                    self.show(Some(&kind), delta, event.halves, show)?;
                 }
             }
             Some("message_delta") => {

@@ -98,7 +98,7 @@ proptest! {
             let stream: Vec<Vec<u8>> = events.iter().map(|event| format!("data: {event}\n\n").into_bytes()).collect();
             let stream: Vec<&[u8]> = stream.iter().map(Vec::as_slice).collect();
             let (streamed, shown) = decoded(dialect.as_ref(), &stream).unwrap();
-            prop_assert_eq!(&shown, &said.text);
+            prop_assert_eq!(&shown, &[said.text.clone(), said.thought.clone()]);
             prop_assert_eq!(format!("{:?}", streamed), format!("{:?}", whole(dialect.as_ref(), &body.to_string())));
         }
     }

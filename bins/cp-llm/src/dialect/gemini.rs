@@ -5,10 +5,11 @@ use cp_common::wire::{Block, Origin, ToolSpec, raw};
 use cp_common::{Error, Result};
 use serde::Serialize;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::body::Body;
 use super::embeddings::Format;
+use super::gemini_parameters::places;
 use super::history::{Going, Sent, sent};
 use super::loose::Text;
 use super::partial::{arguments, exact, fresh_id};
@@ -53,27 +54,16 @@ impl Dialect for Gemini {
             }
         }
         body.set("contents", &contents)?;
-        if !request.tools.is_empty() {
-            let functions: Vec<Function<'_>> = request.tools.iter().map(Function::of).collect();
-            body.set("tools", &[Tools { function_declarations: functions }])?;
+        let functions: Vec<Function<'_>> = request.tools.iter().map(Function::of).collect();
+        let own = (!functions.is_empty()).then_some(Tools { function_declarations: functions });
+        if let Some(tools) = request.tools(own)? {
+            body.set("tools", &tools)?;
         }
-        let mut config = Map::new();
-        if let Some(schema) = &request.schema {
-            config.insert("responseMimeType".into(), "application/json".into());
-            config.insert("responseJsonSchema".into(), schema.clone());
-        }
-        for (name, value) in &request.params {
-            let renamed = match name.as_str() {
-                "max_tokens" => "maxOutputTokens",
-                "top_p" => "topP",
-                "stop" => "stopSequences",
-                name => name,
-            };
-            config.insert(renamed.into(), value.clone());
-        }
+        let (config, beside) = places(request);
         if !config.is_empty() {
             body.set("generationConfig", &config)?;
         }
+        beside.iter().try_for_each(|(name, value)| body.set(name, value))?;
         Ok(body.finish())
     }
 
@@ -235,7 +225,9 @@ impl Stream {
             part.as_object().is_some_and(|members| members.keys().all(|name| names.contains(&name.as_str())))
         };
         if let Some(text) = text_of(part, "text") {
-            if !is_thought {
+            if is_thought {
+                self.partial.think(text, piece.halves, show)?;
+            } else {
                 self.partial.show(text, piece.halves, show)?;
             }
             // A signature belongs to the part that it came with.
@@ -286,7 +278,7 @@ impl Stream {
 impl Decoder for Stream {
     fn whole(&mut self, body: &Piece<'_>) -> Result<()> {
         let data = body.value;
-        self.event(body, &mut |_| Ok(()))?;
+        self.event(body, &mut |_, _| Ok(()))?;
         if self.partial.id.is_none() && data.get("candidates").is_none() && data.get("promptFeedback").is_none() {
             return Err(bad_answer("invalid_json", "the answer has no candidates"));
         }

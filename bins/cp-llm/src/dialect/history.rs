@@ -36,6 +36,15 @@ pub(crate) fn lowered(request: &Request, here: &Origin) -> Result<Lowered> {
     let mut lowered = Lowered::new();
     for turn in &request.messages {
         count(turn, request, here, &mut lowered)?;
+        // These dialects have no turns of the system, only its text.
+        if turn.role == "system" && ["anthropic", "gemini"].contains(&here.dialect.as_str()) {
+            for block in turn.content.blocks() {
+                let kind = block.view()?.kind.into_owned();
+                if kind != "text" {
+                    *lowered.entry(kind).or_default() += 1;
+                }
+            }
+        }
     }
     Ok(lowered)
 }
@@ -66,6 +75,11 @@ fn count<'a>(turn: &'a Turn, request: &Request, here: &Origin, lowered: &mut Low
         going.extend(plain.map(Going::Plain));
     }
     Ok(Sent::Blocks(going))
+}
+
+/// What stands before the text of a tool's result where the dialect cannot say that the tool failed.
+pub(super) fn tool_failure(is_error: bool) -> &'static str {
+    if is_error { "The tool failed: " } else { "" }
 }
 
 /// Whether the blocks of an answer can go as they came. A server of Responses takes all its items or none: it refuses reasoning without

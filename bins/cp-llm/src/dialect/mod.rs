@@ -9,6 +9,7 @@ mod body;
 mod deltas;
 pub(crate) mod embeddings;
 pub(crate) mod gemini;
+mod gemini_parameters;
 mod history;
 pub(crate) mod loose;
 pub(crate) mod openai;
@@ -16,15 +17,18 @@ mod openai_message;
 mod partial;
 mod request;
 pub(crate) mod responses;
+mod schema;
 #[cfg(test)]
 mod splits;
 mod upstream;
+#[cfg(test)]
+mod widening;
 
 use cp_common::Result;
 use cp_common::wire::Origin;
 use serde_json::Value;
 
-pub(crate) use self::answer::{Answer, Call, Tokens};
+pub(crate) use self::answer::{Answer, Call, Tokens, thoughts};
 use self::answer::{Part, Said};
 pub(crate) use self::history::{Lowered, lowered};
 pub(crate) use self::partial::{Partial, finish};
@@ -32,8 +36,17 @@ pub(crate) use self::request::{Conversation, Request};
 pub(crate) use self::upstream::{UpstreamError, bad_answer, cut, shortened};
 use crate::http::sse::Event;
 
+/// What is shown of an answer that is still coming.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// Its words.
+    Words,
+    /// What the model thinks.
+    Thinking,
+}
+
 /// Shows text of an answer that is still coming.
-pub(crate) type Show<'a> = dyn FnMut(&str) -> Result<()> + 'a;
+pub(crate) type Show<'a> = dyn FnMut(Shown, &str) -> Result<()> + 'a;
 
 /// One provider's dialect.
 pub(crate) trait Dialect: Send + Sync {
@@ -113,6 +126,11 @@ pub(crate) fn parsed(bytes: &[u8]) -> Result<loose::Loose> {
             .hint("check the base URL, and whether a proxy or a login page answers in its place"),
         Some(_) => bad_answer("invalid_json", "the answer is not valid JSON"),
     })
+}
+
+/// What may be one text or several, as a list.
+fn list(value: &Value) -> Value {
+    if value.is_string() { Value::Array(vec![value.clone()]) } else { value.clone() }
 }
 
 /// A member as text.

@@ -9,10 +9,11 @@ use serde_json::{Map, Value, json};
 
 use super::body::Body;
 use super::embeddings::Format;
-use super::history::{Going, Sent, sent};
+use super::history::{Going, Sent, sent, tool_failure};
 use super::openai_message::Message;
 use super::{
-    Decoder, Dialect, Part, Partial, Piece, Request, Show, Tokens, bad_answer, bearer, count_of, data_url, text_of,
+    Decoder, Dialect, Part, Partial, Piece, Request, Show, Tokens, bad_answer, bearer, count_of, data_url, schema,
+    text_of,
 };
 
 pub(crate) struct OpenAi {
@@ -44,11 +45,15 @@ impl Dialect for OpenAi {
         let mut body = Body::default();
         body.set("model", &request.model)?;
         body.set("messages", &messages)?;
-        if !request.tools.is_empty() {
-            body.set("tools", &request.tools.iter().map(Tool::of).collect::<Vec<_>>())?;
+        if let Some(tools) = request.tools(request.tools.iter().map(Tool::of))? {
+            body.set("tools", &tools)?;
         }
-        if let Some(schema) = &request.schema {
-            let format = json!({"name": "answer", "schema": schema});
+        if let Some(given) = &request.schema {
+            // Compatible servers take more than the original one, and differ in what they call strict.
+            let format = match schema::openai(given).filter(|_| self.original) {
+                Some(strict) => json!({"name": "answer", "schema": strict, "strict": true}),
+                None => json!({"name": "answer", "schema": given}),
+            };
             body.set("response_format", &json!({"type": "json_schema", "json_schema": format}))?;
         }
         for (name, value) in &request.params {
@@ -170,11 +175,12 @@ fn put_turn(turn: &Turn, content: Sent<'_>, messages: &mut Vec<Value>) -> Result
 
 /// The text of a tool result, and the parts that are not text.
 fn result(view: &BlockView<'_>) -> Result<(String, Vec<Value>)> {
-    let Some(raw) = view.content else { return Ok((String::new(), Vec::new())) };
+    let failure = tool_failure(view.is_error);
+    let Some(raw) = view.content else { return Ok((failure.to_owned(), Vec::new())) };
     match serde_json::from_str::<Content>(raw.get()) {
-        Ok(Content::Text(text)) => Ok((text, Vec::new())),
+        Ok(Content::Text(text)) => Ok((format!("{failure}{text}"), Vec::new())),
         Ok(Content::Blocks(blocks)) => {
-            let (mut text, mut others) = (String::new(), Vec::new());
+            let (mut text, mut others) = (failure.to_owned(), Vec::new());
             for block in &blocks {
                 match block.view()?.text {
                     Some(piece) => text.push_str(&piece),
@@ -183,7 +189,7 @@ fn result(view: &BlockView<'_>) -> Result<(String, Vec<Value>)> {
             }
             Ok((text, others))
         }
-        Err(_) => Ok((raw.get().to_owned(), Vec::new())),
+        Err(_) => Ok((format!("{failure}{}", raw.get()), Vec::new())),
     }
 }
 
@@ -246,7 +252,7 @@ impl Decoder for Stream {
         for (index, call) in calls.filter_map(Value::as_object_mut).enumerate() {
             call.insert("index".to_owned(), index.into());
         }
-        self.choice(choice, &message, body, &mut |_| Ok(()))
+        self.choice(choice, &message, body, &mut |_, _| Ok(()))
     }
 
     fn event(&mut self, event: &Piece<'_>, show: &mut Show<'_>) -> Result<bool> {

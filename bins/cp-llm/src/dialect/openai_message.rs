@@ -53,8 +53,13 @@ impl Message {
         partial: &mut Partial,
         show: &mut Show<'_>,
     ) -> Result<()> {
+        // Some servers give the same thought under each of the names.
+        let mut is_shown = false;
         for name in THOUGHTS {
             if let Some(text) = text_of(delta, name).filter(|text| !text.is_empty()) {
+                if !std::mem::replace(&mut is_shown, true) {
+                    partial.think(text, piece.halves, show)?;
+                }
                 let known = self.thoughts.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
                     self.thoughts.push((name, Text::default()));
                     self.thoughts.len() - 1
@@ -64,6 +69,10 @@ impl Message {
         }
         for detail in delta["reasoning_details"].as_array().into_iter().flatten() {
             self.detail(detail);
+            if self.thoughts.is_empty() {
+                let text = text_of(detail, "text").or_else(|| text_of(detail, "summary"));
+                partial.think(text.unwrap_or_default(), piece.halves, show)?;
+            }
         }
         match &delta["content"] {
             Value::String(text) => self.text(text, piece, partial, show)?,
@@ -108,6 +117,7 @@ impl Message {
                 if let Some(Chunk::Thinking(last)) = self.chunks.last_mut() {
                     for text in thoughts.iter().filter_map(|thought| text_of(thought, "text")) {
                         last.push(text, piece.halves);
+                        partial.think(text, piece.halves, show)?;
                     }
                 }
             }

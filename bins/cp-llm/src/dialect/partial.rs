@@ -10,7 +10,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::body::Body;
 use super::loose::{self, Text};
-use super::{Answer, Decoder, Show, Tokens, bad_answer, cut, text_of};
+use super::{Answer, Decoder, Show, Shown, Tokens, bad_answer, cut, text_of};
 
 /// What has come so far, whatever the dialect.
 #[derive(Default)]
@@ -21,6 +21,8 @@ pub(crate) struct Partial {
     pub model: Option<String>,
     /// The words, as they were shown.
     pub text: Text,
+    /// What the model thinks, as it was shown.
+    thinking: Text,
     /// Why it ended, once that is known.
     pub stop: Option<String>,
     /// What was used.
@@ -42,7 +44,13 @@ impl Partial {
     /// Appends text and shows it.
     pub(crate) fn show(&mut self, piece: &str, halves: bool, show: &mut Show<'_>) -> Result<()> {
         let shown = self.text.push(piece, halves);
-        if shown.is_empty() { Ok(()) } else { show(&shown) }
+        if shown.is_empty() { Ok(()) } else { show(Shown::Words, &shown) }
+    }
+
+    /// Appends what the model thinks and shows it.
+    pub(super) fn think(&mut self, piece: &str, halves: bool, show: &mut Show<'_>) -> Result<()> {
+        let shown = self.thinking.push(piece, halves);
+        if shown.is_empty() { Ok(()) } else { show(Shown::Thinking, &shown) }
     }
 }
 

@@ -1,6 +1,9 @@
 //! One request to a model, in no provider's dialect.
 
-use cp_common::wire::{ToolSpec, Turn};
+use cp_common::Result;
+use cp_common::wire::{ToolSpec, Turn, raw};
+use serde::Serialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 /// One request to a model.
@@ -20,6 +23,8 @@ pub(crate) struct Request {
     pub schema: Option<Value>,
     /// Whether the answer is to come in pieces.
     pub stream: bool,
+    /// Whether what the model thinks is shown, and so has to be asked for where that is a matter of the request.
+    pub reasoning: bool,
     /// Where the conversation is, for a backend that keeps it.
     pub conversation: Option<Conversation>,
     /// The position among the requests of this process, from 0.
@@ -44,6 +49,18 @@ impl Request {
         let texts: Vec<String> =
             std::iter::once(self.system.clone()).chain(turns).filter(|text| !text.is_empty()).collect();
         (!texts.is_empty()).then(|| texts.join("\n\n"))
+    }
+
+    /// A parameter that is an object, to be added to; empty where none is given.
+    pub(super) fn object(&self, name: &str) -> Map<String, Value> {
+        self.params.get(name).and_then(Value::as_object).cloned().unwrap_or_default()
+    }
+
+    /// The tools in the form of a dialect, and those of the provider that the parameters name; none where there are none.
+    pub(super) fn tools<T: Serialize>(&self, own: impl IntoIterator<Item = T>) -> Result<Option<Vec<Box<RawValue>>>> {
+        let theirs = self.params.get("tools").and_then(Value::as_array).into_iter().flatten();
+        let tools = own.into_iter().map(|tool| raw(&tool)).chain(theirs.map(raw)).collect::<Result<Vec<_>>>()?;
+        Ok(Some(tools).filter(|tools| !tools.is_empty()))
     }
 
     /// The turns that are not system turns.

@@ -7,16 +7,16 @@ use cp_common::wire::{Origin, ToolSpec, Turn, raw};
 use cp_common::{Error, Result};
 use serde::Serialize;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::body::Body;
 use super::embeddings::Format;
-use super::history::{Going, Sent, sent};
+use super::history::{Going, Sent, sent, tool_failure};
 use super::loose::Text;
 use super::partial::complete_arguments;
 use super::{
     Call, Decoder, Dialect, Part, Partial, Piece, Request, Said, Show, Tokens, UpstreamError, bad_answer, bearer,
-    count_of, data_url, text_of,
+    count_of, data_url, schema, text_of,
 };
 
 pub(crate) struct Responses;
@@ -45,18 +45,22 @@ impl Dialect for Responses {
             put_turn(turn, sent(turn, request, there)?, &mut items)?;
         }
         body.set("input", &items)?;
-        if !request.tools.is_empty() {
-            body.set("tools", &request.tools.iter().map(Tool::of).collect::<Vec<_>>())?;
-        }
-        if let Some(schema) = &request.schema {
-            body.set("text", &json!({"format": {"type": "json_schema", "name": "answer", "schema": schema}}))?;
+        if let Some(tools) = request.tools(request.tools.iter().map(Tool::of))? {
+            body.set("tools", &tools)?;
         }
         if request.params.contains_key("stop") {
             return Err(Error::validation("an openai-responses server does not support `stop`")
                 .hint("remove `stop`, or use --backend openai"));
         }
+        for (name, value) in members(request) {
+            body.set(name, &value)?;
+        }
         for (name, value) in &request.params {
-            body.set(if name == "max_tokens" { "max_output_tokens" } else { name }, value)?;
+            match name.as_str() {
+                "reasoning_effort" | "verbosity" => {}
+                "max_tokens" => body.set("max_output_tokens", value)?,
+                name => body.set(name, value)?,
+            }
         }
         // Nothing is kept there unless the caller says so.
         body.set("store", &false)?;
@@ -73,6 +77,27 @@ impl Dialect for Responses {
     fn decoder(&self) -> Box<dyn Decoder> {
         Box::new(Stream::default())
     }
+}
+
+/// The members that several parameters make together.
+fn members(request: &Request) -> impl Iterator<Item = (&'static str, Map<String, Value>)> {
+    let (mut text, mut reasoning) = (request.object("text"), request.object("reasoning"));
+    if let Some(given) = &request.schema {
+        let (schema, strict) = schema::openai(given).map_or_else(|| (given.clone(), false), |strict| (strict, true));
+        let format = json!({"type": "json_schema", "name": "answer", "schema": schema, "strict": strict});
+        text.entry("format").or_insert(format);
+    }
+    for (name, parameter, members) in
+        [("verbosity", "verbosity", &mut text), ("effort", "reasoning_effort", &mut reasoning)]
+    {
+        if let Some(value) = request.params.get(parameter) {
+            members.entry(name).or_insert_with(|| value.clone());
+        }
+    }
+    if request.reasoning && reasons(request) {
+        reasoning.entry("summary").or_insert_with(|| "auto".into());
+    }
+    [("text", text), ("reasoning", reasoning)].into_iter().filter(|(_, members)| !members.is_empty())
 }
 
 #[derive(Serialize)]
@@ -100,7 +125,7 @@ fn reasons(request: &Request) -> bool {
         |prefix: &str| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
     let is_gpt =
         name.strip_prefix("gpt-").and_then(|rest| rest.chars().next()).is_some_and(|c| ('5'..='9').contains(&c));
-    request.params.contains_key("reasoning")
+    ["reasoning", "reasoning_effort"].iter().any(|name| request.params.contains_key(*name))
         || digit_after("o")
         || name.starts_with("codex-")
         || (is_gpt && !name.contains("-chat"))
@@ -135,9 +160,11 @@ fn put_turn(turn: &Turn, content: Sent<'_>, items: &mut Vec<Value>) -> Result<()
                 );
             }
             Some("tool_result") => {
+                let failure = tool_failure(value["is_error"] == true);
                 let output = match &value["content"] {
-                    Value::Array(blocks) => output(blocks)?,
-                    Value::Null => "".into(),
+                    Value::Array(blocks) => output(failure, blocks)?,
+                    Value::Null => failure.into(),
+                    Value::String(text) => format!("{failure}{text}").into(),
                     other => other.clone(),
                 };
                 items.push(json!({"type": "function_call_output", "call_id": value["tool_use_id"], "output": output}));
@@ -163,11 +190,13 @@ fn put_message(role: &str, parts: &mut Vec<Value>, items: &mut Vec<Value>) {
 }
 
 /// What a tool gave: a text where it is only that.
-fn output(blocks: &[Value]) -> Result<Value> {
+fn output(failure: &str, blocks: &[Value]) -> Result<Value> {
     if blocks.iter().all(|block| block["type"] == "text") {
-        return Ok(blocks.iter().filter_map(|block| text_of(block, "text")).collect::<String>().into());
+        let texts = blocks.iter().filter_map(|block| text_of(block, "text"));
+        return Ok(std::iter::once(failure).chain(texts).collect::<String>().into());
     }
-    blocks.iter().map(part).collect()
+    let said = (!failure.is_empty()).then(|| Ok(json!({"type": "input_text", "text": failure})));
+    said.into_iter().chain(blocks.iter().map(part)).collect()
 }
 
 /// A block of text, image or document as this dialect writes it.
@@ -312,6 +341,13 @@ impl Decoder for Stream {
                 }
                 item.or_default().pieces.push(delta, event.halves);
                 self.partial.show(delta, event.halves, show)?;
+            }
+            Some("response.reasoning_summary_text.delta" | "response.reasoning_text.delta") => {
+                self.partial.think(delta, event.halves, show)?;
+            }
+            // The parts of a summary are paragraphs.
+            Some("response.reasoning_summary_part.added") if count_of(data, "/summary_index") > 0 => {
+                self.partial.think("\n\n", event.halves, show)?;
             }
             Some("response.function_call_arguments.delta") => {
                 item.or_default().pieces.push(delta, event.halves);

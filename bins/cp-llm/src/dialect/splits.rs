@@ -5,7 +5,7 @@ use cp_common::Result;
 use cp_common::wire::Origin;
 use serde_json::Value;
 
-use super::{Answer, Dialect, Piece, feed, finish};
+use super::{Answer, Dialect, Piece, Shown, feed, finish};
 use crate::http::sse::Parser;
 
 /// Half of a surrogate pair in one delta and half in the next, as some servers send them.
@@ -60,6 +60,8 @@ const OPENAI_WHOLE: &str = r#"{"id":"c","model":"x","choices":[{"index":0,"messa
 
 const RESPONSES: &str = concat!(
     "event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"id\":\"r\",\"model\":\"x\"}}\n\n",
+    "data: {\"type\":\"response.reasoning_summary_part.added\",\"output_index\":0,\"summary_index\":0}\n\n",
+    "data: {\"type\":\"response.reasoning_summary_text.delta\",\"output_index\":0,\"delta\":\"h\"}\n\n",
     "data: {\"type\":\"response.output_item.done\",\"output_index\":0,\"item\":{\"type\":\"reasoning\",\"id\":\"rs\",\"summary\":[{\"type\":\"summary_text\",\"text\":\"h\"}],\"encrypted_content\":\"e==\"}}\n\n",
     "data: {\"type\":\"response.output_item.done\",\"output_index\":1,\"item\":{\"type\":\"web_search_call\",\"id\":\"ws\",\"status\":\"completed\"}}\n\n",
     "event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"output_index\":2,\"delta\":\"Gr\u{fc}\u{df}e \\ud83d\"}\r\n\r\n",
@@ -104,11 +106,11 @@ pub(super) fn whole(dialect: &dyn Dialect, body: &str) -> Answer {
     finish(decoder.as_mut(), &here()).unwrap()
 }
 
-/// The answer, and the words in the order they were shown.
-pub(super) fn decoded(dialect: &dyn Dialect, pieces: &[&[u8]]) -> Result<(Answer, String)> {
-    let (mut decoder, mut parser, mut shown) = (dialect.decoder(), Parser::new(), String::new());
-    let mut show = |text: &str| {
-        shown.push_str(text);
+/// The answer, and the words and the thoughts in the order they were shown.
+pub(super) fn decoded(dialect: &dyn Dialect, pieces: &[&[u8]]) -> Result<(Answer, [String; 2])> {
+    let (mut decoder, mut parser, mut shown) = (dialect.decoder(), Parser::new(), [String::new(), String::new()]);
+    let mut show = |kind: Shown, text: &str| {
+        shown[usize::from(kind == Shown::Thinking)].push_str(text);
         Ok(())
     };
     for piece in pieces {
@@ -122,23 +124,30 @@ pub(super) fn decoded(dialect: &dyn Dialect, pieces: &[&[u8]]) -> Result<(Answer
 
 #[test]
 fn no_split_changes_what_a_stream_says_and_it_says_what_the_whole_answer_does() {
-    let wires: [(&dyn Dialect, &str, &str, &[&str]); 4] = [
-        (&super::anthropic::Anthropic, ANTHROPIC, ANTHROPIC_WHOLE, &["thinking", "server_tool", "text", "tool_use"]),
+    let wires: [(&dyn Dialect, [&str; 3], &[&str]); 4] = [
+        (
+            &super::anthropic::Anthropic,
+            [ANTHROPIC, ANTHROPIC_WHOLE, "h \u{1F600}"],
+            &["thinking", "server_tool", "text", "tool_use"],
+        ),
         (
             &super::openai::OpenAi { original: true },
-            OPENAI,
-            OPENAI_WHOLE,
+            [OPENAI, OPENAI_WHOLE, "h \u{1F600}well"],
             &["thinking", "thinking", "thinking", "text", "tool_use"],
         ),
-        (&super::responses::Responses, RESPONSES, RESPONSES_WHOLE, &["thinking", "server_tool", "text", "tool_use"]),
-        (&super::gemini::Gemini, GEMINI, GEMINI_WHOLE, &["thinking", "text", "text", "tool_use"]),
+        (
+            &super::responses::Responses,
+            [RESPONSES, RESPONSES_WHOLE, "h"],
+            &["thinking", "server_tool", "text", "tool_use"],
+        ),
+        (&super::gemini::Gemini, [GEMINI, GEMINI_WHOLE, "hm"], &["thinking", "text", "text", "tool_use"]),
     ];
-    for (wire, stream, body, kinds) in wires {
+    for (wire, [stream, body, thoughts], kinds) in wires {
         let bytes = stream.as_bytes();
         let (first, shown) = decoded(wire, &[bytes]).unwrap();
         assert_eq!(
-            (first.content.text().as_str(), shown.as_str()),
-            ("Gr\u{fc}\u{df}e \u{1F600}!", "Gr\u{fc}\u{df}e \u{1F600}!")
+            (first.content.text().as_str(), shown.each_ref().map(String::as_str)),
+            ("Gr\u{fc}\u{df}e \u{1F600}!", ["Gr\u{fc}\u{df}e \u{1F600}!", thoughts])
         );
         assert_eq!(first.calls.len(), 1, "{first:?}");
         assert_eq!((first.calls[0].name.as_str(), first.calls[0].input.get()), ("f", "{\"a\":1e2}"), "{stream}");

@@ -194,6 +194,7 @@ impl Embed {
             params: self.params.clone(),
             schema: None,
             stream: false,
+            reasoning: false,
             conversation: None,
             position: 0,
         };
@@ -236,6 +237,10 @@ struct Warnings<'a>(&'a mut Context);
 
 impl Listener for Warnings<'_> {
     fn text(&mut self, _: &str) -> Result<()> {
+        Ok(())
+    }
+
+    fn thinking(&mut self, _: &str) -> Result<()> {
         Ok(())
     }
 

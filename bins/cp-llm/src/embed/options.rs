@@ -74,6 +74,7 @@ impl Args {
             timeouts: Timeouts { total: Duration::from_secs(self.timeout), idle: None },
             connections: 1,
             embeds: true,
+            headers: Vec::new(),
             needs_key: true,
             stub_script: None,
             network: Box::new(move || permission().map(Some)),

@@ -23,7 +23,7 @@ impl Audit for WithoutText {
 }
 
 /// Options that stand alone: what follows one of them is not its value.
-pub(crate) const FLAGS: [&str; 10] = [
+pub(crate) const FLAGS: [&str; 12] = [
     "--stream",
     "--dry-run",
     "--json",
@@ -34,24 +34,26 @@ pub(crate) const FLAGS: [&str; 10] = [
     "--strict-exit",
     "--unordered",
     "--cache",
+    "--reasoning",
+    "--no-reasoning",
 ];
+
+/// Options whose value is a text or a secret, with their short forms.
+const TEXTS: [(&str, &str); 3] = [("--system", "-s"), ("--option", "-o"), ("--header", "--header")];
 
 /// The command line with each text replaced by its hash.
 fn without_text(argv: &[String]) -> Vec<String> {
-    let hashed = |text: &String| format!("[{}]", digest::of(text.as_bytes()));
+    let hashed = |text: &str| format!("[{}]", digest::of(text.as_bytes()));
     let mut kept: Vec<String> = argv.iter().take(1).cloned().collect();
-    let mut words = argv.iter().skip(1);
+    let mut words = argv.iter().skip(1).peekable();
     while let Some(word) = words.next() {
         if word == "--" {
             kept.push(word.clone());
-            kept.extend(words.by_ref().map(hashed));
-        } else if word == "-s" || word == "--system" {
-            kept.push(word.clone());
-            kept.extend(words.next().map(|text| if names_file(text) { text.clone() } else { hashed(text) }));
-        } else if let Some(text) = word.strip_prefix("--system=") {
-            kept.push(format!("--system=[{}]", digest::of(text.as_bytes())));
-        } else if let Some(text) = word.strip_prefix("-s").filter(|text| !text.is_empty()) {
-            kept.push(format!("-s[{}]", digest::of(text.as_bytes())));
+            kept.extend(words.by_ref().map(|text| hashed(text)));
+        } else if let Some((name, text)) = text_of_option(word) {
+            kept.push(text.map_or_else(|| word.clone(), |text| format!("{name}{}", hashed(text))));
+            let next = words.next_if(|_| text.is_none());
+            kept.extend(next.map(|text| if name == "-s" && names_file(text) { text.clone() } else { hashed(text) }));
         } else if word.starts_with('-') {
             kept.push(word.clone());
             if !FLAGS.contains(&word.as_str()) && !word.contains('=') && word != "-" {
@@ -64,6 +66,18 @@ fn without_text(argv: &[String]) -> Vec<String> {
         }
     }
     kept
+}
+
+/// The option whose value is a text, as it is spelt before that, and the text where it stands in the same word.
+fn text_of_option(word: &str) -> Option<(&str, Option<&str>)> {
+    TEXTS.iter().find_map(|(long, short)| {
+        if word == *long || word == *short {
+            return Some((*short, None));
+        }
+        let text = word.strip_prefix(long).and_then(|rest| rest.strip_prefix('='));
+        let text = text.or_else(|| word.strip_prefix(short).filter(|_| !short.starts_with("--")))?;
+        Some((&word[..word.len() - text.len()], Some(text)))
+    })
 }
 
 /// Whether the value of an option names a file: a text that begins with an `@` doubles it.
@@ -84,7 +98,20 @@ mod tests {
         assert_eq!((&kept[6], &kept[7], &kept[9]), (&"-s".to_owned(), &"@soul.md".to_owned(), &"--".to_owned()));
         assert!(kept.iter().all(|word| !word.contains("brief") && !word.contains("there")), "{kept:?}");
         assert!(kept[10].starts_with("[sha256:"));
-        for secret in [&["-s", "@@secret"][..], &["-ssecret"], &["--system=secret"], &["secret"], &["--", "secret"]] {
+        for secret in [
+            &["-s", "@@secret"][..],
+            &["-ssecret"],
+            &["--system=secret"],
+            &["-o", "a=secret"],
+            &["-oa=secret"],
+            &["-o=a=secret"],
+            &["--option=a=secret"],
+            &["--header", "a: secret"],
+            &["--header=a=secret"],
+            &["-o", "@secret"],
+            &["secret"],
+            &["--", "secret"],
+        ] {
             let argv: Vec<String> = ["cp-llm"].iter().chain(secret).map(|&word| word.to_owned()).collect();
             let kept = without_text(&argv).concat();
             assert!(kept.contains("[sha256:") && !kept.contains("secret"), "{secret:?}: {kept}");

@@ -29,7 +29,7 @@ pub(crate) use self::work::Work;
 use crate::backend::Backend;
 use crate::backend::endpoint::Target;
 use crate::backend::ready::{Backends, Ready};
-use crate::dialect::{Answer, Lowered, Request};
+use crate::dialect::{Answer, Lowered, Request, Shown, thoughts};
 use crate::digest;
 use crate::pause::pause;
 
@@ -37,6 +37,8 @@ use crate::pause::pause;
 pub(crate) trait Listener {
     /// New text of the model.
     fn text(&mut self, text: &str) -> Result<()>;
+    /// What the model thinks, which is none of its text.
+    fn thinking(&mut self, text: &str) -> Result<()>;
     /// Something a person should know.
     fn warn(&mut self, message: &str);
 }
@@ -118,6 +120,7 @@ impl Engine {
         if let Some(recorded) = found.transpose()? {
             self.journal.recalled(cassette.name(), &request_hash(work, &request), work)?;
             if work.request().stream {
+                thoughts(&recorded.blocks).try_for_each(|thought| listener.thinking(&thought))?;
                 let text = recorded.content.text();
                 text.split_inclusive(' ').try_for_each(|piece| listener.text(piece))?;
             }
@@ -174,9 +177,8 @@ impl Engine {
     pub(crate) fn lowered(&self) -> Option<String> {
         let lowered = self.lowered.lock().unwrap_or_else(PoisonError::into_inner);
         let counts: Vec<String> = lowered.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-        (!counts.is_empty()).then(|| {
-            format!("blocks of earlier answers that were left out or sent as plain text: {}", counts.join(", "))
-        })
+        (!counts.is_empty())
+            .then(|| format!("blocks of earlier turns that were left out or sent as plain text: {}", counts.join(", ")))
     }
 
     /// The body that the next request has, exactly as it is sent.
@@ -260,9 +262,13 @@ impl Engine {
         self.journal.asked(this, work, body)?;
         let start = Instant::now();
         let mut shown = false;
-        let mut exchange = backend.exchange(request, body, &mut |text| {
-            shown |= request.stream;
-            if request.stream { listener.text(text) } else { Ok(()) }
+        let mut exchange = backend.exchange(request, body, &mut |kind, text| match kind {
+            _ if !request.stream => Ok(()),
+            Shown::Thinking => listener.thinking(text),
+            Shown::Words => {
+                shown = true;
+                listener.text(text)
+            }
         });
         exchange.outcome = exchange.outcome.and_then(|answer| self.accepted(answer));
         let usage = exchange.outcome.as_ref().ok().map(|answer| self.usage(answer, work.target()));

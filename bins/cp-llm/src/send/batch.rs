@@ -10,6 +10,7 @@ use cp_common::stream::jobs::Jobs;
 use cp_common::wire::Message;
 use cp_common::{Result, signals};
 
+use crate::dialect::Shown;
 use crate::engine::{Engine, Listener, Work};
 
 /// A prompt, or why there is no request of it: that too is reported in its turn.
@@ -32,8 +33,8 @@ pub(super) struct Answered {
     pub shown: bool,
 }
 
-/// Text of an answer that is under way, and the place of its prompt.
-pub(super) type Piece = (Place, String);
+/// Text of an answer that is under way, what it is, and the place of its prompt.
+pub(super) type Piece = (Place, Shown, String);
 
 /// Text that has come and was not taken, with the number of its prompt, and the event counter that wakes the stream when there is more.
 #[derive(Default)]
@@ -52,7 +53,7 @@ pub(super) struct Batch {
     pending: BTreeSet<u64>,
     arrived: Arc<Arrived>,
     /// Text whose turn has not come.
-    held: BTreeMap<u64, Piece>,
+    held: BTreeMap<u64, Vec<Piece>>,
 }
 
 impl Batch {
@@ -118,15 +119,15 @@ impl Batch {
     /// The text that can be shown: that of the prompt whose turn it is, or where order does not matter all of it.
     fn due(&mut self, answered: Option<&Answered>) -> Vec<Piece> {
         let pieces = std::mem::take(&mut *self.arrived.pieces.lock().unwrap_or_else(PoisonError::into_inner));
-        for (number, (place, text)) in pieces {
-            self.held.entry(number).or_insert_with(|| (place, String::new())).1.push_str(&text);
+        for (number, piece) in pieces {
+            self.held.entry(number).or_default().push(piece);
         }
         let turn = answered.map(|answered| answered.number);
         let due = if self.unordered {
-            std::mem::take(&mut self.held).into_values().collect()
+            std::mem::take(&mut self.held).into_values().flatten().collect()
         } else {
             let turn = turn.or_else(|| self.pending.first().copied());
-            turn.and_then(|turn| self.held.remove(&turn)).into_iter().collect()
+            turn.and_then(|turn| self.held.remove(&turn)).unwrap_or_default()
         };
         if let Some(turn) = turn {
             self.pending.remove(&turn);
@@ -153,16 +154,27 @@ struct Forwarder<'a> {
 impl Listener for Forwarder<'_> {
     fn text(&mut self, text: &str) -> Result<()> {
         self.shown = true;
-        let piece = (self.number, (self.place, text.to_owned()));
-        self.arrived.pieces.lock().unwrap_or_else(PoisonError::into_inner).push(piece);
-        if let Some(wake) = self.arrived.wake.get() {
-            // A counter that is full wakes too.
-            let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
-        }
+        self.forward(Shown::Words, text);
+        Ok(())
+    }
+
+    fn thinking(&mut self, text: &str) -> Result<()> {
+        self.forward(Shown::Thinking, text);
         Ok(())
     }
 
     fn warn(&mut self, message: &str) {
         self.warnings.push(message.to_owned());
+    }
+}
+
+impl Forwarder<'_> {
+    fn forward(&self, kind: Shown, text: &str) {
+        let piece = (self.number, (self.place, kind, text.to_owned()));
+        self.arrived.pieces.lock().unwrap_or_else(PoisonError::into_inner).push(piece);
+        if let Some(wake) = self.arrived.wake.get() {
+            // A counter that is full wakes too.
+            let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
+        }
     }
 }

@@ -1,8 +1,10 @@
 //! Texts and prompts in, messages out: the verb that is meant when none is named.
 
+mod aside;
 mod batch;
 mod dry_run;
 mod options;
+mod parameters;
 mod request;
 mod resume;
 
@@ -18,12 +20,14 @@ use cp_common::wire::record::Kind;
 use cp_common::wire::{Delta, Message};
 use cp_common::{Code, Context, Error, Result, signals};
 
+use self::aside::Aside;
 use self::batch::{Answered, Batch, Piece};
 pub(crate) use self::dry_run::DryRun;
 pub(crate) use self::options::Args;
 use self::request::RequestBuilder;
 use self::resume::EarlierRun;
 use crate::backend::endpoint::Target;
+use crate::dialect::Shown;
 use crate::digest;
 use crate::engine::budget::Budget;
 use crate::engine::{Engine, Listener, Work};
@@ -65,6 +69,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         options: args.stream_options,
         dry_run: args.dry_run,
         request_id: args.request_id.clone(),
+        aside: args.aside(),
         printed: 0,
         is_noted: false,
         reported: Instant::now(),
@@ -87,6 +92,7 @@ struct Send {
     options: StreamOptions,
     dry_run: bool,
     request_id: Option<String>,
+    aside: Aside,
     /// How many answers of the batch were printed, and when that was last reported.
     printed: u64,
     /// Whether it was said what a session is to a text.
@@ -104,7 +110,7 @@ impl Send {
         let options = StreamOptions { continue_on_error: true, ..self.options };
         // A reader who has gone gets no more.
         for (answered, pieces) in remaining.into_iter().filter(|_| !end.is_reader_gone()) {
-            let printed = show(pieces, context).and_then(|()| match answered.outcome {
+            let printed = show(pieces, &mut self.aside, context).and_then(|()| match answered.outcome {
                 Err(error) if error.code() == Code::Interrupted => {
                     context.out.set_place(answered.place);
                     context.out.item_failed(error)
@@ -124,7 +130,7 @@ impl Send {
         let Some(batch) = &mut self.batch else { return Ok(false) };
         let (answered, pieces) = batch.ready();
         let came = answered.is_some() || !pieces.is_empty();
-        show(pieces, context)?;
+        show(pieces, &mut self.aside, context)?;
         if let Some(answered) = answered {
             self.settle(answered, self.options, context)?;
         }
@@ -157,13 +163,18 @@ impl Send {
     }
 
     /// Prints a message. Text that was shown as it came is not shown again.
-    fn conclude(&self, shown: bool, outcome: Result<Message>, context: &mut Context) -> Result<()> {
+    fn conclude(&mut self, shown: bool, outcome: Result<Message>, context: &mut Context) -> Result<()> {
+        self.aside.end(context);
         let is_printed = shown && context.out.format() != Format::Json;
         if is_printed {
             context.out.raw(b"\n")?;
         }
         let message = outcome?;
-        if is_printed { Ok(()) } else { self.print(&message, context) }
+        if is_printed {
+            return Ok(());
+        }
+        self.aside.whole(&message, context);
+        self.print(&message, context)
     }
 
     /// Prints a message. One that was paid for is in the reader's hands before the next failure can take it.
@@ -190,7 +201,7 @@ impl Send {
     }
 
     /// Asks, and prints what comes.
-    fn ask(&self, mut work: Work, context: &mut Context) -> Result<()> {
+    fn ask(&mut self, mut work: Work, context: &mut Context) -> Result<()> {
         let mut shown = false;
         let id = self.id_of(&work);
         // Only a request with an id is compared with an earlier one.
@@ -200,7 +211,7 @@ impl Send {
         };
         let arguments = id.as_ref().map(named).transpose()?;
         let outcome = idempotency::once(id.as_deref(), &arguments, context, |context| {
-            let mut listener = Printer { context, shown: false };
+            let mut listener = Printer { context, aside: &mut self.aside, shown: false };
             let outcome = self.engine.message(&mut work, &mut listener);
             shown = listener.shown;
             outcome
@@ -268,11 +279,15 @@ impl Filter for Send {
 }
 
 /// Prints pieces of answers that are under way.
-fn show(pieces: Vec<Piece>, context: &mut Context) -> Result<()> {
+fn show(pieces: Vec<Piece>, aside: &mut Aside, context: &mut Context) -> Result<()> {
     let here = context.out.place();
-    for (place, text) in pieces {
+    for (place, kind, text) in pieces {
         context.out.set_place(place);
-        Printer { context, shown: true }.text(&text)?;
+        let mut printer = Printer { context, aside, shown: true };
+        match kind {
+            Shown::Words => printer.text(&text)?,
+            Shown::Thinking => printer.thinking(&text)?,
+        }
     }
     context.out.set_place(here);
     Ok(())
@@ -281,6 +296,7 @@ fn show(pieces: Vec<Piece>, context: &mut Context) -> Result<()> {
 /// Prints what happens while an answer is made.
 struct Printer<'a> {
     context: &'a mut Context,
+    aside: &'a mut Aside,
     /// Whether text was printed.
     shown: bool,
 }
@@ -288,6 +304,7 @@ struct Printer<'a> {
 impl Listener for Printer<'_> {
     fn text(&mut self, text: &str) -> Result<()> {
         self.shown = true;
+        self.aside.end(self.context);
         if self.context.out.format() == Format::Json {
             self.context.out.streaming()?;
             self.context.out.record(Kind::Delta, &Delta::new(text))?;
@@ -297,7 +314,12 @@ impl Listener for Printer<'_> {
         self.context.out.flush()
     }
 
+    fn thinking(&mut self, text: &str) -> Result<()> {
+        self.aside.thinking(text, self.context)
+    }
+
     fn warn(&mut self, message: &str) {
+        self.aside.end(self.context);
         self.context.warn(message);
     }
 }

@@ -9,8 +9,11 @@ use cp_common::output::Format;
 use cp_common::wire::ToolSpec;
 use cp_common::{Context, Error, Result};
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::aside::{Aside, Reasoning};
+use super::parameters::{headers, parameters};
 use super::request::{Defaults, RequestBuilder};
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::Setup;
@@ -43,6 +46,18 @@ pub(crate) struct Args {
     /// Print the text as it comes
     #[arg(long, help_heading = "What is printed")]
     pub stream: bool,
+    /// Show what the model thinks: on standard error, or with json as the member `thinking` of deltas
+    #[arg(long, overrides_with = "no_reasoning", help_heading = "What is printed", hide_short_help = true)]
+    reasoning: bool,
+    /// Do not even show that the model thinks
+    #[arg(long, overrides_with = "reasoning", help_heading = "What is printed", hide_short_help = true)]
+    no_reasoning: bool,
+    /// A parameter of the request: JSON where it parses as that, else text
+    #[arg(short, long, value_name = "KEY=VALUE", help_heading = "What to ask")]
+    option: Vec<String>,
+    /// A header to send with each request, as NAME=VALUE or `Name: value`
+    #[arg(long, value_name = "NAME=VALUE", help_heading = "Who answers", hide_short_help = true)]
+    header: Vec<String>,
     /// The most tokens to answer with
     #[arg(long, value_name = "N", help_heading = "What to ask", hide_short_help = true)]
     max_tokens: Option<u64>,
@@ -161,6 +176,7 @@ impl Args {
             timeouts: self.timeouts()?,
             connections: self.jobs.into(),
             embeds: false,
+            headers: headers(&self.header)?,
             needs_key: sends,
             stub_script: script,
             network: Box::new(move || if sends { permission().map(Some) } else { Ok(None) }),
@@ -170,8 +186,11 @@ impl Args {
             models,
             endpoints,
             tools: self.tools.as_deref().map(tools).transpose()?,
-            max_tokens: self.max_tokens,
-            temperature: self.temperature,
+            params: parameters(
+                &self.option,
+                [("max_tokens", self.max_tokens.map(Value::from)), ("temperature", self.temperature.map(Value::from))],
+            )?,
+            reasoning: self.reasoning,
             schema: schema_text,
             stream: self.stream,
         };
@@ -190,6 +209,15 @@ impl Args {
             lowered: Mutex::default(),
         };
         Ok((engine, RequestBuilder::new(defaults, policy)))
+    }
+
+    /// Where what the models think goes.
+    pub(super) fn aside(&self) -> Aside {
+        Aside::new(match (self.reasoning, self.no_reasoning) {
+            (true, _) => Reasoning::Shown,
+            (false, true) => Reasoning::Hidden,
+            (false, false) => Reasoning::Announced,
+        })
     }
 
     fn timeouts(&self) -> Result<Timeouts> {

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::parameters::own;
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::Target;
 use crate::dialect::Request;
@@ -26,10 +27,10 @@ pub(super) struct Defaults {
     pub endpoints: Endpoints,
     /// The tools, instead of those that a prompt brings.
     pub tools: Option<Vec<ToolSpec>>,
-    /// The most tokens to answer with.
-    pub max_tokens: Option<u64>,
-    /// The sampling temperature.
-    pub temperature: Option<f64>,
+    /// The parameters.
+    pub params: Map<String, Value>,
+    /// Whether what the model thinks is shown.
+    pub reasoning: bool,
     /// The JSON Schema that answers must match.
     pub schema: Option<Value>,
     /// Whether the answer is shown as it comes.
@@ -96,12 +97,7 @@ impl Defaults {
 
     /// The request that a prompt is. Its model is that of the target.
     fn request(&self, prompt: &Prompt, mut params: Map<String, Value>) -> Request {
-        if let Some(most) = self.max_tokens {
-            params.insert("max_tokens".to_owned(), most.into());
-        }
-        if let Some(temperature) = self.temperature {
-            params.insert("temperature".to_owned(), temperature.into());
-        }
+        params.extend(self.params.clone());
         Request {
             system: self.system.clone().or_else(|| prompt.system.clone()).unwrap_or_default(),
             messages: prompt.messages.clone(),
@@ -110,6 +106,7 @@ impl Defaults {
             params,
             schema: self.schema.clone(),
             stream: self.stream,
+            reasoning: self.reasoning,
             conversation: None,
             position: 0,
         }
@@ -123,5 +120,9 @@ fn params_of(data: &RawValue) -> Result<Map<String, Value>> {
         #[serde(default)]
         params: Map<String, Value>,
     }
-    Ok(record::read::<Head>(data)?.params)
+    let params = record::read::<Head>(data)?.params;
+    match params.keys().find_map(|name| Some((name, own(name)?))) {
+        Some((name, cure)) => Err(Error::validation(format!("data.params: `{name}` is not a parameter")).hint(cure)),
+        None => Ok(params),
+    }
 }

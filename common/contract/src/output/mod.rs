@@ -394,6 +394,23 @@ impl Output {
         }
     }
 
+    /// Writes words on standard error as they come, unless `--quiet`: what belongs beside those on standard output.
+    pub fn aside(&self, text: &str) {
+        if !self.quiet {
+            sink::aside_to_stderr(text);
+        }
+    }
+
+    /// Whether a line can be begun on standard error and taken back, as [`Self::erase_aside`] does.
+    pub fn can_erase(&self) -> bool {
+        !self.quiet && sink::is_terminal()
+    }
+
+    /// Takes back the line that was begun on standard error.
+    pub fn erase_aside(&self) {
+        sink::erase_stderr_line();
+    }
+
     /// Why the first item failed.
     pub(crate) fn first_failure(&self) -> Option<&str> {
         self.first_failure.as_ref().map(Error::message)

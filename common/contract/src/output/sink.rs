@@ -1,6 +1,6 @@
 //! Bytes to the standard streams, all of them or an error.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -60,6 +60,25 @@ pub(super) fn write_last(fd: BorrowedFd<'_>, line: &[u8]) {
 /// be done when that fails.
 pub fn to_stderr(text: &str) {
     let _ = std::io::stderr().write_all(printable(text).as_bytes());
+}
+
+/// Whether standard error is a terminal.
+pub(super) fn is_terminal() -> bool {
+    std::io::stderr().is_terminal()
+}
+
+/// Writes words that stand beside those of standard output, faint on a terminal.
+pub(super) fn aside_to_stderr(text: &str) {
+    if is_terminal() {
+        let _ = write!(std::io::stderr(), "\x1b[2m{}\x1b[22m", printable(text));
+    } else {
+        to_stderr(text);
+    }
+}
+
+/// Takes back the line that was begun on a terminal.
+pub(super) fn erase_stderr_line() {
+    let _ = std::io::stderr().write_all(b"\r\x1b[K");
 }
 
 /// Writes a line to standard error that stays one: what it quotes cannot begin another, and so cannot pass for words of ours.

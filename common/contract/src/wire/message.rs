@@ -106,10 +106,13 @@ pub struct Usage {
 /// A piece of a message that is still coming.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["text"])))]
+#[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["text", "thinking"])))]
 pub struct Delta {
     /// The words that are new.
     pub text: String,
+    /// What the model thinks, which is none of its words; the text is empty then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thinking: Option<String>,
     /// JSON Pointers to what is not ours.
     #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
     pub untrusted: Vec<String>,
@@ -118,7 +121,12 @@ pub struct Delta {
 impl Delta {
     /// New words of a model.
     pub fn new(text: &str) -> Self {
-        Self { text: text.to_owned(), untrusted: vec!["/text".to_owned()] }
+        Self { text: text.to_owned(), thinking: None, untrusted: vec!["/text".to_owned()] }
+    }
+
+    /// New thoughts of a model.
+    pub fn of_thinking(text: &str) -> Self {
+        Self { text: String::new(), thinking: Some(text.to_owned()), untrusted: vec!["/thinking".to_owned()] }
     }
 }
 

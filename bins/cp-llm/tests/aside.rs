@@ -1,0 +1,160 @@
+//! What a model thinks, beside its words: shown where it is asked for, and never taken for words.
+
+use cp_testkit::Server;
+use cp_testkit::server::{Step, chunk, events, stream_head};
+use serde_json::{Value, json};
+
+use crate::llm::Llm;
+
+const BACKENDS: [&str; 4] = ["anthropic", "openai", "openai-responses", "gemini"];
+
+/// A stream that thinks in these pieces and then says `yes`.
+fn stream(backend: &str, thoughts: &[&str]) -> Vec<Value> {
+    let thinking = |each: &dyn Fn(&str) -> Value| thoughts.iter().map(|thought| each(thought)).collect::<Vec<_>>();
+    match backend {
+        "anthropic" => {
+            let delta = |index: u64, name: &str, text: &str| json!({"type": "content_block_delta", "index": index, "delta": {"type": format!("{name}_delta"), name: text}});
+            let start = |index: u64, name: &str| json!({"type": "content_block_start", "index": index, "content_block": {"type": name, name: ""}});
+            let first = vec![json!({"type": "message_start", "message": {"id": "m"}}), start(0, "thinking")];
+            let last = vec![start(1, "text"), delta(1, "text", "yes"), json!({"type": "message_stop"})];
+            [first, thinking(&|thought| delta(0, "thinking", thought)), last].concat()
+        }
+        "openai" => {
+            let choice = |delta: Value| json!({"id": "m", "choices": [{"index": 0, "delta": delta}]});
+            let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+            [
+                thinking(&|thought| choice(json!({"reasoning": thought, "reasoning_content": thought}))),
+                vec![choice(json!({"content": "yes"})), end],
+            ]
+            .concat()
+        }
+        "openai-responses" => {
+            let delta = |kind: &str, index: u64, text: &str| json!({"type": format!("response.{kind}.delta"), "output_index": index, "delta": text});
+            let item = json!({"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": thoughts.concat()}]});
+            let done = json!({"type": "response.output_item.done", "output_index": 0, "item": item});
+            let end = json!({"type": "response.completed", "response": {"id": "m", "status": "completed"}});
+            [
+                thinking(&|thought| delta("reasoning_summary_text", 0, thought)),
+                vec![done, delta("output_text", 1, "yes"), end],
+            ]
+            .concat()
+        }
+        _ => {
+            let part = |part: Value| json!({"responseId": "m", "candidates": [{"content": {"parts": [part]}}]});
+            let end = json!({"candidates": [{"finishReason": "STOP"}]});
+            [
+                thinking(&|thought| part(json!({"text": thought, "thought": true}))),
+                vec![part(json!({"text": "yes"})), end],
+            ]
+            .concat()
+        }
+    }
+}
+
+fn lines(events: &[Value]) -> Vec<String> {
+    events.iter().map(|event| format!("data: {event}\n\n")).collect()
+}
+
+fn thinker(backend: &str, thoughts: &[&str]) -> (Llm, Server) {
+    let lines = lines(&stream(backend, thoughts));
+    let pieces: Vec<&[u8]> = lines.iter().map(String::as_bytes).collect();
+    let server = Server::playing(vec![events(&pieces)]);
+    (Llm::asking(backend, &server), server)
+}
+
+#[test]
+fn thoughts_go_to_standard_error_and_into_members_of_their_own() {
+    for backend in BACKENDS {
+        let (llm, _server) = thinker(backend, &["well", " now"]);
+        let text = |more: &[&str]| {
+            let ran = llm.run(&[&["-m", "m", "--format", "text", "--stream", "hi"], more].concat());
+            (ran.stdout, ran.stderr)
+        };
+        let said = |thoughts: &str| ("yes\n".to_owned(), thoughts.to_owned());
+        assert_eq!(text(&["--reasoning"]), said("well now\n"), "{backend}");
+        assert_eq!((text(&[]), text(&["--reasoning", "--no-reasoning"])), (said(""), said("")), "{backend}");
+        let ran = llm.run(&["-m", "m", "--stream", "--reasoning", "hi"]);
+        let deltas = ran.of("delta");
+        let joined = |name: &str| deltas.iter().filter_map(|delta| delta[name].as_str()).collect::<String>();
+        assert_eq!(
+            (joined("thinking").as_str(), joined("text").as_str()),
+            ("well now", "yes"),
+            "{backend}: {}",
+            ran.stdout
+        );
+        assert_eq!(deltas[0]["_untrusted"], json!(["/thinking"]));
+        assert_eq!(ran.of("message")[0]["content"], "yes");
+        assert!(!llm.run(&["-m", "m", "--stream", "hi"]).stdout.contains("\"thinking\":\"well\""), "{backend}");
+        // In a batch each answer has its own.
+        let rows = "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}\n".repeat(2);
+        let ran = llm.feed(&["-m", "m", "--stream", "--reasoning", "--jobs", "2", "--rows"], &rows);
+        for index in [0, 1] {
+            let mine = |delta: &&Value| delta["index"] == index;
+            let thoughts: String = ran
+                .of("delta")
+                .iter()
+                .filter(mine)
+                .filter_map(|delta| delta["thinking"].as_str().map(str::to_owned))
+                .collect();
+            assert_eq!(thoughts, "well now", "{backend}: {}", ran.stdout);
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_comes_whole_or_from_a_recording_shows_its_thoughts_too() {
+    let (llm, _server) = thinker("anthropic", &["well"]);
+    let tape = llm.work.join("tape").display().to_string();
+    llm.run(&["-m", "m", "--stream", "--reasoning", "--record", &tape, "hi"]).success();
+    for stream in [&[][..], &["--stream"]] {
+        let ran = llm.run(&[&["-m", "m", "--reasoning", "--replay", &tape, "--format", "text", "hi"], stream].concat());
+        assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("yes\n", "well\n"), "{stream:?}");
+    }
+}
+
+#[test]
+fn a_key_is_in_no_thought() {
+    let key = "sk-planted-0123456789abcdefghij";
+    let said = format!("the key {key} and sk-p");
+    let pieces: Vec<&str> = said.as_bytes().chunks(2).map(|piece| std::str::from_utf8(piece).unwrap()).collect();
+    for (backend, variable) in [("anthropic", "ANTHROPIC_API_KEY"), ("openai", "OPENAI_API_KEY")] {
+        let (llm, _server) = thinker(backend, &pieces);
+        let llm = llm.set(variable, key);
+        let ran = llm.run(&["-m", "m", "--format", "text", "--stream", "--reasoning", "hi"]);
+        assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("yes\n", "the key [REDACTED] and sk-p\n"), "{backend}");
+    }
+}
+
+#[test]
+fn on_a_terminal_it_is_said_once_that_the_model_thinks_and_taken_back() {
+    let mut script = vec![stream_head()];
+    script.extend(
+        lines(&stream("anthropic", &["well", " now"])).iter().flat_map(|line| [Step::Wait(50), chunk(line.as_bytes())]),
+    );
+    let server = Server::playing(vec![script]);
+    let llm = Llm::asking("anthropic", &server);
+    let shown = |more: &[&str]| {
+        let mut terminal =
+            llm.command(&[&["-m", "m", "--format", "text", "--stream", "hi"], more].concat()).terminal(80);
+        assert_eq!(terminal.end(), Some(0), "{}", terminal.text());
+        terminal.raw().replace('\r', "")
+    };
+    assert_eq!(shown(&[]), "\u{1b}[2mthinking…\u{1b}[22m\u{1b}[Kyes\n");
+    assert_eq!(shown(&["--no-reasoning"]), "yes\n");
+    assert_eq!(shown(&["--quiet"]), "yes\n");
+    assert_eq!(shown(&["--reasoning"]), "\u{1b}[2mwell\u{1b}[22m\u{1b}[2m now\u{1b}[22m\u{1b}[2m\n\u{1b}[22myes\n");
+}
+
+#[test]
+fn thoughts_are_asked_for_where_that_is_a_matter_of_the_request() {
+    let body = |backend: &str, arguments: &[&str]| {
+        let ran = Llm::new().run(&[&["--backend", backend, "--dry-run", "--reasoning", "hi"], arguments].concat());
+        ran.only()["data"]["request"].clone()
+    };
+    let effort = ["-m", "m", "-o", "reasoning_effort=high"];
+    assert_eq!(body("anthropic", &effort)["thinking"], json!({"type": "adaptive", "display": "summarized"}));
+    assert_eq!(body("anthropic", &["-m", "m"]).get("thinking"), None);
+    assert_eq!(body("openai-responses", &effort)["reasoning"], json!({"effort": "high", "summary": "auto"}));
+    assert_eq!(body("openai-responses", &["-m", "gpt-4o"]).get("reasoning"), None);
+    assert_eq!(body("gemini", &["-m", "m"])["generationConfig"]["thinkingConfig"], json!({"includeThoughts": true}));
+}
