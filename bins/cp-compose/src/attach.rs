@@ -1,13 +1,11 @@
 //! Attachments: texts, images and documents, recognised by their bytes and not by their names.
 
-use std::io::Read as _;
 use std::path::Path;
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
+use cp_common::context::given;
 use cp_common::wire::Block;
 use cp_common::{Error, Result};
-
-use crate::files;
 
 /// The largest image that models take.
 const IMAGE_LIMIT: u64 = 5 << 20;
@@ -22,9 +20,12 @@ pub(crate) enum Attachment {
     Block(Block, Vec<u8>),
 }
 
-/// Reads an attachment; `-` is standard input.
+/// Reads an attachment.
 pub(crate) fn read(file: &Path) -> Result<Attachment> {
-    let bytes = if file == Path::new("-") { standard_input()? } else { files::bytes(file, DOCUMENT_LIMIT)? };
+    let bytes = given::bytes(file, DOCUMENT_LIMIT)?;
+    if bytes.is_empty() {
+        return Err(Error::validation("empty, so there is nothing to attach").in_file(file));
+    }
     let Some((media_type, limit)) = media_type(&bytes) else {
         return match String::from_utf8(bytes) {
             Ok(text) => Ok(Attachment::Text(text)),
@@ -46,19 +47,6 @@ pub(crate) fn read(file: &Path) -> Result<Attachment> {
     let data = BASE64.encode(&bytes);
     let block = if media_type == "application/pdf" { Block::document } else { Block::image };
     Ok(Attachment::Block(block(media_type, &data), bytes))
-}
-
-fn standard_input() -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let input = cp_common::stream::filter::stdin_file()?;
-    input.take(DOCUMENT_LIMIT + 1).read_to_end(&mut bytes).map_err(|e| Error::io("reading standard input", e))?;
-    if bytes.is_empty() {
-        return Err(Error::validation("standard input is empty, so there is nothing to attach"));
-    }
-    if bytes.len() as u64 > DOCUMENT_LIMIT {
-        return Err(Error::validation(format!("standard input is longer than {DOCUMENT_LIMIT} bytes")));
-    }
-    Ok(bytes)
 }
 
 fn media_type(bytes: &[u8]) -> Option<(&'static str, u64)> {

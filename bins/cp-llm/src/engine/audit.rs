@@ -36,6 +36,9 @@ pub(crate) const FLAGS: [&str; 10] = [
     "--cache",
 ];
 
+/// Options whose value may be a text.
+const TEXTS: [&str; 3] = ["--system", "--schema", "--schema-multi"];
+
 /// The command line with each text replaced by its hash.
 fn without_text(argv: &[String]) -> Vec<String> {
     let hashed = |text: &String| format!("[{}]", digest::of(text.as_bytes()));
@@ -45,11 +48,12 @@ fn without_text(argv: &[String]) -> Vec<String> {
         if word == "--" {
             kept.push(word.clone());
             kept.extend(words.by_ref().map(hashed));
-        } else if word == "-s" || word == "--system" {
+        } else if word == "-s" || TEXTS.contains(&word.as_str()) {
             kept.push(word.clone());
-            kept.extend(words.next().map(|text| if names_file(text) { text.clone() } else { hashed(text) }));
-        } else if let Some(text) = word.strip_prefix("--system=") {
-            kept.push(format!("--system=[{}]", digest::of(text.as_bytes())));
+            let names = if word.starts_with("--schema") { is_one_word } else { names_file };
+            kept.extend(words.next().map(|text| if names(text) { text.clone() } else { hashed(text) }));
+        } else if let Some((option, text)) = word.split_once('=').filter(|(option, _)| TEXTS.contains(option)) {
+            kept.push(format!("{option}=[{}]", digest::of(text.as_bytes())));
         } else if let Some(text) = word.strip_prefix("-s").filter(|text| !text.is_empty()) {
             kept.push(format!("-s[{}]", digest::of(text.as_bytes())));
         } else if word.starts_with('-') {
@@ -64,6 +68,11 @@ fn without_text(argv: &[String]) -> Vec<String> {
         }
     }
     kept
+}
+
+/// Whether a schema is a file, or a field that is only named: the others may have descriptions.
+fn is_one_word(value: &str) -> bool {
+    !value.contains(|c: char| c.is_whitespace() || matches!(c, ',' | ':' | '{'))
 }
 
 /// Whether the value of an option names a file: a text that begins with an `@` doubles it.
@@ -84,7 +93,7 @@ mod tests {
         assert_eq!((&kept[6], &kept[7], &kept[9]), (&"-s".to_owned(), &"@soul.md".to_owned(), &"--".to_owned()));
         assert!(kept.iter().all(|word| !word.contains("brief") && !word.contains("there")), "{kept:?}");
         assert!(kept[10].starts_with("[sha256:"));
-        for secret in [&["-s", "@@secret"][..], &["-ssecret"], &["--system=secret"], &["secret"], &["--", "secret"]] {
+        for secret in [&["-s", "@@secret"][..], &["-ssecret"], &["--schema", "secret: x"], &["--schema-multi={secret}"], &["--system=secret"], &["secret"], &["--", "secret"]] {
             let argv: Vec<String> = ["cp-llm"].iter().chain(secret).map(|&word| word.to_owned()).collect();
             let kept = without_text(&argv).concat();
             assert!(kept.contains("[sha256:") && !kept.contains("secret"), "{secret:?}: {kept}");

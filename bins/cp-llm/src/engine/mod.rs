@@ -6,6 +6,7 @@ pub(crate) mod budget;
 pub(crate) mod cassette;
 pub(crate) mod journal;
 mod message;
+mod notation;
 pub(crate) mod prices;
 pub(crate) mod rate;
 pub(crate) mod retry;

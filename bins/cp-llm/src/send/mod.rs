@@ -51,6 +51,7 @@ const LEDGER_TIME: Duration = Duration::from_millis(500);
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let source = Source::from_operands(&args.text)?;
+    args.check_input(&source)?;
     let (engine, requests) = args.prepared(context)?;
     let engine = Arc::new(engine);
     let in_parallel = args.jobs > 1 && source == Source::Input && !args.dry_run;
