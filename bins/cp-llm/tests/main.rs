@@ -5,6 +5,7 @@
 mod batch;
 mod blocks;
 mod counterparts;
+mod daily;
 mod failures;
 mod gemini;
 mod interrupt;

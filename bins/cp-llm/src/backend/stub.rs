@@ -100,6 +100,9 @@ impl Stub {
     /// A stub that gives the answers of a file, and numbers those after its end.
     pub(crate) fn with_script(file: &Path) -> Result<Self> {
         let text = given::bytes(file, 64 << 20).map_err(|e| {
+            if e.code() == Code::Interrupted {
+                return e;
+            }
             let error = Error::config(format!("the stub's script cannot be read: {}", e.message()));
             error.with("file", file.display().to_string()).fatal()
         })?;

@@ -23,7 +23,10 @@ impl Audit for WithoutText {
 }
 
 /// Options that stand alone: what follows one of them is not its value.
-pub(crate) const FLAGS: [&str; 10] = [
+pub(crate) const FLAGS: [&str; 13] = [
+    "-x",
+    "--extract",
+    "--usage",
     "--stream",
     "--dry-run",
     "--json",
@@ -45,16 +48,19 @@ fn without_text(argv: &[String]) -> Vec<String> {
     let mut kept: Vec<String> = argv.iter().take(1).cloned().collect();
     let mut words = argv.iter().skip(1);
     while let Some(word) = words.next() {
+        // Short options that take no value may stand before another.
+        let others = word.strip_prefix("-x").map(|others| format!("-{}", others.trim_start_matches('x')));
+        let option = others.filter(|others| others != "-").unwrap_or_else(|| word.clone());
         if word == "--" {
             kept.push(word.clone());
             kept.extend(words.by_ref().map(hashed));
-        } else if word == "-s" || TEXTS.contains(&word.as_str()) {
+        } else if option == "-s" || TEXTS.contains(&word.as_str()) {
             kept.push(word.clone());
             let names = if word.starts_with("--schema") { is_one_word } else { names_file };
             kept.extend(words.next().map(|text| if names(text) { text.clone() } else { hashed(text) }));
         } else if let Some((option, text)) = word.split_once('=').filter(|(option, _)| TEXTS.contains(option)) {
             kept.push(format!("{option}=[{}]", digest::of(text.as_bytes())));
-        } else if let Some(text) = word.strip_prefix("-s").filter(|text| !text.is_empty()) {
+        } else if let Some(text) = option.strip_prefix("-s").filter(|text| !text.is_empty()) {
             kept.push(format!("-s[{}]", digest::of(text.as_bytes())));
         } else if word.starts_with('-') {
             kept.push(word.clone());
@@ -93,7 +99,7 @@ mod tests {
         assert_eq!((&kept[6], &kept[7], &kept[9]), (&"-s".to_owned(), &"@soul.md".to_owned(), &"--".to_owned()));
         assert!(kept.iter().all(|word| !word.contains("brief") && !word.contains("there")), "{kept:?}");
         assert!(kept[10].starts_with("[sha256:"));
-        for secret in [&["-s", "@@secret"][..], &["-ssecret"], &["--schema", "secret: x"], &["--schema-multi={secret}"], &["--system=secret"], &["secret"], &["--", "secret"]] {
+        for secret in [&["-s", "@@secret"][..], &["-ssecret"], &["-xs", "secret"], &["-xxssecret"], &["-x", "secret"], &["--schema", "secret: x"], &["--schema-multi={secret}"], &["--system=secret"], &["secret"], &["--", "secret"]] {
             let argv: Vec<String> = ["cp-llm"].iter().chain(secret).map(|&word| word.to_owned()).collect();
             let kept = without_text(&argv).concat();
             assert!(kept.contains("[sha256:") && !kept.contains("secret"), "{secret:?}: {kept}");

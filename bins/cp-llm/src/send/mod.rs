@@ -2,6 +2,7 @@
 
 mod batch;
 mod dry_run;
+mod fence;
 mod options;
 mod request;
 mod resume;
@@ -64,6 +65,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         unordered: args.unordered,
         options: args.stream_options,
         dry_run: args.dry_run,
+        extract: args.extract,
+        usage: args.usage && context.out.format() != Format::Json,
         request_id: args.request_id.clone(),
         printed: 0,
         is_noted: false,
@@ -86,6 +89,10 @@ struct Send {
     unordered: bool,
     options: StreamOptions,
     dry_run: bool,
+    /// Whether the first code block of each answer is taken out.
+    extract: bool,
+    /// Whether it is said what each answer used.
+    usage: bool,
     request_id: Option<String>,
     /// How many answers of the batch were printed, and when that was last reported.
     printed: u64,
@@ -152,18 +159,32 @@ impl Send {
         }
         filter::settle(answered.place, options, context, |context| {
             answered.warnings.iter().for_each(|warning| context.warn(warning));
-            self.conclude(answered.shown, answered.outcome, context)
+            self.conclude(answered.shown, answered.outcome, answered.took, context)
         })
     }
 
     /// Prints a message. Text that was shown as it came is not shown again.
-    fn conclude(&self, shown: bool, outcome: Result<Message>, context: &mut Context) -> Result<()> {
+    fn conclude(&self, shown: bool, outcome: Result<Message>, took: Duration, context: &mut Context) -> Result<()> {
         let is_printed = shown && context.out.format() != Format::Json;
         if is_printed {
             context.out.raw(b"\n")?;
         }
-        let message = outcome?;
-        if is_printed { Ok(()) } else { self.print(&message, context) }
+        let mut message = outcome?;
+        if self.extract {
+            message.extracted = fence::first_block(&message.content.text());
+            message.mark();
+            if message.extracted.is_none() && context.out.format() != Format::Json {
+                context.warn("the answer has no fenced code block: its whole text is printed");
+            }
+        }
+        if !is_printed {
+            self.print(&message, context)?;
+        }
+        if self.usage {
+            context.out.flush()?;
+            context.warn(&used(&message, took));
+        }
+        Ok(())
     }
 
     /// Prints a message. One that was paid for is in the reader's hands before the next failure can take it.
@@ -191,6 +212,7 @@ impl Send {
 
     /// Asks, and prints what comes.
     fn ask(&self, mut work: Work, context: &mut Context) -> Result<()> {
+        let begun = Instant::now();
         let mut shown = false;
         let id = self.id_of(&work);
         // Only a request with an id is compared with an earlier one.
@@ -202,7 +224,7 @@ impl Send {
             shown = listener.shown;
             outcome
         });
-        self.conclude(shown, outcome, context)
+        self.conclude(shown, outcome, begun.elapsed(), context)
     }
 }
 
@@ -262,6 +284,19 @@ impl Filter for Send {
         }
         Ok(())
     }
+}
+
+/// What an answer used, in words.
+fn used(message: &Message, took: Duration) -> String {
+    let Message { model, usage, cached, .. } = message;
+    let cost = match usage.cost_usd {
+        _ if *cached => "nothing paid, from the cache".to_owned(),
+        Some(dollars) => format!("${}", (dollars * 1e6).round() / 1e6),
+        None => "unpriced".to_owned(),
+    };
+    let (input, output, from_cache) = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens);
+    let seconds = took.as_secs_f64();
+    format!("{model}: {input} input, {output} output, {from_cache} cached tokens, {cost}, {seconds:.1} s")
 }
 
 /// Prints pieces of answers that are under way.

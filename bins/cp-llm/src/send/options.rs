@@ -43,6 +43,12 @@ pub(crate) struct Args {
     /// Print the text as it comes
     #[arg(long, help_heading = "What is printed")]
     pub stream: bool,
+    /// Print the first fenced code block of the answer, not the text around it
+    #[arg(short = 'x', long, help_heading = "What is printed")]
+    pub extract: bool,
+    /// After the text of an answer, say on standard error what it used
+    #[arg(long, help_heading = "What is printed", hide_short_help = true)]
+    pub usage: bool,
     /// The most tokens to answer with
     #[arg(long, value_name = "N", help_heading = "What to ask", hide_short_help = true)]
     max_tokens: Option<u64>,
@@ -157,7 +163,7 @@ impl Args {
         let backend = choice::by_name(
             &name,
             &Setup {
-                timeouts: self.timeouts()?,
+                timeouts: self.timeouts(context)?,
                 connections: self.jobs.into(),
                 needs_key: sends,
                 stub_script: script.as_deref(),
@@ -172,7 +178,7 @@ impl Args {
             max_tokens: self.max_tokens,
             temperature: self.temperature,
             schema: schema_text,
-            stream: self.stream,
+            stream: self.streams(context),
         };
         let dollars = policy.budget(self.budget_usd, backend.as_ref());
         let engine = Engine {
@@ -207,8 +213,13 @@ impl Args {
         }
     }
 
-    fn timeouts(&self) -> Result<Timeouts> {
-        let idle = self.stream.then(|| seconds("--idle-timeout", self.idle_timeout)).transpose()?;
+    /// Whether answers are shown as they come: a block is printed alone, and so not before it is complete.
+    fn streams(&self, context: &Context) -> bool {
+        self.stream && !(self.extract && context.out.format() != Format::Json)
+    }
+
+    fn timeouts(&self, context: &Context) -> Result<Timeouts> {
+        let idle = self.streams(context).then(|| seconds("--idle-timeout", self.idle_timeout)).transpose()?;
         Ok(Timeouts { total: seconds("--timeout", self.timeout)?, idle })
     }
 

@@ -29,7 +29,7 @@ pub use self::bytes::bytes_of;
 pub(crate) use self::error::without_secrets;
 pub use self::error::{Code, Error, Result};
 pub use self::exec::{ExecResult, Executable};
-pub use self::message::{Delta, Message, Usage};
+pub use self::message::{Delta, Extracted, Message, Usage};
 pub use self::page::Page;
 pub use self::prompt::{Params, Prompt, estimated_tokens};
 pub use self::receipt::Receipt;
