@@ -9,7 +9,8 @@ use crate::llm::Llm;
 /// Answers of the stub, as text and as its script.
 fn playing(texts: &[&str]) -> (Llm, String) {
     let llm = Llm::new().set("CP_BACKEND", "stub");
-    let lines: Vec<String> = texts.iter().map(|text| json!({"content": text, "delay_ms": 5}).to_string() + "\n").collect();
+    let lines: Vec<String> =
+        texts.iter().map(|text| json!({"content": text, "delay_ms": 5}).to_string() + "\n").collect();
     let script = llm.work.write("script.jsonl", lines.concat());
     (llm, script.display().to_string())
 }
@@ -72,14 +73,19 @@ fn a_schema_is_a_file_or_json_or_a_few_words() {
 fn a_file_that_an_option_names_may_be_a_pipe() {
     let (llm, script) = playing(&["[1]"]);
     let bash = |line: &str| llm.shell("bash", line).env("CP_BACKEND", "stub").limit(Duration::from_secs(20)).run();
-    let whole = bash(&format!("cp-llm --stub-script <(cat {script}) --schema <(echo '{{\"type\":\"array\"}}') -- hi")).data();
+    let whole =
+        bash(&format!("cp-llm --stub-script <(cat {script}) --schema <(echo '{{\"type\":\"array\"}}') -- hi")).data();
     assert_eq!(whole["parsed"], json!([1]));
-    let sent = bash("cp-llm --dry-run --tools <(echo '[{\"name\":\"t\",\"input_schema\":{}}]') -s @<(echo sys) -- hi").data();
+    let sent =
+        bash("cp-llm --dry-run --tools <(echo '[{\"name\":\"t\",\"input_schema\":{}}]') -s @<(echo sys) -- hi").data();
     assert_eq!((&sent["request"]["system"], &sent["request"]["tools"][0]["name"]), (&json!("sys"), &json!("t")));
     assert_eq!(bash("echo sys | cp-llm --dry-run -s @- -- hi").data()["request"]["system"], "sys");
     bash("cp-llm --record tape.jsonl -- hi").success();
     assert_eq!(bash("cp-llm --replay <(cat tape.jsonl) -- hi").data()["content"], "stub response 1");
-    bash("printf '{\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}]}\\n' a b >in; cp-llm --rows <in | head -1 >out").success();
+    bash(
+        "printf '{\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}]}\\n' a b >in; cp-llm --rows <in | head -1 >out",
+    )
+    .success();
     let resumed = bash("cp-llm --rows --resume <(cat out; printf torn) <in").success();
     assert_eq!((resumed.closing()["data"]["skipped"].as_u64(), resumed.of("message").len()), (Some(1), 1));
     bash("echo x | cp-llm --tools - -s @-").failed(2, "E_USAGE");
@@ -91,7 +97,9 @@ fn a_signal_ends_the_wait_for_a_pipe_that_nobody_writes() {
     let llm = Llm::new().set("CP_BACKEND", "stub");
     for option in ["--tools", "--resume", "--replay", "--stub-script", "--schema"] {
         let began = Instant::now();
-        let ran = llm.shell("bash", &format!("mkfifo f 2>/dev/null; timeout -s INT 0.3 cp-llm --backend stub {option} f -- hi")).run();
+        let ran = llm
+            .shell("bash", &format!("mkfifo f 2>/dev/null; timeout -s INT 0.3 cp-llm --backend stub {option} f -- hi"))
+            .run();
         assert!(ran.stdout.contains("E_INTERRUPTED"), "{option}: {}", ran.stdout);
         assert!(began.elapsed() < Duration::from_secs(10), "{option}");
     }

@@ -99,7 +99,18 @@ mod tests {
         assert_eq!((&kept[6], &kept[7], &kept[9]), (&"-s".to_owned(), &"@soul.md".to_owned(), &"--".to_owned()));
         assert!(kept.iter().all(|word| !word.contains("brief") && !word.contains("there")), "{kept:?}");
         assert!(kept[10].starts_with("[sha256:"));
-        for secret in [&["-s", "@@secret"][..], &["-ssecret"], &["-xs", "secret"], &["-xxssecret"], &["-x", "secret"], &["--schema", "secret: x"], &["--schema-multi={secret}"], &["--system=secret"], &["secret"], &["--", "secret"]] {
+        for secret in [
+            &["-s", "@@secret"][..],
+            &["-ssecret"],
+            &["-xs", "secret"],
+            &["-xxssecret"],
+            &["-x", "secret"],
+            &["--schema", "secret: x"],
+            &["--schema-multi={secret}"],
+            &["--system=secret"],
+            &["secret"],
+            &["--", "secret"],
+        ] {
             let argv: Vec<String> = ["cp-llm"].iter().chain(secret).map(|&word| word.to_owned()).collect();
             let kept = without_text(&argv).concat();
             assert!(kept.contains("[sha256:") && !kept.contains("secret"), "{secret:?}: {kept}");
