@@ -53,3 +53,14 @@ fn a_file_that_an_option_names_may_be_a_pipe_and_one_that_is_found_may_not() {
     let found = bash("mkfifo AGENTS.md; timeout 10 cp-compose --agents-md -- hi");
     assert!(found.failed(2, "E_VALIDATION")["message"].as_str().unwrap().contains("not a regular file"));
 }
+
+#[test]
+fn an_attachment_may_be_named_by_its_url() {
+    let place = Place::of("cp-compose");
+    let data = place
+        .run(&["--attach", "https://a.example/x?y=1", "--attach", "https://a.example/b.PDF?z", "--", "see"])
+        .data();
+    let content = &data["messages"][0]["content"];
+    assert_eq!((&content[0]["type"], &content[1]["type"]), (&"image".into(), &"document".into()));
+    assert_eq!(content[0]["source"], serde_json::json!({"type": "url", "url": "https://a.example/x?y=1"}));
+}

@@ -4,6 +4,7 @@ mod again;
 pub(crate) mod audit;
 pub(crate) mod budget;
 pub(crate) mod cassette;
+pub(crate) mod fetch;
 pub(crate) mod journal;
 mod message;
 mod notation;
@@ -21,6 +22,7 @@ use cp_common::{Code, Error, Result, signals};
 
 use self::budget::Budget;
 use self::cassette::Cassette;
+use self::fetch::Fetch;
 use self::journal::{Journal, Try};
 use self::prices::Prices;
 use self::rate::RateLimiter;
@@ -54,6 +56,8 @@ pub(crate) struct Engine {
     pub schema: Option<AnswerSchema>,
     /// The recordings that answers are taken from or added to.
     pub cassette: Option<Cassette>,
+    /// How attachments are fetched.
+    pub fetch: Fetch,
     /// What may be spent.
     pub budget: Option<Budget>,
     /// How fast to go.
@@ -106,7 +110,7 @@ impl Engine {
     /// Answers from the recordings where that is possible, and else asks.
     fn answered(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
         work.turn_to(0);
-        let Some(cassette) = &self.cassette else { return self.asked(work, listener) };
+        let Some(cassette) = &self.cassette else { return self.asked_whole(work, listener) };
         let request = self.recorded_form(work)?;
         let key = digest::of(&[self.backend.name().as_bytes(), b"\n", &request].concat());
         if let Some(recorded) = cassette.find(&key)? {
@@ -127,7 +131,7 @@ impl Engine {
         if cassette.is_replayed() {
             return Err(cassette.miss(&key, &request));
         }
-        let message = self.asked(work, listener)?;
+        let message = self.asked_whole(work, listener)?;
         cassette.keep(&key, self.backend.name(), &request, &message)?;
         Ok(message)
     }
@@ -175,6 +179,16 @@ impl Engine {
     /// The body that the next request has, exactly as it is sent.
     pub(crate) fn body(&self, work: &Work) -> Result<Arc<Vec<u8>>> {
         work.encoded(self.backend.as_ref())
+    }
+
+    /// Asks with the attachments that are named by URL. Recordings and the history have their names.
+    fn asked_whole(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
+        let named = self.fetch.fill(work)?;
+        let outcome = self.asked(work, listener);
+        if let Some(turns) = named {
+            work.replace_turns(turns);
+        }
+        outcome
     }
 
     /// Asks one model after the other.

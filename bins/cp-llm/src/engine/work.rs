@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cp_common::Result;
 use cp_common::wire::{Prompt, Turn};
 
+use super::fetch::Fetched;
 use crate::backend::Backend;
 use crate::dialect::{Conversation, Request};
 
@@ -13,6 +14,8 @@ use crate::dialect::{Conversation, Request};
 pub(crate) struct Work {
     /// The prompt as it came.
     pub prompt: Prompt,
+    /// The attachments that were fetched for it.
+    pub(super) fetched: Vec<Fetched>,
     /// The models to ask, in order.
     models: Vec<String>,
     /// The request to one of them.
@@ -25,7 +28,7 @@ impl Work {
     /// The work that begins with this request. The fallbacks are asked one after the other when its model gives up.
     pub(crate) fn new(prompt: Prompt, request: Request, fallbacks: Vec<String>) -> Self {
         let models = [vec![request.model.clone()], fallbacks].concat();
-        Self { prompt, models, request, body: OnceCell::new() }
+        Self { prompt, fetched: Vec::new(), models, request, body: OnceCell::new() }
     }
 
     /// The request as it stands.
@@ -53,6 +56,12 @@ impl Work {
             self.request.model.clone_from(model);
             self.body = OnceCell::new();
         }
+    }
+
+    /// Puts other turns in the place of those of the request, and gives these.
+    pub(super) fn replace_turns(&mut self, turns: Vec<Turn>) -> Vec<Turn> {
+        self.body = OnceCell::new();
+        std::mem::replace(&mut self.request.messages, turns)
     }
 
     /// Adds turns to the conversation.

@@ -1,6 +1,7 @@
 //! Requests to one server: no redirect is followed with a key, no status is hidden, every wait has an end.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -48,6 +49,27 @@ impl Client {
         connections: usize,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self> {
+        Self::resolving(base, timeouts, connections, variable, net::Names::default())
+    }
+
+    /// A client for a URL that others have named. It connects to public addresses and those that are named, and to no other; where there
+    /// is a proxy, that decides.
+    pub(crate) fn fetching(
+        url: &str,
+        timeouts: Timeouts,
+        named: Vec<IpAddr>,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self> {
+        Self::resolving(url, timeouts, 1, variable, net::Names { but_public: Some(named) })
+    }
+
+    fn resolving(
+        base: &str,
+        timeouts: Timeouts,
+        connections: usize,
+        variable: impl Fn(&str) -> Option<String>,
+        names: net::Names,
+    ) -> Result<Self> {
         let bad = || Error::config(format!("{base} is not a valid http or https URL")).fatal();
         let uri: ureq::http::Uri = base.parse().map_err(|_| bad())?;
         let (Some(scheme @ ("http" | "https")), Some(host)) = (uri.scheme_str(), uri.host()) else { return Err(bad()) };
@@ -69,7 +91,8 @@ impl Client {
         let own = file.map(|file| OwnAuthorities::of(Path::new(&file))).transpose()?.unwrap_or_default();
         let sockets = ().chain(ConnectProxyConnector::default()).chain(net::Sockets);
         let secured = sockets.chain(own).chain(RustlsConnector::default());
-        let agent = ureq::Agent::with_parts(config.build(), secured, net::Names);
+        let names = if route.is_some() { net::Names::default() } else { names };
+        let agent = ureq::Agent::with_parts(config.build(), secured, names);
         Ok(Self {
             agent,
             host: uri.authority().map_or(host, |a| a.as_str().rsplit('@').next().unwrap_or(host)).to_owned(),
@@ -135,6 +158,12 @@ impl Client {
                 Error::config(format!("{host}: the server does not use TLS"))
                     .hint("if the server has no TLS, begin the base URL with http://")
                     .fatal()
+            }
+            // Not the system says that, but the resolver.
+            ureq::Error::Io(e) if e.kind() == ErrorKind::PermissionDenied && e.raw_os_error().is_none() => {
+                Error::new(Code::Forbidden, format!("{host}: {e}"))
+                    .with("rule", "llm.fetch")
+                    .hint("name the address itself in [llm] of config/policy.toml: fetch")
             }
             ureq::Error::Io(e) => Error::new(Code::Network, format!("{host}: {}", Error::from(e).message())),
             e => Error::new(Code::Network, format!("{host}: {e}")),

@@ -1,4 +1,4 @@
-//! The first fenced code block of an answer, as CommonMark has it: of backticks or tildes, of any length from three, indented by up to
+//! The first fenced code block of an answer, as `CommonMark` has it: of backticks or tildes, of any length from three, indented by up to
 //! three columns, also in items of lists, and open to the end where nothing closes it.
 
 use cp_common::wire::Extracted;

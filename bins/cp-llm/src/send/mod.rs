@@ -80,6 +80,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     outcome.and(settled)
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "most are options of the command line")]
 struct Send {
     engine: Arc<Engine>,
     requests: RequestBuilder,

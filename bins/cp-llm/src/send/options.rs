@@ -188,6 +188,7 @@ impl Args {
             fail_on: self.fail_on.clone(),
             schema,
             cassette,
+            fetch: policy.fetch(),
             budget: Budget::new(dollars, self.budget_tokens, self.budget_file.as_deref())?,
             rate: RateLimiter::new(self.rpm, self.tpm),
             journal: Journal::new(context, network, policy.logs_content())?,

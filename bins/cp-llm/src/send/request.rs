@@ -74,6 +74,7 @@ impl RequestBuilder {
             prompt.prompt_id = None;
         }
         let (mut request, fallbacks) = self.defaults.request(&prompt, params)?;
+        self.policy.permit_attachments(&request.messages)?;
         self.policy.permit(prompt.prompt_id.as_deref(), &request.system)?;
         // A request that cannot be made has no position.
         request.position = self.made.fetch_add(1, Ordering::Relaxed);

@@ -8,6 +8,7 @@ mod bytes;
 pub mod error;
 mod exec;
 pub mod fields;
+pub mod media;
 mod message;
 pub mod page;
 mod prompt;
