@@ -82,7 +82,7 @@ pub(crate) struct Args {
     /// The answers of the stub, one JSON object a line
     #[arg(long, value_name = "FILE", help_heading = "Who answers", hide_short_help = true)]
     stub_script: Option<PathBuf>,
-    /// What the answer must be: a JSON Schema, in a file or itself, or fields as in "name, age int, bio: one sentence"
+    /// The schema of the answer: a file, JSON, or fields as "name, age int"
     #[arg(long, value_name = "FILE|SCHEMA", conflicts_with = "stream", help_heading = "What to ask")]
     schema: Option<PathBuf>,
     /// The same for each of a list: the answer has the member `items`

@@ -97,12 +97,15 @@ mod tests {
                 std::fs::write(pipe, text).unwrap();
             })
         };
-        give("from a pipe");
+        let writer = give("from a pipe");
         assert_eq!(bytes(&pipe, 11).unwrap(), b"from a pipe");
-        give("from a pipe");
+        writer.join().unwrap();
+        let writer = give("from a pipe");
         assert_eq!(bytes(&pipe, 10).unwrap_err().details()["limit"], 10);
-        give("one\ntwo\n");
+        writer.join().unwrap();
+        let writer = give("one\ntwo\n");
         assert_eq!(std::io::read_to_string(seekable(&pipe).unwrap()).unwrap(), "one\ntwo\n");
+        writer.join().unwrap();
     }
 
     #[test]
