@@ -10,7 +10,6 @@ use cp_policy::Llm;
 use serde::{Deserialize, Serialize};
 use ureq::http::Uri;
 
-use super::work::Work;
 use crate::digest;
 use crate::environment::variable;
 use crate::http::client::{Client, Timeouts};
@@ -37,16 +36,15 @@ pub(super) struct Fetched {
 }
 
 impl Fetch {
-    /// Fetches the attachments of the work's request. Gives the turns that it had, where there were any.
-    pub(super) fn fill(&self, work: &mut Work) -> Result<Option<Vec<Turn>>> {
+    /// The turns with their attachments, and what was fetched. None where nothing is named by a URL.
+    pub(super) fn fill(&self, turns: &[Turn]) -> Result<Option<(Vec<Turn>, Vec<Fetched>)>> {
         let mut fetched = Vec::new();
-        let filled = filled(&work.request().messages, &mut |url| {
+        let filled = filled(turns, &mut |url| {
             let (block, what) = self.get(url)?;
             fetched.push(what);
             Ok(block)
         })?;
-        work.fetched = fetched;
-        Ok(filled.map(|turns| work.replace_turns(turns)))
+        Ok(filled.map(|turns| (turns, fetched)))
     }
 
     fn get(&self, url: &str) -> Result<(Block, Fetched)> {

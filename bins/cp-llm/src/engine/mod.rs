@@ -183,10 +183,11 @@ impl Engine {
 
     /// Asks with the attachments that are named by URL. Recordings and the history have their names.
     fn asked_whole(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
-        let named = self.fetch.fill(work)?;
+        let filled = self.fetch.fill(&work.request().messages)?;
+        let named = filled.map(|(turns, fetched)| work.replace_turns(turns, fetched));
         let outcome = self.asked(work, listener);
         if let Some(turns) = named {
-            work.replace_turns(turns);
+            work.replace_turns(turns, Vec::new());
         }
         outcome
     }

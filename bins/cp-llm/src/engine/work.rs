@@ -59,7 +59,8 @@ impl Work {
     }
 
     /// Puts other turns in the place of those of the request, and gives these.
-    pub(super) fn replace_turns(&mut self, turns: Vec<Turn>) -> Vec<Turn> {
+    pub(super) fn replace_turns(&mut self, turns: Vec<Turn>, fetched: Vec<Fetched>) -> Vec<Turn> {
+        self.fetched = fetched;
         self.body = OnceCell::new();
         std::mem::replace(&mut self.request.messages, turns)
     }
