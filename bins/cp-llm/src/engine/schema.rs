@@ -33,7 +33,7 @@ impl AnswerSchema {
     /// The schema that is given: a file, JSON itself, or the short notation. What it refers to must be in it: nothing is fetched.
     /// With `is_list` it is that of each of the `items` of a list.
     pub(crate) fn load(given: &Path, is_list: bool) -> Result<Self> {
-        let written = given.to_str().filter(|text| *text != "-" && !given.exists());
+        let written = given.to_str().filter(|text| *text != "-" && (!given.exists() || given.is_dir()));
         let place = |e: Error| if written.is_some() { e } else { e.in_file(given) };
         let wrong = |what: String| place(Error::validation(format!("not a JSON Schema: {what}"))).fatal();
         let parsed = |json: &[u8]| serde_json::from_slice(json).map_err(|e| wrong(e.to_string()));

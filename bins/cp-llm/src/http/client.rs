@@ -49,26 +49,16 @@ impl Client {
         connections: usize,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self> {
-        Self::resolving(base, timeouts, connections, variable, net::Names::default())
+        Self::resolving(base, timeouts, connections, variable, None)
     }
 
-    /// A client for a URL that others have named. It connects to public addresses and those that are named, and to no other; where there
-    /// is a proxy, that decides.
-    pub(crate) fn fetching(
-        url: &str,
-        timeouts: Timeouts,
-        named: Vec<IpAddr>,
-        variable: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self> {
-        Self::resolving(url, timeouts, 1, variable, net::Names { but_public: Some(named) })
-    }
-
-    fn resolving(
+    /// The same, and with `but_public` it connects to no address that is not public but those; where there is a proxy, that decides.
+    pub(crate) fn resolving(
         base: &str,
         timeouts: Timeouts,
         connections: usize,
         variable: impl Fn(&str) -> Option<String>,
-        names: net::Names,
+        but_public: Option<Vec<IpAddr>>,
     ) -> Result<Self> {
         let bad = || Error::config(format!("{base} is not a valid http or https URL")).fatal();
         let uri: ureq::http::Uri = base.parse().map_err(|_| bad())?;
@@ -91,7 +81,7 @@ impl Client {
         let own = file.map(|file| OwnAuthorities::of(Path::new(&file))).transpose()?.unwrap_or_default();
         let sockets = ().chain(ConnectProxyConnector::default()).chain(net::Sockets);
         let secured = sockets.chain(own).chain(RustlsConnector::default());
-        let names = if route.is_some() { net::Names::default() } else { names };
+        let names = net::Names { but_public: but_public.filter(|_| route.is_none()) };
         let agent = ureq::Agent::with_parts(config.build(), secured, names);
         Ok(Self {
             agent,

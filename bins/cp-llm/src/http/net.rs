@@ -33,7 +33,7 @@ pub(super) fn hurry(left: Option<Duration>) {
 }
 
 /// Resolves names in a thread that is left behind when the answer takes too long.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Names {
     /// The addresses that may be used though they are not public; None where all may.
     pub but_public: Option<Vec<IpAddr>>,
