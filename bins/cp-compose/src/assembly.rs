@@ -107,7 +107,7 @@ impl Assembly {
     /// Puts files before the user's text, between marks: their content is not trusted.
     pub(crate) fn add_context(&mut self, names: &[PathBuf]) -> Result<()> {
         for name in names {
-            let (text, redactions) = self.cleaner.clean(&files::text(name)?);
+            let (text, redactions) = self.cleaner.clean(&files::given(name)?);
             let marked = marked_off(name, &text);
             self.account.part("context", Some(name.display().to_string()), text.as_bytes(), redactions);
             self.preface.push_str(&marked);

@@ -24,7 +24,7 @@ pub(crate) fn load(names: &[PathBuf]) -> Result<Vec<ToolSpec>> {
 }
 
 fn of_file(file: &Path) -> Result<Vec<ToolSpec>> {
-    let text = files::text(file)?;
+    let text = files::given(file)?;
     let wrong = |e: serde_json::Error| {
         Error::validation(format!("not a valid list of tools: {e}"))
             .in_file(file)

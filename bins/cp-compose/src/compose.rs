@@ -1,7 +1,9 @@
 //! `cp-compose`: assemble a prompt. This is the verb when none is named.
 
-use std::path::{Path, PathBuf};
+use std::ffi::OsStr;
+use std::path::PathBuf;
 
+use cp_common::context::given;
 use cp_common::context::options::StreamOptions;
 use cp_common::home::DEFAULT_AGENT;
 use cp_common::program::{Class, Input, VerbDoc};
@@ -81,7 +83,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     filter::run(&mut Composer { args, assembly, template, is_own_text }, source, args.stream, context)
 }
 
-/// Where the text comes from. Variables and a template together need no other text; standard input can be attached only once.
+/// Where the text comes from. Variables and a template together need no other text.
 fn source(args: &Args) -> Result<Source> {
     let source = Source::from_operands(&args.text)?;
     if !args.identity.var.is_empty() && args.template.is_none() && args.identity.prompt.is_none() {
@@ -89,13 +91,13 @@ fn source(args: &Args) -> Result<Source> {
             Error::usage("--var needs a template or a governed prompt").hint("give --template FILE or --prompt PRM-ID")
         );
     }
-    let attached = args.attach.iter().filter(|file| *file == Path::new("-")).count();
-    if attached > 1 || (attached == 1 && !matches!(source, Source::Argument(_))) {
-        return Err(Error::usage("standard input is attached, so the text must be an argument")
-            .hint("cp-compose --attach - -- 'what is this?' < file"));
-    }
     let whole = args.template.is_some() && !args.identity.var.is_empty() && args.stream.kind().is_none();
-    Ok(if whole && source == Source::Input { Source::Argument(String::new()) } else { source })
+    let source = if whole && source == Source::Input { Source::Argument(String::new()) } else { source };
+    let system = args.identity.system.iter().filter_map(|text| text.strip_prefix('@')).map(OsStr::new);
+    let files = [&args.context, &args.attach, &args.tools].into_iter().flatten().chain(&args.template);
+    let named = files.map(|file| file.as_os_str()).chain(system);
+    given::check_input(named, !matches!(source, Source::Argument(_)))?;
+    Ok(source)
 }
 
 struct Composer<'a> {

@@ -2,20 +2,29 @@
 
 use std::path::{Path, PathBuf};
 
+use cp_common::context::given;
 use cp_common::stream::filter::text_of;
 use cp_common::{Code, Error, Result};
 
 /// The largest text file that is taken into a prompt.
 const LIMIT: u64 = 4 << 20;
 
-/// The text of a file.
+/// The text of a file that was found: a regular one, which nobody can make us wait for.
 pub(crate) fn text(file: &Path) -> Result<String> {
-    let bytes = bytes(file, LIMIT)?;
-    text_of(&bytes).map(str::to_owned).map_err(|e| e.in_file(file))
+    decoded(&bytes(file, LIMIT)?, file)
+}
+
+/// The text of a file that an option names: a pipe, too.
+pub(crate) fn given(file: &Path) -> Result<String> {
+    decoded(&given::bytes(file, LIMIT)?, file)
+}
+
+fn decoded(bytes: &[u8], file: &Path) -> Result<String> {
+    text_of(bytes).map(str::to_owned).map_err(|e| e.in_file(file))
 }
 
 /// The bytes of a regular file that is not longer than `limit`.
-pub(crate) fn bytes(file: &Path, limit: u64) -> Result<Vec<u8>> {
+fn bytes(file: &Path, limit: u64) -> Result<Vec<u8>> {
     let failed = |e: std::io::Error| match e.kind() {
         std::io::ErrorKind::NotFound => Error::not_found("no such file").in_file(file),
         std::io::ErrorKind::PermissionDenied => Error::new(Code::Forbidden, "permission denied").in_file(file),

@@ -34,3 +34,33 @@ fn what_is_unknown_or_too_large_is_named() {
     assert_eq!(place.run(&["--attach", "big.png", "--", "x"]).failed(2, "E_VALIDATION")["details"]["limit"], 5 << 20);
     place.run(&["--attach", "none", "--", "x"]).failed(3, "E_NOT_FOUND");
 }
+
+#[test]
+fn a_file_that_an_option_names_may_be_a_pipe_and_one_that_is_found_may_not() {
+    let place = Place::of("cp-compose");
+    let bash = |line: &str| place.shell("bash", line).limit(std::time::Duration::from_secs(20)).run();
+    let options = "--context <(echo kept) --attach <(printf '%%PDF-1') --tools <(echo '[{\"name\":\"t\",\"input_schema\":{}}]') -s @<(echo sys)";
+    let data = bash(&format!("cp-compose {options} --template <(echo '{{{{text}}}}!') -- hi")).data();
+    let content = &data["messages"][0]["content"];
+    assert_eq!((&data["system"], &data["tools"][0]["name"]), (&"sys".into(), &"t".into()));
+    assert_eq!(content[0]["type"], "document");
+    let text = content[1]["text"].as_str().unwrap();
+    assert!(text.contains("kept\n") && text.ends_with("hi!"), "{text}");
+    assert!(bash("echo in | cp-compose --context - -- hi").data().to_string().contains("in\\n"));
+    for twice in ["--context -", "-s @- -", "--attach - --context /dev/stdin -- x"] {
+        bash(&format!("echo x | cp-compose {twice}")).failed(2, "E_USAGE");
+    }
+    let found = bash("mkfifo AGENTS.md; timeout 10 cp-compose --agents-md -- hi");
+    assert!(found.failed(2, "E_VALIDATION")["message"].as_str().unwrap().contains("not a regular file"));
+}
+
+#[test]
+fn an_attachment_may_be_named_by_its_url() {
+    let place = Place::of("cp-compose");
+    let data = place
+        .run(&["--attach", "https://a.example/x?y=1", "--attach", "https://a.example/b.PDF?z", "--", "see"])
+        .data();
+    let content = &data["messages"][0]["content"];
+    assert_eq!((&content[0]["type"], &content[1]["type"]), (&"image".into(), &"document".into()));
+    assert_eq!(content[0]["source"], serde_json::json!({"type": "url", "url": "https://a.example/x?y=1"}));
+}

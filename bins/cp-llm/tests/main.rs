@@ -3,9 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod aside;
+mod attachments;
 mod batch;
 mod blocks;
 mod counterparts;
+mod daily;
 mod embed;
 mod endpoints;
 mod failures;

@@ -17,9 +17,10 @@ fn file(name: &str) -> PathBuf {
 }
 
 /// A server on loopback whose certificate is for `localhost`, and what it was asked.
-fn server() -> (u16, Arc<Mutex<Vec<String>>>) {
-    let chain = CertificateDer::pem_file_iter(file("localhost.pem")).unwrap().map(Result::unwrap).collect();
-    let key = PrivateKeyDer::from_pem_file(file("localhost.key.pem")).unwrap();
+fn server(certificate: &str) -> (u16, Arc<Mutex<Vec<String>>>) {
+    let chain = CertificateDer::pem_file_iter(file(certificate)).unwrap().map(Result::unwrap).collect();
+    let key = if certificate == "localhost.pem" { "localhost.key.pem" } else { "self.key.pem" };
+    let key = PrivateKeyDer::from_pem_file(file(key)).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let config = Arc::new(config.with_no_client_auth().with_single_cert(chain, key).unwrap());
@@ -66,28 +67,38 @@ fn ask(host: &str, port: u16, authority: Option<&str>) -> Outcome {
 
 #[test]
 fn a_certificate_of_ones_own_authority_is_trusted_and_no_other() {
-    let (port, asked) = server();
+    let (port, asked) = server("localhost.pem");
     let ran = ask("localhost", port, Some("authority.pem"));
     assert_eq!(ran.only()["data"]["content"], "in private", "{} {}", ran.stdout, ran.stderr);
     assert!(asked.lock().unwrap()[0].contains("Bearer key-of-the-test"));
-    for (host, authority, hint) in [
-        // Nobody that browsers know has signed it.
-        ("localhost", None, "SSL_CERT_FILE"),
-        // It is for another name.
-        ("127.0.0.1", Some("authority.pem"), "SSL_CERT_FILE"),
+    let (own_port, own_asked) = server("self.pem");
+    let (old_port, old_asked) = server("expired.pem");
+    for (host, port, authority, what, hint) in [
+        // Nobody that browsers know has signed it, or the authority that is named.
+        ("localhost", port, None, "an authority that is not trusted", "SSL_CERT_FILE"),
+        ("localhost", port, Some("self.pem"), "an authority that is not trusted", "SSL_CERT_FILE"),
+        ("localhost", own_port, None, "signed by itself", "SSL_CERT_FILE"),
+        ("localhost", own_port, Some("authority.pem"), "signed by itself", "SSL_CERT_FILE"),
+        ("127.0.0.1", port, Some("authority.pem"), "another name: localhost", "base URL"),
+        ("127.0.0.1", own_port, Some("self.pem"), "another name: localhost", "base URL"),
+        ("localhost", old_port, Some("expired.pem"), "has expired", "renew it"),
     ] {
         let ran = ask(host, port, authority);
         let error = ran.only()["error"].clone();
         assert_eq!((ran.status, error["code"].as_str().unwrap()), (4, "E_CONFIG"), "{host}: {error}");
+        assert!(error["message"].as_str().unwrap().contains(what), "{error}");
         assert!(error["details"]["hint"].as_str().unwrap().contains(hint), "{error}");
         assert_eq!(error["details"]["attempts"], 1, "a certificate does not get better");
     }
+    assert!(own_asked.lock().unwrap().is_empty() && old_asked.lock().unwrap().is_empty());
+    // The same server, once its certificate is named.
+    assert_eq!(ask("localhost", own_port, Some("self.pem")).only()["data"]["content"], "in private");
     assert_eq!(asked.lock().unwrap().len(), 1, "a key was sent to a server that is not trusted");
 }
 
 #[test]
 fn a_file_of_authorities_that_has_none_is_said() {
-    let (port, asked) = server();
+    let (port, asked) = server("localhost.pem");
     let llm = Llm::new();
     let empty = llm.work.write("empty.pem", "nothing here\n");
     for name in [empty.to_str().unwrap(), "/nowhere.pem"] {
@@ -113,4 +124,21 @@ fn a_server_that_speaks_no_tls_is_told_from_one_that_is_down() {
     let error = ran.only()["error"].clone();
     assert_eq!((ran.status, error["code"].as_str().unwrap()), (4, "E_CONFIG"), "{error}");
     assert!(error["details"]["hint"].as_str().unwrap().contains("http://"), "{error}");
+}
+
+#[test]
+fn a_proxy_that_fails_is_named_without_its_password() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let proxy = format!("http://user:password-of-the-proxy@{closed}");
+    for (scheme, variable) in [("https", "HTTPS_PROXY"), ("http", "http_proxy")] {
+        let llm = Llm::new().set("OPENAI_BASE_URL", &format!("{scheme}://localhost:1/v1")).set(variable, &proxy);
+        let ran = llm.run(&["--backend", "openai", "-m", "m", "--retries", "0", "hi"]);
+        let error = ran.failed(7, "E_NETWORK");
+        assert!(
+            error["message"].as_str().unwrap().contains(&format!("localhost:1 through the proxy {closed}")),
+            "{error}"
+        );
+        assert!(error["details"]["hint"].as_str().unwrap().contains("NO_PROXY"), "{error}");
+        assert!(!ran.stdout.contains("password-of-the-proxy"));
+    }
 }

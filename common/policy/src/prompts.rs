@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn only_an_active_prompt_with_the_registered_bytes_is_given() {
-        let row = |status: &str| format!("PRM-A-1,A,{status},{}\n", hash_of("Be brief.\n"));
+        let row = |status: &str| format!("PRM-A-1,\"A, in\ntwo lines\",{status},{}\n", hash_of("Be brief.\n"));
         let code = |found: Result<String>| found.unwrap_err().code();
         let (_place, home) = home_with(&row("active"), "Be brief.\n");
         let prompts = Prompts::load(&home).unwrap();

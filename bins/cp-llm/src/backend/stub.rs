@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use cp_common::context::given;
+use cp_common::stream::filter::text_of;
 use cp_common::wire::Usage;
 use cp_common::{Code, Error, Result};
 use serde::Deserialize;
@@ -97,11 +99,14 @@ impl ModelList for Stub {
 impl Stub {
     /// A stub that gives the answers of a file, and numbers those after its end.
     pub(crate) fn with_script(file: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(file).map_err(|e| {
-            Error::config(format!("the stub's script cannot be read: {}", Error::from(e).message()))
-                .in_file(file)
-                .fatal()
+        let text = given::bytes(file, 64 << 20).map_err(|e| {
+            if e.code() == Code::Interrupted {
+                return e;
+            }
+            let error = Error::config(format!("the stub's script cannot be read: {}", e.message()));
+            error.with("file", file.display().to_string()).fatal()
         })?;
+        let text = text_of(&text)?;
         let mut script = Vec::new();
         for (n, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let line: Line = serde_json::from_str(line)

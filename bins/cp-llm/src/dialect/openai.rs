@@ -203,6 +203,8 @@ fn part(block: &Block) -> Result<Value> {
         (Some("image"), Some("url")) => Ok(json!({"type": "image_url", "image_url": {"url": source["url"]}})),
         (Some("image"), _) => Ok(json!({"type": "image_url", "image_url": {"url": data_url(source)}})),
         (Some("document"), Some("text")) => Ok(json!({"type": "text", "text": source["data"]})),
+        // Its bytes are fetched before it is sent.
+        (Some("document"), Some("url")) => Ok(json!({"type": "file", "file": {"file_url": source["url"]}})),
         (Some("document"), Some("base64")) => {
             let name = text_of(block, "title").unwrap_or("document.pdf");
             Ok(json!({"type": "file", "file": {"filename": name, "file_data": data_url(source)}}))

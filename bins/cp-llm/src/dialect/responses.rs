@@ -207,6 +207,7 @@ fn part(block: &Value) -> Result<Value> {
         (Some("document"), Some("text")) => json!({"type": "input_text", "text": source["data"]}),
         (Some("image"), Some("url")) => json!({"type": "input_image", "detail": "auto", "image_url": source["url"]}),
         (Some("image"), _) => json!({"type": "input_image", "detail": "auto", "image_url": data_url(source)}),
+        (Some("document"), Some("url")) => json!({"type": "input_file", "file_url": source["url"]}),
         (Some("document"), Some("base64")) => {
             let name = text_of(block, "title").unwrap_or("document.pdf");
             json!({"type": "input_file", "filename": name, "file_data": data_url(source)})

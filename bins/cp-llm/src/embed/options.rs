@@ -95,6 +95,7 @@ impl Args {
             budget: Budget::new(dollars, self.budget_tokens, self.budget_file.as_deref())?,
             rate: None,
             journal: Journal::new(context, policy.logs_content())?,
+            fetch: policy.fetch(),
             lowered: Mutex::default(),
         };
         Ok((engine, target))

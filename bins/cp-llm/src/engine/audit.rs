@@ -23,7 +23,10 @@ impl Audit for WithoutText {
 }
 
 /// Options that stand alone: what follows one of them is not its value.
-pub(crate) const FLAGS: [&str; 12] = [
+pub(crate) const FLAGS: [&str; 15] = [
+    "-x",
+    "--extract",
+    "--usage",
     "--stream",
     "--dry-run",
     "--json",
@@ -39,7 +42,13 @@ pub(crate) const FLAGS: [&str; 12] = [
 ];
 
 /// Options whose value is a text or a secret, with their short forms.
-const TEXTS: [(&str, &str); 3] = [("--system", "-s"), ("--option", "-o"), ("--header", "--header")];
+const TEXTS: [(&str, &str); 5] = [
+    ("--system", "-s"),
+    ("--option", "-o"),
+    ("--header", "--header"),
+    ("--schema", "--schema"),
+    ("--schema-multi", "--schema-multi"),
+];
 
 /// The command line with each text replaced by its hash.
 fn without_text(argv: &[String]) -> Vec<String> {
@@ -47,13 +56,22 @@ fn without_text(argv: &[String]) -> Vec<String> {
     let mut kept: Vec<String> = argv.iter().take(1).cloned().collect();
     let mut words = argv.iter().skip(1).peekable();
     while let Some(word) = words.next() {
+        // Short options that take no value may stand before another.
+        let others = word.strip_prefix("-x").map(|others| format!("-{}", others.trim_start_matches('x')));
+        let option = others.filter(|others| others != "-").unwrap_or_else(|| word.clone());
         if word == "--" {
             kept.push(word.clone());
             kept.extend(words.by_ref().map(|text| hashed(text)));
-        } else if let Some((name, text)) = text_of_option(word) {
-            kept.push(text.map_or_else(|| word.clone(), |text| format!("{name}{}", hashed(text))));
+        } else if let Some((name, text)) = text_of_option(&option) {
+            let spelt = |text: &str| format!("{}{}", &word[..word.len() - text.len()], hashed(text));
+            kept.push(text.map_or_else(|| word.clone(), spelt));
             let next = words.next_if(|_| text.is_none());
-            kept.extend(next.map(|text| if name == "-s" && names_file(text) { text.clone() } else { hashed(text) }));
+            let is_plain = |text: &str| match name {
+                "-s" => names_file(text),
+                "--schema" | "--schema-multi" => is_one_word(text),
+                _ => false,
+            };
+            kept.extend(next.map(|text| if is_plain(text) { text.clone() } else { hashed(text) }));
         } else if word.starts_with('-') {
             kept.push(word.clone());
             if !FLAGS.contains(&word.as_str()) && !word.contains('=') && word != "-" {
@@ -78,6 +96,11 @@ fn text_of_option(word: &str) -> Option<(&str, Option<&str>)> {
         let text = text.or_else(|| word.strip_prefix(short).filter(|_| !short.starts_with("--")))?;
         Some((&word[..word.len() - text.len()], Some(text)))
     })
+}
+
+/// Whether a schema is a file, or a field that is only named: the others may have descriptions.
+fn is_one_word(value: &str) -> bool {
+    !value.contains(|c: char| c.is_whitespace() || matches!(c, ',' | ':' | '{'))
 }
 
 /// Whether the value of an option names a file: a text that begins with an `@` doubles it.
@@ -109,6 +132,12 @@ mod tests {
             &["--header", "a: secret"],
             &["--header=a=secret"],
             &["-o", "@secret"],
+            &["-xs", "secret"],
+            &["-xxssecret"],
+            &["-x", "secret"],
+            &["--schema", "secret: x"],
+            &["--schema-multi={secret}"],
+            &["--system=secret"],
             &["secret"],
             &["--", "secret"],
         ] {

@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use cp_common::context::given;
 use cp_common::wire::Message;
 use cp_common::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
@@ -61,13 +62,12 @@ impl Cassette {
         if let (true, Some(directory)) = (mode == Use::Cache, path.parent()) {
             cp_common::home::make_directory(directory)?;
         }
-        let file = OpenOptions::new()
-            .read(true)
-            .append(writes)
-            .create(writes)
-            .mode(0o600)
-            .open(path)
-            .map_err(|e| unreadable(e, path))?;
+        let file = if writes {
+            let opened = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path);
+            opened.map_err(|e| unreadable(e, path))?
+        } else {
+            given::seekable(path).map_err(Error::fatal)?
+        };
         let cassette = Self { path: path.to_owned(), file, mode, index: Mutex::default() };
         if mode != Use::Record {
             cassette.read_index()?;

@@ -75,6 +75,9 @@ impl Journal {
         if let Some(id) = &work.prompt.prompt_id {
             entry = entry.with("prompt_id", id);
         }
+        if !work.fetched.is_empty() {
+            entry = entry.with("fetched", &work.fetched);
+        }
         if let Some(network) = this.network {
             entry = entry.with("network", network);
         }

@@ -32,6 +32,7 @@ pub(super) fn of(answer: Answer, usage: Usage, work: &Work, backend: &str) -> Me
         agent: work.prompt.agent.clone(),
         row: work.prompt.row.clone(),
         parsed: None,
+        extracted: None,
         receipt: None,
         untrusted: Vec::new(),
     };

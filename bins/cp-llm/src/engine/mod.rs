@@ -4,8 +4,10 @@ mod again;
 pub(crate) mod audit;
 pub(crate) mod budget;
 pub(crate) mod cassette;
+pub(crate) mod fetch;
 pub(crate) mod journal;
 mod message;
+mod notation;
 pub(crate) mod prices;
 pub(crate) mod rate;
 pub(crate) mod retry;
@@ -20,6 +22,7 @@ use cp_common::{Code, Error, Result, signals};
 
 use self::budget::Budget;
 use self::cassette::Cassette;
+use self::fetch::Fetch;
 use self::journal::{Journal, Try};
 use self::prices::Prices;
 use self::rate::RateLimiter;
@@ -59,6 +62,8 @@ pub(crate) struct Engine {
     pub cassette: Option<Cassette>,
     /// Whether dollars are counted for what costs nothing too, as if it had the price that it is given: they were asked for.
     pub counts_what_is_free: bool,
+    /// How attachments are fetched.
+    pub fetch: Fetch,
     /// What may be spent.
     pub budget: Option<Budget>,
     /// How fast to go.
@@ -111,7 +116,7 @@ impl Engine {
     /// Answers from the recordings where that is possible, and else asks.
     fn answered(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
         let first = self.ready_from(0, work, listener)?;
-        let Some(cassette) = &self.cassette else { return self.asked(first, work, listener) };
+        let Some(cassette) = &self.cassette else { return self.asked_whole(first, work, listener) };
         let backend = self.ready(work)?.backend;
         let request = self.recorded_form(work)?;
         let keys = keys(cassette, work, backend.name(), &request);
@@ -137,7 +142,7 @@ impl Engine {
         if cassette.is_replayed() {
             return Err(cassette.miss(key, &request));
         }
-        let message = self.asked(first, work, listener)?;
+        let message = self.asked_whole(first, work, listener)?;
         cassette.keep(key, backend.name(), &request, &message)?;
         Ok(message)
     }
@@ -189,6 +194,17 @@ impl Engine {
     /// What answers the request as it stands.
     pub(crate) fn ready(&self, work: &Work) -> Result<Ready> {
         self.backends.of(&work.target().endpoint)
+    }
+
+    /// Asks with the attachments that are named by URL. Recordings and the history have their names.
+    fn asked_whole(&self, first: usize, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
+        let filled = self.fetch.fill(&work.request().messages)?;
+        let named = filled.map(|(turns, fetched)| work.replace_turns(turns, fetched));
+        let outcome = self.asked(first, work, listener);
+        if let Some(turns) = named {
+            work.replace_turns(turns, Vec::new());
+        }
+        outcome
     }
 
     /// Turns to the first target from this one on that can be asked: an endpoint that is not configured is passed over while another is left.

@@ -2,12 +2,16 @@
 
 use std::path::Path;
 
+use cp_common::context::given;
 use cp_common::{Error, Result};
 use cp_schema::{Fault, Schema};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::files::unreadable;
+use super::notation;
+
+/// The longest schema, in bytes.
+const LONGEST: u64 = 4 << 20;
 
 /// A JSON Schema that answers must match.
 pub(crate) struct AnswerSchema {
@@ -26,11 +30,19 @@ pub(super) struct Mismatch {
 }
 
 impl AnswerSchema {
-    /// Reads a schema. What it refers to must be in it: nothing is fetched.
-    pub(crate) fn load(file: &Path) -> Result<Self> {
-        let bytes = std::fs::read(file).map_err(|e| unreadable(e, file))?;
-        let wrong = |what: String| Error::validation(format!("not a JSON Schema: {what}")).in_file(file).fatal();
-        let text: Value = serde_json::from_slice(&bytes).map_err(|e| wrong(e.to_string()))?;
+    /// The schema that is given: a file, JSON itself, or the short notation. What it refers to must be in it: nothing is fetched.
+    /// With `is_list` it is that of each of the `items` of a list.
+    pub(crate) fn load(given: &Path, is_list: bool) -> Result<Self> {
+        let written = given.to_str().filter(|text| *text != "-" && (!given.exists() || given.is_dir()));
+        let place = |e: Error| if written.is_some() { e } else { e.in_file(given) };
+        let wrong = |what: String| place(Error::validation(format!("not a JSON Schema: {what}"))).fatal();
+        let parsed = |json: &[u8]| serde_json::from_slice(json).map_err(|e| wrong(e.to_string()));
+        let text: Value = match written {
+            Some(text) if text.trim_start().starts_with('{') => parsed(text.as_bytes())?,
+            Some(text) => notation::schema(text).map_err(|e| not_notation(e, given).fatal())?,
+            None => parsed(&given::bytes(given, LONGEST).map_err(Error::fatal)?)?,
+        };
+        let text = if is_list { notation::list_of(&text) } else { text };
         let compiled = Schema::compile(text.clone()).map_err(wrong)?;
         Ok(Self { text, compiled })
     }
@@ -58,6 +70,18 @@ impl Mismatch {
     }
 }
 
+/// What is neither a file nor the notation: one word that can be no field was meant as the name of a file.
+fn not_notation(error: Error, given: &Path) -> Error {
+    let text = given.to_string_lossy();
+    match error.hint_text() {
+        _ if !text.contains(|c: char| c.is_whitespace() || matches!(c, ',' | ':')) => {
+            Error::not_found("no such file").in_file(given)
+        }
+        Some(_) => error,
+        None => error.hint("name a file, write JSON, or fields as in \"name, age int, bio: one sentence\""),
+    }
+}
+
 /// The text inside a fence of backticks, which models like to put around JSON.
 fn unfenced(answer: &str) -> &str {
     let answer = answer.trim();
@@ -73,7 +97,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("s.json");
         std::fs::write(&file, text).unwrap();
-        AnswerSchema::load(&file)
+        AnswerSchema::load(&file, false)
     }
 
     const PERSON: &str = r#"{"type":"object","required":["age"],"properties":{"age":{"type":"integer"}}}"#;

@@ -7,6 +7,7 @@ use cp_common::Result;
 use cp_common::wire::{Prompt, Turn};
 use serde_json::{Map, Value};
 
+use super::fetch::Fetched;
 use crate::backend::Backend;
 use crate::backend::endpoint::Target;
 use crate::dialect::{Conversation, Request};
@@ -15,6 +16,8 @@ use crate::dialect::{Conversation, Request};
 pub(crate) struct Work {
     /// The prompt as it came.
     pub prompt: Prompt,
+    /// The attachments that were fetched for it.
+    pub(super) fetched: Vec<Fetched>,
     /// The models to ask, in order; there is a first one.
     targets: Vec<Target>,
     /// Which of them the request is for.
@@ -32,7 +35,8 @@ impl Work {
     pub(crate) fn new(prompt: Prompt, request: Request, first: Target, others: Vec<Target>) -> Self {
         let params = request.params.clone();
         let targets = [vec![first], others].concat();
-        let mut work = Self { prompt, targets, at: 0, params, request, body: OnceCell::new() };
+        let fetched = Vec::new();
+        let mut work = Self { prompt, fetched, targets, at: 0, params, request, body: OnceCell::new() };
         work.aim();
         work
     }
@@ -76,6 +80,13 @@ impl Work {
         self.request.params.extend(self.params.clone());
         self.request.conversation = None;
         self.body = OnceCell::new();
+    }
+
+    /// Puts other turns in the place of those of the request, and gives these.
+    pub(super) fn replace_turns(&mut self, turns: Vec<Turn>, fetched: Vec<Fetched>) -> Vec<Turn> {
+        self.fetched = fetched;
+        self.body = OnceCell::new();
+        std::mem::replace(&mut self.request.messages, turns)
     }
 
     /// Adds turns to the conversation.

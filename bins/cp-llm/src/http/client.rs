@@ -1,15 +1,16 @@
 //! Requests to one server: no redirect is followed with a key, no status is hidden, every wait has an end.
 
 use std::io::{ErrorKind, Read};
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use cp_common::{Code, Error, Result, signals};
 use ureq::config::Config;
 use ureq::http::HeaderMap;
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::unversioned::transport::{ConnectProxyConnector, Connector, RustlsConnector};
 
+use super::tls::{OwnAuthorities, untrusted};
 use super::{net, proxy};
 
 /// How long a name may take to resolve and a connection to open.
@@ -18,6 +19,9 @@ const CONNECT: Duration = Duration::from_secs(10);
 const LINGER: Duration = Duration::from_millis(100);
 /// A whole answer longer than this is not the answer of a model.
 const LIMIT: u64 = 64 << 20;
+
+/// What helps where a proxy fails.
+const PROXY: &str = "HTTPS_PROXY, http_proxy or ALL_PROXY names the proxy; NO_PROXY exempts a host from it";
 
 /// How long to wait for what.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +36,8 @@ pub(crate) struct Timeouts {
 pub(crate) struct Client {
     agent: ureq::Agent,
     host: String,
+    /// The proxy that requests go through: its host and port, never its password.
+    route: Option<String>,
     timeouts: Timeouts,
 }
 
@@ -43,31 +49,44 @@ impl Client {
         connections: usize,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self> {
+        Self::resolving(base, timeouts, connections, variable, None)
+    }
+
+    /// The same, and with `but_public` it connects to no address that is not public but those; where there is a proxy, that decides.
+    pub(crate) fn resolving(
+        base: &str,
+        timeouts: Timeouts,
+        connections: usize,
+        variable: impl Fn(&str) -> Option<String>,
+        but_public: Option<Vec<IpAddr>>,
+    ) -> Result<Self> {
         let bad = || Error::config(format!("{base} is not a valid http or https URL")).fatal();
         let uri: ureq::http::Uri = base.parse().map_err(|_| bad())?;
         let (Some(scheme @ ("http" | "https")), Some(host)) = (uri.scheme_str(), uri.host()) else { return Err(bad()) };
-        let mut config = Config::builder()
+        let proxy = proxy::proxy_for(scheme, host, &variable)?;
+        let route = proxy.as_ref().map(|proxy| format!("{}:{}", proxy.host(), proxy.port()));
+        let config = Config::builder()
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
             .user_agent(concat!("cp-llm/", env!("CARGO_PKG_VERSION")))
-            .proxy(proxy::proxy_for(scheme, host, &variable)?)
+            .proxy(proxy)
             .max_idle_connections(connections)
             .max_idle_connections_per_host(connections)
             .timeout_resolve(Some(CONNECT))
             .timeout_connect(Some(CONNECT))
             .timeout_global(Some(timeouts.total))
             .timeout_per_read(timeouts.idle);
-        if scheme == "https"
-            && let Some(file) = variable("SSL_CERT_FILE").filter(|file| !file.is_empty())
-        {
-            config = config.tls_config(TlsConfig::builder().root_certs(certificates(Path::new(&file))?).build());
-        }
-        let sockets = ().chain(ConnectProxyConnector::default()).chain(net::Sockets).chain(RustlsConnector::default());
-        let agent = ureq::Agent::with_parts(config.build(), sockets, net::Names);
+        let file = variable("SSL_CERT_FILE").filter(|file| !file.is_empty() && scheme == "https");
+        let own = file.map(|file| OwnAuthorities::of(Path::new(&file))).transpose()?.unwrap_or_default();
+        let sockets = ().chain(ConnectProxyConnector::default()).chain(net::Sockets);
+        let secured = sockets.chain(own).chain(RustlsConnector::default());
+        let names = net::Names { but_public: but_public.filter(|_| route.is_none()) };
+        let agent = ureq::Agent::with_parts(config.build(), secured, names);
         Ok(Self {
             agent,
             host: uri.authority().map_or(host, |a| a.as_str().rsplit('@').next().unwrap_or(host)).to_owned(),
+            route,
             timeouts,
         })
     }
@@ -102,9 +121,18 @@ impl Client {
         if signals::interrupted() {
             return Error::new(Code::Interrupted, "interrupted");
         }
-        let host = &self.host;
-        let error = match e {
+        let error = untrusted(&self.host, &e).unwrap_or_else(|| self.explained(e));
+        let error = error.with("origin", "transport").with("host", self.host.as_str());
+        let Some(route) = &self.route else { return error };
+        let error = error.with("proxy", route.as_str());
+        if error.hint_text().is_none() { error.hint(PROXY) } else { error }
+    }
+
+    fn explained(&self, e: ureq::Error) -> Error {
+        let host = &self.place();
+        match e {
             ureq::Error::Timeout(kind) => self.late(kind),
+            ureq::Error::ConnectProxyFailed(why) => unopened(format!("{host}: {why}")),
             ureq::Error::HostNotFound => unopened(format!("{host}: the name does not resolve")),
             ureq::Error::Http(_) => Error::config("a header has characters that HTTP does not allow")
                 .hint("check the key for line breaks")
@@ -116,24 +144,33 @@ impl Client {
             ureq::Error::BodyExceedsLimit(_) => {
                 Error::new(Code::Server, format!("{host}: the answer is larger than {} MiB", LIMIT >> 20))
             }
-            // A certificate does not get better by asking again.
-            e if e.to_string().contains("certificate") => Error::config(format!("{host}: {e}"))
-                .hint("name your own certificate authority with SSL_CERT_FILE")
-                .fatal(),
             e if e.to_string().contains("corrupt message") => {
                 Error::config(format!("{host}: the server does not use TLS"))
                     .hint("if the server has no TLS, begin the base URL with http://")
                     .fatal()
             }
+            // Not the system says that, but the resolver.
+            ureq::Error::Io(e) if e.kind() == ErrorKind::PermissionDenied && e.raw_os_error().is_none() => {
+                Error::new(Code::Forbidden, format!("{host}: {e}"))
+                    .with("rule", "llm.fetch")
+                    .hint("name the address itself in [llm] of config/policy.toml: fetch")
+            }
             ureq::Error::Io(e) if was_not_opened(e.kind()) => unopened(format!("{host}: {}", Error::from(e).message())),
             ureq::Error::Io(e) => Error::new(Code::Network, format!("{host}: {}", Error::from(e).message())),
             e => Error::new(Code::Network, format!("{host}: {e}")),
-        };
-        error.with("origin", "transport").with("host", host.as_str())
+        }
+    }
+
+    /// Where requests go, in words.
+    fn place(&self) -> String {
+        match &self.route {
+            Some(route) => format!("{} through the proxy {route}", self.host),
+            None => self.host.clone(),
+        }
     }
 
     fn late(&self, kind: ureq::Timeout) -> Error {
-        let host = &self.host;
+        let host = &self.place();
         match (kind, self.timeouts.idle) {
             (ureq::Timeout::Resolve | ureq::Timeout::Connect, _) => {
                 Error::new(Code::Timeout, format!("{host}: no connection within {}", seconds(CONNECT)))
@@ -166,23 +203,6 @@ fn was_not_opened(kind: ErrorKind) -> bool {
 
 fn seconds(wait: Duration) -> String {
     format!("{} s", wait.as_secs_f64())
-}
-
-/// The certificates of a PEM file.
-fn certificates(file: &Path) -> Result<RootCerts> {
-    let bad = |e: Error| e.in_file(file).fatal();
-    let pem =
-        std::fs::read(file).map_err(|e| bad(Error::config(format!("SSL_CERT_FILE: {}", Error::from(e).message()))))?;
-    let found: Vec<Certificate<'static>> = parse_pem(&pem)
-        .filter_map(|item| match item {
-            Ok(PemItem::Certificate(certificate)) => Some(certificate),
-            _ => None,
-        })
-        .collect();
-    if found.is_empty() {
-        return Err(bad(Error::config("SSL_CERT_FILE has no certificate")));
-    }
-    Ok(RootCerts::new_with_certs(&found))
 }
 
 /// The start of an answer, and its body as it comes.

@@ -5,3 +5,4 @@ mod net;
 pub(crate) mod proxy;
 pub(crate) mod sse;
 pub(crate) mod status;
+mod tls;

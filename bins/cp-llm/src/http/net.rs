@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -34,7 +34,10 @@ pub(super) fn hurry(left: Option<Duration>) {
 
 /// Resolves names in a thread that is left behind when the answer takes too long.
 #[derive(Debug)]
-pub(super) struct Names;
+pub(super) struct Names {
+    /// The addresses that may be used though they are not public; None where all may.
+    pub but_public: Option<Vec<IpAddr>>,
+}
 
 impl Resolver for Names {
     fn resolve(&self, uri: &Uri, config: &Config, timeout: NextTimeout) -> Result<ResolvedSocketAddrs, Error> {
@@ -46,12 +49,35 @@ impl Resolver for Names {
             Ok(address) => vec![address],
             Err(_) => look_up(target, timeout)?,
         };
+        let named = self.but_public.as_ref();
+        let is_permitted = |ip: IpAddr| is_public(ip) || named.is_none_or(|named| named.contains(&ip.to_canonical()));
+        if let Some(private) = found.iter().find(|address| !is_permitted(address.ip())) {
+            let why = format!("{} is not a public address", private.ip());
+            return Err(Error::Io(io::Error::new(io::ErrorKind::PermissionDenied, why)));
+        }
         let mut addresses = self.empty();
         // The type holds sixteen.
         for address in config.ip_family().keep_wanted(found.into_iter()).take(16) {
             addresses.push(address);
         }
         if addresses.is_empty() { Err(Error::HostNotFound) } else { Ok(addresses) }
+    }
+}
+
+/// Whether an address is one of the internet, and none of this host, its network, or a use that was set aside.
+fn is_public(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => {
+            let [a, b, c, _] = v4.octets();
+            let is_set_aside = a == 0 || a >= 224 || (a, b & 0xc0) == (100, 64) || (a, b & 0xfe) == (198, 18);
+            let is_special = v4.is_loopback() || v4.is_private() || v4.is_link_local() || v4.is_documentation();
+            !(is_set_aside || is_special || (a, b, c) == (192, 0, 0))
+        }
+        // Of what is given out today, 2000::/3; those that stand for an address of version 4 are left out.
+        IpAddr::V6(v6) => {
+            let [a, b, ..] = v6.segments();
+            a & 0xe000 == 0x2000 && a != 0x2002 && (a, b & 0xfe00) != (0x2001, 0) && (a, b) != (0x2001, 0x0db8)
+        }
     }
 }
 
@@ -212,5 +238,48 @@ impl Wait {
             Some(Duration::ZERO) => Err(Error::Timeout(self.reason)),
             Some(left) => Ok(left.min(SLICE)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_are_not_public_are_refused_unless_they_are_named() {
+        for address in [
+            "127.0.0.1",
+            "10.1.2.3",
+            "172.16.0.1",
+            "192.168.1.1",
+            "169.254.169.254",
+            "100.64.0.1",
+            "0.0.0.0",
+            "198.18.0.1",
+            "224.0.0.1",
+            "255.255.255.255",
+            "::1",
+            "::",
+            "fc00::1",
+            "fe80::1",
+            "ff02::1",
+            "::ffff:10.0.0.1",
+            "2002:a00:1::1",
+            "64:ff9b::a00:1",
+            "2001::1",
+        ] {
+            assert!(!is_public(address.parse().unwrap()), "{address}");
+        }
+        for address in ["1.1.1.1", "100.128.0.1", "172.32.0.1", "198.20.0.1", "2606:4700::1111", "::ffff:1.1.1.1"] {
+            assert!(is_public(address.parse().unwrap()), "{address}");
+        }
+        let uri = Uri::from_static("http://127.0.0.1:80/");
+        let agent = ureq::Agent::new_with_defaults();
+        let resolve = |but_public| {
+            let timeout = NextTimeout::default();
+            Names { but_public }.resolve(&uri, agent.config(), timeout).is_ok()
+        };
+        assert!(resolve(None) && resolve(Some(vec!["127.0.0.1".parse().unwrap()])));
+        assert!(!resolve(Some(vec!["127.0.0.2".parse().unwrap()])));
     }
 }

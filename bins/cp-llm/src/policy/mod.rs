@@ -3,10 +3,12 @@
 mod governed;
 
 use cp_common::home::Home;
+use cp_common::wire::Turn;
 use cp_common::{Code, Error, Result};
 use cp_policy::{GovernedPrompts, Llm, Network};
 
 use self::governed::Governed;
+use crate::engine::fetch::{self, Fetch};
 use crate::environment::variable;
 
 /// The variable that holds the token of a program that may use the network.
@@ -46,6 +48,16 @@ impl Policy {
                 .hint(format!("set {TOKEN}, or use --backend stub or --replay, which need no network"))
                 .fatal()),
         }
+    }
+
+    /// How attachments are fetched.
+    pub(crate) fn fetch(&self) -> Fetch {
+        Fetch { table: self.table.clone(), refused: self.permission()().err() }
+    }
+
+    /// Refuses turns with attachments that may not be fetched.
+    pub(crate) fn permit_attachments(&self, turns: &[Turn]) -> Result<()> {
+        fetch::permit_all(&self.table, turns)
     }
 
     /// Refuses a prompt that is not governed where it must be.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cp_common::output::Place;
 use cp_common::stream::jobs::Jobs;
@@ -31,6 +31,8 @@ pub(super) struct Answered {
     pub warnings: Vec<String>,
     /// Whether text was shown before the end.
     pub shown: bool,
+    /// How long it took.
+    pub took: Duration,
 }
 
 /// Text of an answer that is under way, what it is, and the place of its prompt.
@@ -137,9 +139,10 @@ impl Batch {
 }
 
 fn answered(engine: &Engine, Task { number, place, work }: Task, arrived: &Arrived) -> Answered {
+    let begun = Instant::now();
     let mut listener = Forwarder { number, place, arrived, warnings: Vec::new(), shown: false };
     let outcome = work.and_then(|mut work| engine.message(&mut work, &mut listener));
-    Answered { number, place, outcome, warnings: listener.warnings, shown: listener.shown }
+    Answered { number, place, outcome, warnings: listener.warnings, shown: listener.shown, took: begun.elapsed() }
 }
 
 /// Hands text on to the thread that prints, and keeps warnings until their turn.

@@ -3,6 +3,7 @@
 mod aside;
 mod batch;
 mod dry_run;
+mod fence;
 mod options;
 mod parameters;
 mod request;
@@ -56,6 +57,7 @@ const LEDGER_TIME: Duration = Duration::from_millis(500);
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let source = Source::from_operands(&args.text)?;
+    args.check_input(&source)?;
     let (engine, requests) = args.prepared(context)?;
     let engine = Arc::new(engine);
     let in_parallel = args.jobs > 1 && source == Source::Input && !args.dry_run;
@@ -68,6 +70,8 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         unordered: args.unordered,
         options: args.stream_options,
         dry_run: args.dry_run,
+        extract: args.extract,
+        usage: args.usage && context.out.format() != Format::Json,
         request_id: args.request_id.clone(),
         aside: args.aside(),
         printed: 0,
@@ -82,6 +86,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     outcome.and(settled)
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "most are options of the command line")]
 struct Send {
     engine: Arc<Engine>,
     requests: RequestBuilder,
@@ -91,6 +96,10 @@ struct Send {
     unordered: bool,
     options: StreamOptions,
     dry_run: bool,
+    /// Whether the first code block of each answer is taken out.
+    extract: bool,
+    /// Whether it is said what each answer used.
+    usage: bool,
     request_id: Option<String>,
     aside: Aside,
     /// How many answers of the batch were printed, and when that was last reported.
@@ -158,23 +167,34 @@ impl Send {
         }
         filter::settle(answered.place, options, context, |context| {
             answered.warnings.iter().for_each(|warning| context.warn(warning));
-            self.conclude(answered.shown, answered.outcome, context)
+            self.conclude(answered.shown, answered.outcome, answered.took, context)
         })
     }
 
     /// Prints a message. Text that was shown as it came is not shown again.
-    fn conclude(&mut self, shown: bool, outcome: Result<Message>, context: &mut Context) -> Result<()> {
+    fn conclude(&mut self, shown: bool, outcome: Result<Message>, took: Duration, context: &mut Context) -> Result<()> {
         self.aside.end(context);
         let is_printed = shown && context.out.format() != Format::Json;
         if is_printed {
             context.out.raw(b"\n")?;
         }
-        let message = outcome?;
-        if is_printed {
-            return Ok(());
+        let mut message = outcome?;
+        if self.extract {
+            message.extracted = fence::first_block(&message.content.text());
+            message.mark();
+            if message.extracted.is_none() && context.out.format() != Format::Json {
+                context.warn("the answer has no fenced code block: its whole text is printed");
+            }
         }
-        self.aside.whole(&message, context);
-        self.print(&message, context)
+        if !is_printed {
+            self.aside.whole(&message, context);
+            self.print(&message, context)?;
+        }
+        if self.usage {
+            context.out.flush()?;
+            context.warn(&used(&message, took));
+        }
+        Ok(())
     }
 
     /// Prints a message. One that was paid for is in the reader's hands before the next failure can take it.
@@ -202,6 +222,7 @@ impl Send {
 
     /// Asks, and prints what comes.
     fn ask(&mut self, mut work: Work, context: &mut Context) -> Result<()> {
+        let begun = Instant::now();
         let mut shown = false;
         let id = self.id_of(&work);
         // Only a request with an id is compared with an earlier one.
@@ -216,7 +237,7 @@ impl Send {
             shown = listener.shown;
             outcome
         });
-        self.conclude(shown, outcome, context)
+        self.conclude(shown, outcome, begun.elapsed(), context)
     }
 }
 
@@ -276,6 +297,19 @@ impl Filter for Send {
         }
         Ok(())
     }
+}
+
+/// What an answer used, in words.
+fn used(message: &Message, took: Duration) -> String {
+    let Message { model, usage, cached, .. } = message;
+    let cost = match usage.cost_usd {
+        _ if *cached => "nothing paid, from the cache".to_owned(),
+        Some(dollars) => format!("${}", (dollars * 1e6).round() / 1e6),
+        None => "unpriced".to_owned(),
+    };
+    let (input, output, from_cache) = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens);
+    let seconds = took.as_secs_f64();
+    format!("{model}: {input} input, {output} output, {from_cache} cached tokens, {cost}, {seconds:.1} s")
 }
 
 /// Prints pieces of answers that are under way.

@@ -1,11 +1,14 @@
 //! The options of the command line, and what they make: the engine that answers prompts, and the builder of its requests.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use cp_common::context::given;
 use cp_common::context::options::{StreamOptions, text_or_file};
 use cp_common::output::Format;
+use cp_common::stream::filter::Source;
 use cp_common::wire::ToolSpec;
 use cp_common::{Context, Error, Result};
 use serde::Deserialize;
@@ -26,7 +29,6 @@ use crate::engine::prices::Prices;
 use crate::engine::rate::RateLimiter;
 use crate::engine::retry::RetryPolicy;
 use crate::engine::schema::AnswerSchema;
-use crate::files::unreadable;
 use crate::http::client::Timeouts;
 use crate::policy::Policy;
 
@@ -46,6 +48,12 @@ pub(crate) struct Args {
     /// Print the text as it comes
     #[arg(long, help_heading = "What is printed")]
     pub stream: bool,
+    /// Print the first fenced code block of the answer, not the text around it
+    #[arg(short = 'x', long, help_heading = "What is printed")]
+    pub extract: bool,
+    /// After the text of an answer, say on standard error what it used
+    #[arg(long, help_heading = "What is printed", hide_short_help = true)]
+    pub usage: bool,
     /// Show what the model thinks: on standard error, or with json as the member `thinking` of deltas
     #[arg(long, overrides_with = "no_reasoning", help_heading = "What is printed", hide_short_help = true)]
     reasoning: bool,
@@ -91,9 +99,12 @@ pub(crate) struct Args {
     /// The answers of the stub, one JSON object a line
     #[arg(long, value_name = "FILE", help_heading = "Who answers", hide_short_help = true)]
     stub_script: Option<PathBuf>,
-    /// The JSON Schema that the answer must match: it is parsed into `parsed`
-    #[arg(long, value_name = "FILE", conflicts_with = "stream", help_heading = "What to ask")]
+    /// The schema of the answer: a file, JSON, or fields as "name, age int"
+    #[arg(long, value_name = "FILE|SCHEMA", conflicts_with = "stream", help_heading = "What to ask")]
     schema: Option<PathBuf>,
+    /// The same for each of a list: the answer has the member `items`
+    #[arg(long, value_name = "FILE|SCHEMA", conflicts_with_all = ["stream", "schema"], help_heading = "What to ask", hide_short_help = true)]
+    schema_multi: Option<PathBuf>,
     /// Add each answer to a recording
     #[arg(long, value_name = "FILE", conflicts_with_all = ["replay", "cache"], help_heading = "Answers that are kept", hide_short_help = true)]
     record: Option<PathBuf>,
@@ -158,7 +169,9 @@ impl Args {
         // Neither a recording nor a look at the request needs a key.
         let sends = !is_replayed && !self.dry_run;
         let script = self.stub_script.clone().or_else(|| context.config.text("stub_script", None).map(PathBuf::from));
-        let schema = self.schema.as_deref().map(AnswerSchema::load).transpose()?;
+        let shapes = [(&self.schema, false), (&self.schema_multi, true)];
+        let named = shapes.into_iter().find_map(|(given, is_list)| given.as_deref().map(|given| (given, is_list)));
+        let schema = named.map(|(given, is_list)| AnswerSchema::load(given, is_list)).transpose()?;
         let schema_text = schema.as_ref().map(|schema| schema.text.clone());
         let policy = Policy::load(&context.home)?;
         let permission = policy.permission();
@@ -173,7 +186,7 @@ impl Args {
         let models = models.map(|model| endpoints.target(model)).collect::<Result<_>>()?;
         let permission = policy.permission();
         let backends = Backends::new(Setup {
-            timeouts: self.timeouts()?,
+            timeouts: self.timeouts(context)?,
             connections: self.jobs.into(),
             embeds: false,
             headers: headers(&self.header)?,
@@ -192,7 +205,7 @@ impl Args {
             )?,
             reasoning: self.reasoning,
             schema: schema_text,
-            stream: self.stream,
+            stream: self.streams(context),
         };
         let dollars = policy.budget(self.budget_usd);
         let engine = Engine {
@@ -203,6 +216,7 @@ impl Args {
             schema,
             cassette,
             counts_what_is_free: self.budget_usd.is_some(),
+            fetch: policy.fetch(),
             budget: Budget::new(dollars, self.budget_tokens, self.budget_file.as_deref())?,
             rate: RateLimiter::new(self.rpm, self.tpm),
             journal: Journal::new(context, policy.logs_content())?,
@@ -220,8 +234,21 @@ impl Args {
         })
     }
 
-    fn timeouts(&self) -> Result<Timeouts> {
-        let idle = self.stream.then(|| seconds("--idle-timeout", self.idle_timeout)).transpose()?;
+    /// Refuses a command line that reads standard input twice.
+    pub(super) fn check_input(&self, source: &Source) -> Result<()> {
+        let files = [&self.tools, &self.schema, &self.schema_multi, &self.stub_script, &self.replay, &self.resume];
+        let system = self.system.iter().filter_map(|text| text.strip_prefix('@')).map(OsStr::new);
+        let named = files.into_iter().flatten().map(|file| file.as_os_str()).chain(system);
+        given::check_input(named, !matches!(source, Source::Argument(_)))
+    }
+
+    /// Whether answers are shown as they come: a block is printed alone, and so not before it is complete.
+    fn streams(&self, context: &Context) -> bool {
+        self.stream && !(self.extract && context.out.format() != Format::Json)
+    }
+
+    fn timeouts(&self, context: &Context) -> Result<Timeouts> {
+        let idle = self.streams(context).then(|| seconds("--idle-timeout", self.idle_timeout)).transpose()?;
         Ok(Timeouts { total: seconds("--timeout", self.timeout)?, idle })
     }
 
@@ -240,6 +267,9 @@ impl Args {
     }
 }
 
+/// The longest list of tools, in bytes.
+const LONGEST: u64 = 4 << 20;
+
 /// A tool as the catalogues of different programs spell it.
 #[derive(Deserialize)]
 struct CatalogueTool {
@@ -251,8 +281,8 @@ struct CatalogueTool {
 }
 
 fn tools(file: &Path) -> Result<Vec<ToolSpec>> {
-    let text = std::fs::read_to_string(file).map_err(|e| unreadable(e, file))?;
-    let tools: Vec<CatalogueTool> = serde_json::from_str(&text)
+    let text = given::bytes(file, LONGEST).map_err(Error::fatal)?;
+    let tools: Vec<CatalogueTool> = serde_json::from_slice(&text)
         .map_err(|e| Error::validation(format!("not a list of tools: {e}")).in_file(file).fatal())?;
     let specs = tools.into_iter().map(|tool| ToolSpec {
         name: tool.name,

@@ -78,6 +78,7 @@ impl RequestBuilder {
         }
         let (first, fallbacks) = self.defaults.targets(&prompt)?;
         let mut request = self.defaults.request(&prompt, params);
+        self.policy.permit_attachments(&request.messages)?;
         self.policy.permit(prompt.prompt_id.as_deref(), &request.system)?;
         // A request that cannot be made has no position.
         request.position = self.made.fetch_add(1, Ordering::Relaxed);

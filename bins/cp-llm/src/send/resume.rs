@@ -1,11 +1,12 @@
 //! `--resume OUT`: the output of an earlier run says which prompts have their message, and those are not sent again.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
+use cp_common::context::given;
 use cp_common::wire::Turn;
 use cp_common::{Code, Error, Result};
 use serde::Deserialize;
@@ -38,10 +39,9 @@ impl EarlierRun {
     pub(super) fn read(file: &Path) -> Result<Self> {
         let mut earlier = Self { file: file.to_owned(), answered: HashMap::new() };
         let wrong = |e: std::io::Error| Error::io("reading the earlier output", e).in_file(file).fatal();
-        // For reading only: a pipe that is open for writing too never comes to its end.
-        let input = match File::open(file) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(earlier),
-            other => other.map_err(wrong)?,
+        let input = match given::seekable(file) {
+            Err(e) if e.code() == Code::NotFound => return Ok(earlier),
+            other => other.map_err(Error::fatal)?,
         };
         let mut reader = BufReader::new(&input);
         let (mut line, mut whole) = (Vec::new(), 0);
@@ -52,7 +52,7 @@ impl EarlierRun {
                 break;
             }
             if !line.ends_with(b"\n") {
-                if input.metadata().map_err(wrong)?.is_file() {
+                if file.is_file() {
                     OpenOptions::new()
                         .write(true)
                         .open(file)

@@ -122,6 +122,7 @@ fn message_of(call: ToolCall, backend: &str) -> Message {
         agent: None,
         row: None,
         parsed: None,
+        extracted: None,
         receipt: None,
         untrusted: Vec::new(),
     }

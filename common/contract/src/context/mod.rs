@@ -1,5 +1,6 @@
 //! What a verb gets to work with: options, home, settings, and the way out.
 
+pub mod given;
 pub mod options;
 pub mod pages;
 

@@ -1,18 +1,17 @@
 //! The options that every program has, and those that all verbs of a class share.
 
-use std::fs::File;
-use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
+use super::given;
 use crate::output::Format;
-use crate::wire::{Code, Error, Result};
+use crate::wire::{Error, Result};
 
 /// The longest text that an option reads from a file, in bytes.
 const LONGEST_TEXT: u64 = 4 << 20;
 
-/// The text that an option gives: as it is, or with `@FILE` the text of a file, its last newline taken off. `@@` stands for an `@`
+/// The text that an option gives: as it is, or with `@FILE` the text of a file, its last newline taken off, `@-` being standard input. `@@` stands for an `@`
 /// that a text begins with.
 pub fn text_or_file(given: &str) -> Result<String> {
     match given.strip_prefix('@') {
@@ -23,16 +22,7 @@ pub fn text_or_file(given: &str) -> Result<String> {
 }
 
 fn text_of_file(file: &Path) -> Result<String> {
-    let failed = |e: std::io::Error| match e.kind() {
-        ErrorKind::NotFound => Error::not_found("no such file").in_file(file),
-        ErrorKind::PermissionDenied => Error::new(Code::Forbidden, "permission denied").in_file(file),
-        _ => Error::io("reading", e).in_file(file),
-    };
-    let mut bytes = Vec::new();
-    File::open(file).and_then(|file| file.take(LONGEST_TEXT + 1).read_to_end(&mut bytes)).map_err(failed)?;
-    if bytes.len() as u64 > LONGEST_TEXT {
-        return Err(Error::validation(format!("longer than {LONGEST_TEXT} bytes")).in_file(file));
-    }
+    let bytes = given::bytes(file, LONGEST_TEXT)?;
     let mut text = String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
         Error::validation(format!("the text is not UTF-8: byte {at}")).in_file(file).with("offset", at)
@@ -185,6 +175,8 @@ pub struct WriteOptions {
 
 #[cfg(test)]
 mod tests {
+    use crate::wire::Code;
+
     use super::*;
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -69,7 +70,7 @@ pub struct BlockView<'a> {
     /// Whether the tool failed.
     #[serde(default)]
     pub is_error: bool,
-    /// Where an image or document is: `{type:"base64", media_type, data}`.
+    /// Where an image or document is: `{type:"base64", media_type, data}` or `{type:"url", url}`.
     #[serde(default, borrow)]
     pub source: Option<&'a RawValue>,
     /// Where it came from, if it is one of an answer.
@@ -161,6 +162,14 @@ impl Block {
     /// A document, in base64.
     pub fn document(media_type: &str, data: &str) -> Self {
         Self::of(&DataBlock { r#type: "document", source: Base64Source { r#type: "base64", media_type, data } })
+    }
+
+    /// An image or a document that is named by its URL: a document where that ends in `.pdf`.
+    pub fn linked(url: &str) -> Self {
+        let path = Path::new(url.split(['?', '#']).next().unwrap_or_default());
+        let is_document = path.extension().is_some_and(|kind| kind.eq_ignore_ascii_case("pdf"));
+        let kind = if is_document { "document" } else { "image" };
+        Self::of(&serde_json::json!({"type": kind, "source": {"type": "url", "url": url}}))
     }
 
     /// A block that came as JSON.

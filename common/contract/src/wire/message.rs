@@ -8,7 +8,7 @@ use super::{Block, Content, Receipt, Reply, ToolCall, Turn};
 /// What came back from a model.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["content", "tool_calls", "blocks", "input", "row", "parsed"])))]
+#[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["content", "tool_calls", "blocks", "input", "row", "parsed", "extracted"])))]
 pub struct Message {
     /// The provider's id of it.
     pub id: String,
@@ -51,6 +51,9 @@ pub struct Message {
     /// The answer as JSON, where a schema asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parsed: Option<Box<RawValue>>,
+    /// The first fenced code block of the answer, where it was asked for and is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extracted: Option<Extracted>,
     /// Where it was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<Receipt>,
@@ -72,14 +75,25 @@ impl Message {
         let parsed = self.parsed.as_ref().map(|_| "/parsed");
         let blocks = (!self.blocks.is_empty()).then_some("/blocks");
         let marks = ["/content", "/tool_calls", "/input"].into_iter().chain(blocks).chain(handed_on).chain(parsed);
+        let marks = marks.chain(self.extracted.as_ref().map(|_| "/extracted"));
         self.untrusted = marks.map(str::to_owned).collect();
     }
 }
 
 impl Reply for Message {
     fn text(&self) -> String {
-        self.content.text()
+        self.extracted.as_ref().map_or_else(|| self.content.text(), |block| block.text.clone())
     }
+}
+
+/// A fenced code block of an answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Extracted {
+    /// The first word behind the fence; null where none is.
+    pub language: Option<String>,
+    /// What is between the fences, without the last line feed.
+    pub text: String,
 }
 
 /// What an answer cost.

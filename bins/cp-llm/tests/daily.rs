@@ -1,0 +1,106 @@
+//! What a person does every day: the code of an answer, what it used, a schema in a few words, a pipe for a file.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::llm::Llm;
+
+/// Answers of the stub, as text and as its script.
+fn playing(texts: &[&str]) -> (Llm, String) {
+    let llm = Llm::new().set("CP_BACKEND", "stub");
+    let lines: Vec<String> =
+        texts.iter().map(|text| json!({"content": text, "delay_ms": 5}).to_string() + "\n").collect();
+    let script = llm.work.write("script.jsonl", lines.concat());
+    (llm, script.display().to_string())
+}
+
+const CODE: &str = "Here:\n\n~~~py\nprint(1)\n~~~\n\nDone.";
+
+#[test]
+fn the_first_block_of_an_answer_is_printed_alone() {
+    let (llm, script) = playing(&[CODE, CODE, "no block"]);
+    let run = |options: &[&str]| llm.run(&[options, &["--stub-script", &script, "--", "hi"]].concat());
+    for options in [&["-x", "--format", "text"][..], &["--extract", "--stream", "--format", "text"]] {
+        let ran = run(options).success();
+        assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("print(1)\n", ""));
+    }
+    let data = run(&["-x"]).data();
+    assert_eq!(data["extracted"], json!({"language": "py", "text": "print(1)"}));
+    assert_eq!(data["content"], CODE);
+    assert!(data["_untrusted"].as_array().unwrap().contains(&json!("/extracted")));
+    let rows = "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}\n".repeat(3);
+    let options = ["-x", "--stub-script", &script, "--rows", "--jobs", "3", "--format"];
+    let ran = llm.feed(&[&options[..], &["text", "--stream"]].concat(), &rows).success();
+    assert_eq!(ran.stdout, "print(1)\nprint(1)\nno block\n");
+    assert!(ran.stderr.contains("no fenced code block"), "{}", ran.stderr);
+    let messages = llm.feed(&[&options[..], &["json"]].concat(), &rows).of("message");
+    assert!(messages[1]["extracted"].is_object() && messages[2]["extracted"].is_null());
+}
+
+#[test]
+fn what_an_answer_used_is_said_after_its_text() {
+    let llm = Llm::new().set("CP_BACKEND", "stub");
+    let used = json!({"input_tokens": 12, "output_tokens": 7, "cache_read_tokens": 80});
+    let script = llm.work.write("script.jsonl", json!({"content": "words", "usage": used}).to_string());
+    let run = |format| llm.run(&["--usage", "--stub-script", script.to_str().unwrap(), "--format", format, "--", "hi"]);
+    let said = run("text");
+    assert_eq!(said.stdout, "words\n");
+    assert_eq!(said.stderr, "cp-llm: stub: 12 input, 7 output, 80 cached tokens, unpriced, 0.0 s\n");
+    llm.home.write("config/prices.toml", "[stub]\ninput = 1.0\noutput = 10.0\ncache_read = 0.0\n");
+    assert!(run("text").stderr.contains(", $0.000082, "), "{}", run("text").stderr);
+    assert_eq!(run("json").stderr, "");
+}
+
+#[test]
+fn a_schema_is_a_file_or_json_or_a_few_words() {
+    let (llm, script) = playing(&["{\"name\":\"Ada\",\"age\":36}"]);
+    let file = llm.work.write("person.json", r#"{"type":"object","required":["age"]}"#).display().to_string();
+    for schema in [&file, r#"{"type":"object","required":["age"]}"#, "name, age int: in years"] {
+        let data = llm.run(&["--stub-script", &script, "--schema", schema, "--", "who?"]).data();
+        assert_eq!(data["parsed"]["age"], 36, "{schema}");
+    }
+    let request = |option, schema| llm.run(&["--dry-run", option, schema, "--", "who?"]);
+    let sent = request("--schema-multi", "name").success().stdout;
+    assert!(sent.contains(r#""items":{"type":"array","items":{"type":"object","required":["name"]"#), "{sent}");
+    let error = request("--schema", "name, age nit").failed(2, "E_VALIDATION");
+    assert_eq!((&error["details"]["field"], &error["details"]["hint"]), (&json!(2), &json!("did you mean `int`?")));
+    request("--schema", "nothing.json").failed(3, "E_NOT_FOUND");
+    request("--schema", "{").failed(2, "E_VALIDATION");
+}
+
+#[test]
+fn a_file_that_an_option_names_may_be_a_pipe() {
+    let (llm, script) = playing(&["[1]"]);
+    let bash = |line: &str| llm.shell("bash", line).env("CP_BACKEND", "stub").limit(Duration::from_secs(20)).run();
+    let whole =
+        bash(&format!("cp-llm --stub-script <(cat {script}) --schema <(echo '{{\"type\":\"array\"}}') -- hi")).data();
+    assert_eq!(whole["parsed"], json!([1]));
+    let sent =
+        bash("cp-llm --dry-run --tools <(echo '[{\"name\":\"t\",\"input_schema\":{}}]') -s @<(echo sys) -- hi").data();
+    assert_eq!((&sent["request"]["system"], &sent["request"]["tools"][0]["name"]), (&json!("sys"), &json!("t")));
+    assert_eq!(bash("echo sys | cp-llm --dry-run -s @- -- hi").data()["request"]["system"], "sys");
+    bash("cp-llm --record tape.jsonl -- hi").success();
+    assert_eq!(bash("cp-llm --replay <(cat tape.jsonl) -- hi").data()["content"], "stub response 1");
+    bash(
+        "printf '{\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}]}\\n' a b >in; cp-llm --rows <in | head -1 >out",
+    )
+    .success();
+    let resumed = bash("cp-llm --rows --resume <(cat out; printf torn) <in").success();
+    assert_eq!((resumed.closing()["data"]["skipped"].as_u64(), resumed.of("message").len()), (Some(1), 1));
+    bash("echo x | cp-llm --tools - -s @-").failed(2, "E_USAGE");
+    bash("echo x | cp-llm --schema /dev/stdin").failed(2, "E_USAGE");
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_a_pipe_that_nobody_writes() {
+    let llm = Llm::new().set("CP_BACKEND", "stub");
+    for option in ["--tools", "--resume", "--replay", "--stub-script", "--schema"] {
+        let began = Instant::now();
+        let ran = llm
+            .shell("bash", &format!("mkfifo f 2>/dev/null; timeout -s INT 0.3 cp-llm --backend stub {option} f -- hi"))
+            .run();
+        assert!(ran.stdout.contains("E_INTERRUPTED"), "{option}: {}", ran.stdout);
+        assert!(began.elapsed() < Duration::from_secs(10), "{option}");
+    }
+}

@@ -1,0 +1,117 @@
+//! Files that options name. Who names a file vouches for it, so it may be a pipe: a FIFO, what `<(command)` stands for, or `-`, which is
+//! standard input. Files that are only found are not read with this: one who can put a FIFO there could make a program wait for ever.
+
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read as _, Seek as _, Write};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use crate::signals;
+use crate::wire::{Code, Error, Result};
+
+/// The longest recording or script that comes through a pipe.
+const LONGEST_PIPE: u64 = 1 << 30;
+
+/// Whether this names standard input.
+fn is_input(file: &OsStr) -> bool {
+    file == "-" || file == "/dev/stdin"
+}
+
+/// Refuses a command line that reads standard input twice: as several of these files, or as one of them and as what the program works on.
+pub fn check_input<'a>(files: impl IntoIterator<Item = &'a OsStr>, is_read: bool) -> Result<()> {
+    if files.into_iter().filter(|file| is_input(file)).count() + usize::from(is_read) < 2 {
+        return Ok(());
+    }
+    let message = "standard input can be read only once, and is named by an option";
+    Err(Error::usage(message).hint("give the text as an argument, or name a file or <(command) in the option"))
+}
+
+/// The bytes of a file, at most so many. A signal ends the wait for them.
+pub fn bytes(file: &Path, limit: u64) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    copy(file, limit, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// The file itself where it is a regular one, else what it gives, in a file that nobody else sees and that goes with the process.
+pub fn seekable(file: &Path) -> Result<File> {
+    if file.is_file() && !is_input(file.as_os_str()) {
+        return File::open(file).map_err(|e| unreadable(e, file));
+    }
+    let mut whole = tempfile::tempfile().map_err(|e| Error::io("creating a temporary file", e))?;
+    copy(file, LONGEST_PIPE, &mut whole)?;
+    whole.rewind()?;
+    Ok(whole)
+}
+
+fn copy(file: &Path, limit: u64, into: &mut dyn Write) -> Result<()> {
+    // Neither the opening nor a read of a pipe without a writer blocks, so that a signal ends each wait.
+    let nonblocking = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
+    let mut input = if is_input(file.as_os_str()) {
+        File::from(rustix::io::dup(rustix::stdio::stdin())?)
+    } else {
+        OpenOptions::new().read(true).custom_flags(nonblocking).open(file).map_err(|e| unreadable(e, file))?
+    };
+    let (mut total, mut buffer) = (0, vec![0; 64 << 10]);
+    loop {
+        signals::wait_readable(input.as_fd(), None)?;
+        let read = match input.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(read) => read,
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => continue,
+            Err(e) => return Err(unreadable(e, file)),
+        };
+        total += read as u64;
+        if total > limit {
+            let error = Error::validation(format!("too large: the limit is {limit} bytes")).in_file(file);
+            return Err(error.with("limit", limit));
+        }
+        into.write_all(&buffer[..read]).map_err(|e| Error::io("reading", e).in_file(file))?;
+    }
+}
+
+fn unreadable(e: std::io::Error, file: &Path) -> Error {
+    match e.kind() {
+        ErrorKind::NotFound => Error::not_found("no such file").in_file(file),
+        ErrorKind::PermissionDenied => Error::new(Code::Forbidden, "permission denied").in_file(file),
+        _ => Error::io("reading", e).in_file(file),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_is_read_to_its_end_and_no_further_than_the_limit() {
+        let place = tempfile::tempdir().unwrap();
+        let pipe = place.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        let give = |text: &'static str| {
+            let pipe = pipe.clone();
+            std::thread::spawn(move || {
+                // The reader is there first, and waits for its writer.
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                std::fs::write(pipe, text).unwrap();
+            })
+        };
+        let writer = give("from a pipe");
+        assert_eq!(bytes(&pipe, 11).unwrap(), b"from a pipe");
+        writer.join().unwrap();
+        let writer = give("from a pipe");
+        assert_eq!(bytes(&pipe, 10).unwrap_err().details()["limit"], 10);
+        writer.join().unwrap();
+        let writer = give("one\ntwo\n");
+        assert_eq!(std::io::read_to_string(seekable(&pipe).unwrap()).unwrap(), "one\ntwo\n");
+        writer.join().unwrap();
+    }
+
+    #[test]
+    fn standard_input_is_read_once() {
+        let check = |files: &[&str], is_read| check_input(files.iter().map(OsStr::new), is_read).is_ok();
+        assert!(check(&["-", "a"], false) && check(&["a"], true));
+        assert!(!check(&["-"], true) && !check(&["-", "/dev/stdin"], false));
+    }
+}
