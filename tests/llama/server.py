@@ -15,6 +15,7 @@ parameters.n_parallel = 2
 # Threads of a busy machine wait for each other; one that waits for none gives the same answer each time, too.
 parameters.cpuparams.n_threads = 1
 parameters.cpuparams_batch.n_threads = 1
+parameters.sampling.temp = 0
 # Vectors and answers by one server.
 parameters.embedding = True
 parameters.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN

@@ -16,7 +16,7 @@ use crate::digest;
 use crate::pause::pause;
 
 /// The only model.
-pub(super) const MODEL: &str = "stub";
+const MODEL: &str = "stub";
 
 #[derive(Default)]
 pub(crate) struct Stub {
@@ -162,7 +162,7 @@ fn scripted_error(error: &ScriptedError) -> Error {
 }
 
 /// A word is a token here: enough to try out a budget.
-pub(super) fn counted(request: &Request, text: &str) -> Tokens {
+fn counted(request: &Request, text: &str) -> Tokens {
     let words = |text: &str| text.split_whitespace().count() as u64;
     let asked = request.messages.iter().map(|turn| words(&turn.content.text()));
     Tokens { input: words(&request.system) + asked.sum::<u64>(), output: words(text), ..Tokens::default() }
