@@ -41,6 +41,10 @@ impl Backend for Llm {
         Some("")
     }
 
+    fn reports_usage(&self) -> bool {
+        false
+    }
+
     fn keeps_conversations(&self) -> bool {
         true
     }

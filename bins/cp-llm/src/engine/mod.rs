@@ -2,32 +2,34 @@
 
 mod again;
 pub(crate) mod audit;
-pub(crate) mod budget;
 pub(crate) mod cassette;
+pub(crate) mod gate;
 pub(crate) mod journal;
 mod message;
 pub(crate) mod prices;
-pub(crate) mod rate;
+pub(crate) mod purse;
 pub(crate) mod retry;
 pub(crate) mod schema;
 mod work;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cp_common::wire::{Message, Prompt, Turn, Usage};
 use cp_common::{Code, Error, Result, signals};
+use serde_json::{Value, json};
 
-use self::budget::Budget;
 use self::cassette::Cassette;
+use self::gate::{Gate, Slot};
 use self::journal::{Journal, Try};
 use self::prices::Prices;
-use self::rate::RateLimiter;
-use self::retry::RetryPolicy;
+use self::purse::{Amount, Purse, Ticket};
+use self::retry::{RetryPolicy, is_refusal};
 use self::schema::{AnswerSchema, Mismatch};
 pub(crate) use self::work::Work;
 use crate::backend::Backend;
-use crate::dialect::{Answer, Lowered, Request};
+use crate::dialect::{Answer, Lowered, Request, Tokens};
 use crate::digest;
 use crate::pause::pause;
 
@@ -37,6 +39,10 @@ pub(crate) trait Listener {
     fn text(&mut self, text: &str) -> Result<()>;
     /// Something a person should know.
     fn warn(&mut self, message: &str);
+    /// Something a person should know at once, because it is not only of this prompt.
+    fn say(&mut self, message: &str) {
+        self.warn(message);
+    }
 }
 
 /// What answers prompts. Shared by every thread that asks.
@@ -53,14 +59,25 @@ pub(crate) struct Engine {
     pub schema: Option<AnswerSchema>,
     /// The recordings that answers are taken from or added to.
     pub cassette: Option<Cassette>,
-    /// What may be spent.
-    pub budget: Option<Budget>,
-    /// How fast to go.
-    pub rate: Option<RateLimiter>,
+    /// What may be spent, and how fast.
+    pub purse: Option<Purse>,
+    /// How many requests go at the same time.
+    pub gate: Gate,
+    /// What no further request can help.
+    pub ends: Mutex<Ends>,
     /// Where requests and answers are recorded.
     pub journal: Journal,
     /// What of the requests so far could not go as it came.
     pub lowered: Mutex<Lowered>,
+}
+
+/// Failures that are not of one request: every other would fail in the same way.
+#[derive(Default)]
+pub(crate) struct Ends {
+    /// The models that have failed so, and have another after them.
+    models: BTreeSet<String>,
+    /// The first such failure that left nobody to ask.
+    first: Option<Value>,
 }
 
 /// A try that failed, or the last of several.
@@ -68,11 +85,13 @@ struct Failed {
     error: Error,
     /// Whether text of its answer was shown: then it cannot be tried again.
     shown: bool,
+    /// Whether it counts as a try: one that was refused because all have to wait does not.
+    counts: bool,
 }
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
-        Self { error, shown: false }
+        Self { error, shown: false, counts: true }
     }
 }
 
@@ -97,7 +116,10 @@ impl Engine {
             Err(Mismatch { path, reason }) => {
                 let error = Error::validation(format!("the answer does not match the schema: {reason}"));
                 let error = error.with("origin", "upstream").with("reason", "schema").with("path", path);
-                Err(error.with("partial", text).with("_untrusted", vec!["/partial"]))
+                Err(error
+                    .with("partial", text)
+                    .with("usage", json!(message.usage))
+                    .with("_untrusted", vec!["/partial"]))
             }
         }
     }
@@ -182,15 +204,24 @@ impl Engine {
         self.note_lowered(work)?;
         let mut at = 0;
         loop {
+            while at + 1 < work.models().len() && self.ends().models.contains(&work.models()[at]) {
+                at += 1;
+            }
             work.turn_to(at);
-            let Failed { error, shown } = match self.tries(work, listener) {
+            let Failed { error, shown, .. } = match self.tries(work, listener) {
                 Ok(message) => return Ok(message),
                 Err(failed) => failed,
             };
+            // A model that the prompt brought is the prompt's fault.
+            let is_the_prompts = work.prompt.model.as_ref() == Some(&work.request().model);
+            let is_for_all = is_everyones(&error) && !(error.code() == Code::NotFound && is_the_prompts);
             at += 1;
-            let Some(next) = work.models().get(at).filter(|_| !shown && is_upstreams(&error)) else {
-                return Err(error);
+            let Some(next) = work.models().get(at).filter(|_| !shown && (is_upstreams(&error) || is_for_all)) else {
+                return Err(if is_for_all { self.ended(error) } else { error });
             };
+            if is_for_all {
+                self.ends().models.insert(work.request().model.clone());
+            }
             listener.warn(&format!("{} gave up ({}); falling back to {next}", work.request().model, error.code()));
         }
     }
@@ -199,19 +230,25 @@ impl Engine {
     fn tries(&self, work: &Work, listener: &mut dyn Listener) -> Result<Message, Failed> {
         let body = self.body(work)?;
         let request_hash = digest::of(&body);
-        let mut attempt = 1;
+        let (mut attempt, mut failed) = (1, 0);
+        let mut was_refused = false;
         loop {
             let this = Try { backend: self.backend.name(), attempt, request_hash: &request_hash };
-            let Failed { error, shown } = match self.attempt(&this, work, &body, listener) {
+            let Failed { error, shown, counts } = match self.attempt(&this, work, &body, was_refused, listener) {
                 Ok(message) => return Ok(message),
                 Err(failed) => failed,
             };
             let error = error.with("attempts", attempt);
-            let wait = self.retries.wait(&error, attempt, retry::jitter()).filter(|_| !shown);
-            let Some(wait) = wait else { return Err(Failed { error, shown }) };
-            let seconds = wait.as_secs_f64();
-            listener.warn(&format!("try {attempt} failed: {}; trying again in {seconds:.1} s", error.message()));
-            pause(wait)?;
+            failed += u32::from(counts);
+            let wait = self.retries.wait(&error, failed, retry::jitter()).filter(|_| !shown);
+            let Some(wait) = wait else { return Err(Failed { error, shown, counts }) };
+            was_refused = is_refusal(&error);
+            // For those the gate waits.
+            if !was_refused {
+                let seconds = wait.as_secs_f64();
+                listener.warn(&format!("try {attempt} failed: {}; trying again in {seconds:.1} s", error.message()));
+                pause(wait)?;
+            }
             attempt += 1;
         }
     }
@@ -221,55 +258,130 @@ impl Engine {
         this: &Try<'_>,
         work: &Work,
         body: &[u8],
+        was_refused: bool,
         listener: &mut dyn Listener,
     ) -> Result<Message, Failed> {
         let request = work.request();
-        self.admit(&request.model)?;
+        let (slot, ticket) = self.admit(request, body, was_refused, listener)?;
         // What is paid for is recorded.
         let _effect = signals::effect();
-        self.journal.asked(this, work, body)?;
+        if let Err(error) = self.journal.asked(this, work, body) {
+            self.settle(ticket.as_ref(), None, false)?;
+            return Err(error.into());
+        }
         let start = Instant::now();
         let mut shown = false;
         let mut exchange = self.backend.exchange(request, body, &mut |text| {
             shown |= request.stream;
             if request.stream { listener.text(text) } else { Ok(()) }
         });
-        exchange.outcome = exchange.outcome.and_then(|answer| self.accepted(answer));
-        let usage = exchange.outcome.as_ref().ok().map(|answer| self.usage(answer, &request.model));
-        if let Some(usage) = &usage {
-            self.count(usage);
-        }
-        let failed = |error| Failed { error, shown };
-        let receipt = self.journal.answered(this, work, &exchange, usage.as_ref(), start.elapsed()).map_err(failed)?;
+        let (tokens, answered_by) = match &exchange.outcome {
+            Ok(answer) => (answer.usage, answer.model.as_deref()),
+            Err(_) => (exchange.usage, None),
+        };
+        let usage = tokens.map(|tokens| self.usage(tokens, answered_by, &request.model));
+        let settled = self.settle(ticket.as_ref(), usage.as_ref(), exchange.outcome.is_ok());
+        let slowed = match &exchange.outcome {
+            Ok(_) => {
+                slot.answered();
+                Ok(true)
+            }
+            Err(error) if is_refusal(error) => self.slow_down(&slot, error),
+            Err(_) => Ok(true),
+        };
+        drop(slot);
+        exchange.outcome = exchange.outcome.and_then(|answer| self.accepted(answer, usage.as_ref()));
+        let receipt = self.journal.answered(this, work, &exchange, usage.as_ref(), start.elapsed());
+        let counts = slowed?;
+        let failed = |error| Failed { error, shown, counts };
+        let receipt = receipt.map_err(failed)?;
         let answer = exchange.outcome.map_err(failed)?;
+        settled.map_err(|error| {
+            failed(error.with("partial", answer.content.text()).with("_untrusted", vec!["/partial"]))
+        })?;
         let message = message::of(answer, usage.unwrap_or_default(), work, self.backend.name());
         Ok(Message { receipt: Some(receipt), ..message })
     }
 
-    /// Lets a request through when there is money for it and its turn has come.
-    fn admit(&self, model: &str) -> Result<()> {
-        if let Some(budget) = &self.budget {
-            if budget.counts_dollars() && !self.prices.knows(model) {
+    /// Lets a request go when its turn has come, nobody has to wait, and there is money for it.
+    fn admit(
+        &self,
+        request: &Request,
+        body: &[u8],
+        was_refused: bool,
+        listener: &mut dyn Listener,
+    ) -> Result<(Slot<'_>, Option<Ticket>)> {
+        let model = &request.model;
+        if let Some(purse) = &self.purse {
+            if purse.counts_dollars() && !self.prices.knows(model) {
                 return Err(Error::config(format!("{model} has no price, so a budget in dollars cannot be kept"))
                     .hint("add it to config/prices.toml, or use --budget-tokens")
                     .fatal());
             }
-            budget.admit()?;
+            purse.wait_turn()?;
         }
-        self.rate.as_ref().map_or(Ok(()), RateLimiter::wait)
+        loop {
+            let slot = self.gate.enter(was_refused, &mut |message| listener.say(message))?;
+            if let Some(first) = &self.ends().first {
+                return Err(Error::from_value(first).fatal());
+            }
+            let Some(purse) = &self.purse else { return Ok((slot, None)) };
+            let pause = purse.paused()?;
+            if pause.is_zero() {
+                return Ok((slot, Some(purse.admit(self.estimate(request, body, purse))?)));
+            }
+            let why = "another process that shares the budget file was refused";
+            if pause > self.retries.max_wait {
+                let length = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+                return Err(Error::new(Code::RateLimited, why).with("retry_after_ms", length));
+            }
+            self.gate.hold(pause, why);
+        }
     }
 
-    fn count(&self, usage: &Usage) {
-        if let Some(budget) = &self.budget {
-            budget.count(usage);
+    /// What a request may use: its bytes as they are read, and what it may write; else what answers used on average.
+    fn estimate(&self, request: &Request, body: &[u8], purse: &Purse) -> Amount {
+        let limits = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
+        let most = limits.iter().find_map(|name| request.params.get(*name)?.as_u64());
+        purse.average().filter(|_| most.is_none()).unwrap_or_else(|| {
+            let tokens = Tokens { input: body.len() as u64 / 4, output: most.unwrap_or(0), ..Tokens::default() };
+            Amount::of(&self.usage(tokens, None, &request.model))
+        })
+    }
+
+    /// Counts what a request has used. Where an answer does not say it, no budget can be kept.
+    fn settle(&self, ticket: Option<&Ticket>, usage: Option<&Usage>, is_answer: bool) -> Result<()> {
+        let (Some(purse), Some(ticket)) = (&self.purse, ticket) else { return Ok(()) };
+        let known = usage.filter(|usage| Amount::of(usage).tokens > 0);
+        purse.settle(ticket, known)?;
+        if is_answer && known.is_none() { purse.silent().map_or(Ok(()), Err) } else { Ok(()) }
+    }
+
+    /// Makes all requests wait, here and in the processes that share the purse. Whether this one is the cause of it.
+    fn slow_down(&self, slot: &Slot<'_>, error: &Error) -> Result<bool> {
+        let is_cause = slot.refused();
+        // A wait that is too long is not waited for.
+        if let Some(length) = self.retries.length(error, self.gate.refusals(), retry::jitter())
+            && is_cause
+        {
+            self.gate.hold(length, error.message());
+            self.purse.as_ref().map_or(Ok(()), |purse| purse.pause(length.max(Duration::from_millis(1))))?;
         }
-        if let Some(rate) = &self.rate {
-            rate.count(usage);
-        }
+        Ok(is_cause)
+    }
+
+    /// A failure that ends the stream: whoever comes later fails with the first of them, and asks no more.
+    fn ended(&self, error: Error) -> Error {
+        self.ends().first.get_or_insert_with(|| error.to_value());
+        error.fatal()
+    }
+
+    fn ends(&self) -> std::sync::MutexGuard<'_, Ends> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The answer, unless the caller calls its end a failure.
-    fn accepted(&self, answer: Answer) -> Result<Answer> {
+    fn accepted(&self, answer: Answer, usage: Option<&Usage>) -> Result<Answer> {
         if !self.fail_on.contains(&answer.stop) {
             return Ok(answer);
         }
@@ -278,16 +390,22 @@ impl Engine {
             .with("origin", "upstream")
             .with("reason", answer.stop)
             .with("partial", answer.content.text())
+            .with("usage", json!(usage))
             .with("_untrusted", vec!["/partial"]);
         Err(error.hint("--fail-on makes this a failure"))
     }
 
-    fn usage(&self, answer: &Answer, asked: &str) -> Usage {
-        let mut usage = Usage::from(answer.usage.unwrap_or_default());
-        let model = answer.model.as_deref().unwrap_or(asked);
-        usage.cost_usd = answer.usage.and_then(|_| self.prices.cost(&[model, asked], &usage));
-        usage
+    fn usage(&self, tokens: Tokens, answered_by: Option<&str>, asked: &str) -> Usage {
+        let usage = Usage::from(tokens);
+        let cost_usd = self.prices.cost(&[answered_by.unwrap_or(asked), asked], &usage);
+        Usage { cost_usd, ..usage }
     }
+}
+
+/// Whether every other request there would fail in the same way: the failure is of the key, the credit, the model or the server's place.
+fn is_everyones(error: &Error) -> bool {
+    let is_the_upstreams = error.details().get("origin").is_some_and(|origin| origin == "upstream");
+    error.code() == Code::Auth || (is_the_upstreams && (error.is_fatal() || error.code() == Code::NotFound))
 }
 
 /// Whether another model may do better: the failure is of the model's server, and not of the request or the caller.

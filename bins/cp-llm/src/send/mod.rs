@@ -24,7 +24,7 @@ pub(crate) use self::options::Args;
 use self::request::RequestBuilder;
 use self::resume::EarlierRun;
 use crate::digest;
-use crate::engine::budget::Budget;
+use crate::engine::purse::Purse;
 use crate::engine::{Engine, Listener, Work};
 
 /// What the reference says of this verb.
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if let Err(error) = &outcome {
         send.print_remaining(error, context);
     }
-    let settled = send.engine.budget.as_ref().map_or(Ok(()), Budget::settle);
+    let settled = send.engine.purse.as_ref().map_or(Ok(()), Purse::close);
     outcome.and(settled)
 }
 
@@ -123,6 +123,7 @@ impl Send {
         let Some(batch) = &mut self.batch else { return Ok(false) };
         let (answered, pieces) = batch.ready();
         let came = answered.is_some() || !pieces.is_empty();
+        batch.said().iter().for_each(|message| context.warn(message));
         show(pieces, context)?;
         if let Some(answered) = answered {
             self.settle(answered, self.options, context)?;
@@ -147,7 +148,8 @@ impl Send {
         self.printed += 1;
         if self.reported.elapsed() >= BETWEEN {
             self.reported = Instant::now();
-            context.progress(&format!("{} done", self.printed));
+            let narrowed = self.engine.gate.narrowed().map(|most| format!(", at most {most} at a time"));
+            context.progress(&format!("{} done{}", self.printed, narrowed.unwrap_or_default()));
         }
         filter::settle(answered.place, options, context, |context| {
             answered.warnings.iter().for_each(|warning| context.warn(warning));

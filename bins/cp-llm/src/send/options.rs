@@ -14,11 +14,11 @@ use serde_json::value::RawValue;
 use super::request::{Defaults, RequestBuilder};
 use crate::backend::choice::{self, Setup};
 use crate::engine::Engine;
-use crate::engine::budget::Budget;
 use crate::engine::cassette::{Cassette, Use};
+use crate::engine::gate::Gate;
 use crate::engine::journal::Journal;
 use crate::engine::prices::Prices;
-use crate::engine::rate::RateLimiter;
+use crate::engine::purse::{self, Purse};
 use crate::engine::retry::RetryPolicy;
 use crate::engine::schema::AnswerSchema;
 use crate::files::unreadable;
@@ -98,7 +98,7 @@ pub(crate) struct Args {
     /// The most tokens to spend
     #[arg(long, value_name = "N", help_heading = "Limits", hide_short_help = true)]
     budget_tokens: Option<u64>,
-    /// The file with the sums of a budget that processes share
+    /// The file of a budget that processes share, with its limits, its sums, the pace and the pauses
     #[arg(long, value_name = "FILE", help_heading = "Limits", hide_short_help = true)]
     budget_file: Option<PathBuf>,
     /// The most requests in a minute
@@ -167,7 +167,17 @@ impl Args {
             schema: schema_text,
             stream: self.stream,
         };
-        let dollars = policy.budget(self.budget_usd, backend.as_ref());
+        let terms = purse::Terms {
+            usd: self.budget_usd,
+            tokens: self.budget_tokens,
+            policy_usd: policy.budget(None, backend.as_ref()),
+            pace: (self.rpm, self.tpm),
+            file: self.budget_file.as_deref(),
+        };
+        let purse = if sends { Purse::open(&terms)? } else { None };
+        if purse.as_ref().is_some_and(Purse::has_limit) && !backend.reports_usage() {
+            return Err(purse::no_usage());
+        }
         let engine = Engine {
             backend,
             retries: RetryPolicy { retries: self.retries, max_wait: seconds("--retry-max-wait", self.retry_max_wait)? },
@@ -175,8 +185,9 @@ impl Args {
             fail_on: self.fail_on.clone(),
             schema,
             cassette,
-            budget: Budget::new(dollars, self.budget_tokens, self.budget_file.as_deref())?,
-            rate: RateLimiter::new(self.rpm, self.tpm),
+            purse,
+            gate: Gate::new(self.jobs.into()),
+            ends: Mutex::default(),
             journal: Journal::new(context, network, policy.logs_content())?,
             lowered: Mutex::default(),
         };
