@@ -145,19 +145,20 @@ impl Slot<'_> {
         }
     }
 
-    /// The server has refused: half as many may go at the same time. False for one that was under way with another that was refused:
-    /// both have one cause, which is dealt with.
-    pub(super) fn refused(&self) -> bool {
+    /// The server has refused: half as many may go at the same time. Whether that is new, and not the cause of an earlier refusal while
+    /// this one was under way; and whether one at a time was refused.
+    pub(super) fn refused(&self) -> (bool, bool) {
         let mut state = self.gate.lock();
         if state.pauses != self.pauses {
-            return false;
+            return (false, false);
         }
+        let was_alone = state.allowed == 1;
         state.pauses += 1;
         state.in_a_row = state.in_a_row.saturating_add(1);
         state.was_refused = true;
         state.allowed = (state.allowed / 2).max(1);
         state.answers = 0;
-        true
+        (true, was_alone)
     }
 }
 
@@ -191,12 +192,13 @@ mod tests {
             assert_eq!(allowed(&gate), wanted);
         }
         let round: Vec<Slot<'_>> = (0..32).map(|_| enter(&gate)).collect();
-        assert_eq!(round.iter().filter(|slot| slot.refused()).count(), 1, "one burst is one refusal");
+        assert_eq!(round.iter().filter(|slot| slot.refused().0).count(), 1, "one burst is one refusal");
         assert_eq!((allowed(&gate), gate.narrowed()), (16, Some(16)));
         drop(round);
         (0..16).for_each(|_| enter(&gate).answered());
         assert_eq!(allowed(&gate), 17);
-        (0..9).for_each(|_| assert!(enter(&gate).refused()));
+        let alone = (0..9).filter(|_| enter(&gate).refused() == (true, true)).count();
+        assert_eq!(alone, 5, "17, 8, 4 and 2 may go before one may");
         assert_eq!((allowed(&gate), gate.refusals()), (1, 9));
     }
 

@@ -212,16 +212,11 @@ impl Engine {
                 Ok(message) => return Ok(message),
                 Err(failed) => failed,
             };
-            // A model that the prompt brought is the prompt's fault.
-            let is_the_prompts = work.prompt.model.as_ref() == Some(&work.request().model);
-            let is_for_all = is_everyones(&error) && !(error.code() == Code::NotFound && is_the_prompts);
+            let is_for_all = is_everyones(&error, work);
             at += 1;
             let Some(next) = work.models().get(at).filter(|_| !shown && (is_upstreams(&error) || is_for_all)) else {
-                return Err(if is_for_all { self.ended(error) } else { error });
+                return Err(if is_for_all { error.fatal() } else { error });
             };
-            if is_for_all {
-                self.ends().models.insert(work.request().model.clone());
-            }
             listener.warn(&format!("{} gave up ({}); falling back to {next}", work.request().model, error.code()));
         }
     }
@@ -287,8 +282,13 @@ impl Engine {
                 Ok(true)
             }
             Err(error) if is_refusal(error) => self.slow_down(&slot, error),
+            Err(error) if is_everyones(error, work) => {
+                self.end(error, work, shown);
+                Ok(true)
+            }
             Err(_) => Ok(true),
         };
+        // Whoever takes its place knows what came of it.
         drop(slot);
         exchange.outcome = exchange.outcome.and_then(|answer| self.accepted(answer, usage.as_ref()));
         let receipt = self.journal.answered(this, work, &exchange, usage.as_ref(), start.elapsed());
@@ -357,9 +357,9 @@ impl Engine {
         if is_answer && known.is_none() { purse.silent().map_or(Ok(()), Err) } else { Ok(()) }
     }
 
-    /// Makes all requests wait, here and in the processes that share the purse. Whether this one is the cause of it.
+    /// Makes all requests wait, here and in the processes that share the purse. Whether it counts as a try of this one.
     fn slow_down(&self, slot: &Slot<'_>, error: &Error) -> Result<bool> {
-        let is_cause = slot.refused();
+        let (is_cause, was_alone) = slot.refused();
         // A wait that is too long is not waited for.
         if let Some(length) = self.retries.length(error, self.gate.refusals(), retry::jitter())
             && is_cause
@@ -367,13 +367,19 @@ impl Engine {
             self.gate.hold(length, error.message());
             self.purse.as_ref().map_or(Ok(()), |purse| purse.pause(length.max(Duration::from_millis(1))))?;
         }
-        Ok(is_cause)
+        // As long as fewer can go at a time, a refusal is one of their number, and no row uses up its tries.
+        Ok(was_alone || self.retries.retries == 0)
     }
 
-    /// A failure that ends the stream: whoever comes later fails with the first of them, and asks no more.
-    fn ended(&self, error: Error) -> Error {
-        self.ends().first.get_or_insert_with(|| error.to_value());
-        error.fatal()
+    /// Notes a failure that every other request would meet: who comes later asks the next model, or fails with the first such failure.
+    fn end(&self, error: &Error, work: &Work, shown: bool) {
+        let model = &work.request().model;
+        let mut ends = self.ends();
+        if shown || work.models().last() == Some(model) {
+            ends.first.get_or_insert_with(|| error.to_value());
+        } else {
+            ends.models.insert(model.clone());
+        }
     }
 
     fn ends(&self) -> std::sync::MutexGuard<'_, Ends> {
@@ -403,9 +409,15 @@ impl Engine {
 }
 
 /// Whether every other request there would fail in the same way: the failure is of the key, the credit, the model or the server's place.
-fn is_everyones(error: &Error) -> bool {
+/// A model that the prompt brought is the prompt's own fault.
+fn is_everyones(error: &Error, work: &Work) -> bool {
     let is_the_upstreams = error.details().get("origin").is_some_and(|origin| origin == "upstream");
-    error.code() == Code::Auth || (is_the_upstreams && (error.is_fatal() || error.code() == Code::NotFound))
+    let is_the_prompts = work.prompt.model.as_ref() == Some(&work.request().model);
+    match error.code() {
+        Code::Auth => true,
+        Code::NotFound => is_the_upstreams && !is_the_prompts,
+        _ => is_the_upstreams && error.is_fatal(),
+    }
 }
 
 /// Whether another model may do better: the failure is of the model's server, and not of the request or the caller.
