@@ -1,5 +1,6 @@
 //! From a prompt to a message: the request, its tries, the models to fall back to, and what goes on the ledger.
 
+mod admission;
 mod again;
 pub(crate) mod audit;
 pub(crate) mod cassette;
@@ -12,19 +13,20 @@ pub(crate) mod retry;
 pub(crate) mod schema;
 mod work;
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cp_common::wire::{Message, Prompt, Turn, Usage};
 use cp_common::{Code, Error, Result, signals};
-use serde_json::{Value, json};
+use serde_json::json;
 
+pub(crate) use self::admission::Ends;
+use self::admission::is_everyones;
 use self::cassette::Cassette;
-use self::gate::{Gate, Slot};
+use self::gate::Gate;
 use self::journal::{Journal, Try};
 use self::prices::Prices;
-use self::purse::{Amount, Purse, Ticket};
+use self::purse::Purse;
 use self::retry::{RetryPolicy, is_refusal};
 use self::schema::{AnswerSchema, Mismatch};
 pub(crate) use self::work::Work;
@@ -69,15 +71,6 @@ pub(crate) struct Engine {
     pub journal: Journal,
     /// What of the requests so far could not go as it came.
     pub lowered: Mutex<Lowered>,
-}
-
-/// Failures that are not of one request: every other would fail in the same way.
-#[derive(Default)]
-pub(crate) struct Ends {
-    /// The models that have failed so, and have another after them.
-    models: BTreeSet<String>,
-    /// The first such failure that left nobody to ask.
-    first: Option<Value>,
 }
 
 /// A try that failed, or the last of several.
@@ -242,6 +235,7 @@ impl Engine {
             if !was_refused {
                 let seconds = wait.as_secs_f64();
                 listener.warn(&format!("try {attempt} failed: {}; trying again in {seconds:.1} s", error.message()));
+                self.purse.as_ref().map_or(Ok(()), Purse::rest)?;
                 pause(wait)?;
             }
             attempt += 1;
@@ -303,89 +297,6 @@ impl Engine {
         Ok(Message { receipt: Some(receipt), ..message })
     }
 
-    /// Lets a request go when its turn has come, nobody has to wait, and there is money for it.
-    fn admit(
-        &self,
-        request: &Request,
-        body: &[u8],
-        was_refused: bool,
-        listener: &mut dyn Listener,
-    ) -> Result<(Slot<'_>, Option<Ticket>)> {
-        let model = &request.model;
-        if let Some(purse) = &self.purse {
-            if purse.counts_dollars() && !self.prices.knows(model) {
-                return Err(Error::config(format!("{model} has no price, so a budget in dollars cannot be kept"))
-                    .hint("add it to config/prices.toml, or use --budget-tokens")
-                    .fatal());
-            }
-            purse.wait_turn()?;
-        }
-        loop {
-            let slot = self.gate.enter(was_refused, &mut |message| listener.say(message))?;
-            if let Some(first) = &self.ends().first {
-                return Err(Error::from_value(first).fatal());
-            }
-            let Some(purse) = &self.purse else { return Ok((slot, None)) };
-            let pause = purse.paused()?;
-            if pause.is_zero() {
-                return Ok((slot, Some(purse.admit(self.estimate(request, body, purse))?)));
-            }
-            let why = "another process that shares the budget file was refused";
-            if pause > self.retries.max_wait {
-                let length = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
-                return Err(Error::new(Code::RateLimited, why).with("retry_after_ms", length));
-            }
-            self.gate.hold(pause, why);
-        }
-    }
-
-    /// What a request may use: its bytes as they are read, and what it may write; else what answers used on average.
-    fn estimate(&self, request: &Request, body: &[u8], purse: &Purse) -> Amount {
-        let limits = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
-        let most = limits.iter().find_map(|name| request.params.get(*name)?.as_u64());
-        purse.average().filter(|_| most.is_none()).unwrap_or_else(|| {
-            let tokens = Tokens { input: body.len() as u64 / 4, output: most.unwrap_or(0), ..Tokens::default() };
-            Amount::of(&self.usage(tokens, None, &request.model))
-        })
-    }
-
-    /// Counts what a request has used. Where an answer does not say it, no budget can be kept.
-    fn settle(&self, ticket: Option<&Ticket>, usage: Option<&Usage>, is_answer: bool) -> Result<()> {
-        let (Some(purse), Some(ticket)) = (&self.purse, ticket) else { return Ok(()) };
-        let known = usage.filter(|usage| Amount::of(usage).tokens > 0);
-        purse.settle(ticket, known)?;
-        if is_answer && known.is_none() { purse.silent().map_or(Ok(()), Err) } else { Ok(()) }
-    }
-
-    /// Makes all requests wait, here and in the processes that share the purse. Whether it counts as a try of this one.
-    fn slow_down(&self, slot: &Slot<'_>, error: &Error) -> Result<bool> {
-        let (is_cause, was_alone) = slot.refused();
-        // A wait that is too long is not waited for.
-        if let Some(length) = self.retries.length(error, self.gate.refusals(), retry::jitter())
-            && is_cause
-        {
-            self.gate.hold(length, error.message());
-            self.purse.as_ref().map_or(Ok(()), |purse| purse.pause(length.max(Duration::from_millis(1))))?;
-        }
-        // As long as fewer can go at a time, a refusal is one of their number, and no row uses up its tries.
-        Ok(was_alone || self.retries.retries == 0)
-    }
-
-    /// Notes a failure that every other request would meet: who comes later asks the next model, or fails with the first such failure.
-    fn end(&self, error: &Error, work: &Work, shown: bool) {
-        let model = &work.request().model;
-        let mut ends = self.ends();
-        if shown || work.models().last() == Some(model) {
-            ends.first.get_or_insert_with(|| error.to_value());
-        } else {
-            ends.models.insert(model.clone());
-        }
-    }
-
-    fn ends(&self) -> std::sync::MutexGuard<'_, Ends> {
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The answer, unless the caller calls its end a failure.
     fn accepted(&self, answer: Answer, usage: Option<&Usage>) -> Result<Answer> {
         if !self.fail_on.contains(&answer.stop) {
@@ -405,18 +316,6 @@ impl Engine {
         let usage = Usage::from(tokens);
         let cost_usd = self.prices.cost(&[answered_by.unwrap_or(asked), asked], &usage);
         Usage { cost_usd, ..usage }
-    }
-}
-
-/// Whether every other request there would fail in the same way: the failure is of the key, the credit, the model or the server's place.
-/// A model that the prompt brought is the prompt's own fault.
-fn is_everyones(error: &Error, work: &Work) -> bool {
-    let is_the_upstreams = error.details().get("origin").is_some_and(|origin| origin == "upstream");
-    let is_the_prompts = work.prompt.model.as_ref() == Some(&work.request().model);
-    match error.code() {
-        Code::Auth => true,
-        Code::NotFound => is_the_upstreams && !is_the_prompts,
-        _ => is_the_upstreams && error.is_fatal(),
     }
 }
 

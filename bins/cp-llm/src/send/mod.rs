@@ -247,7 +247,7 @@ impl Filter for Send {
 
     fn idle(&mut self, context: &mut Context) -> Result<()> {
         while self.advance(context)? {}
-        Ok(())
+        self.engine.purse.as_ref().map_or(Ok(()), Purse::rest)
     }
 
     fn catch_up(&mut self, context: &mut Context) -> Result<()> {

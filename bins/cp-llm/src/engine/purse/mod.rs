@@ -8,7 +8,7 @@ mod tests;
 
 use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cp_common::wire::Usage;
 use cp_common::{Code, Error, Result, clock, signals};
@@ -21,8 +21,10 @@ use crate::pause::pause;
 
 /// How long a request that waits for what others have reserved does so before it looks again.
 const LOOK: Duration = Duration::from_millis(50);
-/// A turn further away than this is waited for in parts.
+/// No turn is waited for longer than this.
 const LONGEST: Duration = Duration::from_hours(24);
+/// A process with nothing under way keeps its reservation for the next request no longer than this.
+const KEPT: Duration = Duration::from_millis(20);
 
 /// What a command line says of its purse.
 #[derive(Default)]
@@ -58,6 +60,11 @@ struct State {
     /// Shows others that this process lives, while it has a reservation.
     owner: Option<Owner>,
     since: Moment,
+    /// When the file was last changed.
+    booked: Option<Instant>,
+    /// The pause that the file had, and when it was looked at.
+    pause_until: Option<Moment>,
+    looked: Option<Instant>,
     /// All answers so far, and what they used.
     answers: u32,
     answered: Amount,
@@ -148,27 +155,32 @@ impl Purse {
         }
         let now = now();
         let turn = self.change(|sheet| Rate::turn(&mut sheet.rate, pace, now))?;
-        pause(turn.since(now).min(LONGEST))
+        let wait = turn.since(now).min(LONGEST);
+        if wait > KEPT {
+            self.rest()?;
+        }
+        pause(wait)
     }
 
     /// How long all who share the file have to wait before they send anything.
     pub(super) fn paused(&self) -> Result<Duration> {
-        let until = match &self.place {
-            Place::Here(_) => None,
-            Place::Shared(file) => file.read()?.pause_until,
-        };
-        Ok(until.map_or(Duration::ZERO, |until| until.since(now())))
+        let Place::Shared(file) = &self.place else { return Ok(Duration::ZERO) };
+        let mut state = self.lock();
+        // Many requests in a row look once.
+        if state.looked.is_none_or(|looked| looked.elapsed() >= KEPT / 2) {
+            state.pause_until = file.read()?.pause_until;
+            state.looked = Some(Instant::now());
+        }
+        Ok(state.pause_until.map_or(Duration::ZERO, |until| until.since(now())))
     }
 
     /// Makes all who share the file wait.
     pub(super) fn pause(&self, length: Duration) -> Result<()> {
-        match &self.place {
-            Place::Here(_) => Ok(()),
-            Place::Shared(file) => {
-                let until = now().after(length);
-                file.change(|sheet| sheet.pause_until = sheet.pause_until.max(Some(until)))
-            }
+        if let Place::Shared(file) = &self.place {
+            let until = now().after(length);
+            file.change(|sheet| sheet.pause_until = sheet.pause_until.max(Some(until)))?;
         }
+        self.rest()
     }
 
     /// Lets a request go and reserves what it may use, if something is left. It waits while others have reserved all that is left.
@@ -216,7 +228,8 @@ impl Purse {
             state.answered = state.answered.plus(used);
         }
         let counts = &state.counts;
-        let is_due = counts.requests == 0 || !self.is_covered(counts, Amount::default()) || !self.pace.token.is_zero();
+        let is_idle = counts.requests == 0 && state.booked.is_none_or(|booked| booked.elapsed() >= KEPT);
+        let is_due = is_idle || !self.is_covered(counts, Amount::default()) || !self.pace.token.is_zero();
         state.note();
         let booked = if is_due { self.book(state, None).map(drop) } else { Ok(()) };
         self.settled.notify_all();
@@ -227,6 +240,12 @@ impl Purse {
     pub(super) fn silent(&self) -> Option<Error> {
         let mut state = self.lock();
         (self.has_limit() && !std::mem::replace(&mut state.is_silent, true)).then(no_usage)
+    }
+
+    /// Gives back what is reserved, if nothing is under way: what comes next may take its time.
+    pub(crate) fn rest(&self) -> Result<()> {
+        let mut state = self.lock();
+        if state.counts.requests > 0 || state.owner.is_none() { Ok(()) } else { self.book(&mut state, None).map(drop) }
     }
 
     /// Gives back what is reserved. What is still under way was asked for, and counts.
@@ -292,6 +311,7 @@ impl Purse {
             verdict
         })?;
         state.counts = counts;
+        state.booked = Some(Instant::now());
         if counts.requests == 0 {
             state.owner = None;
         }

@@ -19,6 +19,7 @@ fn sharing(file: &Path, tokens: Option<u64>) -> Purse {
 fn spend(purse: &Purse, tokens: u64) {
     let ticket = purse.admit(estimate(tokens)).unwrap();
     purse.settle(&ticket, Some(&used(tokens))).unwrap();
+    purse.rest().unwrap();
 }
 
 fn sheet(file: &Path) -> Sheet {
@@ -56,6 +57,7 @@ fn two_share_a_file_and_leave_nothing_reserved() {
         let ticket = purse.admit(estimate(10)).unwrap();
         assert!(sheet(&file).reserved().tokens >= 10);
         purse.settle(&ticket, Some(&used(45))).unwrap();
+        purse.rest().unwrap();
     }
     spend(&two, 10);
     assert_eq!(sheet(&file), Sheet { limit: one.limit, spent: estimate(100), ..Sheet::default() });
@@ -74,7 +76,9 @@ fn what_others_have_reserved_is_waited_for() {
         std::thread::sleep(LOOK * 2);
         assert!(!waits.is_finished(), "it did not wait for what is reserved");
         one.settle(&ticket, Some(&used(20))).unwrap();
+        one.rest().unwrap();
         waits.join().unwrap().unwrap().unwrap();
+        two.rest().unwrap();
     });
     assert_eq!(sheet(&file).spent.tokens, 70);
 }
@@ -209,8 +213,10 @@ fn a_pause_is_one_of_all_who_share_the_file() {
     let (_directory, file) = place();
     let (one, two) = (sharing(&file, Some(10)), sharing(&file, Some(10)));
     assert_eq!(two.paused().unwrap(), Duration::ZERO);
+    assert_eq!(two.paused().unwrap(), Duration::ZERO);
     one.pause(Duration::from_secs(5)).unwrap();
     one.pause(Duration::from_secs(1)).unwrap();
+    std::thread::sleep(KEPT);
     let left = two.paused().unwrap();
     assert!(left > Duration::from_secs(4) && left <= Duration::from_secs(5), "{left:?}");
 }
