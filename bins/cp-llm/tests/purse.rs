@@ -69,7 +69,7 @@ fn what_a_killed_process_had_asked_for_counts_and_no_more() {
     let child = start(&llm, &limits, 2);
     until("the second request is under way", || server.requests().len() == 2);
     let reserved = purse(&llm)["reserved"][0].clone();
-    assert_eq!((&purse(&llm)["spent"]["tokens"], reserved["id"].as_str().unwrap().len()), (&json!(10), 16));
+    assert_eq!(reserved["id"].as_str().unwrap().len(), 16);
     child.kill();
     // An answer uses 10 tokens, so the second one is thought to; the process had reserved more for the next ones.
     assert!(reserved["tokens"].as_u64().unwrap() > 10, "{reserved}");
@@ -121,6 +121,7 @@ fn answers_that_do_not_match_and_streams_that_are_cut_are_paid_for_too() {
     let llm = Llm::asking("anthropic", &server);
     let ran = llm.feed(&["-m", "m", "--rows", "--stream", "--budget-tokens", "20"], &rows(6));
     assert_eq!((ran.status, server.requests().len()), (9, 3), "{}", ran.stdout);
+    assert_eq!(ran.first_error()["details"]["usage"]["input_tokens"], 7);
 }
 
 #[test]

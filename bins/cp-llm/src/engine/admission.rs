@@ -49,7 +49,10 @@ impl Engine {
             let Some(purse) = &self.purse else { return Ok((slot, None)) };
             let pause = purse.paused()?;
             if pause.is_zero() {
-                return Ok((slot, Some(purse.admit(self.estimate(request, body, purse))?)));
+                return Ok((
+                    slot,
+                    Some(purse.admit(self.estimate(request, body, purse), &mut |message| listener.say(message))?),
+                ));
             }
             let why = "another process that shares the budget file was refused";
             if pause > self.retries.max_wait {

@@ -284,7 +284,10 @@ impl Engine {
         };
         // Whoever takes its place knows what came of it.
         drop(slot);
-        exchange.outcome = exchange.outcome.and_then(|answer| self.accepted(answer, usage.as_ref()));
+        exchange.outcome = exchange.outcome.and_then(|answer| self.accepted(answer)).map_err(|error| match &usage {
+            Some(usage) => error.with("usage", json!(usage)),
+            None => error,
+        });
         let receipt = self.journal.answered(this, work, &exchange, usage.as_ref(), start.elapsed());
         let counts = slowed?;
         let failed = |error| Failed { error, shown, counts };
@@ -298,7 +301,7 @@ impl Engine {
     }
 
     /// The answer, unless the caller calls its end a failure.
-    fn accepted(&self, answer: Answer, usage: Option<&Usage>) -> Result<Answer> {
+    fn accepted(&self, answer: Answer) -> Result<Answer> {
         if !self.fail_on.contains(&answer.stop) {
             return Ok(answer);
         }
@@ -307,7 +310,6 @@ impl Engine {
             .with("origin", "upstream")
             .with("reason", answer.stop)
             .with("partial", answer.content.text())
-            .with("usage", json!(usage))
             .with("_untrusted", vec!["/partial"]);
         Err(error.hint("--fail-on makes this a failure"))
     }

@@ -83,8 +83,9 @@ struct Counts {
     used: Amount,
     /// The tokens of it that the pace counts.
     paced: u64,
-    /// What this process has reserved in the file.
+    /// What this process has reserved in the file, and what is spent and reserved there without it.
     held: Amount,
+    others: Amount,
 }
 
 /// What a request has reserved.
@@ -183,9 +184,11 @@ impl Purse {
         self.rest()
     }
 
-    /// Lets a request go and reserves what it may use, if something is left. It waits while others have reserved all that is left.
-    pub(super) fn admit(&self, estimate: Amount) -> Result<Ticket> {
+    /// Lets a request go and reserves what it may use, if something is left. It waits while others have reserved all that is left, and
+    /// says so where they are other processes.
+    pub(super) fn admit(&self, estimate: Amount, say: &mut dyn FnMut(&str)) -> Result<Ticket> {
         let mut state = self.lock();
+        let mut is_said = false;
         loop {
             if state.is_silent {
                 return Err(no_usage());
@@ -202,6 +205,9 @@ impl Purse {
                 Verdict::Spent(spent) => return Err(self.exhausted(spent)),
                 Verdict::Waits => {
                     signals::check()?;
+                    if state.counts.requests == 0 && !std::mem::replace(&mut is_said, true) {
+                        say("other processes have reserved what is left of the budget; waiting for them");
+                    }
                     state = self.settled.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
                 }
             }
@@ -267,6 +273,8 @@ impl Purse {
         matches!(self.place, Place::Shared(_))
             && counts.held != Amount::default()
             && self.limit.holds(taken.plus(more), counts.held)
+            // What an answer did not use of its reservation is not there for another when the limit is near.
+            && !self.limit.is_reached(counts.others.plus(taken))
     }
 
     /// Counts what was used, and reserves anew: for what is under way, for one request more if one is asked for and something is left,
@@ -297,7 +305,7 @@ impl Purse {
                 None => Verdict::Goes,
             };
             let ahead = limit.ahead(others.plus(counts.under_way));
-            counts = Counts { used: Amount::default(), paced: 0, held: counts.under_way.plus(ahead), ..counts };
+            counts = Counts { used: Amount::default(), paced: 0, held: counts.under_way.plus(ahead), others, ..counts };
             match owner.filter(|_| counts.requests > 0) {
                 Some(id) => sheet.reserved.push(Reservation {
                     id: id.to_owned(),

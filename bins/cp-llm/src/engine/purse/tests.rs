@@ -17,7 +17,7 @@ fn sharing(file: &Path, tokens: Option<u64>) -> Purse {
 }
 
 fn spend(purse: &Purse, tokens: u64) {
-    let ticket = purse.admit(estimate(tokens)).unwrap();
+    let ticket = purse.admit(estimate(tokens), &mut |_| ()).unwrap();
     purse.settle(&ticket, Some(&used(tokens))).unwrap();
     purse.rest().unwrap();
 }
@@ -42,7 +42,7 @@ fn requests_pass_until_the_limit_is_reached() {
     let purse = Purse::open(&Terms { tokens: Some(10), ..Terms::default() }).unwrap().unwrap();
     spend(&purse, 5);
     spend(&purse, 5);
-    let error = purse.admit(estimate(0)).err().unwrap();
+    let error = purse.admit(estimate(0), &mut |_| ()).err().unwrap();
     assert_eq!((error.code(), error.is_fatal()), (Code::BudgetExhausted, true));
     assert_eq!(error.details()["action"], "raise_budget");
     assert!(Purse::open(&Terms::default()).unwrap().is_none());
@@ -54,7 +54,7 @@ fn two_share_a_file_and_leave_nothing_reserved() {
     let (_directory, file) = place();
     let (one, two) = (sharing(&file, Some(100)), sharing(&file, None));
     for purse in [&one, &two] {
-        let ticket = purse.admit(estimate(10)).unwrap();
+        let ticket = purse.admit(estimate(10), &mut |_| ()).unwrap();
         assert!(sheet(&file).reserved().tokens >= 10);
         purse.settle(&ticket, Some(&used(45))).unwrap();
         purse.rest().unwrap();
@@ -62,7 +62,7 @@ fn two_share_a_file_and_leave_nothing_reserved() {
     spend(&two, 10);
     assert_eq!(sheet(&file), Sheet { limit: one.limit, spent: estimate(100), ..Sheet::default() });
     // The limit is the file's, so who gives none has it too.
-    assert_eq!(two.admit(estimate(0)).err().unwrap().code(), Code::BudgetExhausted);
+    assert_eq!(two.admit(estimate(0), &mut |_| ()).err().unwrap().code(), Code::BudgetExhausted);
     assert_eq!(names(&file), 1);
 }
 
@@ -70,14 +70,19 @@ fn two_share_a_file_and_leave_nothing_reserved() {
 fn what_others_have_reserved_is_waited_for() {
     let (_directory, file) = place();
     let (one, two) = (sharing(&file, Some(100)), sharing(&file, Some(100)));
-    let ticket = one.admit(estimate(100)).unwrap();
+    let ticket = one.admit(estimate(100), &mut |_| ()).unwrap();
     std::thread::scope(|scope| {
-        let waits = scope.spawn(|| two.admit(estimate(50)).map(|ticket| two.settle(&ticket, Some(&used(50)))));
+        let waits = scope.spawn(|| {
+            let mut said = 0;
+            let ticket = two.admit(estimate(50), &mut |_| said += 1).unwrap();
+            two.settle(&ticket, Some(&used(50))).unwrap();
+            said
+        });
         std::thread::sleep(LOOK * 2);
         assert!(!waits.is_finished(), "it did not wait for what is reserved");
         one.settle(&ticket, Some(&used(20))).unwrap();
         one.rest().unwrap();
-        waits.join().unwrap().unwrap().unwrap();
+        assert_eq!(waits.join().unwrap(), 1);
         two.rest().unwrap();
     });
     assert_eq!(sheet(&file).spent.tokens, 70);
@@ -87,9 +92,9 @@ fn what_others_have_reserved_is_waited_for() {
 fn of_a_process_that_is_gone_what_it_had_asked_for_counts() {
     let (_directory, file) = place();
     let gone = sharing(&file, Some(1000));
-    let ticket = gone.admit(estimate(8)).unwrap();
+    let ticket = gone.admit(estimate(8), &mut |_| ()).unwrap();
     gone.settle(&ticket, Some(&used(7))).unwrap();
-    let _under_way = [gone.admit(estimate(20)).unwrap(), gone.admit(estimate(5)).unwrap()];
+    let _under_way = [gone.admit(estimate(20), &mut |_| ()).unwrap(), gone.admit(estimate(5), &mut |_| ()).unwrap()];
     let reserved = sheet(&file).reserved();
     assert!(reserved.tokens > 25, "nothing is reserved ahead: {reserved:?}");
     // As a process that is killed: its lock goes, its files stay.
@@ -104,7 +109,7 @@ fn of_a_process_that_is_gone_what_it_had_asked_for_counts() {
     assert!(sheet(&file).reserved.is_empty() && !name.exists());
     // Where the owner left no word, all that it had reserved counts.
     let silent = sharing(&file, None);
-    let _under_way = silent.admit(estimate(100)).unwrap();
+    let _under_way = silent.admit(estimate(100), &mut |_| ()).unwrap();
     let reserved = sheet(&file).reserved().tokens;
     drop(silent.lock().owner.take());
     spend(&next, 1);
@@ -115,7 +120,7 @@ fn of_a_process_that_is_gone_what_it_had_asked_for_counts() {
 fn what_is_under_way_when_a_process_ends_counts_once() {
     let (_directory, file) = place();
     let purse = sharing(&file, Some(1000));
-    let ticket = purse.admit(estimate(30)).unwrap();
+    let ticket = purse.admit(estimate(30), &mut |_| ()).unwrap();
     purse.close().unwrap();
     purse.settle(&ticket, Some(&used(30))).unwrap();
     assert_eq!((sheet(&file).spent.tokens, sheet(&file).reserved.len(), names(&file)), (30, 0, 1));
@@ -129,7 +134,7 @@ fn many_at_once_never_pass_the_limit_by_more_than_what_is_under_way() {
         for _ in 0..8 {
             scope.spawn(|| {
                 let purse = sharing(&file, Some(400));
-                while let Ok(ticket) = purse.admit(estimate(7)) {
+                while let Ok(ticket) = purse.admit(estimate(7), &mut |_| ()) {
                     spent.fetch_add(7, std::sync::atomic::Ordering::SeqCst);
                     purse.settle(&ticket, Some(&used(7))).unwrap();
                 }
@@ -226,7 +231,7 @@ fn an_answer_without_usage_is_said_once_and_nothing_more_is_asked() {
     let purse = Purse::open(&Terms { tokens: Some(10), ..Terms::default() }).unwrap().unwrap();
     assert_eq!(purse.silent().unwrap().code(), Code::Config);
     assert!(purse.silent().is_none());
-    assert_eq!(purse.admit(estimate(0)).err().unwrap().code(), Code::Config);
+    assert_eq!(purse.admit(estimate(0), &mut |_| ()).err().unwrap().code(), Code::Config);
     let paced = Purse::open(&Terms { pace: (Some(1), None), ..Terms::default() }).unwrap().unwrap();
     assert!(paced.silent().is_none(), "a pace is kept without it");
 }
@@ -243,7 +248,7 @@ proptest! {
         std::fs::write(&file, &text).unwrap();
         let terms = Terms { tokens: Some(1), file: Some(&file), ..Terms::default() };
         if let Ok(purse) = Purse::open(&terms) {
-            let _ = purse.unwrap().admit(estimate(u64::MAX));
+            let _ = purse.unwrap().admit(estimate(u64::MAX), &mut |_| ());
             prop_assert!(Sheet::parse(&std::fs::read(&file).unwrap()).is_ok());
         } else {
             prop_assert_eq!(std::fs::read(&file).unwrap(), text);
