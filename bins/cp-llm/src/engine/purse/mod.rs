@@ -196,6 +196,7 @@ impl Purse {
             let verdict = if self.is_covered(&state.counts, estimate) {
                 state.counts.requests += 1;
                 state.counts.under_way = state.counts.under_way.plus(estimate);
+                state.note();
                 Verdict::Goes
             } else {
                 self.book(&mut state, Some(estimate))?
@@ -212,7 +213,6 @@ impl Purse {
                 }
             }
         }
-        state.note();
         Ok(Ticket(estimate))
     }
 
@@ -236,8 +236,12 @@ impl Purse {
         let counts = &state.counts;
         let is_idle = counts.requests == 0 && state.booked.is_none_or(|booked| booked.elapsed() >= KEPT);
         let is_due = is_idle || !self.is_covered(counts, Amount::default()) || !self.pace.token.is_zero();
-        state.note();
-        let booked = if is_due { self.book(state, None).map(drop) } else { Ok(()) };
+        let booked = if is_due {
+            self.book(state, None).map(drop)
+        } else {
+            state.note();
+            Ok(())
+        };
         self.settled.notify_all();
         booked
     }
@@ -320,6 +324,7 @@ impl Purse {
         })?;
         state.counts = counts;
         state.booked = Some(Instant::now());
+        state.note();
         if counts.requests == 0 {
             state.owner = None;
         }
