@@ -209,7 +209,7 @@ mod tests {
         let order = Mutex::new(Vec::new());
         let note = |said: &str| order.lock().unwrap().push(said.to_owned());
         std::thread::scope(|scope| {
-            for was_refused in [false, false, true] {
+            for was_refused in [false, false, false, false, false, false, true] {
                 let (gate, note) = (&gate, &note);
                 scope.spawn(move || {
                     let _slot = gate.enter(was_refused, &mut &*note).unwrap();
