@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::llm::Llm;
 use crate::messages::whole;
 
-fn rows(count: usize) -> String {
+pub(crate) fn rows(count: usize) -> String {
     let row = |n| json!({"messages":[{"role":"user","content":format!("row {n}")}]}).to_string() + "\n";
     (0..count).map(row).collect::<Vec<_>>().concat()
 }
@@ -71,19 +71,6 @@ fn a_budget_ends_the_stream_where_it_is_used_up() {
     let ran = llm.feed(&["--backend", "stub", "--rows", "--budget-usd", "0.012"], &rows(9));
     assert_eq!((ran.status, &ran.closing()["error"]["details"]["succeeded"]), (9, &json!(3)));
     assert_eq!(ran.records()[0]["data"]["usage"]["cost_usd"], json!(0.005));
-}
-
-#[test]
-fn processes_share_a_budget_file() {
-    let llm = Llm::new();
-    let file = llm.work.join("budget");
-    let arguments = ["--backend", "stub", "--rows", "--budget-tokens", "100", "--budget-file", file.to_str().unwrap()];
-    let ran = llm.feed(&arguments, &rows(10));
-    assert_eq!(ran.status, 0, "{}", ran.stdout);
-    let sums: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-    assert_eq!(sums["tokens"], json!(50.0));
-    let ran = llm.feed(&arguments, &rows(20));
-    assert_eq!((ran.status, &ran.closing()["error"]["details"]["succeeded"]), (9, &json!(10)), "{}", ran.stdout);
 }
 
 #[test]

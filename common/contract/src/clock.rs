@@ -21,7 +21,12 @@ pub fn today() -> String {
 
 /// Seconds since 1970 by the real clock: what expiry is measured with.
 pub fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    unix_milliseconds() / 1000
+}
+
+/// Milliseconds since 1970 by the real clock.
+pub fn unix_milliseconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// A count of seconds since 1970 as a printed time.

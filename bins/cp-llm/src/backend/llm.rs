@@ -36,6 +36,10 @@ impl Backend for Llm {
         "llm"
     }
 
+    fn reports_usage(&self) -> bool {
+        false
+    }
+
     fn keeps_conversations(&self) -> bool {
         true
     }

@@ -25,7 +25,7 @@ use std::time::Duration;
 use cp_common::Result;
 
 use self::mirror::Mirror;
-use crate::dialect::{Answer, Lowered, Request, Show};
+use crate::dialect::{Answer, Lowered, Request, Show, Tokens};
 
 /// What answers requests. Shared by every thread that asks.
 pub(crate) trait Backend: Send + Sync {
@@ -33,6 +33,10 @@ pub(crate) trait Backend: Send + Sync {
     fn name(&self) -> &str;
     /// Whether an answer may use the network and cost money.
     fn is_metered(&self) -> bool {
+        true
+    }
+    /// Whether its answers say what they used, as far as that is known before one has come.
+    fn reports_usage(&self) -> bool {
         true
     }
     /// Whether it keeps the conversations of sessions, so that only what is new goes to it.
@@ -85,11 +89,13 @@ pub(crate) struct Exchange {
     pub hash: Option<String>,
     /// What the backend keeps of the conversation.
     pub mirror: Option<Mirror>,
+    /// What was used, where that came though the answer failed.
+    pub usage: Option<Tokens>,
 }
 
 impl Exchange {
     /// An exchange of which nothing is known but its outcome.
     fn of(outcome: Result<Answer>) -> Self {
-        Self { outcome, status: None, request_id: None, first: None, hash: None, mirror: None }
+        Self { outcome, status: None, request_id: None, first: None, hash: None, mirror: None, usage: None }
     }
 }

@@ -12,8 +12,8 @@ use super::headers::is_secret;
 use super::secret::{Secret, Veil};
 use super::{Backend, Destination, Exchange, ModelList};
 use crate::dialect::{
-    Answer, Decoder, Dialect, Lowered, Piece, Request, Show, UpstreamError, bad_answer, cut, feed, finish, loose,
-    lowered, parsed, shortened,
+    Answer, Decoder, Dialect, Lowered, Piece, Request, Show, Tokens, UpstreamError, bad_answer, cut, feed, finish,
+    loose, lowered, parsed, shortened,
 };
 use crate::digest;
 use crate::http::client::{Client, Reply};
@@ -178,27 +178,31 @@ impl Server {
         let mut body = Vec::new();
         let read = reply.read_all(&mut body);
         let first = Some(start.elapsed());
+        let mut usage = None;
         let outcome = match read {
             Err(error) => Err(as_cut(error, &String::from_utf8_lossy(&body))),
             Ok(()) => self
-                .decoded(&body, reply.status)
+                .decoded(&body, reply.status, &mut usage)
                 .map_err(|error| with_partial(error, &String::from_utf8_lossy(&body)))
                 .and_then(|answer| {
                     answer.show(show)?;
                     Ok(answer)
                 }),
         };
-        Exchange { first, hash: Some(digest::of(&body)), ..Exchange::of(outcome) }
+        Exchange { first, hash: Some(digest::of(&body)), usage, ..Exchange::of(outcome) }
     }
 
-    fn decoded(&self, body: &[u8], status: u16) -> Result<Answer> {
+    /// The answer in a body. What it used is known even where it cannot be taken.
+    fn decoded(&self, body: &[u8], status: u16, usage: &mut Option<Tokens>) -> Result<Answer> {
         let json = parsed(body)?;
         if let Some(error) = UpstreamError::find(&json.value, false) {
             return Err(error.into_error(status));
         }
         let value = if json.halves { loose::parse_whole(body).unwrap_or(json.value) } else { json.value };
         let mut decoder = self.dialect.decoder();
-        decoder.whole(&Piece { value: &value, bytes: body, halves: false })?;
+        let whole = decoder.whole(&Piece { value: &value, bytes: body, halves: false });
+        *usage = decoder.partial().usage;
+        whole?;
         finish(decoder.as_mut(), &self.origin())
     }
 
@@ -216,7 +220,8 @@ impl Server {
             reply.linger();
         }
         let (first, hash) = (stream.first, Some(digest::finished(std::mem::take(&mut stream.hash))));
-        Exchange { first, hash, ..Exchange::of(stream.answer(read, status, &self.origin())) }
+        let usage = stream.decoder.partial().usage;
+        Exchange { first, hash, usage, ..Exchange::of(stream.answer(read, status, &self.origin())) }
     }
 
     /// Takes the key out of everything that an error says, and marks what the server wrote.

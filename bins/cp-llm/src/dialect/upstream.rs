@@ -4,7 +4,7 @@ use cp_common::{Code, Error};
 use cp_redact::Redactor;
 use serde_json::Value;
 
-use crate::http::status::{code_of, status_of};
+use crate::http::status::{code_of, kind_in, status_of};
 
 /// What a provider says about a failure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,13 +42,20 @@ impl UpstreamError {
             Some(error) => error,
         };
         if let Value::String(message) = error {
-            return Some(Self { message: message.clone(), ..Self::default() });
+            let kind = kind_in(message).unwrap_or_default().to_owned();
+            return Some(Self { message: message.clone(), kind, ..Self::default() });
         }
         let text = |name: &str| error.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-        // `code` is the finer name where a provider has both, and a status where it is a number.
-        let kind = text("code").or_else(|| text("status")).or_else(|| text("type")).unwrap_or_default();
-        let status = error.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
+        // A key that Google refuses is named in the details only, and others name it in their words.
+        let details = error.get("details").and_then(Value::as_array).into_iter().flatten();
+        let reason =
+            details.filter_map(|detail| detail.get("reason")?.as_str()).find(|reason| reason.starts_with("API_KEY_"));
         let message = text("message").unwrap_or_default();
+        let named = reason.or_else(|| kind_in(message));
+        // `code` is the finer name where a provider has both, and a status where it is a number.
+        let kind =
+            named.or_else(|| text("code")).or_else(|| text("status")).or_else(|| text("type")).unwrap_or_default();
+        let status = error.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
         Some(Self {
             kind: kind.to_owned(),
             message: message.to_owned(),
@@ -112,6 +119,10 @@ mod tests {
         assert_eq!(kind(json!({"error":"model not found"})), found("", "model not found", None));
         assert_eq!(kind(json!({"object":"error","message":"m","type":"t","code":404})), found("t", "m", Some(404)));
         assert_eq!(kind(json!({"choices":[],"error":null})), None);
+        let gemini = json!({"error":{"code":400,"message":"m","status":"INVALID_ARGUMENT","details":[{"reason":"API_KEY_INVALID"}]}});
+        assert_eq!(kind(gemini), found("API_KEY_INVALID", "m", Some(400)));
+        let words = "Incorrect API key provided: x";
+        assert_eq!(kind(json!({"code":"c","error":words})), found("invalid_api_key", words, None));
     }
 
     #[test]

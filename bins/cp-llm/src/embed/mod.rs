@@ -19,7 +19,7 @@ pub(crate) use self::options::Args;
 use crate::backend::endpoint::Target;
 use crate::dialect::Request;
 use crate::digest;
-use crate::engine::budget::Budget;
+use crate::engine::purse::Purse;
 use crate::engine::{Engine, Listener, Work};
 
 /// What the reference says of this verb.
@@ -104,7 +104,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let mut embed =
         Embed { engine, target, params, most: args.batch.into(), options: args.stream_options, waiting: Vec::new() };
     let outcome = filter::run(&mut embed, source, args.stream_options, context);
-    outcome.and(embed.engine.budget.as_ref().map_or(Ok(()), Budget::settle))
+    outcome.and(embed.engine.purse.as_ref().map_or(Ok(()), Purse::close))
 }
 
 struct Embed {

@@ -11,9 +11,10 @@ use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::{Setup, Target};
 use crate::backend::ready::Backends;
 use crate::engine::Engine;
-use crate::engine::budget::Budget;
+use crate::engine::gate::Gate;
 use crate::engine::journal::Journal;
 use crate::engine::prices::Prices;
+use crate::engine::purse::{self, Purse};
 use crate::engine::retry::RetryPolicy;
 use crate::http::client::Timeouts;
 use crate::policy::Policy;
@@ -83,7 +84,13 @@ impl Args {
         if let Some(file) = &self.budget_file {
             context.home.check_writable(file)?;
         }
-        let dollars = policy.budget(self.budget_usd);
+        let purse = Purse::open(&purse::Terms {
+            usd: self.budget_usd,
+            tokens: self.budget_tokens,
+            policy_usd: policy.budget(None),
+            pace: (None, None),
+            file: self.budget_file.as_deref(),
+        })?;
         let engine = Engine {
             backends,
             retries: RetryPolicy { retries: self.retries, max_wait: WAIT },
@@ -92,8 +99,9 @@ impl Args {
             schema: None,
             cassette: None,
             counts_what_is_free: self.budget_usd.is_some(),
-            budget: Budget::new(dollars, self.budget_tokens, self.budget_file.as_deref())?,
-            rate: None,
+            purse,
+            gate: Gate::new(1),
+            ends: Mutex::default(),
             journal: Journal::new(context, policy.logs_content())?,
             fetch: policy.fetch(),
             lowered: Mutex::default(),

@@ -7,18 +7,23 @@ use std::path::Path;
 
 /// The command line again with these limits in the place of its own, and with the file that standard input came from. Another standard
 /// input, such as a pipe, has to be given again.
-pub(super) fn with_limits(usd: f64, tokens: f64) -> String {
+pub(super) fn with_limits(usd: Option<f64>, tokens: Option<u64>) -> String {
     let mut words = Vec::new();
     let mut arguments = std::env::args_os();
     let mut is_data = false;
+    // Where no option limits it, the file does.
+    let (mut is_the_files, mut has_option) = (false, false);
+    let limits =
+        [usd.map(|usd| format!("--budget-usd={usd}")), tokens.map(|tokens| format!("--budget-tokens={tokens}"))];
     while let Some(word) = arguments.next() {
         is_data |= word == "--";
         let text = word.to_str().filter(|_| !is_data).unwrap_or_default();
         let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
         let limit = match name {
-            "--budget-usd" => usd,
-            "--budget-tokens" => tokens,
+            "--budget-usd" => &limits[0],
+            "--budget-tokens" => &limits[1],
             _ => {
+                is_the_files |= name == "--budget-file";
                 words.push(quoted(&word));
                 continue;
             }
@@ -26,7 +31,12 @@ pub(super) fn with_limits(usd: f64, tokens: f64) -> String {
         if value.is_none() {
             arguments.next();
         }
-        words.push(format!("{name}={limit}"));
+        words.extend(limit.clone());
+        has_option = true;
+    }
+    if is_the_files && !has_option {
+        let after_the_name = words.len().min(1);
+        words.splice(after_the_name..after_the_name, limits.into_iter().flatten());
     }
     words.extend(input_file().map(|file| format!("<{}", quoted(&file))));
     words.join(" ")

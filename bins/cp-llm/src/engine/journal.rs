@@ -122,6 +122,9 @@ impl Journal {
             Err(error) => {
                 entry = entry.message(error.message()).with("code", error.code().row().name);
                 entry = entry.with("reason", &error.details().get("reason"));
+                if usage.is_some() {
+                    entry = entry.with("usage", &usage);
+                }
             }
         }
         self.append(this, entry)

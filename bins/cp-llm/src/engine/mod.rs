@@ -1,15 +1,16 @@
 //! From a prompt to a message: the request, its tries, the models to fall back to, and what goes on the ledger.
 
+mod admission;
 mod again;
 pub(crate) mod audit;
-pub(crate) mod budget;
 pub(crate) mod cassette;
 pub(crate) mod fetch;
+pub(crate) mod gate;
 pub(crate) mod journal;
 mod message;
 mod notation;
 pub(crate) mod prices;
-pub(crate) mod rate;
+pub(crate) mod purse;
 pub(crate) mod retry;
 pub(crate) mod schema;
 mod work;
@@ -19,20 +20,23 @@ use std::time::Instant;
 
 use cp_common::wire::{Message, Prompt, Turn, Usage};
 use cp_common::{Code, Error, Result, signals};
+use serde_json::json;
 
-use self::budget::Budget;
+pub(crate) use self::admission::Ends;
+use self::admission::is_everyones;
 use self::cassette::Cassette;
 use self::fetch::Fetch;
+use self::gate::Gate;
 use self::journal::{Journal, Try};
 use self::prices::Prices;
-use self::rate::RateLimiter;
-use self::retry::RetryPolicy;
+use self::purse::Purse;
+use self::retry::{RetryPolicy, is_refusal};
 use self::schema::{AnswerSchema, Mismatch};
 pub(crate) use self::work::Work;
 use crate::backend::Backend;
 use crate::backend::endpoint::Target;
 use crate::backend::ready::{Backends, Ready};
-use crate::dialect::{Answer, Lowered, Request, Shown, thoughts};
+use crate::dialect::{Answer, Lowered, Request, Shown, Tokens, thoughts};
 use crate::digest;
 use crate::pause::pause;
 
@@ -44,6 +48,10 @@ pub(crate) trait Listener {
     fn thinking(&mut self, text: &str) -> Result<()>;
     /// Something a person should know.
     fn warn(&mut self, message: &str);
+    /// Something a person should know at once, because it is not only of this prompt.
+    fn say(&mut self, message: &str) {
+        self.warn(message);
+    }
 }
 
 /// What answers prompts. Shared by every thread that asks.
@@ -64,10 +72,12 @@ pub(crate) struct Engine {
     pub counts_what_is_free: bool,
     /// How attachments are fetched.
     pub fetch: Fetch,
-    /// What may be spent.
-    pub budget: Option<Budget>,
-    /// How fast to go.
-    pub rate: Option<RateLimiter>,
+    /// What may be spent, and how fast.
+    pub purse: Option<Purse>,
+    /// How many requests go at the same time.
+    pub gate: Gate,
+    /// What no further request can help.
+    pub ends: Mutex<Ends>,
     /// Where requests and answers are recorded.
     pub journal: Journal,
     /// What of the requests so far could not go as it came.
@@ -79,11 +89,13 @@ struct Failed {
     error: Error,
     /// Whether text of its answer was shown: then it cannot be tried again.
     shown: bool,
+    /// Whether it counts as a try: one that was refused because all have to wait does not.
+    counts: bool,
 }
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
-        Self { error, shown: false }
+        Self { error, shown: false, counts: true }
     }
 }
 
@@ -108,7 +120,10 @@ impl Engine {
             Err(Mismatch { path, reason }) => {
                 let error = Error::validation(format!("the answer does not match the schema: {reason}"));
                 let error = error.with("origin", "upstream").with("reason", "schema").with("path", path);
-                Err(error.with("partial", text).with("_untrusted", vec!["/partial"]))
+                Err(error
+                    .with("partial", text)
+                    .with("usage", json!(message.usage))
+                    .with("_untrusted", vec!["/partial"]))
             }
         }
     }
@@ -207,10 +222,15 @@ impl Engine {
         outcome
     }
 
-    /// Turns to the first target from this one on that can be asked: an endpoint that is not configured is passed over while another is left.
+    /// Turns to the first target from this one on that can be asked: an endpoint that is not configured is passed over while another is left,
+    /// and so is one that no request can help any more.
     fn ready_from(&self, from: usize, work: &mut Work, listener: &mut dyn Listener) -> Result<usize> {
         for at in from.. {
             work.turn_to(at);
+            let is_last = at + 1 >= work.targets().len();
+            if !is_last && self.ends().targets.contains(&work.target().name()) {
+                continue;
+            }
             let Err(error) = self.ready(work) else { return Ok(at) };
             let Some(next) = work.targets().get(at + 1).filter(|_| is_configurations(&error)) else {
                 return Err(error);
@@ -228,13 +248,14 @@ impl Engine {
             at = self.ready_from(at, work, listener)?;
             self.find_conversation(work)?;
             self.note_lowered(work)?;
-            let Failed { error, shown } = match self.tries(work, listener) {
+            let Failed { error, shown, .. } = match self.tries(work, listener) {
                 Ok(message) => return Ok(message),
                 Err(failed) => failed,
             };
+            let is_for_all = is_everyones(&error, work);
             at += 1;
-            let Some(next) = work.targets().get(at).filter(|_| !shown && is_upstreams(&error)) else {
-                return Err(error);
+            let Some(next) = work.targets().get(at).filter(|_| !shown && (is_upstreams(&error) || is_for_all)) else {
+                return Err(if is_for_all { error.fatal() } else { error });
             };
             let (this, next) = (work.target().name(), next.name());
             listener.warn(&format!("{this} gave up ({}); falling back to {next}", error.code()));
@@ -246,19 +267,26 @@ impl Engine {
         let Ready { backend, network } = self.ready(work)?;
         let body = self.body(work)?;
         let request_hash = request_hash(work, &self.recorded_form(work)?);
-        let mut attempt = 1;
+        let (mut attempt, mut failed) = (1, 0);
+        let mut was_refused = false;
         loop {
             let this = Try { backend: backend.name(), network, attempt, request_hash: &request_hash };
-            let Failed { error, shown } = match self.attempt(&this, work, &body, listener) {
+            let Failed { error, shown, counts } = match self.attempt(&this, work, &body, was_refused, listener) {
                 Ok(message) => return Ok(message),
                 Err(failed) => failed,
             };
             let error = error.with("attempts", attempt);
-            let wait = self.retries.wait(&error, attempt, retry::jitter()).filter(|_| !shown);
-            let Some(wait) = wait else { return Err(Failed { error, shown }) };
-            let seconds = wait.as_secs_f64();
-            listener.warn(&format!("try {attempt} failed: {}; trying again in {seconds:.1} s", error.message()));
-            pause(wait)?;
+            failed += u32::from(counts);
+            let wait = self.retries.wait(&error, failed, retry::jitter()).filter(|_| !shown);
+            let Some(wait) = wait else { return Err(Failed { error, shown, counts }) };
+            was_refused = is_refusal(&error);
+            // For those the gate waits.
+            if !was_refused {
+                let seconds = wait.as_secs_f64();
+                listener.warn(&format!("try {attempt} failed: {}; trying again in {seconds:.1} s", error.message()));
+                self.purse.as_ref().map_or(Ok(()), Purse::rest)?;
+                pause(wait)?;
+            }
             attempt += 1;
         }
     }
@@ -268,14 +296,18 @@ impl Engine {
         this: &Try<'_>,
         work: &Work,
         body: &[u8],
+        was_refused: bool,
         listener: &mut dyn Listener,
     ) -> Result<Message, Failed> {
         let request = work.request();
         let backend = self.ready(work)?.backend;
-        self.admit(backend.as_ref(), work)?;
+        let (slot, ticket) = self.admit(backend.as_ref(), work, body, was_refused, listener)?;
         // What is paid for is recorded.
         let _effect = signals::effect();
-        self.journal.asked(this, work, body)?;
+        if let Err(error) = self.journal.asked(this, work, body) {
+            self.settle(ticket.as_ref(), None, false)?;
+            return Err(error.into());
+        }
         let start = Instant::now();
         let mut shown = false;
         let mut exchange = backend.exchange(request, body, &mut |kind, text| match kind {
@@ -286,31 +318,41 @@ impl Engine {
                 listener.text(text)
             }
         });
-        exchange.outcome = exchange.outcome.and_then(|answer| self.accepted(answer));
-        let usage = exchange.outcome.as_ref().ok().map(|answer| self.usage(answer, work.target()));
-        if let Some(usage) = &usage {
-            self.count(backend.as_ref(), usage);
-        }
-        let failed = |error| Failed { error, shown };
-        let receipt = self.journal.answered(this, work, &exchange, usage.as_ref(), start.elapsed()).map_err(failed)?;
+        let (tokens, answered_by) = match &exchange.outcome {
+            Ok(answer) => (answer.usage, answer.model.as_deref()),
+            Err(_) => (exchange.usage, None),
+        };
+        let usage = tokens.map(|tokens| self.usage(tokens, answered_by, work.target()));
+        let counted = usage.as_ref().map(|usage| self.counted(usage, backend.as_ref()));
+        let settled = self.settle(ticket.as_ref(), counted.as_ref(), exchange.outcome.is_ok());
+        let slowed = match &exchange.outcome {
+            Ok(_) => {
+                slot.answered();
+                Ok(true)
+            }
+            Err(error) if is_refusal(error) => self.slow_down(&slot, error),
+            Err(error) if is_everyones(error, work) => {
+                self.end(error, work, shown);
+                Ok(true)
+            }
+            Err(_) => Ok(true),
+        };
+        // Whoever takes its place knows what came of it.
+        drop(slot);
+        exchange.outcome = exchange.outcome.and_then(|answer| self.accepted(answer)).map_err(|error| match &usage {
+            Some(usage) => error.with("usage", json!(usage)),
+            None => error,
+        });
+        let receipt = self.journal.answered(this, work, &exchange, usage.as_ref(), start.elapsed());
+        let counts = slowed?;
+        let failed = |error| Failed { error, shown, counts };
+        let receipt = receipt.map_err(failed)?;
         let answer = exchange.outcome.map_err(failed)?;
+        settled.map_err(|error| {
+            failed(error.with("partial", answer.content.text()).with("_untrusted", vec!["/partial"]))
+        })?;
         let message = message::of(answer, usage.unwrap_or_default(), work, this.backend);
         Ok(Message { receipt: Some(receipt), ..message })
-    }
-
-    /// Lets a request through when there is money for it and its turn has come.
-    fn admit(&self, backend: &dyn Backend, work: &Work) -> Result<()> {
-        if let Some(budget) = &self.budget {
-            let Target { endpoint, model } = work.target();
-            let is_priced = self.is_free(backend) || endpoint.price.is_some() || self.prices.knows(model);
-            if budget.counts_dollars() && !is_priced {
-                return Err(Error::config(format!("{model} has no price, so a budget in dollars cannot be kept"))
-                    .hint("add it to config/prices.toml, or use --budget-tokens")
-                    .fatal());
-            }
-            budget.admit()?;
-        }
-        self.rate.as_ref().map_or(Ok(()), RateLimiter::wait)
     }
 
     /// What costs nothing has no price to count with.
@@ -318,13 +360,9 @@ impl Engine {
         !backend.is_metered() && !self.counts_what_is_free
     }
 
-    fn count(&self, backend: &dyn Backend, usage: &Usage) {
-        if let Some(budget) = &self.budget {
-            budget.count(&Usage { cost_usd: usage.cost_usd.filter(|_| !self.is_free(backend)), ..*usage });
-        }
-        if let Some(rate) = &self.rate {
-            rate.count(usage);
-        }
+    /// A use as a budget counts it.
+    fn counted(&self, usage: &Usage, backend: &dyn Backend) -> Usage {
+        Usage { cost_usd: usage.cost_usd.filter(|_| !self.is_free(backend)), ..*usage }
     }
 
     /// The answer, unless the caller calls its end a failure.
@@ -341,14 +379,13 @@ impl Engine {
         Err(error.hint("--fail-on makes this a failure"))
     }
 
-    fn usage(&self, answer: &Answer, Target { endpoint, model: asked }: &Target) -> Usage {
-        let mut usage = Usage::from(answer.usage.unwrap_or_default());
-        let model = answer.model.as_deref().unwrap_or(asked);
-        usage.cost_usd = answer.usage.and_then(|_| match endpoint.price {
+    fn usage(&self, tokens: Tokens, answered_by: Option<&str>, Target { endpoint, model: asked }: &Target) -> Usage {
+        let usage = Usage::from(tokens);
+        let cost_usd = match endpoint.price {
             Some(price) => Some(price.of(&usage)),
-            None => self.prices.cost(&[model, asked], &usage),
-        });
-        usage
+            None => self.prices.cost(&[answered_by.unwrap_or(asked), asked], &usage),
+        };
+        Usage { cost_usd, ..usage }
     }
 }
 

@@ -24,14 +24,28 @@ impl RetryPolicy {
         if !may_help || tried > self.retries {
             return None;
         }
+        self.length(error, tried, jitter)
+    }
+
+    /// How long to wait after a failure that is the `tried`th; nothing when it asks for a longer wait than there may be.
+    pub(super) fn length(&self, error: &Error, tried: u32, jitter: f64) -> Option<Duration> {
         // Full jitter: many clients that failed together do not come back together.
         let ceiling = BASE.saturating_mul(1 << tried.saturating_sub(1).min(16)).min(self.max_wait);
         let spread = ceiling.mul_f64(jitter.clamp(0.0, 1.0));
         match asked_for(error) {
             Some(asked) if asked > self.max_wait => None,
-            Some(asked) => Some(asked + spread.min(asked / 4)),
+            Some(asked) => Some(asked + spread.min(asked / 10)),
             None => Some(spread),
         }
+    }
+}
+
+/// Whether the upstream refuses for now whatever it is asked: then all requests wait, and not only the one that it was said to.
+pub(super) fn is_refusal(error: &Error) -> bool {
+    match error.code() {
+        Code::RateLimited => true,
+        Code::Server => asked_for(error).is_some(),
+        _ => false,
     }
 }
 

@@ -8,8 +8,9 @@ use serde_json::Value;
 /// The code for an HTTP status. `kind` is the error type that the body names, if it names one.
 pub(crate) fn code_of(status: u16, kind: &str) -> Code {
     match status {
-        // A quota that is used up is not there again in a minute.
-        429 if is_quota(kind) => Code::Forbidden,
+        // A quota or a credit that is used up is not there again in a minute, whatever the status says.
+        400 | 429 if is_quota(kind) => Code::Forbidden,
+        400 if is_key(kind) => Code::Auth,
         401 => Code::Auth,
         402 | 403 => Code::Forbidden,
         404 => Code::NotFound,
@@ -25,7 +26,26 @@ pub(crate) fn code_of(status: u16, kind: &str) -> Code {
 }
 
 fn is_quota(kind: &str) -> bool {
-    ["insufficient_quota", "billing_error", "billing_hard_limit_reached", "credit_balance_too_low"].contains(&kind)
+    let kinds =
+        ["insufficient_quota", "billing_error", "billing_hard_limit_reached", "billing_not_active", CREDIT_TOO_LOW];
+    kinds.contains(&kind)
+}
+
+/// Gemini and xAI answer a wrong key with a status that blames the request.
+fn is_key(kind: &str) -> bool {
+    ["API_KEY_INVALID", "invalid_api_key"].contains(&kind)
+}
+
+const CREDIT_TOO_LOW: &str = "credit_balance_too_low";
+
+/// The type of an error whose provider names it in the message only.
+pub(crate) fn kind_in(message: &str) -> Option<&'static str> {
+    let kinds = [
+        ("Your credit balance is too low", CREDIT_TOO_LOW),
+        ("Incorrect API key provided", "invalid_api_key"),
+        ("API key not valid", "API_KEY_INVALID"),
+    ];
+    kinds.iter().find(|(words, _)| message.starts_with(words)).map(|(_, kind)| *kind)
 }
 
 /// The status that an `error` event after a 200 stands for, by its type.
@@ -36,7 +56,7 @@ pub(crate) fn status_of(kind: &str) -> u16 {
         | "context_length_exceeded"
         | "INVALID_ARGUMENT"
         | "FAILED_PRECONDITION" => 400,
-        "authentication_error" | "invalid_api_key" | "UNAUTHENTICATED" => 401,
+        "authentication_error" | "invalid_api_key" | "API_KEY_INVALID" | "UNAUTHENTICATED" => 401,
         "permission_error" | "insufficient_permissions" | "PERMISSION_DENIED" => 403,
         "not_found_error" | "model_not_found" | "NOT_FOUND" => 404,
         "timeout_error" | "DEADLINE_EXCEEDED" => 408,
@@ -139,6 +159,12 @@ mod tests {
             assert_eq!(code_of(status, ""), code, "{status}");
         }
         assert_eq!(code_of(429, "insufficient_quota"), Code::Forbidden);
+        assert_eq!(code_of(400, "API_KEY_INVALID"), Code::Auth);
+        assert_eq!(
+            kind_in("Your credit balance is too low to access the API.").map(|kind| code_of(400, kind)),
+            Some(Code::Forbidden)
+        );
+        assert_eq!(kind_in("the field `API key not valid` is unknown"), None);
     }
 
     #[test]

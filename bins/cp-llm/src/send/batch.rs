@@ -42,7 +42,18 @@ pub(super) type Piece = (Place, Shown, String);
 #[derive(Default)]
 struct Arrived {
     pieces: Mutex<Vec<(u64, Piece)>>,
+    /// What is said at once.
+    said: Mutex<Vec<String>>,
     wake: OnceLock<OwnedFd>,
+}
+
+impl Arrived {
+    fn wake(&self) {
+        if let Some(wake) = self.wake.get() {
+            // A counter that is full wakes too.
+            let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
+        }
+    }
 }
 
 /// The prompts under way.
@@ -99,6 +110,11 @@ impl Batch {
         let answered = self.jobs.take();
         let pieces = self.due(answered.as_ref());
         (answered, pieces)
+    }
+
+    /// What a person should know at once.
+    pub(super) fn said(&self) -> Vec<String> {
+        std::mem::take(&mut *self.arrived.said.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Waits until something may have come. Fails when a signal comes first.
@@ -169,15 +185,17 @@ impl Listener for Forwarder<'_> {
     fn warn(&mut self, message: &str) {
         self.warnings.push(message.to_owned());
     }
+
+    fn say(&mut self, message: &str) {
+        self.arrived.said.lock().unwrap_or_else(PoisonError::into_inner).push(message.to_owned());
+        self.arrived.wake();
+    }
 }
 
 impl Forwarder<'_> {
     fn forward(&self, kind: Shown, text: &str) {
         let piece = (self.number, (self.place, kind, text.to_owned()));
         self.arrived.pieces.lock().unwrap_or_else(PoisonError::into_inner).push(piece);
-        if let Some(wake) = self.arrived.wake.get() {
-            // A counter that is full wakes too.
-            let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
-        }
+        self.arrived.wake();
     }
 }

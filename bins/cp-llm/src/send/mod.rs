@@ -30,7 +30,7 @@ use self::resume::EarlierRun;
 use crate::backend::endpoint::Target;
 use crate::dialect::Shown;
 use crate::digest;
-use crate::engine::budget::Budget;
+use crate::engine::purse::Purse;
 use crate::engine::{Engine, Listener, Work};
 
 /// What the reference says of this verb.
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if let Err(error) = &outcome {
         send.print_remaining(error, context);
     }
-    let settled = send.engine.budget.as_ref().map_or(Ok(()), Budget::settle);
+    let settled = send.engine.purse.as_ref().map_or(Ok(()), Purse::close);
     outcome.and(settled)
 }
 
@@ -139,6 +139,7 @@ impl Send {
         let Some(batch) = &mut self.batch else { return Ok(false) };
         let (answered, pieces) = batch.ready();
         let came = answered.is_some() || !pieces.is_empty();
+        batch.said().iter().for_each(|message| context.warn(message));
         show(pieces, &mut self.aside, context)?;
         if let Some(answered) = answered {
             self.settle(answered, self.options, context)?;
@@ -163,7 +164,8 @@ impl Send {
         self.printed += 1;
         if self.reported.elapsed() >= BETWEEN {
             self.reported = Instant::now();
-            context.progress(&format!("{} done", self.printed));
+            let narrowed = self.engine.gate.narrowed().map(|most| format!(", at most {most} at a time"));
+            context.progress(&format!("{} done{}", self.printed, narrowed.unwrap_or_default()));
         }
         filter::settle(answered.place, options, context, |context| {
             answered.warnings.iter().for_each(|warning| context.warn(warning));
@@ -281,7 +283,7 @@ impl Filter for Send {
 
     fn idle(&mut self, context: &mut Context) -> Result<()> {
         while self.advance(context)? {}
-        Ok(())
+        self.engine.purse.as_ref().map_or(Ok(()), Purse::rest)
     }
 
     fn catch_up(&mut self, context: &mut Context) -> Result<()> {

@@ -22,11 +22,11 @@ use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::Setup;
 use crate::backend::ready::Backends;
 use crate::engine::Engine;
-use crate::engine::budget::Budget;
 use crate::engine::cassette::{Cassette, Use};
+use crate::engine::gate::Gate;
 use crate::engine::journal::Journal;
 use crate::engine::prices::Prices;
-use crate::engine::rate::RateLimiter;
+use crate::engine::purse::{self, Purse};
 use crate::engine::retry::RetryPolicy;
 use crate::engine::schema::AnswerSchema;
 use crate::http::client::Timeouts;
@@ -126,7 +126,7 @@ pub(crate) struct Args {
     /// The most tokens to spend
     #[arg(long, value_name = "N", help_heading = "Limits", hide_short_help = true)]
     budget_tokens: Option<u64>,
-    /// The file with the sums of a budget that processes share
+    /// The file of a budget that processes share, with its limits, its sums, the pace and the pauses
     #[arg(long, value_name = "FILE", help_heading = "Limits", hide_short_help = true)]
     budget_file: Option<PathBuf>,
     /// The most requests in a minute
@@ -207,7 +207,14 @@ impl Args {
             schema: schema_text,
             stream: self.streams(context),
         };
-        let dollars = policy.budget(self.budget_usd);
+        let terms = purse::Terms {
+            usd: self.budget_usd,
+            tokens: self.budget_tokens,
+            policy_usd: policy.budget(None),
+            pace: (self.rpm, self.tpm),
+            file: self.budget_file.as_deref(),
+        };
+        let purse = if sends { Purse::open(&terms)? } else { None };
         let engine = Engine {
             backends,
             retries: RetryPolicy { retries: self.retries, max_wait: seconds("--retry-max-wait", self.retry_max_wait)? },
@@ -217,8 +224,9 @@ impl Args {
             cassette,
             counts_what_is_free: self.budget_usd.is_some(),
             fetch: policy.fetch(),
-            budget: Budget::new(dollars, self.budget_tokens, self.budget_file.as_deref())?,
-            rate: RateLimiter::new(self.rpm, self.tpm),
+            purse,
+            gate: Gate::new(self.jobs.into()),
+            ends: Mutex::default(),
             journal: Journal::new(context, policy.logs_content())?,
             lowered: Mutex::default(),
         };

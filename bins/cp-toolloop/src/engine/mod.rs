@@ -63,7 +63,7 @@ impl Engine {
 
     /// An engine that plays a recording.
     pub(crate) fn replaying(run: Run, replay: Replay) -> Result<Self> {
-        let parts = Parts::new(&run.plan, Approver::default(), None)?;
+        let parts = Parts::new(&run.plan, &run.plan.limits, Approver::default(), None)?;
         Ok(Self { replay: Some(replay), ..Self::new(run, parts) })
     }
 

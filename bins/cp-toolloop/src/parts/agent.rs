@@ -214,6 +214,7 @@ pub(crate) fn to_start(
         arguments.push("--fail-on-tool-error".to_owned());
     }
     arguments.extend(plan.limits.context_tokens.map(|tokens| format!("--context-tokens={tokens}")));
+    arguments.extend(plan.budget_file.iter().map(|file| format!("--budget-file={}", file.display())));
     arguments.extend(share.options(deadline));
     // Its result is kept until it is on our record too.
     let record = ["--record".into(), RunFiles::of(run, context).recording().into()];

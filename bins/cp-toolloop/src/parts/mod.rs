@@ -15,7 +15,7 @@ use self::executor::Executor;
 use self::hooks::Hooks;
 use self::model::Model;
 use crate::mcp::Servers;
-use crate::state::plan::Plan;
+use crate::state::plan::{Limits, Plan};
 
 /// The programs that a run uses. Each is started when it is first needed.
 pub(crate) struct Parts {
@@ -28,9 +28,10 @@ pub(crate) struct Parts {
 
 impl Parts {
     /// The parts of a run. Servers that were started to list their tools are used on.
-    pub(crate) fn new(plan: &Plan, approver: Approver, servers: Option<Servers>) -> Result<Self> {
+    pub(crate) fn new(plan: &Plan, limits: &Limits, approver: Approver, servers: Option<Servers>) -> Result<Self> {
         let executor = Executor::new(plan.directories.clone(), plan.read_only);
-        Ok(Self { model: Model::new(plan.model.clone()), executor, approver, hooks: Hooks::of(plan)?, servers })
+        let model = Model::new(plan.model.clone(), plan.shared_budget(limits));
+        Ok(Self { model, executor, approver, hooks: Hooks::of(plan)?, servers })
     }
 
     /// The MCP servers.

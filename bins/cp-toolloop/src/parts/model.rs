@@ -13,6 +13,8 @@ use crate::state::plan::{ModelCommand, is_ours};
 /// A model that can be asked.
 pub(crate) struct Model {
     command: ModelCommand,
+    /// The options that share a budget.
+    budget: Vec<String>,
     part: Option<Part>,
     deltas: Vec<Delta>,
     /// Whether what is asked is for nobody but the run.
@@ -21,8 +23,8 @@ pub(crate) struct Model {
 
 impl Model {
     /// The model behind a command. It is started when first asked.
-    pub(crate) fn new(command: ModelCommand) -> Self {
-        Self { command, part: None, deltas: Vec::new(), aside: false }
+    pub(crate) fn new(command: ModelCommand, budget: Vec<String>) -> Self {
+        Self { command, budget, part: None, deltas: Vec::new(), aside: false }
     }
 
     /// Asks for the next turn of a conversation, and waits at most so long: `None` when that was not enough. A program that drives the
@@ -39,7 +41,7 @@ impl Model {
         let knows = self.command.drives && self.part.is_some();
         let part = match &mut self.part {
             Some(part) => part,
-            none => none.insert(start(&self.command, context)?),
+            none => none.insert(start(&self.command, &self.budget, context)?),
         };
         if knows {
             results.iter().try_for_each(|result| part.send(Kind::ToolResult, result))?;
@@ -129,8 +131,8 @@ fn message_of(call: ToolCall, backend: &str) -> Message {
 }
 
 /// Starts the part. A program of ours that asks the model is given this context; another gets its own arguments and no more.
-fn start(command: &ModelCommand, context: &Context) -> Result<Part> {
-    let mut argv: Vec<OsString> = command.argv.iter().map(OsString::from).collect();
+fn start(command: &ModelCommand, budget: &[String], context: &Context) -> Result<Part> {
+    let mut argv: Vec<OsString> = command.argv.iter().chain(budget).map(OsString::from).collect();
     if command.asking().is_some_and(is_ours) {
         argv.push("--closed".into());
         argv.extend(context.handed_on());

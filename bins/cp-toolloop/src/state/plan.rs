@@ -55,6 +55,20 @@ pub(crate) struct Plan {
     pub(crate) parent: Option<String>,
     /// Where the whole run is kept when it is over.
     pub(crate) record: Option<PathBuf>,
+    /// The budget that its model shares with other processes, those of its agents among them.
+    #[serde(default)]
+    pub(crate) budget_file: Option<PathBuf>,
+}
+
+impl Plan {
+    /// The options of cp-llm that share a budget. The file keeps the limits, and those of an agent are only a share of them.
+    pub(crate) fn shared_budget(&self, limits: &Limits) -> Vec<String> {
+        let Some(file) = &self.budget_file else { return Vec::new() };
+        let limits = Some(limits).filter(|_| self.parent.is_none());
+        let tokens = limits.and_then(|limits| limits.tokens).map(|tokens| format!("--budget-tokens={tokens}"));
+        let usd = limits.and_then(|limits| limits.usd).map(|usd| format!("--budget-usd={usd}"));
+        [Some(format!("--budget-file={}", file.display())), tokens, usd].into_iter().flatten().collect()
+    }
 }
 
 /// How the model is asked.
@@ -84,6 +98,11 @@ impl ModelCommand {
 /// Whether a program is one of the cp-tools.
 pub(crate) fn is_ours(program: &str) -> bool {
     name_of(program).starts_with("cp-")
+}
+
+/// Whether a program is the one that keeps budget files.
+pub(crate) fn keeps_budgets(program: &str) -> bool {
+    name_of(program) == "cp-llm"
 }
 
 /// Whether a program that drives the loop asks through a command that it is given as its arguments.

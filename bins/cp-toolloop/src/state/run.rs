@@ -152,10 +152,17 @@ impl Run {
         }
         let home = quoted(&home.display().to_string());
         let details = error.details();
+        // A budget that is shared is raised for all by who goes on.
+        let amount = |name: &str| details.get(name).and_then(serde_json::Value::as_f64);
+        let raised = ["tokens", "usd"].map(|unit| {
+            let (limit, spent) = (amount(&format!("budget_{unit}"))?, amount(&format!("spent_{unit}"))?);
+            Some(format!(" --budget-{unit} {}", limit.max(spent) * 2.0))
+        });
+        let raised: String = raised.into_iter().flatten().collect();
         for name in ["resume", "otherwise"] {
             let line = match details.get(name).and_then(|line| line.as_str()) {
                 Some(line) if line.starts_with("cp-toolloop ") => line.to_owned(),
-                _ if name == "resume" => self.resume_line(""),
+                _ if name == "resume" => self.resume_line(&raised),
                 _ => continue,
             };
             error = error.with(name, line.replacen("cp-toolloop ", &format!("cp-toolloop --home {home} "), 1));

@@ -110,7 +110,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.options.base = Some(run.plan.base.clone());
     run.conversation.show_answer_again();
     Event::resumed(&run.plan, &files.ledger, run.conversation.unshown.len()).show(context)?;
-    let parts = Parts::new(&run.plan, approver, None)?;
+    let parts = Parts::new(&run.plan, &run.conversation.limits, approver, None)?;
     Engine::resumed(run, parts, repeats, forwarded).drive(context)?;
     context.out.item_succeeded();
     Ok(())

@@ -21,7 +21,7 @@ use crate::parts::replay::Replay;
 use crate::state::conversation::Conversation;
 use crate::state::files::RunFiles;
 use crate::state::journal::Journal;
-use crate::state::plan::{self, Limits, ModelCommand, Plan};
+use crate::state::plan::{self, Limits, ModelCommand, Plan, keeps_budgets};
 use crate::state::run::{Records, Run};
 use crate::state::step_log::StepLog;
 use crate::tools::catalogue::Catalogue;
@@ -60,6 +60,9 @@ pub(crate) struct Args {
     /// The most dollars
     #[arg(long, value_name = "X", value_parser = positive, help_heading = "Limits")]
     budget_usd: Option<f64>,
+    /// The file of a budget that this run, its agents and other processes share, see cp-llm(1)
+    #[arg(long, value_name = "FILE", help_heading = "Limits", hide_short_help = true)]
+    budget_file: Option<PathBuf>,
     /// The most seconds
     #[arg(long, value_name = "S", value_parser = positive, help_heading = "Limits")]
     deadline: Option<f64>,
@@ -199,6 +202,11 @@ impl Ready {
                 "--context-tokens cannot be used with --tool-backend, whose program keeps the conversation",
             ));
         }
+        if args.budget_file.is_some() && !model.asking().is_some_and(keeps_budgets) {
+            return Err(
+                Error::usage("--budget-file needs cp-llm to ask the model").hint("remove --llm or --tool-backend")
+            );
+        }
         let mut catalogue = sources.resolve(context)?;
         if let Some(failure) = catalogue.failure.take() {
             return Err(failure);
@@ -241,7 +249,8 @@ impl Ready {
             agent_depth: args.tools.agent_depth,
             read_only: args.tools.read_only,
             parent: args.parent.clone(),
-            record: args.record.as_ref().map(|file| recording(file, context)).transpose()?,
+            record: args.record.as_ref().map(|file| written("--record", file, context)).transpose()?,
+            budget_file: args.budget_file.as_ref().map(|file| written("--budget-file", file, context)).transpose()?,
         })
     }
 }
@@ -253,9 +262,9 @@ fn name(text: &str) -> std::result::Result<String, String> {
     Err("must be 1 to 64 letters, digits, _ and -, and cannot begin with RUN-".to_owned())
 }
 
-/// The file that a run is to be recorded in, wherever the run goes on.
-fn recording(file: &Path, context: &Context) -> Result<PathBuf> {
-    require_text("--record", [file])?;
+/// A file that a run is to write, wherever the run goes on.
+fn written(option: &'static str, file: &Path, context: &Context) -> Result<PathBuf> {
+    require_text(option, [file])?;
     context.home.check_writable(file)?;
     Ok(std::path::absolute(file)?)
 }
@@ -264,7 +273,7 @@ fn start(plan: Plan, servers: Option<Servers>, context: &mut Context) -> Result<
     let files = RunFiles::of(&plan.run, context);
     let approver = Approver::new(plan.approver.as_deref(), context)?;
     // A program that cannot be is found out before anything is kept.
-    let parts = Parts::new(&plan, approver, servers)?;
+    let parts = Parts::new(&plan, &plan.limits, approver, servers)?;
     // The state first: whoever is killed after it can go on, and writes the beginning into the ledger if that has none.
     let steps = StepLog::create(&files, &context.home, &plan)?;
     let mut journal = Journal::open(&files.ledger, &plan, context)?;

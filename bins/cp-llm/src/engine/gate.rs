@@ -1,0 +1,235 @@
+//! How many requests are under way, and the pause that a server asks for: it is a pause of all. The number doubles from a small one with
+//! each round of answers; when the server refuses, it is halved and then grows slowly.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use cp_common::{Result, signals};
+
+/// How long a request that waits does so without a look at the signals.
+const LOOK: Duration = Duration::from_millis(50);
+/// The number of requests to begin with: the larger of this and a quarter of the most.
+const FIRST: usize = 4;
+
+/// Lets requests go, so many at a time, and none during a pause.
+pub(crate) struct Gate {
+    most: usize,
+    state: Mutex<State>,
+    /// For requests that were refused, which go first, and for the others.
+    again: Condvar,
+    fresh: Condvar,
+}
+
+struct State {
+    /// How many may be under way.
+    allowed: usize,
+    /// Answers since that number grew.
+    answers: usize,
+    was_refused: bool,
+    under_way: usize,
+    /// Requests that were refused and wait.
+    returning: usize,
+    pause: Option<Pause>,
+    /// How often all had to wait, and how often since the last answer.
+    pauses: u64,
+    in_a_row: u32,
+}
+
+struct Pause {
+    until: Instant,
+    why: String,
+    is_said: bool,
+}
+
+/// A request that is under way.
+pub(super) struct Slot<'a> {
+    gate: &'a Gate,
+    /// How many pauses there were when it began.
+    pauses: u64,
+}
+
+impl Gate {
+    /// A gate for so many requests at the same time.
+    pub(crate) fn new(most: usize) -> Self {
+        let state = State {
+            allowed: FIRST.max(most / 4).min(most),
+            answers: 0,
+            was_refused: false,
+            under_way: 0,
+            returning: 0,
+            pause: None,
+            pauses: 0,
+            in_a_row: 0,
+        };
+        Self { most, state: Mutex::new(state), again: Condvar::new(), fresh: Condvar::new() }
+    }
+
+    /// Waits until the request may go; one that was refused before goes before those that were not. What there is to say of a pause is
+    /// said once.
+    pub(super) fn enter(&self, was_refused: bool, say: &mut dyn FnMut(&str)) -> Result<Slot<'_>> {
+        let mut state = self.lock();
+        state.returning += usize::from(was_refused);
+        let outcome = loop {
+            if let Err(interrupted) = signals::check() {
+                break Err(interrupted);
+            }
+            let left = state.left(Instant::now());
+            if let Some(pause) = state.pause.as_mut().filter(|pause| !left.is_zero() && !pause.is_said) {
+                pause.is_said = true;
+                say(&format!("{}; all requests wait {:.1} s", pause.why, left.as_secs_f64()));
+            }
+            if left.is_zero() && state.under_way < state.allowed && (was_refused || state.returning == 0) {
+                state.under_way += 1;
+                break Ok(Slot { gate: self, pauses: state.pauses });
+            }
+            let wait = if left.is_zero() { LOOK } else { left.min(LOOK) };
+            let turn = if was_refused { &self.again } else { &self.fresh };
+            state = turn.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
+        };
+        state.returning -= usize::from(was_refused);
+        self.call(&state);
+        outcome
+    }
+
+    /// Makes all wait so long, unless they have to wait longer already.
+    pub(super) fn hold(&self, length: Duration, why: &str) {
+        let until = Instant::now() + length;
+        let mut state = self.lock();
+        if state.pause.as_ref().is_none_or(|pause| pause.until < until) {
+            let is_said =
+                state.pause.as_ref().is_some_and(|pause| pause.is_said && !state.left(Instant::now()).is_zero());
+            state.pause = Some(Pause { until, why: why.to_owned(), is_said });
+        }
+    }
+
+    /// How often in a row a server has refused.
+    pub(super) fn refusals(&self) -> u32 {
+        self.lock().in_a_row
+    }
+
+    /// How many requests may be under way, where that is less than the most because the server refused.
+    pub(crate) fn narrowed(&self) -> Option<usize> {
+        let state = self.lock();
+        Some(state.allowed).filter(|allowed| state.was_refused && *allowed < self.most)
+    }
+
+    /// Wakes one who may go.
+    fn call(&self, state: &State) {
+        if state.under_way < state.allowed {
+            if state.returning > 0 { &self.again } else { &self.fresh }.notify_one();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// What is left of the pause.
+    fn left(&self, now: Instant) -> Duration {
+        self.pause.as_ref().map_or(Duration::ZERO, |pause| pause.until.saturating_duration_since(now))
+    }
+}
+
+impl Slot<'_> {
+    /// The server has answered: more may go at the same time.
+    pub(super) fn answered(&self) {
+        let mut state = self.gate.lock();
+        state.in_a_row = 0;
+        state.answers += 1;
+        let enough = if state.was_refused { state.allowed } else { 1 };
+        if state.answers >= enough && state.allowed < self.gate.most {
+            state.allowed += 1;
+            state.answers = 0;
+        }
+    }
+
+    /// The server has refused: half as many may go at the same time. Whether that is new, and not the cause of an earlier refusal while
+    /// this one was under way; and whether one at a time was refused.
+    pub(super) fn refused(&self) -> (bool, bool) {
+        let mut state = self.gate.lock();
+        if state.pauses != self.pauses {
+            return (false, false);
+        }
+        let was_alone = state.allowed == 1;
+        state.pauses += 1;
+        state.in_a_row = state.in_a_row.saturating_add(1);
+        state.was_refused = true;
+        state.allowed = (state.allowed / 2).max(1);
+        state.answers = 0;
+        (true, was_alone)
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        let mut state = self.gate.lock();
+        state.under_way -= 1;
+        self.gate.call(&state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn enter(gate: &Gate) -> Slot<'_> {
+        gate.enter(false, &mut |_| ()).unwrap()
+    }
+
+    fn allowed(gate: &Gate) -> usize {
+        gate.lock().allowed
+    }
+
+    #[test]
+    fn the_number_doubles_with_each_round_until_a_refusal_halves_it_and_then_grows_by_one() {
+        let gate = Gate::new(32);
+        assert_eq!(allowed(&gate), 8);
+        for wanted in [16, 32, 32] {
+            let round: Vec<Slot<'_>> = (0..allowed(&gate)).map(|_| enter(&gate)).collect();
+            round.iter().for_each(Slot::answered);
+            assert_eq!(allowed(&gate), wanted);
+        }
+        let round: Vec<Slot<'_>> = (0..32).map(|_| enter(&gate)).collect();
+        assert_eq!(round.iter().filter(|slot| slot.refused().0).count(), 1, "one burst is one refusal");
+        assert_eq!((allowed(&gate), gate.narrowed()), (16, Some(16)));
+        drop(round);
+        (0..16).for_each(|_| enter(&gate).answered());
+        assert_eq!(allowed(&gate), 17);
+        let alone = (0..9).filter(|_| enter(&gate).refused() == (true, true)).count();
+        assert_eq!(alone, 5, "17, 8, 4 and 2 may go before one may");
+        assert_eq!((allowed(&gate), gate.refusals()), (1, 9));
+    }
+
+    #[test]
+    fn a_pause_is_one_of_all_is_said_once_and_those_that_were_refused_go_first() {
+        let gate = Gate::new(1);
+        let first = enter(&gate);
+        let order = Mutex::new(Vec::new());
+        let note = |said: &str| order.lock().unwrap().push(said.to_owned());
+        std::thread::scope(|scope| {
+            for was_refused in [false, false, false, false, false, false, true] {
+                let (gate, note) = (&gate, &note);
+                scope.spawn(move || {
+                    let _slot = gate.enter(was_refused, &mut &*note).unwrap();
+                    note(&was_refused.to_string());
+                });
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            gate.hold(Duration::from_millis(150), "slow down");
+            gate.hold(Duration::from_millis(10), "shorter");
+            let since = Instant::now();
+            drop(first);
+            drop(gate.enter(false, &mut &note).unwrap());
+            assert!(since.elapsed() >= Duration::from_millis(140), "{:?}", since.elapsed());
+        });
+        let order = order.into_inner().unwrap();
+        assert_eq!(
+            order.iter().filter(|said| said.starts_with("slow down; all requests wait 0.1")).count(),
+            1,
+            "{order:?}"
+        );
+        assert_eq!(order.iter().find(|said| said.len() < 6).unwrap(), "true", "{order:?}");
+    }
+}

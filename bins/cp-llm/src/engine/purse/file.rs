@@ -1,0 +1,179 @@
+//! The file that processes share: replaced whole under a lock on it, and never written to when it is not a purse. What a process
+//! reserves it holds by a lock on a file beside it; when that lock can be taken, its owner is gone.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Read as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use cp_common::home::{lock, write_whole};
+use cp_common::keys::{hex, random};
+use cp_common::{Error, Result};
+
+use super::sheet::{Amount, Sheet};
+
+/// A longer file is not a purse.
+const LONGEST: u64 = 1 << 20;
+
+/// A purse that is a file.
+pub(super) struct PurseFile {
+    path: PathBuf,
+}
+
+/// This process, as the owner of a reservation. The file that shows it goes with it.
+pub(super) struct Owner {
+    pub id: String,
+    path: PathBuf,
+    file: File,
+}
+
+impl PurseFile {
+    /// The purse at a path, where there may be none yet.
+    pub(super) fn at(path: &Path) -> Result<Self> {
+        let of = |e: std::io::Error| Error::io("the budget file", e).in_file(path).fatal();
+        match path.metadata() {
+            Ok(found) if !found.is_file() => return Err(not_a_purse(path, "it is not a regular file")),
+            Ok(_) => {}
+            Err(_) => drop(open(path).map_err(of)?),
+        }
+        // What a link leads to is replaced, and not the link.
+        Ok(Self { path: path.canonicalize().map_err(of)? })
+    }
+
+    /// Changes what is in it, and returns when the disk has it.
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut Sheet) -> T) -> Result<T> {
+        let locked = self.locked()?;
+        let before = self.parsed(&locked)?;
+        let mut sheet = before.clone();
+        self.release_gone(&mut sheet);
+        let outcome = change(&mut sheet);
+        if sheet != before {
+            let mut text = serde_json::to_vec(&sheet).map_err(|e| Error::io("the budget file", e).fatal())?;
+            text.push(b'\n');
+            write_whole(&self.path, &text).map_err(Error::fatal)?;
+        }
+        Ok(outcome)
+    }
+
+    /// What is in it now. Whoever replaces it replaces it whole, so no lock is needed.
+    pub(super) fn read(&self) -> Result<Sheet> {
+        self.parsed(&open(&self.path).map_err(|e| self.wrong(e))?)
+    }
+
+    /// The file, locked: the one that is there, and not one that was replaced while we waited.
+    fn locked(&self) -> Result<File> {
+        loop {
+            let file = open(&self.path).map_err(|e| self.wrong(e))?;
+            lock(&file).map_err(|e| e.in_file(&self.path).fatal())?;
+            let ours = file.metadata().map_err(|e| self.wrong(e))?;
+            match self.path.metadata() {
+                Ok(there) if (there.dev(), there.ino()) == (ours.dev(), ours.ino()) => return Ok(file),
+                Ok(_) => {}
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                Err(e) => return Err(self.wrong(e)),
+            }
+        }
+    }
+
+    fn parsed(&self, file: &File) -> Result<Sheet> {
+        let mut text = Vec::new();
+        file.take(LONGEST + 1).read_to_end(&mut text).map_err(|e| self.wrong(e))?;
+        if text.len() as u64 > LONGEST {
+            return Err(not_a_purse(&self.path, "it is too long"));
+        }
+        Sheet::parse(&text).map_err(|why| not_a_purse(&self.path, &why))
+    }
+
+    /// Ends the reservations of owners that are gone. What they had asked for may have been paid, and counts as spent.
+    fn release_gone(&self, sheet: &mut Sheet) {
+        let mut spent = sheet.spent;
+        sheet.reserved.retain(|reserved| match self.left_by(&reserved.id) {
+            Left::Nothing => true,
+            Left::Asked(asked) => {
+                let amount = reserved.amount();
+                spent = spent.plus(asked.map_or(amount, |asked| asked.at_most(amount)));
+                false
+            }
+        });
+        sheet.spent = spent;
+    }
+
+    /// What is left by the owner of a reservation.
+    fn left_by(&self, id: &str) -> Left {
+        let path = beside(&self.path, id);
+        let mut file = match File::open(&path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == ErrorKind::NotFound => return Left::Asked(None),
+            // That of another user says nothing.
+            Err(_) => return Left::Nothing,
+        };
+        if file.try_lock().is_err() {
+            return Left::Nothing;
+        }
+        let mut text = String::new();
+        let asked = file.read_to_string(&mut text).ok().and_then(|_| {
+            let (tokens, usd) = text.trim().split_once(' ')?;
+            Some(Amount {
+                tokens: tokens.trim().parse().ok()?,
+                usd: usd.trim().parse().ok().filter(|usd| *usd >= 0.0)?,
+            })
+        });
+        // Its name is never used again.
+        let _ = std::fs::remove_file(path);
+        Left::Asked(asked)
+    }
+
+    /// This process as the owner of what it will reserve.
+    pub(super) fn owner(&self) -> Result<Owner> {
+        let id = hex(&random::<8>()?);
+        let path = beside(&self.path, &id);
+        let wrong = |e: std::io::Error| Error::io("the owner's file of a budget", e).in_file(&path).fatal();
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(wrong)?;
+        file.try_lock().map_err(|e| match e {
+            TryLockError::Error(e) => wrong(e),
+            TryLockError::WouldBlock => wrong(ErrorKind::WouldBlock.into()),
+        })?;
+        Ok(Owner { id, path, file })
+    }
+
+    fn wrong(&self, e: std::io::Error) -> Error {
+        Error::io("the budget file", e).in_file(&self.path).fatal()
+    }
+}
+
+/// What an owner leaves: nothing while it lives, else what it had asked for, where it could still say so.
+enum Left {
+    Nothing,
+    Asked(Option<Amount>),
+}
+
+impl Owner {
+    /// Says what was asked for and is not counted in the purse. It is for who comes after a process that is killed, and a process
+    /// that is killed leaves it to the system, so it is not synced: after a loss of power the whole reservation counts.
+    pub(super) fn note(&self, asked: Amount) {
+        let line = format!("{:>20} {:>24.9}\n", asked.tokens, asked.usd);
+        // Where it cannot be written the whole reservation counts, too.
+        let _ = self.file.write_all_at(line.as_bytes(), 0).or_else(|_| self.file.set_len(0));
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn open(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+fn beside(path: &Path, id: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(id);
+    name.into()
+}
+
+fn not_a_purse(path: &Path, why: &str) -> Error {
+    Error::config(format!("not a budget file: {why}")).in_file(path).hint("name another file for --budget-file").fatal()
+}

@@ -1,0 +1,383 @@
+//! What may be spent and how fast, by this process or by all that share a file. Each request reserves what it may use before it is sent,
+//! and what it used is counted when its answer is there: a budget is passed by at most what is under way.
+
+mod file;
+mod sheet;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use cp_common::wire::Usage;
+use cp_common::{Code, Error, Result, clock, signals};
+
+use self::file::{Owner, PurseFile};
+pub(super) use self::sheet::Amount;
+use self::sheet::{Limit, Moment, Pace, Rate, Reservation, Sheet};
+use super::again::with_limits;
+use crate::pause::pause;
+
+/// How long a request that waits for what others have reserved does so before it looks again.
+const LOOK: Duration = Duration::from_millis(50);
+/// No turn is waited for longer than this.
+const LONGEST: Duration = Duration::from_hours(24);
+/// A process with nothing under way keeps its reservation for the next request no longer than this.
+const KEPT: Duration = Duration::from_millis(20);
+
+/// What a command line says of its purse.
+#[derive(Default)]
+pub(crate) struct Terms<'a> {
+    pub usd: Option<f64>,
+    pub tokens: Option<u64>,
+    /// The most dollars that policy allows this command line.
+    pub policy_usd: Option<f64>,
+    /// Requests and tokens a minute.
+    pub pace: (Option<u32>, Option<u32>),
+    pub file: Option<&'a Path>,
+}
+
+/// What may be spent, and how fast.
+pub(crate) struct Purse {
+    limit: Limit,
+    pace: Pace,
+    place: Place,
+    state: Mutex<State>,
+    settled: Condvar,
+}
+
+/// Where it is.
+enum Place {
+    Here(Mutex<Sheet>),
+    Shared(PurseFile),
+}
+
+/// What this process has of it.
+#[derive(Default)]
+struct State {
+    counts: Counts,
+    /// Shows others that this process lives, while it has a reservation.
+    owner: Option<Owner>,
+    since: Moment,
+    /// When the file was last changed.
+    booked: Option<Instant>,
+    /// The pause that the file had, and when it was looked at.
+    pause_until: Option<Moment>,
+    looked: Option<Instant>,
+    /// All answers so far, and what they used.
+    answers: u32,
+    answered: Amount,
+    /// Whether an answer came without its usage: then no budget can be kept.
+    is_silent: bool,
+    /// Whether the process settles no more.
+    is_closed: bool,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    requests: u64,
+    /// What the requests under way may use.
+    under_way: Amount,
+    /// What was used and is not counted in the purse.
+    used: Amount,
+    /// The tokens of it that the pace counts.
+    paced: u64,
+    /// What this process has reserved in the file, and what is spent and reserved there without it.
+    held: Amount,
+    others: Amount,
+}
+
+/// What a request has reserved.
+pub(super) struct Ticket(Amount);
+
+/// Whether a request may go.
+enum Verdict {
+    Goes,
+    /// What is left is reserved by others.
+    Waits,
+    Spent(Amount),
+}
+
+impl Purse {
+    /// The purse of a command line; none where nothing is limited.
+    pub(crate) fn open(terms: &Terms<'_>) -> Result<Option<Self>> {
+        if terms.usd.is_some_and(|usd| !usd.is_finite() || usd < 0.0) {
+            return Err(Error::usage("--budget-usd must be a number of dollars"));
+        }
+        let is_paced = terms.pace.0.or(terms.pace.1).is_some();
+        let given = Limit { usd: terms.usd, tokens: terms.tokens };
+        let place = match terms.file {
+            None if given.is_none() && terms.policy_usd.is_none() && !is_paced => return Ok(None),
+            None => Place::Here(Mutex::default()),
+            Some(file) => Place::Shared(PurseFile::at(file)?),
+        };
+        let mut purse = Self {
+            limit: given,
+            pace: Pace::new(terms.pace.0, terms.pace.1),
+            place,
+            state: Mutex::default(),
+            settled: Condvar::new(),
+        };
+        // What is given is the file's from now on, and what is not given is what the file has.
+        purse.limit = purse.change(|sheet| {
+            sheet.limit = Limit { usd: given.usd.or(sheet.limit.usd), tokens: given.tokens.or(sheet.limit.tokens) };
+            sheet.limit
+        })?;
+        purse.limit.usd = [purse.limit.usd, terms.policy_usd].into_iter().flatten().reduce(f64::min);
+        if purse.limit.is_none() && !is_paced {
+            let error = Error::usage("--budget-file needs a limit, because the file has none");
+            return Err(error.hint("give --budget-usd, --budget-tokens, --rpm or --tpm"));
+        }
+        Ok(Some(purse))
+    }
+
+    /// Whether dollars are limited: then every model must have a price.
+    pub(super) fn counts_dollars(&self) -> bool {
+        self.limit.usd.is_some()
+    }
+
+    /// Whether anything is limited but the pace: then every answer must say what it used.
+    pub(crate) fn has_limit(&self) -> bool {
+        !self.limit.is_none()
+    }
+
+    /// What answers have used on average.
+    pub(super) fn average(&self) -> Option<Amount> {
+        let state = self.lock();
+        (state.answers > 0).then(|| state.answered.times(1.0 / f64::from(state.answers)))
+    }
+
+    /// Waits for the turn of a request.
+    pub(super) fn wait_turn(&self) -> Result<()> {
+        let pace = self.pace;
+        if pace.request.is_zero() && pace.token.is_zero() {
+            return Ok(());
+        }
+        let now = now();
+        let turn = self.change(|sheet| Rate::turn(&mut sheet.rate, pace, now))?;
+        let wait = turn.since(now).min(LONGEST);
+        if wait > KEPT {
+            self.rest()?;
+        }
+        pause(wait)
+    }
+
+    /// How long all who share the file have to wait before they send anything.
+    pub(super) fn paused(&self) -> Result<Duration> {
+        let Place::Shared(file) = &self.place else { return Ok(Duration::ZERO) };
+        let mut state = self.lock();
+        // Many requests in a row look once.
+        if state.looked.is_none_or(|looked| looked.elapsed() >= KEPT / 2) {
+            state.pause_until = file.read()?.pause_until;
+            state.looked = Some(Instant::now());
+        }
+        Ok(state.pause_until.map_or(Duration::ZERO, |until| until.since(now())))
+    }
+
+    /// Makes all who share the file wait.
+    pub(super) fn pause(&self, length: Duration) -> Result<()> {
+        if let Place::Shared(file) = &self.place {
+            let until = now().after(length);
+            file.change(|sheet| sheet.pause_until = sheet.pause_until.max(Some(until)))?;
+        }
+        self.rest()
+    }
+
+    /// Lets a request go and reserves what it may use, if something is left. It waits while others have reserved all that is left, and
+    /// says so where they are other processes.
+    pub(super) fn admit(&self, estimate: Amount, say: &mut dyn FnMut(&str)) -> Result<Ticket> {
+        let mut state = self.lock();
+        let mut is_said = false;
+        loop {
+            if state.is_silent {
+                return Err(no_usage());
+            }
+            let verdict = if self.is_covered(&state.counts, estimate) {
+                state.counts.requests += 1;
+                state.counts.under_way = state.counts.under_way.plus(estimate);
+                state.note();
+                Verdict::Goes
+            } else {
+                self.book(&mut state, Some(estimate))?
+            };
+            match verdict {
+                Verdict::Goes => break,
+                Verdict::Spent(spent) => return Err(self.exhausted(spent)),
+                Verdict::Waits => {
+                    signals::check()?;
+                    if state.counts.requests == 0 && !std::mem::replace(&mut is_said, true) {
+                        say("other processes have reserved what is left of the budget; waiting for them");
+                    }
+                    state = self.settled.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+                }
+            }
+        }
+        Ok(Ticket(estimate))
+    }
+
+    /// Counts what a request has used, as far as that is known, and gives back what it had reserved.
+    pub(super) fn settle(&self, ticket: &Ticket, usage: Option<&Usage>) -> Result<()> {
+        let mut state = self.lock();
+        if state.is_closed {
+            return Ok(());
+        }
+        let state = &mut *state;
+        let counts = &mut state.counts;
+        counts.requests = counts.requests.saturating_sub(1);
+        counts.under_way = counts.under_way.minus(ticket.0);
+        if let Some(usage) = usage {
+            let used = Amount::of(usage);
+            counts.used = counts.used.plus(used);
+            counts.paced = counts.paced.saturating_add(usage.input_tokens.saturating_add(usage.output_tokens));
+            state.answers = state.answers.saturating_add(1);
+            state.answered = state.answered.plus(used);
+        }
+        let counts = &state.counts;
+        let is_idle = counts.requests == 0 && state.booked.is_none_or(|booked| booked.elapsed() >= KEPT);
+        let is_due = is_idle || !self.is_covered(counts, Amount::default()) || !self.pace.token.is_zero();
+        let booked = if is_due {
+            self.book(state, None).map(drop)
+        } else {
+            state.note();
+            Ok(())
+        };
+        self.settled.notify_all();
+        booked
+    }
+
+    /// An answer said nothing of its usage: the failure that ends the stream, once.
+    pub(super) fn silent(&self) -> Option<Error> {
+        let mut state = self.lock();
+        (self.has_limit() && !std::mem::replace(&mut state.is_silent, true)).then(no_usage)
+    }
+
+    /// Gives back what is reserved, if nothing is under way: what comes next may take its time.
+    pub(crate) fn rest(&self) -> Result<()> {
+        let mut state = self.lock();
+        if state.counts.requests > 0 || state.owner.is_none() { Ok(()) } else { self.book(&mut state, None).map(drop) }
+    }
+
+    /// Gives back what is reserved. What is still under way was asked for, and counts.
+    pub(crate) fn close(&self) -> Result<()> {
+        let _effect = signals::effect();
+        let mut state = self.lock();
+        state.is_closed = true;
+        let counts = &mut state.counts;
+        if counts.requests == 0 && counts.used == Amount::default() && counts.held == Amount::default() {
+            return Ok(());
+        }
+        *counts = Counts { used: counts.used.plus(counts.under_way), paced: counts.paced, ..Counts::default() };
+        self.book(&mut state, None).map(drop)
+    }
+
+    /// Whether what is reserved in the file is enough for one request more.
+    fn is_covered(&self, counts: &Counts, more: Amount) -> bool {
+        let taken = counts.used.plus(counts.under_way);
+        matches!(self.place, Place::Shared(_))
+            && counts.held != Amount::default()
+            && self.limit.holds(taken.plus(more), counts.held)
+            // What an answer did not use of its reservation is not there for another when the limit is near.
+            && !self.limit.is_reached(counts.others.plus(taken))
+    }
+
+    /// Counts what was used, and reserves anew: for what is under way, for one request more if one is asked for and something is left,
+    /// and for a few of the next ones.
+    fn book(&self, state: &mut State, asked: Option<Amount>) -> Result<Verdict> {
+        if let (Place::Shared(file), true, None) = (&self.place, asked.is_some(), &state.owner) {
+            state.owner = Some(file.owner()?);
+            state.since = now();
+        }
+        let (mut counts, limit) = (state.counts, self.limit);
+        let owner = state.owner.as_ref().map(|owner| owner.id.as_str());
+        let since = state.since;
+        let verdict = self.change(|sheet| {
+            sheet.spent = sheet.spent.plus(counts.used);
+            if let Some(rate) = &mut sheet.rate {
+                rate.tokens = rate.tokens.saturating_add(counts.paced);
+            }
+            sheet.reserved.retain(|reserved| Some(reserved.id.as_str()) != owner);
+            let others = sheet.spent.plus(sheet.reserved());
+            let verdict = match asked {
+                Some(_) if limit.is_reached(sheet.spent) => Verdict::Spent(sheet.spent),
+                Some(_) if limit.is_reached(others.plus(counts.under_way)) => Verdict::Waits,
+                Some(estimate) => {
+                    counts.requests += 1;
+                    counts.under_way = counts.under_way.plus(estimate);
+                    Verdict::Goes
+                }
+                None => Verdict::Goes,
+            };
+            let ahead = limit.ahead(others.plus(counts.under_way));
+            counts = Counts { used: Amount::default(), paced: 0, held: counts.under_way.plus(ahead), others, ..counts };
+            match owner.filter(|_| counts.requests > 0) {
+                Some(id) => sheet.reserved.push(Reservation {
+                    id: id.to_owned(),
+                    owner: format!("cp-llm {}", std::process::id()),
+                    since,
+                    tokens: counts.held.tokens,
+                    usd: counts.held.usd,
+                }),
+                None => counts.held = Amount::default(),
+            }
+            verdict
+        })?;
+        state.counts = counts;
+        state.booked = Some(Instant::now());
+        state.note();
+        if counts.requests == 0 {
+            state.owner = None;
+        }
+        Ok(verdict)
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Sheet) -> T) -> Result<T> {
+        match &self.place {
+            Place::Here(sheet) => Ok(change(&mut sheet.lock().unwrap_or_else(PoisonError::into_inner))),
+            Place::Shared(file) => file.change(change),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn exhausted(&self, spent: Amount) -> Error {
+        // Twice the limit may be less than was spent: by others too, or by one large answer.
+        let usd = self.limit.usd.map(|limit| limit.max(spent.usd) * 2.0);
+        let tokens = self.limit.tokens.map(|limit| limit.max(spent.tokens).saturating_mul(2));
+        let mut error = Error::new(Code::BudgetExhausted, "the budget is used up")
+            .with("action", "raise_budget")
+            .with("resume", with_limits(usd, tokens))
+            .with("spent_tokens", spent.tokens)
+            .hint("raise --budget-usd or --budget-tokens; --resume OUT leaves out what is done")
+            .fatal();
+        if let Some(limit) = self.limit.usd {
+            error = error.with("spent_usd", spent.usd).with("budget_usd", limit);
+        }
+        if let Some(limit) = self.limit.tokens {
+            error = error.with("budget_tokens", limit);
+        }
+        error
+    }
+}
+
+impl State {
+    /// Notes for others what they have to count if this process is killed.
+    fn note(&self) {
+        if let Some(owner) = &self.owner {
+            owner.note(self.counts.used.plus(self.counts.under_way));
+        }
+    }
+}
+
+/// The failure of a backend whose answers do not say what they used, which a budget has to know.
+pub(crate) fn no_usage() -> Error {
+    Error::config("the backend does not say what its answers use, so a budget cannot be kept")
+        .hint("remove --budget-usd and --budget-tokens (and budget_usd from the policy), or use a backend that reports usage")
+        .fatal()
+}
+
+fn now() -> Moment {
+    Moment(clock::unix_milliseconds())
+}

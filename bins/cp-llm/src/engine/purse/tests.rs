@@ -1,0 +1,265 @@
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn used(tokens: u64) -> Usage {
+    Usage { input_tokens: tokens, ..Usage::default() }
+}
+
+fn estimate(tokens: u64) -> Amount {
+    Amount { usd: 0.0, tokens }
+}
+
+fn sharing(file: &Path, tokens: Option<u64>) -> Purse {
+    Purse::open(&Terms { tokens, file: Some(file), ..Terms::default() }).unwrap().unwrap()
+}
+
+fn spend(purse: &Purse, tokens: u64) {
+    let ticket = purse.admit(estimate(tokens), &mut |_| ()).unwrap();
+    purse.settle(&ticket, Some(&used(tokens))).unwrap();
+    purse.rest().unwrap();
+}
+
+fn sheet(file: &Path) -> Sheet {
+    Sheet::parse(&std::fs::read(file).unwrap()).unwrap()
+}
+
+/// The names in the directory of a file.
+fn names(file: &Path) -> usize {
+    std::fs::read_dir(file.parent().unwrap()).unwrap().count()
+}
+
+fn place() -> (tempfile::TempDir, std::path::PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("purse");
+    (directory, file)
+}
+
+#[test]
+fn requests_pass_until_the_limit_is_reached() {
+    let purse = Purse::open(&Terms { tokens: Some(10), ..Terms::default() }).unwrap().unwrap();
+    spend(&purse, 5);
+    spend(&purse, 5);
+    let error = purse.admit(estimate(0), &mut |_| ()).err().unwrap();
+    assert_eq!((error.code(), error.is_fatal()), (Code::BudgetExhausted, true));
+    assert_eq!(error.details()["action"], "raise_budget");
+    assert!(Purse::open(&Terms::default()).unwrap().is_none());
+    assert!(Purse::open(&Terms { usd: Some(f64::NAN), ..Terms::default() }).is_err());
+}
+
+#[test]
+fn two_share_a_file_and_leave_nothing_reserved() {
+    let (_directory, file) = place();
+    let (one, two) = (sharing(&file, Some(100)), sharing(&file, None));
+    for purse in [&one, &two] {
+        let ticket = purse.admit(estimate(10), &mut |_| ()).unwrap();
+        assert!(sheet(&file).reserved().tokens >= 10);
+        purse.settle(&ticket, Some(&used(45))).unwrap();
+        purse.rest().unwrap();
+    }
+    spend(&two, 10);
+    assert_eq!(sheet(&file), Sheet { limit: one.limit, spent: estimate(100), ..Sheet::default() });
+    // The limit is the file's, so who gives none has it too.
+    assert_eq!(two.admit(estimate(0), &mut |_| ()).err().unwrap().code(), Code::BudgetExhausted);
+    assert_eq!(names(&file), 1);
+}
+
+#[test]
+fn what_others_have_reserved_is_waited_for() {
+    let (_directory, file) = place();
+    let (one, two) = (sharing(&file, Some(100)), sharing(&file, Some(100)));
+    let ticket = one.admit(estimate(100), &mut |_| ()).unwrap();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let mut said = 0;
+            let ticket = two.admit(estimate(50), &mut |_| said += 1).unwrap();
+            two.settle(&ticket, Some(&used(50))).unwrap();
+            said
+        });
+        std::thread::sleep(LOOK * 2);
+        assert!(!waits.is_finished(), "it did not wait for what is reserved");
+        one.settle(&ticket, Some(&used(20))).unwrap();
+        one.rest().unwrap();
+        assert_eq!(waits.join().unwrap(), 1);
+        two.rest().unwrap();
+    });
+    assert_eq!(sheet(&file).spent.tokens, 70);
+}
+
+#[test]
+fn of_a_process_that_is_gone_what_it_had_asked_for_counts() {
+    let (_directory, file) = place();
+    let gone = sharing(&file, Some(1000));
+    let ticket = gone.admit(estimate(8), &mut |_| ()).unwrap();
+    gone.settle(&ticket, Some(&used(7))).unwrap();
+    let _under_way = [gone.admit(estimate(20), &mut |_| ()).unwrap(), gone.admit(estimate(5), &mut |_| ()).unwrap()];
+    let reserved = sheet(&file).reserved();
+    assert!(reserved.tokens > 25, "nothing is reserved ahead: {reserved:?}");
+    // As a process that is killed: its lock goes, its files stay.
+    let owner = gone.lock().owner.take().unwrap();
+    let left = std::fs::read(file.with_extension(&owner.id)).unwrap();
+    let name = file.with_extension(&owner.id);
+    drop(owner);
+    std::fs::write(&name, left).unwrap();
+    let next = sharing(&file, None);
+    spend(&next, 1);
+    assert_eq!(sheet(&file).spent.tokens, 7 + 25 + 1);
+    assert!(sheet(&file).reserved.is_empty() && !name.exists());
+    // Where the owner left no word, all that it had reserved counts.
+    let silent = sharing(&file, None);
+    let _under_way = silent.admit(estimate(100), &mut |_| ()).unwrap();
+    let reserved = sheet(&file).reserved().tokens;
+    drop(silent.lock().owner.take());
+    spend(&next, 1);
+    assert_eq!(sheet(&file).spent.tokens, 33 + reserved + 1);
+}
+
+#[test]
+fn what_is_under_way_when_a_process_ends_counts_once() {
+    let (_directory, file) = place();
+    let purse = sharing(&file, Some(1000));
+    let ticket = purse.admit(estimate(30), &mut |_| ()).unwrap();
+    purse.close().unwrap();
+    purse.settle(&ticket, Some(&used(30))).unwrap();
+    assert_eq!((sheet(&file).spent.tokens, sheet(&file).reserved.len(), names(&file)), (30, 0, 1));
+}
+
+#[test]
+fn many_at_once_never_pass_the_limit_by_more_than_what_is_under_way() {
+    let (_directory, file) = place();
+    let spent = std::sync::atomic::AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let purse = sharing(&file, Some(400));
+                while let Ok(ticket) = purse.admit(estimate(7), &mut |_| ()) {
+                    spent.fetch_add(7, std::sync::atomic::Ordering::SeqCst);
+                    purse.settle(&ticket, Some(&used(7))).unwrap();
+                }
+                purse.close().unwrap();
+            });
+        }
+    });
+    let spent = spent.into_inner();
+    assert!((400..400 + 7).contains(&spent), "{spent}");
+    assert_eq!((sheet(&file).spent.tokens, sheet(&file).reserved.len(), names(&file)), (spent, 0, 1));
+}
+
+#[test]
+fn the_file_of_an_older_version_is_read_and_another_file_is_left_alone() {
+    let (_directory, file) = place();
+    std::fs::write(&file, "{\"usd\":             0.250000000,\"tokens\":                90.0}\n").unwrap();
+    let purse = sharing(&file, Some(100));
+    spend(&purse, 5);
+    assert_eq!(sheet(&file).spent, Amount { usd: 0.25, tokens: 95 });
+    for text in [
+        "hello",
+        "{}",
+        "[]",
+        "{\"usd\":-1,\"tokens\":0}",
+        "{\"usd\":0,\"tokens\":0,\"x\":1}",
+        "{\"spent\":{\"usd\":1}}",
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let error = Purse::open(&Terms { tokens: Some(1), file: Some(&file), ..Terms::default() }).err().unwrap();
+        assert_eq!((error.code(), std::fs::read_to_string(&file).unwrap().as_str()), (Code::Config, text));
+    }
+    for path in ["/dev/null", "/"] {
+        let terms = Terms { tokens: Some(1), file: Some(Path::new(path)), ..Terms::default() };
+        assert_eq!(Purse::open(&terms).err().unwrap().code(), Code::Config, "{path}");
+    }
+    let empty = file.with_extension("empty");
+    let terms = Terms { file: Some(&empty), ..Terms::default() };
+    assert_eq!(Purse::open(&terms).err().unwrap().code(), Code::Usage);
+}
+
+#[test]
+fn a_reservation_cannot_name_a_file_elsewhere() {
+    let (_directory, file) = place();
+    let other = file.with_extension("other");
+    std::fs::write(&other, "mine").unwrap();
+    for id in ["other", "../../etc/shadow", "", "00000000000000zz"] {
+        let text = format!(
+            r#"{{"limit":{{}},"spent":{{"usd":0.0,"tokens":0}},"reserved":[{{"id":"{id}","owner":"x","since":"2026-01-01T00:00:00Z","tokens":1,"usd":0}}]}}"#
+        );
+        assert!(Sheet::parse(text.as_bytes()).is_err(), "{id}");
+        assert!(Sheet::parse(text.replace(&format!("\"{id}\""), "\"0123456789abcdef\"").as_bytes()).is_ok());
+    }
+}
+
+#[test]
+fn turns_are_apart_by_requests_and_by_tokens_of_all_who_share_the_file() {
+    let (_directory, file) = place();
+    let paced = || {
+        let pace = (Some(6000), Some(60_000));
+        Purse::open(&Terms { pace, file: Some(&file), ..Terms::default() }).unwrap().unwrap()
+    };
+    let (one, two) = (paced(), paced());
+    let start = std::time::Instant::now();
+    for _ in 0..3 {
+        one.wait_turn().unwrap();
+        two.wait_turn().unwrap();
+    }
+    assert!(start.elapsed() >= Duration::from_millis(45), "{:?}", start.elapsed());
+    spend(&one, 100);
+    two.wait_turn().unwrap();
+    assert!(start.elapsed() >= Duration::from_millis(145), "{:?}", start.elapsed());
+    // A window that lies ahead, or that counts without end, stops nobody for ever.
+    let (mut rate, now) = (Some(Rate { window_start: Moment(u64::MAX), requests: 1, tokens: 0 }), now());
+    assert!(Rate::turn(&mut rate, one.pace, now).since(now) <= Duration::from_millis(10));
+    let mut rate = Some(Rate { window_start: now, requests: u64::MAX, tokens: u64::MAX });
+    assert!(Rate::turn(&mut rate, one.pace, now) > now);
+}
+
+#[test]
+fn a_pause_is_one_of_all_who_share_the_file() {
+    let (_directory, file) = place();
+    let (one, two) = (sharing(&file, Some(10)), sharing(&file, Some(10)));
+    assert_eq!(two.paused().unwrap(), Duration::ZERO);
+    assert_eq!(two.paused().unwrap(), Duration::ZERO);
+    one.pause(Duration::from_secs(5)).unwrap();
+    one.pause(Duration::from_secs(1)).unwrap();
+    std::thread::sleep(KEPT);
+    let left = two.paused().unwrap();
+    assert!(left > Duration::from_secs(4) && left <= Duration::from_secs(5), "{left:?}");
+}
+
+#[test]
+fn an_answer_without_usage_is_said_once_and_nothing_more_is_asked() {
+    let purse = Purse::open(&Terms { tokens: Some(10), ..Terms::default() }).unwrap().unwrap();
+    assert_eq!(purse.silent().unwrap().code(), Code::Config);
+    assert!(purse.silent().is_none());
+    assert_eq!(purse.admit(estimate(0), &mut |_| ()).err().unwrap().code(), Code::Config);
+    let paced = Purse::open(&Terms { pace: (Some(1), None), ..Terms::default() }).unwrap().unwrap();
+    assert!(paced.silent().is_none(), "a pace is kept without it");
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_in_the_file_it_is_a_purse_or_left_alone(cut in 0_usize..400, at in 0_usize..400, byte: u8) {
+        let (_directory, file) = place();
+        let whole = r#"{"limit":{"usd":5.5,"tokens":1000},"spent":{"usd":0.1,"tokens":10},"reserved":[{"id":"0123456789abcdef","owner":"cp-llm 1","since":"2026-01-01T00:00:00.000Z","tokens":18446744073709551615,"usd":0.02}],"rate":{"window_start":"2026-01-01T00:00:00.000Z","requests":1,"tokens":2},"pause_until":"9999-12-31T23:59:59.999Z"}"#;
+        let mut text = whole.as_bytes()[..cut.min(whole.len())].to_vec();
+        if let Some(there) = text.get_mut(at) {
+            *there = byte;
+        }
+        std::fs::write(&file, &text).unwrap();
+        let terms = Terms { tokens: Some(1), file: Some(&file), ..Terms::default() };
+        if let Ok(purse) = Purse::open(&terms) {
+            let _ = purse.unwrap().admit(estimate(u64::MAX), &mut |_| ());
+            prop_assert!(Sheet::parse(&std::fs::read(&file).unwrap()).is_ok());
+        } else {
+            prop_assert_eq!(std::fs::read(&file).unwrap(), text);
+        }
+    }
+}
+
+#[test]
+fn ids_are_each_their_own() {
+    let (_directory, file) = place();
+    let purse = PurseFile::at(&file).unwrap();
+    let owners: Vec<Owner> = (0..20).map(|_| purse.owner().unwrap()).collect();
+    assert_eq!(owners.iter().map(|owner| &owner.id).collect::<BTreeSet<_>>().len(), 20);
+}

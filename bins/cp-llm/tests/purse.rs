@@ -1,0 +1,204 @@
+//! Budgets: what counts, what ends a stream, and the file that processes share, whatever becomes of one of them.
+
+use std::time::{Duration, Instant};
+
+use cp_testkit::server::{Step, chunk, json as json_answer, reply, stream_head};
+use cp_testkit::{Background, Server, until};
+use serde_json::{Value, json};
+
+use crate::limits::rows;
+use crate::llm::Llm;
+use crate::messages::{stream_start, whole};
+
+/// What is in the budget file `purse`.
+fn purse(llm: &Llm) -> Value {
+    serde_json::from_str(&llm.work.read("purse")).unwrap()
+}
+
+/// Options that share the budget file.
+fn sharing<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&["--rows", "--budget-file", "purse"], more].concat()
+}
+
+/// Starts it with so many rows.
+fn start(llm: &Llm, arguments: &[&str], count: usize) -> Background {
+    let mut child = llm.start(&sharing(arguments));
+    child.write(rows(count));
+    child.close_stdin();
+    child
+}
+
+/// An answer that used 200 tokens and ended with this reason.
+fn answer(reason: &str) -> Vec<Step> {
+    json_answer(
+        200,
+        &json!({"id":"c","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"half of it"},
+            "finish_reason":reason}],"usage":{"prompt_tokens":150,"completion_tokens":50}}),
+    )
+}
+
+#[test]
+fn processes_share_a_budget_file_and_its_limit() {
+    let llm = Llm::new();
+    let ran = llm.feed(&sharing(&["--backend", "stub", "--budget-tokens", "100"]), &rows(10));
+    assert_eq!(ran.status, 0, "{}", ran.stdout);
+    assert_eq!(purse(&llm), json!({"limit":{"tokens":100},"spent":{"usd":0.0,"tokens":50},"reserved":[]}));
+    let ran = llm.feed(&sharing(&["--backend", "stub"]), &rows(20));
+    let details = ran.closing()["error"]["details"].clone();
+    assert_eq!((ran.status, &details["succeeded"]), (9, &json!(10)), "{}", ran.stdout);
+    assert!(details["resume"].as_str().unwrap().contains(" --budget-tokens=200 --rows --budget-file"), "{details}");
+    assert_eq!(llm.work.names(), ["purse"]);
+}
+
+#[test]
+fn eight_at_once_pass_the_limit_by_no_more_than_what_is_under_way() {
+    let llm = Llm::new();
+    let arguments = ["--backend", "stub", "--jobs", "2", "--budget-tokens", "300"];
+    let children: Vec<_> = (0..8).map(|_| start(&llm, &arguments, 40)).collect();
+    let paid: u64 = children.into_iter().map(|child| child.wait().of("message").len() as u64 * 5).sum();
+    assert_eq!(purse(&llm)["spent"]["tokens"], paid);
+    assert!((300..=300 + 8 * 2 * 5).contains(&paid), "{paid}");
+    assert_eq!(llm.work.names(), ["purse"]);
+}
+
+#[test]
+fn what_a_killed_process_had_asked_for_counts_and_no_more() {
+    let server = Server::playing(vec![whole("openai", "fine"), vec![Step::Stall]]);
+    let llm = Llm::asking("openai", &server);
+    let limits = ["-m", "m", "--budget-tokens", "10000"];
+    let child = start(&llm, &limits, 2);
+    until("the second request is under way", || server.requests().len() == 2);
+    let reserved = purse(&llm)["reserved"][0].clone();
+    assert_eq!(reserved["id"].as_str().unwrap().len(), 16);
+    child.kill();
+    // An answer uses 10 tokens, so the second one is thought to; the process had reserved more for the next ones.
+    assert!(reserved["tokens"].as_u64().unwrap() > 10, "{reserved}");
+    let stub = llm.feed(&sharing(&["--backend", "stub"]), &rows(1));
+    assert_eq!(stub.status, 0, "{}", stub.stdout);
+    assert_eq!((&purse(&llm)["spent"]["tokens"], &purse(&llm)["reserved"]), (&json!(10 + 10 + 5), &json!([])));
+    assert_eq!(llm.work.names(), ["purse"]);
+}
+
+#[test]
+fn a_file_that_is_not_a_purse_is_refused_before_anything_is_sent() {
+    let llm = Llm::new();
+    for text in ["notes of mine\n", "{\"limit\":{}}", "{\"spent\":1}"] {
+        llm.work.write("purse", text);
+        let error = llm.feed(&sharing(&["--backend", "stub", "--budget-tokens", "9"]), &rows(2)).failed(4, "E_CONFIG");
+        assert!(error["message"].as_str().unwrap().contains("purse: not a budget file"), "{error}");
+        assert_eq!(llm.work.read("purse"), text);
+    }
+    assert!(llm.ledger().iter().all(|entry| entry["event"] != "llm.request"));
+    llm.work.write("purse", "{\"usd\":             0.000000000,\"tokens\":                93.0}\n");
+    let ran = llm.feed(&sharing(&["--backend", "stub", "--budget-tokens", "100"]), &rows(9));
+    assert_eq!((ran.status, ran.of("message").len()), (9, 2), "{}", ran.stdout);
+    assert_eq!(purse(&llm)["spent"]["tokens"], 103);
+}
+
+#[test]
+fn what_counts_as_a_failure_is_paid_for_too() {
+    let server = Server::playing(vec![answer("length")]);
+    let llm = Llm::asking("openai", &server);
+    let ran = llm.feed(&["-m", "m", "--rows", "--fail-on", "max_tokens", "--budget-tokens", "300"], &rows(6));
+    assert_eq!((ran.status, ran.closing()["error"]["code"].as_str().unwrap()), (9, "E_BUDGET_EXHAUSTED"));
+    assert_eq!((server.requests().len(), &ran.closing()["error"]["details"]["spent_tokens"]), (2, &json!(400)));
+    assert_eq!(ran.first_error()["details"]["usage"]["input_tokens"], 150);
+    let answers: Vec<Value> = llm.ledger().into_iter().filter(|entry| entry["event"] == "llm.response").collect();
+    assert_eq!(answers[0]["data"]["usage"]["output_tokens"], 50, "{answers:?}");
+}
+
+#[test]
+fn answers_that_do_not_match_and_streams_that_are_cut_are_paid_for_too() {
+    let server = Server::playing(vec![answer("stop")]);
+    let llm = Llm::asking("openai", &server);
+    let schema = llm.work.write("schema", r#"{"type":"object"}"#);
+    let limits = ["-m", "m", "--rows", "--budget-tokens", "500", "--schema", schema.to_str().unwrap()];
+    let ran = llm.feed(&limits, &rows(6));
+    assert_eq!((ran.status, server.requests().len()), (9, 3), "{}", ran.stdout);
+    assert_eq!(ran.first_error()["details"]["usage"]["output_tokens"], 100);
+    let head = vec![stream_head(), chunk(stream_start("anthropic").as_bytes()), Step::Close];
+    let server = Server::playing(vec![head]);
+    let llm = Llm::asking("anthropic", &server);
+    let ran = llm.feed(&["-m", "m", "--rows", "--stream", "--budget-tokens", "20"], &rows(6));
+    assert_eq!((ran.status, server.requests().len()), (9, 3), "{}", ran.stdout);
+    assert_eq!(ran.first_error()["details"]["usage"]["input_tokens"], 7);
+}
+
+#[test]
+fn an_answer_that_does_not_say_what_it_used_ends_a_stream_with_a_budget() {
+    let body = json!({"id":"c","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"fine"},"finish_reason":"stop"}]});
+    let ask = |arguments: &[&str]| {
+        let server = Server::playing(vec![json_answer(200, &body)]);
+        let ran = Llm::asking("openai", &server).feed(&[&["-m", "m", "--rows"], arguments].concat(), &rows(5));
+        (ran, server.requests().len())
+    };
+    let (free, asked) = ask(&[]);
+    assert_eq!((free.status, asked), (0, 5));
+    let (ran, asked) = ask(&["--budget-tokens", "1000"]);
+    let error = ran.closing()["error"].clone();
+    assert_eq!((ran.status, error["code"].as_str().unwrap(), asked), (4, "E_CONFIG", 1), "{}", ran.stdout);
+    assert_eq!(error["details"]["partial"], "fine");
+    // Those under way are paid for, and are printed.
+    let (ran, asked) = ask(&["--budget-tokens", "1000", "--jobs", "4"]);
+    assert_eq!((ran.status, ran.of("message").len() + 1), (4, asked), "{}", ran.stdout);
+}
+
+#[test]
+fn a_backend_that_never_says_what_it_used_is_refused_with_a_budget() {
+    let llm = Llm::new();
+    llm.work.executable("bin/llm", "#!/bin/sh\ncat >/dev/null\necho fine\n");
+    let ask = |arguments: &[&str]| {
+        llm.command(&[&["--backend", "llm"], arguments, &["hi"]].concat()).also_on_path(llm.work.join("bin")).run()
+    };
+    assert_eq!(ask(&["--rpm", "60000"]).status, 0);
+    let error = ask(&["--budget-tokens", "5"]).failed(4, "E_CONFIG");
+    assert!(error["details"]["hint"].as_str().unwrap().contains("--budget-tokens"), "{error}");
+}
+
+#[test]
+fn what_is_under_way_is_reserved_by_the_most_that_it_may_write() {
+    // Each answer uses 10 tokens, but may use 100: no more than two at the same time are within the limit.
+    let server = Server::playing(vec![[vec![Step::Wait(100)], whole("openai", "fine")].concat()]);
+    let llm = Llm::asking("openai", &server);
+    let began = Instant::now();
+    let arguments = ["-m", "m", "--jobs", "8", "--max-tokens", "100", "--budget-tokens", "210"];
+    let ran = llm.feed(&sharing(&arguments), &rows(8));
+    assert_eq!(ran.status, 0, "{}", ran.stdout);
+    assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
+    assert_eq!(purse(&llm)["spent"]["tokens"], 80);
+}
+
+#[test]
+fn processes_share_the_pace_of_a_file() {
+    let llm = Llm::new();
+    let began = Instant::now();
+    let children: Vec<_> = (0..3).map(|_| start(&llm, &["--backend", "stub", "--rpm", "1200"], 4)).collect();
+    for child in children {
+        child.wait().success();
+    }
+    assert!(began.elapsed() >= Duration::from_millis(550), "{:?}", began.elapsed());
+    assert!(purse(&llm)["rate"]["window_start"].as_str().unwrap().ends_with('Z'));
+}
+
+#[test]
+fn a_pause_of_one_process_is_one_of_all() {
+    let refusal =
+        reply(429, "application/json", "retry-after-ms: 1500\r\n", b"{\"error\":{\"message\":\"slow down\"}}");
+    let server = Server::playing(vec![refusal, whole("openai", "fine")]);
+    let llm = Llm::asking("openai", &server);
+    let limits = ["-m", "m", "--budget-tokens", "1000"];
+    let first = start(&llm, &limits, 1);
+    until("the first is refused", || llm.work.read_if_there("purse").contains("pause_until"));
+    let began = Instant::now();
+    let second = llm.feed(&sharing(&["--backend", "stub"]), &rows(1));
+    assert!(second.status == 0 && began.elapsed() > Duration::from_secs(1), "{:?}", began.elapsed());
+    assert!(second.stderr.contains("another process that shares the budget file was refused; all requests wait 1."));
+    let first = first.wait();
+    assert!(first.status == 0 && first.stderr.contains("slow down; all requests wait 1."), "{}", first.stderr);
+    // One who may not wait so long fails.
+    let until = json!("2999-01-01T00:00:00.000Z");
+    let mut file = purse(&llm);
+    file["pause_until"] = until;
+    llm.work.write("purse", file.to_string());
+    assert_eq!(llm.feed(&sharing(&["--backend", "stub"]), &rows(1)).first_error()["code"], "E_RATE_LIMITED");
+}

@@ -1,0 +1,138 @@
+//! Servers that refuse: all wait together, fewer ask at a time, and what no wait can help ends the stream at once.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use cp_testkit::server::{Step, json as json_answer, reply};
+use cp_testkit::{Outcome, Server};
+use serde_json::json;
+
+use crate::limits::rows;
+use crate::llm::Llm;
+use crate::messages::whole;
+
+/// A server that takes so many requests in each window of time, and names the window's length to the others.
+fn limited(most: usize, window: Duration) -> Server {
+    let state = Mutex::new((Instant::now(), 0_usize));
+    Server::replying(move |_| {
+        let mut state = state.lock().unwrap();
+        if state.0.elapsed() >= window {
+            *state = (Instant::now(), 0);
+        }
+        state.1 += 1;
+        if state.1 <= most {
+            return whole("openai", "fine");
+        }
+        let header = match window.as_millis() {
+            1000 => "Retry-After: 1\r\n".to_owned(),
+            ms => format!("retry-after-ms: {ms}\r\n"),
+        };
+        reply(429, "application/json", &header, b"{\"error\":{\"message\":\"slow down\"}}")
+    })
+}
+
+fn storm(server: &Server, count: usize, most: f64) -> Outcome {
+    let start = Instant::now();
+    let ran = Llm::asking("openai", server).feed(&["-m", "m", "--rows", "--jobs", "16"], &rows(count));
+    assert_eq!((ran.status, ran.of("message").len()), (0, count), "{}", ran.closing());
+    let took = start.elapsed().as_secs_f64();
+    assert!(took < most, "{took} s, {} requests", server.requests().len());
+    ran
+}
+
+#[test]
+fn in_a_storm_of_refusals_every_row_is_answered_in_the_first_pass() {
+    let is_long = std::env::var_os("CP_LONG").is_some();
+    let window = Duration::from_millis(if is_long { 1000 } else { 200 });
+    let server = limited(20, window);
+    let ran = storm(&server, 300, 15.0 * window.as_secs_f64() * 1.5);
+    let refused = server.requests().len() - 300;
+    let warnings = ran.stderr.lines().filter(|line| line.contains("all requests wait")).count();
+    // One warning for each pause, and each pause is begun by at least one refusal.
+    assert!((10..=20).contains(&warnings) && warnings <= refused && refused <= 300, "{warnings} {refused}");
+}
+
+#[test]
+fn a_server_that_takes_one_request_at_a_time_answers_every_row() {
+    storm(&limited(1, Duration::from_millis(50)), 40, 10.0);
+}
+
+#[test]
+fn an_overload_with_a_wish_is_a_pause_and_one_without_is_the_rows_alone() {
+    let wish = reply(503, "application/json", "retry-after-ms: 300\r\n", b"{}");
+    let server = Server::playing(vec![wish, whole("openai", "fine")]);
+    let start = Instant::now();
+    let ran = Llm::asking("openai", &server).feed(&["-m", "m", "--rows", "--jobs", "1"], &rows(3));
+    assert!(ran.status == 0 && start.elapsed() >= Duration::from_millis(300), "{:?} {}", start.elapsed(), ran.stdout);
+    assert!(ran.stderr.contains("all requests wait 0.3 s"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_row_fails_when_its_own_tries_are_used_up() {
+    let refusal = reply(429, "application/json", "retry-after-ms: 10\r\n", b"{}");
+    let server = Server::playing(vec![refusal]);
+    let ran = Llm::asking("openai", &server).feed(&["-m", "m", "--rows", "--jobs", "4", "--retries", "1"], &rows(6));
+    assert_eq!((ran.status, &ran.closing()["error"]["details"]["failed"]), (7, &json!(6)), "{}", ran.stdout);
+    assert!((12..=12 + 7).contains(&server.requests().len()), "{}", server.requests().len());
+}
+
+#[test]
+fn the_number_at_a_time_grows_in_well_under_a_second() {
+    let server = Server::playing(vec![[vec![Step::Wait(200)], whole("openai", "fine")].concat()]);
+    let start = Instant::now();
+    let ran = Llm::asking("openai", &server).feed(&["-m", "m", "--rows", "--jobs", "32"], &rows(320));
+    // Ten rounds of 200 ms, and what it costs to begin with a quarter.
+    assert_eq!(ran.status, 0, "{}", ran.stdout);
+    assert!(start.elapsed() < Duration::from_millis(2900), "{:?}", start.elapsed());
+}
+
+#[test]
+fn what_is_wrong_with_the_key_the_credit_or_the_model_ends_the_stream_at_once() {
+    let wrong = |message: &str| json!({"error":{"message":message}});
+    let quota = json!({"error":{"code":"insufficient_quota","message":"pay"}});
+    let credit = json!({"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low to use it"}});
+    let gemini = json!({"error":{"code":400,"status":"INVALID_ARGUMENT","message":"API key not valid.","details":[{"reason":"API_KEY_INVALID"}]}});
+    for (backend, status, body, exit, code) in [
+        ("openai", 401, &wrong("no such key"), 4, "E_AUTH"),
+        ("openai", 402, &wrong("no credit"), 4, "E_FORBIDDEN"),
+        ("openai", 429, &quota, 4, "E_FORBIDDEN"),
+        ("anthropic", 400, &credit, 4, "E_FORBIDDEN"),
+        ("openai", 404, &wrong("no such model"), 3, "E_NOT_FOUND"),
+        ("gemini", 400, &gemini, 4, "E_AUTH"),
+    ] {
+        for (jobs, most) in [("1", 1), ("8", 4)] {
+            let server = Server::playing(vec![[vec![Step::Wait(30)], json_answer(status, body)].concat()]);
+            let ran = Llm::asking(backend, &server).feed(&["-m", "m", "--rows", "--jobs", jobs], &rows(20));
+            let error = ran.closing()["error"].clone();
+            let case = format!("{backend} {status} {jobs}: {}", ran.stdout);
+            assert_eq!((ran.status, error["code"].as_str().unwrap()), (exit, code), "{case}");
+            assert!(server.requests().len() <= most, "{case}: {}", server.requests().len());
+            assert_eq!(error["details"]["status"], status, "{case}");
+        }
+    }
+    // A fault of the request is the row's, and so is a model that the row names.
+    let server = Server::playing(vec![json_answer(400, &wrong("no"))]);
+    Llm::asking("openai", &server).feed(&["-m", "m", "--rows"], &rows(3));
+    assert_eq!(server.requests().len(), 3);
+    let server = Server::playing(vec![json_answer(404, &wrong("no"))]);
+    let named = rows(3).replace("{\"messages\"", "{\"model\":\"other\",\"messages\"");
+    Llm::asking("openai", &server).feed(&["--rows"], &named);
+    assert_eq!(server.requests().len(), 3);
+}
+
+#[test]
+fn a_model_that_is_not_there_is_asked_once_and_the_next_one_answers_all() {
+    let server = Server::replying(|request| match request.json()["model"].as_str() {
+        Some("gone") => json_answer(404, &json!({"error":{"message":"no such model"}})),
+        _ => whole("openai", "fine"),
+    });
+    let ran = Llm::asking("openai", &server).feed(&["-m", "gone,there", "--rows"], &rows(5));
+    assert_eq!((ran.status, ran.of("message").len()), (0, 5), "{}", ran.stdout);
+    let mut asked: BTreeMap<String, usize> = BTreeMap::new();
+    for request in server.requests() {
+        *asked.entry(request.json()["model"].as_str().unwrap().to_owned()).or_default() += 1;
+    }
+    assert_eq!(asked.into_iter().collect::<Vec<_>>(), [("gone".to_owned(), 1), ("there".to_owned(), 5)]);
+    assert!(ran.stderr.contains("falling back to there"), "{}", ran.stderr);
+}
