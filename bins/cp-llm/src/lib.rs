@@ -2,7 +2,7 @@
 //!
 //! Each folder uses those below it:
 //!
-//! - [`send`], [`models`], [`doctor`]: the verbs, and what `doctor` checks
+//! - [`jobs`], [`send`], [`models`], [`doctor`]: the verbs, and what `doctor` checks
 //! - [`policy`]: what may be sent, over which network, for how much
 //! - [`engine`]: from a prompt to a message: tries, fallbacks, budgets, recordings, the ledger
 //! - [`backend`]: what answers a request: a provider's server, a program, the stub
@@ -18,6 +18,7 @@ mod engine;
 mod environment;
 mod files;
 mod http;
+mod jobs;
 mod models;
 mod pause;
 mod policy;
@@ -31,7 +32,7 @@ pub static PROGRAM: Program = Program {
     name: "cp-llm",
     about: "send a prompt to a model and get a message",
     risk_tier: "T1",
-    verbs: &[send::DOC, models::DOC],
+    verbs: &[send::DOC, jobs::DOCS[0], jobs::DOCS[1], jobs::DOCS[2], jobs::DOCS[3], models::DOC],
     implicit: Some("send"),
     groups: &[],
     doctor: &["backend"],
@@ -65,6 +66,7 @@ pub static PROGRAM: Program = Program {
     schemas: &[
         cp_common::wire::schemas::MESSAGE,
         cp_common::wire::schemas::DELTA,
+        ("batch_job", include_str!("../schemas/batch_job.json")),
         ("models", include_str!("../schemas/models.json")),
         ("item", include_str!("../schemas/item.json")),
     ],
@@ -85,6 +87,7 @@ pub struct Cli {
 enum Verb {
     #[command(hide = true)]
     Send(Box<send::Args>),
+    Batch(jobs::Args),
     Models(models::Args),
 }
 
@@ -92,6 +95,7 @@ enum Verb {
 pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     match cli.verb {
         Verb::Send(args) => send::run(&args, context),
+        Verb::Batch(args) => jobs::run(&args, context),
         Verb::Models(args) => models::run(&args, context),
     }
 }
@@ -106,7 +110,8 @@ mod tests {
         use cp_common::wire::schemas::of_record;
         let request = serde_json::to_value(of_record(schemars::schema_for!(send::DryRun))).unwrap();
         let models = serde_json::to_value(schemars::schema_for!(cp_common::wire::Page<models::Model>)).unwrap();
-        for (name, schema) in [("item", request), ("models", models)] {
+        let job = serde_json::to_value(of_record(schemars::schema_for!(jobs::record::BatchJob))).unwrap();
+        for (name, schema) in [("batch_job", job), ("item", request), ("models", models)] {
             let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas").join(format!("{name}.json"));
             let text = format!("{}\n", serde_json::to_string_pretty(&schema).unwrap());
             if std::env::var_os("UPDATE").is_some() {

@@ -8,6 +8,7 @@ mod counterparts;
 mod failures;
 mod gemini;
 mod interrupt;
+mod jobs;
 mod limits;
 mod llm;
 mod messages;

@@ -9,7 +9,7 @@ mod llm;
 pub(crate) mod mirror;
 pub(crate) mod provider;
 mod secret;
-mod server;
+pub(crate) mod server;
 pub(crate) mod stub;
 
 use std::time::Duration;
@@ -17,6 +17,7 @@ use std::time::Duration;
 use cp_common::Result;
 
 use self::mirror::Mirror;
+use self::server::Server;
 use crate::dialect::{Answer, Lowered, Request, Show};
 
 /// What answers requests. Shared by every thread that asks.
@@ -47,6 +48,10 @@ pub(crate) trait Backend: Send + Sync {
     }
     /// Sends a request, whose body this is, and shows the text of the answer as it comes.
     fn exchange(&self, request: &Request, body: &[u8], show: &mut Show<'_>) -> Exchange;
+    /// Its server, where it has one.
+    fn server(&self) -> Option<&Server> {
+        None
+    }
     /// The list of its models, where it has one.
     fn model_list(&self) -> Option<&dyn ModelList> {
         None
@@ -85,7 +90,7 @@ pub(crate) struct Exchange {
 
 impl Exchange {
     /// An exchange of which nothing is known but its outcome.
-    fn of(outcome: Result<Answer>) -> Self {
+    pub(crate) fn of(outcome: Result<Answer>) -> Self {
         Self { outcome, status: None, request_id: None, first: None, hash: None, mirror: None }
     }
 }

@@ -10,7 +10,7 @@ use super::body::Body;
 use super::history::{Going, Sent, sent};
 use super::loose::{Text, settle};
 use super::partial::{complete_arguments, exact, object};
-use super::{Call, Decoder, Dialect, Part, Partial, Piece, Request, Said, Show, Tokens, bad_answer, count_of, text_of};
+use super::{Call, Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Said, Show, Tokens, bad_answer, count_of, text_of};
 
 /// The version of the API that this is written to.
 const VERSION: &str = "2023-06-01";
@@ -36,6 +36,10 @@ impl Dialect for Anthropic {
 
     fn path(&self, _: &Request) -> String {
         "/v1/messages".to_owned()
+    }
+
+    fn jobs(&self) -> Option<JobApi> {
+        Some(JobApi::Inline)
     }
 
     fn headers(&self, key: Option<&str>) -> Vec<(String, String)> {

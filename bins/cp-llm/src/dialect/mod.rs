@@ -34,6 +34,15 @@ use crate::http::sse::Event;
 /// Shows text of an answer that is still coming.
 pub(crate) type Show<'a> = dyn FnMut(&str) -> Result<()> + 'a;
 
+/// How a provider takes many requests as one job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JobApi {
+    /// In the body of one request: Anthropic's Message Batches.
+    Inline,
+    /// In a file that is uploaded first: OpenAI's Batch API.
+    File,
+}
+
 /// One provider's dialect.
 pub(crate) trait Dialect: Send + Sync {
     /// The base URL as the paths of this dialect follow it, without a slash at its end.
@@ -46,6 +55,10 @@ pub(crate) trait Dialect: Send + Sync {
     }
     /// Where the request goes, below the base URL.
     fn path(&self, request: &Request) -> String;
+    /// How jobs are taken, where they are.
+    fn jobs(&self) -> Option<JobApi> {
+        None
+    }
     /// The headers that carry the key and the version of the dialect.
     fn headers(&self, key: Option<&str>) -> Vec<(String, String)>;
     /// The body of the request that goes there.

@@ -11,7 +11,7 @@ use super::body::Body;
 use super::history::{Going, Sent, sent};
 use super::openai_message::Message;
 use super::{
-    Decoder, Dialect, Part, Partial, Piece, Request, Show, Tokens, bad_answer, bearer, count_of, data_url, text_of,
+    Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Show, Tokens, bad_answer, bearer, count_of, data_url, text_of,
 };
 
 pub(crate) struct OpenAi {
@@ -22,6 +22,10 @@ pub(crate) struct OpenAi {
 impl Dialect for OpenAi {
     fn path(&self, _: &Request) -> String {
         "/chat/completions".to_owned()
+    }
+
+    fn jobs(&self) -> Option<JobApi> {
+        Some(JobApi::File)
     }
 
     fn headers(&self, key: Option<&str>) -> Vec<(String, String)> {

@@ -14,7 +14,7 @@ use super::history::{Going, Sent, sent};
 use super::loose::Text;
 use super::partial::complete_arguments;
 use super::{
-    Call, Decoder, Dialect, Part, Partial, Piece, Request, Said, Show, Tokens, UpstreamError, bad_answer, bearer,
+    Call, Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Said, Show, Tokens, UpstreamError, bad_answer, bearer,
     count_of, data_url, text_of,
 };
 
@@ -23,6 +23,10 @@ pub(crate) struct Responses;
 impl Dialect for Responses {
     fn path(&self, _: &Request) -> String {
         "/responses".to_owned()
+    }
+
+    fn jobs(&self) -> Option<JobApi> {
+        Some(JobApi::File)
     }
 
     fn headers(&self, key: Option<&str>) -> Vec<(String, String)> {

@@ -23,7 +23,7 @@ impl Audit for WithoutText {
 }
 
 /// Options that stand alone: what follows one of them is not its value.
-pub(crate) const FLAGS: [&str; 10] = [
+pub(crate) const FLAGS: [&str; 11] = [
     "--stream",
     "--dry-run",
     "--json",
@@ -34,13 +34,15 @@ pub(crate) const FLAGS: [&str; 10] = [
     "--strict-exit",
     "--unordered",
     "--cache",
+    "--wait",
 ];
 
 /// The command line with each text replaced by its hash.
 fn without_text(argv: &[String]) -> Vec<String> {
     let hashed = |text: &String| format!("[{}]", digest::of(text.as_bytes()));
     let mut kept: Vec<String> = argv.iter().take(1).cloned().collect();
-    let mut words = argv.iter().skip(1);
+    let mut words = argv.iter().skip(1).peekable();
+    let mut are_ids = false;
     while let Some(word) = words.next() {
         if word == "--" {
             kept.push(word.clone());
@@ -57,7 +59,13 @@ fn without_text(argv: &[String]) -> Vec<String> {
             if !FLAGS.contains(&word.as_str()) && !word.contains('=') && word != "-" {
                 kept.extend(words.next().cloned());
             }
-        } else if word == "models" {
+        } else if word == "models" || word == "batch" {
+            kept.push(word.clone());
+            // The verb of a batch; and all but the first take ids.
+            let verb = words.next_if(|_| word == "batch").cloned();
+            are_ids = verb.as_ref().is_some_and(|verb| verb != "submit");
+            kept.extend(verb);
+        } else if are_ids {
             kept.push(word.clone());
         } else {
             kept.push(hashed(word));

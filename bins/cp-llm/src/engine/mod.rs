@@ -2,6 +2,7 @@
 
 mod again;
 pub(crate) mod audit;
+pub(crate) mod batched;
 pub(crate) mod budget;
 pub(crate) mod cassette;
 pub(crate) mod journal;
@@ -24,7 +25,7 @@ use self::journal::{Journal, Try};
 use self::prices::Prices;
 use self::rate::RateLimiter;
 use self::retry::RetryPolicy;
-use self::schema::{AnswerSchema, Mismatch};
+use self::schema::AnswerSchema;
 pub(crate) use self::work::Work;
 use crate::backend::Backend;
 use crate::dialect::{Answer, Lowered, Request};
@@ -94,11 +95,7 @@ impl Engine {
         let text = message.content.text();
         match schema.parsed(&text) {
             Ok(parsed) => Ok(message::with_parsed(message, parsed)),
-            Err(Mismatch { path, reason }) => {
-                let error = Error::validation(format!("the answer does not match the schema: {reason}"));
-                let error = error.with("origin", "upstream").with("reason", "schema").with("path", path);
-                Err(error.with("partial", text).with("_untrusted", vec!["/partial"]))
-            }
+            Err(mismatch) => Err(mismatch.failure(text)),
         }
     }
 
@@ -201,7 +198,7 @@ impl Engine {
         let request_hash = digest::of(&body);
         let mut attempt = 1;
         loop {
-            let this = Try { backend: self.backend.name(), attempt, request_hash: &request_hash };
+            let this = Try { backend: self.backend.name(), attempt, request_hash: &request_hash, batch: None };
             let Failed { error, shown } = match self.attempt(&this, work, &body, listener) {
                 Ok(message) => return Ok(message),
                 Err(failed) => failed,
@@ -227,7 +224,7 @@ impl Engine {
         self.admit(&request.model)?;
         // What is paid for is recorded.
         let _effect = signals::effect();
-        self.journal.asked(this, work, body)?;
+        self.journal.asked(this, work, body.len() as u64)?;
         let start = Instant::now();
         let mut shown = false;
         let mut exchange = self.backend.exchange(request, body, &mut |text| {
@@ -240,7 +237,7 @@ impl Engine {
             self.count(usage);
         }
         let failed = |error| Failed { error, shown };
-        let receipt = self.journal.answered(this, work, &exchange, usage.as_ref(), start.elapsed()).map_err(failed)?;
+        let receipt = self.journal.answered(this, work, &exchange, usage.as_ref(), Some(start.elapsed())).map_err(failed)?;
         let answer = exchange.outcome.map_err(failed)?;
         let message = message::of(answer, usage.unwrap_or_default(), work, self.backend.name());
         Ok(Message { receipt: Some(receipt), ..message })

@@ -6,6 +6,7 @@
 //! output = 15.0
 //! cache_read = 0.3
 //! cache_write = 3.75
+//! batch = 0.5                # the share of these prices that a request in a batch costs: a half unless named
 //! ```
 
 use std::collections::BTreeMap;
@@ -14,6 +15,9 @@ use std::path::Path;
 use cp_common::wire::Usage;
 use cp_common::{Error, Result};
 use serde::Deserialize;
+
+/// The share of its price that a request in a batch costs where the file does not say.
+const BATCH: f64 = 0.5;
 
 /// The prices of one home.
 #[derive(Debug, Default)]
@@ -27,11 +31,13 @@ struct Price {
     output: f64,
     cache_read: Option<f64>,
     cache_write: Option<f64>,
+    /// The share of these prices that a request in a batch costs.
+    batch: Option<f64>,
 }
 
 impl Price {
     fn is_sound(&self) -> bool {
-        let all = [Some(self.input), Some(self.output), self.cache_read, self.cache_write];
+        let all = [Some(self.input), Some(self.output), self.cache_read, self.cache_write, self.batch];
         all.into_iter().flatten().all(|dollars| dollars.is_finite() && dollars >= 0.0)
     }
 }
@@ -71,6 +77,12 @@ impl Prices {
             + share(usage.cache_write_tokens, price.cache_write.unwrap_or(price.input));
         // Sums of dollars with six more digits than cents have are what a reader can add up.
         Some((cost * 1e9).round() / 1e9)
+    }
+
+    /// What a use cost that was part of a provider's batch.
+    pub(crate) fn batch_cost(&self, models: &[&str], usage: &Usage) -> Option<f64> {
+        let share = models.iter().find_map(|model| self.price(model))?.batch.unwrap_or(BATCH);
+        Some((self.cost(models, usage)? * share * 1e9).round() / 1e9)
     }
 
     /// The price of the longest name that the model's is or continues.

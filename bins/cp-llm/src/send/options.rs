@@ -131,7 +131,7 @@ pub(crate) struct Args {
 
 impl Args {
     /// What answers the prompts, and what makes requests of them.
-    pub(super) fn prepared(&self, context: &Context) -> Result<(Engine, RequestBuilder)> {
+    pub(crate) fn prepared(&self, context: &Context) -> Result<(Engine, RequestBuilder)> {
         if self.stream && self.unordered && self.jobs > 1 && context.out.format() != Format::Json {
             let mixed = "--unordered --stream mixes the text of several answers, which only json keeps apart";
             return Err(Error::usage(mixed).hint("remove --unordered, --stream or --format"));
@@ -209,6 +209,76 @@ impl Args {
         let cache = self.cache.then(|| context.home.state("llm-cache.jsonl"));
         let named = [(&self.record, Use::Record), (&self.replay, Use::Replay), (&cache, Use::Cache)];
         named.into_iter().find_map(|(file, mode)| file.as_deref().map(|file| Cassette::open(file, mode))).transpose()
+    }
+}
+
+/// The options that do not apply to a batch.
+const DIRECT: [&str; 14] = [
+    "--stream",
+    "--dry-run",
+    "--jobs",
+    "--unordered",
+    "--resume",
+    "--record",
+    "--replay",
+    "--cache",
+    "--budget-file",
+    "--rpm",
+    "--tpm",
+    "--retries",
+    "--retry-max-wait",
+    "--idle-timeout",
+];
+
+/// Whether an option does not apply to a batch.
+pub(crate) fn is_direct(option: &clap::Arg) -> bool {
+    option.get_long().is_some_and(|name| DIRECT.contains(&format!("--{name}").as_str()))
+}
+
+/// What a batch takes of the options.
+impl Args {
+    /// The options that these words are.
+    pub(crate) fn of_words(words: &[String]) -> Result<Self> {
+        let wrong = |e: clap::Error| Error::config(e.to_string()).fatal();
+        let command = <Self as clap::Args>::augment_args(clap::Command::new("cp-llm").no_binary_name(true));
+        let matches = command.try_get_matches_from(words).map_err(wrong)?;
+        <Self as clap::FromArgMatches>::from_arg_matches(&matches).map_err(wrong)
+    }
+
+    /// The words with which the answers of a batch are read as these options say.
+    pub(crate) fn words_for_answers(&self, backend: &str) -> Vec<String> {
+        let mut words = vec![format!("--backend={backend}")];
+        words.extend(self.fail_on.iter().map(|reason| format!("--fail-on={reason}")));
+        let script = self.stub_script.as_ref().and_then(|script| std::path::absolute(script).ok());
+        words.extend(script.map(|script| format!("--stub-script={}", script.display())));
+        words
+    }
+
+    /// Refuses the options that do not apply to a batch.
+    pub(crate) fn refuse_direct(&self) -> Result<()> {
+        let files = [&self.resume, &self.record, &self.replay, &self.budget_file].map(Option::is_some);
+        let [resume, record, replay, budget_file] = files;
+        let own = Self::of_words(&[])?;
+        let given = [
+            self.stream,
+            self.dry_run,
+            self.jobs != own.jobs,
+            self.unordered,
+            resume,
+            record,
+            replay,
+            self.cache,
+            budget_file,
+            self.rpm.is_some(),
+            self.tpm.is_some(),
+            self.retries != own.retries,
+            self.retry_max_wait.to_bits() != own.retry_max_wait.to_bits(),
+            self.idle_timeout.to_bits() != own.idle_timeout.to_bits(),
+        ];
+        match DIRECT.iter().zip(given).find(|(_, is_given)| *is_given) {
+            Some((name, _)) => Err(Error::usage(format!("{name} does not apply to a batch")).hint("leave it out")),
+            None => Ok(()),
+        }
     }
 }
 

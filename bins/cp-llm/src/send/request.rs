@@ -35,7 +35,7 @@ pub(super) struct Defaults {
 }
 
 /// Makes requests of prompts.
-pub(super) struct RequestBuilder {
+pub(crate) struct RequestBuilder {
     defaults: Defaults,
     policy: Policy,
     /// How many requests were made.
@@ -49,7 +49,7 @@ impl RequestBuilder {
     }
 
     /// The work that an item of the input is.
-    pub(super) fn work(&self, body: &Body<'_>) -> Result<Work> {
+    pub(crate) fn work(&self, body: &Body<'_>) -> Result<Work> {
         match body {
             Body::Text(text) => self.permitted(Prompt::of_text(text_of(text)?), Map::new()),
             Body::Row(data) => self.work_of(data),

@@ -1,0 +1,86 @@
+//! Requests that go to their provider together, in a job, and the messages in what it brings.
+
+use cp_common::wire::{Message, Usage, estimated_tokens};
+use cp_common::{Code, Error, Result};
+use serde::Serialize;
+
+use super::journal::Try;
+use super::{Engine, message};
+use crate::backend::Exchange;
+use crate::engine::Work;
+
+/// The members of `params` that limit an answer, in each dialect.
+const LIMITS: [&str; 3] = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
+
+/// A request of a job, as the ledger names it.
+pub(crate) struct Row<'a> {
+    /// The job and the row.
+    pub name: &'a str,
+    /// The hash of the request's body.
+    pub request_hash: &'a str,
+    /// The length of the body.
+    pub bytes: u64,
+}
+
+impl Engine {
+    /// Counts what a request may cost, and fails once the requests so far may cost more than there is.
+    pub(crate) fn estimate(&self, work: &Work, bytes: usize) -> Result<()> {
+        if self.budget.is_none() {
+            return Ok(());
+        }
+        let request = work.request();
+        let most = LIMITS.iter().find_map(|name| request.params.get(*name)?.as_u64()).ok_or_else(|| {
+            Error::usage("a budget needs --max-tokens: a batch cannot be stopped once it is submitted").fatal()
+        })?;
+        let mut usage =
+            Usage { input_tokens: estimated_tokens(bytes) as u64, output_tokens: most, ..Usage::default() };
+        usage.cost_usd = self.prices.batch_cost(&[&request.model], &usage);
+        self.count(&usage);
+        self.admit(&request.model).map_err(|error| match error.code() {
+            Code::BudgetExhausted => error.with("reason", "estimate").hint(
+                "nothing was submitted: raise --budget-usd or --budget-tokens, lower --max-tokens, or submit fewer rows",
+            ),
+            _ => error,
+        })
+    }
+
+    /// Records a request that is about to be submitted.
+    pub(crate) fn enqueued(&self, work: &Work, row: &Row<'_>) -> Result<()> {
+        self.journal.asked(&self.named(row), work, row.bytes)
+    }
+
+    /// Records that rows have become a provider's job, or why they have not.
+    pub(crate) fn submitted(&self, facts: &impl Serialize, failure: Option<&Error>) -> Result<()> {
+        self.journal.submitted(facts, failure)
+    }
+
+    /// The message in what came of a request, at the price of a batch. Fails where that cannot be recorded.
+    pub(crate) fn delivered(&self, work: &Work, row: &Row<'_>, mut exchange: Exchange) -> Result<Result<Message>> {
+        exchange.outcome = exchange.outcome.and_then(|answer| self.accepted(answer));
+        let usage = exchange.outcome.as_ref().ok().map(|answer| {
+            let mut usage = Usage::from(answer.usage.unwrap_or_default());
+            let models = [answer.model.as_deref().unwrap_or(&work.request().model), &work.request().model];
+            usage.cost_usd = answer.usage.and_then(|_| self.prices.batch_cost(&models, &usage));
+            usage
+        });
+        let receipt = self.journal.answered(&self.named(row), work, &exchange, usage.as_ref(), None)?;
+        Ok(exchange.outcome.and_then(|answer| {
+            let message = message::of(answer, usage.unwrap_or_default(), work, self.backend.name());
+            self.matched(Message { receipt: Some(receipt), ..message })
+        }))
+    }
+
+    /// The message with its words as JSON, where they must match a schema.
+    fn matched(&self, message: Message) -> Result<Message> {
+        let Some(schema) = self.schema.as_ref().filter(|_| message.tool_calls.is_empty()) else { return Ok(message) };
+        let text = message.content.text();
+        match schema.parsed(&text) {
+            Ok(parsed) => Ok(message::with_parsed(message, parsed)),
+            Err(mismatch) => Err(mismatch.failure(text)),
+        }
+    }
+
+    fn named<'a>(&'a self, row: &'a Row<'_>) -> Try<'a> {
+        Try { backend: self.backend.name(), attempt: 1, request_hash: row.request_hash, batch: Some(row.name) }
+    }
+}
