@@ -58,7 +58,11 @@ fn what_is_fetched_is_what_a_direct_run_prints() {
             let id = job["id"].as_str().unwrap();
 
             let early = llm.run(&["batch", "fetch", id]);
-            assert_eq!((early.status, &early.first_error()["details"]["reason"]), (6, &json!("not_ended")), "{early:?}");
+            assert_eq!(
+                (early.status, &early.first_error()["details"]["reason"]),
+                (6, &json!("not_ended")),
+                "{early:?}"
+            );
             let ended = llm.run(&["batch", "poll", "--wait", id]);
             assert_eq!((ended.status, &ended.records()[0]["data"]["state"]), (0, &json!("succeeded")), "{ended:?}");
 
@@ -71,8 +75,7 @@ fn what_is_fetched_is_what_a_direct_run_prints() {
             let mut expected = plain(&now);
             // The row that is no request was reported by submit.
             expected.remove(3);
-            *expected.last_mut().unwrap() =
-                json!({"ok":true,"schema_version":"1.0","type":"summary","data":{"total":4,"succeeded":4,"failed":0,"skipped":0}});
+            *expected.last_mut().unwrap() = json!({"ok":true,"schema_version":"1.0","type":"summary","data":{"total":4,"succeeded":4,"failed":0,"skipped":0}});
             assert_eq!(plain(&later), expected, "{backend}");
             assert_eq!(later.records()[3]["data"]["index"], 4);
 
@@ -98,13 +101,19 @@ fn what_is_fetched_is_what_a_direct_run_prints() {
 /// A whole answer, as the provider of batches gives it too.
 fn direct(backend: &str, text: &str) -> Vec<server::Step> {
     let body = match backend {
-        "anthropic" => json!({"id":"msg_1","type":"message","role":"assistant","model":"m-1","content":[{"type":"text","text":text}],
-            "stop_reason":"end_turn","usage":{"input_tokens":7,"output_tokens":3}}),
-        "openai" => json!({"id":"c_1","model":"m-1","choices":[{"index":0,"message":{"role":"assistant","content":text},
-            "finish_reason":"stop"}],"usage":{"prompt_tokens":7,"completion_tokens":3}}),
-        _ => json!({"id":"r_1","model":"m-1","status":"completed","output":[{"id":"i_1","type":"message","role":"assistant",
+        "anthropic" => {
+            json!({"id":"msg_1","type":"message","role":"assistant","model":"m-1","content":[{"type":"text","text":text}],
+            "stop_reason":"end_turn","usage":{"input_tokens":7,"output_tokens":3}})
+        }
+        "openai" => {
+            json!({"id":"c_1","model":"m-1","choices":[{"index":0,"message":{"role":"assistant","content":text},
+            "finish_reason":"stop"}],"usage":{"prompt_tokens":7,"completion_tokens":3}})
+        }
+        _ => {
+            json!({"id":"r_1","model":"m-1","status":"completed","output":[{"id":"i_1","type":"message","role":"assistant",
             "status":"completed","content":[{"type":"output_text","text":text,"annotations":[]}]}],
-            "usage":{"input_tokens":7,"output_tokens":3}}),
+            "usage":{"input_tokens":7,"output_tokens":3}})
+        }
     };
     server::json(200, &body)
 }
@@ -144,7 +153,8 @@ fn the_same_input_is_submitted_once() {
         assert_eq!(provider.batches(), 1);
         assert_ne!(id_of(&submit(&llm, &rows(&["two"]))), first);
         assert_eq!(provider.batches(), 2);
-        let named = |text: &str| llm.feed(&["batch", "submit", "-m", "m", "--rows", "--request-id", "r"], &rows(&[text]));
+        let named =
+            |text: &str| llm.feed(&["batch", "submit", "-m", "m", "--rows", "--request-id", "r"], &rows(&[text]));
         let by_name = id_of(&named("one"));
         assert!(by_name != first && by_name == id_of(&named("one")));
         let other = named("other");
@@ -188,7 +198,7 @@ fn a_submit_that_was_killed_and_has_no_mark_is_for_a_person() {
     let ran = submit(&llm, &rows(&["one"]));
     let details = ran.closing()["error"]["details"].clone();
     assert_eq!((ran.status, provider.batches()), (9, 1), "{ran:?}");
-    assert_eq!(details["candidates"][0]["id"], "msgbatch_0");
+    assert_eq!(details["candidates"], json!(["msgbatch_0"]));
     let words: Vec<&str> = details["resume"].as_str().unwrap().split(' ').skip(1).collect();
     let resume = llm.run(&words);
     assert_eq!(resume.records()[0]["data"]["content"], "one", "{resume:?}");
@@ -251,7 +261,10 @@ fn a_batch_costs_half_and_its_budget_is_kept_before_anything_is_sent() {
     }
     let made = provider.batches();
     let limited = |tokens: &str| {
-        llm.feed(&["batch", "submit", "-m", "m", "--rows", "--max-tokens", "100", "--budget-tokens", tokens], &rows(&["a", "b"]))
+        llm.feed(
+            &["batch", "submit", "-m", "m", "--rows", "--max-tokens", "100", "--budget-tokens", tokens],
+            &rows(&["a", "b"]),
+        )
     };
     let refused = limited("200");
     let error = &refused.closing()["error"];
@@ -272,7 +285,8 @@ fn a_batch_of_openai_has_one_model() {
         let llm = Llm::asking(backend, &provider.server);
         let ran = llm.feed(&["batch", "submit", "--rows"], &input);
         assert_eq!(provider.batches(), models, "{ran:?}");
-        let ids: Vec<String> = ran.records().iter().filter_map(|r| r["data"]["id"].as_str().map(str::to_owned)).collect();
+        let ids: Vec<String> =
+            ran.records().iter().filter_map(|r| r["data"]["id"].as_str().map(str::to_owned)).collect();
         let words: Vec<&str> = ["batch", "fetch"].into_iter().chain(ids.iter().map(String::as_str)).collect();
         let fetched = llm.run(&words);
         let mut places: Vec<u64> =
@@ -355,7 +369,9 @@ fn what_takes_no_batches_or_does_not_apply_is_refused_before_anything_is_read() 
     let refused = llm.run(&["batch", "submit", "--backend", "gemini", "-m", "m", "--", "hi"]);
     assert_eq!(refused.status, 2);
     assert!(refused.only()["error"]["details"]["hint"].as_str().unwrap().contains("openai"), "{refused:?}");
-    for option in [&["--stream"][..], &["--jobs", "2"], &["--cache"], &["--dry-run"], &["--rpm", "1"], &["--retries", "0"]] {
+    for option in
+        [&["--stream"][..], &["--jobs", "2"], &["--cache"], &["--dry-run"], &["--rpm", "1"], &["--retries", "0"]]
+    {
         let words = [&["batch", "submit", "--backend", "stub"], option, &["--", "hi"]].concat();
         let ran = llm.run(&words);
         assert_eq!(ran.status, 2, "{option:?}");

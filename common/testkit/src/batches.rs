@@ -53,9 +53,8 @@ impl BatchProvider {
     pub fn new(conduct: Conduct) -> Self {
         let kept = Arc::new(Mutex::new(Kept { conduct, ..Kept::default() }));
         let shared = Arc::clone(&kept);
-        let server = Server::replying(move |request| {
-            shared.lock().unwrap_or_else(PoisonError::into_inner).reply(request)
-        });
+        let server =
+            Server::replying(move |request| shared.lock().unwrap_or_else(PoisonError::into_inner).reply(request));
         Self { server, kept }
     }
 
@@ -205,7 +204,8 @@ enum Fate {
 impl Fate {
     fn of(row: &Value) -> Self {
         let text = said(row);
-        let fates = [("expire", Self::Expired), ("refuse", Self::Refused), ("cancel", Self::Cancelled), ("lose", Self::Lost)];
+        let fates =
+            [("expire", Self::Expired), ("refuse", Self::Refused), ("cancel", Self::Cancelled), ("lose", Self::Lost)];
         fates.into_iter().find(|(word, _)| text.contains(word)).map_or(Self::Answered, |(_, fate)| fate)
     }
 }
@@ -230,16 +230,19 @@ fn part_of(request: &Request) -> String {
     let body = String::from_utf8(request.body.clone()).expect("text");
     let parts: Vec<&str> = body.split(&format!("--{boundary}")).collect();
     assert_eq!((parts.len(), parts[0], parts[3]), (4, "", "--\r\n"), "{body}");
-    let content = |part: &str| part.split_once("\r\n\r\n").expect("a part").1.strip_suffix("\r\n").expect("its end").to_owned();
+    let content =
+        |part: &str| part.split_once("\r\n\r\n").expect("a part").1.strip_suffix("\r\n").expect("its end").to_owned();
     assert_eq!(content(parts[1]), "batch");
     content(parts[2])
 }
 
 fn of_anthropic(row: &Value, fate: Fate) -> Value {
     let result = match fate {
-        Fate::Answered => json!({"type": "succeeded", "message": {"id": "msg_1", "type": "message", "role": "assistant", "model": "m-1",
+        Fate::Answered => {
+            json!({"type": "succeeded", "message": {"id": "msg_1", "type": "message", "role": "assistant", "model": "m-1",
             "content": [{"type": "text", "text": said(row)}], "stop_reason": "end_turn", "stop_sequence": null,
-            "usage": {"input_tokens": 7, "output_tokens": 3}}}),
+            "usage": {"input_tokens": 7, "output_tokens": 3}}})
+        }
         Fate::Refused => json!({"type": "errored", "error": {"type": "error", "request_id": "req_1",
             "error": {"type": "invalid_request_error", "message": "not this"}}}),
         Fate::Expired => json!({"type": "expired"}),

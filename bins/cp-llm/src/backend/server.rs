@@ -13,8 +13,8 @@ use sha2::{Digest as _, Sha256};
 use super::secret::{Secret, Veil};
 use super::{Backend, Endpoint, Exchange, ModelList};
 use crate::dialect::{
-    Answer, Decoder, Dialect, JobApi, Lowered, Piece, Request, Show, UpstreamError, bad_answer, cut, feed, finish, loose,
-    lowered, parsed, shortened,
+    Answer, Decoder, Dialect, JobApi, Lowered, Piece, Request, Show, UpstreamError, bad_answer, cut, feed, finish,
+    loose, lowered, parsed, shortened,
 };
 use crate::digest;
 use crate::http::client::{Client, Reply};

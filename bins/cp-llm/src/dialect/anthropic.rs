@@ -10,7 +10,9 @@ use super::body::Body;
 use super::history::{Going, Sent, sent};
 use super::loose::{Text, settle};
 use super::partial::{complete_arguments, exact, object};
-use super::{Call, Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Said, Show, Tokens, bad_answer, count_of, text_of};
+use super::{
+    Call, Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Said, Show, Tokens, bad_answer, count_of, text_of,
+};
 
 /// The version of the API that this is written to.
 const VERSION: &str = "2023-06-01";

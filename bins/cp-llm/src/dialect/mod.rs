@@ -26,7 +26,7 @@ use serde_json::Value;
 pub(crate) use self::answer::{Answer, Call, Tokens};
 use self::answer::{Part, Said};
 pub(crate) use self::history::{Lowered, lowered};
-pub(crate) use self::partial::{Partial, finish};
+pub(crate) use self::partial::{Partial, exact, finish};
 pub(crate) use self::request::{Conversation, Request};
 pub(crate) use self::upstream::{UpstreamError, bad_answer, cut, shortened};
 use crate::http::sse::Event;

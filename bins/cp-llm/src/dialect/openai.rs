@@ -11,7 +11,8 @@ use super::body::Body;
 use super::history::{Going, Sent, sent};
 use super::openai_message::Message;
 use super::{
-    Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Show, Tokens, bad_answer, bearer, count_of, data_url, text_of,
+    Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Show, Tokens, bad_answer, bearer, count_of, data_url,
+    text_of,
 };
 
 pub(crate) struct OpenAi {

@@ -14,8 +14,8 @@ use super::history::{Going, Sent, sent};
 use super::loose::Text;
 use super::partial::complete_arguments;
 use super::{
-    Call, Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Said, Show, Tokens, UpstreamError, bad_answer, bearer,
-    count_of, data_url, text_of,
+    Call, Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Said, Show, Tokens, UpstreamError, bad_answer,
+    bearer, count_of, data_url, text_of,
 };
 
 pub(crate) struct Responses;

@@ -12,16 +12,6 @@ use crate::engine::Work;
 /// The members of `params` that limit an answer, in each dialect.
 const LIMITS: [&str; 3] = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
 
-/// A request of a job, as the ledger names it.
-pub(crate) struct Row<'a> {
-    /// The job and the row.
-    pub name: &'a str,
-    /// The hash of the request's body.
-    pub request_hash: &'a str,
-    /// The length of the body.
-    pub bytes: u64,
-}
-
 impl Engine {
     /// Counts what a request may cost, and fails once the requests so far may cost more than there is.
     pub(crate) fn estimate(&self, work: &Work, bytes: usize) -> Result<()> {
@@ -32,8 +22,7 @@ impl Engine {
         let most = LIMITS.iter().find_map(|name| request.params.get(*name)?.as_u64()).ok_or_else(|| {
             Error::usage("a budget needs --max-tokens: a batch cannot be stopped once it is submitted").fatal()
         })?;
-        let mut usage =
-            Usage { input_tokens: estimated_tokens(bytes) as u64, output_tokens: most, ..Usage::default() };
+        let mut usage = Usage { input_tokens: estimated_tokens(bytes) as u64, output_tokens: most, ..Usage::default() };
         usage.cost_usd = self.prices.batch_cost(&[&request.model], &usage);
         self.count(&usage);
         self.admit(&request.model).map_err(|error| match error.code() {
@@ -45,8 +34,9 @@ impl Engine {
     }
 
     /// Records a request that is about to be submitted.
-    pub(crate) fn enqueued(&self, work: &Work, row: &Row<'_>) -> Result<()> {
-        self.journal.asked(&self.named(row), work, row.bytes)
+    pub(crate) fn enqueued(&self, work: &Work, row: &str, request_hash: &str, bytes: u64) -> Result<()> {
+        let this = Try { backend: self.backend.name(), attempt: 1, request_hash, batch: Some(row) };
+        self.journal.asked(&this, work, bytes)
     }
 
     /// Records that rows have become a provider's job, or why they have not.
@@ -55,7 +45,14 @@ impl Engine {
     }
 
     /// The message in what came of a request, at the price of a batch. Fails where that cannot be recorded.
-    pub(crate) fn delivered(&self, work: &Work, row: &Row<'_>, mut exchange: Exchange) -> Result<Result<Message>> {
+    pub(crate) fn delivered(
+        &self,
+        work: &Work,
+        row: &str,
+        request_hash: &str,
+        mut exchange: Exchange,
+    ) -> Result<Result<Message>> {
+        let this = Try { backend: self.backend.name(), attempt: 1, request_hash, batch: Some(row) };
         exchange.outcome = exchange.outcome.and_then(|answer| self.accepted(answer));
         let usage = exchange.outcome.as_ref().ok().map(|answer| {
             let mut usage = Usage::from(answer.usage.unwrap_or_default());
@@ -63,7 +60,7 @@ impl Engine {
             usage.cost_usd = answer.usage.and_then(|_| self.prices.batch_cost(&models, &usage));
             usage
         });
-        let receipt = self.journal.answered(&self.named(row), work, &exchange, usage.as_ref(), None)?;
+        let receipt = self.journal.answered(&this, work, &exchange, usage.as_ref(), None)?;
         Ok(exchange.outcome.and_then(|answer| {
             let message = message::of(answer, usage.unwrap_or_default(), work, self.backend.name());
             self.matched(Message { receipt: Some(receipt), ..message })
@@ -71,16 +68,12 @@ impl Engine {
     }
 
     /// The message with its words as JSON, where they must match a schema.
-    fn matched(&self, message: Message) -> Result<Message> {
+    pub(super) fn matched(&self, message: Message) -> Result<Message> {
         let Some(schema) = self.schema.as_ref().filter(|_| message.tool_calls.is_empty()) else { return Ok(message) };
         let text = message.content.text();
         match schema.parsed(&text) {
             Ok(parsed) => Ok(message::with_parsed(message, parsed)),
             Err(mismatch) => Err(mismatch.failure(text)),
         }
-    }
-
-    fn named<'a>(&'a self, row: &'a Row<'_>) -> Try<'a> {
-        Try { backend: self.backend.name(), attempt: 1, request_hash: row.request_hash, batch: Some(row.name) }
     }
 }

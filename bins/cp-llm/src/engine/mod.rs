@@ -92,11 +92,7 @@ impl Engine {
         let first = message.usage;
         message = self.answered(work, listener)?;
         message.usage = message::sum(&first, &message.usage);
-        let text = message.content.text();
-        match schema.parsed(&text) {
-            Ok(parsed) => Ok(message::with_parsed(message, parsed)),
-            Err(mismatch) => Err(mismatch.failure(text)),
-        }
+        self.matched(message)
     }
 
     /// Answers from the recordings where that is possible, and else asks.
@@ -237,7 +233,8 @@ impl Engine {
             self.count(usage);
         }
         let failed = |error| Failed { error, shown };
-        let receipt = self.journal.answered(this, work, &exchange, usage.as_ref(), Some(start.elapsed())).map_err(failed)?;
+        let receipt =
+            self.journal.answered(this, work, &exchange, usage.as_ref(), Some(start.elapsed())).map_err(failed)?;
         let answer = exchange.outcome.map_err(failed)?;
         let message = message::of(answer, usage.unwrap_or_default(), work, self.backend.name());
         Ok(Message { receipt: Some(receipt), ..message })

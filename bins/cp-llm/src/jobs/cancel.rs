@@ -1,25 +1,25 @@
-//! `cp-llm batch cancel`: a job is stopped.
+//! `cp-llm batch cancel`: a batch is stopped.
 
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Result, signals};
 
 use super::job::Job;
 use super::provider::{Progress, Provider};
-use super::record::BatchJob;
+use super::record::{BatchJob, State};
 
 /// What the reference says of this verb.
 pub(super) const DOC: VerbDoc = VerbDoc {
     path: "batch cancel",
     class: Class::Governed,
     output: "batch_job",
-    examples: &["cp-llm batch submit --backend stub -- hello >job && cp-llm batch cancel \"$(jq -r .data.id job)\""],
+    examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch cancel BAT-"],
     ..VerbDoc::EMPTY
 };
 
-/// Stop a job; what it has answered can be fetched
+/// Stop a batch; what it has answered can be fetched
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The job, by its id or what begins it
+    /// The batch, by its id or what this begins with
     #[arg(value_name = "ID")]
     id: String,
 }
@@ -30,7 +30,7 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if job.provider_id.is_none() {
         // A person says that the provider does not have it: the same input can be submitted anew.
         job.remove()?;
-        return context.out.answer(&BatchJob::of(&job, Progress::never_made()));
+        return context.out.answer(&BatchJob::of(&job, Progress::of(State::Cancelled, "unknown", 0)));
     }
     let engine = job.engine(context)?;
     let provider = Provider::of(engine.backend.as_ref())?;

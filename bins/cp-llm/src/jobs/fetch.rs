@@ -1,4 +1,4 @@
-//! `cp-llm batch fetch`: the answers of jobs, as the messages that a direct run would have printed.
+//! `cp-llm batch fetch`: the answers of batches, as the messages that a direct run would have printed.
 //!
 //! Each row is settled once: its outcome is on the ledger and in `answers.jsonl` before it is printed, and is printed from there again.
 
@@ -13,12 +13,11 @@ use cp_common::{Code, Context, Error, Result, signals};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::job::{Item, Job, row_name};
-use super::poll::unsubmitted;
+use super::job::{Item, Job};
+use super::poll::unfinished;
 use super::provider::{Provider, checked_id};
 use super::results::Results;
 use crate::engine::Engine;
-use crate::engine::batched::Row;
 
 /// What the reference says of this verb.
 pub(super) const DOC: VerbDoc = VerbDoc {
@@ -26,28 +25,27 @@ pub(super) const DOC: VerbDoc = VerbDoc {
     class: Class::Governed,
     output: "message",
     also: &["summary"],
-    examples: &["cp-llm batch submit --backend stub -- hello >job && cp-llm batch fetch \"$(jq -r .data.id job)\""],
+    examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch fetch BAT-"],
     events: &["llm.response", "llm.batch"],
     ..VerbDoc::EMPTY
 };
 
-/// Print the answers of jobs that have ended
+/// Print the answers of batches that have ended
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The provider's id of a job whose submit was cut off
+    /// The provider's id of a batch whose submit was cut off
     #[arg(long = "as", value_name = "ID")]
     made: Option<String>,
-    /// The jobs, by their ids or what begins them
+    /// The batches, by their ids or what these begin with
     #[arg(value_name = "ID", required = true)]
     ids: Vec<String>,
 }
 
 /// What came of a row.
 #[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 enum Outcome {
-    #[serde(rename = "message")]
     Message(Box<Message>),
-    #[serde(rename = "error")]
     Error(Value),
 }
 
@@ -59,21 +57,18 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     for id in &args.ids {
         let mut job = Job::find(&context.home, id)?;
         let _held = job.locked()?;
-        match &args.made {
-            Some(_) if args.ids.len() > 1 => return Err(Error::usage("--as is about one job")),
-            Some(_) if job.provider_id.is_some() => {
-                return Err(Error::usage(format!("the provider's id of {} is known: leave out --as", job.id)));
-            }
-            Some(made) => adopt(&mut job, made, context)?,
-            None if job.provider_id.is_none() => return Err(unsubmitted(&job)),
-            None => {}
+        match (&args.made, &job.provider_id) {
+            (None, Some(_)) => {}
+            (None, None) => return Err(unfinished(&job)),
+            (Some(made), None) if args.ids.len() == 1 => adopt(&mut job, made, context)?,
+            (Some(_), _) => return Err(Error::usage("--as is about one batch whose id at the provider is not known")),
         }
         fetched(&job, context)?;
     }
     Ok(())
 }
 
-/// Takes a batch of the provider for the job.
+/// Takes a batch of the provider for this one.
 fn adopt(job: &mut Job, made: &str, context: &mut Context) -> Result<()> {
     let engine = job.engine(context)?;
     let id = checked_id(made).ok_or_else(|| Error::usage(format!("--as: `{made}` is not the id of a batch")))?;
@@ -83,32 +78,35 @@ fn adopt(job: &mut Job, made: &str, context: &mut Context) -> Result<()> {
     engine.submitted(&job.facts(), None)
 }
 
-/// Prints the answers of a job, in the order of its input.
+/// Prints the answers of a batch, in the order of its input.
 fn fetched(job: &Job, context: &mut Context) -> Result<()> {
     let answers = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(job.file("answers.jsonl"));
     let answers = answers.map_err(failed)?;
-    let (mut known, mut line) = (BufReader::new(answers.try_clone()?), Vec::new());
-    let (mut source, mut whole) = (None, 0);
-    for (number, item) in job.items()?.enumerate() {
-        let item = item?;
-        let (number, place) = (number as u64, item.place());
+    let (mut known, mut line, mut whole) = (BufReader::new(&answers), Vec::new(), 0);
+    let mut source = None;
+    for row in job.items()? {
+        let (number, name, item) = row?;
         signals::check()?;
         line.clear();
-        let outcome = if source.is_none() && known.read_until(b'\n', &mut line).map_err(failed)? > 0 && line.ends_with(b"\n") {
+        if source.is_none() {
+            known.read_until(b'\n', &mut line).map_err(failed)?;
+        }
+        let outcome = if line.ends_with(b"\n") {
             whole += line.len() as u64;
-            serde_json::from_slice(&line)
-                .map_err(|e| Error::io("reading the answers", std::io::Error::from(e)).in_file(&job.file("answers.jsonl")))?
+            serde_json::from_slice(&line).map_err(|e| failed(e.into()))?
         } else {
             if source.is_none() {
                 // A line that was torn when its writer was killed.
                 answers.set_len(whole).map_err(failed)?;
-                source = Some(Source::open(job, context)?);
             }
-            let Some(source) = &source else { continue };
-            source.settled(job, number, item, &answers)?
+            let source = match &mut source {
+                Some(source) => source,
+                none => none.insert(Answers::open(job, context)?),
+            };
+            source.settled(number, &name, &item, &answers)?
         };
-        context.out.set_place(place);
-        if place.index.is_some() {
+        context.out.set_place(item.place());
+        if item.index.is_some() {
             context.out.streaming()?;
         }
         match outcome {
@@ -120,21 +118,21 @@ fn fetched(job: &Job, context: &mut Context) -> Result<()> {
         }
     }
     if source.is_some() {
-        answers.sync_data().map_err(failed)?;
         // Every row has its outcome.
+        answers.sync_data().map_err(failed)?;
         let _ = std::fs::remove_file(job.file("results.jsonl"));
     }
     Ok(())
 }
 
-/// Where the outcomes come from that are not known yet.
-struct Source {
+/// Where outcomes come from that are not known yet: the results of a server, else the backend itself.
+struct Answers {
     engine: Engine,
     results: Option<Results>,
 }
 
-impl Source {
-    /// The results of the job, which must have ended.
+impl Answers {
+    /// Those of a batch, which must have ended.
     fn open(job: &Job, context: &mut Context) -> Result<Self> {
         let engine = job.engine(context)?;
         let provider = Provider::of(engine.backend.as_ref())?;
@@ -142,10 +140,8 @@ impl Source {
         if !results.exists() {
             let progress = provider.progress(job)?;
             if !progress.state.is_ended() {
-                let state = serde_json::to_value(progress.state).unwrap_or_default();
                 return Err(Error::new(Code::Conflict, format!("{} has not ended: {}", job.id, progress.word))
                     .with("reason", "not_ended")
-                    .with("state", state)
                     .hint(format!("wait for it: cp-llm batch poll --wait {}", job.id)));
             }
             if let Some(failure) = progress.failure.as_ref().filter(|_| progress.done == 0) {
@@ -155,41 +151,32 @@ impl Source {
                     .with("_untrusted", vec!["/upstream_message"]));
             }
             let part = job.file("results.part");
-            let mut file =
-                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part).map_err(failed)?;
+            let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part);
+            let mut file = file.map_err(failed)?;
             provider.save_results(&progress, &mut file)?;
             file.sync_data().and_then(|()| std::fs::rename(&part, &results)).map_err(failed)?;
         }
-        let results = match provider {
-            Provider::Stub => None,
-            Provider::Inline(_) | Provider::File(_) => Some(Results::open(job.opened("results.jsonl")?, job.count)?),
-        };
-        Ok(Self { engine, results })
+        let opened = provider.0.map(|_| Results::open(job.opened("results.jsonl")?, job.count)).transpose()?;
+        Ok(Self { engine, results: opened })
     }
 
     /// What came of a row, kept.
-    fn settled(&self, job: &Job, number: u64, item: Item, answers: &File) -> Result<Outcome> {
-        let (request_hash, bytes) = (item.request_hash.clone(), item.bytes);
+    fn settled(&self, number: u64, name: &str, item: &Item, mut answers: &File) -> Result<Outcome> {
         let work = item.work(number);
         let exchange = match (self.engine.backend.server(), &self.results) {
             (Some(server), Some(results)) => results.exchange(number, server)?,
             _ => self.engine.backend.exchange(work.request(), &[], &mut |_| Ok(())),
         };
-        if let Err(error) = &exchange.outcome
-            && error.code() == Code::Interrupted
-        {
-            return Err(Error::new(Code::Interrupted, error.message()));
-        }
+        signals::check()?;
         // On the ledger and among the answers, or on neither.
         let _effect = signals::effect();
-        let row = Row { name: &row_name(&job.id, number), request_hash: &request_hash, bytes };
-        let outcome = match self.engine.delivered(&work, &row, exchange)? {
+        let outcome = match self.engine.delivered(&work, name, &item.request_hash, exchange)? {
             Ok(message) => Outcome::Message(Box::new(message)),
             Err(error) => Outcome::Error(error.to_value()),
         };
         let mut line = serde_json::to_vec(&outcome).map_err(|e| failed(e.into()))?;
         line.push(b'\n');
-        (&*answers).write_all(&line).map_err(failed)?;
+        answers.write_all(&line).map_err(failed)?;
         Ok(outcome)
     }
 }

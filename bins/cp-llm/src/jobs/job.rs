@@ -1,4 +1,4 @@
-//! A job as it is kept: which provider has it, and what its requests carry along.
+//! A batch as it is kept: which provider has it, and what its requests carry along.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, ErrorKind};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use cp_common::home::{Home, lock, write_whole};
 use cp_common::output::Place;
 use cp_common::wire::Prompt;
-use cp_common::{Context, Error, Result, clock};
+use cp_common::{Code, Context, Error, Result, clock};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -15,42 +15,34 @@ use crate::dialect::Request;
 use crate::engine::{Engine, Work};
 use crate::send;
 
-/// A job. Its directory has `job.json`, this; `items.jsonl`, an [`Item`] for each row; until the provider has them `requests`, what is
+/// A batch. Its directory has `job.json`, this; `items.jsonl`, an [`Item`] for each row; until the provider has them `requests`, what is
 /// sent; `schema.json`, where answers must match one; and once they were fetched `answers.jsonl`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Job {
-    /// Its id here.
     pub id: String,
-    /// Who answers.
     pub backend: String,
-    /// The base URL of the server, where the backend has one.
+    /// The base URL of the server, where the backend has one, and where each request would go below it.
     pub endpoint: Option<String>,
-    /// Where each of the requests would go, below the base.
     pub path: String,
-    /// Its id there, once it is known.
+    /// Its id at the provider, once it is known, and that of the file of its requests.
     pub provider_id: Option<String>,
-    /// The file of its requests there, where it needs one.
     pub input_file: Option<String>,
-    /// When the provider was last asked to make it, in seconds since 1970. Without an id it is then not known whether the provider did.
+    /// When the provider was last asked to make it, in seconds since 1970. While there is no id it is not known whether the provider did.
     pub asked_at: Option<u64>,
-    /// When it was submitted.
     pub created_at: String,
-    /// The hash of its requests and of what they carry along.
     pub input_hash: String,
-    /// How many requests it has.
     pub count: u64,
     /// The options with which its answers are read.
     pub words: Vec<String>,
-    /// The ledger, session and run that it belongs to.
+    /// What it belongs to.
     pub ledger: PathBuf,
     pub session: Option<String>,
     pub run: Option<String>,
-    /// Where it is kept.
     #[serde(skip)]
     pub directory: PathBuf,
 }
 
-/// A row of a job: its place in the input, its request by its hash, and its prompt, which the message hands on.
+/// A row: its place in the input, its request by hash and length, and its prompt, which the message hands on.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Item {
     pub index: Option<u64>,
@@ -64,13 +56,8 @@ impl Item {
     /// A row, with what the options made of its prompt.
     pub(super) fn of(work: &Work, place: Place, request_hash: String, bytes: u64) -> Self {
         let Request { system, messages, tools, model, .. } = work.request().clone();
-        let prompt = Prompt {
-            system: Some(system).filter(|system| !system.is_empty()),
-            messages,
-            tools,
-            model: Some(model),
-            ..work.prompt.clone()
-        };
+        let system = Some(system).filter(|system| !system.is_empty());
+        let prompt = Prompt { system, messages, tools, model: Some(model), ..work.prompt.clone() };
         Self { index: place.index, line: place.line, request_hash, bytes, prompt }
     }
 
@@ -80,7 +67,7 @@ impl Item {
     }
 
     /// The request that it was, as far as its answer needs it.
-    pub(super) fn work(self, position: u64) -> Work {
+    pub(super) fn work(&self, position: u64) -> Work {
         let Prompt { system, messages, tools, model, .. } = self.prompt.clone();
         let request = Request {
             system: system.unwrap_or_default(),
@@ -93,42 +80,36 @@ impl Item {
             conversation: None,
             position,
         };
-        Work::new(self.prompt, request, Vec::new())
+        Work::new(self.prompt.clone(), request, Vec::new())
     }
 }
 
-/// The name of a row on the ledger.
-pub(super) fn row_name(job: &str, number: u64) -> String {
-    format!("{job}#{number}")
-}
-
-/// The directory of all jobs.
+/// The directory of all batches.
 pub(super) fn directory(home: &Home) -> PathBuf {
     home.state("batches")
 }
 
 impl Job {
-    /// The job with this id, or with the one id that begins so.
+    /// The batch with this id, or with the one id that begins so.
     pub(super) fn find(home: &Home, id: &str) -> Result<Self> {
-        let named: Vec<PathBuf> = directories(home)?.into_iter().filter(|path| name_of(path).starts_with(id)).collect();
-        let exact = named.iter().find(|path| name_of(path) == id);
-        match (exact, named.as_slice()) {
-            (Some(path), _) => Self::load(path),
-            (None, [only]) if !id.is_empty() => Self::load(only),
-            (None, []) => Err(Error::not_found(format!("no batch has the id {id}"))
+        let mut named = directories(home)?;
+        named.retain(|path| name_of(path).starts_with(id));
+        match named.as_slice() {
+            [only] => Self::load(only),
+            [] => Err(Error::not_found(format!("no batch has the id {id}"))
                 .hint("`cp-llm batch poll` lists them; --home names another home")),
-            _ => Err(Error::usage(format!("more than one batch has an id that begins with {id:?}"))),
+            _ => Err(Error::usage(format!("more than one batch has an id that begins with `{id}`"))),
         }
     }
 
-    /// Every job, the oldest first.
+    /// Every batch, the oldest first.
     pub(super) fn all(home: &Home) -> Result<Vec<Self>> {
         let mut all = directories(home)?.iter().map(|path| Self::load(path)).collect::<Result<Vec<_>>>()?;
         all.sort_by(|a, b| (&a.created_at, &a.id).cmp(&(&b.created_at, &b.id)));
         Ok(all)
     }
 
-    /// Reads a job.
+    /// Reads a batch.
     pub(super) fn load(directory: &Path) -> Result<Self> {
         let file = directory.join("job.json");
         let text = std::fs::read(&file).map_err(|e| Error::io("reading the batch", e).in_file(&file))?;
@@ -137,7 +118,7 @@ impl Job {
         Ok(Self { directory: directory.to_owned(), ..job })
     }
 
-    /// Waits until no other process works on the job, and reads it again. Others wait until the lock is dropped.
+    /// Waits until no other process works on the batch, and reads it again. Others wait until the lock is dropped.
     pub(super) fn locked(&mut self) -> Result<File> {
         let held = File::open(&self.directory).map_err(|e| Error::io("opening", e).in_file(&self.directory))?;
         lock(&held).map_err(|e| e.in_file(&self.directory))?;
@@ -145,39 +126,41 @@ impl Job {
         Ok(held)
     }
 
-    /// Writes the job, whole or not at all.
+    /// Writes the batch, whole or not at all.
     pub(super) fn save(&self) -> Result<()> {
-        let text = serde_json::to_vec(self).map_err(|e| Error::io("encoding the batch", std::io::Error::other(e)))?;
+        let text = serde_json::to_vec(self).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
         write_whole(&self.file("job.json"), &text).map_err(Error::fatal)
     }
 
-    /// Says on disk that the provider is about to be asked to make it, or that it has certainly not.
+    /// Says on disk that the provider is about to be asked to make it, or that it certainly has not.
     pub(super) fn asking(&mut self, is_asking: bool) -> Result<()> {
         self.asked_at = is_asking.then(clock::unix_seconds);
         self.save()
     }
 
-    /// Removes the job.
+    /// Removes the batch.
     pub(super) fn remove(&self) -> Result<()> {
         std::fs::remove_dir_all(&self.directory).map_err(|e| Error::io("removing", e).in_file(&self.directory).fatal())
     }
 
-    /// A file of the job.
+    /// A file of the batch.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
-    /// A file of the job, opened.
+    /// A file of the batch, opened.
     pub(super) fn opened(&self, name: &str) -> Result<File> {
-        let file = self.file(name);
-        File::open(&file).map_err(|e| Error::io("reading the batch", e).in_file(&file).fatal())
+        File::open(self.file(name)).map_err(|e| Error::io("reading the batch", e).in_file(&self.file(name)).fatal())
     }
 
-    /// Its rows.
-    pub(super) fn items(&self) -> Result<impl Iterator<Item = Result<Item>> + use<>> {
-        let wrong = |e: std::io::Error| Error::io("reading the rows of the batch", e).fatal();
-        let lines = BufReader::new(self.opened("items.jsonl")?).split(b'\n');
-        Ok(lines.map(move |line| line.and_then(|line| Ok(serde_json::from_slice(&line)?)).map_err(wrong)))
+    /// Its rows, each with its number, and the name that the ledger has for it.
+    pub(super) fn items(&self) -> Result<impl Iterator<Item = Result<(u64, String, Item)>> + use<>> {
+        let (id, lines) = (self.id.clone(), BufReader::new(self.opened("items.jsonl")?).split(b'\n'));
+        Ok((0..).zip(lines).map(move |(number, line)| {
+            let item = line.and_then(|line| Ok(serde_json::from_slice(&line)?));
+            let item = item.map_err(|e| Error::io("reading the rows of the batch", e).fatal())?;
+            Ok((number, format!("{id}#{number}"), item))
+        }))
     }
 
     /// What the ledger says of it.
@@ -187,26 +170,22 @@ impl Job {
 
     /// What reads its answers: as its submit said, on the ledger of its submit.
     pub(super) fn engine(&self, context: &mut Context) -> Result<Engine> {
-        let mut words = self.words.clone();
-        if self.file("schema.json").exists() {
-            words.push(format!("--schema={}", self.file("schema.json").display()));
-        }
-        let args = send::Args::of_words(&words)?;
+        let schema = self.file("schema.json");
+        let schema = schema.exists().then(|| format!("--schema={}", schema.display()));
+        let words: Vec<String> = self.words.iter().cloned().chain(schema).collect();
         let given = context.options.clone();
         context.options.ledger = Some(self.ledger.clone());
-        context.options.session.clone_from(&self.session);
-        context.options.run.clone_from(&self.run);
-        let prepared = args.prepared(context);
+        (context.options.session, context.options.run) = (self.session.clone(), self.run.clone());
+        let prepared = send::Args::of_words(&words).and_then(|args| args.prepared(context));
         context.options = given;
         let (engine, _) = prepared?;
         let here = engine.backend.server().map(|server| server.base().to_owned());
-        if here != self.endpoint {
-            let there = self.endpoint.as_deref().unwrap_or_default();
-            return Err(Error::config(format!("{} is at {there}, and {} is configured", self.id, here.unwrap_or_default()))
-                .hint("set the base URL of the provider to where the batch was submitted")
-                .fatal());
+        if here == self.endpoint {
+            return Ok(engine);
         }
-        Ok(engine)
+        let [there, here] = [&self.endpoint, &here].map(|base| base.as_deref().unwrap_or("no server"));
+        let message = format!("{} was submitted to {there}, and {here} is configured", self.id);
+        Err(Error::config(message).hint("set the base URL to where it was submitted").fatal())
     }
 }
 
@@ -214,12 +193,11 @@ fn name_of(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
-/// The directories of the jobs: what is still being put together has a name that begins with a dot.
+/// The directories of the batches: what is still being put together has a name that begins with a dot.
 fn directories(home: &Home) -> Result<Vec<PathBuf>> {
-    let place = directory(home);
-    let entries = match std::fs::read_dir(&place) {
+    let entries = match std::fs::read_dir(directory(home)) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.map_err(|e| Error::io("reading the batches", e).in_file(&place).fatal())?,
+        other => other.map_err(|e| Error::io("reading the batches", e).in_file(&directory(home)).fatal())?,
     };
     let paths = entries.flatten().map(|entry| entry.path());
     Ok(paths.filter(|path| name_of(path).starts_with("BAT-")).collect())

@@ -1,4 +1,4 @@
-//! `cp-llm batch poll`: where jobs stand, now or once they have ended.
+//! `cp-llm batch poll`: where batches stand, now or once they have ended.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use cp_common::{Code, Context, Error, Result};
 
 use super::job::Job;
 use super::provider::{Progress, Provider};
-use super::record::{BatchJob, State};
+use super::record::BatchJob;
 use crate::pause::pause;
 
 /// What the reference says of this verb.
@@ -17,7 +17,7 @@ pub(super) const DOC: VerbDoc = VerbDoc {
     class: Class::Query,
     output: "batch_job",
     also: &["summary"],
-    exits: &[7, 8, 9],
+    exits: &[7, 8],
     examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch poll --wait"],
     sort: Some("created_at"),
     ..VerbDoc::EMPTY
@@ -26,28 +26,25 @@ pub(super) const DOC: VerbDoc = VerbDoc {
 /// The first and the longest wait between two looks.
 const WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 
-/// Print where jobs stand
+/// Print where batches stand
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Print each job once it has ended, and end with the last of them
+    /// Print each batch once it has ended, and end with the last of them
     #[arg(long)]
     wait: bool,
-    /// The jobs, by their ids or what begins them; all of them if none is named
+    /// The batches, by their ids or what these begin with; all of them if none is named
     #[arg(value_name = "ID")]
     ids: Vec<String>,
 }
 
 pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.streaming()?;
-    let mut open = Vec::new();
+    let mut open = if args.ids.is_empty() { Job::all(&context.home)? } else { Vec::new() };
     for id in &args.ids {
         match Job::find(&context.home, id) {
             Ok(job) => open.push(job),
             Err(error) => context.out.item_failed(error)?,
         }
-    }
-    if args.ids.is_empty() {
-        open = Job::all(&context.home)?;
     }
     let mut wait = WAITS.0;
     loop {
@@ -59,11 +56,11 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
                     context.out.record(Kind::Item, &BatchJob::of(&job, progress))?;
                     context.out.item_succeeded();
                 }
-                Err(error) if args.wait && error.code().row().retryable && error.code() != Code::Interrupted => {
+                Err(error) if error.code() == Code::Interrupted => return Err(error),
+                Err(error) if args.wait && error.code().row().retryable => {
                     context.warn(&format!("{}: {}; asking again", job.id, error.message()));
                     running.push(job);
                 }
-                Err(error) if error.code() == Code::Interrupted => return Err(error),
                 Err(error) => context.out.item_failed(error)?,
             }
         }
@@ -77,19 +74,17 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     }
 }
 
-/// Where a job stands.
 fn progress(job: &Job, context: &mut Context) -> Result<Progress> {
     if job.provider_id.is_none() {
-        return Err(unsubmitted(job));
+        return Err(unfinished(job));
     }
     let engine = job.engine(context)?;
     Provider::of(engine.backend.as_ref())?.progress(job)
 }
 
-/// The failure of a job of which it is not known whether its provider has it.
-pub(super) fn unsubmitted(job: &Job) -> Error {
+/// The failure of a batch that its provider is not known to have.
+pub(super) fn unfinished(job: &Job) -> Error {
     Error::new(Code::Conflict, format!("the submit of {} did not finish", job.id))
         .with("reason", "unfinished")
-        .with("state", serde_json::to_value(State::Pending).unwrap_or_default())
         .hint("submit the same input again: it goes on where it ended")
 }

@@ -1,7 +1,7 @@
-//! The two protocols of jobs, Anthropic's Message Batches and OpenAI's Batch API, and the stub, which has its answers at once.
+//! The two protocols of batches, Anthropic's and OpenAI's, and the stub, which has its answers at once.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Take};
 
 use cp_common::{Code, Error, Result, clock};
 use serde_json::{Value, json};
@@ -10,242 +10,204 @@ use super::job::Job;
 use super::record::State;
 use crate::backend::Backend;
 use crate::backend::server::Server;
-use crate::dialect::{JobApi, Request, text_of};
+use crate::dialect::{JobApi, Request, shortened, text_of};
 
-/// Where Anthropic has its batches, below the base URL.
-const MESSAGES: &str = "/v1/messages/batches";
-/// Where OpenAI has them.
-const BATCHES: &str = "/batches";
-/// How long a request that was cut off may take to become a job, in seconds.
+/// How long a request that was cut off may take to become a batch, in seconds.
 const SETTLED: u64 = 120;
 /// How far the clocks of two machines may be apart, in seconds.
 const SKEW: u64 = 3600;
-/// How many pages of a provider's list are read at most.
-const PAGES: usize = 100;
 
-/// Who takes jobs.
-#[derive(Clone, Copy)]
-pub(super) enum Provider<'a> {
-    Inline(&'a Server),
-    File(&'a Server),
-    Stub,
-}
+/// Who takes batches: a server, or else the stub.
+pub(super) struct Provider<'a>(pub Option<(&'a Server, JobApi)>);
 
-/// Where a job stands, as its provider says.
+/// Where a batch stands, as its provider says.
 pub(super) struct Progress {
     pub state: State,
     /// The provider's own word.
     pub word: String,
     pub done: u64,
-    pub failed: u64,
     /// Why it failed as a whole.
     pub failure: Option<String>,
     /// Where its results are, below the base URL.
     results: Vec<String>,
 }
 
-/// What is known of a job that the provider was asked to make, without hearing whether it did.
-pub(super) enum Made {
-    /// It did: this is its id there.
-    Yes(String),
-    /// It did not.
-    No,
-    /// One of these may be it.
-    Perhaps(Vec<Value>),
+impl Progress {
+    pub(super) fn of(state: State, word: &str, done: u64) -> Self {
+        Self { state, word: word.to_owned(), done, failure: None, results: Vec::new() }
+    }
 }
 
-impl Progress {
-    /// Where a job stands that no provider has.
-    pub(super) fn never_made() -> Self {
-        let word = "never made".to_owned();
-        Self { state: State::Cancelled, word, done: 0, failed: 0, failure: None, results: Vec::new() }
+/// Where the batches of a protocol are, below the base URL.
+const fn place(api: JobApi) -> &'static str {
+    match api {
+        JobApi::Inline => "/v1/messages/batches",
+        JobApi::File => "/batches",
     }
 }
 
 impl<'a> Provider<'a> {
-    /// The provider of a backend, where it takes jobs.
+    /// The provider of a backend, where it takes batches.
     pub(super) fn of(backend: &'a dyn Backend) -> Result<Self> {
         let server = backend.server().and_then(|server| Some((server, server.jobs()?)));
-        match server {
-            Some((server, JobApi::Inline)) => Ok(Self::Inline(server)),
-            Some((server, JobApi::File)) => Ok(Self::File(server)),
-            None if backend.name() == "stub" => Ok(Self::Stub),
-            None => Err(Error::usage(format!("the backend {} has no batches", backend.name()))
-                .hint("anthropic, openai, openai-responses and the stub have; --jobs asks others in parallel")
-                .fatal()),
+        if server.is_some() || backend.name() == "stub" {
+            return Ok(Self(server));
         }
+        Err(Error::usage(format!("the backend {} has no batches", backend.name()))
+            .hint("anthropic, openai, openai-responses and the stub have; --jobs asks others in parallel")
+            .fatal())
     }
 
     /// The base URL of its server.
-    pub(super) fn endpoint(self) -> Option<&'a str> {
-        match self {
-            Self::Inline(server) | Self::File(server) => Some(server.base()),
-            Self::Stub => None,
-        }
+    pub(super) fn endpoint(&self) -> Option<&'a str> {
+        self.0.map(|(server, _)| server.base())
     }
 
     /// Where a request would go by itself, below the base.
-    pub(super) fn endpoint_path(self, request: &Request) -> String {
-        match self {
-            Self::Inline(server) | Self::File(server) => server.path(request),
-            Self::Stub => String::new(),
-        }
+    pub(super) fn path(&self, request: &Request) -> String {
+        self.0.map(|(server, _)| server.path(request)).unwrap_or_default()
     }
 
-    /// The most requests, and bytes of them, that one job may have.
-    pub(super) const fn most(self) -> (u64, u64) {
-        match self {
-            Self::Inline(_) => (100_000, 255 << 20),
-            Self::File(_) => (50_000, 199 << 20),
-            Self::Stub => (u64::MAX, u64::MAX),
+    /// The most requests, and bytes of them, that one batch may have, and whether all must be to one model.
+    pub(super) const fn limits(&self) -> (u64, u64, bool) {
+        match self.0 {
+            Some((_, JobApi::Inline)) => (100_000, 255 << 20, false),
+            Some((_, JobApi::File)) => (50_000, 199 << 20, true),
+            None => (u64::MAX, u64::MAX, false),
         }
-    }
-
-    /// Whether all requests of a job must be to one model.
-    pub(super) const fn has_one_model(self) -> bool {
-        matches!(self, Self::File(_))
     }
 
     /// A request as a line of what is sent.
-    pub(super) fn line(self, number: u64, path: &str, body: &[u8]) -> Vec<u8> {
-        let head = match self {
-            Self::Inline(_) | Self::Stub if number == 0 => format!("{{\"custom_id\":\"row-{number}\",\"params\":"),
-            Self::Inline(_) | Self::Stub => format!(",{{\"custom_id\":\"row-{number}\",\"params\":"),
-            Self::File(_) => {
+    pub(super) fn line(&self, number: u64, path: &str, body: &[u8]) -> Vec<u8> {
+        let head = match self.0 {
+            Some((_, JobApi::File)) => {
                 format!("{{\"custom_id\":\"row-{number}\",\"method\":\"POST\",\"url\":\"/v1{path}\",\"body\":")
             }
+            _ => format!("{}{{\"custom_id\":\"row-{number}\",\"params\":", if number == 0 { "" } else { "," }),
         };
         [head.as_bytes(), body, b"}\n"].concat()
     }
 
-    /// Has the provider make the job. What it says is kept before this returns. Where it fails before the provider can have made it,
-    /// `asked_at` is none again.
-    pub(super) fn make(self, job: &mut Job) -> Result<()> {
-        let made = match self {
-            Self::Stub => Ok(json!({"id": "stub"})),
-            Self::Inline(server) => {
-                let requests = job.opened("requests")?;
-                let body = framed(&b"{\"requests\":["[..], requests, &b"]}"[..])?;
-                self.asked(job, server, MESSAGES, body)
+    /// Has the provider make the batch, and keeps its id. Where the provider certainly has not made it, `asked_at` is none.
+    pub(super) fn make(&self, job: &mut Job) -> Result<()> {
+        let made = match self.0 {
+            None => json!({"id": "stub"}),
+            Some((server, JobApi::Inline)) => {
+                let (mut body, length) = framed("{\"requests\":[", job.opened("requests")?, "]}")?;
+                asked(job, server, JobApi::Inline, &mut body, length)?
             }
-            Self::File(server) => {
+            Some((server, JobApi::File)) => {
                 let file = match job.input_file.clone() {
                     Some(file) => file,
                     None => uploaded(job, server)?,
                 };
-                let url = format!("/v1{}", job.path);
-                let body = json!({"input_file_id": file, "endpoint": url, "completion_window": "24h", "metadata": {"cp_batch": job.id}});
+                let body = json!({"input_file_id": file, "endpoint": format!("/v1{}", job.path),
+                    "completion_window": "24h", "metadata": {"cp_batch": job.id}});
                 let body = body.to_string();
                 let length = body.len() as u64;
-                self.asked(job, server, BATCHES, (body.as_bytes().take(length), length))
+                asked(job, server, JobApi::File, &mut body.as_bytes().take(length), length)?
             }
         };
-        job.provider_id = Some(id_in(&made?)?);
+        job.provider_id = Some(id_in(&made)?);
         job.save()
     }
 
-    /// Sends what makes a job, and finds out, where that fails, whether it can have made one.
-    fn asked(self, job: &mut Job, server: &Server, path: &str, body: (std::io::Take<impl Read>, u64)) -> Result<Value> {
-        let (mut body, length) = body;
-        job.asking(true)?;
-        let made = server.sent(path, "application/json", &mut body, length);
-        if let Err(error) = &made {
-            let status = error.details().get("status").and_then(Value::as_u64).unwrap_or(0);
-            // A body that was not read to its end was not a whole request.
-            if body.limit() > 0 || (400..500).contains(&status) && status != 408 && status != 409 {
-                job.asking(false)?;
-            }
-        }
-        made
+    /// Where the batch stands.
+    pub(super) fn progress(&self, job: &Job) -> Result<Progress> {
+        let Some((server, api)) = self.0 else { return Ok(Progress::of(State::Succeeded, "ended", job.count)) };
+        let found = server.resource(&below(job, api, ""))?;
+        Ok(match api {
+            JobApi::Inline => inline(&found, server.base(), &below(job, api, "/results")),
+            JobApi::File => filed(&found),
+        })
     }
 
-    /// Where the job stands.
-    pub(super) fn progress(self, job: &Job) -> Result<Progress> {
-        let id = job.provider_id.as_deref().unwrap_or_default();
-        match self {
-            Self::Stub => Ok(Progress {
-                state: State::Succeeded,
-                word: "ended".to_owned(),
-                done: job.count,
-                failed: 0,
-                failure: None,
-                results: Vec::new(),
-            }),
-            Self::Inline(server) => {
-                server.resource(&format!("{MESSAGES}/{id}")).map(|found| inline(&found, server.base(), id))
-            }
-            Self::File(server) => server.resource(&format!("{BATCHES}/{id}")).map(|found| in_files(&found)),
-        }
-    }
-
-    /// Stops the job.
-    pub(super) fn cancel(self, job: &Job) -> Result<()> {
-        let id = job.provider_id.as_deref().unwrap_or_default();
-        let (server, path) = match self {
-            Self::Stub => return Ok(()),
-            Self::Inline(server) => (server, format!("{MESSAGES}/{id}/cancel")),
-            Self::File(server) => (server, format!("{BATCHES}/{id}/cancel")),
-        };
-        server.sent(&path, "application/json", &mut &b"{}"[..], 2).map(drop)
+    /// Stops the batch.
+    pub(super) fn cancel(&self, job: &Job) -> Result<()> {
+        let Some((server, api)) = self.0 else { return Ok(()) };
+        server.sent(&below(job, api, "/cancel"), "application/json", &mut &b"{}"[..], 2).map(drop)
     }
 
     /// Writes the results to a file.
-    pub(super) fn save_results(self, progress: &Progress, file: &mut File) -> Result<()> {
-        match self {
-            Self::Stub => Ok(()),
-            Self::Inline(server) | Self::File(server) => {
-                progress.results.iter().try_for_each(|path| server.saved(path, file))
-            }
-        }
+    pub(super) fn save_results(&self, progress: &Progress, file: &mut File) -> Result<()> {
+        let Some((server, _)) = self.0 else { return Ok(()) };
+        progress.results.iter().try_for_each(|path| server.saved(path, file))
     }
 
-    /// What became of a job that the provider was asked to make. `taken` are the ids there of other jobs.
-    pub(super) fn made(self, job: &Job, taken: &[String]) -> Result<Made> {
-        let (server, path, after) = match self {
-            Self::Stub => return Ok(Made::No),
-            Self::Inline(server) => (server, MESSAGES, "after_id"),
-            Self::File(server) => (server, BATCHES, "after"),
-        };
+    /// The id of a batch that the provider was asked for without hearing of it; none where it has not made it. Fails where that cannot be
+    /// known. `others` are the ids of other batches.
+    pub(super) fn made(&self, job: &Job, others: &[String]) -> Result<Option<String>> {
+        let Some((server, api)) = self.0 else { return Ok(None) };
         let asked_at = job.asked_at.unwrap_or_default();
-        let (mut found, mut query) = (Vec::new(), String::new());
-        for _ in 0..PAGES {
-            let page = server.resource(&format!("{path}?limit=100{query}"))?;
-            let listed = page.get("data").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-            let recent: Vec<&Value> = listed.iter().filter(|one| created_at(one) + SKEW >= asked_at).collect();
-            for one in &recent {
-                let id = id_in(one)?;
-                match self {
-                    Self::File(_) if one.pointer("/metadata/cp_batch").is_some_and(|of| *of == *job.id) => {
-                        return Ok(Made::Yes(id));
-                    }
-                    Self::Inline(_) if total(one) == job.count && !taken.contains(&id) => found.push((*one).clone()),
-                    _ => {}
-                }
-            }
-            let more = page.get("has_more").and_then(Value::as_bool).unwrap_or(false);
-            let (true, Some(last)) = (more && recent.len() == listed.len(), listed.last()) else { break };
-            query = format!("&{after}={}", id_in(last)?);
+        let page = server.resource(&format!("{}?limit=100", place(api)))?;
+        let listed = page.get("data").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let is_marked = |one: &&Value| one.pointer("/metadata/cp_batch").is_some_and(|mark| *mark == *job.id);
+        if let Some(found) = listed.iter().find(is_marked) {
+            return id_in(found).map(Some);
         }
-        if !found.is_empty() {
-            return Ok(Made::Perhaps(found));
+        let is_recent = |one: &&Value| created_at(one) + SKEW >= asked_at;
+        let has_all = page["has_more"] != true || listed.last().is_some_and(|last| !is_recent(&last));
+        // Anthropic's have no mark: one of this size may be it.
+        let may_be = |one: &&Value| {
+            let id = text_of(one, "id").unwrap_or_default();
+            api == JobApi::Inline
+                && is_recent(one)
+                && total(one) == job.count
+                && !others.iter().any(|other| other == id)
+        };
+        let candidates: Vec<&Value> = listed.iter().filter(may_be).collect();
+        if !candidates.is_empty() || !has_all {
+            return Err(unresolved(job, &candidates));
         }
-        let age = clock::unix_seconds().saturating_sub(asked_at);
-        if age >= SETTLED {
-            return Ok(Made::No);
+        let left = SETTLED.saturating_sub(clock::unix_seconds().saturating_sub(asked_at));
+        if left == 0 {
+            return Ok(None);
         }
-        let wait = SETTLED - age;
-        Err(Error::new(Code::Conflict, format!("the submit of {} was cut off, and its provider may still make it", job.id))
+        Err(Error::new(Code::Conflict, format!("{}: the provider may still make what a submit asked for", job.id))
             .with("reason", "unfinished")
-            .with("retry_after_ms", wait * 1000)
-            .hint(format!("submit it again in {wait} seconds: what the provider has by then is known"))
+            .with("retry_after_ms", left * 1000)
+            .hint(format!("submit it again in {left} seconds"))
             .fatal())
     }
 }
 
-/// An id as the provider gave it, fit to be part of a path.
-pub(super) fn id_in(value: &Value) -> Result<String> {
-    let id = text_of(value, "id").unwrap_or_default();
-    checked_id(id).ok_or_else(|| Error::new(Code::Server, "the provider's answer has no valid id").with("id", id))
+/// Sends what makes a batch, and finds out, where that fails, whether one can have been made.
+fn asked(job: &mut Job, server: &Server, api: JobApi, body: &mut Take<impl Read>, length: u64) -> Result<Value> {
+    job.asking(true)?;
+    let made = server.sent(place(api), "application/json", body, length);
+    if let Err(error) = &made {
+        let status = error.details().get("status").and_then(Value::as_u64).unwrap_or(0);
+        // A body that was not read to its end was not a whole request.
+        if body.limit() > 0 || (400..500).contains(&status) && status != 408 {
+            job.asking(false)?;
+        }
+    }
+    made
+}
+
+/// A person must say which batch of the provider's it is, if it is one.
+fn unresolved(job: &Job, candidates: &[&Value]) -> Error {
+    let ids: Vec<String> = candidates.iter().filter_map(|one| checked_id(text_of(one, "id")?)).collect();
+    let id = &job.id;
+    Error::new(Code::HumanRequired, format!("a submit of {id} was cut off, and the provider may have made the batch"))
+        .with("action", "resolve_unfinished_batch")
+        .with("resume", format!("cp-llm batch fetch {id} --as {}", ids.first().map_or("ID", String::as_str)))
+        .with("batch", id.as_str())
+        .with("candidates", ids)
+        .with("_untrusted", vec!["/candidates"])
+        .hint(format!("look at them at the provider; if none is it: cp-llm batch cancel {id}, and submit again"))
+        .fatal()
+}
+
+/// Where the batch, or something of it, is at its provider.
+fn below(job: &Job, api: JobApi, what: &str) -> String {
+    format!("{}/{}{what}", place(api), job.provider_id.as_deref().unwrap_or_default())
+}
+
+/// The id of what the provider made, fit to be part of a path.
+fn id_in(value: &Value) -> Result<String> {
+    let id = text_of(value, "id").and_then(checked_id);
+    id.ok_or_else(|| Error::new(Code::Server, "the provider's answer has no valid id"))
 }
 
 /// An id, if it is one.
@@ -254,34 +216,32 @@ pub(super) fn checked_id(id: &str) -> Option<String> {
     is_id.then(|| id.to_owned())
 }
 
-/// A file between two pieces of text, and the length of it all.
-fn framed<'b>(before: &'b [u8], file: File, after: &'b [u8]) -> Result<(std::io::Take<impl Read + use<'b>>, u64)> {
-    let size = file.metadata().map_err(|e| Error::io("reading the requests", e).fatal())?.len();
+/// A file between two texts, and the length of it all.
+fn framed<'b>(before: &'b str, file: File, after: &'b str) -> Result<(Take<impl Read + use<'b>>, u64)> {
+    let size = file.metadata()?.len();
     let length = before.len() as u64 + size + after.len() as u64;
-    Ok((before.chain(file).chain(after).take(length), length))
+    Ok((before.as_bytes().chain(file).chain(after.as_bytes()).take(length), length))
 }
 
-/// Uploads the requests as a file (RFC 7578). A file without a batch costs nothing, so nothing is asked before.
+/// Uploads the requests as a file (RFC 7578). A file without a batch costs nothing.
 fn uploaded(job: &mut Job, server: &Server) -> Result<String> {
-    // Every line of the file begins with a brace, so no line of it is the boundary.
-    let boundary = format!("cp-llm-{}", job.id);
+    // Every line of the file begins with a brace, so none is the boundary.
+    let id = &job.id;
     let before = format!(
-        "--{boundary}\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n\
-         --{boundary}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{}.jsonl\"\r\n\
-         Content-Type: application/jsonl\r\n\r\n",
-        job.id
+        "--{id}\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--{id}\r\nContent-Disposition: \
+         form-data; name=\"file\"; filename=\"{id}.jsonl\"\r\nContent-Type: application/jsonl\r\n\r\n"
     );
-    let after = format!("\r\n--{boundary}--\r\n");
-    let (mut body, length) = framed(before.as_bytes(), job.opened("requests")?, after.as_bytes())?;
-    let kind = format!("multipart/form-data; boundary={boundary}");
-    let id = id_in(&server.sent("/files", &kind, &mut body, length)?)?;
-    job.input_file = Some(id.clone());
+    let after = format!("\r\n--{id}--\r\n");
+    let (mut body, length) = framed(&before, job.opened("requests")?, &after)?;
+    let made = server.sent("/files", &format!("multipart/form-data; boundary={id}"), &mut body, length)?;
+    let file = id_in(&made)?;
+    job.input_file = Some(file.clone());
     job.save()?;
-    Ok(id)
+    Ok(file)
 }
 
-fn count(value: &Value, name: &str) -> u64 {
-    value.pointer(&format!("/request_counts/{name}")).and_then(Value::as_u64).unwrap_or(0)
+fn count(found: &Value, name: &str) -> u64 {
+    found.pointer(&format!("/request_counts/{name}")).and_then(Value::as_u64).unwrap_or(0)
 }
 
 /// How many requests a batch of Anthropic has.
@@ -291,40 +251,30 @@ fn total(found: &Value) -> u64 {
 
 /// When a batch was made, in seconds since 1970.
 fn created_at(found: &Value) -> u64 {
-    match found.get("created_at") {
-        Some(Value::String(time)) => chrono::DateTime::parse_from_rfc3339(time)
-            .map_or(u64::MAX / 2, |time| u64::try_from(time.timestamp()).unwrap_or(0)),
-        Some(number) => number.as_u64().unwrap_or(u64::MAX / 2),
-        None => u64::MAX / 2,
-    }
+    let made = found.get("created_at");
+    let time = made.and_then(Value::as_str).and_then(|time| chrono::DateTime::parse_from_rfc3339(time).ok());
+    let time = time.and_then(|time| u64::try_from(time.timestamp()).ok());
+    time.or_else(|| made?.as_u64()).unwrap_or(u64::MAX / 2)
 }
 
-/// A batch of Anthropic.
-fn inline(found: &Value, base: &str, id: &str) -> Progress {
-    let (succeeded, canceled) = (count(found, "succeeded"), count(found, "canceled"));
-    let failed = count(found, "errored") + count(found, "expired") + canceled;
+/// A batch of Anthropic. Its results are below `base`, whatever its link says: the key goes nowhere else.
+fn inline(found: &Value, base: &str, results: &str) -> Progress {
     let word = text_of(found, "processing_status").unwrap_or_default();
+    let succeeded = count(found, "succeeded");
     let state = match word {
-        "ended" if canceled > 0 => State::Cancelled,
-        "ended" if succeeded == 0 && failed > 0 => State::Failed,
+        "ended" if count(found, "canceled") > 0 => State::Cancelled,
+        "ended" if succeeded == 0 && total(found) > 0 => State::Failed,
         "ended" => State::Succeeded,
         _ => State::Running,
     };
-    // The key goes nowhere but to the server that it is for.
     let link = text_of(found, "results_url").map(|link| link.strip_prefix(base).unwrap_or(link));
-    let link = link.filter(|link| link.starts_with('/') && !link.starts_with("//"));
-    Progress {
-        state,
-        word: word.to_owned(),
-        done: succeeded + failed,
-        failed,
-        failure: None,
-        results: vec![link.map_or_else(|| format!("{MESSAGES}/{id}/results"), str::to_owned)],
-    }
+    let link = link.filter(|link| link.starts_with('/') && !link.starts_with("//")).unwrap_or(results);
+    let done = total(found) - count(found, "processing");
+    Progress { results: vec![link.to_owned()], ..Progress::of(state, word, done) }
 }
 
 /// A batch of OpenAI.
-fn in_files(found: &Value) -> Progress {
+fn filed(found: &Value) -> Progress {
     let word = text_of(found, "status").unwrap_or_default();
     let state = match word {
         "validating" => State::Pending,
@@ -334,14 +284,10 @@ fn in_files(found: &Value) -> Progress {
         _ => State::Running,
     };
     let files = ["output_file_id", "error_file_id"].map(|name| text_of(found, name).and_then(checked_id));
-    let failure = found.pointer("/errors/data/0/message").and_then(Value::as_str);
     Progress {
-        state,
-        word: word.to_owned(),
-        done: count(found, "completed") + count(found, "failed"),
-        failed: count(found, "failed"),
-        failure: failure.map(crate::dialect::shortened),
+        failure: found.pointer("/errors/data/0/message").and_then(Value::as_str).map(shortened),
         results: files.into_iter().flatten().map(|file| format!("/files/{file}/content")).collect(),
+        ..Progress::of(state, word, count(found, "completed") + count(found, "failed"))
     }
 }
 
@@ -351,25 +297,24 @@ mod tests {
 
     #[test]
     fn results_are_asked_for_at_the_server_that_the_key_is_for() {
-        let path = |link: &str| inline(&json!({"results_url": link}), "https://api.example", "b1").results.remove(0);
-        let own = format!("{MESSAGES}/b1/results");
+        let path = |link: &str| inline(&json!({"results_url": link}), "https://api.example", "/own").results.remove(0);
         assert_eq!(path("https://api.example/v1/r?x=1"), "/v1/r?x=1");
         assert_eq!(path("/v1/r"), "/v1/r");
         for elsewhere in ["https://other.example/r", "https://api.example.evil/r", "//other.example/r", "r", ""] {
-            assert_eq!(path(elsewhere), own, "{elsewhere}");
+            assert_eq!(path(elsewhere), "/own", "{elsewhere}");
         }
     }
 
     #[test]
     fn states_are_those_of_every_job() {
-        let of = |status: &str| in_files(&json!({"status": status})).state;
-        let all = ["validating", "in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled"];
-        let states = all.map(of);
+        let all =
+            ["validating", "in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled"];
+        let states = all.map(|status| filed(&json!({"status": status})).state);
         assert!(states.map(State::is_ended) == [false, false, false, true, true, true, false, true], "{states:?}");
-        assert_eq!((states[0], states[5], states[7]), (State::Pending, State::Failed, State::Cancelled));
-        let counted = |counts: Value| inline(&json!({"processing_status": "ended", "request_counts": counts}), "", "").state;
-        assert_eq!(counted(json!({"succeeded": 1, "errored": 2})), State::Succeeded);
-        assert_eq!(counted(json!({"errored": 2, "expired": 1})), State::Failed);
-        assert_eq!(counted(json!({"succeeded": 1, "canceled": 2})), State::Cancelled);
+        let ended =
+            |counts: Value| inline(&json!({"processing_status": "ended", "request_counts": counts}), "", "").state;
+        assert_eq!(ended(json!({"succeeded": 1, "errored": 2})), State::Succeeded);
+        assert_eq!(ended(json!({"errored": 2, "expired": 1})), State::Failed);
+        assert_eq!(ended(json!({"succeeded": 1, "canceled": 2})), State::Cancelled);
     }
 }

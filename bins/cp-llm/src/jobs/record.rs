@@ -1,4 +1,4 @@
-//! What is printed of a job.
+//! What is printed of a batch.
 
 use cp_common::wire::Reply;
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::job::Job;
 use super::provider::Progress;
 
-/// Where a job stands.
+/// Where a batch stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -33,7 +33,7 @@ impl State {
     }
 }
 
-/// A job of a provider.
+/// A batch of a provider.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("x-untrusted" = ["failure"])))]
@@ -44,7 +44,7 @@ pub(crate) struct BatchJob {
     state: State,
     /// The same in the words of its provider.
     provider_state: String,
-    /// Its id there; absent while it is not known whether the provider has it.
+    /// Its id there; absent while the provider is not known to have it.
     #[serde(skip_serializing_if = "Option::is_none")]
     provider_id: Option<String>,
     /// Who answers.
@@ -56,17 +56,15 @@ pub(crate) struct BatchJob {
     count: u64,
     /// How many of them are done, those that failed among them.
     done: u64,
-    /// How many of them failed.
-    failed: u64,
     /// When it was submitted.
     created_at: String,
     /// The hash of the requests and of what they carry along.
     input_hash: String,
     /// The directory with what they carry along.
     directory: String,
-    /// What tells where it stands.
+    /// The command that says where it stands.
     poll: String,
-    /// What gives its answers.
+    /// The command that gives its answers.
     result: String,
     /// Why it failed as a whole, in the words of its provider.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,33 +75,31 @@ pub(crate) struct BatchJob {
 }
 
 impl BatchJob {
-    /// A job and where it stands.
+    /// A batch and where it stands.
     pub(super) fn of(job: &Job, progress: Progress) -> Self {
-        let untrusted = progress.failure.iter().map(|_| "/failure").collect();
+        let Job { id, provider_id, backend, endpoint, count, created_at, input_hash, directory, .. } = job.clone();
         Self {
-            id: job.id.clone(),
             state: progress.state,
             provider_state: progress.word,
-            provider_id: job.provider_id.clone(),
-            backend: job.backend.clone(),
-            endpoint: job.endpoint.clone(),
-            count: job.count,
+            provider_id,
+            backend,
+            endpoint,
+            count,
             done: progress.done,
-            failed: progress.failed,
-            created_at: job.created_at.clone(),
-            input_hash: job.input_hash.clone(),
-            directory: job.directory.display().to_string(),
-            poll: format!("cp-llm batch poll {}", job.id),
-            result: format!("cp-llm batch fetch {}", job.id),
+            created_at,
+            input_hash,
+            directory: directory.display().to_string(),
+            poll: format!("cp-llm batch poll {id}"),
+            result: format!("cp-llm batch fetch {id}"),
+            untrusted: progress.failure.iter().map(|_| "/failure").collect(),
             failure: progress.failure,
-            untrusted,
+            id,
         }
     }
 }
 
 impl Reply for BatchJob {
     fn text(&self) -> String {
-        let state = serde_json::to_value(self.state).unwrap_or_default();
-        format!("{}  {}  {}/{}", self.id, state.as_str().unwrap_or_default(), self.done, self.count)
+        format!("{}  {}  {}/{}", self.id, format!("{:?}", self.state).to_lowercase(), self.done, self.count)
     }
 }

@@ -20,7 +20,7 @@ use cp_common::{Code, Context, Error, Result, signals};
 
 use self::batch::{Answered, Batch, Piece};
 pub(crate) use self::dry_run::DryRun;
-pub(crate) use self::options::{Args, is_direct};
+pub(crate) use self::options::{Args, is_direct, refuse_direct};
 pub(crate) use self::request::RequestBuilder;
 use self::resume::EarlierRun;
 use crate::digest;

@@ -213,26 +213,26 @@ impl Args {
 }
 
 /// The options that do not apply to a batch.
-const DIRECT: [&str; 14] = [
-    "--stream",
-    "--dry-run",
-    "--jobs",
-    "--unordered",
-    "--resume",
-    "--record",
-    "--replay",
-    "--cache",
-    "--budget-file",
-    "--rpm",
-    "--tpm",
-    "--retries",
-    "--retry-max-wait",
-    "--idle-timeout",
-];
+const DIRECT: &str = "--stream --dry-run --jobs --unordered --resume --record --replay --cache --budget-file --rpm --tpm \
+    --retries --retry-max-wait --idle-timeout";
+
+fn is_named(option: &str) -> bool {
+    DIRECT.split_whitespace().any(|direct| direct == option)
+}
 
 /// Whether an option does not apply to a batch.
 pub(crate) fn is_direct(option: &clap::Arg) -> bool {
-    option.get_long().is_some_and(|name| DIRECT.contains(&format!("--{name}").as_str()))
+    option.get_long().is_some_and(|name| is_named(&format!("--{name}")))
+}
+
+/// Refuses the options that do not apply to a batch.
+pub(crate) fn refuse_direct() -> Result<()> {
+    let options = std::env::args().take_while(|word| word != "--");
+    let mut names = options.map(|word| word.split('=').next().unwrap_or_default().to_owned());
+    match names.find(|name| is_named(name)) {
+        Some(name) => Err(Error::usage(format!("{name} does not apply to a batch")).hint("leave it out")),
+        None => Ok(()),
+    }
 }
 
 /// What a batch takes of the options.
@@ -252,33 +252,6 @@ impl Args {
         let script = self.stub_script.as_ref().and_then(|script| std::path::absolute(script).ok());
         words.extend(script.map(|script| format!("--stub-script={}", script.display())));
         words
-    }
-
-    /// Refuses the options that do not apply to a batch.
-    pub(crate) fn refuse_direct(&self) -> Result<()> {
-        let files = [&self.resume, &self.record, &self.replay, &self.budget_file].map(Option::is_some);
-        let [resume, record, replay, budget_file] = files;
-        let own = Self::of_words(&[])?;
-        let given = [
-            self.stream,
-            self.dry_run,
-            self.jobs != own.jobs,
-            self.unordered,
-            resume,
-            record,
-            replay,
-            self.cache,
-            budget_file,
-            self.rpm.is_some(),
-            self.tpm.is_some(),
-            self.retries != own.retries,
-            self.retry_max_wait.to_bits() != own.retry_max_wait.to_bits(),
-            self.idle_timeout.to_bits() != own.idle_timeout.to_bits(),
-        ];
-        match DIRECT.iter().zip(given).find(|(_, is_given)| *is_given) {
-            Some((name, _)) => Err(Error::usage(format!("{name} does not apply to a batch")).hint("leave it out")),
-            None => Ok(()),
-        }
     }
 }
 
