@@ -68,6 +68,14 @@ impl BatchProvider {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).batches.len()
     }
 
+    /// A batch that has ended, and the lines of its results, as one of the two protocols shows them.
+    pub fn shown(&self, at: usize, is_anthropic: bool) -> (Value, String) {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = if is_anthropic { of_anthropic } else { of_openai };
+        let lines = kept.batches[at].rows.iter().map(|row| line(row, Fate::of(row)).to_string() + "\n");
+        (if is_anthropic { kept.inline(at) } else { kept.filed(at) }, lines.collect())
+    }
+
     /// The lines of a file that was uploaded.
     pub fn file(&self, number: usize) -> String {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).files[number].clone()
@@ -257,7 +265,7 @@ fn of_openai(row: &Value, fate: Fate) -> Value {
         json!({"id": "r_1", "object": "response", "created_at": 1, "model": "m-1", "status": "completed", "parallel_tool_calls": true,
             "tool_choice": "auto", "tools": [], "output": [{"id": "i_1", "type": "message", "role": "assistant", "status": "completed",
             "content": [{"type": "output_text", "text": text, "annotations": []}]}],
-            "usage": {"input_tokens": 7, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 3,
+            "usage": {"input_tokens": 7, "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0}, "output_tokens": 3,
             "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 10}})
     } else {
         json!({"id": "c_1", "object": "chat.completion", "created": 1, "model": "m-1",

@@ -4,8 +4,8 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Result, signals};
 
 use super::job::Job;
-use super::provider::{Progress, Provider};
-use super::record::{BatchJob, State};
+use super::provider::Provider;
+use super::record::{BatchJob, Progress, State};
 
 /// What the reference says of this verb.
 pub(super) const DOC: VerbDoc = VerbDoc {

@@ -7,8 +7,8 @@ use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
 
 use super::job::Job;
-use super::provider::{Progress, Provider};
-use super::record::BatchJob;
+use super::provider::Provider;
+use super::record::{BatchJob, Progress};
 use crate::pause::pause;
 
 /// What the reference says of this verb.

@@ -7,7 +7,7 @@ use cp_common::{Code, Error, Result, clock};
 use serde_json::{Value, json};
 
 use super::job::Job;
-use super::record::State;
+use super::record::{Progress, State};
 use crate::backend::Backend;
 use crate::backend::server::Server;
 use crate::dialect::{JobApi, Request, shortened, text_of};
@@ -19,24 +19,6 @@ const SKEW: u64 = 3600;
 
 /// Who takes batches: a server, or else the stub.
 pub(super) struct Provider<'a>(pub Option<(&'a Server, JobApi)>);
-
-/// Where a batch stands, as its provider says.
-pub(super) struct Progress {
-    pub state: State,
-    /// The provider's own word.
-    pub word: String,
-    pub done: u64,
-    /// Why it failed as a whole.
-    pub failure: Option<String>,
-    /// Where its results are, below the base URL.
-    results: Vec<String>,
-}
-
-impl Progress {
-    pub(super) fn of(state: State, word: &str, done: u64) -> Self {
-        Self { state, word: word.to_owned(), done, failure: None, results: Vec::new() }
-    }
-}
 
 /// Where the batches of a protocol are, below the base URL.
 const fn place(api: JobApi) -> &'static str {

@@ -4,7 +4,6 @@ use cp_common::wire::Reply;
 use serde::Serialize;
 
 use super::job::Job;
-use super::provider::Progress;
 
 /// Where a batch stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -30,6 +29,24 @@ impl State {
             Self::Pending | Self::Running => false,
             Self::Succeeded | Self::Failed | Self::Cancelled => true,
         }
+    }
+}
+
+/// Where a batch stands, as its provider says.
+pub(super) struct Progress {
+    pub state: State,
+    /// The provider's own word.
+    pub word: String,
+    pub done: u64,
+    /// Why it failed as a whole.
+    pub failure: Option<String>,
+    /// Where its results are, below the base URL.
+    pub results: Vec<String>,
+}
+
+impl Progress {
+    pub(super) fn of(state: State, word: &str, done: u64) -> Self {
+        Self { state, word: word.to_owned(), done, failure: None, results: Vec::new() }
     }
 }
 
@@ -70,7 +87,7 @@ pub(crate) struct BatchJob {
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
     /// JSON Pointers to what is not ours.
-    #[serde(rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
     untrusted: Vec<&'static str>,
 }
 

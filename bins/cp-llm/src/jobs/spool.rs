@@ -46,24 +46,26 @@ pub(super) struct Spool {
     place: PathBuf,
     /// What their hashes begin with.
     seed: String,
+    /// The most requests, and bytes of them, that one batch may have, and whether all must be to one model.
+    limits: (u64, u64, bool),
     pub parts: Vec<Part>,
 }
 
 impl Spool {
     /// A spool below this directory.
-    pub(super) fn new(place: PathBuf, seed: String) -> Self {
+    pub(super) fn new(place: PathBuf, seed: String, limits: (u64, u64, bool)) -> Self {
         for entry in std::fs::read_dir(&place).into_iter().flatten().flatten() {
             let age = entry.metadata().ok().and_then(|meta| meta.modified().ok()?.elapsed().ok());
             if entry.file_name().as_encoded_bytes().starts_with(b".new-") && age.is_some_and(|age| age > ABANDONED) {
                 let _ = std::fs::remove_dir_all(entry.path());
             }
         }
-        Self { place, seed, parts: Vec::new() }
+        Self { place, seed, limits, parts: Vec::new() }
     }
 
     /// Adds a row to the batch that has room for it, or to a new one.
     pub(super) fn add(&mut self, work: &Work, body: &[u8], place: Place, provider: &Provider<'_>) -> Result<()> {
-        let (rows, bytes, is_of_one_model) = provider.limits();
+        let (rows, bytes, is_of_one_model) = self.limits;
         let model = is_of_one_model.then(|| work.request().model.clone());
         // What a line has around the body is short.
         let fits = |part: &Part| {
@@ -111,4 +113,30 @@ impl Part {
 
 fn failed(e: std::io::Error) -> Error {
     Error::io("keeping the rows of the batch", e).fatal()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cp_common::wire::Prompt;
+
+    #[test]
+    fn a_batch_that_is_full_is_followed_by_another_and_what_is_not_kept_is_removed() {
+        let place = tempfile::tempdir().unwrap();
+        let prompt = |model: &str| Prompt { model: Some(model.to_owned()), ..Prompt::of_text("hi") };
+        let counts = |limits, models: &[&str]| {
+            let mut spool = Spool::new(place.path().to_owned(), String::new(), limits);
+            for model in models {
+                let item =
+                    Item { index: None, line: None, request_hash: String::new(), bytes: 0, prompt: prompt(model) };
+                spool.add(&item.work(0), b"{}", Place::default(), &Provider(None)).unwrap();
+            }
+            spool.parts.iter().map(|part| part.count).collect::<Vec<_>>()
+        };
+        assert_eq!(counts((2, u64::MAX, false), &["a", "b", "a", "b", "a"]), [2, 2, 1]);
+        assert_eq!(counts((9, 600, false), &["a"; 30]).iter().sum::<u64>(), 30);
+        assert!(counts((9, 600, false), &["a"; 30]).len() > 3);
+        assert_eq!(counts((9, u64::MAX, true), &["a", "b", "a"]), [2, 1]);
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+    }
 }

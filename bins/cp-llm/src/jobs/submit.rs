@@ -52,7 +52,7 @@ pub(super) fn run(Args { send: args }: &Args, context: &mut Context) -> Result<(
     let provider = Provider::of(engine.backend.as_ref())?;
     let words = args.words_for_answers(engine.backend.name());
     let seed = format!("{}\n{}\n", engine.backend.name(), provider.endpoint().unwrap_or_default());
-    let spool = Spool::new(job::directory(&context.home), seed);
+    let spool = Spool::new(job::directory(&context.home), seed, provider.limits());
     let id = args.request_id.as_deref();
     let mut submit = Submit { engine: &engine, provider, requests, words, id, spool };
     filter::run(&mut submit, source, args.stream_options, context)

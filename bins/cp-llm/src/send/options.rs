@@ -227,8 +227,8 @@ pub(crate) fn is_direct(option: &clap::Arg) -> bool {
 
 /// Refuses the options that do not apply to a batch.
 pub(crate) fn refuse_direct() -> Result<()> {
-    let options = std::env::args().take_while(|word| word != "--");
-    let mut names = options.map(|word| word.split('=').next().unwrap_or_default().to_owned());
+    let options = std::env::args_os().take_while(|word| word != "--");
+    let mut names = options.map(|word| word.to_string_lossy().split('=').next().unwrap_or_default().to_owned());
     match names.find(|name| is_named(name)) {
         Some(name) => Err(Error::usage(format!("{name} does not apply to a batch")).hint("leave it out")),
         None => Ok(()),
