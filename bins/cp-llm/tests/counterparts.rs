@@ -226,7 +226,8 @@ fn batches_fit_the_types_that_the_providers_publish() {
         let rows = if *backend == "anthropic" { made["requests"].clone() } else { lines(&provider.file(0)).into() };
         let (batch, results) = provider.shown(0, *backend == "anthropic");
         let case = json!({"backend": backend, "made": made, "rows": rows, "batch": batch, "results": lines(&results)});
-        cases.push_str(&format!("{case}\n"));
+        cases.push_str(&case.to_string());
+        cases.push('\n');
     }
     python(BATCHES).unwrap().stdin(cases).run().success();
 }

@@ -1,4 +1,4 @@
-//! A provider that takes batches, in the protocols of Anthropic and of OpenAI: it answers what its rows say, in the wrong order, once
+//! A provider that takes batches, in the protocols of Anthropic and of `OpenAI`: it answers what its rows say, in the wrong order, once
 //! it was asked often enough.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +20,7 @@ pub struct Conduct {
     pub refuses: Option<u16>,
     /// Whether links name the server.
     pub has_absolute_links: bool,
-    /// The state that batches of OpenAI end in, if not `completed`.
+    /// The state that batches of `OpenAI` end in, if not `completed`.
     pub ends: Option<&'static str>,
 }
 
@@ -177,7 +177,7 @@ impl Kept {
             "archived_at": null, "cancel_initiated_at": null, "results_url": null})
     }
 
-    /// A batch as OpenAI shows it.
+    /// A batch as `OpenAI` shows it.
     fn filed(&self, at: usize) -> Value {
         let (ended, batch) = (self.has_ended(at), &self.batches[at]);
         let good = if ended { self.counted(at, Fate::Answered) } else { 0 };

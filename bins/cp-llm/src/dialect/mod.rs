@@ -39,7 +39,7 @@ pub(crate) type Show<'a> = dyn FnMut(&str) -> Result<()> + 'a;
 pub(crate) enum JobApi {
     /// In the body of one request: Anthropic's Message Batches.
     Inline,
-    /// In a file that is uploaded first: OpenAI's Batch API.
+    /// In a file that is uploaded first: `OpenAI`'s Batch API.
     File,
 }
 

@@ -1,4 +1,4 @@
-//! The two protocols of batches, Anthropic's and OpenAI's, and the stub, which has its answers at once.
+//! The two protocols of batches, Anthropic's and `OpenAI`'s, and the stub, which has its answers at once.
 
 use std::fs::File;
 use std::io::{Read, Take};
@@ -255,7 +255,7 @@ fn inline(found: &Value, base: &str, results: &str) -> Progress {
     Progress { results: vec![link.to_owned()], ..Progress::of(state, word, done) }
 }
 
-/// A batch of OpenAI.
+/// A batch of `OpenAI`.
 fn filed(found: &Value) -> Progress {
     let word = text_of(found, "status").unwrap_or_default();
     let state = match word {
