@@ -121,9 +121,11 @@ fn direct(backend: &str, text: &str) -> Vec<server::Step> {
 #[test]
 fn a_row_that_failed_is_an_item_that_failed() {
     for backend in BACKENDS {
-        let provider = BatchProvider::new(Conduct::default());
+        let provider = BatchProvider::new(Conduct { ends: Some("expired"), ..Conduct::default() });
         let llm = Llm::asking(backend, &provider.server);
         let id = id_of(&submit(&llm, &rows(&["good", "refuse", "expire", "cancel", "lose", "fine"])));
+        let state = if backend == "anthropic" { "cancelled" } else { "failed" };
+        assert_eq!(llm.run(&["batch", "poll", &id]).records()[0]["data"]["state"], state);
         let ran = llm.run(&["batch", "fetch", &id]);
         let codes: Vec<Value> = ran.records()[..6].iter().map(|record| record["error"]["code"].clone()).collect();
         let expected = json!([null, "E_VALIDATION", "E_TIMEOUT", "E_CONFLICT", "E_SERVER", null]);
