@@ -1,7 +1,9 @@
 //! A batch as it is kept: which provider has it, and what its requests carry along.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, ErrorKind};
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 use cp_common::home::{Home, lock, write_whole};
@@ -34,8 +36,8 @@ pub(super) struct Job {
     pub count: u64,
     /// The options with which its answers are read.
     pub words: Vec<String>,
-    /// What it belongs to.
-    pub ledger: PathBuf,
+    /// What it belongs to; the ledger as the bytes of its path.
+    pub ledger: Vec<u8>,
     pub session: Option<String>,
     pub run: Option<String>,
     #[serde(skip)]
@@ -174,7 +176,7 @@ impl Job {
         let schema = schema.exists().then(|| format!("--schema={}", schema.display()));
         let words: Vec<String> = self.words.iter().cloned().chain(schema).collect();
         let given = context.options.clone();
-        context.options.ledger = Some(self.ledger.clone());
+        context.options.ledger = Some(OsString::from_vec(self.ledger.clone()).into());
         (context.options.session, context.options.run) = (self.session.clone(), self.run.clone());
         let prepared = send::Args::of_words(&words).and_then(|args| args.prepared(context));
         context.options = given;

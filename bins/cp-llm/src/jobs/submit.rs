@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStringExt as _;
 
 use cp_common::home::write_whole;
 use cp_common::output::Severity;
@@ -127,7 +128,7 @@ impl Submit<'_> {
             input_hash: input_hash.clone(),
             count: part.count,
             words: self.words.clone(),
-            ledger: std::path::absolute(self.engine.journal.path())?,
+            ledger: std::path::absolute(self.engine.journal.path())?.into_os_string().into_vec(),
             session: context.session(),
             run: context.options.run.clone(),
             directory: part.directory.clone(),
