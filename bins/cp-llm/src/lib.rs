@@ -2,7 +2,7 @@
 //!
 //! Each folder uses those below it:
 //!
-//! - [`send`], [`embed`], [`models`], [`doctor`]: the verbs, and what `doctor` checks
+//! - [`send`], [`embed`], [`jobs`], [`models`], [`doctor`]: the verbs, and what `doctor` checks
 //! - [`policy`]: what may be sent, over which network, for how much
 //! - [`engine`]: from a prompt to a message: tries, fallbacks, budgets, recordings, the ledger
 //! - [`backend`]: what answers a request: a provider's server, a program, the stub
@@ -19,6 +19,7 @@ mod engine;
 mod environment;
 mod files;
 mod http;
+mod jobs;
 mod models;
 mod pause;
 mod policy;
@@ -32,7 +33,7 @@ pub static PROGRAM: Program = Program {
     name: "cp-llm",
     about: "send a prompt to a model and get a message",
     risk_tier: "T1",
-    verbs: &[send::DOC, embed::DOC, models::DOC],
+    verbs: &[send::DOC, embed::DOC, jobs::DOCS[0], jobs::DOCS[1], jobs::DOCS[2], jobs::DOCS[3], models::DOC],
     implicit: Some("send"),
     groups: &[],
     doctor: &["backend"],
@@ -69,6 +70,7 @@ pub static PROGRAM: Program = Program {
         cp_common::wire::schemas::MESSAGE,
         cp_common::wire::schemas::DELTA,
         ("embedding", include_str!("../schemas/embedding.json")),
+        ("batch_job", include_str!("../schemas/batch_job.json")),
         ("models", include_str!("../schemas/models.json")),
         ("item", include_str!("../schemas/item.json")),
     ],
@@ -90,6 +92,7 @@ enum Verb {
     #[command(hide = true)]
     Send(Box<send::Args>),
     Embed(embed::Args),
+    Batch(jobs::Args),
     Models(models::Args),
 }
 
@@ -98,6 +101,7 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
     match cli.verb {
         Verb::Send(args) => send::run(&args, context),
         Verb::Embed(args) => embed::run(&args, context),
+        Verb::Batch(args) => jobs::run(&args, context),
         Verb::Models(args) => models::run(&args, context),
     }
 }
@@ -113,7 +117,8 @@ mod tests {
         let request = serde_json::to_value(of_record(schemars::schema_for!(send::DryRun))).unwrap();
         let models = serde_json::to_value(schemars::schema_for!(cp_common::wire::Page<models::Model>)).unwrap();
         let embedding = serde_json::to_value(of_record(schemars::schema_for!(embed::Embedded))).unwrap();
-        for (name, schema) in [("item", request), ("embedding", embedding), ("models", models)] {
+        let job = serde_json::to_value(of_record(schemars::schema_for!(jobs::record::BatchJob))).unwrap();
+        for (name, schema) in [("batch_job", job), ("item", request), ("embedding", embedding), ("models", models)] {
             let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas").join(format!("{name}.json"));
             let text = format!("{}\n", serde_json::to_string_pretty(&schema).unwrap());
             if std::env::var_os("UPDATE").is_some() {

@@ -4,7 +4,9 @@ use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::Duration;
 
-use cp_testkit::{Background, Place, Program, Server, answered, counterpart, required, thought, until};
+use cp_testkit::{
+    Background, BatchProvider, Conduct, Place, Program, Server, answered, counterpart, required, thought, until,
+};
 use serde_json::{Value, json};
 
 use crate::llm::Llm;
@@ -229,6 +231,66 @@ fn requests_fit_the_types_that_the_providers_publish() {
         cases.push('\n');
     }
     python(CHECK).unwrap().stdin(cases).run().success();
+}
+
+const BATCHES: &str = "
+import json, sys
+from pydantic import TypeAdapter
+from anthropic.types.messages import MessageBatch, MessageBatchIndividualResponse
+from anthropic.types.messages.batch_create_params import Request
+from openai.types import Batch, BatchCreateParams
+from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming as chat
+from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming as responses
+from openai.types.chat import ChatCompletion
+from openai.types.responses import Response
+types = {'/v1/chat/completions': (chat, ChatCompletion), '/v1/responses': (responses, Response)}
+for line in sys.stdin:
+    case = json.loads(line)
+    if case['backend'] == 'anthropic':
+        for row in case['rows']:
+            TypeAdapter(Request).validate_python(row)
+        MessageBatch.model_validate(case['batch'])
+        for result in case['results']:
+            MessageBatchIndividualResponse.model_validate(result)
+        continue
+    TypeAdapter(BatchCreateParams).validate_python(case['made'])
+    Batch.model_validate(case['batch'])
+    request, answer = types[case['made']['endpoint']]
+    for row in case['rows']:
+        assert set(row) == {'custom_id', 'method', 'url', 'body'} and row['url'] == case['made']['endpoint'], row
+        TypeAdapter(request).validate_python(row['body'])
+    for result in case['results']:
+        if result['response'] and result['response']['status_code'] == 200:
+            answer.model_validate(result['response']['body'])
+";
+
+#[test]
+fn batches_fit_the_types_that_the_providers_publish() {
+    let place = Place::new();
+    let python = |code: &str| theirs(&place, "python3").map(|python| python.args(["-c", code]));
+    let has_types = python("import anthropic, openai, pydantic").is_some_and(|python| python.run().status == 0);
+    if !required("the anthropic and openai packages (Python)", has_types) {
+        return;
+    }
+    let row =
+        |text: &str| json!({"messages":[{"role":"user","content":text}],"params":{"max_tokens":9}}).to_string() + "\n";
+    let mut cases = String::new();
+    for backend in &BACKENDS[..3] {
+        let provider = BatchProvider::new(Conduct::default());
+        let llm = Llm::asking(backend, &provider.server);
+        let made = llm
+            .feed(&["batch", "submit", "-m", "m", "--rows"], &["one", "refuse", "expire", "cancel"].map(row).concat());
+        llm.run(&["batch", "fetch", made.records()[0]["data"]["id"].as_str().unwrap()]).records();
+        let lines = |text: &str| text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>();
+        let asked = provider.server.requests();
+        let made = asked.iter().find(|request| request.line().ends_with("/batches")).unwrap().json();
+        let rows = if *backend == "anthropic" { made["requests"].clone() } else { lines(&provider.file(0)).into() };
+        let (batch, results) = provider.shown(0, *backend == "anthropic");
+        let case = json!({"backend": backend, "made": made, "rows": rows, "batch": batch, "results": lines(&results)});
+        cases.push_str(&case.to_string());
+        cases.push('\n');
+    }
+    python(BATCHES).unwrap().stdin(cases).run().success();
 }
 
 const ASSEMBLE: &str = "

@@ -13,6 +13,7 @@ mod endpoints;
 mod failures;
 mod gemini;
 mod interrupt;
+mod jobs;
 mod limits;
 mod llm;
 mod local;

@@ -164,3 +164,20 @@ fn payloads_tokens_and_blobs_are_judged() {
     let text = place.run(&["audit", "--format", "text", "l.jsonl"]).code(1);
     assert!(text.stdout.lines().any(|line| line.starts_with("✗ ") && line.contains("payload_hash")), "{text:?}");
 }
+
+#[test]
+fn rows_of_a_batch_that_ask_the_same_are_pairs_of_their_own() {
+    let place = Ledgers::new();
+    let mut ledger = Ledger::open(&place.path("l.jsonl"), Sync::None).unwrap();
+    for (event, row) in [("request", 0), ("request", 1), ("response", 0), ("response", 1), ("response", 2)] {
+        let entry = Entry::new(format!("llm.{event}")).with("request_hash", "sha256:1").with("attempt", &1);
+        ledger.append(entry.with("batch", &format!("BAT-1#{row}"))).unwrap();
+    }
+    let claims = place.run(&["audit", "l.jsonl"]).records();
+    let finished: Vec<&Value> = claims
+        .iter()
+        .filter(|claim| claim["data"]["claim"] == "finished")
+        .map(|claim| &claim["data"]["holds"])
+        .collect();
+    assert_eq!(finished, [true, true, false], "{claims:?}");
+}

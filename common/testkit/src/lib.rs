@@ -7,6 +7,7 @@
 //! - [`Outcome`] is what came of it: status, output, records, and assertions that show all of these when they fail.
 //! - [`Server`] plays HTTP replies, byte for byte, and keeps the requests; [`server`] has the replies.
 //! - [`thinker()`] is such a server, of a provider whose answers must come back as they were given.
+//! - [`BatchProvider`] is one that takes batches.
 //! - [`Fake`] stands in for a program: it keeps how it was called and prints what it was given.
 //! - [`Sweep`] runs a command line with a fault at each of its system calls, one after the other.
 //! - [`counterpart()`] finds a program that others wrote, and [`required`] what a test needs of the machine: a test that
@@ -22,6 +23,7 @@
 )]
 
 mod background;
+mod batches;
 mod counterpart;
 mod directory;
 mod fake;
@@ -35,6 +37,7 @@ mod thinker;
 mod wait;
 
 pub use background::Background;
+pub use batches::{BatchProvider, Conduct};
 pub use counterpart::{counterpart, packages, pytest_environment, required};
 pub use directory::Directory;
 pub use fake::Fake;

@@ -95,6 +95,34 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
             "cp-llm embed --backend llm -- hello",
         ],
     ),
+    (
+        "cp-llm batch submit",
+        &[
+            "cp-llm batch submit --backend stub -- hello",
+            "seq 3 | jq -c '{messages:[{role:\"user\",content:tostring}]}' | cp-llm batch submit --backend stub --rows",
+            "cp-llm batch submit --backend stub --budget-tokens 1 -- hello",
+            "cp-llm batch submit --backend openai -- hello",
+        ],
+    ),
+    (
+        "cp-llm batch poll",
+        &["cp-llm batch submit --backend stub -- hello >/dev/null; cp-llm batch poll --wait", "cp-llm batch poll"],
+    ),
+    (
+        "cp-llm batch fetch",
+        &[
+            "cp-llm batch submit --backend stub -- hello >/dev/null; cp-llm batch fetch BAT-",
+            "seq 3 | jq -c '{messages:[{role:\"user\",content:tostring}]}' | cp-llm batch submit --backend stub --rows >/dev/null; cp-llm batch fetch BAT-",
+            r#"echo '{"error":{"code":"E_SERVER"}}' >s; cp-llm batch submit --backend stub --stub-script s -- hello >/dev/null; cp-llm batch fetch BAT-"#,
+        ],
+    ),
+    (
+        "cp-llm batch cancel",
+        &[
+            "cp-llm batch submit --backend stub -- hello >/dev/null; cp-llm batch cancel BAT-",
+            "cp-llm batch cancel BAT-",
+        ],
+    ),
     ("cp-llm models", &["cp-llm models --backend stub", "cp-llm models"]),
     (
         "cp-log append",

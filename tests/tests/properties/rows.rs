@@ -20,7 +20,7 @@ pub(super) struct Row {
 
 /// Verb, what must be made each time, its words, and words with which it waits. `f` is a pipe that nobody writes to, `locked` a ledger that
 /// somebody else holds, `$BASE` a server that never answers; standard input stays open.
-const ROWS: [[&str; 4]; 57] = [
+const ROWS: [[&str; 4]; 61] = [
     ["cp-log append", "", "-f L -- m", "-f locked -- m"],
     ["cp-log create", "", "new$N", ""],
     ["cp-log tee", "", "tee$N <lines", ""],
@@ -48,6 +48,10 @@ const ROWS: [[&str; 4]; 57] = [
     ["cp-llm", "", "--backend stub -- text", "--backend openai --model m -- text"],
     ["cp-llm embed", "", "--backend stub -- text", "--backend openai --model m -- text"],
     ["cp-llm models", "", "--backend stub", "--backend openai"],
+    ["cp-llm batch submit", "", "--backend stub -- text", "--backend openai --model m -- text"],
+    ["cp-llm batch poll", "", "$BATCH", ""],
+    ["cp-llm batch fetch", "", "$BATCH", ""],
+    ["cp-llm batch cancel", "", "$BATCH", ""],
     ["cp-exec", "", "-- true", "-- sleep 30"],
     ["cp-exec check", "", "-- true", "--input rows"],
     ["cp-exec policy show", "", "", ""],
@@ -209,6 +213,7 @@ cp-log append -f locked m; cp-log append -f locked.jsonl m
 cat >names <<END
 S=$S
 SEALED=$(sed -n 4p L | jq -r '.message[]')
+BATCH=$(cp-llm batch submit --backend stub -- kept | jq -r .data.id)
 BLOB=$(sed -n 5p L | jq -r .message.blob)
 RUN=$(cp-toolloop runs --limit 1 | jq -r '.data.items[0].id')
 END

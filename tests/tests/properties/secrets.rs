@@ -15,7 +15,7 @@ enum Where {
 use Where::{Printed, Stored};
 
 /// The texts that come back as they were given, because that is what the verb is for. `*` is every verb.
-const KEPT: [(&str, &str, Where); 29] = [
+const KEPT: [(&str, &str, Where); 31] = [
     // The place of a file that the caller named, in the answer about it.
     ("cp-log append", "--file", Printed),
     ("cp-log create", "FILE", Printed),
@@ -48,6 +48,11 @@ const KEPT: [(&str, &str, Where); 29] = [
     ("cp-toolloop", "--model", Printed),
     // The command that is judged.
     ("cp-exec check", "COMMAND", Printed),
+    // What the message of a row hands on once it is fetched, in a file for its owner only.
+    ("cp-llm batch submit", "TEXT", Stored),
+    ("cp-llm batch submit", "--system", Stored),
+    ("cp-llm batch submit", "--model", Stored),
+    ("cp-llm batch submit", "--fail-on", Stored),
     // What a run needs to go on, in a file for its owner only.
     ("cp-toolloop", "--backend", Stored),
     ("cp-toolloop", "--stub-script", Stored),

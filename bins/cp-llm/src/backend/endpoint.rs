@@ -124,7 +124,7 @@ pub(crate) struct Endpoint {
 
 impl Endpoint {
     /// An endpoint of which nothing else is known.
-    pub(super) fn of(name: &str, dialect: DialectName) -> Self {
+    pub(crate) fn of(name: &str, dialect: DialectName) -> Self {
         Self {
             name: name.to_owned(),
             dialect,

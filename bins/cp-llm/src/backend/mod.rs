@@ -15,7 +15,7 @@ pub(crate) mod price;
 mod provider;
 pub(crate) mod ready;
 mod secret;
-mod server;
+pub(crate) mod server;
 pub(crate) mod stub;
 mod tables;
 mod vectors;
@@ -25,6 +25,7 @@ use std::time::Duration;
 use cp_common::Result;
 
 use self::mirror::Mirror;
+use self::server::Server;
 use crate::dialect::{Answer, Lowered, Request, Show, Tokens};
 
 /// What answers requests. Shared by every thread that asks.
@@ -55,6 +56,10 @@ pub(crate) trait Backend: Send + Sync {
     }
     /// Sends a request, whose body this is, and shows the text of the answer as it comes.
     fn exchange(&self, request: &Request, body: &[u8], show: &mut Show<'_>) -> Exchange;
+    /// Its server, where it has one.
+    fn server(&self) -> Option<&Server> {
+        None
+    }
     /// The list of its models, where it has one.
     fn model_list(&self) -> Option<&dyn ModelList> {
         None
@@ -95,7 +100,7 @@ pub(crate) struct Exchange {
 
 impl Exchange {
     /// An exchange of which nothing is known but its outcome.
-    fn of(outcome: Result<Answer>) -> Self {
+    pub(crate) fn of(outcome: Result<Answer>) -> Self {
         Self { outcome, status: None, request_id: None, first: None, hash: None, mirror: None, usage: None }
     }
 }

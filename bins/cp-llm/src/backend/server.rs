@@ -1,5 +1,7 @@
 //! A provider's server as a backend: one request and its answer over HTTP, whole or as it comes, and each way that it can fail.
 
+use std::fs::File;
+use std::io::{Read, Write as _};
 use std::time::{Duration, Instant};
 
 use cp_common::wire::Origin;
@@ -12,8 +14,8 @@ use super::headers::is_secret;
 use super::secret::{Secret, Veil};
 use super::{Backend, Destination, Exchange, ModelList};
 use crate::dialect::{
-    Answer, Decoder, Dialect, Lowered, Piece, Request, Show, Tokens, UpstreamError, bad_answer, cut, feed, finish,
-    loose, lowered, parsed, shortened,
+    Answer, Decoder, Dialect, JobApi, Lowered, Piece, Request, Show, Tokens, UpstreamError, bad_answer, cut, feed,
+    finish, loose, lowered, parsed, shortened,
 };
 use crate::digest;
 use crate::http::client::{Client, Reply};
@@ -23,21 +25,21 @@ use crate::http::{sse, status};
 const REQUEST_ID: [&str; 3] = ["request-id", "x-request-id", "x-goog-request-id"];
 
 /// A server and its dialect.
-pub(super) struct Server {
+pub(crate) struct Server {
     /// The name of its endpoint.
-    pub endpoint: String,
+    pub(super) endpoint: String,
     /// The name of its dialect.
-    pub name: &'static str,
-    pub dialect: Box<dyn Dialect>,
+    pub(super) name: &'static str,
+    pub(super) dialect: Box<dyn Dialect>,
     /// The base URL, without a slash at its end.
-    pub base: String,
+    pub(super) base: String,
     /// The key, if there is one.
-    pub key: Option<Secret>,
+    pub(super) key: Option<Secret>,
     /// The headers of each request, below those that are its own.
-    pub headers: Vec<(String, String)>,
+    pub(super) headers: Vec<(String, String)>,
     /// Headers of the command line, which win over all others.
-    pub given: Vec<(String, String)>,
-    pub client: Client,
+    pub(super) given: Vec<(String, String)>,
+    pub(super) client: Client,
 }
 
 impl Backend for Server {
@@ -86,9 +88,93 @@ impl Backend for Server {
         exchange
     }
 
+    fn server(&self) -> Option<&Server> {
+        Some(self)
+    }
+
     fn model_list(&self) -> Option<&dyn ModelList> {
         Some(self)
     }
+}
+
+/// What jobs need of it: resources below the base, and the answers in their results.
+impl Server {
+    /// How it takes jobs, where it does.
+    pub(crate) fn jobs(&self) -> Option<JobApi> {
+        self.dialect.jobs()
+    }
+
+    /// The base URL.
+    pub(crate) fn base(&self) -> &str {
+        &self.base
+    }
+
+    /// Where a request goes, below the base.
+    pub(crate) fn path(&self, request: &Request) -> String {
+        self.dialect.path(request)
+    }
+
+    /// The JSON of a resource.
+    pub(crate) fn resource(&self, path: &str) -> Result<Value> {
+        self.fetched(path).map_err(|error| self.settled(&error, None))
+    }
+
+    /// Sends a body of this type and length, read as it goes, and gives the JSON of the answer.
+    pub(crate) fn sent(&self, path: &str, kind: &str, body: &mut dyn Read, length: u64) -> Result<Value> {
+        let mut headers = self.dialect.headers(self.key.as_ref().map(Secret::reveal));
+        headers.extend([("content-type", kind.to_owned()), ("content-length", length.to_string())].map(own));
+        let headers = self.with_own(headers);
+        let answered = self.client.upload(&format!("{}{path}", self.base), &headers, body).and_then(json_of);
+        answered.map_err(|error| self.settled(&error, None))
+    }
+
+    /// Writes a resource to a file, however large it is.
+    pub(crate) fn saved(&self, path: &str, file: &mut File) -> Result<()> {
+        let headers = self.with_own(self.dialect.headers(self.key.as_ref().map(Secret::reveal)));
+        let mut read = || {
+            let mut reply = self.client.get_large(&format!("{}{path}", self.base), &headers)?;
+            if reply.status >= 300 {
+                return Err(refusal(&mut reply));
+            }
+            let mut buffer = vec![0; 64 << 10];
+            loop {
+                let bytes = reply.read(&mut buffer)?;
+                if bytes.is_empty() {
+                    return Ok(());
+                }
+                file.write_all(bytes).map_err(|e| Error::io("keeping the results", e).fatal())?;
+            }
+        };
+        read().map_err(|error| self.settled(&error, None))
+    }
+
+    /// The answer in a body that came as a result.
+    pub(crate) fn answer(&self, body: &[u8]) -> Result<Answer> {
+        let answer = self.decoded(body, 200, &mut None).and_then(|answer| match &self.key {
+            Some(key) => key.without(answer),
+            None => Ok(answer),
+        });
+        answer.map_err(|error| self.settled(&error, None))
+    }
+
+    /// The failure that came as a result.
+    pub(crate) fn failure(&self, body: &Value, status: u16) -> Error {
+        self.settled(&UpstreamError::find(body, true).unwrap_or_default().into_error(status), None)
+    }
+}
+
+fn own((name, value): (&str, String)) -> (String, String) {
+    (name.to_owned(), value)
+}
+
+/// The JSON of an answer that reports success.
+fn json_of(mut reply: Reply<'_>) -> Result<Value> {
+    if reply.status >= 300 {
+        return Err(refusal(&mut reply));
+    }
+    let mut body = Vec::new();
+    reply.read_all(&mut body)?;
+    Ok(parsed(&body)?.value)
 }
 
 impl ModelList for Server {
@@ -144,13 +230,7 @@ impl Server {
     /// Asks for a resource below the base, and gives its JSON.
     fn fetched(&self, path: &str) -> Result<Value> {
         let headers = self.with_own(self.dialect.headers(self.key.as_ref().map(Secret::reveal)));
-        let mut reply = self.client.get(&format!("{}{path}", self.base), &headers)?;
-        if reply.status >= 300 {
-            return Err(refusal(&mut reply));
-        }
-        let mut body = Vec::new();
-        reply.read_all(&mut body)?;
-        Ok(parsed(&body)?.value)
+        self.client.get(&format!("{}{path}", self.base), &headers).and_then(json_of)
     }
 
     /// Reads the answer once its status has come.

@@ -11,8 +11,8 @@ use super::history::{Going, Sent, sent};
 use super::loose::{Text, settle};
 use super::partial::{complete_arguments, exact, object};
 use super::{
-    Call, Decoder, Dialect, Part, Partial, Piece, Request, Said, Show, Tokens, bad_answer, count_of, list, schema,
-    text_of,
+    Call, Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Said, Show, Tokens, bad_answer, count_of, list,
+    schema, text_of,
 };
 
 /// The version of the API that this is written to.
@@ -43,6 +43,10 @@ impl Dialect for Anthropic {
 
     fn path(&self, _: &Request) -> String {
         "/v1/messages".to_owned()
+    }
+
+    fn jobs(&self) -> Option<JobApi> {
+        Some(JobApi::Inline)
     }
 
     fn headers(&self, key: Option<&str>) -> Vec<(String, String)> {

@@ -31,7 +31,7 @@ use serde_json::Value;
 pub(crate) use self::answer::{Answer, Call, Tokens, thoughts};
 use self::answer::{Part, Said};
 pub(crate) use self::history::{Lowered, lowered};
-pub(crate) use self::partial::{Partial, finish};
+pub(crate) use self::partial::{Partial, exact, finish};
 pub(crate) use self::request::{Conversation, Request};
 pub(crate) use self::upstream::{UpstreamError, bad_answer, cut, shortened};
 use crate::http::sse::Event;
@@ -47,6 +47,15 @@ pub(crate) enum Shown {
 
 /// Shows text of an answer that is still coming.
 pub(crate) type Show<'a> = dyn FnMut(Shown, &str) -> Result<()> + 'a;
+
+/// How a provider takes many requests as one job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JobApi {
+    /// In the body of one request: Anthropic's Message Batches.
+    Inline,
+    /// In a file that is uploaded first: `OpenAI`'s Batch API.
+    File,
+}
 
 /// One provider's dialect.
 pub(crate) trait Dialect: Send + Sync {
@@ -64,6 +73,10 @@ pub(crate) trait Dialect: Send + Sync {
     }
     /// Where the request goes, below the base URL.
     fn path(&self, request: &Request) -> String;
+    /// How jobs are taken, where they are.
+    fn jobs(&self) -> Option<JobApi> {
+        None
+    }
     /// The headers that carry the key and the version of the dialect.
     fn headers(&self, key: Option<&str>) -> Vec<(String, String)>;
     /// The body of the request that goes there.

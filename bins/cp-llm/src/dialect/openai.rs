@@ -12,8 +12,8 @@ use super::embeddings::Format;
 use super::history::{Going, Sent, sent, tool_failure};
 use super::openai_message::Message;
 use super::{
-    Decoder, Dialect, Part, Partial, Piece, Request, Show, Tokens, bad_answer, bearer, count_of, data_url, schema,
-    text_of,
+    Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Show, Tokens, bad_answer, bearer, count_of, data_url,
+    schema, text_of,
 };
 
 pub(crate) struct OpenAi {
@@ -28,6 +28,10 @@ impl Dialect for OpenAi {
 
     fn path(&self, _: &Request) -> String {
         "/chat/completions".to_owned()
+    }
+
+    fn jobs(&self) -> Option<JobApi> {
+        Some(JobApi::File)
     }
 
     fn headers(&self, key: Option<&str>) -> Vec<(String, String)> {

@@ -90,7 +90,7 @@ pub(super) fn complete_arguments(text: &str, at_limit: bool) -> Option<Box<RawVa
 }
 
 /// A value in the bytes of an event, where a JSON Pointer leads to, in one line: a long integer must not become a float.
-pub(super) fn exact(bytes: &[u8], pointer: &str) -> Option<Box<RawValue>> {
+pub(crate) fn exact(bytes: &[u8], pointer: &str) -> Option<Box<RawValue>> {
     let mut here: &RawValue = serde_json::from_slice(bytes).ok()?;
     for name in pointer.split('/').skip(1) {
         here = match name.parse::<usize>() {

@@ -15,8 +15,8 @@ use super::history::{Going, Sent, sent, tool_failure};
 use super::loose::Text;
 use super::partial::complete_arguments;
 use super::{
-    Call, Decoder, Dialect, Part, Partial, Piece, Request, Said, Show, Tokens, UpstreamError, bad_answer, bearer,
-    count_of, data_url, schema, text_of,
+    Call, Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Said, Show, Tokens, UpstreamError, bad_answer,
+    bearer, count_of, data_url, schema, text_of,
 };
 
 pub(crate) struct Responses;
@@ -28,6 +28,10 @@ impl Dialect for Responses {
 
     fn path(&self, _: &Request) -> String {
         "/responses".to_owned()
+    }
+
+    fn jobs(&self) -> Option<JobApi> {
+        Some(JobApi::File)
     }
 
     fn headers(&self, key: Option<&str>) -> Vec<(String, String)> {

@@ -39,13 +39,7 @@ impl Engine {
             if purse.has_limit() && !backend.reports_usage() {
                 return Err(purse::no_usage());
             }
-            let Target { endpoint, model } = work.target();
-            let is_priced = self.is_free(backend) || endpoint.price.is_some() || self.prices.knows(model);
-            if purse.counts_dollars() && !is_priced {
-                return Err(Error::config(format!("{model} has no price, so a budget in dollars cannot be kept"))
-                    .hint("add it to config/prices.toml, or use --budget-tokens")
-                    .fatal());
-            }
+            self.check_price(purse, backend, work)?;
             purse.wait_turn()?;
         }
         loop {
@@ -68,6 +62,18 @@ impl Engine {
             }
             self.gate.hold(pause, why);
         }
+    }
+
+    /// Refuses a model without a price where dollars are counted.
+    pub(super) fn check_price(&self, purse: &Purse, backend: &dyn Backend, work: &Work) -> Result<()> {
+        let Target { endpoint, model } = work.target();
+        let is_priced = self.is_free(backend) || endpoint.price.is_some() || self.prices.knows(model);
+        if is_priced || !purse.counts_dollars() {
+            return Ok(());
+        }
+        Err(Error::config(format!("{model} has no price, so a budget in dollars cannot be kept"))
+            .hint("add it to config/prices.toml, or use --budget-tokens")
+            .fatal())
     }
 
     /// What a request may use: its bytes as they are read, and what it may write; else what answers used on average.

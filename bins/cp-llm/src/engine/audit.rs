@@ -23,7 +23,7 @@ impl Audit for WithoutText {
 }
 
 /// Options that stand alone: what follows one of them is not its value.
-pub(crate) const FLAGS: [&str; 15] = [
+pub(crate) const FLAGS: [&str; 16] = [
     "-x",
     "--extract",
     "--usage",
@@ -37,6 +37,7 @@ pub(crate) const FLAGS: [&str; 15] = [
     "--strict-exit",
     "--unordered",
     "--cache",
+    "--wait",
     "--reasoning",
     "--no-reasoning",
 ];
@@ -55,6 +56,7 @@ fn without_text(argv: &[String]) -> Vec<String> {
     let hashed = |text: &str| format!("[{}]", digest::of(text.as_bytes()));
     let mut kept: Vec<String> = argv.iter().take(1).cloned().collect();
     let mut words = argv.iter().skip(1).peekable();
+    let mut are_ids = false;
     while let Some(word) = words.next() {
         // Short options that take no value may stand before another.
         let others = word.strip_prefix("-x").map(|others| format!("-{}", others.trim_start_matches('x')));
@@ -77,7 +79,13 @@ fn without_text(argv: &[String]) -> Vec<String> {
             if !FLAGS.contains(&word.as_str()) && !word.contains('=') && word != "-" {
                 kept.extend(words.next().cloned());
             }
-        } else if word == "models" || word == "embed" {
+        } else if word == "models" || word == "embed" || word == "batch" {
+            kept.push(word.clone());
+            // The verb of a batch; and all but the first take ids.
+            let verb = words.next_if(|_| word == "batch").cloned();
+            are_ids = verb.as_ref().is_some_and(|verb| verb != "submit");
+            kept.extend(verb);
+        } else if are_ids {
             kept.push(word.clone());
         } else {
             kept.push(hashed(word));

@@ -1,13 +1,14 @@
 //! What goes on the ledger: each try's request before it is sent, and what came of it. Hashes and counts always; the text only inside
 //! a session or run that was named, or where policy says so. Never a header, so never a key.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use cp_common::wire::{Receipt, Usage};
-use cp_common::{Context, Result};
+use cp_common::{Context, Error, Result};
 use cp_ledger::{Entry, Ledger, Sync};
+use serde::Serialize;
 
 use super::work::Work;
 use crate::backend::{Exchange, mirror};
@@ -39,6 +40,8 @@ pub(super) struct Try<'a> {
     pub attempt: u32,
     /// The hash of the request's body.
     pub request_hash: &'a str,
+    /// The job that it is in, and its row there.
+    pub batch: Option<&'a str>,
 }
 
 impl Journal {
@@ -55,6 +58,11 @@ impl Journal {
         })
     }
 
+    /// The ledger.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// How a prompt goes to a backend that keeps conversations; none outside of a session.
     pub(super) fn conversation(&self, work: &Work) -> Result<Option<Conversation>> {
         let session = work.prompt.session_id.as_ref().or(self.session.as_ref());
@@ -62,10 +70,10 @@ impl Journal {
     }
 
     /// Records that a request is about to be sent.
-    pub(super) fn asked(&self, this: &Try<'_>, work: &Work, body: &[u8]) -> Result<()> {
+    pub(super) fn asked(&self, this: &Try<'_>, work: &Work, bytes: u64) -> Result<()> {
         let mut entry = self
             .entry("llm.request", this, work)
-            .with("bytes", &body.len())
+            .with("bytes", &bytes)
             .with("stream", &work.request().stream)
             .with("messages", &work.request().messages.len())
             .with("tools", &work.request().tools.len());
@@ -84,7 +92,7 @@ impl Journal {
         if self.keeps_content {
             entry = entry.content(work.prompt.input());
         }
-        self.append(this, entry).map(|_| ())
+        self.append(this.network.is_some(), entry).map(|_| ())
     }
 
     /// Records what came of it.
@@ -94,14 +102,14 @@ impl Journal {
         work: &Work,
         exchange: &Exchange,
         usage: Option<&Usage>,
-        took: Duration,
+        took: Option<Duration>,
     ) -> Result<Receipt> {
         let mut entry = self
             .entry("llm.response", this, work)
             .with("status", &exchange.status)
             .with("request_id", &exchange.request_id)
             .with("response_hash", &exchange.hash)
-            .with("duration_ms", &milliseconds(took))
+            .with("duration_ms", &took.map(milliseconds))
             .with("first_token_ms", &exchange.first.map(milliseconds));
         match &exchange.outcome {
             Ok(answer) => {
@@ -127,13 +135,24 @@ impl Journal {
                 }
             }
         }
-        self.append(this, entry)
+        self.append(this.network.is_some(), entry)
+    }
+
+    /// Records that rows have become a provider's job, or why they have not.
+    pub(super) fn submitted(&self, facts: &impl Serialize, failure: Option<&Error>, is_paid: bool) -> Result<()> {
+        let mut entry = Entry::new("llm.batch").agent(&self.agent).with("job", facts);
+        entry = self.session.iter().fold(entry, Entry::session);
+        entry = self.run.iter().fold(entry, Entry::run);
+        if let Some(error) = failure {
+            entry = entry.message(error.message()).with("code", error.code().row().name);
+        }
+        self.append(is_paid, entry).map(|_| ())
     }
 
     /// Records that an answer was taken from a recording, and nothing was sent.
     pub(super) fn recalled(&self, from: &str, key: &str, work: &Work) -> Result<()> {
-        let this = Try { backend: from, network: None, attempt: 0, request_hash: key };
-        self.append(&this, self.entry("llm.response", &this, work).with("cached", &true)).map(|_| ())
+        let this = Try { backend: from, network: None, attempt: 0, request_hash: key, batch: None };
+        self.append(false, self.entry("llm.response", &this, work).with("cached", &true)).map(|_| ())
     }
 
     fn entry(&self, event: &str, this: &Try<'_>, work: &Work) -> Entry {
@@ -144,6 +163,9 @@ impl Journal {
         if let Some(run) = &self.run {
             entry = entry.run(run);
         }
+        if let Some(batch) = this.batch {
+            entry = entry.with("batch", batch);
+        }
         entry
             .with("backend", this.backend)
             .with("endpoint", &work.target().endpoint.name)
@@ -152,9 +174,8 @@ impl Journal {
             .with("request_hash", this.request_hash)
     }
 
-    fn append(&self, this: &Try<'_>, entry: Entry) -> Result<Receipt> {
+    fn append(&self, is_paid: bool, entry: Entry) -> Result<Receipt> {
         // What is paid for goes to the disk in batches, without a wait; what costs nothing can be had again.
-        let is_paid = this.network.is_some();
         let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
         let open = match ledger.take() {
             Some((open, is_synced)) if is_synced || !is_paid => (open, is_synced),

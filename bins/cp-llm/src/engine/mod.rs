@@ -3,6 +3,7 @@
 mod admission;
 mod again;
 pub(crate) mod audit;
+pub(crate) mod batched;
 pub(crate) mod cassette;
 pub(crate) mod fetch;
 pub(crate) mod gate;
@@ -31,7 +32,7 @@ use self::journal::{Journal, Try};
 use self::prices::Prices;
 use self::purse::Purse;
 use self::retry::{RetryPolicy, is_refusal};
-use self::schema::{AnswerSchema, Mismatch};
+use self::schema::AnswerSchema;
 pub(crate) use self::work::Work;
 use crate::backend::Backend;
 use crate::backend::endpoint::Target;
@@ -114,18 +115,7 @@ impl Engine {
         let first = message.usage;
         message = self.answered(work, listener)?;
         message.usage = message::sum(&first, &message.usage);
-        let text = message.content.text();
-        match schema.parsed(&text) {
-            Ok(parsed) => Ok(message::with_parsed(message, parsed)),
-            Err(Mismatch { path, reason }) => {
-                let error = Error::validation(format!("the answer does not match the schema: {reason}"));
-                let error = error.with("origin", "upstream").with("reason", "schema").with("path", path);
-                Err(error
-                    .with("partial", text)
-                    .with("usage", json!(message.usage))
-                    .with("_untrusted", vec!["/partial"]))
-            }
-        }
+        self.matched(message)
     }
 
     /// Answers from the recordings where that is possible, and else asks.
@@ -270,7 +260,7 @@ impl Engine {
         let (mut attempt, mut failed) = (1, 0);
         let mut was_refused = false;
         loop {
-            let this = Try { backend: backend.name(), network, attempt, request_hash: &request_hash };
+            let this = Try { backend: backend.name(), network, attempt, request_hash: &request_hash, batch: None };
             let Failed { error, shown, counts } = match self.attempt(&this, work, &body, was_refused, listener) {
                 Ok(message) => return Ok(message),
                 Err(failed) => failed,
@@ -304,7 +294,7 @@ impl Engine {
         let (slot, ticket) = self.admit(backend.as_ref(), work, body, was_refused, listener)?;
         // What is paid for is recorded.
         let _effect = signals::effect();
-        if let Err(error) = self.journal.asked(this, work, body) {
+        if let Err(error) = self.journal.asked(this, work, body.len() as u64) {
             self.settle(ticket.as_ref(), None, false)?;
             return Err(error.into());
         }
@@ -343,7 +333,7 @@ impl Engine {
             Some(usage) => error.with("usage", json!(usage)),
             None => error,
         });
-        let receipt = self.journal.answered(this, work, &exchange, usage.as_ref(), start.elapsed());
+        let receipt = self.journal.answered(this, work, &exchange, usage.as_ref(), Some(start.elapsed()));
         let counts = slowed?;
         let failed = |error| Failed { error, shown, counts };
         let receipt = receipt.map_err(failed)?;

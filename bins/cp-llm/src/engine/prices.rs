@@ -6,6 +6,7 @@
 //! output = 15.0
 //! cache_read = 0.3
 //! cache_write = 3.75
+//! batch = 0.5                # the share of these prices that a request in a batch costs: a half unless named
 //! ```
 
 use std::collections::BTreeMap;
@@ -48,6 +49,11 @@ impl Prices {
     pub(crate) fn cost(&self, models: &[&str], usage: &Usage) -> Option<f64> {
         let price = models.iter().find_map(|model| self.price(model))?;
         Some(price.of(usage))
+    }
+
+    /// What a use cost that was part of a provider's batch, by the first of the names that has a price.
+    pub(crate) fn batch_cost(&self, models: &[&str], usage: &Usage) -> Option<f64> {
+        models.iter().find_map(|model| self.price(model)).map(|price| price.of_batch(usage))
     }
 
     /// The price of the longest name that the model's is or continues.

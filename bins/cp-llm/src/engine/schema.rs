@@ -60,6 +60,13 @@ impl AnswerSchema {
 }
 
 impl Mismatch {
+    /// The failure of an answer that does not match, and cannot be asked for again.
+    pub(super) fn failure(self, text: String) -> Error {
+        let error = Error::validation(format!("the answer does not match the schema: {}", self.reason));
+        let error = error.with("origin", "upstream").with("reason", "schema").with("path", self.path);
+        error.with("partial", text).with("_untrusted", vec!["/partial"])
+    }
+
     /// What the model is asked.
     pub(super) fn correction(&self) -> String {
         let place = if self.path.is_empty() { "the whole" } else { &self.path };

@@ -97,22 +97,40 @@ impl Client {
         for (name, value) in headers {
             request = request.header(name, value);
         }
-        self.reply(request.send(body))
+        self.reply(request.send(body), LIMIT)
+    }
+
+    /// Sends a body that is read as it goes. A header says how long it is.
+    pub(crate) fn upload(&self, url: &str, headers: &[(String, String)], body: &mut dyn Read) -> Result<Reply<'_>> {
+        let mut request = self.agent.post(url);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        self.reply(request.send(ureq::SendBody::from_reader(body)), LIMIT)
     }
 
     /// Asks for a resource.
     pub(crate) fn get(&self, url: &str, headers: &[(String, String)]) -> Result<Reply<'_>> {
+        self.resource(url, headers, LIMIT)
+    }
+
+    /// Asks for a resource of any size, which is not to be read into memory.
+    pub(crate) fn get_large(&self, url: &str, headers: &[(String, String)]) -> Result<Reply<'_>> {
+        self.resource(url, headers, u64::MAX)
+    }
+
+    fn resource(&self, url: &str, headers: &[(String, String)], limit: u64) -> Result<Reply<'_>> {
         let mut request = self.agent.get(url);
         for (name, value) in headers {
             request = request.header(name, value);
         }
-        self.reply(request.call())
+        self.reply(request.call(), limit)
     }
 
-    fn reply(&self, outcome: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Result<Reply<'_>> {
+    fn reply(&self, outcome: Result<ureq::http::Response<ureq::Body>, ureq::Error>, limit: u64) -> Result<Reply<'_>> {
         net::hurry(None);
         let (head, body) = outcome.map_err(|e| self.failure(e))?.into_parts();
-        let reader = body.into_with_config().limit(LIMIT).reader();
+        let reader = body.into_with_config().limit(limit).reader();
         Ok(Reply { client: self, status: head.status.as_u16(), headers: head.headers, reader })
     }
 

@@ -159,7 +159,7 @@ pub(crate) struct Args {
 
 impl Args {
     /// What answers the prompts, and what makes requests of them.
-    pub(super) fn prepared(&self, context: &Context) -> Result<(Engine, RequestBuilder)> {
+    pub(crate) fn prepared(&self, context: &Context) -> Result<(Engine, RequestBuilder)> {
         if self.stream && self.unordered && self.jobs > 1 && context.out.format() != Format::Json {
             let mixed = "--unordered --stream mixes the text of several answers, which only json keeps apart";
             return Err(Error::usage(mixed).hint("remove --unordered, --stream or --format"));
@@ -277,6 +277,48 @@ impl Args {
 
 /// The longest list of tools, in bytes.
 const LONGEST: u64 = 4 << 20;
+/// The options that do not apply to a batch.
+const DIRECT: &str = "--stream --dry-run --jobs --unordered --resume --record --replay --cache --budget-file --rpm --tpm \
+    --retries --retry-max-wait --idle-timeout";
+
+fn is_named(option: &str) -> bool {
+    DIRECT.split_whitespace().any(|direct| direct == option)
+}
+
+/// Whether an option does not apply to a batch.
+pub(crate) fn is_direct(option: &clap::Arg) -> bool {
+    option.get_long().is_some_and(|name| is_named(&format!("--{name}")))
+}
+
+/// Refuses the options that do not apply to a batch.
+pub(crate) fn refuse_direct() -> Result<()> {
+    let options = std::env::args_os().take_while(|word| word != "--");
+    let mut names = options.map(|word| word.to_string_lossy().split('=').next().unwrap_or_default().to_owned());
+    match names.find(|name| is_named(name)) {
+        Some(name) => Err(Error::usage(format!("{name} does not apply to a batch")).hint("leave it out")),
+        None => Ok(()),
+    }
+}
+
+/// What a batch takes of the options.
+impl Args {
+    /// The options that these words are.
+    pub(crate) fn of_words(words: &[String]) -> Result<Self> {
+        let wrong = |e: clap::Error| Error::config(e.to_string()).fatal();
+        let command = <Self as clap::Args>::augment_args(clap::Command::new("cp-llm").no_binary_name(true));
+        let matches = command.try_get_matches_from(words).map_err(wrong)?;
+        <Self as clap::FromArgMatches>::from_arg_matches(&matches).map_err(wrong)
+    }
+
+    /// The words with which the answers of a batch are read as these options say.
+    pub(crate) fn words_for_answers(&self, backend: &str) -> Vec<String> {
+        let mut words = vec![format!("--backend={backend}")];
+        words.extend(self.fail_on.iter().map(|reason| format!("--fail-on={reason}")));
+        let script = self.stub_script.as_ref().and_then(|script| std::path::absolute(script).ok());
+        words.extend(script.map(|script| format!("--stub-script={}", script.display())));
+        words
+    }
+}
 
 /// A tool as the catalogues of different programs spell it.
 #[derive(Deserialize)]

@@ -1,5 +1,6 @@
 //! From a prompt, as it came, to the work that it is: what the options say wins over what the prompt says.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cp_common::stream::filter::{Body, text_of};
@@ -12,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::parameters::own;
 use crate::backend::choice::Endpoints;
-use crate::backend::endpoint::Target;
+use crate::backend::endpoint::{Endpoint, Target};
 use crate::dialect::Request;
 use crate::engine::Work;
 use crate::policy::Policy;
@@ -38,7 +39,7 @@ pub(super) struct Defaults {
 }
 
 /// Makes requests of prompts.
-pub(super) struct RequestBuilder {
+pub(crate) struct RequestBuilder {
     defaults: Defaults,
     policy: Policy,
     /// How many requests were made.
@@ -52,13 +53,21 @@ impl RequestBuilder {
     }
 
     /// The work that an item of the input is.
-    pub(super) fn work(&self, body: &Body<'_>) -> Result<Work> {
+    pub(crate) fn work(&self, body: &Body<'_>) -> Result<Work> {
         match body {
             Body::Text(text) => self.permitted(Prompt::of_text(text_of(text)?), Map::new()),
             Body::Row(data) => self.work_of(data),
             Body::Record(record) => {
                 self.work_of(record.data.ok_or_else(|| Error::validation("the prompt has no `data`"))?)
             }
+        }
+    }
+
+    /// The endpoint of prompts that name none.
+    pub(crate) fn endpoint(&self) -> Result<Arc<Endpoint>> {
+        match self.defaults.models.first() {
+            Some(first) => Ok(Arc::clone(&first.endpoint)),
+            None => self.defaults.endpoints.default_for(None),
         }
     }
 

@@ -30,7 +30,9 @@ impl Pairs {
         let id = || entry.text("id").unwrap_or_default().to_owned();
         let request = || {
             let attempt = entry.number("attempt").unwrap_or_default();
-            format!("{} try {attempt}", entry.text("request_hash").unwrap_or_default())
+            let hash = entry.text("request_hash").unwrap_or_default();
+            // The rows of a batch are under way at the same time, and two may be the same.
+            entry.text("batch").map_or_else(|| format!("{hash} try {attempt}"), |row| format!("{hash} in {row}"))
         };
         let (kind, part, name) = match entry.event.as_str() {
             "exec.intent" => ("command", Part::Begins, seq()),

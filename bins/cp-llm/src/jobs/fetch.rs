@@ -1,0 +1,185 @@
+//! `cp-llm batch fetch`: the answers of batches, as the messages that a direct run would have printed.
+//!
+//! Each row is settled once: its outcome is on the ledger and in `answers.jsonl` before it is printed, and is printed from there again.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+
+use cp_common::program::{Class, VerbDoc};
+use cp_common::wire::Message;
+use cp_common::wire::record::Kind;
+use cp_common::{Code, Context, Error, Result, signals};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::job::{Asker, Item, Job};
+use super::poll::unfinished;
+use super::provider::checked_id;
+use super::results::Results;
+
+/// What the reference says of this verb.
+pub(super) const DOC: VerbDoc = VerbDoc {
+    path: "batch fetch",
+    class: Class::Governed,
+    output: "message",
+    also: &["summary"],
+    examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch fetch BAT-"],
+    events: &["llm.response", "llm.batch"],
+    ..VerbDoc::EMPTY
+};
+
+/// Print the answers of batches that have ended
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The provider's id of a batch whose submit was cut off
+    #[arg(long = "as", value_name = "ID")]
+    made: Option<String>,
+    /// The batches, by their ids or what these begin with
+    #[arg(value_name = "ID", required = true)]
+    ids: Vec<String>,
+}
+
+/// What came of a row.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Outcome {
+    Message(Box<Message>),
+    Error(Value),
+}
+
+pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    context.out.filtering();
+    if args.ids.len() > 1 {
+        context.out.streaming()?;
+    }
+    for id in &args.ids {
+        let mut job = Job::find(&context.home, id)?;
+        let _held = job.locked()?;
+        match (&args.made, &job.provider_id) {
+            (None, Some(_)) => {}
+            (None, None) => return Err(unfinished(&job)),
+            (Some(made), None) if args.ids.len() == 1 => adopt(&mut job, made, context)?,
+            (Some(_), _) => return Err(Error::usage("--as is about one batch whose id at the provider is not known")),
+        }
+        fetched(&job, context)?;
+    }
+    Ok(())
+}
+
+/// Takes a batch of the provider for this one.
+fn adopt(job: &mut Job, made: &str, context: &mut Context) -> Result<()> {
+    let asker = job.asker(context)?;
+    let id = checked_id(made).ok_or_else(|| Error::usage(format!("--as: `{made}` is not the id of a batch")))?;
+    job.provider_id = Some(id);
+    asker.provider()?.progress(job)?;
+    job.save()?;
+    asker.engine.submitted(&job.facts(), None)
+}
+
+/// Prints the answers of a batch, in the order of its input.
+fn fetched(job: &Job, context: &mut Context) -> Result<()> {
+    let answers = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(job.file("answers.jsonl"));
+    let answers = answers.map_err(failed)?;
+    let (mut known, mut line, mut whole) = (BufReader::new(&answers), Vec::new(), 0);
+    let mut source = None;
+    for row in job.items()? {
+        let (number, name, item) = row?;
+        signals::check()?;
+        line.clear();
+        if source.is_none() {
+            known.read_until(b'\n', &mut line).map_err(failed)?;
+        }
+        let outcome = if line.ends_with(b"\n") {
+            whole += line.len() as u64;
+            serde_json::from_slice(&line).map_err(|e| failed(e.into()))?
+        } else {
+            if source.is_none() {
+                // A line that was torn when its writer was killed.
+                answers.set_len(whole).map_err(failed)?;
+            }
+            let source = match &mut source {
+                Some(source) => source,
+                none => none.insert(Answers::open(job, context)?),
+            };
+            source.settled(number, &name, &item, &answers)?
+        };
+        context.out.set_place(item.place());
+        if item.index.is_some() {
+            context.out.streaming()?;
+        }
+        match outcome {
+            Outcome::Message(message) => {
+                context.out.record(Kind::Message, &*message)?;
+                context.out.item_succeeded();
+            }
+            Outcome::Error(error) => context.out.item_failed(Error::from_value(&error))?,
+        }
+    }
+    if source.is_some() {
+        // Every row has its outcome.
+        answers.sync_data().map_err(failed)?;
+        let _ = std::fs::remove_file(job.file("results.jsonl"));
+    }
+    Ok(())
+}
+
+/// Where outcomes come from that are not known yet: the results of a server, else the backend itself.
+struct Answers {
+    asker: Asker,
+    results: Option<Results>,
+}
+
+impl Answers {
+    /// Those of a batch, which must have ended.
+    fn open(job: &Job, context: &mut Context) -> Result<Self> {
+        let asker = job.asker(context)?;
+        let provider = asker.provider()?;
+        let results = job.file("results.jsonl");
+        if !results.exists() {
+            let progress = provider.progress(job)?;
+            if !progress.state.is_ended() {
+                return Err(Error::new(Code::Conflict, format!("{} has not ended: {}", job.id, progress.word))
+                    .with("reason", "not_ended")
+                    .hint(format!("wait for it: cp-llm batch poll --wait {}", job.id)));
+            }
+            if let Some(failure) = progress.failure.as_ref().filter(|_| progress.done == 0) {
+                return Err(Error::validation(format!("the provider did not take the batch: {failure}"))
+                    .with("origin", "upstream")
+                    .with("upstream_message", failure.as_str())
+                    .with("_untrusted", vec!["/upstream_message"]));
+            }
+            let part = job.file("results.part");
+            let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part);
+            let mut file = file.map_err(failed)?;
+            provider.save_results(&progress, &mut file)?;
+            file.sync_data().and_then(|()| std::fs::rename(&part, &results)).map_err(failed)?;
+        }
+        let opened = provider.0.map(|_| Results::open(job.opened("results.jsonl")?, job.count)).transpose()?;
+        Ok(Self { asker, results: opened })
+    }
+
+    /// What came of a row, kept.
+    fn settled(&self, number: u64, name: &str, item: &Item, mut answers: &File) -> Result<Outcome> {
+        let work = item.work(number, &self.asker.endpoint);
+        let exchange = match (self.asker.ready.backend.server(), &self.results) {
+            (Some(server), Some(results)) => results.exchange(number, server)?,
+            _ => self.asker.ready.backend.exchange(work.request(), &[], &mut |_, _| Ok(())),
+        };
+        signals::check()?;
+        // On the ledger and among the answers, or on neither.
+        let _effect = signals::effect();
+        let outcome = match self.asker.engine.delivered(&work, name, &item.request_hash, exchange)? {
+            Ok(message) => Outcome::Message(Box::new(message)),
+            Err(error) => Outcome::Error(error.to_value()),
+        };
+        let mut line = serde_json::to_vec(&outcome).map_err(|e| failed(e.into()))?;
+        line.push(b'\n');
+        answers.write_all(&line).map_err(failed)?;
+        Ok(outcome)
+    }
+}
+
+fn failed(e: std::io::Error) -> Error {
+    Error::io("keeping the answers of the batch", e).fatal()
+}

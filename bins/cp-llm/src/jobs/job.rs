@@ -1,0 +1,234 @@
+//! A batch as it is kept: which provider has it, and what its requests carry along.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, ErrorKind};
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cp_common::home::{Home, lock, write_whole};
+use cp_common::output::Place;
+use cp_common::wire::Prompt;
+use cp_common::{Code, Context, Error, Result, clock};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::provider::Provider;
+use crate::backend::endpoint::{Endpoint, Target};
+use crate::backend::ready::Ready;
+use crate::dialect::Request;
+use crate::engine::{Engine, Work};
+use crate::send::{self, RequestBuilder};
+
+/// A batch. Its directory has `job.json`, this; `items.jsonl`, an [`Item`] for each row; until the provider has them `requests`, what is
+/// sent; `schema.json`, where answers must match one; and once they were fetched `answers.jsonl`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Job {
+    pub id: String,
+    pub backend: String,
+    /// The base URL of the server, where the backend has one, and where each request would go below it.
+    pub endpoint: Option<String>,
+    pub path: String,
+    /// Its id at the provider, once it is known, and that of the file of its requests.
+    pub provider_id: Option<String>,
+    pub input_file: Option<String>,
+    /// When the provider was last asked to make it, in seconds since 1970. While there is no id it is not known whether the provider did.
+    pub asked_at: Option<u64>,
+    pub created_at: String,
+    pub input_hash: String,
+    pub count: u64,
+    /// The options with which its answers are read.
+    pub words: Vec<String>,
+    /// What it belongs to; the ledger as the bytes of its path.
+    pub ledger: Vec<u8>,
+    pub session: Option<String>,
+    pub run: Option<String>,
+    #[serde(skip)]
+    pub directory: PathBuf,
+}
+
+/// A row: its place in the input, its request by hash and length, and its prompt, which the message hands on.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Item {
+    pub index: Option<u64>,
+    pub line: Option<u64>,
+    pub request_hash: String,
+    pub bytes: u64,
+    pub prompt: Prompt,
+}
+
+impl Item {
+    /// A row, with what the options made of its prompt.
+    pub(super) fn of(work: &Work, place: Place, request_hash: String, bytes: u64) -> Self {
+        let Request { system, messages, tools, model, .. } = work.request().clone();
+        let system = Some(system).filter(|system| !system.is_empty());
+        let prompt = Prompt { system, messages, tools, model: Some(model), ..work.prompt.clone() };
+        Self { index: place.index, line: place.line, request_hash, bytes, prompt }
+    }
+
+    /// Where it stood in the input.
+    pub(super) fn place(&self) -> Place {
+        Place { index: self.index, line: self.line }
+    }
+
+    /// The request that it was, as far as its answer needs it.
+    pub(super) fn work(&self, position: u64, endpoint: &Arc<Endpoint>) -> Work {
+        let Prompt { system, messages, tools, model, .. } = self.prompt.clone();
+        let request = Request {
+            system: system.unwrap_or_default(),
+            messages,
+            tools,
+            model: String::new(),
+            params: Map::new(),
+            schema: None,
+            stream: false,
+            reasoning: false,
+            conversation: None,
+            position,
+        };
+        let target = Target { endpoint: Arc::clone(endpoint), model: model.unwrap_or_default() };
+        Work::new(self.prompt.clone(), request, target, Vec::new())
+    }
+}
+
+/// Who makes batches of requests: one endpoint.
+pub(super) struct Asker {
+    pub engine: Engine,
+    pub endpoint: Arc<Endpoint>,
+    pub ready: Ready,
+}
+
+impl Asker {
+    /// The endpoint that these requests are for.
+    pub(super) fn of(engine: Engine, requests: &RequestBuilder) -> Result<Self> {
+        let endpoint = requests.endpoint()?;
+        let ready = engine.backends.of(&endpoint)?;
+        Ok(Self { engine, endpoint, ready })
+    }
+
+    /// How it takes batches.
+    pub(super) fn provider(&self) -> Result<Provider<'_>> {
+        Provider::of(self.ready.backend.as_ref())
+    }
+}
+
+/// The directory of all batches.
+pub(super) fn directory(home: &Home) -> PathBuf {
+    home.state("batches")
+}
+
+impl Job {
+    /// The batch with this id, or with the one id that begins so.
+    pub(super) fn find(home: &Home, id: &str) -> Result<Self> {
+        let mut named = directories(home)?;
+        named.retain(|path| name_of(path).starts_with(id));
+        match named.as_slice() {
+            [only] => Self::load(only),
+            [] => Err(Error::not_found(format!("no batch has the id {id}"))
+                .hint("`cp-llm batch poll` lists them; --home names another home")),
+            _ => Err(Error::usage(format!("more than one batch has an id that begins with `{id}`"))),
+        }
+    }
+
+    /// Every batch, the oldest first.
+    pub(super) fn all(home: &Home) -> Result<Vec<Self>> {
+        let mut all = directories(home)?.iter().map(|path| Self::load(path)).collect::<Result<Vec<_>>>()?;
+        all.sort_by(|a, b| (&a.created_at, &a.id).cmp(&(&b.created_at, &b.id)));
+        Ok(all)
+    }
+
+    /// Reads a batch.
+    pub(super) fn load(directory: &Path) -> Result<Self> {
+        let file = directory.join("job.json");
+        let text = std::fs::read(&file).map_err(|e| Error::io("reading the batch", e).in_file(&file))?;
+        let job: Self = serde_json::from_slice(&text)
+            .map_err(|e| Error::config(format!("not a batch: {e}")).in_file(&file).fatal())?;
+        Ok(Self { directory: directory.to_owned(), ..job })
+    }
+
+    /// Waits until no other process works on the batch, and reads it again. Others wait until the lock is dropped.
+    pub(super) fn locked(&mut self) -> Result<File> {
+        let held = File::open(&self.directory).map_err(|e| Error::io("opening", e).in_file(&self.directory))?;
+        lock(&held).map_err(|e| e.in_file(&self.directory))?;
+        *self = Self::load(&self.directory)?;
+        Ok(held)
+    }
+
+    /// Writes the batch, whole or not at all.
+    pub(super) fn save(&self) -> Result<()> {
+        let text = serde_json::to_vec(self).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
+        write_whole(&self.file("job.json"), &text).map_err(Error::fatal)
+    }
+
+    /// Says on disk that the provider is about to be asked to make it, or that it certainly has not.
+    pub(super) fn asking(&mut self, is_asking: bool) -> Result<()> {
+        self.asked_at = is_asking.then(clock::unix_seconds);
+        self.save()
+    }
+
+    /// Removes the batch.
+    pub(super) fn remove(&self) -> Result<()> {
+        std::fs::remove_dir_all(&self.directory).map_err(|e| Error::io("removing", e).in_file(&self.directory).fatal())
+    }
+
+    /// A file of the batch.
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// A file of the batch, opened.
+    pub(super) fn opened(&self, name: &str) -> Result<File> {
+        File::open(self.file(name)).map_err(|e| Error::io("reading the batch", e).in_file(&self.file(name)).fatal())
+    }
+
+    /// Its rows, each with its number, and the name that the ledger has for it.
+    pub(super) fn items(&self) -> Result<impl Iterator<Item = Result<(u64, String, Item)>> + use<>> {
+        let (id, lines) = (self.id.clone(), BufReader::new(self.opened("items.jsonl")?).split(b'\n'));
+        Ok((0..).zip(lines).map(move |(number, line)| {
+            let item = line.and_then(|line| Ok(serde_json::from_slice(&line)?));
+            let item = item.map_err(|e| Error::io("reading the rows of the batch", e).fatal())?;
+            Ok((number, format!("{id}#{number}"), item))
+        }))
+    }
+
+    /// What the ledger says of it.
+    pub(super) fn facts(&self) -> Value {
+        json!({"id": self.id, "backend": self.backend, "provider_id": self.provider_id, "count": self.count, "input_hash": self.input_hash})
+    }
+
+    /// What reads its answers: as its submit said, on the ledger of its submit.
+    pub(super) fn asker(&self, context: &mut Context) -> Result<Asker> {
+        let schema = self.file("schema.json");
+        let schema = schema.exists().then(|| format!("--schema={}", schema.display()));
+        let words: Vec<String> = self.words.iter().cloned().chain(schema).collect();
+        let given = context.options.clone();
+        context.options.ledger = Some(OsString::from_vec(self.ledger.clone()).into());
+        (context.options.session, context.options.run) = (self.session.clone(), self.run.clone());
+        let prepared = send::Args::of_words(&words).and_then(|args| args.prepared(context));
+        context.options = given;
+        let (engine, requests) = prepared?;
+        let asker = Asker::of(engine, &requests)?;
+        let here = asker.ready.backend.server().map(|server| server.base().to_owned());
+        if here == self.endpoint {
+            return Ok(asker);
+        }
+        let [there, here] = [&self.endpoint, &here].map(|base| base.as_deref().unwrap_or("no server"));
+        let message = format!("{} was submitted to {there}, and {here} is configured", self.id);
+        Err(Error::config(message).hint("set the base URL to where it was submitted").fatal())
+    }
+}
+
+fn name_of(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+}
+
+/// The directories of the batches: what is still being put together has a name that begins with a dot.
+fn directories(home: &Home) -> Result<Vec<PathBuf>> {
+    let entries = match std::fs::read_dir(directory(home)) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(|e| Error::io("reading the batches", e).in_file(&directory(home)).fatal())?,
+    };
+    let paths = entries.flatten().map(|entry| entry.path());
+    Ok(paths.filter(|path| name_of(path).starts_with("BAT-")).collect())
+}

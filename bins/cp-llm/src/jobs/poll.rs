@@ -1,0 +1,88 @@
+//! `cp-llm batch poll`: where batches stand, now or once they have ended.
+
+use std::time::Duration;
+
+use cp_common::program::{Class, VerbDoc};
+use cp_common::wire::record::Kind;
+use cp_common::{Code, Context, Error, Result};
+
+use super::job::Job;
+use super::record::{BatchJob, Progress};
+use crate::pause::pause;
+
+/// What the reference says of this verb.
+pub(super) const DOC: VerbDoc = VerbDoc {
+    path: "batch poll",
+    class: Class::Query,
+    output: "batch_job",
+    also: &["summary"],
+    exits: &[7, 8],
+    examples: &["cp-llm batch submit --backend stub -- hello && cp-llm batch poll --wait"],
+    sort: Some("created_at"),
+    ..VerbDoc::EMPTY
+};
+
+/// The first and the longest wait between two looks.
+const WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+
+/// Print where batches stand
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// Print each batch once it has ended, and end with the last of them
+    #[arg(long)]
+    wait: bool,
+    /// The batches, by their ids or what these begin with; all of them if none is named
+    #[arg(value_name = "ID")]
+    ids: Vec<String>,
+}
+
+pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    context.out.streaming()?;
+    let mut open = if args.ids.is_empty() { Job::all(&context.home)? } else { Vec::new() };
+    for id in &args.ids {
+        match Job::find(&context.home, id) {
+            Ok(job) => open.push(job),
+            Err(error) => context.out.item_failed(error)?,
+        }
+    }
+    let mut wait = WAITS.0;
+    loop {
+        let mut running = Vec::new();
+        for job in open {
+            match progress(&job, context) {
+                Ok(progress) if args.wait && !progress.state.is_ended() => running.push(job),
+                Ok(progress) => {
+                    context.out.record(Kind::Item, &BatchJob::of(&job, progress))?;
+                    context.out.item_succeeded();
+                }
+                Err(error) if error.code() == Code::Interrupted => return Err(error),
+                Err(error) if args.wait && error.code().row().retryable => {
+                    context.warn(&format!("{}: {}; asking again", job.id, error.message()));
+                    running.push(job);
+                }
+                Err(error) => context.out.item_failed(error)?,
+            }
+        }
+        if running.is_empty() {
+            return Ok(());
+        }
+        context.out.flush()?;
+        pause(wait)?;
+        wait = (wait * 3 / 2).min(WAITS.1);
+        open = running;
+    }
+}
+
+fn progress(job: &Job, context: &mut Context) -> Result<Progress> {
+    if job.provider_id.is_none() {
+        return Err(unfinished(job));
+    }
+    job.asker(context)?.provider()?.progress(job)
+}
+
+/// The failure of a batch that its provider is not known to have.
+pub(super) fn unfinished(job: &Job) -> Error {
+    Error::new(Code::Conflict, format!("the submit of {} did not finish", job.id))
+        .with("reason", "unfinished")
+        .hint("submit the same input again: it goes on where it ended")
+}

@@ -1,0 +1,403 @@
+//! Batches: what a provider answers later is what it would have answered at once, and is paid for once.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use cp_testkit::{BatchProvider, Conduct, Outcome, Server, Signal, server, until};
+use serde_json::{Value, json};
+
+use crate::llm::Llm;
+
+const BACKENDS: [&str; 3] = ["anthropic", "openai", "openai-responses"];
+
+fn rows(texts: &[&str]) -> String {
+    let row = |(n, text): (usize, &&str)| {
+        json!({"messages":[{"role":"user","content":text}],"row":{"n":n},"agent":"a"}).to_string() + "\n"
+    };
+    texts.iter().enumerate().map(row).collect()
+}
+
+fn submit(llm: &Llm, input: &str) -> Outcome {
+    llm.feed(&["batch", "submit", "-m", "m", "--max-tokens", "20", "--rows"], input)
+}
+
+/// The id of the only job that was submitted.
+#[track_caller]
+fn id_of(ran: &Outcome) -> String {
+    assert_eq!(ran.status, 0, "{ran:?}");
+    let jobs: Vec<Value> = ran.records().into_iter().filter(|record| record["type"] == "item").collect();
+    assert_eq!(jobs.len(), 1, "{}", ran.stdout);
+    jobs[0]["data"]["id"].as_str().unwrap().to_owned()
+}
+
+/// Records without what each run and each server has of its own.
+fn plain(ran: &Outcome) -> Vec<Value> {
+    let mut records = ran.records();
+    for record in &mut records {
+        for block in record.pointer_mut("/data/blocks").and_then(Value::as_array_mut).into_iter().flatten() {
+            block["origin"].as_object_mut().unwrap().remove("endpoint");
+        }
+        record.as_object_mut().unwrap().remove("meta");
+        if let Some(data) = record.get_mut("data").and_then(Value::as_object_mut) {
+            data.remove("receipt");
+        }
+    }
+    records
+}
+
+#[test]
+fn what_is_fetched_is_what_a_direct_run_prints() {
+    for backend in BACKENDS {
+        for has_absolute_links in [false, true] {
+            let provider = BatchProvider::new(Conduct { rounds: 2, has_absolute_links, ..Conduct::default() });
+            let llm = Llm::asking(backend, &provider.server);
+            let input = rows(&["one", "two", "three"]) + "no row\n" + &rows(&["four"]);
+            let submitted = submit(&llm, &input);
+            let job = submitted.records().into_iter().find(|record| record["type"] == "item").unwrap()["data"].clone();
+            assert_eq!((&job["count"], &job["state"]), (&json!(4), &json!("running")), "{backend}: {job}");
+            assert_eq!(submitted.records()[0]["error"]["details"]["index"], 3, "{}", submitted.stdout);
+            let id = job["id"].as_str().unwrap();
+
+            let early = llm.run(&["batch", "fetch", id]);
+            assert_eq!(
+                (early.status, &early.first_error()["details"]["reason"]),
+                (6, &json!("not_ended")),
+                "{early:?}"
+            );
+            let ended = llm.run(&["batch", "poll", "--wait", id]);
+            assert_eq!((ended.status, &ended.records()[0]["data"]["state"]), (0, &json!("succeeded")), "{ended:?}");
+
+            // The same rows one by one, at a server that gives the same answers.
+            let answers: Vec<_> = ["one", "two", "three", "four"].map(|text| direct(backend, text)).into();
+            let server = Server::playing(answers);
+            let llm_now = Llm::asking(backend, &server);
+            let now = llm_now.feed(&["-m", "m", "--max-tokens", "20", "--rows"], &input);
+            let later = llm.run(&["batch", "fetch", id]);
+            let mut expected = plain(&now);
+            // The row that is no request was reported by submit.
+            expected.remove(3);
+            *expected.last_mut().unwrap() = json!({"ok":true,"schema_version":"1.0","type":"summary","data":{"total":4,"succeeded":4,"failed":0,"skipped":0}});
+            assert_eq!(plain(&later), expected, "{backend}");
+            assert_eq!(later.records()[3]["data"]["index"], 4);
+
+            // The requests are those of the direct run, byte for byte.
+            let direct: Vec<Value> = server.requests().iter().map(server::Request::json).collect();
+            let batched: Vec<Value> = match backend {
+                "anthropic" => provider.server.requests()[0].json()["requests"].as_array().unwrap().clone(),
+                _ => provider.file(0).lines().map(|line| serde_json::from_str(line).unwrap()).collect(),
+            };
+            let batched: Vec<Value> =
+                batched.iter().map(|row| row.get("params").or_else(|| row.get("body")).unwrap().clone()).collect();
+            assert_eq!(batched, direct, "{backend}");
+
+            // Again, from disk, with the same receipts: nothing is asked.
+            let asked = provider.server.requests().len();
+            let again = llm.run(&["batch", "fetch", &id[..12]]);
+            assert_eq!(again.records()[..4], later.records()[..4]);
+            assert_eq!(provider.server.requests().len(), asked);
+        }
+    }
+}
+
+/// A whole answer, as the provider of batches gives it too.
+fn direct(backend: &str, text: &str) -> Vec<server::Step> {
+    let body = match backend {
+        "anthropic" => {
+            json!({"id":"msg_1","type":"message","role":"assistant","model":"m-1","content":[{"type":"text","text":text}],
+            "stop_reason":"end_turn","usage":{"input_tokens":7,"output_tokens":3}})
+        }
+        "openai" => {
+            json!({"id":"c_1","model":"m-1","choices":[{"index":0,"message":{"role":"assistant","content":text},
+            "finish_reason":"stop"}],"usage":{"prompt_tokens":7,"completion_tokens":3}})
+        }
+        _ => {
+            json!({"id":"r_1","model":"m-1","status":"completed","output":[{"id":"i_1","type":"message","role":"assistant",
+            "status":"completed","content":[{"type":"output_text","text":text,"annotations":[]}]}],
+            "usage":{"input_tokens":7,"output_tokens":3}})
+        }
+    };
+    server::json(200, &body)
+}
+
+#[test]
+fn a_row_that_failed_is_an_item_that_failed() {
+    for backend in BACKENDS {
+        let provider = BatchProvider::new(Conduct { ends: Some("expired"), ..Conduct::default() });
+        let llm = Llm::asking(backend, &provider.server);
+        let id = id_of(&submit(&llm, &rows(&["good", "refuse", "expire", "cancel", "lose", "fine"])));
+        let state = if backend == "anthropic" { "cancelled" } else { "failed" };
+        assert_eq!(llm.run(&["batch", "poll", &id]).records()[0]["data"]["state"], state);
+        let ran = llm.run(&["batch", "fetch", &id]);
+        let codes: Vec<Value> = ran.records()[..6].iter().map(|record| record["error"]["code"].clone()).collect();
+        let expected = json!([null, "E_VALIDATION", "E_TIMEOUT", "E_CONFLICT", "E_SERVER", null]);
+        assert_eq!(Value::from(codes), expected, "{backend}: {}", ran.stdout);
+        assert_eq!(ran.records()[4]["error"]["details"]["reason"], "missing");
+        assert_eq!(ran.records()[1]["error"]["details"]["index"], 1);
+        assert!(ran.records()[1]["error"]["message"].as_str().unwrap().contains("not this"), "{}", ran.stdout);
+        assert_eq!(ran.closing()["data"], json!({"total":6,"succeeded":2,"failed":4,"skipped":0}));
+        // Each request on the ledger has its answer.
+        let ledger = llm.ledger();
+        let named = |event: &str| -> Vec<Value> {
+            let entries = ledger.iter().filter(|entry| entry["event"] == event);
+            entries.map(|entry| json!([entry["data"]["batch"], entry["data"]["request_hash"]])).collect()
+        };
+        assert_eq!(named("llm.request"), named("llm.response"), "{backend}");
+        assert_eq!(named("llm.request").len(), 6);
+    }
+}
+
+#[test]
+fn the_same_input_is_submitted_once() {
+    for backend in BACKENDS {
+        let provider = BatchProvider::new(Conduct::default());
+        let llm = Llm::asking(backend, &provider.server);
+        let first = id_of(&submit(&llm, &rows(&["one"])));
+        assert_eq!(id_of(&submit(&llm, &rows(&["one"]))), first);
+        assert_eq!(provider.batches(), 1);
+        let start = |_| {
+            let mut child = llm.start(&["batch", "submit", "-m", "m", "--max-tokens", "20", "--rows"]);
+            child.write(rows(&["two"]));
+            child
+        };
+        let together: Vec<_> = (0..4).map(start).collect();
+        let ids: Vec<String> = together.into_iter().map(|child| id_of(&child.finish())).collect();
+        assert!(ids.iter().all(|id| *id == ids[0] && *id != first), "{ids:?}");
+        assert_eq!(provider.batches(), 2);
+        let named =
+            |text: &str| llm.feed(&["batch", "submit", "-m", "m", "--rows", "--request-id", "r"], &rows(&[text]));
+        let by_name = id_of(&named("one"));
+        assert!(by_name != first && by_name == id_of(&named("one")));
+        let other = named("other");
+        assert_eq!((other.status, &other.closing()["error"]["details"]["reason"]), (6, &json!("other_arguments")));
+        assert_eq!(provider.batches(), 3);
+    }
+}
+
+/// Submits to a provider that never answers, and kills the program while it waits.
+fn killed(llm: &Llm, provider: &BatchProvider, conduct: Conduct) {
+    provider.conduct(conduct);
+    let mut child = llm.start(&["batch", "submit", "-m", "m", "--max-tokens", "20", "--rows"]);
+    child.write(rows(&["one"]));
+    child.close_stdin();
+    let is_asked = |request: &server::Request| request.line().ends_with("/batches");
+    until("the batch", || provider.server.requests().iter().any(is_asked));
+    child.signal(Signal::KILL);
+    child.kill();
+    provider.conduct(Conduct::default());
+}
+
+#[test]
+fn a_submit_that_was_killed_is_found_by_its_mark() {
+    for backend in ["openai", "openai-responses"] {
+        let provider = BatchProvider::new(Conduct::default());
+        let llm = Llm::asking(backend, &provider.server);
+        killed(&llm, &provider, Conduct { is_mute: true, ..Conduct::default() });
+        let id = id_of(&submit(&llm, &rows(&["one"])));
+        assert_eq!(provider.batches(), 1, "{backend}: it was paid for twice");
+        assert_eq!(llm.run(&["batch", "fetch", &id]).records()[0]["data"]["content"], "one");
+    }
+}
+
+#[test]
+fn a_submit_that_was_killed_and_has_no_mark_is_for_a_person() {
+    let provider = BatchProvider::new(Conduct::default());
+    let llm = Llm::asking("anthropic", &provider.server);
+    killed(&llm, &provider, Conduct { is_mute: true, ..Conduct::default() });
+    let polled = llm.run(&["batch", "poll"]);
+    assert_eq!((polled.status, &polled.first_error()["details"]["reason"]), (6, &json!("unfinished")));
+    let ran = submit(&llm, &rows(&["one"]));
+    let details = ran.closing()["error"]["details"].clone();
+    assert_eq!((ran.status, provider.batches()), (9, 1), "{ran:?}");
+    assert_eq!(details["candidates"], json!(["msgbatch_0"]));
+    let words: Vec<&str> = details["resume"].as_str().unwrap().split(' ').skip(1).collect();
+    let resume = llm.run(&words);
+    assert_eq!(resume.records()[0]["data"]["content"], "one", "{resume:?}");
+    assert_eq!(id_of(&submit(&llm, &rows(&["one"]))), details["batch"]);
+    assert_eq!(provider.batches(), 1);
+}
+
+#[test]
+fn a_submit_that_was_killed_before_its_provider_had_it_goes_on_once_that_is_sure() {
+    for backend in ["anthropic", "openai"] {
+        let provider = BatchProvider::new(Conduct::default());
+        let llm = Llm::asking(backend, &provider.server);
+        killed(&llm, &provider, Conduct { is_deaf: true, ..Conduct::default() });
+        // What was sent may still be on its way.
+        let early = submit(&llm, &rows(&["one"]));
+        let details = early.closing()["error"]["details"].clone();
+        assert_eq!((early.status, &details["reason"]), (6, &json!("unfinished")), "{early:?}");
+        assert!(details["retry_after_ms"].as_u64().unwrap() > 100_000);
+        let file = llm.sh("cd \"$CP_HOME\"; echo state/batches/BAT-*/job.json").stdout.trim().to_owned();
+        let mut kept: Value = serde_json::from_str(&llm.home.read(&file)).unwrap();
+        kept["asked_at"] = (kept["asked_at"].as_u64().unwrap() - 200).into();
+        llm.home.write(&file, kept.to_string());
+        let id = id_of(&submit(&llm, &rows(&["one"])));
+        assert_eq!(provider.batches(), 1);
+        assert_eq!(llm.run(&["batch", "fetch", &id]).records()[0]["data"]["content"], "one");
+        let asked = llm.ledger().iter().filter(|entry| entry["event"] == "llm.request").count();
+        assert_eq!(asked, 1);
+    }
+}
+
+#[test]
+fn a_provider_that_refuses_has_made_nothing() {
+    for backend in BACKENDS {
+        let provider = BatchProvider::new(Conduct { refuses: Some(400), ..Conduct::default() });
+        let llm = Llm::asking(backend, &provider.server);
+        let refused = submit(&llm, &rows(&["one"]));
+        assert_eq!((refused.status, provider.batches()), (2, 0), "{backend}: {refused:?}");
+        let job = llm.ledger().into_iter().find(|entry| entry["event"] == "llm.batch").unwrap();
+        assert_eq!(job["data"]["code"], "E_VALIDATION");
+        assert_eq!(llm.run(&["batch", "poll"]).closing()["data"]["total"], 0);
+        provider.conduct(Conduct::default());
+        id_of(&submit(&llm, &rows(&["one"])));
+        assert_eq!(provider.batches(), 1);
+    }
+    // Nobody there: nothing was sent, so the next submit need not ask what became of it.
+    let llm = Llm::new().set("ANTHROPIC_BASE_URL", "http://127.0.0.1:1").set("CP_BACKEND", "anthropic");
+    assert_eq!(submit(&llm, &rows(&["one"])).status, 7);
+    assert_eq!(llm.run(&["batch", "poll"]).closing()["data"]["total"], 0);
+}
+
+#[test]
+fn a_batch_costs_half_and_its_budget_is_kept_before_anything_is_sent() {
+    let provider = BatchProvider::new(Conduct::default());
+    let llm = Llm::asking("openai", &provider.server);
+    let price = "[m-1]\ninput = 1000000.0\noutput = 1000000.0\n";
+    for (prices, cost) in [(price.to_owned(), 5.0), (format!("{price}batch = 0.1\n"), 1.0)] {
+        llm.home.write("config/prices.toml", &prices);
+        let id = id_of(&submit(&llm, &rows(&[&format!("cost {cost}")])));
+        assert_eq!(llm.run(&["batch", "fetch", &id]).records()[0]["data"]["usage"]["cost_usd"], cost);
+    }
+    let made = provider.batches();
+    let limited = |tokens: &str| {
+        llm.feed(
+            &["batch", "submit", "-m", "m", "--rows", "--max-tokens", "100", "--budget-tokens", tokens],
+            &rows(&["a", "b"]),
+        )
+    };
+    let refused = limited("200");
+    let error = &refused.closing()["error"];
+    assert_eq!((refused.status, &error["code"]), (9, &json!("E_BUDGET_EXHAUSTED")), "{refused:?}");
+    assert_eq!((&error["details"]["reason"], provider.batches()), (&json!("estimate"), made));
+    id_of(&limited("1000"));
+    assert_eq!(provider.batches(), made + 1);
+    let unbounded = llm.feed(&["batch", "submit", "-m", "m", "--rows", "--budget-tokens", "9"], &rows(&["a"]));
+    assert_eq!((unbounded.status, provider.batches()), (2, made + 1));
+}
+
+#[test]
+fn a_batch_of_openai_has_one_model() {
+    let row = |model: &str| json!({"model":model,"messages":[{"role":"user","content":model}]}).to_string() + "\n";
+    let input: String = ["a", "b", "a"].map(row).concat();
+    for (backend, models) in [("openai", 2), ("anthropic", 1)] {
+        let provider = BatchProvider::new(Conduct::default());
+        let llm = Llm::asking(backend, &provider.server);
+        let ran = llm.feed(&["batch", "submit", "--rows"], &input);
+        assert_eq!(provider.batches(), models, "{ran:?}");
+        let ids: Vec<String> =
+            ran.records().iter().filter_map(|r| r["data"]["id"].as_str().map(str::to_owned)).collect();
+        let words: Vec<&str> = ["batch", "fetch"].into_iter().chain(ids.iter().map(String::as_str)).collect();
+        let fetched = llm.run(&words);
+        let mut places: Vec<u64> =
+            fetched.records().iter().filter_map(|record| record["data"]["index"].as_u64()).collect();
+        places.sort_unstable();
+        assert_eq!(places, [0, 1, 2], "{fetched:?}");
+    }
+}
+
+#[test]
+fn schemas_and_stop_reasons_hold_for_what_is_fetched() {
+    let provider = BatchProvider::new(Conduct::default());
+    let llm = Llm::asking("anthropic", &provider.server);
+    let schema = llm.work.write("s.json", r#"{"type":"object","required":["a"]}"#);
+    let words = ["batch", "submit", "-m", "m", "--rows", "--schema", schema.to_str().unwrap()];
+    let id = id_of(&llm.feed(&words, &rows(&[r#"{"a":1}"#, "no"])));
+    std::fs::remove_file(schema).unwrap();
+    let ran = llm.run(&["batch", "fetch", &id]);
+    assert_eq!(ran.records()[0]["data"]["parsed"], json!({"a":1}), "{ran:?}");
+    assert_eq!(ran.records()[1]["error"]["details"]["reason"], "schema");
+    let id = id_of(&llm.feed(&["batch", "submit", "-m", "m", "--rows", "--fail-on", "end_turn"], &rows(&["x"])));
+    assert_eq!(llm.run(&["batch", "fetch", &id]).first_error()["details"]["reason"], "end_turn");
+}
+
+#[test]
+fn a_fetch_that_was_killed_goes_on_where_it_ended() {
+    let provider = BatchProvider::new(Conduct::default());
+    let llm = Llm::asking("anthropic", &provider.server);
+    let texts: Vec<String> = (0..50).map(|n| format!("row {n}")).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let id = id_of(&submit(&llm, &rows(&texts)));
+    let whole = llm.run(&["batch", "fetch", &id]);
+    let answers = format!("state/batches/{id}/answers.jsonl");
+    // As if it had been killed in the middle of a line, with its results on disk: they are asked for once more.
+    let text = llm.home.read(&answers);
+    let kept: usize = text.lines().take(20).map(|line| line.len() + 1).sum();
+    llm.home.write(&answers, &text[..kept + 40]);
+    let before = llm.ledger().len();
+    let resumed = llm.run(&["batch", "fetch", &id]);
+    assert_eq!(plain(&resumed), plain(&whole));
+    assert_eq!(resumed.records()[..20], whole.records()[..20]);
+    let responses = llm.ledger()[before..].iter().filter(|entry| entry["event"] == "llm.response").count();
+    assert_eq!(responses, 30);
+}
+
+#[test]
+fn what_is_kept_is_for_its_owner_and_the_key_is_in_none_of_it() {
+    let provider = BatchProvider::new(Conduct::default());
+    let llm = Llm::asking("openai", &provider.server);
+    let id = id_of(&submit(&llm, &rows(&["my key is key-of-the-test-0123456789"])));
+    let fetched = llm.run(&["batch", "fetch", &id]);
+    assert_eq!(fetched.records()[0]["data"]["content"], "my key is [REDACTED]");
+    let directory = llm.home.join(format!("state/batches/{id}"));
+    for entry in std::fs::read_dir(directory).unwrap().flatten() {
+        let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{:?}", entry.path());
+    }
+}
+
+#[test]
+fn a_wait_ends_at_a_signal_and_outlives_failures_that_pass() {
+    let provider = BatchProvider::new(Conduct { rounds: 1000, ..Conduct::default() });
+    let llm = Llm::asking("openai", &provider.server);
+    let id = id_of(&submit(&llm, &rows(&["one"])));
+    let asked = provider.server.requests().len();
+    let child = llm.start(&["batch", "poll", "--wait", &id]);
+    until("a look", || provider.server.requests().len() > asked);
+    child.signal(Signal::TERM);
+    let ran = child.wait();
+    assert_eq!((ran.status, &ran.closing()["error"]["code"]), (130, &json!("E_INTERRUPTED")), "{ran:?}");
+    let cancelled = llm.run(&["batch", "cancel", &id]);
+    assert_eq!(cancelled.only()["data"]["state"], "cancelled", "{cancelled:?}");
+    let ended = llm.run(&["batch", "poll", "--wait", &id]);
+    assert_eq!((ended.status, &ended.records()[0]["data"]["state"]), (0, &json!("cancelled")));
+}
+
+#[test]
+fn what_takes_no_batches_or_does_not_apply_is_refused_before_anything_is_read() {
+    let llm = Llm::new().set("GEMINI_API_KEY", "k");
+    let refused = llm.run(&["batch", "submit", "--backend", "gemini", "-m", "m", "--", "hi"]);
+    assert_eq!(refused.status, 2);
+    assert!(refused.only()["error"]["details"]["hint"].as_str().unwrap().contains("openai"), "{refused:?}");
+    for option in
+        [&["--stream"][..], &["--jobs", "2"], &["--cache"], &["--dry-run"], &["--rpm", "1"], &["--retries", "0"]]
+    {
+        let words = [&["batch", "submit", "--backend", "stub"], option, &["--", "hi"]].concat();
+        let ran = llm.run(&words);
+        assert_eq!(ran.status, 2, "{option:?}");
+        assert!(ran.only()["error"]["message"].as_str().unwrap().contains(option[0]), "{ran:?}");
+    }
+    assert_eq!(llm.run(&["batch", "submit", "--backend", "stub", "-m", "a,b", "--", "hi"]).status, 2);
+    assert_eq!(llm.run(&["batch", "fetch", "BAT-0"]).status, 3);
+    assert_eq!(llm.run(&["batch", "submit", "--backend", "stub", "--", "hi"]).status, 0);
+}
+
+#[test]
+fn the_text_of_a_batch_is_not_in_the_audit() {
+    let llm = Llm::new();
+    let id = id_of(&llm.run(&["batch", "submit", "--backend", "stub", "--", "my words"]));
+    llm.run(&["batch", "fetch", &id]);
+    let audits: Vec<String> =
+        llm.ledger().iter().filter(|e| e["event"] == "command").map(|e| e["data"]["argv"].to_string()).collect();
+    assert!(!audits.concat().contains("my words") && audits.concat().contains("submit"), "{audits:?}");
+    assert!(audits[1].contains(&id), "{audits:?}");
+}

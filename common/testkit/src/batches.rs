@@ -1,0 +1,285 @@
+//! A provider that takes batches, in the protocols of Anthropic and of `OpenAI`: it answers what its rows say, in the wrong order, once
+//! it was asked often enough.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Value, json};
+
+use crate::server::{Reply, Request, Server, Step, json as answer, reply};
+
+/// What the provider does.
+#[derive(Clone, Debug, Default)]
+pub struct Conduct {
+    /// How often a batch is still under way when it is asked for.
+    pub rounds: usize,
+    /// Whether it makes a batch and never says so.
+    pub is_mute: bool,
+    /// Whether it makes no batch, and never says so.
+    pub is_deaf: bool,
+    /// Whether it refuses to make batches, and with which status.
+    pub refuses: Option<u16>,
+    /// Whether links name the server.
+    pub has_absolute_links: bool,
+    /// The state that batches of `OpenAI` end in, if not `completed`.
+    pub ends: Option<&'static str>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    conduct: Conduct,
+    files: Vec<String>,
+    batches: Vec<Batch>,
+}
+
+#[derive(Debug)]
+struct Batch {
+    /// The lines of its requests.
+    rows: Vec<Value>,
+    metadata: Value,
+    asked: usize,
+    is_cancelled: bool,
+}
+
+/// The provider. A row whose text has `expire`, `refuse`, `cancel` or `lose` in it has that fate; the others are repeated.
+#[derive(Debug)]
+pub struct BatchProvider {
+    /// Its server.
+    pub server: Server,
+    kept: Arc<Mutex<Kept>>,
+}
+
+impl BatchProvider {
+    /// A provider that behaves so.
+    pub fn new(conduct: Conduct) -> Self {
+        let kept = Arc::new(Mutex::new(Kept { conduct, ..Kept::default() }));
+        let shared = Arc::clone(&kept);
+        let server =
+            Server::replying(move |request| shared.lock().unwrap_or_else(PoisonError::into_inner).reply(request));
+        Self { server, kept }
+    }
+
+    /// Has it behave in another way.
+    pub fn conduct(&self, conduct: Conduct) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).conduct = conduct;
+    }
+
+    /// How many batches it has made.
+    pub fn batches(&self) -> usize {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).batches.len()
+    }
+
+    /// A batch that has ended, and the lines of its results, as one of the two protocols shows them.
+    pub fn shown(&self, at: usize, is_anthropic: bool) -> (Value, String) {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = if is_anthropic { of_anthropic } else { of_openai };
+        let lines = kept.batches[at].rows.iter().map(|row| line(row, Fate::of(row)).to_string() + "\n");
+        (if is_anthropic { kept.inline(at) } else { kept.filed(at) }, lines.collect())
+    }
+
+    /// The lines of a file that was uploaded.
+    pub fn file(&self, number: usize) -> String {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).files[number].clone()
+    }
+}
+
+impl Kept {
+    fn reply(&mut self, request: &Request) -> Reply {
+        let line = request.line().to_owned();
+        let words: Vec<&str> = line.split([' ', '/', '?']).filter(|word| !word.is_empty()).collect();
+        match words.as_slice() {
+            ["POST", "v1", "messages", "batches"] => {
+                let rows = request.json()["requests"].as_array().cloned().unwrap_or_default();
+                self.made(rows, Value::Null, Self::inline)
+            }
+            ["POST", "v1", "files"] => {
+                self.files.push(part_of(request));
+                answer(200, &json!({"id": format!("file-{}", self.files.len() - 1), "object": "file"}))
+            }
+            ["POST", "v1", "batches"] => {
+                let body = request.json();
+                let file = &self.files[number(body["input_file_id"].as_str().unwrap_or_default())];
+                let rows = file.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
+                self.made(rows, body["metadata"].clone(), Self::filed)
+            }
+            ["GET", "v1", "messages", "batches", query] if query.starts_with("limit") => self.list(Self::inline),
+            ["GET", "v1", "batches", query] if query.starts_with("limit") => self.list(Self::filed),
+            ["GET", "v1", "messages", "batches", id] => self.asked(number(id), |kept, at| {
+                let host = request.header("host").unwrap_or_default();
+                let base = if kept.conduct.has_absolute_links { format!("http://{host}") } else { String::new() };
+                let mut batch = kept.inline(at);
+                if batch["processing_status"] == "ended" {
+                    batch["results_url"] = format!("{base}/v1/messages/batches/{id}/results").into();
+                }
+                batch
+            }),
+            ["GET", "v1", "batches", id] => self.asked(number(id), Self::filed),
+            ["GET", "v1", "messages", "batches", id, "results"] => self.lines(number(id), |_| true, of_anthropic),
+            ["GET", "v1", "files", id, "content"] => {
+                let is_good = |fate: Fate| fate == Fate::Answered;
+                if id.starts_with("file-good") {
+                    self.lines(number(id), is_good, of_openai)
+                } else {
+                    self.lines(number(id), |fate| !is_good(fate), of_openai)
+                }
+            }
+            ["POST", "v1", .., "batches", id, "cancel"] => {
+                self.batches[number(id)].is_cancelled = true;
+                answer(200, &json!({"id": id}))
+            }
+            _ => answer(404, &json!({"error": {"type": "not_found_error", "message": line}})),
+        }
+    }
+
+    fn made(&mut self, rows: Vec<Value>, metadata: Value, show: fn(&Self, usize) -> Value) -> Reply {
+        if let Some(status) = self.conduct.refuses {
+            return answer(status, &json!({"error": {"type": "invalid_request_error", "message": "not these"}}));
+        }
+        if self.conduct.is_deaf {
+            return vec![Step::Stall];
+        }
+        self.batches.push(Batch { rows, metadata, asked: 0, is_cancelled: false });
+        if self.conduct.is_mute {
+            return vec![Step::Stall];
+        }
+        answer(200, &show(self, self.batches.len() - 1))
+    }
+
+    fn list(&self, show: fn(&Self, usize) -> Value) -> Reply {
+        let all: Vec<Value> = (0..self.batches.len()).rev().map(|at| show(self, at)).collect();
+        answer(200, &json!({"data": all, "has_more": false}))
+    }
+
+    fn asked(&mut self, at: usize, show: impl Fn(&Self, usize) -> Value) -> Reply {
+        self.batches[at].asked += 1;
+        answer(200, &show(self, at))
+    }
+
+    fn has_ended(&self, at: usize) -> bool {
+        self.batches[at].asked > self.conduct.rounds || self.batches[at].is_cancelled
+    }
+
+    fn counted(&self, at: usize, fate: Fate) -> usize {
+        self.batches[at].rows.iter().filter(|row| Fate::of(row) == fate).count()
+    }
+
+    /// A batch as Anthropic shows it.
+    fn inline(&self, at: usize) -> Value {
+        let (ended, batch) = (self.has_ended(at), &self.batches[at]);
+        let counts = if ended {
+            json!({"processing": 0, "succeeded": self.counted(at, Fate::Answered), "errored": self.counted(at, Fate::Refused),
+                "canceled": self.counted(at, Fate::Cancelled), "expired": self.counted(at, Fate::Expired)})
+        } else {
+            json!({"processing": batch.rows.len(), "succeeded": 0, "errored": 0, "canceled": 0, "expired": 0})
+        };
+        let now = "2999-01-01T00:00:00Z";
+        json!({"id": format!("msgbatch_{at}"), "type": "message_batch", "request_counts": counts, "created_at": now,
+            "processing_status": if ended { "ended" } else { "in_progress" }, "expires_at": now, "ended_at": null,
+            "archived_at": null, "cancel_initiated_at": null, "results_url": null})
+    }
+
+    /// A batch as `OpenAI` shows it.
+    fn filed(&self, at: usize) -> Value {
+        let (ended, batch) = (self.has_ended(at), &self.batches[at]);
+        let good = if ended { self.counted(at, Fate::Answered) } else { 0 };
+        let bad = if ended { batch.rows.len() - good } else { 0 };
+        let end = self.conduct.ends.unwrap_or(if batch.is_cancelled { "cancelled" } else { "completed" });
+        let file = |kind: &str, count: usize| (count > 0).then(|| format!("file-{kind}-{at}"));
+        json!({"id": format!("batch_{at}"), "object": "batch", "endpoint": batch.rows[0]["url"], "input_file_id": "file-0",
+            "completion_window": "24h", "created_at": 32_472_144_000_u64, "metadata": batch.metadata,
+            "status": if ended { end } else { "in_progress" }, "output_file_id": file("good", good), "error_file_id": file("bad", bad),
+            "request_counts": {"total": batch.rows.len(), "completed": good, "failed": bad}})
+    }
+
+    /// The results of a batch, the last row first.
+    fn lines(&self, at: usize, wanted: impl Fn(Fate) -> bool, line: fn(&Value, Fate) -> Value) -> Reply {
+        let rows = self.batches[at].rows.iter().rev().map(|row| (row, Fate::of(row)));
+        let lines = rows.filter(|(_, fate)| *fate != Fate::Lost && wanted(*fate));
+        let lines: String = lines.map(|(row, fate)| line(row, fate).to_string() + "\n").collect();
+        reply(200, "application/x-jsonl", "", lines.as_bytes())
+    }
+}
+
+/// What becomes of a row.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Answered,
+    Refused,
+    Expired,
+    Cancelled,
+    Lost,
+}
+
+impl Fate {
+    fn of(row: &Value) -> Self {
+        let text = said(row);
+        let fates =
+            [("expire", Self::Expired), ("refuse", Self::Refused), ("cancel", Self::Cancelled), ("lose", Self::Lost)];
+        fates.into_iter().find(|(word, _)| text.contains(word)).map_or(Self::Answered, |(_, fate)| fate)
+    }
+}
+
+/// The last text of a row's request.
+fn said(row: &Value) -> String {
+    let body = row.get("params").or_else(|| row.get("body")).unwrap_or(&Value::Null);
+    let turns = body.get("messages").or_else(|| body.get("input")).and_then(Value::as_array);
+    let last = turns.and_then(|turns| turns.last()).map_or(&Value::Null, |turn| &turn["content"]);
+    last.as_str().or_else(|| last.pointer("/0/text").and_then(Value::as_str)).unwrap_or_default().to_owned()
+}
+
+/// The number at the end of an id.
+fn number(id: &str) -> usize {
+    id.rsplit(['_', '-']).next().and_then(|number| number.parse().ok()).expect("an id of this provider")
+}
+
+/// The file in a form with a file.
+fn part_of(request: &Request) -> String {
+    let kind = request.header("content-type").unwrap_or_default();
+    let boundary = kind.split_once("boundary=").expect("a boundary").1;
+    let body = String::from_utf8(request.body.clone()).expect("text");
+    let parts: Vec<&str> = body.split(&format!("--{boundary}")).collect();
+    assert_eq!((parts.len(), parts[0], parts[3]), (4, "", "--\r\n"), "{body}");
+    let content =
+        |part: &str| part.split_once("\r\n\r\n").expect("a part").1.strip_suffix("\r\n").expect("its end").to_owned();
+    assert_eq!(content(parts[1]), "batch");
+    content(parts[2])
+}
+
+fn of_anthropic(row: &Value, fate: Fate) -> Value {
+    let result = match fate {
+        Fate::Answered => {
+            json!({"type": "succeeded", "message": {"id": "msg_1", "type": "message", "role": "assistant", "model": "m-1",
+            "content": [{"type": "text", "text": said(row)}], "stop_reason": "end_turn", "stop_sequence": null,
+            "usage": {"input_tokens": 7, "output_tokens": 3}}})
+        }
+        Fate::Refused => json!({"type": "errored", "error": {"type": "error", "request_id": "req_1",
+            "error": {"type": "invalid_request_error", "message": "not this"}}}),
+        Fate::Expired => json!({"type": "expired"}),
+        Fate::Cancelled | Fate::Lost => json!({"type": "canceled"}),
+    };
+    json!({"custom_id": row["custom_id"], "result": result})
+}
+
+fn of_openai(row: &Value, fate: Fate) -> Value {
+    let text = said(row);
+    let body = if row["url"] == "/v1/responses" {
+        json!({"id": "r_1", "object": "response", "created_at": 1, "model": "m-1", "status": "completed", "parallel_tool_calls": true,
+            "tool_choice": "auto", "tools": [], "output": [{"id": "i_1", "type": "message", "role": "assistant", "status": "completed",
+            "content": [{"type": "output_text", "text": text, "annotations": []}]}],
+            "usage": {"input_tokens": 7, "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0}, "output_tokens": 3,
+            "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 10}})
+    } else {
+        json!({"id": "c_1", "object": "chat.completion", "created": 1, "model": "m-1",
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}})
+    };
+    let (response, error) = match fate {
+        Fate::Answered => (json!({"status_code": 200, "request_id": "req_1", "body": body}), Value::Null),
+        Fate::Refused => {
+            let error = json!({"error": {"type": "invalid_request_error", "message": "not this"}});
+            (json!({"status_code": 400, "request_id": "req_1", "body": error}), Value::Null)
+        }
+        Fate::Expired => (Value::Null, json!({"code": "batch_expired", "message": "too late"})),
+        Fate::Cancelled | Fate::Lost => (Value::Null, json!({"code": "batch_cancelled", "message": "stopped"})),
+    };
+    json!({"id": "batch_req_1", "custom_id": row["custom_id"], "response": response, "error": error})
+}
