@@ -12,6 +12,12 @@ use crate::plane::{Failure, Plane};
 const CONFIG: &str = "config/governed_roots.json";
 const DERIVED: [&str; 6] = ["packages_store", "registries/compiled", "versions", "tmp", "_staging", "installed"];
 
+/// Whether a path of the tree is pristine, or a ledger. Where the governed roots cannot be read, every path is.
+pub(super) fn governs(plane: &Plane, path: &str) -> bool {
+    let class = |roots: Rc<[String]>| classify(plane.root(), Path::new(path), &roots).0;
+    roots(plane).map_or(true, |roots| ["PRISTINE", "APPEND_ONLY"].contains(&class(roots)))
+}
+
 /// `governed_roots`
 pub(super) fn governed_roots(plane: &Plane) -> Result<Value, Failure> {
     let roots = roots(plane)?;
