@@ -126,7 +126,12 @@ fn a_damaged_tree_gives_errors_that_name_the_file_and_never_a_crash() {
         assert!(answer["error"]["details"]["hint"].is_string(), "{answer}");
         answer["error"]["code"].as_str().unwrap().to_owned()
     };
-    assert_eq!(code(json!({"operation": "pkg_list"}), "installed/PKG-BASELINE-HO3-000/receipt.json"), "HANDLER_ERROR");
+    let list = place.result(&json!({"operation": "pkg_list"}));
+    for (row, file) in list["packages"].as_array().unwrap().iter().zip(["receipt.json", "manifest.json"]) {
+        assert!(row["error"]["message"].as_str().unwrap().contains(file), "{list}");
+        assert_eq!(row["error"]["code"], "INVALID_MANIFEST");
+        assert!(row["error"]["details"]["hint"].is_string() && row["package_id"].is_string(), "{list}");
+    }
     let info = json!({"operation": "pkg_info", "package_id": "PKG-SHELL-001"});
     assert_eq!(code(info, "PKG-SHELL-001/manifest.json"), "INVALID_MANIFEST");
     let spec = json!({"operation": "spec_info", "spec_id": "SPEC-SHELL-001"});
@@ -557,15 +562,17 @@ fn records_are_answered_with_records() {
 }
 
 #[test]
-fn an_interruption_ends_the_session() {
-    let place = Tree::new();
-    let mut child = place.command().start();
-    child.write("{}\n");
-    child.line();
-    child.signal(Signal::INT);
-    assert_eq!(child.record()["error"]["code"], "E_INTERRUPTED");
-    // Its standard input stays open.
-    child.wait().code(130);
-    assert!(place.entries("session.jsonl").iter().any(|entry| entry["event"] == "session_end"));
-    assert_eq!(place.entries("ledger/log.jsonl").last().unwrap()["event"], "error");
+fn a_signal_ends_the_session() {
+    for signal in [Signal::INT, Signal::HUP] {
+        let place = Tree::new();
+        let mut child = place.command().start();
+        child.write("{}\n");
+        child.line();
+        child.signal(signal);
+        assert_eq!(child.record()["error"]["code"], "E_INTERRUPTED");
+        // Its standard input stays open.
+        child.wait().code(130);
+        assert!(place.entries("session.jsonl").iter().any(|entry| entry["event"] == "session_end"));
+        assert_eq!(place.entries("ledger/log.jsonl").last().unwrap()["event"], "error");
+    }
 }

@@ -102,7 +102,8 @@ fn policy_decides_about_a_command_of_the_system() {
     assert!(text.contains("✗ cancelled: policy requires approval"), "{text}");
     assert!(text.contains("`|` makes a pipeline"), "{text}");
     assert!(text.contains("✗ false exited with status 1"), "{text}");
-    assert!(text.contains("✗ there is no command\n"), "{text}");
+    assert!(text.contains("`:!` runs one command") && text.contains("✗ a command must follow `:!`\n"), "{text}");
+    assert_eq!(output.status, 5, "one of them required approval");
     assert!(
         text.contains("no glob expansion") && text.contains("\n*.rs\n"),
         "what a shell would do and this does not is said: {text}"
@@ -261,6 +262,7 @@ fn tools_wait_for_a_yes_and_a_script_has_none() {
     let tools = place.root.join("tools");
     let output = place.script(&["--backend", "stub", "--tools", tools.to_str().unwrap()], "hello\n");
     assert!(output.stdout.contains("✗ cancelled: this turn requires approval"), "{}", output.stdout);
+    assert_eq!(output.status, 5);
     assert_eq!(place.data("session_turn")[0]["cancelled"], true);
 }
 

@@ -1,0 +1,258 @@
+//! `cp-shell register`: what governs a prompt is its registered hash. This computes it, shows what changed, asks, and writes the file and
+//! its row in the registry.
+
+use std::fs::File;
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+
+use cp_common::context::options::WriteOptions;
+use cp_common::home::{Home, lock, make_directory, write_whole};
+use cp_common::output::{printable, to_stderr};
+use cp_common::program::confirm::{self, Change, Write};
+use cp_common::program::{Class, VerbDoc, idempotency};
+use cp_common::wire::{Receipt, Reply};
+use cp_common::{Context, Error, Result, clock};
+use cp_ledger::Entry;
+use cp_policy::Table;
+use cp_policy::prompts::{Prompts, check_id, hash_of, is_hash, read};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::agent::{configured, soul_prompt};
+
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "register",
+    class: Class::Write,
+    output: "registered",
+    examples: &["cp-shell init >/dev/null; echo 'Be brief.' > review.md; cp-shell register --yes ./review.md"],
+    events: &["prompt.registered"],
+    ..VerbDoc::EMPTY
+};
+
+/// Register a prompt, or the soul and context of an agent, as they are now
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Do it without a question or a token
+    #[arg(long, conflicts_with_all = ["dry_run", "confirm"])]
+    yes: bool,
+    #[command(flatten)]
+    write: WriteOptions,
+    /// A prompt id, an agent, or a text file, named with a `/`
+    #[arg(value_name = "PROMPT|AGENT|FILE")]
+    target: String,
+}
+
+/// What was registered.
+#[derive(Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Registered {
+    /// The prompts that are new or were changed; none where all were registered as they are.
+    items: Vec<Item>,
+    /// Where that is on record.
+    receipt: Option<Receipt>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Item {
+    /// Its id.
+    prompt_id: String,
+    /// The file with its text.
+    file: String,
+    /// The hash of its text.
+    hash: String,
+    /// The lines that went, after `-`, and those that came, after `+`.
+    difference: String,
+}
+
+impl Reply for Registered {
+    fn text(&self) -> String {
+        let lines =
+            self.items.iter().map(|item| format!("{}registered {} ({})", item.difference, item.prompt_id, item.hash));
+        let lines = lines.collect::<Vec<_>>().join("\n");
+        if lines.is_empty() { "nothing to do: all of it is registered as it is".to_owned() } else { lines }
+    }
+}
+
+/// A prompt that is not registered as it is.
+struct Pending {
+    id: String,
+    text: String,
+    before: Option<Value>,
+    item: Item,
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let target = if args.target.contains('/') {
+        std::path::absolute(&args.target)?.display().to_string()
+    } else {
+        args.target.clone()
+    };
+    let asked = Write { verb: "register", arguments: &target, dangerous: false };
+    if args.yes || args.write.confirm.is_none() && !args.write.dry_run && std::io::stdin().is_terminal() {
+        let id = args.write.request_id.as_deref();
+        let registered = idempotency::once(id, &("register", &target), context, |context| {
+            let pending = pending(&target, &context.home)?;
+            if !args.yes && !pending.is_empty() && !agreed(&pending)? {
+                return Err(Error::usage("cancelled: nothing was registered").hint("answer y, or add --yes"));
+            }
+            register(pending, context)
+        })?;
+        return context.out.answer(&registered);
+    }
+    confirm::write(&asked, &args.write, context, |gate, context| {
+        let pending = gate.found(pending(&target, &context.home))?;
+        if pending.is_empty() {
+            gate.nothing_to_do()?;
+        } else if !gate.pass(pending.iter().map(change).collect::<Vec<_>>(), context)? {
+            return Ok(None);
+        }
+        register(pending, context).map(Some)
+    })
+}
+
+/// The prompts that a target means, as far as they are not registered as they are.
+fn pending(target: &str, home: &Home) -> Result<Vec<Pending>> {
+    let prompts = Prompts::load(home)?;
+    let agents = configured::load(&home.agents_file())?;
+    let directory = home.path("agents").join(target);
+    let sources: Vec<(String, PathBuf)> = if target.contains('/') {
+        let file = Path::new(target);
+        let stem = name_of(file);
+        vec![(if stem.starts_with("PRM-") { stem } else { format!("PRM-{stem}-001") }, file.to_owned())]
+    } else if target.starts_with("PRM-") {
+        vec![(target.to_owned(), prompts.file(target))]
+    } else if target == "default" || agents.contains_key(target) || directory.is_dir() {
+        let soul = agents.get(target).and_then(|agent| agent.get("soul")?.as_str());
+        let soul = soul.map_or_else(|| directory.join("soul.md"), |soul| home.path(soul));
+        let mut context: Vec<PathBuf> = std::fs::read_dir(directory.join("context"))
+            .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
+            .unwrap_or_default();
+        context.retain(|file| file.extension().is_some_and(|kind| kind == "md"));
+        context.sort();
+        let context =
+            context.into_iter().map(|file| (format!("PRM-{}-{}-001", target.to_uppercase(), name_of(&file)), file));
+        std::iter::once((soul_prompt(target, &agents), soul)).chain(context).collect()
+    } else {
+        let known: Vec<String> = agents.keys().cloned().collect();
+        return Err(home
+            .unknown_agent(target, known.iter())
+            .hint("name a prompt (PRM-…), an agent, or a file with a `/`"));
+    };
+    let mut pending = Vec::new();
+    for (id, source) in sources {
+        check_id(&id)?;
+        let text = read(&source).map_err(|e| e.hint("write the text to this file, then register it"))?;
+        let file = prompts.file(&id);
+        let hash = hash_of(&text);
+        let row = prompts.table().rows().find(|row| row.get("prompt_id") == id);
+        let old = read(&file).ok();
+        if row.is_some_and(|row| row.get("status") == "active" && is_hash(row.get("hash"), &hash))
+            && old.as_ref() == Some(&text)
+        {
+            continue;
+        }
+        let item = Item {
+            prompt_id: id.clone(),
+            file: file.display().to_string(),
+            hash,
+            difference: difference(old.as_deref().unwrap_or_default(), &text),
+        };
+        let before = row.map(|row| json!({"hash": row.get("hash"), "status": row.get("status"), "text": old}));
+        pending.push(Pending { id, text, before, item });
+    }
+    Ok(pending)
+}
+
+/// The name of a file as part of an id.
+fn name_of(file: &Path) -> String {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy().to_uppercase();
+    stem.chars().map(|letter| if letter.is_ascii_alphanumeric() || letter == '_' { letter } else { '-' }).collect()
+}
+
+fn change(pending: &Pending) -> Change {
+    let Pending { id, text, before, item } = pending;
+    Change {
+        action: if before.is_some() { "change" } else { "add" }.to_owned(),
+        resource: "prompt".to_owned(),
+        id: id.clone(),
+        before: before.clone().unwrap_or_default(),
+        after: json!({"hash": item.hash, "status": "active", "text": text, "difference": item.difference}),
+    }
+}
+
+/// Shows the person what would be registered, and asks.
+fn agreed(pending: &[Pending]) -> Result<bool> {
+    for Pending { id, item, .. } in pending {
+        to_stderr(&format!("{id}\n{}", printable(&item.difference)));
+    }
+    to_stderr("Register this? [y/N] ");
+    let mut answer = String::new();
+    cp_common::signals::wait_readable(rustix::stdio::stdin(), None)?;
+    std::io::stdin().read_line(&mut answer).map_err(|e| Error::io("reading the answer", e))?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// Writes the texts, and then their rows at once: until then what is sent is refused, and never another text.
+fn register(pending: Vec<Pending>, context: &mut Context) -> Result<Registered> {
+    if pending.is_empty() {
+        return Ok(Registered { items: Vec::new(), receipt: None });
+    }
+    let mut ledger = cp_ledger::effect_ledger(context, "cp-log.jsonl")?;
+    make_directory(&context.home.state(""))?;
+    let file =
+        File::create(context.home.state("register.lock")).map_err(|e| Error::io("the lock of the registry", e))?;
+    lock(&file)?;
+    let prompts = Prompts::load(&context.home)?;
+    let mut table = prompts.table().clone();
+    let day = clock::now().get(..10).unwrap_or_default().to_owned();
+    let mut text = String::new();
+    for Pending { id, text: prompt, item, .. } in &pending {
+        write_whole(Path::new(&item.file), prompt.as_bytes())?;
+        let new = [("title", id.as_str()), ("created", &day)];
+        let is_new = !table.rows().any(|row| row.get("prompt_id") == id);
+        let cells = [("prompt_id", id.as_str()), ("status", "active"), ("hash", &item.hash), ("updated", &day)];
+        let cells: Vec<_> = cells.into_iter().chain(new.into_iter().filter(|_| is_new)).collect();
+        text = table.with(&cells);
+        table = Table::parse(&text);
+    }
+    write_whole(prompts.registry(), text.as_bytes())?;
+    let mut receipt = None;
+    for Pending { id, item, .. } in &pending {
+        let entry = Entry::new("prompt.registered").message(id).with("prompt_id", id).with("hash", &item.hash);
+        receipt = Some(ledger.append(entry)?);
+    }
+    ledger.sync()?;
+    Ok(Registered { items: pending.into_iter().map(|pending| pending.item).collect(), receipt })
+}
+
+/// The lines that differ between what two texts begin and end with alike.
+fn difference(old: &str, new: &str) -> String {
+    let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
+    let begin = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
+    let end = old[begin..].iter().rev().zip(new[begin..].iter().rev()).take_while(|(old, new)| old == new).count();
+    let lines = |mark: char, lines: &[&str]| {
+        lines[begin..lines.len() - end].iter().map(|line| format!("{mark}{line}\n")).collect::<String>()
+    };
+    lines('-', &old) + &lines('+', &new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_is_that_of_the_type() {
+        cp_common::wire::schemas::same_or_update(
+            env!("CARGO_MANIFEST_DIR"),
+            "registered",
+            &schemars::schema_for!(Registered),
+        );
+    }
+
+    #[test]
+    fn a_difference_has_the_lines_that_went_and_came() {
+        assert_eq!(difference("a\nb\nc\n", "a\nx\ny\nc\n"), "-b\n+x\n+y\n");
+        assert_eq!(difference("a\na\n", "a\n") + &difference("", "a"), "-a\n+a\n");
+    }
+}
