@@ -1,55 +1,38 @@
 //! A tree of real size, made here: its lineage from every side, what it forbids, and what damage of it comes to.
 
-use std::fmt::Write as _;
-
-use cp_testkit::Directory;
 use serde_json::{Value, json};
 
 use crate::person::Person;
+use crate::pipe::all_requests;
 use crate::tree::Tree;
-
-const FILES: usize = 116;
-const SPECS: usize = 20;
 
 /// A tree with a package of old that names no spec, specs that list what it owns, younger packages, work orders, and a governance ledger
 /// whose chain restarts with every segment.
-fn large(tree: &Directory) {
-    let mut frameworks = "framework_id,title,status,version,plane_id,created_at\n".to_owned();
-    let mut specs = "spec_id,title,framework_id,status,version,plane_id,created_at\n".to_owned();
-    let mut owners = "file_path,owner_package_id,sha256,classification,installed_at\n".to_owned();
-    for n in 0..6 {
-        let _ = writeln!(frameworks, "FMWK-{n:03},\"Standard {n}, v1\",active,1.0.0,ho3,x");
-    }
-    for spec in 0..SPECS {
-        let id = format!("SPEC-{spec:03}");
-        let _ = writeln!(specs, "{id},Spec {spec},FMWK-{:03},active,1.0.0,ho3,x", spec % 6);
-        let mut listed = String::new();
-        for file in (spec..FILES).step_by(SPECS) {
-            let _ = writeln!(listed, "  - lib/f{file}.py");
-            tree.write(format!("lib/f{file}.py"), format!("{file}\n"));
-            let owner = if file % 2 == 0 { "PKG-BASELINE-HO3-000".to_owned() } else { format!("PKG-{spec:03}") };
-            let _ = writeln!(owners, "lib/f{file}.py,{owner},sha256:0,library,x");
-        }
-        tree.write(format!("specs/{id}/manifest.yaml"), format!("spec_id: {id}\nassets:\n{listed}"));
-        let package = json!({"package_id": format!("PKG-{spec:03}"), "spec_id": id, "version": "1.0.0", "assets": []});
-        tree.write(format!("installed/PKG-{spec:03}/manifest.json"), package.to_string());
-        tree.write(
-            format!("work_orders/ho3/WO-20260203-{spec:03}.json"),
-            json!({"work_order_id": format!("WO-20260203-{spec:03}"), "spec_id": id, "status": "approved"}).to_string(),
-        );
-        let segment = json!({"event_type": "PACKAGE_INSTALLED", "submission_id": format!("PKG-{spec:03}"), "id": format!("LED-{spec:08}"), "previous_hash": "", "entry_hash": "0"});
-        tree.write(format!("ledger/governance-20260203-{spec:06}.jsonl"), format!("{segment}\n"));
-    }
-    tree.write(
-        "installed/PKG-BASELINE-HO3-000/manifest.json",
-        r#"{"package_id":"PKG-BASELINE-HO3-000","version":"1.0.0","assets":[]}"#,
-    );
-    for (name, text) in [("frameworks", frameworks), ("specs", specs)] {
-        tree.write(format!("registries/{name}_registry.csv"), text);
-    }
-    tree.write("registries/file_ownership.csv", owners);
-    tree.write("tier.json", r#"{"tier":"HOT"}"#);
-}
+const LARGE: &str = r#"set -e; cd "$TREE"; mkdir -p lib registries ledger work_orders/ho3 installed/PKG-BASELINE-HO3-000
+columns=status,version,plane_id,created_at
+echo "framework_id,title,$columns" >registries/frameworks_registry.csv
+echo "spec_id,title,framework_id,$columns" >registries/specs_registry.csv
+echo file_path,owner_package_id,sha256,classification,installed_at >registries/file_ownership.csv
+for n in 0 1 2 3 4 5; do echo "FMWK-$n,\"Standard $n, v1\",active,1.0.0,ho3,x" >>registries/frameworks_registry.csv; done
+s=0
+while [ $s -lt 20 ]; do
+    mkdir -p specs/SPEC-$s installed/PKG-$s
+    echo "SPEC-$s,Spec,FMWK-$((s % 6)),active,1.0.0,ho3,x" >>registries/specs_registry.csv
+    { echo "spec_id: SPEC-$s"; echo 'assets:'; } >specs/SPEC-$s/manifest.yaml
+    echo "{\"package_id\":\"PKG-$s\",\"spec_id\":\"SPEC-$s\",\"version\":\"1.0.0\",\"assets\":[]}" >installed/PKG-$s/manifest.json
+    echo "{\"work_order_id\":\"WO-20260203-$s\",\"spec_id\":\"SPEC-$s\",\"status\":\"approved\"}" >work_orders/ho3/WO-$s.json
+    echo "{\"event_type\":\"PACKAGE_INSTALLED\",\"submission_id\":\"PKG-$s\",\"id\":\"LED-$s\",\"previous_hash\":\"\"}" >ledger/governance-20260203-$((1000 + s)).jsonl
+    f=$s
+    while [ $f -lt 116 ]; do
+        owner=PKG-$s; [ $((f % 2)) = 1 ] || owner=PKG-BASELINE-HO3-000
+        echo $f >lib/f$f.py; echo "  - lib/f$f.py" >>specs/SPEC-$s/manifest.yaml
+        echo "lib/f$f.py,$owner,sha256:0,library,x" >>registries/file_ownership.csv
+        f=$((f + 20))
+    done
+    s=$((s + 1))
+done
+echo '{"package_id":"PKG-BASELINE-HO3-000","version":"1.0.0","assets":[]}' >installed/PKG-BASELINE-HO3-000/manifest.json
+echo '{"tier":"HOT"}' >tier.json"#;
 
 fn traces(place: &Tree, ids: &[String]) -> Vec<Value> {
     let requests: String = ids.iter().map(|id| json!({"operation": "trace", "artifact_id": id}).to_string()).collect();
@@ -65,106 +48,61 @@ fn has(list: &Value, id: &str) -> bool {
 #[test]
 fn every_listed_file_has_its_spec_and_every_spec_its_packages_and_back() {
     let place = Tree::bare();
-    large(&place.tree);
-    let files: Vec<String> = (0..FILES).map(|file| format!("lib/f{file}.py")).collect();
-    for (n, traced) in traces(&place, &files).iter().enumerate() {
-        let (data, spec) = (&traced["data"], format!("SPEC-{:03}", n % SPECS));
-        let owner = if n % 2 == 0 { "PKG-BASELINE-HO3-000".to_owned() } else { format!("PKG-{:03}", n % SPECS) };
-        assert_eq!(
-            (&traced["type"], &data["spec"]["spec_id"], &data["spec_id"]),
-            (&json!("file"), &json!(spec), &json!(spec))
-        );
-        assert_eq!(
-            (&data["framework"]["framework_id"], &data["package"]["package_id"]),
-            (&json!(format!("FMWK-{:03}", n % SPECS % 6)), &json!(owner))
-        );
-        assert!(has(&data["work_orders"], &format!("WO-20260203-{:03}", n % SPECS)), "{data}");
+    place.program("sh").args(["-c", LARGE]).env("TREE", &place.tree).run().success();
+    let each = |many: usize, name: &dyn Fn(usize) -> String| {
+        let ids: Vec<String> = (0..many).map(name).collect();
+        traces(&place, &ids).into_iter().enumerate()
+    };
+    for (n, traced) in each(116, &|n| format!("lib/f{n}.py")) {
+        let (data, spec, framework) = (&traced["data"], format!("SPEC-{}", n % 20), format!("FMWK-{}", n % 20 % 6));
+        let owner = if n % 2 == 0 { "PKG-BASELINE-HO3-000".to_owned() } else { format!("PKG-{}", n % 20) };
+        let found = [&traced["type"], &data["spec"]["spec_id"], &data["framework"]["framework_id"]];
+        assert_eq!(found, ["file", spec.as_str(), framework.as_str()]);
+        assert_eq!((&data["package"]["package_id"], &data["spec_id"]), (&json!(owner), &json!(spec)));
+        assert!(has(&data["work_orders"], &format!("WO-20260203-{}", n % 20)), "{data}");
     }
-    let named = |prefix: &str| (0..SPECS).map(|spec| format!("{prefix}{spec:03}")).collect::<Vec<_>>();
-    for (n, traced) in traces(&place, &named("SPEC-")).iter().enumerate() {
+    for (n, traced) in each(20, &|n| format!("SPEC-{n}")) {
         let data = &traced["data"];
-        let (package, file) = (format!("PKG-{n:03}"), format!("lib/f{n}.py"));
-        let entry =
-            data["ledger_entries"].as_array().unwrap().iter().find(|entry| entry["id"] == format!("LED-{n:08}"));
-        assert!(has(&data["packages"], &package) && has(&data["files"], &file) && entry.is_some(), "{data}");
-        assert_eq!(entry.unwrap()["evidence"]["range"], json!([0, 1]));
+        assert!(has(&data["packages"], &format!("PKG-{n}")) && has(&data["files"], &format!("lib/f{n}.py")), "{data}");
         assert_eq!(has(&data["packages"], "PKG-BASELINE-HO3-000"), n % 2 == 0, "by what it owns: {data}");
+        assert!(has(&data["ledger_entries"], &format!("LED-{n}")), "{data}");
+        assert_eq!(data["ledger_entries"][0]["evidence"]["range"], json!([0, 1]));
     }
-    for (n, traced) in traces(&place, &named("WO-20260203-")).iter().enumerate() {
-        assert_eq!(
-            (&traced["type"], &traced["data"]["specs"]),
-            (&json!("work_order"), &json!([format!("SPEC-{n:03}")]))
-        );
+    for (n, traced) in each(20, &|n| format!("WO-20260203-{n}")) {
+        assert_eq!((&traced["type"], &traced["data"]["specs"]), (&json!("work_order"), &json!([format!("SPEC-{n}")])));
     }
-    let ids = ["FMWK-001", "PKG-BASELINE-HO3-000", "LED-00000003", "LED-99999999"].map(str::to_owned);
+    let ids = ["FMWK-1", "PKG-BASELINE-HO3-000", "LED-3", "LED-999"].map(str::to_owned);
     let [framework, baseline, entry, nothing] = <[Value; 4]>::try_from(traces(&place, &ids)).unwrap();
-    assert!(
-        has(&framework["data"]["packages"], "PKG-001") && has(&framework["data"]["files"], "lib/f1.py"),
-        "{framework}"
-    );
-    assert_eq!(baseline["type"], "package");
-    assert_eq!((&entry["type"], &entry["data"]["packages"]), (&json!("ledger_entry"), &json!(["PKG-003"])));
-    assert_eq!(nothing["type"], "unknown");
+    assert!(has(&framework["data"]["packages"], "PKG-1") && has(&framework["data"]["files"], "lib/f1.py"));
+    assert_eq!((&entry["type"], &entry["data"]["packages"]), (&json!("ledger_entry"), &json!(["PKG-3"])));
+    assert_eq!((&baseline["type"], &nothing["type"]), (&json!("package"), &json!("unknown")));
     assert_eq!(place.result(&json!({"operation": "signal_status"}))["signals"]["tier"], "ho3");
 }
 
 #[test]
 fn whatever_is_damaged_every_operation_answers_with_a_hint() {
-    let requests: String = [
-        "pkg_list",
-        "ledger_query",
-        "gate_status",
-        "compliance",
-        "signal_status",
-        "list_frameworks",
-        "list_specs",
-        "governed_roots",
-    ]
-    .map(|operation| json!({"operation": operation}))
-    .into_iter()
-    .chain([
-        json!({"operation": "pkg_info", "package_id": "PKG-SHELL-001"}),
-        json!({"operation": "trace", "artifact_id": "lib/paths.py"}),
-        json!({"operation": "spec_info", "spec_id": "SPEC-SHELL-001"}),
-        json!({"operation": "explain_path", "path": "lib/x"}),
-        json!({"operation": "execute_command", "command": "wo"}),
-        json!({"operation": "execute_command", "command": "! cat lib/paths.py"}),
-        json!({"operation": "execute_command", "command": "!"}),
-        json!({"operation": "trace"}),
-        json!({"operation": 7}),
-    ])
-    .map(|request| request.to_string())
-    .collect();
-    for file in [
-        "installed/PKG-SHELL-001/manifest.json",
-        "installed/PKG-SHELL-001/receipt.json",
-        "specs/SPEC-SHELL-001/manifest.yaml",
-        "registries/specs_registry.csv",
-        "config/governed_roots.json",
-        "tier.json",
-        "modules/shell/capabilities.json",
-        "ledger/governance-20260204-110000.jsonl",
-        "work_orders/ho3/WO-20260204-001.json",
-        "ledger",
-    ] {
-        for damage in [Some(&b"\xff{\n"[..]), Some(b""), Some(b"[[[[[[\n"), None] {
+    let requests =
+        all_requests() + r#"{"operation":"execute_command","command":"! cat x"}{"operation":"trace"}{"operation":7}"#;
+    let files = "installed/PKG-SHELL-001/manifest.json installed/PKG-SHELL-001/receipt.json specs/SPEC-SHELL-001/manifest.yaml \
+                 registries/specs_registry.csv config/governed_roots.json tier.json modules/shell/capabilities.json \
+                 work_orders/ho3/WO-20260204-001.json ledger/governance-20260204-110000.jsonl ledger";
+    for file in files.split_whitespace() {
+        for damage in [Some("\u{1}{\n"), Some(""), Some("[[[[[[\n"), None] {
             let place = Tree::new();
             let path = place.tree.join(file);
             if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) }.unwrap();
             match damage {
-                Some(bytes) => std::fs::write(&path, bytes).unwrap(),
+                Some(text) => std::fs::write(&path, text).unwrap(),
                 None => std::os::unix::fs::symlink("/etc/passwd", &path).unwrap(),
             }
             let answers = place.pipe(&requests).records();
-            assert_eq!(answers.len(), 17, "{file}");
+            assert_eq!(answers.len(), 20, "{file}");
             for answer in &answers {
-                let hint = &answer["error"]["details"]["hint"];
-                assert!(answer["status"] == "ok" || hint.is_string(), "{file} {damage:?}: {answer}");
+                let is_cured = answer["status"] == "ok" || answer["error"]["details"]["hint"].is_string();
+                assert!(is_cured, "{file} {damage:?}: {answer}");
             }
-            let state = &answers[4]["result"]["signals"]["gate_state"];
-            let is_unread =
-                file.starts_with("ledger") && damage.is_none_or(|bytes| !bytes.is_empty() || file == "ledger");
-            assert_eq!(state == "closed", is_unread, "{file} {damage:?}: {state}");
+            let is_unread = file == "ledger" || file.starts_with("ledger/") && damage != Some("");
+            assert_eq!(answers[6]["result"]["signals"]["gate_state"] == "closed", is_unread, "{file} {damage:?}");
         }
     }
 }
@@ -233,11 +171,9 @@ fn to_govern_is_to_ask_about_packages_and_ledgers_and_ids_are_never_cut() {
 #[test]
 fn an_edited_soul_is_sent_once_it_is_registered_and_the_same_words_go_through_both_doors() {
     let place = Person::new();
-    let system = |place: &Person, agent: &str| {
-        place.program("cp-compose").args(["system", "--agent", agent]).run().data()["system"].clone()
-    };
     place.run(&["init"]).success();
-    place.home.write("agents/default/soul.md", "Be brief.\n");
+    let soul = |text: &str| place.home.write("agents/default/soul.md", text);
+    soul("Be brief.\n");
     let refused = place.stub("hello\n");
     assert!(refused.stdout.contains("Hint: `cp-shell register default`") && refused.status == 4, "{}", refused.stdout);
     assert!(!place.asked());
@@ -246,33 +182,25 @@ fn an_edited_soul_is_sent_once_it_is_registered_and_the_same_words_go_through_bo
     let change = &shown["preview"]["changes"][0];
     assert_eq!((&change["id"], &change["after"]["text"]), (&json!("PRM-DEFAULT-SOUL-001"), &json!("Be brief.\n")));
     assert!(change["after"]["difference"].as_str().unwrap().ends_with("+Be brief.\n"), "{change}");
-    place.run(&["register", "default", "--confirm", shown["confirm_token"].as_str().unwrap()]).success();
+    let token = shown["confirm_token"].as_str().unwrap();
+    place.run(&["register", "default", "--confirm", token]).success();
     assert_eq!(place.run(&["register", "default", "--yes"]).data()["items"], json!([]), "nothing is left to do");
     place.home.write("agents/critic/soul.md", "Find faults.\n");
     place.home.write("agents/critic/context/we, us.md", "We use Rust.\n");
     let done = place.run(&["register", "critic", "--yes"]).data();
-    assert_eq!(
-        (&done["items"][0]["prompt_id"], &done["items"][1]["prompt_id"]),
-        (&json!("PRM-CRITIC-SOUL-001"), &json!("PRM-CRITIC-WE--US-001"))
-    );
+    assert_eq!(done["items"][1]["prompt_id"], "PRM-CRITIC-WE--US-001");
+    // A model that keeps what it is sent.
+    let model = place.home.executable("model", "#!/bin/sh\nread -r line\nprintf '%s\\n' \"$line\" >>\"${0%/*}/sent\"\n\
+        echo '{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"message\",\"data\":{\"id\":\"m\",\"role\":\"assistant\",\"content\":\"hi\",\"model\":\"m\",\"backend\":\"x\",\"stop_reason\":\"end_turn\",\"usage\":{}}}'\n");
     for (agent, words) in [("default", "Be brief."), ("critic", "Find faults.\n\nWe use Rust.")] {
-        let asked = place.script(&["--backend", "openai", "--agent", agent], "hello\n");
-        assert!(!asked.stdout.contains("not registered"), "{}", asked.stdout);
-        assert_eq!(system(&place, agent), words);
-        let governed = place
-            .program("cp-compose")
-            .args(["system", "--agent", agent, "--prompt", &format!("PRM-{}-SOUL-001", agent.to_uppercase())])
-            .run()
-            .data();
-        assert_eq!(governed["system"], words, "what the shell sends");
+        let asked = place.script(&["--backend", model.to_str().unwrap(), "--agent", agent], "hello\n");
+        assert_eq!(asked.status, 0, "{}", asked.stdout);
+        place.sh(&format!("cp-compose --agent {agent} -- hello | cp-llm --backend {}", model.display())).success();
+        let sent = place.home.records("sent");
+        let systems: Vec<&Value> = sent.iter().rev().take(2).map(|prompt| &prompt["data"]["system"]).collect();
+        assert_eq!(systems, [words, words]);
     }
-    place.home.write("agents/critic/context/we, us.md", "We use C.\n");
-    assert!(
-        place
-            .script(&["--backend", "stub", "--agent", "critic"], "hello\n")
-            .stdout
-            .contains("cp-shell register critic")
-    );
+    soul("Be long.\n");
+    assert!(place.stub("hello\n").stdout.contains("cp-shell register default"));
     place.run(&["register", "nobody", "--yes"]).failed(3, "E_NOT_FOUND");
-    place.run(&["register", "PRM-../x", "--yes"]).failed(3, "E_NOT_FOUND");
 }

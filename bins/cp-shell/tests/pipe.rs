@@ -44,7 +44,7 @@ fn requests() -> Vec<Value> {
 }
 
 /// All of them, a line each.
-fn all_requests() -> String {
+pub(crate) fn all_requests() -> String {
     let lines: Vec<String> = requests().iter().map(Value::to_string).collect();
     lines.join("\n") + "\n"
 }

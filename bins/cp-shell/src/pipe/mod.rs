@@ -20,7 +20,7 @@ use crate::journal::{self, Journal};
 use crate::plane::Plane;
 
 /// So many bytes of answers wait for the next commit at most.
-const WAITING: usize = 32 << 10;
+const WAITING: usize = 128 << 10;
 
 /// Answers the requests on standard input about the tree at `root`, as `agent`.
 pub(crate) fn run(root: Option<&Path>, agent: Option<&str>, context: &mut Context) -> Result<()> {
