@@ -13,8 +13,8 @@ use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::{Receipt, Reply};
 use cp_common::{Context, Error, Result, clock};
 use cp_ledger::Entry;
-use cp_policy::Table;
 use cp_policy::prompts::{Prompts, check_id, hash_of, is_hash, read};
+use cp_policy::{Row, Table};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -63,6 +63,11 @@ struct Item {
     hash: String,
     /// The lines that went, after `-`, and those that came, after `+`.
     difference: String,
+    #[serde(skip)]
+    text: String,
+    /// How it is registered.
+    #[serde(skip)]
+    before: Value,
 }
 
 impl Reply for Registered {
@@ -72,14 +77,6 @@ impl Reply for Registered {
         let lines = lines.collect::<Vec<_>>().join("\n");
         if lines.is_empty() { "nothing to do: all of it is registered as it is".to_owned() } else { lines }
     }
-}
-
-/// A prompt that is not registered as it is.
-struct Pending {
-    id: String,
-    text: String,
-    before: Option<Value>,
-    item: Item,
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
@@ -112,7 +109,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 }
 
 /// The prompts that a target means, as far as they are not registered as they are.
-fn pending(target: &str, home: &Home) -> Result<Vec<Pending>> {
+fn pending(target: &str, home: &Home) -> Result<Vec<Item>> {
     let prompts = Prompts::load(home)?;
     let agents = configured::load(&home.agents_file())?;
     let directory = home.path("agents").join(target);
@@ -140,26 +137,20 @@ fn pending(target: &str, home: &Home) -> Result<Vec<Pending>> {
             .hint("name a prompt (PRM-…), an agent, or a file with a `/`"));
     };
     let mut pending = Vec::new();
-    for (id, source) in sources {
-        check_id(&id)?;
+    for (prompt_id, source) in sources {
+        check_id(&prompt_id)?;
         let text = read(&source).map_err(|e| e.hint("write the text to this file, then register it"))?;
-        let file = prompts.file(&id);
-        let hash = hash_of(&text);
-        let row = prompts.table().rows().find(|row| row.get("prompt_id") == id);
+        let (file, hash) = (prompts.file(&prompt_id), hash_of(&text));
+        let row = prompts.table().rows().find(|row| row.get("prompt_id") == prompt_id);
         let old = read(&file).ok();
-        if row.is_some_and(|row| row.get("status") == "active" && is_hash(row.get("hash"), &hash))
-            && old.as_ref() == Some(&text)
-        {
+        let is_so = |row: Row<'_>| row.get("status") == "active" && is_hash(row.get("hash"), &hash);
+        if row.is_some_and(is_so) && old.as_ref() == Some(&text) {
             continue;
         }
-        let item = Item {
-            prompt_id: id.clone(),
-            file: file.display().to_string(),
-            hash,
-            difference: difference(old.as_deref().unwrap_or_default(), &text),
-        };
         let before = row.map(|row| json!({"hash": row.get("hash"), "status": row.get("status"), "text": old}));
-        pending.push(Pending { id, text, before, item });
+        let difference = difference(old.as_deref().unwrap_or_default(), &text);
+        let (file, before) = (file.display().to_string(), before.unwrap_or_default());
+        pending.push(Item { prompt_id, file, hash, difference, text, before });
     }
     Ok(pending)
 }
@@ -170,21 +161,21 @@ fn name_of(file: &Path) -> String {
     stem.chars().map(|letter| if letter.is_ascii_alphanumeric() || letter == '_' { letter } else { '-' }).collect()
 }
 
-fn change(pending: &Pending) -> Change {
-    let Pending { id, text, before, item } = pending;
+fn change(item: &Item) -> Change {
+    let Item { hash, text, difference, before, .. } = item;
     Change {
-        action: if before.is_some() { "change" } else { "add" }.to_owned(),
+        action: if before.is_null() { "add" } else { "change" }.to_owned(),
         resource: "prompt".to_owned(),
-        id: id.clone(),
-        before: before.clone().unwrap_or_default(),
-        after: json!({"hash": item.hash, "status": "active", "text": text, "difference": item.difference}),
+        id: item.prompt_id.clone(),
+        before: before.clone(),
+        after: json!({"hash": hash, "status": "active", "text": text, "difference": difference}),
     }
 }
 
 /// Shows the person what would be registered, and asks.
-fn agreed(pending: &[Pending]) -> Result<bool> {
-    for Pending { id, item, .. } in pending {
-        to_stderr(&format!("{id}\n{}", printable(&item.difference)));
+fn agreed(pending: &[Item]) -> Result<bool> {
+    for item in pending {
+        to_stderr(&format!("{}\n{}", item.prompt_id, printable(&item.difference)));
     }
     to_stderr("Register this? [y/N] ");
     let mut answer = String::new();
@@ -194,36 +185,35 @@ fn agreed(pending: &[Pending]) -> Result<bool> {
 }
 
 /// Writes the texts, and then their rows at once: until then what is sent is refused, and never another text.
-fn register(pending: Vec<Pending>, context: &mut Context) -> Result<Registered> {
-    if pending.is_empty() {
-        return Ok(Registered { items: Vec::new(), receipt: None });
-    }
-    let mut ledger = cp_ledger::effect_ledger(context, "cp-log.jsonl")?;
-    make_directory(&context.home.state(""))?;
-    let file =
-        File::create(context.home.state("register.lock")).map_err(|e| Error::io("the lock of the registry", e))?;
-    lock(&file)?;
-    let prompts = Prompts::load(&context.home)?;
-    let mut table = prompts.table().clone();
-    let day = clock::now().get(..10).unwrap_or_default().to_owned();
-    let mut text = String::new();
-    for Pending { id, text: prompt, item, .. } in &pending {
-        write_whole(Path::new(&item.file), prompt.as_bytes())?;
-        let new = [("title", id.as_str()), ("created", &day)];
-        let is_new = !table.rows().any(|row| row.get("prompt_id") == id);
-        let cells = [("prompt_id", id.as_str()), ("status", "active"), ("hash", &item.hash), ("updated", &day)];
-        let cells: Vec<_> = cells.into_iter().chain(new.into_iter().filter(|_| is_new)).collect();
-        text = table.with(&cells);
-        table = Table::parse(&text);
-    }
-    write_whole(prompts.registry(), text.as_bytes())?;
+fn register(items: Vec<Item>, context: &mut Context) -> Result<Registered> {
     let mut receipt = None;
-    for Pending { id, item, .. } in &pending {
-        let entry = Entry::new("prompt.registered").message(id).with("prompt_id", id).with("hash", &item.hash);
-        receipt = Some(ledger.append(entry)?);
+    if !items.is_empty() {
+        let mut ledger = cp_ledger::effect_ledger(context, "cp-log.jsonl")?;
+        let file = context.home.state("register.lock");
+        make_directory(&context.home.state(""))?;
+        let file = File::create(&file).map_err(|e| Error::io("the lock", e).in_file(&file))?;
+        lock(&file)?;
+        let prompts = Prompts::load(&context.home)?;
+        let day = clock::now().get(..10).unwrap_or_default().to_owned();
+        let (mut table, mut registry) = (prompts.table().clone(), String::new());
+        for Item { prompt_id, file, hash, text, before, .. } in &items {
+            write_whole(Path::new(file), text.as_bytes())?;
+            let mut cells =
+                vec![("prompt_id", prompt_id.as_str()), ("status", "active"), ("hash", hash), ("updated", &day)];
+            if before.is_null() {
+                cells.extend([("title", prompt_id.as_str()), ("created", &day)]);
+            }
+            registry = table.with(&cells);
+            table = Table::parse(&registry);
+        }
+        write_whole(prompts.registry(), registry.as_bytes())?;
+        for Item { prompt_id, hash, .. } in &items {
+            let entry = Entry::new("prompt.registered").message(prompt_id).with("prompt_id", prompt_id);
+            receipt = Some(ledger.append(entry.with("hash", hash))?);
+        }
+        ledger.sync()?;
     }
-    ledger.sync()?;
-    Ok(Registered { items: pending.into_iter().map(|pending| pending.item).collect(), receipt })
+    Ok(Registered { items, receipt })
 }
 
 /// The lines that differ between what two texts begin and end with alike.

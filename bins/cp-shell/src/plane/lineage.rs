@@ -125,34 +125,33 @@ impl Lineage {
         union([own, union(package.paths().map(|file| self.specs_of_file(file)))])
     }
 
-    /// The specs, the packages and the work orders that a value names, as members.
+    /// The specs, the packages and the other work orders that a value names, as members.
     pub(super) fn add_named(&self, data: &mut Value, by: &Value, order: Option<&str>) {
+        let named = |id: &str| names(by, &[id.to_owned()]);
         let specs = self.specs.rows().map(|row| row.get("spec_id").to_owned());
-        data["specs"] = specs.filter(|id| names(by, id)).collect::<Vec<_>>().into();
+        data["specs"] = specs.filter(|id| named(id)).collect::<Vec<_>>().into();
         let installed_by = |package: &&Package| order.is_some_and(|id| package.received("work_order_id") == id);
-        let packages = self.packages.iter().filter(|package| names(by, &package.id) || installed_by(package));
+        let packages = self.packages.iter().filter(|package| named(&package.id) || installed_by(package));
         data["packages"] = packages.map(|package| package.id.clone()).collect::<Vec<_>>().into();
-        self.add_orders(data, |named| order != Some(named.id.as_str()) && names(by, &named.id));
+        data["work_orders"] = self.orders(|other| order != Some(other.id.as_str()) && named(&other.id)).into();
     }
 
-    /// The work orders that this holds for, as a member.
-    pub(super) fn add_orders(&self, data: &mut Value, holds: impl Fn(&WorkOrder) -> bool) {
-        let orders = self.orders.iter().filter(|order| holds(order));
-        data["work_orders"] = orders.map(|order| order.id.clone()).collect::<Vec<_>>().into();
+    /// The ids of the work orders that this holds for.
+    pub(super) fn orders(&self, holds: impl Fn(&WorkOrder) -> bool) -> Vec<String> {
+        self.orders.iter().filter(|order| holds(order)).map(|order| order.id.clone()).collect()
     }
 }
 
-/// The newest ledger entries that name one of these, as a member.
-pub(super) fn add_entries(plane: &Plane, data: &mut Value, ids: &[String]) -> Result<(), Failure> {
+/// The newest ledger entries that name one of these.
+pub(super) fn entries(plane: &Plane, ids: &[String]) -> Result<Vec<Value>, Failure> {
     let mut found = Vec::new();
     each_entry(plane, &mut |entry, number, path| {
-        if ids.iter().any(|id| names(entry, id)) {
+        if names(entry, ids) {
             let id = entry.get("id").or_else(|| entry.get("seq"));
             found.push(json!({"id": id, "event_type": event_of(entry), "evidence": pointer(entry, number, path)}));
         }
     })?;
-    data["ledger_entries"] = found.split_off(found.len().saturating_sub(ENTRIES)).into();
-    Ok(())
+    Ok(found.split_off(found.len().saturating_sub(ENTRIES)))
 }
 
 /// The ledger entry with this id, or this hash.
@@ -173,12 +172,12 @@ fn each_entry(plane: &Plane, each: &mut dyn FnMut(&Value, u64, &Path)) -> Result
     Ok(())
 }
 
-/// Whether some text in a value, however deep, is this.
-pub(super) fn names(value: &Value, id: &str) -> bool {
+/// Whether some text in a value, however deep, is one of these.
+pub(super) fn names(value: &Value, ids: &[String]) -> bool {
     match value {
-        Value::String(text) => text == id,
-        Value::Array(items) => items.iter().any(|item| names(item, id)),
-        Value::Object(members) => members.values().any(|member| names(member, id)),
+        Value::String(text) => ids.contains(text),
+        Value::Array(items) => items.iter().any(|item| names(item, ids)),
+        Value::Object(members) => members.values().any(|member| names(member, ids)),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use cp_policy::Row;
 use serde_json::{Value, json};
 
-use crate::plane::lineage::{Lineage, add_entries, entry_of, names, union};
+use crate::plane::lineage::{Lineage, entries, entry_of, names, union};
 use crate::plane::packages::Package;
 use crate::plane::{Failure, Plane, WorkOrder, capabilities, packages};
 
@@ -23,20 +23,41 @@ pub(super) fn trace(plane: &Plane, id: &str) -> Result<Value, Failure> {
 }
 
 fn traced(plane: &Plane, lineage: &Lineage, id: &str) -> Result<Option<(&'static str, Value)>, Failure> {
-    // What it is, and which ids work orders and ledger entries may know it by.
-    let (kind, mut data, known) = if let Some(row) = lineage.framework(id) {
+    let own = vec![id.to_owned()];
+    let of_specs = |specs: &[String], row: Row<'_>| {
+        let mut data = row.to_value();
+        data["packages"] = union(specs.iter().map(|spec| lineage.packages_of_spec(spec))).into();
+        data["files"] = union(specs.iter().map(|spec| lineage.files_of_spec(spec))).into();
+        data
+    };
+    // What it is, and the ids by which work orders and ledger entries may name it.
+    let (kind, mut data, ids, entry_ids) = if let Some(row) = lineage.framework(id) {
         let specs = lineage.specs_of_framework(id);
-        ("framework", framework(lineage, &specs, row), specs)
+        let mut data = of_specs(&specs, row);
+        data["specs"] = specs.clone().into();
+        let ids = union([own, specs]);
+        ("framework", data, ids.clone(), ids)
     } else if let Some(row) = lineage.spec(id) {
-        let packages = lineage.packages_of_spec(id);
-        ("spec", spec(lineage, &packages, row), packages)
+        let mut data = of_specs(&own, row);
+        data["framework"] = value(lineage.framework(row.get("framework_id")));
+        let ids = union([own, lineage.packages_of_spec(id)]);
+        ("spec", data, ids.clone(), ids)
     } else if let Some(package) = packages::find(plane, id)? {
         let specs = lineage.specs_of_package(&package);
-        ("package", self::package(lineage, &specs, &package), specs)
+        let mut data = package.info();
+        add_spec(lineage, &mut data, &specs);
+        data["location"] = package.location().into();
+        data["work_order_id"] = package.received("work_order_id");
+        // The entries of its specs are about other packages, too.
+        ("package", data, union([own.clone(), specs]), own)
     } else if let Some(order) = lineage.orders.iter().find(|order| order.id == id) {
-        ("work_order", work_order(lineage, order), Vec::new())
+        let mut data = order.to_value();
+        lineage.add_named(&mut data, &order.payload, Some(id));
+        data["payload"] = order.payload.clone();
+        ("work_order", data, Vec::new(), own)
     } else if let Some(data) = file(plane, lineage, id)? {
-        ("file", data, union([lineage.packages_of_file(id), lineage.specs_of_file(id)]))
+        let ids = union([own, lineage.packages_of_file(id), lineage.specs_of_file(id)]);
+        ("file", data, ids.clone(), ids)
     } else {
         // Their ids are like no path: no path makes all ledgers be read in vain.
         let entry = if id.contains(['/', '.']) { None } else { entry_of(plane, id)? };
@@ -47,36 +68,16 @@ fn traced(plane: &Plane, lineage: &Lineage, id: &str) -> Result<Option<(&'static
             ("ledger_entry", data)
         }));
     };
-    let own = vec![id.to_owned()];
     if kind != "work_order" {
-        let received = data["work_order_id"].as_str().unwrap_or_default().to_owned();
-        let known = union([own.clone(), known.clone()]);
-        lineage.add_orders(&mut data, |order| order.id == received || known.iter().any(|id| names(&order.payload, id)));
+        let is_its = |order: &WorkOrder| data["work_order_id"] == order.id || names(&order.payload, &ids);
+        data["work_orders"] = lineage.orders(is_its).into();
     }
-    // The entries of a package are its own: those of its specs are about other packages, too.
-    let known = if kind == "package" { own } else { union([own, known]) };
-    add_entries(plane, &mut data, &known)?;
+    data["ledger_entries"] = entries(plane, &entry_ids)?.into();
     Ok(Some((kind, data)))
 }
 
 fn value(row: Option<Row<'_>>) -> Value {
     row.map_or(Value::Null, Row::to_value)
-}
-
-fn framework(lineage: &Lineage, specs: &[String], row: Row<'_>) -> Value {
-    let mut data = row.to_value();
-    data["specs"] = specs.into();
-    data["packages"] = union(specs.iter().map(|spec| lineage.packages_of_spec(spec))).into();
-    data["files"] = union(specs.iter().map(|spec| lineage.files_of_spec(spec))).into();
-    data
-}
-
-fn spec(lineage: &Lineage, packages: &[String], row: Row<'_>) -> Value {
-    let mut data = row.to_value();
-    data["framework"] = value(lineage.framework(row.get("framework_id")));
-    data["packages"] = packages.into();
-    data["files"] = lineage.files_of_spec(row.get("spec_id")).into();
-    data
 }
 
 /// The first of the specs, and its framework, as members.
@@ -85,21 +86,6 @@ fn add_spec(lineage: &Lineage, data: &mut Value, specs: &[String]) {
     data["spec"] = value(spec);
     data["framework"] = value(spec.and_then(|spec| lineage.framework(spec.get("framework_id"))));
     data["specs"] = specs.into();
-}
-
-fn package(lineage: &Lineage, specs: &[String], package: &Package) -> Value {
-    let mut data = package.info();
-    add_spec(lineage, &mut data, specs);
-    data["location"] = package.location().into();
-    data["work_order_id"] = package.received("work_order_id");
-    data
-}
-
-fn work_order(lineage: &Lineage, order: &WorkOrder) -> Value {
-    let mut data = order.to_value();
-    lineage.add_named(&mut data, &order.payload, Some(&order.id));
-    data["payload"] = order.payload.clone();
-    data
 }
 
 /// A file that somebody owns or lists, or that is there.
