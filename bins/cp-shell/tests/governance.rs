@@ -209,6 +209,10 @@ fn an_edited_soul_is_sent_once_it_is_registered_and_the_same_words_go_through_bo
         assert_eq!(systems, [words, words]);
     }
     soul("Be long.\n");
+    let mut terminal = place.terminal(&["register", "default"], 80);
+    assert!(terminal.wait_for("[y/N]").contains("+Be long.\n"), "{}", terminal.text());
+    terminal.send("n\n");
+    assert_eq!(terminal.end(), Some(2));
     assert!(place.stub("hello\n").stdout.contains("cp-shell register default"));
     place.run(&["register", "nobody", "--yes"]).failed(3, "E_NOT_FOUND");
 }

@@ -231,12 +231,17 @@ fn what_a_model_says_cannot_act_on_the_terminal() {
 #[test]
 fn secrets_reach_neither_the_ledgers_nor_the_summary() {
     let place = Person::new();
-    let output = place.stub("my password=hunter2hunter2 is it\n/export-session\n");
+    let output = place.stub("my password=hunter2hunter2 is it\n/explain\n/export-session\n");
+    assert!(
+        output.stdout.contains("turn        1\n") && output.stdout.contains("redactions  1\n"),
+        "{}",
+        output.stdout
+    );
     assert!(output.stdout.contains("hint credential-routing:"), "{}", output.stdout);
     let session = place.session();
     let summary = std::fs::read_to_string(session.join("summary.json")).unwrap();
     assert!(summary.contains("my password="), "{summary}");
-    assert_eq!(place.data("session_turn")[0]["redactions"], 1);
+    assert_eq!(place.data("session_turn")[0]["redactions"], 1, "as :explain says");
     assert_eq!(place.data("session_turn")[0]["hints"], json!(["credential-routing"]));
     for file in ["session.jsonl", "summary.json", "ledger/exec.jsonl", "ledger/evidence.jsonl", "ledger/llm.jsonl"] {
         assert!(!std::fs::read_to_string(session.join(file)).unwrap().contains("hunter2"), "{file}");
