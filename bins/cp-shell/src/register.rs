@@ -222,7 +222,7 @@ fn difference(old: &str, new: &str) -> String {
     let begin = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
     let end = old[begin..].iter().rev().zip(new[begin..].iter().rev()).take_while(|(old, new)| old == new).count();
     let lines = |mark: char, lines: &[&str]| {
-        lines[begin..lines.len() - end].iter().map(|line| format!("{mark}{line}\n")).collect::<String>()
+        lines[begin..lines.len() - end].iter().fold(String::new(), |text, line| text + &format!("{mark}{line}\n"))
     };
     lines('-', &old) + &lines('+', &new)
 }
