@@ -6,7 +6,7 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
 use cp_common::context::options::WriteOptions;
-use cp_common::home::{Home, lock, make_directory, write_whole};
+use cp_common::home::{Home, lock, write_whole};
 use cp_common::output::{printable, to_stderr};
 use cp_common::program::confirm::{self, Change, Write};
 use cp_common::program::{Class, VerbDoc, idempotency};
@@ -189,10 +189,9 @@ fn register(items: Vec<Item>, context: &mut Context) -> Result<Registered> {
     let mut receipt = None;
     if !items.is_empty() {
         let mut ledger = cp_ledger::effect_ledger(context, "cp-log.jsonl")?;
-        let file = context.home.state("register.lock");
-        make_directory(&context.home.state(""))?;
-        let file = File::create(&file).map_err(|e| Error::io("the lock", e).in_file(&file))?;
-        lock(&file)?;
+        let registries = context.home.path("registries");
+        let directory = File::open(&registries).map_err(|e| Error::io("opening", e).in_file(&registries))?;
+        lock(&directory)?;
         let prompts = Prompts::load(&context.home)?;
         let day = clock::now().get(..10).unwrap_or_default().to_owned();
         let (mut table, mut registry) = (prompts.table().clone(), String::new());

@@ -122,7 +122,7 @@ fn what_a_tree_governs_is_not_written_through_any_door() {
     let inside = |file: &str| place.tree.join(file).display().to_string();
     for allowed in [false, true] {
         if allowed {
-            place.home.write("config/policy.toml", format!("[exec]\nallowed_commands = [\"touch\", \"tee\"]\nintent = \"off\"\n[paths]\nread = [\".\", \"{0}\"]\nwrite = [\".\", \"{0}\"]\n", place.tree.display()));
+            place.home.write("config/policy.toml", format!("[exec]\nallowed_commands = [\"touch\", \"tee\", \"sh\", \"cat\", \"grep\"]\nintent = \"off\"\nargument_rules = \"off\"\n[paths]\nread = [\".\", \"{0}\"]\nwrite = [\".\", \"{0}\"]\n", place.tree.display()));
         }
         for (command, class) in [
             ("touch lib/new.py".to_owned(), "PRISTINE"),
@@ -145,6 +145,22 @@ fn what_a_tree_governs_is_not_written_through_any_door() {
     let free = execute(&format!("! touch {}", inside("free")));
     assert_eq!((&free["status"], place.tree.join("free").is_file()), (&json!("ok"), true), "the control: {free}");
     assert!(!place.tree.join("lib/new.py").exists());
+    // What a module declares holds whatever interpreter runs a script, and for what is found on the way.
+    let report = inside("scripts/report.sh");
+    let capabilities = place.tree.read("modules/shell/capabilities.json").replace("report.sh", "report.sh --*");
+    place.tree.write("modules/shell/capabilities.json", capabilities);
+    for (command, denied) in [
+        (format!("sh {report} --x"), false),
+        (format!("sh {report}"), true),
+        (format!("sh {}", inside("scripts/other.sh")), true),
+        (format!("cat {}", inside("lib/secret.py")), true),
+    ] {
+        let answer = execute(&format!("! {command}"));
+        assert_eq!(answer["error"]["code"] == "CAPABILITY_DENIED", denied, "{command}: {answer}");
+        assert_eq!(answer["result"]["stdout"] == "report\n", !denied, "{command}: {answer}");
+    }
+    let found = execute(&format!("! grep -rh TOKEN {}", inside("lib")))["result"].clone();
+    assert!(found["stderr"].is_string() && !found["stdout"].as_str().unwrap().contains("not for"), "{found}");
     let said = place
         .command()
         .args(["--interactive", "--root"])

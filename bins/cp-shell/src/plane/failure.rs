@@ -75,14 +75,16 @@ impl From<cp_common::Error> for Failure {
     fn from(error: cp_common::Error) -> Self {
         let mut details = error.details();
         details.insert("error_code".to_owned(), error.code().row().name.into());
-        // What a tree governs is refused by the name of its class.
+        // What a tree declares of itself is one kind of refusal, whoever finds it out; what it governs is refused by the name of its class.
         let class = details.get("class").filter(|class| class.is_string()).cloned();
         if let Some(class) = class {
             let message = format!("{}: {}", error.message(), class.as_str().unwrap_or_default());
             details.insert("rule".to_owned(), class);
             return Self { code: "CAPABILITY_DENIED", message, details };
         }
-        Self { code: "HANDLER_ERROR", message: error.message().to_owned(), details }
+        let is_declared = details.get("rule").is_some_and(|rule| rule == "capabilities");
+        let code = if is_declared { "CAPABILITY_DENIED" } else { "HANDLER_ERROR" };
+        Self { code, message: error.message().to_owned(), details }
     }
 }
 
