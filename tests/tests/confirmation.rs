@@ -20,7 +20,7 @@ struct Write {
     change: &'static str,
 }
 
-const WRITES: [Write; 5] = [
+const WRITES: [Write; 6] = [
     Write {
         verb: "cp-log forget",
         setup: "for m in a b; do cp-log append -f L --seal message $m; done; for n in 1 2; do sed -n \"$((n + 1))p\" L | jq -r '.message[]' >H$n; done",
@@ -48,6 +48,13 @@ const WRITES: [Write; 5] = [
         command: "cp-shell reset --session \"$(cat S1)\"",
         other: "cp-shell reset --session \"$(cat S2)\"",
         change: "cp-session append --session \"$(cat S1)\" -- more",
+    },
+    Write {
+        verb: "cp-shell register",
+        setup: "cp-shell init; for n in 1 2; do echo $n >p$n.md; done",
+        command: "cp-shell register ./p1.md",
+        other: "cp-shell register ./p2.md",
+        change: "echo more >>p1.md",
     },
     Write {
         verb: "cp-exec policy init",

@@ -15,6 +15,7 @@ mod journal;
 mod parts;
 mod pipe;
 mod plane;
+mod register;
 mod reset;
 mod session;
 mod signals;
@@ -39,6 +40,7 @@ enum Verb {
     Session(session::Args),
     Init(init::Args),
     Config(config::Args),
+    Register(register::Args),
     Reset(reset::Args),
 }
 
@@ -47,7 +49,7 @@ pub static PROGRAM: Program = Program {
     name: "cp-shell",
     about: "the front door: requests from programs, a session with a person",
     risk_tier: "T2",
-    verbs: &[session::DOC, init::DOC, config::DOC, config::DOC_GET, config::DOC_AGENT, reset::DOC],
+    verbs: &[session::DOC, init::DOC, config::DOC, config::DOC_GET, config::DOC_AGENT, register::DOC, reset::DOC],
     implicit: Some("session"),
     groups: &[],
     doctor: &[],
@@ -65,6 +67,7 @@ pub static PROGRAM: Program = Program {
         ("config", include_str!("../schemas/config.json")),
         ("setting", include_str!("../schemas/setting.json")),
         ("agent_setting", include_str!("../schemas/agent_setting.json")),
+        ("registered", include_str!("../schemas/registered.json")),
         ("reset", include_str!("../schemas/reset.json")),
         ("response", include_str!("../schemas/response.json")),
         schemas::TOOL_RESULT,
@@ -80,6 +83,7 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Session(args) => session::run(&args, context),
         Verb::Init(args) => init::run(&args, context),
         Verb::Config(args) => config::run(&args, context),
+        Verb::Register(args) => register::run(&args, context),
         Verb::Reset(args) => reset::run(&args, context),
     }
 }

@@ -1,14 +1,42 @@
 //! Asking another of our programs.
 
+use std::ffi::OsString;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use cp_common::words::split;
 use cp_common::{Context, Error, Result, coprocess};
 use serde_json::Value;
 
+use crate::plane::{Failure, Plane};
+
 /// The data of the answer of one of our programs to these words.
 pub(crate) fn ask(context: &Context, program: &str, words: &[&str]) -> Result<Value> {
     coprocess::ask(program, words, b"", context)?.data()
+}
+
+/// Refuses a command that the tree forbids. Its words may be meant from here or from the root of the tree: neither may write there.
+pub(crate) fn check_governed(context: &Context, plane: &Plane, command: &str) -> std::result::Result<(), Failure> {
+    // What cannot be split is refused by cp-exec, with the reason.
+    let Ok(words) = split(command) else { return Ok(()) };
+    plane.check_capability(&words.argv)?;
+    let is_governed = |word: &&String| Path::new(word).is_relative() && plane.governs(word);
+    let Some(word) = words.argv.iter().skip(1).find(is_governed) else { return Ok(()) };
+    let mut question: Vec<OsString> =
+        vec!["check".into(), format!("-c {command}").into(), "--cwd".into(), plane.root().into()];
+    question.extend(plane.root_option());
+    let decision: Value = coprocess::ask("cp-exec", &question, b"", context)?.data()?;
+    match decision["rule"].as_str() {
+        Some(rule @ ("pristine" | "append_only")) => {
+            let class = rule.to_uppercase();
+            Err(Failure::new("CAPABILITY_DENIED", format!("Capability denied: write on {word}: {class}"))
+                .with("capability", "write")
+                .with("path", word.as_str())
+                .with("rule", class)
+                .hint("only installing a package writes there; a file elsewhere is named by its absolute path"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Runs the line that asks the owner of the policy. Whether they said yes.

@@ -74,7 +74,7 @@ fn a_turn_that_fails_leaves_the_session_and_an_agent_that_left_is_started_again(
     place.home.executable("echo", ECHO);
     let path = place.home.join("echo").display().to_string();
     let ran = talk(&place, &["--agent", &path], "please fail\nplease leave\nhello\n:quit\n");
-    assert_eq!(ran.status, 0, "{} {}", ran.stdout, ran.stderr);
+    assert_ne!(ran.status, 0, "a turn failed: {} {}", ran.stdout, ran.stderr);
     assert!(ran.stdout.contains("out of ideas"), "{}", ran.stdout);
     assert!(ran.stdout.contains("ended before it answered"), "{}", ran.stdout);
     assert_eq!(ran.stdout.matches("you said it").count(), 1, "{}", ran.stdout);

@@ -3,6 +3,7 @@
 
 mod agent;
 mod config;
+mod governance;
 mod hub;
 mod person;
 mod pipe;

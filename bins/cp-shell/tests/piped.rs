@@ -102,7 +102,8 @@ fn policy_decides_about_a_command_of_the_system() {
     assert!(text.contains("✗ cancelled: policy requires approval"), "{text}");
     assert!(text.contains("`|` makes a pipeline"), "{text}");
     assert!(text.contains("✗ false exited with status 1"), "{text}");
-    assert!(text.contains("✗ there is no command\n"), "{text}");
+    assert!(text.contains("`:!` runs one command") && text.contains("✗ a command must follow `:!`\n"), "{text}");
+    assert_eq!(output.status, 5, "one of them required approval");
     assert!(
         text.contains("no glob expansion") && text.contains("\n*.rs\n"),
         "what a shell would do and this does not is said: {text}"
@@ -237,12 +238,17 @@ fn what_a_model_says_cannot_act_on_the_terminal() {
 #[test]
 fn secrets_reach_neither_the_ledgers_nor_the_summary() {
     let place = Person::new();
-    let output = place.stub("my password=hunter2hunter2 is it\n/export-session\n");
+    let output = place.stub("my password=hunter2hunter2 is it\n/explain\n/export-session\n");
+    assert!(
+        output.stdout.contains("turn        1\n") && output.stdout.contains("redactions  1\n"),
+        "{}",
+        output.stdout
+    );
     assert!(output.stdout.contains("hint credential-routing:"), "{}", output.stdout);
     let session = place.session();
     let summary = std::fs::read_to_string(session.join("summary.json")).unwrap();
     assert!(summary.contains("my password="), "{summary}");
-    assert_eq!(place.data("session_turn")[0]["redactions"], 1);
+    assert_eq!(place.data("session_turn")[0]["redactions"], 1, "as :explain says");
     assert_eq!(place.data("session_turn")[0]["hints"], json!(["credential-routing"]));
     for file in ["session.jsonl", "summary.json", "ledger/exec.jsonl", "ledger/evidence.jsonl", "ledger/llm.jsonl"] {
         assert!(!std::fs::read_to_string(session.join(file)).unwrap().contains("hunter2"), "{file}");
@@ -268,6 +274,7 @@ fn tools_wait_for_a_yes_and_a_script_has_none() {
     let tools = place.root.join("tools");
     let output = place.script(&["--backend", "stub", "--tools", tools.to_str().unwrap()], "hello\n");
     assert!(output.stdout.contains("✗ cancelled: this turn requires approval"), "{}", output.stdout);
+    assert_eq!(output.status, 5);
     assert_eq!(place.data("session_turn")[0]["cancelled"], true);
 }
 

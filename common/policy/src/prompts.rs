@@ -21,7 +21,11 @@ impl Prompts {
     /// Reads the registry, `registries/prompts_registry.csv`.
     pub fn load(home: &Home) -> Result<Self> {
         let registry = home.path("registries/prompts_registry.csv");
-        let table = Table::parse(&read(&registry)?);
+        let text = read(&registry).map_err(|e| match e.code() {
+            Code::NotFound => e.hint("`cp-shell init` makes it"),
+            _ => e,
+        })?;
+        let table = Table::parse(&text);
         Ok(Self { registry, texts: home.path("governed_prompts"), table })
     }
 
@@ -33,9 +37,7 @@ impl Prompts {
     /// The text of an active prompt, as it was registered. Fails when it is not registered, not active, or has been changed.
     pub fn text(&self, id: &str) -> Result<String> {
         let Some(row) = self.table.rows().find(|row| row.get("prompt_id") == id) else { return Err(self.unknown(id)) };
-        if !is_id(id) {
-            return Err(Error::validation(format!("`{id}` is not a valid prompt id: PRM-<DOMAIN>-<SEQ>")));
-        }
+        check_id(id)?;
         let status = row.get("status");
         if !is_active(row) {
             return Err(Error::new(Code::Forbidden, format!("the prompt `{id}` is {status}, not active"))
@@ -49,7 +51,7 @@ impl Prompts {
                 .in_file(&file)
                 .with("registered", row.get("hash"))
                 .with("found", found)
-                .hint("register the new hash, or restore the file"));
+                .hint(format!("`cp-shell register {id}` shows what changed and registers it; or restore the file")));
         }
         Ok(text)
     }
@@ -60,34 +62,64 @@ impl Prompts {
         self.table.rows().any(|row| is_active(row) && is_hash(row.get("hash"), &found))
     }
 
+    /// Whether a system text is made of prompts that are active, as they were registered, and of nothing else.
+    pub fn make_up(&self, system: &str) -> bool {
+        fn made_of(rest: &str, texts: &[String]) -> bool {
+            let after = |text: &String| rest.strip_prefix(text.trim_end());
+            texts
+                .iter()
+                .filter_map(after)
+                .any(|after| after.is_empty() || after.strip_prefix("\n\n").is_some_and(|after| made_of(after, texts)))
+        }
+        let texts: Vec<String> = self.table.rows().filter_map(|row| self.text(row.get("prompt_id")).ok()).collect();
+        system.is_empty()
+            || made_of(system, &texts.into_iter().filter(|text| !text.trim_end().is_empty()).collect::<Vec<_>>())
+    }
+
+    /// The registry.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Its file.
+    pub fn registry(&self) -> &Path {
+        &self.registry
+    }
+
     fn unknown(&self, id: &str) -> Error {
         let error = Error::not_found(format!("no governed prompt `{id}` is registered")).with("prompt_id", id);
         let known: Vec<String> = self.table.rows().map(|row| row.get("prompt_id").to_owned()).collect();
         match nearest(id, known.iter().map(String::as_str)) {
             Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
-            None => error.hint(format!("register it in {}", self.registry.display())),
+            None => error.hint(format!("`cp-shell register {id}` registers it in {}", self.registry.display())),
         }
     }
 }
 
-/// Whether a name can be that of a prompt's file and nothing more.
-fn is_id(id: &str) -> bool {
-    id.starts_with("PRM-") && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+/// Refuses a name that cannot be that of a prompt's file and nothing more.
+pub fn check_id(id: &str) -> Result<()> {
+    if id.starts_with("PRM-") && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')) {
+        return Ok(());
+    }
+    Err(Error::validation(format!("`{id}` is not a valid prompt id")).hint("write PRM-<DOMAIN>-<SEQ>: PRM-REVIEW-001"))
 }
 
 fn is_active(row: Row<'_>) -> bool {
     row.get("status") == "active"
 }
 
-fn hash_of(text: &str) -> String {
+/// The hash of a text, as the registry has it.
+pub fn hash_of(text: &str) -> String {
     format!("sha256:{}", hex(&Sha256::digest(text)))
 }
 
-fn is_hash(registered: &str, found: &str) -> bool {
+/// Whether a registered hash, with or without its algorithm, is this one.
+pub fn is_hash(registered: &str, found: &str) -> bool {
     registered == found || found.strip_prefix("sha256:") == Some(registered)
 }
 
-fn read(file: &Path) -> Result<String> {
+/// The text of a file.
+pub fn read(file: &Path) -> Result<String> {
     std::fs::read_to_string(file).map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => Error::not_found("no such file").in_file(file),
         std::io::ErrorKind::InvalidData => Error::validation("the text is not UTF-8").in_file(file),
@@ -118,6 +150,11 @@ mod tests {
         let prompts = Prompts::load(&home).unwrap();
         assert_eq!(prompts.text("PRM-A-1").unwrap(), "Be brief.\n");
         assert!(prompts.has("Be brief.\n") && !prompts.has("Be long.\n"));
+        for (system, is_made) in
+            [("Be brief.", true), ("Be brief.\n\nBe brief.", true), ("", true), ("Be brief.\n\nx", false)]
+        {
+            assert_eq!(prompts.make_up(system), is_made, "{system}");
+        }
         assert_eq!(prompts.text("PRM-A-2").unwrap_err().details()["nearest"], "PRM-A-1");
         let (_place, home) = home_with(&row("retired"), "Be brief.\n");
         assert_eq!(code(Prompts::load(&home).unwrap().text("PRM-A-1")), Code::Forbidden);

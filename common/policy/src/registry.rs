@@ -59,6 +59,24 @@ impl Table {
         self.rows.is_empty()
     }
 
+    /// The table as text, with these cells in the row that has the first of them already, else in a new row. Other cells stay.
+    pub fn with(&self, cells: &[(&str, &str)]) -> String {
+        let cell = |column: &str| cells.iter().find(|(name, _)| *name == column).map(|(_, cell)| *cell);
+        let is_it = |row: &Row<'_>| cells.first().is_some_and(|(name, id)| row.get(name) == *id);
+        let new = StringRecord::new();
+        let is_new = !self.rows().any(|row| is_it(&row));
+        let rows = self.rows().chain(is_new.then_some(Row { columns: &self.columns, cells: &new }));
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        // Into memory: nothing can fail.
+        let _ = writer.write_record(&self.columns);
+        for row in rows {
+            let is_it = is_it(&row) || row.cells.is_empty();
+            let cells = self.columns.iter().map(|name| cell(name).filter(|_| is_it).unwrap_or_else(|| row.get(name)));
+            let _ = writer.write_record(cells);
+        }
+        String::from_utf8(writer.into_inner().unwrap_or_default()).unwrap_or_default()
+    }
+
     /// How many rows have each value of a column.
     pub fn counts(&self, column: &str) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
@@ -82,5 +100,8 @@ mod tests {
         assert_eq!(table.len(), 2);
         assert_eq!(table.rows().next().unwrap().get("none"), "");
         assert_eq!(table.counts("status")["active"], 1);
+        let text = table.with(&[("id", "B"), ("status", "a,b")]);
+        assert_eq!(text, "id,title,status\nA,\"x, \"\"y\"\"\nz\",active\nB,,\"a,b\"\n");
+        assert_eq!(Table::parse(&text).with(&[("id", "C")]), text + "C,,\n");
     }
 }

@@ -329,6 +329,14 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
     ("cp-shell config get", &["cp-shell config get tier", "cp-shell config get nonsense"]),
     ("cp-shell config agent", &["cp-shell init >/dev/null; cp-shell config agent default soul"]),
     (
+        "cp-shell register",
+        &[
+            "cp-shell init >/dev/null; echo x >p.md; cp-shell register --dry-run ./p.md",
+            "cp-shell init >/dev/null; echo x >p.md; cp-shell register --yes ./p.md",
+            "cp-shell init >/dev/null; cp-shell register default --yes",
+        ],
+    ),
+    (
         "cp-shell reset",
         &["session; cp-shell reset --dry-run", "session; cp-shell reset --confirm $(cp-shell reset --dry-run | token)"],
     ),

@@ -90,7 +90,7 @@ const ROWS: [[&str; 4]; 61] = [
 ];
 
 /// The rest, in another table: arrays of this length are easier to keep right.
-const MORE: [[&str; 4]; 9] = [
+const MORE: [[&str; 4]; 10] = [
     ["cp-toolloop show", "", "$RUN", ""],
     [
         "cp-toolloop undo",
@@ -104,6 +104,7 @@ const MORE: [[&str; 4]; 9] = [
     ["cp-shell config", "", "", ""],
     ["cp-shell config get", "", "tier", ""],
     ["cp-shell config agent", "", "default soul", ""],
+    ["cp-shell register", "echo $N >$PWD/p$N.md", "--yes $PWD/p$N.md", ""],
     ["cp-shell reset", "", "--session $S --dry-run", ""],
 ];
 

@@ -9,7 +9,7 @@ use super::allowed::{allowed_name, canonical_program, restricted_target};
 use super::environment;
 use super::hashes::Hashes;
 use super::layers::wrapped;
-use super::paths::{arguments_allowed, cwd_of, declared_by_modules, script_declared};
+use super::paths::{arguments_allowed, asked_cwd, cwd_of, declared_by_modules, script_declared};
 use super::plan::{Planned, plan};
 use super::program::{Names, Pinned};
 use super::rules::{Finding, judge};
@@ -73,6 +73,8 @@ pub(crate) fn consider(policy: &Policy, hashes: &mut Hashes, command: &Command, 
     let arguments = Arguments::read(argv);
     let mut notices = command.notices.clone();
     let outer = served(&arguments);
+    // Before what the policy allows: what a tree governs no policy can allow.
+    governed_stays(policy, &arguments, &asked_cwd(policy, command)?)?;
     allowed_name(policy, &arguments).map_err(|error| point_to(error, policy, outer))?;
     let wrapped = wrapped(policy, &arguments)?;
     let layers: Vec<Arguments<'_>> =

@@ -10,19 +10,20 @@ use crate::policy::{Access, Policy};
 use crate::refusal::{denied, denied_by};
 use crate::request::Command;
 
+/// The directory that a command asks for, without links.
+pub(super) fn asked_cwd(policy: &Policy, command: &Command) -> Result<PathBuf> {
+    // The kernel's own answer has no links in it.
+    let here = std::env::current_dir().map_err(|e| Error::io("the working directory", e))?;
+    let Some(asked) = &command.cwd else { return Ok(here) };
+    let asked = here.join(policy.expand(asked));
+    asked
+        .canonicalize()
+        .map_err(|e| Error::not_found(format!("the working directory {}: {e}", asked.display())).with("rule", "cwd"))
+}
+
 /// The working directory of a command, without links.
 pub(super) fn cwd_of(policy: &Policy, command: &Command) -> Result<PathBuf> {
-    let here = std::env::current_dir().map_err(|e| Error::io("the working directory", e))?;
-    let cwd = match &command.cwd {
-        // The kernel's own answer has no links in it.
-        None => here,
-        Some(asked) => {
-            let asked = here.join(policy.expand(asked));
-            asked.canonicalize().map_err(|e| {
-                Error::not_found(format!("the working directory {}: {e}", asked.display())).with("rule", "cwd")
-            })?
-        }
-    };
+    let cwd = asked_cwd(policy, command)?;
     if command.cwd.is_some() && !cwd.is_dir() {
         return Err(Error::validation(format!("{} is not a directory", cwd.display())).with("rule", "cwd"));
     }

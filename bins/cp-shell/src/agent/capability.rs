@@ -43,6 +43,12 @@ impl Capability {
         Self::PackageMgt,
     ];
 
+    /// Whether who has these has this: to govern is also to ask about packages and ledgers.
+    pub(crate) fn is_in(self, capabilities: &[Self]) -> bool {
+        let governed = matches!(self, Self::Ledger | Self::PackageMgt);
+        capabilities.contains(&self) || governed && capabilities.contains(&Self::Governance)
+    }
+
     /// Its name on the wire.
     pub(crate) const fn name(self) -> &'static str {
         match self {

@@ -5,12 +5,13 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use cp_common::coprocess::ask_with;
-use cp_common::home::write_whole;
+use cp_common::home::{Home, write_whole};
 use cp_common::program::approval::Answer;
 use cp_common::wire::record::Kind;
 use cp_common::wire::{Approval, Message, Scope};
 use cp_common::words::split;
-use cp_common::{Context, Error, Result, signals};
+use cp_common::{Code, Context, Error, Result, signals};
+use cp_policy::prompts::Prompts;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -28,8 +29,7 @@ pub(super) struct Composed {
     tools: Vec<OsString>,
     /// The governed prompt that must begin the system text.
     prompt: Option<String>,
-    /// Where the context of a turn lies while it is composed.
-    scratch: PathBuf,
+    home: Home,
     /// Kept from turn to turn, with its connection.
     llm: Option<Coprocess>,
 }
@@ -47,7 +47,7 @@ impl Composed {
             model,
             tools: tools.collect(),
             prompt,
-            scratch: context.home.path("tmp"),
+            home: context.home.clone(),
             llm: None,
         }
     }
@@ -73,12 +73,37 @@ impl Composed {
         if let Some(prompt) = &self.prompt {
             words.extend(["--prompt", prompt].map(OsStr::new));
         }
-        let context = Scratch::new(&self.scratch, turn.context)?;
+        let context = Scratch::new(&self.home.path("tmp"), turn.context)?;
         if let Some(context) = &context {
             words.extend([OsStr::new("--context"), context.file.as_os_str()]);
         }
         words.extend(["--input", "text", "-"].map(OsStr::new));
-        ask_with("cp-compose", &words, turn.text.as_bytes(), self.flags(turn))?.data()
+        let composed = ask_with("cp-compose", &words, turn.text.as_bytes(), self.flags(turn));
+        let prompt: Box<RawValue> = composed.and_then(|answer| answer.data()).map_err(|e| match e.code() {
+            Code::NotFound if self.prompt.is_some() => e.hint(self.to_register()),
+            _ => e,
+        })?;
+        self.check_governed(&prompt)?;
+        Ok(prompt)
+    }
+
+    /// Refuses words that are not registered, where prompts are: what is looked at is what would be sent.
+    fn check_governed(&self, prompt: &RawValue) -> Result<()> {
+        let prompt: Value = serde_json::from_str(prompt.get()).unwrap_or_default();
+        let system = prompt["system"].as_str().unwrap_or_default();
+        if self.prompt.is_none() || Prompts::load(&self.home)?.make_up(system) {
+            return Ok(());
+        }
+        Err(Error::new(
+            Code::Forbidden,
+            format!("the soul or the context of the agent `{}` is not registered", self.id),
+        )
+        .with("rule", "llm.governed_prompts")
+        .hint(self.to_register()))
+    }
+
+    fn to_register(&self) -> String {
+        format!("`cp-shell register {}` shows what changed and registers it", self.id)
     }
 
     /// Asks the model.

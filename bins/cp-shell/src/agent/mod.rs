@@ -119,8 +119,13 @@ fn governed_prompt(id: &str, plane: &Plane, agents: &Map<String, Value>) -> Resu
     if !plane.governs_prompts().map_err(|failure| Error::config(failure.message))? {
         return Ok(None);
     }
+    Ok(Some(soul_prompt(id, agents)))
+}
+
+/// The governed prompt that holds the soul of an agent.
+pub(crate) fn soul_prompt(id: &str, agents: &Map<String, Value>) -> String {
     let configured = agents.get(id).and_then(|agent| agent.get("prompt")?.as_str().map(str::to_owned));
-    Ok(Some(configured.unwrap_or_else(|| format!("PRM-{}-SOUL-001", id.to_uppercase()))))
+    configured.unwrap_or_else(|| format!("PRM-{}-SOUL-001", id.to_uppercase()))
 }
 
 /// Passes a delta, a tool call or a tool result on to who follows the turn. Other records are none of these.

@@ -37,6 +37,7 @@ pub(crate) fn hold(request: Request<'_>, context: &mut Context) -> Result<()> {
     if let Err(e) = repl.close(held.is_ok()) {
         held = held.and(Err(e));
     }
+    let exit = repl.exit;
     let State { context, ledgers, standing, console, agent, .. } = repl.state;
     // Its programs leave before the session ends that they write to.
     drop(agent);
@@ -53,7 +54,7 @@ pub(crate) fn hold(request: Request<'_>, context: &mut Context) -> Result<()> {
     let left = if own { "ended" } else { "left open" };
     let turns = count(usize::try_from(turns).unwrap_or(usize::MAX), "turn");
     context.out.raw(format!("{session} {left} after {turns}\n").as_bytes())?;
-    context.out.ended_with(0);
+    context.out.ended_with(exit);
     context.out.flush()
 }
 
@@ -62,12 +63,14 @@ struct Repl<'a> {
     prompt_history: PromptHistory,
     /// Whether the lines of a script are shown.
     echo: bool,
+    /// The exit status: of the first turn of a script that failed, or of the first line that required approval.
+    exit: u8,
 }
 
 impl<'a> Repl<'a> {
     fn open(request: Request<'a>, context: &'a mut Context) -> Result<Self> {
         let settings = settings::load(&context.home.path("config/shell.toml"))?;
-        let plane = Plane::open(request.root.unwrap_or(context.home.root()))?;
+        let plane = Plane::named(request.root, context.home.root())?;
         let joined = journal::joined(context)?;
         let id = agent_id(request.agent, joined.as_ref(), context);
         let prompt_history = PromptHistory::new(context.home.state("prompt_history"), &settings.history);
@@ -100,7 +103,7 @@ impl<'a> Repl<'a> {
             hub,
             conversation: Conversation { isolated, ..Conversation::default() },
         };
-        Ok(Self { state, prompt_history, echo })
+        Ok(Self { state, prompt_history, echo, exit: 0 })
     }
 
     /// The lines, until there is none or the person leaves.
@@ -156,7 +159,7 @@ impl<'a> Repl<'a> {
             Input::Unknown(..) => Class::Query,
         };
         state.standing.tracker.begin(class);
-        let mut leaves = false;
+        let (mut leaves, is_turn) = (false, matches!(input, Input::Say(_)));
         let carried_out = match input {
             Input::Nothing => return Ok(false),
             Input::Command(command, argument) => {
@@ -171,10 +174,17 @@ impl<'a> Repl<'a> {
             Ok(outcome) => outcome,
             Err(error) if error.is_reader_gone() => return Err(error),
             Err(error) => {
-                let text = style().error(error.message(), error.hint_text());
-                Outcome { result: json!({"error": error.message()}), text, failed: true, ..Outcome::default() }
+                let hint =
+                    error.hint_text().unwrap_or("`:help` lists the commands, `:state` shows where the session is");
+                let text = style().error(error.message(), Some(hint));
+                let exit = error.code().row().exit;
+                Outcome { result: json!({"error": error.message()}), text, exit, ..Outcome::default() }
             }
         };
+        let requires_approval = outcome.exit == Code::ConfirmationRequired.row().exit;
+        if self.exit == 0 && !self.state.console.is_terminal() && (is_turn || requires_approval) {
+            self.exit = outcome.exit;
+        }
         self.conclude(whole.trim(), outcome, started.elapsed())?;
         Ok(leaves)
     }
@@ -182,7 +192,7 @@ impl<'a> Repl<'a> {
     /// Shows the outcome of a line, and puts it on the record.
     fn conclude(&mut self, line: &str, outcome: Outcome, took: Duration) -> Result<()> {
         let state = &mut self.state;
-        state.standing.tracker.end(!outcome.failed);
+        state.standing.tracker.end(outcome.exit == 0);
         state.show(&outcome.text)?;
         let journal = &mut state.ledgers.journal;
         let recorded = journal.record(journal::Turn {
@@ -190,7 +200,7 @@ impl<'a> Repl<'a> {
             form: Form::Cmd,
             command: line.to_owned(),
             result_hash: hash_value(&outcome.result),
-            succeeded: !outcome.failed,
+            succeeded: outcome.exit == 0,
             duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             reads: state.standing.plane.take_reads(),
             writes: outcome.writes,

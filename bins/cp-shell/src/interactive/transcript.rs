@@ -37,6 +37,8 @@ pub(crate) struct Closed<'a> {
     pub(crate) partial: &'a str,
     /// How many memories went along.
     pub(crate) recalled: usize,
+    /// How many secrets were left out of what went along.
+    pub(crate) attached: u32,
 }
 
 /// The `data` of the entry that closes a turn.
@@ -82,7 +84,7 @@ impl Transcript {
         let said = Turn::text("user", closed.said);
         let turns: Vec<Turn> =
             if closed.messages.is_empty() { Vec::new() } else { conversation(said, closed.messages) };
-        let redactions = {
+        let redactions = closed.attached + {
             let redactor = self.ledger.redactor();
             let mut all = serde_json::to_vec(&turns).unwrap_or_default();
             if turns.is_empty() {
@@ -192,13 +194,15 @@ mod tests {
             cancelled: false,
             partial: "",
             recalled: 0,
+            attached: 2,
         };
-        assert_eq!(record.turn(&closed).unwrap(), 1);
+        assert_eq!(record.turn(&closed).unwrap(), 3);
         record.turn(&Closed { number: 2, messages: &[], cancelled: true, ..closed }).unwrap();
         let text = std::fs::read_to_string(directory.path().join("session.jsonl")).unwrap();
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let events: Vec<&str> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
         assert_eq!(events, ["ledger.open", "message", "message", "session_turn", "session_turn"]);
+        assert_eq!(lines[3]["data"]["redactions"], 3);
         assert_eq!((&lines[3]["data"]["user_seq"], &lines[3]["data"]["assistant_seq"]), (&json!(1), &json!(2)));
         assert_eq!((&lines[4]["data"]["cancelled"], &lines[4]["data"]["user_seq"]), (&json!(true), &Value::Null));
         assert!(!text.contains("hunter2"));

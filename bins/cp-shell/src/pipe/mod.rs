@@ -20,13 +20,13 @@ use crate::journal::{self, Journal};
 use crate::plane::Plane;
 
 /// So many bytes of answers wait for the next commit at most.
-const WAITING: usize = 32 << 10;
+const WAITING: usize = 128 << 10;
 
 /// Answers the requests on standard input about the tree at `root`, as `agent`.
 pub(crate) fn run(root: Option<&Path>, agent: Option<&str>, context: &mut Context) -> Result<()> {
     // What is answered is on the ledgers: nothing here waits where a signal does not wake it.
     let _effect = signals::effect();
-    let plane = plane(root, context)?;
+    let plane = Plane::named(root, context.home.root())?;
     let agent = context.agent(agent);
     let joined = journal::joined(context)?;
     let journal = Journal::open(joined.as_ref(), &agent, context)?;
@@ -46,14 +46,6 @@ pub(crate) fn run(root: Option<&Path>, agent: Option<&str>, context: &mut Contex
     }
     let ended = pipe.responder.end(context);
     outcome.and(ended)
-}
-
-fn plane(root: Option<&Path>, context: &Context) -> Result<Plane> {
-    let Some(root) = root else { return Plane::open(context.home.root()) };
-    if !root.exists() {
-        return Err(Error::not_found("no such directory").in_file(root).hint("give --root a control plane tree"));
-    }
-    Plane::open(root)
 }
 
 /// What the values of the input are.

@@ -1,16 +1,17 @@
 //! Answers requests out of the tree, in a session with its ledgers and its signals.
 
+use std::ffi::OsString;
 use std::time::Instant;
 
 use cp_common::program::Class;
 use cp_common::wire::Receipt;
-use cp_common::{Code, Context, Result, clock, json, words};
+use cp_common::{Code, Context, Result, clock, coprocess, json};
 use cp_ledger::format::canonical::hash_normal;
 use cp_ledger::format::claims::{self, Form};
 use serde_json::{Value, json};
 
 use crate::journal::{Journal, Turn};
-use crate::parts::ask;
+use crate::parts::check_governed;
 use crate::pipe::response::{Evidence, Response, Status};
 use crate::pipe::split::{Broken, LONGEST};
 use crate::plane::operations::{self, Host};
@@ -198,14 +199,13 @@ impl Responder {
 /// Runs a command line through cp-exec: the tree may forbid it, and policy decides. A command that ran and failed is a result.
 fn execute(context: &Context, plane: &Plane, command: &str) -> Result<Value, Failure> {
     if command.is_empty() {
-        return Err(Failure::new("MISSING_FIELD", "there is no command after `!`").with("field", "command"));
+        return Err(Failure::new("MISSING_FIELD", "a command must follow `!`").with("field", "command"));
     }
-    // What cannot be split is refused by cp-exec, with the reason.
-    if let Ok(words) = words::split(command) {
-        plane.check_capability(&words.argv)?;
-    }
+    check_governed(context, plane, command)?;
     // In one word, with a space: a command that begins with `-` or `=` is still one.
-    match ask(context, "cp-exec", &[&format!("-c {command}")]) {
+    let mut words: Vec<OsString> = vec![format!("-c {command}").into()];
+    words.extend(plane.root_option());
+    match coprocess::ask("cp-exec", &words, b"", context).and_then(|answer| answer.data()) {
         Err(error) if error.code() == Code::CommandFailed => Ok(Value::Object(error.details())),
         other => other.map_err(Failure::from),
     }

@@ -75,6 +75,7 @@ impl Response {
                 Self { status: Status::Ok, result: Some(result), error: None, evidence }
             }
             Err(failure) => {
+                let failure = failure.hinted();
                 evidence.output_hash = hash_value(&failure.to_value());
                 let Failure { code, message, details } = failure;
                 let error = Fault { code: code.to_owned(), message, details };

@@ -17,16 +17,17 @@ pub(super) fn check(plane: &Plane, argv: &[String]) -> Result<(), Failure> {
     let forbidden = patterns(&capabilities, "forbidden")?;
     let execute = patterns(&capabilities, "execute")?;
     let here = std::env::current_dir().unwrap_or_default();
+    let script = script(argv);
     for (at, word) in argv.iter().enumerate() {
         for base in [plane.root(), &here] {
             let real = resolved_below(base, Path::new(word));
             let Some(path) = real.strip_prefix(plane.root()).ok().and_then(Path::to_str) else { continue };
-            let action = if at == 0 { "execute" } else { "read" };
+            let action = if script == Some(at) { "execute" } else { "read" };
             if forbidden.iter().any(|pattern| matches(pattern, path)) {
                 return Err(denied(action, path).hint(FORBIDDEN));
             }
-            let is_script = at == 0 && word.contains('/') && real.is_file();
-            if is_script && !execute.iter().any(|pattern| matches(pattern, path)) {
+            let is_script = script == Some(at) && real.is_file();
+            if is_script && !execute.iter().any(|pattern| declares(pattern, path, &argv[at + 1..])) {
                 return Err(
                     denied(action, path).hint(format!("{FILE} declares what may be executed: {}", execute.join(", ")))
                 );
@@ -34,6 +35,22 @@ pub(super) fn check(plane: &Plane, argv: &[String]) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Where a command has the script that it runs: as its program, or as the operand of an interpreter.
+fn script(argv: &[String]) -> Option<usize> {
+    const INTERPRETERS: [&str; 10] = ["sh", "bash", "dash", "ksh", "zsh", "python", "python3", "node", "perl", "ruby"];
+    let program = Path::new(argv.first()?);
+    if INTERPRETERS.iter().any(|name| program.file_name().is_some_and(|program| program == *name)) {
+        return argv.iter().skip(1).position(|word| !word.starts_with('-')).map(|at| at + 1);
+    }
+    argv[0].contains('/').then_some(0)
+}
+
+/// Whether a pattern, which may end with arguments, declares a script with these.
+fn declares(pattern: &str, path: &str, arguments: &[String]) -> bool {
+    let (file, with) = pattern.split_once(' ').unwrap_or((pattern, "**"));
+    matches(file, path) && glob(with.replace('*', "**").as_bytes(), arguments.join(" ").as_bytes())
 }
 
 /// Refuses to read a file that is forbidden.

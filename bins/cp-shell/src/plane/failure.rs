@@ -43,6 +43,20 @@ impl Failure {
         self.with("hint", hint.into())
     }
 
+    /// With what to do about it, also where nothing better is known than what its code says.
+    #[must_use]
+    pub(crate) fn hinted(self) -> Self {
+        if self.details.contains_key("hint") {
+            return self;
+        }
+        let hint = match (self.code, self.details.get("field").and_then(Value::as_str)) {
+            ("MISSING_FIELD", Some(field)) => format!("give it: \"{field}\":\"...\""),
+            ("HANDLER_ERROR", _) => "`cp-shell doctor` looks for what is missing; then ask again".to_owned(),
+            _ => "cp-shell(1), OPERATIONS, says what each takes".to_owned(),
+        };
+        self.hint(hint)
+    }
+
     /// Whether something was not allowed.
     pub(crate) fn is_denial(&self) -> bool {
         let code = self.details.get("error_code").and_then(Value::as_str).unwrap_or_default();
@@ -61,7 +75,16 @@ impl From<cp_common::Error> for Failure {
     fn from(error: cp_common::Error) -> Self {
         let mut details = error.details();
         details.insert("error_code".to_owned(), error.code().row().name.into());
-        Self { code: "HANDLER_ERROR", message: error.message().to_owned(), details }
+        // What a tree declares of itself is one kind of refusal, whoever finds it out; what it governs is refused by the name of its class.
+        let class = details.get("class").filter(|class| class.is_string()).cloned();
+        if let Some(class) = class {
+            let message = format!("{}: {}", error.message(), class.as_str().unwrap_or_default());
+            details.insert("rule".to_owned(), class);
+            return Self { code: "CAPABILITY_DENIED", message, details };
+        }
+        let is_declared = details.get("rule").is_some_and(|rule| rule == "capabilities");
+        let code = if is_declared { "CAPABILITY_DENIED" } else { "HANDLER_ERROR" };
+        Self { code, message: error.message().to_owned(), details }
     }
 }
 
@@ -69,6 +92,7 @@ impl From<Failure> for cp_common::Error {
     /// What the control plane refused, for a person.
     fn from(failure: Failure) -> Self {
         let code = if failure.is_denial() { Code::Forbidden } else { Code::Validation };
+        let failure = failure.hinted();
         failure.details.into_iter().fold(Self::new(code, failure.message), |error, (name, value)| match value {
             Value::String(hint) if name == "hint" => error.hint(hint),
             value => error.with(&name, value),

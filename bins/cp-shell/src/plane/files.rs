@@ -242,8 +242,9 @@ impl Files {
         Ok(Some(hash))
     }
 
-    /// The last bytes of a file; none if there is no such file. What is declared is these bytes, and where they begin.
-    pub(crate) fn tail(&self, below: &Path, most: u64) -> Result<Option<Vec<u8>>, Failure> {
+    /// The last bytes of a file, and whether they are all of it; none if there is no such file. What is declared is these bytes, and
+    /// where they begin.
+    pub(crate) fn tail(&self, below: &Path, most: u64) -> Result<Option<(Vec<u8>, bool)>, Failure> {
         let Some((path, mut file)) = self.open(below)? else { return Ok(None) };
         let mut bytes = Vec::new();
         let size = file.metadata().map_err(|e| failed(below, &e))?.len();
@@ -255,7 +256,7 @@ impl Files {
         } else {
             read
         });
-        Ok(Some(bytes))
+        Ok(Some((bytes, size <= most)))
     }
 
     /// The names in a directory, sorted; none if there is no such directory.

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::plane::ledgers::{entry, event_of, member, segments};
+use crate::plane::files::damaged;
+use crate::plane::ledgers::{entry, event_of, member, pointer, segments};
 use crate::plane::{Failure, Plane, guidance};
 
 /// How many failures are listed.
@@ -22,7 +23,7 @@ pub(crate) enum GateState {
     Open,
     /// Something failed lately, and something has passed since.
     Degraded,
-    /// The last thing that was checked failed.
+    /// The last thing that was checked failed, or what was checked cannot be read.
     Closed,
 }
 
@@ -70,10 +71,15 @@ pub(super) fn status(plane: &Plane, gate: Option<&str>) -> Result<Value, Failure
 }
 
 /// The files of the governance ledger, oldest first.
-fn ledgers(plane: &Plane) -> Result<Vec<PathBuf>, Failure> {
+pub(super) fn ledgers(plane: &Plane) -> Result<Vec<PathBuf>, Failure> {
+    let exists = |path: &Path| plane.root().join(path).symlink_metadata().is_ok();
+    let directory = Path::new("ledger");
+    if exists(directory) && !plane.root().join(directory).is_dir() {
+        return Err(damaged(directory, "not a directory"));
+    }
     let mut files = segments(plane, "governance")?;
-    let current = PathBuf::from("ledger/governance.jsonl");
-    if plane.root().join(&current).is_file() {
+    let current = directory.join("governance.jsonl");
+    if exists(&current) {
         // Where there are segments the plain name is what came before the first rotation.
         files.insert(0, current);
     }
@@ -89,18 +95,12 @@ fn failure(entry: &Value, number: u64, path: &Path) -> Value {
         let found = names.iter().find_map(|name| member(entry, name)?.as_str());
         found.map(str::to_owned)
     };
-    let hash = ["entry_hash", "hash"].iter().find_map(|name| entry.get(name));
-    let evidence = match member(entry, "evidence") {
-        Some(Value::Array(evidence)) => Value::Array(evidence.clone()),
-        Some(other) => json!([other]),
-        None => json!([{
-            "source": "ledger",
-            "path": path.display().to_string(),
-            "range": [number - 1, number],
-            "hash": hash,
-            "timestamp": text(&["timestamp", "ts"]),
-        }]),
-    };
+    // The entry itself first: what it names besides may have changed since.
+    let mut evidence = vec![pointer(entry, number, path)];
+    match member(entry, "evidence") {
+        Some(Value::Array(named)) => evidence.extend(named.iter().cloned()),
+        named => evidence.extend(named.cloned()),
+    }
     json!({
         "gate": text(&["gate"]).or_else(|| gate_in(event_of(entry))),
         "timestamp": text(&["timestamp", "ts"]),
@@ -117,19 +117,26 @@ fn gate_in(event: &str) -> Option<String> {
     words.find(|word| gates.contains_key(*word)).map(str::to_owned)
 }
 
-/// Whether the gates let things through, by the newest entries.
+/// Whether the gates let things through, by the newest entries. What cannot be read lets nothing through.
 pub(super) fn state(plane: &Plane) -> GateState {
-    let newest = ledgers(plane).ok().and_then(|files| files.into_iter().next_back());
-    let tail = newest.and_then(|file| plane.files.tail(&file, LATELY).ok().flatten()).unwrap_or_default();
+    lately(plane).unwrap_or(GateState::Closed)
+}
+
+fn lately(plane: &Plane) -> Result<GateState, Failure> {
     let mut state = GateState::Open;
-    for line in tail.split(|byte| *byte == b'\n') {
+    let Some(file) = ledgers(plane)?.into_iter().next_back() else { return Ok(state) };
+    let (tail, is_whole) = plane.files.tail(&file, LATELY)?.ok_or_else(|| damaged(&file, "leads to no file"))?;
+    // A line that is cut, or still being written, says nothing.
+    let begin = if is_whole { 0 } else { tail.iter().position(|byte| *byte == b'\n').map_or(tail.len(), |at| at + 1) };
+    let end = tail.iter().rposition(|byte| *byte == b'\n').map_or(begin, |at| at.max(begin));
+    for line in tail[begin..end].split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
         let entry = entry(0, line);
         let event = event_of(&entry).to_uppercase();
-        if event.contains("FAIL") {
+        if event.contains("FAIL") || entry.get("unreadable").is_some() {
             state = GateState::Closed;
         } else if state == GateState::Closed && event.contains("PASS") {
             state = GateState::Degraded;
         }
     }
-    state
+    Ok(state)
 }

@@ -1,7 +1,7 @@
 //! The ledgers of the tree, whoever writes them: one JSON object a line.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ pub(super) fn query(plane: &Plane, request: &Request) -> Result<Value, Failure> 
     })?;
     Ok(json!({
         "entries": newest,
-        "ledger_file": file.display().to_string(),
+        "ledger_file": file.file_name().and_then(std::ffi::OsStr::to_str),
         "count": newest.len(),
         "total_in_file": total,
     }))
@@ -69,6 +69,18 @@ pub(super) fn entry(number: u64, bytes: &[u8]) -> Value {
         Ok(_) => json!({"line": number, "unreadable": "no JSON object"}),
         Err(e) => json!({"line": number, "unreadable": format!("not JSON: {e}")}),
     }
+}
+
+/// Where an entry stands, as evidence: its file, its lines as a range from 0 that leaves its end out, and its hash.
+pub(super) fn pointer(entry: &Value, number: u64, path: &Path) -> Value {
+    let text = |names: [&str; 2]| names.iter().find_map(|name| entry.get(name)?.as_str()).unwrap_or_default();
+    json!({
+        "source": "ledger",
+        "path": path.display().to_string(),
+        "range": [number - 1, number],
+        "hash": text(["entry_hash", "hash"]),
+        "timestamp": text(["timestamp", "ts"]),
+    })
 }
 
 /// The event of an entry: `event_type`, in our own format `event`.

@@ -6,6 +6,7 @@ mod files;
 mod gates;
 mod guidance;
 mod ledgers;
+mod lineage;
 pub(crate) mod operations;
 mod packages;
 mod paths;
@@ -17,6 +18,7 @@ pub(crate) mod work_orders;
 mod yaml;
 
 use std::cell::RefCell;
+use std::ffi::OsString;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -40,6 +42,16 @@ pub(crate) struct Plane {
 type Roots = (Rc<[u8]>, Rc<[String]>);
 
 impl Plane {
+    /// The tree that was named, which must be there, else the home.
+    pub(crate) fn named(root: Option<&Path>, home: &Path) -> Result<Self> {
+        match root {
+            Some(root) if !root.exists() => {
+                Err(Error::not_found("no such directory").in_file(root).hint("give --root a control plane tree"))
+            }
+            root => Self::open(root.unwrap_or(home)),
+        }
+    }
+
     /// The tree below `root`. A home that nobody has made yet is an empty tree.
     pub(crate) fn open(root: &Path) -> Result<Self> {
         let real = root.canonicalize().or_else(|_| std::path::absolute(root))?;
@@ -92,9 +104,20 @@ impl Plane {
         capabilities::check(self, argv)
     }
 
-    /// The tier in `tier.json`.
+    /// Whether a path of the tree is pristine, or a ledger.
+    pub(crate) fn governs(&self, path: &str) -> bool {
+        paths::governs(self, path)
+    }
+
+    /// The option that has cp-exec hold commands to what the tree says of itself.
+    pub(crate) fn root_option(&self) -> Vec<OsString> {
+        if self.root().is_dir() { vec!["--root".into(), self.root().into()] } else { Vec::new() }
+    }
+
+    /// The tier in `tier.json`, as a plane: ho1, ho2 or ho3, which its own tools also call HOT.
     pub(crate) fn tier(&self) -> Option<String> {
-        self.files.json("tier.json").ok()??.get("tier")?.as_str().map(str::to_owned)
+        let tier = self.files.json("tier.json").ok()??.get("tier")?.as_str()?.to_lowercase();
+        Some(if tier == "hot" { "ho3".to_owned() } else { tier })
     }
 
     /// Whether the tree has a registry of governed prompts.

@@ -62,12 +62,10 @@ fn execute(plane: &Plane, command: &str, host: &mut dyn Host) -> Result<Value, F
     let text = command.trim();
     let text = text.strip_prefix(':').unwrap_or(text);
     if let Some(command_line) = text.strip_prefix('!') {
-        let result = host.execute(plane, command_line.trim())?;
-        return Ok(json!({"command": command, "executed": true, "result": result}));
+        return host.execute(plane, command_line.trim());
     }
     if let Some(query) = query::parse(command) {
-        let result = answer(plane, &query, host)?;
-        return Ok(json!({"command": command, "executed": true, "result": result}));
+        return answer(plane, &query, host);
     }
     Ok(json!({
         "command": command,
@@ -89,7 +87,7 @@ pub(crate) fn answer(plane: &Plane, query: &Query, host: &mut dyn Host) -> Resul
         Query::WorkOrders(Some(id)) => {
             let order = plane.work_orders()?.into_iter().find(|order| order.id == *id);
             let order = order.ok_or_else(|| {
-                Failure::new("WORK_ORDER_NOT_FOUND", format!("there is no work order `{id}`"))
+                Failure::new("WORK_ORDER_NOT_FOUND", format!("no work order `{id}`"))
                     .with("work_order_id", id.as_str())
                     .hint("`wo` lists them")
             })?;

@@ -21,6 +21,8 @@ pub(crate) struct Package {
     plane: String,
     manifest: Map<String, Value>,
     receipt: Map<String, Value>,
+    /// Why there is no more of it.
+    fault: Option<Value>,
 }
 
 impl Package {
@@ -29,12 +31,32 @@ impl Package {
         self.manifest.get(name).cloned().unwrap_or_default()
     }
 
-    fn either(&self, name: &str) -> Value {
-        self.receipt.get(name).or_else(|| self.manifest.get(name)).cloned().unwrap_or_default()
+    fn or(&self, name: &str, default: &str) -> Value {
+        self.manifest.get(name).filter(|value| !value.is_null()).cloned().unwrap_or_else(|| default.into())
     }
 
-    fn assets(&self) -> Vec<Value> {
-        self.manifest.get("assets").and_then(Value::as_array).cloned().unwrap_or_default()
+    /// A member of the receipt, empty where it has none.
+    pub(crate) fn received(&self, name: &str) -> Value {
+        self.receipt.get(name).filter(|value| !value.is_null()).cloned().unwrap_or_else(|| "".into())
+    }
+
+    fn assets(&self) -> &[Value] {
+        self.manifest.get("assets").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    }
+
+    /// The spec that its manifest names.
+    pub(crate) fn spec(&self) -> Option<&str> {
+        self.manifest.get("spec_id")?.as_str()
+    }
+
+    /// Why it cannot be read, if it cannot.
+    pub(crate) fn fault(&self) -> Option<&str> {
+        self.fault.as_ref()?["message"].as_str()
+    }
+
+    /// The paths of its assets.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
+        self.assets().iter().filter_map(path_of)
     }
 
     fn plane(&self) -> Value {
@@ -42,20 +64,23 @@ impl Package {
     }
 
     fn kind(&self) -> Value {
-        let kind = self.either("package_type");
-        if kind.is_null() { "standard".into() } else { kind }
+        self.receipt.get("package_type").cloned().unwrap_or_else(|| self.or("package_type", "standard"))
     }
 
     /// As a row of the list.
     pub(crate) fn row(&self) -> Value {
-        json!({
+        let mut row = json!({
             "package_id": self.id,
-            "version": self.member("version"),
+            "version": self.or("version", "0.0.0"),
             "assets_count": self.assets().len(),
             "package_type": self.kind(),
             "plane_id": self.plane(),
-            "installed_at": self.receipt.get("installed_at"),
-        })
+            "installed_at": self.received("installed_at"),
+        });
+        if let Some(fault) = &self.fault {
+            row["error"] = fault.clone();
+        }
+        row
     }
 
     /// All there is to know.
@@ -63,20 +88,25 @@ impl Package {
         let dependencies = self.member("dependencies");
         json!({
             "package_id": self.id,
-            "version": self.member("version"),
-            "spec_id": self.member("spec_id"),
+            "version": self.or("version", "0.0.0"),
+            "spec_id": self.or("spec_id", ""),
             "plane_id": self.plane(),
             "package_type": self.kind(),
             "assets": self.assets(),
             "assets_count": self.assets().len(),
             "dependencies": if dependencies.is_array() { dependencies } else { json!([]) },
-            "installed_at": self.receipt.get("installed_at"),
-            "manifest_hash": self.receipt.get("manifest_hash"),
+            "installed_at": self.received("installed_at"),
+            "manifest_hash": self.received("manifest_hash"),
         })
     }
 }
 
-/// The installed packages of a plane.
+/// The path that an asset names: alone, or as its member.
+pub(super) fn path_of(asset: &Value) -> Option<&str> {
+    asset.as_str().or_else(|| asset.get("path")?.as_str()).map(|path| path.trim_start_matches('/'))
+}
+
+/// The installed packages of a plane. One that cannot be read is listed with the reason, and hides no other.
 pub(super) fn list(plane: &Plane, of: Option<&str>) -> Result<Vec<Package>, Failure> {
     let name = of.unwrap_or(ROOT_PLANE);
     if !is_name(name) {
@@ -87,7 +117,11 @@ pub(super) fn list(plane: &Plane, of: Option<&str>) -> Result<Vec<Package>, Fail
     let directory = directory_of(name);
     let mut packages = Vec::new();
     for id in plane.files.names(&directory)? {
-        packages.extend(read(plane, &directory, &id, name)?);
+        let bad = |failure: Failure| Package {
+            fault: Some(invalid(failure, &id).hinted().to_value()),
+            ..Package::new(&id, directory.join(&id), name)
+        };
+        packages.extend(read(plane, &directory, &id, name).unwrap_or_else(|failure| Some(bad(failure))));
     }
     Ok(packages)
 }
@@ -113,8 +147,7 @@ pub(super) fn find(plane: &Plane, id: &str) -> Result<Option<Package>, Failure> 
     for name in planes {
         let directory = directory_of(&name);
         if plane.root().join(&directory).join(id).is_dir() {
-            let package = read(plane, &directory, id, &name)
-                .map_err(|failure| Failure { code: "INVALID_MANIFEST", ..failure.with("package_id", id) })?;
+            let package = read(plane, &directory, id, &name).map_err(|failure| invalid(failure, id))?;
             return package.map(Some).ok_or_else(|| {
                 Failure::new("INVALID_MANIFEST", format!("the package `{id}` has no manifest.json"))
                     .with("package_id", id)
@@ -123,6 +156,10 @@ pub(super) fn find(plane: &Plane, id: &str) -> Result<Option<Package>, Failure> 
         }
     }
     Ok(None)
+}
+
+fn invalid(failure: Failure, id: &str) -> Failure {
+    Failure { code: "INVALID_MANIFEST", ..failure.with("package_id", id) }
 }
 
 fn directory_of(plane: &str) -> PathBuf {
@@ -137,7 +174,7 @@ fn read(plane: &Plane, installed: &std::path::Path, id: &str, name: &str) -> Res
         return Err(damaged(&directory.join("manifest.json"), "`assets` is not a list"));
     }
     let receipt = object(plane, &directory.join("receipt.json"))?.unwrap_or_default();
-    Ok(Some(Package { id: id.to_owned(), directory, plane: name.to_owned(), manifest, receipt }))
+    Ok(Some(Package { manifest, receipt, ..Package::new(id, directory, name) }))
 }
 
 fn object(plane: &Plane, file: &std::path::Path) -> Result<Option<Map<String, Value>>, Failure> {
@@ -149,6 +186,11 @@ fn object(plane: &Plane, file: &std::path::Path) -> Result<Option<Map<String, Va
 }
 
 impl Package {
+    fn new(id: &str, directory: PathBuf, plane: &str) -> Self {
+        let (id, plane) = (id.to_owned(), plane.to_owned());
+        Self { id, directory, plane, manifest: Map::new(), receipt: Map::new(), fault: None }
+    }
+
     /// Where it lies, below the root.
     pub(crate) fn location(&self) -> String {
         self.directory.display().to_string()

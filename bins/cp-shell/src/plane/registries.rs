@@ -12,6 +12,7 @@ use crate::plane::{Failure, Plane, yaml};
 const FRAMEWORKS: &str = "registries/frameworks_registry.csv";
 const SPECS: &str = "registries/specs_registry.csv";
 const OWNERSHIP: &str = "registries/file_ownership.csv";
+const ARTIFACTS: &str = "registries/control_plane_registry.csv";
 
 pub(super) fn frameworks(plane: &Plane) -> Result<Table, Failure> {
     plane.files.table(FRAMEWORKS)
@@ -26,6 +27,11 @@ pub(super) fn ownership(plane: &Plane) -> Result<Table, Failure> {
     plane.files.table(OWNERSHIP)
 }
 
+/// Which spec each artifact comes from, where a tree has this registry.
+pub(super) fn artifacts(plane: &Plane) -> Result<Table, Failure> {
+    plane.files.table(ARTIFACTS)
+}
+
 /// `list_frameworks`
 pub(super) fn list_frameworks(plane: &Plane) -> Result<Value, Failure> {
     let frameworks: Vec<Value> = frameworks(plane)?.rows().map(Row::to_value).collect();
@@ -37,7 +43,7 @@ pub(super) fn list_specs(plane: &Plane, framework: Option<&str>) -> Result<Value
     let table = specs(plane)?;
     let wanted = table.rows().filter(|row| framework.is_none_or(|id| row.get("framework_id") == id));
     let specs: Vec<Value> = wanted.map(Row::to_value).collect();
-    Ok(json!({"specs": specs, "count": specs.len(), "filter": framework}))
+    Ok(json!({"specs": specs, "count": specs.len(), "filter": framework.map(|id| json!({"framework_id": id}))}))
 }
 
 /// `spec_info`

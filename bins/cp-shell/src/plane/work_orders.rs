@@ -11,7 +11,7 @@ use crate::plane::ledgers::{entry, event_of, member};
 use crate::plane::{Failure, Plane};
 use cp_ledger::format::canonical::hash_value;
 
-const LEDGER: &str = "planes/ho2/ledger/workorder.jsonl";
+pub(super) const LEDGER: &str = "planes/ho2/ledger/workorder.jsonl";
 /// How deep the directories of work orders may lie.
 const DEPTH: usize = 8;
 

@@ -42,29 +42,36 @@ const DERIVED: [&str; 6] = ["packages_store", "registries/compiled", "versions",
 
 /// The class of `path` (relative to `root`, or absolute), after `.`, `..` and symbolic links are resolved. A prefix is a whole component.
 pub fn classify(root: &Path, path: &Path, governed_roots: &[String]) -> PathClass {
-    let root = resolved(root);
-    let path = resolved(&root.join(path));
-    let Ok(inside) = path.strip_prefix(&root) else {
-        return PathClass::External;
+    classify_below(&resolved(root), path, governed_roots).0
+}
+
+/// Like [`classify`], for a root whose own way is known to have no links; with the directory of the root that gives the class.
+pub fn classify_below(root: &Path, path: &Path, governed_roots: &[String]) -> (PathClass, Option<String>) {
+    let path = resolved_below(root, path);
+    let Ok(inside) = path.strip_prefix(root) else {
+        return (PathClass::External, None);
     };
-    let parts: Vec<&str> = inside.components().filter_map(|part| part.as_os_str().to_str()).collect();
-    let under = |prefix: &str| {
-        let prefix: Vec<&str> = prefix.split('/').filter(|part| !part.is_empty()).collect();
-        !prefix.is_empty() && parts.starts_with(&prefix)
+    let parts: Vec<&str> = inside.components().map(|part| part.as_os_str().to_str().unwrap_or_default()).collect();
+    let under = |prefix: &&str| {
+        let mut prefix = prefix.split('/').filter(|part| !part.is_empty()).peekable();
+        let mut parts = parts.iter();
+        prefix.peek().is_some() && prefix.all(|part| parts.next() == Some(&part))
     };
     let append_only = match parts.as_slice() {
-        ["ledger", ..] | ["planes", _, "ledger", ..] => true,
-        ["planes", _, "sessions", _, rest @ ..] => !rest.is_empty(),
-        _ => false,
+        ["ledger", ..] => 1,
+        ["planes", _, "ledger", ..] => 3,
+        ["planes", _, "sessions", _, _, ..] => 4,
+        _ => 0,
     };
-    if append_only {
-        PathClass::AppendOnly
-    } else if DERIVED.into_iter().any(under) {
-        PathClass::Derived
-    } else if governed_roots.iter().any(|prefix| under(prefix)) {
-        PathClass::Pristine
-    } else {
-        PathClass::Unknown
+    if append_only > 0 {
+        return (PathClass::AppendOnly, Some(parts[..append_only].join("/")));
+    }
+    if let Some(derived) = DERIVED.iter().find(|prefix| under(prefix)) {
+        return (PathClass::Derived, Some((*derived).to_owned()));
+    }
+    match governed_roots.iter().find(|prefix| under(&prefix.as_str())) {
+        Some(pristine) => (PathClass::Pristine, Some(pristine.clone())),
+        None => (PathClass::Unknown, None),
     }
 }
 

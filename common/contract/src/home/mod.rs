@@ -10,7 +10,7 @@ pub mod sessions;
 use std::path::{Path, PathBuf};
 
 pub use self::agents::DEFAULT_AGENT;
-pub use self::class::{GOVERNED_ROOTS, PathClass, classify, governed_roots, resolved, resolved_below};
+pub use self::class::{GOVERNED_ROOTS, PathClass, classify, classify_below, governed_roots, resolved, resolved_below};
 pub use self::files::{create_whole, make_directory, write_whole};
 pub use self::lock::lock;
 

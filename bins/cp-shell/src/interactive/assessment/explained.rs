@@ -9,6 +9,8 @@ use crate::interactive::console::render::{Style, cut};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Explained {
+    /// Its number on the screen and on record.
+    pub(crate) turn: u64,
     /// What the person said, without secrets.
     pub(crate) said: String,
     pub(crate) risk: Risk,
@@ -43,6 +45,7 @@ impl Explained {
                 cut(&harmless(value).replace('\n', " "), style.width.saturating_sub(12).max(20))
             );
         };
+        line("turn", &self.turn.to_string());
         line("said", &self.said);
         line("agent", &self.agent);
         line("risk", &format!("{}: {}", self.risk.level.name(), self.risk.reason));

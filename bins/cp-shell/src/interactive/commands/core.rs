@@ -27,7 +27,7 @@ pub(super) fn help(about: &str, capabilities: &[Capability]) -> Result<Outcome> 
     }
     let style = style();
     let mut text = String::new();
-    let available = COMMANDS.iter().filter(|command| command.needs.is_none_or(|needed| capabilities.contains(&needed)));
+    let available = COMMANDS.iter().filter(|command| command.needs.is_none_or(|needed| needed.is_in(capabilities)));
     let rows = available.map(|command| (spelled(command), command.help));
     let passthrough = (":! COMMAND".to_owned(), "run a command of the system, under policy");
     for (name, help) in rows.chain([passthrough]) {

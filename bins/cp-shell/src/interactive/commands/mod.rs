@@ -17,7 +17,7 @@ use crate::interactive::syntax::table::{Act, Command};
 /// Carries a command out.
 pub(crate) fn perform(state: &mut State<'_>, command: &Command, argument: &str) -> Result<Outcome> {
     if let Some(needed) = command.needs
-        && !state.agent.capabilities().contains(&needed)
+        && !needed.is_in(state.agent.capabilities())
     {
         state.standing.tracker.denied();
         let message = format!("Capability denied: {} on :{}", needed.name(), command.name());

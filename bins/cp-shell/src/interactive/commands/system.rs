@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::process::{Command, Stdio};
 
 use cp_common::context::options::Origin;
-use cp_common::words::split;
 use cp_common::{Code, Context, Error, Result, coprocess, signals};
 use serde_json::{Value, json};
 
@@ -13,18 +12,18 @@ use crate::interactive::console::render::harmless;
 use crate::interactive::console::render::{show, style};
 use crate::interactive::outcome::Outcome;
 use crate::interactive::state::State;
-use crate::parts::owner_approves;
+use crate::parts::{check_governed, owner_approves};
 use crate::signals::Tracker;
 
 /// Runs it, if that is allowed.
 pub(crate) fn run(state: &mut State<'_>, command: &str) -> Result<Outcome> {
     if command.is_empty() {
-        return Err(Error::usage("there is no command").hint("write it after `:!`: :! git status"));
+        return Err(Error::usage("a command must follow `:!`").hint("write it after `:!`: :! git status"));
     }
     let State { context, console, standing, .. } = state;
-    let words = split(command).map_err(Error::from)?;
-    standing.plane.check_capability(&words.argv).inspect_err(|_| standing.tracker.denied())?;
-    let exec = Exec { command, flags: flags_of_person(context) };
+    check_governed(context, &standing.plane, command).inspect_err(|_| standing.tracker.denied())?;
+    let mut exec = Exec { command, flags: flags_of_person(context) };
+    exec.flags.extend(standing.plane.root_option());
     let decision = exec.ask(&["check", "-c", command])?;
     let token = match decision["decision"].as_str() {
         Some("allow") => None,
@@ -47,7 +46,7 @@ pub(crate) fn run(state: &mut State<'_>, command: &str) -> Result<Outcome> {
     let mut text = String::new();
     if status != Some(0) {
         let end = status.map_or_else(|| "was killed".to_owned(), |status| format!("exited with status {status}"));
-        let name = words.argv.first().map(String::as_str).unwrap_or_default();
+        let name = command.split_whitespace().next().unwrap_or_default();
         text.push_str(&style.error(&format!("{name} {end}"), None));
     }
     text.push_str(&style.faint(&standing.strip()));
@@ -56,7 +55,7 @@ pub(crate) fn run(state: &mut State<'_>, command: &str) -> Result<Outcome> {
         text,
         result: json!({"command": command, "status": status}),
         calls: vec![json!({"program": "cp-exec", "command": command})],
-        failed: status != Some(0),
+        exit: u8::from(status != Some(0)),
         ..Outcome::default()
     })
 }
@@ -67,6 +66,7 @@ fn denied(decision: &Value) -> Error {
     let hint = match rule {
         // cp-exec sends a model to another tool; a person can allow the command.
         "not_allowed" => Some("allow it in config/policy.toml; `cp-exec policy init` writes a starter policy"),
+        "shell_operator" => Some("`:!` runs one command: give its parts one by one, or put the line into a script"),
         _ => decision["hint"].as_str(),
     };
     let error = Error::new(Code::Forbidden, format!("denied: {reason} ({rule})"));
@@ -105,9 +105,8 @@ impl Exec<'_> {
         if !console.is_terminal() {
             tracker.denied();
             let message = format!("cancelled: policy requires approval ({rule}), and there is no terminal to ask at");
-            return Err(
-                Error::new(Code::Forbidden, message).hint("the next line of a script is never taken as an answer")
-            );
+            return Err(Error::new(Code::ConfirmationRequired, message)
+                .hint("the next line of a script is never taken as an answer"));
         }
         let preview = self.ask(&["--dry-run", "-c", self.command])?;
         let Some(token) = preview["confirm_token"].as_str() else {

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-use cp_common::{Error, Result};
+use cp_common::{Code, Error, Result};
 use serde_json::{Value, json};
 
 use crate::interactive::console::Console;
 use crate::interactive::console::render::{style, value};
 use crate::interactive::outcome::Outcome;
 use crate::interactive::state::{Standing, State};
+use crate::interactive::syntax::table;
 use crate::plane::operations::{self, Host};
 use crate::plane::work_orders::{self, Applied};
 use crate::plane::{Failure, Plane, query};
@@ -20,8 +21,14 @@ pub(super) fn query(state: &mut State<'_>, name: &str, argument: &str) -> Result
         let home = state.context.home.root();
         return apply(Path::new(file.trim()), home, &state.console, &mut state.standing.tracker);
     }
-    operation(&mut state.standing, &format!("{name} {argument}"))
-        .unwrap_or_else(|| Err(Error::usage(format!("`:{name}` needs an argument")).hint(format!(":help {name}"))))
+    let takes = table::find(name).map_or("", |command| command.takes);
+    if (argument.is_empty() && !takes.is_empty() && !takes.starts_with('[')) || (name, argument) == ("wo", "apply") {
+        let takes = if name == "wo" { "apply FILE" } else { takes };
+        return Err(Error::usage(format!("write :{name} {takes}")).hint(format!("`:help {name}` says more")));
+    }
+    operation(&mut state.standing, &format!("{name} {argument}")).unwrap_or_else(|| {
+        Err(Error::usage(format!("`:{name}` takes {takes}")).hint(format!("`:help {name}` says more")))
+    })
 }
 
 /// A line that names an operation; none if it does not.
@@ -54,12 +61,17 @@ impl Host for Session<'_> {
 
 /// `:wo apply FILE`, after a yes: the home's ledger of work orders gets an entry.
 fn apply(file: &Path, home: &Path, console: &Console, tracker: &mut Tracker) -> Result<Outcome> {
-    let text = std::fs::read(file).map_err(|e| Error::io("reading the work order", e).in_file(file))?;
-    let payload: Value = serde_json::from_slice(&text)
-        .map_err(|e| Error::validation(format!("the work order is not valid JSON: {e}")).in_file(file))?;
+    let text = std::fs::read(file)
+        .map_err(|e| Error::io("reading the work order", e).in_file(file).hint("name a JSON file that can be read"))?;
+    let payload: Value = serde_json::from_slice(&text).map_err(|e| {
+        Error::validation(format!("the work order is not valid JSON: {e}"))
+            .in_file(file)
+            .hint("correct it: `jq . FILE` shows the place")
+    })?;
     if !console.agrees(&format!("Put the work order of {} on the ledger of the home? [y/N] ", file.display())) {
         tracker.denied();
-        return Err(Error::usage("cancelled: nothing was applied").hint("it requires approval at a terminal"));
+        return Err(Error::new(Code::ConfirmationRequired, "cancelled: nothing was applied")
+            .hint("it requires approval at a terminal"));
     }
     tracker.confirmed();
     let (id, applied) = work_orders::apply(home, &payload)?;

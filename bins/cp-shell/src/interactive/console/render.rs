@@ -24,7 +24,10 @@ pub(crate) fn style() -> Style {
     let set = || std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).filter(|width| *width > 0);
     let plain = std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty())
         || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    Style { width: columns.or_else(set).unwrap_or(80), colour: rustix::termios::isatty(stdout) && !plain }
+    // What reads a pipe can take the whole line.
+    let is_terminal = rustix::termios::isatty(stdout);
+    let default = if is_terminal { 80 } else { usize::MAX };
+    Style { width: columns.or_else(set).unwrap_or(default), colour: is_terminal && !plain }
 }
 
 /// Shows text now.
@@ -99,7 +102,12 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     kept.chain(['…']).collect()
 }
 
-/// Rows below their headings, cut so that no line is wider than the terminal.
+/// Whether a member holds ids: they are there to be typed, and never cut.
+fn is_id(name: &str) -> bool {
+    name == "id" || name.ends_with("_id") || name.ends_with("_wo")
+}
+
+/// Rows below their headings, cut so that no line is wider than the terminal, unless its ids are.
 pub(crate) fn table(headings: &[&str], rows: &[Vec<String>], style: Style) -> String {
     let mut widths: Vec<usize> = headings.iter().map(|heading| heading.width()).collect();
     for row in rows {
@@ -107,7 +115,9 @@ pub(crate) fn table(headings: &[&str], rows: &[Vec<String>], style: Style) -> St
             *width = (*width).max(cell.width());
         }
     }
-    shrink(&mut widths, style.width.max(20));
+    let (ids, mut others): (Vec<_>, Vec<_>) = headings.iter().zip(&mut widths).partition(|(heading, _)| is_id(heading));
+    let taken: usize = ids.iter().map(|(_, width)| **width + 2).sum();
+    shrink(&mut others.iter_mut().map(|(_, width)| &mut **width).collect::<Vec<_>>(), style.width.max(20), taken);
     let line = |cells: &mut dyn Iterator<Item = &str>| {
         let cells = cells.zip(&widths).map(|(cell, width)| {
             let cell = cut(cell, *width);
@@ -125,12 +135,12 @@ pub(crate) fn table(headings: &[&str], rows: &[Vec<String>], style: Style) -> St
     text
 }
 
-/// Takes from the widest column until all of them fit.
-fn shrink(widths: &mut [usize], total: usize) {
+/// Takes from the widest of these columns until they fit beside what is taken.
+fn shrink(widths: &mut [&mut usize], total: usize, taken: usize) {
     let gaps = 2 * widths.len().saturating_sub(1);
-    while widths.iter().sum::<usize>() + gaps > total {
+    while widths.iter().map(|width| **width).sum::<usize>() + gaps + taken > total {
         match widths.iter_mut().max() {
-            Some(widest) if *widest > 4 => *widest -= 1,
+            Some(widest) if **widest > 4 => **widest -= 1,
             _ => return,
         }
     }
@@ -159,8 +169,16 @@ fn object(members: &Map<String, Value>, style: Style) -> String {
                     let _ = writeln!(text, "  {line}");
                 }
             }
+            // Lists here are of ids and paths: each on a line of its own where they do not fit.
+            Value::Array(items) if cell(value).width() > room => {
+                for (at, item) in items.iter().enumerate() {
+                    let _ = writeln!(text, "{:<names$}  {}", if at == 0 { name.as_str() } else { "" }, cell(item));
+                }
+            }
             _ => {
-                let _ = writeln!(text, "{name:<names$}  {}", cut(&cell(value), room));
+                let shown = cell(value);
+                let shown = if is_id(&name) { shown } else { cut(&shown, room) };
+                let _ = writeln!(text, "{name:<names$}  {shown}");
             }
         }
     }

@@ -50,6 +50,7 @@ pub(crate) fn take(state: &mut State<'_>, said: &str) -> Result<Outcome> {
     let sending = Sending { said, risk, hints, envelope };
     state.show(&remarks(&sending, style()))?;
     state.conversation.last = Some(Explained {
+        turn: 0,
         said: state.setup.redactor.redact_text(said).0,
         risk: sending.risk.clone(),
         hints: sending.hints.clone(),
@@ -122,7 +123,9 @@ fn cancelled(state: &mut State<'_>, sending: &Sending<'_>) -> Result<Outcome> {
         style.error(message, Some("send it from a terminal; the next line of a script is never taken as an answer"))
     };
     let _ = writeln!(text, "{}", style.faint(&state.standing.strip()));
-    Ok(Outcome { text, result: json!({"cancelled": true}), ..Outcome::default() })
+    // In a script nobody has said no: it failed.
+    let exit = if state.console.is_terminal() { 0 } else { Code::ConfirmationRequired.row().exit };
+    Ok(Outcome { text, result: json!({"cancelled": true}), exit, ..Outcome::default() })
 }
 
 /// Sends it, shows what comes as it comes, and keeps both sides.
@@ -159,12 +162,9 @@ fn answered(
         text.push('\n');
     }
     state.standing.used = tokens;
-    let redactions = record(state, sending, Ending { messages, ..Ending::default() })?;
+    record(state, sending, Ending { messages, ..Ending::default() })?;
     let without_secrets = |text: &str| state.setup.redactor.redact_text(text).0;
     state.conversation.rounds.push((without_secrets(sending.said), without_secrets(&words)));
-    if let Some(last) = &mut state.conversation.last {
-        last.redactions = redactions;
-    }
     let _ = writeln!(text, "{}", style().faint(&state.standing.strip()));
     let models = messages
         .iter()
@@ -189,14 +189,16 @@ fn stopped(state: &mut State<'_>, sending: &Sending<'_>, error: &Error, partial:
     if interrupted {
         text.push_str(&style.error("interrupted: the turn was stopped, the session goes on", None));
     } else {
-        text.push_str(&style.error(error.message(), error.hint_text()));
+        let hint = error.hint_text().unwrap_or("send it again; `:state` shows who answers, `:agent` takes another");
+        text.push_str(&style.error(error.message(), Some(hint)));
         if let Some(resume) = error.details().get("resume").and_then(Value::as_str) {
             let _ = writeln!(text, "  To go on: {}", harmless(resume));
         }
     }
     let _ = writeln!(text, "{}", style.faint(&state.standing.strip()));
     let result = json!({"error": error.code().row().name});
-    Ok(Outcome { text, result, failed: !interrupted, ..Outcome::default() })
+    let exit = if interrupted { 0 } else { error.code().row().exit };
+    Ok(Outcome { text, result, exit, ..Outcome::default() })
 }
 
 /// How a turn ended.
@@ -210,14 +212,9 @@ struct Ending<'a> {
     partial: &'a str,
 }
 
-/// Puts a turn on record. The number of secrets that were left out of it.
-fn record(state: &mut State<'_>, sending: &Sending<'_>, ending: Ending<'_>) -> Result<u32> {
+/// Puts a turn on record. Its number is the one on the screen, and `:explain` has what the record has.
+fn record(state: &mut State<'_>, sending: &Sending<'_>, ending: Ending<'_>) -> Result<()> {
     let Sending { said, risk, hints, envelope } = sending;
-    if ending.cancelled
-        && let Some(last) = &mut state.conversation.last
-    {
-        last.cancelled = true;
-    }
     let closed = Closed {
         number: state.standing.tracker.turns(),
         said,
@@ -227,6 +224,12 @@ fn record(state: &mut State<'_>, sending: &Sending<'_>, ending: Ending<'_>) -> R
         cancelled: ending.cancelled,
         partial: ending.partial,
         recalled: envelope.recalled.len(),
+        attached: envelope.redactions,
     };
-    Ok(state.ledgers.transcript.turn(&closed)? + envelope.redactions)
+    let redactions = state.ledgers.transcript.turn(&closed)?;
+    if let Some(last) = &mut state.conversation.last {
+        (last.turn, last.redactions) = (closed.number, redactions);
+        last.cancelled |= closed.cancelled;
+    }
+    Ok(())
 }

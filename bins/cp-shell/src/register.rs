@@ -1,0 +1,247 @@
+//! `cp-shell register`: what governs a prompt is its registered hash. This computes it, shows what changed, asks, and writes the file and
+//! its row in the registry.
+
+use std::fs::File;
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+
+use cp_common::context::options::WriteOptions;
+use cp_common::home::{Home, lock, write_whole};
+use cp_common::output::{printable, to_stderr};
+use cp_common::program::confirm::{self, Change, Write};
+use cp_common::program::{Class, VerbDoc, idempotency};
+use cp_common::wire::{Receipt, Reply};
+use cp_common::{Context, Error, Result, clock};
+use cp_ledger::Entry;
+use cp_policy::prompts::{Prompts, check_id, hash_of, is_hash, read};
+use cp_policy::{Row, Table};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::agent::{configured, soul_prompt};
+
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "register",
+    class: Class::Write,
+    output: "registered",
+    examples: &["cp-shell init >/dev/null; echo 'Be brief.' > review.md; cp-shell register --yes ./review.md"],
+    events: &["prompt.registered"],
+    ..VerbDoc::EMPTY
+};
+
+/// Register a prompt, or the soul and context of an agent, as they are now
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Do it without a question or a token
+    #[arg(long, conflicts_with_all = ["dry_run", "confirm"])]
+    yes: bool,
+    #[command(flatten)]
+    write: WriteOptions,
+    /// A prompt id, an agent, or a text file, named with a `/`
+    #[arg(value_name = "PROMPT|AGENT|FILE")]
+    target: String,
+}
+
+/// What was registered.
+#[derive(Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Registered {
+    /// The prompts that are new or were changed; none where all were registered as they are.
+    items: Vec<Item>,
+    /// Where that is on record.
+    receipt: Option<Receipt>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Item {
+    /// Its id.
+    prompt_id: String,
+    /// The file with its text.
+    file: String,
+    /// The hash of its text.
+    hash: String,
+    /// The lines that went, after `-`, and those that came, after `+`.
+    difference: String,
+    #[serde(skip)]
+    text: String,
+    /// How it is registered.
+    #[serde(skip)]
+    before: Value,
+}
+
+impl Reply for Registered {
+    fn text(&self) -> String {
+        let lines =
+            self.items.iter().map(|item| format!("{}registered {} ({})", item.difference, item.prompt_id, item.hash));
+        let lines = lines.collect::<Vec<_>>().join("\n");
+        if lines.is_empty() { "nothing to do: all of it is registered as it is".to_owned() } else { lines }
+    }
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let target = if args.target.contains('/') {
+        std::path::absolute(&args.target)?.display().to_string()
+    } else {
+        args.target.clone()
+    };
+    let asked = Write { verb: "register", arguments: &target, dangerous: false };
+    if args.yes || args.write.confirm.is_none() && !args.write.dry_run && std::io::stdin().is_terminal() {
+        let id = args.write.request_id.as_deref();
+        let registered = idempotency::once(id, &("register", &target), context, |context| {
+            let pending = pending(&target, &context.home)?;
+            if !args.yes && !pending.is_empty() && !agreed(&pending)? {
+                return Err(Error::usage("cancelled: nothing was registered").hint("answer y, or add --yes"));
+            }
+            register(pending, context)
+        })?;
+        return context.out.answer(&registered);
+    }
+    confirm::write(&asked, &args.write, context, |gate, context| {
+        let pending = gate.found(pending(&target, &context.home))?;
+        if pending.is_empty() {
+            gate.nothing_to_do()?;
+        } else if !gate.pass(pending.iter().map(change).collect::<Vec<_>>(), context)? {
+            return Ok(None);
+        }
+        register(pending, context).map(Some)
+    })
+}
+
+/// The prompts that a target means, as far as they are not registered as they are.
+fn pending(target: &str, home: &Home) -> Result<Vec<Item>> {
+    let prompts = Prompts::load(home)?;
+    let agents = configured::load(&home.agents_file())?;
+    let directory = home.path("agents").join(target);
+    let sources: Vec<(String, PathBuf)> = if target.contains('/') {
+        let file = Path::new(target);
+        let stem = name_of(file);
+        vec![(if stem.starts_with("PRM-") { stem } else { format!("PRM-{stem}-001") }, file.to_owned())]
+    } else if target.starts_with("PRM-") {
+        vec![(target.to_owned(), prompts.file(target))]
+    } else if target == "default" || agents.contains_key(target) || directory.is_dir() {
+        let soul = agents.get(target).and_then(|agent| agent.get("soul")?.as_str());
+        let soul = soul.map_or_else(|| directory.join("soul.md"), |soul| home.path(soul));
+        let mut context: Vec<PathBuf> = std::fs::read_dir(directory.join("context"))
+            .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
+            .unwrap_or_default();
+        context.retain(|file| file.extension().is_some_and(|kind| kind == "md"));
+        context.sort();
+        let context =
+            context.into_iter().map(|file| (format!("PRM-{}-{}-001", target.to_uppercase(), name_of(&file)), file));
+        std::iter::once((soul_prompt(target, &agents), soul)).chain(context).collect()
+    } else {
+        let known: Vec<String> = agents.keys().cloned().collect();
+        return Err(home
+            .unknown_agent(target, known.iter())
+            .hint("name a prompt (PRM-…), an agent, or a file with a `/`"));
+    };
+    let mut pending = Vec::new();
+    for (prompt_id, source) in sources {
+        check_id(&prompt_id)?;
+        let text = read(&source).map_err(|e| e.hint("write the text to this file, then register it"))?;
+        let (file, hash) = (prompts.file(&prompt_id), hash_of(&text));
+        let row = prompts.table().rows().find(|row| row.get("prompt_id") == prompt_id);
+        let old = read(&file).ok();
+        let is_so = |row: Row<'_>| row.get("status") == "active" && is_hash(row.get("hash"), &hash);
+        if row.is_some_and(is_so) && old.as_ref() == Some(&text) {
+            continue;
+        }
+        let before = row.map(|row| json!({"hash": row.get("hash"), "status": row.get("status"), "text": old}));
+        let difference = difference(old.as_deref().unwrap_or_default(), &text);
+        let (file, before) = (file.display().to_string(), before.unwrap_or_default());
+        pending.push(Item { prompt_id, file, hash, difference, text, before });
+    }
+    Ok(pending)
+}
+
+/// The name of a file as part of an id.
+fn name_of(file: &Path) -> String {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy().to_uppercase();
+    stem.chars().map(|letter| if letter.is_ascii_alphanumeric() || letter == '_' { letter } else { '-' }).collect()
+}
+
+fn change(item: &Item) -> Change {
+    let Item { hash, text, difference, before, .. } = item;
+    Change {
+        action: if before.is_null() { "add" } else { "change" }.to_owned(),
+        resource: "prompt".to_owned(),
+        id: item.prompt_id.clone(),
+        before: before.clone(),
+        after: json!({"hash": hash, "status": "active", "text": text, "difference": difference}),
+    }
+}
+
+/// Shows the person what would be registered, and asks.
+fn agreed(pending: &[Item]) -> Result<bool> {
+    for item in pending {
+        to_stderr(&format!("{}\n{}", item.prompt_id, printable(&item.difference)));
+    }
+    to_stderr("Register this? [y/N] ");
+    let mut answer = String::new();
+    cp_common::signals::wait_readable(rustix::stdio::stdin(), None)?;
+    std::io::stdin().read_line(&mut answer).map_err(|e| Error::io("reading the answer", e))?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// Writes the texts, and then their rows at once: until then what is sent is refused, and never another text.
+fn register(items: Vec<Item>, context: &mut Context) -> Result<Registered> {
+    let mut receipt = None;
+    if !items.is_empty() {
+        let mut ledger = cp_ledger::effect_ledger(context, "cp-log.jsonl")?;
+        let registries = context.home.path("registries");
+        let directory = File::open(&registries).map_err(|e| Error::io("opening", e).in_file(&registries))?;
+        lock(&directory)?;
+        let prompts = Prompts::load(&context.home)?;
+        let day = clock::now().get(..10).unwrap_or_default().to_owned();
+        let (mut table, mut registry) = (prompts.table().clone(), String::new());
+        for Item { prompt_id, file, hash, text, before, .. } in &items {
+            write_whole(Path::new(file), text.as_bytes())?;
+            let mut cells =
+                vec![("prompt_id", prompt_id.as_str()), ("status", "active"), ("hash", hash), ("updated", &day)];
+            if before.is_null() {
+                cells.extend([("title", prompt_id.as_str()), ("created", &day)]);
+            }
+            registry = table.with(&cells);
+            table = Table::parse(&registry);
+        }
+        write_whole(prompts.registry(), registry.as_bytes())?;
+        for Item { prompt_id, hash, .. } in &items {
+            let entry = Entry::new("prompt.registered").message(prompt_id).with("prompt_id", prompt_id);
+            receipt = Some(ledger.append(entry.with("hash", hash))?);
+        }
+        ledger.sync()?;
+    }
+    Ok(Registered { items, receipt })
+}
+
+/// The lines that differ between what two texts begin and end with alike.
+fn difference(old: &str, new: &str) -> String {
+    let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
+    let begin = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
+    let end = old[begin..].iter().rev().zip(new[begin..].iter().rev()).take_while(|(old, new)| old == new).count();
+    let lines = |mark: char, lines: &[&str]| {
+        lines[begin..lines.len() - end].iter().fold(String::new(), |text, line| text + &format!("{mark}{line}\n"))
+    };
+    lines('-', &old) + &lines('+', &new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_is_that_of_the_type() {
+        cp_common::wire::schemas::same_or_update(
+            env!("CARGO_MANIFEST_DIR"),
+            "registered",
+            &schemars::schema_for!(Registered),
+        );
+    }
+
+    #[test]
+    fn a_difference_has_the_lines_that_went_and_came() {
+        assert_eq!(difference("a\nb\nc\n", "a\nx\ny\nc\n"), "-b\n+x\n+y\n");
+        assert_eq!(difference("a\na\n", "a\n") + &difference("", "a"), "-a\n+a\n");
+    }
+}
