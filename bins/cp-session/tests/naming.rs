@@ -61,6 +61,6 @@ fn a_name_that_was_given_stands_for_the_id() {
     place.run(&["rename", "bug", "fix"]).data();
     place.run(&["rename", &other, "bug"]).data();
     let listed = place.run(&["list"]).data();
-    let names: Vec<_> = listed["items"].as_array().unwrap().iter().map(|item| item["name"].clone()).collect();
-    assert!(names.contains(&"fix".into()) && names.contains(&"bug".into()), "{names:?}");
+    let shown: Vec<_> = listed["items"].as_array().unwrap().iter().map(|item| item["name"].clone()).collect();
+    assert!(shown.contains(&"fix".into()) && shown.contains(&"bug".into()), "{shown:?}");
 }
