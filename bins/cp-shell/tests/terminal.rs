@@ -14,18 +14,14 @@ fn a_prompt_a_turn_and_the_end_of_the_input() {
     terminal.prompted();
     let answer = terminal.says("hello");
     assert!(answer.contains("stub response 1\n") && answer.contains("| ctx:"), "{answer}");
-    // Ctrl-C at the prompt keeps the session, Ctrl-D ends it; two empty answers skip what is asked then.
+    // Ctrl-C at the prompt keeps the session, Ctrl-D ends it, and nothing is asked.
     terminal.send("half a li\x03");
     terminal.wait_for(":quit ends the session");
     terminal.prompted();
     terminal.send("\x04");
-    terminal.wait_for("Keep a lesson");
-    terminal.send("\r");
-    terminal.wait_for("[y/N] ");
-    terminal.send("\r");
-    terminal.wait_for("ended after 1 turn\n");
+    terminal.wait_for("ended after 1 turn · cp-shell -c goes on with it\n");
     assert_eq!(terminal.end(), Some(0));
-    assert!(!place.home.join("memory").exists(), "to skip writes nothing");
+    assert!(!terminal.text().contains("Keep a lesson") && !place.home.join("memory").exists());
     assert_eq!(place.data("session_end").len(), 1);
 }
 
@@ -33,7 +29,7 @@ fn a_prompt_a_turn_and_the_end_of_the_input() {
 fn ctrl_c_stops_a_streaming_answer_and_keeps_the_session() {
     let place = Person::new();
     let first = json!({"content": "one two three four", "delay_ms": 600_000});
-    place.stub_plays(&format!("{first}\n"));
+    place.stub_plays(&format!("{first}\n{first}\n"));
     let mut terminal = place.terminal(&STUB, 100);
     terminal.prompted();
     terminal.says(":ctx");
@@ -49,8 +45,10 @@ fn ctrl_c_stops_a_streaming_answer_and_keeps_the_session() {
         terminal.wait_for("✗ interrupted: the turn was stopped");
         terminal.prompted();
     }
-    place.root.write("script.jsonl", "{\"content\":\"there again\"}\n");
-    assert!(terminal.says("and now").contains("there again"));
+    assert!(terminal.says("and now").contains("stub response 3"));
+    // What was stopped stays in the conversation, marked.
+    let said: Vec<String> = place.entries().iter().map(|entry| entry["content"].to_string()).collect();
+    assert_eq!(said.iter().filter(|content| content.contains("[interrupted]")).count(), 2, "{said:?}");
     let turns = place.data("session_turn");
     let cancelled: Vec<bool> = turns.iter().map(|turn| turn["cancelled"] == true).collect();
     assert_eq!(cancelled, [true, true, false]);
@@ -166,6 +164,7 @@ fn a_tool_that_wants_a_word_for_each_call_gets_it_from_the_person() {
 #[test]
 fn what_was_learnt_is_kept_at_the_end_where_the_person_wants_it() {
     let place = Person::new();
+    place.home.write("config/shell.toml", "[learning]\nask = true\n");
     let mut terminal = place.terminal(&STUB, 100);
     terminal.prompted();
     terminal.says("my password=hunter2hunter2");
@@ -336,10 +335,6 @@ fn the_prompt_is_on_the_terminal_where_the_output_goes_elsewhere() {
     terminal.send("hello\r");
     terminal.prompted();
     terminal.send(":quit\r");
-    terminal.wait_for("Keep a lesson");
-    terminal.send("\r");
-    terminal.wait_for("[y/N] ");
-    terminal.send("\r");
     assert_eq!(terminal.end(), Some(0));
     let out = place.work.read("out");
     assert!(out.contains("stub response 1") && !out.contains('\x1b') && !out.contains("cp> "), "{out}");
@@ -413,4 +408,53 @@ fn what_the_policy_leaves_to_its_owner_is_asked_at_the_same_terminal() {
         terminal.prompted();
         assert_eq!(place.work.join("c").exists(), is_made, "{}", terminal.text());
     }
+}
+
+#[test]
+fn a_command_that_the_model_writes_runs_after_a_yes_only() {
+    let place = Person::new();
+    place.home.write("config/policy.toml", "[exec]\nallowed_commands = [\"touch\"]\n[paths]\nwrite = [\".\"]\n");
+    place.stub_plays("{\"content\":\"```sh\\ntouch made\\n```\"}\n");
+    let mut terminal = place.terminal(&STUB, 100);
+    terminal.prompted();
+    for (answer, there) in [("n", false), ("y", true)] {
+        terminal.send(":cmd make a file\r");
+        terminal.wait_for("touch made\n");
+        terminal.wait_for("Run it? [y/N] ");
+        assert!(!place.work.join("made").exists());
+        terminal.send(&format!("{answer}\r"));
+        terminal.prompted();
+        assert_eq!(place.work.join("made").exists(), there, "{}", terminal.text());
+    }
+}
+
+#[test]
+fn a_turn_is_written_in_the_editor_and_over_several_lines() {
+    let place = Person::new();
+    let editor =
+        place.root.executable("editor", "#!/bin/sh\ncat \"$1\" >>\"$1.seen\"; printf 'first\\nsecond\\n' >>\"$1\"\n");
+    let mut terminal = Session(place.at_terminal().args(STUB).env("EDITOR", &editor).terminal(100));
+    terminal.prompted();
+    terminal.send("begun \x0f");
+    assert!(terminal.wait_for("ctx:").contains("begun\nfirst\nsecond\nstub response 1"), "{}", terminal.text());
+    terminal.prompted();
+    // Ctrl-J and Alt-Enter begin a new line; Enter sends all of them.
+    terminal.send("a\x0ab\x1b\rc\r");
+    terminal.wait_for("stub response 2");
+    terminal.prompted();
+    let said: Vec<_> = place.entries().into_iter().filter(|entry| entry["role"] == "user").collect();
+    assert_eq!(
+        said.iter().map(|turn| turn["content"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["begun\nfirst\nsecond", "a\nb\nc"]
+    );
+}
+
+#[test]
+fn an_answer_is_copied_by_the_terminal() {
+    let place = Person::new();
+    let mut terminal = place.terminal(&STUB, 100);
+    terminal.prompted();
+    terminal.says("hello");
+    // The stub's answer in base 64.
+    assert!(terminal.says(":copy").contains("copied: 15 characters"));
 }

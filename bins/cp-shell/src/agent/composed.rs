@@ -77,6 +77,7 @@ impl Composed {
         if let Some(context) = &context {
             words.extend([OsStr::new("--context"), context.file.as_os_str()]);
         }
+        words.extend(turn.attached.iter().flat_map(|file| [OsStr::new("--attach"), file.as_os_str()]));
         words.extend(["--input", "text", "-"].map(OsStr::new));
         ask_with("cp-compose", &words, turn.text.as_bytes(), self.flags(turn))?.data()
     }

@@ -145,6 +145,10 @@ impl Agent for External {
     }
 
     fn process(&mut self, turn: &Turn<'_>, observer: &mut dyn Observer) -> Result<Reply> {
+        if !turn.attached.is_empty() {
+            return Err(Error::usage("this agent takes texts only, and a file that is no text is attached")
+                .hint("write the turn without it"));
+        }
         let mut program = self.program()?;
         let answered = self.answer(&mut program, turn, observer);
         // One that was broken off is stopped now.

@@ -51,6 +51,8 @@ pub(crate) struct Turn<'a> {
     /// Whether the conversation so far stays out.
     pub(crate) isolated: bool,
     pub(crate) context: &'a [Piece],
+    /// Files that go with the turn.
+    pub(crate) attached: &'a [PathBuf],
 }
 
 /// What happens before a turn is over.

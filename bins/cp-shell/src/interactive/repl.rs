@@ -52,7 +52,8 @@ pub(crate) fn hold(request: Request<'_>, context: &mut Context) -> Result<()> {
     ended?;
     let left = if own { "ended" } else { "left open" };
     let turns = count(usize::try_from(turns).unwrap_or(usize::MAX), "turn");
-    context.out.raw(format!("{session} {left} after {turns}\n").as_bytes())?;
+    let again = style().faint("· cp-shell -c goes on with it");
+    context.out.raw(format!("{session} {left} after {turns} {again}\n").as_bytes())?;
     context.out.ended_with(0);
     context.out.flush()
 }
@@ -68,7 +69,10 @@ impl<'a> Repl<'a> {
     fn open(request: Request<'a>, context: &'a mut Context) -> Result<Self> {
         let settings = settings::load(&context.home.path("config/shell.toml"))?;
         let plane = Plane::open(request.root.unwrap_or(context.home.root()))?;
-        let joined = journal::joined(context)?;
+        if request.goes_on && context.session().is_none() {
+            context.options.session = Some(commands::sessions::last(context)?);
+        }
+        let joined = if context.session().is_some() { Some(journal::resumed(context)?) } else { None };
         let id = agent_id(request.agent, joined.as_ref(), context);
         let prompt_history = PromptHistory::new(context.home.state("prompt_history"), &settings.history);
         let agents = agent::configured::load(&context.home.agents_file())?.keys().cloned().collect();
@@ -76,9 +80,14 @@ impl<'a> Repl<'a> {
         let agent = agent::named(&id, &plane, request.model, context)?;
         let hint = style().faint("· :help lists the commands, :quit ends");
         show(&mut context.out, &format!("cp-shell {VERSION} {hint}\n"))?;
+        if joined.is_some() {
+            let recap = commands::sessions::recap(context, style())?;
+            show(&mut context.out, &recap)?;
+        }
         // The person can type while the rest is made ready.
         console.ask(PROMPT);
         let journal = Journal::open(joined.as_ref(), &id, context)?;
+        commands::sessions::remember(journal.session(), context)?;
         let redactor = Redactor::from_environment();
         let shell_history = shell_history::collect(&settings.shell_history, request.options.with_history, &redactor);
         let mut hub = Hub::start(&settings.hub, request.options.reach(), &std::env::current_dir()?);
@@ -88,7 +97,7 @@ impl<'a> Repl<'a> {
             record_hub(&mut hub, &mut transcript)?;
         }
         let tracker = Tracker::new(plane.tier().unwrap_or_else(|| context.tier()), None, journal.turns());
-        let isolated = joined.is_some_and(|joined| joined.mode.as_deref() == Some("isolated"));
+        let isolated = joined.is_some_and(|joined| joined.is_isolated());
         let echo = !console.is_terminal() && !context.options.quiet;
         let state = State {
             setup: Setup { request, settings, redactor, shell_history },
@@ -99,6 +108,7 @@ impl<'a> Repl<'a> {
             standing: Standing { plane, tracker, used: 0 },
             hub,
             conversation: Conversation { isolated, ..Conversation::default() },
+            model: request.model.clone(),
         };
         Ok(Self { state, prompt_history, echo })
     }
@@ -136,7 +146,8 @@ impl<'a> Repl<'a> {
         let state = &mut self.state;
         state.hub.take(LAST_WAIT);
         record_hub(&mut state.hub, &mut state.ledgers.transcript)?;
-        if orderly && state.console.is_terminal() { commands::learning::offer(state) } else { Ok(()) }
+        let asks = state.setup.settings.learning.ask && state.console.is_terminal();
+        if orderly && asks { commands::learning::offer(state) } else { Ok(()) }
     }
 
     /// One line, from its text to its record. True when it was the last.
@@ -163,7 +174,7 @@ impl<'a> Repl<'a> {
                 leaves = command.act == Act::Quit;
                 commands::perform(state, command, argument)
             }
-            Input::Run(command) => commands::system::run(state, command),
+            Input::Run(command) => commands::system::run(state, command, false),
             Input::Say(text) => turn::take(state, text),
             Input::Unknown(name, near) => commands::unknown(&mut state.standing, &whole, name, near),
         };
@@ -175,6 +186,7 @@ impl<'a> Repl<'a> {
                 Outcome { result: json!({"error": error.message()}), text, failed: true, ..Outcome::default() }
             }
         };
+        let leaves = leaves && !outcome.failed;
         self.conclude(whole.trim(), outcome, started.elapsed())?;
         Ok(leaves)
     }

@@ -17,6 +17,15 @@ pub(crate) struct Settings {
     pub(crate) hub: Hub,
     /// What is recalled for a turn.
     pub(crate) memory: Memory,
+    pub(crate) learning: Learning,
+}
+
+/// `[learning]`
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Learning {
+    /// Whether a person is asked at the end what is to be remembered.
+    pub(crate) ask: bool,
 }
 
 /// `[shell_history]`

@@ -1,6 +1,7 @@
 //! A turn: what goes along is gathered, the risk shown, a yes asked for where it is needed; then the agent answers, and both sides go
 //! to the session. Nothing that the model proposes is run here: its tools are, where the person named some and approves the turn.
 
+mod attached;
 mod consent;
 mod envelope;
 mod watch;
@@ -11,21 +12,25 @@ use cp_common::wire::Message;
 use cp_common::{Code, Error, Result, signals};
 use serde_json::{Value, json};
 
+use self::attached::Attached;
 use self::envelope::Envelope;
 use self::watch::Watch;
 use crate::agent;
-use crate::interactive::assessment::explained::Explained;
+use crate::interactive::assessment::explained::{Explained, Fate};
 use crate::interactive::assessment::hints::{self, Hint, Situation};
 use crate::interactive::assessment::risk::{self, Level, Risk};
 use crate::interactive::console::render::harmless;
 use crate::interactive::console::render::{Style, style};
 use crate::interactive::outcome::Outcome;
-use crate::interactive::state::{Setup, State};
+use crate::interactive::state::State;
 use crate::interactive::transcript::{Closed, last_answer};
 
 /// What is about to be sent.
 struct Sending<'a> {
     said: &'a str,
+    /// What was said, with the texts that are attached.
+    sent: String,
+    attached: Attached,
     risk: Risk,
     hints: Vec<Hint>,
     envelope: Envelope,
@@ -33,8 +38,10 @@ struct Sending<'a> {
 
 /// Takes what a person said.
 pub(crate) fn take(state: &mut State<'_>, said: &str) -> Result<Outcome> {
-    check_offline(&state.setup, state.context)?;
+    check_offline(state)?;
     state.look_at_hub()?;
+    said.clone_into(&mut state.conversation.said);
+    let attached = Attached::of(&state.conversation.attached, said, &state.setup.redactor)?;
     let risk = risk::classify(said);
     let State { setup, context, hub, conversation, .. } = state;
     let hints = hints::hints(&Situation {
@@ -47,7 +54,8 @@ pub(crate) fn take(state: &mut State<'_>, said: &str) -> Result<Outcome> {
     // Nothing at all goes along where only the words are to go.
     let envelope =
         if conversation.isolated { Envelope::default() } else { Envelope::gather(said, setup, hub.loaded(), context) };
-    let sending = Sending { said, risk, hints, envelope };
+    let sent = format!("{said}{}", attached.text);
+    let sending = Sending { said, sent, attached, risk, hints, envelope };
     state.show(&remarks(&sending, style()))?;
     state.conversation.last = Some(Explained {
         said: state.setup.redactor.redact_text(said).0,
@@ -59,10 +67,10 @@ pub(crate) fn take(state: &mut State<'_>, said: &str) -> Result<Outcome> {
         isolated: state.conversation.isolated,
         agent: state.agent.name().to_owned(),
         confirmed: false,
-        cancelled: false,
+        fate: Fate::NotSent,
     });
-    let State { setup, context, conversation, .. } = state;
-    let tools = &setup.request.model.tools;
+    let State { context, conversation, model, .. } = state;
+    let tools = &model.tools;
     if let Some(question) = consent::question(tools, &mut conversation.tools, &sending.risk, context)? {
         if !state.console.agrees(&format!("{question} [y/N] ")) {
             return cancelled(state, &sending);
@@ -76,11 +84,11 @@ pub(crate) fn take(state: &mut State<'_>, said: &str) -> Result<Outcome> {
 }
 
 /// Refuses to ask a model over a network that the person does not want to be used.
-fn check_offline(setup: &Setup<'_>, context: &cp_common::Context) -> Result<()> {
-    if !setup.request.options.offline {
+pub(crate) fn check_offline(state: &State<'_>) -> Result<()> {
+    if !state.setup.request.options.offline {
         return Ok(());
     }
-    let backend = context.config.text("backend", setup.request.model.backend.as_deref());
+    let backend = state.context.config.text("backend", state.model.backend.as_deref());
     match backend.as_deref() {
         Some("stub") => Ok(()),
         _ => Err(Error::usage("the model is reached over the network, which --offline forbids")
@@ -100,6 +108,9 @@ fn remarks(sending: &Sending<'_>, style: Style) -> String {
         let memories = if kinds.len() == 1 { "memory" } else { "memories" };
         let line = format!("memory: {} {memories} attached ({})", kinds.len(), kinds.join(", "));
         let _ = writeln!(text, "{}", style.faint(&line));
+    }
+    for line in &sending.attached.lines {
+        let _ = writeln!(text, "{}", style.faint(&harmless(line)));
     }
     for error in &envelope.errors {
         let _ = writeln!(text, "{}", style.warning(&format!("memory: {}", harmless(error))));
@@ -129,11 +140,15 @@ fn cancelled(state: &mut State<'_>, sending: &Sending<'_>) -> Result<Outcome> {
 fn answer(state: &mut State<'_>, sending: &Sending<'_>) -> Result<Outcome> {
     let State { context, console, agent, ledgers, standing, conversation, .. } = state;
     let turn = agent::Turn {
-        text: sending.said,
+        text: &sending.sent,
         session: ledgers.journal.session(),
         isolated: conversation.isolated,
         context: &sending.envelope.pieces,
+        attached: &sending.attached.others,
     };
+    if let Some(last) = &mut conversation.last {
+        last.fate = Fate::Sent;
+    }
     let mut watch = Watch::new(console, &mut context.out, &mut standing.tracker, style());
     let replied = agent.process(&turn, &mut watch);
     let Watch { partial, called, .. } = watch;
@@ -159,11 +174,15 @@ fn answered(
         text.push('\n');
     }
     state.standing.used = tokens;
+    state.conversation.count(messages);
+    words.clone_into(&mut state.conversation.answer);
+    state.conversation.attached.clear();
     let redactions = record(state, sending, Ending { messages, ..Ending::default() })?;
     let without_secrets = |text: &str| state.setup.redactor.redact_text(text).0;
     state.conversation.rounds.push((without_secrets(sending.said), without_secrets(&words)));
     if let Some(last) = &mut state.conversation.last {
         last.redactions = redactions;
+        last.fate = Fate::Answered;
     }
     let _ = writeln!(text, "{}", style().faint(&state.standing.strip()));
     let models = messages.iter().map(|message| json!({"model": message.model, "backend": message.backend}));
@@ -173,14 +192,14 @@ fn answered(
 /// The turn has failed, or the person stopped it. The session goes on.
 fn stopped(state: &mut State<'_>, sending: &Sending<'_>, error: &Error, partial: &str) -> Result<Outcome> {
     let interrupted = error.code() == Code::Interrupted;
-    record(state, sending, Ending { cancelled: interrupted, partial, ..Ending::default() })?;
+    record(state, sending, Ending { cancelled: interrupted, interrupted, partial, ..Ending::default() })?;
     if interrupted {
         signals::forget_interrupt();
     } else {
         state.ledgers.transcript.note("error", &error.to_value())?;
     }
     if let Some(last) = &mut state.conversation.last {
-        last.cancelled = true;
+        last.fate = if interrupted { Fate::Interrupted } else { Fate::Failed };
     }
     let style = style();
     let mut text = String::from(if partial.is_empty() || partial.ends_with('\n') { "" } else { "\n" });
@@ -204,27 +223,25 @@ struct Ending<'a> {
     messages: &'a [Message],
     /// Whether it was not sent, or was stopped.
     cancelled: bool,
+    /// Whether it was stopped by the person while it was answered.
+    interrupted: bool,
     /// What had come by then.
     partial: &'a str,
 }
 
 /// Puts a turn on record. The number of secrets that were left out of it.
 fn record(state: &mut State<'_>, sending: &Sending<'_>, ending: Ending<'_>) -> Result<u32> {
-    let Sending { said, risk, hints, envelope } = sending;
-    if ending.cancelled
-        && let Some(last) = &mut state.conversation.last
-    {
-        last.cancelled = true;
-    }
+    let Sending { sent, risk, hints, envelope, attached, .. } = sending;
     let closed = Closed {
         number: state.standing.tracker.turns(),
-        said,
+        said: sent,
         messages: ending.messages,
         risk,
         hints,
         cancelled: ending.cancelled,
         partial: ending.partial,
+        interrupted: ending.interrupted,
         recalled: envelope.recalled.len(),
     };
-    Ok(state.ledgers.transcript.turn(&closed)? + envelope.redactions)
+    Ok(state.ledgers.transcript.turn(&closed)? + envelope.redactions + attached.redactions)
 }
