@@ -30,6 +30,7 @@ mod search;
 mod show;
 mod start;
 mod tee;
+mod terms;
 mod transcript;
 mod transcripts;
 

@@ -273,7 +273,14 @@ fn isolated_sends_only_the_words_and_keeps_both_sides() {
     place.work.write(".custodian-brief.md", "CYA-WP-0007 is under way\n");
     let output = place.stub("hello\n:explain\n:ctx isolated\nagain\n:explain\n:ctx sideways\n");
     let (before, after) = output.stdout.split_once("isolated: only what you say").unwrap();
-    assert!(before.contains("context     hub") && after.contains("context     nothing attached"), "{}", output.stdout);
+    assert!(before.contains("was not sent: a yes at a terminal is needed once"), "{}", output.stdout);
+    assert!(
+        before.contains("context     place")
+            && !before.contains("context     brief")
+            && after.contains("context     nothing attached"),
+        "{}",
+        output.stdout
+    );
     assert!(after.contains("✗ there is no mode `sideways`"));
     let (turns, messages) =
         (place.data("session_turn"), place.entries().iter().filter(|entry| entry["event"] == "message").count());

@@ -82,7 +82,7 @@ impl External {
         program
             .send("process", &Asked { text: turn.text, session_id: turn.session, isolated: turn.isolated, context })?;
         loop {
-            let message = program.receive(|record| match record.kind {
+            let message = program.receive(observer, |record, observer| match record.kind {
                 Some(Kind::Message) => message_of(record, turn, self.name()).map(Some),
                 _ => observe(record, observer).map(|()| None),
             })?;

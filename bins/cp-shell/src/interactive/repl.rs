@@ -24,7 +24,7 @@ use crate::interactive::transcript::Transcript;
 use crate::interactive::{commands, settings, shell_history, turn};
 use crate::journal::{self, Joined, Journal};
 use crate::plane::Plane;
-use crate::signals::Tracker;
+use crate::signals::{CONTEXT_LIMIT, Tracker};
 
 const PROMPT: &str = "cp> ";
 /// How long the end of a session waits for a hub that was asked at its beginning.
@@ -105,7 +105,7 @@ impl<'a> Repl<'a> {
             console,
             agent,
             ledgers: Ledgers { journal, transcript },
-            standing: Standing { plane, tracker, used: 0 },
+            standing: Standing { plane, tracker, used: 0, window: CONTEXT_LIMIT },
             hub,
             conversation: Conversation { isolated, ..Conversation::default() },
             model: request.model.clone(),

@@ -19,7 +19,7 @@ use crate::interactive::shell_history::ShellHistory;
 use crate::interactive::transcript::Transcript;
 use crate::journal::{self, Journal};
 use crate::plane::Plane;
-use crate::signals::{CONTEXT_LIMIT, Signals, Strip, Tracker};
+use crate::signals::{Signals, Strip, Tracker};
 
 /// What the command line asks of a session with a person.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +47,8 @@ pub(crate) struct Standing {
     pub(crate) tracker: Tracker,
     /// How many tokens the conversation takes.
     pub(crate) used: u64,
+    /// How many the model that answered last can hold.
+    pub(crate) window: u64,
 }
 
 impl Standing {
@@ -56,7 +58,7 @@ impl Standing {
 
     /// The signals in a line.
     pub(crate) fn strip(&self) -> String {
-        Strip { signals: &self.signals(), used: self.used, limit: CONTEXT_LIMIT }.to_string()
+        Strip { signals: &self.signals(), used: self.used, limit: self.window }.to_string()
     }
 }
 

@@ -15,7 +15,7 @@ use crate::interactive::syntax::table::{self, COMMANDS, Command};
 use crate::interactive::transcript::Transcript;
 use crate::parts::ask;
 use crate::plane::Read;
-use crate::signals::{CONTEXT_LIMIT, Signals, health_bar};
+use crate::signals::{Signals, health_bar};
 
 /// `:help [COMMAND]`
 pub(super) fn help(about: &str, capabilities: &[Capability]) -> Result<Outcome> {
@@ -86,7 +86,7 @@ pub(super) fn state(state: &mut State<'_>) -> Result<Outcome> {
         "tools": model.tools,
         "offline": setup.request.options.offline,
         "signals": standing.signals().to_value(),
-        "context": {"used": standing.used, "limit": CONTEXT_LIMIT},
+        "context": {"used": standing.used, "limit": standing.window},
         "shell_history": {"enabled": setup.shell_history.enabled, "lines": setup.shell_history.lines.len()},
         "hub": {
             "status": loaded.status,

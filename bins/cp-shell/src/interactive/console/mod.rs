@@ -2,6 +2,7 @@
 //! ends the wait; it reads only when it is asked, so that a script's next line is never an answer.
 
 pub(crate) mod completion;
+pub(crate) mod markdown;
 pub(crate) mod prompt_history;
 pub(crate) mod render;
 

@@ -2,8 +2,10 @@
 //! to the session. Nothing that the model proposes is run here: its tools are, where the person named some and approves the turn.
 
 mod attached;
+mod brief;
 mod consent;
 mod envelope;
+mod flow;
 mod watch;
 
 use std::fmt::Write as _;
@@ -14,16 +16,19 @@ use serde_json::{Value, json};
 
 use self::attached::Attached;
 use self::envelope::Envelope;
+use self::flow::Page;
 use self::watch::Watch;
 use crate::agent;
 use crate::interactive::assessment::explained::{Explained, Fate};
 use crate::interactive::assessment::hints::{self, Hint, Situation};
 use crate::interactive::assessment::risk::{self, Level, Risk};
+use crate::interactive::console::markdown::rendered;
 use crate::interactive::console::render::harmless;
 use crate::interactive::console::render::{Style, style};
 use crate::interactive::outcome::Outcome;
 use crate::interactive::state::State;
 use crate::interactive::transcript::{Closed, last_answer};
+use crate::signals::CONTEXT_LIMIT;
 
 /// What is about to be sent.
 struct Sending<'a> {
@@ -40,6 +45,7 @@ struct Sending<'a> {
 pub(crate) fn take(state: &mut State<'_>, said: &str) -> Result<Outcome> {
     check_offline(state)?;
     state.look_at_hub()?;
+    brief::decide(state)?;
     said.clone_into(&mut state.conversation.said);
     let attached = Attached::of(&state.conversation.attached, said, &state.setup.redactor)?;
     let risk = risk::classify(said);
@@ -56,7 +62,7 @@ pub(crate) fn take(state: &mut State<'_>, said: &str) -> Result<Outcome> {
         if conversation.isolated { Envelope::default() } else { Envelope::gather(said, setup, hub.loaded(), context) };
     let sent = format!("{said}{}", attached.text);
     let sending = Sending { said, sent, attached, risk, hints, envelope };
-    state.show(&remarks(&sending, style()))?;
+    state.show(&remarks(&sending, state.console.is_terminal(), style()))?;
     state.conversation.last = Some(Explained {
         said: state.setup.redactor.redact_text(said).0,
         risk: sending.risk.clone(),
@@ -97,7 +103,7 @@ pub(crate) fn check_offline(state: &State<'_>) -> Result<()> {
 }
 
 /// What is shown before the answer.
-fn remarks(sending: &Sending<'_>, style: Style) -> String {
+fn remarks(sending: &Sending<'_>, is_terminal: bool, style: Style) -> String {
     let Sending { risk, hints, envelope, .. } = sending;
     let mut text = String::new();
     for hint in hints {
@@ -108,6 +114,10 @@ fn remarks(sending: &Sending<'_>, style: Style) -> String {
         let memories = if kinds.len() == 1 { "memory" } else { "memories" };
         let line = format!("memory: {} {memories} attached ({})", kinds.len(), kinds.join(", "));
         let _ = writeln!(text, "{}", style.faint(&line));
+    }
+    if is_terminal && !envelope.pieces.is_empty() {
+        let pieces = envelope.pieces.iter().map(|piece| format!("{} {} B", piece.name, piece.text.len()));
+        let _ = writeln!(text, "{}", style.faint(&format!("with {}", pieces.collect::<Vec<_>>().join(", "))));
     }
     for line in &sending.attached.lines {
         let _ = writeln!(text, "{}", style.faint(&harmless(line)));
@@ -151,6 +161,7 @@ fn answer(state: &mut State<'_>, sending: &Sending<'_>) -> Result<Outcome> {
     }
     let mut watch = Watch::new(console, &mut context.out, &mut standing.tracker, style());
     let replied = agent.process(&turn, &mut watch);
+    watch.settle()?;
     let Watch { partial, called, .. } = watch;
     match replied {
         Ok(reply) => answered(state, sending, &reply.messages, &partial, called),
@@ -168,12 +179,16 @@ fn answered(
     tools: Vec<Value>,
 ) -> Result<Outcome> {
     let (words, tokens) = last_answer(messages);
-    let mut text = if partial.is_empty() { harmless(&words) } else { String::new() };
-    let shown = if partial.is_empty() { &words } else { partial };
-    if !shown.ends_with('\n') {
-        text.push('\n');
+    let mut text = String::new();
+    if partial.is_empty() {
+        text = if Page::of_terminal().is_some() { rendered(&words, style()) } else { harmless(&words) };
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
     }
     state.standing.used = tokens;
+    let answered_by = messages.last().map(|message| message.model.as_str()).unwrap_or_default();
+    state.standing.window = state.setup.settings.context.window(answered_by).unwrap_or(CONTEXT_LIMIT);
     state.conversation.count(messages);
     words.clone_into(&mut state.conversation.answer);
     state.conversation.attached.clear();
@@ -183,6 +198,11 @@ fn answered(
     if let Some(last) = &mut state.conversation.last {
         last.redactions = redactions;
         last.fate = Fate::Answered;
+    }
+    if tokens > state.standing.window / 5 * 4 {
+        let message =
+            format!("the conversation takes {tokens} of the {} tokens that the model can hold", state.standing.window);
+        let _ = writeln!(text, "{} {message}: :compact summarises it", style().warning("context"));
     }
     let _ = writeln!(text, "{}", style().faint(&state.standing.strip()));
     let models = messages.iter().map(|message| json!({"model": message.model, "backend": message.backend}));
@@ -202,7 +222,7 @@ fn stopped(state: &mut State<'_>, sending: &Sending<'_>, error: &Error, partial:
         last.fate = if interrupted { Fate::Interrupted } else { Fate::Failed };
     }
     let style = style();
-    let mut text = String::from(if partial.is_empty() || partial.ends_with('\n') { "" } else { "\n" });
+    let mut text = String::new();
     if interrupted {
         text.push_str(&style.error("interrupted: the turn was stopped, the session goes on", None));
     } else {
