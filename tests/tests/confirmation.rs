@@ -79,7 +79,7 @@ const fn append(verb: &'static str, setup: &'static str, command: &'static str, 
 
 const SESSIONS: &str = "for n in 1 2; do cp-session start --format text >S$n; for m in a b c; do cp-session append --session \"$(cat S$n)\" -- $m; cp-session append --session \"$(cat S$n)\" --role assistant -- $m; done; done";
 
-const APPENDS: [Append; 21] = [
+const APPENDS: [Append; 23] = [
     append("cp-log append", "", "cp-log append -f L m", "cp-log append -f L n"),
     append("cp-log tee", "", "printf 'a\\nb\\n' | cp-log tee L", "printf 'a\\nc\\n' | cp-log tee L"),
     append("cp-log create", "", "cp-log create L", "cp-log create M"),
@@ -115,6 +115,18 @@ const APPENDS: [Append; 21] = [
         "cp-log witness --key W --signer R.pub --state seen <RM",
     ),
     append("cp-session start", "", "cp-session start", "cp-session start --mode isolated"),
+    append(
+        "cp-session resume",
+        "for n in 1 2; do cp-session start --format text >S$n; cp-session end \"$(cat S$n)\"; done",
+        "cp-session resume \"$(cat S1)\"",
+        "cp-session resume \"$(cat S2)\"",
+    ),
+    append(
+        "cp-session rename",
+        "cp-session start --format text >S1",
+        "cp-session rename \"$(cat S1)\" one",
+        "cp-session rename \"$(cat S1)\" two",
+    ),
     append(
         "cp-session append",
         SESSIONS,

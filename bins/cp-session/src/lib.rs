@@ -21,6 +21,8 @@ mod memory;
 mod operand;
 mod recall;
 mod remember;
+mod rename;
+mod resume;
 mod round;
 #[cfg(test)]
 mod schemas;
@@ -29,6 +31,7 @@ mod semantic;
 mod show;
 mod start;
 mod tee;
+mod terms;
 mod transcript;
 mod transcripts;
 
@@ -48,6 +51,8 @@ pub static PROGRAM: Program = Program {
         count::DOC,
         show::DOC,
         end::DOC,
+        resume::DOC,
+        rename::DOC,
         list::DOC,
         clear::DOC,
         export::DOC,
@@ -62,9 +67,9 @@ pub static PROGRAM: Program = Program {
     ],
     implicit: None,
     groups: &[
-        ("Hold a conversation", &["start", "append", "tee", "load", "count", "end"]),
+        ("Hold a conversation", &["start", "append", "tee", "load", "count", "end", "resume"]),
         ("Find one", &["list", "show", "search", "check"]),
-        ("Change one", &["clear", "fork", "compact", "delete"]),
+        ("Change one", &["rename", "clear", "fork", "compact", "delete"]),
         ("Exchange", &["export", "import"]),
         ("Remember beyond a session", &["remember", "recall"]),
     ],
@@ -93,6 +98,8 @@ pub static PROGRAM: Program = Program {
         ("session_recalled", include_str!("../schemas/session_recalled.json")),
         ("session_imported", include_str!("../schemas/session_imported.json")),
         ("session_ended", include_str!("../schemas/session_ended.json")),
+        ("session_resumed", include_str!("../schemas/session_resumed.json")),
+        ("session_renamed", include_str!("../schemas/session_renamed.json")),
     ],
     checks,
     credentials: |_| Credentials::none_needed(),
@@ -127,6 +134,8 @@ enum Verb {
     Import(import::Args),
     Show(show::Args),
     End(end::Args),
+    Resume(resume::Args),
+    Rename(rename::Args),
 }
 
 impl Verb {
@@ -142,7 +151,9 @@ impl Verb {
             | Self::Compact(_)
             | Self::Remember(_)
             | Self::Import(_)
-            | Self::End(_) => true,
+            | Self::End(_)
+            | Self::Resume(_)
+            | Self::Rename(_) => true,
             Self::Load(_)
             | Self::Count(_)
             | Self::List(_)
@@ -179,6 +190,8 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Import(args) => import::run(&args, context),
         Verb::Show(args) => show::run(&args, context),
         Verb::End(args) => end::run(&args, context),
+        Verb::Resume(args) => resume::run(&args, context),
+        Verb::Rename(args) => rename::run(&args, context),
     }
 }
 

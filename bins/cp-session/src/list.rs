@@ -1,5 +1,7 @@
 //! `cp-session list`: the sessions of home, in the order of their ids.
 
+use std::collections::BTreeMap;
+
 use cp_common::context::options::QueryOptions;
 use cp_common::context::pages::Pages;
 use cp_common::home::Session;
@@ -39,6 +41,9 @@ pub(crate) struct Args {
 pub(crate) struct Listed {
     /// Its id.
     session_id: String,
+    /// What people call it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
     /// Where it lies.
     tier: Option<String>,
     /// Who speaks in it.
@@ -58,13 +63,15 @@ pub(crate) struct Listed {
 impl Reply for Listed {
     fn text(&self) -> String {
         let state = if self.ended { "ended" } else { "open" };
-        format!("{}  {}  {}  {state}", self.session_id, self.updated_at, self.agent)
+        let name = self.name.as_ref().map_or_else(String::new, |name| format!("  {name}"));
+        format!("{}  {}  {}  {state}{name}", self.session_id, self.updated_at, self.agent)
     }
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let pages = Pages::of("cp-session list", &(&args.agent, args.open), &args.query)?;
     let sessions = context.home.all_sessions()?;
+    let names = context.home.session_names();
     let mut broken = 0_u64;
     let found = sessions.iter().filter_map(|session| {
         let key = (session.id.clone(), session.tier().map(str::to_owned));
@@ -72,7 +79,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         if pages.is_passed(&key) {
             return None;
         }
-        let listed = listed(session).inspect_err(|_| broken += 1).ok()?;
+        let listed = listed(session, &names).inspect_err(|_| broken += 1).ok()?;
         matches(&listed, args).then_some((key, listed))
     });
     let page = pages.page(found)?;
@@ -87,10 +94,11 @@ fn matches(listed: &Listed, args: &Args) -> bool {
     args.agent.as_ref().is_none_or(|agent| *agent == listed.agent) && !(args.open && listed.ended)
 }
 
-fn listed(session: &Session) -> Result<Listed> {
+fn listed(session: &Session, names: &BTreeMap<String, String>) -> Result<Listed> {
     let overview = transcript::overview(&session.file())?;
     Ok(Listed {
         session_id: session.id.clone(),
+        name: names.get(&session.id).cloned(),
         tier: session.tier().map(str::to_owned),
         agent: overview.start.agent,
         mode: overview.start.mode,

@@ -8,7 +8,7 @@ use cp_common::{Context, Error, Result};
 /// The operand that names a session.
 #[derive(clap::Args)]
 pub(crate) struct SessionOperand {
-    /// The session: an id, a unique prefix of one, or a path
+    /// The session: an id, a unique prefix of one, a name, or a path
     #[arg(value_name = "S")]
     named: Option<String>,
 }
@@ -30,7 +30,7 @@ pub(crate) fn find(name: Option<&str>, context: &Context) -> Result<Session> {
     let name = name.map(str::to_owned).or_else(|| context.session()).filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| {
         Error::usage("no session specified")
-            .hint("give --session S or set CP_SESSION: an id, a unique prefix of one, or a path")
+            .hint("give --session S or set CP_SESSION: an id, a unique prefix of one, a name, or a path")
     })?;
     context.home.session(&name)
 }

@@ -1,7 +1,7 @@
 //! `cp-session recall`: find memories, the best match first.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::path::Path;
 
 use cp_common::context::options::QueryOptions;
@@ -13,7 +13,11 @@ use cp_ledger::store::blob;
 use serde::Serialize;
 
 use crate::memory;
+use crate::terms::words;
 use crate::transcript;
+
+/// A word that at most so many memories have is one of its own, however few there are.
+const FEW: usize = 3;
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -33,7 +37,7 @@ pub(crate) struct Args {
     kind: String,
     #[command(flatten)]
     page: QueryOptions,
-    /// Words to look for: the more of them match, the better
+    /// What to look for: the more of its words match, the better
     #[arg(value_name = "QUERY")]
     query: Option<String>,
 }
@@ -65,7 +69,7 @@ impl Reply for Recalled {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let pages = Pages::of("cp-session recall", &(&args.kind, &args.query), &args.page)?;
     let mut found = match memory::existing(&args.kind, context)? {
-        Some(file) => matching(&file, args.query.as_deref().unwrap_or_default())?,
+        Some(file) => matching(&file, args.query.as_deref())?,
         None => Vec::new(),
     };
     let key = |recalled: &Recalled| Reverse((recalled.score, recalled.seq));
@@ -74,9 +78,10 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     context.out.answer(&page.untrusted())
 }
 
-fn matching(file: &Path, query: &str) -> Result<Vec<Recalled>> {
-    let wanted = words(query);
-    let mut found = Vec::new();
+fn matching(file: &Path, query: Option<&str>) -> Result<Vec<Recalled>> {
+    let wanted = query.map(words);
+    let (mut found, mut all) = (Vec::new(), 0_usize);
+    let mut holders: HashMap<String, usize> = HashMap::new();
     transcript::each_entry(file, &mut |line| {
         if !line.is_event("memory") {
             return Ok(());
@@ -84,19 +89,24 @@ fn matching(file: &Path, query: &str) -> Result<Vec<Recalled>> {
         let stored = line.member("message").unwrap_or(b"\"\"");
         let whole = blob::resolve(file, stored)?;
         let text = json::unquote(whole.as_deref().unwrap_or(stored)).unwrap_or_default();
-        let score = words(&text).intersection(&wanted).count();
-        if score > 0 || wanted.is_empty() {
+        let shared: Vec<String> = match &wanted {
+            Some(wanted) => words(&text).intersection(wanted).cloned().collect(),
+            None => Vec::new(),
+        };
+        all += 1;
+        for word in &shared {
+            *holders.entry(word.clone()).or_default() += 1;
+        }
+        if wanted.is_none() || !shared.is_empty() {
             let session_id = line.member("session").and_then(json::unquote);
             let (ledger, ts) = (file.display().to_string(), line.ts().to_owned());
-            found.push(Recalled { text, score, ts, ledger, seq: line.seq(), session_id });
+            let recalled = Recalled { text, score: shared.len(), ts, ledger, seq: line.seq(), session_id };
+            found.push((recalled, shared));
         }
         Ok(())
     })?;
-    Ok(found)
-}
-
-/// The words of a text, without short ones, which are in nearly every text.
-pub(crate) fn words(text: &str) -> HashSet<String> {
-    let words = text.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase);
-    words.filter(|word| word.chars().count() > 2).collect()
+    // One word that many have in common says nothing about what is asked.
+    let tells = |word: &String| holders.get(word).is_some_and(|holders| *holders <= FEW.max(all / 4));
+    let is_meant = |shared: &[String]| wanted.is_none() || shared.len() > 1 || shared.iter().any(tells);
+    Ok(found.into_iter().filter(|(_, shared)| is_meant(shared)).map(|(recalled, _)| recalled).collect())
 }

@@ -5,7 +5,7 @@ use schemars::{Schema, schema_for};
 
 #[test]
 fn schemas_are_those_of_the_types() {
-    let schemas: [(&str, Schema); 17] = [
+    let schemas: [(&str, Schema); 19] = [
         ("session_started", schema_for!(crate::start::Started)),
         ("session_appended", of_record(schema_for!(crate::append::Appended))),
         ("session_loaded", schema_for!(crate::load::Loaded)),
@@ -23,6 +23,8 @@ fn schemas_are_those_of_the_types() {
         ("session_recalled", schema_for!(cp_common::wire::Page<crate::recall::Recalled>)),
         ("session_imported", schema_for!(crate::import::Answer)),
         ("session_ended", schema_for!(crate::end::Ended)),
+        ("session_resumed", schema_for!(crate::resume::Resumed)),
+        ("session_renamed", schema_for!(crate::rename::Renamed)),
     ];
     for (name, mut schema) in schemas {
         if matches!(name, "session_found" | "session_recalled") {

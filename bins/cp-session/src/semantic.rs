@@ -13,7 +13,7 @@ use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::recall::words;
+use crate::terms::words;
 
 /// How much of a text is looked at: models take so many tokens, and the beginning says what it is about.
 const MOST: usize = 8000;

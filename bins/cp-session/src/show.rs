@@ -31,6 +31,9 @@ pub(crate) struct Args {
 pub(crate) struct Shown {
     /// Its id.
     session_id: String,
+    /// What people call it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
     /// The ledger that holds the turns.
     path: String,
     /// The directory of everything that belongs to it.
@@ -68,16 +71,18 @@ impl Reply for Shown {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let session = args.session.find(context)?;
-    context.out.answer(&shown(&session)?)
+    let name = context.home.session_names().remove(&session.id);
+    context.out.answer(&shown(&session, name)?)
 }
 
-fn shown(session: &Session) -> Result<Shown> {
+fn shown(session: &Session, name: Option<String>) -> Result<Shown> {
     let file = session.file();
     let bytes = file.metadata().map_err(|e| Error::io("reading the session", e).in_file(&file))?.len();
     let (start, started_at) = transcript::start_of(&file)?;
     let (last_seq, updated_at) = transcript::tip(&file)?.unwrap_or_default();
     Ok(Shown {
         session_id: session.id.clone(),
+        name,
         path: file.display().to_string(),
         directory: session.directory.display().to_string(),
         tier: session.tier().map(str::to_owned),

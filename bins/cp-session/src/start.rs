@@ -10,6 +10,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::creation::{create, working_directory};
+use crate::rename::named;
 use crate::transcript::{Mode, Start};
 
 /// The entry of this verb in `reference`.
@@ -31,6 +32,9 @@ pub(crate) struct Args {
     /// The tier to create it in: ho1, ho2 or ho3
     #[arg(long, value_name = "TIER")]
     tier: Option<String>,
+    /// A name for it: letters, digits, - and _
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
     /// How much of it goes to the model
     #[arg(long, value_enum, default_value_t)]
     mode: Mode,
@@ -72,10 +76,17 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             Error::usage(format!("`{tier}` is not a valid tier")).hint(format!("use one of {}", TIERS.join(", ")))
         );
     }
+    if let Some(name) = &args.name {
+        context.home.check_session_name(name, None)?;
+    }
     let start = Start { agent, tier, mode: args.mode, cwd: working_directory(), ..Start::default() };
     let preview = || Ok(started(None, start.clone(), None));
-    idempotency::answer(&args.append, &("start", &start), context, preview, |context| {
+    let asked = ("start", &start, &args.name);
+    idempotency::answer(&args.append, &asked, context, preview, |context| {
         let (session, receipt) = create(&start, context, |_| Vec::new())?;
+        if let Some(name) = &args.name {
+            named(&session, name, context)?;
+        }
         Ok(started(Some(&session), start.clone(), Some(receipt)))
     })
 }

@@ -18,6 +18,8 @@ pub(crate) const START: &str = "session_start";
 pub(crate) const CLEAR: &str = "session_clear";
 /// The event that ends one.
 pub(crate) const END: &str = "session_end";
+/// The event that opens one again.
+pub(crate) const RESUMED: &str = "session_resumed";
 /// The event of a compaction: its content stands for older turns.
 pub(crate) const COMPACT: &str = "session_compact";
 /// The event of a repair: turns that were missing, and after which entry each belongs.
@@ -151,7 +153,7 @@ pub(crate) fn overview(file: &Path) -> Result<Overview> {
             begun = true;
         }
         line.ts().clone_into(&mut overview.updated_at);
-        overview.ended |= line.is_event(END);
+        overview.ended = (overview.ended || line.is_event(END)) && !line.is_event(RESUMED);
     }
     Ok(overview)
 }
@@ -279,7 +281,7 @@ pub(crate) fn ended(file: &Path) -> Result<Option<(u64, String)>> {
         if line.is_event(END) {
             return Ok(Some((line.seq(), line.hash().to_string())));
         }
-        if line.is_event(MESSAGE) || line.is_event(START) || line.is_event(CLEAR) {
+        if [MESSAGE, START, CLEAR, RESUMED].iter().any(|event| line.is_event(event)) {
             break;
         }
     }
@@ -293,7 +295,7 @@ pub(crate) fn must_be_open(file: &Path) -> Result<()> {
         Some((seq, _)) => Err(Error::new(Code::Conflict, "the session has ended")
             .in_file(file)
             .with("ended_at", seq)
-            .hint("start a new one with cp-session start")
+            .hint("open it again with cp-session resume, or start a new one with cp-session start")
             .fatal()),
     }
 }

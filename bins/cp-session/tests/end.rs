@@ -31,3 +31,22 @@ fn a_dry_run_ends_nothing() {
     place.run(&["end", &session, "--dry-run"]).data();
     assert_eq!(place.run(&["show", &session]).data()["ended"], false);
 }
+
+#[test]
+fn a_session_that_has_ended_can_be_gone_on_with() {
+    let place = Sessions::new();
+    let session = place.start();
+    assert_eq!(place.run(&["resume", &session]).data()["already"], true);
+    for round in 1..3 {
+        place.run(&["end", &session]);
+        place.run(&["append", "--session", &session, "--", "x"]).failed(6, "E_CONFLICT");
+        assert_eq!(place.run(&["resume", &session]).data()["already"], false);
+        place.feed(&["tee", &session], message("q", "a"));
+        assert_eq!(place.count(&session), 2 * round);
+        let listed = place.run(&["list"]).data();
+        assert_eq!((&listed["items"][0]["ended"], &listed["count"]), (&false.into(), &1.into()));
+    }
+    let events: Vec<_> = place.entries(&session).iter().map(|entry| entry["event"].clone()).collect();
+    assert_eq!(events.iter().filter(|event| *event == "session_end").count(), 2);
+    assert_eq!(events.iter().filter(|event| *event == "session_resumed").count(), 2);
+}

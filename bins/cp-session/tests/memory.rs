@@ -39,3 +39,25 @@ fn kinds_are_names_and_unknown_ones_are_told() {
     place.run(&["remember", "--kind", "note", "--", "y"]).data();
     assert_eq!(place.run(&["recall", "--kind", "notes"]).failed(3, "E_NOT_FOUND")["details"]["nearest"], "note");
 }
+
+#[test]
+fn nothing_is_recalled_by_accident() {
+    let place = Sessions::new();
+    for text in [
+        "my wife has an appointment",
+        "the deploy failed on monday",
+        "the deploy of the shop works",
+        "deploy keys",
+        "deploy at noon",
+        "東京の天気はいい",
+    ] {
+        place.run(&["remember", "--kind", "note", "--", text]).data();
+    }
+    let count = |query: &str| place.run(&["recall", "--kind", "note", "--", query]).data()["count"].as_u64().unwrap();
+    for query in ["hi", "the", "how are you?", "what about deploy", "und wie ist das"] {
+        assert_eq!(count(query), 0, "{query}");
+    }
+    for query in ["when is the appointment of my wife?", "why did the deploy fail, it failed", "東京は?"] {
+        assert_eq!(count(query), 1, "{query}");
+    }
+}

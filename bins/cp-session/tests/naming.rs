@@ -45,3 +45,22 @@ fn no_name_leads_out_of_the_sessions() {
     place.run(&["count", "./other.jsonl"]).failed(2, "E_VALIDATION");
     place.run(&["count"]).failed(2, "E_USAGE");
 }
+
+#[test]
+fn a_name_that_was_given_stands_for_the_id() {
+    let place = Sessions::new();
+    let named = place.run(&["start", "--name", "bug"]).data()["session_id"].as_str().unwrap().to_owned();
+    let other = place.start();
+    for words in [&["count", "bug"][..], &["count", "--session", "bug"]] {
+        assert_eq!(place.run(words).data()["session_id"], named.as_str());
+    }
+    assert_eq!(place.run(&["show", "bug"]).data()["name"], "bug");
+    place.run(&["rename", &other, "bug"]).failed(6, "E_CONFLICT");
+    place.run(&["start", "--name", "bug"]).failed(6, "E_CONFLICT");
+    place.run(&["rename", &named, "a/b"]).failed(2, "E_VALIDATION");
+    place.run(&["rename", "bug", "fix"]).data();
+    place.run(&["rename", &other, "bug"]).data();
+    let listed = place.run(&["list"]).data();
+    let shown: Vec<_> = listed["items"].as_array().unwrap().iter().map(|item| item["name"].clone()).collect();
+    assert!(shown.contains(&"fix".into()) && shown.contains(&"bug".into()), "{shown:?}");
+}

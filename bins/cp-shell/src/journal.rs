@@ -124,12 +124,29 @@ impl Pending {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Joined {
     session_id: String,
+    /// Whether it had ended: who opens it again ends it again.
     #[serde(default)]
     ended: bool,
     #[serde(default)]
     pub(crate) agent: Option<String>,
     #[serde(default)]
     pub(crate) mode: Option<String>,
+}
+
+impl Joined {
+    /// Whether only what is said goes to the model.
+    pub(crate) fn is_isolated(&self) -> bool {
+        self.mode.as_deref() == Some("isolated")
+    }
+}
+
+/// The session that the context names, to be gone on with by a person: one that has ended is opened again.
+pub(crate) fn resumed(context: &Context) -> Result<Joined> {
+    let joined: Joined = coprocess::ask("cp-session", &["show"], b"", context)?.data()?;
+    if joined.ended {
+        ask(context, "cp-session", &["resume"])?;
+    }
+    Ok(joined)
 }
 
 /// The session that the context names, if it names one. A session that has ended takes nothing more.
@@ -142,7 +159,7 @@ pub(crate) fn joined(context: &Context) -> Result<Option<Joined>> {
         let id = joined.session_id;
         return Err(Error::new(Code::Conflict, format!("the session {id} has ended"))
             .with("session", id.clone())
-            .hint(format!("leave --session out for a new one, or go on from a copy: cp-session fork {id}")));
+            .hint(format!("leave --session out for a new one, or open it again: cp-session resume {id}")));
     }
     Ok(Some(joined))
 }
@@ -168,8 +185,8 @@ pub(crate) struct Journal {
 impl Journal {
     /// Goes on with the session that was joined, else starts one. From here on the context names it.
     pub(crate) fn open(joined: Option<&Joined>, agent: &str, context: &mut Context) -> Result<Self> {
-        let own = joined.is_none();
-        if own {
+        let own = joined.is_none_or(|joined| joined.ended);
+        if joined.is_none() {
             // A program that is an agent has no soul in the home that a session could name.
             let known = if agent.contains('/') { "default" } else { agent };
             let started = ask(context, "cp-session", &["start", "--agent", known])?;
@@ -181,7 +198,7 @@ impl Journal {
         let session = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let exec = cp_ledger::effect_ledger(context, "cp-exec.jsonl")?;
         let evidence = cp_ledger::effect_ledger(context, "cp-evidence.jsonl")?;
-        let turn = if own { 0 } else { last_turn(exec.path(), &session)? };
+        let turn = if joined.is_none() { 0 } else { last_turn(exec.path(), &session)? };
         let agent = agent.to_owned();
         let home = context.home.root().to_owned();
         Ok(Self { session, directory, agent, exec, evidence, home, pending: Vec::new(), turn, next_place: None, own })
@@ -198,6 +215,11 @@ impl Journal {
     /// How many turns it has.
     pub(crate) fn turns(&self) -> u64 {
         self.turn
+    }
+
+    /// The session was made for this journal, and ends with it.
+    pub(crate) fn own(&mut self) {
+        self.own = true;
     }
 
     /// Whether the session was started here, and so ends with the journal.
@@ -261,7 +283,7 @@ impl Journal {
         self.exec.sync()?;
         self.evidence.sync()?;
         if self.own {
-            ask(context, "cp-session", &["end"])?;
+            ask(context, "cp-session", &["end", &self.session])?;
         }
         Ok(())
     }

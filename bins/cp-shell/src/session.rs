@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use cp_common::program::{Class, Input, VerbDoc};
-use cp_common::{Context, Result};
+use cp_common::{Context, Error, Result};
 
 use crate::agent::ModelOptions;
 use crate::interactive::options::Options;
@@ -38,13 +38,16 @@ pub(crate) struct Args {
     options: Options,
     #[command(flatten)]
     model: ModelOptions,
+    /// Go on with the last session of a person
+    #[arg(short = 'c', long = "continue", help_heading = "The session")]
+    goes_on: bool,
     /// The agent that answers: an id in config/agents.json, or default
     #[arg(long, value_name = "ID", help_heading = "The session")]
     agent: Option<String>,
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let Args { root, interactive, options, model, agent } = args;
+    let Args { root, interactive, options, model, agent, goes_on } = args;
     let (root, agent) = (root.as_deref(), agent.as_deref());
     if *interactive || std::io::stdin().is_terminal() {
         let mut model = model.clone();
@@ -52,7 +55,9 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
             // An option is what no name of a model leads away from, whatever else is configured.
             model.backend = context.config.text("backend", model.backend.as_deref());
         }
-        interactive::run(Request { root, agent, options: *options, model: &model }, context)
+        interactive::run(Request { root, agent, options: *options, goes_on: *goes_on, model: &model }, context)
+    } else if *goes_on {
+        Err(Error::usage("--continue is for a person").hint("add --interactive, or name the session with --session"))
     } else {
         pipe::run(root, agent, context)
     }

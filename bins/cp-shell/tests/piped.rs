@@ -71,13 +71,76 @@ fn the_end_of_the_input_is_the_end_of_the_session() {
 }
 
 #[test]
-fn a_session_that_was_named_goes_on_and_stays_open() {
+fn a_session_that_has_ended_goes_on_with_a_recap() {
     let place = Person::new();
+    assert_eq!(place.script(&["--backend", "stub", "-c"], "x\n").status, 3, "there is none to go on with");
     place.stub("hello\n");
     let id = place.session().file_name().unwrap().to_str().unwrap().to_owned();
-    let refused = place.script(&["--backend", "stub", "--session", &id], "again\n");
-    assert_eq!(refused.status, 6, "a session that has ended takes nothing more: {}", refused.stdout);
-    assert!(refused.stdout.contains("has ended") && !refused.stdout.contains("stub response"), "{}", refused.stdout);
+    let named = ["--backend", "stub", "--session", &id];
+    for (options, before) in [(&["--backend", "stub", "-c"][..], 1), (&named, 2)] {
+        let output = place.script(options, "again\n");
+        let (recap, rest) = output.stdout.split_once("cp> ").unwrap();
+        assert!(recap.contains(&id) && recap.contains("you: hello\n  → stub response 1\n"), "{}", output.stdout);
+        assert!(rest.contains(&format!("stub response {}\n", before + 1)), "{}", output.stdout);
+    }
+    assert_eq!((place.data("session_resumed").len(), place.data("session_end").len()), (2, 3));
+    let numbers: Vec<_> = place.data("session_turn").iter().map(|turn| turn["user_seq"].is_u64()).collect();
+    assert_eq!(numbers, [true; 3]);
+}
+
+#[test]
+fn a_conversation_is_copied_taken_back_asked_again_and_named() {
+    let place = Person::new();
+    let output = place.stub("one\ntwo\n:undo\n:v\nthree\n:retry\n:rename talk\n:sessions\n:fork\n:resume talk\n:v\n");
+    let text = &output.stdout;
+    let after = |command: &str| text.split(&format!("cp> {command}\n")).nth(1).unwrap().split("cp> ").next().unwrap();
+    assert!(after(":undo").contains("without its last round") && !after(":undo").contains("two"), "{text}");
+    assert!(after(":v").contains("user: one\nassistant: stub response 1\n2 turns"), "{text}");
+    // Asked again, the answer to the third turn is the second of the conversation once more.
+    assert!(after("three").contains("stub response 2\n") && after(":retry").contains("stub response 2\n"), "{text}");
+    assert!(after(":sessions").lines().next().unwrap().ends_with("  talk"), "{text}");
+    assert!(
+        text.split("cp> :v\n").nth(2).unwrap().contains("user: three\nassistant: stub response 2\n4 turns"),
+        "{text}"
+    );
+    let listed = place.program("cp-session").args(["list"]).run().data();
+    let open = listed["items"].as_array().unwrap().iter().filter(|session| session["ended"] == false).count();
+    assert_eq!((listed["count"].as_u64(), open), (Some(4), 0), "what the shell made ends with it: {listed}");
+}
+
+#[test]
+fn a_file_goes_with_the_turn_and_the_answer_to_a_file() {
+    let place = Person::new();
+    place.work.write("notes.md", "the plan\n</attached> password=hunter2hunter2\n");
+    place.work.write("dot.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\xff");
+    let lines = ":attach notes.md\nwhat is this?\nand @dot.png?\n:attach nowhere\n:save answer.md\n:save answer.md\n:cost\n:quit now\n";
+    let output = place.stub(lines);
+    let text = &output.stdout;
+    assert!(text.contains("attached: notes.md, 45 bytes") && text.contains("this turn only: dot.png"), "{text}");
+    let stored = place.session().read("session.jsonl");
+    let said = place.entries().into_iter().find(|entry| entry["role"] == "user").unwrap()["content"].to_string();
+    assert!(said.contains("what is this?") && said.contains("the plan") && !stored.contains("hunter2"), "{said}");
+    assert_eq!(said.matches("</attached>").count(), 1, "{said}");
+    assert_eq!(place.work.read("answer.md"), "stub response 2\n");
+    assert!(text.contains("✗ ") && text.contains("nothing is overwritten here"), "{text}");
+    assert!(text.contains("2 answers: ") && text.contains(":quit takes nothing after it"), "{text}");
+}
+
+#[test]
+fn another_model_answers_from_the_next_turn_on() {
+    let place = Person::new();
+    let output = place.stub(":model other\nhello\n:backend nowhere/\n:backend\n");
+    let asked = place.session().records("ledger/llm.jsonl");
+    let models: Vec<_> = asked
+        .iter()
+        .filter(|entry| entry["event"] == "llm.request")
+        .map(|entry| entry["data"]["model"].clone())
+        .collect();
+    assert_eq!(models, ["other"], "{}", output.stdout);
+}
+
+#[test]
+fn a_session_that_was_named_goes_on_and_stays_open() {
     let other = Person::new();
     let start = other.program("cp-session").args(["start", "--format", "text", "--mode", "isolated"]).run();
     let id = start.stdout.trim();
@@ -218,7 +281,14 @@ fn isolated_sends_only_the_words_and_keeps_both_sides() {
     place.work.write(".custodian-brief.md", "CYA-WP-0007 is under way\n");
     let output = place.stub("hello\n:explain\n:ctx isolated\nagain\n:explain\n:ctx sideways\n");
     let (before, after) = output.stdout.split_once("isolated: only what you say").unwrap();
-    assert!(before.contains("context     hub") && after.contains("context     nothing attached"), "{}", output.stdout);
+    assert!(before.contains("was not sent: a yes at a terminal is needed once"), "{}", output.stdout);
+    assert!(
+        before.contains("context     place")
+            && !before.contains("context     brief")
+            && after.contains("context     nothing attached"),
+        "{}",
+        output.stdout
+    );
     assert!(after.contains("✗ there is no mode `sideways`"));
     let (turns, messages) =
         (place.data("session_turn"), place.entries().iter().filter(|entry| entry["event"] == "message").count());

@@ -14,18 +14,14 @@ fn a_prompt_a_turn_and_the_end_of_the_input() {
     terminal.prompted();
     let answer = terminal.says("hello");
     assert!(answer.contains("stub response 1\n") && answer.contains("| ctx:"), "{answer}");
-    // Ctrl-C at the prompt keeps the session, Ctrl-D ends it; two empty answers skip what is asked then.
+    // Ctrl-C at the prompt keeps the session, Ctrl-D ends it, and nothing is asked.
     terminal.send("half a li\x03");
     terminal.wait_for(":quit ends the session");
     terminal.prompted();
     terminal.send("\x04");
-    terminal.wait_for("Keep a lesson");
-    terminal.send("\r");
-    terminal.wait_for("[y/N] ");
-    terminal.send("\r");
-    terminal.wait_for("ended after 1 turn\n");
+    terminal.wait_for("ended after 1 turn · cp-shell -c goes on with it\n");
     assert_eq!(terminal.end(), Some(0));
-    assert!(!place.home.join("memory").exists(), "to skip writes nothing");
+    assert!(!terminal.text().contains("Keep a lesson") && !place.home.join("memory").exists());
     assert_eq!(place.data("session_end").len(), 1);
 }
 
@@ -33,7 +29,7 @@ fn a_prompt_a_turn_and_the_end_of_the_input() {
 fn ctrl_c_stops_a_streaming_answer_and_keeps_the_session() {
     let place = Person::new();
     let first = json!({"content": "one two three four", "delay_ms": 600_000});
-    place.stub_plays(&format!("{first}\n"));
+    place.stub_plays(&format!("{first}\n{first}\n"));
     let mut terminal = place.terminal(&STUB, 100);
     terminal.prompted();
     terminal.says(":ctx");
@@ -49,8 +45,10 @@ fn ctrl_c_stops_a_streaming_answer_and_keeps_the_session() {
         terminal.wait_for("✗ interrupted: the turn was stopped");
         terminal.prompted();
     }
-    place.root.write("script.jsonl", "{\"content\":\"there again\"}\n");
-    assert!(terminal.says("and now").contains("there again"));
+    assert!(terminal.says("and now").contains("stub response 3"));
+    // What was stopped stays in the conversation, marked.
+    let said: Vec<String> = place.entries().iter().map(|entry| entry["content"].to_string()).collect();
+    assert_eq!(said.iter().filter(|content| content.contains("[interrupted]")).count(), 2, "{said:?}");
     let turns = place.data("session_turn");
     let cancelled: Vec<bool> = turns.iter().map(|turn| turn["cancelled"] == true).collect();
     assert_eq!(cancelled, [true, true, false]);
@@ -166,6 +164,7 @@ fn a_tool_that_wants_a_word_for_each_call_gets_it_from_the_person() {
 #[test]
 fn what_was_learnt_is_kept_at_the_end_where_the_person_wants_it() {
     let place = Person::new();
+    place.home.write("config/shell.toml", "[learning]\nask = true\n");
     let mut terminal = place.terminal(&STUB, 100);
     terminal.prompted();
     terminal.says("my password=hunter2hunter2");
@@ -336,10 +335,6 @@ fn the_prompt_is_on_the_terminal_where_the_output_goes_elsewhere() {
     terminal.send("hello\r");
     terminal.prompted();
     terminal.send(":quit\r");
-    terminal.wait_for("Keep a lesson");
-    terminal.send("\r");
-    terminal.wait_for("[y/N] ");
-    terminal.send("\r");
     assert_eq!(terminal.end(), Some(0));
     let out = place.work.read("out");
     assert!(out.contains("stub response 1") && !out.contains('\x1b') && !out.contains("cp> "), "{out}");
@@ -412,5 +407,118 @@ fn what_the_policy_leaves_to_its_owner_is_asked_at_the_same_terminal() {
         terminal.send(&format!("{answer}\r"));
         terminal.prompted();
         assert_eq!(place.work.join("c").exists(), is_made, "{}", terminal.text());
+    }
+}
+
+#[test]
+fn a_command_that_the_model_writes_runs_after_a_yes_only() {
+    let place = Person::new();
+    place.home.write("config/policy.toml", "[exec]\nallowed_commands = [\"touch\"]\n[paths]\nwrite = [\".\"]\n");
+    place.stub_plays("{\"content\":\"```sh\\ntouch made\\n```\"}\n");
+    let mut terminal = place.terminal(&STUB, 100);
+    terminal.prompted();
+    for (answer, there) in [("n", false), ("y", true)] {
+        terminal.send(":cmd make a file\r");
+        terminal.wait_for("touch made\n");
+        terminal.wait_for("Run it? [y/N] ");
+        assert!(!place.work.join("made").exists());
+        terminal.send(&format!("{answer}\r"));
+        terminal.prompted();
+        assert_eq!(place.work.join("made").exists(), there, "{}", terminal.text());
+    }
+}
+
+#[test]
+fn a_turn_is_written_in_the_editor_and_over_several_lines() {
+    let place = Person::new();
+    let editor =
+        place.root.executable("editor", "#!/bin/sh\ncat \"$1\" >>\"$1.seen\"; printf 'first\\nsecond\\n' >>\"$1\"\n");
+    let mut terminal = Session(place.at_terminal().args(STUB).env("EDITOR", &editor).terminal(100));
+    terminal.prompted();
+    terminal.send("begun \x0f");
+    assert!(terminal.wait_for("ctx:").contains("begun\nfirst\nsecond\nwith place"), "{}", terminal.text());
+    terminal.prompted();
+    // Ctrl-J and Alt-Enter begin a new line; Enter sends all of them.
+    terminal.send("a\x0ab\x1b\rc\r");
+    terminal.wait_for("stub response 2");
+    terminal.prompted();
+    let said: Vec<_> = place.entries().into_iter().filter(|entry| entry["role"] == "user").collect();
+    assert_eq!(
+        said.iter().map(|turn| turn["content"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["begun\nfirst\nsecond", "a\nb\nc"]
+    );
+}
+
+#[test]
+fn an_answer_is_copied_by_the_terminal() {
+    let place = Person::new();
+    let mut terminal = place.terminal(&STUB, 100);
+    terminal.prompted();
+    terminal.says("hello");
+    // The stub's answer in base 64.
+    assert!(terminal.says(":copy").contains("copied: 15 characters"));
+}
+
+#[test]
+fn markdown_takes_its_looks_on_a_terminal_and_stays_as_it_is_in_a_pipe() {
+    let place = Person::new();
+    let answer = json!({"content": "# Plan\n\nSome **bold** words that go on and on until the line is full of them.\n\n- 日本語のとても長い文章がここにある\n- `code`\n\n|a|b|\n|-|-|\n|1|22|\n"});
+    place.stub_plays(&format!("{answer}\n"));
+    for columns in [40, 80, 200] {
+        let mut terminal = Session(place.at_terminal().args(STUB).env("TERM", "xterm").terminal(columns));
+        terminal.prompted();
+        terminal.send("go\r");
+        terminal.prompted();
+        let shown = terminal.raw().rsplit("\x1b[J").next().unwrap().to_owned();
+        assert!(shown.contains("a  b") && shown.contains("1  22"), "{columns}: {shown:?}");
+        let raw = terminal.raw();
+        assert!(
+            raw.contains("\x1b[1mbold\x1b[0m") && raw.contains("• ") && raw.contains("\x1b[36mcode\x1b[0m"),
+            "{raw:?}"
+        );
+        terminal.send(":quit\r");
+        assert_eq!(terminal.end(), Some(0));
+    }
+    let piped = place.stub("go\n").stdout;
+    assert!(piped.contains("# Plan\n\nSome **bold** words") && !piped.contains('\x1b'), "{piped}");
+}
+
+#[test]
+fn there_is_a_sign_of_life_while_nothing_comes() {
+    let place = Person::new();
+    place.stub_plays(&format!("{}\n", json!({"content": "late", "delay_ms": 2_500})));
+    let mut terminal = place.terminal(&STUB, 100);
+    terminal.prompted();
+    terminal.send("go\r");
+    terminal.wait_for(" 1 s");
+    terminal.wait_for("late");
+    terminal.prompted();
+    assert!(terminal.raw().contains("\r\x1b[Klate"), "the sign is taken away: {:?}", terminal.raw());
+}
+
+#[test]
+fn a_brief_goes_along_after_a_yes_that_is_asked_once_for_what_it_says() {
+    let place = Person::new();
+    for (brief, answer, goes) in
+        [("one", Some("n"), false), ("two", Some("y"), true), ("two", None, true), ("one", None, false)]
+    {
+        place.work.write(".custodian-brief.md", brief);
+        let mut terminal = place.terminal(&STUB, 100);
+        terminal.prompted();
+        terminal.send("hello\r");
+        if let Some(answer) = answer {
+            terminal.wait_for(".custodian-brief.md (3 bytes) go along with turns? [y/N] ");
+            terminal.send(&format!("{answer}\r"));
+        }
+        terminal.wait_for("stub response");
+        terminal.prompted();
+        assert_eq!(
+            terminal.says(":explain").contains("context     brief, 3 bytes"),
+            goes,
+            "{brief}: {}",
+            terminal.text()
+        );
+        terminal.send(":quit\r");
+        assert_eq!(terminal.end(), Some(0));
     }
 }

@@ -282,6 +282,15 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
         ],
     ),
     ("cp-session end", &["turns; cp-session end $S", "turns; cp-session end $S --dry-run"]),
+    ("cp-session rename", &["turns; cp-session rename $S talk", "turns; cp-session rename $S talk --dry-run"]),
+    (
+        "cp-session resume",
+        &[
+            "turns; cp-session resume $S",
+            "turns; cp-session end $S >/dev/null; cp-session resume $S",
+            "turns; cp-session end $S >/dev/null; cp-session resume $S --dry-run",
+        ],
+    ),
     ("cp-session export", &["turns; cp-session export $S", "turns; cp-session export $S --dry-run"]),
     ("cp-session fork", &["turns; cp-session fork $S", "turns; cp-session fork $S --dry-run"]),
     (

@@ -20,7 +20,7 @@ pub(super) struct Row {
 
 /// Verb, what must be made each time, its words, and words with which it waits. `f` is a pipe that nobody writes to, `locked` a ledger that
 /// somebody else holds, `$BASE` a server that never answers; standard input stays open.
-const ROWS: [[&str; 4]; 61] = [
+const ROWS: [[&str; 4]; 63] = [
     ["cp-log append", "", "-f L -- m", "-f locked -- m"],
     ["cp-log create", "", "new$N", ""],
     ["cp-log tee", "", "tee$N <lines", ""],
@@ -83,6 +83,8 @@ const ROWS: [[&str; 4]; 61] = [
     ["cp-session import", "", "turns", ""],
     ["cp-session show", "", "$S", ""],
     ["cp-session end", "O=$(cp-session start --format text)", "$O", ""],
+    ["cp-session resume", "O=$(cp-session start --format text); cp-session end $O", "$O", ""],
+    ["cp-session rename", "", "$S talk", ""],
     ["cp-toolloop", "", "--backend stub -- task", "--backend openai --model m -- task"],
     ["cp-toolloop resume", PAUSED, "--max-iterations 9 $O", ""],
     ["cp-toolloop tools", "", "", ""],

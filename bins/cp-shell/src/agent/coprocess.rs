@@ -14,6 +14,8 @@ use cp_common::{Code, Error, Result};
 use serde::Serialize;
 use serde_json::Map;
 
+use crate::agent::Observer;
+
 /// How often the wait for an answer looks at standard error.
 const LOOK: Duration = Duration::from_millis(20);
 /// How long a line of standard error is held back: an answer that says the same would be there by then.
@@ -62,28 +64,46 @@ impl Coprocess {
         written
     }
 
-    /// The next record of its answers, given to `take`. A record that reports a failure is an error.
-    pub(super) fn receive<T>(&mut self, take: impl FnOnce(&Record<'_>) -> Result<T>) -> Result<T> {
-        self.receive_within(Duration::MAX, take)
+    /// The next record of its answers, given to `take` with who follows the turn. A record that reports a failure is an error.
+    pub(super) fn receive<T>(
+        &mut self,
+        observer: &mut dyn Observer,
+        take: impl FnOnce(&Record<'_>, &mut dyn Observer) -> Result<T>,
+    ) -> Result<T> {
+        let asked = Instant::now();
+        while !self.wait_a_moment()? {
+            observer.waits(asked.elapsed())?;
+        }
+        self.received(|record| take(record, observer))
     }
 
-    /// As [`Coprocess::receive`], if it comes in time.
+    /// The next record, if it comes in time.
     pub(super) fn receive_within<T>(
         &mut self,
         limit: Duration,
         take: impl FnOnce(&Record<'_>) -> Result<T>,
     ) -> Result<T> {
-        self.in_step = false;
         let asked = Instant::now();
-        while !self.part.wait(LOOK)? {
-            if let Some(errors) = &mut self.errors {
-                errors.pass_on()?;
-            }
+        while !self.wait_a_moment()? {
             if asked.elapsed() > limit {
                 let message = format!("{} did not answer within {} s", self.part.name(), limit.as_secs());
                 return Err(Error::new(Code::Timeout, message));
             }
         }
+        self.received(take)
+    }
+
+    /// Whether something has come by now.
+    fn wait_a_moment(&mut self) -> Result<bool> {
+        self.in_step = false;
+        let came = self.part.wait(LOOK)?;
+        if let Some(errors) = self.errors.as_mut().filter(|_| !came) {
+            errors.pass_on()?;
+        }
+        Ok(came)
+    }
+
+    fn received<T>(&mut self, take: impl FnOnce(&Record<'_>) -> Result<T>) -> Result<T> {
         let mut closed = None;
         let received = self.part.receive(|_, record| {
             closed = Some(record.closed);

@@ -82,7 +82,7 @@ impl External {
         program
             .send("process", &Asked { text: turn.text, session_id: turn.session, isolated: turn.isolated, context })?;
         loop {
-            let message = program.receive(|record| match record.kind {
+            let message = program.receive(observer, |record, observer| match record.kind {
                 Some(Kind::Message) => message_of(record, turn, self.name()).map(Some),
                 _ => observe(record, observer).map(|()| None),
             })?;
@@ -145,6 +145,10 @@ impl Agent for External {
     }
 
     fn process(&mut self, turn: &Turn<'_>, observer: &mut dyn Observer) -> Result<Reply> {
+        if !turn.attached.is_empty() {
+            return Err(Error::usage("this agent takes texts only, and a file that is no text is attached")
+                .hint("write the turn without it"));
+        }
         let mut program = self.program()?;
         let answered = self.answer(&mut program, turn, observer);
         // One that was broken off is stopped now.

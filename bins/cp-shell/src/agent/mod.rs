@@ -7,6 +7,7 @@ mod coprocess;
 mod external;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use cp_common::program::approval::Answer;
 use cp_common::spelling::nearest;
@@ -42,6 +43,13 @@ pub(crate) struct Piece {
     pub(crate) text: String,
 }
 
+impl Piece {
+    /// Whether others may have written it: all but the place.
+    pub(crate) fn is_untrusted(&self) -> bool {
+        self.name != "place"
+    }
+}
+
 /// A turn to answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn<'a> {
@@ -51,6 +59,8 @@ pub(crate) struct Turn<'a> {
     /// Whether the conversation so far stays out.
     pub(crate) isolated: bool,
     pub(crate) context: &'a [Piece],
+    /// Files that go with the turn.
+    pub(crate) attached: &'a [PathBuf],
 }
 
 /// What happens before a turn is over.
@@ -66,6 +76,9 @@ pub(crate) enum Event<'a> {
 pub(crate) trait Observer {
     /// Takes what happens; an error ends the turn.
     fn event(&mut self, event: Event<'_>) -> Result<()>;
+
+    /// Nothing has come for so long; an error ends the turn.
+    fn waits(&mut self, waited: Duration) -> Result<()>;
 
     /// Asks a person whether something may start. None where nobody can be asked, or no answer came.
     fn answers(&mut self, approval: &Approval) -> Option<Answer>;

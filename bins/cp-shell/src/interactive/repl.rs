@@ -24,7 +24,7 @@ use crate::interactive::transcript::Transcript;
 use crate::interactive::{commands, settings, shell_history, turn};
 use crate::journal::{self, Joined, Journal};
 use crate::plane::Plane;
-use crate::signals::Tracker;
+use crate::signals::{CONTEXT_LIMIT, Tracker};
 
 const PROMPT: &str = "cp> ";
 /// How long the end of a session waits for a hub that was asked at its beginning.
@@ -53,7 +53,8 @@ pub(crate) fn hold(request: Request<'_>, context: &mut Context) -> Result<()> {
     ended?;
     let left = if own { "ended" } else { "left open" };
     let turns = count(usize::try_from(turns).unwrap_or(usize::MAX), "turn");
-    context.out.raw(format!("{session} {left} after {turns}\n").as_bytes())?;
+    let again = style().faint("· cp-shell -c goes on with it");
+    context.out.raw(format!("{session} {left} after {turns} {again}\n").as_bytes())?;
     context.out.ended_with(exit);
     context.out.flush()
 }
@@ -71,7 +72,10 @@ impl<'a> Repl<'a> {
     fn open(request: Request<'a>, context: &'a mut Context) -> Result<Self> {
         let settings = settings::load(&context.home.path("config/shell.toml"))?;
         let plane = Plane::named(request.root, context.home.root())?;
-        let joined = journal::joined(context)?;
+        if request.goes_on && context.session().is_none() {
+            context.options.session = Some(commands::sessions::last(context)?);
+        }
+        let joined = if context.session().is_some() { Some(journal::resumed(context)?) } else { None };
         let id = agent_id(request.agent, joined.as_ref(), context);
         let prompt_history = PromptHistory::new(context.home.state("prompt_history"), &settings.history);
         let agents = agent::configured::load(&context.home.agents_file())?.keys().cloned().collect();
@@ -79,9 +83,14 @@ impl<'a> Repl<'a> {
         let agent = agent::named(&id, &plane, request.model, context)?;
         let hint = style().faint("· :help lists the commands, :quit ends");
         show(&mut context.out, &format!("cp-shell {VERSION} {hint}\n"))?;
+        if joined.is_some() {
+            let recap = commands::sessions::recap(context, style())?;
+            show(&mut context.out, &recap)?;
+        }
         // The person can type while the rest is made ready.
         console.ask(PROMPT);
         let journal = Journal::open(joined.as_ref(), &id, context)?;
+        commands::sessions::remember(journal.session(), context)?;
         let redactor = Redactor::from_environment();
         let shell_history = shell_history::collect(&settings.shell_history, request.options.with_history, &redactor);
         let mut hub = Hub::start(&settings.hub, request.options.reach(), &std::env::current_dir()?);
@@ -91,7 +100,7 @@ impl<'a> Repl<'a> {
             record_hub(&mut hub, &mut transcript)?;
         }
         let tracker = Tracker::new(plane.tier().unwrap_or_else(|| context.tier()), None, journal.turns());
-        let isolated = joined.is_some_and(|joined| joined.mode.as_deref() == Some("isolated"));
+        let isolated = joined.is_some_and(|joined| joined.is_isolated());
         let echo = !console.is_terminal() && !context.options.quiet;
         let state = State {
             setup: Setup { request, settings, redactor, shell_history },
@@ -99,9 +108,10 @@ impl<'a> Repl<'a> {
             console,
             agent,
             ledgers: Ledgers { journal, transcript },
-            standing: Standing { plane, tracker, used: 0 },
+            standing: Standing { plane, tracker, used: 0, window: CONTEXT_LIMIT },
             hub,
             conversation: Conversation { isolated, ..Conversation::default() },
+            model: request.model.clone(),
         };
         Ok(Self { state, prompt_history, echo, exit: 0 })
     }
@@ -139,7 +149,8 @@ impl<'a> Repl<'a> {
         let state = &mut self.state;
         state.hub.take(LAST_WAIT);
         record_hub(&mut state.hub, &mut state.ledgers.transcript)?;
-        if orderly && state.console.is_terminal() { commands::learning::offer(state) } else { Ok(()) }
+        let asks = state.setup.settings.learning.ask && state.console.is_terminal();
+        if orderly && asks { commands::learning::offer(state) } else { Ok(()) }
     }
 
     /// One line, from its text to its record. True when it was the last.
@@ -166,7 +177,7 @@ impl<'a> Repl<'a> {
                 leaves = command.act == Act::Quit;
                 commands::perform(state, command, argument)
             }
-            Input::Run(command) => commands::system::run(state, command),
+            Input::Run(command) => commands::system::run(state, command, false),
             Input::Say(text) => turn::take(state, text),
             Input::Unknown(name, near) => commands::unknown(&mut state.standing, &whole, name, near),
         };
@@ -185,6 +196,7 @@ impl<'a> Repl<'a> {
         if self.exit == 0 && !self.state.console.is_terminal() && (is_turn || requires_approval) {
             self.exit = outcome.exit;
         }
+        let leaves = leaves && outcome.exit == 0;
         self.conclude(whole.trim(), outcome, started.elapsed())?;
         Ok(leaves)
     }

@@ -1,5 +1,6 @@
 //! `config/shell.toml`: what only the session with a person needs. An unknown key is an error that names it.
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +18,50 @@ pub(crate) struct Settings {
     pub(crate) hub: Hub,
     /// What is recalled for a turn.
     pub(crate) memory: Memory,
+    pub(crate) learning: Learning,
+    pub(crate) context: Context,
+}
+
+/// `[context]`
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Context {
+    /// How many tokens a model can hold, by how its name begins.
+    pub(crate) windows: BTreeMap<String, u64>,
+}
+
+/// The windows of models that are common, in tokens, as their providers state them.
+const WINDOWS: [(&str, u64); 8] = [
+    ("claude", 200_000),
+    ("gpt-4o", 128_000),
+    ("gpt-4.1", 1_047_576),
+    ("gpt-5", 400_000),
+    ("o3", 200_000),
+    ("o4", 200_000),
+    ("gemini", 1_048_576),
+    ("mistral", 128_000),
+];
+
+impl Context {
+    /// How many tokens a model can hold, where that is known: what the file says wins, and the longest name that fits.
+    pub(crate) fn window(&self, model: &str) -> Option<u64> {
+        let longest = |found: &mut dyn Iterator<Item = (&str, u64)>| {
+            found
+                .filter(|(name, _)| model.starts_with(name))
+                .max_by_key(|(name, _)| name.len())
+                .map(|(_, tokens)| tokens)
+        };
+        longest(&mut self.windows.iter().map(|(name, tokens)| (name.as_str(), *tokens)))
+            .or_else(|| longest(&mut WINDOWS.into_iter()))
+    }
+}
+
+/// `[learning]`
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Learning {
+    /// Whether a person is asked at the end what is to be remembered.
+    pub(crate) ask: bool,
 }
 
 /// `[shell_history]`
@@ -133,6 +178,13 @@ mod tests {
     #[test]
     fn the_starter_file_says_the_defaults() {
         assert_eq!(loaded(include_str!("../../starter/shell.toml")).unwrap(), Settings::default());
+    }
+
+    #[test]
+    fn the_window_is_that_of_the_longest_name_that_fits() {
+        let context = loaded("[context.windows]\nqwen = 32768\n\"gpt-4o-mini\" = 64000\n").unwrap().context;
+        let windows = ["qwen3:8b", "gpt-4o-mini-2024", "gpt-4o-2024", "stub"].map(|model| context.window(model));
+        assert_eq!(windows, [Some(32_768), Some(64_000), Some(128_000), None]);
     }
 
     #[test]

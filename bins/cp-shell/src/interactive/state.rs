@@ -1,9 +1,10 @@
 //! What an open session holds: what was settled at its start, and what its lines change. A command takes the parts that it needs.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cp_common::output::Output;
+use cp_common::wire::{Message, Usage};
 use cp_common::{Context, Result};
 use cp_redact::Redactor;
 
@@ -16,9 +17,9 @@ use crate::interactive::options::Options;
 use crate::interactive::settings::Settings;
 use crate::interactive::shell_history::ShellHistory;
 use crate::interactive::transcript::Transcript;
-use crate::journal::Journal;
+use crate::journal::{self, Journal};
 use crate::plane::Plane;
-use crate::signals::{CONTEXT_LIMIT, Signals, Strip, Tracker};
+use crate::signals::{Signals, Strip, Tracker};
 
 /// What the command line asks of a session with a person.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +28,8 @@ pub(crate) struct Request<'a> {
     pub(crate) root: Option<&'a Path>,
     pub(crate) agent: Option<&'a str>,
     pub(crate) options: Options,
+    /// Whether to go on with the last session.
+    pub(crate) goes_on: bool,
     pub(crate) model: &'a ModelOptions,
 }
 
@@ -44,6 +47,8 @@ pub(crate) struct Standing {
     pub(crate) tracker: Tracker,
     /// How many tokens the conversation takes.
     pub(crate) used: u64,
+    /// How many the model that answered last can hold.
+    pub(crate) window: u64,
 }
 
 impl Standing {
@@ -53,7 +58,7 @@ impl Standing {
 
     /// The signals in a line.
     pub(crate) fn strip(&self) -> String {
-        Strip { signals: &self.signals(), used: self.used, limit: CONTEXT_LIMIT }.to_string()
+        Strip { signals: &self.signals(), used: self.used, limit: self.window }.to_string()
     }
 }
 
@@ -76,6 +81,34 @@ pub(crate) struct Conversation {
     pub(crate) last: Option<Explained>,
     /// What was said and answered, without secrets: what may be remembered at the end of the session.
     pub(crate) rounds: Vec<(String, String)>,
+    /// What was said last, whatever came of it, and the last answer, both as they were.
+    pub(crate) said: String,
+    pub(crate) answer: String,
+    /// The files that go with the next turn.
+    pub(crate) attached: Vec<PathBuf>,
+    /// What the answers took, and how many there were.
+    pub(crate) usage: Usage,
+    pub(crate) answers: usize,
+}
+
+impl Conversation {
+    /// Counts what answers took.
+    pub(crate) fn count(&mut self, messages: &[Message]) {
+        for Message { usage, .. } in messages {
+            let sum = &mut self.usage;
+            sum.input_tokens += usage.input_tokens;
+            sum.output_tokens += usage.output_tokens;
+            sum.cache_read_tokens += usage.cache_read_tokens;
+            sum.cache_write_tokens += usage.cache_write_tokens;
+            sum.cost_usd = match (self.answers, sum.cost_usd, usage.cost_usd) {
+                (0, _, cost) => cost,
+                (_, Some(sum), Some(cost)) => Some(sum + cost),
+                // What is not known makes the sum unknown.
+                _ => None,
+            };
+            self.answers += 1;
+        }
+    }
 }
 
 /// An open session.
@@ -88,6 +121,8 @@ pub(crate) struct State<'a> {
     pub(crate) standing: Standing,
     pub(crate) hub: Hub,
     pub(crate) conversation: Conversation,
+    /// Which model answers, and what it may use: what the command line says, until a command changes it.
+    pub(crate) model: ModelOptions,
 }
 
 impl State<'_> {
@@ -98,8 +133,48 @@ impl State<'_> {
 
     /// Lets another agent answer from now on. The one that is there stays where the other cannot be had.
     pub(crate) fn switch_agent(&mut self, name: &str) -> Result<()> {
-        self.agent = agent::named(name, &self.standing.plane, self.setup.request.model, self.context)?;
+        self.agent = agent::named(name, &self.standing.plane, &self.model, self.context)?;
         self.ledgers.transcript.switch_agent(name)
+    }
+
+    /// The id of the agent that answers.
+    pub(crate) fn agent_id(&self) -> &str {
+        self.ledgers.transcript.agent()
+    }
+
+    /// Goes on in another session, one that was made for this or not. The one that is open is left as it is when the shell is quit.
+    pub(crate) fn go_on_in(&mut self, session: &str, is_ours: bool) -> Result<()> {
+        let here = self.context.options.session.replace(session.to_owned());
+        match self.joined_there() {
+            Ok((mut journal, transcript, agent, isolated)) => {
+                if is_ours {
+                    journal.own();
+                }
+                let left = std::mem::replace(&mut self.ledgers, Ledgers { journal, transcript });
+                let tier = self.standing.plane.tier().unwrap_or_else(|| self.context.tier());
+                self.standing.tracker = Tracker::new(tier, None, self.ledgers.journal.turns());
+                self.standing.used = 0;
+                self.agent = agent;
+                let before = std::mem::take(&mut self.conversation);
+                let Conversation { tools, usage, answers, said, answer, attached, .. } = before;
+                let kept = Conversation { tools, said, answer, attached, usage, answers, ..Conversation::default() };
+                self.conversation = Conversation { isolated, ..kept };
+                left.journal.end(self.context)
+            }
+            Err(e) => {
+                self.context.options.session = here;
+                Err(e)
+            }
+        }
+    }
+
+    fn joined_there(&mut self) -> Result<(Journal, Transcript, Box<dyn Agent>, bool)> {
+        let joined = journal::resumed(self.context)?;
+        let id = joined.agent.clone().filter(|agent| !agent.is_empty()).unwrap_or_else(|| "default".to_owned());
+        let agent = agent::named(&id, &self.standing.plane, &self.model, self.context)?;
+        let journal = Journal::open(Some(&joined), &id, self.context)?;
+        let transcript = Transcript::open(journal.directory(), journal.session(), &id)?;
+        Ok((journal, transcript, agent, joined.is_isolated()))
     }
 
     /// Takes the hub's answer if it has come, records it, and reports it to a person at a terminal.

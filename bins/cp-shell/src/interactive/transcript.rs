@@ -12,6 +12,9 @@ use serde_json::json;
 use crate::interactive::assessment::hints::Hint;
 use crate::interactive::assessment::risk::Risk;
 
+/// What stands at the end of an answer that the person stopped.
+const INTERRUPTED: &str = " [interrupted]";
+
 #[derive(Debug)]
 pub(crate) struct Transcript {
     ledger: Ledger,
@@ -35,6 +38,8 @@ pub(crate) struct Closed<'a> {
     pub(crate) cancelled: bool,
     /// What had come by then.
     pub(crate) partial: &'a str,
+    /// Whether the person stopped it while it was answered: it stays in the conversation, with a mark.
+    pub(crate) interrupted: bool,
     /// How many memories went along.
     pub(crate) recalled: usize,
     /// How many secrets were left out of what went along.
@@ -67,6 +72,11 @@ impl Transcript {
         Ok(Self { ledger, session: session.to_owned(), agent: agent.to_owned() })
     }
 
+    /// The id of the agent that answers.
+    pub(crate) fn agent(&self) -> &str {
+        &self.agent
+    }
+
     /// Another agent answers from now on.
     pub(crate) fn switch_agent(&mut self, agent: &str) -> Result<()> {
         agent.clone_into(&mut self.agent);
@@ -81,9 +91,7 @@ impl Transcript {
 
     /// Adds a turn: both sides and how it went, or nothing. Returns how many secrets were left out.
     pub(crate) fn turn(&mut self, closed: &Closed<'_>) -> Result<u32> {
-        let said = Turn::text("user", closed.said);
-        let turns: Vec<Turn> =
-            if closed.messages.is_empty() { Vec::new() } else { conversation(said, closed.messages) };
+        let turns = closed.turns();
         let redactions = closed.attached + {
             let redactor = self.ledger.redactor();
             let mut all = serde_json::to_vec(&turns).unwrap_or_default();
@@ -125,6 +133,21 @@ impl Transcript {
             Ok(entries)
         })?;
         Ok(redactions)
+    }
+}
+
+impl Closed<'_> {
+    /// The turns that the conversation has more.
+    fn turns(&self) -> Vec<Turn> {
+        let said = Turn::text("user", self.said);
+        match self.messages {
+            [] if self.interrupted => {
+                let stopped = format!("{}{INTERRUPTED}", self.partial);
+                vec![said, Turn::text("assistant", stopped.trim_start())]
+            }
+            [] => Vec::new(),
+            messages => conversation(said, messages),
+        }
     }
 }
 
@@ -193,6 +216,7 @@ mod tests {
             hints: &[],
             cancelled: false,
             partial: "",
+            interrupted: false,
             recalled: 0,
             attached: 2,
         };

@@ -1,14 +1,18 @@
 //! Which session a word on the command line means. Nothing here guesses "the last", and no name leads out of the sessions.
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use crate::home::{Home, TIERS};
+use crate::home::{Home, TIERS, make_directory};
 use crate::spelling::nearest;
-use crate::wire::{Error, Result};
+use crate::wire::{Code, Error, Result};
 
 /// The ledger of a session, in its directory.
 pub const FILE: &str = "session.jsonl";
+
+/// How every id begins, and no name.
+const ID: &str = "SES-";
 
 /// How many candidates an error lists.
 const LISTED: usize = 10;
@@ -41,18 +45,17 @@ pub fn is_id(name: &str) -> bool {
 }
 
 impl Home {
-    /// The session with this id or unique beginning of one; a name with a `/` is the path of its directory or of its ledger.
+    /// The session with this id or unique beginning of one, or with this name; a name with a `/` is the path of its directory or of its ledger.
     pub fn session(&self, named: &str) -> Result<Session> {
         if named.contains('/') {
             // An id with something after it is neither an id nor a path that a person would write.
-            return if named.starts_with("SES-") { Err(not_an_id(named)) } else { at_path(named) };
+            return if named.starts_with(ID) { Err(not_an_id(named)) } else { at_path(named) };
         }
         if !is_id(named) {
             return Err(not_an_id(named));
         }
-        let exact = TIERS.into_iter().map(|tier| self.sessions(tier).join(named));
-        if let Some(directory) = exact.into_iter().find(|directory| directory.join(FILE).is_file()) {
-            return Ok(Session { id: named.to_owned(), directory });
+        if let Some(session) = self.with_id(named).or_else(|| self.with_name(named)) {
+            return Ok(session);
         }
         let all = self.all_sessions()?;
         let mut found: Vec<&Session> = all.iter().filter(|session| session.id.starts_with(named)).collect();
@@ -69,6 +72,72 @@ impl Home {
                 .hint("give more of the id"))
             }
         }
+    }
+
+    fn with_id(&self, id: &str) -> Option<Session> {
+        let exact = TIERS.into_iter().map(|tier| self.sessions(tier).join(id));
+        let directory = exact.into_iter().find(|directory| directory.join(FILE).is_file())?;
+        Some(Session { id: id.to_owned(), directory })
+    }
+
+    /// The session of a name. A link that leads to no session, such as that of one that was deleted, is none.
+    fn with_name(&self, name: &str) -> Option<Session> {
+        let id = self.session_name(name).read_link().ok()?;
+        self.with_id(id.to_str().filter(|id| is_id(id))?)
+    }
+
+    /// Where the name of a session leads to its id.
+    fn session_name(&self, name: &str) -> PathBuf {
+        self.state("session_names").join(name)
+    }
+
+    /// Refuses what cannot be a session's name, and a name that another session than this one has.
+    pub fn check_session_name(&self, name: &str, session: Option<&Session>) -> Result<()> {
+        if !is_id(name) || name.starts_with(ID) {
+            let message = format!("`{name}` cannot be the name of a session");
+            return Err(
+                Error::validation(message).hint(format!("use letters, digits, - and _, and do not begin with {ID}"))
+            );
+        }
+        match self.with_name(name).filter(|found| session.is_none_or(|session| found.id != session.id)) {
+            None => Ok(()),
+            Some(found) => Err(Error::new(Code::Conflict, format!("the session {} has the name {name}", found.id))
+                .with("session", found.id.clone())
+                .hint(format!("choose another name, or rename that one first: cp-session rename {} NAME", found.id))),
+        }
+    }
+
+    /// Gives a session of this home a name; the one that it had is free again.
+    pub fn name_session(&self, name: &str, session: &Session) -> Result<()> {
+        self.check_session_name(name, Some(session))?;
+        let place = self.session_name(name);
+        let names = place.parent().unwrap_or(Path::new("."));
+        make_directory(names)?;
+        let failed = |e: std::io::Error| Error::io("naming the session", e).in_file(&place);
+        if self.with_name(name).is_none() {
+            // What is left of a session that was deleted; of two sessions that want the name at once, one finds it taken.
+            let _ = std::fs::remove_file(&place);
+            std::os::unix::fs::symlink(&session.id, &place).map_err(failed)?;
+        }
+        for (id, old) in self.links() {
+            if id == session.id && old != name {
+                std::fs::remove_file(self.session_name(&old)).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The names of sessions, by id.
+    pub fn session_names(&self) -> BTreeMap<String, String> {
+        self.links().collect()
+    }
+
+    fn links(&self) -> impl Iterator<Item = (String, String)> {
+        let links = std::fs::read_dir(self.state("session_names")).into_iter().flatten().flatten();
+        links.filter_map(|link| {
+            let id = link.path().read_link().ok()?.into_os_string().into_string().ok()?;
+            Some((id, link.file_name().into_string().ok()?))
+        })
     }
 
     /// Refuses what cannot be the name of a session, also where it only labels what is done and need not exist here.
@@ -161,6 +230,28 @@ mod tests {
         assert_eq!(ambiguous.code(), Code::Validation);
         assert_eq!(ambiguous.details()["candidates"], serde_json::json!(["SES-1", "SES-12"]));
         assert_eq!(home.session("SES-2").unwrap_err().code(), Code::NotFound);
+    }
+
+    #[test]
+    fn a_name_stands_for_one_session_and_a_session_has_one() {
+        let (_place, home) = home_with(&["SES-1", "SES-2", "talk"]);
+        let [one, two] = ["SES-1", "SES-2"].map(|id| home.session(id).unwrap());
+        home.name_session("bug", &one).unwrap();
+        assert_eq!(home.session("bug").unwrap(), one);
+        assert_eq!(home.name_session("bug", &two).unwrap_err().code(), Code::Conflict);
+        // Another name frees the first; what is left of a session that has gone is free too.
+        home.name_session("fix", &one).unwrap();
+        home.name_session("bug", &two).unwrap();
+        std::fs::remove_dir_all(&two.directory).unwrap();
+        assert_eq!(home.session("bug").unwrap_err().code(), Code::NotFound);
+        home.name_session("bug", &one).unwrap();
+        assert_eq!(home.session_names()["SES-1"], "bug");
+        for bad in ["SES-x", "a/b", "..", "", "a b"] {
+            assert_eq!(home.name_session(bad, &one).unwrap_err().code(), Code::Validation, "{bad:?}");
+        }
+        // An id comes before a name.
+        home.name_session("talk", &one).unwrap();
+        assert_eq!(home.session("talk").unwrap().id, "talk");
     }
 
     #[test]

@@ -23,8 +23,17 @@ pub(crate) struct Explained {
     pub(crate) agent: String,
     /// Whether the person approved it.
     pub(crate) confirmed: bool,
-    /// Whether it was not sent, or stopped.
-    pub(crate) cancelled: bool,
+    pub(crate) fate: Fate,
+}
+
+/// What became of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    NotSent,
+    Sent,
+    Answered,
+    Interrupted,
+    Failed,
 }
 
 /// The size of a piece that was attached.
@@ -49,20 +58,27 @@ impl Explained {
         line("said", &self.said);
         line("agent", &self.agent);
         line("risk", &format!("{}: {}", self.risk.level.name(), self.risk.reason));
-        let asked = match (self.cancelled, self.confirmed) {
-            (true, _) => "not sent, or stopped",
-            (false, true) => "yes, by the person",
-            (false, false) => "no approval was required",
+        let asked = match (self.fate, self.confirmed) {
+            (Fate::NotSent, _) => "no",
+            (_, true) => "yes, by the person",
+            (_, false) => "no approval was required",
         };
         line("confirmed", asked);
-        line(
-            "mode",
-            if self.isolated {
-                "isolated: only these words were sent"
-            } else {
-                "persistent: the conversation was sent along"
-            },
-        );
+        let fate = match self.fate {
+            Fate::NotSent => "nothing was sent",
+            Fate::Sent => "sent, and not answered",
+            Fate::Answered => "sent, and answered",
+            Fate::Interrupted => "sent, and stopped by the person: what had come stays in the conversation",
+            Fate::Failed => "sent, and failed",
+        };
+        line("sent", fate);
+        let mode = match (self.fate, self.isolated) {
+            (Fate::NotSent, true) => "isolated",
+            (Fate::NotSent, false) => "persistent",
+            (_, true) => "isolated: only these words were sent",
+            (_, false) => "persistent: the conversation was sent along",
+        };
+        line("mode", mode);
         if self.pieces.is_empty() {
             line("context", "nothing attached");
         }

@@ -15,7 +15,7 @@ use crate::interactive::syntax::table::{self, COMMANDS, Command};
 use crate::interactive::transcript::Transcript;
 use crate::parts::ask;
 use crate::plane::Read;
-use crate::signals::{CONTEXT_LIMIT, Signals, health_bar};
+use crate::signals::{Signals, health_bar};
 
 /// `:help [COMMAND]`
 pub(super) fn help(about: &str, capabilities: &[Capability]) -> Result<Outcome> {
@@ -66,7 +66,7 @@ pub(super) fn clear(is_terminal: bool) -> Outcome {
 
 /// `:state`
 pub(super) fn state(state: &mut State<'_>) -> Result<Outcome> {
-    let State { setup, context, agent, ledgers, standing, hub, conversation, .. } = state;
+    let State { setup, context, agent, ledgers, standing, hub, conversation, model, .. } = state;
     let own = agent.state()?;
     let loaded = hub.loaded();
     let state = json!({
@@ -81,11 +81,12 @@ pub(super) fn state(state: &mut State<'_>) -> Result<Outcome> {
             "capabilities": names(agent.capabilities()),
             "state": own,
         },
-        "backend": context.config.text("backend", setup.request.model.backend.as_deref()),
-        "tools": setup.request.model.tools,
+        "backend": context.config.text("backend", model.backend.as_deref()),
+        "model": context.config.text("model", model.model.as_deref()),
+        "tools": model.tools,
         "offline": setup.request.options.offline,
         "signals": standing.signals().to_value(),
-        "context": {"used": standing.used, "limit": CONTEXT_LIMIT},
+        "context": {"used": standing.used, "limit": standing.window},
         "shell_history": {"enabled": setup.shell_history.enabled, "lines": setup.shell_history.lines.len()},
         "hub": {
             "status": loaded.status,

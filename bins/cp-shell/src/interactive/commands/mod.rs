@@ -1,10 +1,13 @@
 //! The commands of the shell, each by what it does. A command that the agent has no capability for does not exist for it.
 
+mod answers;
+pub(crate) mod asking;
 mod core;
 mod explain;
 mod hub;
 pub(crate) mod learning;
 mod memory;
+pub(crate) mod sessions;
 pub(crate) mod system;
 mod tree;
 
@@ -25,7 +28,11 @@ pub(crate) fn perform(state: &mut State<'_>, command: &Command, argument: &str) 
         return Err(Error::new(Code::Forbidden, message)
             .hint(format!("the agent `{agent}` has no such capability; `:agent` shows which it has")));
     }
-    let State { setup, context, console, agent, ledgers, standing, hub, conversation } = state;
+    if command.takes.is_empty() && !argument.is_empty() {
+        let message = format!(":{} takes nothing after it", command.name());
+        return Err(Error::usage(message).hint("a line that begins with a blank is sent as it is"));
+    }
+    let State { setup, context, console, agent, ledgers, standing, hub, conversation, model } = state;
     let session = ledgers.journal.session();
     match command.act {
         Act::Help => core::help(argument, agent.capabilities()),
@@ -36,6 +43,22 @@ pub(crate) fn perform(state: &mut State<'_>, command: &Command, argument: &str) 
         Act::Mode => core::mode(argument, conversation, &mut ledgers.transcript),
         Act::Explain => Ok(explain::explain(conversation.last.as_ref(), &setup.shell_history, hub)),
         Act::Export => core::export(context),
+        Act::Sessions => sessions::list(argument, session, context),
+        Act::Resume => sessions::resume(state, argument),
+        Act::Rename => sessions::rename(argument, session, context),
+        Act::Fork => sessions::fork(state),
+        Act::Undo => sessions::undo(state),
+        Act::Retry => sessions::retry(state),
+        Act::Compact => sessions::compact(argument, model, context),
+        Act::Model => asking::model(state, argument),
+        Act::Backend => asking::backend(state, argument),
+        Act::Tools => asking::tools(model, context),
+        Act::Attach => asking::attach(conversation, argument),
+        Act::Edit => asking::edit(state, argument),
+        Act::Propose => asking::propose(state, argument),
+        Act::Copy => answers::copy(conversation, console.is_terminal()),
+        Act::Save => answers::save(argument, conversation, context),
+        Act::Cost => Ok(answers::cost(conversation)),
         Act::Signals => Ok(core::signals(standing, agent.as_mut())),
         Act::Trust => Ok(core::trust(&standing.signals())),
         Act::Learn => learning::learn(state, argument),

@@ -16,7 +16,9 @@ use crate::parts::{check_governed, owner_approves};
 use crate::signals::Tracker;
 
 /// Runs it, if that is allowed.
-pub(crate) fn run(state: &mut State<'_>, command: &str) -> Result<Outcome> {
+///
+/// One that was `proposed` by a model never runs without a yes, also where policy asks for none.
+pub(crate) fn run(state: &mut State<'_>, command: &str, proposed: bool) -> Result<Outcome> {
     if command.is_empty() {
         return Err(Error::usage("a command must follow `:!`").hint("write it after `:!`: :! git status"));
     }
@@ -26,6 +28,10 @@ pub(crate) fn run(state: &mut State<'_>, command: &str) -> Result<Outcome> {
     exec.flags.extend(standing.plane.root_option());
     let decision = exec.ask(&["check", "-c", command])?;
     let token = match decision["decision"].as_str() {
+        Some("allow") if proposed => {
+            Exec::agreed(&decision, console, &mut standing.tracker, context)?;
+            None
+        }
         Some("allow") => None,
         Some("ask") => exec.confirmed(&decision, console, &mut standing.tracker, context)?,
         _ => {
@@ -90,6 +96,25 @@ struct Exec<'a> {
 impl Exec<'_> {
     fn ask(&self, words: &[&str]) -> Result<Value> {
         coprocess::ask_with("cp-exec", words, b"", self.flags.clone())?.data()
+    }
+
+    /// A yes to a command that somebody else wrote.
+    fn agreed(decision: &Value, console: &Console, tracker: &mut Tracker, context: &mut Context) -> Result<()> {
+        let rule = decision["rule"].as_str().unwrap_or("policy");
+        show(
+            &mut context.out,
+            &format!(
+                "{}
+",
+                style().faint(&format!("policy allows it ({})", harmless(rule)))
+            ),
+        )?;
+        if console.agrees("Run it? [y/N] ") {
+            tracker.confirmed();
+            return Ok(());
+        }
+        tracker.denied();
+        Err(Error::new(Code::Forbidden, "cancelled: nothing was run").hint("a yes at a terminal runs it"))
     }
 
     /// A yes, and the token that it gives: none where cp-exec keeps the yes of the policy's owner itself.

@@ -2,21 +2,30 @@
 //! ends the wait; it reads only when it is asked, so that a script's next line is never an answer.
 
 pub(crate) mod completion;
+pub(crate) mod markdown;
 pub(crate) mod prompt_history;
 pub(crate) mod render;
 
 use std::io::{BufRead as _, IsTerminal as _, PipeReader, PipeWriter, Read as _, Write as _};
 use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use cp_common::{Code, Result, signals};
 use rustix::termios::{OptionalActions, QueueSelector, Termios};
 use rustyline::error::ReadlineError;
 use rustyline::history::MemHistory;
-use rustyline::{Behavior, ColorMode, CompletionType, Config, Editor};
+use rustyline::{
+    Behavior, Cmd, ColorMode, CompletionType, ConditionalEventHandler, Config, Editor, Event, EventContext,
+    EventHandler, KeyEvent, RepeatCount,
+};
 
 use self::completion::{Helper, Ids};
 use crate::interactive::syntax::parse;
+
+/// The command that a line becomes with Ctrl-O.
+const EDIT: &str = ":edit ";
 
 /// The longest line of a script.
 const LONGEST: usize = 16 << 20;
@@ -157,8 +166,18 @@ impl Answers {
     }
 }
 
+/// Ctrl-O: what was typed so far goes on in the person's own editor.
+struct InEditor(Arc<AtomicBool>);
+
+impl ConditionalEventHandler for InEditor {
+    fn handle(&self, _: &Event, _: RepeatCount, _: bool, _: &EventContext) -> Option<Cmd> {
+        self.0.store(true, Ordering::Relaxed);
+        Some(Cmd::AcceptLine)
+    }
+}
+
 /// The editor: on standard output, or on the terminal itself where the output goes elsewhere.
-fn editor() -> rustyline::Result<Editor<Helper, MemHistory>> {
+fn editor(wants_editor: &Arc<AtomicBool>) -> rustyline::Result<Editor<Helper, MemHistory>> {
     let plain = std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty());
     let shown = rustix::termios::isatty(rustix::stdio::stdout());
     let config = Config::builder()
@@ -168,12 +187,19 @@ fn editor() -> rustyline::Result<Editor<Helper, MemHistory>> {
         .history_ignore_space(true)
         .build();
     let history = MemHistory::with_config(&config);
-    Editor::with_history(config, history)
+    let mut editor = Editor::with_history(config, history)?;
+    for key in [KeyEvent::ctrl('j'), KeyEvent::alt('\r')] {
+        editor.bind_sequence(key, Cmd::Newline);
+    }
+    let handler = EventHandler::Conditional(Box::new(InEditor(Arc::clone(wants_editor))));
+    editor.bind_sequence(KeyEvent::ctrl('o'), handler);
+    Ok(editor)
 }
 
 /// Lines from a terminal.
 fn edit(asked: &Receiver<Question>, answers: &mut Answers, ids: &Ids, known: &[String]) {
-    let mut editor = match editor() {
+    let wants_editor = Arc::new(AtomicBool::new(false));
+    let mut editor = match editor(&wants_editor) {
         Ok(editor) => editor,
         Err(e) => {
             let message = format!("the line editor does not work on this terminal: {e}");
@@ -197,6 +223,7 @@ fn edit(asked: &Receiver<Question>, answers: &mut Answers, ids: &Ids, known: &[S
         // A signal that came before was for no turn. One that comes from here on is for what the line begins.
         signals::forget_interrupt();
         let typed = match read {
+            Ok(line) if wants_editor.swap(false, Ordering::Relaxed) && is_line => Typed::Line(format!("{EDIT}{line}")),
             Ok(line) => {
                 if is_line && !line.trim().is_empty() {
                     let _ = editor.add_history_entry(line.as_str());

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// How the terminal takes text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Style {
     /// In columns.
     pub(crate) width: usize,
@@ -65,7 +65,7 @@ impl Style {
         text
     }
 
-    fn painted(self, code: &str, text: &str) -> String {
+    pub(super) fn painted(self, code: &str, text: &str) -> String {
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 }

@@ -16,8 +16,11 @@ use serde_json::{Value, json};
 use self::http::{Client, encoded};
 use crate::interactive::settings;
 
-/// The largest part of a brief that is read.
+/// The largest part of a brief that is sent, and the largest brief that is read.
 const BRIEF: usize = 64 << 10;
+const LONGEST_BRIEF: u64 = 1 << 20;
+/// How many entries of a list are taken.
+const ENTRIES: usize = 100;
 
 /// What was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -43,6 +46,8 @@ pub(crate) struct Brief {
     pub(crate) text: String,
     /// How many secrets were taken out.
     pub(crate) redactions: u32,
+    /// Whether a person lets it go along with turns.
+    pub(crate) goes_along: bool,
 }
 
 /// A workstream, a task or a message.
@@ -64,6 +69,8 @@ pub(crate) struct Hub {
     loaded: Loaded,
     /// Whether its answer is on the record.
     is_recorded: bool,
+    /// Whether a person was asked about the brief, and whether it goes along.
+    brief_decided: bool,
 }
 
 /// Whether the hub may be used.
@@ -84,7 +91,14 @@ impl Hub {
         if reach != Reach::Left {
             loaded.brief = brief(&directory.join(&settings.brief));
         }
-        let mut hub = Self { client: None, settings: settings.clone(), coming: None, loaded, is_recorded: false };
+        let mut hub = Self {
+            client: None,
+            settings: settings.clone(),
+            coming: None,
+            loaded,
+            is_recorded: false,
+            brief_decided: false,
+        };
         hub.loaded.status = match (reach, &settings.url) {
             (Reach::Left, _) => "left alone: --no-hub",
             (Reach::Offline, _) => "not asked: --offline",
@@ -103,6 +117,20 @@ impl Hub {
             }
         };
         hub
+    }
+
+    /// Where the brief is and what it says, until it is decided whether it goes along.
+    pub(crate) fn undecided_brief(&self) -> Option<(String, String)> {
+        let brief = self.loaded.brief.as_ref().filter(|_| !self.brief_decided)?;
+        Some((brief.path.clone(), brief.text.clone()))
+    }
+
+    /// Whether the brief goes along with turns.
+    pub(crate) fn decide_brief(&mut self, goes_along: bool) {
+        self.brief_decided = true;
+        if let Some(brief) = &mut self.loaded.brief {
+            brief.goes_along = goes_along;
+        }
     }
 
     /// What is known now.
@@ -136,7 +164,10 @@ impl Hub {
             coming.recv_timeout(wait).map_err(|e| e == RecvTimeoutError::Disconnected)
         };
         match got {
-            Ok(loaded) => self.loaded = loaded,
+            Ok(loaded) => {
+                let brief = self.loaded.brief.take();
+                self.loaded = Loaded { brief, ..loaded };
+            }
             Err(true) => self.loaded.errors.push("the hub was not asked: no thread could be started".to_owned()),
             Err(false) => return false,
         }
@@ -182,18 +213,15 @@ impl Hub {
 }
 
 impl Loaded {
-    /// Whether there is anything to say.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.brief.is_none() && self.workstreams.is_empty() && self.tasks.is_empty() && self.messages.is_empty()
+    /// All of it as text, for what looks for ids in it.
+    pub(crate) fn text(&self) -> String {
+        let brief = self.brief.as_ref().map_or("", |brief| brief.text.trim_end());
+        format!("{brief}\n{}", self.answers())
     }
 
-    /// All of it as text: for the context of a turn, and for what looks for ids in it.
-    pub(crate) fn text(&self) -> String {
+    /// What the hub answered, as text.
+    pub(crate) fn answers(&self) -> String {
         let mut text = String::new();
-        if let Some(brief) = &self.brief {
-            text.push_str(brief.text.trim_end());
-            text.push('\n');
-        }
         for (name, entries) in self.lists() {
             for entry in entries {
                 let _ = writeln!(text, "{name} {}: {} ({})", entry.id, entry.title, entry.note);
@@ -222,6 +250,9 @@ fn ask(client: &Client, settings: &settings::Hub, mut loaded: Loaded) -> Loaded 
         match client.get(path, &query) {
             Ok(answer) => {
                 let entries = entries(&answer, name);
+                if entries.len() == ENTRIES {
+                    loaded.errors.push(format!("{name}: only the first {ENTRIES} were taken"));
+                }
                 match name {
                     "workstreams" => loaded.workstreams = entries,
                     "tasks" => loaded.tasks = entries,
@@ -248,7 +279,7 @@ fn entries(answer: &Value, name: &str) -> Vec<Entry> {
         let found = names.iter().find_map(|name| entry.get(name).filter(|value| !value.is_null()));
         found.map_or_else(String::new, |value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
     };
-    let list = list.into_iter().flatten().take(100).filter(|entry| entry.is_object());
+    let list = list.into_iter().flatten().take(ENTRIES).filter(|entry| entry.is_object());
     list.map(|entry| Entry {
         id: member(entry, &["id", "workstream_id", "task_id", "message_id", "slug"]),
         title: member(entry, &["title", "subject", "name", "summary", "body"]),
@@ -259,11 +290,16 @@ fn entries(answer: &Value, name: &str) -> Vec<Entry> {
 
 /// The brief, if there is one.
 fn brief(path: &PathBuf) -> Option<Brief> {
+    // Whoever can write to the directory could put anything there.
+    path.metadata().ok().filter(|found| found.is_file() && found.len() <= LONGEST_BRIEF)?;
     let bytes = std::fs::read(path).ok()?;
     // Cut first, a secret at the edge would not be known any more.
     let (mut text, redactions) = Redactor::from_environment().redact_text(&String::from_utf8_lossy(&bytes));
-    text.truncate(text.floor_char_boundary(BRIEF));
-    Some(Brief { path: path.display().to_string(), text, redactions })
+    if text.len() > BRIEF {
+        text.truncate(text.floor_char_boundary(BRIEF));
+        text.push_str("\n[the rest of the brief is not sent]\n");
+    }
+    Some(Brief { path: path.display().to_string(), text, redactions, goes_along: false })
 }
 
 #[cfg(test)]
@@ -290,7 +326,7 @@ mod tests {
         let offline = Hub::start(&settings, Reach::Offline, directory.path());
         assert!(!offline.is_pending() && offline.loaded().text().contains("CYA-WP-0007"));
         let left = Hub::start(&settings, Reach::Left, directory.path());
-        assert!(!left.is_pending() && left.loaded().is_empty());
+        assert!(!left.is_pending() && left.loaded().text().trim().is_empty());
         assert!(left.log("x", "SES-1").unwrap_err().message().contains("--no-hub"));
     }
 }

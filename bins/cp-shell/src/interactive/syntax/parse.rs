@@ -33,9 +33,13 @@ pub(crate) fn parse(line: &str) -> Input<'_> {
     }
     let Some(rest) = text.strip_prefix([':', '/']) else { return Input::Say(text) };
     let (name, argument) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
-    // A path is not a command, and neither is a lone colon or slash.
-    if name.is_empty() || name.contains('/') {
+    // A path is not a command.
+    if name.contains('/') {
         return Input::Say(text);
+    }
+    // A lone colon or slash is a slip, and no words for a model.
+    if name.is_empty() && argument.is_empty() {
+        return Input::Unknown("", Some("help"));
     }
     match table::find(name) {
         Some(command) => Input::Command(command, argument.trim()),

@@ -16,6 +16,22 @@ pub(crate) enum Act {
     Mode,
     Explain,
     Export,
+    Sessions,
+    Resume,
+    Rename,
+    Fork,
+    Undo,
+    Retry,
+    Compact,
+    Model,
+    Backend,
+    Tools,
+    Attach,
+    Edit,
+    Propose,
+    Copy,
+    Save,
+    Cost,
     Signals,
     Trust,
     Learn,
@@ -61,10 +77,10 @@ const fn command(
 }
 
 use Capability::{Governance, Ledger, Memory, PackageMgt, Signals, Trust};
-use Class::{Append, Query, Write};
+use Class::{Append, Governed, Query, Write};
 
 /// Every command, in the order help shows them.
-pub(crate) const COMMANDS: [Command; 29] = [
+pub(crate) const COMMANDS: [Command; 45] = [
     command(Act::Help, &["help", "h", "?"], "[COMMAND]", "show the commands, or one of them", None, Query),
     command(Act::Quit, &["quit", "q", "exit", "x", "bye"], "", "end the session", None, Query),
     command(Act::Clear, &["clear", "c", "cls"], "", "clear the screen", None, Query),
@@ -72,6 +88,29 @@ pub(crate) const COMMANDS: [Command; 29] = [
     command(Act::Agent, &["agent", "a", "agents"], "[NAME]", "show who answers, or switch to another", None, Query),
     command(Act::Mode, &["ctx", "context"], "[persistent|isolated]", "show or set what goes to the model", None, Query),
     command(Act::Explain, &["explain", "why"], "", "explain the last turn: risk, context, hints", None, Query),
+    command(Act::Sessions, &["sessions", "ls"], "[N]", "list the newest sessions", None, Query),
+    command(Act::Resume, &["resume", "open"], "ID|NAME", "go on with another session", None, Append),
+    command(Act::Rename, &["rename", "name"], "NAME", "name this session", None, Append),
+    command(Act::Fork, &["fork", "branch"], "", "go on in a copy of this session", None, Append),
+    command(Act::Undo, &["undo"], "", "go on without the last round, in a copy", None, Append),
+    command(Act::Retry, &["retry", "again"], "", "ask the last question again", None, Append),
+    command(Act::Compact, &["compact"], "[KEEP]", "let the model summarise all but the newest turns", None, Append),
+    command(Act::Model, &["model"], "[MODEL]", "show or choose the model", None, Query),
+    command(Act::Backend, &["backend"], "[NAME]", "show or choose what answers", None, Query),
+    command(Act::Tools, &["tools"], "", "show the tools that the model may use", None, Query),
+    command(
+        Act::Attach,
+        &["attach", "file"],
+        "[PATH]",
+        "attach a file to the next turn; so does @PATH in it",
+        None,
+        Query,
+    ),
+    command(Act::Edit, &["edit", "e"], "[TEXT]", "write the next turn in $EDITOR; so does Ctrl-O", None, Append),
+    command(Act::Propose, &["cmd"], "WORDS", "let the model write a command line; it runs after a yes", None, Governed),
+    command(Act::Copy, &["copy", "y"], "", "copy the last answer to the clipboard", None, Query),
+    command(Act::Save, &["save", "w"], "FILE", "write the last answer to a new file", None, Write),
+    command(Act::Cost, &["cost", "usage"], "", "show the tokens and the cost since the shell was started", None, Query),
     command(Act::Export, &["export-session", "export"], "", "write summary.json, without secrets", None, Append),
     command(Act::Memory, &["memory", "m", "mem", "recall"], "[QUERY]", "show what is remembered", Some(Memory), Query),
     command(Act::View, &["v", "view", "history"], "[N]", "show the last turns of the session", Some(Memory), Query),

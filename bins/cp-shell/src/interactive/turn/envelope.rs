@@ -34,8 +34,13 @@ impl Envelope {
             envelope.add("shell_history", &lines.join("\n"), redactor);
             envelope.redactions += shell_history.redactions;
         }
-        if !hub.is_empty() {
-            envelope.add("hub", &hub.text(), redactor);
+        if let Some(brief) = hub.brief.as_ref().filter(|brief| brief.goes_along) {
+            envelope.add("brief", &brief.text, redactor);
+            envelope.redactions += brief.redactions;
+        }
+        let answers = hub.answers();
+        if !answers.is_empty() {
+            envelope.add("hub", &answers, redactor);
         }
         envelope.recall(said, setup, context);
         let recalled: Vec<String> = envelope.recalled.iter().map(|it| format!("{}: {}", it.kind, it.text)).collect();

@@ -1,8 +1,11 @@
 //! A turn: what goes along is gathered, the risk shown, a yes asked for where it is needed; then the agent answers, and both sides go
 //! to the session. Nothing that the model proposes is run here: its tools are, where the person named some and approves the turn.
 
+mod attached;
+mod brief;
 mod consent;
 mod envelope;
+mod flow;
 mod watch;
 
 use std::fmt::Write as _;
@@ -11,21 +14,28 @@ use cp_common::wire::Message;
 use cp_common::{Code, Error, Result, signals};
 use serde_json::{Value, json};
 
+use self::attached::Attached;
 use self::envelope::Envelope;
+use self::flow::Page;
 use self::watch::Watch;
 use crate::agent;
-use crate::interactive::assessment::explained::Explained;
+use crate::interactive::assessment::explained::{Explained, Fate};
 use crate::interactive::assessment::hints::{self, Hint, Situation};
 use crate::interactive::assessment::risk::{self, Level, Risk};
+use crate::interactive::console::markdown::rendered;
 use crate::interactive::console::render::harmless;
 use crate::interactive::console::render::{Style, style};
 use crate::interactive::outcome::Outcome;
-use crate::interactive::state::{Setup, State};
+use crate::interactive::state::State;
 use crate::interactive::transcript::{Closed, last_answer};
+use crate::signals::CONTEXT_LIMIT;
 
 /// What is about to be sent.
 struct Sending<'a> {
     said: &'a str,
+    /// What was said, with the texts that are attached.
+    sent: String,
+    attached: Attached,
     risk: Risk,
     hints: Vec<Hint>,
     envelope: Envelope,
@@ -33,8 +43,11 @@ struct Sending<'a> {
 
 /// Takes what a person said.
 pub(crate) fn take(state: &mut State<'_>, said: &str) -> Result<Outcome> {
-    check_offline(&state.setup, state.context)?;
+    check_offline(state)?;
     state.look_at_hub()?;
+    brief::decide(state)?;
+    said.clone_into(&mut state.conversation.said);
+    let attached = Attached::of(&state.conversation.attached, said, &state.setup.redactor)?;
     let risk = risk::classify(said);
     let State { setup, context, hub, conversation, .. } = state;
     let hints = hints::hints(&Situation {
@@ -47,8 +60,9 @@ pub(crate) fn take(state: &mut State<'_>, said: &str) -> Result<Outcome> {
     // Nothing at all goes along where only the words are to go.
     let envelope =
         if conversation.isolated { Envelope::default() } else { Envelope::gather(said, setup, hub.loaded(), context) };
-    let sending = Sending { said, risk, hints, envelope };
-    state.show(&remarks(&sending, style()))?;
+    let sent = format!("{said}{}", attached.text);
+    let sending = Sending { said, sent, attached, risk, hints, envelope };
+    state.show(&remarks(&sending, state.console.is_terminal(), style()))?;
     state.conversation.last = Some(Explained {
         turn: 0,
         said: state.setup.redactor.redact_text(said).0,
@@ -60,10 +74,10 @@ pub(crate) fn take(state: &mut State<'_>, said: &str) -> Result<Outcome> {
         isolated: state.conversation.isolated,
         agent: state.agent.name().to_owned(),
         confirmed: false,
-        cancelled: false,
+        fate: Fate::NotSent,
     });
-    let State { setup, context, conversation, .. } = state;
-    let tools = &setup.request.model.tools;
+    let State { context, conversation, model, .. } = state;
+    let tools = &model.tools;
     if let Some(question) = consent::question(tools, &mut conversation.tools, &sending.risk, context)? {
         if !state.console.agrees(&format!("{question} [y/N] ")) {
             return cancelled(state, &sending);
@@ -77,11 +91,11 @@ pub(crate) fn take(state: &mut State<'_>, said: &str) -> Result<Outcome> {
 }
 
 /// Refuses to ask a model over a network that the person does not want to be used.
-fn check_offline(setup: &Setup<'_>, context: &cp_common::Context) -> Result<()> {
-    if !setup.request.options.offline {
+pub(crate) fn check_offline(state: &State<'_>) -> Result<()> {
+    if !state.setup.request.options.offline {
         return Ok(());
     }
-    let backend = context.config.text("backend", setup.request.model.backend.as_deref());
+    let backend = state.context.config.text("backend", state.model.backend.as_deref());
     match backend.as_deref() {
         Some("stub") => Ok(()),
         _ => Err(Error::usage("the model is reached over the network, which --offline forbids")
@@ -90,7 +104,7 @@ fn check_offline(setup: &Setup<'_>, context: &cp_common::Context) -> Result<()> 
 }
 
 /// What is shown before the answer.
-fn remarks(sending: &Sending<'_>, style: Style) -> String {
+fn remarks(sending: &Sending<'_>, is_terminal: bool, style: Style) -> String {
     let Sending { risk, hints, envelope, .. } = sending;
     let mut text = String::new();
     for hint in hints {
@@ -101,6 +115,13 @@ fn remarks(sending: &Sending<'_>, style: Style) -> String {
         let memories = if kinds.len() == 1 { "memory" } else { "memories" };
         let line = format!("memory: {} {memories} attached ({})", kinds.len(), kinds.join(", "));
         let _ = writeln!(text, "{}", style.faint(&line));
+    }
+    if is_terminal && !envelope.pieces.is_empty() {
+        let pieces = envelope.pieces.iter().map(|piece| format!("{} {} B", piece.name, piece.text.len()));
+        let _ = writeln!(text, "{}", style.faint(&format!("with {}", pieces.collect::<Vec<_>>().join(", "))));
+    }
+    for line in &sending.attached.lines {
+        let _ = writeln!(text, "{}", style.faint(&harmless(line)));
     }
     for error in &envelope.errors {
         let _ = writeln!(text, "{}", style.warning(&format!("memory: {}", harmless(error))));
@@ -132,13 +153,18 @@ fn cancelled(state: &mut State<'_>, sending: &Sending<'_>) -> Result<Outcome> {
 fn answer(state: &mut State<'_>, sending: &Sending<'_>) -> Result<Outcome> {
     let State { context, console, agent, ledgers, standing, conversation, .. } = state;
     let turn = agent::Turn {
-        text: sending.said,
+        text: &sending.sent,
         session: ledgers.journal.session(),
         isolated: conversation.isolated,
         context: &sending.envelope.pieces,
+        attached: &sending.attached.others,
     };
+    if let Some(last) = &mut conversation.last {
+        last.fate = Fate::Sent;
+    }
     let mut watch = Watch::new(console, &mut context.out, &mut standing.tracker, style());
     let replied = agent.process(&turn, &mut watch);
+    watch.settle()?;
     let Watch { partial, called, .. } = watch;
     match replied {
         Ok(reply) => answered(state, sending, &reply.messages, &partial, called),
@@ -156,15 +182,30 @@ fn answered(
     tools: Vec<Value>,
 ) -> Result<Outcome> {
     let (words, tokens) = last_answer(messages);
-    let mut text = if partial.is_empty() { harmless(&words) } else { String::new() };
-    let shown = if partial.is_empty() { &words } else { partial };
-    if !shown.ends_with('\n') {
-        text.push('\n');
+    let mut text = String::new();
+    if partial.is_empty() {
+        text = if Page::of_terminal().is_some() { rendered(&words, style()) } else { harmless(&words) };
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
     }
     state.standing.used = tokens;
+    let answered_by = messages.last().map(|message| message.model.as_str()).unwrap_or_default();
+    state.standing.window = state.setup.settings.context.window(answered_by).unwrap_or(CONTEXT_LIMIT);
+    state.conversation.count(messages);
+    words.clone_into(&mut state.conversation.answer);
+    state.conversation.attached.clear();
     record(state, sending, Ending { messages, ..Ending::default() })?;
     let without_secrets = |text: &str| state.setup.redactor.redact_text(text).0;
     state.conversation.rounds.push((without_secrets(sending.said), without_secrets(&words)));
+    if let Some(last) = &mut state.conversation.last {
+        last.fate = Fate::Answered;
+    }
+    if tokens > state.standing.window / 5 * 4 {
+        let message =
+            format!("the conversation takes {tokens} of the {} tokens that the model can hold", state.standing.window);
+        let _ = writeln!(text, "{} {message}: :compact summarises it", style().warning("context"));
+    }
     let _ = writeln!(text, "{}", style().faint(&state.standing.strip()));
     let models = messages
         .iter()
@@ -175,17 +216,17 @@ fn answered(
 /// The turn has failed, or the person stopped it. The session goes on.
 fn stopped(state: &mut State<'_>, sending: &Sending<'_>, error: &Error, partial: &str) -> Result<Outcome> {
     let interrupted = error.code() == Code::Interrupted;
-    record(state, sending, Ending { cancelled: interrupted, partial, ..Ending::default() })?;
+    record(state, sending, Ending { cancelled: interrupted, interrupted, partial, ..Ending::default() })?;
     if interrupted {
         signals::forget_interrupt();
     } else {
         state.ledgers.transcript.note("error", &error.to_value())?;
     }
     if let Some(last) = &mut state.conversation.last {
-        last.cancelled = true;
+        last.fate = if interrupted { Fate::Interrupted } else { Fate::Failed };
     }
     let style = style();
-    let mut text = String::from(if partial.is_empty() || partial.ends_with('\n') { "" } else { "\n" });
+    let mut text = String::new();
     if interrupted {
         text.push_str(&style.error("interrupted: the turn was stopped, the session goes on", None));
     } else {
@@ -208,28 +249,30 @@ struct Ending<'a> {
     messages: &'a [Message],
     /// Whether it was not sent, or was stopped.
     cancelled: bool,
+    /// Whether it was stopped by the person while it was answered.
+    interrupted: bool,
     /// What had come by then.
     partial: &'a str,
 }
 
 /// Puts a turn on record. Its number is the one on the screen, and `:explain` has what the record has.
 fn record(state: &mut State<'_>, sending: &Sending<'_>, ending: Ending<'_>) -> Result<()> {
-    let Sending { said, risk, hints, envelope } = sending;
+    let Sending { sent, risk, hints, envelope, attached, .. } = sending;
     let closed = Closed {
         number: state.standing.tracker.turns(),
-        said,
+        said: sent,
         messages: ending.messages,
         risk,
         hints,
         cancelled: ending.cancelled,
         partial: ending.partial,
+        interrupted: ending.interrupted,
         recalled: envelope.recalled.len(),
-        attached: envelope.redactions,
+        attached: envelope.redactions + attached.redactions,
     };
     let redactions = state.ledgers.transcript.turn(&closed)?;
     if let Some(last) = &mut state.conversation.last {
         (last.turn, last.redactions) = (closed.number, redactions);
-        last.cancelled |= closed.cancelled;
     }
     Ok(())
 }

@@ -1,16 +1,23 @@
 //! Shows a turn while it is answered: words as they come, tools on a line of their own, and the questions that only a person answers.
 
+use std::time::Duration;
+
 use cp_common::Result;
 use cp_common::output::Output;
 use cp_common::program::approval::{Answer, description, prompt};
 use cp_common::wire::Approval;
 use serde_json::{Value, json};
 
+use super::flow::{Flow, Page};
 use crate::agent::{Event, Observer};
 use crate::interactive::console::Console;
 use crate::interactive::console::render::harmless;
 use crate::interactive::console::render::{Style, cut, show};
 use crate::signals::Tracker;
+
+/// How long nothing may come before a sign of life is shown, and what moves in it.
+const QUIET: Duration = Duration::from_millis(700);
+const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 
 pub(super) struct Watch<'a> {
     console: &'a Console,
@@ -19,19 +26,44 @@ pub(super) struct Watch<'a> {
     style: Style,
     /// What was shown of the answer.
     pub(super) partial: String,
+    flow: Flow,
+    /// What the line at the cursor says while nothing comes.
+    sign: Option<String>,
     /// The tools that were called.
     pub(super) called: Vec<Value>,
 }
 
 impl<'a> Watch<'a> {
     pub(super) fn new(console: &'a Console, out: &'a mut Output, tracker: &'a mut Tracker, style: Style) -> Self {
-        Self { console, out, tracker, style, partial: String::new(), called: Vec::new() }
+        let flow = Flow::new(style, Page::of_terminal());
+        Self { console, out, tracker, style, partial: String::new(), flow, sign: None, called: Vec::new() }
+    }
+
+    /// Ends what was shown of the answer with a line of its own.
+    pub(super) fn settle(&mut self) -> Result<()> {
+        let (unsigned, end) = (self.unsigned(), self.ended());
+        show(self.out, &format!("{unsigned}{end}"))
+    }
+
+    fn ended(&mut self) -> String {
+        let mut end = self.flow.end();
+        if !self.partial.is_empty() && !self.partial.ends_with('\n') {
+            self.partial.push('\n');
+            if end.is_empty() {
+                end.push('\n');
+            }
+        }
+        end
+    }
+
+    /// Takes the sign of life off the line.
+    fn unsigned(&mut self) -> &'static str {
+        if self.sign.take().is_some() { "\r\x1b[K" } else { "" }
     }
 
     /// A line about a tool, after the words that came before it.
     fn line(&mut self, line: &str) -> String {
-        let start = if self.partial.is_empty() || self.partial.ends_with('\n') { "" } else { "\n" };
-        self.partial.push_str(start);
+        let start = self.ended();
         let line = cut(&harmless(line).replace('\n', " "), self.style.width);
         format!("{start}{}\n", self.style.faint(&line))
     }
@@ -42,7 +74,7 @@ impl Observer for Watch<'_> {
         let shown = match event {
             Event::Delta(words) => {
                 self.partial.push_str(words);
-                harmless(words)
+                self.flow.add(words)
             }
             Event::ToolCall(call) => {
                 self.called.push(json!({"tool": call.name}));
@@ -59,10 +91,27 @@ impl Observer for Watch<'_> {
                 self.line(&format!("{mark} {}: {first}", result.name))
             }
         };
+        let unsigned = self.unsigned();
+        show(self.out, &format!("{unsigned}{shown}"))
+    }
+
+    fn waits(&mut self, waited: Duration) -> Result<()> {
+        let is_at_beginning = self.partial.is_empty() || self.partial.ends_with('\n');
+        if Page::of_terminal().is_none() || !is_at_beginning || waited < QUIET {
+            return Ok(());
+        }
+        let frame = FRAMES[usize::try_from(waited.as_millis() / 100).unwrap_or(0) % FRAMES.len()];
+        let sign = format!("{frame} {} s", waited.as_secs());
+        if self.sign.as_ref() == Some(&sign) {
+            return Ok(());
+        }
+        let shown = format!("\r{}\x1b[K", self.style.faint(&sign));
+        self.sign = Some(sign);
         show(self.out, &shown)
     }
 
     fn answers(&mut self, approval: &Approval) -> Option<Answer> {
+        let _ = self.settle();
         if !self.console.is_terminal() || show(self.out, &format!("\n{}\n", description(approval))).is_err() {
             return None;
         }

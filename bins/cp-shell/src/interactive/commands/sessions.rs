@@ -1,0 +1,191 @@
+//! The sessions that people return to: a list, another one, a name, a copy, and a conversation without its last round.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use cp_common::home::write_whole;
+use cp_common::wire::Turn;
+use cp_common::{Context, Error, Result};
+use serde_json::{Value, json};
+
+use crate::agent::ModelOptions;
+use crate::interactive::console::render::{Style, count, cut, harmless, style};
+use crate::interactive::outcome::Outcome;
+use crate::interactive::state::State;
+use crate::interactive::turn;
+use crate::parts::ask;
+
+/// How many turns a recap shows, and how many sessions a list.
+const SHOWN: usize = 6;
+const LISTED: usize = 10;
+
+/// Where the last session of a person is named.
+fn last_file(context: &Context) -> PathBuf {
+    context.home.state("shell_session")
+}
+
+/// Remembers which session was the last.
+pub(crate) fn remember(session: &str, context: &Context) -> Result<()> {
+    write_whole(&last_file(context), session.as_bytes())
+}
+
+/// The last session of a person in this home.
+pub(crate) fn last(context: &Context) -> Result<String> {
+    std::fs::read_to_string(last_file(context)).map_err(|_| {
+        Error::not_found("no session to go on with in this home")
+            .hint("leave -c out to begin one; `cp-session list` shows those of other programs, for --session")
+    })
+}
+
+/// What a session that is gone on with was about: its newest turns, a line each.
+pub(crate) fn recap(context: &Context, style: Style) -> Result<String> {
+    let loaded = ask(context, "cp-session", &["load", "--last", &SHOWN.to_string()])?;
+    let turns: Vec<Turn> = serde_json::from_value(loaded["messages"].clone()).unwrap_or_default();
+    let session = context.options.session.as_deref().unwrap_or_default();
+    if turns.is_empty() {
+        return Ok(format!("{}\n", style.faint(&format!("{session} goes on, without a turn so far"))));
+    }
+    let mut text = format!("{}\n", style.faint(&format!("{session} goes on; it ended like this (:v shows more)")));
+    for turn in turns {
+        let who = if turn.role == "user" { "you:" } else { "  →" };
+        let words = harmless(&turn.content.text());
+        let line = words.split_whitespace().collect::<Vec<_>>().join(" ");
+        if !line.is_empty() {
+            let _ = writeln!(text, "{}", style.faint(&cut(&format!("{who} {line}"), style.width)));
+        }
+    }
+    Ok(text)
+}
+
+/// `:sessions [N]`
+pub(super) fn list(many: &str, here: &str, context: &Context) -> Result<Outcome> {
+    let many = if many.is_empty() { Ok(LISTED) } else { many.parse::<usize>() };
+    let many = many.map_err(|_| Error::usage("not a number of sessions").hint("write :sessions 20"))?.max(1);
+    let mut newest: Vec<Value> = Vec::new();
+    let mut cursor: Option<String> = None;
+    loop {
+        let mut words = vec!["list", "--limit", "1000"];
+        words.extend(cursor.iter().flat_map(|cursor| ["--cursor", cursor.as_str()]));
+        let page = ask(context, "cp-session", &words)?;
+        newest.extend(page["items"].as_array().into_iter().flatten().cloned());
+        newest.sort_by_key(|session| std::cmp::Reverse(session["updated_at"].as_str().unwrap_or_default().to_owned()));
+        newest.truncate(many);
+        cursor = page["next_cursor"].as_str().map(str::to_owned);
+        if cursor.is_none() {
+            break;
+        }
+    }
+    let mut text = String::new();
+    for session in &newest {
+        let member = |name: &str| session[name].as_str().unwrap_or_default();
+        let is_here = if member("session_id") == here { "*" } else { " " };
+        let state = if session["ended"] == true { "ended" } else { "open" };
+        let line =
+            format!("{is_here} {}  {}  {}  {state}", member("session_id"), member("updated_at"), member("agent"));
+        let _ = writeln!(text, "{}", harmless(format!("{line}  {}", member("name")).trim_end()));
+    }
+    let _ = writeln!(text, "{}", style().faint("`:resume ID` or `:resume NAME` goes on with one"));
+    Ok(Outcome { text, result: json!({"sessions": newest}), ..Outcome::default() })
+}
+
+/// `:resume ID|NAME`
+pub(super) fn resume(state: &mut State<'_>, session: &str) -> Result<Outcome> {
+    if session.is_empty() {
+        return Err(Error::usage("which session?").hint(":sessions lists them; write :resume ID"));
+    }
+    state.go_on_in(session, false)?;
+    arrived(state, "")
+}
+
+/// What is shown of the session that is open now.
+fn arrived(state: &State<'_>, first: &str) -> Result<Outcome> {
+    let session = state.ledgers.journal.session();
+    remember(session, state.context)?;
+    let text = format!("{first}{}", recap(state.context, style())?);
+    Ok(Outcome { text, result: json!({"session_id": session}), ..Outcome::default() })
+}
+
+/// `:rename NAME`
+pub(super) fn rename(name: &str, session: &str, context: &Context) -> Result<Outcome> {
+    if name.is_empty() {
+        return Err(Error::usage("a name is needed").hint("write :rename bug-17"));
+    }
+    let renamed = ask(context, "cp-session", &["rename", session, "--", name])?;
+    let text = format!("{session} is {name}: cp-shell --session {name} goes on with it\n");
+    Ok(Outcome { text, result: renamed, ..Outcome::default() })
+}
+
+/// `:fork`
+pub(super) fn fork(state: &mut State<'_>) -> Result<Outcome> {
+    let from = state.ledgers.journal.session().to_owned();
+    copy(state, None)?;
+    arrived(state, &format!("a copy of {from}, which stays as it is\n"))
+}
+
+/// `:undo`
+pub(super) fn undo(state: &mut State<'_>) -> Result<Outcome> {
+    let from = state.ledgers.journal.session().to_owned();
+    let (turns, _) = last_round(state.context)?.ok_or_else(nothing_said)?;
+    copy(state, Some(turns))?;
+    arrived(state, &format!("a copy of {from} without its last round; :resume {from} brings it back\n"))
+}
+
+/// `:retry`
+pub(super) fn retry(state: &mut State<'_>) -> Result<Outcome> {
+    let said = match std::mem::take(&mut state.conversation.said) {
+        said if said.is_empty() => last_round(state.context)?.ok_or_else(nothing_said)?.1,
+        said => said,
+    };
+    let kept = state.setup.redactor.redact_text(&said).0;
+    // A turn that failed left nothing to take back.
+    if let Some((turns, _)) = last_round(state.context)?.filter(|(_, stored)| *stored == kept || *stored == said) {
+        copy(state, Some(turns))?;
+        remember(state.ledgers.journal.session(), state.context)?;
+    }
+    state.show(&format!("{}\n", style().faint(&cut(&harmless(&said).replace('\n', " "), style().width))))?;
+    turn::take(state, &said)
+}
+
+fn nothing_said() -> Error {
+    Error::not_found("nothing was said in this session yet")
+}
+
+/// Goes on in a copy of this session, with its first turns or all of them.
+fn copy(state: &mut State<'_>, turns: Option<u64>) -> Result<()> {
+    let at = turns.map(|turns| turns.to_string());
+    let mut words = vec!["fork", state.ledgers.journal.session()];
+    words.extend(at.iter().flat_map(|at| ["--at", at.as_str()]));
+    let copy = ask(state.context, "cp-session", &words)?;
+    state.go_on_in(copy["session_id"].as_str().unwrap_or_default(), true)
+}
+
+/// How many turns come before the last round of the session, and what was said in it.
+fn last_round(context: &Context) -> Result<Option<(u64, String)>> {
+    let loaded = ask(context, "cp-session", &["load"])?;
+    let turns: Vec<Turn> = serde_json::from_value(loaded["messages"].clone()).unwrap_or_default();
+    let stored = ask(context, "cp-session", &["count"])?["count"].as_u64().unwrap_or_default();
+    let says = |turn: &Turn| turn.role == "user" && !turn.content.text().is_empty();
+    let Some(at) = turns.iter().rposition(says) else { return Ok(None) };
+    let later = u64::try_from(turns.len() - at).unwrap_or_default();
+    Ok(Some((stored.saturating_sub(later), turns[at].content.text())))
+}
+
+/// `:compact [KEEP]`
+pub(super) fn compact(keep: &str, model: &ModelOptions, context: &Context) -> Result<Outcome> {
+    let mut words = vec!["compact"];
+    if !keep.is_empty() {
+        keep.parse::<u64>().map_err(|_| Error::usage("not a number of turns").hint("write :compact 10"))?;
+        words.extend(["--keep", keep]);
+    }
+    for (name, value) in [("--backend", &model.backend), ("--model", &model.model)] {
+        words.extend(value.iter().flat_map(|value| [name, value.as_str()]));
+    }
+    let compacted = ask(context, "cp-session", &words)?;
+    let turns = compacted["turns"].as_u64().unwrap_or_default();
+    let text = if turns == 0 {
+        "there was nothing to summarise\n".to_owned()
+    } else {
+        format!("{} stand as a summary from now on\n", count(usize::try_from(turns).unwrap_or(usize::MAX), "turn"))
+    };
+    Ok(Outcome { text, result: compacted, ..Outcome::default() })
+}

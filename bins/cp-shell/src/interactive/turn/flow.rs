@@ -1,0 +1,164 @@
+//! The words of an answer as they come. On a page that can be drawn over, a block of Markdown that is complete takes the place of its
+//! raw words; everywhere else the words are shown as they are.
+
+use unicode_width::UnicodeWidthChar as _;
+
+use crate::interactive::console::markdown::rendered;
+use crate::interactive::console::render::{Style, harmless};
+
+/// A page that can be drawn over: so many rows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Page {
+    pub(super) rows: usize,
+}
+
+impl Page {
+    /// The terminal, where there is one that can move its cursor.
+    pub(super) fn of_terminal() -> Option<Self> {
+        let stdout = rustix::stdio::stdout();
+        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let rows = rustix::termios::tcgetwinsize(stdout).ok().map_or(0, |size| usize::from(size.ws_row));
+        (!is_dumb && rows > 1 && rustix::termios::isatty(stdout)).then_some(Self { rows })
+    }
+}
+
+/// What is shown of an answer that is still coming.
+pub(super) struct Flow {
+    style: Style,
+    page: Option<Page>,
+    /// The words that stand as they came.
+    raw: String,
+}
+
+impl Flow {
+    pub(super) fn new(style: Style, page: Option<Page>) -> Self {
+        Self { style, page, raw: String::new() }
+    }
+
+    /// What to write for some more words.
+    pub(super) fn add(&mut self, words: &str) -> String {
+        let mut shown = harmless(words);
+        if self.page.is_none() {
+            return shown;
+        }
+        self.raw.push_str(words);
+        if let Some(end) = complete(&self.raw) {
+            let rest = self.raw.split_off(end);
+            let block = std::mem::replace(&mut self.raw, rest);
+            if let Some(over) = self.drawn_over(&block, &format!("{block}{}", self.raw)) {
+                shown.push_str(&over);
+                shown.push('\n');
+                shown.push_str(&harmless(&self.raw));
+            }
+        }
+        shown
+    }
+
+    /// What to write at the end, or before something else is shown.
+    pub(super) fn end(&mut self) -> String {
+        let block = std::mem::take(&mut self.raw);
+        if block.trim().is_empty() {
+            return String::new();
+        }
+        match self.drawn_over(&block, &block) {
+            Some(over) => over,
+            None if block.ends_with('\n') || self.page.is_none() => String::new(),
+            None => "\n".to_owned(),
+        }
+    }
+
+    /// What puts a block in the place of the raw words that were shown; nothing where it would look the same, or they are no longer on
+    /// the page.
+    fn drawn_over(&self, block: &str, shown: &str) -> Option<String> {
+        let page = self.page?;
+        let drawn = rendered(block, self.style);
+        let plain = harmless(block);
+        let rows = rows_of(&harmless(shown), self.style.width);
+        if drawn.trim_end() == plain.trim_end() && rows == rows_of(&plain, self.style.width) || rows >= page.rows {
+            return None;
+        }
+        let up = if rows > 1 { format!("\x1b[{}A", rows - 1) } else { String::new() };
+        Some(format!("\r{up}\x1b[J{drawn}"))
+    }
+}
+
+/// How many rows a text takes on a terminal that breaks lines where they are full.
+fn rows_of(text: &str, width: usize) -> usize {
+    let mut rows = 1;
+    let mut column = 0;
+    for letter in text.chars() {
+        let columns = letter.width().unwrap_or(0);
+        if letter == '\n' {
+            (rows, column) = (rows + 1, 0);
+        } else if column + columns > width {
+            (rows, column) = (rows + 1, columns);
+        } else {
+            column += columns;
+        }
+    }
+    rows
+}
+
+/// Where the last block ends that nothing can be added to any more: at an empty line outside of a fence, before a line that is not
+/// indented and no part of the same list.
+fn complete(text: &str) -> Option<usize> {
+    let (mut at, mut fence, mut end, mut is_apart) = (0, None::<&str>, None, false);
+    for line in text.split_inclusive('\n') {
+        let trimmed = line.trim_start();
+        let mark = ["```", "~~~"].into_iter().find(|mark| trimmed.starts_with(mark));
+        if is_apart && fence.is_none() && !trimmed.is_empty() {
+            if trimmed.len() == line.len() {
+                end = Some(at);
+            }
+            is_apart = false;
+        }
+        match (fence, mark) {
+            (None, Some(mark)) => fence = Some(mark),
+            (Some(open), Some(mark)) if open == mark && line.trim_end().ends_with(mark) => fence = None,
+            _ => is_apart |= fence.is_none() && line.trim().is_empty(),
+        }
+        at += line.len();
+    }
+    end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_complete_when_another_begins() {
+        for (text, end) in [
+            ("one\n\n", None),
+            ("one\n\ntwo", Some(5)),
+            ("- a\n\n  more of a", None),
+            ("```\na\n\nb", None),
+            ("```\na\n\nb\n```\n\nc", Some(14)),
+            ("a\n\n```\nb\n\nc", Some(3)),
+        ] {
+            assert_eq!(complete(text), end, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn rows_are_counted_as_a_terminal_breaks_them() {
+        assert_eq!(rows_of("abc", 3), 1);
+        assert_eq!(rows_of("abcd\n", 3), 3);
+        assert_eq!(rows_of("日本語", 5), 2);
+    }
+
+    #[test]
+    fn words_take_their_looks_when_the_block_is_there() {
+        let style = Style { width: 40, colour: true };
+        let mut flow = Flow::new(style, Some(Page { rows: 24 }));
+        assert_eq!(flow.add("some **bo"), "some **bo");
+        assert_eq!(flow.add("ld**\n\nne"), "ld**\n\nne\r\x1b[2A\x1b[Jsome \x1b[1mbold\x1b[0m\n\nne");
+        assert_eq!(flow.add("xt"), "xt");
+        assert_eq!(flow.end(), "\n");
+        let mut plain = Flow::new(style, None);
+        assert_eq!((plain.add("**a**\n\nb"), plain.end()), ("**a**\n\nb".to_owned(), String::new()));
+        // What has scrolled away cannot be drawn over.
+        let mut small = Flow::new(style, Some(Page { rows: 2 }));
+        assert_eq!(small.add("**a**\n\nb"), "**a**\n\nb");
+    }
+}
