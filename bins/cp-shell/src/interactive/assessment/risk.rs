@@ -1,31 +1,14 @@
-//! How much harm may come of what is asked for. The words decide, by fixed rules: the same text always gets the same level.
+//! How much harm may come of what is asked for. The table decides, by fixed rules: the same text always gets the same level.
 
 use serde::Serialize;
 
-/// How much harm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Level {
-    /// None to be seen.
-    Safe,
-    /// Something changes, and can be changed back.
-    Caution,
-    /// Something is lost.
-    Destructive,
-    /// A machine, a disk or a service is lost.
-    Critical,
-}
+use crate::interactive::assessment::commands;
+use crate::interactive::assessment::intent::{self, Found, Reading};
+use crate::interactive::assessment::lexicon::{TABLE, Table};
+use crate::interactive::assessment::tokens::{composed, sentences};
 
-impl Level {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Safe => "safe",
-            Self::Caution => "caution",
-            Self::Destructive => "destructive",
-            Self::Critical => "critical",
-        }
-    }
-}
+pub(crate) use crate::interactive::assessment::commands::runs_remote_code;
+pub(crate) use crate::interactive::assessment::lexicon::Level;
 
 /// A level, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -34,260 +17,47 @@ pub(crate) struct Risk {
     pub(crate) reason: String,
 }
 
-/// Words that stand together. `*` stands for up to three words, a `~` at the end of a word for any ending.
-struct Rule {
-    level: Level,
-    /// Whether it looks at command lines or at a person's words.
-    kind: Kind,
-    /// Separated by commas.
-    patterns: &'static str,
-    reason: &'static str,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Command,
-    Words,
-}
-
-const RULES: [Rule; 14] = [
-    Rule {
-        level: Level::Critical,
-        kind: Kind::Command,
-        patterns: "mkfs~, wipefs~, dd * of=/dev/~, shred * /dev/~, > /dev/sd~, > /dev/nvme~, fdisk /dev/~, \
-                   parted /dev/~, cryptsetup luksformat~",
-        reason: "overwrites a disk",
-    },
-    Rule {
-        level: Level::Critical,
-        kind: Kind::Command,
-        patterns: ":(){~, :|:~",
-        reason: "starts processes without end",
-    },
-    Rule {
-        level: Level::Critical,
-        kind: Kind::Command,
-        patterns: "chmod -r * /, chmod * -r /, chown -r * /, mv / ~",
-        reason: "changes every file of the system",
-    },
-    Rule {
-        level: Level::Critical,
-        kind: Kind::Command,
-        patterns: "drop database, drop schema, terraform destroy, kubectl delete namespace, kubectl delete ns, \
-                   dropdb~, aws s3 rb * --force, zpool destroy, lvremove~, vgremove~",
-        reason: "removes a whole service or store",
-    },
-    Rule {
-        level: Level::Critical,
-        kind: Kind::Words,
-        patterns: "format * disk, format * drive, format * partition, wipe * disk, wipe * drive, \
-                   wipe * server, wipe * machine, erase * disk, erase * drive, delete everything, \
-                   erase everything, remove everything, destroy everything, delete * database, \
-                   drop * database, wipe * database, delete * production, destroy * production, \
-                   destroy * cluster, delete * backups, wipe * production",
-        reason: "asks to lose a machine, a store or everything",
-    },
-    Rule {
-        level: Level::Destructive,
-        kind: Kind::Command,
-        patterns: "rm ~, rmdir ~, unlink ~, shred ~, find * -delete, find * -exec rm, xargs rm, truncate -s~",
-        reason: "deletes files",
-    },
-    Rule {
-        level: Level::Destructive,
-        kind: Kind::Command,
-        patterns: "git reset --hard, git clean -~, git push --force~, git push -f, git push * --force~, \
-                   git push * -f, git branch -d, git checkout -- ~, git restore ~, git stash drop, \
-                   git stash clear, git filter-branch~",
-        reason: "throws work in a repository away",
-    },
-    Rule {
-        level: Level::Destructive,
-        kind: Kind::Command,
-        patterns: "drop table, truncate table, delete from, flushall, flushdb, kubectl delete, \
-                   docker system prune, docker volume rm, helm uninstall",
-        reason: "deletes data or services",
-    },
-    Rule {
-        level: Level::Destructive,
-        kind: Kind::Command,
-        patterns: "sed -i~, perl -pi~, perl -i~",
-        reason: "rewrites files in place",
-    },
-    Rule {
-        level: Level::Destructive,
-        kind: Kind::Command,
-        patterns: "kill -9, kill -kill, killall ~, pkill ~, shutdown ~, reboot, poweroff, halt, userdel ~, \
-                   apt purge, apt-get purge, apt remove, apt-get remove, iptables -f",
-        reason: "stops or removes what is in use",
-    },
-    Rule {
-        level: Level::Destructive,
-        kind: Kind::Words,
-        patterns: "delete~, deleting, remove, removing, erase~, wipe~, destroy~, purge~, overwrite~, \
-                   uninstall~, discard~, force push, force-push, get rid of, throw away",
-        reason: "asks to delete or overwrite something",
-    },
-    Rule {
-        level: Level::Caution,
-        kind: Kind::Command,
-        patterns: "sudo ~, su -, doas ~, chmod ~, chown ~, systemctl ~, crontab ~, iptables ~, mount ~, \
-                   umount ~, ssh ~, scp ~, rsync ~, kill ~, git push, git rebase, npm publish, cargo publish, \
-                   pip install, npm install, apt install, apt-get install, apt upgrade, docker run, \
-                   kubectl apply",
-        reason: "changes the system, or reaches another one",
-    },
-    Rule {
-        level: Level::Caution,
-        kind: Kind::Words,
-        patterns: "install~, upgrade~, deploy~, migrate~, restart~, publish~, rename all, rename every, \
-                   replace all, replace every, change all, change every, rewrite all, rewrite every, move all, \
-                   edit all, edit every, all * files, every file, mass edit, mass-edit, bulk ~, disable~",
-        reason: "asks to change a system, or many things at once",
-    },
-    Rule { level: Level::Caution, kind: Kind::Words, patterns: "as root, sudo", reason: "asks for more rights" },
-];
-
-/// Words that edit many things at once.
-const MASS: &str = "rename all, rename every, replace all, replace every, change all, change every, rewrite all, rewrite every, \
-    edit all, edit every, mass edit, mass-edit, bulk ~, sed -i~";
-
-/// Where `rm -r` takes the system, or everything of a person, along.
-const WHOLE: [&str; 16] = [
-    "/", "/*", "~", "~/", "~/*", "$home", "$home/*", "*", ".", "./*", "/etc", "/usr", "/var", "/home", "/boot", "/bin",
-];
-
 /// The risk of a text.
 pub(crate) fn classify(text: &str) -> Risk {
-    let words = words_of(text);
-    let asks = is_question(&words);
-    let mut found = Risk { level: Level::Safe, reason: "nothing in it changes anything".to_owned() };
-    let mut consider = |level: Level, reason: &str, at: &str| {
-        if level > found.level {
-            found = Risk { level, reason: format!("{reason}: `{at}`") };
-        }
-    };
-    if let Some(at) = wide_removal(&words) {
-        consider(Level::Critical, "deletes a whole tree", &at);
-    }
-    if runs_remote_code(text) {
-        let level = if words.iter().any(|word| word == "sudo") { Level::Critical } else { Level::Destructive };
-        consider(level, "runs code that comes from elsewhere", "curl | sh");
-    }
-    for rule in &RULES {
-        for pattern in rule.patterns.split(", ") {
-            let Some(at) = find(&words, pattern) else { continue };
-            // To ask how something is deleted deletes nothing; a command line may be meant to be used.
-            let level = match (rule.kind, asks) {
-                (Kind::Words, true) if rule.level > Level::Caution => Level::Caution,
-                (Kind::Words, true) => continue,
-                _ => rule.level,
-            };
-            consider(level, rule.reason, &at);
+    classify_by(&TABLE, text)
+}
+
+/// The risk of a text as a table has it.
+pub(crate) fn classify_by(table: &Table, text: &str) -> Risk {
+    let mut risk = Risk { level: Level::Safe, reason: "nothing in it changes anything".to_owned() };
+    for found in everything(table, text) {
+        if found.level > risk.level {
+            risk = Risk { level: found.level, reason: found.reason };
         }
     }
-    found
+    risk
 }
 
 /// Whether it edits many things at once.
 pub(crate) fn is_mass_edit(text: &str) -> bool {
-    let words = words_of(text);
-    MASS.split(", ").any(|pattern| find(&words, pattern).is_some())
+    everything(&TABLE, text).iter().any(|found| found.is_mass_edit)
 }
 
-/// Whether `curl` or `wget` is handed to an interpreter.
-pub(crate) fn runs_remote_code(text: &str) -> bool {
-    const INTERPRETERS: [&str; 14] =
-        ["sh", "bash", "zsh", "dash", "ksh", "fish", "python", "python3", "perl", "ruby", "node", "php", "iex", "pwsh"];
-    let text = text.to_lowercase();
-    let fetches = |part: &str| words_of(part).iter().any(|word| matches!(word.as_str(), "curl" | "wget" | "iwr"));
-    let interprets = |part: &str| {
-        let words = words_of(part);
-        let mut words = words.iter().map(|word| word.rsplit('/').next().unwrap_or(word));
-        let first = words.find(|word| !matches!(*word, "sudo" | "env" | "exec" | "-e" | "-s") && !word.contains('='));
-        first.is_some_and(|word| INTERPRETERS.contains(&word))
-    };
-    let mut is_loaded = false;
-    let piped = text.split('|').any(|stage| {
-        let runs = is_loaded && interprets(stage);
-        is_loaded |= fetches(stage);
-        runs
-    });
-    let substituted = ["<(", "$(", "`"].iter().any(|open| {
-        text.split(open).skip(1).zip(text.split(open)).any(|(inside, before)| {
-            let before = before.split(['|', ';', '&', '\n']).next_back().unwrap_or_default();
-            fetches(inside)
-                && words_of(before).iter().any(|word| INTERPRETERS.contains(&word.as_str()) || word == "eval")
-        })
-    });
-    piped || substituted
-}
-
-/// The words in lower case: signs of a command line stay in them, punctuation around them goes, an operator is a word.
-fn words_of(text: &str) -> Vec<String> {
-    let mut spaced = String::with_capacity(text.len() + 8);
-    for letter in text.to_lowercase().chars() {
-        match letter {
-            '>' | '|' | ';' | '&' => spaced.extend([' ', letter, ' ']),
-            '"' | '\'' | '`' | ',' | '!' => spaced.push(' '),
-            _ => spaced.push(letter),
-        }
+/// All that is asked for.
+fn everything(table: &Table, text: &str) -> Vec<Found> {
+    let text = &composed(text);
+    let mut sentences = sentences(text, table);
+    let mut tokens: Vec<_> = sentences.iter_mut().flat_map(|it| &mut it.clauses).flatten().collect();
+    // Quotes around all that is said quote nothing.
+    if tokens.iter().all(|token| token.quoted) {
+        tokens.iter_mut().for_each(|token| token.quoted = false);
     }
-    if text.contains(":(){") {
-        spaced = format!(":(){{ {spaced}");
-    }
-    spaced
-        .split_whitespace()
-        .map(|word| {
-            let bare = word.trim_end_matches(['.', '?', ':', ')']).trim_start_matches('(');
-            if bare.is_empty() { word.to_owned() } else { bare.to_owned() }
-        })
-        .collect()
-}
-
-/// Whether it asks about something and not for it.
-fn is_question(words: &[String]) -> bool {
-    const FIRST: [&str; 14] = [
-        "how", "what", "why", "when", "where", "which", "who", "is", "are", "does", "explain", "describe", "define",
-        "what's",
-    ];
-    words.first().is_some_and(|word| FIRST.contains(&word.as_str()))
-}
-
-/// Where the words have a pattern: those words.
-fn find(words: &[String], pattern: &str) -> Option<String> {
-    let pattern: Vec<&str> = pattern.split(' ').collect();
-    (0..words.len()).find_map(|start| {
-        let length = length(&words[start..], &pattern)?;
-        Some(words[start..start + length].join(" "))
-    })
-}
-
-/// How many of the leading words the pattern takes.
-fn length(words: &[String], pattern: &[&str]) -> Option<usize> {
-    let Some((first, rest)) = pattern.split_first() else { return Some(0) };
-    if *first == "*" {
-        return (0..=3.min(words.len())).find_map(|skip| Some(skip + length(&words[skip..], rest)?));
-    }
-    let word = words.first()?;
-    let fits = match first.strip_suffix('~') {
-        Some(beginning) => word.starts_with(beginning),
-        None => word == first,
-    };
-    if fits { Some(1 + length(&words[1..], rest)?) } else { None }
-}
-
-/// An `rm` that is recursive and takes everything along.
-fn wide_removal(words: &[String]) -> Option<String> {
-    let start = words.iter().position(|word| word == "rm" || word.ends_with("/rm"))?;
-    let rest: Vec<&String> =
-        words[start + 1..].iter().take_while(|word| !matches!(word.as_str(), "|" | ";" | "&" | ">")).take(8).collect();
-    let recursive = rest
-        .iter()
-        .any(|word| *word == "--recursive" || (word.starts_with('-') && !word.starts_with("--") && word.contains('r')));
-    let whole = rest.iter().find(|word| WHOLE.contains(&word.as_str()) || WHOLE.contains(&word.trim_end_matches('/')));
-    let whole = whole.filter(|_| recursive)?;
-    Some(format!("rm -r {whole}"))
+    let readings: Vec<Reading> =
+        table.languages.iter().map(|language| intent::read(&sentences, language, table)).collect();
+    // The language that knows most of the words; of equals all, since a question is cheaper than a loss.
+    let most = readings.iter().map(|reading| reading.known).max().unwrap_or_default();
+    let readings: Vec<Reading> = readings.into_iter().filter(|reading| reading.known == most).collect();
+    let lines = commands::lines(text, table);
+    let meant = lines.into_iter().filter(|line| readings.iter().all(|it| it.means_command(line.at, &sentences, table)));
+    let meant: Vec<Found> = meant
+        .map(|line| Found { is_mass_edit: line.reason.contains("sed -i"), level: line.level, reason: line.reason })
+        .collect();
+    readings.into_iter().flat_map(|reading| reading.found).chain(meant).collect()
 }
 
 #[cfg(test)]

@@ -1,0 +1,235 @@
+//! Whether words are an order, and of what class: in each clause the verb that counts, what it is done to, and where. A question, a remark
+//! on what happened, an order not to do it, and what is only to be written or explained are no order.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use crate::interactive::assessment::lexicon::{Class, Language, Level, Mark, Table};
+use crate::interactive::assessment::tokens::{Sentence, Token};
+
+/// What a clause is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// It has no verb that is known.
+    Idle,
+    Order,
+    /// It orders what does no harm, and what else it names belongs to that.
+    Harmless,
+    /// It asks, tells or forbids.
+    Remark,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) level: Level,
+    pub(crate) reason: String,
+    pub(crate) is_mass_edit: bool,
+}
+
+/// A text as one language reads it.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    /// How many words the language knows.
+    pub(crate) known: usize,
+    pub(crate) found: Vec<Found>,
+    /// The clauses: their sentence, where they begin, what they are.
+    acts: Vec<(usize, usize, Act)>,
+}
+
+struct Reader<'a, 'b> {
+    table: &'a Table,
+    language: &'a Language,
+    sentence: &'b Sentence<'b>,
+    /// Whether its first clause is a question.
+    questioned: bool,
+    /// Whether it is about what is to be written: "a script that …".
+    subordinate: bool,
+    reading: Reading,
+}
+
+/// How a language reads a text.
+pub(crate) fn read(sentences: &[Sentence<'_>], language: &Language, table: &Table) -> Reading {
+    let mut reading = Reading::default();
+    for (number, sentence) in sentences.iter().enumerate() {
+        let mut reader = Reader { table, language, sentence, questioned: false, subordinate: false, reading };
+        let mut first = true;
+        // "and" and "then" begin a clause.
+        let joined = |next: &Token<'_>| !next.quoted && language.joins(&next.text);
+        for clause in sentence.clauses.iter().flat_map(|clause| clause.chunk_by(|_, next| !joined(next))) {
+            let act = reader.clause(clause, first);
+            first = false;
+            reader.reading.acts.push((number, clause.first().map_or(0, |token| token.at), act));
+        }
+        reading = reader.reading;
+    }
+    reading
+}
+
+impl Reading {
+    /// Whether a command that stands at this place is to be run, and not only spoken of.
+    pub(crate) fn means_command(&self, at: usize, sentences: &[Sentence<'_>], table: &Table) -> bool {
+        let Some(&(number, _, act)) = self.acts.iter().rev().find(|(_, start, _)| *start <= at) else { return true };
+        let of = |range: Range<usize>, wanted: &[Act]| {
+            self.acts.iter().any(|(sentence, _, act)| range.contains(sentence) && wanted.contains(act))
+        };
+        let is_remark = of(number..number + 1, &[Act::Remark]);
+        let tokens = || sentences[number].clauses.iter().flatten();
+        let is_line = tokens().next().is_some_and(|first| !first.quoted && table.is_program(&first.text));
+        let is_bare = is_line || tokens().all(|token| token.quoted);
+        match act {
+            Act::Order => true,
+            Act::Remark => false,
+            Act::Idle | Act::Harmless if is_remark => false,
+            Act::Idle | Act::Harmless if is_bare => {
+                // What is said around it decides: "what does this do?" above, or below.
+                let around = if number > 0 { number - 1..number } else { 1..2 };
+                let talk: &[Act] = if is_line { &[Act::Remark] } else { &[Act::Remark, Act::Harmless] };
+                !of(around, talk)
+            }
+            Act::Idle => !of(number..number + 1, &[Act::Harmless]),
+            Act::Harmless => false,
+        }
+    }
+}
+
+impl<'a> Reader<'a, '_> {
+    /// Reads a clause, and keeps what is ordered in it.
+    fn clause(&mut self, clause: &[Token<'_>], first: bool) -> Act {
+        let marks = self.language.marks(clause);
+        self.reading.known += marks.iter().map(|mark| mark.known).sum::<usize>();
+        let has = |sense: &str| marks.iter().any(|mark| mark.is(sense) && !clause[mark.start].quoted);
+        let begins = |sense: &str| marks.first().is_some_and(|mark| mark.start <= 1 && mark.is(sense));
+        if has("then") {
+            self.subordinate = false;
+        }
+        let requested = has("request");
+        let is_verb = |mark: &&Mark<'_>| {
+            let after_article = marks.iter().any(|it| it.end == mark.start && it.is("det"));
+            let wanted = |sense: &&str| sense.starts_with("do-") || (requested && sense.starts_with("done-"));
+            mark.senses.iter().any(wanted) && !clause[mark.start].quoted && !after_article
+        };
+        let verb = if self.language.is_verb_last { marks.iter().rfind(is_verb) } else { marks.iter().find(is_verb) };
+        let until = verb.map_or(clause.len(), |verb| if self.language.is_verb_last { clause.len() } else { verb.start });
+        let asks = |mark: &Mark<'_>| mark.is("ask") && mark.start < until && !clause[mark.start].quoted;
+        let mut question = marks.iter().any(asks) && !(self.language.is_verb_last && requested);
+        if self.sentence.asked && !requested {
+            question |= self.questioned || verb.is_some_and(|verb| verb.start > 0 || self.language.is_verb_last);
+        }
+        self.questioned |= question;
+        if question || has("told") || begins("sub") || (!first && begins("rel")) {
+            return Act::Remark;
+        }
+        let Some(verb) = verb else { return Act::Idle };
+        if verb.is("do-explain") || self.is_negated(&marks, verb, clause.len()) {
+            return Act::Remark;
+        }
+        let harmless = verb.is("do-other");
+        let was_subordinate = self.subordinate;
+        self.subordinate |= harmless && self.opens_subordinate(&marks, verb);
+        if harmless || was_subordinate {
+            return Act::Harmless;
+        }
+        if !requested && begins("det") && marks[0].start == 0 {
+            return Act::Remark;
+        }
+        self.weigh(clause, &marks, verb);
+        Act::Order
+    }
+
+    /// "do not delete", "delete nothing"; in some languages the word that denies stands at the end, or is the ending of the verb.
+    fn is_negated(&self, marks: &[Mark<'_>], verb: &Mark<'_>, length: usize) -> bool {
+        marks.iter().filter(|mark| mark.is("not")).any(|mark| {
+            let before = !self.language.is_verb_last && mark.start < verb.start && mark.start + 3 >= verb.start;
+            before || mark.start == verb.start + 1 || mark.start == verb.end || (mark.end == length && !self.language.is_verb_last)
+        })
+    }
+
+    /// "write a script that …", "write a script to find …".
+    fn opens_subordinate(&self, marks: &[Mark<'_>], verb: &Mark<'_>) -> bool {
+        let is_verb = |mark: &Mark<'_>| mark.senses.iter().any(|sense| sense.starts_with("do-"));
+        marks.iter().filter(|mark| mark.start > verb.start).any(|mark| {
+            let infinitive = mark.is("to") && marks.iter().any(|next| next.start == mark.end && is_verb(next));
+            mark.is("rel") || mark.is("sub") || infinitive
+        })
+    }
+
+    /// Compares what is ordered with the classes.
+    fn weigh(&mut self, clause: &[Token<'_>], marks: &[Mark<'_>], verb: &Mark<'_>) {
+        let things = self.things(marks, verb);
+        let place = marks.iter().find(|mark| mark.senses.iter().any(|sense| sense.starts_with("at-")));
+        let production = marks.iter().any(|mark| mark.is("at-production"));
+        let best = things.iter().find_map(|thing| self.class(marks, verb, *thing));
+        let Some((class, thing)) = best else { return };
+        let level = if production && class.level == Level::Destructive { Level::Critical } else { class.level };
+        let written = |mark: &Mark<'_>| {
+            let words = &clause[mark.start..mark.end];
+            words.iter().map(|token| token.written).collect::<Vec<_>>().join(" ")
+        };
+        let mut parts = format!("verb `{}`", written(verb));
+        if let Some(thing) = thing {
+            let _ = write!(parts, ", object `{}`", written(thing));
+        }
+        if let Some(place) = place {
+            let _ = write!(parts, ", target `{}`", written(place));
+        }
+        let reason = format!("{}: {}: {parts}", class.class, class.why);
+        self.reading.found.push(Found { level, reason, is_mass_edit: class.class == "mass edit" });
+    }
+
+    /// The class of highest level that fits; `None` as a thing is one that is not known.
+    fn class<'m>(
+        &self,
+        marks: &[Mark<'_>],
+        verb: &Mark<'_>,
+        thing: Option<&'m Mark<'m>>,
+    ) -> Option<(&'a Class, Option<&'m Mark<'m>>)> {
+        let is_any = |mark: &Mark<'_>, prefixes: &[&str], names: &str| {
+            let names: Vec<&str> = names.split(' ').collect();
+            let named = |sense: &str, prefix| sense.strip_prefix(prefix).is_some_and(|name: &str| names.contains(&name));
+            mark.senses.iter().any(|sense| prefixes.iter().any(|prefix| named(sense, *prefix)))
+        };
+        let fits = |class: &&Class| {
+            let things = match (thing, class.thing.as_str()) {
+                (_, "*") => true,
+                (None, names) => names.is_empty(),
+                (Some(thing), names) => is_any(thing, &["of-"], names),
+            };
+            let with = class.with.is_empty() || marks.iter().any(|mark| is_any(mark, &["of-", "at-", ""], &class.with));
+            things && with && is_any(verb, &["do-", "done-"], &class.verb)
+        };
+        // Of equals the first.
+        let class = self.table.class.iter().filter(fits).rev().max_by_key(|class| class.level)?;
+        Some((class, thing))
+    }
+
+    /// What it is done to: the last word of the first phrase without a preposition, or else of another; nothing where that is code.
+    fn things<'m>(&self, marks: &'m [Mark<'m>], verb: &Mark<'_>) -> Vec<Option<&'m Mark<'m>>> {
+        let is_thing = |mark: &&Mark<'_>| mark.senses.iter().any(|sense| sense.starts_with("of-"));
+        let after: Vec<&Mark<'_>> = marks.iter().filter(|mark| mark.start > verb.start).collect();
+        let before: Vec<&Mark<'_>> = marks.iter().filter(|mark| mark.start < verb.start).collect();
+        let is_verb_last = self.language.is_verb_last;
+        let from: Vec<&Mark<'_>> = match is_verb_last {
+            true => before.into_iter().rev().collect(),
+            false if after.iter().any(is_thing) => after,
+            false => before,
+        };
+        let (mut phrases, mut phrase, mut direct) = (Vec::new(), None, true);
+        for mark in from {
+            if is_thing(&mark) {
+                // "log file" is a file; before a verb it is nearest that counts.
+                phrase = if is_verb_last { phrase.or(Some(mark)) } else { Some(mark) };
+            } else if mark.is("prep") || mark.is("object") {
+                phrases.extend(phrase.take().map(|thing| (direct, thing)));
+                direct = mark.is("object");
+            }
+        }
+        phrases.extend(phrase.map(|thing| (direct, thing)));
+        phrases.sort_by_key(|(direct, thing)| (thing.is("of-everything"), !direct));
+        let code = phrases.iter().position(|(_, thing)| thing.is("of-code")).unwrap_or(phrases.len());
+        if phrases.is_empty() {
+            return vec![None];
+        }
+        phrases[..code].iter().map(|(_, thing)| Some(*thing)).collect()
+    }
+}
