@@ -41,8 +41,13 @@ struct Reader<'a, 'b> {
     table: &'a Table,
     language: &'a Language,
     sentence: &'b Sentence<'b>,
-    /// Whether its first clause is a question.
+    /// Whether something in it asks for something to be done, and whether something in it wants to know something.
+    requests: bool,
+    inquires: bool,
+    /// Whether a clause before was a question, was one at last or compared two things, was only "I want that".
     questioned: bool,
+    pair: bool,
+    wish: bool,
     /// Whether it is about what is to be written: "a script that …".
     subordinate: bool,
     reading: Reading,
@@ -52,7 +57,22 @@ struct Reader<'a, 'b> {
 pub(crate) fn read(sentences: &[Sentence<'_>], language: &Language, table: &Table) -> Reading {
     let mut reading = Reading::default();
     for (number, sentence) in sentences.iter().enumerate() {
-        let mut reader = Reader { table, language, sentence, questioned: false, subordinate: false, reading };
+        let says = |sense: &str| {
+            let clauses = sentence.clauses.iter();
+            clauses.flat_map(|clause| language.marks(clause)).any(|mark| mark.is(sense))
+        };
+        let mut reader = Reader {
+            table,
+            language,
+            sentence,
+            requests: language.is_verb_last && says("request"),
+            inquires: language.is_verb_last && says("ask"),
+            questioned: false,
+            pair: false,
+            wish: false,
+            subordinate: false,
+            reading,
+        };
         let mut first = true;
         // "and" and "then" begin a clause.
         let joined = |next: &Token<'_>| !next.quoted && language.joins(&next.text);
@@ -103,7 +123,8 @@ impl<'a> Reader<'a, '_> {
         if has("then") {
             self.subordinate = false;
         }
-        let requested = has("request");
+        let wished = std::mem::take(&mut self.wish);
+        let requested = has("request") || wished || self.requests;
         let is_verb = |mark: &&Mark<'_>| {
             let after_article = marks.iter().any(|it| it.end == mark.start && it.is("det"));
             let wanted = |sense: &&str| sense.starts_with("do-") || (requested && sense.starts_with("done-"));
@@ -112,15 +133,21 @@ impl<'a> Reader<'a, '_> {
         let verb = if self.language.is_verb_last { marks.iter().rfind(is_verb) } else { marks.iter().find(is_verb) };
         let until = verb.map_or(clause.len(), |verb| if self.language.is_verb_last { clause.len() } else { verb.start });
         let asks = |mark: &Mark<'_>| mark.is("ask") && mark.start < until && !clause[mark.start].quoted;
-        let mut question = marks.iter().any(asks) && !(self.language.is_verb_last && requested);
+        let mut question = (marks.iter().any(asks) || self.inquires) && !self.requests;
+        // "the difference between delete and drop", "how do I find and delete": one question.
+        question |= self.pair && begins("and");
+        self.pair = has("both") || question;
         if self.sentence.asked && !requested {
             question |= self.questioned || verb.is_some_and(|verb| verb.start > 0 || self.language.is_verb_last);
         }
         self.questioned |= question;
-        if question || has("told") || begins("sub") || (!first && begins("rel")) {
+        if question || has("told") || begins("sub") || (!first && !wished && begins("rel")) {
             return Act::Remark;
         }
-        let Some(verb) = verb else { return Act::Idle };
+        let Some(verb) = verb else {
+            self.wish = requested;
+            return Act::Idle;
+        };
         if verb.is("do-explain") || self.is_negated(&marks, verb, clause.len()) {
             return Act::Remark;
         }
@@ -134,7 +161,9 @@ impl<'a> Reader<'a, '_> {
             return Act::Remark;
         }
         self.weigh(clause, &marks, verb);
-        Act::Order
+        // "add `rm -rf target` to the Makefile" handles the words of a command.
+        let handles = ["do-grant", "do-send", "do-change", "do-edit"].iter().any(|sense| verb.is(sense));
+        if handles && !verb.is("do-delete") && !verb.is("do-remove") { Act::Harmless } else { Act::Order }
     }
 
     /// "do not delete", "delete nothing"; in some languages the word that denies stands at the end, or is the ending of the verb.
@@ -203,7 +232,7 @@ impl<'a> Reader<'a, '_> {
         Some((class, thing))
     }
 
-    /// What it is done to: the last word of the first phrase without a preposition, or else of another; nothing where that is code.
+    /// What it is done to, the likeliest first: the last word of a phrase without a preposition; nothing after what is only code.
     fn things<'m>(&self, marks: &'m [Mark<'m>], verb: &Mark<'_>) -> Vec<Option<&'m Mark<'m>>> {
         let is_thing = |mark: &&Mark<'_>| mark.senses.iter().any(|sense| sense.starts_with("of-"));
         let after: Vec<&Mark<'_>> = marks.iter().filter(|mark| mark.start > verb.start).collect();
@@ -214,22 +243,25 @@ impl<'a> Reader<'a, '_> {
             false if after.iter().any(is_thing) => after,
             false => before,
         };
-        let (mut phrases, mut phrase, mut direct) = (Vec::new(), None, true);
+        let (mut phrases, mut direct, mut count) = (Vec::new(), true, 0);
         for mark in from {
             if is_thing(&mark) {
-                // "log file" is a file; before a verb it is nearest that counts.
-                phrase = if is_verb_last { phrase.or(Some(mark)) } else { Some(mark) };
+                phrases.push((direct, count, mark));
             } else if mark.is("prep") || mark.is("object") {
-                phrases.extend(phrase.take().map(|thing| (direct, thing)));
                 direct = mark.is("object");
+                count += 1;
             }
         }
-        phrases.extend(phrase.map(|thing| (direct, thing)));
-        phrases.sort_by_key(|(direct, thing)| (thing.is("of-everything"), !direct));
-        let code = phrases.iter().position(|(_, thing)| thing.is("of-code")).unwrap_or(phrases.len());
+        // "log file" is a file; where the verb is last, what stands nearest to it comes first as it is.
+        if !is_verb_last {
+            phrases.reverse();
+        }
+        phrases.sort_by_key(|(direct, count, thing)| (thing.is("of-everything"), !direct, *count));
+        let phrases: Vec<&Mark<'_>> = phrases.into_iter().map(|(_, _, thing)| thing).collect();
+        let code = phrases.iter().position(|thing| thing.is("of-code")).unwrap_or(phrases.len());
         if phrases.is_empty() {
             return vec![None];
         }
-        phrases[..code].iter().map(|(_, thing)| Some(*thing)).collect()
+        phrases[..code].iter().map(|thing| Some(*thing)).collect()
     }
 }

@@ -210,7 +210,7 @@ fn shape(word: &str) -> Option<&'static str> {
 
 /// How many of the leading words the pattern takes.
 fn length(words: &[Token<'_>], pattern: &[String]) -> Option<usize> {
-    words_taken(words, pattern, |word| word.text.as_str(), 4)
+    words_taken(words, pattern, |word| word.text.as_str(), 8)
 }
 
 /// How many of the leading words a pattern takes: `*` takes up to `gap`, `~` ends a word of which only the beginning counts.
@@ -220,10 +220,10 @@ pub(crate) fn words_taken<T>(words: &[T], pattern: &[String], text: fn(&T) -> &s
         return (0..=gap.min(words.len())).find_map(|skip| Some(skip + words_taken(&words[skip..], rest, text, gap)?));
     }
     let word = text(words.first()?);
-    let fits = match (first.strip_suffix('~'), first.strip_prefix('~')) {
-        (Some(beginning), _) if !beginning.is_empty() => word.starts_with(beginning),
-        (_, Some(ending)) if ending.starts_with('.') => word.ends_with(ending),
-        _ => word == first,
+    let fits = match (first.strip_suffix('~'), first.strip_prefix("~.")) {
+        (Some(beginning), _) => word.starts_with(beginning),
+        (None, Some(ending)) => word.strip_suffix(ending).is_some_and(|name| name.ends_with('.')),
+        (None, None) => word == first,
     };
     if fits { Some(1 + words_taken(&words[1..], rest, text, gap)?) } else { None }
 }
