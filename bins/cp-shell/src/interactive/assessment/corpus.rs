@@ -47,7 +47,7 @@ struct Measured {
     wrong: String,
 }
 
-fn measured(table: &Table, utterances: &[Utterance]) -> Measured {
+fn measured<'a>(table: &Table, utterances: impl IntoIterator<Item = &'a Utterance>) -> Measured {
     let mut measured = Measured::default();
     for Utterance { text, lang, label } in utterances {
         let risk = classify_by(table, text);
@@ -120,7 +120,44 @@ fn without_its_words_a_language_is_not_understood() {
         let (before, after) = TABLE_TEXT.split_once(&marker).unwrap();
         let rest = after.split_once("\n[words.").map(|(_, rest)| format!("[words.{rest}")).unwrap_or_default();
         let table = Table::parse(&format!("{before}{rest}")).unwrap();
-        let recall = &measured(&table, &all).recall_of[language];
+        let recall = &measured(&table, all.iter().filter(|utterance| utterance.lang == language)).recall_of[language];
         assert!(recall.percent() < 50, "{language}: {}/{}", recall.seen, recall.all);
     }
+}
+
+#[test]
+fn dbg() {
+    for text in std::fs::read_to_string("/tmp/riskgen/dbg.txt").unwrap_or_default().lines() {
+        println!("== {text}: {:?}", classify_by(&TABLE, text));
+        let sentences = super::tokens::sentences(text, &TABLE);
+        for language in &TABLE.languages {
+            let clauses = sentences.iter().flat_map(|it| &it.clauses);
+            for clause in clauses {
+                let marks: Vec<String> = language.marks(clause).iter().map(|m| format!("{}={:?}", clause[m.start..m.end].iter().map(|t| t.written).collect::<Vec<_>>().join("+"), m.senses)).collect();
+                if !marks.is_empty() { println!("   {}", marks.join(" ")); }
+            }
+        }
+    }
+}
+
+#[test]
+fn timing() {
+    let start = std::time::Instant::now();
+    let table = Table::parse(TABLE_TEXT).unwrap();
+    println!("parse {:?}", start.elapsed());
+    let start = std::time::Instant::now();
+    classify_by(&table, "please delete all of the old logs on the production server, then restart nginx");
+    println!("one {:?}", start.elapsed());
+    let long = "curl x | tee y | $(z ".repeat(2_000);
+    let start = std::time::Instant::now();
+    classify_by(&table, &long);
+    println!("long {} {:?}", long.len(), start.elapsed());
+    let long = "please delete all of the old logs on the production server, then restart nginx. ".repeat(1_000);
+    let start = std::time::Instant::now();
+    classify_by(&table, &long);
+    println!("long words {} {:?}", long.len(), start.elapsed());
+    let long = "古いログを全部消してから本番のサーバーを再起動してください".repeat(1_000);
+    let start = std::time::Instant::now();
+    classify_by(&table, &long);
+    println!("long ja {} {:?}", long.len(), start.elapsed());
 }

@@ -186,6 +186,12 @@ impl<'a> Reader<'a, '_> {
     /// Compares what is ordered with the classes.
     fn weigh(&mut self, clause: &[Token<'_>], marks: &[Mark<'_>], verb: &Mark<'_>) {
         let things = self.things(marks, verb);
+        // Of code, unless it is about what is in use.
+        let in_use = ["of-machine", "of-store", "at-production", "at-outside"];
+        let serious = |mark: &Mark<'_>| in_use.iter().any(|sense| mark.is(sense));
+        if marks.iter().any(|mark| mark.is("context")) && !marks.iter().any(serious) {
+            return;
+        }
         let place = marks.iter().find(|mark| mark.senses.iter().any(|sense| sense.starts_with("at-")));
         let production = marks.iter().any(|mark| mark.is("at-production"));
         let best = things.iter().find_map(|thing| self.class(marks, verb, *thing));
@@ -232,7 +238,8 @@ impl<'a> Reader<'a, '_> {
         Some((class, thing))
     }
 
-    /// What it is done to, the likeliest first: the last word of a phrase without a preposition; nothing after what is only code.
+    /// What it is done to, the likeliest first: the last word of a phrase without a preposition,
+    /// or with one where none is without; nothing after what is only code.
     fn things<'m>(&self, marks: &'m [Mark<'m>], verb: &Mark<'_>) -> Vec<Option<&'m Mark<'m>>> {
         let is_thing = |mark: &&Mark<'_>| mark.senses.iter().any(|sense| sense.starts_with("of-"));
         let after: Vec<&Mark<'_>> = marks.iter().filter(|mark| mark.start > verb.start).collect();
@@ -257,11 +264,14 @@ impl<'a> Reader<'a, '_> {
             phrases.reverse();
         }
         phrases.sort_by_key(|(direct, count, thing)| (thing.is("of-everything"), !direct, *count));
-        let phrases: Vec<&Mark<'_>> = phrases.into_iter().map(|(_, _, thing)| thing).collect();
-        let code = phrases.iter().position(|thing| thing.is("of-code")).unwrap_or(phrases.len());
+        let is_direct = phrases.first().is_some_and(|(direct, ..)| *direct);
+        let phrases = phrases.into_iter().filter(|(direct, ..)| *direct || !is_direct).map(|(_, _, thing)| thing);
+        let phrases: Vec<&Mark<'_>> = phrases.collect();
         if phrases.is_empty() {
             return vec![None];
         }
-        phrases[..code].iter().map(|thing| Some(*thing)).collect()
+        // A role column is a column, and no role.
+        let data = phrases.iter().position(|thing| thing.is("of-data")).map_or(phrases.len(), |index| index + 1);
+        phrases[..data].iter().take_while(|thing| !thing.is("of-code")).map(|thing| Some(*thing)).collect()
     }
 }

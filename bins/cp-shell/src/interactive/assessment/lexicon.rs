@@ -76,12 +76,14 @@ pub(crate) struct Table {
     cuts: HashMap<char, Vec<String>>,
 }
 
-/// The words of a language, by their first letter.
+/// What a language can say, by the first word of it.
 #[derive(Debug)]
 pub(crate) struct Language {
     /// Whether the verb ends the clause, and particles follow what they mark.
     pub(crate) is_verb_last: bool,
-    entries: HashMap<char, Vec<Entry>>,
+    entries: HashMap<String, Vec<Entry>>,
+    /// Those whose first word stands for many.
+    stems: Vec<Entry>,
 }
 
 #[derive(Debug)]
@@ -118,20 +120,21 @@ impl Table {
         }
         let common = table.words.remove("any").unwrap_or_default();
         for senses in table.words.values() {
-            let mut entries: HashMap<char, Vec<Entry>> = HashMap::new();
+            let (mut entries, mut stems): (HashMap<String, Vec<Entry>>, Vec<Entry>) = Default::default();
             for (sense, written) in senses.iter().chain(&common) {
                 for entry in written.split(", ") {
                     let entry = folded(entry);
                     for part in entry.split(' ').filter(|part| part.chars().any(is_unspaced)) {
                         table.cuts.entry(part.chars().next().unwrap_or_default()).or_default().push(part.to_owned());
                     }
-                    let first = entry.chars().next().unwrap_or_default();
-                    let words = entry.split(' ').map(str::to_owned).collect();
+                    let words: Vec<String> = entry.split(' ').map(str::to_owned).collect();
                     let common = common.get(sense).is_some_and(|all| std::ptr::eq(all, written));
-                    entries.entry(first).or_default().push(Entry { words, sense: sense.clone(), common });
+                    let first = words[0].clone();
+                    let among = if first.contains('~') && first.len() > 2 { &mut stems } else { entries.entry(first).or_default() };
+                    among.push(Entry { words, sense: sense.clone(), common });
                 }
             }
-            table.languages.push(Language { is_verb_last: senses.contains_key("object"), entries });
+            table.languages.push(Language { is_verb_last: senses.contains_key("object"), entries, stems });
         }
         table.cuts.values_mut().for_each(|parts| parts.sort_by_key(|part| std::cmp::Reverse(part.len())));
         Ok(table)
@@ -171,14 +174,13 @@ impl Language {
 
     /// Whether a word joins clauses.
     pub(crate) fn joins(&self, word: &str) -> bool {
-        let entries = word.chars().next().and_then(|first| self.entries.get(&first)).into_iter().flatten();
-        entries.into_iter().any(|entry| matches!(entry.sense.as_str(), "and" | "then") && entry.words == [word])
+        self.entries.get(word).into_iter().flatten().any(|entry| matches!(entry.sense.as_str(), "and" | "then") && entry.words == [word])
     }
 
     fn longest<'a>(&'a self, clause: &[Token<'_>], start: usize) -> Option<Mark<'a>> {
         let token = &clause[start];
         let (mut best, mut weight) = (Mark::default(), (0, 0));
-        for Entry { words, sense, common } in self.entries.get(&token.text.chars().next()?).into_iter().flatten() {
+        for Entry { words, sense, common } in self.entries.get(&token.text).into_iter().flatten().chain(&self.stems) {
             let Some(length) = length(&clause[start..], words) else { continue };
             let own = words.iter().filter(|word| *word != "*").count();
             let this = (own, words.iter().map(String::len).sum());
