@@ -24,7 +24,7 @@ pub(crate) fn lines(text: &str, table: &Table) -> Vec<Line> {
     let words = words_of(text);
     let line = |level, class: &str, why: &str, at: usize, shown: &str| Line {
         level,
-        reason: format!("{class}: {why}: command `{shown}`"),
+        reason: format!("{class} (command `{shown}`): {why}"),
         at,
     };
     let mut lines = Vec::new();
@@ -33,23 +33,25 @@ pub(crate) fn lines(text: &str, table: &Table) -> Vec<Line> {
     }
     for (verb, object) in [("delete", "from"), ("update", "set")] {
         if let Some((at, shown)) = statement(&words, verb, object) {
-            let why = if words.iter().any(|(word, _)| word == "where") { "changes rows of a table" } else { "changes every row of a table" };
+            let why = if words.iter().any(|(word, _)| word == "where") {
+                "changes rows of a table"
+            } else {
+                "changes every row of a table"
+            };
             lines.push(line(Level::Destructive, "data loss", why, at, &shown));
         }
     }
     if let Some(at) = foreign_code(text) {
         let level = if words.iter().any(|(word, _)| word == "sudo") { Level::Critical } else { Level::Destructive };
-        lines.push(line(level, "code from elsewhere", "runs before anyone has read it", at, text[at..].lines().next().unwrap_or_default()));
+        lines.push(line(level, "code from elsewhere", "runs before anyone has read it", at, "curl | sh"));
     }
     for command in &table.command {
         for pattern in &command.patterns {
-            let found = (0..words.len()).find_map(|start| {
-                let length = words_taken(&words[start..], pattern, |word| word.0.as_str(), 3)?;
-                Some((words[start].1, shown(&words[start..start + length])))
-            });
-            if let Some((at, shown)) = found {
-                lines.push(line(command.level, &command.class, &command.why, at, &shown));
-            }
+            let Some(start) = (0..words.len()).find(|start| taken(&words[*start..], pattern)) else { continue };
+            // The pattern is shown and not the line, which may hold a secret.
+            let shown = pattern.join(" ").replace('*', "…");
+            let shown = shown.trim_end_matches(['~', ' ']);
+            lines.push(line(command.level, &command.class, &command.why, words[start].1, shown));
         }
     }
     lines
@@ -68,9 +70,7 @@ fn foreign_code(text: &str) -> Option<usize> {
         let words = words_of(part);
         let is_hidden = |word: &str| matches!(word, "-d" | "--decode" | "-di" | "-r");
         let decodes = words.iter().any(|(word, _)| matches!(word.as_str(), "base64" | "xxd"));
-        words.iter().any(|(word, _)| {
-            matches!(word.as_str(), "curl" | "wget" | "iwr") || (decodes && is_hidden(word))
-        })
+        words.iter().any(|(word, _)| matches!(word.as_str(), "curl" | "wget" | "iwr") || (decodes && is_hidden(word)))
     };
     let interprets = |part: &str| {
         let words = words_of(part);
@@ -84,7 +84,13 @@ fn foreign_code(text: &str) -> Option<usize> {
             return loaded;
         }
         if loaded.is_none() && fetches(stage) {
-            loaded = Some(at + ["curl", "wget", "iwr", "echo", "base64"].iter().filter_map(|name| stage.find(name)).min().unwrap_or(0));
+            loaded = Some(
+                at + ["curl", "wget", "iwr", "echo", "base64"]
+                    .iter()
+                    .filter_map(|name| stage.find(name))
+                    .min()
+                    .unwrap_or(0),
+            );
         }
         at += stage.len() + 1;
     }
@@ -141,6 +147,11 @@ fn words_of(text: &str) -> Vec<Word> {
     words
 }
 
+/// Whether a line begins so.
+fn taken(words: &[Word], pattern: &[String]) -> bool {
+    words_taken(words, pattern, |word| word.0.as_str(), 3).is_some()
+}
+
 fn shown(words: &[Word]) -> String {
     words.iter().map(|(word, _)| word.as_str()).collect::<Vec<_>>().join(" ")
 }
@@ -163,7 +174,9 @@ fn wide_removal(words: &[Word]) -> Option<(usize, String)> {
 fn statement(words: &[Word], verb: &str, object: &str) -> Option<(usize, String)> {
     let start = words.windows(3).position(|three| {
         let [(first, _), (second, _), (third, _)] = three else { return false };
-        let named = |name: &str| !matches!(name, "the" | "this" | "my" | "that" | "all" | "a" | "an" | "our" | "each" | "every" | "it");
+        let named = |name: &str| {
+            !matches!(name, "the" | "this" | "my" | "that" | "all" | "a" | "an" | "our" | "each" | "every" | "it")
+        };
         first == verb && if verb == "delete" { second == object && named(third) } else { third == object }
     })?;
     Some((words[start].1, shown(&words[start..start + 3])))

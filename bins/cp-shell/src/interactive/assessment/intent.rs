@@ -48,6 +48,8 @@ struct Reader<'a, 'b> {
     questioned: bool,
     pair: bool,
     wish: bool,
+    /// Whether it has named a place outside.
+    outside: bool,
     /// Whether it is about what is to be written: "a script that …".
     subordinate: bool,
     reading: Reading,
@@ -70,6 +72,7 @@ pub(crate) fn read(sentences: &[Sentence<'_>], language: &Language, table: &Tabl
             questioned: false,
             pair: false,
             wish: false,
+            outside: false,
             subordinate: false,
             reading,
         };
@@ -124,6 +127,7 @@ impl<'a> Reader<'a, '_> {
             self.subordinate = false;
         }
         let wished = std::mem::take(&mut self.wish);
+        self.outside |= has("at-outside");
         let requested = has("request") || wished || self.requests;
         let is_verb = |mark: &&Mark<'_>| {
             let after_article = marks.iter().any(|it| it.end == mark.start && it.is("det"));
@@ -131,7 +135,8 @@ impl<'a> Reader<'a, '_> {
             mark.senses.iter().any(wanted) && !clause[mark.start].quoted && !after_article
         };
         let verb = if self.language.is_verb_last { marks.iter().rfind(is_verb) } else { marks.iter().find(is_verb) };
-        let until = verb.map_or(clause.len(), |verb| if self.language.is_verb_last { clause.len() } else { verb.start });
+        let until =
+            verb.map_or(clause.len(), |verb| if self.language.is_verb_last { clause.len() } else { verb.start });
         let asks = |mark: &Mark<'_>| mark.is("ask") && mark.start < until && !clause[mark.start].quoted;
         let mut question = (marks.iter().any(asks) || self.inquires) && !self.requests;
         // "the difference between delete and drop", "how do I find and delete": one question.
@@ -170,7 +175,10 @@ impl<'a> Reader<'a, '_> {
     fn is_negated(&self, marks: &[Mark<'_>], verb: &Mark<'_>, length: usize) -> bool {
         marks.iter().filter(|mark| mark.is("not")).any(|mark| {
             let before = !self.language.is_verb_last && mark.start < verb.start && mark.start + 3 >= verb.start;
-            before || mark.start == verb.start + 1 || mark.start == verb.end || (mark.end == length && !self.language.is_verb_last)
+            before
+                || mark.start == verb.start + 1
+                || mark.start == verb.end
+                || (mark.end == length && !self.language.is_verb_last)
         })
     }
 
@@ -185,7 +193,7 @@ impl<'a> Reader<'a, '_> {
 
     /// Compares what is ordered with the classes.
     fn weigh(&mut self, clause: &[Token<'_>], marks: &[Mark<'_>], verb: &Mark<'_>) {
-        let things = self.things(marks, verb);
+        let things = self.things(clause, marks, verb);
         // Of code, unless it is about what is in use.
         let in_use = ["of-machine", "of-store", "at-production", "at-outside"];
         let serious = |mark: &Mark<'_>| in_use.iter().any(|sense| mark.is(sense));
@@ -198,8 +206,8 @@ impl<'a> Reader<'a, '_> {
         let Some((class, thing)) = best else { return };
         let level = if production && class.level == Level::Destructive { Level::Critical } else { class.level };
         let written = |mark: &Mark<'_>| {
-            let words = &clause[mark.start..mark.end];
-            words.iter().map(|token| token.written).collect::<Vec<_>>().join(" ")
+            let words = clause[mark.start..mark.end].iter().map(|token| host(token.written));
+            words.collect::<Vec<_>>().join(" ")
         };
         let mut parts = format!("verb `{}`", written(verb));
         if let Some(thing) = thing {
@@ -208,7 +216,7 @@ impl<'a> Reader<'a, '_> {
         if let Some(place) = place {
             let _ = write!(parts, ", target `{}`", written(place));
         }
-        let reason = format!("{}: {}: {parts}", class.class, class.why);
+        let reason = format!("{} ({parts}): {}", class.class, class.why);
         self.reading.found.push(Found { level, reason, is_mass_edit: class.class == "mass edit" });
     }
 
@@ -221,7 +229,8 @@ impl<'a> Reader<'a, '_> {
     ) -> Option<(&'a Class, Option<&'m Mark<'m>>)> {
         let is_any = |mark: &Mark<'_>, prefixes: &[&str], names: &str| {
             let names: Vec<&str> = names.split(' ').collect();
-            let named = |sense: &str, prefix| sense.strip_prefix(prefix).is_some_and(|name: &str| names.contains(&name));
+            let named =
+                |sense: &str, prefix| sense.strip_prefix(prefix).is_some_and(|name: &str| names.contains(&name));
             mark.senses.iter().any(|sense| prefixes.iter().any(|prefix| named(sense, *prefix)))
         };
         let fits = |class: &&Class| {
@@ -230,7 +239,9 @@ impl<'a> Reader<'a, '_> {
                 (None, names) => names.is_empty(),
                 (Some(thing), names) => is_any(thing, &["of-"], names),
             };
-            let with = class.with.is_empty() || marks.iter().any(|mark| is_any(mark, &["of-", "at-", ""], &class.with));
+            let with = class.with.is_empty()
+                || (class.with == "outside" && self.outside)
+                || marks.iter().any(|mark| is_any(mark, &["of-", "at-", ""], &class.with));
             things && with && is_any(verb, &["do-", "done-"], &class.verb)
         };
         // Of equals the first.
@@ -240,8 +251,12 @@ impl<'a> Reader<'a, '_> {
 
     /// What it is done to, the likeliest first: the last word of a phrase without a preposition,
     /// or with one where none is without; nothing after what is only code.
-    fn things<'m>(&self, marks: &'m [Mark<'m>], verb: &Mark<'_>) -> Vec<Option<&'m Mark<'m>>> {
-        let is_thing = |mark: &&Mark<'_>| mark.senses.iter().any(|sense| sense.starts_with("of-"));
+    fn things<'m>(&self, clause: &[Token<'_>], marks: &'m [Mark<'m>], verb: &Mark<'_>) -> Vec<Option<&'m Mark<'m>>> {
+        let is_thing = |mark: &&Mark<'_>| {
+            // Words in quotes are words; the name of a file in them is that of a file.
+            let is_word = clause[mark.start].quoted && mark.known > 0;
+            !is_word && mark.senses.iter().any(|sense| sense.starts_with("of-"))
+        };
         let after: Vec<&Mark<'_>> = marks.iter().filter(|mark| mark.start > verb.start).collect();
         let before: Vec<&Mark<'_>> = marks.iter().filter(|mark| mark.start < verb.start).collect();
         let is_verb_last = self.language.is_verb_last;
@@ -265,13 +280,22 @@ impl<'a> Reader<'a, '_> {
         }
         phrases.sort_by_key(|(direct, count, thing)| (thing.is("of-everything"), !direct, *count));
         let is_direct = phrases.first().is_some_and(|(direct, ..)| *direct);
-        let phrases = phrases.into_iter().filter(|(direct, ..)| *direct || !is_direct).map(|(_, _, thing)| thing);
+        let is_delicate = |thing: &Mark<'_>| thing.is("of-secret") || thing.is("of-personal");
+        let counts = |(direct, _, thing): &(bool, usize, &Mark<'_>)| *direct || !is_direct || is_delicate(thing);
+        let phrases = phrases.into_iter().filter(counts).map(|(_, _, thing)| thing);
         let phrases: Vec<&Mark<'_>> = phrases.collect();
         if phrases.is_empty() {
             return vec![None];
         }
         // A role column is a column, and no role.
-        let data = phrases.iter().position(|thing| thing.is("of-data")).map_or(phrases.len(), |index| index + 1);
-        phrases[..data].iter().take_while(|thing| !thing.is("of-code")).map(|thing| Some(*thing)).collect()
+        let after = phrases.iter().position(|thing| thing.is("of-data")).map_or(phrases.len(), |index| index + 1);
+        phrases[..after].iter().take_while(|thing| !thing.is("of-code")).map(|thing| Some(*thing)).collect()
     }
+}
+
+/// Of an address only the host: the rest may hold a secret.
+fn host(word: &str) -> &str {
+    let Some((_, address)) = word.split_once("://") else { return word };
+    let address = address.split(['/', '?', '#']).next().unwrap_or_default();
+    address.rsplit('@').next().unwrap_or_default()
 }

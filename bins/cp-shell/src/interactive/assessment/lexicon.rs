@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::interactive::assessment::tokens::{Token, folded};
 
 /// The table that is compiled in.
-pub(crate) static TABLE: LazyLock<Table> = LazyLock::new(|| Table::parse(include_str!("risk.toml")).unwrap_or_default());
+pub(crate) static TABLE: LazyLock<Table> =
+    LazyLock::new(|| Table::parse(include_str!("risk.toml")).unwrap_or_default());
 
 /// How much harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -116,7 +117,8 @@ impl Table {
     pub(crate) fn parse(text: &str) -> Result<Self, toml::de::Error> {
         let mut table: Self = toml::from_str(text)?;
         for command in &mut table.command {
-            command.patterns = command.lines.split(", ").map(|line| line.split(' ').map(str::to_owned).collect()).collect();
+            command.patterns =
+                command.lines.split(", ").map(|line| line.split(' ').map(str::to_owned).collect()).collect();
         }
         let common = table.words.remove("any").unwrap_or_default();
         for senses in table.words.values() {
@@ -130,7 +132,11 @@ impl Table {
                     let words: Vec<String> = entry.split(' ').map(str::to_owned).collect();
                     let common = common.get(sense).is_some_and(|all| std::ptr::eq(all, written));
                     let first = words[0].clone();
-                    let among = if first.contains('~') && first.len() > 2 { &mut stems } else { entries.entry(first).or_default() };
+                    let among = if first.contains('~') && first.len() > 2 {
+                        &mut stems
+                    } else {
+                        entries.entry(first).or_default()
+                    };
                     among.push(Entry { words, sense: sense.clone(), common });
                 }
             }
@@ -174,7 +180,11 @@ impl Language {
 
     /// Whether a word joins clauses.
     pub(crate) fn joins(&self, word: &str) -> bool {
-        self.entries.get(word).into_iter().flatten().any(|entry| matches!(entry.sense.as_str(), "and" | "then") && entry.words == [word])
+        self.entries
+            .get(word)
+            .into_iter()
+            .flatten()
+            .any(|entry| matches!(entry.sense.as_str(), "and" | "then") && entry.words == [word])
     }
 
     fn longest<'a>(&'a self, clause: &[Token<'_>], start: usize) -> Option<Mark<'a>> {

@@ -124,7 +124,9 @@ mod tests {
 
     #[test]
     fn to_ask_about_it_is_not_to_ask_for_it_but_a_command_line_stays_one() {
-        for text in ["how do I delete a branch?", "how do I install rust?", "what does rm -rf / do?", "do not delete anything"] {
+        for text in
+            ["how do I delete a branch?", "how do I install rust?", "what does rm -rf / do?", "do not delete anything"]
+        {
             assert_eq!(level(text), Level::Safe, "{text}");
         }
     }

@@ -56,7 +56,8 @@ impl<'a> Reader<'a, '_> {
         let is_mark = match letter {
             _ if taken > 0 => true,
             '.' | '!' | '?' | ':' => is_last,
-            '。' | '！' | '？' | '、' | '，' | '；' | '：' | ',' | ';' | '…' | '(' | ')' | '[' | ']' | '{' | '}' | '¿' | '¡' | '|' | '&' => true,
+            '。' | '！' | '？' | '、' | '，' | '；' | '：' | ',' | ';' | '…' | '(' | ')' | '[' | ']' | '{' | '}'
+            | '¿' | '¡' | '|' | '&' => true,
             _ => letter.is_whitespace(),
         };
         let within = &self.text[self.start..at];
@@ -127,8 +128,10 @@ impl<'a> Reader<'a, '_> {
             return self.unspaced(start, word);
         }
         let quoted = self.closing.is_some();
-        let is_plain = !word.starts_with('-') && word.chars().all(|letter| letter.is_alphabetic() || "-'’".contains(letter));
-        let elided = |part: &str| matches!(folded(part).as_str(), "l'" | "d'" | "n'" | "m'" | "s'" | "j'" | "t'" | "c'" | "qu'");
+        let is_plain =
+            !word.starts_with('-') && word.chars().all(|letter| letter.is_alphabetic() || "-'’".contains(letter));
+        let elided =
+            |part: &str| matches!(folded(part).as_str(), "l'" | "d'" | "n'" | "m'" | "s'" | "j'" | "t'" | "c'" | "qu'");
         for part in word.split_inclusive(|letter| is_plain && letter == '-') {
             let mut from = 0;
             if let Some((index, mark)) = part.char_indices().find(|(_, letter)| matches!(letter, '\'' | '’'))
@@ -173,7 +176,8 @@ pub(crate) fn composed(text: &str) -> String {
     for letter in text.chars() {
         match letter {
             '\u{3099}' | '\u{309a}' => {
-                let voiced = composed.pop().and_then(|kana| char::from_u32(u32::from(kana) + u32::from(letter) - 0x3098));
+                let voiced =
+                    composed.pop().and_then(|kana| char::from_u32(u32::from(kana) + u32::from(letter) - 0x3098));
                 composed.extend(voiced);
             }
             _ => composed.push(letter),
@@ -199,7 +203,9 @@ pub(crate) fn folded(text: &str) -> String {
             'æ' => folded.push_str("ae"),
             '’' => folded.push('\''),
             '\u{300}'..='\u{36f}' => {}
-            '\u{ff01}'..='\u{ff5e}' => folded.extend(char::from_u32(u32::from(letter) - 0xfee0).map(|it| it.to_ascii_lowercase())),
+            '\u{ff01}'..='\u{ff5e}' => {
+                folded.extend(char::from_u32(u32::from(letter) - 0xfee0).map(|it| it.to_ascii_lowercase()))
+            }
             _ => folded.push(letter),
         }
     }
