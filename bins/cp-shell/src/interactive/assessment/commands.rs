@@ -51,7 +51,7 @@ pub(crate) fn lines(text: &str, table: &Table) -> Vec<Line> {
             // The pattern is shown and not the line, which may hold a secret.
             let shown = pattern.join(" ").replace('*', "…");
             let shown = shown.trim_end_matches(['~', ' ']);
-            lines.push(line(command.level, &command.class, &command.why, words[start].1, shown));
+            lines.push(line(command.level, &command.name, &command.why, words[start].1, shown));
         }
     }
     lines

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 use crate::interactive::assessment::lexicon::{Class, Language, Level, Mark, Table};
-use crate::interactive::assessment::tokens::{Sentence, Token};
+use crate::interactive::assessment::tokens::{End, Token};
 
 /// What a clause is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,52 +37,58 @@ pub(crate) struct Reading {
     acts: Vec<(usize, usize, Act)>,
 }
 
-struct Reader<'a, 'b> {
+struct Reader<'a> {
     table: &'a Table,
     language: &'a Language,
-    sentence: &'b Sentence<'b>,
-    /// Whether something in it asks for something to be done, and whether something in it wants to know something.
+    /// Whether it ends with a question mark.
+    asked: bool,
+    /// Where the verb is last, whether something in it wants something done, or known.
     requests: bool,
     inquires: bool,
-    /// Whether a clause before was a question, was one at last or compared two things, was only "I want that".
-    questioned: bool,
-    pair: bool,
-    wish: bool,
-    /// Whether it has named a place outside.
-    outside: bool,
-    /// Whether it is about what is to be written: "a script that …".
-    subordinate: bool,
+    before: Before,
     reading: Reading,
 }
 
+/// What the clauses before this one were.
+#[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "marks that do not depend on each other")]
+struct Before {
+    questioned: bool,
+    /// The last was a question, or compared two things: what "and" adds belongs to it.
+    pair: bool,
+    /// The last was only "I want that".
+    wish: bool,
+    /// What is to be written or found, and the words that say what it does: "a script that …".
+    subordinate: bool,
+    /// One of them, or this one, names a place outside.
+    outside: bool,
+}
+
+/// The sentences of a text.
+fn sentences<'t, 'a>(tokens: &'t [Token<'a>]) -> impl Iterator<Item = &'t [Token<'a>]> {
+    tokens.chunk_by(|token, _| token.end < End::Sentence)
+}
+
 /// How a language reads a text.
-pub(crate) fn read(sentences: &[Sentence<'_>], language: &Language, table: &Table) -> Reading {
+pub(crate) fn read(tokens: &[Token<'_>], language: &Language, table: &Table) -> Reading {
     let mut reading = Reading::default();
-    for (number, sentence) in sentences.iter().enumerate() {
-        let says = |sense: &str| {
-            let clauses = sentence.clauses.iter();
-            clauses.flat_map(|clause| language.marks(clause)).any(|mark| mark.is(sense))
-        };
+    for (number, sentence) in sentences(tokens).enumerate() {
+        let says = |sense: &str| language.is_verb_last && language.marks(sentence).iter().any(|mark| mark.is(sense));
         let mut reader = Reader {
             table,
             language,
-            sentence,
-            requests: language.is_verb_last && says("request"),
-            inquires: language.is_verb_last && says("ask"),
-            questioned: false,
-            pair: false,
-            wish: false,
-            outside: false,
-            subordinate: false,
+            asked: sentence.last().is_some_and(|token| token.end == End::Question),
+            requests: says("request"),
+            inquires: says("ask"),
+            before: Before::default(),
             reading,
         };
-        let mut first = true;
         // "and" and "then" begin a clause.
         let joined = |next: &Token<'_>| !next.quoted && language.joins(&next.text);
-        for clause in sentence.clauses.iter().flat_map(|clause| clause.chunk_by(|_, next| !joined(next))) {
-            let act = reader.clause(clause, first);
-            first = false;
-            reader.reading.acts.push((number, clause.first().map_or(0, |token| token.at), act));
+        let clauses = sentence.chunk_by(|token, next| token.end < End::Clause && !joined(next));
+        for (at, clause) in clauses.enumerate() {
+            let act = reader.clause(clause, at == 0);
+            reader.reading.acts.push((number, clause[0].at, act));
         }
         reading = reader.reading;
     }
@@ -91,18 +97,17 @@ pub(crate) fn read(sentences: &[Sentence<'_>], language: &Language, table: &Tabl
 
 impl Reading {
     /// Whether a command that stands at this place is to be run, and not only spoken of.
-    pub(crate) fn means_command(&self, at: usize, sentences: &[Sentence<'_>], table: &Table) -> bool {
+    pub(crate) fn means_command(&self, at: usize, tokens: &[Token<'_>], table: &Table) -> bool {
         let Some(&(number, _, act)) = self.acts.iter().rev().find(|(_, start, _)| *start <= at) else { return true };
         let of = |range: Range<usize>, wanted: &[Act]| {
             self.acts.iter().any(|(sentence, _, act)| range.contains(sentence) && wanted.contains(act))
         };
         let is_remark = of(number..number + 1, &[Act::Remark]);
-        let tokens = || sentences[number].clauses.iter().flatten();
-        let is_line = tokens().next().is_some_and(|first| !first.quoted && table.is_program(&first.text));
-        let is_bare = is_line || tokens().all(|token| token.quoted);
+        let sentence = sentences(tokens).nth(number).unwrap_or_default();
+        let is_line = sentence.first().is_some_and(|first| !first.quoted && table.is_program(&first.text));
+        let is_bare = is_line || sentence.iter().all(|token| token.quoted);
         match act {
             Act::Order => true,
-            Act::Remark => false,
             Act::Idle | Act::Harmless if is_remark => false,
             Act::Idle | Act::Harmless if is_bare => {
                 // What is said around it decides: "what does this do?" above, or below.
@@ -111,12 +116,12 @@ impl Reading {
                 !of(around, talk)
             }
             Act::Idle => !of(number..number + 1, &[Act::Harmless]),
-            Act::Harmless => false,
+            Act::Harmless | Act::Remark => false,
         }
     }
 }
 
-impl<'a> Reader<'a, '_> {
+impl<'a> Reader<'a> {
     /// Reads a clause, and keeps what is ordered in it.
     fn clause(&mut self, clause: &[Token<'_>], first: bool) -> Act {
         let marks = self.language.marks(clause);
@@ -124,10 +129,10 @@ impl<'a> Reader<'a, '_> {
         let has = |sense: &str| marks.iter().any(|mark| mark.is(sense) && !clause[mark.start].quoted);
         let begins = |sense: &str| marks.first().is_some_and(|mark| mark.start <= 1 && mark.is(sense));
         if has("then") {
-            self.subordinate = false;
+            self.before.subordinate = false;
         }
-        let wished = std::mem::take(&mut self.wish);
-        self.outside |= has("at-outside");
+        let wished = std::mem::take(&mut self.before.wish);
+        self.before.outside |= has("at-outside");
         let requested = has("request") || wished || self.requests;
         let is_verb = |mark: &&Mark<'_>| {
             let after_article = marks.iter().any(|it| it.end == mark.start && it.is("det"));
@@ -140,25 +145,25 @@ impl<'a> Reader<'a, '_> {
         let asks = |mark: &Mark<'_>| mark.is("ask") && mark.start < until && !clause[mark.start].quoted;
         let mut question = (marks.iter().any(asks) || self.inquires) && !self.requests;
         // "the difference between delete and drop", "how do I find and delete": one question.
-        question |= self.pair && begins("and");
-        self.pair = has("both") || question;
-        if self.sentence.asked && !requested {
-            question |= self.questioned || verb.is_some_and(|verb| verb.start > 0 || self.language.is_verb_last);
+        question |= self.before.pair && begins("and");
+        self.before.pair = has("both") || question;
+        if self.asked && !requested {
+            question |= self.before.questioned || verb.is_some_and(|verb| verb.start > 0 || self.language.is_verb_last);
         }
-        self.questioned |= question;
+        self.before.questioned |= question;
         if question || has("told") || begins("sub") || (!first && !wished && begins("rel")) {
             return Act::Remark;
         }
         let Some(verb) = verb else {
-            self.wish = requested;
+            self.before.wish = requested;
             return Act::Idle;
         };
         if verb.is("do-explain") || self.is_negated(&marks, verb, clause.len()) {
             return Act::Remark;
         }
         let harmless = verb.is("do-other");
-        let was_subordinate = self.subordinate;
-        self.subordinate |= harmless && self.opens_subordinate(&marks, verb);
+        let was_subordinate = self.before.subordinate;
+        self.before.subordinate |= harmless && opens_subordinate(&marks, verb);
         if harmless || was_subordinate {
             return Act::Harmless;
         }
@@ -182,15 +187,6 @@ impl<'a> Reader<'a, '_> {
         })
     }
 
-    /// "write a script that …", "write a script to find …".
-    fn opens_subordinate(&self, marks: &[Mark<'_>], verb: &Mark<'_>) -> bool {
-        let is_verb = |mark: &Mark<'_>| mark.senses.iter().any(|sense| sense.starts_with("do-"));
-        marks.iter().filter(|mark| mark.start > verb.start).any(|mark| {
-            let infinitive = mark.is("to") && marks.iter().any(|next| next.start == mark.end && is_verb(next));
-            mark.is("rel") || mark.is("sub") || infinitive
-        })
-    }
-
     /// Compares what is ordered with the classes.
     fn weigh(&mut self, clause: &[Token<'_>], marks: &[Mark<'_>], verb: &Mark<'_>) {
         let things = self.things(clause, marks, verb);
@@ -202,7 +198,7 @@ impl<'a> Reader<'a, '_> {
         }
         let place = marks.iter().find(|mark| mark.senses.iter().any(|sense| sense.starts_with("at-")));
         let production = marks.iter().any(|mark| mark.is("at-production"));
-        let best = things.iter().find_map(|thing| self.class(marks, verb, *thing));
+        let best = things.iter().find_map(|thing| Some((self.class(marks, verb, *thing)?, thing)));
         let Some((class, thing)) = best else { return };
         let level = if production && class.level == Level::Destructive { Level::Critical } else { class.level };
         let written = |mark: &Mark<'_>| {
@@ -216,37 +212,30 @@ impl<'a> Reader<'a, '_> {
         if let Some(place) = place {
             let _ = write!(parts, ", target `{}`", written(place));
         }
-        let reason = format!("{} ({parts}): {}", class.class, class.why);
-        self.reading.found.push(Found { level, reason, is_mass_edit: class.class == "mass edit" });
+        let reason = format!("{} ({parts}): {}", class.name, class.why);
+        self.reading.found.push(Found { level, reason, is_mass_edit: class.name == "mass edit" });
     }
 
     /// The class of highest level that fits; `None` as a thing is one that is not known.
-    fn class<'m>(
-        &self,
-        marks: &[Mark<'_>],
-        verb: &Mark<'_>,
-        thing: Option<&'m Mark<'m>>,
-    ) -> Option<(&'a Class, Option<&'m Mark<'m>>)> {
-        let is_any = |mark: &Mark<'_>, prefixes: &[&str], names: &str| {
-            let names: Vec<&str> = names.split(' ').collect();
-            let named =
-                |sense: &str, prefix| sense.strip_prefix(prefix).is_some_and(|name: &str| names.contains(&name));
-            mark.senses.iter().any(|sense| prefixes.iter().any(|prefix| named(sense, *prefix)))
+    fn class(&self, marks: &[Mark<'_>], verb: &Mark<'_>, thing: Option<&Mark<'_>>) -> Option<&'a Class> {
+        // "of-file" is a file, "do-delete" and "done-delete" are to delete.
+        let is_any = |mark: &Mark<'_>, names: &str| {
+            let bare = mark.senses.iter().map(|sense| sense.split_once('-').map_or(*sense, |(_, name)| name));
+            bare.into_iter().any(|sense| names.split(' ').any(|name| name == sense))
         };
         let fits = |class: &&Class| {
             let things = match (thing, class.thing.as_str()) {
                 (_, "*") => true,
                 (None, names) => names.is_empty(),
-                (Some(thing), names) => is_any(thing, &["of-"], names),
+                (Some(thing), names) => is_any(thing, names),
             };
             let with = class.with.is_empty()
-                || (class.with == "outside" && self.outside)
-                || marks.iter().any(|mark| is_any(mark, &["of-", "at-", ""], &class.with));
-            things && with && is_any(verb, &["do-", "done-"], &class.verb)
+                || (class.with == "outside" && self.before.outside)
+                || marks.iter().any(|mark| is_any(mark, &class.with));
+            things && with && is_any(verb, &class.verb)
         };
         // Of equals the first.
-        let class = self.table.class.iter().filter(fits).rev().max_by_key(|class| class.level)?;
-        Some((class, thing))
+        self.table.class.iter().filter(fits).rev().max_by_key(|class| class.level)
     }
 
     /// What it is done to, the likeliest first: the last word of a phrase without a preposition,
@@ -298,4 +287,13 @@ fn host(word: &str) -> &str {
     let Some((_, address)) = word.split_once("://") else { return word };
     let address = address.split(['/', '?', '#']).next().unwrap_or_default();
     address.rsplit('@').next().unwrap_or_default()
+}
+
+/// "write a script that …", "write a script to find …".
+fn opens_subordinate(marks: &[Mark<'_>], verb: &Mark<'_>) -> bool {
+    let is_verb = |mark: &Mark<'_>| mark.senses.iter().any(|sense| sense.starts_with("do-"));
+    marks.iter().filter(|mark| mark.start > verb.start).any(|mark| {
+        let infinitive = mark.is("to") && marks.iter().any(|next| next.start == mark.end && is_verb(next));
+        mark.is("rel") || mark.is("sub") || infinitive
+    })
 }

@@ -40,7 +40,7 @@ impl Level {
 /// A class of risk: what is done to what makes it. Senses are separated by blanks.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Class {
-    pub(crate) class: String,
+    pub(crate) name: String,
     pub(crate) level: Level,
     pub(crate) verb: String,
     /// `*` is anything or nothing but code, the empty string nothing that is known.
@@ -54,7 +54,7 @@ pub(crate) struct Class {
 /// Command lines of a class.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Command {
-    pub(crate) class: String,
+    pub(crate) name: String,
     pub(crate) level: Level,
     pub(crate) why: String,
     lines: String,
@@ -142,7 +142,9 @@ impl Table {
             }
             table.languages.push(Language { is_verb_last: senses.contains_key("object"), entries, stems });
         }
-        table.cuts.values_mut().for_each(|parts| parts.sort_by_key(|part| std::cmp::Reverse(part.len())));
+        for parts in table.cuts.values_mut() {
+            parts.sort_by_key(|part| std::cmp::Reverse(part.len()));
+        }
         Ok(table)
     }
 
