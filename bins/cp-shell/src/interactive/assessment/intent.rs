@@ -2,7 +2,6 @@
 //! on what happened, an order not to do it, and what is only to be written or explained are no order.
 
 use std::fmt::Write as _;
-use std::ops::Range;
 
 use crate::interactive::assessment::lexicon::{Class, Language, Level, Mark, Table};
 use crate::interactive::assessment::tokens::{End, Token};
@@ -99,23 +98,21 @@ impl Reading {
     /// Whether a command that stands at this place is to be run, and not only spoken of.
     pub(crate) fn means_command(&self, at: usize, tokens: &[Token<'_>], table: &Table) -> bool {
         let Some(&(number, _, act)) = self.acts.iter().rev().find(|(_, start, _)| *start <= at) else { return true };
-        let of = |range: Range<usize>, wanted: &[Act]| {
-            self.acts.iter().any(|(sentence, _, act)| range.contains(sentence) && wanted.contains(act))
-        };
-        let is_remark = of(number..number + 1, &[Act::Remark]);
+        let has = |wanted: Act| self.acts.iter().any(|(other, _, act)| *other == number && *act == wanted);
         let sentence = sentences(tokens).nth(number).unwrap_or_default();
         let is_line = sentence.first().is_some_and(|first| !first.quoted && table.is_program(&first.text));
         let is_bare = is_line || sentence.iter().all(|token| token.quoted);
         match act {
             Act::Order => true,
-            Act::Idle | Act::Harmless if is_remark => false,
+            Act::Idle | Act::Harmless if has(Act::Remark) => false,
             Act::Idle | Act::Harmless if is_bare => {
                 // What is said around it decides: "what does this do?" above, or below.
-                let around = if number > 0 { number - 1..number } else { 1..2 };
-                let talk: &[Act] = if is_line { &[Act::Remark] } else { &[Act::Remark, Act::Harmless] };
-                !of(around, talk)
+                let mut others = self.acts.iter().filter(|(other, _, act)| *other != number && *act != Act::Idle);
+                let after = others.clone().find(|(other, ..)| *other > number);
+                let around = others.rfind(|(other, ..)| *other < number).or(after);
+                !around.is_some_and(|(.., act)| *act == Act::Remark || (*act == Act::Harmless && !is_line))
             }
-            Act::Idle => !of(number..number + 1, &[Act::Harmless]),
+            Act::Idle => !has(Act::Harmless),
             Act::Harmless | Act::Remark => false,
         }
     }

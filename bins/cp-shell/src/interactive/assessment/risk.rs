@@ -91,9 +91,13 @@ mod tests {
 
     #[test]
     fn to_ask_about_it_or_forbid_it_is_not_to_ask_for_it() {
-        for text in
-            ["how do I delete a branch?", "what does rm -rf / do?", "do not delete anything", "rm -rf x\nwhat is that?"]
-        {
+        for text in [
+            "how do I delete a branch?",
+            "what does rm -rf / do?",
+            "do not delete anything",
+            "rm -rf x\nwhat is that?",
+            "what is it?\ncd x\nrm -rf y",
+        ] {
             assert_eq!(level(text), Level::Safe, "{text}: {}", classify(text).reason);
         }
         for text in
