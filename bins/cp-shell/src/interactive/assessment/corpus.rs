@@ -23,23 +23,13 @@ fn utterances(text: &str) -> Vec<Utterance> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Of those that count, how many there are and how many are seen.
-#[derive(Default)]
-struct Share {
-    seen: u32,
-    all: u32,
-}
-
-impl Share {
-    fn percent(&self) -> u32 {
-        self.seen * 100 / self.all.max(1)
-    }
-}
+/// Of those that count, how many are seen, and how many there are.
+type Share = (u32, u32);
 
 #[derive(Default)]
 struct Measured {
-    /// Of a language and label: how many of each level.
-    levels: BTreeMap<(String, String, &'static str), u32>,
+    /// Of a language, a label and a level: how many.
+    confusion: BTreeMap<String, u32>,
     recall: Share,
     recall_of: BTreeMap<String, Share>,
     alarms: Share,
@@ -47,29 +37,33 @@ struct Measured {
     wrong: String,
 }
 
+const fn percent((seen, all): Share) -> u32 {
+    if all == 0 { 0 } else { seen * 100 / all }
+}
+
+fn count(share: &mut Share, seen: bool) {
+    *share = (share.0 + u32::from(seen), share.1 + 1);
+}
+
 fn measured<'a>(table: &Table, utterances: impl IntoIterator<Item = &'a Utterance>) -> Measured {
     let mut measured = Measured::default();
     for Utterance { text, lang, label } in utterances {
         let risk = classify_by(table, text);
-        *measured.levels.entry((lang.clone(), label.clone(), risk.level.name())).or_default() += 1;
+        *measured.confusion.entry(format!("{lang} {label} as {}", risk.level.name())).or_default() += 1;
         let right = match label.as_str() {
-            "harmless" => {
-                let alarm = risk.level > Level::Safe;
-                measured.alarms.all += 1;
-                measured.alarms.seen += u32::from(alarm);
-                !alarm
-            }
+            "harmless" => risk.level == Level::Safe,
             // It is asked about, at one level or another.
             "change" => risk.level > Level::Safe,
-            _ => {
-                let seen = risk.level >= Level::Destructive;
-                for share in [&mut measured.recall, measured.recall_of.entry(lang.clone()).or_default()] {
-                    share.all += 1;
-                    share.seen += u32::from(seen);
-                }
-                seen
-            }
+            _ => risk.level >= Level::Destructive,
         };
+        match label.as_str() {
+            "harmless" => count(&mut measured.alarms, !right),
+            "change" => {}
+            _ => {
+                count(&mut measured.recall, right);
+                count(measured.recall_of.entry(lang.clone()).or_default(), right);
+            }
+        }
         if !right {
             let _ = writeln!(measured.wrong, "{lang} {label}: {text:?} is {}: {}", risk.level.name(), risk.reason);
         }
@@ -77,32 +71,24 @@ fn measured<'a>(table: &Table, utterances: impl IntoIterator<Item = &'a Utteranc
     measured
 }
 
-fn check(name: &str, text: &str, shows_failures: bool) {
-    let Measured { levels, recall, recall_of, alarms, wrong } = measured(&TABLE, &utterances(text));
-    let mut report = format!("{name}: recall {}/{}, alarms {}/{}\n", recall.seen, recall.all, alarms.seen, alarms.all);
-    for (lang, share) in &recall_of {
-        let _ = writeln!(report, "{lang}: recall {}/{}", share.seen, share.all);
-    }
-    for ((lang, label, level), number) in &levels {
-        let _ = writeln!(report, "{lang} {label} as {level}: {number}");
-    }
-    if shows_failures {
-        report.push_str(&wrong);
-    }
-    println!("{report}");
-    assert!(recall.percent() >= 90 && alarms.seen * 100 <= alarms.all * 5, "{report}");
-    assert!(recall_of.len() >= 6 && recall_of.values().all(|share| share.percent() >= 80), "{report}");
+/// Shows the confusion table where it fails, and the failures themselves only if they may be seen.
+fn check(text: &str, shows_failures: bool) {
+    let Measured { confusion, recall, recall_of, alarms, wrong } = measured(&TABLE, &utterances(text));
+    let wrong = if shows_failures { wrong } else { String::new() };
+    let report = format!("recall {recall:?}, {recall_of:?}, alarms {alarms:?}\n{confusion:#?}\n{wrong}");
+    assert!(percent(recall) >= 90 && alarms.0 * 100 <= alarms.1 * 5, "{report}");
+    assert!(recall_of.len() >= 6 && recall_of.values().all(|share| percent(*share) >= 80), "{report}");
 }
 
 #[test]
 fn of_the_utterances_that_the_table_was_made_with_it_sees_nine_in_ten() {
-    check("tuned", TUNED, true);
+    check(TUNED, true);
 }
 
 /// Its failures are not shown: whoever tunes the table by them has no held-out utterances any more.
 #[test]
 fn of_the_utterances_that_were_held_out_it_sees_nine_in_ten() {
-    check("held out", HELD_OUT, false);
+    check(HELD_OUT, false);
 }
 
 #[test]
@@ -120,7 +106,7 @@ fn without_its_words_a_language_is_not_understood() {
         let (before, after) = TABLE_TEXT.split_once(&marker).unwrap();
         let rest = after.split_once("\n[words.").map(|(_, rest)| format!("[words.{rest}")).unwrap_or_default();
         let table = Table::parse(&format!("{before}{rest}")).unwrap();
-        let recall = &measured(&table, all.iter().filter(|utterance| utterance.lang == language)).recall_of[language];
-        assert!(recall.percent() < 50, "{language}: {}/{}", recall.seen, recall.all);
+        let recall = measured(&table, all.iter().filter(|utterance| utterance.lang == language)).recall;
+        assert!(recall.1 > 0 && percent(recall) < 50, "{language}: {recall:?}");
     }
 }

@@ -188,7 +188,7 @@ impl<'a> Reader<'a> {
     fn weigh(&mut self, clause: &[Token<'_>], marks: &[Mark<'_>], verb: &Mark<'_>) {
         let things = self.things(clause, marks, verb);
         // Of code, unless it is about what is in use.
-        let in_use = ["of-machine", "of-store", "at-production", "at-outside"];
+        let in_use = ["of-machine", "of-store", "of-account", "at-production", "at-outside"];
         let serious = |mark: &Mark<'_>| in_use.iter().any(|sense| mark.is(sense));
         if marks.iter().any(|mark| mark.is("context")) && !marks.iter().any(serious) {
             return;
@@ -241,9 +241,11 @@ impl<'a> Reader<'a> {
         let is_thing = |mark: &&Mark<'_>| {
             // Words in quotes are words; the name of a file in them is that of a file.
             let is_word = clause[mark.start].quoted && mark.known > 0;
-            !is_word && mark.senses.iter().any(|sense| sense.starts_with("of-"))
+            !is_word && !mark.is("of-anyone") && mark.senses.iter().any(|sense| sense.starts_with("of-"))
         };
-        let after: Vec<&Mark<'_>> = marks.iter().filter(|mark| mark.start > verb.start).collect();
+        // What a clause with "when" or "before" names is not what it is done to.
+        let after = marks.iter().filter(|mark| mark.start > verb.start).take_while(|mark| !mark.is("sub"));
+        let after: Vec<&Mark<'_>> = after.collect();
         let before: Vec<&Mark<'_>> = marks.iter().filter(|mark| mark.start < verb.start).collect();
         let is_verb_last = self.language.is_verb_last;
         let from: Vec<&Mark<'_>> = match is_verb_last {

@@ -193,7 +193,7 @@ impl Language {
         let token = &clause[start];
         let (mut best, mut weight) = (Mark::default(), (0, 0));
         for Entry { words, sense, common } in self.entries.get(&token.text).into_iter().flatten().chain(&self.stems) {
-            let Some(length) = length(&clause[start..], words) else { continue };
+            let Some(length) = words_taken(&clause[start..], words, |word| word.text.as_str(), 8) else { continue };
             let own = words.iter().filter(|word| *word != "*").count();
             let this = (own, words.iter().map(String::len).sum());
             if this > weight {
@@ -205,9 +205,19 @@ impl Language {
             }
         }
         if best.own == 0 {
-            best = Mark { start, end: start + 1, senses: vec![shape(&token.text)?], ..Mark::default() };
+            let sense = self.compound(&token.text).or_else(|| shape(&token.text))?;
+            best = Mark { start, end: start + 1, senses: vec![sense], ..Mark::default() };
         }
         Some(best)
+    }
+
+    /// What the last part of a long word is: a "Datenbankprozess" is a process.
+    fn compound(&self, word: &str) -> Option<&str> {
+        let is_plain = word.bytes().all(|byte| byte.is_ascii_lowercase());
+        let ends = 3..word.len().saturating_sub(4);
+        let known = ends.filter(|_| is_plain).find_map(|at| self.entries.get(&word[at..]))?;
+        let nouns = known.iter().filter(|entry| entry.words.len() == 1 && entry.sense.starts_with("of-"));
+        nouns.map(|entry| entry.sense.as_str()).next()
     }
 }
 
@@ -220,11 +230,6 @@ fn shape(word: &str) -> Option<&'static str> {
     }
     let is_path = word.starts_with(['/', '.']) || word.starts_with("~/");
     ((is_path && word.len() > 1) || (is_ending && word.len() > ending.len() + 1)).then_some("of-file")
-}
-
-/// How many of the leading words the pattern takes.
-fn length(words: &[Token<'_>], pattern: &[String]) -> Option<usize> {
-    words_taken(words, pattern, |word| word.text.as_str(), 8)
 }
 
 /// How many of the leading words a pattern takes: `*` takes up to `gap`, `~` ends a word of which only the beginning counts.
