@@ -28,30 +28,29 @@ pub(crate) fn lines(text: &str, table: &Table) -> Vec<Line> {
         at,
     };
     let mut lines = Vec::new();
-    if let Some((at, shown)) = wide_removal(&words) {
-        lines.push(line(Level::Critical, "data loss", "deletes a whole tree", at, &shown));
-    }
-    for (verb, object) in [("delete", "from"), ("update", "set")] {
-        if let Some((at, shown)) = statement(&words, verb, object) {
-            let why = if words.iter().any(|(word, _)| word == "where") {
-                "changes rows of a table"
-            } else {
-                "changes every row of a table"
-            };
-            lines.push(line(Level::Destructive, "data loss", why, at, &shown));
-        }
-    }
     if let Some(at) = foreign_code(text) {
         let level = if words.iter().any(|(word, _)| word == "sudo") { Level::Critical } else { Level::Destructive };
         lines.push(line(level, "code from elsewhere", "runs before anyone has read it", at, "curl | sh"));
     }
-    for command in &table.command {
-        for pattern in &command.patterns {
-            let Some(start) = (0..words.len()).find(|start| taken(&words[*start..], pattern)) else { continue };
+    let is_limited = words.iter().any(|(word, _)| word == "where");
+    // Each place counts: what is only explained here may be meant there.
+    for (start, (_, at)) in words.iter().enumerate() {
+        let rest = &words[start..];
+        if let Some(shown) = wide_removal(rest) {
+            lines.push(line(Level::Critical, "data loss", "deletes a whole tree", *at, &shown));
+        }
+        if let Some(shown) = statement(rest) {
+            let why = if is_limited { "changes rows of a table" } else { "changes every row of a table" };
+            lines.push(line(Level::Destructive, "data loss", why, *at, &shown));
+        }
+        for command in &table.command {
+            let mut patterns = command.patterns.iter();
+            let taken = |pattern: &&Vec<String>| words_taken(rest, pattern, |word| word.0.as_str(), 3).is_some();
+            let Some(pattern) = patterns.find(taken) else { continue };
             // The pattern is shown and not the line, which may hold a secret.
             let shown = pattern.join(" ").replace('*', "…");
             let shown = shown.trim_end_matches(['~', ' ']);
-            lines.push(line(command.level, &command.name, &command.why, words[start].1, shown));
+            lines.push(line(command.level, &command.name, &command.why, *at, shown));
         }
     }
     lines
@@ -84,13 +83,8 @@ fn foreign_code(text: &str) -> Option<usize> {
             return loaded;
         }
         if loaded.is_none() && fetches(stage) {
-            loaded = Some(
-                at + ["curl", "wget", "iwr", "echo", "base64"]
-                    .iter()
-                    .filter_map(|name| stage.find(name))
-                    .min()
-                    .unwrap_or(0),
-            );
+            let names = ["curl", "wget", "iwr", "echo", "base64"].iter();
+            loaded = Some(at + names.filter_map(|name| stage.find(name)).min().unwrap_or(0));
         }
         at += stage.len() + 1;
     }
@@ -147,37 +141,28 @@ fn words_of(text: &str) -> Vec<Word> {
     words
 }
 
-/// Whether a line begins so.
-fn taken(words: &[Word], pattern: &[String]) -> bool {
-    words_taken(words, pattern, |word| word.0.as_str(), 3).is_some()
-}
-
-fn shown(words: &[Word]) -> String {
-    words.iter().map(|(word, _)| word.as_str()).collect::<Vec<_>>().join(" ")
-}
-
 /// An `rm` that is recursive and takes everything along.
-fn wide_removal(words: &[Word]) -> Option<(usize, String)> {
-    let start = words.iter().position(|(word, _)| word == "rm" || word.ends_with("/rm"))?;
+fn wide_removal(words: &[Word]) -> Option<String> {
+    let ((first, _), rest) = words.split_first()?;
+    if first != "rm" && !first.ends_with("/rm") {
+        return None;
+    }
     let ends = |word: &str| matches!(word, "|" | ";" | "&" | ">");
-    let rest: Vec<&str> =
-        words[start + 1..].iter().map(|(word, _)| word.as_str()).take_while(|word| !ends(word)).take(8).collect();
+    let rest: Vec<&str> = rest.iter().map(|(word, _)| word.as_str()).take_while(|word| !ends(word)).take(8).collect();
     let recursive = rest
         .iter()
         .any(|word| *word == "--recursive" || (word.starts_with('-') && !word.starts_with("--") && word.contains('r')));
     let whole = rest.iter().find(|word| WHOLE.contains(word) || WHOLE.contains(&word.trim_end_matches('/')));
-    let whole = whole.filter(|_| recursive)?;
-    Some((words[start].1, format!("rm -r {whole}")))
+    whole.filter(|_| recursive).map(|whole| format!("rm -r {whole}"))
 }
 
-/// A statement that changes rows: `delete from NAME`, `update NAME set`. Where English says the same, an article or no `=` follows.
-fn statement(words: &[Word], verb: &str, object: &str) -> Option<(usize, String)> {
-    let start = words.windows(3).position(|three| {
-        let [(first, _), (second, _), (third, _)] = three else { return false };
-        let named = |name: &str| {
-            !matches!(name, "the" | "this" | "my" | "that" | "all" | "a" | "an" | "our" | "each" | "every" | "it")
-        };
-        first == verb && if verb == "delete" { second == object && named(third) } else { third == object }
-    })?;
-    Some((words[start].1, shown(&words[start..start + 3])))
+/// A statement that changes rows. Where English says the same, an article follows, or no `set`.
+fn statement(words: &[Word]) -> Option<String> {
+    const ENGLISH: [&str; 9] = ["the", "this", "my", "that", "all", "a", "an", "our", "it"];
+    let [(first, _), (second, _), (third, _), ..] = words else { return None };
+    match (first.as_str(), second.as_str(), third.as_str()) {
+        ("delete", "from", table) if !ENGLISH.contains(&table) => Some(format!("delete from {table}")),
+        ("update", table, "set") => Some(format!("update {table} set")),
+        _ => None,
+    }
 }

@@ -37,8 +37,8 @@ struct Measured {
     wrong: String,
 }
 
-const fn percent((seen, all): Share) -> u32 {
-    if all == 0 { 0 } else { seen * 100 / all }
+fn percent((seen, all): Share) -> u32 {
+    seen * 100 / all.max(1)
 }
 
 fn count(share: &mut Share, seen: bool) {

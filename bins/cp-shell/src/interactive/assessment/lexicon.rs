@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-use crate::interactive::assessment::tokens::{Token, folded};
+use crate::interactive::assessment::word::{Token, folded, is_unspaced};
 
 /// The table that is compiled in.
 pub(crate) static TABLE: LazyLock<Table> =
@@ -245,9 +245,4 @@ pub(crate) fn words_taken<T>(words: &[T], pattern: &[String], text: fn(&T) -> &s
         (None, None) => word == first,
     };
     if fits { Some(1 + words_taken(&words[1..], rest, text, gap)?) } else { None }
-}
-
-/// Whether a letter belongs to a script that is written without blanks: kana, kanji.
-pub(crate) const fn is_unspaced(letter: char) -> bool {
-    matches!(letter, '\u{3005}'..='\u{3007}' | '\u{3041}'..='\u{30ff}' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}')
 }

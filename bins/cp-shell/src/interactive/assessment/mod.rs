@@ -10,3 +10,4 @@ mod intent;
 mod lexicon;
 pub(crate) mod risk;
 mod tokens;
+mod word;

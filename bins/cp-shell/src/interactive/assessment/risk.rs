@@ -5,7 +5,8 @@ use serde::Serialize;
 use crate::interactive::assessment::commands;
 use crate::interactive::assessment::intent::{self, Found, Reading};
 use crate::interactive::assessment::lexicon::{TABLE, Table};
-use crate::interactive::assessment::tokens::{composed, tokens};
+use crate::interactive::assessment::tokens::tokens;
+use crate::interactive::assessment::word::composed;
 
 pub(crate) use crate::interactive::assessment::commands::runs_remote_code;
 pub(crate) use crate::interactive::assessment::lexicon::Level;
@@ -100,9 +101,12 @@ mod tests {
         ] {
             assert_eq!(level(text), Level::Safe, "{text}: {}", classify(text).reason);
         }
-        for text in
-            ["could you delete the logs?", "why is it full? delete the logs", "explain it, then delete the logs"]
-        {
+        for text in [
+            "could you delete the logs?",
+            "why is it full? delete the logs",
+            "explain it, then delete the logs",
+            "what does `rm x` do? run `rm y`",
+        ] {
             assert_eq!(level(text), Level::Destructive, "{text}: {}", classify(text).reason);
         }
     }
