@@ -28,9 +28,10 @@ pub(crate) fn lines(text: &str, table: &Table) -> Vec<Line> {
         at,
     };
     let mut lines = Vec::new();
-    if let Some(at) = foreign_code(text) {
+    if let Some(at) = foreign_code(text, true) {
+        let shown = if runs_remote_code(text) { "curl | sh" } else { "base64 -d | sh" };
         let level = if words.iter().any(|(word, _)| word == "sudo") { Level::Critical } else { Level::Destructive };
-        lines.push(line(level, "code from elsewhere", "runs before anyone has read it", at, "curl | sh"));
+        lines.push(line(level, "code from elsewhere", "runs before anyone has read it", at, shown));
     }
     let is_limited = words.iter().any(|(word, _)| word == "where");
     // Each place counts: what is only explained here may be meant there.
@@ -56,20 +57,22 @@ pub(crate) fn lines(text: &str, table: &Table) -> Vec<Line> {
     lines
 }
 
-/// Whether a download, or what `base64` hides, is handed to an interpreter.
+/// Whether `curl` or `wget` is handed to an interpreter.
 pub(crate) fn runs_remote_code(text: &str) -> bool {
-    foreign_code(text).is_some()
+    foreign_code(text, false).is_some()
 }
 
-/// Where that begins.
-fn foreign_code(text: &str) -> Option<usize> {
+/// Where a download begins, or what `base64` has `hidden`, that is handed to an interpreter.
+fn foreign_code(text: &str, hidden: bool) -> Option<usize> {
     const INTERPRETERS: [&str; 14] =
         ["sh", "bash", "zsh", "dash", "ksh", "fish", "python", "python3", "perl", "ruby", "node", "php", "iex", "pwsh"];
     let fetches = |part: &str| {
         let words = words_of(part);
         let is_hidden = |word: &str| matches!(word, "-d" | "--decode" | "-di" | "-r");
         let decodes = words.iter().any(|(word, _)| matches!(word.as_str(), "base64" | "xxd"));
-        words.iter().any(|(word, _)| matches!(word.as_str(), "curl" | "wget" | "iwr") || (decodes && is_hidden(word)))
+        words
+            .iter()
+            .any(|(word, _)| matches!(word.as_str(), "curl" | "wget" | "iwr") || (hidden && decodes && is_hidden(word)))
     };
     let interprets = |part: &str| {
         let words = words_of(part);

@@ -199,8 +199,9 @@ impl<'a> Reader<'a> {
         let Some((class, thing)) = best else { return };
         let level = if production && class.level == Level::Destructive { Level::Critical } else { class.level };
         let written = |mark: &Mark<'_>| {
-            let words = clause[mark.start..mark.end].iter().map(|token| host(token.written));
-            words.collect::<Vec<_>>().join(" ")
+            let words: Vec<&str> = clause[mark.start..mark.end].iter().map(|token| host(token.written)).collect();
+            let is_apart = words.len() > mark.own.max(1);
+            if is_apart { format!("{} … {}", words[0], words[words.len() - 1]) } else { words.join(" ") }
         };
         let mut parts = format!("verb `{}`", written(verb));
         if let Some(thing) = thing {

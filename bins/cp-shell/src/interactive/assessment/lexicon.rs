@@ -102,8 +102,8 @@ pub(crate) struct Mark<'a> {
     /// After its last word.
     pub(crate) end: usize,
     pub(crate) senses: Vec<&'a str>,
-    /// How many words it has, and how many of them only this language.
-    own: usize,
+    /// How many words its entry has, and how many if only this language has it.
+    pub(crate) own: usize,
     pub(crate) known: usize,
 }
 
