@@ -73,6 +73,8 @@ mod tests {
         let levels = [
             ("", Level::Safe),
             ("write a haiku", Level::Safe),
+            ("remove the trailing space from this string", Level::Safe),
+            ("kill the process in the test's teardown", Level::Safe),
             ("deploy it to staging", Level::Caution),
             ("sudo systemctl restart nginx", Level::Caution),
             ("delete the old logs", Level::Destructive),
@@ -113,15 +115,10 @@ mod tests {
 
     #[test]
     fn accents_and_case_and_the_forms_of_letters_do_not_matter() {
-        for text in [
-            "LÖSCHE DIE LOGS",
-            "losche die Logs",
-            "lo\u{308}sche die Logs",
-            "ロク\u{3099}を消して",
-            "ｄｅｌｅｔｅ the logs",
-        ] {
+        for text in ["LÖSCHE DIE LOGS", "losche die Logs", "lo\u{308}sche die Logs", "ｄｅｌｅｔｅ the logs"] {
             assert_eq!(level(text), Level::Destructive, "{text}: {}", classify(text).reason);
         }
+        assert_eq!(level("テ\u{3099}ータヘ\u{3099}ースを消して"), Level::Critical);
     }
 
     #[test]
