@@ -51,7 +51,7 @@ fn a_session_of_a_script_from_help_to_quit() {
 fn a_turn_that_needs_a_yes_is_cancelled_and_the_next_line_is_no_answer() {
     let place = Person::new();
     let output = place.stub("delete the logs\ny\n");
-    assert!(output.stdout.contains("risk destructive: asks to delete"), "{}", output.stdout);
+    assert!(output.stdout.contains("risk destructive: data loss (verb `delete`, object `logs`)"), "{}", output.stdout);
     assert!(output.stdout.contains("✗ cancelled: this turn requires approval"), "{}", output.stdout);
     // The line after it is a turn of its own, and the first that a model saw.
     assert!(output.stdout.contains("cp> y\nstub response 1\n"), "{}", output.stdout);
