@@ -41,7 +41,7 @@ fn a_conversation_with_tools_goes_out_in_its_words() {
             "model": "m", "instructions": "be brief", "store": false, "max_output_tokens": 5,
             "input": [
                 {"role": "user", "content": "q"},
-                {"role": "assistant", "content": "well"},
+                {"type": "message", "role": "assistant", "content": "well"},
                 {"type": "function_call", "call_id": "t1", "name": "f", "arguments": "{\"x\":1}"},
                 {"type": "function_call_output", "call_id": "t1", "output": "42"},
                 {"role": "user", "content": [{"type": "input_text", "text": "and?"}]},

@@ -187,7 +187,7 @@ fn put_message(role: &str, parts: &mut Vec<Value>, items: &mut Vec<Value>) {
     if role == "assistant" && !parts.is_empty() {
         // Given back as parts it would have to be one of the server's items, with its id.
         let text: String = parts.iter().filter_map(|part| text_of(part, "text")).collect();
-        items.push(json!({"role": role, "content": text}));
+        items.push(json!({"type": "message", "role": role, "content": text}));
     } else if !parts.is_empty() {
         items.push(json!({"role": role, "content": parts}));
     }

@@ -11,7 +11,7 @@ use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::{Setup, Target};
 use crate::backend::ready::Backends;
 use crate::engine::Engine;
-use crate::engine::gate::Gate;
+use crate::engine::gate::Gates;
 use crate::engine::journal::Journal;
 use crate::engine::prices::Prices;
 use crate::engine::purse::{self, Purse};
@@ -100,7 +100,7 @@ impl Args {
             cassette: None,
             counts_what_is_free: self.budget_usd.is_some(),
             purse,
-            gate: Gate::new(1),
+            gates: Gates::new(1),
             ends: Mutex::default(),
             journal: Journal::new(context, policy.logs_content())?,
             fetch: policy.fetch(),

@@ -34,7 +34,8 @@ impl Engine {
         body: &[u8],
         was_refused: bool,
         listener: &mut dyn Listener,
-    ) -> Result<(Slot<'_>, Option<Ticket>)> {
+    ) -> Result<(Slot, Option<Ticket>)> {
+        let gate = self.gates.of(&work.target().endpoint.name);
         if let Some(purse) = &self.purse {
             if purse.has_limit() && !backend.reports_usage() {
                 return Err(purse::no_usage());
@@ -43,7 +44,7 @@ impl Engine {
             purse.wait_turn()?;
         }
         loop {
-            let slot = self.gate.enter(was_refused, &mut |message| listener.say(message))?;
+            let slot = gate.enter(was_refused, &mut |message| listener.say(message))?;
             if let Some(first) = &self.ends().first {
                 return Err(Error::from_value(first).fatal());
             }
@@ -60,7 +61,7 @@ impl Engine {
                 let length = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
                 return Err(Error::new(Code::RateLimited, why).with("retry_after_ms", length));
             }
-            self.gate.hold(pause, why);
+            gate.hold(pause, why);
         }
     }
 
@@ -96,13 +97,14 @@ impl Engine {
     }
 
     /// Makes all requests wait, here and in the processes that share the purse. Whether it counts as a try of this one.
-    pub(super) fn slow_down(&self, slot: &Slot<'_>, error: &Error) -> Result<bool> {
+    pub(super) fn slow_down(&self, work: &Work, slot: &Slot, error: &Error) -> Result<bool> {
         let (is_cause, was_alone) = slot.refused();
+        let gate = self.gates.of(&work.target().endpoint.name);
         // A wait that is too long is not waited for.
-        if let Some(length) = self.retries.length(error, self.gate.refusals(), retry::jitter())
+        if let Some(length) = self.retries.length(error, gate.refusals(), retry::jitter())
             && is_cause
         {
-            self.gate.hold(length, error.message());
+            gate.hold(length, error.message());
             self.purse.as_ref().map_or(Ok(()), |purse| purse.pause(length.max(Duration::from_millis(1))))?;
         }
         // As long as fewer can go at a time, a refusal is one of their number, and no row uses up its tries.

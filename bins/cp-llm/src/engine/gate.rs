@@ -1,7 +1,8 @@
 //! How many requests are under way, and the pause that a server asks for: it is a pause of all. The number doubles from a small one with
 //! each round of answers; when the server refuses, it is halved and then grows slowly.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use cp_common::{Result, signals};
@@ -11,8 +12,37 @@ const LOOK: Duration = Duration::from_millis(50);
 /// The number of requests to begin with: the larger of this and a quarter of the most.
 const FIRST: usize = 4;
 
+/// A gate for each endpoint: what one server refuses does not keep requests from another.
+pub(crate) struct Gates {
+    most: usize,
+    made: Mutex<BTreeMap<String, Arc<Gate>>>,
+}
+
+impl Gates {
+    /// Gates for so many requests at the same time.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, made: Mutex::default() }
+    }
+
+    /// The gate of an endpoint.
+    pub(super) fn of(&self, endpoint: &str) -> Arc<Gate> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(gate) = made.get(endpoint) {
+            return Arc::clone(gate);
+        }
+        let gate = Arc::new(Gate::new(self.most));
+        made.insert(endpoint.to_owned(), Arc::clone(&gate));
+        gate
+    }
+
+    /// The fewest requests that may be under way at an endpoint, where that is less than the most because the server refused.
+    pub(crate) fn narrowed(&self) -> Option<usize> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).values().filter_map(|gate| gate.narrowed()).min()
+    }
+}
+
 /// Lets requests go, so many at a time, and none during a pause.
-pub(crate) struct Gate {
+pub(super) struct Gate {
     most: usize,
     state: Mutex<State>,
     /// For requests that were refused, which go first, and for the others.
@@ -42,15 +72,15 @@ struct Pause {
 }
 
 /// A request that is under way.
-pub(super) struct Slot<'a> {
-    gate: &'a Gate,
+pub(super) struct Slot {
+    gate: Arc<Gate>,
     /// How many pauses there were when it began.
     pauses: u64,
 }
 
 impl Gate {
     /// A gate for so many requests at the same time.
-    pub(crate) fn new(most: usize) -> Self {
+    fn new(most: usize) -> Self {
         let state = State {
             allowed: FIRST.max(most / 4).min(most),
             answers: 0,
@@ -66,7 +96,7 @@ impl Gate {
 
     /// Waits until the request may go; one that was refused before goes before those that were not. What there is to say of a pause is
     /// said once.
-    pub(super) fn enter(&self, was_refused: bool, say: &mut dyn FnMut(&str)) -> Result<Slot<'_>> {
+    pub(super) fn enter(self: &Arc<Self>, was_refused: bool, say: &mut dyn FnMut(&str)) -> Result<Slot> {
         let mut state = self.lock();
         state.returning += usize::from(was_refused);
         let outcome = loop {
@@ -80,7 +110,7 @@ impl Gate {
             }
             if left.is_zero() && state.under_way < state.allowed && (was_refused || state.returning == 0) {
                 state.under_way += 1;
-                break Ok(Slot { gate: self, pauses: state.pauses });
+                break Ok(Slot { gate: Arc::clone(self), pauses: state.pauses });
             }
             let wait = if left.is_zero() { LOOK } else { left.min(LOOK) };
             let turn = if was_refused { &self.again } else { &self.fresh };
@@ -108,7 +138,7 @@ impl Gate {
     }
 
     /// How many requests may be under way, where that is less than the most because the server refused.
-    pub(crate) fn narrowed(&self) -> Option<usize> {
+    fn narrowed(&self) -> Option<usize> {
         let state = self.lock();
         Some(state.allowed).filter(|allowed| state.was_refused && *allowed < self.most)
     }
@@ -132,7 +162,7 @@ impl State {
     }
 }
 
-impl Slot<'_> {
+impl Slot {
     /// The server has answered: more may go at the same time.
     pub(super) fn answered(&self) {
         let mut state = self.gate.lock();
@@ -162,7 +192,7 @@ impl Slot<'_> {
     }
 }
 
-impl Drop for Slot<'_> {
+impl Drop for Slot {
     fn drop(&mut self) {
         let mut state = self.gate.lock();
         state.under_way -= 1;
@@ -174,7 +204,7 @@ impl Drop for Slot<'_> {
 mod tests {
     use super::*;
 
-    fn enter(gate: &Gate) -> Slot<'_> {
+    fn enter(gate: &Arc<Gate>) -> Slot {
         gate.enter(false, &mut |_| ()).unwrap()
     }
 
@@ -184,14 +214,14 @@ mod tests {
 
     #[test]
     fn the_number_doubles_with_each_round_until_a_refusal_halves_it_and_then_grows_by_one() {
-        let gate = Gate::new(32);
+        let gate = Arc::new(Gate::new(32));
         assert_eq!(allowed(&gate), 8);
         for wanted in [16, 32, 32] {
-            let round: Vec<Slot<'_>> = (0..allowed(&gate)).map(|_| enter(&gate)).collect();
+            let round: Vec<Slot> = (0..allowed(&gate)).map(|_| enter(&gate)).collect();
             round.iter().for_each(Slot::answered);
             assert_eq!(allowed(&gate), wanted);
         }
-        let round: Vec<Slot<'_>> = (0..32).map(|_| enter(&gate)).collect();
+        let round: Vec<Slot> = (0..32).map(|_| enter(&gate)).collect();
         assert_eq!(round.iter().filter(|slot| slot.refused().0).count(), 1, "one burst is one refusal");
         assert_eq!((allowed(&gate), gate.narrowed()), (16, Some(16)));
         drop(round);
@@ -203,8 +233,17 @@ mod tests {
     }
 
     #[test]
+    fn what_one_endpoint_refuses_keeps_nobody_from_another() {
+        let gates = Gates::new(8);
+        enter(&gates.of("a")).refused();
+        gates.of("a").hold(Duration::from_hours(1), "slow down");
+        enter(&gates.of("b")).answered();
+        assert_eq!((gates.narrowed(), allowed(&gates.of("b"))), (Some(2), 5));
+    }
+
+    #[test]
     fn a_pause_is_one_of_all_is_said_once_and_those_that_were_refused_go_first() {
-        let gate = Gate::new(1);
+        let gate = Arc::new(Gate::new(1));
         let first = enter(&gate);
         let order = Mutex::new(Vec::new());
         let note = |said: &str| order.lock().unwrap().push(said.to_owned());

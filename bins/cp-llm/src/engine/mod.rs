@@ -27,7 +27,7 @@ pub(crate) use self::admission::Ends;
 use self::admission::is_everyones;
 use self::cassette::Cassette;
 use self::fetch::Fetch;
-use self::gate::Gate;
+use self::gate::Gates;
 use self::journal::{Journal, Try};
 use self::prices::Prices;
 use self::purse::Purse;
@@ -76,7 +76,7 @@ pub(crate) struct Engine {
     /// What may be spent, and how fast.
     pub purse: Option<Purse>,
     /// How many requests go at the same time.
-    pub gate: Gate,
+    pub gates: Gates,
     /// What no further request can help.
     pub ends: Mutex<Ends>,
     /// Where requests and answers are recorded.
@@ -320,7 +320,7 @@ impl Engine {
                 slot.answered();
                 Ok(true)
             }
-            Err(error) if is_refusal(error) => self.slow_down(&slot, error),
+            Err(error) if is_refusal(error) => self.slow_down(work, &slot, error),
             Err(error) if is_everyones(error, work) => {
                 self.end(error, work, shown);
                 Ok(true)

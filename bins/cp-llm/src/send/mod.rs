@@ -164,7 +164,7 @@ impl Send {
         self.printed += 1;
         if self.reported.elapsed() >= BETWEEN {
             self.reported = Instant::now();
-            let narrowed = self.engine.gate.narrowed().map(|most| format!(", at most {most} at a time"));
+            let narrowed = self.engine.gates.narrowed().map(|most| format!(", at most {most} at a time"));
             context.progress(&format!("{} done{}", self.printed, narrowed.unwrap_or_default()));
         }
         filter::settle(answered.place, options, context, |context| {

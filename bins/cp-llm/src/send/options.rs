@@ -23,7 +23,7 @@ use crate::backend::endpoint::Setup;
 use crate::backend::ready::Backends;
 use crate::engine::Engine;
 use crate::engine::cassette::{Cassette, Use};
-use crate::engine::gate::Gate;
+use crate::engine::gate::Gates;
 use crate::engine::journal::Journal;
 use crate::engine::prices::Prices;
 use crate::engine::purse::{self, Purse};
@@ -225,7 +225,7 @@ impl Args {
             counts_what_is_free: self.budget_usd.is_some(),
             fetch: policy.fetch(),
             purse,
-            gate: Gate::new(self.jobs.into()),
+            gates: Gates::new(self.jobs.into()),
             ends: Mutex::default(),
             journal: Journal::new(context, policy.logs_content())?,
             lowered: Mutex::default(),
