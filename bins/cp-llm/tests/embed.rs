@@ -114,8 +114,6 @@ fn a_budget_ends_it_and_what_has_no_vectors_is_refused() {
     let llm = Llm::new().set("CP_BACKEND", "stub");
     let ran = llm.feed(&["embed", "--rows", "--batch", "1", "--budget-tokens", "3"], &rows(5)).code(9);
     assert_eq!(items(&ran).len(), 2, "two words each: {}", ran.stdout);
-    llm.run(&["embed", "--backend", "anthropic", "-m", "m", "hi"]).failed(4, "E_AUTH");
-    let llm = llm.set("ANTHROPIC_BASE_URL", "http://127.0.0.1:9");
     llm.run(&["embed", "--backend", "anthropic", "-m", "m", "hi"]).failed(4, "E_CONFIG");
     llm.run(&["embed", " "]).failed(2, "E_VALIDATION");
     let llm = Llm::asking("openai", &Server::playing(vec![reply(200, &json!({}))])).set("CP_MODEL", "chat");

@@ -134,5 +134,5 @@ fn a_model_that_is_not_there_is_asked_once_and_the_next_one_answers_all() {
         *asked.entry(request.json()["model"].as_str().unwrap().to_owned()).or_default() += 1;
     }
     assert_eq!(asked.into_iter().collect::<Vec<_>>(), [("gone".to_owned(), 1), ("there".to_owned(), 5)]);
-    assert!(ran.stderr.contains("falling back to there"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("falling back to openai/there"), "{}", ran.stderr);
 }

@@ -36,13 +36,13 @@ use crate::policy::Policy;
 #[derive(clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of the command line")]
 pub(crate) struct Args {
-    /// The system text, or with @FILE the text of a file, its last newline taken off; @@ stands for an @
+    /// The system text, or @FILE with the text of a file; @@ stands for an @
     #[arg(short, long, value_name = "TEXT|@FILE", help_heading = "What to ask")]
     system: Option<String>,
-    /// The model, as MODEL, ENDPOINT/MODEL or an alias; more of them, separated by commas, are fallbacks in order
+    /// MODEL, ENDPOINT/MODEL or an alias; more of them are fallbacks in order
     #[arg(short, long, value_name = "MODEL,…", value_delimiter = ',', help_heading = "Who answers")]
     model: Vec<String>,
-    /// Who answers where the model names nobody: a provider, an endpoint, stub, or the path of an executable
+    /// A provider, an endpoint, stub, or the path of an executable
     #[arg(long, value_name = "NAME", help_heading = "Who answers")]
     backend: Option<String>,
     /// Print the text as it comes
@@ -93,7 +93,7 @@ pub(crate) struct Args {
         hide_short_help = true
     )]
     fail_on: Vec<String>,
-    /// The tools that the model may call: a JSON list of name, description and `input_schema`
+    /// The tools that the model may call, a JSON list
     #[arg(long, value_name = "FILE", help_heading = "What to ask")]
     tools: Option<PathBuf>,
     /// The answers of the stub, one JSON object a line
