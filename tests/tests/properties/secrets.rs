@@ -15,7 +15,7 @@ enum Where {
 use Where::{Printed, Stored};
 
 /// The texts that come back as they were given, because that is what the verb is for. `*` is every verb.
-const KEPT: [(&str, &str, Where); 33] = [
+const KEPT: [(&str, &str, Where); 34] = [
     // The place of a file that the caller named, in the answer about it.
     ("cp-log append", "--file", Printed),
     ("cp-log create", "FILE", Printed),
@@ -57,6 +57,7 @@ const KEPT: [(&str, &str, Where); 33] = [
     ("cp-toolloop", "--backend", Stored),
     ("cp-toolloop", "--stub-script", Stored),
     ("cp-toolloop", "--record", Stored),
+    ("cp-toolloop", "--budget-file", Stored),
 ];
 
 #[test]

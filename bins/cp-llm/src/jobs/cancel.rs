@@ -3,6 +3,7 @@
 use cp_common::program::{Class, VerbDoc};
 use cp_common::{Context, Result, signals};
 
+use super::asker::Asker;
 use super::job::Job;
 use super::record::{BatchJob, Progress, State};
 
@@ -31,7 +32,7 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
         job.remove()?;
         return context.out.answer(&BatchJob::of(&job, Progress::of(State::Cancelled, "unknown", 0)));
     }
-    let asker = job.asker(context)?;
+    let asker = Asker::of_job(&job, context)?;
     let provider = asker.provider()?;
     let _effect = signals::effect();
     provider.cancel(&job)?;

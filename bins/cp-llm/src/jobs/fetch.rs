@@ -13,7 +13,8 @@ use cp_common::{Code, Context, Error, Result, signals};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::job::{Asker, Item, Job};
+use super::asker::Asker;
+use super::job::{Item, Job};
 use super::poll::unfinished;
 use super::provider::checked_id;
 use super::results::Results;
@@ -69,7 +70,7 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
 
 /// Takes a batch of the provider for this one.
 fn adopt(job: &mut Job, made: &str, context: &mut Context) -> Result<()> {
-    let asker = job.asker(context)?;
+    let asker = Asker::of_job(job, context)?;
     let id = checked_id(made).ok_or_else(|| Error::usage(format!("--as: `{made}` is not the id of a batch")))?;
     job.provider_id = Some(id);
     asker.provider()?.progress(job)?;
@@ -133,7 +134,7 @@ struct Answers {
 impl Answers {
     /// Those of a batch, which must have ended.
     fn open(job: &Job, context: &mut Context) -> Result<Self> {
-        let asker = job.asker(context)?;
+        let asker = Asker::of_job(job, context)?;
         let provider = asker.provider()?;
         let results = job.file("results.jsonl");
         if !results.exists() {

@@ -1,25 +1,20 @@
 //! A batch as it is kept: which provider has it, and what its requests carry along.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, ErrorKind};
-use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cp_common::home::{Home, lock, write_whole};
 use cp_common::output::Place;
 use cp_common::wire::Prompt;
-use cp_common::{Code, Context, Error, Result, clock};
+use cp_common::{Code, Error, Result, clock};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::provider::Provider;
 use crate::backend::endpoint::{Endpoint, Target};
-use crate::backend::ready::Ready;
 use crate::dialect::Request;
-use crate::engine::{Engine, Work};
-use crate::send::{self, RequestBuilder};
+use crate::engine::Work;
 
 /// A batch. Its directory has `job.json`, this; `items.jsonl`, an [`Item`] for each row; until the provider has them `requests`, what is
 /// sent; `schema.json`, where answers must match one; and once they were fetched `answers.jsonl`.
@@ -89,27 +84,6 @@ impl Item {
         };
         let target = Target { endpoint: Arc::clone(endpoint), model: model.unwrap_or_default() };
         Work::new(self.prompt.clone(), request, target, Vec::new())
-    }
-}
-
-/// Who makes batches of requests: one endpoint.
-pub(super) struct Asker {
-    pub engine: Engine,
-    pub endpoint: Arc<Endpoint>,
-    pub ready: Ready,
-}
-
-impl Asker {
-    /// The endpoint that these requests are for.
-    pub(super) fn of(engine: Engine, requests: &RequestBuilder) -> Result<Self> {
-        let endpoint = requests.endpoint()?;
-        let ready = engine.backends.of(&endpoint)?;
-        Ok(Self { engine, endpoint, ready })
-    }
-
-    /// How it takes batches.
-    pub(super) fn provider(&self) -> Result<Provider<'_>> {
-        Provider::of(self.ready.backend.as_ref())
     }
 }
 
@@ -195,27 +169,6 @@ impl Job {
     /// What the ledger says of it.
     pub(super) fn facts(&self) -> Value {
         json!({"id": self.id, "backend": self.backend, "provider_id": self.provider_id, "count": self.count, "input_hash": self.input_hash})
-    }
-
-    /// What reads its answers: as its submit said, on the ledger of its submit.
-    pub(super) fn asker(&self, context: &mut Context) -> Result<Asker> {
-        let schema = self.file("schema.json");
-        let schema = schema.exists().then(|| format!("--schema={}", schema.display()));
-        let words: Vec<String> = self.words.iter().cloned().chain(schema).collect();
-        let given = context.options.clone();
-        context.options.ledger = Some(OsString::from_vec(self.ledger.clone()).into());
-        (context.options.session, context.options.run) = (self.session.clone(), self.run.clone());
-        let prepared = send::Args::of_words(&words).and_then(|args| args.prepared(context));
-        context.options = given;
-        let (engine, requests) = prepared?;
-        let asker = Asker::of(engine, &requests)?;
-        let here = asker.ready.backend.server().map(|server| server.base().to_owned());
-        if here == self.endpoint {
-            return Ok(asker);
-        }
-        let [there, here] = [&self.endpoint, &here].map(|base| base.as_deref().unwrap_or("no server"));
-        let message = format!("{} was submitted to {there}, and {here} is configured", self.id);
-        Err(Error::config(message).hint("set the base URL to where it was submitted").fatal())
     }
 }
 

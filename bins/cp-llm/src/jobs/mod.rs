@@ -3,6 +3,7 @@
 //! A [`job`] is kept below `state/batches` of the home, with what its provider is not to be given. [`provider`] speaks the two protocols
 //! that there are, [`results`] finds the answer of each row in what came.
 
+mod asker;
 mod cancel;
 mod fetch;
 mod job;

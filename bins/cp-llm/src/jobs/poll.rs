@@ -6,6 +6,7 @@ use cp_common::program::{Class, VerbDoc};
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result};
 
+use super::asker::Asker;
 use super::job::Job;
 use super::record::{BatchJob, Progress};
 use crate::pause::pause;
@@ -77,7 +78,7 @@ fn progress(job: &Job, context: &mut Context) -> Result<Progress> {
     if job.provider_id.is_none() {
         return Err(unfinished(job));
     }
-    job.asker(context)?.provider()?.progress(job)
+    Asker::of_job(job, context)?.provider()?.progress(job)
 }
 
 /// The failure of a batch that its provider is not known to have.

@@ -14,7 +14,8 @@ use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::wire::record::Kind;
 use cp_common::{Code, Context, Error, Result, clock, signals};
 
-use super::job::{self, Asker, Job};
+use super::asker::Asker;
+use super::job::{self, Job};
 use super::provider::Provider;
 use super::record::BatchJob;
 use super::spool::{Part, Spool};

@@ -7,6 +7,7 @@ pub mod fault;
 pub mod leaves;
 pub mod note;
 pub mod plane_index;
+mod reference;
 pub mod tree;
 pub mod verifier;
 pub mod whole;

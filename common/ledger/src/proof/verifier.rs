@@ -12,7 +12,7 @@ use cp_common::{Error, Result, json, signals};
 
 use crate::format::line::{Hash, Line, claimed_seq, inside, members};
 use crate::proof::fault::{FAULTS_LISTED, Fault, Kind};
-use crate::proof::whole;
+use crate::proof::reference::refers;
 use crate::read::source::{Source, open_source};
 use crate::read::{End, Lines, Raw};
 
@@ -254,7 +254,7 @@ impl Chunk {
             self.end = State { hashes: None, intact: false, slack: self.end.slack + 1, ..self.end };
             return;
         };
-        self.refers |= whole::refers(&line);
+        self.refers |= refers(&line);
         let (seq, computed) = (line.seq(), Hash::of(line.hashed()));
         if computed.hex().as_bytes() != line.hash_hex() {
             self.fault(raw, Some(seq), Kind::Hash, "the bytes are not those that were hashed");

@@ -12,17 +12,13 @@ use sha2::{Digest, Sha256};
 use crate::format::line::{Hash, Line};
 use crate::proof::fault::{Fault, Kind, NotProved};
 use crate::proof::note::{Checkpoint, Verifier};
+use crate::proof::reference::{CHECKPOINT, RECOVERED, SEAL};
 use crate::proof::tree::{Node, Recent, leaf};
 use crate::proof::verifier::Report;
 use crate::read::segments::{is_closed, number_in, unpacked_name, without_packing};
 use crate::read::source::lines_of;
 use crate::read::{End, Raw};
 use crate::store::blob::{self, Flaw};
-
-/// The events of a ledger's own entries that speak of other lines, or of a file beside it.
-const SEAL: &str = "segment.seal";
-const CHECKPOINT: &str = "ledger.checkpoint";
-const RECOVERED: &str = "ledger.recovered";
 
 /// How many blobs are remembered as looked at.
 const BLOBS_REMEMBERED: usize = 1 << 16;
@@ -358,11 +354,6 @@ impl Whole {
             *root = tree.root_at(*size);
         }
     }
-}
-
-/// Whether there is more to a line than its own bytes: it speaks of the lines before it, or of what lies beside the ledger.
-pub(super) fn refers(line: &Line<'_>) -> bool {
-    [SEAL, CHECKPOINT, RECOVERED].iter().any(|event| line.is_event(event)) || blob::is_referred_to(line.body())
 }
 
 /// Where a line is.
