@@ -4,7 +4,7 @@ use cp_common::context::options::AppendOptions;
 use cp_common::home::Session;
 use cp_common::program::{Class, VerbDoc, idempotency};
 use cp_common::wire::{Receipt, Reply};
-use cp_common::{Context, Error, Result};
+use cp_common::{Context, Result};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "rename",
     class: Class::Append,
     output: "session_renamed",
-    examples: &["S=$(cp-session start --format text); cp-session rename \"$S\" talk; cp-session show talk"],
+    examples: &["S=$(cp-session start --format text); cp-session rename \"$S\" talk"],
     events: &["session_name"],
     ..VerbDoc::EMPTY
 };
@@ -23,9 +23,12 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// Name a session: the name stands for its id everywhere
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The session, and its name: letters, digits, - and _
-    #[arg(value_name = "[S] NAME", required = true, num_args = 1..=2)]
-    words: Vec<String>,
+    /// The session; a single operand is the name, of the session that --session or CP_SESSION means
+    #[arg(value_name = "S")]
+    session: String,
+    /// Its name: letters, digits, - and _
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
     #[command(flatten)]
     append: AppendOptions,
 }
@@ -50,10 +53,9 @@ impl Reply for Renamed {
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
-    let (session, name) = match args.words.as_slice() {
-        [session, name] => (Some(session.as_str()), name),
-        [name] => (None, name),
-        _ => return Err(Error::usage("rename takes a session and a name")),
+    let (session, name) = match &args.name {
+        Some(name) => (Some(args.session.as_str()), name),
+        None => (None, &args.session),
     };
     let session = operand::find(session, context)?;
     let renamed = |receipt| Renamed { session_id: session.id.clone(), name: name.clone(), receipt };

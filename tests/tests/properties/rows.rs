@@ -83,7 +83,7 @@ const ROWS: [[&str; 4]; 63] = [
     ["cp-session import", "", "turns", ""],
     ["cp-session show", "", "$S", ""],
     ["cp-session end", "O=$(cp-session start --format text)", "$O", ""],
-    ["cp-session resume", "O=$(cp-session start --format text); cp-session end $O", "$O", ""],
+    ["cp-session resume", "O=$(cp-session start --format text); cp-session end $O >/dev/null", "$O", ""],
     ["cp-session rename", "", "$S talk", ""],
     ["cp-toolloop", "", "--backend stub -- task", "--backend openai --model m -- task"],
     ["cp-toolloop resume", PAUSED, "--max-iterations 9 $O", ""],

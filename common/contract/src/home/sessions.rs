@@ -1,7 +1,9 @@
 //! Which session a word on the command line means. Nothing here guesses "the last", and no name leads out of the sessions.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::home::{Home, TIERS, make_directory};
@@ -80,10 +82,9 @@ impl Home {
         Some(Session { id: id.to_owned(), directory })
     }
 
-    /// The session of a name. A link that leads to no session, such as that of one that was deleted, is none.
+    /// The session of a name. One that leads to no session, such as to one that was deleted, is none.
     fn with_name(&self, name: &str) -> Option<Session> {
-        let id = self.session_name(name).read_link().ok()?;
-        self.with_id(id.to_str().filter(|id| is_id(id))?)
+        self.with_id(Some(read_id(&self.session_name(name))?.as_str()).filter(|id| is_id(id))?)
     }
 
     /// Where the name of a session leads to its id.
@@ -111,15 +112,17 @@ impl Home {
     pub fn name_session(&self, name: &str, session: &Session) -> Result<()> {
         self.check_session_name(name, Some(session))?;
         let place = self.session_name(name);
+        let failed = |e: std::io::Error| Error::io("naming the session", e).in_file(&place);
         let names = place.parent().unwrap_or(Path::new("."));
         make_directory(names)?;
-        let failed = |e: std::io::Error| Error::io("naming the session", e).in_file(&place);
         if self.with_name(name).is_none() {
             // What is left of a session that was deleted; of two sessions that want the name at once, one finds it taken.
             let _ = std::fs::remove_file(&place);
-            std::os::unix::fs::symlink(&session.id, &place).map_err(failed)?;
+            let mut options = OpenOptions::new();
+            let mut file = options.write(true).create_new(true).mode(0o600).open(&place).map_err(failed)?;
+            file.write_all(session.id.as_bytes()).map_err(failed)?;
         }
-        for (id, old) in self.links() {
+        for (id, old) in self.named() {
             if id == session.id && old != name {
                 std::fs::remove_file(self.session_name(&old)).map_err(failed)?;
             }
@@ -129,15 +132,12 @@ impl Home {
 
     /// The names of sessions, by id.
     pub fn session_names(&self) -> BTreeMap<String, String> {
-        self.links().collect()
+        self.named().collect()
     }
 
-    fn links(&self) -> impl Iterator<Item = (String, String)> {
-        let links = std::fs::read_dir(self.state("session_names")).into_iter().flatten().flatten();
-        links.filter_map(|link| {
-            let id = link.path().read_link().ok()?.into_os_string().into_string().ok()?;
-            Some((id, link.file_name().into_string().ok()?))
-        })
+    fn named(&self) -> impl Iterator<Item = (String, String)> {
+        let names = std::fs::read_dir(self.state("session_names")).into_iter().flatten().flatten();
+        names.filter_map(|name| Some((read_id(&name.path())?, name.file_name().into_string().ok()?)))
     }
 
     /// Refuses what cannot be the name of a session, also where it only labels what is done and need not exist here.
@@ -172,6 +172,12 @@ impl Home {
         found.sort_by(|a, b| a.id.cmp(&b.id).then_with(|| a.directory.cmp(&b.directory)));
         Ok(found)
     }
+}
+
+/// The id in the file of a name.
+fn read_id(file: &Path) -> Option<String> {
+    let is_short = file.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() <= 256);
+    is_short.then(|| std::fs::read_to_string(file).ok()).flatten()
 }
 
 fn at_path(named: &str) -> Result<Session> {
