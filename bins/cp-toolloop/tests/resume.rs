@@ -68,7 +68,8 @@ fn killed_at_every_line_each_effect_happens_exactly_once() {
         let place = five_steps(false);
         let run = killed(&place, kill_at);
         let ran = finish(&place, &run);
-        let finished_before = ran.error()["code"] == "E_CONFLICT" && kill_at >= 22;
+        // From the last turn on nothing waits: the signal may come too late.
+        let finished_before = ran.error()["code"] == "E_CONFLICT" && kill_at >= 21;
         assert!(ran.status == 0 || finished_before, "killed at {kill_at}: {ran:?}");
         let expected = [1, 2, 3, 4, 5].map(|n| format!("{{\"n\":{n}}}\n")).concat();
         assert_eq!((kill_at, place.written("calls")), (kill_at, expected));

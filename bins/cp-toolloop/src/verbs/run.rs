@@ -223,7 +223,7 @@ impl Ready {
             run: args.id.clone().map_or_else(plan::new_id, Ok)?,
             name: args.name.clone(),
             started: clock::now(),
-            base: context.base()?,
+            base: text_only(context.base()?)?,
             prompt: Prompt {
                 tools: catalogue.tools.iter().map(Tool::spec).collect(),
                 system: instructions::added(prompt.system, &catalogue.instructions),
@@ -283,4 +283,13 @@ fn start(plan: Plan, servers: Option<Servers>, context: &mut Context) -> Result<
     let mut run = Run::new(plan, conversation, Some(Records { steps, journal }));
     run.keep_policy(context)?;
     Engine::new(run, parts).drive(context)
+}
+
+/// A base that the state of a run and the tools of MCP servers can have: both are JSON.
+fn text_only(base: PathBuf) -> Result<PathBuf> {
+    if base.to_str().is_some() {
+        return Ok(base);
+    }
+    Err(Error::validation(format!("--base: {} is not UTF-8", base.display()))
+        .hint("work in a directory whose name is text, or give one with --base"))
 }
