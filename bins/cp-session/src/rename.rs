@@ -23,7 +23,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 /// Name a session: the name stands for its id everywhere
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The session; a single operand is the name, of the session that --session or CP_SESSION means
+    /// The session; a single operand is the name, of the session that --session means
     #[arg(value_name = "S")]
     session: String,
     /// Its name: letters, digits, - and _

@@ -13,7 +13,7 @@ pub(super) struct Provider {
     dialect: DialectName,
     /// The variable that holds the key; none for a server without keys.
     key: Option<&'static str>,
-    /// The variable that holds the base URL, where it is not [`local`].
+    /// The variable that holds the base URL, where it is not [`local()`].
     base: Option<&'static str>,
     /// Whether only its name chooses it, and not its variables.
     pub only_by_name: bool,
