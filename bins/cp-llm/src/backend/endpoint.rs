@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cp_common::{Code, Error, Result};
 use serde::Deserialize;
@@ -229,7 +230,7 @@ impl Endpoint {
     fn server(&self, dialect: Box<dyn Dialect>, setup: &Setup) -> Result<Server> {
         let base = dialect.base(self.base().unwrap_or_default()).to_owned();
         let key = if setup.needs_key { self.secret()? } else { None };
-        let client = Client::new(&base, setup.timeouts, setup.connections, variable)?;
+        let client = Client::new(&base, setup.timeouts, setup.connections, variable, None)?;
         let (headers, given) = (self.headers.clone(), setup.headers.clone());
         Ok(Server {
             endpoint: self.name.clone(),
@@ -286,6 +287,21 @@ pub(crate) struct Setup {
     pub stub_script: Option<PathBuf>,
     /// Asked before a backend is made that may use the network.
     pub network: Permission,
+}
+
+impl Setup {
+    /// What reads keys and asks for whole answers, over one connection.
+    pub(crate) fn new(total: Duration, permission: impl Fn() -> Result<&'static str> + Send + Sync + 'static) -> Self {
+        Self {
+            timeouts: Timeouts { total, idle: None },
+            connections: 1,
+            embeds: false,
+            headers: Vec::new(),
+            needs_key: true,
+            stub_script: None,
+            network: Box::new(move || permission().map(Some)),
+        }
+    }
 }
 
 /// A model of an endpoint.

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Read, Write as _};
 use std::time::{Duration, Instant};
 
+use cp_common::keys;
 use cp_common::wire::Origin;
 use cp_common::{Code, Error, Result, clock};
 use cp_redact::Redactor;
@@ -18,7 +19,7 @@ use crate::dialect::{
     finish, loose, lowered, parsed, shortened,
 };
 use crate::digest;
-use crate::http::client::{Client, Reply};
+use crate::http::client::{Client, LIMIT, Reply};
 use crate::http::{sse, status};
 
 /// The headers that providers put their id of a request in.
@@ -67,7 +68,7 @@ impl Backend for Server {
     }
 
     fn exchange(&self, request: &Request, body: &[u8], show: &mut Show<'_>) -> Exchange {
-        let headers = self.headers(request, self.key.as_ref().map(Secret::reveal));
+        let headers = self.headers(request, self.key());
         let start = Instant::now();
         let mut veil = Veil::of(self.key.as_ref());
         let mut exchange = match self.client.post(&self.url(request), &headers, body) {
@@ -76,10 +77,7 @@ impl Backend for Server {
         };
         exchange.outcome = exchange.outcome.and_then(|answer| {
             veil.finish(show)?;
-            match &self.key {
-                Some(key) => key.without(answer),
-                None => Ok(answer),
-            }
+            self.without_key(answer)
         });
         exchange.outcome = exchange.outcome.map_err(|error| {
             // That the reader of our output has gone is not a failure of the server.
@@ -116,26 +114,23 @@ impl Server {
 
     /// The JSON of a resource.
     pub(crate) fn resource(&self, path: &str) -> Result<Value> {
-        self.fetched(path).map_err(|error| self.settled(&error, None))
+        self.got(path, LIMIT).and_then(json_of).map_err(|error| self.settled(&error, None))
     }
 
     /// Sends a body of this type and length, read as it goes, and gives the JSON of the answer.
     pub(crate) fn sent(&self, path: &str, kind: &str, body: &mut dyn Read, length: u64) -> Result<Value> {
-        let mut headers = self.dialect.headers(self.key.as_ref().map(Secret::reveal));
-        headers.extend([("content-type", kind.to_owned()), ("content-length", length.to_string())].map(own));
-        let headers = self.with_own(headers);
-        let answered = self.client.upload(&format!("{}{path}", self.base), &headers, body).and_then(json_of);
+        let (kind, length) =
+            (("content-type".to_owned(), kind.to_owned()), ("content-length".to_owned(), length.to_string()));
+        let headers = self.with_own([self.dialect.headers(self.key()), vec![kind, length]].concat());
+        let body = ureq::SendBody::from_reader(body);
+        let answered = self.client.post(&format!("{}{path}", self.base), &headers, body).and_then(json_of);
         answered.map_err(|error| self.settled(&error, None))
     }
 
     /// Writes a resource to a file, however large it is.
     pub(crate) fn saved(&self, path: &str, file: &mut File) -> Result<()> {
-        let headers = self.with_own(self.dialect.headers(self.key.as_ref().map(Secret::reveal)));
         let mut read = || {
-            let mut reply = self.client.get_large(&format!("{}{path}", self.base), &headers)?;
-            if reply.status >= 300 {
-                return Err(refusal(&mut reply));
-            }
+            let mut reply = self.got(path, u64::MAX)?;
             let mut buffer = vec![0; 64 << 10];
             loop {
                 let bytes = reply.read(&mut buffer)?;
@@ -150,10 +145,7 @@ impl Server {
 
     /// The answer in a body that came as a result.
     pub(crate) fn answer(&self, body: &[u8]) -> Result<Answer> {
-        let answer = self.decoded(body, 200, &mut None).and_then(|answer| match &self.key {
-            Some(key) => key.without(answer),
-            None => Ok(answer),
-        });
+        let answer = self.decoded(body, 200, &mut None).and_then(|answer| self.without_key(answer));
         answer.map_err(|error| self.settled(&error, None))
     }
 
@@ -163,15 +155,14 @@ impl Server {
     }
 }
 
-fn own((name, value): (&str, String)) -> (String, String) {
-    (name.to_owned(), value)
+/// An answer that reports success.
+fn successful(mut reply: Reply<'_>) -> Result<Reply<'_>> {
+    if reply.status >= 300 { Err(refusal(&mut reply)) } else { Ok(reply) }
 }
 
 /// The JSON of an answer that reports success.
-fn json_of(mut reply: Reply<'_>) -> Result<Value> {
-    if reply.status >= 300 {
-        return Err(refusal(&mut reply));
-    }
+fn json_of(reply: Reply<'_>) -> Result<Value> {
+    let mut reply = successful(reply)?;
     let mut body = Vec::new();
     reply.read_all(&mut body)?;
     Ok(parsed(&body)?.value)
@@ -179,7 +170,7 @@ fn json_of(mut reply: Reply<'_>) -> Result<Value> {
 
 impl ModelList for Server {
     fn models(&self) -> Result<Vec<String>> {
-        let list = self.fetched(self.dialect.models_path()).map_err(|error| self.settled(&error, None))?;
+        let list = self.resource(self.dialect.models_path())?;
         let models = list.get("data").or_else(|| list.get("models")).and_then(Value::as_array);
         let name = |model: &Value| model.get("id").or_else(|| model.get("name"))?.as_str().map(str::to_owned);
         let names = models.into_iter().flatten().filter_map(name);
@@ -227,10 +218,22 @@ impl Server {
         (error.details().get("status")? == 404 && is_bare && !path.is_empty()).then(|| format!("{}{path}", self.base))
     }
 
-    /// Asks for a resource below the base, and gives its JSON.
-    fn fetched(&self, path: &str) -> Result<Value> {
-        let headers = self.with_own(self.dialect.headers(self.key.as_ref().map(Secret::reveal)));
-        self.client.get(&format!("{}{path}", self.base), &headers).and_then(json_of)
+    /// A resource below the base, not larger than this.
+    fn got(&self, path: &str, limit: u64) -> Result<Reply<'_>> {
+        let headers = self.with_own(self.dialect.headers(self.key()));
+        self.client.get(&format!("{}{path}", self.base), &headers, limit).and_then(successful)
+    }
+
+    fn key(&self) -> Option<&str> {
+        self.key.as_ref().map(Secret::reveal)
+    }
+
+    /// The answer with the key taken out of all that it says.
+    fn without_key(&self, answer: Answer) -> Result<Answer> {
+        match &self.key {
+            Some(key) => key.without(answer),
+            None => Ok(answer),
+        }
     }
 
     /// Reads the answer once its status has come.
@@ -269,7 +272,7 @@ impl Server {
                     Ok(answer)
                 }),
         };
-        Exchange { first, hash: Some(digest::of(&body)), usage, ..Exchange::of(outcome) }
+        Exchange { first, hash: Some(keys::hash(&body)), usage, ..Exchange::of(outcome) }
     }
 
     /// The answer in a body. What it used is known even where it cannot be taken.
@@ -315,13 +318,8 @@ impl Server {
             if ["partial", "upstream_message", "upstream_type"].contains(&name.as_str()) {
                 untrusted.push(Value::from(format!("/{name}")));
             }
-            settled = settled.with(
-                &name,
-                match value {
-                    Value::String(text) => Value::from(scrub(&text)),
-                    other => other,
-                },
-            );
+            let value = value.as_str().map_or(value.clone(), |text| scrub(text).into());
+            settled = settled.with(&name, value);
         }
         if let Some(id) = request_id {
             settled = settled.with("request_id", scrub(id));

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use cp_common::context::given;
+use cp_common::keys;
 use cp_common::stream::filter::text_of;
 use cp_common::wire::Usage;
 use cp_common::{Code, Error, Result};
@@ -12,7 +13,6 @@ use serde_json::value::RawValue;
 
 use super::{Backend, Exchange, ModelList};
 use crate::dialect::{Answer, Call, Request, Show, Shown, Tokens, anthropic};
-use crate::digest;
 use crate::pause::pause;
 
 /// The only model.
@@ -76,7 +76,7 @@ impl Backend for Stub {
             Err(error) => return Exchange::of(Err(error)),
         };
         let text = answer.content.text();
-        let hash = Some(digest::of(text.as_bytes()));
+        let hash = Some(keys::hash(text.as_bytes()));
         let shown = if request.stream {
             text.split_inclusive(' ').try_for_each(|piece| show(Shown::Words, piece))
         } else {

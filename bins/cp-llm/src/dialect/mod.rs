@@ -30,7 +30,7 @@ use serde_json::Value;
 
 pub(crate) use self::answer::{Answer, Call, Tokens, thoughts};
 use self::answer::{Part, Said};
-pub(crate) use self::history::{Lowered, lowered};
+pub(crate) use self::history::{Lowered, count_but_text, lowered};
 pub(crate) use self::partial::{Partial, exact, finish};
 pub(crate) use self::request::{Conversation, Request};
 pub(crate) use self::upstream::{UpstreamError, bad_answer, cut, shortened};

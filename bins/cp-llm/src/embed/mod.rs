@@ -5,6 +5,7 @@ mod options;
 use std::time::Duration;
 
 use cp_common::context::options::StreamOptions;
+use cp_common::keys;
 use cp_common::output::Place;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
@@ -18,7 +19,6 @@ use serde_json::{Map, Value};
 pub(crate) use self::options::Args;
 use crate::backend::endpoint::Target;
 use crate::dialect::Request;
-use crate::digest;
 use crate::engine::purse::Purse;
 use crate::engine::{Engine, Listener, Work};
 
@@ -175,9 +175,9 @@ impl Embed {
                 filter::settle(place, self.options, context, |context| context.out.record(Kind::Item, embedded))
             })?,
             Err(error) if error.is_fatal() || error.code() == Code::Interrupted => return Err(error),
-            Err(error) => places
-                .into_iter()
-                .try_for_each(|place| filter::settle(place, self.options, context, |_| Err(copy_of(&error))))?,
+            Err(error) => places.into_iter().try_for_each(|place| {
+                filter::settle(place, self.options, context, |_| Err(Error::from_value(&error.to_value())))
+            })?,
         }
         // What was paid for is in the reader's hands before the next failure can take it.
         context.out.flush()
@@ -186,18 +186,7 @@ impl Embed {
     /// What a request with these texts gives.
     fn asked(&self, waiting: Vec<Waiting>, context: &mut Context) -> Result<Vec<Embedded>> {
         let messages: Vec<Turn> = waiting.iter().map(|waiting| Turn::text("user", &waiting.text)).collect();
-        let request = Request {
-            system: String::new(),
-            messages: messages.clone(),
-            tools: Vec::new(),
-            model: String::new(),
-            params: self.params.clone(),
-            schema: None,
-            stream: false,
-            reasoning: false,
-            conversation: None,
-            position: 0,
-        };
+        let request = Request { messages: messages.clone(), params: self.params.clone(), ..Request::default() };
         let mut work = Work::new(Prompt { messages, ..Prompt::default() }, request, self.target.clone(), Vec::new());
         let Message { blocks, usage, model, backend, endpoint, receipt, .. } =
             self.engine.message(&mut work, &mut Warnings(context))?;
@@ -210,7 +199,7 @@ impl Embed {
             let embedding =
                 block.view()?.raw.ok_or_else(|| Error::new(Code::Unknown, "a block has no vector"))?.to_owned();
             Ok(Embedded {
-                text_hash: digest::of(waiting.text.as_bytes()),
+                text_hash: keys::hash(waiting.text.as_bytes()),
                 dimensions: embedding.get().split(',').count(),
                 model: model.clone(),
                 backend: backend.clone(),
@@ -224,12 +213,6 @@ impl Embed {
         };
         waiting.into_iter().zip(blocks).map(of).collect()
     }
-}
-
-/// The failure of a request, for one of its texts.
-fn copy_of(error: &Error) -> Error {
-    let copy = Error::new(error.code(), error.message().to_owned());
-    error.details().into_iter().fold(copy, |copy, (name, value)| copy.with(&name, value))
 }
 
 /// Shows what a person should know.

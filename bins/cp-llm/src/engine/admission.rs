@@ -79,9 +79,7 @@ impl Engine {
 
     /// What a request may use: its bytes as they are read, and what it may write; else what answers used on average.
     fn estimate(&self, backend: &dyn Backend, work: &Work, body: &[u8], purse: &Purse) -> Amount {
-        let request = work.request();
-        let limits = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
-        let most = limits.iter().find_map(|name| request.params.get(*name)?.as_u64());
+        let most = work.request().most_tokens();
         purse.average().filter(|_| most.is_none()).unwrap_or_else(|| {
             let tokens = Tokens { input: body.len() as u64 / 4, output: most.unwrap_or(0), ..Tokens::default() };
             Amount::of(&self.counted(&self.usage(tokens, None, work.target()), backend))

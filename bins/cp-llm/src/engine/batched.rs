@@ -12,9 +12,6 @@ use crate::backend::Exchange;
 use crate::backend::endpoint::Target;
 use crate::engine::Work;
 
-/// The members of `params` that limit an answer, in each dialect.
-const LIMITS: [&str; 3] = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
-
 impl Engine {
     /// Counts what a request may cost, and fails once the requests so far may cost more than there is.
     pub(crate) fn afford(&self, work: &Work, bytes: usize) -> Result<()> {
@@ -22,7 +19,7 @@ impl Engine {
         let backend = self.ready(work)?.backend;
         self.check_price(purse, backend.as_ref(), work)?;
         let request = work.request();
-        let most = LIMITS.iter().find_map(|name| request.params.get(*name)?.as_u64()).ok_or_else(|| {
+        let most = request.most_tokens().ok_or_else(|| {
             Error::usage("a budget needs --max-tokens: a batch cannot be stopped once it is submitted").fatal()
         })?;
         let mut usage = Usage { input_tokens: estimated_tokens(bytes) as u64, output_tokens: most, ..Usage::default() };

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use cp_common::keys;
 use cp_common::wire::{Receipt, Usage};
 use cp_common::{Context, Error, Result};
 use cp_ledger::{Entry, Ledger, Sync};
@@ -13,7 +14,6 @@ use serde::Serialize;
 use super::work::Work;
 use crate::backend::{Exchange, mirror};
 use crate::dialect::Conversation;
-use crate::digest;
 
 /// The ledger's name below home.
 const NAME: &str = "cp-llm.jsonl";
@@ -78,7 +78,7 @@ impl Journal {
             .with("messages", &work.request().messages.len())
             .with("tools", &work.request().tools.len());
         if !work.request().system.is_empty() {
-            entry = entry.with("system_hash", &digest::of(work.request().system.as_bytes()));
+            entry = entry.with("system_hash", &keys::hash(work.request().system.as_bytes()));
         }
         if let Some(id) = &work.prompt.prompt_id {
             entry = entry.with("prompt_id", id);

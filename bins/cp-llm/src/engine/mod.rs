@@ -19,8 +19,9 @@ mod work;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use cp_common::keys;
 use cp_common::wire::{Message, Prompt, Turn, Usage};
-use cp_common::{Code, Error, Result, signals};
+use cp_common::{Code, Context, Error, Result, signals};
 use serde_json::json;
 
 pub(crate) use self::admission::Ends;
@@ -38,7 +39,6 @@ use crate::backend::Backend;
 use crate::backend::endpoint::Target;
 use crate::backend::ready::{Backends, Ready};
 use crate::dialect::{Answer, Lowered, Request, Shown, Tokens, thoughts};
-use crate::digest;
 use crate::pause::pause;
 
 /// Receives what happens while an answer is made.
@@ -101,6 +101,31 @@ impl From<Error> for Failed {
 }
 
 impl Engine {
+    /// What answers one prompt at a time, with no limit of what is spent.
+    pub(crate) fn new(
+        context: &Context,
+        backends: Backends,
+        retries: RetryPolicy,
+        fetch: Fetch,
+        logs_content: bool,
+    ) -> Result<Self> {
+        Ok(Self {
+            backends,
+            retries,
+            prices: Prices::load(&context.home.path("config/prices.toml"))?,
+            fail_on: Vec::new(),
+            schema: None,
+            cassette: None,
+            counts_what_is_free: false,
+            fetch,
+            purse: None,
+            gates: Gates::new(1),
+            ends: Mutex::default(),
+            journal: Journal::new(context, logs_content)?,
+            lowered: Mutex::default(),
+        })
+    }
+
     /// Answers one prompt, in the shape that was asked for.
     pub(crate) fn message(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
         let mut message = self.answered(work, listener)?;
@@ -381,19 +406,19 @@ impl Engine {
 
 /// The hash of a request, as cp-ledger(5) has it: of its dialect and its body.
 fn request_hash(work: &Work, body: &[u8]) -> String {
-    digest::of(&[work.target().endpoint.dialect.name().as_bytes(), b"\n", body].concat())
+    keys::hash(&[work.target().endpoint.dialect.name().as_bytes(), b"\n", body].concat())
 }
 
 /// What an answer is kept under, and what it was kept under before endpoints had names. A recording knows the request alone; the cache
 /// also whom it was sent to, since two servers may call different models the same.
 fn keys(cassette: &Cassette, work: &Work, backend: &str, body: &[u8]) -> Vec<String> {
     let endpoint = &work.target().endpoint;
-    let before = digest::of(&[backend.as_bytes(), b"\n", body].concat());
+    let before = keys::hash(&[backend.as_bytes(), b"\n", body].concat());
     if !cassette.is_cache() {
         return vec![request_hash(work, body), before];
     }
     let scope = [endpoint.cache_scope().as_bytes(), b"\n", endpoint.dialect.name().as_bytes(), b"\n", body];
-    let mut keys = vec![digest::of(&scope.concat())];
+    let mut keys = vec![keys::hash(&scope.concat())];
     keys.extend(Some(before).filter(|_| endpoint.is_plain()));
     keys
 }

@@ -8,6 +8,7 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::OsStringExt as _;
 
 use cp_common::home::write_whole;
+use cp_common::keys;
 use cp_common::output::Severity;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter, Source};
@@ -19,7 +20,6 @@ use super::job::{self, Job};
 use super::provider::Provider;
 use super::record::BatchJob;
 use super::spool::{Part, Spool};
-use crate::digest;
 use crate::send::{self, RequestBuilder};
 
 /// What the reference says of this verb.
@@ -118,7 +118,7 @@ impl Submit<'_> {
     /// The batch that these rows are: a new one, unless they were submitted before.
     fn kept(&self, mut part: Part, number: usize, context: &Context) -> Result<Job> {
         let input_hash = part.finish()?;
-        let named = self.id.map(|id| digest::of(format!("request {id}#{number}").as_bytes()));
+        let named = self.id.map(|id| keys::hash(format!("request {id}#{number}").as_bytes()));
         let digits = named.as_ref().unwrap_or(&input_hash).trim_start_matches("sha256:");
         let id = format!("BAT-{}", &digits[..16]);
         let place = job::directory(&context.home);

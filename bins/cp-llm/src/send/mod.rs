@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cp_common::context::options::StreamOptions;
+use cp_common::keys;
 use cp_common::output::{Format, Severity};
 use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::filter::{self, Body, Filter, Source};
@@ -29,7 +30,6 @@ pub(crate) use self::request::RequestBuilder;
 use self::resume::EarlierRun;
 use crate::backend::endpoint::Target;
 use crate::dialect::Shown;
-use crate::digest;
 use crate::engine::purse::Purse;
 use crate::engine::{Engine, Listener, Work};
 
@@ -230,7 +230,7 @@ impl Send {
         // Only a request with an id is compared with an earlier one.
         let named = |_| {
             let targets: Vec<String> = work.targets().iter().map(Target::name).collect();
-            Ok::<_, Error>((targets, digest::of(&self.engine.body(&work)?)))
+            Ok::<_, Error>((targets, keys::hash(&self.engine.body(&work)?)))
         };
         let arguments = id.as_ref().map(named).transpose()?;
         let outcome = idempotency::once(id.as_deref(), &arguments, context, |context| {

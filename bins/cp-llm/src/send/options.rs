@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::time::Duration;
 
 use cp_common::context::given;
@@ -24,8 +23,6 @@ use crate::backend::ready::Backends;
 use crate::engine::Engine;
 use crate::engine::cassette::{Cassette, Use};
 use crate::engine::gate::Gates;
-use crate::engine::journal::Journal;
-use crate::engine::prices::Prices;
 use crate::engine::purse::{self, Purse};
 use crate::engine::retry::RetryPolicy;
 use crate::engine::schema::AnswerSchema;
@@ -176,7 +173,7 @@ impl Args {
         let policy = Policy::load(&context.home)?;
         let permission = policy.permission();
         let endpoints =
-            Endpoints::load(&context.config, self.backend.as_deref())?.looking(move || sends && permission().is_ok());
+            Endpoints::load(&context.config, self.backend.as_deref())?.looking(sends && permission().is_ok());
         // A replay takes the recording's where nothing else names one.
         let endpoints = match cassette.as_ref().filter(|_| is_replayed) {
             Some(cassette) => endpoints.or_default(|| cassette.backend())?,
@@ -184,7 +181,6 @@ impl Args {
         };
         let models = self.model.iter().filter(|model| !model.is_empty());
         let models = models.map(|model| endpoints.target(model)).collect::<Result<_>>()?;
-        let permission = policy.permission();
         let backends = Backends::new(Setup {
             timeouts: self.timeouts(context)?,
             connections: self.jobs.into(),
@@ -210,25 +206,21 @@ impl Args {
         let terms = purse::Terms {
             usd: self.budget_usd,
             tokens: self.budget_tokens,
-            policy_usd: policy.budget(None),
+            policy_usd: policy.budget_usd(),
             pace: (self.rpm, self.tpm),
             file: self.budget_file.as_deref(),
         };
         let purse = if sends { Purse::open(&terms)? } else { None };
+        let max_wait = seconds("--retry-max-wait", self.retry_max_wait)?;
+        let retries = RetryPolicy { retries: self.retries, max_wait };
         let engine = Engine {
-            backends,
-            retries: RetryPolicy { retries: self.retries, max_wait: seconds("--retry-max-wait", self.retry_max_wait)? },
-            prices: Prices::load(&context.home.path("config/prices.toml"))?,
             fail_on: self.fail_on.clone(),
             schema,
             cassette,
             counts_what_is_free: self.budget_usd.is_some(),
-            fetch: policy.fetch(),
             purse,
             gates: Gates::new(self.jobs.into()),
-            ends: Mutex::default(),
-            journal: Journal::new(context, policy.logs_content())?,
-            lowered: Mutex::default(),
+            ..Engine::new(context, backends, retries, policy.fetch(), policy.logs_content())?
         };
         Ok((engine, RequestBuilder::new(defaults, policy)))
     }

@@ -112,13 +112,11 @@ impl Defaults {
             system: self.system.clone().or_else(|| prompt.system.clone()).unwrap_or_default(),
             messages: prompt.messages.clone(),
             tools: self.tools.clone().unwrap_or_else(|| prompt.tools.clone()),
-            model: String::new(),
             params,
             schema: self.schema.clone(),
             stream: self.stream,
             reasoning: self.reasoning,
-            conversation: None,
-            position: 0,
+            ..Request::default()
         }
     }
 }
