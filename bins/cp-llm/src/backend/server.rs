@@ -5,7 +5,7 @@ use std::io::{Read, Write as _};
 use std::time::{Duration, Instant};
 
 use cp_common::keys;
-use cp_common::wire::Origin;
+use cp_common::wire::{Origin, Usage};
 use cp_common::{Code, Error, Result, clock};
 use cp_redact::Redactor;
 use serde_json::{Map, Value};
@@ -15,8 +15,8 @@ use super::headers::is_secret;
 use super::secret::{Secret, Veil};
 use super::{Backend, Destination, Exchange, ModelList};
 use crate::dialect::{
-    Answer, Decoder, Dialect, JobApi, Lowered, Piece, Request, Show, Tokens, UpstreamError, bad_answer, cut, feed,
-    finish, loose, lowered, parsed, shortened,
+    Answer, Decoder, Dialect, JobApi, Lowered, Piece, Request, Show, UpstreamError, bad_answer, cut, feed, finish,
+    loose, lowered, parsed, shortened,
 };
 use crate::digest;
 use crate::http::client::{Client, LIMIT, Reply};
@@ -276,7 +276,7 @@ impl Server {
     }
 
     /// The answer in a body. What it used is known even where it cannot be taken.
-    fn decoded(&self, body: &[u8], status: u16, usage: &mut Option<Tokens>) -> Result<Answer> {
+    fn decoded(&self, body: &[u8], status: u16, usage: &mut Option<Usage>) -> Result<Answer> {
         let json = parsed(body)?;
         if let Some(error) = UpstreamError::find(&json.value, false) {
             return Err(error.into_error(status));

@@ -36,8 +36,6 @@ impl Body {
 
     /// The whole object, as a value of another.
     pub(super) fn into_raw(self) -> Result<Box<RawValue>> {
-        let unknown = |e: &dyn std::fmt::Display| Error::new(Code::Unknown, format!("encoding JSON: {e}"));
-        let text = String::from_utf8(self.finish()).map_err(|e| unknown(&e))?;
-        RawValue::from_string(text).map_err(|e| unknown(&e))
+        serde_json::from_slice(&self.finish()).map_err(|e| Error::new(Code::Unknown, format!("encoding JSON: {e}")))
     }
 }

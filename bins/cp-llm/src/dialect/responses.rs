@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cp_common::wire::record;
-use cp_common::wire::{Origin, ToolSpec, Turn, raw};
+use cp_common::wire::{Origin, ToolSpec, Turn, Usage, raw};
 use cp_common::{Error, Result};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -15,8 +15,8 @@ use super::history::{Going, Sent, sent, tool_failure};
 use super::loose::Text;
 use super::partial::complete_arguments;
 use super::{
-    Call, Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Said, Show, Tokens, UpstreamError, bad_answer,
-    bearer, count_of, data_url, schema, text_of,
+    Call, Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Said, Show, UpstreamError, bad_answer, bearer,
+    count_of, data_url, schema, text_of, with_cached,
 };
 
 pub(crate) struct Responses;
@@ -235,9 +235,9 @@ fn stop(response: &Value) -> String {
     .to_owned()
 }
 
-fn tokens(usage: &Value) -> Tokens {
+fn tokens(usage: &Value) -> Usage {
     let cached = count_of(usage, "/input_tokens_details/cached_tokens");
-    Tokens::with_cached(count_of(usage, "/input_tokens"), count_of(usage, "/output_tokens"), cached)
+    with_cached(count_of(usage, "/input_tokens"), count_of(usage, "/output_tokens"), cached)
 }
 
 fn failure(response: &Value) -> Error {

@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use cp_common::keys;
+use cp_common::output::Severity;
 use cp_common::wire::{Message, Prompt, Turn, Usage};
 use cp_common::{Code, Context, Error, Result, signals};
 use serde_json::json;
@@ -37,16 +38,21 @@ use self::schema::AnswerSchema;
 pub(crate) use self::work::Work;
 use crate::backend::Backend;
 use crate::backend::endpoint::Target;
+use crate::backend::price::Price;
 use crate::backend::ready::{Backends, Ready};
-use crate::dialect::{Answer, Lowered, Request, Shown, Tokens, thoughts};
+use crate::dialect::{Answer, Lowered, Request, Shown, thoughts};
 use crate::pause::pause;
 
 /// Receives what happens while an answer is made.
 pub(crate) trait Listener {
     /// New text of the model.
-    fn text(&mut self, text: &str) -> Result<()>;
+    fn text(&mut self, _: &str) -> Result<()> {
+        Ok(())
+    }
     /// What the model thinks, which is none of its text.
-    fn thinking(&mut self, text: &str) -> Result<()>;
+    fn thinking(&mut self, _: &str) -> Result<()> {
+        Ok(())
+    }
     /// Something a person should know.
     fn warn(&mut self, message: &str);
     /// Something a person should know at once, because it is not only of this prompt.
@@ -208,12 +214,16 @@ impl Engine {
         Ok(())
     }
 
-    /// What could not go as it came, in words; none where all could.
-    pub(crate) fn lowered(&self) -> Option<String> {
+    /// Says what could not go as it came.
+    pub(crate) fn report_lowered(&self, context: &mut Context) {
         let lowered = self.lowered.lock().unwrap_or_else(PoisonError::into_inner);
         let counts: Vec<String> = lowered.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-        (!counts.is_empty())
-            .then(|| format!("blocks of earlier turns that were left out or sent as plain text: {}", counts.join(", ")))
+        if !counts.is_empty() {
+            let said = "blocks of earlier turns that were left out or sent as plain text";
+            let message = format!("{said}: {}", counts.join(", "));
+            context.warn(&message);
+            context.out.notice("blocks_lowered", Severity::Warning, message);
+        }
     }
 
     /// The body that the next request has, exactly as it is sent.
@@ -394,13 +404,14 @@ impl Engine {
         Err(error.hint("--fail-on makes this a failure"))
     }
 
-    fn usage(&self, tokens: Tokens, answered_by: Option<&str>, Target { endpoint, model: asked }: &Target) -> Usage {
-        let usage = Usage::from(tokens);
-        let cost_usd = match endpoint.price {
-            Some(price) => Some(price.of(&usage)),
-            None => self.prices.cost(&[answered_by.unwrap_or(asked), asked], &usage),
-        };
-        Usage { cost_usd, ..usage }
+    /// A use with what it cost.
+    fn usage(&self, used: Usage, answered_by: Option<&str>, target: &Target) -> Usage {
+        Usage { cost_usd: self.price(answered_by, target).map(|price| price.of(&used)), ..used }
+    }
+
+    /// The price of an endpoint, else of the model that answered, else of the one that was asked.
+    fn price(&self, answered_by: Option<&str>, Target { endpoint, model }: &Target) -> Option<Price> {
+        endpoint.price.or_else(|| self.prices.price(&[answered_by.unwrap_or(model), model]))
     }
 }
 

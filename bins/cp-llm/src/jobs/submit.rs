@@ -9,7 +9,6 @@ use std::os::unix::ffi::OsStringExt as _;
 
 use cp_common::home::write_whole;
 use cp_common::keys;
-use cp_common::output::Severity;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::wire::record::Kind;
@@ -96,10 +95,7 @@ impl Filter for Submit<'_> {
     fn finish(&mut self, context: &mut Context) -> Result<()> {
         // Nothing is submitted of an input that did not come to its end.
         signals::check()?;
-        if let Some(lowered) = self.asker.engine.lowered() {
-            context.warn(&lowered);
-            context.out.notice("blocks_lowered", Severity::Warning, lowered);
-        }
+        self.asker.engine.report_lowered(context);
         for (number, part) in std::mem::take(&mut self.spool.parts).into_iter().enumerate() {
             let mut job = self.kept(part, number, context)?;
             let _held = job.locked()?;

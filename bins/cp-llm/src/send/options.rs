@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use cp_common::context::given;
@@ -16,7 +17,7 @@ use serde_json::value::RawValue;
 
 use super::aside::{Aside, Reasoning};
 use super::parameters::{headers, parameters};
-use super::request::{Defaults, RequestBuilder};
+use super::request::RequestBuilder;
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::Setup;
 use crate::backend::ready::Backends;
@@ -190,19 +191,6 @@ impl Args {
             stub_script: script,
             network: Box::new(move || if sends { permission().map(Some) } else { Ok(None) }),
         });
-        let defaults = Defaults {
-            system: self.system.as_deref().map(text_or_file).transpose()?,
-            models,
-            endpoints,
-            tools: self.tools.as_deref().map(tools).transpose()?,
-            params: parameters(
-                &self.option,
-                [("max_tokens", self.max_tokens.map(Value::from)), ("temperature", self.temperature.map(Value::from))],
-            )?,
-            reasoning: self.reasoning,
-            schema: schema_text,
-            stream: self.streams(context),
-        };
         let terms = purse::Terms {
             usd: self.budget_usd,
             tokens: self.budget_tokens,
@@ -222,7 +210,22 @@ impl Args {
             gates: Gates::new(self.jobs.into()),
             ..Engine::new(context, backends, retries, policy.fetch(), policy.logs_content())?
         };
-        Ok((engine, RequestBuilder::new(defaults, policy)))
+        let requests = RequestBuilder {
+            system: self.system.as_deref().map(text_or_file).transpose()?,
+            models,
+            endpoints,
+            tools: self.tools.as_deref().map(tools).transpose()?,
+            params: parameters(
+                &self.option,
+                [("max_tokens", self.max_tokens.map(Value::from)), ("temperature", self.temperature.map(Value::from))],
+            )?,
+            reasoning: self.reasoning,
+            schema: schema_text,
+            stream: self.streams(context),
+            policy,
+            made: AtomicU64::new(0),
+        };
+        Ok((engine, requests))
     }
 
     /// Where what the models think goes.
