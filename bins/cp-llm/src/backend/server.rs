@@ -15,8 +15,8 @@ use super::headers::is_secret;
 use super::secret::{Secret, Veil};
 use super::{Backend, Destination, Exchange, ModelList};
 use crate::dialect::{
-    Answer, Decoder, Dialect, JobApi, Lowered, Piece, Request, Show, UpstreamError, bad_answer, cut, feed, finish,
-    loose, lowered, parsed, shortened,
+    Answer, Decoder, Dialect, Lowered, Piece, Request, Show, UpstreamError, bad_answer, cut, feed, finish, loose,
+    lowered, parsed, shortened,
 };
 use crate::digest;
 use crate::http::client::{Client, LIMIT, Reply};
@@ -31,9 +31,9 @@ pub(crate) struct Server {
     pub(super) endpoint: String,
     /// The name of its dialect.
     pub(super) name: &'static str,
-    pub(super) dialect: Box<dyn Dialect>,
+    pub(crate) dialect: Box<dyn Dialect>,
     /// The base URL, without a slash at its end.
-    pub(super) base: String,
+    pub(crate) base: String,
     /// The key, if there is one.
     pub(super) key: Option<Secret>,
     /// The headers of each request, below those that are its own.
@@ -97,21 +97,6 @@ impl Backend for Server {
 
 /// What jobs need of it: resources below the base, and the answers in their results.
 impl Server {
-    /// How it takes jobs, where it does.
-    pub(crate) fn jobs(&self) -> Option<JobApi> {
-        self.dialect.jobs()
-    }
-
-    /// The base URL.
-    pub(crate) fn base(&self) -> &str {
-        &self.base
-    }
-
-    /// Where a request goes, below the base.
-    pub(crate) fn path(&self, request: &Request) -> String {
-        self.dialect.path(request)
-    }
-
     /// The JSON of a resource.
     pub(crate) fn resource(&self, path: &str) -> Result<Value> {
         self.got(path, LIMIT).and_then(json_of).map_err(|error| self.settled(&error, None))

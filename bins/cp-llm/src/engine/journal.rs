@@ -1,7 +1,7 @@
 //! What goes on the ledger: each try's request before it is sent, and what came of it. Hashes and counts always; the text only inside
 //! a session or run that was named, or where policy says so. Never a header, so never a key.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const NAME: &str = "cp-llm.jsonl";
 
 /// The writer of this program's ledger entries. The ledger is opened with the first request.
 pub(crate) struct Journal {
-    path: PathBuf,
+    pub path: PathBuf,
     /// The ledger, once it was needed, and whether what it has goes to the disk.
     ledger: Mutex<Option<(Ledger, bool)>>,
     agent: String,
@@ -56,11 +56,6 @@ impl Journal {
             session,
             run,
         })
-    }
-
-    /// The ledger.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// How a prompt goes to a backend that keeps conversations; none outside of a session.
@@ -140,9 +135,7 @@ impl Journal {
 
     /// Records that rows have become a provider's job, or why they have not.
     pub(super) fn submitted(&self, facts: &impl Serialize, failure: Option<&Error>, is_paid: bool) -> Result<()> {
-        let mut entry = Entry::new("llm.batch").agent(&self.agent).with("job", facts);
-        entry = self.session.iter().fold(entry, Entry::session);
-        entry = self.run.iter().fold(entry, Entry::run);
+        let mut entry = self.begun("llm.batch", None, None).with("job", facts);
         if let Some(error) = failure {
             entry = entry.message(error.message()).with("code", error.code().row().name);
         }
@@ -156,22 +149,21 @@ impl Journal {
     }
 
     fn entry(&self, event: &str, this: &Try<'_>, work: &Work) -> Entry {
-        let mut entry = Entry::new(event).agent(work.prompt.agent.as_ref().unwrap_or(&self.agent));
-        if let Some(session) = work.prompt.session_id.as_ref().or(self.session.as_ref()) {
-            entry = entry.session(session);
-        }
-        if let Some(run) = &self.run {
-            entry = entry.run(run);
-        }
-        if let Some(batch) = this.batch {
-            entry = entry.with("batch", batch);
-        }
+        let entry = self.begun(event, work.prompt.agent.as_ref(), work.prompt.session_id.as_ref());
+        let entry = this.batch.iter().fold(entry, |entry, batch| entry.with("batch", batch));
         entry
             .with("backend", this.backend)
             .with("endpoint", &work.target().endpoint.name)
             .with("model", &work.request().model)
             .with("attempt", &this.attempt)
             .with("request_hash", this.request_hash)
+    }
+
+    /// An entry of whose event nothing is said so far. The agent and the session are ours where the prompt names none.
+    fn begun(&self, event: &str, agent: Option<&String>, session: Option<&String>) -> Entry {
+        let entry = Entry::new(event).agent(agent.unwrap_or(&self.agent));
+        let entry = session.or(self.session.as_ref()).into_iter().fold(entry, Entry::session);
+        self.run.iter().fold(entry, Entry::run)
     }
 
     fn append(&self, is_paid: bool, entry: Entry) -> Result<Receipt> {

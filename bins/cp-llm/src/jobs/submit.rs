@@ -131,7 +131,7 @@ impl Submit<'_> {
             input_hash: input_hash.clone(),
             count: part.count,
             words: self.words.clone(),
-            ledger: std::path::absolute(self.asker.engine.journal.path())?.into_os_string().into_vec(),
+            ledger: std::path::absolute(&self.asker.engine.journal.path)?.into_os_string().into_vec(),
             session: context.session(),
             run: context.options.run.clone(),
             directory: part.directory.clone(),
