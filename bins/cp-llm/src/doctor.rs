@@ -87,12 +87,9 @@ fn program(endpoint: &Endpoint) -> Vec<Check> {
 
 /// Whether the server accepts our key: listing its models is the cheapest request. Nothing where there is no list.
 fn upstream(endpoint: &Endpoint, context: &Context) -> Option<Result<Check>> {
+    let said = |models: Vec<String>| format!("{} has {} models for this key", endpoint.name, models.len());
     let models = models::of_endpoint(endpoint, LIMIT, context).transpose()?;
-    Some(
-        models.map(|models| {
-            Check::pass("upstream", format!("{} has {} models for this key", endpoint.name, models.len()))
-        }),
-    )
+    Some(models.map(|models| Check::pass("upstream", said(models))))
 }
 
 fn failing(name: &'static str, status: Status, error: &Error, hint: &str) -> Check {

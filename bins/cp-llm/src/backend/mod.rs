@@ -16,6 +16,7 @@ mod provider;
 pub(crate) mod ready;
 mod secret;
 pub(crate) mod server;
+mod stream;
 pub(crate) mod stub;
 mod tables;
 mod vectors;

@@ -2,25 +2,24 @@
 
 use std::fs::File;
 use std::io::{Read, Write as _};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cp_common::keys;
 use cp_common::wire::{Origin, Usage};
 use cp_common::{Code, Error, Result, clock};
-use cp_redact::Redactor;
 use serde_json::{Map, Value};
-use sha2::{Digest as _, Sha256};
 
 use super::headers::is_secret;
 use super::secret::{Secret, Veil};
+use super::stream::{Stream, as_cut, with_partial};
 use super::{Backend, Destination, Exchange, ModelList};
 use crate::dialect::{
-    Answer, Decoder, Dialect, Lowered, Piece, Request, Show, UpstreamError, bad_answer, cut, feed, finish, loose,
-    lowered, parsed, shortened,
+    Answer, Dialect, Lowered, Piece, Request, Show, UpstreamError, bad_answer, finish, loose, lowered, parsed,
+    shortened,
 };
 use crate::digest;
 use crate::http::client::{Client, LIMIT, Reply};
-use crate::http::{sse, status};
+use crate::http::status;
 
 /// The headers that providers put their id of a request in.
 const REQUEST_ID: [&str; 3] = ["request-id", "x-request-id", "x-goog-request-id"];
@@ -276,13 +275,7 @@ impl Server {
 
     fn streamed(&self, mut reply: Reply<'_>, start: Instant, show: &mut Show<'_>) -> Exchange {
         let status = reply.status;
-        let mut stream = Stream {
-            decoder: self.dialect.decoder(),
-            parser: sse::Parser::new(),
-            hash: Sha256::new(),
-            head: Vec::new(),
-            first: None,
-        };
+        let mut stream = Stream::new(self.dialect.decoder());
         let read = stream.read(&mut reply, start, show);
         if read.is_ok() {
             reply.linger();
@@ -323,101 +316,6 @@ impl Server {
         }
         if error.is_fatal() { settled.fatal() } else { settled }
     }
-}
-
-struct Stream {
-    decoder: Box<dyn Decoder>,
-    parser: sse::Parser,
-    hash: Sha256,
-    /// The first bytes, to say what came where no stream did.
-    head: Vec<u8>,
-    /// The time from the start to the first bytes.
-    first: Option<Duration>,
-}
-
-impl Stream {
-    /// Reads to the end of the answer or of the body.
-    fn read(&mut self, reply: &mut Reply<'_>, start: Instant, show: &mut Show<'_>) -> Result<()> {
-        const HEAD: usize = 64 << 10;
-        let mut buffer = vec![0; 16 << 10];
-        let decoder = self.decoder.as_mut();
-        let mut ended = false;
-        while !ended {
-            let bytes = reply.read(&mut buffer)?;
-            if bytes.is_empty() {
-                break;
-            }
-            self.first.get_or_insert_with(|| start.elapsed());
-            self.hash.update(bytes);
-            if self.head.len() < HEAD {
-                self.head.extend_from_slice(bytes);
-            }
-            self.parser.push(bytes, |event| {
-                if !ended {
-                    ended = feed(decoder, &event, show)?;
-                }
-                Ok(())
-            })?;
-        }
-        if ended {
-            return Ok(());
-        }
-        match std::mem::take(&mut self.parser).finish() {
-            // The last event of a cut stream is half a line of JSON; that it is cut is what there is to say.
-            Some(event) => match feed(decoder, &event, show) {
-                Err(error) if error.details().get("reason").is_some_and(|reason| reason == "invalid_json") => {
-                    Err(cut())
-                }
-                other => other.map(drop),
-            },
-            None => Ok(()),
-        }
-    }
-
-    /// The answer that was read, or why there is none.
-    fn answer(mut self, read: Result<()>, status: u16, here: &Origin) -> Result<Answer> {
-        let partial = self.decoder.partial();
-        let text = partial.text.as_str().to_owned();
-        read.map_err(|error| as_cut(error, &text))?;
-        let nothing = partial.id.is_none() && !partial.ended && partial.stop.is_none() && text.is_empty();
-        if nothing && !self.head.is_empty() {
-            return Err(self.not_a_stream(status));
-        }
-        finish(self.decoder.as_mut(), here).map_err(|error| with_partial(error, &text))
-    }
-
-    /// What came where nothing of a stream did.
-    fn not_a_stream(&self, status: u16) -> Error {
-        match parsed(&self.head) {
-            Ok(json) => UpstreamError::find(&json.value, false).map_or_else(
-                || bad_answer("no_stream", "the answer is not a stream of events"),
-                |error| error.into_error(status),
-            ),
-            Err(error) => with_partial(error, &String::from_utf8_lossy(&self.head)),
-        }
-    }
-}
-
-/// A failure while the body came. What the transport calls a broken connection is an answer that was cut short.
-fn as_cut(error: Error, text: &str) -> Error {
-    let error = if error.code() == Code::Network && !error.details().contains_key("reason") {
-        error.with("reason", "cut")
-    } else {
-        error
-    };
-    with_partial(error, text)
-}
-
-/// Keeps what came before the failure.
-fn with_partial(error: Error, text: &str) -> Error {
-    const MOST: usize = 64 << 10;
-    if text.is_empty() || error.details().contains_key("partial") {
-        return error;
-    }
-    if text.len() <= MOST {
-        return error.with("partial", text);
-    }
-    error.with("partial", Redactor::from_environment().shortened(text, MOST))
 }
 
 /// The error in an answer whose status says that it is one.

@@ -12,6 +12,7 @@ mod message;
 mod notation;
 pub(crate) mod prices;
 pub(crate) mod purse;
+mod recorded;
 pub(crate) mod retry;
 pub(crate) mod schema;
 mod work;
@@ -19,9 +20,8 @@ mod work;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use cp_common::keys;
 use cp_common::output::Severity;
-use cp_common::wire::{Message, Prompt, Turn, Usage};
+use cp_common::wire::{Message, Turn, Usage};
 use cp_common::{Code, Context, Error, Result, signals};
 use serde_json::json;
 
@@ -33,6 +33,7 @@ use self::gate::Gates;
 use self::journal::{Journal, Try};
 use self::prices::Prices;
 use self::purse::Purse;
+use self::recorded::request_hash;
 use self::retry::{RetryPolicy, is_refusal};
 use self::schema::AnswerSchema;
 pub(crate) use self::work::Work;
@@ -40,7 +41,7 @@ use crate::backend::Backend;
 use crate::backend::endpoint::Target;
 use crate::backend::price::Price;
 use crate::backend::ready::{Backends, Ready};
-use crate::dialect::{Answer, Lowered, Request, Shown, thoughts};
+use crate::dialect::{Answer, Lowered, Shown};
 use crate::pause::pause;
 
 /// Receives what happens while an answer is made.
@@ -147,50 +148,6 @@ impl Engine {
         message = self.answered(work, listener)?;
         message.usage = message::sum(&first, &message.usage);
         self.matched(message)
-    }
-
-    /// Answers from the recordings where that is possible, and else asks.
-    fn answered(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
-        let first = self.ready_from(0, work, listener)?;
-        let Some(cassette) = &self.cassette else { return self.asked_whole(first, work, listener) };
-        let backend = self.ready(work)?.backend;
-        let request = self.recorded_form(work)?;
-        let keys = keys(cassette, work, backend.name(), &request);
-        let key = &keys[0];
-        let found = keys.iter().find_map(|key| cassette.find(key).transpose());
-        if let Some(recorded) = found.transpose()? {
-            self.journal.recalled(cassette.name(), &request_hash(work, &request), work)?;
-            if work.request().stream {
-                thoughts(&recorded.blocks).try_for_each(|thought| listener.thinking(&thought))?;
-                let text = recorded.content.text();
-                text.split_inclusive(' ').try_for_each(|piece| listener.text(piece))?;
-            }
-            let Prompt { session_id, agent, row, .. } = work.prompt.clone();
-            let mut message = Message { input: work.prompt.input().to_vec(), session_id, agent, row, ..recorded };
-            message.endpoint.clone_from(&work.target().endpoint.name);
-            if !cassette.is_replayed() {
-                // It was paid for once, and is not counted again.
-                message.cached = true;
-                message.usage = Usage { cost_usd: message.usage.cost_usd.map(|_| 0.0), ..Usage::default() };
-            }
-            return Ok(message);
-        }
-        if cassette.is_replayed() {
-            return Err(cassette.miss(key, &request));
-        }
-        let message = self.asked_whole(first, work, listener)?;
-        cassette.keep(key, backend.name(), &request, &message)?;
-        Ok(message)
-    }
-
-    /// The body that a recording is found by: it depends neither on how the answer comes nor on where the backend keeps the conversation.
-    fn recorded_form(&self, work: &Work) -> Result<Arc<Vec<u8>>> {
-        let request = work.request();
-        if !request.stream && request.conversation.is_none() {
-            return self.body(work);
-        }
-        let plain = Request { stream: false, conversation: None, ..request.clone() };
-        self.ready(work)?.backend.body(&plain).map(Arc::new)
     }
 
     /// Finds the conversation that the backend keeps, where it keeps one. An answer that may be asked for once more belongs in none.
@@ -413,25 +370,6 @@ impl Engine {
     fn price(&self, answered_by: Option<&str>, Target { endpoint, model }: &Target) -> Option<Price> {
         endpoint.price.or_else(|| self.prices.price(&[answered_by.unwrap_or(model), model]))
     }
-}
-
-/// The hash of a request, as cp-ledger(5) has it: of its dialect and its body.
-fn request_hash(work: &Work, body: &[u8]) -> String {
-    keys::hash(&[work.target().endpoint.dialect.name().as_bytes(), b"\n", body].concat())
-}
-
-/// What an answer is kept under, and what it was kept under before endpoints had names. A recording knows the request alone; the cache
-/// also whom it was sent to, since two servers may call different models the same.
-fn keys(cassette: &Cassette, work: &Work, backend: &str, body: &[u8]) -> Vec<String> {
-    let endpoint = &work.target().endpoint;
-    let before = keys::hash(&[backend.as_bytes(), b"\n", body].concat());
-    if !cassette.is_cache() {
-        return vec![request_hash(work, body), before];
-    }
-    let scope = [endpoint.cache_scope().as_bytes(), b"\n", endpoint.dialect.name().as_bytes(), b"\n", body];
-    let mut keys = vec![keys::hash(&scope.concat())];
-    keys.extend(Some(before).filter(|_| endpoint.is_plain()));
-    keys
 }
 
 /// Whether another model may do better: the failure is of the model's server, and not of the request or the caller. Of a connection that

@@ -105,7 +105,7 @@ impl Send<'_> {
         let remaining = batch.remaining(if waits { Duration::MAX } else { LEDGER_TIME });
         let options = StreamOptions { continue_on_error: true, ..self.args.stream_options };
         // A reader who has gone gets no more.
-        for (answered, pieces) in remaining.into_iter().filter(|_| !end.is_reader_gone()) {
+        for (pieces, answered) in remaining.into_iter().filter(|_| !end.is_reader_gone()) {
             let printed = show(pieces, &mut self.aside, context).and_then(|()| match answered.outcome {
                 Err(error) if error.code() == Code::Interrupted => {
                     context.out.set_place(answered.place);
