@@ -180,9 +180,7 @@ impl Part {
             Said::Text(..) | Said::Thinking(_) | Said::Server(_) | Said::Other(_) => {}
         }
         body.set("origin", origin)?;
-        if let Some(raw) = &self.raw {
-            body.set("raw", raw)?;
-        }
+        body.set_some("raw", self.raw.as_ref())?;
         body.into_raw().map(Block::from_raw)
     }
 }

@@ -62,14 +62,10 @@ impl Dialect for Anthropic {
         let budget = request.object("thinking").get("budget_tokens").and_then(Value::as_u64).unwrap_or_default();
         let most = MAX_TOKENS.saturating_add(budget).into();
         body.set("max_tokens", request.params.get("max_tokens").unwrap_or(&most))?;
-        if let Some(system) = request.whole_system() {
-            body.set("system", &system)?;
-        }
+        body.set_some("system", request.whole_system())?;
         let messages = request.conversation_turns().map(|turn| Message::of(turn, request, there));
         body.set("messages", &messages.filter_map(Result::transpose).collect::<Result<Vec<_>>>()?)?;
-        if let Some(tools) = request.tools(&request.tools)? {
-            body.set("tools", &tools)?;
-        }
+        body.set_some("tools", request.tools(&request.tools)?)?;
         for (name, value) in output(request) {
             body.set(name, &value)?;
         }
@@ -79,9 +75,7 @@ impl Dialect for Anthropic {
                 name => body.set(name, value)?,
             }
         }
-        if request.stream {
-            body.set("stream", &true)?;
-        }
+        body.set_some("stream", request.stream.then_some(true))?;
         Ok(body.finish())
     }
 

@@ -25,6 +25,11 @@ impl Body {
         serde_json::to_writer(&mut self.bytes, value).map_err(failed)
     }
 
+    /// Sets a member, if there is a value and the member is not there.
+    pub(super) fn set_some(&mut self, name: &str, value: Option<impl Serialize>) -> Result<()> {
+        value.map_or(Ok(()), |value| self.set(name, &value))
+    }
+
     /// The whole object.
     pub(super) fn finish(mut self) -> Vec<u8> {
         if self.bytes.is_empty() {

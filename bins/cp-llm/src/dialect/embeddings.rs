@@ -61,9 +61,7 @@ impl Dialect for Embeddings {
         }
         body.set("model", &request.model)?;
         body.set("input", &texts.collect::<Vec<_>>())?;
-        if let Some(dimensions) = dimensions {
-            body.set("dimensions", dimensions)?;
-        }
+        body.set_some("dimensions", dimensions)?;
         Ok(body.finish())
     }
 

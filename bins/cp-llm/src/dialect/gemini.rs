@@ -43,9 +43,8 @@ impl Dialect for Gemini {
 
     fn body(&self, request: &Request, there: &Origin) -> Result<Vec<u8>> {
         let mut body = Body::default();
-        if let Some(system) = request.whole_system() {
-            body.set("systemInstruction", &json!({"parts": [{"text": system}]}))?;
-        }
+        let system = request.whole_system().map(|system| json!({"parts": [{"text": system}]}));
+        body.set_some("systemInstruction", system)?;
         let mut names = Names::default();
         let mut contents = Vec::with_capacity(request.messages.len());
         for turn in request.conversation_turns() {
@@ -58,13 +57,9 @@ impl Dialect for Gemini {
         body.set("contents", &contents)?;
         let functions: Vec<Function<'_>> = request.tools.iter().map(Function::of).collect();
         let own = (!functions.is_empty()).then_some(Tools { function_declarations: functions });
-        if let Some(tools) = request.tools(own)? {
-            body.set("tools", &tools)?;
-        }
+        body.set_some("tools", request.tools(own)?)?;
         let (config, beside) = places(request);
-        if !config.is_empty() {
-            body.set("generationConfig", &config)?;
-        }
+        body.set_some("generationConfig", Some(config).filter(|config| !config.is_empty()))?;
         beside.iter().try_for_each(|(name, value)| body.set(name, value))?;
         Ok(body.finish())
     }

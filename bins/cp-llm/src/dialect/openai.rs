@@ -49,9 +49,7 @@ impl Dialect for OpenAi {
         let mut body = Body::default();
         body.set("model", &request.model)?;
         body.set("messages", &messages)?;
-        if let Some(tools) = request.tools(request.tools.iter().map(Tool::of))? {
-            body.set("tools", &tools)?;
-        }
+        body.set_some("tools", request.tools(request.tools.iter().map(Tool::of))?)?;
         if let Some(given) = &request.schema {
             // Compatible servers take more than the original one, and differ in what they call strict.
             let format = match schema::openai(given).filter(|_| self.original) {

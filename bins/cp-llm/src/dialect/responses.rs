@@ -41,17 +41,13 @@ impl Dialect for Responses {
     fn body(&self, request: &Request, there: &Origin) -> Result<Vec<u8>> {
         let mut body = Body::default();
         body.set("model", &request.model)?;
-        if !request.system.is_empty() {
-            body.set("instructions", &request.system)?;
-        }
+        body.set_some("instructions", Some(&request.system).filter(|system| !system.is_empty()))?;
         let mut items = Vec::new();
         for turn in &request.messages {
             put_turn(turn, sent(turn, request, there)?, &mut items)?;
         }
         body.set("input", &items)?;
-        if let Some(tools) = request.tools(request.tools.iter().map(Tool::of))? {
-            body.set("tools", &tools)?;
-        }
+        body.set_some("tools", request.tools(request.tools.iter().map(Tool::of))?)?;
         if request.params.contains_key("stop") {
             return Err(Error::validation("an openai-responses server does not support `stop`")
                 .hint("remove `stop`, or use --backend openai"));
@@ -72,9 +68,7 @@ impl Dialect for Responses {
         if request.params.get("store") != Some(&Value::Bool(true)) && reasons(request) {
             body.set("include", &["reasoning.encrypted_content"])?;
         }
-        if request.stream {
-            body.set("stream", &true)?;
-        }
+        body.set_some("stream", request.stream.then_some(true))?;
         Ok(body.finish())
     }
 

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::work::Work;
 use crate::backend::{Exchange, mirror};
-use crate::dialect::Conversation;
+use crate::dialect::{Conversation, Request};
 
 /// The ledger's name below home.
 const NAME: &str = "cp-llm.jsonl";
@@ -66,24 +66,17 @@ impl Journal {
 
     /// Records that a request is about to be sent.
     pub(super) fn asked(&self, this: &Try<'_>, work: &Work, bytes: u64) -> Result<()> {
+        let Request { system, messages, tools, stream, .. } = work.request();
         let mut entry = self
             .entry("llm.request", this, work)
             .with("bytes", &bytes)
-            .with("stream", &work.request().stream)
-            .with("messages", &work.request().messages.len())
-            .with("tools", &work.request().tools.len());
-        if !work.request().system.is_empty() {
-            entry = entry.with("system_hash", &keys::hash(work.request().system.as_bytes()));
-        }
-        if let Some(id) = &work.prompt.prompt_id {
-            entry = entry.with("prompt_id", id);
-        }
-        if !work.fetched.is_empty() {
-            entry = entry.with("fetched", &work.fetched);
-        }
-        if let Some(network) = this.network {
-            entry = entry.with("network", network);
-        }
+            .with("stream", stream)
+            .with("messages", &messages.len())
+            .with("tools", &tools.len());
+        entry = with_some(entry, "system_hash", (!system.is_empty()).then(|| keys::hash(system.as_bytes())));
+        entry = with_some(entry, "prompt_id", work.prompt.prompt_id.as_ref());
+        entry = with_some(entry, "fetched", Some(&work.fetched).filter(|fetched| !fetched.is_empty()));
+        entry = with_some(entry, "network", this.network);
         if self.keeps_content {
             entry = entry.content(work.prompt.input());
         }
@@ -115,19 +108,14 @@ impl Journal {
                     .with("stop_reason", &answer.stop)
                     .with("tool_calls", &answer.calls.len())
                     .with("usage", &usage);
-                if let Some(mirror) = &exchange.mirror {
-                    entry = entry.with("mirror", mirror);
-                }
+                entry = with_some(entry, "mirror", exchange.mirror.as_ref());
                 if self.keeps_content {
                     entry = entry.content(&answer.content);
                 }
             }
             Err(error) => {
                 entry = entry.message(error.message()).with("code", error.code().row().name);
-                entry = entry.with("reason", &error.details().get("reason"));
-                if usage.is_some() {
-                    entry = entry.with("usage", &usage);
-                }
+                entry = with_some(entry.with("reason", &error.details().get("reason")), "usage", usage);
             }
         }
         self.append(this.network.is_some(), entry)
@@ -150,8 +138,7 @@ impl Journal {
 
     fn entry(&self, event: &str, this: &Try<'_>, work: &Work) -> Entry {
         let entry = self.begun(event, work.prompt.agent.as_ref(), work.prompt.session_id.as_ref());
-        let entry = this.batch.iter().fold(entry, |entry, batch| entry.with("batch", batch));
-        entry
+        with_some(entry, "batch", this.batch)
             .with("backend", this.backend)
             .with("endpoint", &work.target().endpoint.name)
             .with("model", &work.request().model)
@@ -175,6 +162,14 @@ impl Journal {
         };
         let receipt = ledger.insert(open).0.append(entry)?;
         Ok(receipt)
+    }
+}
+
+/// The entry with a member, if there is a value.
+fn with_some(entry: Entry, name: &str, value: Option<impl Serialize>) -> Entry {
+    match value {
+        Some(value) => entry.with(name, &value),
+        None => entry,
     }
 }
 
