@@ -7,8 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cp_common::home::make_directory;
-use cp_common::keys;
-use cp_common::keys::{hex, random};
+use cp_common::keys::{self, hex, random};
 use cp_common::output::Place;
 use cp_common::{Error, Result};
 use sha2::{Digest as _, Sha256};

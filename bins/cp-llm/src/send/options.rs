@@ -198,18 +198,8 @@ impl Args {
             pace: (self.rpm, self.tpm),
             file: self.budget_file.as_deref(),
         };
-        let purse = if sends { Purse::open(&terms)? } else { None };
-        let max_wait = seconds("--retry-max-wait", self.retry_max_wait)?;
-        let retries = RetryPolicy { retries: self.retries, max_wait };
-        let engine = Engine {
-            fail_on: self.fail_on.clone(),
-            schema,
-            cassette,
-            counts_what_is_free: self.budget_usd.is_some(),
-            purse,
-            gates: Gates::new(self.jobs.into()),
-            ..Engine::new(context, backends, retries, policy.fetch(), policy.logs_content())?
-        };
+        let (fetch, logs_content) = (policy.fetch(), policy.logs_content());
+        // A slip in the options changes no file.
         let requests = RequestBuilder {
             system: self.system.as_deref().map(text_or_file).transpose()?,
             models,
@@ -224,6 +214,18 @@ impl Args {
             stream: self.streams(context),
             policy,
             made: AtomicU64::new(0),
+        };
+        let purse = if sends { Purse::open(&terms)? } else { None };
+        let max_wait = seconds("--retry-max-wait", self.retry_max_wait)?;
+        let retries = RetryPolicy { retries: self.retries, max_wait };
+        let engine = Engine {
+            fail_on: self.fail_on.clone(),
+            schema,
+            cassette,
+            counts_what_is_free: self.budget_usd.is_some(),
+            purse,
+            gates: Gates::new(self.jobs.into()),
+            ..Engine::new(context, backends, retries, fetch, logs_content)?
         };
         Ok((engine, requests))
     }
