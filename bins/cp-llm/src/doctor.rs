@@ -21,13 +21,14 @@ const PROGRAM_LIMIT: Duration = Duration::from_mins(1);
 /// The checks of this program.
 pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     let mut checks = Vec::new();
-    let may_look = Policy::load(&context.home).is_ok_and(|policy| policy.permission()().is_ok());
+    let policy = Policy::load(&context.home);
+    let may_look = policy.as_ref().is_ok_and(|policy| policy.permission()().is_ok());
     match Endpoints::load(&context.config, None) {
-        Ok(endpoints) => checks.extend(of_endpoints(&endpoints.looking(move || may_look), may_look, context)),
+        Ok(endpoints) => checks.extend(of_endpoints(&endpoints.looking(may_look), may_look, context)),
         Err(e) => checks.push(failing("backend", Status::Fail, &e, "correct the file")),
     }
-    if let Err(e) = Policy::load(&context.home) {
-        checks.push(failing("policy", Status::Fail, &e, "correct the file"));
+    if let Err(e) = &policy {
+        checks.push(failing("policy", Status::Fail, e, "correct the file"));
     }
     let file = context.home.path("config/prices.toml");
     checks.push(match Prices::load(&file) {
@@ -86,12 +87,9 @@ fn program(endpoint: &Endpoint) -> Vec<Check> {
 
 /// Whether the server accepts our key: listing its models is the cheapest request. Nothing where there is no list.
 fn upstream(endpoint: &Endpoint, context: &Context) -> Option<Result<Check>> {
+    let said = |models: Vec<String>| format!("{} has {} models for this key", endpoint.name, models.len());
     let models = models::of_endpoint(endpoint, LIMIT, context).transpose()?;
-    Some(
-        models.map(|models| {
-            Check::pass("upstream", format!("{} has {} models for this key", endpoint.name, models.len()))
-        }),
-    )
+    Some(models.map(|models| Check::pass("upstream", said(models))))
 }
 
 fn failing(name: &'static str, status: Status, error: &Error, hint: &str) -> Check {

@@ -8,7 +8,7 @@
 //! - [`backend`]: what answers a request: a provider's server, a program, the stub
 //! - [`dialect`]: how providers write requests and answers
 //! - [`http`]: connections, statuses and server-sent events
-//! - [`digest`], [`environment`], [`files`], [`pause`]: hashes, variables, failures of files, and waits that a signal ends
+//! - [`digest`], [`environment`], [`pause`]: hashes, variables, and waits that a signal ends
 
 mod backend;
 mod dialect;
@@ -17,7 +17,6 @@ mod doctor;
 mod embed;
 mod engine;
 mod environment;
-mod files;
 mod http;
 mod jobs;
 mod models;

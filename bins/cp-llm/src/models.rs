@@ -14,7 +14,6 @@ use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::{Endpoint, Setup};
 use crate::backend::ready::Backends;
 use crate::engine::prices::Prices;
-use crate::http::client::Timeouts;
 use crate::policy::Policy;
 
 /// What the reference says of this verb.
@@ -63,7 +62,7 @@ impl Reply for Model {
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let permission = Policy::load(&context.home)?.permission();
-    let endpoints = Endpoints::load(&context.config, args.backend.as_deref())?.looking(move || permission().is_ok());
+    let endpoints = Endpoints::load(&context.config, args.backend.as_deref())?.looking(permission().is_ok());
     let meant = endpoints.meant()?;
     let names: Vec<&str> = meant.iter().map(|endpoint| endpoint.name.as_str()).collect();
     let pages = Pages::of("cp-llm models", &names.join(","), &args.query)?;
@@ -105,16 +104,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
 /// The models of an endpoint; none where it cannot list them.
 pub(crate) fn of_endpoint(endpoint: &Endpoint, limit: Duration, context: &Context) -> Result<Option<Vec<String>>> {
     let permission = Policy::load(&context.home)?.permission();
-    let backends = Backends::new(Setup {
-        timeouts: Timeouts { total: limit, idle: None },
-        connections: 1,
-        embeds: false,
-        headers: Vec::new(),
-        needs_key: true,
-        stub_script: None,
-        network: Box::new(move || permission().map(Some)),
-    });
-    let backend = backends.of(endpoint)?.backend;
+    let backend = Backends::new(Setup::new(limit, permission)).of(endpoint)?.backend;
     let Some(list) = backend.model_list() else { return Ok(None) };
     list.models().map(Some)
 }

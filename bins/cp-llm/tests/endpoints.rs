@@ -214,6 +214,7 @@ fn slips_in_the_tables_are_named_with_their_line() {
         ("[endpoints.a]\ndialect = \"openai\"\nprice = { input = -1, output = 0 }\n", 1, "price", ""),
         ("[endpoints.a]\ndialect = \"openai\"\nheaders = { \"a b\" = \"c\" }\n", 1, "`a b` is not a valid name", ""),
         ("[endpoints.a]\ndialect = \"openai\"\nheaders = { a = \"c\\nd\" }\n", 1, "control characters", ""),
+        ("[endpoints.a]\ndialect = \"openai\"\nheaders = { a = \"ß\" }\n", 1, "HTTP does not allow", ""),
         ("endpoints = \"x\"\n", 1, "`endpoints` must be a table", "[endpoints]"),
         ("[alises]\n", 1, "alises", "`aliases`"),
         ("[model]\n", 1, "`model` must be a string", "model ="),

@@ -51,6 +51,18 @@ fn processes_share_a_budget_file_and_its_limit() {
 }
 
 #[test]
+fn a_slip_in_the_options_makes_no_budget_file() {
+    let llm = Llm::new();
+    for (slip, status) in [(&["-o", "model=x"][..], 2), (&["--tools", "missing.json"], 3), (&["-s", "@missing.txt"], 3)]
+    {
+        let given = [&["--backend", "stub", "--budget-tokens", "100"], slip].concat();
+        let ran = llm.feed(&sharing(&given), &rows(1));
+        assert_eq!(ran.status, status, "{slip:?}: {}", ran.stdout);
+        assert!(llm.work.names().is_empty(), "{slip:?}: {:?}", llm.work.names());
+    }
+}
+
+#[test]
 fn eight_at_once_pass_the_limit_by_no_more_than_what_is_under_way() {
     let llm = Llm::new();
     let arguments = ["--backend", "stub", "--jobs", "2", "--budget-tokens", "300"];

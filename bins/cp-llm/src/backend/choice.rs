@@ -22,7 +22,7 @@ pub(crate) struct Endpoints {
     /// The model of prompts that name none.
     model: Option<Value>,
     /// Whether servers of this machine may be asked, to say which of them answers.
-    may_look: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+    may_look: bool,
 }
 
 impl Endpoints {
@@ -34,7 +34,7 @@ impl Endpoints {
             aliases,
             named: config.get("backend", flag),
             model: config.get("model", None),
-            may_look: None,
+            may_look: false,
         })
     }
 
@@ -46,10 +46,9 @@ impl Endpoints {
         Ok(self)
     }
 
-    /// The same, which looks for servers of this machine where nothing is configured.
-    pub(crate) fn looking(mut self, may: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        self.may_look = Some(Box::new(may));
-        self
+    /// The same, which looks for servers of this machine where nothing is configured, if it may.
+    pub(crate) fn looking(self, may_look: bool) -> Self {
+        Self { may_look, ..self }
     }
 
     /// Those that are configured, by `config/cp.toml` or the environment.
@@ -109,17 +108,15 @@ impl Endpoints {
         }
         let providers: Vec<&Provider> =
             PROVIDERS.iter().filter(|provider| !provider.only_by_name && self.is_configured(provider)).collect();
-        if let [only] = providers.as_slice() {
-            return self.named(only.name);
-        }
         let has_model =
             |provider: &&&Provider| model.is_some_and(|m| provider.models.iter().any(|prefix| m.starts_with(prefix)));
         if let Some(provider) = providers.iter().find(has_model) {
             return self.named(provider.name);
         }
-        let own = || self.configured.keys().map(String::as_str);
-        let names: Vec<&str> =
-            if providers.is_empty() { own().collect() } else { providers.iter().map(|p| p.name).collect() };
+        let names: Vec<&str> = match providers.as_slice() {
+            [] => self.configured.keys().map(String::as_str).collect(),
+            several => several.iter().map(|provider| provider.name).collect(),
+        };
         match names.as_slice() {
             [] => Err(self.nothing_configured()),
             [only] => self.named(only),
@@ -133,7 +130,7 @@ impl Endpoints {
     fn nothing_configured(&self) -> Error {
         let keys =
             "set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY (or OPENAI_BASE_URL for a server of your own)";
-        let found = if self.may_look.as_ref().is_some_and(|may| may()) { local::answering() } else { Vec::new() };
+        let found = if self.may_look { local::answering() } else { Vec::new() };
         let commands: Vec<String> = found.iter().filter_map(Found::command).collect();
         let hint = match (commands.is_empty(), found.first()) {
             (false, _) => format!("type {} for the model that runs here, or {keys}", commands.join(" or ")),

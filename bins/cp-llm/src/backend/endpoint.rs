@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cp_common::{Code, Error, Result};
 use serde::Deserialize;
@@ -229,7 +230,7 @@ impl Endpoint {
     fn server(&self, dialect: Box<dyn Dialect>, setup: &Setup) -> Result<Server> {
         let base = dialect.base(self.base().unwrap_or_default()).to_owned();
         let key = if setup.needs_key { self.secret()? } else { None };
-        let client = Client::new(&base, setup.timeouts, setup.connections, variable)?;
+        let client = Client::new(&base, setup.timeouts, setup.connections, variable, None)?;
         let (headers, given) = (self.headers.clone(), setup.headers.clone());
         Ok(Server {
             endpoint: self.name.clone(),
@@ -245,25 +246,26 @@ impl Endpoint {
 
     /// The key. A missing one is a failure where one is needed.
     fn secret(&self) -> Result<Option<Secret>> {
-        let (key, missing) = match &self.key {
-            KeySource::None => (None, "key_env"),
-            KeySource::Variable(name) => (secret::key(name, variable)?, name.as_str()),
-            KeySource::File(file) => (Some(secret::in_file("key_file", file)?), ""),
-            KeySource::Command(command) => (Some(secret::printed_by("key_command", command)?), ""),
+        let (key, missing, hint) = match &self.key {
+            KeySource::File(file) => return secret::in_file("key_file", file).map(Some),
+            KeySource::Command(command) => return secret::printed_by("key_command", command).map(Some),
+            KeySource::None => {
+                (None, "key_env", format!("add key_env, key_file or key_command to [endpoints.{}]", self.name))
+            }
+            KeySource::Variable(name) => {
+                let hint = format!("set {name}, or {name}_FILE to a file that holds it; --backend stub needs none");
+                (secret::key(name, variable)?, name.as_str(), hint)
+            }
         };
         if key.is_some() || !self.needs_key {
             return Ok(key);
         }
-        let error = Error::new(Code::Auth, format!("{}: no key is set", self.name))
+        Err(Error::new(Code::Auth, format!("{}: no key is set", self.name))
             .with("backend", self.dialect.name())
             .with("endpoint", self.name.as_str())
             .with("missing", missing)
-            .fatal();
-        Err(match &self.key {
-            KeySource::Variable(_) => error
-                .hint(format!("set {missing}, or {missing}_FILE to a file that holds it; --backend stub needs none")),
-            _ => error.hint(format!("add key_env, key_file or key_command to [endpoints.{}]", self.name)),
-        })
+            .hint(hint)
+            .fatal())
     }
 }
 
@@ -286,6 +288,21 @@ pub(crate) struct Setup {
     pub stub_script: Option<PathBuf>,
     /// Asked before a backend is made that may use the network.
     pub network: Permission,
+}
+
+impl Setup {
+    /// What reads keys and asks for whole answers, over one connection.
+    pub(crate) fn new(total: Duration, permission: impl Fn() -> Result<&'static str> + Send + Sync + 'static) -> Self {
+        Self {
+            timeouts: Timeouts { total, idle: None },
+            connections: 1,
+            embeds: false,
+            headers: Vec::new(),
+            needs_key: true,
+            stub_script: None,
+            network: Box::new(move || permission().map(Some)),
+        }
+    }
 }
 
 /// A model of an endpoint.

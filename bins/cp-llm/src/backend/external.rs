@@ -14,7 +14,7 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use super::{Backend, Exchange, faults};
-use crate::dialect::{Answer, Call, Request, Show, Shown, Tokens, anthropic, bad_answer, cut};
+use crate::dialect::{Answer, Call, Request, Show, Shown, anthropic, bad_answer, cut};
 
 /// How long a program has to exit once its input has ended: it may be a model with much to put away.
 pub(super) const GRACE: Grace = Grace { after_input: Duration::from_secs(1), after_term: Duration::from_millis(200) };
@@ -171,7 +171,7 @@ fn answer_of(message: Message) -> Result<Answer> {
         calls: calls.collect(),
         blocks: message.blocks,
         stop: message.stop_reason,
-        usage: Some(Tokens::from(message.usage)),
+        usage: Some(message.usage),
     }
     .checked()
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::external::{GRACE, late};
 use super::mirror::{self, transcript};
 use super::{Backend, Exchange};
-use crate::dialect::{Answer, Conversation, Lowered, Request, Show, Shown, bad_answer, shortened};
+use crate::dialect::{Answer, Conversation, Lowered, Request, Show, Shown, bad_answer, count_but_text, shortened};
 
 /// How many of the newest answers of the program are looked through for one that was just given: others may ask it too.
 const NEWEST: &str = "20";
@@ -65,12 +65,7 @@ impl Backend for Llm {
         let mut lowered = Lowered::new();
         for turn in &request.messages {
             let blocks = if turn.blocks.is_empty() { turn.content.blocks() } else { turn.blocks.clone() };
-            for block in blocks {
-                let kind = block.view()?.kind.into_owned();
-                if kind != "text" {
-                    *lowered.entry(kind).or_default() += 1;
-                }
-            }
+            count_but_text(&blocks, &mut lowered)?;
         }
         Ok(lowered)
     }

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use cp_common::keys;
 use cp_common::wire::Turn;
 use cp_common::{Code, Error, Result};
 use cp_ledger::read;
@@ -10,7 +11,6 @@ use cp_redact::Redactor;
 use serde::{Deserialize, Serialize};
 
 use crate::dialect::Conversation;
-use crate::digest;
 
 /// The state of a conversation after an answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -100,5 +100,5 @@ pub(super) fn transcript(turns: &[Turn]) -> String {
 fn hash(turns: &[Turn]) -> String {
     let redactor = Redactor::from_environment();
     let parts = turns.iter().flat_map(|turn| [turn.role.clone(), redactor.redact_text(&turn.content.text()).0]);
-    digest::of(parts.collect::<Vec<_>>().join("\n").as_bytes())
+    keys::hash(parts.collect::<Vec<_>>().join("\n").as_bytes())
 }

@@ -16,6 +16,7 @@ mod provider;
 pub(crate) mod ready;
 mod secret;
 pub(crate) mod server;
+mod stream;
 pub(crate) mod stub;
 mod tables;
 mod vectors;
@@ -23,10 +24,11 @@ mod vectors;
 use std::time::Duration;
 
 use cp_common::Result;
+use cp_common::wire::Usage;
 
 use self::mirror::Mirror;
 use self::server::Server;
-use crate::dialect::{Answer, Lowered, Request, Show, Tokens};
+use crate::dialect::{Answer, Lowered, Request, Show};
 
 /// What answers requests. Shared by every thread that asks.
 pub(crate) trait Backend: Send + Sync {
@@ -95,7 +97,7 @@ pub(crate) struct Exchange {
     /// What the backend keeps of the conversation.
     pub mirror: Option<Mirror>,
     /// What was used, where that came though the answer failed.
-    pub usage: Option<Tokens>,
+    pub usage: Option<Usage>,
 }
 
 impl Exchange {

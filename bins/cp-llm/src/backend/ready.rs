@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cp_common::{Error, Result};
-use serde_json::Value;
 
 use super::Backend;
 use super::endpoint::{Endpoint, Setup};
@@ -21,13 +20,8 @@ pub(crate) struct Ready {
 /// The backends that were needed so far.
 pub(crate) struct Backends {
     setup: Setup,
-    made: Mutex<HashMap<String, Result<Ready, Failure>>>,
-}
-
-/// Why a backend could not be made. A command that prints a key is not run again to find out.
-struct Failure {
-    error: Value,
-    is_fatal: bool,
+    /// Each, or why it could not be made: a command that prints a key is not run again to find out.
+    made: Mutex<HashMap<String, Result<Ready>>>,
 }
 
 impl Backends {
@@ -39,14 +33,11 @@ impl Backends {
     /// The backend of an endpoint.
     pub(crate) fn of(&self, endpoint: &Endpoint) -> Result<Ready> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        let outcome = made.entry(endpoint.name.clone()).or_insert_with(|| {
-            self.make(endpoint).map_err(|error| Failure { error: error.to_value(), is_fatal: error.is_fatal() })
-        });
-        match outcome {
+        match made.entry(endpoint.name.clone()).or_insert_with(|| self.make(endpoint)) {
             Ok(ready) => Ok(ready.clone()),
-            Err(Failure { error, is_fatal }) => {
-                let error = Error::from_value(error);
-                Err(if *is_fatal { error.fatal() } else { error })
+            Err(error) => {
+                let again = Error::from_value(&error.to_value());
+                Err(if error.is_fatal() { again.fatal() } else { again })
             }
         }
     }

@@ -29,9 +29,7 @@ impl Secret {
     pub(super) fn scrub(&self, text: &str) -> String {
         if self.0.len() < SHORTEST { text.to_owned() } else { text.replace(&self.0, "[REDACTED]") }
     }
-}
 
-impl Secret {
     /// The answer with the key taken out of all that it says.
     pub(super) fn without(&self, answer: Answer) -> Result<Answer> {
         if self.0.len() < SHORTEST {

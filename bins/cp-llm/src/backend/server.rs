@@ -2,24 +2,24 @@
 
 use std::fs::File;
 use std::io::{Read, Write as _};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use cp_common::wire::Origin;
+use cp_common::keys;
+use cp_common::wire::{Origin, Usage};
 use cp_common::{Code, Error, Result, clock};
-use cp_redact::Redactor;
 use serde_json::{Map, Value};
-use sha2::{Digest as _, Sha256};
 
 use super::headers::is_secret;
 use super::secret::{Secret, Veil};
+use super::stream::{Stream, as_cut, with_partial};
 use super::{Backend, Destination, Exchange, ModelList};
 use crate::dialect::{
-    Answer, Decoder, Dialect, JobApi, Lowered, Piece, Request, Show, Tokens, UpstreamError, bad_answer, cut, feed,
-    finish, loose, lowered, parsed, shortened,
+    Answer, Dialect, Lowered, Piece, Request, Show, UpstreamError, bad_answer, finish, loose, lowered, parsed,
+    shortened,
 };
 use crate::digest;
-use crate::http::client::{Client, Reply};
-use crate::http::{sse, status};
+use crate::http::client::{Client, LIMIT, Reply};
+use crate::http::status;
 
 /// The headers that providers put their id of a request in.
 const REQUEST_ID: [&str; 3] = ["request-id", "x-request-id", "x-goog-request-id"];
@@ -30,9 +30,9 @@ pub(crate) struct Server {
     pub(super) endpoint: String,
     /// The name of its dialect.
     pub(super) name: &'static str,
-    pub(super) dialect: Box<dyn Dialect>,
+    pub(crate) dialect: Box<dyn Dialect>,
     /// The base URL, without a slash at its end.
-    pub(super) base: String,
+    pub(crate) base: String,
     /// The key, if there is one.
     pub(super) key: Option<Secret>,
     /// The headers of each request, below those that are its own.
@@ -67,7 +67,7 @@ impl Backend for Server {
     }
 
     fn exchange(&self, request: &Request, body: &[u8], show: &mut Show<'_>) -> Exchange {
-        let headers = self.headers(request, self.key.as_ref().map(Secret::reveal));
+        let headers = self.headers(request, self.key());
         let start = Instant::now();
         let mut veil = Veil::of(self.key.as_ref());
         let mut exchange = match self.client.post(&self.url(request), &headers, body) {
@@ -76,10 +76,7 @@ impl Backend for Server {
         };
         exchange.outcome = exchange.outcome.and_then(|answer| {
             veil.finish(show)?;
-            match &self.key {
-                Some(key) => key.without(answer),
-                None => Ok(answer),
-            }
+            self.without_key(answer)
         });
         exchange.outcome = exchange.outcome.map_err(|error| {
             // That the reader of our output has gone is not a failure of the server.
@@ -99,43 +96,25 @@ impl Backend for Server {
 
 /// What jobs need of it: resources below the base, and the answers in their results.
 impl Server {
-    /// How it takes jobs, where it does.
-    pub(crate) fn jobs(&self) -> Option<JobApi> {
-        self.dialect.jobs()
-    }
-
-    /// The base URL.
-    pub(crate) fn base(&self) -> &str {
-        &self.base
-    }
-
-    /// Where a request goes, below the base.
-    pub(crate) fn path(&self, request: &Request) -> String {
-        self.dialect.path(request)
-    }
-
     /// The JSON of a resource.
     pub(crate) fn resource(&self, path: &str) -> Result<Value> {
-        self.fetched(path).map_err(|error| self.settled(&error, None))
+        self.got(path, LIMIT).and_then(json_of).map_err(|error| self.settled(&error, None))
     }
 
     /// Sends a body of this type and length, read as it goes, and gives the JSON of the answer.
     pub(crate) fn sent(&self, path: &str, kind: &str, body: &mut dyn Read, length: u64) -> Result<Value> {
-        let mut headers = self.dialect.headers(self.key.as_ref().map(Secret::reveal));
-        headers.extend([("content-type", kind.to_owned()), ("content-length", length.to_string())].map(own));
-        let headers = self.with_own(headers);
-        let answered = self.client.upload(&format!("{}{path}", self.base), &headers, body).and_then(json_of);
+        let (kind, length) =
+            (("content-type".to_owned(), kind.to_owned()), ("content-length".to_owned(), length.to_string()));
+        let headers = self.with_own([self.dialect.headers(self.key()), vec![kind, length]].concat());
+        let body = ureq::SendBody::from_reader(body);
+        let answered = self.client.post(&format!("{}{path}", self.base), &headers, body).and_then(json_of);
         answered.map_err(|error| self.settled(&error, None))
     }
 
     /// Writes a resource to a file, however large it is.
     pub(crate) fn saved(&self, path: &str, file: &mut File) -> Result<()> {
-        let headers = self.with_own(self.dialect.headers(self.key.as_ref().map(Secret::reveal)));
         let mut read = || {
-            let mut reply = self.client.get_large(&format!("{}{path}", self.base), &headers)?;
-            if reply.status >= 300 {
-                return Err(refusal(&mut reply));
-            }
+            let mut reply = self.got(path, u64::MAX)?;
             let mut buffer = vec![0; 64 << 10];
             loop {
                 let bytes = reply.read(&mut buffer)?;
@@ -150,10 +129,7 @@ impl Server {
 
     /// The answer in a body that came as a result.
     pub(crate) fn answer(&self, body: &[u8]) -> Result<Answer> {
-        let answer = self.decoded(body, 200, &mut None).and_then(|answer| match &self.key {
-            Some(key) => key.without(answer),
-            None => Ok(answer),
-        });
+        let answer = self.decoded(body, 200, &mut None).and_then(|answer| self.without_key(answer));
         answer.map_err(|error| self.settled(&error, None))
     }
 
@@ -163,15 +139,14 @@ impl Server {
     }
 }
 
-fn own((name, value): (&str, String)) -> (String, String) {
-    (name.to_owned(), value)
+/// An answer that reports success.
+fn successful(mut reply: Reply<'_>) -> Result<Reply<'_>> {
+    if reply.status >= 300 { Err(refusal(&mut reply)) } else { Ok(reply) }
 }
 
 /// The JSON of an answer that reports success.
-fn json_of(mut reply: Reply<'_>) -> Result<Value> {
-    if reply.status >= 300 {
-        return Err(refusal(&mut reply));
-    }
+fn json_of(reply: Reply<'_>) -> Result<Value> {
+    let mut reply = successful(reply)?;
     let mut body = Vec::new();
     reply.read_all(&mut body)?;
     Ok(parsed(&body)?.value)
@@ -179,7 +154,7 @@ fn json_of(mut reply: Reply<'_>) -> Result<Value> {
 
 impl ModelList for Server {
     fn models(&self) -> Result<Vec<String>> {
-        let list = self.fetched(self.dialect.models_path()).map_err(|error| self.settled(&error, None))?;
+        let list = self.resource(self.dialect.models_path())?;
         let models = list.get("data").or_else(|| list.get("models")).and_then(Value::as_array);
         let name = |model: &Value| model.get("id").or_else(|| model.get("name"))?.as_str().map(str::to_owned);
         let names = models.into_iter().flatten().filter_map(name);
@@ -227,10 +202,22 @@ impl Server {
         (error.details().get("status")? == 404 && is_bare && !path.is_empty()).then(|| format!("{}{path}", self.base))
     }
 
-    /// Asks for a resource below the base, and gives its JSON.
-    fn fetched(&self, path: &str) -> Result<Value> {
-        let headers = self.with_own(self.dialect.headers(self.key.as_ref().map(Secret::reveal)));
-        self.client.get(&format!("{}{path}", self.base), &headers).and_then(json_of)
+    /// A resource below the base, not larger than this.
+    fn got(&self, path: &str, limit: u64) -> Result<Reply<'_>> {
+        let headers = self.with_own(self.dialect.headers(self.key()));
+        self.client.get(&format!("{}{path}", self.base), &headers, limit).and_then(successful)
+    }
+
+    fn key(&self) -> Option<&str> {
+        self.key.as_ref().map(Secret::reveal)
+    }
+
+    /// The answer with the key taken out of all that it says.
+    fn without_key(&self, answer: Answer) -> Result<Answer> {
+        match &self.key {
+            Some(key) => key.without(answer),
+            None => Ok(answer),
+        }
     }
 
     /// Reads the answer once its status has come.
@@ -269,11 +256,11 @@ impl Server {
                     Ok(answer)
                 }),
         };
-        Exchange { first, hash: Some(digest::of(&body)), usage, ..Exchange::of(outcome) }
+        Exchange { first, hash: Some(keys::hash(&body)), usage, ..Exchange::of(outcome) }
     }
 
     /// The answer in a body. What it used is known even where it cannot be taken.
-    fn decoded(&self, body: &[u8], status: u16, usage: &mut Option<Tokens>) -> Result<Answer> {
+    fn decoded(&self, body: &[u8], status: u16, usage: &mut Option<Usage>) -> Result<Answer> {
         let json = parsed(body)?;
         if let Some(error) = UpstreamError::find(&json.value, false) {
             return Err(error.into_error(status));
@@ -288,13 +275,7 @@ impl Server {
 
     fn streamed(&self, mut reply: Reply<'_>, start: Instant, show: &mut Show<'_>) -> Exchange {
         let status = reply.status;
-        let mut stream = Stream {
-            decoder: self.dialect.decoder(),
-            parser: sse::Parser::new(),
-            hash: Sha256::new(),
-            head: Vec::new(),
-            first: None,
-        };
+        let mut stream = Stream::new(self.dialect.decoder());
         let read = stream.read(&mut reply, start, show);
         if read.is_ok() {
             reply.linger();
@@ -315,13 +296,8 @@ impl Server {
             if ["partial", "upstream_message", "upstream_type"].contains(&name.as_str()) {
                 untrusted.push(Value::from(format!("/{name}")));
             }
-            settled = settled.with(
-                &name,
-                match value {
-                    Value::String(text) => Value::from(scrub(&text)),
-                    other => other,
-                },
-            );
+            let value = value.as_str().map_or(value.clone(), |text| scrub(text).into());
+            settled = settled.with(&name, value);
         }
         if let Some(id) = request_id {
             settled = settled.with("request_id", scrub(id));
@@ -340,101 +316,6 @@ impl Server {
         }
         if error.is_fatal() { settled.fatal() } else { settled }
     }
-}
-
-struct Stream {
-    decoder: Box<dyn Decoder>,
-    parser: sse::Parser,
-    hash: Sha256,
-    /// The first bytes, to say what came where no stream did.
-    head: Vec<u8>,
-    /// The time from the start to the first bytes.
-    first: Option<Duration>,
-}
-
-impl Stream {
-    /// Reads to the end of the answer or of the body.
-    fn read(&mut self, reply: &mut Reply<'_>, start: Instant, show: &mut Show<'_>) -> Result<()> {
-        const HEAD: usize = 64 << 10;
-        let mut buffer = vec![0; 16 << 10];
-        let decoder = self.decoder.as_mut();
-        let mut ended = false;
-        while !ended {
-            let bytes = reply.read(&mut buffer)?;
-            if bytes.is_empty() {
-                break;
-            }
-            self.first.get_or_insert_with(|| start.elapsed());
-            self.hash.update(bytes);
-            if self.head.len() < HEAD {
-                self.head.extend_from_slice(bytes);
-            }
-            self.parser.push(bytes, |event| {
-                if !ended {
-                    ended = feed(decoder, &event, show)?;
-                }
-                Ok(())
-            })?;
-        }
-        if ended {
-            return Ok(());
-        }
-        match std::mem::take(&mut self.parser).finish() {
-            // The last event of a cut stream is half a line of JSON; that it is cut is what there is to say.
-            Some(event) => match feed(decoder, &event, show) {
-                Err(error) if error.details().get("reason").is_some_and(|reason| reason == "invalid_json") => {
-                    Err(cut())
-                }
-                other => other.map(drop),
-            },
-            None => Ok(()),
-        }
-    }
-
-    /// The answer that was read, or why there is none.
-    fn answer(mut self, read: Result<()>, status: u16, here: &Origin) -> Result<Answer> {
-        let partial = self.decoder.partial();
-        let text = partial.text.as_str().to_owned();
-        read.map_err(|error| as_cut(error, &text))?;
-        let nothing = partial.id.is_none() && !partial.ended && partial.stop.is_none() && text.is_empty();
-        if nothing && !self.head.is_empty() {
-            return Err(self.not_a_stream(status));
-        }
-        finish(self.decoder.as_mut(), here).map_err(|error| with_partial(error, &text))
-    }
-
-    /// What came where nothing of a stream did.
-    fn not_a_stream(&self, status: u16) -> Error {
-        match parsed(&self.head) {
-            Ok(json) => UpstreamError::find(&json.value, false).map_or_else(
-                || bad_answer("no_stream", "the answer is not a stream of events"),
-                |error| error.into_error(status),
-            ),
-            Err(error) => with_partial(error, &String::from_utf8_lossy(&self.head)),
-        }
-    }
-}
-
-/// A failure while the body came. What the transport calls a broken connection is an answer that was cut short.
-fn as_cut(error: Error, text: &str) -> Error {
-    let error = if error.code() == Code::Network && !error.details().contains_key("reason") {
-        error.with("reason", "cut")
-    } else {
-        error
-    };
-    with_partial(error, text)
-}
-
-/// Keeps what came before the failure.
-fn with_partial(error: Error, text: &str) -> Error {
-    const MOST: usize = 64 << 10;
-    if text.is_empty() || error.details().contains_key("partial") {
-        return error;
-    }
-    if text.len() <= MOST {
-        return error.with("partial", text);
-    }
-    error.with("partial", Redactor::from_environment().shortened(text, MOST))
 }
 
 /// The error in an answer whose status says that it is one.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use cp_common::context::given;
+use cp_common::keys;
 use cp_common::stream::filter::text_of;
 use cp_common::wire::Usage;
 use cp_common::{Code, Error, Result};
@@ -11,8 +12,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{Backend, Exchange, ModelList};
-use crate::dialect::{Answer, Call, Request, Show, Shown, Tokens, anthropic};
-use crate::digest;
+use crate::dialect::{Answer, Call, Request, Show, Shown, anthropic};
 use crate::pause::pause;
 
 /// The only model.
@@ -76,7 +76,7 @@ impl Backend for Stub {
             Err(error) => return Exchange::of(Err(error)),
         };
         let text = answer.content.text();
-        let hash = Some(digest::of(text.as_bytes()));
+        let hash = Some(keys::hash(text.as_bytes()));
         let shown = if request.stream {
             text.split_inclusive(' ').try_for_each(|piece| show(Shown::Words, piece))
         } else {
@@ -132,7 +132,7 @@ impl Stub {
             return Err(scripted_error(&error));
         }
         let text = line.content.unwrap_or_default();
-        let usage = line.usage.map_or_else(|| counted(request, &text), Tokens::from);
+        let usage = line.usage.unwrap_or_else(|| counted(request, &text));
         let calls = line.tool_calls.into_iter().enumerate().map(|(n, call)| Call {
             id: call.id.unwrap_or_else(|| format!("call_{number}_{}", n + 1)),
             name: call.name,
@@ -162,10 +162,10 @@ fn scripted_error(error: &ScriptedError) -> Error {
 }
 
 /// A word is a token here: enough to try out a budget.
-fn counted(request: &Request, text: &str) -> Tokens {
+fn counted(request: &Request, text: &str) -> Usage {
     let words = |text: &str| text.split_whitespace().count() as u64;
     let asked = request.messages.iter().map(|turn| words(&turn.content.text()));
-    Tokens { input: words(&request.system) + asked.sum::<u64>(), output: words(text), ..Tokens::default() }
+    Usage { input_tokens: words(&request.system) + asked.sum::<u64>(), output_tokens: words(text), ..Usage::default() }
 }
 
 #[cfg(test)]
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(stub.answer(&hi(0)).unwrap().content.text(), "stub response 1");
         let second = stub.answer(&hi(1)).unwrap();
         assert_eq!(second.content.text(), "stub response 2");
-        assert_eq!(second.usage, Some(Tokens { input: 4, output: 3, ..Tokens::default() }));
+        assert_eq!(second.usage, Some(Usage { input_tokens: 4, output_tokens: 3, ..Usage::default() }));
         let roles = ["user", "assistant", "user", "assistant", "user", "assistant", "user"];
         let third = request(&roles.map(|role| (role, "x")), 2);
         assert_eq!(stub.answer(&third).unwrap().content.text(), "stub response 4");

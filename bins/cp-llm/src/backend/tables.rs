@@ -91,15 +91,20 @@ fn endpoint(name: &str, table: Table, directory: &Path) -> Result<Endpoint> {
         return Err(wrong(format!("cannot have the dialect {}", dialect.name())).hint("give it another name"));
     }
     let known = known.filter(|known| known.dialect == dialect);
-    let keys = [table.key_env.is_some(), table.key_file.is_some(), table.key_command.is_some()];
-    if keys.iter().filter(|given| **given).count() > 1 {
+    let place = |file: PathBuf| directory.join(file);
+    let keys = [
+        table.key_env.map(KeySource::Variable),
+        table.key_file.map(|file| KeySource::File(place(file))),
+        table.key_command.map(KeySource::Command),
+    ];
+    let mut keys: Vec<KeySource> = keys.into_iter().flatten().collect();
+    if keys.len() > 1 {
         return Err(wrong("has more than one key".to_owned()).hint("keep one of key_env, key_file and key_command"));
     }
     let is_server = dialect.provider().is_some();
-    let place = |file: PathBuf| directory.join(file);
     let foreign: [(&str, bool); 4] = [
         ("base_url", !is_server && table.base_url.is_some()),
-        ("key_env, key_file and key_command", !is_server && keys.contains(&true)),
+        ("key_env, key_file and key_command", !is_server && !keys.is_empty()),
         ("command", dialect != DialectName::Program && table.command.is_some()),
         ("script", dialect != DialectName::Stub && table.script.is_some()),
     ];
@@ -115,18 +120,16 @@ fn endpoint(name: &str, table: Table, directory: &Path) -> Result<Endpoint> {
     let headers = table.headers.iter().map(|(name, value)| header(name, value)).collect::<Result<_>>();
     let headers = headers.map_err(|e| wrong(format!("cannot be asked: {}", e.message())))?;
     let is_own = table.base_url.is_some();
-    let base = table.base_url.map(|base| base.trim_end_matches('/').to_owned());
-    let named = table.key_env.map(KeySource::Variable);
-    let named = named.or_else(|| table.key_file.map(|file| KeySource::File(place(file))));
-    let named = named.or_else(|| table.key_command.map(KeySource::Command));
     // A server of one's own is not given the provider's key, unless it is named.
     let known = known.filter(|_| !is_own);
-    let needs_key = named.is_some() || known.as_ref().map_or(is_server && !is_own, |known| known.needs_key);
-    let (known_base, known_key) = known.map_or((None, KeySource::None), |known| (known.base, known.key));
+    let unknown = || Endpoint { needs_key: is_server && !is_own, ..Endpoint::of(name, dialect) };
+    let mut endpoint = known.unwrap_or_else(unknown);
+    if let Some(key) = keys.pop() {
+        (endpoint.key, endpoint.needs_key) = (key, true);
+    }
+    let base = table.base_url.map(|base| base.trim_end_matches('/').to_owned());
     Ok(Endpoint {
-        base: base.or(known_base),
-        key: named.unwrap_or(known_key),
-        needs_key,
+        base: base.or(endpoint.base),
         model: table.model,
         headers,
         params: table.params,
@@ -134,6 +137,6 @@ fn endpoint(name: &str, table: Table, directory: &Path) -> Result<Endpoint> {
         cache_scope: table.cache_scope,
         command: table.command.map(|command| place(command.into()).display().to_string()),
         script: table.script.map(place),
-        ..Endpoint::of(name, dialect)
+        ..endpoint
     })
 }

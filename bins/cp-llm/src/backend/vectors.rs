@@ -1,5 +1,6 @@
 //! The stub where it is asked for vectors: a vector counts the words of its text, and texts that share words are near each other.
 
+use cp_common::keys;
 use cp_common::wire::{Origin, Turn};
 use cp_common::{Code, Error, Result};
 use sha2::{Digest as _, Sha256};
@@ -8,7 +9,6 @@ use super::{Backend, Exchange};
 use crate::dialect::embeddings::{Embeddings, Format};
 use crate::dialect::openai::OpenAi;
 use crate::dialect::{Dialect as _, Piece, Request, Show, finish, parsed};
-use crate::digest;
 
 /// The name of the backend, and of its only model.
 const STUB: &str = "stub";
@@ -44,7 +44,7 @@ impl Backend for StubVectors {
             decoder.whole(&Piece { value: &parsed(bytes)?.value, bytes, halves: false })?;
             finish(decoder.as_mut(), &here())
         });
-        Exchange { hash: bytes.ok().map(|bytes| digest::of(&bytes)), ..Exchange::of(outcome) }
+        Exchange { hash: bytes.ok().map(|bytes| keys::hash(&bytes)), ..Exchange::of(outcome) }
     }
 }
 

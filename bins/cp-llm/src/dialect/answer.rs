@@ -25,8 +25,8 @@ pub(crate) struct Answer {
     pub blocks: Vec<Block>,
     /// Why it ended: `end_turn`, `max_tokens`, `stop_sequence`, `tool_use`, `pause_turn`, `refusal`, `model_context_window_exceeded`.
     pub stop: String,
-    /// What it used, where the provider reports it.
-    pub usage: Option<Tokens>,
+    /// What it used, where the provider reports it; the cost is not known here.
+    pub usage: Option<Usage>,
 }
 
 /// A tool call, whole.
@@ -62,19 +62,6 @@ pub(crate) enum Said {
     Server(String),
     /// What we have no name for, by the provider's.
     Other(String),
-}
-
-/// The tokens of a request and its answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tokens {
-    /// Read at full price.
-    pub input: u64,
-    /// Written.
-    pub output: u64,
-    /// Read from the provider's cache; not part of `input`.
-    pub cache_read: u64,
-    /// Written to the provider's cache; not part of `input`.
-    pub cache_write: u64,
 }
 
 impl Answer {
@@ -193,40 +180,7 @@ impl Part {
             Said::Text(..) | Said::Thinking(_) | Said::Server(_) | Said::Other(_) => {}
         }
         body.set("origin", origin)?;
-        if let Some(raw) = &self.raw {
-            body.set("raw", raw)?;
-        }
+        body.set_some("raw", self.raw.as_ref())?;
         body.into_raw().map(Block::from_raw)
-    }
-}
-
-impl Tokens {
-    /// The tokens where a provider counts those from its cache among the prompt's.
-    pub(super) fn with_cached(prompt: u64, output: u64, cached: u64) -> Self {
-        Self { input: prompt.saturating_sub(cached), output, cache_read: cached, cache_write: 0 }
-    }
-}
-
-impl From<Usage> for Tokens {
-    fn from(usage: Usage) -> Self {
-        Self {
-            input: usage.input_tokens,
-            output: usage.output_tokens,
-            cache_read: usage.cache_read_tokens,
-            cache_write: usage.cache_write_tokens,
-        }
-    }
-}
-
-impl From<Tokens> for Usage {
-    /// What the tokens cost is not known here.
-    fn from(tokens: Tokens) -> Self {
-        Self {
-            input_tokens: tokens.input,
-            output_tokens: tokens.output,
-            cache_read_tokens: tokens.cache_read,
-            cache_write_tokens: tokens.cache_write,
-            cost_usd: None,
-        }
     }
 }

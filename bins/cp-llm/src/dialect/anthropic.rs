@@ -1,7 +1,7 @@
 //! Anthropic Messages. Our blocks have this dialect's shape, so they go out as they came.
 
 use cp_common::Result;
-use cp_common::wire::{Origin, Turn};
+use cp_common::wire::{Origin, Turn, Usage};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -11,8 +11,8 @@ use super::history::{Going, Sent, sent};
 use super::loose::{Text, settle};
 use super::partial::{complete_arguments, exact, object};
 use super::{
-    Call, Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Said, Show, Tokens, bad_answer, count_of, list,
-    schema, text_of,
+    Call, Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Said, Show, bad_answer, count_of, list, schema,
+    text_of,
 };
 
 /// The version of the API that this is written to.
@@ -62,14 +62,10 @@ impl Dialect for Anthropic {
         let budget = request.object("thinking").get("budget_tokens").and_then(Value::as_u64).unwrap_or_default();
         let most = MAX_TOKENS.saturating_add(budget).into();
         body.set("max_tokens", request.params.get("max_tokens").unwrap_or(&most))?;
-        if let Some(system) = request.whole_system() {
-            body.set("system", &system)?;
-        }
+        body.set_some("system", request.whole_system())?;
         let messages = request.conversation_turns().map(|turn| Message::of(turn, request, there));
         body.set("messages", &messages.filter_map(Result::transpose).collect::<Result<Vec<_>>>()?)?;
-        if let Some(tools) = request.tools(&request.tools)? {
-            body.set("tools", &tools)?;
-        }
+        body.set_some("tools", request.tools(&request.tools)?)?;
         for (name, value) in output(request) {
             body.set(name, &value)?;
         }
@@ -79,9 +75,7 @@ impl Dialect for Anthropic {
                 name => body.set(name, value)?,
             }
         }
-        if request.stream {
-            body.set("stream", &true)?;
-        }
+        body.set_some("stream", request.stream.then_some(true))?;
         Ok(body.finish())
     }
 
@@ -147,13 +141,14 @@ impl<'a> Message<'a> {
 }
 
 /// The tokens that a report of usage counts, on top of an earlier one: its counts are totals, and what it leaves out stays.
-fn tokens(usage: &Value, before: Tokens) -> Tokens {
+fn tokens(usage: &Value, before: Usage) -> Usage {
     let count = |name: &str, before: u64| usage.get(name).and_then(Value::as_u64).unwrap_or(before);
-    Tokens {
-        input: count("input_tokens", before.input),
-        output: count("output_tokens", before.output),
-        cache_read: count("cache_read_input_tokens", before.cache_read),
-        cache_write: count("cache_creation_input_tokens", before.cache_write),
+    Usage {
+        input_tokens: count("input_tokens", before.input_tokens),
+        output_tokens: count("output_tokens", before.output_tokens),
+        cache_read_tokens: count("cache_read_input_tokens", before.cache_read_tokens),
+        cache_write_tokens: count("cache_creation_input_tokens", before.cache_write_tokens),
+        cost_usd: None,
     }
 }
 
@@ -191,9 +186,7 @@ impl Growing {
     /// A text that grows, with what it began with.
     fn text(&mut self, name: &str) -> &mut Text {
         let at = self.grown.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
-            let mut text = Text::default();
-            text.push(self.members.get(name).and_then(Value::as_str).unwrap_or_default(), false);
-            self.grown.push((name.to_owned(), text));
+            self.grown.push((name.to_owned(), Text::of(&text_of_member(&self.members, name), false)));
             self.grown.len() - 1
         });
         &mut self.grown[at].1
@@ -256,7 +249,7 @@ impl Stream {
     /// Takes a message: a whole one, or one that begins and may already have content.
     fn message(&mut self, message: &Value, pointer: &str, piece: &Piece<'_>, show: &mut Show<'_>) -> Result<()> {
         self.partial.identify(message, "id", "model");
-        self.partial.usage = message.get("usage").map(|usage| tokens(usage, Tokens::default()));
+        self.partial.usage = message.get("usage").map(|usage| tokens(usage, Usage::default()));
         self.partial.stop = text_of(message, "stop_reason").map(str::to_owned);
         for (index, block) in (0..).zip(message["content"].as_array().into_iter().flatten()) {
             self.start(index, block, &format!("{pointer}/content/{index}"), piece, show)?;

@@ -25,6 +25,11 @@ impl Body {
         serde_json::to_writer(&mut self.bytes, value).map_err(failed)
     }
 
+    /// Sets a member, if there is a value and the member is not there.
+    pub(super) fn set_some(&mut self, name: &str, value: Option<impl Serialize>) -> Result<()> {
+        value.map_or(Ok(()), |value| self.set(name, &value))
+    }
+
     /// The whole object.
     pub(super) fn finish(mut self) -> Vec<u8> {
         if self.bytes.is_empty() {
@@ -36,8 +41,6 @@ impl Body {
 
     /// The whole object, as a value of another.
     pub(super) fn into_raw(self) -> Result<Box<RawValue>> {
-        let unknown = |e: &dyn std::fmt::Display| Error::new(Code::Unknown, format!("encoding JSON: {e}"));
-        let text = String::from_utf8(self.finish()).map_err(|e| unknown(&e))?;
-        RawValue::from_string(text).map_err(|e| unknown(&e))
+        serde_json::from_slice(&self.finish()).map_err(|e| Error::new(Code::Unknown, format!("encoding JSON: {e}")))
     }
 }

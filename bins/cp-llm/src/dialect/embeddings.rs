@@ -1,12 +1,12 @@
 //! Vectors of texts, in the dialects that have them: a request has one user turn for each text, and its answer one block for each vector.
 
-use cp_common::wire::Origin;
+use cp_common::wire::{Origin, Usage};
 use cp_common::{Result, json};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::body::Body;
-use super::{Decoder, Dialect, Part, Partial, Piece, Request, Said, Show, Tokens, bad_answer, count_of};
+use super::{Decoder, Dialect, Part, Partial, Piece, Request, Said, Show, bad_answer, count_of};
 
 /// How a server is asked for vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +61,7 @@ impl Dialect for Embeddings {
         }
         body.set("model", &request.model)?;
         body.set("input", &texts.collect::<Vec<_>>())?;
-        if let Some(dimensions) = dimensions {
-            body.set("dimensions", dimensions)?;
-        }
+        body.set_some("dimensions", dimensions)?;
         Ok(body.finish())
     }
 
@@ -126,7 +124,7 @@ impl Decoder for Whole {
         self.vectors = found.into_iter().map(checked).collect::<Result<_>>()?;
         self.partial.identify(body.value, "id", "model");
         let used = body.value.pointer(tokens).is_some();
-        self.partial.usage = used.then(|| Tokens { input: count_of(body.value, tokens), ..Tokens::default() });
+        self.partial.usage = used.then(|| Usage { input_tokens: count_of(body.value, tokens), ..Usage::default() });
         // The ledger tells these answers from messages by it.
         self.partial.stop = Some("embedding".to_owned());
         Ok(())
@@ -152,5 +150,5 @@ fn checked(vector: &RawValue) -> Result<Box<RawValue>> {
     serde_json::from_str::<Vec<f32>>(vector.get()).ok().filter(|list| !list.is_empty()).ok_or_else(foreign)?;
     let mut line = Vec::with_capacity(vector.get().len());
     json::normalize(vector.get().as_bytes(), &mut line).map_err(|_| foreign())?;
-    String::from_utf8(line).ok().and_then(|line| RawValue::from_string(line).ok()).ok_or_else(foreign)
+    serde_json::from_slice(&line).map_err(|_| foreign())
 }

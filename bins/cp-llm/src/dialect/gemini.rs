@@ -1,7 +1,7 @@
 //! Gemini `generateContent`.
 
 use cp_common::wire::record;
-use cp_common::wire::{Block, Origin, ToolSpec, raw};
+use cp_common::wire::{Block, Origin, ToolSpec, Usage, raw};
 use cp_common::{Error, Result};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -13,7 +13,9 @@ use super::gemini_parameters::places;
 use super::history::{Going, Sent, sent};
 use super::loose::Text;
 use super::partial::{arguments, exact, fresh_id};
-use super::{Call, Decoder, Dialect, Part, Partial, Piece, Request, Said, Show, Tokens, bad_answer, count_of, text_of};
+use super::{
+    Call, Decoder, Dialect, Part, Partial, Piece, Request, Said, Show, bad_answer, count_of, text_of, with_cached,
+};
 
 pub(crate) struct Gemini;
 
@@ -41,9 +43,8 @@ impl Dialect for Gemini {
 
     fn body(&self, request: &Request, there: &Origin) -> Result<Vec<u8>> {
         let mut body = Body::default();
-        if let Some(system) = request.whole_system() {
-            body.set("systemInstruction", &json!({"parts": [{"text": system}]}))?;
-        }
+        let system = request.whole_system().map(|system| json!({"parts": [{"text": system}]}));
+        body.set_some("systemInstruction", system)?;
         let mut names = Names::default();
         let mut contents = Vec::with_capacity(request.messages.len());
         for turn in request.conversation_turns() {
@@ -56,13 +57,9 @@ impl Dialect for Gemini {
         body.set("contents", &contents)?;
         let functions: Vec<Function<'_>> = request.tools.iter().map(Function::of).collect();
         let own = (!functions.is_empty()).then_some(Tools { function_declarations: functions });
-        if let Some(tools) = request.tools(own)? {
-            body.set("tools", &tools)?;
-        }
+        body.set_some("tools", request.tools(own)?)?;
         let (config, beside) = places(request);
-        if !config.is_empty() {
-            body.set("generationConfig", &config)?;
-        }
+        body.set_some("generationConfig", Some(config).filter(|config| !config.is_empty()))?;
         beside.iter().try_for_each(|(name, value)| body.set(name, value))?;
         Ok(body.finish())
     }
@@ -199,9 +196,9 @@ fn stop(reason: &str) -> String {
     .to_owned()
 }
 
-fn tokens(usage: &Value) -> Tokens {
+fn tokens(usage: &Value) -> Usage {
     let output = count_of(usage, "/candidatesTokenCount") + count_of(usage, "/thoughtsTokenCount");
-    Tokens::with_cached(count_of(usage, "/promptTokenCount"), output, count_of(usage, "/cachedContentTokenCount"))
+    with_cached(count_of(usage, "/promptTokenCount"), output, count_of(usage, "/cachedContentTokenCount"))
 }
 
 /// A part that has come.
@@ -235,11 +232,7 @@ impl Stream {
                 match self.came.last_mut() {
                     Some(Came::Text(last, thought)) if *thought == is_thought => drop(last.push(text, piece.halves)),
                     _ if text.is_empty() => {}
-                    _ => {
-                        let mut first = Text::default();
-                        first.push(text, piece.halves);
-                        self.came.push(Came::Text(first, is_thought));
-                    }
+                    _ => self.came.push(Came::Text(Text::of(text, piece.halves), is_thought)),
                 }
                 return Ok(());
             }

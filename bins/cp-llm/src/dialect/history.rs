@@ -38,15 +38,21 @@ pub(crate) fn lowered(request: &Request, here: &Origin) -> Result<Lowered> {
         count(turn, request, here, &mut lowered)?;
         // These dialects have no turns of the system, only its text.
         if turn.role == "system" && ["anthropic", "gemini"].contains(&here.dialect.as_str()) {
-            for block in turn.content.blocks() {
-                let kind = block.view()?.kind.into_owned();
-                if kind != "text" {
-                    *lowered.entry(kind).or_default() += 1;
-                }
-            }
+            count_but_text(&turn.content.blocks(), &mut lowered)?;
         }
     }
     Ok(lowered)
+}
+
+/// Counts the blocks that are not text, where only text goes out.
+pub(crate) fn count_but_text(blocks: &[Block], lowered: &mut Lowered) -> Result<()> {
+    for block in blocks {
+        let kind = block.view()?.kind.into_owned();
+        if kind != "text" {
+            *lowered.entry(kind).or_default() += 1;
+        }
+    }
+    Ok(())
 }
 
 /// The content of a turn as it goes out there.

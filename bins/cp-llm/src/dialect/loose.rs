@@ -34,9 +34,7 @@ pub(crate) fn parse_whole(bytes: &[u8]) -> Result<Value, serde_json::Error> {
 pub(super) fn settle(value: &mut Value) {
     match value {
         Value::String(text) => {
-            let mut whole = Text::default();
-            whole.push(text, true);
-            *text = whole.finish();
+            *text = Text::of(text, true).finish();
         }
         Value::Array(values) => values.iter_mut().for_each(settle),
         Value::Object(members) => members.values_mut().for_each(settle),
@@ -87,6 +85,13 @@ pub(crate) struct Text {
 }
 
 impl Text {
+    /// A text that begins with this piece.
+    pub(super) fn of(piece: &str, halves: bool) -> Self {
+        let mut text = Self::default();
+        text.push(piece, halves);
+        text
+    }
+
     /// Appends a piece and returns what can be shown of it now.
     pub(crate) fn push(&mut self, piece: &str, halves: bool) -> String {
         let from = self.whole.len();

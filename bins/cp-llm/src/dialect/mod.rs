@@ -25,12 +25,12 @@ mod upstream;
 mod widening;
 
 use cp_common::Result;
-use cp_common::wire::Origin;
+use cp_common::wire::{Origin, Usage};
 use serde_json::Value;
 
-pub(crate) use self::answer::{Answer, Call, Tokens, thoughts};
+pub(crate) use self::answer::{Answer, Call, thoughts};
 use self::answer::{Part, Said};
-pub(crate) use self::history::{Lowered, lowered};
+pub(crate) use self::history::{Lowered, count_but_text, lowered};
 pub(crate) use self::partial::{Partial, exact, finish};
 pub(crate) use self::request::{Conversation, Request};
 pub(crate) use self::upstream::{UpstreamError, bad_answer, cut, shortened};
@@ -154,6 +154,16 @@ pub(crate) fn text_of<'a>(value: &'a Value, name: &str) -> Option<&'a str> {
 /// A member as a count; what is absent or null is 0.
 pub(crate) fn count_of(value: &Value, path: &str) -> u64 {
     value.pointer(path).and_then(Value::as_u64).unwrap_or(0)
+}
+
+/// What was used, where a provider counts the tokens from its cache among the prompt's.
+fn with_cached(prompt: u64, output: u64, cached: u64) -> Usage {
+    Usage {
+        input_tokens: prompt.saturating_sub(cached),
+        output_tokens: output,
+        cache_read_tokens: cached,
+        ..Usage::default()
+    }
 }
 
 /// The header of a key that is a bearer token (RFC 6750).

@@ -1,7 +1,7 @@
 //! `OpenAI` Chat Completions, as the many servers use it that call themselves compatible.
 
 use cp_common::wire::record;
-use cp_common::wire::{Block, BlockView, Content, Origin, ToolSpec, Turn};
+use cp_common::wire::{Block, BlockView, Content, Origin, ToolSpec, Turn, Usage};
 use cp_common::{Error, Result};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -12,8 +12,8 @@ use super::embeddings::Format;
 use super::history::{Going, Sent, sent, tool_failure};
 use super::openai_message::Message;
 use super::{
-    Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Show, Tokens, bad_answer, bearer, count_of, data_url,
-    schema, text_of,
+    Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Show, bad_answer, bearer, count_of, data_url, schema,
+    text_of, with_cached,
 };
 
 pub(crate) struct OpenAi {
@@ -49,9 +49,7 @@ impl Dialect for OpenAi {
         let mut body = Body::default();
         body.set("model", &request.model)?;
         body.set("messages", &messages)?;
-        if let Some(tools) = request.tools(request.tools.iter().map(Tool::of))? {
-            body.set("tools", &tools)?;
-        }
+        body.set_some("tools", request.tools(request.tools.iter().map(Tool::of))?)?;
         if let Some(given) = &request.schema {
             // Compatible servers take more than the original one, and differ in what they call strict.
             let format = match schema::openai(given).filter(|_| self.original) {
@@ -86,9 +84,9 @@ fn stop(reason: &str) -> String {
     .to_owned()
 }
 
-fn tokens(usage: &Value) -> Tokens {
+fn tokens(usage: &Value) -> Usage {
     let cached = count_of(usage, "/prompt_tokens_details/cached_tokens");
-    Tokens::with_cached(count_of(usage, "/prompt_tokens"), count_of(usage, "/completion_tokens"), cached)
+    with_cached(count_of(usage, "/prompt_tokens"), count_of(usage, "/completion_tokens"), cached)
 }
 
 #[derive(Serialize)]

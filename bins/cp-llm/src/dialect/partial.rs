@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use cp_common::keys::{hex, random};
-use cp_common::wire::Origin;
+use cp_common::wire::{Origin, Usage};
 use cp_common::{Result, json};
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::body::Body;
 use super::loose::{self, Text};
-use super::{Answer, Decoder, Show, Shown, Tokens, bad_answer, cut, text_of};
+use super::{Answer, Decoder, Show, Shown, bad_answer, cut, text_of};
 
 /// What has come so far, whatever the dialect.
 #[derive(Default)]
@@ -26,7 +26,7 @@ pub(crate) struct Partial {
     /// Why it ended, once that is known.
     pub stop: Option<String>,
     /// What was used.
-    pub usage: Option<Tokens>,
+    pub usage: Option<Usage>,
     /// Whether the end was announced.
     pub ended: bool,
 }
@@ -100,7 +100,7 @@ pub(crate) fn exact(bytes: &[u8], pointer: &str) -> Option<Box<RawValue>> {
     }
     let mut line = Vec::with_capacity(here.get().len());
     json::normalize(here.get().as_bytes(), &mut line).ok()?;
-    RawValue::from_string(String::from_utf8(line).ok()?).ok()
+    serde_json::from_slice(&line).ok()
 }
 
 /// The object with these members, one of them perhaps in other bytes.

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 /// One request to a model.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Request {
     /// The system text, empty for none.
     pub system: String,
@@ -43,6 +43,12 @@ pub(crate) struct Conversation {
 }
 
 impl Request {
+    /// The most tokens that the answer may have, by the name that a dialect has for it.
+    pub(crate) fn most_tokens(&self) -> Option<u64> {
+        let names = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
+        names.iter().find_map(|name| self.params.get(*name)?.as_u64())
+    }
+
     /// The system text and the system turns as one text, for dialects that have no system turn; none when all are empty.
     pub(super) fn whole_system(&self) -> Option<String> {
         let turns = self.messages.iter().filter(|turn| turn.role == "system").map(|turn| turn.content.text());

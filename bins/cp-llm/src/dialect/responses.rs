@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cp_common::wire::record;
-use cp_common::wire::{Origin, ToolSpec, Turn, raw};
+use cp_common::wire::{Origin, ToolSpec, Turn, Usage, raw};
 use cp_common::{Error, Result};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -15,8 +15,8 @@ use super::history::{Going, Sent, sent, tool_failure};
 use super::loose::Text;
 use super::partial::complete_arguments;
 use super::{
-    Call, Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Said, Show, Tokens, UpstreamError, bad_answer,
-    bearer, count_of, data_url, schema, text_of,
+    Call, Decoder, Dialect, JobApi, Part, Partial, Piece, Request, Said, Show, UpstreamError, bad_answer, bearer,
+    count_of, data_url, schema, text_of, with_cached,
 };
 
 pub(crate) struct Responses;
@@ -41,17 +41,13 @@ impl Dialect for Responses {
     fn body(&self, request: &Request, there: &Origin) -> Result<Vec<u8>> {
         let mut body = Body::default();
         body.set("model", &request.model)?;
-        if !request.system.is_empty() {
-            body.set("instructions", &request.system)?;
-        }
+        body.set_some("instructions", Some(&request.system).filter(|system| !system.is_empty()))?;
         let mut items = Vec::new();
         for turn in &request.messages {
             put_turn(turn, sent(turn, request, there)?, &mut items)?;
         }
         body.set("input", &items)?;
-        if let Some(tools) = request.tools(request.tools.iter().map(Tool::of))? {
-            body.set("tools", &tools)?;
-        }
+        body.set_some("tools", request.tools(request.tools.iter().map(Tool::of))?)?;
         if request.params.contains_key("stop") {
             return Err(Error::validation("an openai-responses server does not support `stop`")
                 .hint("remove `stop`, or use --backend openai"));
@@ -72,9 +68,7 @@ impl Dialect for Responses {
         if request.params.get("store") != Some(&Value::Bool(true)) && reasons(request) {
             body.set("include", &["reasoning.encrypted_content"])?;
         }
-        if request.stream {
-            body.set("stream", &true)?;
-        }
+        body.set_some("stream", request.stream.then_some(true))?;
         Ok(body.finish())
     }
 
@@ -235,9 +229,9 @@ fn stop(response: &Value) -> String {
     .to_owned()
 }
 
-fn tokens(usage: &Value) -> Tokens {
+fn tokens(usage: &Value) -> Usage {
     let cached = count_of(usage, "/input_tokens_details/cached_tokens");
-    Tokens::with_cached(count_of(usage, "/input_tokens"), count_of(usage, "/output_tokens"), cached)
+    with_cached(count_of(usage, "/input_tokens"), count_of(usage, "/output_tokens"), cached)
 }
 
 fn failure(response: &Value) -> Error {

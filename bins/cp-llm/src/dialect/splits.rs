@@ -151,7 +151,10 @@ fn no_split_changes_what_a_stream_says_and_it_says_what_the_whole_answer_does() 
         );
         assert_eq!(first.calls.len(), 1, "{first:?}");
         assert_eq!((first.calls[0].name.as_str(), first.calls[0].input.get()), ("f", "{\"a\":1e2}"), "{stream}");
-        assert_eq!((first.usage.unwrap().input, first.usage.unwrap().output, first.stop.as_str()), (7, 3, "tool_use"));
+        assert_eq!(
+            (first.usage.unwrap().input_tokens, first.usage.unwrap().output_tokens, first.stop.as_str()),
+            (7, 3, "tool_use")
+        );
         let found: Vec<String> = first.blocks.iter().map(|block| block.view().unwrap().kind.into_owned()).collect();
         assert_eq!(found, kinds);
         assert_eq!(format!("{first:#?}"), format!("{:#?}", whole(wire, body)));

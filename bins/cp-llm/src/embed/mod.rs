@@ -4,7 +4,7 @@ mod options;
 
 use std::time::Duration;
 
-use cp_common::context::options::StreamOptions;
+use cp_common::keys;
 use cp_common::output::Place;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter, Source, text_of};
@@ -12,13 +12,12 @@ use cp_common::wire::record::{self, Kind};
 use cp_common::wire::{Block, Content, Message, Prompt, Receipt, Reply, Turn, Usage};
 use cp_common::{Code, Context, Error, Result, signals};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
 pub(crate) use self::options::Args;
 use crate::backend::endpoint::Target;
 use crate::dialect::Request;
-use crate::digest;
 use crate::engine::purse::Purse;
 use crate::engine::{Engine, Listener, Work};
 
@@ -99,25 +98,19 @@ struct Waiting {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let source = Source::from_operands(&args.text)?;
     let (engine, target) = args.prepared(context)?;
-    let mut params = Map::new();
-    params.extend(args.dimensions.map(|dimensions| ("dimensions".to_owned(), Value::from(dimensions))));
-    let mut embed =
-        Embed { engine, target, params, most: args.batch.into(), options: args.stream_options, waiting: Vec::new() };
+    let mut embed = Embed { args, engine, target, waiting: Vec::new() };
     let outcome = filter::run(&mut embed, source, args.stream_options, context);
     outcome.and(embed.engine.purse.as_ref().map_or(Ok(()), Purse::close))
 }
 
-struct Embed {
+struct Embed<'a> {
+    args: &'a Args,
     engine: Engine,
     target: Target,
-    params: Map<String, Value>,
-    /// The most texts in one request.
-    most: usize,
-    options: StreamOptions,
     waiting: Vec<Waiting>,
 }
 
-impl Filter for Embed {
+impl Filter for Embed<'_> {
     fn accepts(&self) -> &'static [Kind] {
         &[Kind::Prompt, Kind::Message]
     }
@@ -136,7 +129,7 @@ impl Filter for Embed {
             return Err(Error::validation("the text is empty").hint("a row is {\"text\":\"…\"}, or as a prompt has it"));
         }
         let bytes: usize = self.waiting.iter().map(|waiting| waiting.text.len()).sum();
-        if self.waiting.len() >= self.most || bytes + text.len() > MOST {
+        if self.waiting.len() >= self.args.batch.into() || bytes + text.len() > MOST {
             let here = context.out.place();
             self.flush(context)?;
             context.out.set_place(here);
@@ -161,7 +154,7 @@ impl Filter for Embed {
     }
 }
 
-impl Embed {
+impl Embed<'_> {
     /// Asks for the vectors of the texts that wait, and prints them.
     fn flush(&mut self, context: &mut Context) -> Result<()> {
         let waiting = std::mem::take(&mut self.waiting);
@@ -169,15 +162,16 @@ impl Embed {
             return Ok(());
         }
         signals::check()?;
+        let options = self.args.stream_options;
         let places: Vec<Place> = waiting.iter().map(|waiting| waiting.place).collect();
         match self.asked(waiting, context) {
             Ok(list) => list.iter().zip(places).try_for_each(|(embedded, place)| {
-                filter::settle(place, self.options, context, |context| context.out.record(Kind::Item, embedded))
+                filter::settle(place, options, context, |context| context.out.record(Kind::Item, embedded))
             })?,
             Err(error) if error.is_fatal() || error.code() == Code::Interrupted => return Err(error),
-            Err(error) => places
-                .into_iter()
-                .try_for_each(|place| filter::settle(place, self.options, context, |_| Err(copy_of(&error))))?,
+            Err(error) => places.into_iter().try_for_each(|place| {
+                filter::settle(place, options, context, |_| Err(Error::from_value(&error.to_value())))
+            })?,
         }
         // What was paid for is in the reader's hands before the next failure can take it.
         context.out.flush()
@@ -186,18 +180,8 @@ impl Embed {
     /// What a request with these texts gives.
     fn asked(&self, waiting: Vec<Waiting>, context: &mut Context) -> Result<Vec<Embedded>> {
         let messages: Vec<Turn> = waiting.iter().map(|waiting| Turn::text("user", &waiting.text)).collect();
-        let request = Request {
-            system: String::new(),
-            messages: messages.clone(),
-            tools: Vec::new(),
-            model: String::new(),
-            params: self.params.clone(),
-            schema: None,
-            stream: false,
-            reasoning: false,
-            conversation: None,
-            position: 0,
-        };
+        let params = self.args.dimensions.iter().map(|count| ("dimensions".to_owned(), Value::from(*count)));
+        let request = Request { messages: messages.clone(), params: params.collect(), ..Request::default() };
         let mut work = Work::new(Prompt { messages, ..Prompt::default() }, request, self.target.clone(), Vec::new());
         let Message { blocks, usage, model, backend, endpoint, receipt, .. } =
             self.engine.message(&mut work, &mut Warnings(context))?;
@@ -210,7 +194,7 @@ impl Embed {
             let embedding =
                 block.view()?.raw.ok_or_else(|| Error::new(Code::Unknown, "a block has no vector"))?.to_owned();
             Ok(Embedded {
-                text_hash: digest::of(waiting.text.as_bytes()),
+                text_hash: keys::hash(waiting.text.as_bytes()),
                 dimensions: embedding.get().split(',').count(),
                 model: model.clone(),
                 backend: backend.clone(),
@@ -226,24 +210,10 @@ impl Embed {
     }
 }
 
-/// The failure of a request, for one of its texts.
-fn copy_of(error: &Error) -> Error {
-    let copy = Error::new(error.code(), error.message().to_owned());
-    error.details().into_iter().fold(copy, |copy, (name, value)| copy.with(&name, value))
-}
-
 /// Shows what a person should know.
 struct Warnings<'a>(&'a mut Context);
 
 impl Listener for Warnings<'_> {
-    fn text(&mut self, _: &str) -> Result<()> {
-        Ok(())
-    }
-
-    fn thinking(&mut self, _: &str) -> Result<()> {
-        Ok(())
-    }
-
     fn warn(&mut self, message: &str) {
         self.0.warn(message);
     }

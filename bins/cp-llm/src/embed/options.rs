@@ -1,7 +1,6 @@
 //! The options of the command line, and the engine that they make.
 
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use cp_common::context::options::StreamOptions;
@@ -11,12 +10,8 @@ use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::{Setup, Target};
 use crate::backend::ready::Backends;
 use crate::engine::Engine;
-use crate::engine::gate::Gates;
-use crate::engine::journal::Journal;
-use crate::engine::prices::Prices;
 use crate::engine::purse::{self, Purse};
 use crate::engine::retry::RetryPolicy;
-use crate::http::client::Timeouts;
 use crate::policy::Policy;
 
 /// The longest wait before a try.
@@ -64,22 +59,13 @@ impl Args {
     pub(super) fn prepared(&self, context: &Context) -> Result<(Engine, Target)> {
         let policy = Policy::load(&context.home)?;
         let permission = policy.permission();
-        let endpoints =
-            Endpoints::load(&context.config, self.backend.as_deref())?.looking(move || permission().is_ok());
+        let endpoints = Endpoints::load(&context.config, self.backend.as_deref())?.looking(permission().is_ok());
         let target = match context.config.text("embedding_model", self.model.as_deref()) {
             Some(model) => endpoints.target(&model)?,
             None => endpoints.embedder()?,
         };
-        let permission = policy.permission();
-        let backends = Backends::new(Setup {
-            timeouts: Timeouts { total: Duration::from_secs(self.timeout), idle: None },
-            connections: 1,
-            embeds: true,
-            headers: Vec::new(),
-            needs_key: true,
-            stub_script: None,
-            network: Box::new(move || permission().map(Some)),
-        });
+        let setup = Setup::new(Duration::from_secs(self.timeout), permission);
+        let backends = Backends::new(Setup { embeds: true, ..setup });
         backends.of(&target.endpoint)?;
         if let Some(file) = &self.budget_file {
             context.home.check_writable(file)?;
@@ -87,25 +73,12 @@ impl Args {
         let purse = Purse::open(&purse::Terms {
             usd: self.budget_usd,
             tokens: self.budget_tokens,
-            policy_usd: policy.budget(None),
-            pace: (None, None),
+            policy_usd: policy.budget_usd(),
             file: self.budget_file.as_deref(),
+            ..purse::Terms::default()
         })?;
-        let engine = Engine {
-            backends,
-            retries: RetryPolicy { retries: self.retries, max_wait: WAIT },
-            prices: Prices::load(&context.home.path("config/prices.toml"))?,
-            fail_on: Vec::new(),
-            schema: None,
-            cassette: None,
-            counts_what_is_free: self.budget_usd.is_some(),
-            purse,
-            gates: Gates::new(1),
-            ends: Mutex::default(),
-            journal: Journal::new(context, policy.logs_content())?,
-            fetch: policy.fetch(),
-            lowered: Mutex::default(),
-        };
-        Ok((engine, target))
+        let retries = RetryPolicy { retries: self.retries, max_wait: WAIT };
+        let engine = Engine::new(context, backends, retries, policy.fetch(), policy.logs_content())?;
+        Ok((Engine { counts_what_is_free: self.budget_usd.is_some(), purse, ..engine }, target))
     }
 }

@@ -13,8 +13,6 @@ use super::gate::Slot;
 use super::purse::{self, Amount, Purse, Ticket};
 use super::{Engine, Listener, Work, retry};
 use crate::backend::Backend;
-use crate::backend::endpoint::Target;
-use crate::dialect::Tokens;
 
 /// Failures that are not of one request: every other would fail in the same way.
 #[derive(Default)]
@@ -67,23 +65,21 @@ impl Engine {
 
     /// Refuses a model without a price where dollars are counted.
     pub(super) fn check_price(&self, purse: &Purse, backend: &dyn Backend, work: &Work) -> Result<()> {
-        let Target { endpoint, model } = work.target();
-        let is_priced = self.is_free(backend) || endpoint.price.is_some() || self.prices.knows(model);
-        if is_priced || !purse.counts_dollars() {
+        let target = work.target();
+        if self.is_free(backend) || self.price(None, target).is_some() || !purse.counts_dollars() {
             return Ok(());
         }
-        Err(Error::config(format!("{model} has no price, so a budget in dollars cannot be kept"))
+        Err(Error::config(format!("{} has no price, so a budget in dollars cannot be kept", target.model))
             .hint("add it to config/prices.toml, or use --budget-tokens")
             .fatal())
     }
 
     /// What a request may use: its bytes as they are read, and what it may write; else what answers used on average.
     fn estimate(&self, backend: &dyn Backend, work: &Work, body: &[u8], purse: &Purse) -> Amount {
-        let request = work.request();
-        let limits = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
-        let most = limits.iter().find_map(|name| request.params.get(*name)?.as_u64());
+        let most = work.request().most_tokens();
         purse.average().filter(|_| most.is_none()).unwrap_or_else(|| {
-            let tokens = Tokens { input: body.len() as u64 / 4, output: most.unwrap_or(0), ..Tokens::default() };
+            let tokens =
+                Usage { input_tokens: body.len() as u64 / 4, output_tokens: most.unwrap_or(0), ..Usage::default() };
             Amount::of(&self.counted(&self.usage(tokens, None, work.target()), backend))
         })
     }

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
+use cp_common::wire;
+
 /// The command line again with these limits in the place of its own, and with the file that standard input came from. Another standard
 /// input, such as a pipe, has to be given again.
 pub(super) fn with_limits(usd: Option<f64>, tokens: Option<u64>) -> String {
@@ -51,21 +53,17 @@ fn input_file() -> Option<OsString> {
 
 /// A word as a shell takes it. What is not text is spelt as only some shells read it: there is no other way.
 fn quoted(word: &OsStr) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
-    match word.to_str() {
-        Some(text) if !text.is_empty() && text.chars().all(plain) => text.to_owned(),
-        Some(text) => format!("'{}'", text.replace('\'', r"'\''")),
-        None => {
-            let mut spelt = "$'".to_owned();
-            for byte in word.as_bytes() {
-                match byte {
-                    b' '..=b'~' if !matches!(byte, b'\'' | b'\\') => spelt.push(char::from(*byte)),
-                    _ => drop(write!(spelt, "\\x{byte:02x}")),
-                }
-            }
-            spelt + "'"
+    if let Some(text) = word.to_str() {
+        return wire::quoted(text);
+    }
+    let mut spelt = "$'".to_owned();
+    for byte in word.as_bytes() {
+        match byte {
+            b' '..=b'~' if !matches!(byte, b'\'' | b'\\') => spelt.push(char::from(*byte)),
+            _ => drop(write!(spelt, "\\x{byte:02x}")),
         }
     }
+    spelt + "'"
 }
 
 #[cfg(test)]

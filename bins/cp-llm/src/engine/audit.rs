@@ -1,9 +1,8 @@
 //! The audit of command lines. The text of a prompt is content: of it only the hash is kept.
 
+use cp_common::keys;
 use cp_common::program::{Audit, Finished};
 use cp_common::{Context, Result};
-
-use crate::digest;
 
 /// The audit of a home, where it keeps one.
 pub(crate) fn audit(context: &Context) -> Result<Option<Box<dyn Audit>>> {
@@ -53,7 +52,7 @@ const TEXTS: [(&str, &str); 5] = [
 
 /// The command line with each text replaced by its hash.
 fn without_text(argv: &[String]) -> Vec<String> {
-    let hashed = |text: &str| format!("[{}]", digest::of(text.as_bytes()));
+    let hashed = |text: &str| format!("[{}]", keys::hash(text.as_bytes()));
     let mut kept: Vec<String> = argv.iter().take(1).cloned().collect();
     let mut words = argv.iter().skip(1).peekable();
     let mut are_ids = false;

@@ -9,11 +9,8 @@ use super::journal::Try;
 use super::purse::Amount;
 use super::{Engine, message};
 use crate::backend::Exchange;
-use crate::backend::endpoint::Target;
+use crate::backend::ready::Ready;
 use crate::engine::Work;
-
-/// The members of `params` that limit an answer, in each dialect.
-const LIMITS: [&str; 3] = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
 
 impl Engine {
     /// Counts what a request may cost, and fails once the requests so far may cost more than there is.
@@ -22,11 +19,11 @@ impl Engine {
         let backend = self.ready(work)?.backend;
         self.check_price(purse, backend.as_ref(), work)?;
         let request = work.request();
-        let most = LIMITS.iter().find_map(|name| request.params.get(*name)?.as_u64()).ok_or_else(|| {
+        let most = request.most_tokens().ok_or_else(|| {
             Error::usage("a budget needs --max-tokens: a batch cannot be stopped once it is submitted").fatal()
         })?;
         let mut usage = Usage { input_tokens: estimated_tokens(bytes) as u64, output_tokens: most, ..Usage::default() };
-        usage.cost_usd = self.batch_cost(work, &request.model, &usage);
+        usage.cost_usd = self.price(None, work.target()).map(|price| price.of_batch(&usage));
         let counted = self.counted(&usage, backend.as_ref());
         // What may be used counts as used, and then there must be something left.
         let counts = [Some(&counted), None].into_iter().try_for_each(|usage| {
@@ -44,9 +41,7 @@ impl Engine {
     /// Records a request that is about to be submitted.
     pub(crate) fn enqueued(&self, work: &Work, row: &str, request_hash: &str, bytes: u64) -> Result<()> {
         let ready = self.ready(work)?;
-        let this =
-            Try { backend: ready.backend.name(), network: ready.network, attempt: 1, request_hash, batch: Some(row) };
-        self.journal.asked(&this, work, bytes)
+        self.journal.asked(&of_row(&ready, row, request_hash), work, bytes)
     }
 
     /// Records that rows have become a provider's job, or why they have not.
@@ -63,29 +58,18 @@ impl Engine {
         mut exchange: Exchange,
     ) -> Result<Result<Message>> {
         let ready = self.ready(work)?;
-        let this =
-            Try { backend: ready.backend.name(), network: ready.network, attempt: 1, request_hash, batch: Some(row) };
+        let this = of_row(&ready, row, request_hash);
         exchange.outcome = exchange.outcome.and_then(|answer| self.accepted(answer));
         let usage = exchange.outcome.as_ref().ok().map(|answer| {
-            let mut usage = Usage::from(answer.usage.unwrap_or_default());
-            let answered_by = answer.model.as_deref().unwrap_or(&work.request().model);
-            usage.cost_usd = answer.usage.and_then(|_| self.batch_cost(work, answered_by, &usage));
-            usage
+            let price = answer.usage.and_then(|_| self.price(answer.model.as_deref(), work.target()));
+            let usage = answer.usage.unwrap_or_default();
+            Usage { cost_usd: price.map(|price| price.of_batch(&usage)), ..usage }
         });
         let receipt = self.journal.answered(&this, work, &exchange, usage.as_ref(), None)?;
         Ok(exchange.outcome.and_then(|answer| {
             let message = message::of(answer, usage.unwrap_or_default(), work, this.backend);
             self.matched(Message { receipt: Some(receipt), ..message })
         }))
-    }
-
-    /// What a use cost in a batch, at the price of its endpoint or its model.
-    fn batch_cost(&self, work: &Work, answered_by: &str, usage: &Usage) -> Option<f64> {
-        let Target { endpoint, model } = work.target();
-        match endpoint.price {
-            Some(price) => Some(price.of_batch(usage)),
-            None => self.prices.batch_cost(&[answered_by, model], usage),
-        }
     }
 
     /// The message with its words as JSON, where they must match a schema.
@@ -97,4 +81,9 @@ impl Engine {
             Err(mismatch) => Err(mismatch.failure(text).with("usage", json!(message.usage))),
         }
     }
+}
+
+/// The one try of a row, as the ledger names it.
+fn of_row<'a>(ready: &'a Ready, row: &'a str, request_hash: &'a str) -> Try<'a> {
+    Try { backend: ready.backend.name(), network: ready.network, attempt: 1, request_hash, batch: Some(row) }
 }

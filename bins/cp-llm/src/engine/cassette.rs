@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -14,8 +14,6 @@ use cp_common::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-
-use crate::files::unreadable;
 
 /// What a cassette is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +62,10 @@ impl Cassette {
         }
         let file = if writes {
             let opened = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path);
-            opened.map_err(|e| unreadable(e, path))?
+            opened.map_err(|e| {
+                let code = if e.kind() == ErrorKind::NotFound { Code::NotFound } else { Code::Io };
+                Error::new(code, Error::from(e).message()).in_file(path).fatal()
+            })?
         } else {
             given::seekable(path).map_err(Error::fatal)?
         };

@@ -4,15 +4,15 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use cp_common::keys;
 use cp_common::wire::{Block, BlockView, Content, Turn, media};
 use cp_common::{Code, Error, Result};
 use cp_policy::Llm;
 use serde::{Deserialize, Serialize};
 use ureq::http::Uri;
 
-use crate::digest;
 use crate::environment::variable;
-use crate::http::client::{Client, Timeouts};
+use crate::http::client::{self, Client, Timeouts};
 use crate::http::status;
 
 const TIMEOUTS: Timeouts = Timeouts { total: Duration::from_mins(1), idle: Some(Duration::from_secs(20)) };
@@ -55,8 +55,8 @@ impl Fetch {
         let shown = url.split(['?', '#']).next().unwrap_or_default().to_owned();
         let failed = |e: Error| e.with("url", shown.as_str());
         let addresses = self.table.fetch.iter().flat_map(|host| addresses(host)).collect();
-        let client = Client::resolving(url, TIMEOUTS, 1, variable, Some(addresses))?;
-        let mut reply = client.get(url, &[]).map_err(failed)?;
+        let client = Client::new(url, TIMEOUTS, 1, variable, Some(addresses))?;
+        let mut reply = client.get(url, &[], client::LIMIT).map_err(failed)?;
         if reply.status != 200 {
             let error = Error::new(status::code_of(reply.status, ""), format!("{shown}: status {}", reply.status));
             return Err(failed(match reply.header("location") {
@@ -80,7 +80,7 @@ impl Fetch {
                 "{shown}: neither an image (PNG, JPEG, GIF, WebP) nor a PDF"
             ))));
         };
-        let sha256 = digest::of(&bytes);
+        let sha256 = keys::hash(&bytes);
         Ok((block, Fetched { url: shown, sha256, bytes: bytes.len(), media_type }))
     }
 }

@@ -1,10 +1,11 @@
 //! What goes on the ledger: each try's request before it is sent, and what came of it. Hashes and counts always; the text only inside
 //! a session or run that was named, or where policy says so. Never a header, so never a key.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use cp_common::keys;
 use cp_common::wire::{Receipt, Usage};
 use cp_common::{Context, Error, Result};
 use cp_ledger::{Entry, Ledger, Sync};
@@ -12,15 +13,14 @@ use serde::Serialize;
 
 use super::work::Work;
 use crate::backend::{Exchange, mirror};
-use crate::dialect::Conversation;
-use crate::digest;
+use crate::dialect::{Conversation, Request};
 
 /// The ledger's name below home.
 const NAME: &str = "cp-llm.jsonl";
 
 /// The writer of this program's ledger entries. The ledger is opened with the first request.
 pub(crate) struct Journal {
-    path: PathBuf,
+    pub path: PathBuf,
     /// The ledger, once it was needed, and whether what it has goes to the disk.
     ledger: Mutex<Option<(Ledger, bool)>>,
     agent: String,
@@ -58,11 +58,6 @@ impl Journal {
         })
     }
 
-    /// The ledger.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// How a prompt goes to a backend that keeps conversations; none outside of a session.
     pub(super) fn conversation(&self, work: &Work) -> Result<Option<Conversation>> {
         let session = work.prompt.session_id.as_ref().or(self.session.as_ref());
@@ -71,24 +66,17 @@ impl Journal {
 
     /// Records that a request is about to be sent.
     pub(super) fn asked(&self, this: &Try<'_>, work: &Work, bytes: u64) -> Result<()> {
+        let Request { system, messages, tools, stream, .. } = work.request();
         let mut entry = self
             .entry("llm.request", this, work)
             .with("bytes", &bytes)
-            .with("stream", &work.request().stream)
-            .with("messages", &work.request().messages.len())
-            .with("tools", &work.request().tools.len());
-        if !work.request().system.is_empty() {
-            entry = entry.with("system_hash", &digest::of(work.request().system.as_bytes()));
-        }
-        if let Some(id) = &work.prompt.prompt_id {
-            entry = entry.with("prompt_id", id);
-        }
-        if !work.fetched.is_empty() {
-            entry = entry.with("fetched", &work.fetched);
-        }
-        if let Some(network) = this.network {
-            entry = entry.with("network", network);
-        }
+            .with("stream", stream)
+            .with("messages", &messages.len())
+            .with("tools", &tools.len());
+        entry = with_some(entry, "system_hash", (!system.is_empty()).then(|| keys::hash(system.as_bytes())));
+        entry = with_some(entry, "prompt_id", work.prompt.prompt_id.as_ref());
+        entry = with_some(entry, "fetched", Some(&work.fetched).filter(|fetched| !fetched.is_empty()));
+        entry = with_some(entry, "network", this.network);
         if self.keeps_content {
             entry = entry.content(work.prompt.input());
         }
@@ -120,19 +108,14 @@ impl Journal {
                     .with("stop_reason", &answer.stop)
                     .with("tool_calls", &answer.calls.len())
                     .with("usage", &usage);
-                if let Some(mirror) = &exchange.mirror {
-                    entry = entry.with("mirror", mirror);
-                }
+                entry = with_some(entry, "mirror", exchange.mirror.as_ref());
                 if self.keeps_content {
                     entry = entry.content(&answer.content);
                 }
             }
             Err(error) => {
                 entry = entry.message(error.message()).with("code", error.code().row().name);
-                entry = entry.with("reason", &error.details().get("reason"));
-                if usage.is_some() {
-                    entry = entry.with("usage", &usage);
-                }
+                entry = with_some(entry.with("reason", &error.details().get("reason")), "usage", usage);
             }
         }
         self.append(this.network.is_some(), entry)
@@ -140,9 +123,7 @@ impl Journal {
 
     /// Records that rows have become a provider's job, or why they have not.
     pub(super) fn submitted(&self, facts: &impl Serialize, failure: Option<&Error>, is_paid: bool) -> Result<()> {
-        let mut entry = Entry::new("llm.batch").agent(&self.agent).with("job", facts);
-        entry = self.session.iter().fold(entry, Entry::session);
-        entry = self.run.iter().fold(entry, Entry::run);
+        let mut entry = self.begun("llm.batch", None, None).with("job", facts);
         if let Some(error) = failure {
             entry = entry.message(error.message()).with("code", error.code().row().name);
         }
@@ -156,22 +137,20 @@ impl Journal {
     }
 
     fn entry(&self, event: &str, this: &Try<'_>, work: &Work) -> Entry {
-        let mut entry = Entry::new(event).agent(work.prompt.agent.as_ref().unwrap_or(&self.agent));
-        if let Some(session) = work.prompt.session_id.as_ref().or(self.session.as_ref()) {
-            entry = entry.session(session);
-        }
-        if let Some(run) = &self.run {
-            entry = entry.run(run);
-        }
-        if let Some(batch) = this.batch {
-            entry = entry.with("batch", batch);
-        }
-        entry
+        let entry = self.begun(event, work.prompt.agent.as_ref(), work.prompt.session_id.as_ref());
+        with_some(entry, "batch", this.batch)
             .with("backend", this.backend)
             .with("endpoint", &work.target().endpoint.name)
             .with("model", &work.request().model)
             .with("attempt", &this.attempt)
             .with("request_hash", this.request_hash)
+    }
+
+    /// An entry of whose event nothing is said so far. The agent and the session are ours where the prompt names none.
+    fn begun(&self, event: &str, agent: Option<&String>, session: Option<&String>) -> Entry {
+        let entry = Entry::new(event).agent(agent.unwrap_or(&self.agent));
+        let entry = session.or(self.session.as_ref()).into_iter().fold(entry, Entry::session);
+        self.run.iter().fold(entry, Entry::run)
     }
 
     fn append(&self, is_paid: bool, entry: Entry) -> Result<Receipt> {
@@ -183,6 +162,14 @@ impl Journal {
         };
         let receipt = ledger.insert(open).0.append(entry)?;
         Ok(receipt)
+    }
+}
+
+/// The entry with a member, if there is a value.
+fn with_some(entry: Entry, name: &str, value: Option<impl Serialize>) -> Entry {
+    match value {
+        Some(value) => entry.with(name, &value),
+        None => entry,
     }
 }
 

@@ -12,6 +12,7 @@ mod message;
 mod notation;
 pub(crate) mod prices;
 pub(crate) mod purse;
+mod recorded;
 pub(crate) mod retry;
 pub(crate) mod schema;
 mod work;
@@ -19,8 +20,9 @@ mod work;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use cp_common::wire::{Message, Prompt, Turn, Usage};
-use cp_common::{Code, Error, Result, signals};
+use cp_common::output::Severity;
+use cp_common::wire::{Message, Turn, Usage};
+use cp_common::{Code, Context, Error, Result, signals};
 use serde_json::json;
 
 pub(crate) use self::admission::Ends;
@@ -31,22 +33,27 @@ use self::gate::Gates;
 use self::journal::{Journal, Try};
 use self::prices::Prices;
 use self::purse::Purse;
+use self::recorded::request_hash;
 use self::retry::{RetryPolicy, is_refusal};
 use self::schema::AnswerSchema;
 pub(crate) use self::work::Work;
 use crate::backend::Backend;
 use crate::backend::endpoint::Target;
+use crate::backend::price::Price;
 use crate::backend::ready::{Backends, Ready};
-use crate::dialect::{Answer, Lowered, Request, Shown, Tokens, thoughts};
-use crate::digest;
+use crate::dialect::{Answer, Lowered, Shown};
 use crate::pause::pause;
 
 /// Receives what happens while an answer is made.
 pub(crate) trait Listener {
     /// New text of the model.
-    fn text(&mut self, text: &str) -> Result<()>;
+    fn text(&mut self, _: &str) -> Result<()> {
+        Ok(())
+    }
     /// What the model thinks, which is none of its text.
-    fn thinking(&mut self, text: &str) -> Result<()>;
+    fn thinking(&mut self, _: &str) -> Result<()> {
+        Ok(())
+    }
     /// Something a person should know.
     fn warn(&mut self, message: &str);
     /// Something a person should know at once, because it is not only of this prompt.
@@ -101,6 +108,31 @@ impl From<Error> for Failed {
 }
 
 impl Engine {
+    /// What answers one prompt at a time, with no limit of what is spent.
+    pub(crate) fn new(
+        context: &Context,
+        backends: Backends,
+        retries: RetryPolicy,
+        fetch: Fetch,
+        logs_content: bool,
+    ) -> Result<Self> {
+        Ok(Self {
+            backends,
+            retries,
+            prices: Prices::load(&context.home.path("config/prices.toml"))?,
+            fail_on: Vec::new(),
+            schema: None,
+            cassette: None,
+            counts_what_is_free: false,
+            fetch,
+            purse: None,
+            gates: Gates::new(1),
+            ends: Mutex::default(),
+            journal: Journal::new(context, logs_content)?,
+            lowered: Mutex::default(),
+        })
+    }
+
     /// Answers one prompt, in the shape that was asked for.
     pub(crate) fn message(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
         let mut message = self.answered(work, listener)?;
@@ -116,50 +148,6 @@ impl Engine {
         message = self.answered(work, listener)?;
         message.usage = message::sum(&first, &message.usage);
         self.matched(message)
-    }
-
-    /// Answers from the recordings where that is possible, and else asks.
-    fn answered(&self, work: &mut Work, listener: &mut dyn Listener) -> Result<Message> {
-        let first = self.ready_from(0, work, listener)?;
-        let Some(cassette) = &self.cassette else { return self.asked_whole(first, work, listener) };
-        let backend = self.ready(work)?.backend;
-        let request = self.recorded_form(work)?;
-        let keys = keys(cassette, work, backend.name(), &request);
-        let key = &keys[0];
-        let found = keys.iter().find_map(|key| cassette.find(key).transpose());
-        if let Some(recorded) = found.transpose()? {
-            self.journal.recalled(cassette.name(), &request_hash(work, &request), work)?;
-            if work.request().stream {
-                thoughts(&recorded.blocks).try_for_each(|thought| listener.thinking(&thought))?;
-                let text = recorded.content.text();
-                text.split_inclusive(' ').try_for_each(|piece| listener.text(piece))?;
-            }
-            let Prompt { session_id, agent, row, .. } = work.prompt.clone();
-            let mut message = Message { input: work.prompt.input().to_vec(), session_id, agent, row, ..recorded };
-            message.endpoint.clone_from(&work.target().endpoint.name);
-            if !cassette.is_replayed() {
-                // It was paid for once, and is not counted again.
-                message.cached = true;
-                message.usage = Usage { cost_usd: message.usage.cost_usd.map(|_| 0.0), ..Usage::default() };
-            }
-            return Ok(message);
-        }
-        if cassette.is_replayed() {
-            return Err(cassette.miss(key, &request));
-        }
-        let message = self.asked_whole(first, work, listener)?;
-        cassette.keep(key, backend.name(), &request, &message)?;
-        Ok(message)
-    }
-
-    /// The body that a recording is found by: it depends neither on how the answer comes nor on where the backend keeps the conversation.
-    fn recorded_form(&self, work: &Work) -> Result<Arc<Vec<u8>>> {
-        let request = work.request();
-        if !request.stream && request.conversation.is_none() {
-            return self.body(work);
-        }
-        let plain = Request { stream: false, conversation: None, ..request.clone() };
-        self.ready(work)?.backend.body(&plain).map(Arc::new)
     }
 
     /// Finds the conversation that the backend keeps, where it keeps one. An answer that may be asked for once more belongs in none.
@@ -183,12 +171,16 @@ impl Engine {
         Ok(())
     }
 
-    /// What could not go as it came, in words; none where all could.
-    pub(crate) fn lowered(&self) -> Option<String> {
+    /// Says what could not go as it came.
+    pub(crate) fn report_lowered(&self, context: &mut Context) {
         let lowered = self.lowered.lock().unwrap_or_else(PoisonError::into_inner);
         let counts: Vec<String> = lowered.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-        (!counts.is_empty())
-            .then(|| format!("blocks of earlier turns that were left out or sent as plain text: {}", counts.join(", ")))
+        if !counts.is_empty() {
+            let said = "blocks of earlier turns that were left out or sent as plain text";
+            let message = format!("{said}: {}", counts.join(", "));
+            context.warn(&message);
+            context.out.notice("blocks_lowered", Severity::Warning, message);
+        }
     }
 
     /// The body that the next request has, exactly as it is sent.
@@ -369,33 +361,15 @@ impl Engine {
         Err(error.hint("--fail-on makes this a failure"))
     }
 
-    fn usage(&self, tokens: Tokens, answered_by: Option<&str>, Target { endpoint, model: asked }: &Target) -> Usage {
-        let usage = Usage::from(tokens);
-        let cost_usd = match endpoint.price {
-            Some(price) => Some(price.of(&usage)),
-            None => self.prices.cost(&[answered_by.unwrap_or(asked), asked], &usage),
-        };
-        Usage { cost_usd, ..usage }
+    /// A use with what it cost.
+    fn usage(&self, used: Usage, answered_by: Option<&str>, target: &Target) -> Usage {
+        Usage { cost_usd: self.price(answered_by, target).map(|price| price.of(&used)), ..used }
     }
-}
 
-/// The hash of a request, as cp-ledger(5) has it: of its dialect and its body.
-fn request_hash(work: &Work, body: &[u8]) -> String {
-    digest::of(&[work.target().endpoint.dialect.name().as_bytes(), b"\n", body].concat())
-}
-
-/// What an answer is kept under, and what it was kept under before endpoints had names. A recording knows the request alone; the cache
-/// also whom it was sent to, since two servers may call different models the same.
-fn keys(cassette: &Cassette, work: &Work, backend: &str, body: &[u8]) -> Vec<String> {
-    let endpoint = &work.target().endpoint;
-    let before = digest::of(&[backend.as_bytes(), b"\n", body].concat());
-    if !cassette.is_cache() {
-        return vec![request_hash(work, body), before];
+    /// The price of an endpoint, else of the model that answered, else of the one that was asked.
+    fn price(&self, answered_by: Option<&str>, Target { endpoint, model }: &Target) -> Option<Price> {
+        endpoint.price.or_else(|| self.prices.price(&[answered_by.unwrap_or(model), model]))
     }
-    let scope = [endpoint.cache_scope().as_bytes(), b"\n", endpoint.dialect.name().as_bytes(), b"\n", body];
-    let mut keys = vec![digest::of(&scope.concat())];
-    keys.extend(Some(before).filter(|_| endpoint.is_plain()));
-    keys
 }
 
 /// Whether another model may do better: the failure is of the model's server, and not of the request or the caller. Of a connection that

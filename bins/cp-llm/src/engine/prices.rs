@@ -12,7 +12,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use cp_common::wire::Usage;
 use cp_common::{Error, Result};
 
 use crate::backend::price::Price;
@@ -42,22 +41,15 @@ impl Prices {
 
     /// Whether a model has a price.
     pub(crate) fn knows(&self, model: &str) -> bool {
-        self.price(model).is_some()
+        self.price(&[model]).is_some()
     }
 
-    /// What a use cost, by the first of the names that has a price.
-    pub(crate) fn cost(&self, models: &[&str], usage: &Usage) -> Option<f64> {
-        let price = models.iter().find_map(|model| self.price(model))?;
-        Some(price.of(usage))
+    /// The price of the first of these models that has one: that of the longest name that the model's is or continues.
+    pub(super) fn price(&self, models: &[&str]) -> Option<Price> {
+        models.iter().find_map(|model| self.price_of(model))
     }
 
-    /// What a use cost that was part of a provider's batch, by the first of the names that has a price.
-    pub(crate) fn batch_cost(&self, models: &[&str], usage: &Usage) -> Option<f64> {
-        models.iter().find_map(|model| self.price(model)).map(|price| price.of_batch(usage))
-    }
-
-    /// The price of the longest name that the model's is or continues.
-    fn price(&self, model: &str) -> Option<Price> {
+    fn price_of(&self, model: &str) -> Option<Price> {
         let names = self.0.iter().filter(|(name, _)| {
             model.strip_prefix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '@', ':']))
         });
@@ -68,6 +60,7 @@ impl Prices {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cp_common::wire::Usage;
 
     const FILE: &str = "[m]\ninput = 1.0\noutput = 10.0\n[m-large]\ninput = 2.0\noutput = 20.0\ncache_read = 0.2\n";
 
@@ -76,10 +69,11 @@ mod tests {
         let prices = Prices(toml::from_str(FILE).unwrap());
         let usage =
             Usage { input_tokens: 1_000_000, output_tokens: 100_000, cache_read_tokens: 1_000_000, ..Usage::default() };
-        assert_eq!(prices.cost(&["m"], &usage), Some(3.0));
-        assert_eq!(prices.cost(&["m-large-2026"], &usage), Some(4.2));
-        assert_eq!(prices.cost(&["x", "m"], &usage), Some(3.0));
-        assert_eq!(prices.cost(&["mx"], &usage), None);
+        let cost = |models: &[&str]| prices.price(models).map(|price| price.of(&usage));
+        assert_eq!(cost(&["m"]), Some(3.0));
+        assert_eq!(cost(&["m-large-2026"]), Some(4.2));
+        assert_eq!(cost(&["x", "m"]), Some(3.0));
+        assert_eq!(cost(&["mx"]), None);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use cp_common::{Code, Error, Result, signals};
 use ureq::config::Config;
 use ureq::http::HeaderMap;
 use ureq::unversioned::transport::{ConnectProxyConnector, Connector, RustlsConnector};
+use ureq::{AsSendBody, RequestBuilder};
 
 use super::tls::{OwnAuthorities, untrusted};
 use super::{net, proxy};
@@ -18,7 +19,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// How long to wait for the end of a stream whose last event has come, so that the connection can be used again.
 const LINGER: Duration = Duration::from_millis(100);
 /// A whole answer longer than this is not the answer of a model.
-const LIMIT: u64 = 64 << 20;
+pub(crate) const LIMIT: u64 = 64 << 20;
 
 /// What helps where a proxy fails.
 const PROXY: &str = "HTTPS_PROXY, http_proxy or ALL_PROXY names the proxy; NO_PROXY exempts a host from it";
@@ -42,18 +43,9 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// A client for the URLs under `base`. Certificates are not read before the first connection that needs them.
+    /// A client for the URLs under `base`. Certificates are not read before the first connection that needs them. With `but_public` it
+    /// connects to no address that is not public but those; where there is a proxy, that decides.
     pub(crate) fn new(
-        base: &str,
-        timeouts: Timeouts,
-        connections: usize,
-        variable: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self> {
-        Self::resolving(base, timeouts, connections, variable, None)
-    }
-
-    /// The same, and with `but_public` it connects to no address that is not public but those; where there is a proxy, that decides.
-    pub(crate) fn resolving(
         base: &str,
         timeouts: Timeouts,
         connections: usize,
@@ -91,40 +83,14 @@ impl Client {
         })
     }
 
-    /// Sends a body and timeouts for the status line.
-    pub(crate) fn post(&self, url: &str, headers: &[(String, String)], body: &[u8]) -> Result<Reply<'_>> {
-        let mut request = self.agent.post(url);
-        for (name, value) in headers {
-            request = request.header(name, value);
-        }
-        self.reply(request.send(body), LIMIT)
+    /// Sends a body: bytes, or what is read as it goes, whose length a header says.
+    pub(crate) fn post(&self, url: &str, headers: &[(String, String)], body: impl AsSendBody) -> Result<Reply<'_>> {
+        self.reply(with_headers(self.agent.post(url), headers).send(body), LIMIT)
     }
 
-    /// Sends a body that is read as it goes. A header says how long it is.
-    pub(crate) fn upload(&self, url: &str, headers: &[(String, String)], body: &mut dyn Read) -> Result<Reply<'_>> {
-        let mut request = self.agent.post(url);
-        for (name, value) in headers {
-            request = request.header(name, value);
-        }
-        self.reply(request.send(ureq::SendBody::from_reader(body)), LIMIT)
-    }
-
-    /// Asks for a resource.
-    pub(crate) fn get(&self, url: &str, headers: &[(String, String)]) -> Result<Reply<'_>> {
-        self.resource(url, headers, LIMIT)
-    }
-
-    /// Asks for a resource of any size, which is not to be read into memory.
-    pub(crate) fn get_large(&self, url: &str, headers: &[(String, String)]) -> Result<Reply<'_>> {
-        self.resource(url, headers, u64::MAX)
-    }
-
-    fn resource(&self, url: &str, headers: &[(String, String)], limit: u64) -> Result<Reply<'_>> {
-        let mut request = self.agent.get(url);
-        for (name, value) in headers {
-            request = request.header(name, value);
-        }
-        self.reply(request.call(), limit)
+    /// Asks for a resource. One that is not read into memory may be larger than [`LIMIT`].
+    pub(crate) fn get(&self, url: &str, headers: &[(String, String)], limit: u64) -> Result<Reply<'_>> {
+        self.reply(with_headers(self.agent.get(url), headers).call(), limit)
     }
 
     fn reply(&self, outcome: Result<ureq::http::Response<ureq::Body>, ureq::Error>, limit: u64) -> Result<Reply<'_>> {
@@ -206,6 +172,10 @@ impl Client {
             }
         }
     }
+}
+
+fn with_headers<B>(request: RequestBuilder<B>, headers: &[(String, String)]) -> RequestBuilder<B> {
+    headers.iter().fold(request, |request, (name, value)| request.header(name, value))
 }
 
 /// The failure of a connection that was not made: nothing was sent.

@@ -45,7 +45,7 @@ impl Asker {
         context.options = given;
         let (engine, requests) = prepared?;
         let asker = Self::of(engine, &requests)?;
-        let here = asker.ready.backend.server().map(|server| server.base().to_owned());
+        let here = asker.ready.backend.server().map(|server| server.base.clone());
         if here == job.endpoint {
             return Ok(asker);
         }

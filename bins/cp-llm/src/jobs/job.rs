@@ -10,7 +10,7 @@ use cp_common::output::Place;
 use cp_common::wire::Prompt;
 use cp_common::{Code, Error, Result, clock};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::backend::endpoint::{Endpoint, Target};
 use crate::dialect::Request;
@@ -70,18 +70,7 @@ impl Item {
     /// The request that it was, as far as its answer needs it.
     pub(super) fn work(&self, position: u64, endpoint: &Arc<Endpoint>) -> Work {
         let Prompt { system, messages, tools, model, .. } = self.prompt.clone();
-        let request = Request {
-            system: system.unwrap_or_default(),
-            messages,
-            tools,
-            model: String::new(),
-            params: Map::new(),
-            schema: None,
-            stream: false,
-            reasoning: false,
-            conversation: None,
-            position,
-        };
+        let request = Request { system: system.unwrap_or_default(), messages, tools, position, ..Request::default() };
         let target = Target { endpoint: Arc::clone(endpoint), model: model.unwrap_or_default() };
         Work::new(self.prompt.clone(), request, target, Vec::new())
     }

@@ -31,7 +31,7 @@ const fn place(api: JobApi) -> &'static str {
 impl<'a> Provider<'a> {
     /// The provider of a backend, where it takes batches.
     pub(super) fn of(backend: &'a dyn Backend) -> Result<Self> {
-        let server = backend.server().and_then(|server| Some((server, server.jobs()?)));
+        let server = backend.server().and_then(|server| Some((server, server.dialect.jobs()?)));
         if server.is_some() || backend.name() == "stub" {
             return Ok(Self(server));
         }
@@ -42,12 +42,12 @@ impl<'a> Provider<'a> {
 
     /// The base URL of its server.
     pub(super) fn endpoint(&self) -> Option<&'a str> {
-        self.0.map(|(server, _)| server.base())
+        self.0.map(|(server, _)| server.base.as_str())
     }
 
     /// Where a request would go by itself, below the base.
     pub(super) fn path(&self, request: &Request) -> String {
-        self.0.map(|(server, _)| server.path(request)).unwrap_or_default()
+        self.0.map(|(server, _)| server.dialect.path(request)).unwrap_or_default()
     }
 
     /// The most requests, and bytes of them, that one batch may have, and whether all must be to one model.
@@ -99,7 +99,7 @@ impl<'a> Provider<'a> {
         let Some((server, api)) = self.0 else { return Ok(Progress::of(State::Succeeded, "ended", job.count)) };
         let found = server.resource(&below(job, api, ""))?;
         Ok(match api {
-            JobApi::Inline => inline(&found, server.base(), &below(job, api, "/results")),
+            JobApi::Inline => inline(&found, &server.base, &below(job, api, "/results")),
             JobApi::File => filed(&found),
         })
     }

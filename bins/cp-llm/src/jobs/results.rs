@@ -4,13 +4,13 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::FileExt as _;
 
+use cp_common::keys;
 use cp_common::{Code, Error, Result};
 use serde_json::{Value, json};
 
 use crate::backend::Exchange;
 use crate::backend::server::Server;
 use crate::dialect::{bad_answer, exact, parsed, text_of};
-use crate::digest;
 
 /// The file of the results, and where in it each row has its line. Only these places are in memory.
 pub(super) struct Results {
@@ -64,7 +64,7 @@ fn of_line(bytes: &[u8], server: &Server) -> Exchange {
             _ => server.answer(body),
         };
         let request_id = line.pointer("/response/request_id").and_then(Value::as_str).map(str::to_owned);
-        return Exchange { status: Some(status), request_id, hash: Some(digest::of(body)), ..Exchange::of(outcome) };
+        return Exchange { status: Some(status), request_id, hash: Some(keys::hash(body)), ..Exchange::of(outcome) };
     }
     let result = line.get("result").unwrap_or(&Value::Null);
     let (kind, failure) = match line.get("error") {

@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::OsStringExt as _;
 
 use cp_common::home::write_whole;
-use cp_common::output::Severity;
+use cp_common::keys;
 use cp_common::program::{Class, Input, VerbDoc};
 use cp_common::stream::filter::{self, Body, Filter, Source};
 use cp_common::wire::record::Kind;
@@ -19,7 +19,6 @@ use super::job::{self, Job};
 use super::provider::Provider;
 use super::record::BatchJob;
 use super::spool::{Part, Spool};
-use crate::digest;
 use crate::send::{self, RequestBuilder};
 
 /// What the reference says of this verb.
@@ -96,10 +95,7 @@ impl Filter for Submit<'_> {
     fn finish(&mut self, context: &mut Context) -> Result<()> {
         // Nothing is submitted of an input that did not come to its end.
         signals::check()?;
-        if let Some(lowered) = self.asker.engine.lowered() {
-            context.warn(&lowered);
-            context.out.notice("blocks_lowered", Severity::Warning, lowered);
-        }
+        self.asker.engine.report_lowered(context);
         for (number, part) in std::mem::take(&mut self.spool.parts).into_iter().enumerate() {
             let mut job = self.kept(part, number, context)?;
             let _held = job.locked()?;
@@ -118,7 +114,7 @@ impl Submit<'_> {
     /// The batch that these rows are: a new one, unless they were submitted before.
     fn kept(&self, mut part: Part, number: usize, context: &Context) -> Result<Job> {
         let input_hash = part.finish()?;
-        let named = self.id.map(|id| digest::of(format!("request {id}#{number}").as_bytes()));
+        let named = self.id.map(|id| keys::hash(format!("request {id}#{number}").as_bytes()));
         let digits = named.as_ref().unwrap_or(&input_hash).trim_start_matches("sha256:");
         let id = format!("BAT-{}", &digits[..16]);
         let place = job::directory(&context.home);
@@ -135,7 +131,7 @@ impl Submit<'_> {
             input_hash: input_hash.clone(),
             count: part.count,
             words: self.words.clone(),
-            ledger: std::path::absolute(self.asker.engine.journal.path())?.into_os_string().into_vec(),
+            ledger: std::path::absolute(&self.asker.engine.journal.path)?.into_os_string().into_vec(),
             session: context.session(),
             run: context.options.run.clone(),
             directory: part.directory.clone(),

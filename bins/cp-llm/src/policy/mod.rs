@@ -32,12 +32,12 @@ impl Policy {
     }
 
     /// The most dollars that one command line may spend, whatever it was given.
-    pub(crate) fn budget(&self, given: Option<f64>) -> Option<f64> {
-        [given, self.table.budget_usd].into_iter().flatten().reduce(f64::min)
+    pub(crate) fn budget_usd(&self) -> Option<f64> {
+        self.table.budget_usd
     }
 
     /// Why the network may be used, for the ledger. Fails where that requires a token and there is none.
-    pub(crate) fn permission(&self) -> impl Fn() -> Result<&'static str> + Send + Sync + use<> {
+    pub(crate) fn permission(&self) -> impl Fn() -> Result<&'static str> + Copy + Send + Sync + use<> {
         let needs_token = self.table.network == Network::Token;
         move || match needs_token {
             false => Ok("allow"),

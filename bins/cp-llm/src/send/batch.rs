@@ -123,15 +123,10 @@ impl Batch {
     }
 
     /// Sends nothing more, and gives the answers under way that come within the time, each with its text that was not shown.
-    pub(super) fn remaining(&mut self, limit: Duration) -> Vec<(Answered, Vec<Piece>)> {
+    pub(super) fn remaining(&mut self, limit: Duration) -> Vec<(Vec<Piece>, Answered)> {
         self.jobs.take_back();
         let rest = self.jobs.drain(limit);
-        rest.into_iter()
-            .map(|answered| {
-                let pieces = self.due(Some(&answered));
-                (answered, pieces)
-            })
-            .collect()
+        rest.into_iter().map(|answered| (self.due(Some(&answered)), answered)).collect()
     }
 
     /// The text that can be shown: that of the prompt whose turn it is, or where order does not matter all of it.

@@ -35,13 +35,11 @@ impl Reply for DryRun {
 impl DryRun {
     /// The request that the work would begin with.
     pub(super) fn of(engine: &Engine, work: &mut Work) -> Result<Self> {
-        let unknown = |e: &dyn std::fmt::Display| Error::new(Code::Unknown, e.to_string());
         engine.find_conversation(work)?;
         engine.note_lowered(work)?;
         let backend = engine.ready(work)?.backend;
         let body = backend.body(work.request())?;
-        let text = String::from_utf8(body).map_err(|e| unknown(&e))?;
-        let request = RawValue::from_string(text).map_err(|e| unknown(&e))?;
+        let request = serde_json::from_slice(&body).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
         let (url, headers) = match backend.destination(work.request()) {
             Some(Destination { url, headers }) => (Some(url), headers),
             None => (None, Vec::new()),

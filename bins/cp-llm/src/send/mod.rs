@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cp_common::context::options::StreamOptions;
+use cp_common::keys;
 use cp_common::output::{Format, Severity};
 use cp_common::program::{Class, Input, VerbDoc, idempotency};
 use cp_common::stream::filter::{self, Body, Filter, Source};
@@ -29,7 +30,6 @@ pub(crate) use self::request::RequestBuilder;
 use self::resume::EarlierRun;
 use crate::backend::endpoint::Target;
 use crate::dialect::Shown;
-use crate::digest;
 use crate::engine::purse::Purse;
 use crate::engine::{Engine, Listener, Work};
 
@@ -63,16 +63,11 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let in_parallel = args.jobs > 1 && source == Source::Input && !args.dry_run;
     let batch = in_parallel.then(|| Batch::new(&engine, args.jobs.into(), args.unordered)).transpose()?;
     let mut send = Send {
+        args,
         engine,
         requests,
         earlier: args.resume.as_deref().map(EarlierRun::read).transpose()?,
         batch,
-        unordered: args.unordered,
-        options: args.stream_options,
-        dry_run: args.dry_run,
-        extract: args.extract,
-        usage: args.usage && context.out.format() != Format::Json,
-        request_id: args.request_id.clone(),
         aside: args.aside(),
         printed: 0,
         is_noted: false,
@@ -86,21 +81,13 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     outcome.and(settled)
 }
 
-#[expect(clippy::struct_excessive_bools, reason = "most are options of the command line")]
-struct Send {
+struct Send<'a> {
+    args: &'a Args,
     engine: Arc<Engine>,
     requests: RequestBuilder,
     /// The run that this one resumes.
     earlier: Option<EarlierRun>,
     batch: Option<Batch>,
-    unordered: bool,
-    options: StreamOptions,
-    dry_run: bool,
-    /// Whether the first code block of each answer is taken out.
-    extract: bool,
-    /// Whether it is said what each answer used.
-    usage: bool,
-    request_id: Option<String>,
     aside: Aside,
     /// How many answers of the batch were printed, and when that was last reported.
     printed: u64,
@@ -109,16 +96,16 @@ struct Send {
     reported: Instant,
 }
 
-impl Send {
+impl Send<'_> {
     /// Prints what is paid for when the stream ends before its turn.
     fn print_remaining(&mut self, end: &Error, context: &mut Context) {
         let Some(batch) = &mut self.batch else { return };
         // A budget that is gone has paid for what is under way, and so has a reader who left; a refused key has not.
         let waits = end.code() != Code::Auth && !signals::interrupted();
         let remaining = batch.remaining(if waits { Duration::MAX } else { LEDGER_TIME });
-        let options = StreamOptions { continue_on_error: true, ..self.options };
+        let options = StreamOptions { continue_on_error: true, ..self.args.stream_options };
         // A reader who has gone gets no more.
-        for (answered, pieces) in remaining.into_iter().filter(|_| !end.is_reader_gone()) {
+        for (pieces, answered) in remaining.into_iter().filter(|_| !end.is_reader_gone()) {
             let printed = show(pieces, &mut self.aside, context).and_then(|()| match answered.outcome {
                 Err(error) if error.code() == Code::Interrupted => {
                     context.out.set_place(answered.place);
@@ -142,7 +129,7 @@ impl Send {
         batch.said().iter().for_each(|message| context.warn(message));
         show(pieces, &mut self.aside, context)?;
         if let Some(answered) = answered {
-            self.settle(answered, self.options, context)?;
+            self.settle(answered, self.args.stream_options, context)?;
         }
         Ok(came)
     }
@@ -181,7 +168,7 @@ impl Send {
             context.out.raw(b"\n")?;
         }
         let mut message = outcome?;
-        if self.extract {
+        if self.args.extract {
             message.extracted = fence::first_block(&message.content.text());
             message.mark();
             if message.extracted.is_none() && context.out.format() != Format::Json {
@@ -192,7 +179,7 @@ impl Send {
             self.aside.whole(&message, context);
             self.print(&message, context)?;
         }
-        if self.usage {
+        if self.args.usage && context.out.format() != Format::Json {
             context.out.flush()?;
             context.warn(&used(&message, took));
         }
@@ -207,7 +194,7 @@ impl Send {
 
     /// The request id of an item: the one that was given, with the position appended for those after the first.
     fn id_of(&self, work: &Work) -> Option<String> {
-        let id = self.request_id.as_ref()?;
+        let id = self.args.request_id.as_ref()?;
         Some(match work.request().position {
             0 => id.clone(),
             position => format!("{id}#{position}"),
@@ -230,7 +217,7 @@ impl Send {
         // Only a request with an id is compared with an earlier one.
         let named = |_| {
             let targets: Vec<String> = work.targets().iter().map(Target::name).collect();
-            Ok::<_, Error>((targets, digest::of(&self.engine.body(&work)?)))
+            Ok::<_, Error>((targets, keys::hash(&self.engine.body(&work)?)))
         };
         let arguments = id.as_ref().map(named).transpose()?;
         let outcome = idempotency::once(id.as_deref(), &arguments, context, |context| {
@@ -243,7 +230,7 @@ impl Send {
     }
 }
 
-impl Filter for Send {
+impl Filter for Send<'_> {
     fn accepts(&self) -> &'static [Kind] {
         &[Kind::Prompt]
     }
@@ -269,7 +256,7 @@ impl Filter for Send {
         // An input that is one text has nothing beside it to ask in parallel.
         if self.batch.is_none() || matches!(body, Body::Text(_)) {
             let mut work = work?;
-            if self.dry_run {
+            if self.args.dry_run {
                 let request = DryRun::of(&self.engine, &mut work)?;
                 return context.out.record(Kind::Item, &request);
             }
@@ -287,16 +274,13 @@ impl Filter for Send {
     }
 
     fn catch_up(&mut self, context: &mut Context) -> Result<()> {
-        while !self.unordered && self.wait(context)? {}
+        while !self.args.unordered && self.wait(context)? {}
         Ok(())
     }
 
     fn finish(&mut self, context: &mut Context) -> Result<()> {
         while self.wait(context)? {}
-        if let Some(lowered) = self.engine.lowered() {
-            context.warn(&lowered);
-            context.out.notice("blocks_lowered", Severity::Warning, lowered);
-        }
+        self.engine.report_lowered(context);
         Ok(())
     }
 }

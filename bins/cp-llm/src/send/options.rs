@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use cp_common::context::given;
@@ -17,15 +17,13 @@ use serde_json::value::RawValue;
 
 use super::aside::{Aside, Reasoning};
 use super::parameters::{headers, parameters};
-use super::request::{Defaults, RequestBuilder};
+use super::request::RequestBuilder;
 use crate::backend::choice::Endpoints;
 use crate::backend::endpoint::Setup;
 use crate::backend::ready::Backends;
 use crate::engine::Engine;
 use crate::engine::cassette::{Cassette, Use};
 use crate::engine::gate::Gates;
-use crate::engine::journal::Journal;
-use crate::engine::prices::Prices;
 use crate::engine::purse::{self, Purse};
 use crate::engine::retry::RetryPolicy;
 use crate::engine::schema::AnswerSchema;
@@ -176,7 +174,7 @@ impl Args {
         let policy = Policy::load(&context.home)?;
         let permission = policy.permission();
         let endpoints =
-            Endpoints::load(&context.config, self.backend.as_deref())?.looking(move || sends && permission().is_ok());
+            Endpoints::load(&context.config, self.backend.as_deref())?.looking(sends && permission().is_ok());
         // A replay takes the recording's where nothing else names one.
         let endpoints = match cassette.as_ref().filter(|_| is_replayed) {
             Some(cassette) => endpoints.or_default(|| cassette.backend())?,
@@ -184,7 +182,6 @@ impl Args {
         };
         let models = self.model.iter().filter(|model| !model.is_empty());
         let models = models.map(|model| endpoints.target(model)).collect::<Result<_>>()?;
-        let permission = policy.permission();
         let backends = Backends::new(Setup {
             timeouts: self.timeouts(context)?,
             connections: self.jobs.into(),
@@ -194,7 +191,16 @@ impl Args {
             stub_script: script,
             network: Box::new(move || if sends { permission().map(Some) } else { Ok(None) }),
         });
-        let defaults = Defaults {
+        let terms = purse::Terms {
+            usd: self.budget_usd,
+            tokens: self.budget_tokens,
+            policy_usd: policy.budget_usd(),
+            pace: (self.rpm, self.tpm),
+            file: self.budget_file.as_deref(),
+        };
+        let (fetch, logs_content) = (policy.fetch(), policy.logs_content());
+        // A slip in the options changes no file.
+        let requests = RequestBuilder {
             system: self.system.as_deref().map(text_or_file).transpose()?,
             models,
             endpoints,
@@ -206,31 +212,22 @@ impl Args {
             reasoning: self.reasoning,
             schema: schema_text,
             stream: self.streams(context),
-        };
-        let terms = purse::Terms {
-            usd: self.budget_usd,
-            tokens: self.budget_tokens,
-            policy_usd: policy.budget(None),
-            pace: (self.rpm, self.tpm),
-            file: self.budget_file.as_deref(),
+            policy,
+            made: AtomicU64::new(0),
         };
         let purse = if sends { Purse::open(&terms)? } else { None };
+        let max_wait = seconds("--retry-max-wait", self.retry_max_wait)?;
+        let retries = RetryPolicy { retries: self.retries, max_wait };
         let engine = Engine {
-            backends,
-            retries: RetryPolicy { retries: self.retries, max_wait: seconds("--retry-max-wait", self.retry_max_wait)? },
-            prices: Prices::load(&context.home.path("config/prices.toml"))?,
             fail_on: self.fail_on.clone(),
             schema,
             cassette,
             counts_what_is_free: self.budget_usd.is_some(),
-            fetch: policy.fetch(),
             purse,
             gates: Gates::new(self.jobs.into()),
-            ends: Mutex::default(),
-            journal: Journal::new(context, policy.logs_content())?,
-            lowered: Mutex::default(),
+            ..Engine::new(context, backends, retries, fetch, logs_content)?
         };
-        Ok((engine, RequestBuilder::new(defaults, policy)))
+        Ok((engine, requests))
     }
 
     /// Where what the models think goes.

@@ -3,6 +3,8 @@
 use cp_common::{Error, Result};
 use serde_json::{Map, Value};
 
+use crate::backend::headers::{is_name, is_value};
+
 /// Members of a body that are no parameters, and what sets them.
 const OWN: [(&str, &str); 5] = [
     ("model", "use -m MODEL"),
@@ -68,12 +70,10 @@ pub(super) fn headers(given: &[String]) -> Result<Vec<(String, String)>> {
             return Err(Error::usage("a header has neither `=` nor `:`").hint(form));
         };
         let (name, value) = (name.trim().to_ascii_lowercase(), value.trim());
-        // RFC 9110, 5.6.2: a token.
-        let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
-        if name.is_empty() || !name.chars().all(is_token) {
+        if !is_name(&name) {
             return Err(Error::usage(format!("`{name}` is not the name of a header")).hint(form));
         }
-        if !value.chars().all(|c| c == '\t' || (' '..='~').contains(&c)) {
+        if !is_value(value) {
             return Err(Error::usage(format!(
                 "the value of the header {name} has characters that HTTP does not allow"
             ))

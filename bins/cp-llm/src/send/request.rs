@@ -18,8 +18,8 @@ use crate::dialect::Request;
 use crate::engine::Work;
 use crate::policy::Policy;
 
-/// What the options say for every prompt.
-pub(super) struct Defaults {
+/// Makes requests of prompts: what the options say for every prompt, and what the policy permits.
+pub(crate) struct RequestBuilder {
     /// The system text.
     pub system: Option<String>,
     /// The models, the first one first.
@@ -36,22 +36,12 @@ pub(super) struct Defaults {
     pub schema: Option<Value>,
     /// Whether the answer is shown as it comes.
     pub stream: bool,
-}
-
-/// Makes requests of prompts.
-pub(crate) struct RequestBuilder {
-    defaults: Defaults,
-    policy: Policy,
+    pub policy: Policy,
     /// How many requests were made.
-    made: AtomicU64,
+    pub made: AtomicU64,
 }
 
 impl RequestBuilder {
-    /// A builder of the requests that this policy permits.
-    pub(super) fn new(defaults: Defaults, policy: Policy) -> Self {
-        Self { defaults, policy, made: AtomicU64::new(0) }
-    }
-
     /// The work that an item of the input is.
     pub(crate) fn work(&self, body: &Body<'_>) -> Result<Work> {
         match body {
@@ -65,9 +55,9 @@ impl RequestBuilder {
 
     /// The endpoint of prompts that name none.
     pub(crate) fn endpoint(&self) -> Result<Arc<Endpoint>> {
-        match self.defaults.models.first() {
+        match self.models.first() {
             Some(first) => Ok(Arc::clone(&first.endpoint)),
-            None => self.defaults.endpoints.default_for(None),
+            None => self.endpoints.default_for(None),
         }
     }
 
@@ -81,21 +71,19 @@ impl RequestBuilder {
         {
             return Err(Error::validation("the text to send is empty").hint("write what to ask: cp-llm -- TEXT"));
         }
-        if self.defaults.system.is_some() {
+        if self.system.is_some() {
             // The text that the id names is not sent.
             prompt.prompt_id = None;
         }
-        let (first, fallbacks) = self.defaults.targets(&prompt)?;
-        let mut request = self.defaults.request(&prompt, params);
+        let (first, fallbacks) = self.targets(&prompt)?;
+        let mut request = self.request(&prompt, params);
         self.policy.permit_attachments(&request.messages)?;
         self.policy.permit(prompt.prompt_id.as_deref(), &request.system)?;
         // A request that cannot be made has no position.
         request.position = self.made.fetch_add(1, Ordering::Relaxed);
         Ok(Work::new(prompt, request, first, fallbacks))
     }
-}
 
-impl Defaults {
     /// The model to ask for a prompt, and those to fall back to.
     fn targets(&self, prompt: &Prompt) -> Result<(Target, Vec<Target>)> {
         match (self.models.split_first(), &prompt.model) {
@@ -112,13 +100,11 @@ impl Defaults {
             system: self.system.clone().or_else(|| prompt.system.clone()).unwrap_or_default(),
             messages: prompt.messages.clone(),
             tools: self.tools.clone().unwrap_or_else(|| prompt.tools.clone()),
-            model: String::new(),
             params,
             schema: self.schema.clone(),
             stream: self.stream,
             reasoning: self.reasoning,
-            conversation: None,
-            position: 0,
+            ..Request::default()
         }
     }
 }

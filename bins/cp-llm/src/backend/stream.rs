@@ -1,0 +1,113 @@
+//! The answer of a server that comes as it is made, and what is kept of one that breaks off.
+
+use std::time::{Duration, Instant};
+
+use cp_common::wire::Origin;
+use cp_common::{Code, Error, Result};
+use cp_redact::Redactor;
+use sha2::{Digest as _, Sha256};
+
+use crate::dialect::{Answer, Decoder, Show, UpstreamError, bad_answer, cut, feed, finish, parsed};
+use crate::http::client::Reply;
+use crate::http::sse;
+
+/// An answer that comes in events.
+pub(super) struct Stream {
+    pub decoder: Box<dyn Decoder>,
+    parser: sse::Parser,
+    pub hash: Sha256,
+    /// The first bytes, to say what came where no stream did.
+    head: Vec<u8>,
+    /// The time from the start to the first bytes.
+    pub first: Option<Duration>,
+}
+
+impl Stream {
+    /// One of which nothing has come.
+    pub(super) fn new(decoder: Box<dyn Decoder>) -> Self {
+        Self { decoder, parser: sse::Parser::new(), hash: Sha256::new(), head: Vec::new(), first: None }
+    }
+
+    /// Reads to the end of the answer or of the body.
+    pub(super) fn read(&mut self, reply: &mut Reply<'_>, start: Instant, show: &mut Show<'_>) -> Result<()> {
+        const HEAD: usize = 64 << 10;
+        let mut buffer = vec![0; 16 << 10];
+        let decoder = self.decoder.as_mut();
+        let mut ended = false;
+        while !ended {
+            let bytes = reply.read(&mut buffer)?;
+            if bytes.is_empty() {
+                break;
+            }
+            self.first.get_or_insert_with(|| start.elapsed());
+            self.hash.update(bytes);
+            if self.head.len() < HEAD {
+                self.head.extend_from_slice(bytes);
+            }
+            self.parser.push(bytes, |event| {
+                if !ended {
+                    ended = feed(decoder, &event, show)?;
+                }
+                Ok(())
+            })?;
+        }
+        if ended {
+            return Ok(());
+        }
+        match std::mem::take(&mut self.parser).finish() {
+            // The last event of a cut stream is half a line of JSON; that it is cut is what there is to say.
+            Some(event) => match feed(decoder, &event, show) {
+                Err(error) if error.details().get("reason").is_some_and(|reason| reason == "invalid_json") => {
+                    Err(cut())
+                }
+                other => other.map(drop),
+            },
+            None => Ok(()),
+        }
+    }
+
+    /// The answer that was read, or why there is none.
+    pub(super) fn answer(mut self, read: Result<()>, status: u16, here: &Origin) -> Result<Answer> {
+        let partial = self.decoder.partial();
+        let text = partial.text.as_str().to_owned();
+        read.map_err(|error| as_cut(error, &text))?;
+        let nothing = partial.id.is_none() && !partial.ended && partial.stop.is_none() && text.is_empty();
+        if nothing && !self.head.is_empty() {
+            return Err(self.not_a_stream(status));
+        }
+        finish(self.decoder.as_mut(), here).map_err(|error| with_partial(error, &text))
+    }
+
+    /// What came where nothing of a stream did.
+    fn not_a_stream(&self, status: u16) -> Error {
+        match parsed(&self.head) {
+            Ok(json) => UpstreamError::find(&json.value, false).map_or_else(
+                || bad_answer("no_stream", "the answer is not a stream of events"),
+                |error| error.into_error(status),
+            ),
+            Err(error) => with_partial(error, &String::from_utf8_lossy(&self.head)),
+        }
+    }
+}
+
+/// A failure while the body came. What the transport calls a broken connection is an answer that was cut short.
+pub(super) fn as_cut(error: Error, text: &str) -> Error {
+    let error = if error.code() == Code::Network && !error.details().contains_key("reason") {
+        error.with("reason", "cut")
+    } else {
+        error
+    };
+    with_partial(error, text)
+}
+
+/// Keeps what came before the failure.
+pub(super) fn with_partial(error: Error, text: &str) -> Error {
+    const MOST: usize = 64 << 10;
+    if text.is_empty() || error.details().contains_key("partial") {
+        return error;
+    }
+    if text.len() <= MOST {
+        return error.with("partial", text);
+    }
+    error.with("partial", Redactor::from_environment().shortened(text, MOST))
+}
