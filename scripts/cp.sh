@@ -608,10 +608,35 @@ cp_prune() (
         if [ "$old" = "$current" ] || [ "$old" = "$2" ]; then continue; fi
         count=$(cp-session count --session "$old" --format text 2>/dev/null) || continue
         if [ "$count" -gt 2 ]; then continue; fi
-        token=$(cp-session delete "$old" --dangerous --dry-run --quiet 2>/dev/null | jq -r '.data.confirm_token // empty')
-        cp-session delete "$old" --dangerous --confirm="$token" --quiet >/dev/null 2>&1 || continue
+        cp_delete "$old" || continue
     done
     tail -n +"$((over + 1))" "$list" >"$list.new" && mv -f -- "$list.new" "$list"
+)
+
+# cp_delete SESSION: deletes it.
+cp_delete() (
+    token=$(cp-session delete "$1" --dangerous --dry-run --quiet 2>/dev/null | jq -r '.data.confirm_token // empty')
+    cp-session delete "$1" --dangerous --confirm="$token" --quiet >/dev/null 2>&1
+)
+
+# cp_discard AGENT SESSION STATUS: a session that was started for a call which failed. It is deleted, or ended where a model was asked:
+# that stays on the ledger. One with turns, or in which a person can go on, stays as it is.
+cp_discard() (
+    [ "$3" -ne 9 ] && [ "$(cp-session count --session "$2" --format text)" = 0 ] || exit 0
+    directory=$(cp-session show --session "$2" | jq -r .data.directory) || exit 1
+    if grep -qsF '"event":"llm.request"' -- "$directory"/ledger/*.jsonl; then
+        cp-session end "$2" >/dev/null
+    else
+        cp_lock_agent "$1" && cp_unlist "$1" "$2" && cp_delete "$2"
+    fi
+)
+
+# cp_reopened SESSION: its id. One that has ended is opened again.
+cp_reopened() (
+    shown=$(cp-session show "$1") || exit $?
+    session=$(cp_put "$shown" | jq -r .data.session_id)
+    if cp_put "$shown" | jq -e .data.ended >/dev/null; then cp-session resume "$session" >/dev/null || exit $?; fi
+    printf '%s\n' "$session"
 )
 
 # cp_unlist AGENT SESSION: the session is continued, so it stays. The caller has the lock.

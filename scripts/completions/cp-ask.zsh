@@ -3,6 +3,9 @@
 _arguments \
     '(-s --system)'{-s,--system}'[more system text]:text or file:_files' \
     '(-c --continue)'{-c,--continue}'[continue the current conversation]' \
+    '--session[continue this conversation]:session:' \
+    '--name[name the conversation]:name:' \
+    '(-C --command)'{-C,--command}'[print a command line, and run it after a yes]' \
     '(-m --model)'{-m,--model}'[the model]:model:' \
     '--agent[the agent]:agent:_files -W "${CP_HOME:-${XDG_DATA_HOME:-$HOME/.local/share}/cp}/agents" -/' \
     '--prompt[begin the system text with a governed prompt]:id:' \

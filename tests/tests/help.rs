@@ -133,3 +133,48 @@ fn nothing_to_do_at_a_terminal_is_help_and_elsewhere_an_error_that_names_the_ver
         assert!(error["details"]["verbs"].as_array().is_some_and(|verbs| verbs.len() >= 3), "{line}: {error}");
     }
 }
+
+#[test]
+fn a_failure_at_a_terminal_is_said_once_in_words() {
+    for program in PROGRAMS {
+        let place = Place::new();
+        let mut terminal = place.program(program).arg("--wrong").terminal(120);
+        assert_eq!(terminal.end(), Some(2), "{program}");
+        let text = terminal.text();
+        assert!(text.starts_with("✗ unexpected argument '--wrong' found\n"), "{program}: {text}");
+        assert!(!text.contains("\"ok\""), "{program}: {text}");
+    }
+    let shown = |line: &str| {
+        let place = Place::new();
+        let mut terminal = place.shell("sh", line).terminal(120);
+        terminal.end();
+        terminal.text()
+    };
+    // Of a verb, too.
+    let failure = shown("cp-session show none");
+    assert!(failure.starts_with("✗ no session `none`\n") && !failure.contains("\"ok\""), "{failure}");
+    for line in ["cp-session show none --json", "cp-session show --wrong --json", "CP_FORMAT=json cp-log --wrong"] {
+        assert!(shown(line).contains("{\"ok\":false"), "{line}: {}", shown(line));
+    }
+    assert!(shown("cp-session show none 2>errors").contains("{\"ok\":false"), "nobody reads standard error there");
+}
+
+#[test]
+fn what_sets_the_programs_up_answers_a_person_in_words() {
+    for line in ["cp-shell init", "cp-shell config", "cp-shell config get tier", "cp-shell doctor", "cp-log doctor"] {
+        let shown = |line: &str| {
+            let place = Place::new();
+            let mut terminal = place.shell("sh", line).terminal(120);
+            assert_eq!(terminal.end(), Some(0), "{line}: {}", terminal.text());
+            terminal.text()
+        };
+        assert!(!shown(line).contains("\"ok\""), "{line}: {}", shown(line));
+        let asked = shown(&format!("{line} --format json"));
+        assert!(asked.starts_with("{\"ok\":true"), "{asked}");
+        check_contract(&Place::new().sh(line));
+    }
+    let place = Place::new();
+    let mut terminal = place.program("cp-session").arg("list").terminal(120);
+    terminal.end();
+    assert!(terminal.text().starts_with("{\"ok\":true"), "{}", terminal.text());
+}

@@ -19,6 +19,7 @@ mod pipelines;
 mod properties;
 mod queries;
 mod scripts_cp_ask;
+mod scripts_cp_ask_named;
 mod scripts_cp_sh;
 mod structure;
 mod table;

@@ -446,7 +446,8 @@ fn it_runs_from_a_link_and_under_both_shells() {
     assert_eq!(ran.stdout, "stub response 1\nstub response 2\nstub response 3\n", "{}", ran.stderr);
 }
 
-const OPTIONS: [&str; 8] = ["-s", "-c", "-m", "--agent", "--prompt", "--tools", "--tool-backend", "--backend"];
+const OPTIONS: [&str; 11] =
+    ["-s", "-c", "-m", "-C", "--session", "--name", "--agent", "--prompt", "--tools", "--tool-backend", "--backend"];
 const WORDS: [&str; 7] = ["init", "config", "session", "reset", "log", "completions", "help"];
 
 #[test]
@@ -458,7 +459,10 @@ fn the_page_names_every_option_and_every_word_of_the_help() {
         assert!(options.contains(&option), "the help lacks {option}");
         assert!(page.contains(&format!("Fl {}", &option[1..])), "cp-ask(1) lacks {option}");
     }
-    assert!(options.iter().all(|option| OPTIONS.contains(option) || ["--", "-]"].contains(option)), "{options:?}");
+    assert!(
+        options.iter().all(|option| OPTIONS.contains(option) || ["--", "-]", "(--command)"].contains(option)),
+        "{options:?}"
+    );
     for word in WORDS {
         assert!(
             help.contains(&format!("\n  {word} ")) && page.contains(&format!(".It Cm {word}")),

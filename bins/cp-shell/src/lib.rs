@@ -102,5 +102,26 @@ fn checks(context: &mut Context) -> Vec<Check> {
         Ok(agents) => Check::pass("agents", format!("{} configured", agents.len())),
         Err(e) => Check::not_fine("agents", Status::Fail, e.message(), e.hint_text().unwrap_or("correct the file")),
     });
+    // Without cp-llm it is said above.
+    if coprocess::find("cp-llm").is_ok() {
+        checks.push(backend_check(context));
+    }
     checks
+}
+
+/// Whether a model can be asked, as cp-llm finds it.
+fn backend_check(context: &Context) -> Check {
+    let found = parts::ask(context, "cp-llm", &["doctor"]).map(|found| {
+        let checks = found["checks"].as_array().into_iter().flatten();
+        let mut faults = checks.filter(|check| check["check"] == "backend");
+        faults.find(|check| check["status"] != "pass").cloned().map(|fault| {
+            let word = |name: &str| fault[name].as_str().unwrap_or_default().to_owned();
+            (word("message"), word("fix"))
+        })
+    });
+    match found {
+        Ok(None) => Check::pass("backend", "a model can be asked"),
+        Ok(Some((message, fix))) => Check::not_fine("backend", Status::Warn, message, fix),
+        Err(e) => Check::not_fine("backend", Status::Warn, e.message(), "run cp-llm doctor"),
+    }
 }

@@ -41,6 +41,19 @@ fn a_broken_file_is_named_with_its_line_and_doctor_still_runs() {
 }
 
 #[test]
+fn doctor_says_whether_a_model_can_be_asked() {
+    let place = Place::of("cp-shell");
+    let backend = |backend: &str| {
+        let found = place.subject().arg("doctor").env("CP_BACKEND", backend).with_programs().run().data();
+        found["checks"].as_array().unwrap().iter().find(|check| check["check"] == "backend").cloned().unwrap()
+    };
+    assert_eq!(backend("stub")["status"], "pass");
+    let missing = backend("");
+    assert_eq!((&missing["status"], &missing["message"]), (&"warn".into(), &"no backend is configured".into()));
+    assert!(missing["fix"].as_str().unwrap().contains("ANTHROPIC_API_KEY"), "{missing}");
+}
+
+#[test]
 fn an_agent_and_its_members_are_looked_up() {
     let place = Place::of("cp-shell");
     place.run(&["config", "agent", "default", "soul"]).assert().code(3).stdout(contains("cp-shell init"));

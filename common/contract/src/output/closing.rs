@@ -138,6 +138,7 @@ impl Output {
 
     /// The closing line of a failure, in the shape that the reader expects.
     pub(super) fn fail_closed(&mut self, error: &Error) -> Result<()> {
+        self.fail_in_words();
         if self.format == Format::Json {
             match self.shape {
                 Shape::Stream => self.fail_summary(&self.with_counts(error))?,

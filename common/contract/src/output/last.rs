@@ -3,6 +3,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
+use rustix::stdio::{stderr, stdout};
+use rustix::termios::isatty;
 use serde_json::{Map, Value};
 
 use super::printable::printable_line;
@@ -19,11 +21,22 @@ pub(super) struct Stand {
     pub(super) counts: Counts,
     /// Whether another program runs this one and reports its end.
     pub(super) is_part: bool,
+    /// Who reads both streams.
+    reader: Reads,
     started: Option<Instant>,
     /// Whether what was written last is not a whole line.
     inside: bool,
     /// Whether the closing line is out.
     closed: bool,
+}
+
+/// Who reads what is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reads {
+    /// A program, or whoever asked for a format.
+    AsAsked,
+    /// A person at a terminal, who asked for none.
+    Person,
 }
 
 static STAND: Mutex<Stand> = Mutex::new(Stand {
@@ -32,6 +45,7 @@ static STAND: Mutex<Stand> = Mutex::new(Stand {
     shape: Shape::Answer,
     counts: Counts { succeeded: 0, failed: 0, skipped: 0 },
     is_part: false,
+    reader: Reads::AsAsked,
     started: None,
     inside: false,
     closed: false,
@@ -53,6 +67,7 @@ pub(super) fn begin(program: &'static str, format: Format, started: Instant) {
         shape: Shape::Answer,
         counts: Counts::default(),
         is_part: false,
+        reader: Reads::AsAsked,
         started: Some(started),
         inside: false,
         closed: false,
@@ -62,6 +77,20 @@ pub(super) fn begin(program: &'static str, format: Format, started: Instant) {
 /// Says whether another program runs this one and reports its end: a signal that ends both is said once.
 pub(crate) fn has_owner(is_part: bool) {
     stand().is_part = is_part;
+}
+
+/// Says that no format is asked for: at a terminal an answer that is a failure is said once, in words.
+pub(crate) fn names_no_format() {
+    if isatty(stdout()) && isatty(stderr()) {
+        stand().reader = Reads::Person;
+    }
+}
+
+impl Stand {
+    /// Whether a failure is written as a record.
+    pub(super) fn records_failure(&self) -> bool {
+        self.format == Format::Json && (self.reader == Reads::AsAsked || self.shape == Shape::Stream)
+    }
 }
 
 /// Writes what is certain to standard output, with the closing line at its end where `closes`.
@@ -93,10 +122,10 @@ pub(crate) fn last_words(error: &Error) -> bool {
     let is_json = match &stand {
         Some(stand) if stand.closed => return false,
         Some(stand) => {
-            if stand.format == Format::Json {
-                write_last(rustix::stdio::stdout(), &closing_line(stand, error));
+            if stand.records_failure() {
+                write_last(stdout(), &closing_line(stand, error));
             }
-            stand.format == Format::Json
+            stand.records_failure()
         }
         None => true,
     };
@@ -108,7 +137,7 @@ pub(crate) fn last_words(error: &Error) -> bool {
     };
     let is_said = error.code() == Code::Interrupted && stand.as_ref().is_some_and(|stand| stand.is_part);
     if !is_said {
-        write_last(rustix::stdio::stderr(), format!("{}\n", printable_line(&words)).as_bytes());
+        write_last(stderr(), format!("{}\n", printable_line(&words)).as_bytes());
     }
     std::mem::forget(stand);
     true

@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 pub(crate) use self::closed::check_open;
-pub(crate) use self::last::{bug, has_owner, last_words};
+pub(crate) use self::last::{bug, has_owner, last_words, names_no_format};
 pub use self::printable::{printable, printable_line};
 pub use self::sink::{line_to_stderr, to_stderr};
 use crate::wire::fields::Fields;
@@ -211,6 +211,13 @@ impl Output {
         self.format
     }
 
+    /// Before a failure: a person at a terminal reads it once, in words and with what helps.
+    fn fail_in_words(&mut self) {
+        if self.format == Format::Json && !last::stand().records_failure() {
+            self.format = Format::Text;
+        }
+    }
+
     /// Says which members of its answers were asked for.
     pub(crate) fn choose(&mut self, fields: Option<Fields>) {
         self.fields = fields;
@@ -245,6 +252,7 @@ impl Output {
     /// Writes the one line of a verb that did its work and found something wrong: the error, on standard output, and its exit.
     pub fn refuse<T: Reply + ?Sized>(&mut self, data: &T, error: Error) -> Result<()> {
         let error = &error.without_secrets();
+        self.fail_in_words();
         match self.format {
             Format::Json => self.fail_closed(error)?,
             Format::Text => {
@@ -456,6 +464,9 @@ impl Output {
             for (at, line) in hint.lines().enumerate() {
                 line_to_stderr(&format!("  {}{line}", if at == 0 { "Hint: " } else { "" }));
             }
+        }
+        if let (Some(Value::String(line)), true) = (error.details().get("resume"), self.format != Format::Json) {
+            line_to_stderr(&format!("  Resume: {line}"));
         }
     }
 }

@@ -62,6 +62,8 @@ pub struct VerbDoc {
     pub sort: Option<&'static str>,
     /// The events that it writes on a ledger, beside those of every ledger and of the audit.
     pub events: &'static [&'static str],
+    /// Whether it answers in text at a terminal where no format is asked for: a person is setting the programs up.
+    pub is_for_person: bool,
 }
 
 impl VerbDoc {
@@ -110,6 +112,7 @@ impl VerbDoc {
         input: &[],
         sort: None,
         events: &[],
+        is_for_person: false,
     };
 }
 

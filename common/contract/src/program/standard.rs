@@ -11,7 +11,7 @@ pub(crate) const VERBS: [VerbDoc; 5] = [
         &["{} reference", "{} reference --fields options", "{} reference --verb doctor --fields commands"],
     ),
     doc("context", "context", &["{} context"]),
-    doc("doctor", "doctor", &["{} doctor"]),
+    VerbDoc { is_for_person: true, ..doc("doctor", "doctor", &["{} doctor"]) },
     doc("changelog", "changelog", &["{} changelog", "{} changelog --since 0.0.1"]),
     doc("completions", "completions", &["{} completions bash"]),
 ];

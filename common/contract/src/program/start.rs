@@ -6,12 +6,14 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{FromArgMatches, Parser};
+use rustix::stdio::stdout;
+use rustix::termios::isatty;
 
 use crate::context::Context;
 use crate::context::options::Shared;
 use crate::home::Home;
-use crate::home::config::Config;
-use crate::output::{Format, Output, bug, check_open, last_words};
+use crate::home::config::{Config, Origin};
+use crate::output::{Format, Output, bug, check_open, last_words, names_no_format};
 use crate::program::arguments::{Parsed, command_of, parse, usage_error, verb_of};
 use crate::program::completion;
 use crate::program::describe;
@@ -43,7 +45,11 @@ fn leave(code: Code) -> ! {
 
 fn start<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Result<()>, started: Instant) -> u8 {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let mut early = Output::new(program.name, asked_format(&arguments), false, started);
+    let asked = asked_format(&arguments);
+    let mut early = Output::new(program.name, asked.unwrap_or(Format::Json), false, started);
+    if asked.is_none() {
+        names_no_format();
+    }
     if let Err(error) = check_open() {
         return early.close(Err(error));
     }
@@ -90,12 +96,24 @@ fn with_options<C: Parser>(
     let (home, config) = match loaded {
         Ok(loaded) => loaded,
         Err(error) => {
-            let format = options.format.unwrap_or(Format::Json);
-            return Output::new(program.name, format, options.quiet, started).close(Err(error));
+            let mut out = Output::new(program.name, options.format.unwrap_or(Format::Json), options.quiet, started);
+            if flag.is_none() {
+                names_no_format();
+            }
+            return out.close(Err(error));
         }
     };
-    let format = config.text("format", flag).and_then(|name| format_of(&name));
+    let asked = config.get("format", flag);
+    let is_asked = asked.as_ref().is_some_and(|asked| asked.origin != Origin::Default);
+    let is_for_person = program.verbs.iter().chain(&standard::VERBS).any(|doc| doc.path == verb && doc.is_for_person);
+    let format = match asked.and_then(|asked| format_of(&asked.text)) {
+        Some(_) if !is_asked && is_for_person && isatty(stdout()) => Some(Format::Text),
+        format => format,
+    };
     let out = Output::new(program.name, format.unwrap_or(Format::Json), options.quiet, started);
+    if !is_asked {
+        names_no_format();
+    }
     let mut context = Context { program: program.name, options, home, config, out };
     if program.implicit == Some(verb.as_str()) {
         context.out.filtering();
@@ -205,19 +223,16 @@ fn format_of(name: &str) -> Option<Format> {
     [Format::Json, Format::Text, Format::Raw].into_iter().find(|format| format_name(*format) == name)
 }
 
-/// The format that the arguments ask for, before they are known to be right: an error about them is written in it too.
-fn asked_format(arguments: &[OsString]) -> Format {
+/// The format that is asked for, before the arguments are known to be right: an error about them is written in it too.
+fn asked_format(arguments: &[OsString]) -> Option<Format> {
     let words: Vec<&str> = arguments.iter().map_while(|word| word.to_str()).take_while(|word| *word != "--").collect();
     let named = words.iter().enumerate().find_map(|(at, word)| match word.strip_prefix("--format") {
         Some("") => words.get(at + 1).copied(),
         Some(rest) => rest.strip_prefix('='),
         None => None,
     });
-    named
-        .map(str::to_owned)
-        .or_else(|| std::env::var("CP_FORMAT").ok())
-        .and_then(|name| format_of(&name))
-        .unwrap_or(Format::Json)
+    let is_json = words.contains(&"--json").then_some("json");
+    named.or(is_json).map(str::to_owned).or_else(|| std::env::var("CP_FORMAT").ok()).and_then(|name| format_of(&name))
 }
 
 #[cfg(test)]

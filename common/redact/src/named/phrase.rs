@@ -4,12 +4,15 @@ use std::ops::Range;
 
 use crate::secret::Secret;
 use crate::words::name::Kind;
-use crate::words::scan::{Quote, blanks, run};
+use crate::words::scan::{Quote, blanks, is_line_end, line_before, run, white};
 use crate::words::value::{is_bare_secret, is_placeholder, is_wordy};
 
-/// What a password, a key or a secret is called.
-pub(crate) const WORDS: [&str; 42] = [
+/// What a password, a key or a secret is called. Directly behind one that ends in a blank only the value can stand.
+pub(crate) const WORDS: [&str; 45] = [
     "password",
+    "pass ",
+    "pw ist ",
+    "jeton",
     "passphrase ",
     "passcode",
     "passwort",
@@ -125,6 +128,13 @@ pub(crate) fn at(text: &[u8], start: usize, word: &str) -> Option<Secret> {
         &near[..near.iter().position(|byte| matches!(byte, b'"' | b'\\' | b';' | b'!' | b'?')).unwrap_or(near.len())];
     let stop = memchr::memmem::find(clause, b". ").unwrap_or(clause.len());
     let clause = &clause[..stop];
+    if word.ends_with(' ') && word != "passphrase " {
+        let at = value(text, from, true, false)?;
+        return is_chosen(&text[at.clone()]).then_some(Secret { at, rule: "assignment" });
+    }
+    if let Some(at) = said_before(text, start).or_else(|| on_the_next_line(text, from + clause.len(), clause)) {
+        return Some(Secret { at, rule: "assignment" });
+    }
     let english = word.starts_with("pass") && word != "passwort";
     if english && !clause.iter().any(u8::is_ascii_digit) {
         return None;
@@ -140,12 +150,56 @@ pub(crate) fn at(text: &[u8], start: usize, word: &str) -> Option<Secret> {
         .collect();
     places.sort_unstable();
     let is_direct = |place: usize| VERBS.iter().any(|verb| verb.len() == place && clause.starts_with(verb.as_bytes()));
-    let weak = matches!(word, "キー" | "ключ" | "Ключ" | "schlüssel" | "geheimnis");
+    let weak = matches!(word, "jeton" | "キー" | "ключ" | "Ключ" | "schlüssel" | "geheimnis");
     places
         .into_iter()
         .filter_map(|place| value(text, from + place, is_direct(place), weak))
         .find(|at| !english || is_strong(&text[at.clone()]))
         .map(|at| Secret { at, rule: "assignment" })
+}
+
+/// `VALUE is the root password`: what stands before the verb.
+fn said_before(text: &[u8], start: usize) -> Option<Range<usize>> {
+    const VERBS: [&str; 9] = [" is ", " was ", " ist ", " war ", " est ", " es ", " é ", "が", "は"];
+    let line = line_before(text, start);
+    let near = &line[line.len().saturating_sub(REACH)..];
+    let (at, verb) =
+        VERBS.iter().filter_map(|verb| Some((memchr::memmem::rfind(near, verb.as_bytes())?, verb))).max()?;
+    // An article, and whose password it is.
+    let between = &near[at + verb.len()..];
+    let is_name = |byte: &u8| byte.is_ascii_alphabetic() || *byte >= 128 || matches!(byte, b' ' | b'-' | b'\'');
+    if !between.iter().all(is_name) {
+        return None;
+    }
+    let said = near[..at].rsplit(|byte| matches!(byte, b' ' | b'"')).next()?;
+    let is_quote = |byte: &u8| matches!(byte, b'`' | b'\'');
+    let opening = said.iter().take_while(|byte| is_quote(byte)).count();
+    let closing = said[opening..].iter().rev().take_while(|byte| is_quote(byte)).count();
+    let end = start - near.len() + at;
+    let value = end - said.len() + opening..end - closing;
+    is_chosen(&text[value.clone()]).then_some(value)
+}
+
+/// `the password is:`, and the value alone on the next line, or after an empty one.
+fn on_the_next_line(text: &[u8], end: usize, clause: &[u8]) -> Option<Range<usize>> {
+    let clause = clause.trim_ascii_end();
+    if !clause.is_empty() && ![":", "：", "。"].iter().any(|sign| clause.ends_with(sign.as_bytes())) {
+        return None;
+    }
+    let start = end + white(text, end);
+    let value = start
+        ..start + run(&text[..text.len().min(start + 64)], start, |byte| byte > b' ' && !matches!(byte, b'"' | b'\\'));
+    let begins = text.get(start).is_some_and(u8::is_ascii_alphanumeric);
+    (begins && start > end && is_line_end(text, value.end) && is_chosen(&text[value.clone()])).then_some(value)
+}
+
+/// What nothing but a password looks like: no option, no setting, no address.
+fn is_chosen(value: &[u8]) -> bool {
+    is_strong(value)
+        && value.is_ascii()
+        && value[0] != b'-'
+        && !value.contains(&b'=')
+        && !(value.contains(&b'@') && value.contains(&b'.'))
 }
 
 /// Letters, digits and a sign that no name of code has.

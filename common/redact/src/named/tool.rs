@@ -36,9 +36,10 @@ use Place::{After, Behind, In, Literal, Operand, Share, Slash, Token, With};
 pub(crate) struct Tool(&'static str, &'static [&'static str], &'static [Place]);
 
 /// The programs.
-pub(crate) const TOOLS: [Tool; 56] = [
+pub(crate) const TOOLS: [Tool; 57] = [
     Tool("ConvertTo-SecureString", &[], &[Operand(0)]),
     Tool("cargo login", &["login"], &[Token]),
+    Tool("vault login", &["login"], &[Token]),
     Tool("smbmap", &[], &[After("-p")]),
     Tool("rclone", &[], &[After("pass")]),
     Tool("ansible-vault", &["encrypt_string"], &[Operand(0)]),

@@ -1,0 +1,112 @@
+//! `scripts/cp-ask` with conversations that have a name, calls that fail, and command lines.
+
+use cp_testkit::{Outcome, Place};
+
+fn run(place: &Place, script: &str) -> Outcome {
+    place.shell("sh", script).env("CP_BACKEND", "stub").run()
+}
+
+#[test]
+fn a_conversation_with_a_name_goes_on_by_it_also_after_its_end() {
+    let place = Place::new();
+    let ran = run(
+        &place,
+        "cp-ask --name work one; cp-ask other; cp-ask --session work two; cp-session end work >/dev/null; cp-ask --session=work three
+        cp-ask -c --name side next; cp-session load --session work --format text | grep -c user; cp-session load --session side --format text | grep user
+        cp-session list | jq -c '[.data.items[] | [.name, .ended]] | sort'",
+    );
+    assert_eq!(
+        ran.stdout,
+        "stub response 1\nstub response 1\nstub response 2\nstub response 3\nstub response 2\n3\nuser: other\nuser: next\n[[\"side\",false],[\"work\",false]]\n",
+        "{}",
+        ran.stderr
+    );
+    for (script, status, complaint) in [
+        ("cp-ask --session none x", 3, "no session `none`"),
+        ("cp-ask --name 'a b' x", 2, "cannot be the name"),
+        ("cp-ask --name work x", 6, "has the name work"),
+    ] {
+        let ran = run(&place, script);
+        assert_eq!((ran.status, ran.stdout.as_str()), (status, ""), "{script}: {}", ran.stderr);
+        assert!(ran.stderr.contains(complaint), "{script}: {}", ran.stderr);
+    }
+    assert_eq!(run(&place, "cp-session list | jq .data.count").stdout, "2\n", "what could not be named is not there");
+}
+
+#[test]
+fn a_call_that_fails_leaves_no_open_session() {
+    let place = Place::new();
+    place.work.write("fails", "{\"error\":{\"code\":\"E_AUTH\",\"message\":\"no\"}}\n");
+    let listed = "cp-session list | jq -c '[.data.items[].ended] | sort'";
+    let ran = run(&place, &format!("for n in 1 2 3; do CP_BACKEND= cp-ask $n; done; cp-ask --tools none x; {listed}"));
+    assert_eq!(ran.stdout, "[]\n", "{}", ran.stderr);
+    let ran =
+        run(&place, &format!("CP_STUB_SCRIPT=fails cp-ask x; cp-log query --merge | grep -c llm.request; {listed}"));
+    assert_eq!(ran.stdout, "1\n[true]\n", "what was asked stays on the ledger: {}", ran.stderr);
+    let ran = run(
+        &place,
+        &format!(
+            "cp-ask x; S=$(cp-session start --format text); CP_SESSION=$S CP_STUB_SCRIPT=fails cp-ask y; {listed}"
+        ),
+    );
+    assert_eq!(ran.stdout, "stub response 1\n[false,false,true]\n", "{}", ran.stderr);
+}
+
+/// A model that gives a command line, and a policy.
+fn with_command(answer: &str) -> Place {
+    let place = Place::new();
+    place.work.write("answers", format!("{}\n", serde_json::json!({ "content": answer })));
+    place.policy("[exec]\nallowed_commands = [\"touch\"]\n[paths]\nread = [\".\"]\nwrite = [\".\"]\n");
+    place
+}
+
+const COMMAND: &str = "CP_STUB_SCRIPT=answers cp-ask -C make a file";
+
+#[test]
+fn a_command_line_is_printed_and_not_run_without_a_terminal() {
+    let place = with_command("```sh\n\ttouch \u{1b}made\u{202e}\n```\nThis makes it.");
+    let ran = run(&place, COMMAND);
+    assert_eq!((ran.status, ran.stdout.as_str()), (0, "touch made\n"), "{}", ran.stderr);
+    assert!(ran.stderr.starts_with("policy: allow, "), "{}", ran.stderr);
+    let ran =
+        run(&place, "echo make a file | CP_STUB_SCRIPT=answers cp-ask --command; cp-session list | jq .data.count");
+    assert_eq!(ran.stdout, "touch made\n0\n", "it is no conversation: {}", ran.stderr);
+    assert!(!place.work.join("made").exists());
+    let ran = run(&with_command("# Nothing does."), COMMAND);
+    assert_eq!((ran.status, ran.stdout.as_str()), (3, ""));
+    assert_eq!(ran.stderr, "cp-ask: no command does this: Nothing does.\n");
+    let ran = run(&with_command("rm made"), COMMAND);
+    assert_eq!((ran.status, ran.stdout.as_str()), (0, "rm made\n"));
+    assert!(ran.stderr.starts_with("policy: deny, "), "{}", ran.stderr);
+    for option in ["-s x", "-c", "--session x", "--name x", "--tools x", "--agent x", "--prompt x"] {
+        let ran = run(&place, &format!("cp-ask {option} -C text"));
+        assert_eq!((ran.status, ran.stdout.as_str()), (2, ""), "{option}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn at_a_terminal_a_command_line_runs_after_a_yes() {
+    for (key, status, is_made) in [("n", 5, false), ("", 5, false), ("y", 0, true)] {
+        let place = with_command("touch made");
+        let mut terminal = place.shell("sh", COMMAND).env("CP_BACKEND", "stub").terminal(80);
+        let shown = terminal.wait_for("Run it? [y/N] ");
+        assert!(shown.starts_with("touch made\npolicy: allow, "), "{shown}");
+        terminal.send(&format!("{key}\r"));
+        assert_eq!(terminal.end(), Some(status), "{key}: {}", terminal.text());
+        assert_eq!(place.work.join("made").exists(), is_made, "{key}");
+    }
+    let place = with_command("rm made");
+    let mut terminal = place.shell("sh", COMMAND).env("CP_BACKEND", "stub").terminal(80);
+    assert_eq!(terminal.end(), Some(5));
+    assert!(!terminal.text().contains("Run it?"), "{}", terminal.text());
+    let place = with_command("touch made");
+    let asks = "[[exec.rule]]\ncommand = \"touch\"\ndecision = \"confirm\"\nreason = \"it is new\"\n";
+    let policy = place.home.read("config/policy.toml").replace("[paths]", &format!("{asks}[paths]"));
+    place.policy(&policy);
+    let mut terminal = place.shell("sh", COMMAND).env("CP_BACKEND", "stub").terminal(80);
+    let shown = terminal.wait_for("Run it? [y/N] ");
+    assert!(shown.contains("policy: ask, it is new"), "{shown}");
+    terminal.send("yes\r");
+    assert_eq!(terminal.end(), Some(0), "{}", terminal.text());
+    assert!(place.work.join("made").exists());
+}
