@@ -16,7 +16,7 @@ use crate::interactive::hub::Hub;
 use crate::interactive::options::Options;
 use crate::interactive::settings::Settings;
 use crate::interactive::shell_history::ShellHistory;
-use crate::interactive::transcript::Transcript;
+use crate::interactive::transcript::{Transcript, close_question};
 use crate::journal::{self, Journal};
 use crate::plane::Plane;
 use crate::signals::{Signals, Strip, Tracker};
@@ -172,6 +172,7 @@ impl State<'_> {
         let joined = journal::resumed(self.context)?;
         let id = joined.agent.clone().filter(|agent| !agent.is_empty()).unwrap_or_else(|| "default".to_owned());
         let agent = agent::named(&id, &self.standing.plane, &self.model, self.context)?;
+        close_question(&id, self.context)?;
         let journal = Journal::open(Some(&joined), &id, self.context)?;
         let transcript = Transcript::open(journal.directory(), journal.session(), &id)?;
         Ok((journal, transcript, agent, joined.is_isolated()))

@@ -8,11 +8,11 @@ use cp_common::program::approval::{Answer, description, prompt};
 use cp_common::wire::Approval;
 use serde_json::{Value, json};
 
-use super::flow::{Flow, Page};
+use super::flow::Flow;
+use super::thoughts::Thoughts;
 use crate::agent::{Event, Observer};
 use crate::interactive::console::Console;
-use crate::interactive::console::render::harmless;
-use crate::interactive::console::render::{Style, cut, show};
+use crate::interactive::console::render::{Page, Style, cut, harmless, show};
 use crate::signals::Tracker;
 
 /// How long nothing may come before a sign of life is shown, and what moves in it.
@@ -27,6 +27,9 @@ pub(super) struct Watch<'a> {
     /// What was shown of the answer.
     pub(super) partial: String,
     flow: Flow,
+    /// Whether what the model thinks is shown, and what it thinks now.
+    shows_thoughts: bool,
+    thoughts: Option<Thoughts>,
     /// What the line at the cursor says while nothing comes.
     sign: Option<String>,
     /// The tools that were called.
@@ -34,9 +37,26 @@ pub(super) struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    pub(super) fn new(console: &'a Console, out: &'a mut Output, tracker: &'a mut Tracker, style: Style) -> Self {
+    pub(super) fn new(
+        console: &'a Console,
+        out: &'a mut Output,
+        tracker: &'a mut Tracker,
+        style: Style,
+        shows_thoughts: bool,
+    ) -> Self {
         let flow = Flow::new(style, Page::of_terminal());
-        Self { console, out, tracker, style, partial: String::new(), flow, sign: None, called: Vec::new() }
+        Self {
+            console,
+            out,
+            tracker,
+            style,
+            partial: String::new(),
+            flow,
+            shows_thoughts,
+            thoughts: None,
+            sign: None,
+            called: Vec::new(),
+        }
     }
 
     /// Ends what was shown of the answer with a line of its own.
@@ -46,6 +66,7 @@ impl<'a> Watch<'a> {
     }
 
     fn ended(&mut self) -> String {
+        let folded = self.folded();
         let mut end = self.flow.end();
         if !self.partial.is_empty() && !self.partial.ends_with('\n') {
             self.partial.push('\n');
@@ -53,7 +74,20 @@ impl<'a> Watch<'a> {
                 end.push('\n');
             }
         }
-        end
+        folded + &end
+    }
+
+    /// Puts a line in the place of what the model thought.
+    fn folded(&mut self) -> String {
+        self.thoughts.take().map(Thoughts::fold).unwrap_or_default()
+    }
+
+    /// Some of what the model thinks, on lines of its own.
+    fn thought(&mut self, words: &str) -> String {
+        let Some(page) = Page::of_terminal().filter(|_| self.shows_thoughts) else { return String::new() };
+        let start = if self.thoughts.is_none() { self.ended() } else { String::new() };
+        let style = self.style;
+        start + &self.thoughts.get_or_insert_with(|| Thoughts::new(style)).add(words, page.rows)
     }
 
     /// Takes the sign of life off the line.
@@ -73,9 +107,11 @@ impl Observer for Watch<'_> {
     fn event(&mut self, event: Event<'_>) -> Result<()> {
         let shown = match event {
             Event::Delta(words) => {
+                let folded = self.folded();
                 self.partial.push_str(words);
-                self.flow.add(words)
+                folded + &self.flow.add(words)
             }
+            Event::Thought(words) => self.thought(words),
             Event::ToolCall(call) => {
                 self.called.push(json!({"tool": call.name}));
                 self.line(&format!("→ {} {}", call.name, call.input.get()))
@@ -101,7 +137,8 @@ impl Observer for Watch<'_> {
             return Ok(());
         }
         let frame = FRAMES[usize::try_from(waited.as_millis() / 100).unwrap_or(0) % FRAMES.len()];
-        let sign = format!("{frame} {} s", waited.as_secs());
+        let so_far = self.thoughts.as_ref().map(Thoughts::so_far);
+        let sign = format!("{frame} {}", so_far.unwrap_or_else(|| format!("{} s", waited.as_secs())));
         if self.sign.as_ref() == Some(&sign) {
             return Ok(());
         }
