@@ -3,6 +3,7 @@
 use cp_testkit::{Signal, until};
 
 use crate::person::{Person, hub};
+use crate::terminal::sent;
 
 const SLOW: &str = "{\"content\":\"late\",\"delay_ms\":600000}\n";
 const STUB: [&str; 2] = ["--backend", "stub"];
@@ -143,4 +144,30 @@ fn what_the_model_thinks_is_shown_until_its_words_begin() {
         quiet.prompted();
         assert!(!quiet.text().contains("look") && !quiet.text().contains("thought for"), "{}", quiet.text());
     }
+}
+
+#[test]
+fn what_is_allowed_for_the_session_is_not_asked_again_in_later_turns() {
+    let place = Person::new();
+    let mut terminal = sent(&place, "agent");
+    terminal.wait_for("n = no, a = always for this session: ");
+    terminal.send("a\r");
+    terminal.wait_for("It is done.");
+    terminal.prompted();
+    assert!(terminal.says(":tools").contains("allowed for this session: tee (policy.tee)"), "{}", terminal.text());
+    terminal.send("and once more\r");
+    terminal.wait_for("in this turn? [y/N] ");
+    terminal.send("y\r");
+    terminal.wait_for("allowed for this session: tee c\n");
+    // Another program is asked about.
+    terminal.wait_for("touch d\n");
+    terminal.wait_for("for this session: ");
+    terminal.send("n\r");
+    terminal.wait_for("It is done.");
+    terminal.prompted();
+    assert_eq!(terminal.text().matches("Allow it?").count(), 2, "{}", terminal.text());
+    assert!(place.work.join("c").exists() && !place.work.join("d").exists());
+    // A copy of the session begins without it.
+    terminal.says(":fork");
+    assert!(!terminal.says(":tools").contains("allowed for this session"), "{}", terminal.text());
 }

@@ -75,6 +75,13 @@ impl Composed {
         flags.chain(self.model.iter().map(OsString::from)).collect()
     }
 
+    /// The arguments of the program that asks the model.
+    fn asking(&self, turn: &Turn<'_>) -> Vec<OsString> {
+        let mut arguments = self.streaming(turn);
+        arguments.extend(self.reasoning.then(|| "--reasoning".into()));
+        arguments
+    }
+
     /// The prompt of a turn.
     fn compose(&self, turn: &Turn<'_>) -> Result<Box<RawValue>> {
         let mode = if turn.isolated { "isolated" } else { "persistent" };
@@ -120,11 +127,7 @@ impl Composed {
     fn ask(&mut self, turn: &Turn<'_>, prompt: &RawValue, observer: &mut dyn Observer) -> Result<Reply> {
         let mut llm = match self.llm.take_if(Coprocess::can_go_on) {
             Some(llm) => llm,
-            None => {
-                let mut arguments = self.streaming(turn);
-                arguments.extend(self.reasoning.then(|| "--reasoning".into()));
-                Coprocess::start("cp-llm", &arguments)?
-            }
+            None => Coprocess::start("cp-llm", &self.asking(turn))?,
         };
         let answered = answer(&mut llm, prompt, observer);
         // One that was broken off is stopped now.

@@ -32,9 +32,9 @@ pub(crate) fn close_question(agent: &str, context: &Context) -> Result<()> {
         if line.is_event(TURN) {
             return Ok(());
         }
-        let content = line.member("content").unwrap_or(b"\"\"");
-        let whole = blob::resolve(&file, content)?;
-        let said: String = serde_json::from_slice(whole.as_deref().unwrap_or(content)).unwrap_or_default();
+        let kept = line.member("content").unwrap_or(b"\"\"");
+        let whole = blob::resolve(&file, kept)?;
+        let said: String = serde_json::from_slice(whole.as_deref().unwrap_or(kept)).unwrap_or_default();
         let number = line.member("turn").and_then(|turn| serde_json::from_slice(turn).ok()).unwrap_or_default();
         let session = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let closed = Closed {

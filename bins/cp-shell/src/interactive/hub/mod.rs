@@ -189,13 +189,11 @@ impl Hub {
         let (client, limit) = (self.client()?.clone(), self.longest_wait());
         let (sender, receiver) = channel();
         std::thread::spawn(move || sender.send(client.post(&path, &body)));
-        match received(&receiver, limit) {
-            Ok(answer) => answer.map(drop),
-            Err(_) => {
-                signals::check().map_err(|e| e.hint("the hub may have taken it all the same"))?;
-                Err(Error::new(Code::Timeout, "the hub did not answer").hint("the hub may have taken it all the same"))
-            }
-        }
+        let answer = received(&receiver, limit).map_err(|_| {
+            let error = signals::check().err().unwrap_or_else(|| Error::new(Code::Timeout, "the hub did not answer"));
+            error.hint("the hub may have taken it all the same")
+        })?;
+        answer.map(drop)
     }
 
     /// What [`Hub::log`] posts.

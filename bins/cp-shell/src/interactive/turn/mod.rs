@@ -162,7 +162,8 @@ fn answer(state: &mut State<'_>, sending: &Sending<'_>) -> Result<Outcome> {
     if let Some(last) = &mut conversation.last {
         last.fate = Fate::Sent;
     }
-    let mut watch = Watch::new(console, &mut context.out, &mut standing.tracker, style(), model.reasoning);
+    let mut watch =
+        Watch::new(console, &mut context.out, &mut standing.tracker, &mut conversation.allowed, model.reasoning);
     let replied = agent.process(&turn, &mut watch);
     watch.settle()?;
     let Watch { partial, called, .. } = watch;

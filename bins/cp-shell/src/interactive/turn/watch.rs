@@ -5,14 +5,15 @@ use std::time::Duration;
 use cp_common::Result;
 use cp_common::output::Output;
 use cp_common::program::approval::{Answer, description, prompt};
-use cp_common::wire::Approval;
+use cp_common::wire::{Approval, Scope};
 use serde_json::{Value, json};
 
 use super::flow::Flow;
 use super::thoughts::Thoughts;
 use crate::agent::{Event, Observer};
 use crate::interactive::console::Console;
-use crate::interactive::console::render::{Page, Style, cut, harmless, show};
+use crate::interactive::console::render::{Page, Style, cut, harmless, show, style};
+use crate::interactive::state::Allowed;
 use crate::signals::Tracker;
 
 /// How long nothing may come before a sign of life is shown, and what moves in it.
@@ -32,6 +33,8 @@ pub(super) struct Watch<'a> {
     thoughts: Option<Thoughts>,
     /// What the line at the cursor says while nothing comes.
     sign: Option<String>,
+    /// What a person allowed until the session is over.
+    allowed: &'a mut Vec<Allowed>,
     /// The tools that were called.
     pub(super) called: Vec<Value>,
 }
@@ -41,20 +44,21 @@ impl<'a> Watch<'a> {
         console: &'a Console,
         out: &'a mut Output,
         tracker: &'a mut Tracker,
-        style: Style,
+        allowed: &'a mut Vec<Allowed>,
         shows_thoughts: bool,
     ) -> Self {
-        let flow = Flow::new(style, Page::of_terminal());
+        let style = style();
         Self {
             console,
             out,
             tracker,
             style,
             partial: String::new(),
-            flow,
+            flow: Flow::new(style, Page::of_terminal()),
             shows_thoughts,
             thoughts: None,
             sign: None,
+            allowed,
             called: Vec::new(),
         }
     }
@@ -149,14 +153,21 @@ impl Observer for Watch<'_> {
 
     fn answers(&mut self, approval: &Approval) -> Option<Answer> {
         let _ = self.settle();
+        let asked = Allowed::of(approval);
+        if asked.as_ref().is_some_and(|asked| self.allowed.contains(asked)) {
+            let line = self.line(&format!("allowed for this session: {}", approval.subject()));
+            return show(self.out, &line).is_ok().then_some(Answer::Yes(Scope::Run));
+        }
         if !self.console.is_terminal() || show(self.out, &format!("\n{}\n", description(approval))).is_err() {
             return None;
         }
         loop {
-            let typed = self.console.answer(&prompt(approval))?;
-            if let Some(answer) = Answer::of(&typed, approval) {
-                return Some(answer);
+            let typed = self.console.answer(&prompt(approval).replace("for this run", "for this session"))?;
+            let Some(answer) = Answer::of(&typed, approval) else { continue };
+            if answer == Answer::Yes(Scope::Run) {
+                self.allowed.extend(asked);
             }
+            return Some(answer);
         }
     }
 }
