@@ -21,7 +21,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
         "echo '{\"ok\":true,\"schema_version\":\"1.0\",\"type\":\"tool_call\",\"data\":{\"id\":\"1\",\"name\":\"explain_path\",\"input\":{\"path\":\"lib/x\"}},\"meta\":{\"duration_ms\":0}}' | cp-shell",
     ],
     input: &[Input::Rows, Input::Records, Input::Person],
-    events: &["agent_turn", "turn_evidence", "session_start", "message", "session_turn"],
+    events: &["agent_turn", "turn_evidence", "session_start", "session_question", "message", "session_turn"],
     ..VerbDoc::EMPTY
 };
 

@@ -11,3 +11,4 @@ mod pipe_operations;
 mod piped;
 mod terminal;
 mod tree;
+mod turn;

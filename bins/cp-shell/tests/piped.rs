@@ -18,7 +18,7 @@ fn a_session_of_a_script_from_help_to_quit() {
         "\"mode\": \"persistent\"",
         "✗ denied: `ls` is not allowed: there is no policy",
         "\n  Hint: ",
-        "cp> hello\nstub response 1\nengaged · L2 · [████░] · t4 | ctx:",
+        "cp> hello\nstub response 1\ngrounded · L2 · [████░] · t4 | ctx:",
         "risk        safe",
         "ended after 6 turns",
     ] {
@@ -31,6 +31,7 @@ fn a_session_of_a_script_from_help_to_quit() {
         "session_start",
         "session_history",
         "session_hub",
+        "session_question",
         "message",
         "message",
         "session_turn",
@@ -38,7 +39,7 @@ fn a_session_of_a_script_from_help_to_quit() {
     ];
     assert_eq!(events, wanted);
     let turn = &place.data("session_turn")[0];
-    assert_eq!((&turn["user_seq"], &turn["assistant_seq"], &turn["risk"]), (&json!(4), &json!(5), &json!("safe")));
+    assert_eq!((&turn["user_seq"], &turn["assistant_seq"], &turn["risk"]), (&json!(5), &json!(6), &json!("safe")));
     let exec = place.session().records("ledger/exec.jsonl");
     let turns: Vec<&serde_json::Value> = exec.iter().filter(|entry| entry["event"] == "agent_turn").collect();
     assert_eq!(turns.len(), 6);

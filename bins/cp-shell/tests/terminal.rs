@@ -139,11 +139,11 @@ fn a_tool_that_wants_a_word_for_each_call_gets_it_from_the_person() {
     terminal.send("mark it\r");
     terminal.wait_for("in this turn? [y/N] ");
     terminal.send("y\r");
-    let shown = terminal.wait_for("Allow it? y = yes, n = no, a = always for this run: ");
+    let shown = terminal.wait_for("Allow it? y = yes, n = no, a = always for this session: ");
     assert!(shown.contains("mark {\"n\":1}") && shown.contains("tool.approve: mark requires approval"), "{shown}");
     terminal.send("n\r");
     terminal.wait_for("mark {\"n\":2}");
-    terminal.wait_for("for this run: ");
+    terminal.wait_for("for this session: ");
     assert!(!terminal.text().contains("marked it"), "{}", terminal.text());
     terminal.send("y\r");
     terminal.wait_for("marked it");
@@ -356,16 +356,19 @@ fn colour_is_shown_unless_it_is_not_wanted() {
 }
 
 /// A place whose model runs two commands that the policy asks about, and a terminal in which the turn was sent.
-fn sent(place: &Person, level: &str) -> Session {
-    let rule = "[[exec.rule]]\ncommand = \"tee\"\ndecision = \"confirm\"\n";
+pub(crate) fn sent(place: &Person, level: &str) -> Session {
+    let rule =
+        ["tee", "touch"].map(|name| format!("[[exec.rule]]\ncommand = \"{name}\"\ndecision = \"confirm\"\n")).concat();
     place.home.write(
         "config/policy.toml",
-        format!("[exec]\nallowed_commands = [\"tee\"]\nargument_rules = \"off\"\nconfirm = \"{level}\"\n{rule}[paths]\nwrite = [\".\"]\n"),
+        format!("[exec]\nallowed_commands = [\"tee\", \"touch\"]\nargument_rules = \"off\"\nconfirm = \"{level}\"\n{rule}[paths]\nwrite = [\".\"]\n"),
     );
     let tool = "#!/bin/sh\necho '{\"name\":\"mark\",\"description\":\"Mark.\"}' # --describe\n";
     let tools = place.root.executable("tools/mark", tool).parent().unwrap().display().to_string();
-    let call = |name: &str| json!({"tool_calls": [{"name": "shell", "input": {"argv": ["tee", name]}}]});
-    place.stub_plays(&format!("{}\n{}\n{{\"content\":\"It is done.\"}}\n", call("a"), call("b")));
+    let call = |argv: [&str; 2]| format!("{}\n", json!({"tool_calls": [{"name": "shell", "input": {"argv": argv}}]}));
+    let done = "{\"content\":\"It is done.\"}\n";
+    let plays = [&call(["tee", "a"]), &call(["tee", "b"]), done, &call(["tee", "c"]), &call(["touch", "d"]), done];
+    place.stub_plays(&plays.concat());
     let mut terminal = place.terminal(&[&STUB[..], &["--tools", &tools]].concat(), 100);
     terminal.prompted();
     terminal.send("do it\r");
@@ -379,7 +382,7 @@ fn always_for_this_run_answers_the_next_of_its_kind_too() {
     let place = Person::new();
     let mut terminal = sent(&place, "agent");
     terminal.wait_for("tee a\n");
-    terminal.wait_for("for this run: ");
+    terminal.wait_for("for this session: ");
     terminal.send("a\r");
     terminal.wait_for("It is done.");
     terminal.prompted();

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
 
 use crate::wire::{Code, Error, Result};
 
@@ -129,6 +129,13 @@ impl Signals {
         let mut bytes = [0; 64];
         while matches!(rustix::io::read(&self.wake, &mut bytes), Ok(1..)) {}
     }
+}
+
+/// From now on SIGQUIT ends the program as SIGTERM does: for one that holds a session which is to have its end.
+pub fn quit_ends() {
+    let Some(signals) = installed() else { return };
+    // Where that fails it ends the program at once, as before.
+    let _ = signals.notice(SIGQUIT, &signals.end);
 }
 
 /// Forgets a SIGINT that was dealt with: for a program that a person goes on with. What ends the program is never forgotten.

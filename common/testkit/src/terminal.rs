@@ -100,6 +100,12 @@ impl Terminal {
         assert!(holds_within(LIMIT, is_taken), "no thread takes the signal\n$ {}", self.line);
     }
 
+    /// Kills the program, as nothing that it could notice does.
+    #[track_caller]
+    pub fn kill(&mut self) {
+        self.child.kill().and_then(|()| self.child.wait()).expect("it is there to be killed");
+    }
+
     /// Waits for the end, and gives the exit status; `None` where a signal ended it.
     #[track_caller]
     pub fn end(&mut self) -> Option<i32> {

@@ -25,7 +25,9 @@ pub(super) struct Composed {
     flags: Vec<OsString>,
     /// The flags that choose the model.
     model: Vec<String>,
-    /// The flags that name the tools.
+    /// Whether what the model thinks is asked for.
+    reasoning: bool,
+    /// The flags that name the tools, and the command that asks the model where it is to show what it thinks.
     tools: Vec<OsString>,
     /// The governed prompt that must begin the system text.
     prompt: Option<String>,
@@ -40,12 +42,19 @@ impl Composed {
         for (name, value) in [("--backend", &options.backend), ("--model", &options.model)] {
             model.extend(value.iter().flat_map(|value| [name.to_owned(), value.clone()]));
         }
-        let tools = options.tools.iter().flat_map(|path| ["--tools".into(), OsString::from(path)]);
+        let mut tools: Vec<OsString> =
+            options.tools.iter().flat_map(|path| ["--tools".into(), OsString::from(path)]).collect();
+        // Another loop asks the model itself.
+        let is_native = context.config.text("tool_backend", None).as_deref() == Some("native");
+        if options.reasoning && !tools.is_empty() && is_native {
+            tools.extend(["--llm", "cp-llm --reasoning"].map(OsString::from));
+        }
         Self {
             id: id.to_owned(),
             flags: context.handed_on(),
             model,
-            tools: tools.collect(),
+            reasoning: options.reasoning,
+            tools,
             prompt,
             home: context.home.clone(),
             llm: None,
@@ -64,6 +73,13 @@ impl Composed {
     fn streaming(&self, turn: &Turn<'_>) -> Vec<OsString> {
         let flags = self.flags(turn).into_iter().chain(["--format", "json", "--stream"].map(OsString::from));
         flags.chain(self.model.iter().map(OsString::from)).collect()
+    }
+
+    /// The arguments of the program that asks the model.
+    fn asking(&self, turn: &Turn<'_>) -> Vec<OsString> {
+        let mut arguments = self.streaming(turn);
+        arguments.extend(self.reasoning.then(|| "--reasoning".into()));
+        arguments
     }
 
     /// The prompt of a turn.
@@ -111,7 +127,7 @@ impl Composed {
     fn ask(&mut self, turn: &Turn<'_>, prompt: &RawValue, observer: &mut dyn Observer) -> Result<Reply> {
         let mut llm = match self.llm.take_if(Coprocess::can_go_on) {
             Some(llm) => llm,
-            None => Coprocess::start("cp-llm", &self.streaming(turn))?,
+            None => Coprocess::start("cp-llm", &self.asking(turn))?,
         };
         let answered = answer(&mut llm, prompt, observer);
         // One that was broken off is stopped now.

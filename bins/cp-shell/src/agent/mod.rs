@@ -12,7 +12,7 @@ use std::time::Duration;
 use cp_common::program::approval::Answer;
 use cp_common::spelling::nearest;
 use cp_common::wire::record::{Kind, Record};
-use cp_common::wire::{Approval, Message, ToolCall, ToolResult};
+use cp_common::wire::{Approval, Delta, Message, ToolCall, ToolResult};
 use cp_common::{Context, Error, Result};
 use serde_json::{Map, Value};
 
@@ -33,6 +33,9 @@ pub(crate) struct ModelOptions {
     /// A directory of tools that the model may use; once for each
     #[arg(long, value_name = "DIR", help_heading = "Who answers")]
     pub(crate) tools: Vec<PathBuf>,
+    /// Whether what the model thinks is shown to a person, and asked for.
+    #[arg(skip)]
+    pub(crate) reasoning: bool,
 }
 
 /// Something that goes with a turn: recalled memory, a brief, a piece of history.
@@ -68,6 +71,8 @@ pub(crate) struct Turn<'a> {
 pub(crate) enum Event<'a> {
     /// Some words of the answer.
     Delta(&'a str),
+    /// Some of what the model thinks.
+    Thought(&'a str),
     ToolCall(&'a ToolCall),
     ToolResult(&'a ToolResult),
 }
@@ -144,7 +149,10 @@ pub(crate) fn soul_prompt(id: &str, agents: &Map<String, Value>) -> String {
 /// Passes a delta, a tool call or a tool result on to who follows the turn. Other records are none of these.
 fn observe(record: &Record<'_>, observer: &mut dyn Observer) -> Result<()> {
     match record.kind {
-        Some(Kind::Delta) => observer.event(Event::Delta(&record.read::<cp_common::wire::Delta>()?.text)),
+        Some(Kind::Delta) => {
+            let Delta { text, thinking, .. } = record.read()?;
+            observer.event(thinking.as_deref().map_or(Event::Delta(&text), Event::Thought))
+        }
         Some(Kind::ToolCall) => observer.event(Event::ToolCall(&record.read()?)),
         Some(Kind::ToolResult) => observer.event(Event::ToolResult(&record.read()?)),
         _ => Ok(()),

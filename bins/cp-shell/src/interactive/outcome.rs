@@ -14,6 +14,8 @@ pub(crate) struct Outcome {
     pub(crate) writes: Vec<Read>,
     /// The programs and services that were called.
     pub(crate) calls: Vec<Value>,
+    /// Whether the signals of the session are shown below it.
+    pub(crate) has_strip: bool,
     /// The exit status that fits it: 0 unless it failed, though what there is to show is shown already.
     pub(crate) exit: u8,
 }

@@ -4,15 +4,16 @@ use std::time::{Duration, Instant};
 
 use cp_common::home::config::Origin;
 use cp_common::program::{Class, VERSION};
-use cp_common::{Code, Context, Error, Result};
+use cp_common::{Code, Context, Error, Result, signals};
 use cp_ledger::format::canonical::hash_value;
 use cp_ledger::format::claims::{self, Form};
 use cp_redact::Redactor;
 use serde_json::json;
 
-use crate::agent;
+use crate::agent::{self, ModelOptions};
 use crate::interactive::console::completion::Ids;
 use crate::interactive::console::prompt_history::PromptHistory;
+use crate::interactive::console::render::Page;
 use crate::interactive::console::render::{count, show, style};
 use crate::interactive::console::{Console, Typed};
 use crate::interactive::hub::Hub;
@@ -20,7 +21,7 @@ use crate::interactive::outcome::Outcome;
 use crate::interactive::state::{Conversation, Ledgers, Request, Setup, Standing, State, record_hub};
 use crate::interactive::syntax::parse::{self, Input};
 use crate::interactive::syntax::table::Act;
-use crate::interactive::transcript::Transcript;
+use crate::interactive::transcript::{Transcript, close_question};
 use crate::interactive::{commands, settings, shell_history, turn};
 use crate::journal::{self, Joined, Journal};
 use crate::plane::Plane;
@@ -32,6 +33,7 @@ const LAST_WAIT: Duration = Duration::from_millis(200);
 
 /// Holds a session from its start to its end.
 pub(crate) fn hold(request: Request<'_>, context: &mut Context) -> Result<()> {
+    signals::quit_ends();
     let mut repl = Repl::open(request, context)?;
     let mut held = repl.talk();
     if let Err(e) = repl.close(held.is_ok()) {
@@ -80,10 +82,13 @@ impl<'a> Repl<'a> {
         let prompt_history = PromptHistory::new(context.home.state("prompt_history"), &settings.history);
         let agents = agent::configured::load(&context.home.agents_file())?.keys().cloned().collect();
         let console = Console::open(Ids { root: plane.root().to_owned(), agents }, prompt_history.load())?;
-        let agent = agent::named(&id, &plane, request.model, context)?;
+        let reasoning = settings.show.reasoning && console.is_terminal() && Page::of_terminal().is_some();
+        let model = ModelOptions { reasoning, ..request.model.clone() };
+        let agent = agent::named(&id, &plane, &model, context)?;
         let hint = style().faint("· :help lists the commands, :quit ends");
         show(&mut context.out, &format!("cp-shell {VERSION} {hint}\n"))?;
         if joined.is_some() {
+            close_question(&id, context)?;
             let recap = commands::sessions::recap(context, style())?;
             show(&mut context.out, &recap)?;
         }
@@ -111,7 +116,7 @@ impl<'a> Repl<'a> {
             standing: Standing { plane, tracker, used: 0, window: CONTEXT_LIMIT },
             hub,
             conversation: Conversation { isolated, ..Conversation::default() },
-            model: request.model.clone(),
+            model,
         };
         Ok(Self { state, prompt_history, echo, exit: 0 })
     }
@@ -171,6 +176,7 @@ impl<'a> Repl<'a> {
         };
         state.standing.tracker.begin(class);
         let (mut leaves, is_turn) = (false, matches!(input, Input::Say(_)));
+        let mut is_slip = matches!(input, Input::Unknown(..));
         let carried_out = match input {
             Input::Nothing => return Ok(false),
             Input::Command(command, argument) => {
@@ -182,9 +188,15 @@ impl<'a> Repl<'a> {
             Input::Unknown(name, near) => commands::unknown(&mut state.standing, &whole, name, near),
         };
         let outcome = match carried_out {
-            Ok(outcome) => outcome,
+            Ok(outcome) => {
+                is_slip = false;
+                outcome
+            }
             Err(error) if error.is_reader_gone() => return Err(error),
             Err(error) => {
+                is_slip &= error.code() == Code::Usage;
+                // A signal was for the line, and it has ended.
+                signals::forget_interrupt();
                 let hint =
                     error.hint_text().unwrap_or("`:help` lists the commands, `:state` shows where the session is");
                 let text = style().error(error.message(), Some(hint));
@@ -197,6 +209,8 @@ impl<'a> Repl<'a> {
             self.exit = outcome.exit;
         }
         let leaves = leaves && outcome.exit == 0;
+        // A name that was mistyped says nothing about how the session is doing.
+        self.state.standing.tracker.end(outcome.exit == 0 || is_slip);
         self.conclude(whole.trim(), outcome, started.elapsed())?;
         Ok(leaves)
     }
@@ -204,8 +218,8 @@ impl<'a> Repl<'a> {
     /// Shows the outcome of a line, and puts it on the record.
     fn conclude(&mut self, line: &str, outcome: Outcome, took: Duration) -> Result<()> {
         let state = &mut self.state;
-        state.standing.tracker.end(outcome.exit == 0);
-        state.show(&outcome.text)?;
+        let strip = outcome.has_strip.then(|| format!("{}\n", style().faint(&state.standing.strip())));
+        state.show(&format!("{}{}", outcome.text, strip.unwrap_or_default()))?;
         let journal = &mut state.ledgers.journal;
         let recorded = journal.record(journal::Turn {
             command_hash: claims::command_hash(Form::Cmd, line),

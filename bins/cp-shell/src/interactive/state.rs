@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cp_common::output::Output;
-use cp_common::wire::{Message, Usage};
+use cp_common::wire::{Approval, Message, Scope, Usage};
 use cp_common::{Context, Result};
 use cp_redact::Redactor;
 
@@ -16,7 +16,7 @@ use crate::interactive::hub::Hub;
 use crate::interactive::options::Options;
 use crate::interactive::settings::Settings;
 use crate::interactive::shell_history::ShellHistory;
-use crate::interactive::transcript::Transcript;
+use crate::interactive::transcript::{Transcript, close_question};
 use crate::journal::{self, Journal};
 use crate::plane::Plane;
 use crate::signals::{Signals, Strip, Tracker};
@@ -68,6 +68,26 @@ pub(crate) struct Ledgers {
     pub(crate) transcript: Transcript,
 }
 
+/// What a person allowed for the session: whatever the same rule asks about the same program or tool.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Allowed {
+    pub(crate) rule: String,
+    program: Option<String>,
+    pub(crate) tool: String,
+}
+
+impl Allowed {
+    /// What a yes for the session would allow, where an answer may go that far: it may not for deletions and publications.
+    pub(crate) fn of(approval: &Approval) -> Option<Self> {
+        let Approval { shown, binds, scopes, .. } = approval;
+        scopes.contains(&Scope::Run).then(|| Self {
+            rule: shown.rule.clone(),
+            program: binds.program.clone(),
+            tool: shown.tool.clone().or_else(|| shown.argv.first().cloned()).unwrap_or_default(),
+        })
+    }
+}
+
 /// The conversation so far.
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
@@ -86,6 +106,8 @@ pub(crate) struct Conversation {
     pub(crate) answer: String,
     /// The files that go with the next turn.
     pub(crate) attached: Vec<PathBuf>,
+    /// What the model may do until the session is over.
+    pub(crate) allowed: Vec<Allowed>,
     /// What the answers took, and how many there were.
     pub(crate) usage: Usage,
     pub(crate) answers: usize,
@@ -172,6 +194,7 @@ impl State<'_> {
         let joined = journal::resumed(self.context)?;
         let id = joined.agent.clone().filter(|agent| !agent.is_empty()).unwrap_or_else(|| "default".to_owned());
         let agent = agent::named(&id, &self.standing.plane, &self.model, self.context)?;
+        close_question(&id, self.context)?;
         let journal = Journal::open(Some(&joined), &id, self.context)?;
         let transcript = Transcript::open(journal.directory(), journal.session(), &id)?;
         Ok((journal, transcript, agent, joined.is_isolated()))

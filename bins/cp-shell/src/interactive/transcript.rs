@@ -3,17 +3,56 @@
 
 use std::path::Path;
 
-use cp_common::Result;
 use cp_common::wire::{Message, Turn};
+use cp_common::{Context, Result};
+use cp_ledger::store::blob;
 use cp_ledger::{Entry, Ledger, Sync};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::interactive::assessment::hints::Hint;
-use crate::interactive::assessment::risk::Risk;
+use crate::interactive::assessment::risk::{self, Risk};
 
 /// What stands at the end of an answer that the person stopped.
 const INTERRUPTED: &str = " [interrupted]";
+
+/// The entry that closes a turn.
+const TURN: &str = "session_turn";
+/// The entry that holds what is said until the turn is closed.
+const QUESTION: &str = "session_question";
+
+/// Closes a question of the session that the context names whose shell was killed before it was answered: it stays in the
+/// conversation as one that was stopped.
+pub(crate) fn close_question(agent: &str, context: &Context) -> Result<()> {
+    let Some(directory) = cp_ledger::home::session_directory(context)? else { return Ok(()) };
+    let file = directory.join("session.jsonl");
+    let mut lines = cp_ledger::read::backward(&file)?;
+    while let Some(raw) = lines.next()? {
+        let Some(line) = raw.stored().filter(|line| line.is_event(QUESTION) || line.is_event(TURN)) else { continue };
+        if line.is_event(TURN) {
+            return Ok(());
+        }
+        let kept = line.member("content").unwrap_or(b"\"\"");
+        let whole = blob::resolve(&file, kept)?;
+        let said: String = serde_json::from_slice(whole.as_deref().unwrap_or(kept)).unwrap_or_default();
+        let number = line.member("turn").and_then(|turn| serde_json::from_slice(turn).ok()).unwrap_or_default();
+        let session = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let closed = Closed {
+            number,
+            said: &said,
+            messages: &[],
+            risk: &risk::classify(&said),
+            hints: &[],
+            cancelled: true,
+            partial: "",
+            interrupted: true,
+            recalled: 0,
+            attached: 0,
+        };
+        return Transcript::open(&directory, &session, agent)?.turn(&closed).map(drop);
+    }
+    Ok(())
+}
 
 #[derive(Debug)]
 pub(crate) struct Transcript {
@@ -89,6 +128,12 @@ impl Transcript {
         self.ledger.append(entry).map(|_| ())
     }
 
+    /// Keeps what is said before it is answered: a shell that is killed loses nothing of it.
+    pub(crate) fn question(&mut self, number: u64, said: &str) -> Result<()> {
+        let entry = Entry::new(QUESTION).agent(&self.agent).session(&self.session).turn(number).content(said);
+        self.ledger.append(entry).map(drop)
+    }
+
     /// Adds a turn: both sides and how it went, or nothing. Returns how many secrets were left out.
     pub(crate) fn turn(&mut self, closed: &Closed<'_>) -> Result<u32> {
         let turns = closed.turns();
@@ -129,7 +174,7 @@ impl Transcript {
                 user: turns.is_empty().then_some(closed.said),
                 partial: closed.partial,
             };
-            entries.push(Entry::new("session_turn").agent(agent).session(session).turn(closed.number).data(&closing));
+            entries.push(Entry::new(TURN).agent(agent).session(session).turn(closed.number).data(&closing));
             Ok(entries)
         })?;
         Ok(redactions)

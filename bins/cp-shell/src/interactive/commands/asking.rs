@@ -13,7 +13,7 @@ use crate::agent::ModelOptions;
 use crate::interactive::commands::system;
 use crate::interactive::console::render::{harmless, style};
 use crate::interactive::outcome::Outcome;
-use crate::interactive::state::{Conversation, State};
+use crate::interactive::state::{Allowed, Conversation, State};
 use crate::interactive::turn;
 use crate::parts::ask;
 
@@ -53,7 +53,7 @@ fn choose(
 }
 
 /// `:tools`
-pub(super) fn tools(model: &ModelOptions, context: &Context) -> Result<Outcome> {
+pub(super) fn tools(model: &ModelOptions, allowed: &[Allowed], context: &Context) -> Result<Outcome> {
     if model.tools.is_empty() {
         return Ok(Outcome::of_text(
             "none: cp-shell --tools DIR lets the model use those of a directory, each turn after a yes\n",
@@ -66,6 +66,9 @@ pub(super) fn tools(model: &ModelOptions, context: &Context) -> Result<Outcome> 
     for tool in found["items"].as_array().into_iter().flatten() {
         let member = |name: &str| harmless(tool[name].as_str().unwrap_or_default());
         let _ = writeln!(text, "{}  {}", style().strong(&member("name")), member("description").replace('\n', " "));
+    }
+    for Allowed { rule, tool, .. } in allowed {
+        let _ = writeln!(text, "{}", style().faint(&harmless(&format!("allowed for this session: {tool} ({rule})"))));
     }
     Ok(Outcome { text, result: found, ..Outcome::default() })
 }

@@ -1,6 +1,6 @@
 //! `:hub` and `:inbox`: what the hub answered; and the two ways to write to it, each a command of its own.
 
-use cp_common::{Error, Result};
+use cp_common::{Error, Result, signals};
 use serde_json::json;
 
 use crate::interactive::commands::explain::hub_text;
@@ -36,6 +36,7 @@ pub(super) fn hub(state: &mut State<'_>, argument: &str) -> Result<Outcome> {
 fn wait(hub: &mut Hub, transcript: &mut Transcript) -> Result<()> {
     let limit = hub.longest_wait();
     hub.take(limit);
+    signals::check()?;
     record_hub(hub, transcript)
 }
 

@@ -52,7 +52,7 @@ pub(crate) fn perform(state: &mut State<'_>, command: &Command, argument: &str) 
         Act::Compact => sessions::compact(argument, model, context),
         Act::Model => asking::model(state, argument),
         Act::Backend => asking::backend(state, argument),
-        Act::Tools => asking::tools(model, context),
+        Act::Tools => asking::tools(model, &conversation.allowed, context),
         Act::Attach => asking::attach(conversation, argument),
         Act::Edit => asking::edit(state, argument),
         Act::Propose => asking::propose(state, argument),

@@ -55,13 +55,12 @@ pub(crate) fn run(state: &mut State<'_>, command: &str, proposed: bool) -> Resul
         let name = command.split_whitespace().next().unwrap_or_default();
         text.push_str(&style.error(&format!("{name} {end}"), None));
     }
-    text.push_str(&style.faint(&standing.strip()));
-    text.push('\n');
     Ok(Outcome {
         text,
         result: json!({"command": command, "status": status}),
         calls: vec![json!({"program": "cp-exec", "command": command})],
         exit: u8::from(status != Some(0)),
+        has_strip: true,
         ..Outcome::default()
     })
 }

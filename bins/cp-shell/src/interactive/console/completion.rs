@@ -1,4 +1,4 @@
-//! What the Tab key offers: the names of commands, and the ids that each of them takes.
+//! What the Tab key offers: the names of commands, the ids and paths that each of them takes, and paths after an `@`.
 
 use std::path::{Path, PathBuf};
 
@@ -58,29 +58,37 @@ impl Ids {
         let listing = std::fs::read_dir(self.root.join(below)).into_iter().flatten().flatten();
         listing.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| !name.starts_with('.')).collect()
     }
+}
 
-    /// The paths below the tree that begin so, directories with a slash.
-    fn paths(&self, begun: &str) -> Vec<String> {
-        let directory = begun.rfind('/').map_or("", |at| &begun[..=at]);
-        let listing = std::fs::read_dir(self.root.join(Path::new(directory))).into_iter().flatten().flatten();
-        let name = |entry: std::fs::DirEntry| {
-            let slash = if entry.path().is_dir() { "/" } else { "" };
-            Some(format!("{directory}{}{slash}", entry.file_name().to_str()?))
-        };
-        listing.filter_map(name).collect()
-    }
+/// The paths that begin so, relative to a directory; directories with a slash, and hidden ones only after a dot.
+fn paths(below: &Path, begun: &str) -> Vec<String> {
+    let (directory, name) = begun.split_at(begun.rfind('/').map_or(0, |at| at + 1));
+    let listing = std::fs::read_dir(below.join(directory)).into_iter().flatten().flatten();
+    let path = |entry: std::fs::DirEntry| {
+        let slash = if entry.path().is_dir() { "/" } else { "" };
+        let found = entry.file_name().into_string().ok()?;
+        // A name that would act on the terminal is not shown on it.
+        let is_meant = name.starts_with('.') || !found.starts_with('.');
+        (is_meant && !found.contains(char::is_control)).then(|| format!("{directory}{found}{slash}"))
+    };
+    listing.filter_map(path).collect()
 }
 
 /// What can stand at the cursor, and where it begins.
 pub(crate) fn candidates(line: &str, at: usize, ids: &Ids) -> (usize, Vec<String>) {
     let typed = &line[..at];
-    let Some(rest) = typed.strip_prefix([':', '/']) else { return (at, Vec::new()) };
+    let here = Path::new(".");
     let fitting = |mut names: Vec<String>, begun: &str| {
         names.retain(|name| name.starts_with(begun));
         names.sort_unstable();
         names.dedup();
         names
     };
+    let word = typed.rsplit(char::is_whitespace).next().unwrap_or_default();
+    if let Some(begun) = word.strip_prefix('@') {
+        return (at - begun.len(), fitting(paths(here, begun), begun));
+    }
+    let Some(rest) = typed.strip_prefix([':', '/']) else { return (at, Vec::new()) };
     let Some((name, argument)) = rest.split_once(char::is_whitespace) else {
         let names = COMMANDS.iter().flat_map(|command| command.names.iter().map(|name| (*name).to_owned()));
         // The short names are for those who know them.
@@ -88,10 +96,13 @@ pub(crate) fn candidates(line: &str, at: usize, ids: &Ids) -> (usize, Vec<String
     };
     let Some(command) = table::find(name) else { return (at, Vec::new()) };
     let begun = argument.trim_start();
-    if begun.contains(char::is_whitespace) {
-        return (at, Vec::new());
-    }
-    let known = if command.name() == "path" { ids.paths(begun) } else { ids.of(command) };
+    let known = match command.act {
+        // All that follows is the path, blanks and all.
+        Act::Attach | Act::Save => paths(here, begun),
+        _ if begun.contains(char::is_whitespace) => return (at, Vec::new()),
+        Act::Plane if command.name() == "path" => paths(&ids.root, begun),
+        _ => ids.of(command),
+    };
     (at - begun.len(), fitting(known, begun))
 }
 
@@ -149,5 +160,22 @@ mod tests {
         assert_eq!(offered(":path lib/"), (6, vec!["lib/sub/".to_owned(), "lib/x.py".to_owned()]));
         assert_eq!(offered(":spec S"), (6, vec!["SPEC-X".to_owned()]));
         assert_eq!(offered(":nothing x"), (10, vec![]));
+    }
+
+    #[test]
+    fn paths_are_those_that_begin_so_and_hidden_ones_only_after_a_dot() {
+        let root = tempfile::tempdir().unwrap();
+        for file in ["lib/x.py", "lib/.hidden", "lib/a b.md", "lib/\x1b[31m"] {
+            std::fs::create_dir_all(root.path().join("lib")).unwrap();
+            std::fs::write(root.path().join(file), "").unwrap();
+        }
+        let path = root.path().display().to_string();
+        let named = |names: &[&str]| names.iter().map(|name| format!("{path}/{name}")).collect::<Vec<_>>();
+        assert_eq!(offered(&format!("look at @{path}/l")).1, named(&["lib/"]));
+        assert_eq!(offered(&format!(":edit see @{path}/lib/.")).1, named(&["lib/.hidden"]));
+        assert_eq!(offered(&format!(":attach {path}/lib/")).1, named(&["lib/a b.md", "lib/x.py"]));
+        assert_eq!(offered(&format!(":save {path}/lib/a ")).1, named(&["lib/a b.md"]));
+        assert_eq!(offered(&format!("look at {path}/l")).1, Vec::<String>::new());
+        assert_eq!(offered("me@ex").1, Vec::<String>::new());
     }
 }

@@ -231,6 +231,11 @@ impl Page {
     }
 }
 
+/// The lines of a plain text of at most so many columns.
+pub(crate) fn lines_of(text: &str, width: usize) -> Vec<String> {
+    wrapped(&[(harmless(text), Look::default())], width, Style::default())
+}
+
 /// Lines of at most so many columns, broken at blanks where that is possible.
 fn wrapped(pieces: &[(String, Look)], width: usize, style: Style) -> Vec<String> {
     let mut lines = vec![(String::new(), 0)];

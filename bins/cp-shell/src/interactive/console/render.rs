@@ -30,6 +30,22 @@ pub(crate) fn style() -> Style {
     Style { width: columns.or_else(set).unwrap_or(default), colour: is_terminal && !plain }
 }
 
+/// A page that can be drawn over: so many rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Page {
+    pub(crate) rows: usize,
+}
+
+impl Page {
+    /// The terminal, where there is one that can move its cursor.
+    pub(crate) fn of_terminal() -> Option<Self> {
+        let stdout = rustix::stdio::stdout();
+        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let rows = rustix::termios::tcgetwinsize(stdout).ok().map_or(0, |size| usize::from(size.ws_row));
+        (!is_dumb && rows > 1 && rustix::termios::isatty(stdout)).then_some(Self { rows })
+    }
+}
+
 /// Shows text now.
 pub(crate) fn show(out: &mut Output, text: &str) -> Result<()> {
     out.raw(text.as_bytes())?;

@@ -5,10 +5,10 @@ mod http;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
-use cp_common::{Code, Error, Result};
+use cp_common::{Code, Error, Result, signals};
 use cp_redact::Redactor;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -19,6 +19,8 @@ use crate::interactive::settings;
 /// The largest part of a brief that is sent, and the largest brief that is read.
 const BRIEF: usize = 64 << 10;
 const LONGEST_BRIEF: u64 = 1 << 20;
+/// How often a wait looks for a signal.
+const LOOK: Duration = Duration::from_millis(20);
 /// How many entries of a list are taken.
 const ENTRIES: usize = 100;
 
@@ -158,18 +160,15 @@ impl Hub {
     /// Takes the answer if it is there within this time. True when something came.
     pub(crate) fn take(&mut self, wait: Duration) -> bool {
         let Some(coming) = &self.coming else { return false };
-        let got = if wait.is_zero() {
-            coming.try_recv().map_err(|e| e == TryRecvError::Disconnected)
-        } else {
-            coming.recv_timeout(wait).map_err(|e| e == RecvTimeoutError::Disconnected)
-        };
-        match got {
+        match received(coming, wait) {
             Ok(loaded) => {
                 let brief = self.loaded.brief.take();
                 self.loaded = Loaded { brief, ..loaded };
             }
-            Err(true) => self.loaded.errors.push("the hub was not asked: no thread could be started".to_owned()),
-            Err(false) => return false,
+            Err(RecvTimeoutError::Disconnected) => {
+                self.loaded.errors.push("the hub was not asked: no thread could be started".to_owned());
+            }
+            Err(RecvTimeoutError::Timeout) => return false,
         }
         self.coming = None;
         true
@@ -182,7 +181,19 @@ impl Hub {
 
     /// Posts a note. To be called after a person has approved it.
     pub(crate) fn log(&self, summary: &str, session: &str) -> Result<()> {
-        self.client()?.post("/progress/", &self.note(summary, session)).map(|_| ())
+        self.post("/progress/".to_owned(), self.note(summary, session))
+    }
+
+    /// Posts from a thread: a signal ends the wait.
+    fn post(&self, path: String, body: Value) -> Result<()> {
+        let (client, limit) = (self.client()?.clone(), self.longest_wait());
+        let (sender, receiver) = channel();
+        std::thread::spawn(move || sender.send(client.post(&path, &body)));
+        let answer = received(&receiver, limit).map_err(|_| {
+            let error = signals::check().err().unwrap_or_else(|| Error::new(Code::Timeout, "the hub did not answer"));
+            error.hint("the hub may have taken it all the same")
+        })?;
+        answer.map(drop)
     }
 
     /// What [`Hub::log`] posts.
@@ -198,8 +209,7 @@ impl Hub {
 
     /// Marks one message as read.
     pub(crate) fn read(&mut self, id: &str) -> Result<()> {
-        let path = format!("/messages/{}/read", encoded(id));
-        self.client()?.post(&path, &json!({"agent": self.settings.agent}))?;
+        self.post(format!("/messages/{}/read", encoded(id)), json!({"agent": self.settings.agent}))?;
         self.loaded.messages.retain(|message| message.id != id);
         Ok(())
     }
@@ -233,6 +243,18 @@ impl Loaded {
     /// The lists with their names.
     pub(crate) fn lists(&self) -> [(&'static str, &[Entry]); 3] {
         [("workstream", &self.workstreams), ("task", &self.tasks), ("message", &self.messages)]
+    }
+}
+
+/// What comes from a thread within this time. A signal ends the wait.
+fn received<T>(coming: &Receiver<T>, wait: Duration) -> Result<T, RecvTimeoutError> {
+    let until = Instant::now() + wait;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        match coming.recv_timeout(left.min(LOOK)) {
+            Err(RecvTimeoutError::Timeout) if left > LOOK && !signals::interrupted() => {}
+            settled => return settled,
+        }
     }
 }
 

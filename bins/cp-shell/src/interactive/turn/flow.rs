@@ -4,23 +4,7 @@
 use unicode_width::UnicodeWidthChar as _;
 
 use crate::interactive::console::markdown::rendered;
-use crate::interactive::console::render::{Style, harmless};
-
-/// A page that can be drawn over: so many rows.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Page {
-    pub(super) rows: usize,
-}
-
-impl Page {
-    /// The terminal, where there is one that can move its cursor.
-    pub(super) fn of_terminal() -> Option<Self> {
-        let stdout = rustix::stdio::stdout();
-        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        let rows = rustix::termios::tcgetwinsize(stdout).ok().map_or(0, |size| usize::from(size.ws_row));
-        (!is_dumb && rows > 1 && rustix::termios::isatty(stdout)).then_some(Self { rows })
-    }
-}
+use crate::interactive::console::render::{Page, Style, harmless};
 
 /// What is shown of an answer that is still coming.
 pub(super) struct Flow {

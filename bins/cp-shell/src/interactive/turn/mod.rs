@@ -6,6 +6,7 @@ mod brief;
 mod consent;
 mod envelope;
 mod flow;
+mod thoughts;
 mod watch;
 
 use std::fmt::Write as _;
@@ -16,7 +17,6 @@ use serde_json::{Value, json};
 
 use self::attached::Attached;
 use self::envelope::Envelope;
-use self::flow::Page;
 use self::watch::Watch;
 use crate::agent;
 use crate::interactive::assessment::explained::{Explained, Fate};
@@ -24,7 +24,7 @@ use crate::interactive::assessment::hints::{self, Hint, Situation};
 use crate::interactive::assessment::risk::{self, Level, Risk};
 use crate::interactive::console::markdown::rendered;
 use crate::interactive::console::render::harmless;
-use crate::interactive::console::render::{Style, style};
+use crate::interactive::console::render::{Page, Style, style};
 use crate::interactive::outcome::Outcome;
 use crate::interactive::state::State;
 use crate::interactive::transcript::{Closed, last_answer};
@@ -137,21 +137,21 @@ fn cancelled(state: &mut State<'_>, sending: &Sending<'_>) -> Result<Outcome> {
     state.standing.tracker.denied();
     record(state, sending, Ending { cancelled: true, ..Ending::default() })?;
     let style = style();
-    let mut text = if state.console.is_terminal() {
+    let text = if state.console.is_terminal() {
         format!("{}\n", style.faint("cancelled: nothing was sent"))
     } else {
         let message = "cancelled: this turn requires approval, and there is no terminal to ask at; nothing was sent";
         style.error(message, Some("send it from a terminal; the next line of a script is never taken as an answer"))
     };
-    let _ = writeln!(text, "{}", style.faint(&state.standing.strip()));
     // In a script nobody has said no: it failed.
     let exit = if state.console.is_terminal() { 0 } else { Code::ConfirmationRequired.row().exit };
-    Ok(Outcome { text, result: json!({"cancelled": true}), exit, ..Outcome::default() })
+    Ok(Outcome { text, result: json!({"cancelled": true}), exit, has_strip: true, ..Outcome::default() })
 }
 
 /// Sends it, shows what comes as it comes, and keeps both sides.
 fn answer(state: &mut State<'_>, sending: &Sending<'_>) -> Result<Outcome> {
-    let State { context, console, agent, ledgers, standing, conversation, .. } = state;
+    let State { context, console, agent, ledgers, standing, conversation, model, .. } = state;
+    ledgers.transcript.question(standing.tracker.turns(), &sending.sent)?;
     let turn = agent::Turn {
         text: &sending.sent,
         session: ledgers.journal.session(),
@@ -162,7 +162,8 @@ fn answer(state: &mut State<'_>, sending: &Sending<'_>) -> Result<Outcome> {
     if let Some(last) = &mut conversation.last {
         last.fate = Fate::Sent;
     }
-    let mut watch = Watch::new(console, &mut context.out, &mut standing.tracker, style());
+    let mut watch =
+        Watch::new(console, &mut context.out, &mut standing.tracker, &mut conversation.allowed, model.reasoning);
     let replied = agent.process(&turn, &mut watch);
     watch.settle()?;
     let Watch { partial, called, .. } = watch;
@@ -206,11 +207,11 @@ fn answered(
             format!("the conversation takes {tokens} of the {} tokens that the model can hold", state.standing.window);
         let _ = writeln!(text, "{} {message}: :compact summarises it", style().warning("context"));
     }
-    let _ = writeln!(text, "{}", style().faint(&state.standing.strip()));
     let models = messages
         .iter()
         .map(|message| json!({"model": message.model, "backend": message.backend, "endpoint": message.endpoint}));
-    Ok(Outcome { text, result: json!({"content": words}), calls: models.chain(tools).collect(), ..Outcome::default() })
+    let calls = models.chain(tools).collect();
+    Ok(Outcome { text, result: json!({"content": words}), calls, has_strip: true, ..Outcome::default() })
 }
 
 /// The turn has failed, or the person stopped it. The session goes on.
@@ -236,10 +237,9 @@ fn stopped(state: &mut State<'_>, sending: &Sending<'_>, error: &Error, partial:
             let _ = writeln!(text, "  To go on: {}", harmless(resume));
         }
     }
-    let _ = writeln!(text, "{}", style.faint(&state.standing.strip()));
     let result = json!({"error": error.code().row().name});
     let exit = if interrupted { 0 } else { error.code().row().exit };
-    Ok(Outcome { text, result, exit, ..Outcome::default() })
+    Ok(Outcome { text, result, exit, has_strip: true, ..Outcome::default() })
 }
 
 /// How a turn ended.

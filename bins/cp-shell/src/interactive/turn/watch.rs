@@ -5,14 +5,15 @@ use std::time::Duration;
 use cp_common::Result;
 use cp_common::output::Output;
 use cp_common::program::approval::{Answer, description, prompt};
-use cp_common::wire::Approval;
+use cp_common::wire::{Approval, Scope};
 use serde_json::{Value, json};
 
-use super::flow::{Flow, Page};
+use super::flow::Flow;
+use super::thoughts::Thoughts;
 use crate::agent::{Event, Observer};
 use crate::interactive::console::Console;
-use crate::interactive::console::render::harmless;
-use crate::interactive::console::render::{Style, cut, show};
+use crate::interactive::console::render::{Page, Style, cut, harmless, show, style};
+use crate::interactive::state::Allowed;
 use crate::signals::Tracker;
 
 /// How long nothing may come before a sign of life is shown, and what moves in it.
@@ -27,16 +28,39 @@ pub(super) struct Watch<'a> {
     /// What was shown of the answer.
     pub(super) partial: String,
     flow: Flow,
+    /// Whether what the model thinks is shown, and what it thinks now.
+    shows_thoughts: bool,
+    thoughts: Option<Thoughts>,
     /// What the line at the cursor says while nothing comes.
     sign: Option<String>,
+    /// What a person allowed until the session is over.
+    allowed: &'a mut Vec<Allowed>,
     /// The tools that were called.
     pub(super) called: Vec<Value>,
 }
 
 impl<'a> Watch<'a> {
-    pub(super) fn new(console: &'a Console, out: &'a mut Output, tracker: &'a mut Tracker, style: Style) -> Self {
-        let flow = Flow::new(style, Page::of_terminal());
-        Self { console, out, tracker, style, partial: String::new(), flow, sign: None, called: Vec::new() }
+    pub(super) fn new(
+        console: &'a Console,
+        out: &'a mut Output,
+        tracker: &'a mut Tracker,
+        allowed: &'a mut Vec<Allowed>,
+        shows_thoughts: bool,
+    ) -> Self {
+        let style = style();
+        Self {
+            console,
+            out,
+            tracker,
+            style,
+            partial: String::new(),
+            flow: Flow::new(style, Page::of_terminal()),
+            shows_thoughts,
+            thoughts: None,
+            sign: None,
+            allowed,
+            called: Vec::new(),
+        }
     }
 
     /// Ends what was shown of the answer with a line of its own.
@@ -46,6 +70,7 @@ impl<'a> Watch<'a> {
     }
 
     fn ended(&mut self) -> String {
+        let folded = self.folded();
         let mut end = self.flow.end();
         if !self.partial.is_empty() && !self.partial.ends_with('\n') {
             self.partial.push('\n');
@@ -53,7 +78,20 @@ impl<'a> Watch<'a> {
                 end.push('\n');
             }
         }
-        end
+        folded + &end
+    }
+
+    /// Puts a line in the place of what the model thought.
+    fn folded(&mut self) -> String {
+        self.thoughts.take().map(Thoughts::fold).unwrap_or_default()
+    }
+
+    /// Some of what the model thinks, on lines of its own.
+    fn thought(&mut self, words: &str) -> String {
+        let Some(page) = Page::of_terminal().filter(|_| self.shows_thoughts) else { return String::new() };
+        let start = if self.thoughts.is_none() { self.ended() } else { String::new() };
+        let style = self.style;
+        start + &self.thoughts.get_or_insert_with(|| Thoughts::new(style)).add(words, page.rows)
     }
 
     /// Takes the sign of life off the line.
@@ -73,9 +111,11 @@ impl Observer for Watch<'_> {
     fn event(&mut self, event: Event<'_>) -> Result<()> {
         let shown = match event {
             Event::Delta(words) => {
+                let folded = self.folded();
                 self.partial.push_str(words);
-                self.flow.add(words)
+                folded + &self.flow.add(words)
             }
+            Event::Thought(words) => self.thought(words),
             Event::ToolCall(call) => {
                 self.called.push(json!({"tool": call.name}));
                 self.line(&format!("→ {} {}", call.name, call.input.get()))
@@ -101,7 +141,8 @@ impl Observer for Watch<'_> {
             return Ok(());
         }
         let frame = FRAMES[usize::try_from(waited.as_millis() / 100).unwrap_or(0) % FRAMES.len()];
-        let sign = format!("{frame} {} s", waited.as_secs());
+        let so_far = self.thoughts.as_ref().map(Thoughts::so_far);
+        let sign = format!("{frame} {}", so_far.unwrap_or_else(|| format!("{} s", waited.as_secs())));
         if self.sign.as_ref() == Some(&sign) {
             return Ok(());
         }
@@ -112,14 +153,21 @@ impl Observer for Watch<'_> {
 
     fn answers(&mut self, approval: &Approval) -> Option<Answer> {
         let _ = self.settle();
+        let asked = Allowed::of(approval);
+        if asked.as_ref().is_some_and(|asked| self.allowed.contains(asked)) {
+            let line = self.line(&format!("allowed for this session: {}", approval.subject()));
+            return show(self.out, &line).is_ok().then_some(Answer::Yes(Scope::Run));
+        }
         if !self.console.is_terminal() || show(self.out, &format!("\n{}\n", description(approval))).is_err() {
             return None;
         }
         loop {
-            let typed = self.console.answer(&prompt(approval))?;
-            if let Some(answer) = Answer::of(&typed, approval) {
-                return Some(answer);
+            let typed = self.console.answer(&prompt(approval).replace("for this run", "for this session"))?;
+            let Some(answer) = Answer::of(&typed, approval) else { continue };
+            if answer == Answer::Yes(Scope::Run) {
+                self.allowed.extend(asked);
             }
+            return Some(answer);
         }
     }
 }

@@ -1,0 +1,173 @@
+//! A turn at a terminal: what is shown while it is answered, how it is stopped, and what is kept of it.
+
+use cp_testkit::{Signal, until};
+
+use crate::person::{Person, hub};
+use crate::terminal::sent;
+
+const SLOW: &str = "{\"content\":\"late\",\"delay_ms\":600000}\n";
+const STUB: [&str; 2] = ["--backend", "stub"];
+
+#[test]
+fn tab_completes_paths_after_an_at_and_for_commands_that_take_one() {
+    let place = Person::new();
+    place.work.write("docs/reading-list.md", "many books");
+    place.work.write(".docs-hidden", "");
+    for columns in [40, 80, 200] {
+        let mut terminal = place.terminal(&STUB, columns);
+        terminal.prompted();
+        terminal.send("see @do\tre\t\r");
+        terminal.wait_for("see @docs/reading-list.md");
+        terminal.wait_for("attached: docs/reading-list.md");
+        terminal.prompted();
+        terminal.send(":attach .docs\t\r");
+        terminal.wait_for(".docs-hidden\n.docs-hidden\n");
+        terminal.prompted();
+    }
+}
+
+#[test]
+fn the_signals_below_an_answer_are_those_after_it_and_a_slip_costs_no_health() {
+    let place = Person::new();
+    let mut terminal = place.terminal(&STUB, 100);
+    terminal.prompted();
+    assert!(terminal.says(":qiut").contains("did you mean `:quit`?"));
+    assert!(terminal.says("hello").contains("\ngrounded · L2 · [█████]"), "{}", terminal.text());
+    // Positive control: what fails does cost.
+    terminal.says(":spec SPEC-NONE");
+    assert!(terminal.says("hello").contains("[████░]"), "{}", terminal.text());
+}
+
+#[test]
+fn ctrl_c_ends_the_wait_for_a_hub_and_keeps_the_session() {
+    let place = Person::new();
+    let hub = hub(|_| None);
+    place.hub_at(&hub.url(), 3_600_000);
+    let mut terminal = place.terminal(&STUB, 100);
+    terminal.prompted();
+    for line in [":hub", ":inbox read m-1"] {
+        terminal.send(&format!("{line}\r"));
+        terminal.wait_for(&format!("{line}\n"));
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        terminal.send("\x03");
+        terminal.wait_for("✗ interrupted by a signal");
+        terminal.prompted();
+    }
+    assert!(terminal.says("hello").contains("stub response 1"));
+}
+
+#[test]
+fn sigquit_writes_the_end_of_the_session() {
+    let place = Person::new();
+    let mut terminal = place.terminal(&STUB, 100);
+    terminal.prompted();
+    terminal.says("hello");
+    terminal.signal(Signal::QUIT);
+    assert_eq!(terminal.end(), Some(130));
+    assert_eq!(place.data("session_end").len(), 1);
+}
+
+#[test]
+fn what_was_said_to_a_shell_that_is_killed_is_gone_on_with() {
+    for columns in [40, 80, 200] {
+        let place = Person::new();
+        place.stub_plays(&format!("{{\"content\":\"one\"}}\n{SLOW}"));
+        let mut terminal = place.terminal(&STUB, columns);
+        terminal.prompted();
+        terminal.says("first");
+        terminal.send("what is 17 * 3?\r");
+        let session = place.session();
+        until("the request", || session.read_if_there("ledger/llm.jsonl").matches("llm.request").count() == 2);
+        terminal.kill();
+        let mut again = place.terminal(&["--backend", "stub", "-c"], columns);
+        let recap = again.prompted();
+        let marked = "you: first\n  → one\nyou: what is 17 * 3?\n  → [interrupted]\n";
+        assert!(recap.contains(marked), "{recap}");
+        // It is part of the conversation, once, and closed.
+        assert!(again.says("and now").contains("stub response 3"));
+        assert!(again.says(":v").contains("user: what is 17 * 3?\nassistant: [interrupted]\nuser: and now"));
+        again.send(":quit\r");
+        assert_eq!(again.end(), Some(0));
+        let mut third = place.terminal(&["--backend", "stub", "-c"], columns);
+        assert_eq!(third.prompted().matches("17 * 3").count(), 1);
+        assert_eq!(place.data("session_turn").iter().filter(|turn| turn["cancelled"] == true).count(), 1);
+    }
+}
+
+/// A model that thinks for more than a second before it answers.
+const THINKER: &str = r#"#!/bin/sh
+said() { printf '{"ok":true,"schema_version":"1.0","type":"%s","data":%s}\n' "$1" "$2"; }
+while read -r _; do
+    said delta '{"text":"","thinking":"first I look at all of the numbers that were given to me "}'
+    sleep 1.6
+    said delta '{"text":"","thinking":"then I see"}'
+    said delta '{"text":"It is **51**."}'
+    said message '{"id":"1","role":"assistant","content":"It is **51**.","model":"m","backend":"b","stop_reason":"end_turn","usage":{}}'
+done
+"#;
+
+#[test]
+fn what_the_model_thinks_is_shown_until_its_words_begin() {
+    for (columns, tools, lines) in [(40, false, 2), (80, true, 1), (200, false, 1)] {
+        let place = Person::new();
+        let program = place.root.executable("thinker", THINKER).display().to_string();
+        let directory =
+            place.root.executable("tools/mark", "#!/bin/sh\necho '{\"name\":\"mark\",\"description\":\"x\"}'\n");
+        let directory = directory.parent().unwrap().display().to_string();
+        let flags = if tools { vec!["--tools", &directory] } else { Vec::new() };
+        let mut terminal = place.terminal(&[&["--backend", &program][..], &flags].concat(), columns);
+        terminal.prompted();
+        terminal.send("what is 17 * 3?\r");
+        if tools {
+            terminal.wait_for("[y/N] ");
+            terminal.send("y\r");
+        }
+        terminal.wait_for("first I look at all of the numbers");
+        terminal.wait_for(" 1 s, 13 words");
+        terminal.wait_for("then I see");
+        terminal.wait_for("thought for 1 s, 16 words\nIt is");
+        terminal.prompted();
+        let folded = format!("\r\x1b[{lines}A\x1b[J\x1b[2mthought for ");
+        assert!(terminal.raw().contains(&folded), "{columns}: {:?}", terminal.raw());
+        let kept = terminal.says(":v");
+        assert!(kept.contains("It is **51**.") && !kept.contains("first I look"), "{kept}");
+        terminal.send(":quit\r");
+        assert_eq!(terminal.end(), Some(0));
+        // It is neither shown in a pipe, nor where it is not wanted.
+        let piped = place.script(&["--backend", &program], "what is 17 * 3?\n").stdout;
+        assert!(piped.contains("It is **51**.") && !piped.contains("look"), "{piped}");
+        place.home.write("config/shell.toml", "[show]\nreasoning = false\n");
+        let mut quiet = place.terminal(&["--backend", &program], columns);
+        quiet.prompted();
+        quiet.send("what is 17 * 3?\r");
+        quiet.wait_for("It is");
+        quiet.prompted();
+        assert!(!quiet.text().contains("look") && !quiet.text().contains("thought for"), "{}", quiet.text());
+    }
+}
+
+#[test]
+fn what_is_allowed_for_the_session_is_not_asked_again_in_later_turns() {
+    let place = Person::new();
+    let mut terminal = sent(&place, "agent");
+    terminal.wait_for("n = no, a = always for this session: ");
+    terminal.send("a\r");
+    terminal.wait_for("It is done.");
+    terminal.prompted();
+    assert!(terminal.says(":tools").contains("allowed for this session: tee (policy.tee)"), "{}", terminal.text());
+    terminal.send("and once more\r");
+    terminal.wait_for("in this turn? [y/N] ");
+    terminal.send("y\r");
+    terminal.wait_for("allowed for this session: tee c\n");
+    // Another program is asked about.
+    terminal.wait_for("touch d\n");
+    terminal.wait_for("for this session: ");
+    terminal.send("n\r");
+    terminal.wait_for("It is done.");
+    terminal.prompted();
+    assert_eq!(terminal.text().matches("Allow it?").count(), 2, "{}", terminal.text());
+    assert!(place.work.join("c").exists() && !place.work.join("d").exists());
+    // A copy of the session begins without it.
+    terminal.says(":fork");
+    assert!(!terminal.says(":tools").contains("allowed for this session"), "{}", terminal.text());
+}
