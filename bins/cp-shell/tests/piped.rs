@@ -128,6 +128,15 @@ fn a_file_goes_with_the_turn_and_the_answer_to_a_file() {
 }
 
 #[test]
+fn a_question_is_asked_again_with_its_files() {
+    let place = Person::new();
+    place.work.write("notes.md", "the plan\n");
+    let output = place.stub(":attach notes.md\nwhat is this?\n:retry\n");
+    let after = output.stdout.split("cp> :retry\n").nth(1).unwrap();
+    assert!(after.contains("attached: notes.md") && after.contains("stub response 1\n"), "{}", output.stdout);
+}
+
+#[test]
 fn another_model_answers_from_the_next_turn_on() {
     let place = Person::new();
     let output = place.stub(":model other\nhello\n:backend nowhere/\n:backend\n");

@@ -106,6 +106,8 @@ pub(crate) struct Conversation {
     pub(crate) answer: String,
     /// The files that go with the next turn.
     pub(crate) attached: Vec<PathBuf>,
+    /// Those that went with the last one.
+    pub(crate) went_along: Vec<PathBuf>,
     /// What the model may do until the session is over.
     pub(crate) allowed: Vec<Allowed>,
     /// What the answers took, and how many there were.

@@ -137,11 +137,16 @@ pub(super) fn retry(state: &mut State<'_>) -> Result<Outcome> {
         said => said,
     };
     let kept = state.setup.redactor.redact_text(&said).0;
+    let went_along = std::mem::take(&mut state.conversation.went_along);
+    let is_it = |stored: &str| {
+        [&kept, &said].into_iter().any(|said| stored.strip_prefix(said.as_str()).is_some_and(turn::is_attached))
+    };
     // A turn that failed left nothing to take back.
-    if let Some((turns, _)) = last_round(state.context)?.filter(|(_, stored)| *stored == kept || *stored == said) {
+    if let Some((turns, _)) = last_round(state.context)?.filter(|(_, stored)| is_it(stored)) {
         copy(state, Some(turns))?;
         remember(state.ledgers.journal.session(), state.context)?;
     }
+    state.conversation.attached.extend(went_along);
     state.show(&format!("{}\n", style().faint(&cut(&harmless(&said).replace('\n', " "), style().width))))?;
     turn::take(state, &said)
 }

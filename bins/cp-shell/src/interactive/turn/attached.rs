@@ -12,6 +12,9 @@ use crate::interactive::commands::asking::attachable;
 /// The longest text that is attached; what is longer would fill the conversation.
 const LONGEST: u64 = 256 << 10;
 
+/// What comes before the name of a text.
+const MARK: &str = "\n\n<attached file=";
+
 /// What is attached to a turn.
 #[derive(Default)]
 pub(super) struct Attached {
@@ -47,8 +50,7 @@ impl Attached {
                 self.redactions += redactions;
                 // The text of a file cannot end the mark that holds it.
                 let text = text.replace("</attached", "<\\/attached");
-                let _ =
-                    write!(self.text, "\n\n<attached file={:?}>\n{}\n</attached>", name.to_string(), text.trim_end());
+                let _ = write!(self.text, "{MARK}{:?}>\n{}\n</attached>", name.to_string(), text.trim_end());
                 self.lines.push(format!("attached: {name}, {length} bytes"));
             }
             _ => {
@@ -58,6 +60,11 @@ impl Attached {
         }
         Ok(())
     }
+}
+
+/// Whether what follows the words of a turn is nothing, or what was attached to it.
+pub(crate) fn is_attached(rest: &str) -> bool {
+    rest.is_empty() || rest.starts_with(MARK)
 }
 
 /// The files that a text names as `@PATH`. What is no file is a word like any other.

@@ -16,6 +16,7 @@ use cp_common::{Code, Error, Result, signals};
 use serde_json::{Value, json};
 
 use self::attached::Attached;
+pub(crate) use self::attached::is_attached;
 use self::envelope::Envelope;
 use self::watch::Watch;
 use crate::agent;
@@ -195,7 +196,7 @@ fn answered(
     state.standing.window = state.setup.settings.context.window(answered_by).unwrap_or(CONTEXT_LIMIT);
     state.conversation.count(messages);
     words.clone_into(&mut state.conversation.answer);
-    state.conversation.attached.clear();
+    state.conversation.went_along = std::mem::take(&mut state.conversation.attached);
     record(state, sending, Ending { messages, ..Ending::default() })?;
     let without_secrets = |text: &str| state.setup.redactor.redact_text(text).0;
     state.conversation.rounds.push((without_secrets(sending.said), without_secrets(&words)));
