@@ -86,7 +86,7 @@ fn a_command_line_is_printed_and_not_run_without_a_terminal() {
 
 #[test]
 fn at_a_terminal_a_command_line_runs_after_a_yes() {
-    for (key, status, is_made) in [("n", 5, false), ("", 5, false), ("y", 0, true)] {
+    for (key, status, is_made) in [("n", 4, false), ("", 4, false), ("y", 0, true)] {
         let place = with_command("touch made");
         let mut terminal = place.shell("sh", COMMAND).env("CP_BACKEND", "stub").terminal(80);
         let shown = terminal.wait_for("Run it? [y/N] ");
@@ -97,7 +97,7 @@ fn at_a_terminal_a_command_line_runs_after_a_yes() {
     }
     let place = with_command("rm made");
     let mut terminal = place.shell("sh", COMMAND).env("CP_BACKEND", "stub").terminal(80);
-    assert_eq!(terminal.end(), Some(5));
+    assert_eq!(terminal.end(), Some(4));
     assert!(!terminal.text().contains("Run it?"), "{}", terminal.text());
     let place = with_command("touch made");
     let asks = "[[exec.rule]]\ncommand = \"touch\"\ndecision = \"confirm\"\nreason = \"it is new\"\n";

@@ -48,6 +48,20 @@ fn a_starter_makes_copies_and_moves_but_overwrites_nothing_unasked() {
 }
 
 #[test]
+fn under_a_starter_a_person_looks_and_a_program_is_sent_to_the_tool() {
+    let exec = without_policy();
+    exec.ask(&["policy", "init"]);
+    exec.write("a", "one\n");
+    for (words, said) in [(&["ls", "a"][..], "a\n"), (&["cat", "a"], "one\n"), (&["find", "a"], "a\n")] {
+        let (answer, status) = exec.ask(&[&["--origin", "person", "--"], words].concat());
+        assert_eq!((status, answer["data"]["stdout"].as_str()), (0, Some(said)), "{answer}");
+        let (answer, status) = exec.ask(&[&["--"], words].concat());
+        assert_eq!((status, answer["error"]["details"]["rule"].as_str()), (4, Some("intent")), "{answer}");
+    }
+    assert_eq!(exec.ask(&["--origin", "person", "--", "find", "a", "-delete"]).1, 5, "it is asked about");
+}
+
+#[test]
 fn a_policy_gets_what_it_lacks_once_that_was_shown_and_confirmed() {
     let exec = Exec::with_policy(Who::Me, "# mine\n[exec]\nallowed_commands = [\"true\"] # one\npin = {}\n");
     exec.write("go.mod", "module x\n");

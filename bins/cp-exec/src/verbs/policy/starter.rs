@@ -4,10 +4,11 @@ use std::path::Path;
 
 use super::toolchains::{self, Program};
 
-/// Commands worth allowing where they exist: they build, test, show history, search, and copy and move files.
-const WANTED: [&str; 23] = [
-    "git", "cargo", "rustc", "npm", "node", "python3", "make", "go", "mkdir", "cp", "mv", "grep", "rg", "sed", "diff",
-    "sort", "uniq", "cut", "tr", "wc", "comm", "paste", "jq",
+/// Commands worth allowing where they exist: they build, test, show history, search, and copy and move files. What only looks is for
+/// people: programs and models are sent to the tool that serves it.
+const WANTED: [&str; 29] = [
+    "ls", "cat", "head", "tail", "find", "pwd", "git", "cargo", "rustc", "npm", "node", "python3", "make", "go",
+    "mkdir", "cp", "mv", "grep", "rg", "sed", "diff", "sort", "uniq", "cut", "tr", "wc", "comm", "paste", "jq",
 ];
 
 /// The text of a starter policy for this machine, which gives commands so many seconds.
