@@ -25,7 +25,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
 pub(crate) struct Args {
     /// The session; a single operand is the name, of the session that --session means
     #[arg(value_name = "S")]
-    session: String,
+    operand: String,
     /// Its name: letters, digits, - and _
     #[arg(value_name = "NAME")]
     name: Option<String>,
@@ -54,8 +54,8 @@ impl Reply for Renamed {
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let (session, name) = match &args.name {
-        Some(name) => (Some(args.session.as_str()), name),
-        None => (None, &args.session),
+        Some(name) => (Some(args.operand.as_str()), name),
+        None => (None, &args.operand),
     };
     let session = operand::find(session, context)?;
     let renamed = |receipt| Renamed { session_id: session.id.clone(), name: name.clone(), receipt };

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use cp_common::home::write_whole;
+use cp_common::program::Class;
 use cp_common::wire::Turn;
 use cp_common::{Context, Error, Result};
 use serde_json::{Value, json};
@@ -110,7 +111,7 @@ pub(super) fn rename(name: &str, session: &str, context: &Context) -> Result<Out
     if name.is_empty() {
         return Err(Error::usage("a name is needed").hint("write :rename bug-17"));
     }
-    let renamed = ask(context, "cp-session", &["rename", session, "--", name])?;
+    let renamed = ask(context, "cp-session", &["rename", session, name])?;
     let text = format!("{session} is {name}: cp-shell --session {name} goes on with it\n");
     Ok(Outcome { text, result: renamed, ..Outcome::default() })
 }
@@ -145,6 +146,8 @@ pub(super) fn retry(state: &mut State<'_>) -> Result<Outcome> {
     if let Some((turns, _)) = last_round(state.context)?.filter(|(_, stored)| is_it(stored)) {
         copy(state, Some(turns))?;
         remember(state.ledgers.journal.session(), state.context)?;
+        // The turn is one of the copy.
+        state.standing.tracker.begin(Class::Append);
     }
     state.conversation.attached.extend(went_along);
     state.show(&format!("{}\n", style().faint(&cut(&harmless(&said).replace('\n', " "), style().width))))?;
