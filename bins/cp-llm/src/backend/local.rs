@@ -1,4 +1,4 @@
-//! The servers that people run on their own machines, and where each listens unless it is told otherwise.
+//! The servers that people run on their own machines, and the address where each listens by default.
 
 use std::time::Duration;
 

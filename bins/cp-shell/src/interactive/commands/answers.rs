@@ -27,8 +27,7 @@ pub(super) fn copy(conversation: &Conversation, is_terminal: bool) -> Result<Out
     let answer = last(conversation)?;
     let encoded = BASE64_STANDARD.encode(answer);
     if !is_terminal || encoded.len() > CLIPBOARD_LIMIT {
-        let what =
-            if is_terminal { "the answer is too long for a clipboard" } else { "there is no terminal to copy with" };
+        let what = if is_terminal { "the answer is too long for a clipboard" } else { "copying needs a terminal" };
         return Err(Error::usage(what).hint("write it to a file: :save FILE"));
     }
     let text = format!("\x1b]52;c;{encoded}\x07copied: {}\n", count(answer.chars().count(), "character"));

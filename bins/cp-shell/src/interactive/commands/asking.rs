@@ -96,7 +96,7 @@ pub(crate) fn attachable(path: &str) -> Result<PathBuf> {
 /// `:edit [TEXT]`
 pub(super) fn edit(state: &mut State<'_>, text: &str) -> Result<Outcome> {
     if !state.console.is_terminal() {
-        return Err(Error::usage("there is no terminal to edit at").hint("write the text itself"));
+        return Err(Error::usage("an editor needs a terminal").hint("write the text itself"));
     }
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
     let editor = set("VISUAL").or_else(|| set("EDITOR")).unwrap_or_else(|| "vi".to_owned());

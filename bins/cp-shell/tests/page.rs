@@ -1,0 +1,120 @@
+//! What a person at a terminal makes of a conversation: command lines, an editor, the clipboard, how an answer looks, a brief.
+
+use serde_json::json;
+
+use crate::person::{Person, Session};
+
+const STUB: [&str; 2] = ["--backend", "stub"];
+
+#[test]
+fn a_command_that_the_model_writes_runs_after_a_yes_only() {
+    let place = Person::new();
+    place.home.write("config/policy.toml", "[exec]\nallowed_commands = [\"touch\"]\n[paths]\nwrite = [\".\"]\n");
+    place.stub_plays("{\"content\":\"```sh\\ntouch made\\n```\"}\n");
+    let mut terminal = place.terminal(&STUB, 100);
+    terminal.prompted();
+    for (answer, there) in [("n", false), ("y", true)] {
+        terminal.send(":cmd make a file\r");
+        terminal.wait_for("touch made\n");
+        terminal.wait_for("Run it? [y/N] ");
+        assert!(!place.work.join("made").exists());
+        terminal.send(&format!("{answer}\r"));
+        terminal.prompted();
+        assert_eq!(place.work.join("made").exists(), there, "{}", terminal.text());
+    }
+}
+
+#[test]
+fn a_turn_is_written_in_the_editor_and_over_several_lines() {
+    let place = Person::new();
+    let editor =
+        place.root.executable("editor", "#!/bin/sh\ncat \"$1\" >>\"$1.seen\"; printf 'first\\nsecond\\n' >>\"$1\"\n");
+    let mut terminal = Session(place.at_terminal().args(STUB).env("EDITOR", &editor).terminal(100));
+    terminal.prompted();
+    terminal.send("begun \x0f");
+    assert!(terminal.wait_for("ctx:").contains("begun\nfirst\nsecond\nwith place"), "{}", terminal.text());
+    terminal.prompted();
+    // Ctrl-J and Alt-Enter begin a new line; Enter sends all of them.
+    terminal.send("a\x0ab\x1b\rc\r");
+    terminal.wait_for("stub response 2");
+    terminal.prompted();
+    let said: Vec<_> = place.entries().into_iter().filter(|entry| entry["role"] == "user").collect();
+    assert_eq!(
+        said.iter().map(|turn| turn["content"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["begun\nfirst\nsecond", "a\nb\nc"]
+    );
+}
+
+#[test]
+fn an_answer_is_copied_by_the_terminal() {
+    let place = Person::new();
+    let mut terminal = place.terminal(&STUB, 100);
+    terminal.prompted();
+    terminal.says("hello");
+    // The stub's answer in base 64.
+    assert!(terminal.says(":copy").contains("copied: 15 characters"));
+}
+
+#[test]
+fn markdown_takes_its_looks_on_a_terminal_and_stays_as_it_is_in_a_pipe() {
+    let place = Person::new();
+    let answer = json!({"content": "# Plan\n\nSome **bold** words that go on and on until the line is full of them.\n\n- 日本語のとても長い文章がここにある\n- `code`\n\n|a|b|\n|-|-|\n|1|22|\n"});
+    place.stub_plays(&format!("{answer}\n"));
+    for columns in [40, 80, 200] {
+        let mut terminal = Session(place.at_terminal().args(STUB).env("TERM", "xterm").terminal(columns));
+        terminal.prompted();
+        terminal.send("go\r");
+        terminal.prompted();
+        let shown = terminal.raw().rsplit("\x1b[J").next().unwrap().to_owned();
+        assert!(shown.contains("a  b") && shown.contains("1  22"), "{columns}: {shown:?}");
+        let raw = terminal.raw();
+        assert!(
+            raw.contains("\x1b[1mbold\x1b[0m") && raw.contains("• ") && raw.contains("\x1b[36mcode\x1b[0m"),
+            "{raw:?}"
+        );
+        terminal.send(":quit\r");
+        assert_eq!(terminal.end(), Some(0));
+    }
+    let piped = place.stub("go\n").stdout;
+    assert!(piped.contains("# Plan\n\nSome **bold** words") && !piped.contains('\x1b'), "{piped}");
+}
+
+#[test]
+fn there_is_a_sign_of_life_while_nothing_comes() {
+    let place = Person::new();
+    place.stub_plays(&format!("{}\n", json!({"content": "late", "delay_ms": 2_500})));
+    let mut terminal = place.terminal(&STUB, 100);
+    terminal.prompted();
+    terminal.send("go\r");
+    terminal.wait_for(" 1 s");
+    terminal.wait_for("late");
+    terminal.prompted();
+    assert!(terminal.raw().contains("\r\x1b[Klate"), "the sign is taken away: {:?}", terminal.raw());
+}
+
+#[test]
+fn a_brief_goes_along_after_a_yes_that_is_asked_once_for_what_it_says() {
+    let place = Person::new();
+    for (brief, answer, goes) in
+        [("one", Some("n"), false), ("two", Some("y"), true), ("two", None, true), ("one", None, false)]
+    {
+        place.work.write(".custodian-brief.md", brief);
+        let mut terminal = place.terminal(&STUB, 100);
+        terminal.prompted();
+        terminal.send("hello\r");
+        if let Some(answer) = answer {
+            terminal.wait_for(".custodian-brief.md (3 bytes) go along with turns? [y/N] ");
+            terminal.send(&format!("{answer}\r"));
+        }
+        terminal.wait_for("stub response");
+        terminal.prompted();
+        assert_eq!(
+            terminal.says(":explain").contains("context     brief, 3 bytes"),
+            goes,
+            "{brief}: {}",
+            terminal.text()
+        );
+        terminal.send(":quit\r");
+        assert_eq!(terminal.end(), Some(0));
+    }
+}
