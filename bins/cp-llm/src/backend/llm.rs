@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cp_common::coprocess::Child;
+use cp_common::coprocess::{Child, on_path};
 use cp_common::wire::Block;
 use cp_common::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
@@ -85,14 +85,9 @@ impl Backend for Llm {
 }
 
 impl Llm {
-    /// The program on `PATH`, in a directory that is absolute.
+    /// The program on `PATH`.
     pub(super) fn on_path(limit: Duration) -> Result<Self> {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let found = std::env::split_paths(&path)
-            .filter(|directory| directory.is_absolute())
-            .map(|directory| directory.join("llm"))
-            .find(|file| file.is_file());
-        let path = found.ok_or_else(|| {
+        let path = on_path("llm").ok_or_else(|| {
             Error::config("the llm program is not on PATH").hint("install it, or choose another --backend").fatal()
         })?;
         Ok(Self { path, limit })

@@ -14,6 +14,7 @@ use super::endpoint::{DialectName, Endpoint, KeySource};
 use super::headers::header;
 use super::price::Price;
 use super::provider::{PROVIDERS, Provider};
+use crate::http::client::address;
 
 #[derive(Deserialize)]
 struct Tables {
@@ -119,6 +120,8 @@ fn endpoint(name: &str, table: Table, directory: &Path) -> Result<Endpoint> {
     }
     let headers = table.headers.iter().map(|(name, value)| header(name, value)).collect::<Result<_>>();
     let headers = headers.map_err(|e| wrong(format!("cannot be asked: {}", e.message())))?;
+    let address = table.base_url.as_deref().map(address).transpose();
+    address.map_err(|e| wrong(format!("cannot be asked: {}", e.message())))?;
     let is_own = table.base_url.is_some();
     // A server of one's own is not given the provider's key, unless it is named.
     let known = known.filter(|_| !is_own);

@@ -42,6 +42,13 @@ pub(crate) struct Client {
     timeouts: Timeouts,
 }
 
+/// The URL of a server, which has a scheme that can be asked and a host.
+pub(crate) fn address(base: &str) -> Result<ureq::http::Uri> {
+    let uri = base.parse::<ureq::http::Uri>().ok();
+    let asked = uri.filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some());
+    asked.ok_or_else(|| Error::config(format!("{base} is not a valid http or https URL")).fatal())
+}
+
 impl Client {
     /// A client for the URLs under `base`. Certificates are not read before the first connection that needs them. With `but_public` it
     /// connects to no address that is not public but those; where there is a proxy, that decides.
@@ -52,9 +59,8 @@ impl Client {
         variable: impl Fn(&str) -> Option<String>,
         but_public: Option<Vec<IpAddr>>,
     ) -> Result<Self> {
-        let bad = || Error::config(format!("{base} is not a valid http or https URL")).fatal();
-        let uri: ureq::http::Uri = base.parse().map_err(|_| bad())?;
-        let (Some(scheme @ ("http" | "https")), Some(host)) = (uri.scheme_str(), uri.host()) else { return Err(bad()) };
+        let uri = address(base)?;
+        let (scheme, host) = (uri.scheme_str().unwrap_or_default(), uri.host().unwrap_or_default());
         let proxy = proxy::proxy_for(scheme, host, &variable)?;
         let route = proxy.as_ref().map(|proxy| format!("{}:{}", proxy.host(), proxy.port()));
         let config = Config::builder()

@@ -3,7 +3,7 @@
 use cp_common::{Error, Result};
 use serde_json::{Map, Value};
 
-use crate::backend::headers::{is_name, is_value};
+use crate::backend::headers::header;
 
 /// Members of a body that are no parameters, and what sets them.
 const OWN: [(&str, &str); 5] = [
@@ -13,9 +13,6 @@ const OWN: [(&str, &str); 5] = [
     ("contents", "give the text, or a prompt record"),
     ("input", "give the text, or a prompt record"),
 ];
-
-/// Headers that belong to the connection.
-const CONNECTION: [&str; 4] = ["host", "connection", "content-length", "transfer-encoding"];
 
 /// What sets a member of the body that is no parameter; none for one that is.
 pub(super) fn own(name: &str) -> Option<&'static str> {
@@ -69,23 +66,12 @@ pub(super) fn headers(given: &[String]) -> Result<Vec<(String, String)>> {
         let Some((name, value)) = given.split_once(['=', ':']) else {
             return Err(Error::usage("a header has neither `=` nor `:`").hint(form));
         };
-        let (name, value) = (name.trim().to_ascii_lowercase(), value.trim());
-        if !is_name(&name) {
-            return Err(Error::usage(format!("`{name}` is not the name of a header")).hint(form));
-        }
-        if !is_value(value) {
-            return Err(Error::usage(format!(
-                "the value of the header {name} has characters that HTTP does not allow"
-            ))
-            .hint("give visible ASCII characters, spaces and tabs"));
-        }
-        if CONNECTION.contains(&name.as_str()) {
-            return Err(Error::usage(format!("the header {name} belongs to the connection")).hint("remove it"));
-        }
+        let (name, value) =
+            header(name, value).map_err(|e| Error::usage(e.message()).hint(e.hint_text().unwrap_or(form)))?;
         if headers.iter().any(|(known, _)| *known == name) {
             return Err(Error::usage(format!("the header {name} is given twice")).hint("give it once"));
         }
-        headers.push((name, value.to_owned()));
+        headers.push((name, value));
     }
     Ok(headers)
 }
