@@ -103,8 +103,8 @@ impl<'a> Keys<'a> {
 
 impl Drop for Keys<'_> {
     fn drop(&mut self) {
-        // From the background that would stop us.
-        if is_foreground(&self.terminal) {
+        // From the background that would stop us; and where we have set nothing it is for somebody else to do.
+        if is_foreground(&self.terminal) && !is_same(&self.now, self.before) {
             let _ = tcsetattr(&self.terminal, OptionalActions::Now, self.before);
         }
         if signals::interrupted() && !self.escaped {
