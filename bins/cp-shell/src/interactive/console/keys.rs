@@ -119,9 +119,8 @@ fn is_foreground(terminal: &File) -> bool {
 }
 
 fn is_same(one: &Termios, other: &Termios) -> bool {
-    let of = |termios: &Termios| {
-        (termios.local_modes, termios.input_modes, termios.special_codes[SpecialCodeIndex::VEOL])
-    };
+    let of =
+        |termios: &Termios| (termios.local_modes, termios.input_modes, termios.special_codes[SpecialCodeIndex::VEOL]);
     of(one) == of(other)
 }
 
