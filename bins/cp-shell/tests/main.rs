@@ -5,6 +5,7 @@ mod agent;
 mod config;
 mod governance;
 mod hub;
+mod keys;
 mod page;
 mod person;
 mod pipe;

@@ -17,7 +17,7 @@ fn a_session_of_a_script_from_help_to_quit() {
         "  :quit, :q ",
         "\"mode\": \"persistent\"",
         "✗ denied: `ls` is not allowed: there is no policy",
-        "\n  Hint: ",
+        "\n  Hint: `cp-exec policy init` writes a starter policy",
         "cp> hello\nstub response 1\ngrounded · L2 · [████░] · t4 | ctx:",
         "risk        safe",
         "ended after 6 turns",
@@ -172,6 +172,7 @@ fn policy_decides_about_a_command_of_the_system() {
     let text = &output.stdout;
     assert!(text.contains("cp> :! echo hi there\nhi there\n"), "{text}");
     assert!(text.contains("✗ denied: ") && text.contains("`rm`"), "{text}");
+    assert!(text.contains("\n  Hint: add its name to allowed_commands in config/policy.toml"), "{text}");
     assert!(text.contains("✗ cancelled: policy requires approval"), "{text}");
     assert!(text.contains("`|` makes a pipeline"), "{text}");
     assert!(text.contains("✗ false exited with status 1"), "{text}");

@@ -160,7 +160,10 @@ impl Composed {
         };
         // What the policy leaves to its owner, cp-exec asks itself at this terminal.
         let answer = match line("approve") {
-            Some(approve) => owner_approves(approve)?.then_some(Answer::Yes(Scope::Once)),
+            Some(approve) => {
+                observer.steps_aside()?;
+                owner_approves(approve)?.then_some(Answer::Yes(Scope::Once))
+            }
             None => observer.answers(&approval),
         };
         let Some(answer) = answer else { return Err(stop) };

@@ -85,6 +85,9 @@ pub(crate) trait Observer {
     /// Nothing has come for so long; an error ends the turn.
     fn waits(&mut self, waited: Duration) -> Result<()>;
 
+    /// Another program is to ask at the terminal.
+    fn steps_aside(&mut self) -> Result<()>;
+
     /// Asks a person whether something may start. None where nobody can be asked, or no answer came.
     fn answers(&mut self, approval: &Approval) -> Option<Answer>;
 }

@@ -124,9 +124,12 @@ impl<'a> Repl<'a> {
     /// The lines, until there is none or the person leaves.
     fn talk(&mut self) -> Result<()> {
         loop {
-            match self.state.console.wait() {
-                Typed::Line(line) => {
-                    if self.echo {
+            let typed = self.state.console.wait();
+            // The editor has shown what was typed at it.
+            let is_unseen = self.echo || matches!(typed, Typed::Ahead(_));
+            match typed {
+                Typed::Line(line) | Typed::Ahead(line) => {
+                    if is_unseen {
                         self.state.show(&format!("{PROMPT}{}\n", line.replace('\n', "\n... ")))?;
                     }
                     if self.line(&line)? {

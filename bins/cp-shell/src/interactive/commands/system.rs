@@ -37,7 +37,7 @@ pub(crate) fn run(state: &mut State<'_>, command: &str, proposed: bool) -> Resul
         _ => {
             standing.tracker.called(true);
             standing.tracker.denied();
-            return Err(denied(&decision));
+            return Err(denied(&decision, context.home.policy_file().exists()));
         }
     };
     standing.tracker.called(false);
@@ -65,12 +65,13 @@ pub(crate) fn run(state: &mut State<'_>, command: &str, proposed: bool) -> Resul
     })
 }
 
-fn denied(decision: &Value) -> Error {
+fn denied(decision: &Value, has_policy: bool) -> Error {
     let reason = decision["reason"].as_str().unwrap_or("policy does not allow it");
     let rule = decision["rule"].as_str().unwrap_or("policy");
     let hint = match rule {
         // cp-exec sends a model to another tool; a person can allow the command.
-        "not_allowed" => Some("allow it in config/policy.toml; `cp-exec policy init` writes a starter policy"),
+        "not_allowed" if has_policy => Some("add its name to allowed_commands in config/policy.toml of the home"),
+        "not_allowed" => Some("`cp-exec policy init` writes a starter policy, whose allowed_commands can be changed"),
         "shell_operator" => Some("`:!` runs one command: give its parts one by one, or put the line into a script"),
         _ => decision["hint"].as_str(),
     };

@@ -2,10 +2,12 @@
 //! ends the wait; it reads only when it is asked, so that a script's next line is never an answer.
 
 pub(crate) mod completion;
+pub(crate) mod keys;
 pub(crate) mod markdown;
 pub(crate) mod prompt_history;
 pub(crate) mod render;
 
+use std::cell::RefCell;
 use std::io::{BufRead as _, IsTerminal as _, PipeReader, PipeWriter, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -22,6 +24,7 @@ use rustyline::{
 };
 
 use self::completion::{Helper, Ids};
+use self::keys::Ahead;
 use crate::interactive::syntax::parse;
 
 /// The command that a line becomes with Ctrl-O.
@@ -35,6 +38,8 @@ const LONGEST: usize = 16 << 20;
 pub(crate) enum Typed {
     /// A line, or several that belong together.
     Line(String),
+    /// The same, typed before it was asked for.
+    Ahead(String),
     /// Ctrl-C at the editor, which has given up its line.
     Interrupted,
     /// SIGINT: the wait goes on.
@@ -49,8 +54,8 @@ pub(crate) enum Typed {
 
 /// What is asked.
 enum Question {
-    /// A line at the prompt, which goes to the history.
-    Line(String),
+    /// A line at the prompt, which goes to the history; with what was typed ahead, and whether that is all of it.
+    Line(String, (String, bool)),
     /// An answer, which does not.
     Answer(String),
 }
@@ -63,6 +68,7 @@ pub(crate) struct Console {
     ready: PipeReader,
     /// How the terminal was before us.
     before: Option<Termios>,
+    ahead: RefCell<Ahead>,
 }
 
 impl Console {
@@ -70,6 +76,13 @@ impl Console {
     pub(crate) fn open(ids: Ids, known: Vec<String>) -> Result<Self> {
         let stdin = std::io::stdin();
         let before = stdin.is_terminal().then(|| rustix::termios::tcgetattr(&stdin).ok()).flatten();
+        if let Some(before) = before.clone() {
+            let report = std::panic::take_hook();
+            std::panic::set_hook(Box::new(move |panic| {
+                restore(&before);
+                report(panic);
+            }));
+        }
         let (questions, asked) = channel();
         let (sender, typed) = channel();
         let (ready, wake) = std::io::pipe()?;
@@ -78,7 +91,7 @@ impl Console {
         std::thread::Builder::new().name("console".to_owned()).spawn(move || {
             if is_terminal { edit(&asked, &mut answers, &ids, &known) } else { read(&asked, &mut answers) }
         })?;
-        Ok(Self { questions, typed, ready, before })
+        Ok(Self { questions, typed, ready, before, ahead: RefCell::default() })
     }
 
     /// Whether a person sits at a terminal.
@@ -88,7 +101,7 @@ impl Console {
 
     /// Shows the prompt. [`Console::wait`] gives what came.
     pub(crate) fn ask(&self, prompt: &str) {
-        let _ = self.questions.send(Question::Line(prompt.to_owned()));
+        let _ = self.questions.send(Question::Line(prompt.to_owned(), self.ahead.borrow_mut().next()));
     }
 
     /// Waits for what was asked.
@@ -128,6 +141,7 @@ impl Console {
         }
         // What was typed before the question was shown does not answer it.
         let _ = rustix::termios::tcflush(std::io::stdin(), QueueSelector::IFlush);
+        self.ahead.take();
         let _ = self.questions.send(Question::Answer(prompt.to_owned()));
         loop {
             match self.wait() {
@@ -148,9 +162,13 @@ impl Drop for Console {
     /// Leaves the terminal as it was, also while a line is being read.
     fn drop(&mut self) {
         if let Some(before) = &self.before {
-            let _ = rustix::termios::tcsetattr(std::io::stdin(), OptionalActions::Now, before);
+            restore(before);
         }
     }
+}
+
+fn restore(before: &Termios) {
+    let _ = rustix::termios::tcsetattr(std::io::stdin(), OptionalActions::Now, before);
 }
 
 /// The thread's end of what is typed.
@@ -213,13 +231,13 @@ fn edit(asked: &Receiver<Question>, answers: &mut Answers, ids: &Ids, known: &[S
         let _ = editor.add_history_entry(line.as_str());
     }
     while let Ok(question) = asked.recv() {
-        let (prompt, is_line) = match question {
-            Question::Line(prompt) => (prompt, true),
-            Question::Answer(prompt) => (prompt, false),
+        let (prompt, (ahead, is_whole), is_line) = match question {
+            Question::Line(prompt, ahead) => (prompt, ahead, true),
+            Question::Answer(prompt) => (prompt, (String::new(), false), false),
         };
         // An answer is one line, and no id is offered for it.
         editor.set_helper(is_line.then(|| Helper { ids: ids.clone() }));
-        let read = editor.readline(&prompt);
+        let read = if is_whole { Ok(ahead) } else { editor.readline_with_initial(&prompt, (&ahead, "")) };
         // A signal that came before was for no turn. One that comes from here on is for what the line begins.
         signals::forget_interrupt();
         let typed = match read {
@@ -228,7 +246,7 @@ fn edit(asked: &Receiver<Question>, answers: &mut Answers, ids: &Ids, known: &[S
                 if is_line && !line.trim().is_empty() {
                     let _ = editor.add_history_entry(line.as_str());
                 }
-                Typed::Line(line)
+                if is_whole { Typed::Ahead(line) } else { Typed::Line(line) }
             }
             Err(ReadlineError::Interrupted) => Typed::Interrupted,
             // Ctrl-D; or the terminal has gone, or cannot be read any more.

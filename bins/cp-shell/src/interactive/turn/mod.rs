@@ -166,8 +166,7 @@ fn answer(state: &mut State<'_>, sending: &Sending<'_>) -> Result<Outcome> {
     let mut watch =
         Watch::new(console, &mut context.out, &mut standing.tracker, &mut conversation.allowed, model.reasoning);
     let replied = agent.process(&turn, &mut watch);
-    watch.settle()?;
-    let Watch { partial, called, .. } = watch;
+    let (partial, called) = watch.end()?;
     match replied {
         Ok(reply) => answered(state, sending, &reply.messages, &partial, called),
         Err(error) if error.is_reader_gone() => Err(error),

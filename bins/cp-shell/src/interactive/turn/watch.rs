@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use cp_common::Result;
 use cp_common::output::Output;
 use cp_common::program::approval::{Answer, description, prompt};
 use cp_common::wire::{Approval, Scope};
+use cp_common::{Result, signals};
 use serde_json::{Value, json};
 
 use super::flow::Flow;
 use super::thoughts::Thoughts;
 use crate::agent::{Event, Observer};
 use crate::interactive::console::Console;
+use crate::interactive::console::keys::Keys;
 use crate::interactive::console::render::{Page, Style, cut, harmless, show, style};
 use crate::interactive::state::Allowed;
 use crate::signals::Tracker;
@@ -22,11 +23,13 @@ const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '�
 
 pub(super) struct Watch<'a> {
     console: &'a Console,
+    /// Held while nobody else asks at the terminal.
+    keys: Option<Keys<'a>>,
     out: &'a mut Output,
     tracker: &'a mut Tracker,
     style: Style,
     /// What was shown of the answer.
-    pub(super) partial: String,
+    partial: String,
     flow: Flow,
     /// Whether what the model thinks is shown, and what it thinks now.
     shows_thoughts: bool,
@@ -36,7 +39,7 @@ pub(super) struct Watch<'a> {
     /// What a person allowed until the session is over.
     allowed: &'a mut Vec<Allowed>,
     /// The tools that were called.
-    pub(super) called: Vec<Value>,
+    called: Vec<Value>,
 }
 
 impl<'a> Watch<'a> {
@@ -50,6 +53,7 @@ impl<'a> Watch<'a> {
         let style = style();
         Self {
             console,
+            keys: None,
             out,
             tracker,
             style,
@@ -63,10 +67,24 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Ends what was shown of the answer with a line of its own.
-    pub(super) fn settle(&mut self) -> Result<()> {
+    /// What was shown of the answer, and the tools that were called.
+    pub(super) fn end(mut self) -> Result<(String, Vec<Value>)> {
+        self.settle()?;
+        Ok((self.partial, self.called))
+    }
+
+    /// Gives the keys back, and ends what was shown of the answer with a line of its own.
+    fn settle(&mut self) -> Result<()> {
+        self.keys = None;
         let (unsigned, end) = (self.unsigned(), self.ended());
         show(self.out, &format!("{unsigned}{end}"))
+    }
+
+    /// Looks at the keys; an Esc ends the turn.
+    fn look(&mut self) -> Result<()> {
+        let console = self.console;
+        self.keys = self.keys.take().or_else(|| Keys::open(console));
+        if self.keys.as_mut().is_some_and(Keys::escape) { signals::check() } else { Ok(()) }
     }
 
     fn ended(&mut self) -> String {
@@ -109,6 +127,7 @@ impl<'a> Watch<'a> {
 
 impl Observer for Watch<'_> {
     fn event(&mut self, event: Event<'_>) -> Result<()> {
+        self.look()?;
         let shown = match event {
             Event::Delta(words) => {
                 let folded = self.folded();
@@ -136,6 +155,7 @@ impl Observer for Watch<'_> {
     }
 
     fn waits(&mut self, waited: Duration) -> Result<()> {
+        self.look()?;
         let is_at_beginning = self.partial.is_empty() || self.partial.ends_with('\n');
         if Page::of_terminal().is_none() || !is_at_beginning || waited < QUIET {
             return Ok(());
@@ -149,6 +169,10 @@ impl Observer for Watch<'_> {
         let shown = format!("\r{}\x1b[K", self.style.faint(&sign));
         self.sign = Some(sign);
         show(self.out, &shown)
+    }
+
+    fn steps_aside(&mut self) -> Result<()> {
+        self.settle()
     }
 
     fn answers(&mut self, approval: &Approval) -> Option<Answer> {

@@ -1,0 +1,172 @@
+//! Keys that a person presses while a turn is answered.
+
+use cp_testkit::Server;
+use cp_testkit::server::events;
+use serde_json::{Value, json};
+
+use crate::person::{Person, Session};
+
+/// Answers each turn once the file `go` is there, and sends the shell the signal that the file `signal` names.
+const WAITS: &str = r#"#!/bin/sh
+say() { printf '{"ok":true,"schema_version":"1.0","type":"%s","data":%s}\n' "$1" "$2"; }
+while IFS= read -r line; do
+    case $line in
+        *'"type":"describe"'*) say describe '{"name":"waits","version":"1","capabilities":[]}' ;;
+        *'"type":"process"'*)
+            say delta '{"text":"It begins.\n"}'
+            while ! [ -e "${0%/*}/go" ]; do
+                if [ -e "${0%/*}/signal" ]; then kill -s "$(cat "${0%/*}/signal")" $PPID; rm "${0%/*}/signal"; fi
+                sleep 0.01
+            done
+            say delta '{"text":"It ends."}'
+            say message '{"content":"It begins.\nIt ends."}' ;;
+    esac
+done
+"#;
+
+/// A terminal at which a turn is being answered.
+fn answering(place: &Person) -> Session {
+    let agent = place.root.executable("agent", WAITS).display().to_string();
+    let mut terminal = place.terminal(&["--agent", &agent, "--no-hub"], 100);
+    terminal.prompted();
+    terminal.send("go\r");
+    terminal.wait_for("It begins.");
+    terminal
+}
+
+/// Waits until the keys that show as `echo` were looked at: that comes before each sign of life, and each is another.
+fn looked_at(terminal: &mut Session, echo: &str) {
+    for shown in [echo, " s", " s"] {
+        terminal.wait_for(shown);
+    }
+}
+
+fn turns(place: &Person) -> Vec<bool> {
+    place.data("session_turn").iter().map(|turn| turn["cancelled"] == true).collect()
+}
+
+#[test]
+fn esc_stops_a_turn_and_what_was_typed_is_at_the_next_prompt() {
+    let place = Person::new();
+    let mut terminal = answering(&place);
+    terminal.send("and th\x1b");
+    terminal.wait_for("✗ interrupted: the turn was stopped, the session goes on");
+    terminal.prompted();
+    place.root.write("go", "");
+    terminal.send("en?\r");
+    terminal.wait_for("and then?\n");
+    terminal.wait_for("It ends.");
+    terminal.prompted();
+    assert_eq!(turns(&place), [true, false]);
+    let said: Vec<Value> = place.entries().iter().map(|entry| entry["content"].clone()).collect();
+    assert!(said.iter().any(|content| content.to_string().contains("It begins.\\n [interrupted]")), "{said:?}");
+    assert!(said.contains(&json!("and then?")), "{said:?}");
+}
+
+#[test]
+fn other_keys_do_not_stop_it_and_each_line_is_the_next_input() {
+    let place = Person::new();
+    let mut terminal = answering(&place);
+    terminal.send("\x1b[Ao\x1bOPne\x1bx\r:ctx\r\x1b[1;5Ctw");
+    looked_at(&mut terminal, "tw");
+    terminal.send("o");
+    place.root.write("go", "");
+    terminal.wait_for("It ends.");
+    terminal.wait_for("cp> one\n");
+    terminal.wait_for("It ends.");
+    terminal.wait_for("cp> :ctx\n");
+    terminal.wait_for("cp> two");
+    terminal.send(" three\r");
+    terminal.wait_for("It ends.");
+    terminal.prompted();
+    assert_eq!(turns(&place), [false; 3]);
+    let said = place.entries().iter().map(|entry| entry["content"].to_string()).collect::<String>();
+    assert!(["\"one\"", "\"two three\""].iter().all(|line| said.contains(line)), "{said}");
+}
+
+#[test]
+fn ctrl_c_forgets_what_was_typed_before_it() {
+    let place = Person::new();
+    let mut terminal = answering(&place);
+    terminal.send("one\rtwo");
+    looked_at(&mut terminal, "two");
+    terminal.send("\x03");
+    terminal.wait_for("✗ interrupted");
+    terminal.prompted();
+    place.root.write("go", "");
+    terminal.send("three\r");
+    terminal.wait_for("It ends.");
+    terminal.prompted();
+    assert_eq!(turns(&place), [true, false]);
+    assert!(!terminal.text().contains("cp> one"), "{}", terminal.text());
+}
+
+#[test]
+fn a_question_in_a_turn_gets_the_keys_that_follow_it() {
+    for level in ["agent", "owner"] {
+        let place = Person::new();
+        let mut terminal = crate::terminal::sent(&place, level);
+        for name in ["a", "b"] {
+            terminal.wait_for(&format!("tee {name}\n"));
+            terminal.wait_for("n = no");
+            terminal.wait_for(": ");
+            terminal.send("y\r");
+        }
+        terminal.wait_for("It is done.");
+        terminal.prompted();
+        assert!(["a", "b"].iter().all(|name| place.work.join(name).exists()), "{}", terminal.text());
+    }
+}
+
+#[test]
+fn who_asks_for_a_secret_in_a_turn_gets_it_whole() {
+    let place = Person::new();
+    let said = json!({"choices": [{"index": 0, "delta": {"content": "Open."}, "finish_reason": "stop"}]});
+    let server = Server::playing(vec![events(&[format!("data: {said}\n\ndata: [DONE]\n\n").as_bytes()])]);
+    let ask = "#!/bin/sh\nexec 3<>/dev/tty\nstty -echo <&3\nprintf 'Passphrase: ' >&3\nread -r first <&3\nprintf 'Again: ' >&3\nread -r second <&3\nstty echo <&3\n[ \"$first\" = \"$second\" ] && printf '%s\\n' \"$first\"\n";
+    let command = place.root.executable("ask", ask).display().to_string();
+    place.home.write(
+        "config/cp.toml",
+        format!(
+            "[endpoints.own]\ndialect = \"openai\"\nbase_url = \"{}/v1\"\nkey_command = \"{command}\"\n",
+            server.url()
+        ),
+    );
+    let mut terminal = place.terminal(&["-m", "own/m", "--no-hub"], 100);
+    terminal.prompted();
+    terminal.send("hello\r");
+    for question in ["Passphrase: ", "Again: "] {
+        looked_at(&mut terminal, question);
+        terminal.send("key-typed-0123456789\r");
+    }
+    terminal.wait_for("Open.");
+    terminal.prompted();
+    let key = server.requests()[0].header("authorization").map(str::to_owned);
+    assert_eq!(key.as_deref(), Some("Bearer key-typed-0123456789"));
+    assert!(!terminal.text().contains("key-typed"), "{}", terminal.text());
+}
+
+#[test]
+fn the_terminal_is_as_it_was_whatever_ends_the_session() {
+    for end in ["\x03", "\x1b", "TERM", "HUP", "QUIT"] {
+        let place = Person::new();
+        let agent = place.root.executable("agent", WAITS).display().to_string();
+        let script =
+            format!("trap : INT; stty -g > before; cp-shell --agent {agent} --no-hub; stty -g > after; echo left");
+        let mut terminal = Session(place.shell("sh", &script).env("TERM", "xterm").terminal(100));
+        terminal.prompted();
+        terminal.send("go\r");
+        looked_at(&mut terminal, "It begins.");
+        if end.len() == 1 {
+            terminal.send(end);
+            terminal.wait_for("✗ interrupted");
+            terminal.prompted();
+            terminal.send(":quit\r");
+        } else {
+            place.root.write("signal", end);
+        }
+        terminal.wait_for("left\n");
+        assert_eq!(place.work.read("before"), place.work.read("after"), "{end:?}");
+        assert_eq!(turns(&place), [true], "{end:?}");
+    }
+}
