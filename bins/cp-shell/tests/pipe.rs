@@ -454,7 +454,7 @@ fn what_changes_between_two_requests_is_seen_by_the_second() {
         let path = place.tree.join(file);
         let before = path.metadata().unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
-        std::fs::write(&path, text.replacen(from, to, 1)).unwrap();
+        std::fs::write(&path, text.replace(from, to)).unwrap();
         std::fs::File::options().write(true).open(&path).unwrap().set_modified(before.modified().unwrap()).unwrap();
         assert_eq!((path.metadata().unwrap().len(), from.len()), (before.len(), to.len()));
     };
@@ -470,9 +470,9 @@ fn what_changes_between_two_requests_is_seen_by_the_second() {
         (package, "version", "\"1.1.0\"", "\"9.9.9\""),
         (spec, "manifest/title", "\"Universal Shell\"", "\"Universal SHELL\""),
         (specs, "specs/0/status", "\"active\"", "\"ACTIVE\""),
-        (gates, "failures_count", "3", "4"),
+        (gates, "failures_count", "3", "5"),
         (signals, "signals/gate_state", "\"degraded\"", "\"closed\""),
-        (order, "data/status", "\"active\"", "\"closed\""),
+        (order, "data/status", "\"wo_approved\"", "\"wo_canceled\""),
         (file, "data/unchanged", "true", "false"),
         (packages, "count", "2", "3"),
     ];
@@ -485,7 +485,7 @@ fn what_changes_between_two_requests_is_seen_by_the_second() {
     rewritten("specs/SPEC-SHELL-001/manifest.yaml", "Universal Shell", "Universal SHELL");
     rewritten("registries/specs_registry.csv", ",active,", ",ACTIVE,");
     rewritten("ledger/governance-20260204-110000.jsonl", "GATE_PASSED", "GATE_FAILED");
-    rewritten("planes/ho2/ledger/workorder.jsonl", "active", "closed");
+    rewritten("planes/ho2/ledger/workorder.jsonl", "WO_APPROVED", "WO_CANCELED");
     rewritten("lib/paths.py", "e", "E");
     place.tree.write("installed/PKG-NEW-001/manifest.json", "{}");
     for (request, member, _, after) in asked {
