@@ -277,6 +277,11 @@ impl Journal {
         self.commit().and_then(|_| self.exec.sync()).and_then(|()| self.evidence.sync()).is_ok()
     }
 
+    /// Whether the disk took what it was given so far. Waits for nothing: the line about a question needs no sync of its own.
+    pub(crate) fn is_certain(&mut self) -> bool {
+        self.exec.is_certain() && self.evidence.is_certain()
+    }
+
     /// Ends the session if we started it.
     pub(crate) fn end(mut self, context: &Context) -> Result<()> {
         self.commit()?;

@@ -439,6 +439,65 @@ fn an_answer_is_seen_before_the_next_request_is_written() {
 }
 
 #[test]
+fn what_changes_between_two_requests_is_seen_by_the_second() {
+    let place = Tree::new();
+    // What has not changed for so long is kept in memory.
+    std::thread::sleep(std::time::Duration::from_millis(2200));
+    let mut child = place.command().arg("--root").arg(&place.tree).start();
+    let mut ask = |request: &str, member: &str| {
+        child.write(request);
+        let answer = child.record();
+        let found = answer.pointer(&format!("/result/{member}")).unwrap_or_else(|| panic!("{answer}"));
+        found.to_string()
+    };
+    let rewritten = |file: &str, from: &str, to: &str| {
+        let path = place.tree.join(file);
+        let before = path.metadata().unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace(from, to)).unwrap();
+        std::fs::File::options().write(true).open(&path).unwrap().set_modified(before.modified().unwrap()).unwrap();
+        assert_eq!((path.metadata().unwrap().len(), from.len()), (before.len(), to.len()));
+    };
+    let package = r#"{"operation":"pkg_info","package_id":"PKG-SHELL-001"}"#;
+    let gates = r#"{"operation":"gate_status"}"#;
+    let signals = r#"{"operation":"signal_status"}"#;
+    let spec = r#"{"operation":"spec_info","spec_id":"SPEC-SHELL-001"}"#;
+    let specs = r#"{"operation":"list_specs"}"#;
+    let order = r#"{"operation":"trace","artifact_id":"WO-20260204-001"}"#;
+    let file = r#"{"operation":"trace","artifact_id":"lib/paths.py"}"#;
+    let packages = r#"{"operation":"pkg_list"}"#;
+    let asked = [
+        (package, "version", "\"1.1.0\"", "\"9.9.9\""),
+        (spec, "manifest/title", "\"Universal Shell\"", "\"Universal SHELL\""),
+        (specs, "specs/0/status", "\"active\"", "\"ACTIVE\""),
+        (gates, "failures_count", "3", "5"),
+        (signals, "signals/gate_state", "\"degraded\"", "\"closed\""),
+        (order, "data/status", "\"wo_approved\"", "\"wo_canceled\""),
+        (file, "data/unchanged", "true", "false"),
+        (packages, "count", "2", "3"),
+    ];
+    for _ in 0..2 {
+        for (request, member, before, _) in asked {
+            assert_eq!(ask(request, member), before, "{request}");
+        }
+    }
+    rewritten("installed/PKG-SHELL-001/manifest.json", "1.1.0", "9.9.9");
+    rewritten("specs/SPEC-SHELL-001/manifest.yaml", "Universal Shell", "Universal SHELL");
+    rewritten("registries/specs_registry.csv", ",active,", ",ACTIVE,");
+    rewritten("ledger/governance-20260204-110000.jsonl", "GATE_PASSED", "GATE_FAILED");
+    rewritten("planes/ho2/ledger/workorder.jsonl", "WO_APPROVED", "WO_CANCELED");
+    rewritten("lib/paths.py", "e", "E");
+    place.tree.write("installed/PKG-NEW-001/manifest.json", "{}");
+    for (request, member, _, after) in asked {
+        assert_eq!(ask(request, member), after, "{request}");
+    }
+    std::fs::remove_file(place.tree.join("installed/PKG-SHELL-001/manifest.json")).unwrap();
+    std::fs::remove_dir_all(place.tree.join("ledger")).unwrap();
+    assert_eq!((ask(packages, "count"), ask(gates, "failures_count")), ("2".to_owned(), "0".to_owned()));
+    child.finish().success();
+}
+
+#[test]
 fn no_ledger_means_no_answer() {
     let place = Tree::new();
     let started = place.other("cp-session", &["start"]);

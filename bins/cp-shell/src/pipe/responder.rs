@@ -43,7 +43,7 @@ struct Asked<'a> {
 
 impl Host for Session<'_> {
     fn signal_status(&mut self, plane: &Plane) -> Value {
-        self.tracker.synced(self.journal.synced());
+        self.tracker.synced(self.journal.is_certain());
         self.tracker.signals(plane).status()
     }
 

@@ -1,102 +1,43 @@
 //! Reading the files of a tree: each read is declared with the real path and the hash of the bytes that were read.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use cp_common::clock::unix_seconds;
 use cp_common::keys::hex;
 use cp_policy::Table;
-use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::plane::Failure;
+use crate::plane::kept::{Kept, Name, Part, Stamp};
+use crate::plane::lines::Lines;
+use crate::plane::read::Read;
 
 /// The largest file that is read whole.
 const WHOLE: u64 = 64 << 20;
-/// The longest line of a ledger that is looked at; the rest of a longer one is hashed and not shown.
-const LINE: usize = 16 << 20;
-/// The most bytes of files that are kept.
-const KEPT: usize = 16 << 20;
+/// The largest file that is kept for its lines or its hash.
+const SMALL: u64 = 1 << 20;
 const BLOCK: usize = 64 << 10;
-
-/// A file that was read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Read {
-    /// Its real path.
-    pub(crate) path: String,
-    /// The hash of the bytes that were read, `sha256:` and 64 hex digits.
-    pub(crate) hash: String,
-    /// Where the bytes that were read begin, if not all of the file was.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) offset: Option<u64>,
-    /// How many were read, if not all.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) bytes: Option<u64>,
-}
-
-impl Read {
-    /// A file that was read whole.
-    pub(crate) fn whole(path: String, hash: String) -> Self {
-        Self { path, hash, offset: None, bytes: None }
-    }
-}
-
-/// Shows whether a file is still the same: nothing that a writer does leaves all of it as it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl Stamp {
-    fn of(kind: &Metadata) -> Self {
-        Self {
-            device: kind.dev(),
-            inode: kind.ino(),
-            size: kind.size(),
-            modified: (kind.mtime(), kind.mtime_nsec()),
-            changed: (kind.ctime(), kind.ctime_nsec()),
-        }
-    }
-
-    /// Whether a change from now on would show. Clocks of file systems tick slowly: of two writes in one tick the second does not.
-    fn is_settled(&self) -> bool {
-        u64::try_from(self.changed.0).is_ok_and(|changed| changed + 1 < unix_seconds())
-    }
-}
-
-#[derive(Debug)]
-struct Kept {
-    stamp: Stamp,
-    bytes: Rc<[u8]>,
-    read: Read,
-}
 
 /// The files below a root.
 #[derive(Debug)]
 pub(crate) struct Files {
     root: PathBuf,
     reads: RefCell<Vec<Read>>,
-    kept: RefCell<HashMap<PathBuf, Kept>>,
+    kept: Kept,
 }
 
-/// Given each line that is not blank: its number from 1, its bytes, and the real path of its file.
-pub(crate) type EachLine<'a> = dyn FnMut(u64, &[u8], &Path) + 'a;
+/// Given each entry: itself, its line from 1, and the real path of its file.
+pub(crate) type EachEntry<'a> = dyn FnMut(&Value, u64, &Path) + 'a;
 
 impl Files {
     /// Those below `root`, a real path.
     pub(crate) fn new(root: PathBuf) -> Self {
-        Self { root, reads: RefCell::default(), kept: RefCell::default() }
+        Self { root, reads: RefCell::default(), kept: Kept::default() }
     }
 
     /// The root, a real path.
@@ -137,89 +78,103 @@ impl Files {
         Ok(Some((path, file)))
     }
 
-    /// The bytes of a file; none if there is no such file. A file that has not changed is not read twice.
-    pub(crate) fn bytes(&self, below: impl AsRef<Path>) -> Result<Option<Rc<[u8]>>, Failure> {
-        let below = below.as_ref();
-        if let Some(kept) = self.kept.borrow().get(below)
-            && self.root.join(below).metadata().is_ok_and(|kind| Stamp::of(&kind) == kept.stamp)
-        {
+    /// The last bytes of a file, all of them where there are no more than `most`; none if there is no such file. What is declared is
+    /// these bytes, and where they begin. A file that has not changed is not read twice.
+    fn end(&self, name: &Name, now: std::io::Result<Metadata>) -> Result<Option<Part>, Failure> {
+        let (below, most) = (name.0.as_path(), name.1);
+        if let Some(kept) = now.ok().and_then(|now| self.kept.part(name, Stamp::of(&now))) {
             self.declare(kept.read.clone());
-            return Ok(Some(Rc::clone(&kept.bytes)));
+            return Ok(Some(kept));
         }
         let Some((path, mut file)) = self.open(below)? else { return Ok(None) };
         let stamp = Stamp::of(&file.metadata().map_err(|e| failed(below, &e))?);
-        let mut bytes = Vec::new();
-        file.by_ref().take(WHOLE + 1).read_to_end(&mut bytes).map_err(|e| failed(below, &e))?;
-        if bytes.len() as u64 > WHOLE {
-            return Err(damaged(below, &format!("larger than {} MiB", WHOLE >> 20)));
+        let is_settled = stamp.is_settled();
+        let (offset, mut bytes) = (stamp.size.saturating_sub(most), Vec::new());
+        let sought = file.seek(SeekFrom::Start(offset));
+        sought.and_then(|_| file.take(most).read_to_end(&mut bytes)).map_err(|e| failed(below, &e))?;
+        let mut read = Read::whole(path.display().to_string(), hash_of(&bytes));
+        if offset > 0 {
+            (read.offset, read.bytes) = (Some(offset), Some(bytes.len() as u64));
         }
-        let read = Read::whole(path.display().to_string(), hash_of(&bytes));
         self.declare(read.clone());
-        let bytes: Rc<[u8]> = bytes.into();
-        if stamp.is_settled() && stamp.size == bytes.len() as u64 {
-            self.keep(below, Kept { stamp, bytes: Rc::clone(&bytes), read });
+        let part = Part { bytes: bytes.into(), read };
+        if is_settled {
+            self.kept.keep(name.clone(), stamp, &part);
         }
-        Ok(Some(bytes))
+        Ok(Some(part))
     }
 
-    fn keep(&self, below: &Path, file: Kept) {
-        let mut kept = self.kept.borrow_mut();
-        let total: usize = kept.values().map(|kept| kept.bytes.len()).sum();
-        if total + file.bytes.len() > KEPT {
-            kept.clear();
-        }
-        if file.bytes.len() <= KEPT {
-            kept.insert(below.to_owned(), file);
-        }
-    }
-
-    /// The text of a file; none if there is no such file.
-    pub(crate) fn text(&self, below: impl AsRef<Path>) -> Result<Option<String>, Failure> {
+    /// What a file says; none if there is no such file.
+    pub(crate) fn said<T: 'static>(
+        &self,
+        below: impl AsRef<Path>,
+        read: impl FnOnce(&[u8]) -> Result<T, String>,
+    ) -> Result<Option<Rc<T>>, Failure> {
         let below = below.as_ref();
-        let Some(bytes) = self.bytes(below)? else { return Ok(None) };
-        match std::str::from_utf8(&bytes) {
-            Ok(text) => Ok(Some(text.to_owned())),
-            Err(e) => Err(damaged(below, &format!("not UTF-8: byte {}", e.valid_up_to()))),
-        }
+        self.said_at_end(below, WHOLE, |bytes, is_whole| {
+            let whole = if is_whole { read(bytes) } else { Err(format!("larger than {} MiB", WHOLE >> 20)) };
+            whole.map_err(|how| damaged(below, &how))
+        })
+    }
+
+    /// What the last bytes of a file say; whether they are all of it is told. None if there is no such file.
+    pub(crate) fn said_at_end<T: 'static>(
+        &self,
+        below: &Path,
+        most: u64,
+        read: impl FnOnce(&[u8], bool) -> Result<T, Failure>,
+    ) -> Result<Option<Rc<T>>, Failure> {
+        let name = (below.to_owned(), most);
+        let Some(part) = self.end(&name, self.root.join(below).metadata())? else { return Ok(None) };
+        self.kept.said(&name, &part, |part| read(&part.bytes, part.read.offset.is_none())).map(Some)
     }
 
     /// The JSON of a file; none if there is no such file.
-    pub(crate) fn json(&self, below: impl AsRef<Path>) -> Result<Option<Value>, Failure> {
-        let below = below.as_ref();
-        let Some(bytes) = self.bytes(below)? else { return Ok(None) };
-        serde_json::from_slice(&bytes).map(Some).map_err(|e| damaged(below, &format!("not valid JSON: {e}")))
+    pub(crate) fn json(&self, below: impl AsRef<Path>) -> Result<Option<Rc<Value>>, Failure> {
+        self.said(below, |bytes| serde_json::from_slice(bytes).map_err(|e| format!("not valid JSON: {e}")))
     }
 
     /// The rows of a registry; none at all if there is no such file.
-    pub(crate) fn table(&self, below: impl AsRef<Path>) -> Result<Table, Failure> {
-        let text = self.text(below)?;
-        Ok(text.map_or_else(Table::default, |text| Table::parse(&text)))
+    pub(crate) fn table(&self, below: impl AsRef<Path>) -> Result<Rc<Table>, Failure> {
+        let table = self.said(below, |bytes| text(bytes).map(Table::parse))?;
+        Ok(table.unwrap_or_default())
     }
 
-    /// Goes through the lines of a file, however long it is. A last line without its line feed is still being written: it is
-    /// left out.
-    pub(crate) fn lines(&self, below: &Path, each: &mut EachLine<'_>) -> Result<(), Failure> {
-        let (mut line, mut number) = (Vec::new(), 0);
-        self.blocks(below, &mut |block, path| {
-            for piece in block.split_inclusive(|byte| *byte == b'\n') {
-                let (piece, is_whole) = piece.strip_suffix(b"\n").map_or((piece, false), |piece| (piece, true));
-                let room = LINE.saturating_sub(line.len()).min(piece.len());
-                line.extend_from_slice(&piece[..room]);
-                if is_whole {
-                    number += 1;
-                    if !line.trim_ascii().is_empty() {
-                        each(number, &line, path);
-                    }
-                    line.clear();
-                }
-            }
-        })
-        .map(|_| ())
+    /// Goes through the entries of a ledger, however long it is.
+    pub(crate) fn entries(&self, below: &Path, each: &mut EachEntry<'_>) -> Result<(), Failure> {
+        let Some((name, part)) = self.small(below)? else {
+            let mut lines = Lines::default();
+            let all = self.blocks(below, &mut |block, path| {
+                lines.feed(block, &mut |number, entry| each(&entry, number, path));
+            });
+            return all.map(|_| ());
+        };
+        let entries = self.kept.said(&name, &part, |part| {
+            let mut entries = Vec::new();
+            Lines::default().feed(&part.bytes, &mut |number, entry| entries.push((number, entry)));
+            Ok::<_, Failure>(entries)
+        })?;
+        entries.iter().for_each(|(number, entry)| each(entry, *number, Path::new(&part.read.path)));
+        Ok(())
     }
 
     /// The hash of a file; none if there is no such file.
     pub(crate) fn hash(&self, below: impl AsRef<Path>) -> Result<Option<String>, Failure> {
-        self.blocks(below.as_ref(), &mut |_, _| {})
+        match self.small(below.as_ref())? {
+            Some((_, part)) => Ok(Some(part.read.hash)),
+            None => self.blocks(below.as_ref(), &mut |_, _| {}),
+        }
+    }
+
+    /// All of a file that is small enough to be kept.
+    fn small(&self, below: &Path) -> Result<Option<(Name, Part)>, Failure> {
+        let now = self.root.join(below).metadata();
+        if !now.as_ref().is_ok_and(|now| now.len() <= SMALL) {
+            return Ok(None);
+        }
+        let name = (below.to_owned(), WHOLE);
+        let part = self.end(&name, now)?;
+        Ok(part.filter(|part| part.read.offset.is_none()).map(|part| (name, part)))
     }
 
     /// Reads a file to its end, block by block, and gives its hash.
@@ -242,39 +197,30 @@ impl Files {
         Ok(Some(hash))
     }
 
-    /// The last bytes of a file, and whether they are all of it; none if there is no such file. What is declared is these bytes, and
-    /// where they begin.
-    pub(crate) fn tail(&self, below: &Path, most: u64) -> Result<Option<(Vec<u8>, bool)>, Failure> {
-        let Some((path, mut file)) = self.open(below)? else { return Ok(None) };
-        let mut bytes = Vec::new();
-        let size = file.metadata().map_err(|e| failed(below, &e))?.len();
-        let read = file.seek(SeekFrom::Start(size.saturating_sub(most)));
-        read.and_then(|_| file.take(most).read_to_end(&mut bytes)).map_err(|e| failed(below, &e))?;
-        let read = Read::whole(path.display().to_string(), hash_of(&bytes));
-        self.declare(if size > most {
-            Read { offset: Some(size - most), bytes: Some(bytes.len() as u64), ..read }
-        } else {
-            read
-        });
-        Ok(Some((bytes, size <= most)))
-    }
-
     /// The names in a directory, sorted; none if there is no such directory.
     pub(crate) fn names(&self, below: impl AsRef<Path>) -> Result<Vec<String>, Failure> {
         let below = below.as_ref();
-        let listing = match self.root.join(below).read_dir() {
-            Ok(listing) => listing,
-            Err(e) if is_absent(&e) => return Ok(Vec::new()),
-            Err(e) => return Err(failed(below, &e)),
-        };
-        let mut names = Vec::new();
-        for entry in listing {
-            let entry = entry.map_err(|e| failed(below, &e))?;
-            names.extend(entry.file_name().into_string());
+        let directory = self.root.join(below);
+        let found = directory.metadata().and_then(|now| {
+            self.kept.names(below, Stamp::of(&now), || {
+                let mut names = Vec::new();
+                for entry in directory.read_dir()? {
+                    names.extend(entry?.file_name().into_string());
+                }
+                names.sort();
+                Ok(names)
+            })
+        });
+        match found {
+            Err(e) if is_absent(&e) => Ok(Vec::new()),
+            found => found.map_err(|e| failed(below, &e)),
         }
-        names.sort();
-        Ok(names)
     }
+}
+
+/// Bytes as text.
+pub(super) fn text(bytes: &[u8]) -> Result<&str, String> {
+    std::str::from_utf8(bytes).map_err(|e| format!("not UTF-8: byte {}", e.valid_up_to()))
 }
 
 /// The hash of bytes.
@@ -311,35 +257,44 @@ mod tests {
         let files = Files::new(root.path().canonicalize().unwrap());
         for text in ["one", "two"] {
             std::fs::write(root.path().join("f"), text).unwrap();
-            assert_eq!(files.bytes("f").unwrap().unwrap().as_ref(), text.as_bytes());
+            assert_eq!(*files.said("f", |bytes| Ok(bytes.to_vec())).unwrap().unwrap(), text.as_bytes());
         }
         let hashes: Vec<String> = files.take_reads().into_iter().map(|read| read.hash).collect();
         assert_eq!(hashes, [hash_of(b"one"), hash_of(b"two")]);
     }
 
     #[test]
-    fn a_kept_file_is_declared_each_time_and_noticed_when_it_changes() {
+    fn a_kept_file_is_declared_each_time_and_read_again_when_it_changes() {
         let root = tempfile::tempdir().unwrap();
         let files = Files::new(root.path().canonicalize().unwrap());
+        let text = |files: &Files| files.said("f", |bytes| Ok(bytes.to_vec())).unwrap().unwrap();
         std::fs::write(root.path().join("f"), "one").unwrap();
         let stamp = Stamp::of(&root.path().join("f").metadata().unwrap());
-        let read = Read::whole("f".into(), hash_of(b"one"));
-        files.keep(Path::new("f"), Kept { stamp, bytes: Rc::from(&b"one"[..]), read });
-        assert_eq!(files.bytes("f").unwrap().unwrap().as_ref(), b"one");
-        assert_eq!(files.take_reads().len(), 1);
-        std::fs::write(root.path().join("f"), "longer").unwrap();
-        assert_eq!(files.bytes("f").unwrap().unwrap().as_ref(), b"longer");
+        let read = Read::whole("kept".into(), hash_of(b"one"));
+        files.kept.keep(("f".into(), WHOLE), stamp, &Part { bytes: Rc::from(&b"one"[..]), read });
+        let first = text(&files);
+        assert_eq!((first.as_slice(), files.take_reads()[0].path.as_str()), (&b"one"[..], "kept"));
+        // The same bytes say the same: it is not asked again what they say.
+        assert!(Rc::ptr_eq(&first, &text(&files)) && files.take_reads().len() == 1);
+        std::fs::write(root.path().join("f"), "two longer").unwrap();
+        assert_eq!(*text(&files), b"two longer");
+        assert_ne!(files.take_reads()[0].path, "kept");
     }
 
     #[test]
-    fn lines_come_with_their_numbers_and_a_torn_one_does_not() {
+    fn entries_are_the_same_whether_they_are_read_at_once_or_in_blocks() {
         let root = tempfile::tempdir().unwrap();
-        let long = "x".repeat(3 * BLOCK);
-        std::fs::write(root.path().join("f"), format!("a\n\n{long}\nb\ntorn")).unwrap();
         let files = Files::new(root.path().canonicalize().unwrap());
-        let mut seen = Vec::new();
-        files.lines(Path::new("f"), &mut |number, bytes, _| seen.push((number, bytes.len()))).unwrap();
-        assert_eq!(seen, [(1, 1), (3, 3 * BLOCK), (4, 1)]);
+        for (length, count) in [(10, 3), (3 * BLOCK, 3), (1 << 20, 3)] {
+            let long = "x".repeat(length);
+            std::fs::write(root.path().join("f"), format!("{{\"a\":1}}\n\n{{\"b\":\"{long}\"}}\nno\n{{}}")).unwrap();
+            let mut seen = Vec::new();
+            files
+                .entries(Path::new("f"), &mut |entry, number, _| seen.push((number, entry.to_string().len())))
+                .unwrap();
+            assert_eq!(seen.len(), count);
+            assert_eq!((seen[0], seen[1], seen[2].0), ((1, 7), (3, length + 8), 4));
+        }
     }
 
     #[test]
@@ -347,7 +302,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let files = Files::new(root.path().canonicalize().unwrap());
         std::os::unix::fs::symlink("/etc/passwd", root.path().join("f")).unwrap();
-        assert!(files.bytes("f").unwrap_err().message.contains("outside"));
+        assert!(files.json("f").unwrap_err().message.contains("outside"));
         rustix::fs::mknodat(
             rustix::fs::CWD,
             root.path().join("p"),
@@ -356,6 +311,6 @@ mod tests {
             0,
         )
         .unwrap();
-        assert!(files.bytes("p").unwrap_err().message.contains("not a regular file"));
+        assert!(files.json("p").unwrap_err().message.contains("not a regular file"));
     }
 }

@@ -7,7 +7,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::plane::files::damaged;
-use crate::plane::ledgers::{entry, event_of, member, pointer, segments};
+use crate::plane::ledgers::{event_of, member, pointer, segments};
+use crate::plane::lines::entry;
 use crate::plane::{Failure, Plane, guidance};
 
 /// How many failures are listed.
@@ -52,12 +53,11 @@ pub(super) fn status(plane: &Plane, gate: Option<&str>) -> Result<Value, Failure
     }
     let (mut recent, mut count) = (VecDeque::new(), 0_u64);
     for file in ledgers(plane)? {
-        plane.files.lines(&file, &mut |number, bytes, path| {
-            let entry = entry(number, bytes);
-            if !has_failed(&entry) {
+        plane.files.entries(&file, &mut |entry, number, path| {
+            if !has_failed(entry) {
                 return;
             }
-            let failure = failure(&entry, number, path);
+            let failure = failure(entry, number, path);
             if gate.is_none_or(|gate| failure["gate"] == gate) {
                 count += 1;
                 if recent.len() == RECENT {
@@ -123,9 +123,13 @@ pub(super) fn state(plane: &Plane) -> GateState {
 }
 
 fn lately(plane: &Plane) -> Result<GateState, Failure> {
+    let Some(file) = ledgers(plane)?.into_iter().next_back() else { return Ok(GateState::Open) };
+    let state = plane.files.said_at_end(&file, LATELY, |tail, is_whole| Ok(state_after(tail, is_whole)))?;
+    state.map(|state| *state).ok_or_else(|| damaged(&file, "leads to no file"))
+}
+
+fn state_after(tail: &[u8], is_whole: bool) -> GateState {
     let mut state = GateState::Open;
-    let Some(file) = ledgers(plane)?.into_iter().next_back() else { return Ok(state) };
-    let (tail, is_whole) = plane.files.tail(&file, LATELY)?.ok_or_else(|| damaged(&file, "leads to no file"))?;
     // A line that is cut, or still being written, says nothing.
     let begin = if is_whole { 0 } else { tail.iter().position(|byte| *byte == b'\n').map_or(tail.len(), |at| at + 1) };
     let end = tail.iter().rposition(|byte| *byte == b'\n').map_or(begin, |at| at.max(begin));
@@ -138,5 +142,5 @@ fn lately(plane: &Plane) -> Result<GateState, Failure> {
             state = GateState::Degraded;
         }
     }
-    Ok(state)
+    state
 }

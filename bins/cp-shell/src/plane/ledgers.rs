@@ -25,15 +25,14 @@ pub(super) fn query(plane: &Plane, request: &Request) -> Result<Value, Failure> 
             .hint(format!("looked for ledger/{kind}-*.jsonl, ledger/{kind}.jsonl and ledger/index.jsonl"))
     })?;
     let (mut newest, mut total) = (VecDeque::new(), 0_u64);
-    plane.files.lines(&file, &mut |number, bytes, _| {
+    plane.files.entries(&file, &mut |entry, _, _| {
         total += 1;
-        let entry = entry(number, bytes);
-        let wanted = filter.as_deref().is_none_or(|filter| event_of(&entry).to_lowercase().contains(filter));
+        let wanted = filter.as_deref().is_none_or(|filter| event_of(entry).to_lowercase().contains(filter));
         if wanted {
             if newest.len() == limit {
                 newest.pop_front();
             }
-            newest.push_back(entry);
+            newest.push_back(entry.clone());
         }
     })?;
     Ok(json!({
@@ -60,15 +59,6 @@ pub(super) fn segments(plane: &Plane, kind: &str) -> Result<Vec<PathBuf>, Failur
         name.starts_with(&prefix) && std::path::Path::new(name).extension().is_some_and(|kind| kind == "jsonl")
     });
     Ok(segments.map(|name| PathBuf::from("ledger").join(name)).collect())
-}
-
-/// An entry. A line that cannot be read is reported as such, and hides no other.
-pub(super) fn entry(number: u64, bytes: &[u8]) -> Value {
-    match serde_json::from_slice(bytes) {
-        Ok(entry @ Value::Object(_)) => entry,
-        Ok(_) => json!({"line": number, "unreadable": "no JSON object"}),
-        Err(e) => json!({"line": number, "unreadable": format!("not JSON: {e}")}),
-    }
 }
 
 /// Where an entry stands, as evidence: its file, its lines as a range from 0 that leaves its end out, and its hash.

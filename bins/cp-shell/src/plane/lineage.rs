@@ -1,11 +1,12 @@
 //! Who says that things belong together: the manifests of specs and packages, the registries, the work orders and the ledgers.
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use cp_policy::{Row, Table};
 use serde_json::{Value, json};
 
-use crate::plane::ledgers::{entry, event_of, pointer};
+use crate::plane::ledgers::{event_of, pointer};
 use crate::plane::packages::{Package, path_of};
 use crate::plane::{Failure, Plane, WorkOrder, gates, packages, registries, work_orders};
 
@@ -14,10 +15,10 @@ const ENTRIES: usize = 20;
 
 /// What a tree says of itself.
 pub(super) struct Lineage {
-    frameworks: Table,
-    specs: Table,
-    owners: Table,
-    artifacts: Table,
+    frameworks: Rc<Table>,
+    specs: Rc<Table>,
+    owners: Rc<Table>,
+    artifacts: Rc<Table>,
     packages: Vec<Package>,
     pub(super) orders: Vec<WorkOrder>,
     /// Each spec with the files that its manifest lists.
@@ -167,7 +168,7 @@ pub(super) fn entry_of(plane: &Plane, id: &str) -> Result<Option<Value>, Failure
 
 fn each_entry(plane: &Plane, each: &mut dyn FnMut(&Value, u64, &Path)) -> Result<(), Failure> {
     for file in gates::ledgers(plane)?.into_iter().chain([PathBuf::from(work_orders::LEDGER)]) {
-        plane.files.lines(&file, &mut |number, bytes, path| each(&entry(number, bytes), number, path))?;
+        plane.files.entries(&file, each)?;
     }
     Ok(())
 }

@@ -5,19 +5,21 @@ mod failure;
 mod files;
 mod gates;
 mod guidance;
+mod kept;
 mod ledgers;
 mod lineage;
+mod lines;
 pub(crate) mod operations;
 mod packages;
 mod paths;
 pub(crate) mod query;
+mod read;
 mod registries;
 mod request;
 mod trace;
 pub(crate) mod work_orders;
 mod yaml;
 
-use std::cell::RefCell;
 use std::ffi::OsString;
 use std::path::Path;
 use std::rc::Rc;
@@ -26,8 +28,9 @@ use cp_common::{Error, Result};
 use cp_policy::Table;
 
 pub(crate) use failure::Failure;
-pub(crate) use files::{Read, hash_of};
+pub(crate) use files::hash_of;
 pub(crate) use gates::GateState;
+pub(crate) use read::Read;
 pub(crate) use request::{Operation, Request};
 pub(crate) use work_orders::WorkOrder;
 
@@ -35,11 +38,7 @@ pub(crate) use work_orders::WorkOrder;
 #[derive(Debug)]
 pub(crate) struct Plane {
     files: files::Files,
-    roots: RefCell<Option<Roots>>,
 }
-
-/// The bytes that the governed roots were read from, and the roots.
-type Roots = (Rc<[u8]>, Rc<[String]>);
 
 impl Plane {
     /// The tree that was named, which must be there, else the home.
@@ -58,7 +57,7 @@ impl Plane {
         if real.exists() && !real.is_dir() {
             return Err(Error::validation("the root is not a directory").in_file(root));
         }
-        Ok(Self { files: files::Files::new(real), roots: RefCell::default() })
+        Ok(Self { files: files::Files::new(real) })
     }
 
     /// The root, a real path.
@@ -90,7 +89,7 @@ impl Plane {
     pub(crate) fn ids(&self) -> Vec<String> {
         let mut ids: Vec<String> =
             packages::all(self).unwrap_or_default().into_iter().map(|package| package.id).collect();
-        let column = |table: Result<Table, Failure>, name: &str| {
+        let column = |table: Result<Rc<Table>, Failure>, name: &str| {
             table.unwrap_or_default().rows().map(|row| row.get(name).to_owned()).collect::<Vec<_>>()
         };
         ids.extend(column(registries::frameworks(self), "framework_id"));
@@ -122,6 +121,6 @@ impl Plane {
 
     /// Whether the tree has a registry of governed prompts.
     pub(crate) fn governs_prompts(&self) -> Result<bool, Failure> {
-        Ok(self.files.bytes("registries/prompts_registry.csv")?.is_some())
+        Ok(self.files.said("registries/prompts_registry.csv", |_| Ok(()))?.is_some())
     }
 }

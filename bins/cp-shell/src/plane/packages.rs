@@ -1,8 +1,9 @@
 //! The installed packages: a directory each, with a manifest and a receipt.
 
 use std::path::PathBuf;
+use std::rc::Rc;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::plane::files::damaged;
 use crate::plane::{Failure, Plane};
@@ -19,8 +20,8 @@ pub(crate) struct Package {
     directory: PathBuf,
     /// The plane whose directory it lies in.
     plane: String,
-    manifest: Map<String, Value>,
-    receipt: Map<String, Value>,
+    manifest: Rc<Value>,
+    receipt: Rc<Value>,
     /// Why there is no more of it.
     fault: Option<Value>,
 }
@@ -177,18 +178,18 @@ fn read(plane: &Plane, installed: &std::path::Path, id: &str, name: &str) -> Res
     Ok(Some(Package { manifest, receipt, ..Package::new(id, directory, name) }))
 }
 
-fn object(plane: &Plane, file: &std::path::Path) -> Result<Option<Map<String, Value>>, Failure> {
-    match plane.files.json(file)? {
-        None => Ok(None),
-        Some(Value::Object(object)) => Ok(Some(object)),
-        Some(_) => Err(damaged(file, "not a JSON object")),
+fn object(plane: &Plane, file: &std::path::Path) -> Result<Option<Rc<Value>>, Failure> {
+    let value = plane.files.json(file)?;
+    if value.as_ref().is_some_and(|value| !value.is_object()) {
+        return Err(damaged(file, "not a JSON object"));
     }
+    Ok(value)
 }
 
 impl Package {
     fn new(id: &str, directory: PathBuf, plane: &str) -> Self {
         let (id, plane) = (id.to_owned(), plane.to_owned());
-        Self { id, directory, plane, manifest: Map::new(), receipt: Map::new(), fault: None }
+        Self { id, directory, plane, manifest: Rc::default(), receipt: Rc::default(), fault: None }
     }
 
     /// Where it lies, below the root.

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use cp_common::{Code, Error, Result, clock};
 use cp_ledger::{Entry, Ledger, Sync};
 use serde_json::{Value, json};
 
-use crate::plane::ledgers::{entry, event_of, member};
+use crate::plane::ledgers::{event_of, member};
+use crate::plane::lines::entry;
 use crate::plane::{Failure, Plane};
 use cp_ledger::format::canonical::hash_value;
 
@@ -25,7 +27,7 @@ pub(crate) struct WorkOrder {
     /// Its file below the root, or the ledger.
     pub(crate) source: String,
     /// The content of the file, or the newest entry.
-    pub(crate) payload: Value,
+    pub(crate) payload: Rc<Value>,
     /// The later it was last named on the ledger, the higher; 0 where it never was.
     order: usize,
 }
@@ -55,17 +57,15 @@ pub(super) fn all(plane: &Plane) -> Result<Vec<WorkOrder>, Failure> {
         orders.insert(id.clone(), WorkOrder { id, status, source, payload, order: 0 });
     }
     let mut latest = 0;
-    plane.files.lines(Path::new(LEDGER), &mut |number, bytes, _| {
-        let entry = entry(number, bytes);
-        let Some(id) = id_in(&entry).map(str::to_owned) else { return };
+    plane.files.entries(Path::new(LEDGER), &mut |entry, _, _| {
+        let Some(id) = id_in(entry).map(str::to_owned) else { return };
         latest += 1;
-        let status =
-            member(&entry, "status").and_then(Value::as_str).unwrap_or_else(|| event_of(&entry)).to_lowercase();
+        let status = member(entry, "status").and_then(Value::as_str).unwrap_or_else(|| event_of(entry)).to_lowercase();
         let order = orders.entry(id.clone()).or_insert_with(|| WorkOrder {
             id,
             status: String::new(),
             source: LEDGER.to_owned(),
-            payload: entry.clone(),
+            payload: Rc::new(entry.clone()),
             order: 0,
         });
         (order.status, order.order) = (status, latest);

@@ -74,11 +74,17 @@ impl Durable {
         Ok(())
     }
 
-    /// Begins a sync when enough waits, and lets it go on by itself.
-    fn keep_up(&mut self, file: &File, path: &Path) -> Result<()> {
+    /// Fails once a sync is known to have failed. Waits for none that goes on.
+    pub(super) fn noticed(&mut self, path: &Path) -> Result<()> {
         if self.under_way.as_ref().is_some_and(JoinHandle::is_finished) {
             self.join(path)?;
         }
+        self.certain(path)
+    }
+
+    /// Begins a sync when enough waits, and lets it go on by itself.
+    fn keep_up(&mut self, file: &File, path: &Path) -> Result<()> {
+        self.noticed(path)?;
         let is_due = self.waiting >= BATCH_BYTES || self.begun.elapsed() >= BATCH_TIME;
         if !is_due || self.waiting == 0 || self.under_way.is_some() {
             return Ok(());

@@ -315,6 +315,11 @@ impl Ledger {
         self.durable.sync(self.file.file(), &self.path)
     }
 
+    /// Whether no sync so far is known to have failed. Waits for none.
+    pub fn is_certain(&mut self) -> bool {
+        self.durable.noticed(&self.path).is_ok()
+    }
+
     fn write_staged(&mut self, known: Known) -> Result<Committed> {
         let now = clock::now();
         self.lines.clear();
