@@ -132,9 +132,13 @@ fn pending(target: &str, home: &Home) -> Result<Vec<Item>> {
         std::iter::once((soul_prompt(target, &agents), soul)).chain(context).collect()
     } else {
         let known: Vec<String> = agents.keys().cloned().collect();
-        return Err(home
-            .unknown_agent(target, known.iter())
-            .hint("name a prompt (PRM-…), an agent, or a file with a `/`"));
+        let error = home.unknown_agent(target, known.iter());
+        let is_near = error.details().contains_key("nearest");
+        return Err(if is_near {
+            error
+        } else {
+            error.hint("name a prompt (PRM-…), an agent, or a file with a `/`")
+        });
     };
     let mut pending = Vec::new();
     for (prompt_id, source) in sources {

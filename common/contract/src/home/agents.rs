@@ -32,7 +32,10 @@ impl Home {
         let error = Error::not_found(format!("no agent `{id}`")).with("agent", id);
         match nearest(id, known.map(String::as_str).chain([DEFAULT_AGENT])) {
             Some(near) => error.with("nearest", near).hint(format!("did you mean `{near}`?")),
-            None => error.hint(format!("add it to {}, or use default", self.agents_file().display())),
+            None => error.hint(format!(
+                "write agents/{id}/soul.md in the home, or add it to {}; or use default",
+                self.agents_file().display()
+            )),
         }
     }
 }
