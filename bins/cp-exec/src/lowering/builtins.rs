@@ -148,14 +148,18 @@ fn directory(mut argv: Vec<Word>) -> Result<Meaning, Objection> {
 }
 
 fn end(argv: &[Word]) -> Result<Meaning, Objection> {
-    let is_status = |word: &Word| match word {
-        Word::Text(text) => text.parse::<u8>().is_ok_and(|status| status.to_string() == *text),
-        Word::Pieces(pieces) => *pieces == [Piece::Status],
-    };
     match argv {
         [_] => Ok(Meaning::Exit(Word::Pieces(vec![Piece::Status]))),
         [_, status] if is_status(status) => Ok(Meaning::Exit(status.clone())),
         _ => Err((Rule::Builtin, "`exit` has a status from 0 to 255".to_owned(), Some("write: exit 1"))),
+    }
+}
+
+/// Whether `exit` can have this status.
+pub(super) fn is_status(word: &Word) -> bool {
+    match word {
+        Word::Text(text) => text.parse::<u8>().is_ok_and(|status| status.to_string() == *text),
+        Word::Pieces(pieces) => *pieces == [Piece::Status],
     }
 }
 

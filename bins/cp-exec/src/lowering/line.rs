@@ -1,5 +1,6 @@
 //! Lists, pipelines and groups: the grammar of a line, in one pass.
 
+use super::check::DEEPEST;
 use super::command::Reader;
 use super::known::{Environment, Known, Outcome};
 use super::redirects::{self, AWAITED, Documents};
@@ -14,9 +15,6 @@ pub(crate) struct Lowered {
     /// What a person should know of it.
     pub notices: Vec<String>,
 }
-
-/// As deep as groups may stand in each other.
-const DEEPEST: usize = 16;
 
 /// Where a list ends.
 #[derive(Clone, Copy, PartialEq, Eq)]

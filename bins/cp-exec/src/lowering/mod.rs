@@ -2,10 +2,11 @@
 //! ever sees the string.
 //!
 //! What is accepted runs the commands that bash would run, with the same words, variables, files and statuses. All else is refused with
-//! its place. Arrows point down: `line -> command -> {builtins, redirects} -> word -> {scan, known} -> refusal -> steps`; `flow` and
-//! `glob` are for whoever runs the steps.
+//! its place. Arrows point down: `line -> command -> {builtins, redirects} -> word -> scan -> {known, refusal}`, all on `steps` and
+//! `glob`, which with `flow` is for whoever runs them; `check` is for steps that were given outright.
 
 mod builtins;
+mod check;
 mod command;
 pub(crate) mod flow;
 pub(crate) mod glob;
@@ -20,5 +21,6 @@ mod word;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::check::check;
 pub(crate) use self::known::Environment;
 pub(crate) use self::line::{Lowered, lower};
