@@ -198,8 +198,13 @@ impl Deciding<'_> {
 
     /// A refusal with the part that it is about.
     fn in_part(&self, error: Error, at: usize, part: Option<&steps::Part>) -> Error {
+        if error.is_fatal() {
+            return error;
+        }
         let words = part.map(|part| part.argv.iter().map(|word| word.with_status(0)).collect::<Vec<_>>());
-        let error = error.with("part", at).with("plan", line_of(&self.command.steps));
+        let mut value = error.to_value();
+        value["message"] = format!("part {}: {}", at + 1, error.message()).into();
+        let error = Error::from_value(&value).with("part", at).with("plan", line_of(&self.command.steps));
         words.into_iter().fold(error, |error, words| error.with("argv", words))
     }
 }

@@ -20,7 +20,7 @@ use crate::digest::sha256;
 use crate::keyed::Keyed;
 use crate::lowering::steps::{Action, Step, Word};
 use crate::policy::{Actor, ArgumentRules, Policy};
-use crate::request::Command;
+use crate::request::{Command, line_of};
 
 /// Declared files up to this size are hashed.
 const HASHED: u64 = 16 << 20;
@@ -121,7 +121,7 @@ impl Journal {
     }
 
     /// Records that a plan is about to run, on the disk before any of it does.
-    pub(crate) fn intend_line(&mut self, command: &Command, line: &Line, call: Option<&str>) -> Result<Receipt> {
+    pub(crate) fn intend_line(&mut self, command: &Command, line: &Line) -> Result<Receipt> {
         let steps = serde_json::to_value(without_values(&command.steps))
             .map_err(|e| Error::new(cp_common::Code::Unknown, e.to_string()))?;
         let names: Vec<&str> = command.env.keys().map(String::as_str).collect();
@@ -141,7 +141,8 @@ impl Journal {
         let entry = self
             .entry("exec.intent")
             .with("tool", "shell")
-            .with("call", &call)
+            .with("call", &self.actor.call)
+            .with("line", &line_of(&command.steps))
             .with("plan", &steps)
             .with(name, &hash)
             .with("cwd", &cwd)
@@ -192,6 +193,7 @@ impl Journal {
         let mut entry = self
             .entry("exec.result")
             .with("intent", &intent.seq)
+            .with("call", &self.actor.call)
             .with("return_code", &result.return_code)
             .with("signal", &result.signal)
             .with("pipefail", &result.pipefail)

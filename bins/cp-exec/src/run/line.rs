@@ -50,8 +50,8 @@ impl LineRun {
         let effect = signals::effect();
         spend(engine, line.approved.as_ref())?;
         let (policy, hashes) = (engine.policy.clone(), engine.hashes.clone());
-        let intent = engine.journal.intend_line(&command, &line, policy.actor.call.as_deref())?;
-        let journal = Journal::new(&policy);
+        let mut journal = Journal::new(&policy);
+        let intent = journal.intend_line(&command, &line)?;
         Ok(Self { starts, policy, hashes, journal, command, line, intent, stdin, _effect: effect })
     }
 

@@ -80,6 +80,8 @@ pub(crate) struct Decision {
     pub plan: Option<String>,
     /// The number of the part of the plan that this is about, from 0.
     pub part: Option<u64>,
+    /// Of a plan the words of each command, patterns expanded.
+    pub parts: Vec<Vec<String>>,
     /// How much harm it can do.
     pub risk: Option<Risk>,
     /// The code a run would fail with.
@@ -115,6 +117,7 @@ impl Decision {
             hint: None,
             plan: None,
             part: None,
+            parts: Vec::new(),
             risk: None,
             code: None,
             offset: None,
@@ -245,9 +248,10 @@ fn on_line(policy: &Policy, command: &Command, line: &Line) -> Decision {
     let asks = line.asks().next();
     let at = asks.map_or(line.parts.len().saturating_sub(1), |(at, _)| at);
     let notices = line.notices();
+    let parts = line.parts.iter().map(|part| part.argv.clone()).collect();
     let Some(part) = line.parts.get(at) else {
         let (rule, reason) = ("paths.read".to_owned(), "it only goes to another directory".to_owned());
-        return Decision { plan, notices, ..Decision::new(policy, Decided::Allow, rule, reason) };
+        return Decision { plan, parts, notices, ..Decision::new(policy, Decided::Allow, rule, reason) };
     };
     let decision = match (&part.considered, asks) {
         (Some(considered), _) => ruled(policy, &part.argv, considered.clone()),
@@ -256,12 +260,12 @@ fn on_line(policy: &Policy, command: &Command, line: &Line) -> Decision {
             Decision::new(policy, Decided::Allow, part.rule().to_owned(), reason)
         }
     };
-    let decision = Decision { plan, part: Some(at as u64), notices, ..decision };
+    let decision = Decision { plan, part: Some(at as u64), parts, notices, ..decision };
     let Some((_, ask)) = asks else { return decision };
     Decision {
         verdict: Decided::Ask,
         rule: ask.rule.clone(),
-        reason: ask.reason.clone(),
+        reason: line.asks().map(|(_, ask)| ask.reason.as_str()).collect::<Vec<_>>().join("; "),
         hint: Some(how(policy)),
         risk: Some(part.risk()),
         code: Some(Code::ConfirmationRequired.row().name),
