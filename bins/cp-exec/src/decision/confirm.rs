@@ -127,8 +127,10 @@ fn of_line(policy: &Policy, command: &Command, line: &Line) -> Result<Approval> 
         parts,
         ..Shown::default()
     };
-    let is_final = line.asks().any(|(_, ask)| ask.is_final);
-    asked(policy, Action::Run, is_final, shown, binds(policy, &whole, None, None)?)
+    let programs: Vec<&str> = line.parts.iter().filter_map(Part::program).collect();
+    let program = (!programs.is_empty()).then(|| sha256(programs.join("\n").as_bytes()));
+    // No other plan is like it: a yes is for once.
+    asked(policy, Action::Run, true, shown, binds(policy, &whole, program, None)?)
 }
 
 /// The record of a change to a file that is there. `before` is what it holds.
