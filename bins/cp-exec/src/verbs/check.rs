@@ -34,7 +34,7 @@ pub(crate) struct Args {
     /// The directory it would run in
     #[arg(long, value_name = "DIR")]
     cwd: Option<String>,
-    /// The command as one string, split into words by strict rules
+    /// The command line as one string
     #[arg(short = 'c', value_name = "STRING", conflicts_with = "command")]
     string: Option<String>,
     /// A control plane root whose modules narrow what may be done (default: the home)

@@ -43,6 +43,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     exits: &[124, 125, 126, 127],
     events: &[
         "exec.intent",
+        "exec.expanded",
+        "exec.part",
         "exec.result",
         "exec.evidence",
         "exec.refused",
@@ -76,7 +78,7 @@ pub(crate) struct Args {
     /// The command's standard input: a file, or `-` for that of cp-exec
     #[arg(long, value_name = "FILE", help_heading = "How it runs")]
     stdin: Option<String>,
-    /// The command as one string, split into words by strict rules, never by a shell
+    /// The command line as one string, read by strict rules, never by a shell
     #[arg(short = 'c', value_name = "STRING", conflicts_with = "command", help_heading = "How it runs")]
     string: Option<String>,
     /// A control plane root whose modules narrow what may be done (default: the home)
