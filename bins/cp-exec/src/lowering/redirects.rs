@@ -79,8 +79,12 @@ pub(super) fn redirect(
         return Ok(vec![Redirect { fd, target: Target::Text { text: AWAITED } }]);
     }
     let units = units(scanner.word(variables)?);
+    let digits = scanner.text[at..scanner.at].bytes().all(|byte| byte.is_ascii_digit());
+    if digits && scanner.rest().starts_with(['<', '>']) {
+        return Err(Refusal::new(Rule::Syntax, at, "the redirection has no target"));
+    }
     if operator == "<<<" {
-        let mut text = word::word(units, variables.home(), false).map_err(broken(at))?;
+        let mut text = word::value(units, variables.home()).map_err(broken(at))?;
         add_newline(&mut text);
         return Ok(vec![Redirect { fd, target: Target::Text { text } }]);
     }

@@ -229,6 +229,9 @@ impl<'t> Scanner<'t> {
         if continued && !braced {
             return refused(Rule::Variable, "the name of a variable is broken over two lines");
         }
+        if unquoted && !braced && self.rest().starts_with(['{', '}', ',']) {
+            return Err(Refusal::new(Rule::Brace, at, "a shell may read on behind this name").hint("write ${NAME}"));
+        }
         let value = match variables.value(name) {
             None => return refused(Rule::Variable, &format!("the value of `${name}` is not known")),
             Some(None) => {
