@@ -95,6 +95,9 @@ pub(super) fn redirect(
         return Err(Refusal::new(Rule::Brace, at, "the target of a redirection has braces"));
     }
     let path = word::word(units, variables.home(), false).map_err(broken(at))?;
+    if path.text() == Some("") {
+        return Err(Refusal::new(Rule::Redirection, at, "the target of a redirection has no name"));
+    }
     let is_dup = operator == ">&";
     let to = path.text().filter(|_| is_dup);
     match to {
