@@ -100,15 +100,15 @@ impl Reader<'_> {
                 Ok((Action::Pipeline(vec![Part { argv, env, redirects: parts.redirects }]), same))
             }
             Meaning::Nothing => {
-                let outcome =
-                    Outcome { other: if parts.redirects.is_empty() { Known::default() } else { same.other }, ..same };
+                // Its program does the same; it is not needed where files are all that it is for.
+                let argv = if parts.redirects.is_empty() { vec![Word::Text("true".to_owned())] } else { Vec::new() };
                 Ok((
                     Action::Pipeline(vec![Part {
-                        argv: Vec::new(),
+                        argv,
                         env: parts.env.into_iter().collect(),
                         redirects: parts.redirects,
                     }]),
-                    outcome,
+                    same,
                 ))
             }
             Meaning::Cd(to) if parts.env.is_empty() && parts.redirects.iter().all(is_silent) => {

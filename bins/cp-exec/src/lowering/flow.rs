@@ -86,7 +86,10 @@ impl<'a> Flow<'a> {
                 }),
                 Action::Exit(status) => {
                     self.status = status.with_status(self.status).parse().unwrap_or(u8::MAX);
-                    while !self.leave() {}
+                    while self.frames.last().is_some_and(|frame| frame.leaves.is_none()) {
+                        self.parts = self.frames.pop().map_or(self.parts, |frame| frame.parts_after);
+                    }
+                    self.leave();
                 }
             }
         }
@@ -106,16 +109,14 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// Leaves the innermost steps; whether `exit` ends there.
-    fn leave(&mut self) -> bool {
-        let Some(frame) = self.frames.pop() else { return true };
+    /// Leaves the innermost steps.
+    fn leave(&mut self) {
+        let Some(frame) = self.frames.pop() else { return };
         self.parts = frame.parts_after;
-        let is_group = frame.leaves.is_some();
         if let Some(directory) = frame.leaves {
             self.directory = directory;
         }
         self.status = negated(self.status, frame.negated);
-        is_group || self.frames.is_empty()
     }
 }
 

@@ -5,7 +5,7 @@ use super::command::Reader;
 use super::known::{Environment, Known, Outcome};
 use super::redirects::{self, AWAITED, Documents};
 use super::refusal::{Refusal, Rule};
-use super::scan::Scanner;
+use super::scan::{self, Scanner};
 use super::steps::{Action, Join, Part, Redirect, Step, Target, Word};
 
 /// What a string is lowered to.
@@ -36,7 +36,9 @@ pub(crate) fn lower(text: &str, environment: &Environment) -> Result<Lowered, Bo
         understood: Vec::new(),
         notices: Vec::new(),
     };
-    let read = reader.list(End::Text, 0).and_then(|(steps, _)| reader.documents.check().map(|()| steps));
+    let read = scan::check(text)
+        .and_then(|()| reader.list(End::Text, 0))
+        .and_then(|(steps, _)| reader.documents.check().map(|()| steps));
     match read {
         Ok(mut steps) => {
             let mut bodies = std::mem::take(&mut reader.documents.bodies).into_iter();
@@ -71,6 +73,13 @@ fn fill(steps: &mut [Step], bodies: &mut impl Iterator<Item = Word>) {
 }
 
 impl Reader<'_> {
+    fn all(&mut self) -> Result<Vec<Step>, Refusal> {
+        scan::check(self.scanner.text)?;
+        let (steps, _) = self.list(End::Text, 0)?;
+        self.documents.check()?;
+        Ok(steps)
+    }
+
     /// Reads steps up to the end that is asked for, and what is certain after them.
     fn list(&mut self, end: End, depth: usize) -> Result<(Vec<Step>, Outcome), Refusal> {
         if depth > DEEPEST {
@@ -99,8 +108,8 @@ impl Reader<'_> {
                 Join::And
             } else if self.scanner.takes("||") {
                 Join::Or
-            } else if self.scanner.rest().starts_with(";;") {
-                return self.refused(Rule::Syntax, "`;;` belongs to `case`");
+            } else if self.scanner.rest().starts_with(";;") || self.scanner.rest().starts_with(";&") {
+                return self.refused(Rule::Syntax, "this belongs to `case`");
             } else if self.scanner.takes(";") || self.scanner.rest().starts_with('\n') {
                 Join::Then
             } else if self.scanner.rest().starts_with('&') {

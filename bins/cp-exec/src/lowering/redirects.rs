@@ -79,8 +79,12 @@ pub(super) fn redirect(
         return Ok(vec![Redirect { fd, target: Target::Text { text: AWAITED } }]);
     }
     let units = units(scanner.word(variables)?);
+    let digits = scanner.text[at..scanner.at].bytes().all(|byte| byte.is_ascii_digit());
+    if digits && scanner.rest().starts_with(['<', '>']) {
+        return Err(Refusal::new(Rule::Syntax, at, "the redirection has no target"));
+    }
     if operator == "<<<" {
-        let mut text = word::word(units, variables.home(), false).map_err(broken(at))?;
+        let mut text = word::value(units, variables.home()).map_err(broken(at))?;
         add_newline(&mut text);
         return Ok(vec![Redirect { fd, target: Target::Text { text } }]);
     }
@@ -91,6 +95,9 @@ pub(super) fn redirect(
         return Err(Refusal::new(Rule::Brace, at, "the target of a redirection has braces"));
     }
     let path = word::word(units, variables.home(), false).map_err(broken(at))?;
+    if path.text() == Some("") {
+        return Err(Refusal::new(Rule::Redirection, at, "the target of a redirection has no name"));
+    }
     let is_dup = operator == ">&";
     let to = path.text().filter(|_| is_dup);
     match to {

@@ -27,6 +27,16 @@ pub(super) struct Scanner<'t> {
     pub at: usize,
 }
 
+/// Refuses characters that no line should hold.
+pub(super) fn check(text: &str) -> Result<(), Refusal> {
+    let is_odd = |c: char| c.is_control() && !matches!(c, '\t' | '\n');
+    match text.char_indices().find(|(_, c)| is_odd(*c)) {
+        None => Ok(()),
+        Some((at, '\0')) => Err(Refusal::new(Rule::NulByte, at, "a NUL byte ends an argument")),
+        Some((at, c)) => Err(Refusal::new(Rule::ControlChar, at, format!("control character U+{:04X}", u32::from(c)))),
+    }
+}
+
 /// Bytes that stand for themselves wherever they stand in a word.
 const fn is_ordinary(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'/' | b',' | b':' | b'+' | b'@' | b'%' | b'^')
@@ -54,17 +64,10 @@ impl<'t> Scanner<'t> {
         found
     }
 
-    /// The next character, unless no argument may hold it.
-    fn next(&mut self) -> Result<Option<char>, Refusal> {
-        let Some(c) = self.peek() else { return Ok(None) };
-        if c == '\0' {
-            return Err(Refusal::new(Rule::NulByte, self.at, "a NUL byte ends an argument"));
-        }
-        if c.is_control() && !matches!(c, '\t' | '\n') {
-            return Err(Refusal::new(Rule::ControlChar, self.at, format!("control character U+{:04X}", u32::from(c))));
-        }
+    fn next(&mut self) -> Option<char> {
+        let c = self.peek()?;
         self.at += c.len_utf8();
-        Ok(Some(c))
+        Some(c)
     }
 
     /// Goes over blanks, lines that are continued, and a comment.
@@ -94,7 +97,7 @@ impl<'t> Scanner<'t> {
                 break;
             }
             let at = self.at;
-            match self.next()?.unwrap_or(c) {
+            match self.next().unwrap_or(c) {
                 '\'' => {
                     units.push(Unit::Quote);
                     self.until('\'', at, &mut units)?;
@@ -103,7 +106,7 @@ impl<'t> Scanner<'t> {
                     units.push(Unit::Quote);
                     self.double_quoted(at, &mut units, variables)?;
                 }
-                '\\' => match self.next()? {
+                '\\' => match self.next() {
                     None => {
                         return Err(Refusal::new(Rule::TrailingBackslash, at, "the backslash has nothing after it"));
                     }
@@ -125,7 +128,7 @@ impl<'t> Scanner<'t> {
     /// Takes what stands before a quote that closes, literally.
     fn until(&mut self, quote: char, start: usize, units: &mut Vec<Unit>) -> Result<(), Refusal> {
         loop {
-            match self.next()? {
+            match self.next() {
                 None => return Err(unterminated(quote, start)),
                 Some(c) if c == quote => return Ok(()),
                 Some(c) => units.push(Unit::Quoted(c)),
@@ -136,7 +139,7 @@ impl<'t> Scanner<'t> {
     fn double_quoted(&mut self, start: usize, units: &mut Vec<Unit>, variables: Variables) -> Result<(), Refusal> {
         loop {
             let at = self.at;
-            match self.next()? {
+            match self.next() {
                 None => return Err(unterminated('"', start)),
                 Some('"') => return Ok(()),
                 Some(c) => self.quoted(c, at, "$`\"\\", units, variables)?,
@@ -149,7 +152,7 @@ impl<'t> Scanner<'t> {
         let mut units = Vec::new();
         loop {
             let at = self.at;
-            match self.next()? {
+            match self.next() {
                 None => return Ok(units),
                 Some(c) if literal => units.push(Unit::Quoted(c)),
                 Some(c) => self.quoted(c, at, "$`\\", &mut units, variables)?,
@@ -229,6 +232,9 @@ impl<'t> Scanner<'t> {
         if continued && !braced {
             return refused(Rule::Variable, "the name of a variable is broken over two lines");
         }
+        if unquoted && !braced && self.rest().starts_with(['{', '}', ',']) {
+            return Err(Refusal::new(Rule::Brace, at, "a shell may read on behind this name").hint("write ${NAME}"));
+        }
         let value = match variables.value(name) {
             None => return refused(Rule::Variable, &format!("the value of `${name}` is not known")),
             Some(None) => {
@@ -248,11 +254,11 @@ impl<'t> Scanner<'t> {
     fn escaped(&mut self, start: usize, units: &mut Vec<Unit>) -> Result<(), Refusal> {
         loop {
             let at = self.at;
-            let c = match self.next()? {
+            let c = match self.next() {
                 None => return Err(unterminated('\'', start)),
                 Some('\'') => return Ok(()),
                 Some('\\') => {
-                    let Some(c) = self.next()? else { return Err(unterminated('\'', start)) };
+                    let Some(c) = self.next() else { return Err(unterminated('\'', start)) };
                     let value = match c {
                         'n' => Some('\n'),
                         't' => Some('\t'),

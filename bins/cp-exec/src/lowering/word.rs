@@ -87,6 +87,11 @@ fn tilde(units: &mut Vec<Unit>, at: usize, ends: &[char], home: Option<&str>) ->
 
 /// What alternatives in braces make of a word.
 fn braces(units: &[Unit]) -> Result<Vec<Vec<Unit>>, Broken> {
+    // A shell takes the braces apart before it looks for names behind `$`, and pairs quoted braces with others.
+    let odd = |unit: &Unit| matches!(unit, Unit::Plain('$') | Unit::Quoted('{' | '}'));
+    if has_braces(units) && units.iter().any(odd) {
+        return Err((Rule::Brace, "what these braces become is not certain"));
+    }
     let mut from = 0;
     while let Some(open) = units[from..].iter().position(|unit| *unit == Unit::Plain('{')).map(|at| from + at) {
         let (mut depth, mut commas, mut close) = (0, vec![open], None);
@@ -109,6 +114,9 @@ fn braces(units: &[Unit]) -> Result<Vec<Vec<Unit>>, Broken> {
             break;
         };
         let inside = &units[open + 1..close];
+        if from > 0 && (commas.len() > 1 || dotted(inside)) {
+            return Err((Rule::Brace, "braces with and without a meaning stand in one word"));
+        }
         let middles = if commas.len() > 1 {
             let mut middles = Vec::new();
             commas.push(close);

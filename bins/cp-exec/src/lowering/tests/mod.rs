@@ -1,3 +1,6 @@
+mod differential;
+mod lines;
+
 use std::collections::BTreeMap;
 
 use super::*;
