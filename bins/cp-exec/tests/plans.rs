@@ -49,7 +49,11 @@ fn the_everyday_lines_run_and_each_part_is_on_the_record() {
         let words: Vec<&Value> = parts.iter().map(|part| &part["data"]["argv"][0]).collect();
         assert_eq!(words, ["grep", "sort", "head"]);
         let (intent, ended) = (&exec.entries("exec.intent")[0], &exec.entries("exec.result")[0]);
-        assert!(parts.iter().all(|part| part["data"]["intent"] == intent["seq"] && part["seq"].as_u64() < ended["seq"].as_u64()));
+        assert!(
+            parts
+                .iter()
+                .all(|part| part["data"]["intent"] == intent["seq"] && part["seq"].as_u64() < ended["seq"].as_u64())
+        );
         assert_eq!(ended["data"]["intent"], intent["seq"]);
         line(&exec, "cat > notes.txt <<'EOF'\nhello $x\nEOF");
         assert_eq!(fs::read_to_string(exec.work.join("notes.txt")).unwrap(), "hello $x\n");
@@ -124,7 +128,11 @@ fn files_of_redirections_are_held_to_the_rules_about_files() {
         assert_eq!(line(&exec, "cat < nothing || echo $?; cat < lib/kept")["stdout"], "1\nkept");
         // A descriptor is that of the file itself.
         let result = line(&exec, "cat new >> new");
-        assert_eq!((&result["return_code"], fs::read(exec.work.join("new")).unwrap().len()), (&json!(1), 4), "{result}");
+        assert_eq!(
+            (&result["return_code"], fs::read(exec.work.join("new")).unwrap().len()),
+            (&json!(1), 4),
+            "{result}"
+        );
     }
 }
 
@@ -161,7 +169,10 @@ fn a_pattern_is_expanded_when_its_part_starts_and_never_shows_what_is_hidden() {
     assert_eq!(expanded.len(), 1, "{expanded:?}");
     assert_eq!(expanded[0]["data"]["argv"], json!(["echo", "a.txt", "b.txt"]));
     let last = parts.last().unwrap();
-    assert!(last["data"]["command_hash"] == expanded[0]["data"]["command_hash"] && expanded[0]["seq"].as_u64() < last["seq"].as_u64());
+    assert!(
+        last["data"]["command_hash"] == expanded[0]["data"]["command_hash"]
+            && expanded[0]["seq"].as_u64() < last["seq"].as_u64()
+    );
     // A yes is for the words that were shown.
     let confirmed = |text: &str| {
         let token = exec.ask(&["--dry-run", "-c", text]).0["data"]["confirm_token"].as_str().unwrap().to_owned();
@@ -241,7 +252,8 @@ fn a_plan_that_was_killed_leaves_its_intent_and_what_had_run() {
 #[test]
 fn a_person_approves_a_plan_as_a_whole_and_once() {
     let rule = "\n[[exec.rule]]\ncommand = \"echo\"\ndecision = \"confirm\"\n";
-    let exec = Exec::with_policy(Who::Me, &format!("{}{rule}", POLICY.replace("[exec]", "[exec]\nconfirm = \"owner\"")));
+    let exec =
+        Exec::with_policy(Who::Me, &format!("{}{rule}", POLICY.replace("[exec]", "[exec]\nconfirm = \"owner\"")));
     let text = "echo one; touch between; echo two";
     let (asks, status) = exec.ask(&["-c", text]);
     assert_eq!(status, 9, "{asks}");
@@ -269,7 +281,8 @@ fn requests_may_be_plans_and_several_run_at_once() {
         {"join": "start", "pipeline": [{"argv": ["cat"]}, {"argv": ["sort"], "redirects": [{"fd": 1, "op": "write", "path": "out"}]}]},
         {"join": "and", "pipeline": [{"argv": ["cat", "out"], "env": {"TZ": "UTC"}}]},
     ]);
-    let mut requests: Vec<String> = (0..6).map(|at| shell(json!({"command": format!("echo {at} | cat; echo {at}")}))).collect();
+    let mut requests: Vec<String> =
+        (0..6).map(|at| shell(json!({"command": format!("echo {at} | cat; echo {at}")}))).collect();
     requests.push(shell(json!({"plan": steps, "stdin": "b\na\n"})));
     requests.push(shell(json!({"plan": [{"join": "and", "pipeline": [{"argv": ["true"]}]}]})));
     requests.push(shell(json!({"plan": [{"join": "start", "pipeline": [{"argv": ["cat"], "redirects": [{"fd": 7, "op": "read", "path": "a"}]}]}]})));
@@ -279,7 +292,10 @@ fn requests_may_be_plans_and_several_run_at_once() {
     }
     assert_eq!(answers[6]["data"]["stdout"], "a\nb\n", "{}", answers[6]);
     assert!(answers[7..9].iter().all(|answer| answer["error"]["code"] == "E_VALIDATION"), "{answers:?}");
-    let kept = exec.entries("exec.intent").into_iter().find(|entry| entry["data"]["plan"][1]["pipeline"][0]["env"].is_object());
+    let kept = exec
+        .entries("exec.intent")
+        .into_iter()
+        .find(|entry| entry["data"]["plan"][1]["pipeline"][0]["env"].is_object());
     assert_eq!(kept.unwrap()["data"]["plan"][1]["pipeline"][0]["env"], json!({"TZ": "…"}));
 }
 

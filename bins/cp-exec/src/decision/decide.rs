@@ -92,8 +92,8 @@ pub(super) fn consider_in(
         std::iter::once(arguments).chain(wrapped.iter().map(|argv| Arguments::read(argv))).collect();
     let served = layers.last().and_then(served);
     // What no other tool does with one request is not sent to any.
-    let serves = command.stages.len() == 1 && layers.last().is_some_and(|layer| layer.operands().next().is_some());
-    redirect(policy, served.filter(|_| serves), &mut notices).map_err(|error| point_to(error, policy, served))?;
+    let replaces = command.stages.len() == 1 && layers.last().is_some_and(|layer| layer.operands().next().is_some());
+    redirect(policy, served.filter(|_| replaces), &mut notices).map_err(|error| point_to(error, policy, served))?;
 
     policy.check_base()?;
     cwd_allowed(policy, &cwd)?;

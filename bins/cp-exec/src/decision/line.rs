@@ -102,8 +102,10 @@ impl Part {
         let is_agreed = |ask: &Finding| before.asks.iter().any(|it| (&it.rule, &it.reason) == (&ask.rule, &ask.reason));
         match self.asks.iter().find(|ask| !same || !is_agreed(ask)) {
             None => Ok(()),
-            Some(ask) => Err(refuse(&ask.rule, format!("{}, which was not so when the plan was agreed to", ask.reason))
-                .hint("request what is left again")),
+            Some(ask) => {
+                Err(refuse(&ask.rule, format!("{}, which was not so when the plan was agreed to", ask.reason))
+                    .hint("request what is left again"))
+            }
         }
     }
 
@@ -187,8 +189,7 @@ impl Deciding<'_> {
             // A tool can stand in for a plan of one command that no stream of is redirected.
             let alone = part.redirects.is_empty() && is_alone(&self.command.steps);
             let stages = if alone { vec![argv.clone()] } else { Vec::new() };
-            let command =
-                Command { stages, env: env.clone(), timeout: self.command.timeout, ..Command::default() };
+            let command = Command { stages, env: env.clone(), timeout: self.command.timeout, ..Command::default() };
             Some(consider_in(self.policy, self.hashes, &command, &argv, directory.real.clone())?)
         };
         let own = considered.iter().map(|it| &it.finding).filter(|finding| finding.verdict == Verdict::Confirm);
@@ -212,4 +213,3 @@ impl Deciding<'_> {
 fn is_alone(steps: &[Step]) -> bool {
     matches!(steps, [Step { action: Action::Pipeline(parts), .. }] if parts.len() == 1)
 }
-

@@ -7,7 +7,7 @@ use cp_common::{Error, Result, words};
 use super::environment;
 use super::paths::asked_cwd;
 use super::plan::search_path;
-use crate::lowering::steps::{Action, Part, Step};
+use crate::lowering::steps::{Action, Part, Step, Word};
 use crate::lowering::{Environment, lower};
 use crate::policy::{Policy, Strings, name_of};
 use crate::request::Command;
@@ -31,7 +31,7 @@ pub(crate) fn lowered(policy: &Policy, mut command: Command) -> Result<Command> 
             command.notices = lowered.notices;
             match simple(lowered.steps) {
                 Ok(part) => {
-                    let text = |word: crate::lowering::steps::Word| word.with_status(0);
+                    let text = |word: Word| word.with_status(0);
                     command.env.extend(part.env.into_iter().map(|(name, value)| (name, text(value))));
                     command.stages = vec![part.argv.into_iter().map(text).collect()];
                 }
@@ -57,7 +57,7 @@ fn simple(mut steps: Vec<Step>) -> std::result::Result<Part, Vec<Step>> {
     let is_simple = match steps.as_slice() {
         [Step { negated: false, action: Action::Pipeline(parts), .. }] => match parts.as_slice() {
             [part] => {
-                let mut words = part.argv.iter().chain(part.env.iter().map(|(_, value)| value));
+                let mut words = part.argv.iter().chain(part.env.values());
                 !part.argv.is_empty() && part.redirects.is_empty() && words.all(|word| word.text().is_some())
             }
             _ => false,

@@ -55,7 +55,9 @@ pub(super) fn decide(
             Target::Write { path } | Target::Append { path } => (path, Access::Write),
         };
         if path.has_pattern() {
-            return Err(refuse("redirection", "a pattern names the file of a redirection").hint("write the file's name"));
+            return Err(
+                refuse("redirection", "a pattern names the file of a redirection").hint("write the file's name")
+            );
         }
         let name = path.with_status(status);
         let appends = matches!(target, Target::Append { .. });

@@ -28,7 +28,7 @@ fn step(step: &Step) -> String {
 
 /// One command with its variables, whose values are not shown, and its redirections.
 fn part(part: &Part) -> String {
-    let variables = part.env.iter().map(|(name, _)| format!("{name}=…"));
+    let variables = part.env.keys().map(|name| format!("{name}=…"));
     let nothing = part.argv.is_empty().then(|| ":".to_owned());
     let words = part.argv.iter().map(word);
     variables.chain(nothing).chain(words).chain(part.redirects.iter().map(redirect)).collect::<Vec<_>>().join(" ")

@@ -80,7 +80,9 @@ impl Journal {
     /// What a command was declared to read and write: files with their hashes, directories by name.
     fn evidence(&self, intent: &Receipt, ruling: &Ruling) -> Entry {
         let view = &ruling.plan.view;
-        self.declared(intent, &view.read, &view.write, |path| (*path == ruling.pinned.path).then_some(&*ruling.pinned.sha256))
+        self.declared(intent, &view.read, &view.write, |path| {
+            (*path == ruling.pinned.path).then_some(&*ruling.pinned.sha256)
+        })
     }
 
     /// The same of some paths. The hash of a program, which is among what it reads, is known.

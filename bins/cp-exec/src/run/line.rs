@@ -307,12 +307,7 @@ impl Running<'_, '_> {
     }
 
     /// Puts what came of each part on the ledger, and answers with the statuses.
-    fn settled(
-        &mut self,
-        first: usize,
-        rulings: &[Ruling],
-        outcomes: Vec<Ran>,
-    ) -> std::result::Result<Vec<u8>, Stop> {
+    fn settled(&mut self, first: usize, rulings: &[Ruling], outcomes: Vec<Ran>) -> std::result::Result<Vec<u8>, Stop> {
         let (mut statuses, mut stop) = (Vec::new(), None);
         for ((at, ruling), outcome) in (first..).zip(rulings).zip(outcomes) {
             let pinned = &ruling.pinned;
@@ -323,7 +318,9 @@ impl Running<'_, '_> {
                     stop = stop.or(stops);
                     status
                 }
-                Err(NotRun::Failed(Failure { cause, message, .. })) if matches!(cause, Cause::Redirect | Cause::Exec) => {
+                Err(NotRun::Failed(Failure { cause, message, .. }))
+                    if matches!(cause, Cause::Redirect | Cause::Exec) =>
+                {
                     let (status, why) = if cause == Cause::Exec { (126, "not_executable") } else { (1, "redirection") };
                     self.sink.say(&message);
                     self.parts[at].not_run = Some(why.to_owned());

@@ -127,7 +127,9 @@ impl Starts {
             }
             drop(sender);
             if let Some(watch) = watch {
-                written.iter().for_each(|(stream, bytes)| watch(stream, &bytes));
+                for (stream, bytes) in written {
+                    watch(stream, &bytes);
+                }
             }
             let lost = |_| Err(NotRun::Lost(Error::new(Code::Unknown, "a stage of the pipeline was lost")));
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(lost)).collect()

@@ -58,10 +58,7 @@ pub(crate) fn open_all(redirects: &[Redirect]) -> std::result::Result<(), Failur
     each(redirects, |_, _| Ok(()))
 }
 
-fn each(
-    redirects: &[Redirect],
-    mut point: impl FnMut(u8, &OwnedFd) -> Result<()>,
-) -> std::result::Result<(), Failure> {
+fn each(redirects: &[Redirect], mut point: impl FnMut(u8, &OwnedFd) -> Result<()>) -> std::result::Result<(), Failure> {
     let mut made = Vec::new();
     redirects.iter().try_for_each(|redirect| {
         target(redirect, &mut made).and_then(|target| point(redirect.fd, &target)).map_err(|e| {

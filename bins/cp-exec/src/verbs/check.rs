@@ -253,12 +253,11 @@ fn on_line(policy: &Policy, command: &Command, line: &Line) -> Decision {
         let (rule, reason) = ("paths.read".to_owned(), "it only goes to another directory".to_owned());
         return Decision { plan, parts, notices, ..Decision::new(policy, Decided::Allow, rule, reason) };
     };
-    let decision = match (&part.considered, asks) {
-        (Some(considered), _) => ruled(policy, &part.argv, considered.clone()),
-        (None, _) => {
-            let reason = "the paths of the policy list its files".to_owned();
-            Decision::new(policy, Decided::Allow, part.rule().to_owned(), reason)
-        }
+    let decision = if let Some(considered) = &part.considered {
+        ruled(policy, &part.argv, considered.clone())
+    } else {
+        let reason = "the paths of the policy list its files".to_owned();
+        Decision::new(policy, Decided::Allow, part.rule().to_owned(), reason)
     };
     let decision = Decision { plan, part: Some(at as u64), parts, notices, ..decision };
     let Some((_, ask)) = asks else { return decision };

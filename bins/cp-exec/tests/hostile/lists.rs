@@ -1,6 +1,7 @@
 //! Lists, pipelines, redirections and patterns against bash, for real: the same output, the same status and the same files.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
@@ -19,15 +20,60 @@ write = ["."]
 
 /// Commands that tell, change and fail.
 const COMMANDS: [&str; 34] = [
-    "echo one two", "echo *", "echo a*.t?t", "echo sub/*", "echo [ab]*", "echo .*", "echo 'it''s' \"a  b\"", "echo $?",
-    "cat a.txt", "cat b.txt missing", "cat", "cat sub/c.txt", "grep -n a", "grep -h x *.txt", "sort", "sort -r a.txt",
-    "head -n 1", "wc -l", "true", "false", "mkdir new", "mkdir -p new/deep", "touch made", "touch new/x", "test -e made",
-    "test -d sub", "test $? = 1", "printf '%s|' *.txt", "ls sub", "ls nothing", "cp a.txt copy", "cd sub", "cd nowhere", "cd ..",
+    "echo one two",
+    "echo *",
+    "echo a*.t?t",
+    "echo sub/*",
+    "echo [ab]*",
+    "echo .*",
+    "echo 'it''s' \"a  b\"",
+    "echo $?",
+    "cat a.txt",
+    "cat b.txt missing",
+    "cat",
+    "cat sub/c.txt",
+    "grep -n a",
+    "grep -h x *.txt",
+    "sort",
+    "sort -r a.txt",
+    "head -n 1",
+    "wc -l",
+    "true",
+    "false",
+    "mkdir new",
+    "mkdir -p new/deep",
+    "touch made",
+    "touch new/x",
+    "test -e made",
+    "test -d sub",
+    "test $? = 1",
+    "printf '%s|' *.txt",
+    "ls sub",
+    "ls nothing",
+    "cp a.txt copy",
+    "cd sub",
+    "cd nowhere",
+    "cd ..",
 ];
 
 const REDIRECTS: [&str; 17] = [
-    "", "", "", "", "", "", " > out", " >> out", " 2>/dev/null", " 2>&1", " < a.txt", " < missing", " > new/out",
-    " <<< word", " &> both", " 2> err", " >&2",
+    "",
+    "",
+    "",
+    "",
+    "",
+    "",
+    " > out",
+    " >> out",
+    " 2>/dev/null",
+    " 2>&1",
+    " < a.txt",
+    " < missing",
+    " > new/out",
+    " <<< word",
+    " &> both",
+    " 2> err",
+    " >&2",
 ];
 
 const JOINS: [&str; 9] = [" | ", " | ", " && ", " && ", " || ", "; ", "; ", "\n", " |& "];
@@ -42,7 +88,7 @@ fn line(chance: &mut Chance) -> String {
     let count = 1 + chance.below(5);
     for at in 1..=count {
         let after = if at == count { "" } else { *chance.one_of(&JOINS) };
-        let piped = before.contains("|") && before != " || " || after.contains("|") && after != " || ";
+        let piped = before.contains('|') && before != " || " || after.contains('|') && after != " || ";
         let mut pick = |all: &[&'static str]| loop {
             let text = *chance.one_of(all);
             if !(piped && changes(text)) {
@@ -51,12 +97,12 @@ fn line(chance: &mut Chance) -> String {
         };
         let command = pick(&COMMANDS);
         let redirect = if command.starts_with("cd ") { "" } else { pick(&REDIRECTS) };
-        line += &match chance.below(12) {
-            0 if !piped => format!("({command}{redirect})"),
-            1 if !piped => format!("! {command}{redirect}"),
-            _ => format!("{command}{redirect}"),
+        let (open, close) = match chance.below(12) {
+            0 if !piped => ("(", ")"),
+            1 if !piped => ("! ", ""),
+            _ => ("", ""),
         };
-        line += after;
+        line.extend([open, command, redirect, close, after]);
         before = after;
     }
     line
@@ -101,12 +147,14 @@ fn what_runs_does_what_bash_does() {
         furnish(&place("theirs", at));
         fs::write(exec.root.join(format!("line-{at}")), text).unwrap();
         let (there, root) = (place("theirs", at), exec.root.display());
-        script += &format!("(cd {} && eval \"$(cat {root}/line-{at})\" >{root}/out-{at} 2>/dev/null); echo $?\n", there.display());
+        let line = format!("eval \"$(cat {root}/line-{at})\" >{root}/out-{at} 2>/dev/null");
+        writeln!(script, "(cd {} && {line}); echo $?", there.display()).unwrap();
     }
     let request = |(at, text): (usize, &String)| {
         json!({"tool": "shell", "arguments": {"command": text, "cwd": format!("ours/{at}")}}).to_string()
     };
-    let (answers, _) = exec.answers(&["--jobs", "4"], &lines.iter().enumerate().map(request).collect::<Vec<_>>().join("\n"));
+    let (answers, _) =
+        exec.answers(&["--jobs", "4"], &lines.iter().enumerate().map(request).collect::<Vec<_>>().join("\n"));
     let script = exec.root.write("lines.sh", script);
     let bash = exec.program("bash").args(["--norc", "--noprofile"]).arg(script).env("LC_ALL", "C.UTF-8").run();
     let statuses: Vec<i64> = bash.stdout.lines().map(|status| status.parse().unwrap()).collect();

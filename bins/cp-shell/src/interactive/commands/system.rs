@@ -71,7 +71,9 @@ fn denied(decision: &Value) -> Error {
     let hint = match rule {
         // cp-exec sends a model to another tool; a person can allow the command.
         "not_allowed" => Some("allow it in config/policy.toml; `cp-exec policy init` writes a starter policy"),
-        "shell_operator" => Some("policy takes one command at a time: give its parts one by one, or put the line into a script"),
+        "shell_operator" => {
+            Some("policy takes one command at a time: give its parts one by one, or put the line into a script")
+        }
         _ => decision["hint"].as_str(),
     };
     let error = Error::new(Code::Forbidden, format!("denied: {reason} ({rule})"));
