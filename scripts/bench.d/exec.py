@@ -68,6 +68,26 @@ def spawn(home, count):
     print((cpu(THEIRS) - used) / count * 1e3, sorted(times)[count // 2] * 1e3, f"{landlock}, {layers}")
 
 
+def pipeline(home, count):
+    """Wall time of a pipeline of three, and of three runs."""
+    three = json.dumps({"tool": "shell", "arguments": {"command": "true | true | true"}}) + "\n"
+    medians = []
+    with coprocess(home) as process:
+        for lines in [three], [request("true")] * 3:
+            times = []
+            for _ in range(count):
+                begun = time.perf_counter()
+                for line in lines:
+                    process.stdin.write(line)
+                    process.stdin.flush()
+                    answer = process.stdout.readline()
+                    assert json.loads(answer)["ok"], answer
+                times.append(time.perf_counter() - begun)
+            medians.append(sorted(times)[count // 2] * 1e3)
+        process.communicate()
+    print(*medians)
+
+
 def survivors(home, count):
     word = f"600.{os.getpid()}"
     script = f"sleep {word} & setsid sleep {word} & (setsid sleep {word} &) ; trap '' TERM; sleep {word}"
@@ -85,6 +105,6 @@ def survivors(home, count):
 
 
 what, *rest = sys.argv[1:]
-{"check": check, "direct": direct, "spawn": spawn, "survivors": survivors}[what](
+{"check": check, "direct": direct, "spawn": spawn, "pipeline": pipeline, "survivors": survivors}[what](
     *(int(word) if word.isdigit() else word for word in rest)
 )

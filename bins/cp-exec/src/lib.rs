@@ -12,6 +12,7 @@ mod decision;
 mod digest;
 mod glob;
 mod keyed;
+mod lowering;
 mod place;
 mod policy;
 mod refusal;

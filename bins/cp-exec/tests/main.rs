@@ -18,6 +18,7 @@ mod links;
 mod missing;
 mod once;
 mod options;
+mod plans;
 mod projects;
 mod read_only;
 mod repositories;

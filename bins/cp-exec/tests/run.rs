@@ -36,7 +36,7 @@ fn the_intent_is_on_the_ledger_before_the_result_and_a_refusal_is_too() {
     let exec = Exec::new(Who::Me);
     exec.ask(&["--", "true"]);
     exec.ask(&["--", "rm", "-rf", "/"]);
-    exec.ask(&["-c", "true; true"]);
+    exec.ask(&["-c", "true & true"]);
     let (intents, results) = (exec.entries("exec.intent"), exec.entries("exec.result"));
     assert_eq!((intents.len(), results.len()), (1, 1));
     assert_eq!(results[0]["data"]["intent"], intents[0]["seq"]);
@@ -45,7 +45,7 @@ fn the_intent_is_on_the_ledger_before_the_result_and_a_refusal_is_too() {
     assert_eq!(results[0]["data"]["enforcement"]["no_new_privs"], true);
     let refused = exec.entries("exec.refused");
     let rules: Vec<&str> = refused.iter().map(|entry| entry["data"]["rule"].as_str().unwrap()).collect();
-    assert_eq!(rules, ["restricted", "shell_operator"]);
+    assert_eq!(rules, ["restricted", "background"]);
 }
 
 #[test]
@@ -359,7 +359,7 @@ fn standard_output_that_is_full_is_an_error_and_the_effect_is_recorded() {
 fn bad_requests_name_what_is_wrong_and_the_stream_goes_on() {
     let exec = Exec::new(Who::Me);
     let input = [
-        r#"{"tool":"shell","arguments":{"command":"echo a | cat"}}"#,
+        r#"{"tool":"shell","arguments":{"command":"echo $(id)"}}"#,
         r#"{"tool":"shell","operation":"read_file","arguments":{"path":"x"}}"#,
         r#"{"tool":"shell","arguments":{"command":"true","shel":1}}"#,
         r#"{"tool":"shell","arguments":{"command":"true","timeout":601}}"#,
@@ -371,8 +371,8 @@ fn bad_requests_name_what_is_wrong_and_the_stream_goes_on() {
     .join("\n");
     let (answers, status) = exec.answers(&[], &input);
     let rules: Vec<&str> = answers[..6].iter().map(|a| a["error"]["details"]["rule"].as_str().unwrap_or("?")).collect();
-    assert_eq!(rules, ["shell_operator", "operation", "request", "timeout", "env_never", "cwd"], "{answers:?}");
-    assert!(answers[0]["error"]["details"]["hint"].as_str().unwrap().contains("pipeline:[["));
+    assert_eq!(rules, ["command_substitution", "operation", "request", "timeout", "env_never", "cwd"], "{answers:?}");
+    assert!(answers[0]["error"]["details"]["hint"].as_str().unwrap().contains("run that command first"));
     assert!(answers[5]["error"]["message"].as_str().unwrap().starts_with("Capability denied: execute on /etc"));
     assert_eq!(answers[6]["error"]["code"], "E_VALIDATION");
     assert_eq!(answers[7]["data"]["return_code"], 0);

@@ -62,13 +62,15 @@ fn a_long_command_stands_whole_and_its_hash_is_computed_again() {
 /// A ledger, an event on it, what is changed in the first line that has it, and the claim that no longer holds.
 type Forgery = (&'static str, &'static str, &'static str, &'static str, &'static str);
 
-const FORGERIES: [Forgery; 13] = [
+const FORGERIES: [Forgery; 15] = [
     ("cp-exec.jsonl", "exec.intent", r#""echo","hi""#, r#""echo","ho""#, "command_hash"),
     ("cp-exec.jsonl", "exec.intent", r#""env":{"#, r#""env":{"A":null,"#, "command_hash"),
     ("cp-exec.jsonl", "exec.intent", r#""command_hash""#, r#""other_hash""#, "command_hash"),
     ("cp-exec.jsonl", "exec.intent", r#""requires":null"#, r#""requires":"it destroys""#, "approval"),
     ("cp-exec.jsonl", "exec.result", r#""return_code":0"#, r#""return_code":1"#, "result_hash"),
     ("cp-exec.jsonl", "exec.result", r#""intent":1"#, r#""intent":0"#, "finished"),
+    ("cp-exec.jsonl", "exec.part", r#""echo","part""#, r#""echo","other""#, "command_hash"),
+    ("cp-exec.jsonl", "exec.part", r#""return_code":0"#, r#""return_code":1"#, "result_hash"),
     ("cp-exec.jsonl", "command", r#""exit":0"#, r#""exit":1"#, "exit"),
     ("exec.jsonl", "agent_turn", "signal_status", "gate_status", "command_hash"),
     ("evidence.jsonl", "turn_evidence", r#""output_hash":"sha256:"#, r#""output_hash":"sha256:0"#, "evidence"),

@@ -17,11 +17,19 @@ pub(crate) fn ask(context: &Context, program: &str, words: &[&str]) -> Result<Va
 
 /// Refuses a command that the tree forbids. Its words may be meant from here or from the root of the tree: neither may write there.
 pub(crate) fn check_governed(context: &Context, plane: &Plane, command: &str) -> std::result::Result<(), Failure> {
-    // What cannot be split is refused by cp-exec, with the reason.
-    let Ok(words) = split(command) else { return Ok(()) };
-    plane.check_capability(&words.argv)?;
+    let commands = match split(command) {
+        Ok(words) => vec![words.argv],
+        // What is no list of commands either is refused by cp-exec, with the reason.
+        Err(_) => {
+            let mut question: Vec<OsString> = vec!["check".into(), format!("-c {command}").into()];
+            question.extend(plane.root_option());
+            let decision: Value = coprocess::ask("cp-exec", &question, b"", context)?.data()?;
+            serde_json::from_value(decision["parts"].clone()).unwrap_or_default()
+        }
+    };
+    commands.iter().try_for_each(|argv| plane.check_capability(argv))?;
     let is_governed = |word: &&String| Path::new(word).is_relative() && plane.governs(word);
-    let Some(word) = words.argv.iter().skip(1).find(is_governed) else { return Ok(()) };
+    let Some(word) = commands.iter().flat_map(|argv| argv.iter().skip(1)).find(is_governed) else { return Ok(()) };
     let mut question: Vec<OsString> =
         vec!["check".into(), format!("-c {command}").into(), "--cwd".into(), plane.root().into()];
     question.extend(plane.root_option());

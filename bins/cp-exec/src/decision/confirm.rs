@@ -1,18 +1,22 @@
 //! What needs to be confirmed: a token proves that exactly this was shown before; an approval, that somebody who may said yes to it.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use cp_common::program::approval::{self, Spent};
 use cp_common::program::confirm::{self, issue, redeem};
-use cp_common::wire::{Action, Approval, AskedBy, Binds, Level, Scope, Shown};
+use cp_common::wire::{Action, Approval, AskedBy, Binds, Level, Scope, Shown, ShownPart};
 use cp_common::{Code, Error, Result, clock};
 use serde::Serialize;
 
 use super::difference::difference;
+use super::line::{Line, Part};
 use super::ruling::Ruling;
 use crate::digest::sha256;
 use crate::keyed::Keyed;
+use crate::lowering::steps::Step;
 use crate::policy::{Confirm, Policy};
+use crate::request::{Command, line_of};
 use crate::sandbox::plan::{Limits, Network, Profile};
 
 /// How a command gets its token.
@@ -69,6 +73,66 @@ fn of_ruling(policy: &Policy, ruling: &Ruling, why: &str) -> Result<Approval> {
     asked(policy, Action::Run, ruling.is_final, shown, binding(policy, ruling)?)
 }
 
+/// What a yes to a plan is bound to beside the policy.
+#[derive(Serialize)]
+struct WholeLine<'a> {
+    steps: &'a [Step],
+    cwd: &'a Path,
+    env: serde_json::Map<String, serde_json::Value>,
+    timeout_ms: u128,
+    profile: Profile,
+    network: Network,
+    stdin: Option<&'a str>,
+    uid: u32,
+    /// Of each part the words, the directory, the program, and what is asked about it.
+    parts: Vec<BoundPart<'a>>,
+}
+
+type BoundPart<'a> = (&'a [String], &'a Path, Option<&'a str>, Vec<&'a str>);
+
+fn bound_part(part: &Part) -> BoundPart<'_> {
+    let asks = part.asks.iter().map(|ask| ask.reason.as_str()).collect();
+    (&part.argv, &part.directory.real, part.program(), asks)
+}
+
+/// The record of a plan that needs a yes: one for all of it.
+fn of_line(policy: &Policy, command: &Command, line: &Line) -> Result<Approval> {
+    let env: Vec<_> = command.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    let whole = WholeLine {
+        steps: &command.steps,
+        cwd: &line.directory.real,
+        env: Keyed::of_home(&policy.cp_home).of_all(&env),
+        timeout_ms: line.timeout.as_millis(),
+        profile: policy.exec().profile,
+        network: policy.exec().network,
+        stdin: line.stdin.as_deref(),
+        uid: rustix::process::getuid().as_raw(),
+        parts: line.parts.iter().map(bound_part).collect(),
+    };
+    let parts = line.asks().map(|(at, ask)| ShownPart {
+        argv: line.parts[at].argv.clone(),
+        cwd: line.parts[at].directory.real.display().to_string(),
+        rule: ask.rule.clone(),
+        why: ask.reason.clone(),
+    });
+    let parts: Vec<ShownPart> = parts.collect();
+    let variables = line.parts.iter().flat_map(|part| part.env.keys().cloned());
+    let shown = Shown {
+        line: Some(line_of(&command.steps)),
+        variables: variables.collect::<BTreeSet<_>>().into_iter().collect(),
+        cwd: Some(line.directory.real.display().to_string()),
+        risk: line.risk().name().to_owned(),
+        rule: parts.first().map(|part| part.rule.clone()).unwrap_or_default(),
+        why: parts.iter().map(|part| part.why.as_str()).collect::<Vec<_>>().join("; "),
+        parts,
+        ..Shown::default()
+    };
+    let programs: Vec<&str> = line.parts.iter().filter_map(Part::program).collect();
+    let program = (!programs.is_empty()).then(|| sha256(programs.join("\n").as_bytes()));
+    // No other plan is like it: a yes is for once.
+    asked(policy, Action::Run, true, shown, binds(policy, &whole, program, None)?)
+}
+
 /// The record of a change to a file that is there. `before` is what it holds.
 pub(crate) fn of_change(policy: &Policy, action: Action, path: &Path, before: &[u8], after: &[u8]) -> Result<Approval> {
     let name = path.display().to_string();
@@ -115,33 +179,54 @@ pub(crate) enum Consent<'a> {
 /// Lets a ruling go on: it needs no confirmation, or has it. The token is spent before anything starts. One that is given where none
 /// is needed was made for something else, and that is said.
 pub(crate) fn settle(policy: &Policy, ruling: &mut Ruling, consent: Consent<'_>) -> Result<()> {
+    if needs_none(ruling.confirm.is_some(), consent) {
+        return Ok(());
+    }
+    let asked = of_ruling(policy, ruling, ruling.confirm.as_deref().unwrap_or_default())?;
+    (ruling.confirmed, ruling.approved) = given(policy, ruling.level, &asked, consent)?;
+    Ok(())
+}
+
+/// The same for a plan.
+pub(crate) fn settle_line(policy: &Policy, command: &Command, line: &mut Line, consent: Consent<'_>) -> Result<()> {
+    if needs_none(line.asks().next().is_some(), consent) {
+        return Ok(());
+    }
+    (line.confirmed, line.approved) = given(policy, policy.exec().confirm, &of_line(policy, command, line)?, consent)?;
+    Ok(())
+}
+
+fn needs_none(asks: bool, consent: Consent<'_>) -> bool {
+    !asks && !matches!(consent, Consent::Token(Some(_)))
+}
+
+/// The yes to exactly this: the hash of its token, and the yes itself where it is spent now.
+fn given(
+    policy: &Policy,
+    level: Confirm,
+    asked: &Approval,
+    consent: Consent<'_>,
+) -> Result<(Option<String>, Option<Spent>)> {
     let home = &policy.cp_home;
-    let why = match (&ruling.confirm, consent) {
-        (Some(why), _) => why.clone(),
-        (None, Consent::Token(Some(_))) => String::new(),
-        (None, Consent::Token(None) | Consent::Set(_)) => return Ok(()),
-    };
-    match (ruling.level, consent) {
-        (Confirm::Agent, Consent::Set(token)) => ruling.confirmed = Some(confirm::fingerprint(home, token)?),
+    match (level, consent) {
+        (Confirm::Agent, Consent::Set(token)) => Ok((Some(confirm::fingerprint(home, token)?), None)),
         (_, Consent::Token(Some(token))) => {
-            redeem(home, token, &approval::bound(&of_ruling(policy, ruling, &why)?)?)?;
-            ruling.confirmed = Some(confirm::fingerprint(home, token)?);
+            redeem(home, token, &approval::bound(asked)?)?;
+            Ok((Some(confirm::fingerprint(home, token)?), None))
         }
         (Confirm::Agent | Confirm::Owner, Consent::Token(None) | Consent::Set(_)) => {
-            let approval = of_ruling(policy, ruling, &why)?;
             // Who confirms by token asks for it; a model cannot, and a person is asked for it.
-            if ruling.level == Confirm::Agent && policy.actor.call.is_none() {
+            if level == Confirm::Agent && policy.actor.call.is_none() {
+                let Shown { rule, why, .. } = &asked.shown;
                 return Err(Error::new(Code::ConfirmationRequired, why.clone())
-                    .with("rule", ruling.rule.clone())
-                    .with("reason", why)
+                    .with("rule", rule.clone())
+                    .with("reason", why.clone())
                     .hint(HOW));
             }
-            let spent = spend(policy, &approval)?;
-            ruling.confirmed = Some(spent.token.clone());
-            ruling.approved = Some(spent);
+            let spent = spend(policy, asked)?;
+            Ok((Some(spent.token.clone()), Some(spent)))
         }
     }
-    Ok(())
 }
 
 /// The yes that was given for exactly this, spent now. Without one, the stop until it is answered.
@@ -154,9 +239,29 @@ pub(crate) fn spend(policy: &Policy, approval: &Approval) -> Result<Spent> {
 
 /// A token for exactly this, with its expiry. An owner's approval is not given this way.
 pub(crate) fn token(policy: &Policy, ruling: &Ruling) -> Result<Option<(String, String)>> {
-    if ruling.confirm.is_none() || ruling.level == Confirm::Owner {
+    match &ruling.confirm {
+        None => Ok(None),
+        Some(_) => issued(policy, ruling.level, &of_ruling(policy, ruling, "")?),
+    }
+}
+
+/// The same for a plan.
+pub(crate) fn token_of_line(policy: &Policy, command: &Command, line: &Line) -> Result<Option<(String, String)>> {
+    match line.asks().next() {
+        None => Ok(None),
+        Some(_) => issued(policy, policy.exec().confirm, &of_line(policy, command, line)?),
+    }
+}
+
+/// What a yes to a plan is bound to.
+pub(crate) fn binding_of_line(policy: &Policy, command: &Command, line: &Line) -> Result<Binds> {
+    of_line(policy, command, line).map(|approval| approval.binds)
+}
+
+fn issued(policy: &Policy, level: Confirm, asked: &Approval) -> Result<Option<(String, String)>> {
+    if level == Confirm::Owner {
         return Ok(None);
     }
-    let (token, expires) = issue(&policy.cp_home, &approval::bound(&of_ruling(policy, ruling, "")?)?)?;
+    let (token, expires) = issue(&policy.cp_home, &approval::bound(asked)?)?;
     Ok(Some((token, clock::from_unix_seconds(expires))))
 }

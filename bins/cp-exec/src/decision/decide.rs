@@ -9,7 +9,7 @@ use super::allowed::{allowed_name, canonical_program, restricted_target};
 use super::environment;
 use super::hashes::Hashes;
 use super::layers::wrapped;
-use super::paths::{arguments_allowed, asked_cwd, cwd_of, declared_by_modules, script_declared};
+use super::paths::{arguments_allowed, asked_cwd, cwd_allowed, declared_by_modules, script_declared};
 use super::plan::{Planned, plan};
 use super::program::{Names, Pinned};
 use super::rules::{Finding, judge};
@@ -70,20 +70,33 @@ pub(crate) fn decide(policy: &Policy, hashes: &mut Hashes, command: &Command, ar
 
 /// Decides about one stage of a command.
 pub(crate) fn consider(policy: &Policy, hashes: &mut Hashes, command: &Command, argv: &[String]) -> Result<Considered> {
+    consider_in(policy, hashes, command, argv, asked_cwd(policy, command)?)
+}
+
+/// Decides about a command in a directory without links, which need not be there yet.
+pub(super) fn consider_in(
+    policy: &Policy,
+    hashes: &mut Hashes,
+    command: &Command,
+    argv: &[String],
+    cwd: PathBuf,
+) -> Result<Considered> {
     let arguments = Arguments::read(argv);
     let mut notices = command.notices.clone();
     let outer = served(&arguments);
     // Before what the policy allows: what a tree governs no policy can allow.
-    governed_stays(policy, &arguments, &asked_cwd(policy, command)?)?;
+    governed_stays(policy, &arguments, &cwd)?;
     allowed_name(policy, &arguments).map_err(|error| point_to(error, policy, outer))?;
     let wrapped = wrapped(policy, &arguments)?;
     let layers: Vec<Arguments<'_>> =
         std::iter::once(arguments).chain(wrapped.iter().map(|argv| Arguments::read(argv))).collect();
     let served = layers.last().and_then(served);
-    redirect(policy, served, &mut notices).map_err(|error| point_to(error, policy, served))?;
+    // What no other tool does with one request is not sent to any.
+    let replaces = command.stages.len() == 1 && layers.last().is_some_and(|layer| layer.operands().next().is_some());
+    redirect(policy, served.filter(|_| replaces), &mut notices).map_err(|error| point_to(error, policy, served))?;
 
     policy.check_base()?;
-    let cwd = cwd_of(policy, command)?;
+    cwd_allowed(policy, &cwd)?;
     let finding = judge(policy, &layers, &cwd)?;
     let path = canonical_program(policy, &layers[0], &cwd)?;
     let pinned = Names::of(policy).pin(&path, hashes, &|path| policy.writable_only(path))?;

@@ -23,7 +23,7 @@ const FULL: u64 = 256 << 10;
 const SETTLED: i64 = 2_000_000_000;
 
 /// Hashes by identity.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Hashes {
     known: HashMap<Key, String>,
     /// The interpreters that first lines name.

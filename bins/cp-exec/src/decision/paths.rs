@@ -16,26 +16,26 @@ pub(super) fn asked_cwd(policy: &Policy, command: &Command) -> Result<PathBuf> {
     let here = std::env::current_dir().map_err(|e| Error::io("the working directory", e))?;
     let Some(asked) = &command.cwd else { return Ok(here) };
     let asked = here.join(policy.expand(asked));
-    asked
+    let real = asked
         .canonicalize()
-        .map_err(|e| Error::not_found(format!("the working directory {}: {e}", asked.display())).with("rule", "cwd"))
+        .map_err(|e| Error::not_found(format!("the working directory {}: {e}", asked.display())).with("rule", "cwd"))?;
+    if real.is_dir() {
+        return Ok(real);
+    }
+    Err(Error::validation(format!("{} is not a directory", real.display())).with("rule", "cwd"))
 }
 
-/// The working directory of a command, without links.
-pub(super) fn cwd_of(policy: &Policy, command: &Command) -> Result<PathBuf> {
-    let cwd = asked_cwd(policy, command)?;
-    if command.cwd.is_some() && !cwd.is_dir() {
-        return Err(Error::validation(format!("{} is not a directory", cwd.display())).with("rule", "cwd"));
-    }
-    if !policy.bounds.lists(Access::Read, &cwd) {
-        return Err(denied("execute", &cwd)
+/// Whether commands may run in a directory.
+pub(super) fn cwd_allowed(policy: &Policy, cwd: &Path) -> Result<()> {
+    if !policy.bounds.lists(Access::Read, cwd) {
+        return Err(denied("execute", cwd)
             .with("rule", "cwd")
             .hint("choose a working directory inside paths.read of the policy"));
     }
-    if let Some(pattern) = policy.bounds.forbidding(&cwd) {
-        return Err(denied_by("execute", &cwd, "forbidden", pattern.text()));
+    if let Some(pattern) = policy.bounds.forbidding(cwd) {
+        return Err(denied_by("execute", cwd, "forbidden", pattern.text()));
     }
-    Ok(cwd)
+    Ok(())
 }
 
 /// What a module runs of its root, it declares, and it is run where the module may look.

@@ -73,12 +73,13 @@ pub(crate) fn plan(
         require: exec.require.clone(),
         wants_cgroup: exec.cgroup || exec.require.contains(&Layer::Cgroup),
         cgroups: Vec::new(),
+        redirects: Vec::new(),
     };
     Ok(Planned { plan, made, watched })
 }
 
 /// PATH. What a pinned program starts, it looks for beside itself last.
-fn search_path(policy: &Policy) -> String {
+pub(super) fn search_path(policy: &Policy) -> String {
     let beside = policy.pins.iter().filter_map(|(_, path)| path.parent());
     let mut path: Vec<String> = Vec::new();
     for directory in policy.exec().path.iter().map(PathBuf::as_path).chain(beside) {

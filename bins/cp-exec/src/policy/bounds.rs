@@ -24,6 +24,7 @@ impl Access {
     }
 }
 
+#[derive(Clone)]
 pub(crate) struct Bounds {
     pub read: Vec<Pattern>,
     pub write: Vec<Pattern>,

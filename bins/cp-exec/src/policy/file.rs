@@ -40,6 +40,8 @@ pub(crate) struct Exec {
     pub restricted_commands: Vec<String>,
     /// Where a name is looked for.
     pub path: Vec<PathBuf>,
+    /// How much of a shell's language a command string may hold.
+    pub strings: Strings,
     /// What happens to a read-only command that another tool serves.
     pub intent: Intent,
     /// Whether the built-in argument rules hold.
@@ -83,6 +85,7 @@ impl Default for Exec {
             allowed_commands: Vec::new(),
             restricted_commands: Vec::new(),
             path: ["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from).to_vec(),
+            strings: Strings::List,
             intent: Intent::Enforce,
             argument_rules: ArgumentRules::Default,
             timeout: 30.0,
@@ -103,6 +106,16 @@ impl Default for Exec {
             rule: Vec::new(),
         }
     }
+}
+
+/// How much of a shell's language a command string may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Strings {
+    /// Lists, pipelines and redirections.
+    List,
+    /// The words of one command.
+    Single,
 }
 
 /// What happens to a read-only command that another tool serves.

@@ -9,6 +9,7 @@ use cp_common::home::{PathClass, classify, governed_roots};
 use crate::refusal::denied;
 
 /// A control plane root and the roots in it that are governed.
+#[derive(Clone)]
 pub(crate) struct Governed {
     root: PathBuf,
     roots: Vec<String>,

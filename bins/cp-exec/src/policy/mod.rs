@@ -6,6 +6,7 @@ mod accounts;
 mod bounds;
 mod capabilities;
 mod file;
+mod files;
 mod found;
 mod governed;
 mod guarded;
@@ -18,7 +19,8 @@ mod walk;
 
 pub(crate) use self::accounts::name_of;
 pub(crate) use self::bounds::Access;
-pub(crate) use self::file::{ArgumentRules, Confirm, Degraded, Intent, LONGEST, RunAs, load, parse};
+pub(crate) use self::file::{ArgumentRules, Confirm, Degraded, Intent, LONGEST, RunAs, Strings, load, parse};
+pub(crate) use self::files::{Seen, readable, visible, writable};
 pub(crate) use self::guarded::Guarded;
 pub(crate) use self::hidden::{Hidden, node_of};
 pub(crate) use self::patterns::covering;

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use cp_common::context::options::Origin;
 use cp_common::home::resolved;
@@ -17,6 +18,7 @@ use crate::refusal::{linked, owner_decides, refuse};
 use crate::sandbox::plan::Network;
 
 /// What every decision and every sandbox of this process is made from. It does not change, but for the call that is answered.
+#[derive(Clone)]
 pub(crate) struct Policy {
     pub loaded: Loaded,
     /// What the paths of the policy mean here.
@@ -35,7 +37,7 @@ pub(crate) struct Policy {
     /// The tree that was named as the root, which governs itself.
     pub governed: Option<Governed>,
     /// What modules of the root declare about themselves.
-    modules: Vec<Module>,
+    modules: Arc<[Module]>,
     /// Links on the way to the home and to programs, by which they are known too.
     pub links: Vec<Link>,
 }
@@ -95,7 +97,7 @@ impl Policy {
             tools,
             pins,
             governed: named.as_deref().map(Governed::of),
-            modules: modules(root, &anchors),
+            modules: modules(root, &anchors).into(),
             cp_home: cp_home.clone(),
             links,
             base: anchors.base,

@@ -1,11 +1,11 @@
 //! Requests: what comes in on a line or on the command line, read strictly before anything is decided.
 
 mod file;
+mod shown;
 
 use std::collections::BTreeMap;
 
 use cp_common::spelling::nearest;
-use cp_common::words;
 use cp_common::{Error, Result};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -15,6 +15,9 @@ pub(crate) use self::file::{
     EditFile, Encoding, EntryKind, FileOperation, Find, ListDirectory, ReadFile, RemoveFile, RestoreFiles, Search,
     WriteFile, WriteMode,
 };
+pub(crate) use self::shown::line_of;
+use crate::lowering;
+use crate::lowering::steps::{Action, Join, Part, Step, Word};
 
 /// The longest request, in bytes.
 const LONGEST: usize = 1 << 20;
@@ -31,15 +34,19 @@ pub(crate) enum Request {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Command {
+    /// A command line that is not read yet.
+    pub string: Option<String>,
     /// One list of words; more than one is a pipeline.
     pub stages: Vec<Vec<String>>,
+    /// The steps of a plan, which has no stages.
+    pub steps: Vec<Step>,
     pub cwd: Option<String>,
     pub env: BTreeMap<String, String>,
     pub timeout: Option<f64>,
     pub stdin: Option<String>,
     /// A token that confirms it.
     pub confirm: Option<String>,
-    /// What the tokenizer let pass literally.
+    /// What was noticed when its string was read.
     pub notices: Vec<String>,
 }
 
@@ -76,6 +83,7 @@ struct Shell {
     command: Option<String>,
     argv: Option<Vec<String>>,
     pipeline: Option<Vec<Vec<String>>>,
+    plan: Option<Vec<Step>>,
     cwd: Option<String>,
     #[serde(default)]
     env: BTreeMap<String, String>,
@@ -87,21 +95,21 @@ struct Shell {
 const SYSTEM_OPERATIONS: [&str; 2] = ["get_info", "get_status"];
 
 /// Reads a bare request: `{"tool":…,"operation":…,"arguments":{…}}`.
-pub(crate) fn of_row(row: &RawValue, tilde: &str) -> Result<Request> {
+pub(crate) fn of_row(row: &RawValue) -> Result<Request> {
     check_length(row)?;
     let envelope: Envelope = read(row.get(), "request")?;
     let arguments = match envelope.arguments {
         Some(arguments) => arguments,
         None => empty()?,
     };
-    of(&envelope.tool, envelope.operation.as_deref(), arguments, tilde)
+    of(&envelope.tool, envelope.operation.as_deref(), arguments)
 }
 
 /// Reads the input of a tool call by its tool's name. For filesystem and system the operation is a member of the input.
-pub(crate) fn of_call(name: &str, input: &RawValue, tilde: &str) -> Result<Request> {
+pub(crate) fn of_call(name: &str, input: &RawValue) -> Result<Request> {
     check_length(input)?;
     if !matches!(name, "filesystem" | "system") {
-        return of(name, None, input.to_owned(), tilde);
+        return of(name, None, input.to_owned());
     }
     let mut members: serde_json::Map<String, serde_json::Value> = read(input.get(), "input")?;
     let operation = members.remove("operation").and_then(|value| value.as_str().map(str::to_owned));
@@ -111,12 +119,12 @@ pub(crate) fn of_call(name: &str, input: &RawValue, tilde: &str) -> Result<Reque
         None => members.into(),
     };
     let arguments = serde_json::value::to_raw_value(&arguments).map_err(|e| Error::validation(e.to_string()))?;
-    of(name, operation.as_deref(), arguments, tilde)
+    of(name, operation.as_deref(), arguments)
 }
 
-fn of(tool: &str, operation: Option<&str>, arguments: Box<RawValue>, tilde: &str) -> Result<Request> {
+fn of(tool: &str, operation: Option<&str>, arguments: Box<RawValue>) -> Result<Request> {
     match tool {
-        "shell" => shell(operation, &arguments, tilde),
+        "shell" => shell(operation, &arguments),
         "filesystem" => {
             let operation = known(tool, operation, &FILE_OPERATIONS)?;
             let tagged = format!(r#"{{"operation":"{operation}","arguments":{}}}"#, arguments.get());
@@ -147,7 +155,7 @@ fn of(tool: &str, operation: Option<&str>, arguments: Box<RawValue>, tilde: &str
 #[serde(deny_unknown_fields)]
 struct Nothing {}
 
-fn shell(operation: Option<&str>, arguments: &RawValue, tilde: &str) -> Result<Request> {
+fn shell(operation: Option<&str>, arguments: &RawValue) -> Result<Request> {
     match operation {
         None | Some("execute_command") => {}
         Some(other) if FILE_OPERATIONS.contains(&other) => {
@@ -175,12 +183,13 @@ fn shell(operation: Option<&str>, arguments: &RawValue, tilde: &str) -> Result<R
         confirm: shell.confirm,
         ..Command::default()
     };
-    match (shell.command, shell.argv, shell.pipeline) {
-        (Some(text), None, None) => command.take_string(&text, tilde)?,
-        (None, Some(argv), None) => command.stages = vec![argv],
-        (None, None, Some(stages)) => command.stages = stages,
+    match (shell.command, shell.argv, shell.pipeline, shell.plan) {
+        (Some(text), None, None, None) => command.string = Some(text),
+        (None, Some(argv), None, None) => command.stages = vec![argv],
+        (None, None, Some(stages), None) => command.stages = stages,
+        (None, None, None, Some(steps)) => command.steps = steps,
         _ => {
-            return Err(Error::validation("give one of `command`, `argv` and `pipeline`")
+            return Err(Error::validation("give one of `command`, `argv`, `pipeline` and `plan`")
                 .with("rule", "request")
                 .hint(r#"{"command":"git status"} or {"argv":["git","status"]}"#));
         }
@@ -190,16 +199,23 @@ fn shell(operation: Option<&str>, arguments: &RawValue, tilde: &str) -> Result<R
 }
 
 impl Command {
-    /// Splits a command string into the words of one stage.
-    pub(crate) fn take_string(&mut self, text: &str, tilde: &str) -> Result<()> {
-        let words = words::split(text)?;
-        self.notices.clone_from(&words.notices);
-        self.stages = vec![words.with_home(tilde)];
-        Ok(())
+    /// The same command as a plan of one pipeline.
+    pub(crate) fn into_plan(mut self) -> Self {
+        let part = |argv: Vec<String>| Part { argv: argv.into_iter().map(Word::Text).collect(), ..Part::default() };
+        let pipeline = std::mem::take(&mut self.stages).into_iter().map(part).collect();
+        self.steps = vec![Step { join: Join::Start, negated: false, action: Action::Pipeline(pipeline) }];
+        self
     }
 
     /// Checks what words given outright may hold.
     pub(crate) fn check(&self) -> Result<()> {
+        if self.string.is_some() {
+            return Ok(());
+        }
+        if self.stages.is_empty() && !self.steps.is_empty() {
+            return lowering::check(&self.steps)
+                .map_err(|reason| Error::validation(format!("plan: {reason}")).with("rule", "request"));
+        }
         let empty = self.stages.is_empty() || self.stages.iter().any(|argv| argv.first().is_none_or(String::is_empty));
         if empty {
             return Err(Error::validation("there is no command").with("rule", "empty"));
@@ -253,16 +269,16 @@ mod tests {
     use super::*;
 
     fn row(text: &str) -> Result<Request> {
-        of_row(&RawValue::from_string(text.to_owned()).unwrap(), "/h")
+        of_row(&RawValue::from_string(text.to_owned()).unwrap())
     }
 
     #[test]
-    fn the_contracts_request_becomes_words() {
+    fn the_contracts_request_becomes_a_command() {
         let request = row(
             r#"{"tool":"shell","operation":"execute_command","arguments":{"command":"npm run build","cwd":"~/x","timeout":60}}"#,
         );
         let Ok(Request::Command(command)) = request else { panic!("{request:?}") };
-        assert_eq!(command.stages, [["npm", "run", "build"]]);
+        assert_eq!(command.string.as_deref(), Some("npm run build"));
         assert_eq!(command.timeout, Some(60.0));
     }
 
@@ -290,8 +306,8 @@ mod tests {
     #[test]
     fn a_tool_call_of_the_siblings_names_its_operation_inside() {
         let input = RawValue::from_string(r#"{"operation":"read_file","path":"a"}"#.to_owned()).unwrap();
-        assert!(matches!(of_call("filesystem", &input, "/h"), Ok(Request::File(FileOperation::ReadFile(_)))));
+        assert!(matches!(of_call("filesystem", &input), Ok(Request::File(FileOperation::ReadFile(_)))));
         let input = RawValue::from_string(r#"{"a":1}"#.to_owned()).unwrap();
-        assert!(matches!(of_call("weather", &input, "/h"), Ok(Request::Tool(_))));
+        assert!(matches!(of_call("weather", &input), Ok(Request::Tool(_))));
     }
 }

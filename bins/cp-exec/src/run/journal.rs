@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cp_common::wire::{Approval, Receipt};
+use cp_common::wire::{Approval, ExecPart, ExecResult, Receipt};
 use cp_common::{Error, Result};
 use cp_ledger::format::approval::Said;
 use cp_ledger::format::canonical::hash_normal;
@@ -15,10 +15,12 @@ use serde::Serialize;
 
 use super::capture::Captured;
 use super::outcome::{Ended, Outcome};
-use crate::decision::Ruling;
+use crate::decision::{Line, Part, Ruling};
 use crate::digest::sha256;
 use crate::keyed::Keyed;
+use crate::lowering::steps::{Action, Step, Word};
 use crate::policy::{Actor, ArgumentRules, Policy};
+use crate::request::{Command, line_of};
 
 /// Declared files up to this size are hashed.
 const HASHED: u64 = 16 << 20;
@@ -49,26 +51,9 @@ impl Journal {
 
     /// Records that a command is about to run, on the disk before it does.
     pub(crate) fn intend(&mut self, tool: &str, ruling: &Ruling, stage: usize) -> Result<Receipt> {
-        let pinned = &ruling.pinned;
-        let (name, hash) = self.command_claim(ruling)?;
+        let entry = self.entry("exec.intent").with("tool", tool).with("call", &ruling.call).with("stage", &stage);
         let entry = self
-            .entry("exec.intent")
-            .with("tool", tool)
-            .with("call", &ruling.call)
-            .with("argv", &ruling.argv)
-            .with("stage", &stage)
-            .with(name, &hash)
-            .with("cwd", &ruling.plan.cwd.path.display().to_string())
-            .with(
-                "exe",
-                &serde_json::json!({
-                    "path": pinned.path.display().to_string(),
-                    "sha256": pinned.sha256,
-                    "cached": pinned.cached,
-                    "interpreter": (pinned.exe.path != pinned.path).then(|| pinned.exe.path.display().to_string()),
-                }),
-            )
-            .with("env", &self.keyed.of_all(&ruling.plan.env))
+            .command(entry, ruling)?
             .with("stdin", &ruling.stdin)
             .with("timeout_ms", &u64::try_from(ruling.timeout.as_millis()).unwrap_or(u64::MAX))
             .with("profile", &ruling.plan.profile)
@@ -85,30 +70,8 @@ impl Journal {
 
     /// Records how a command ended.
     pub(crate) fn conclude(&mut self, ruling: &Ruling, intent: &Receipt, outcome: &Outcome) -> Result<Receipt> {
-        let ended = outcome.ended.map(|ended| match ended {
-            Ended::TimedOut => "timed_out",
-            Ended::OutputLimit => "output_limit",
-            Ended::Interrupted => "interrupted",
-        });
-        let stream = |captured: &Captured| serde_json::json!({ "bytes": captured.total, "sha256": captured.sha256 });
-        let result = claims::ExecResult {
-            return_code: outcome.status.code,
-            signal: outcome.status.signal,
-            stdout: &outcome.stdout.sha256,
-            stderr: &outcome.stderr.sha256,
-        };
-        let entry = self
-            .entry("exec.result")
-            .with("intent", &intent.seq)
-            .with("call", &ruling.call)
-            .with("return_code", &outcome.status.code)
-            .with("signal", &outcome.status.signal)
-            .with("ended", &ended)
-            .with("duration_ms", &u64::try_from(outcome.duration.as_millis()).unwrap_or(u64::MAX))
-            .with("stdout", &stream(&outcome.stdout))
-            .with("stderr", &stream(&outcome.stderr))
-            .with("result_hash", &claims::exec_result(&result))
-            .with("enforcement", &outcome.enforcement);
+        let entry = self.entry("exec.result").with("intent", &intent.seq).with("call", &ruling.call);
+        let entry = ended(entry, outcome).with("enforcement", &outcome.enforcement);
         let evidence = self.evidence(intent, ruling);
         let mut receipts = self.ledger()?.append_all(vec![entry, evidence]).map_err(Error::fatal)?;
         Ok(receipts.swap_remove(0))
@@ -116,19 +79,138 @@ impl Journal {
 
     /// What a command was declared to read and write: files with their hashes, directories by name.
     fn evidence(&self, intent: &Receipt, ruling: &Ruling) -> Entry {
-        // The program is among what it reads, and its hash is known.
-        let state = |path: &PathBuf| {
-            if *path == ruling.pinned.path {
-                return serde_json::json!({ "path": path.display().to_string(), "sha256": ruling.pinned.sha256 });
-            }
-            state_of(path)
+        let view = &ruling.plan.view;
+        self.declared(intent, &view.read, &view.write, |path| {
+            (*path == ruling.pinned.path).then_some(&*ruling.pinned.sha256)
+        })
+    }
+
+    /// The same of some paths. The hash of a program, which is among what it reads, is known.
+    fn declared<'a>(
+        &self,
+        intent: &Receipt,
+        reads: &[PathBuf],
+        writes: &[PathBuf],
+        known: impl Fn(&PathBuf) -> Option<&'a str>,
+    ) -> Entry {
+        let state = |path: &PathBuf| match known(path) {
+            Some(hash) => serde_json::json!({ "path": path.display().to_string(), "sha256": hash }),
+            None => state_of(path),
         };
         let declared = |paths: &[PathBuf]| paths.iter().map(state).collect::<Vec<_>>();
         self.entry("exec.evidence")
             .with("intent", &intent.seq)
-            .with("declared_reads", &declared(&ruling.plan.view.read))
-            .with("declared_writes", &declared(&ruling.plan.view.write))
+            .with("declared_reads", &declared(reads))
+            .with("declared_writes", &declared(writes))
             .with("external_calls", &Vec::<String>::new())
+    }
+
+    /// What a command is, on an entry.
+    fn command(&mut self, entry: Entry, ruling: &Ruling) -> Result<Entry> {
+        let pinned = &ruling.pinned;
+        let names: Vec<&str> = ruling.plan.env.iter().map(|(name, _)| name.as_str()).collect();
+        let cwd = ruling.plan.cwd.path.display().to_string();
+        let (name, hash) = self.claim(&claims::exec_command(&ruling.argv, &cwd, &names))?;
+        let interpreter = (pinned.exe.path != pinned.path).then(|| pinned.exe.path.display().to_string());
+        let exe = serde_json::json!({
+            "path": pinned.path.display().to_string(),
+            "sha256": pinned.sha256,
+            "cached": pinned.cached,
+            "interpreter": interpreter,
+        });
+        let entry = entry.with("argv", &ruling.argv).with(name, &hash).with("cwd", &cwd).with("exe", &exe);
+        Ok(entry.with("env", &self.keyed.of_all(&ruling.plan.env)))
+    }
+
+    /// Records that a plan is about to run, on the disk before any of it does.
+    pub(crate) fn intend_line(&mut self, command: &Command, line: &Line) -> Result<Receipt> {
+        let steps = serde_json::to_value(without_values(&command.steps))
+            .map_err(|e| Error::new(cp_common::Code::Unknown, e.to_string()))?;
+        let names: Vec<&str> = command.env.keys().map(String::as_str).collect();
+        let cwd = line.directory.real.display().to_string();
+        let (name, hash) = self.claim(&claims::exec_plan(&steps, &cwd, &names))?;
+        let part = |part: &Part| {
+            serde_json::json!({
+                "argv": part.argv,
+                "cwd": part.directory.real.display().to_string(),
+                "sha256": part.program(),
+                "rule": part.rule(),
+                "risk": part.risk(),
+            })
+        };
+        let requires: Vec<&str> = line.asks().map(|(_, ask)| ask.reason.as_str()).collect();
+        let env: Vec<_> = command.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        let entry = self
+            .entry("exec.intent")
+            .with("tool", "shell")
+            .with("call", &self.actor.call)
+            .with("line", &line_of(&command.steps))
+            .with("plan", &steps)
+            .with(name, &hash)
+            .with("cwd", &cwd)
+            .with("env", &self.keyed.of_all(&env))
+            .with("parts", &line.parts.iter().map(part).collect::<Vec<_>>())
+            .with("stdin", &line.stdin)
+            .with("timeout_ms", &u64::try_from(line.timeout.as_millis()).unwrap_or(u64::MAX))
+            .with("argument_rules", &self.argument_rules)
+            .with("risk", &line.risk())
+            .with("requires", &(!requires.is_empty()).then(|| requires.join("; ")))
+            .with("confirmed", &line.confirmed)
+            .with("policy", &self.policy)
+            .with("origin", self.actor.origin.name());
+        self.durably(entry)
+    }
+
+    /// Records that a part of a plan is about to run with other words, or elsewhere, than its plan said, on the disk before it does.
+    pub(crate) fn expanded(&mut self, intent: &Receipt, part: usize, ruling: &Ruling) -> Result<()> {
+        let entry = self.entry("exec.expanded").with("intent", &intent.seq).with("part", &part);
+        let entry = self.command(entry, ruling)?;
+        self.durably(entry).map(drop)
+    }
+
+    /// Records what became of a part of a plan that started.
+    pub(crate) fn part(&mut self, intent: &Receipt, part: usize, ruling: &Ruling, outcome: &Outcome) -> Result<()> {
+        let entry = self.entry("exec.part").with("intent", &intent.seq).with("part", &part);
+        let entry = ended(self.command(entry, ruling)?, outcome).with("enforcement", &outcome.enforcement);
+        self.ledger()?.append(entry).map(drop).map_err(Error::fatal)
+    }
+
+    /// Records how a plan ended, with the files that its redirections named.
+    pub(crate) fn conclude_line(
+        &mut self,
+        intent: &Receipt,
+        result: &ExecResult,
+        ended: Option<Ended>,
+        streams: [&Captured; 2],
+        files: [&[PathBuf]; 2],
+        error: Option<&Error>,
+    ) -> Result<Receipt> {
+        let [stdout, stderr] = streams;
+        let hashed = claims::ExecResult {
+            return_code: result.return_code,
+            signal: result.signal,
+            stdout: &stdout.sha256,
+            stderr: &stderr.sha256,
+        };
+        let mut entry = self
+            .entry("exec.result")
+            .with("intent", &intent.seq)
+            .with("call", &self.actor.call)
+            .with("return_code", &result.return_code)
+            .with("signal", &result.signal)
+            .with("pipefail", &result.pipefail)
+            .with("ended", &ended.map(Ended::name))
+            .with("parts", &result.parts.iter().map(of_part).collect::<Vec<_>>())
+            .with("duration_ms", &result.duration_ms)
+            .with("stdout", &stream(stdout))
+            .with("stderr", &stream(stderr))
+            .with("result_hash", &claims::exec_result(&hashed));
+        if let Some(error) = error {
+            entry = entry.message(error.message()).with("code", error.code().row().name);
+        }
+        let evidence = self.declared(intent, files[0], files[1], |_| None);
+        let mut receipts = self.ledger()?.append_all(vec![entry, evidence]).map_err(Error::fatal)?;
+        Ok(receipts.swap_remove(0))
     }
 
     /// Records that an intended command did not start, or was lost.
@@ -181,15 +263,12 @@ impl Journal {
     }
 
     /// The hash of what is to run, under its name: with a secret in it, the keyed one.
-    fn command_claim(&mut self, ruling: &Ruling) -> Result<(&'static str, Option<String>)> {
-        let names: Vec<&str> = ruling.plan.env.iter().map(|(name, _)| name.as_str()).collect();
-        let cwd = ruling.plan.cwd.path.display().to_string();
-        let value = claims::exec_command(&ruling.argv, &cwd, &names);
-        let mut shown = value.clone();
+    fn claim(&mut self, value: &[u8]) -> Result<(&'static str, Option<String>)> {
+        let mut shown = value.to_vec();
         if self.ledger()?.redactor().redact(&mut shown, 0) == 0 {
-            return Ok(("command_hash", Some(hash_normal(&value))));
+            return Ok(("command_hash", Some(hash_normal(value))));
         }
-        Ok(("command_hmac", self.keyed.of_command(&value)))
+        Ok(("command_hmac", self.keyed.of_command(value)))
     }
 
     /// An entry that names who acts.
@@ -209,6 +288,49 @@ impl Journal {
     fn ledger(&mut self) -> Result<&mut Ledger> {
         Ledger::once(&mut self.ledger, &self.path, Sync::Batch)
     }
+}
+
+fn of_part(part: &ExecPart) -> serde_json::Value {
+    serde_json::json!({ "return_code": part.return_code, "not_run": part.not_run })
+}
+
+/// How a command ended, on an entry.
+fn ended(entry: Entry, outcome: &Outcome) -> Entry {
+    let result = claims::ExecResult {
+        return_code: outcome.status.code,
+        signal: outcome.status.signal,
+        stdout: &outcome.stdout.sha256,
+        stderr: &outcome.stderr.sha256,
+    };
+    entry
+        .with("return_code", &outcome.status.code)
+        .with("signal", &outcome.status.signal)
+        .with("ended", &outcome.ended.map(Ended::name))
+        .with("duration_ms", &u64::try_from(outcome.duration.as_millis()).unwrap_or(u64::MAX))
+        .with("stdout", &stream(&outcome.stdout))
+        .with("stderr", &stream(&outcome.stderr))
+        .with("result_hash", &claims::exec_result(&result))
+}
+
+fn stream(captured: &Captured) -> serde_json::Value {
+    serde_json::json!({ "bytes": captured.total, "sha256": captured.sha256 })
+}
+
+/// Steps as the ledger keeps them: of the variables that they set, the names.
+fn without_values(steps: &[Step]) -> Vec<Step> {
+    let hidden = |step: &Step| {
+        let mut step = step.clone();
+        match &mut step.action {
+            Action::Pipeline(parts) => {
+                let variables = parts.iter_mut().flat_map(|part| &mut part.env);
+                variables.for_each(|(_, value)| *value = Word::Text("…".to_owned()));
+            }
+            Action::Group(steps) | Action::Block(steps) => *steps = without_values(steps),
+            Action::Cd(_) | Action::Exit(_) => {}
+        }
+        step
+    };
+    steps.iter().map(hidden).collect()
 }
 
 fn state_of(path: &Path) -> serde_json::Value {

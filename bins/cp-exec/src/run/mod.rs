@@ -6,6 +6,7 @@ mod engine;
 mod guard;
 pub(crate) mod helper;
 mod journal;
+mod line;
 mod made;
 mod outcome;
 mod prepared;
@@ -13,6 +14,7 @@ mod quarantine;
 mod repository;
 mod result;
 mod settings;
+mod starts;
 pub(crate) mod stdin;
 mod supervise;
 

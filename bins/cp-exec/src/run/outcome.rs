@@ -1,9 +1,11 @@
 //! What became of a run.
 
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use cp_common::Error;
+use cp_common::wire::{ExecPart, Executable};
 
 use super::capture::Captured;
 use crate::sandbox::report::{Enforcement, Failure, Status};
@@ -24,6 +26,17 @@ pub(crate) enum Ended {
     OutputLimit,
     /// This program got a signal to stop.
     Interrupted,
+}
+
+impl Ended {
+    /// The word for it on the record.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::TimedOut => "timed_out",
+            Self::OutputLimit => "output_limit",
+            Self::Interrupted => "interrupted",
+        }
+    }
 }
 
 /// What became of a command that started.
@@ -59,5 +72,42 @@ pub(crate) enum NotRun {
 impl From<Error> for NotRun {
     fn from(error: Error) -> Self {
         Self::Lost(error)
+    }
+}
+
+/// What became of a plan.
+pub(crate) struct LineEnded {
+    pub parts: Vec<ExecPart>,
+    pub status: u8,
+    pub stop: Option<Stop>,
+    pub stdout: Captured,
+    pub stderr: Captured,
+    pub duration: Duration,
+    pub exe: Executable,
+    pub enforcement: Enforcement,
+    pub pipefail: Option<u8>,
+    /// The files that were opened for reading, and for writing.
+    pub files: [Vec<PathBuf>; 2],
+}
+
+/// Why a plan went no further.
+pub(crate) enum Stop {
+    Ended(Ended),
+    /// A part was refused, or could not be started, or left something behind.
+    Refused(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl Stop {
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Ended(ended) => ended.name(),
+            Self::Refused(_) => "ended",
+        }
     }
 }

@@ -1,46 +1,43 @@
-//! A decided command from its intent on the ledger to its result.
+//! A decided command, or plan, from its intent on the ledger to its result.
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use cp_common::program::approval::Spent;
 use cp_common::wire::Receipt;
 use cp_common::{Code, Error, Result, signals};
-use cp_ledger::format::approval::Said;
 
 use super::engine::Engine;
-use super::guard;
-use super::helper::{Helper, Run};
-use super::outcome::{NotRun, Outcome, Watch};
+use super::line::LineRun;
+use super::outcome::{LineEnded, Watch};
 use super::result::{Done, done, explain, join};
-use crate::decision::Ruling;
+use super::starts::{Ran, Starts, spend};
+use crate::decision::{Line, Ruling};
+use crate::request::Command;
 
-/// The longest grace: from the request to end to the kill.
-const GRACE: Duration = Duration::from_millis(500);
-
-/// A command that is decided about, with its intent on the ledger: ready to run on any thread.
-pub(crate) struct Prepared {
-    helper: Arc<Helper>,
-    rulings: Vec<Ruling>,
-    /// The entry of intent of each stage.
-    intents: Vec<Receipt>,
-    /// What the first stage reads.
-    stdin: Option<OwnedFd>,
-    /// How long before the deadline it is asked to end.
-    grace: Option<Duration>,
-    /// More output than this kills it.
-    output_limit: Option<u64>,
-    /// Where what it must not leave behind is kept.
-    home: PathBuf,
-    _effect: signals::Effect,
+/// A command or plan that is decided about, with its intent on the ledger: ready to run on any thread.
+pub(crate) enum Prepared {
+    Stages(Box<Stages>),
+    Line(Box<LineRun>),
 }
 
-type Ran = std::result::Result<Outcome, NotRun>;
-pub(crate) type Outcomes = Result<Vec<Ran>>;
+/// What came of it.
+pub(crate) enum Outcomes {
+    Stages(Result<Vec<Ran>>),
+    Line(Box<LineEnded>),
+}
 
 impl Prepared {
+    /// Puts the intent of a plan on the ledger. When this returns it is on the disk.
+    pub(crate) fn line(
+        engine: &mut Engine,
+        command: Command,
+        line: Line,
+        stdin: Option<OwnedFd>,
+        grace: Option<Duration>,
+    ) -> Result<Self> {
+        LineRun::prepare(engine, command, line, stdin, grace).map(|run| Self::Line(Box::new(run)))
+    }
+
     /// Puts the intent of each stage on the ledger. When this returns it is on the disk.
     pub(crate) fn new(
         engine: &mut Engine,
@@ -49,86 +46,71 @@ impl Prepared {
         stdin: Option<OwnedFd>,
         grace: Option<Duration>,
     ) -> Result<Self> {
-        let helper = engine.helper()?;
-        let effect = signals::effect();
-        let mut intents = Vec::new();
-        for (stage, ruling) in rulings.iter().enumerate() {
-            if let Some(Spent { approval, grant, .. }) = &ruling.approved {
-                engine.journal.approval(Said::Spent(grant), approval)?;
-            }
-            intents.push(engine.journal.intend(tool, ruling, stage)?);
-        }
-        let output_limit = engine.policy.exec().output_limit;
-        let home = engine.policy.cp_home.clone();
-        Ok(Self { helper, rulings, intents, stdin, grace, output_limit, home, _effect: effect })
+        Stages::prepare(engine, tool, rulings, stdin, grace).map(|stages| Self::Stages(Box::new(stages)))
     }
 
-    /// Runs it to the end of everything it started. Stages run at once, each in a sandbox of its own, the output of one the input
-    /// of the next.
+    /// Runs it to the end of everything it started.
     pub(crate) fn run(&mut self, watch: Option<Watch<'_>>) -> Outcomes {
-        let stdin = self.stdin.take();
-        let outcomes = match self.rulings.as_slice() {
-            [ruling] => Ok(vec![self.helper.run(&ruling.plan, self.limits(ruling, stdin, None, watch))]),
-            stages => self.run_stages(stages, stdin),
-        };
-        let mut outcomes = outcomes?;
-        for (ruling, outcome) in self.rulings.iter().zip(&mut outcomes) {
-            if let Ok(outcome) = outcome {
-                guard::finish(&ruling.watched, &self.home, outcome);
-            }
+        match self {
+            Self::Stages(stages) => Outcomes::Stages(stages.run(watch)),
+            Self::Line(line) => Outcomes::Line(Box::new(line.run(watch))),
         }
-        // What was made for it is no longer needed, though the rulings are: for the ledger and the answer.
-        for ruling in &mut self.rulings {
-            drop(std::mem::take(&mut ruling.made));
-        }
-        Ok(outcomes)
-    }
-
-    fn limits<'a>(
-        &self,
-        ruling: &Ruling,
-        stdin: Option<OwnedFd>,
-        stdout: Option<OwnedFd>,
-        watch: Option<Watch<'a>>,
-    ) -> Run<'a> {
-        Run {
-            stdin,
-            stdout,
-            timeout: ruling.timeout,
-            grace: self.grace.unwrap_or(GRACE.min(ruling.timeout / 10)).min(ruling.timeout),
-            output_limit: self.output_limit,
-            watch,
-            interrupted: signals::interrupted,
-        }
-    }
-
-    fn run_stages(&self, stages: &[Ruling], stdin: Option<OwnedFd>) -> Outcomes {
-        let mut ends = Vec::new();
-        let mut input = stdin;
-        for stage in 0..stages.len() {
-            let last = stage + 1 == stages.len();
-            let (reader, writer) = if last {
-                (None, None)
-            } else {
-                let (reader, writer) = os_pipe::pipe().map_err(|e| Error::io("cannot make a pipe", e))?;
-                (Some(OwnedFd::from(reader)), Some(OwnedFd::from(writer)))
-            };
-            ends.push((input, writer));
-            input = reader;
-        }
-        Ok(std::thread::scope(|scope| {
-            let mut threads = Vec::new();
-            for (ruling, (stdin, stdout)) in stages.iter().zip(ends) {
-                threads
-                    .push(scope.spawn(move || self.helper.run(&ruling.plan, self.limits(ruling, stdin, stdout, None))));
-            }
-            let lost = |_| Err(NotRun::Lost(Error::new(Code::Unknown, "a stage of the pipeline was lost")));
-            threads.into_iter().map(|thread| thread.join().unwrap_or_else(lost)).collect()
-        }))
     }
 
     /// Puts what came of it on the ledger, and makes the answer.
     pub(crate) fn settle(self, engine: &mut Engine, outcomes: Outcomes) -> Result<Done> {
+        match (self, outcomes) {
+            (Self::Stages(stages), Outcomes::Stages(outcomes)) => stages.settle(engine, outcomes),
+            (Self::Line(line), Outcomes::Line(ended)) => line.settle(*ended),
+            _ => Err(Error::new(Code::Unknown, "what ran is not what was prepared")),
+        }
+    }
+
+    /// Puts on the ledger that it did not run after all.
+    pub(crate) fn abandon(self, engine: &mut Engine, error: &Error) -> Result<()> {
+        match self {
+            Self::Stages(stages) => stages.abandon(engine, error),
+            Self::Line(line) => engine.journal.abandon(&line.intent, error).map(drop),
+        }
+    }
+}
+
+/// One command, or a pipeline.
+pub(crate) struct Stages {
+    starts: Starts,
+    rulings: Vec<Ruling>,
+    /// The entry of intent of each stage.
+    intents: Vec<Receipt>,
+    /// What the first stage reads.
+    stdin: Option<OwnedFd>,
+    _effect: signals::Effect,
+}
+
+impl Stages {
+    fn prepare(
+        engine: &mut Engine,
+        tool: &'static str,
+        rulings: Vec<Ruling>,
+        stdin: Option<OwnedFd>,
+        grace: Option<Duration>,
+    ) -> Result<Self> {
+        let starts = Starts::new(engine, grace)?;
+        let effect = signals::effect();
+        let mut intents = Vec::new();
+        for (stage, ruling) in rulings.iter().enumerate() {
+            spend(engine, ruling.approved.as_ref())?;
+            intents.push(engine.journal.intend(tool, ruling, stage)?);
+        }
+        Ok(Self { starts, rulings, intents, stdin, _effect: effect })
+    }
+
+    fn run(&mut self, watch: Option<Watch<'_>>) -> Result<Vec<Ran>> {
+        let stdin = self.stdin.take();
+        self.starts.run(&mut self.rulings, stdin, watch)
+    }
+
+    /// Puts what came of it on the ledger, and makes the answer.
+    fn settle(self, engine: &mut Engine, outcomes: Result<Vec<Ran>>) -> Result<Done> {
         let outcomes = match outcomes {
             Ok(outcomes) => outcomes,
             Err(error) => {
@@ -145,7 +127,7 @@ impl Prepared {
     }
 
     /// Puts on the ledger that it did not run after all.
-    pub(crate) fn abandon(self, engine: &mut Engine, error: &Error) -> Result<()> {
+    fn abandon(self, engine: &mut Engine, error: &Error) -> Result<()> {
         for intent in &self.intents {
             engine.journal.abandon(intent, error)?;
         }

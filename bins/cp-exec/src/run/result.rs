@@ -7,9 +7,10 @@ use cp_common::{Code, Error, Result};
 use serde_json::json;
 
 use super::capture::Captured;
-use super::outcome::{Ended, NotRun, Outcome};
-use crate::decision::Ruling;
+use super::outcome::{Ended, LineEnded, NotRun, Outcome, Stop};
+use crate::decision::{Line, Ruling};
 use crate::refusal::with_members;
+use crate::request::{Command, line_of};
 use crate::sandbox::report::{Cause, Failure, Undone};
 
 /// What became of a command that ran.
@@ -17,11 +18,16 @@ pub(crate) struct Done {
     pub result: ExecResult,
     /// Why it counts as a failure, if it does.
     pub failure: Option<(Code, String)>,
+    /// Why a part of a plan was not started.
+    pub refusal: Option<Error>,
 }
 
 impl Done {
     /// The result, or the failure with the same members in its details.
     pub(crate) fn into_answer(self) -> Result<ExecResult> {
+        if let Some(error) = self.refusal {
+            return Err(with_members(error, &self.result));
+        }
         match self.failure {
             None => Ok(self.result),
             Some((Code::Forbidden, message)) => {
@@ -85,6 +91,7 @@ pub(super) fn explain(ruling: &Ruling, not_run: NotRun) -> Error {
             Cause::Changed => Error::new(Code::Forbidden, message).with("rule", "changed").hint(
                 "the file was replaced between the check and the start; find out what changed it, then try again",
             ),
+            Cause::Redirect => Error::new(Code::NotFound, message).with("rule", "redirect"),
             Cause::Exec => Error::new(Code::Forbidden, message).with("rule", "not_executable"),
             Cause::Setup => Error::new(Code::Unknown, format!("the sandbox could not be built: {message}"))
                 .with("step", step)
@@ -109,19 +116,16 @@ pub(super) fn done(ruling: &Ruling, outcome: &Outcome, receipt: Receipt) -> Resu
         exe: Executable { path: ruling.pinned.path.display().to_string(), sha256: ruling.pinned.sha256.clone() },
         enforcement: raw(&outcome.enforcement)?,
         streams: Some(raw(&streams)?),
+        parts: Vec::new(),
+        pipefail: None,
         receipt: Some(receipt),
         untrusted: vec!["/stdout".to_owned(), "/stderr".to_owned(), "/streams".to_owned()],
     };
     let name = &ruling.argv[0];
     let left = outcome.enforcement.guard.len();
+    let seconds = ruling.timeout.as_secs_f64();
     let failure = match (outcome.ended, outcome.status.code, outcome.status.signal) {
-        (Some(Ended::TimedOut), ..) => {
-            Some((Code::Timeout, format!("{name} timed out after {} s", ruling.timeout.as_secs_f64())))
-        }
-        (Some(Ended::OutputLimit), ..) => {
-            Some((Code::CommandFailed, format!("{name} exceeded the output limit (output_limit)")))
-        }
-        (Some(Ended::Interrupted), ..) => Some((Code::Interrupted, format!("{name} was interrupted"))),
+        (Some(ended), ..) => Some(cut_short(name, ended, seconds)),
         (None, ..) if left > 0 => {
             let why = reasons(&outcome.enforcement.guard);
             let message = format!("{name} left behind what would run later ({left}, see enforcement.guard){why}");
@@ -133,7 +137,46 @@ pub(super) fn done(ruling: &Ruling, outcome: &Outcome, receipt: Receipt) -> Resu
             Some((Code::CommandFailed, format!("{name} was killed by signal {}", signal.unwrap_or_default())))
         }
     };
-    Ok(Done { result, failure })
+    Ok(Done { result, failure, refusal: None })
+}
+
+fn cut_short(name: &str, ended: Ended, seconds: f64) -> (Code, String) {
+    match ended {
+        Ended::TimedOut => (Code::Timeout, format!("{name} timed out after {seconds} s")),
+        Ended::OutputLimit => (Code::CommandFailed, format!("{name} exceeded the output limit (output_limit)")),
+        Ended::Interrupted => (Code::Interrupted, format!("{name} was interrupted")),
+    }
+}
+
+/// The result of a plan, not yet recorded.
+pub(super) fn done_line(command: &Command, line: &Line, ended: &LineEnded) -> Result<Done> {
+    let streams = json!({ "stdout": about(&ended.stdout), "stderr": about(&ended.stderr) });
+    let ran = ended.parts.iter().rfind(|part| part.return_code.is_some()).and_then(|part| part.argv.first());
+    let name = ran.map_or("the plan", String::as_str);
+    let failure = match &ended.stop {
+        Some(Stop::Ended(why)) => Some(cut_short(name, *why, line.timeout.as_secs_f64())),
+        Some(Stop::Refused(error)) => Some((error.code(), error.message().to_owned())),
+        None if ended.status == 0 => None,
+        None => Some((Code::CommandFailed, format!("{name} exited with {}", ended.status))),
+    };
+    let result = ExecResult {
+        argv: vec![line_of(&command.steps)],
+        stdout: text(&ended.stdout),
+        stderr: text(&ended.stderr),
+        return_code: ended.stop.is_none().then_some(ended.status.into()),
+        signal: None,
+        timed_out: matches!(ended.stop, Some(Stop::Ended(Ended::TimedOut))),
+        truncated: ended.stdout.gap.is_some() || ended.stderr.gap.is_some(),
+        duration_ms: u64::try_from(ended.duration.as_millis()).unwrap_or(u64::MAX),
+        exe: ended.exe.clone(),
+        enforcement: raw(&ended.enforcement)?,
+        streams: Some(raw(&streams)?),
+        parts: ended.parts.clone(),
+        pipefail: ended.pipefail.map(i32::from),
+        receipt: None,
+        untrusted: ["/stdout", "/stderr", "/streams", "/parts"].map(str::to_owned).to_vec(),
+    };
+    Ok(Done { result, failure, refusal: None })
 }
 
 /// What is wrong with the first few things that were undone, where their names do not say so.

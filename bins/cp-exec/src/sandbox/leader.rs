@@ -15,7 +15,7 @@ use super::process::{die_with_parent, give_up};
 use super::report::{Cause, Enforcement, Failure, Report};
 use super::seccomp::{Filters, allow_one_execution};
 use super::sys::Words;
-use super::{landlock, sys, wire};
+use super::{landlock, redirect, sys, wire};
 use crate::place;
 
 /// Becomes the command, or says why not.
@@ -87,6 +87,7 @@ fn become_command(
         enforcement.missing.push(format!("seccomp: {e}"));
     }
     required(plan, &enforcement)?;
+    redirect::make(&plan.redirects)?;
 
     wire::send_report(socket, &Report::Ready(enforcement), None);
     sys::close_on_exec().map_err(|e| Failure::setup("close", e))?;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::redirect::Redirect;
 use crate::place::Node;
 
 /// Everything the helper needs to build the sandbox and start one command.
@@ -26,6 +27,8 @@ pub(crate) struct Plan {
     pub cwd: Identity,
     /// Which files may be executed.
     pub profile: Profile,
+    /// Where its streams come from and go to, beside those it is given.
+    pub redirects: Vec<Redirect>,
     /// Which network the command sees.
     pub network: Network,
     /// Which files it sees.

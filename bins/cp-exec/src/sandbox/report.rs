@@ -121,6 +121,8 @@ pub(crate) enum Cause {
     Required,
     /// The file or directory is not the one that was decided about.
     Changed,
+    /// A file that a stream was to come from or go to cannot be opened.
+    Redirect,
     /// The kernel would not execute the file.
     Exec,
     /// The sandbox could not be built.

@@ -74,7 +74,7 @@ pub(super) const HOLD_SETTINGS: [&str; 3] = ["/etc", "/proc", "/sys"];
 pub(super) const PROGRAMS: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/nix/store"];
 
 /// Other programs are not for the strict profile to read: libraries are.
-pub(super) fn trees(profile: Profile) -> &'static [&'static str] {
+pub(crate) fn trees(profile: Profile) -> &'static [&'static str] {
     match profile {
         Profile::Strict => &LIBRARIES,
         Profile::Build => &PROGRAMS,

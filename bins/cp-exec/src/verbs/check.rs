@@ -12,10 +12,10 @@ use cp_common::{Code, Context, Error, Result};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::decision::{self, Considered, Hashes, Risk, confirm};
+use crate::decision::{self, Considered, Hashes, Line, Risk, confirm};
 use crate::policy::{Confirm, Policy};
 use crate::refusal::with_members;
-use crate::request::{self, Command, Request};
+use crate::request::{self, Command, Request, line_of};
 use crate::sandbox::plan::{Network, Profile};
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     /// The directory it would run in
     #[arg(long, value_name = "DIR")]
     cwd: Option<String>,
-    /// The command as one string, split into words by strict rules
+    /// The command line as one string
     #[arg(short = 'c', value_name = "STRING", conflicts_with = "command")]
     string: Option<String>,
     /// A control plane root whose modules narrow what may be done (default: the home)
@@ -76,6 +76,12 @@ pub(crate) struct Decision {
     pub reason: String,
     /// What to do about it.
     pub hint: Option<String>,
+    /// Of a plan, all of it as one line.
+    pub plan: Option<String>,
+    /// The number of the part of the plan that this is about, from 0.
+    pub part: Option<u64>,
+    /// Of a plan the words of each command, patterns expanded.
+    pub parts: Vec<Vec<String>>,
     /// How much harm it can do.
     pub risk: Option<Risk>,
     /// The code a run would fail with.
@@ -109,6 +115,9 @@ impl Decision {
             rule,
             reason,
             hint: None,
+            plan: None,
+            part: None,
+            parts: Vec::new(),
             risk: None,
             code: None,
             offset: None,
@@ -140,16 +149,13 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let policy = Policy::resolve(context, &[], args.root.as_deref())?;
     let mut hashes = Hashes::of_home(&policy.cp_home);
     let mut command = Command { cwd: args.cwd.clone(), stages: vec![args.command.clone()], ..Command::default() };
-    let read = match &args.string {
-        Some(string) => command.take_string(string, &policy.tilde()),
-        None if args.command.is_empty() => {
-            return filter::run(&mut Requests { policy, hashes }, Source::Input, args.stream, context);
-        }
-        None => Ok(()),
-    };
-    let decision = match read.and_then(|()| command.check()) {
+    if args.string.is_none() && args.command.is_empty() {
+        return filter::run(&mut Requests { policy, hashes }, Source::Input, args.stream, context);
+    }
+    command.string.clone_from(&args.string);
+    let decision = match command.check().and_then(|()| decision::lowered(&policy, command)) {
         Err(error) => refused(&policy, None, error)?,
-        Ok(()) => decision_on(&policy, &mut hashes, &command)?,
+        Ok(command) => decision_on(&policy, &mut hashes, &command)?,
     };
     if !args.stream.strict_exit || decision.verdict == Decided::Allow {
         return context.out.answer(&decision);
@@ -175,17 +181,19 @@ impl Filter for Requests {
     }
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
-        let tilde = self.policy.tilde();
         let request = match body {
             Body::Text(_) => return Err(Error::validation("requests are JSON objects, one per line")),
-            Body::Row(row) => request::of_row(row, &tilde),
+            Body::Row(row) => request::of_row(row),
             Body::Record(record) => {
                 let call: ToolCall = record.read()?;
-                request::of_call(&call.name, &call.input, &tilde)
+                request::of_call(&call.name, &call.input)
             }
         };
         let decision = match request {
-            Ok(Request::Command(command)) => decision_on(&self.policy, &mut self.hashes, &command)?,
+            Ok(Request::Command(command)) => match decision::lowered(&self.policy, command) {
+                Ok(command) => decision_on(&self.policy, &mut self.hashes, &command)?,
+                Err(error) => refused(&self.policy, None, error)?,
+            },
             Ok(_) => {
                 return Err(Error::validation("only commands are checked: requests of the tool `shell`"));
             }
@@ -197,6 +205,12 @@ impl Filter for Requests {
 
 /// The decision about the first stage that is not simply allowed, or about the last.
 fn decision_on(policy: &Policy, hashes: &mut Hashes, command: &Command) -> Result<Decision> {
+    if !command.steps.is_empty() {
+        return match decision::decide_line(policy, hashes, command) {
+            Err(error) => refused(policy, None, error),
+            Ok(line) => Ok(on_line(policy, command, &line)),
+        };
+    }
     let mut last = None;
     for argv in &command.stages {
         match decision::consider(policy, hashes, command, argv) {
@@ -215,6 +229,11 @@ fn decision_on(policy: &Policy, hashes: &mut Hashes, command: &Command) -> Resul
 
 /// The decision about one command, with the token that a dry run gives.
 pub(super) fn preview(policy: &Policy, hashes: &mut Hashes, command: &Command) -> Result<Decision> {
+    if !command.steps.is_empty() {
+        let line = decision::decide_line(policy, hashes, command)?;
+        let (confirm_token, expires_at) = confirm::token_of_line(policy, command, &line)?.unzip();
+        return Ok(Decision { confirm_token, expires_at, ..on_line(policy, command, &line) });
+    }
     let argv = &command.stages[0];
     let considered = decision::consider(policy, hashes, command, argv)?;
     let decision = ruled(policy, argv, considered.clone());
@@ -223,14 +242,48 @@ pub(super) fn preview(policy: &Policy, hashes: &mut Hashes, command: &Command) -
     Ok(Decision { confirm_token, expires_at, ..decision })
 }
 
+/// The decision about a plan: about the first of its parts that asks, or about the last.
+fn on_line(policy: &Policy, command: &Command, line: &Line) -> Decision {
+    let plan = Some(line_of(&command.steps));
+    let asks = line.asks().next();
+    let at = asks.map_or(line.parts.len().saturating_sub(1), |(at, _)| at);
+    let notices = line.notices();
+    let parts = line.parts.iter().map(|part| part.argv.clone()).collect();
+    let Some(part) = line.parts.get(at) else {
+        let (rule, reason) = ("paths.read".to_owned(), "it only goes to another directory".to_owned());
+        return Decision { plan, parts, notices, ..Decision::new(policy, Decided::Allow, rule, reason) };
+    };
+    let decision = if let Some(considered) = &part.considered {
+        ruled(policy, &part.argv, considered.clone())
+    } else {
+        let reason = "the paths of the policy list its files".to_owned();
+        Decision::new(policy, Decided::Allow, part.rule().to_owned(), reason)
+    };
+    let decision = Decision { plan, part: Some(at as u64), parts, notices, ..decision };
+    let Some((_, ask)) = asks else { return decision };
+    Decision {
+        verdict: Decided::Ask,
+        rule: ask.rule.clone(),
+        reason: line.asks().map(|(_, ask)| ask.reason.as_str()).collect::<Vec<_>>().join("; "),
+        hint: Some(how(policy)),
+        risk: Some(part.risk()),
+        code: Some(Code::ConfirmationRequired.row().name),
+        ..decision
+    }
+}
+
+/// How what asks is confirmed.
+fn how(policy: &Policy) -> String {
+    match policy.exec().confirm {
+        Confirm::Agent => confirm::HOW.to_owned(),
+        Confirm::Owner => "request it, then approve it with `cp-exec approve`".to_owned(),
+    }
+}
+
 fn ruled(policy: &Policy, argv: &[String], considered: Considered) -> Decision {
     let asks = considered.asks();
     let exec = policy.exec();
-    let hint = match exec.confirm {
-        _ if !asks => None,
-        Confirm::Agent => Some(confirm::HOW.to_owned()),
-        Confirm::Owner => Some("request it, then approve it with `cp-exec approve`".to_owned()),
-    };
+    let hint = asks.then(|| how(policy));
     let Considered { finding, pinned, cwd, notices, .. } = considered;
     let verdict = if asks { Decided::Ask } else { Decided::Allow };
     Decision {
@@ -255,8 +308,11 @@ fn refused(policy: &Policy, argv: Option<Vec<String>>, error: Error) -> Result<D
     }
     let details = error.details();
     let rule = details.get("rule").and_then(Value::as_str).unwrap_or("request");
+    let argv = argv.or_else(|| serde_json::from_value(details.get("argv")?.clone()).ok());
     Ok(Decision {
         argv,
+        plan: details.get("plan").and_then(Value::as_str).map(str::to_owned),
+        part: details.get("part").and_then(Value::as_u64),
         hint: error.hint_text().map(str::to_owned),
         code: Some(error.code().row().name),
         offset: details.get("offset").and_then(Value::as_u64),

@@ -101,6 +101,7 @@ fn probe(wants_cgroup: bool) -> Result<Enforcement, String> {
         require: Vec::new(),
         wants_cgroup,
         cgroups: Vec::new(),
+        redirects: Vec::new(),
     };
     let run = Run {
         stdin: None,

@@ -5,6 +5,7 @@
 mod bench;
 pub(crate) mod chance;
 mod contained;
+mod lists;
 mod manual;
 mod matrix;
 mod repository;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use cp_common::Result;
 use cp_ledger::format::canonical::{hash_normal, hash_value};
-use cp_ledger::format::claims::{ExecResult, Form, command_hash, exec_command, exec_result};
+use cp_ledger::format::claims::{ExecResult, Form, command_hash, exec_command, exec_plan, exec_result};
 use cp_ledger::format::line::Hash;
 use serde_json::Value;
 
@@ -23,17 +23,12 @@ pub(super) fn judge(entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
             elsewhere(entry, "result_hash", claims)
         }
         "llm.response" => elsewhere(entry, "response_hash", claims),
-        "exec.intent" => command(entry, || exec(entry), claims),
-        "exec.result" => match entry.text("result_hash") {
-            None => Ok(()),
-            Some(claimed) => {
-                let verdict = result(entry).map_or_else(
-                    || Verdict::Broken("the members that it is over are not there".to_owned()),
-                    |computed| Verdict::same(&computed, claimed),
-                );
-                claims.say(entry.source(), "result_hash", verdict)
-            }
-        },
+        "exec.intent" | "exec.expanded" => command(entry, || exec(entry), claims),
+        "exec.part" => {
+            command(entry, || exec(entry), claims)?;
+            ended(entry, claims)
+        }
+        "exec.result" => ended(entry, claims),
         "WO_APPLIED" => {
             let (Some(claimed), Some(payload)) = (entry.text("payload_hash"), entry.data.get("payload")) else {
                 return Ok(());
@@ -79,10 +74,23 @@ fn command(entry: &Entry<'_>, computed: impl FnOnce() -> Option<String>, claims:
     claims.say(entry.source(), "command_hash", verdict)
 }
 
+/// What came of a command.
+fn ended(entry: &Entry<'_>, claims: &mut Claims<'_>) -> Result<()> {
+    let Some(claimed) = entry.text("result_hash") else { return Ok(()) };
+    let verdict = result(entry).map_or_else(
+        || Verdict::Broken("the members that it is over are not there".to_owned()),
+        |computed| Verdict::same(&computed, claimed),
+    );
+    claims.say(entry.source(), "result_hash", verdict)
+}
+
 fn exec(entry: &Entry<'_>) -> Option<String> {
+    let names: Vec<&String> = entry.data.get("env")?.as_object()?.keys().collect();
+    if let Some(plan) = entry.data.get("plan") {
+        return Some(hash_normal(&exec_plan(plan, entry.text("cwd")?, &names)));
+    }
     let argv = entry.data.get("argv")?.as_array()?;
     let argv: Vec<&str> = argv.iter().map(Value::as_str).collect::<Option<_>>()?;
-    let names: Vec<&String> = entry.data.get("env")?.as_object()?.keys().collect();
     Some(hash_normal(&exec_command(&argv, entry.text("cwd")?, &names)))
 }
 

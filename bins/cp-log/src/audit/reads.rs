@@ -41,7 +41,9 @@ impl Reads {
             }
         }
         match entry.data.get("exe") {
-            Some(exe) if entry.event == "exec.intent" => self.file("executable", exe, entry, claims),
+            Some(exe) if ["exec.intent", "exec.expanded", "exec.part"].contains(&entry.event.as_str()) => {
+                self.file("executable", exe, entry, claims)
+            }
             _ => Ok(()),
         }
     }

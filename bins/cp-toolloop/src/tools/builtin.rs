@@ -14,7 +14,7 @@ const SYSTEM_SCHEMA: &str = r#"{"type":"object","properties":{"operation":{"type
 
 const AGENT_SCHEMA: &str = r#"{"type":"object","properties":{"task":{"type":"string","minLength":1,"description":"What it is to do and what to answer. It knows nothing of this conversation: say everything it needs"},"system":{"type":"string","description":"Its system prompt"},"tools":{"type":"array","items":{"type":"string"},"description":"The tools it may use, by name; all of yours if not given"},"max_iterations":{"type":"integer","minimum":1,"description":"The most turns it may take"}},"required":["task"],"additionalProperties":false}"#;
 
-const SHELL_SCHEMA: &str = r#"{"type":"object","properties":{"command":{"type":"string","description":"One command with its arguments, as one string; quotes work, nothing else of a shell does"},"argv":{"type":"array","items":{"type":"string"},"minItems":1,"description":"One command with its arguments, word by word; instead of command"},"cwd":{"type":"string","description":"The directory to run it in"},"timeout":{"type":"number","exclusiveMinimum":0,"description":"Seconds until it is stopped"}},"additionalProperties":false}"#;
+const SHELL_SCHEMA: &str = r#"{"type":"object","properties":{"command":{"type":"string","description":"A command line: commands with quotes, joined with |, &&, || or ;, with redirections, here-documents, globs and cd"},"argv":{"type":"array","items":{"type":"string"},"minItems":1,"description":"One command with its arguments, word by word; instead of command"},"cwd":{"type":"string","description":"The directory to run it in"},"timeout":{"type":"number","exclusiveMinimum":0,"description":"Seconds until it is stopped"}},"additionalProperties":false}"#;
 
 /// The names that no other tool can have.
 pub(crate) const NAMES: [&str; 4] = ["filesystem", "system", AGENT, "shell"];
@@ -45,11 +45,12 @@ fn of(permitted: &Permitted, read_only: bool) -> Result<Vec<Tool>> {
         (format!(" {CHANGING}"), FILESYSTEM_SCHEMA.to_owned(), permitted.may_write())
     };
     let filesystem = format!(
-        "{LOOKING}{filesystem} Always prefer this to shell for anything about files: cat, head, ls, find and redirections are refused there. \
+        "{LOOKING}{filesystem} Always prefer this to shell for anything about files: a cat, head, ls or find that stands alone is refused there. \
          {may_write}"
     );
     let shell = format!(
-        "Run one program with its arguments. There is no shell: no pipes, redirections, globs, variables or several commands. \
+        "Run commands. There is no shell: pipes, lists, redirections, here-documents, globs and cd are understood; variables of your own, \
+         command substitution, loops, functions and background jobs are refused. Nothing starts if any part is refused. \
          Use it only where neither filesystem nor system serves. {} {may_write}",
         permitted.may_run()
     );
@@ -58,7 +59,7 @@ fn of(permitted: &Permitted, read_only: bool) -> Result<Vec<Tool>> {
         tool(
             "system",
             "Tell about this machine: get_info gives operating system, architecture, host and user; get_status gives load, memory \
-             and disk space. Always prefer this to shell for such questions: uname, hostname and whoami are refused there.",
+             and disk space. Always prefer this to shell for such questions.",
             SYSTEM_SCHEMA,
             Hints { idempotent: true, ..harmless },
         )?,

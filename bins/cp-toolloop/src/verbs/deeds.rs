@@ -69,8 +69,11 @@ impl Deeds {
 fn command_line(data: &str) -> String {
     #[derive(Deserialize)]
     struct Intent {
+        #[serde(default)]
         argv: Vec<String>,
+        line: Option<String>,
     }
-    let words = serde_json::from_str::<Intent>(data).map(|intent| intent.argv).unwrap_or_default();
-    format!("$ {}", words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "))
+    let Ok(Intent { argv, line }) = serde_json::from_str(data) else { return "$ ".to_owned() };
+    let words = || argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+    format!("$ {}", line.unwrap_or_else(words))
 }

@@ -99,6 +99,12 @@ pub struct Shown {
     /// The words of a command.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub argv: Vec<String>,
+    /// A plan as one line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<String>,
+    /// The commands of the plan that need the yes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<ShownPart>,
     /// The variables that the request sets, without their values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variables: Vec<String>,
@@ -119,6 +125,20 @@ pub struct Shown {
     pub cwd: Option<String>,
     /// How much harm it can do: low, medium or high.
     pub risk: String,
+    /// The rule that asks.
+    pub rule: String,
+    /// Why.
+    pub why: String,
+}
+
+/// A command of a plan that needs a yes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ShownPart {
+    /// Its words.
+    pub argv: Vec<String>,
+    /// The directory that it runs in.
+    pub cwd: String,
     /// The rule that asks.
     pub rule: String,
     /// Why.
@@ -186,7 +206,10 @@ impl Approval {
 
     /// What it is about, in one line: the command, the file, or the tool with its arguments.
     pub fn subject(&self) -> String {
-        let Shown { argv, tool, input, path, .. } = &self.shown;
+        let Shown { argv, line, tool, input, path, .. } = &self.shown;
+        if let Some(line) = line {
+            return line.clone();
+        }
         match (path, tool) {
             (Some(path), _) => format!("write {}", quoted(path)),
             (None, Some(tool)) => {

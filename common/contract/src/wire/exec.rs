@@ -8,15 +8,15 @@ use super::{Receipt, Reply};
 /// What a command did.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["stdout", "stderr", "streams"])))]
+#[cfg_attr(feature = "schema", schemars(extend("x-untrusted" = ["stdout", "stderr", "streams", "parts"])))]
 pub struct ExecResult {
-    /// The words it was started with.
+    /// The words it was started with; of a plan, the plan as one line.
     pub argv: Vec<String>,
     /// What it wrote on standard output; bytes that are not UTF-8 are replaced.
     pub stdout: String,
     /// What it wrote on standard error; bytes that are not UTF-8 are replaced.
     pub stderr: String,
-    /// Its exit status, where it left by itself.
+    /// Its exit status, where it left by itself; of a plan, what a shell would leave with.
     pub return_code: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
@@ -33,12 +33,32 @@ pub struct ExecResult {
     /// More about streams that were cut or are not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streams: Option<Box<RawValue>>,
+    /// Of a plan each command, in the order of the line.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<ExecPart>,
+    /// Of a plan the status of the last command of a pipeline that failed, where its last command did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pipefail: Option<i32>,
     /// Where it was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<Receipt>,
     /// JSON Pointers to what is not ours.
     #[serde(default, rename = "_untrusted", skip_serializing_if = "Vec::is_empty")]
     pub untrusted: Vec<String>,
+}
+
+/// One command of a plan.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ExecPart {
+    /// The words it was started with, or would have been.
+    pub argv: Vec<String>,
+    /// Its exit status, as a shell counts it.
+    pub return_code: Option<i32>,
+    /// How long it took.
+    pub duration_ms: Option<u64>,
+    /// Why it did not run: `skipped`, `redirection`, `not_executable`, `refused`, `timed_out`, `interrupted`, `output_limit` or `ended`.
+    pub not_run: Option<String>,
 }
 
 /// A file that was executed.

@@ -24,12 +24,12 @@ mod turn;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-pub use self::approval::{Action, Approval, AskedBy, Binds, Grant, How, Level, Scope, Shown, quoted};
+pub use self::approval::{Action, Approval, AskedBy, Binds, Grant, How, Level, Scope, Shown, ShownPart, quoted};
 pub use self::block::{Block, BlockView, Origin};
 pub use self::bytes::bytes_of;
 pub(crate) use self::error::without_secrets;
 pub use self::error::{Code, Error, Result};
-pub use self::exec::{ExecResult, Executable};
+pub use self::exec::{ExecPart, ExecResult, Executable};
 pub use self::message::{Delta, Extracted, Message, Usage};
 pub use self::page::Page;
 pub use self::prompt::{Params, Prompt, estimated_tokens};

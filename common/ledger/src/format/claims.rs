@@ -4,6 +4,7 @@
 use cp_common::json;
 use cp_common::keys::Key;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::canonical::{hash_normal, hash_value, tag_of_normal};
 
@@ -58,6 +59,14 @@ pub fn exec_command(argv: &[impl AsRef<str>], cwd: &str, variables: &[impl AsRef
     strings(names.into_iter(), &mut text);
     text.push(b'}');
     text
+}
+
+/// What the hash of a plan is over, in normal form: its directory, the names of its variables, sorted, and its steps as they stand on
+/// the entry.
+pub fn exec_plan(steps: &Value, cwd: &str, variables: &[impl AsRef<str>]) -> Vec<u8> {
+    let mut names: Vec<&str> = variables.iter().map(AsRef::as_ref).collect();
+    names.sort_unstable();
+    serde_json::json!({ "cwd": cwd, "env": names, "plan": steps }).to_string().into_bytes()
 }
 
 fn strings<'a>(words: impl Iterator<Item = &'a str>, out: &mut Vec<u8>) {

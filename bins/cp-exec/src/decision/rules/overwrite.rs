@@ -9,11 +9,12 @@ use crate::policy::Verdict;
 const ABOUT: [&str; 7] = ["cp", "mv", "ln", "tee", "install", "ginstall", "uniq"];
 
 /// Programs that write where an option says.
-const OUTPUTS: [(&str, &[&str]); 5] = [
+const OUTPUTS: [(&str, &[&str]); 6] = [
     ("curl", &["-o", "--output"]),
     ("iconv", &["-o", "--output"]),
     ("shuf", &["-o", "--output"]),
     ("sort", &["-o", "--output"]),
+    ("tree", &["-o"]),
     ("wget", &["-O", "--output-document"]),
 ];
 

@@ -9,8 +9,9 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::place;
-use crate::policy::{Access, Hidden, Policy, covering};
-use crate::refusal::{denied, denied_by, owner_decides};
+use crate::policy::Policy;
+pub(super) use crate::policy::{readable, visible, writable};
+use crate::refusal::denied;
 
 /// The path that is meant, without links as far as it is there.
 pub(super) fn path_of(policy: &Policy, asked: &str) -> Result<PathBuf> {
@@ -18,51 +19,6 @@ pub(super) fn path_of(policy: &Policy, asked: &str) -> Result<PathBuf> {
         return Err(Error::validation("the path is empty or contains a NUL byte").with("rule", "path"));
     }
     Ok(resolved(&policy.base.join(policy.expand(asked))))
-}
-
-/// A path that may be read.
-pub(super) fn readable(policy: &Policy, path: &Path) -> Result<()> {
-    visible(policy, &policy.hidden(), path, Access::Read)
-}
-
-/// The same for each of many paths, with what is hidden resolved once.
-pub(super) fn visible(policy: &Policy, hidden: &Hidden, path: &Path, access: Access) -> Result<()> {
-    for module in policy.modules_at(&[&policy.base]) {
-        module.check(access, path)?;
-    }
-    let hint = owner_decides("[paths] lists what may be read");
-    if let Some(pattern) = policy.bounds.forbidding(path) {
-        return Err(denied_by("read", path, "forbidden", pattern.text()).hint(hint));
-    }
-    if hidden.hides(path) {
-        return Err(denied("read", path).with("rule", "secret").hint("secrets are hidden from commands and tools"));
-    }
-    if !policy.is_tool(path) && !policy.bounds.lists(Access::Read, path) {
-        return Err(denied("read", path).with("rule", "paths.read").hint(hint));
-    }
-    Ok(())
-}
-
-/// A path that may be written: declared, and neither pristine nor forbidden nor something that runs later.
-pub(super) fn writable(policy: &Policy, path: &Path) -> Result<()> {
-    visible(policy, &policy.hidden(), path, Access::Write)?;
-    let hint = owner_decides("[paths] lists what may be written");
-    if let Some(pattern) = covering(&policy.pristine, path) {
-        return Err(denied_by("write", path, "pristine", pattern.text()).hint(hint));
-    }
-    if let Some(governed) = &policy.governed {
-        governed.check_writable(path)?;
-    }
-    if policy.is_guarded(path) || policy.protected()?.iter().any(|protected| path.starts_with(protected)) {
-        return Err(denied("write", path)
-            .with("rule", "protected")
-            .with("guard", "before")
-            .hint("other programs run commands from this file; only its owner can change it"));
-    }
-    if !policy.bounds.lists(Access::Write, path) {
-        return Err(denied("write", path).with("rule", "paths.write").hint(hint));
-    }
-    Ok(())
 }
 
 /// Opens a path that was resolved and allowed, through no link: one that is on its way now was put there since.

@@ -4,11 +4,81 @@ use std::path::Path;
 
 use super::toolchains::{self, Program};
 
-/// Commands worth allowing where they exist: they build, test, show history, search, and copy and move files. What only looks is for
-/// people: programs and models are sent to the tool that serves it.
-const WANTED: [&str; 29] = [
-    "ls", "cat", "head", "tail", "find", "pwd", "git", "cargo", "rustc", "npm", "node", "python3", "make", "go",
-    "mkdir", "cp", "mv", "grep", "rg", "sed", "diff", "sort", "uniq", "cut", "tr", "wc", "comm", "paste", "jq",
+/// Commands worth allowing where they exist: they build, test, show history, look, search, filter text, and make, copy and move files.
+/// What one tool serves alone, programs and models are sent to it for.
+const WANTED: [&str; 72] = [
+    "ls",
+    "cat",
+    "head",
+    "tail",
+    "find",
+    "pwd",
+    "git",
+    "cargo",
+    "rustc",
+    "npm",
+    "node",
+    "python3",
+    "make",
+    "go",
+    "mkdir",
+    "cp",
+    "mv",
+    "grep",
+    "rg",
+    "sed",
+    "diff",
+    "sort",
+    "uniq",
+    "cut",
+    "tr",
+    "wc",
+    "comm",
+    "paste",
+    "jq",
+    "echo",
+    "printf",
+    "true",
+    "false",
+    "test",
+    "[",
+    "expr",
+    "seq",
+    "date",
+    "sleep",
+    "xargs",
+    "tee",
+    "touch",
+    "ln",
+    "basename",
+    "dirname",
+    "realpath",
+    "readlink",
+    "stat",
+    "file",
+    "which",
+    "tree",
+    "du",
+    "df",
+    "env",
+    "id",
+    "uname",
+    "whoami",
+    "hostname",
+    "nproc",
+    "sha256sum",
+    "md5sum",
+    "cmp",
+    "column",
+    "fold",
+    "fmt",
+    "rev",
+    "tac",
+    "nl",
+    "od",
+    "strings",
+    "join",
+    "awk",
 ];
 
 /// The text of a starter policy for this machine, which gives commands so many seconds.
@@ -38,6 +108,8 @@ restricted_commands = ["rm", "sudo", "chmod", "chown", "mkfs", "fdisk", "dd", "m
 path = ["/usr/local/bin", "/usr/bin", "/bin"]
 # Variables that a request may set.
 env_allow = ["CI", "RUST_LOG"]
+# How much of a shell's language a command string may hold: list (pipelines, lists, redirections) or single (one command).
+strings = "list"
 # A read-only command of a program or a model is refused with the tool that serves it: enforce, warn or off.
 intent = "enforce"
 # Arguments by which a harmless command runs something else: default or off.

@@ -3,6 +3,7 @@
 mod answers;
 mod once;
 pub(super) mod pause;
+mod ready;
 mod requests;
 mod set;
 
@@ -12,7 +13,6 @@ use std::time::Duration;
 
 use cp_common::context::options::{StreamOptions, WriteOptions};
 use cp_common::output::{Format, Severity, to_stderr};
-use cp_common::program::confirm::inspect;
 use cp_common::program::{Class, Input, VerbDoc, require_text};
 use cp_common::stream::filter::{self, Source};
 use cp_common::wire::record::Kind;
@@ -20,11 +20,12 @@ use cp_common::{Code, Context, Error, Result};
 use rustix::fs::{FileType, SeekFrom};
 
 use self::pause::{paused, until_answered};
+use self::ready::ready;
 use self::requests::{Overrides, Requests};
 use crate::decision;
-use crate::decision::confirm::{self, Consent};
+use crate::decision::confirm::Consent;
 use crate::policy::Policy;
-use crate::request::Command;
+use crate::request::{Command, line_of};
 use crate::run::{Done, Engine, Prepared, Stream, Watch, stdin};
 use crate::verbs::check;
 
@@ -42,6 +43,8 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     exits: &[124, 125, 126, 127],
     events: &[
         "exec.intent",
+        "exec.expanded",
+        "exec.part",
         "exec.result",
         "exec.evidence",
         "exec.refused",
@@ -75,7 +78,7 @@ pub(crate) struct Args {
     /// The command's standard input: a file, or `-` for that of cp-exec
     #[arg(long, value_name = "FILE", help_heading = "How it runs")]
     stdin: Option<String>,
-    /// The command as one string, split into words by strict rules, never by a shell
+    /// The command line as one string, read by strict rules, never by a shell
     #[arg(short = 'c', value_name = "STRING", conflicts_with = "command", help_heading = "How it runs")]
     string: Option<String>,
     /// A control plane root whose modules narrow what may be done (default: the home)
@@ -173,25 +176,23 @@ fn preview(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<()
 fn prepare(engine: &mut Engine, args: &Args, context: &mut Context) -> Result<Prepared> {
     let read = command_of(&engine.policy, args);
     let command = on_record(engine, &(&args.command, &args.string), read)?;
-    let words = &command.stages[0];
-    if let Some(token) = &command.confirm {
-        on_record(engine, words, inspect(&engine.policy.cp_home, token))?;
-    }
-    let settled = until_answered(engine, |engine| {
-        let mut ruling = decision::decide(&engine.policy, &mut engine.hashes, &command, words)?;
-        confirm::settle(&engine.policy, &mut ruling, Consent::Token(command.confirm.as_deref()))?;
-        Ok(ruling)
-    });
-    let ruling = on_record(engine, words, settled)?;
-    for notice in &ruling.notices {
-        context.out.notice("command", Severity::Info, notice.clone());
-    }
-    let stdin = match args.stdin.as_deref() {
-        None => None,
-        Some("-") => Some(stdin::own()?),
-        Some(path) => Some(stdin::of_file(path.as_ref())?),
+    let grace = seconds("--grace", args.grace)?;
+    let stdin = || match args.stdin.as_deref() {
+        None => Ok(None),
+        Some("-") => stdin::own().map(Some),
+        Some(path) => stdin::of_file(path.as_ref()).map(Some),
     };
-    Prepared::new(engine, "shell", vec![ruling], stdin, seconds("--grace", args.grace)?)
+    let ready = until_answered(engine, |engine| {
+        ready(engine, command.clone(), Consent::Token(command.confirm.as_deref()), stdin, grace)
+    });
+    let (prepared, notices) = match command.stages.first() {
+        Some(words) => on_record(engine, words, ready)?,
+        None => on_record(engine, &line_of(&command.steps), ready)?,
+    };
+    for notice in notices {
+        context.out.notice("command", Severity::Info, notice);
+    }
+    Ok(prepared)
 }
 
 /// Runs it.
@@ -229,11 +230,9 @@ fn command_of(policy: &Policy, args: &Args) -> Result<Command> {
         ..Command::default()
     };
     command.env.extend(variables(args)?);
-    if let Some(string) = &args.string {
-        command.take_string(string, &policy.tilde())?;
-    }
+    command.string.clone_from(&args.string);
     command.check()?;
-    Ok(command)
+    decision::lowered(policy, command)
 }
 
 fn variables(args: &Args) -> Result<Vec<(String, String)>> {
@@ -268,6 +267,9 @@ fn on_record<T>(engine: &mut Engine, asked: &impl serde::Serialize, outcome: Res
 
 /// A chain loader leaves with its child's own status.
 fn raw_status(done: &Done) -> u8 {
+    if let Some(error) = &done.refusal {
+        return raw_refusal(error);
+    }
     match (&done.failure, done.result.return_code, done.result.signal) {
         (Some((Code::Timeout, _)), ..) => 124,
         (Some((Code::Interrupted, _)), ..) => 130,

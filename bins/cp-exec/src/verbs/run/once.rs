@@ -33,13 +33,13 @@ pub(super) fn run(engine: &mut Engine, args: &Args, context: &mut Context) -> Re
         Err(error) => return request.release().and(Err(error)),
     };
     // From here on it may have had an effect: if nothing can be kept, the id says that it did not finish.
-    let Done { result, failure } = supervise(prepared, engine, context)?;
+    let Done { result, failure, refusal } = supervise(prepared, engine, context)?;
     if failure.as_ref().is_some_and(|(code, _)| *code == Code::Interrupted) {
-        return Ok(Done { result, failure });
+        return Ok(Done { result, failure, refusal });
     }
     let named = failure.as_ref().map(|(code, message)| (code.row().name.to_owned(), message.clone()));
     let kept = request.keep(Ok(Kept { result, failure: named }), context)?;
-    Ok(Done { result: kept.result, failure })
+    Ok(Done { result: kept.result, failure, refusal })
 }
 
 /// All that the command line says of the command.
@@ -71,5 +71,5 @@ fn again(kept: Kept, context: &mut Context) -> Result<Done> {
         std::io::stderr().write_all(result.stderr.as_bytes())?;
     }
     let failure = failure.map(|(code, message)| (Code::from_name(&code).unwrap_or(Code::Unknown), message));
-    Ok(Done { result, failure })
+    Ok(Done { result, failure, refusal: None })
 }

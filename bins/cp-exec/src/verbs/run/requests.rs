@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use cp_common::context::options::{InputKind, StreamOptions, WriteOptions};
 use cp_common::output::{Place, Severity};
-use cp_common::program::confirm::inspect;
 use cp_common::stream::filter::{Body, Filter};
 use cp_common::stream::jobs::Jobs;
 use cp_common::wire::ToolCall;
@@ -14,11 +13,11 @@ use cp_common::{Code, Context, Error, Result, signals};
 
 use super::answers::{Asked, Call, Finished, Task, Todo, answer_at, work};
 use super::pause::{paused, until_answered};
+use super::ready::ready;
 use super::set::Set;
+use crate::decision;
 use crate::decision::confirm::{self, Consent};
-use crate::decision::{self, Ruling};
 use crate::policy::LONGEST;
-use crate::refusal::refuse;
 use crate::request::{self, Command, Request};
 use crate::run::{Engine, Prepared, stdin};
 use crate::tools::filesystem;
@@ -195,9 +194,10 @@ impl Filter for Requests {
 
     fn item(&mut self, body: Body<'_>, context: &mut Context) -> Result<()> {
         context.out.outlive_reader();
-        let (asked, mut request) = read(body, &self.engine.policy.tilde())?;
-        if let Ok(Request::Command(command)) = &mut request {
-            self.overrides.apply(command);
+        let (asked, mut request) = read(body)?;
+        if let Ok(Request::Command(mut command)) = request {
+            self.overrides.apply(&mut command);
+            request = decision::lowered(&self.engine.policy, command).map(Request::Command);
         }
         context.out.defer_item();
         let place = context.out.place();
@@ -229,14 +229,14 @@ impl Filter for Requests {
 }
 
 /// Reads a line as a request. One that cannot be read is refused like any other, in its turn.
-fn read(body: Body<'_>, tilde: &str) -> Result<(Asked, Result<Request>)> {
+fn read(body: Body<'_>) -> Result<(Asked, Result<Request>)> {
     match body {
         Body::Text(_) => Err(Error::validation("requests are JSON objects, one per line")
             .hint("for a command line use -c STRING or -- COMMAND ARG…")),
-        Body::Row(row) => Ok((Asked::Row(row.to_owned()), request::of_row(row, tilde))),
+        Body::Row(row) => Ok((Asked::Row(row.to_owned()), request::of_row(row))),
         Body::Record(record) => {
             let call: ToolCall = record.read()?;
-            let mut request = request::of_call(&call.name, &call.input, tilde);
+            let mut request = request::of_call(&call.name, &call.input);
             if let Ok(Request::Tool(tool)) = &mut request {
                 tool.timeout = call.timeout;
             }
@@ -252,7 +252,7 @@ fn prepare(
     spent: Option<&str>,
     grace: Option<Duration>,
 ) -> Result<(Todo, Vec<String>)> {
-    let (tool, rulings, stdin, grace) = match request {
+    let (ruling, stdin) = match request {
         Request::File(operation) => {
             return Ok((Todo::Answered(Ok(filesystem::operate(engine, operation, spent)?)), Vec::new()));
         }
@@ -261,36 +261,17 @@ fn prepare(
         }
         Request::Command(command) => {
             let consent = spent.map_or(Consent::Token(command.confirm.as_deref()), Consent::Set);
-            let rulings = rule(engine, command, consent)?;
-            let stdin = command.stdin.as_ref().map(|text| stdin::holding(text.as_bytes())).transpose()?;
-            ("shell", rulings, stdin, grace)
+            let stdin = || command.stdin.as_ref().map(|text| stdin::holding(text.as_bytes())).transpose();
+            let (prepared, notices) = ready(engine, command.clone(), consent, stdin, grace)?;
+            return Ok((Todo::Run(Box::new(prepared)), notices));
         }
         Request::Tool(call) => {
             let (mut ruling, stdin) = executable::rule(&engine.policy, &mut engine.hashes, call)?;
             confirm::settle(&engine.policy, &mut ruling, spent.map_or(Consent::Token(None), Consent::Set))?;
-            ("tool", vec![ruling], Some(stdin), None)
+            (ruling, stdin)
         }
     };
-    let notices = rulings.iter().flat_map(|ruling| ruling.notices.clone()).collect();
-    let prepared = Prepared::new(engine, tool, rulings, stdin, grace)?;
+    let notices = ruling.notices.clone();
+    let prepared = Prepared::new(engine, "tool", vec![ruling], Some(stdin), None)?;
     Ok((Todo::Run(Box::new(prepared)), notices))
-}
-
-/// Decides about every stage before any runs.
-fn rule(engine: &mut Engine, command: &Command, consent: Consent<'_>) -> Result<Vec<Ruling>> {
-    if let Consent::Token(Some(token)) = consent {
-        inspect(&engine.policy.cp_home, token)?;
-    }
-    let decide = |argv: &Vec<String>| {
-        let mut ruling = decision::decide(&engine.policy, &mut engine.hashes, command, argv)?;
-        let alone = command.stages.len() == 1 || matches!(consent, Consent::Set(_));
-        if !alone && ruling.confirm.is_some() {
-            let message = format!("`{}` requires confirmation, and a token confirms one command or a set", argv[0]);
-            return Err(refuse("pipeline", message)
-                .hint("send the request with --dry-run for a token of the set, then again with --confirm TOKEN"));
-        }
-        confirm::settle(&engine.policy, &mut ruling, consent)?;
-        Ok(ruling)
-    };
-    command.stages.iter().map(decide).collect()
 }

@@ -8,10 +8,10 @@ use cp_common::{Context, Error, Result};
 use serde_json::json;
 
 use super::answers::Asked;
-use crate::decision::confirm::binding;
-use crate::decision::{self, Ruling};
+use crate::decision::confirm::{binding, binding_of_line};
+use crate::decision::{self, Part, Ruling};
 use crate::policy::Policy;
-use crate::request::{Request, SystemOperation};
+use crate::request::{Request, SystemOperation, line_of};
 use crate::run::Engine;
 use crate::tools::{executable, filesystem};
 
@@ -85,6 +85,24 @@ fn show(engine: &mut Engine, request: &Result<Request>) -> Result<Shown> {
     let request = request.as_ref().map_err(|error| Error::from_value(&error.to_value()))?;
     let Engine { policy, hashes, .. } = engine;
     match request {
+        Request::Command(command) if !command.steps.is_empty() => {
+            let line = decision::decide_line(policy, hashes, command)?;
+            let part = |part: &Part| {
+                let asks: Vec<&str> = part.asks.iter().map(|ask| ask.reason.as_str()).collect();
+                json!({
+                    "argv": part.argv,
+                    "cwd": part.directory.real.display().to_string(),
+                    "sha256": part.program(),
+                    "rule": part.rule(),
+                    "risk": part.risk(),
+                    "confirm": (!asks.is_empty()).then(|| asks.join("; ")),
+                })
+            };
+            let bound_to = binding_of_line(policy, command, &line)?.request;
+            let before = json!({ "bound_to": bound_to, "parts": line.parts.iter().map(part).collect::<Vec<_>>() });
+            let destroys = line.asks().next().is_some();
+            Ok(Shown { change: change("run", "plan", line_of(&command.steps), before), destroys })
+        }
         Request::Command(command) => {
             let stages = command.stages.iter();
             let rulings: Vec<Ruling> =

@@ -72,7 +72,9 @@ fn denied(decision: &Value, has_policy: bool) -> Error {
         // cp-exec sends a model to another tool; a person can allow the command.
         "not_allowed" if has_policy => Some("add its name to allowed_commands in config/policy.toml of the home"),
         "not_allowed" => Some("`cp-exec policy init` writes a starter policy, whose allowed_commands can be changed"),
-        "shell_operator" => Some("`:!` runs one command: give its parts one by one, or put the line into a script"),
+        "shell_operator" => {
+            Some("policy takes one command at a time: give its parts one by one, or put the line into a script")
+        }
         _ => decision["hint"].as_str(),
     };
     let error = Error::new(Code::Forbidden, format!("denied: {reason} ({rule})"));

@@ -11,7 +11,7 @@ use rustix::termios::{QueueSelector, tcflush, tcgetpgrp};
 
 use crate::output::{printable, printable_line};
 use crate::signals;
-use crate::wire::{Approval, Error, Level, Result, Scope};
+use crate::wire::{Approval, Error, Level, Result, Scope, quoted};
 
 /// What a person answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,11 @@ pub fn description(approval: &Approval) -> String {
     let mut text = format!("{}\n", printable_line(&approval.subject()));
     for line in shown.diff.iter().flat_map(|diff| diff.lines()) {
         let _ = writeln!(text, "    {}", printable(line));
+    }
+    for part in &shown.parts {
+        let words: Vec<String> = part.argv.iter().map(|word| quoted(word)).collect();
+        let (words, why) = (printable_line(&words.join(" ")), printable_line(&part.why));
+        let _ = writeln!(text, "    {words}\n      in {}: {why}", printable_line(&part.cwd));
     }
     if !shown.variables.is_empty() {
         let _ =

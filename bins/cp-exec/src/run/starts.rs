@@ -1,0 +1,138 @@
+//! Starts commands, one or several whose output and input are joined, and follows them to the end of everything they started.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cp_common::program::approval::Spent;
+use cp_common::{Code, Error, Result, signals};
+use cp_ledger::format::approval::Said;
+
+use super::engine::Engine;
+use super::guard;
+use super::helper::{Helper, Run};
+use super::outcome::{NotRun, Outcome, Stream, Watch};
+use crate::decision::Ruling;
+
+/// The longest grace: from the request to end to the kill.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// What starts commands, and what holds for all of them.
+pub(super) struct Starts {
+    helper: Arc<Helper>,
+    /// How long before the deadline a command is asked to end.
+    grace: Option<Duration>,
+    /// More output than this kills it.
+    pub output_limit: Option<u64>,
+    /// Where what it must not leave behind is kept.
+    home: PathBuf,
+}
+
+pub(super) type Ran = std::result::Result<Outcome, NotRun>;
+
+/// Puts on the ledger that a yes is spent.
+pub(super) fn spend(engine: &mut Engine, approved: Option<&Spent>) -> Result<()> {
+    let Some(Spent { approval, grant, .. }) = approved else { return Ok(()) };
+    engine.journal.approval(Said::Spent(grant), approval).map(drop)
+}
+
+impl Starts {
+    pub(super) fn new(engine: &mut Engine, grace: Option<Duration>) -> Result<Self> {
+        let (output_limit, home) = (engine.policy.exec().output_limit, engine.policy.cp_home.clone());
+        Ok(Self { helper: engine.helper()?, grace, output_limit, home })
+    }
+
+    /// The same grace for all of several commands that share a time.
+    pub(super) fn sharing(mut self, timeout: Duration) -> Self {
+        self.grace = Some(self.grace(timeout));
+        self
+    }
+
+    /// How long before the end of its time a command is asked to end.
+    fn grace(&self, timeout: Duration) -> Duration {
+        self.grace.unwrap_or(GRACE.min(timeout / 10)).min(timeout)
+    }
+
+    /// Runs commands to the end of everything they started. Stages run at once, each in a sandbox of its own, the output of one the
+    /// input of the next.
+    pub(super) fn run(
+        &self,
+        rulings: &mut [Ruling],
+        stdin: Option<OwnedFd>,
+        watch: Option<Watch<'_>>,
+    ) -> Result<Vec<Ran>> {
+        let outcomes = match &*rulings {
+            [ruling] => Ok(vec![self.helper.run(&ruling.plan, self.limits(ruling, stdin, None, watch))]),
+            stages => self.run_stages(stages, stdin, watch),
+        };
+        let mut outcomes = outcomes?;
+        for (ruling, outcome) in rulings.iter().zip(&mut outcomes) {
+            if let Ok(outcome) = outcome {
+                guard::finish(&ruling.watched, &self.home, outcome);
+            }
+        }
+        // What was made for it is no longer needed, though the rulings are: for the ledger and the answer.
+        for ruling in rulings {
+            drop(std::mem::take(&mut ruling.made));
+        }
+        Ok(outcomes)
+    }
+
+    fn limits<'a>(
+        &self,
+        ruling: &Ruling,
+        stdin: Option<OwnedFd>,
+        stdout: Option<OwnedFd>,
+        watch: Option<Watch<'a>>,
+    ) -> Run<'a> {
+        Run {
+            stdin,
+            stdout,
+            timeout: ruling.timeout,
+            grace: self.grace(ruling.timeout),
+            output_limit: self.output_limit,
+            watch,
+            interrupted: signals::interrupted,
+        }
+    }
+
+    fn run_stages(&self, stages: &[Ruling], stdin: Option<OwnedFd>, watch: Option<Watch<'_>>) -> Result<Vec<Ran>> {
+        let mut ends = Vec::new();
+        let mut input = stdin;
+        for stage in 0..stages.len() {
+            let last = stage + 1 == stages.len();
+            let (reader, writer) = if last {
+                (None, None)
+            } else {
+                let (reader, writer) = os_pipe::pipe().map_err(|e| Error::io("cannot make a pipe", e))?;
+                (Some(OwnedFd::from(reader)), Some(OwnedFd::from(writer)))
+            };
+            ends.push((input, writer));
+            input = reader;
+        }
+        // Whoever watches is not for several threads: what the stages write comes to this one.
+        let (sender, written) = std::sync::mpsc::sync_channel::<(Stream, Vec<u8>)>(16);
+        Ok(std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for (ruling, (stdin, stdout)) in stages.iter().zip(ends) {
+                let sender = watch.is_some().then(|| sender.clone());
+                threads.push(scope.spawn(move || {
+                    let mut pass = sender.map(|sender| {
+                        move |stream: Stream, bytes: &[u8]| drop(sender.send((stream, bytes.to_owned())))
+                    });
+                    let watch = pass.as_mut().map(|pass| pass as Watch<'_>);
+                    self.helper.run(&ruling.plan, self.limits(ruling, stdin, stdout, watch))
+                }));
+            }
+            drop(sender);
+            if let Some(watch) = watch {
+                for (stream, bytes) in written {
+                    watch(stream, &bytes);
+                }
+            }
+            let lost = |_| Err(NotRun::Lost(Error::new(Code::Unknown, "a stage of the pipeline was lost")));
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(lost)).collect()
+        }))
+    }
+}
