@@ -11,6 +11,7 @@ mod arguments;
 mod decision;
 mod digest;
 mod glob;
+mod hook;
 mod keyed;
 mod lowering;
 mod place;
@@ -41,6 +42,7 @@ enum Verb {
     Check(verbs::check::Args),
     Policy(verbs::policy::Args),
     Approve(verbs::approve::Args),
+    Hook(verbs::hook::Args),
 }
 
 /// What the program is.
@@ -55,6 +57,10 @@ pub static PROGRAM: Program = Program {
         verbs::policy::init::DOC,
         verbs::policy::test::DOC,
         verbs::approve::DOC,
+        verbs::hook::answer::DOC,
+        verbs::hook::install::DOC,
+        verbs::hook::doctor::DOC,
+        verbs::hook::remove::DOC,
     ],
     implicit: Some("run"),
     groups: &[],
@@ -82,5 +88,6 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Check(args) => verbs::check::run(&args, context),
         Verb::Policy(args) => verbs::policy::run(&args, context),
         Verb::Approve(args) => verbs::approve::run(&args, context),
+        Verb::Hook(args) => verbs::hook::run(&args, context),
     }
 }
