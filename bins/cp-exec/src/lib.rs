@@ -12,6 +12,7 @@ mod decision;
 mod digest;
 mod glob;
 mod hook;
+mod hosts;
 mod keyed;
 mod lowering;
 mod place;

@@ -16,7 +16,7 @@ use cp_common::Result;
 use cp_common::program::confirm::Change;
 use serde_json::{Value, json};
 
-use self::change::Pending;
+pub(crate) use self::change::{After, Pending, present};
 use self::paths::{path_of, readable};
 use super::item::Item;
 use crate::digest::sha256;

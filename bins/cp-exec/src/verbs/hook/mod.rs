@@ -24,7 +24,8 @@ pub(crate) struct Args {
 enum Verb {
     Install(install::Args),
     Doctor(doctor::Args),
-    Remove(remove::Args),
+    /// Take the hook out of the configuration of a host
+    Remove(install::Args),
 }
 
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {

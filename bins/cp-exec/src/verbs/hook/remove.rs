@@ -1,24 +1,23 @@
-//! `cp-exec hook remove`.
+//! `cp-exec hook remove`: the configuration of a host as it was without the hook.
 
 use cp_common::program::{Class, VerbDoc};
-use cp_common::{Context, Error, Result};
+use cp_common::{Context, Result};
+
+use super::install::{Args, change};
+use crate::hosts::without_ours;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
     path: "hook remove",
-    class: Class::Query,
-    output: "item",
-    examples: &["{} hook remove"],
+    class: Class::Write,
+    output: "hook_changed",
+    examples: &["{} hook remove claude --project ."],
+    events: &["hook.remove"],
     ..VerbDoc::EMPTY
 };
 
-/// Take the hook out of a host's configuration
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    /// The agent
-    #[arg(value_name = "HOST", value_enum)]
-    host: crate::hook::Host,
-}
-
-pub(super) fn run(args: &Args, _context: &mut Context) -> Result<()> {
-    Err(Error::usage(format!("not there yet: {:?}", args.host)))
+pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let host = args.place.host;
+    change("remove", (&args.place, &args.write), None, context, |text| {
+        text.map_or(Ok(None), |text| without_ours(host, text))
+    })
 }
