@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cp_common::coprocess::{Child, Grace};
+use cp_common::home::write_whole;
 use cp_common::{Error, Result, signals};
 use serde_json::{Value, json};
 
@@ -26,20 +27,36 @@ pub(crate) struct Seen {
     pub said: String,
 }
 
-/// Has the program of a host run in `cwd` and asked for `command`, which makes the file `mark` in `place` if it runs.
-pub(crate) fn fire(host: Host, program: &Path, cwd: &Path, place: &Path, mark: &str, string: &str) -> Result<Seen> {
+/// What is to be tried.
+pub(crate) struct Canary<'a> {
+    pub host: Host,
+    pub program: &'a Path,
+    /// Where the host is started.
+    pub cwd: &'a Path,
+    /// The host's file of the person.
+    pub file: &'a Path,
+    /// A directory of our own.
+    pub place: &'a Path,
+    /// The file in it that the command makes if it runs.
+    pub mark: &'a str,
+    pub string: &'a str,
+}
+
+/// Has the host run, and its model ask for the command.
+pub(crate) fn fire(canary: &Canary<'_>) -> Result<Seen> {
+    let &Canary { host, program, cwd, place, mark, string, .. } = canary;
     let (tool, name) = match host {
         Host::Claude => ("Bash", "command"),
         Host::Codex => ("exec_command", "cmd"),
         Host::Gemini => ("run_shell_command", "command"),
         Host::Copilot | Host::Opencode => ("bash", "command"),
     };
-    let arguments = json!({ name: string, "description": "a test of the hook" });
+    let arguments = json!({ name: string, "description": mark });
     let call = Call { tool, arguments, mark: mark.to_owned() };
     let model = Model::start(call).map_err(|e| Error::io("listening on loopback", e))?;
     let mut command = Command::new(program);
     command.current_dir(cwd).stderr(Stdio::piped());
-    to(host, &mut command, &format!("http://{}", model.address), place)?;
+    to(host, &mut command, &format!("http://{}", model.address), canary)?;
     let grace = Grace { after_input: Duration::ZERO, after_term: Duration::from_secs(2) };
     let mut child = Child::start_group(&mut command, grace)?;
     child.close_input();
@@ -57,7 +74,7 @@ pub(crate) fn fire(host: Host, program: &Path, cwd: &Path, place: &Path, mark: &
 }
 
 /// Has a host speak to the model at `url`, without its questions to the person, and with the configuration that it has.
-fn to(host: Host, command: &mut Command, url: &str, place: &Path) -> Result<()> {
+fn to(host: Host, command: &mut Command, url: &str, canary: &Canary<'_>) -> Result<()> {
     let v1 = format!("{url}/v1");
     match host {
         Host::Claude => {
@@ -80,10 +97,14 @@ fn to(host: Host, command: &mut Command, url: &str, place: &Path) -> Result<()> 
             command.args(["-c", &provider, "-c", "model_provider=\"canary\"", "-c", "model=\"gpt-5\"", PROMPT]);
         }
         Host::Gemini => {
-            let settings = place.join("settings.json");
-            let auth = json!({"security": {"auth": {"selectedType": "gemini-api-key"}}}).to_string();
-            fs::write(&settings, auth).map_err(|e| Error::io("writing", e).in_file(&settings))?;
-            command.args(["-p", PROMPT, "--yolo", "--skip-trust"]).env("GEMINI_CLI_SYSTEM_SETTINGS_PATH", settings);
+            // How the person signs in stands in the settings, which cannot be overruled: a copy of them says otherwise.
+            let text = fs::read_to_string(canary.file).unwrap_or_else(|_| "{}".to_owned());
+            let mut settings: Value = serde_json::from_str(&text)
+                .map_err(|e| Error::config(format!("not strict JSON: {e}")).in_file(canary.file))?;
+            settings["security"]["auth"]["selectedType"] = "gemini-api-key".into();
+            let copy = canary.place.join(".gemini/settings.json");
+            write_whole(&copy, settings.to_string().as_bytes())?;
+            command.args(["-p", PROMPT, "--yolo", "--skip-trust"]).env("GEMINI_CLI_HOME", canary.place);
             command.env("GEMINI_API_KEY", "none").env("GOOGLE_GEMINI_BASE_URL", url);
             command.env("GEMINI_TELEMETRY_ENABLED", "false");
         }

@@ -20,7 +20,7 @@ pub(super) struct Call {
     pub mark: String,
 }
 
-/// The model: its address, and the texts it was sent since it asked.
+/// The model: its address, and what it was told of the command.
 pub(super) struct Model {
     pub address: SocketAddr,
     told: Arc<Mutex<Vec<String>>>,
@@ -42,7 +42,7 @@ impl Model {
         Ok(Self { address, told })
     }
 
-    /// What it was sent since it asked: every text in the requests.
+    /// The texts of the last request that came after the call: the result is among the first of them.
     pub(super) fn told(&self) -> Vec<String> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -80,12 +80,12 @@ fn serve(mut stream: &TcpStream, call: &Call, told: &Mutex<Vec<String>>) -> std:
     let request: Value = serde_json::from_slice(&body).unwrap_or_default();
     let mut texts = Vec::new();
     texts_of(&request, &mut texts);
-    let is_after = texts.iter().any(|text| text.contains(&call.mark));
-    if is_after {
-        *told.lock().unwrap_or_else(PoisonError::into_inner) = texts;
+    let asked = texts.iter().position(|text| text.contains(&call.mark));
+    if let Some(at) = asked {
+        *told.lock().unwrap_or_else(PoisonError::into_inner) = texts.split_off(at + 1);
     }
     // What has no tools is a question beside the conversation, such as its title.
-    let asks = request["tools"].as_array().is_some_and(|tools| !tools.is_empty()) && !is_after;
+    let asks = request["tools"].as_array().is_some_and(|tools| !tools.is_empty()) && asked.is_none();
     let (kind, answer) = answer(&path, &request, asks.then_some(call));
     let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type:";
     write!(stream, "{head} {kind}\r\ncontent-length: {}\r\n\r\n{answer}", answer.len())

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::install::person;
 use crate::hook::Host;
-use crate::hosts::{Command, file_of, fire, lines, program_in, program_of, with_ours};
+use crate::hosts::{Canary, Command, file_of, fire, lines, program_in, program_of, with_ours};
 use crate::verbs::doctor::policy_check;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -87,7 +87,7 @@ fn host_checks(
         });
     }
     if let Some(program) = program {
-        checks.push(canary(host, program, here, context)?);
+        checks.push(canary(host, program, &files[0].1, here, context)?);
     }
     Ok(())
 }
@@ -124,7 +124,7 @@ fn configured(host: Host, file: &Path, context: &Context) -> std::result::Result
 }
 
 /// Has the host asked for a command that is refused, and looks whether our refusal is what its model is told.
-fn canary(host: Host, program: &Path, here: &Path, context: &Context) -> Result<Check> {
+fn canary(host: Host, program: &Path, file: &Path, here: &Path, context: &Context) -> Result<Check> {
     #[derive(Deserialize)]
     struct Decision {
         reason: String,
@@ -134,14 +134,15 @@ fn canary(host: Host, program: &Path, here: &Path, context: &Context) -> Result<
     let place = std::env::temp_dir().join(&mark);
     std::fs::create_dir(&place).map_err(|e| Error::io("creating the directory", e).in_file(&place))?;
     let string = format!("echo ran > {}; {mark}", cp_common::wire::quoted(&place.join(&mark).to_string_lossy()));
+    let canary = Canary { host, program, cwd: here, file, place: &place, mark: &mark, string: &string };
     let home = ["--home".into(), context.home.root().into()];
     let seen = ask_with("cp-exec", &["check", "-c", &string], b"", home)
         .and_then(|answer| answer.data::<Decision>())
-        .and_then(|decision| Ok((decision.reason, fire(host, program, here, &place, &mark, &string)?)));
+        .and_then(|decision| Ok((decision.reason, fire(&canary)?)));
     std::fs::remove_dir_all(&place).map_err(|e| Error::io("removing the directory", e).in_file(&place))?;
     let (reason, seen) = seen?;
-    // Hosts put what a hook says into quotes of their own.
-    let plain = |text: &str| text.replace(['\\', '"', '\n', ' '], "");
+    // Hosts put what a hook says into quotes of their own, and some show its command line, with the word by which that fails.
+    let plain = |text: &str| text.replace(['\\', '"', '\n', ' '], "").replace("'cp-exechookfailed'", "");
     let says = |what: &str| seen.told.iter().any(|text| plain(text).contains(&plain(what)));
     let refused = |status, message: String, fix: &str| Check::not_fine(&check, status, message, fix);
     Ok(if seen.ran {
@@ -156,7 +157,7 @@ fn canary(host: Host, program: &Path, here: &Path, context: &Context) -> Result<
         Check::pass(&check, "the hook was asked, and what it refuses does not run")
     } else if says("cp-exec hook failed") {
         refused(Status::Fail, "the hook was asked and fails, so nothing runs".to_owned(), "run `cp-exec doctor`")
-    } else if let Some(last) = seen.told.last() {
+    } else if let Some(last) = seen.told.iter().find(|text| text.contains(' ')) {
         let message = format!("nothing ran, but not for our reason: {}", last.chars().take(300).collect::<String>());
         refused(Status::Warn, message, "look whether the host refuses commands by itself")
     } else {
