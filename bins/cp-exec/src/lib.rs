@@ -66,7 +66,13 @@ pub static PROGRAM: Program = Program {
     implicit: Some("run"),
     groups: &[],
     doctor: &[],
-    environment: &[("VIRTUAL_ENV", "The virtual environment of Python that `policy init --for` finds active")],
+    environment: &[
+        (
+            "CLAUDE_CODE_ENTRYPOINT",
+            "By which `hook claude` knows that no person is there to be asked; Claude Code sets it",
+        ),
+        ("VIRTUAL_ENV", "The virtual environment of Python that `policy init --for` finds active"),
+    ],
     schemas: &[
         ("approvals", include_str!("../schemas/approvals.json")),
         ("decision", include_str!("../schemas/decision.json")),

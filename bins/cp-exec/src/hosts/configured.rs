@@ -17,17 +17,6 @@ const PLUGIN: &str = include_str!("opencode.js");
 /// What stands before the words in that file.
 const WORDS: &str = "const [program, ...words] = ";
 
-/// The program of a host, as it is found on the path.
-pub(crate) fn program_of(host: Host) -> &'static str {
-    match host {
-        Host::Claude => "claude",
-        Host::Codex => "codex",
-        Host::Gemini => "gemini",
-        Host::Copilot => "copilot",
-        Host::Opencode => "opencode",
-    }
-}
-
 /// The file in which a host looks for hooks: of a project, or of the person.
 pub(crate) fn file_of(host: Host, project: Option<&Path>, home: &Path) -> PathBuf {
     let named = |variable: &str| std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from);
@@ -73,7 +62,7 @@ pub(crate) struct Command<'a> {
 impl Command<'_> {
     fn words(&self) -> Vec<&str> {
         let home = self.home.iter().flat_map(|home| ["--home", *home]);
-        std::iter::once(self.program).chain(home).chain(["hook", program_of(self.host)]).collect()
+        std::iter::once(self.program).chain(home).chain(["hook", self.host.name()]).collect()
     }
 
     /// The line for the host's shell. A program that is missing or killed ends it with 2, which is the one status that hosts refuse
@@ -225,7 +214,7 @@ pub(crate) fn program_in(host: Host, line: &str) -> Option<PathBuf> {
         let words = line.lines().find_map(|line| line.strip_prefix(WORDS))?;
         return serde_json::from_str::<Vec<String>>(words).ok()?.into_iter().next().map(PathBuf::from);
     }
-    let (before, _) = line.split_once(&format!(" hook {}", program_of(host)))?;
+    let (before, _) = line.split_once(&format!(" hook {}", host.name()))?;
     words::split(before).ok()?.argv.into_iter().next().map(PathBuf::from)
 }
 

@@ -6,4 +6,4 @@ mod model;
 mod text;
 
 pub(crate) use self::canary::{Canary, fire};
-pub(crate) use self::configured::{Command, file_of, lines, program_in, program_of, with_ours, without_ours};
+pub(crate) use self::configured::{Command, file_of, lines, program_in, with_ours, without_ours};

@@ -3,25 +3,24 @@ import { spawnSync } from "node:child_process"
 
 const [program, ...words] = PROGRAM
 
-function ask(event, cwd, input, output) {
-  const question = JSON.stringify({ hook_event_name: event, cwd, input, output })
+function ask(cwd, input, output) {
+  const question = JSON.stringify({ cwd, input, output })
   const options = { input: question, encoding: "utf8", timeout: 30000, killSignal: "SIGKILL", maxBuffer: 1 << 26 }
   const { error, status, signal, stdout, stderr } = spawnSync(program, words, options)
   if (error || status !== 0) {
     throw new Error(stderr?.trim() || `cp-exec hook failed: ${error?.message ?? signal ?? `exit ${status}`}`)
   }
-  const answer = JSON.parse(stdout)
-  if (answer?.decision !== "allow") throw new Error(answer?.reason || "cp-exec hook failed: it did not allow this")
-  return answer
+  return stdout
 }
 
 export const CpExec = async ({ directory }) => ({
   "tool.execute.before": async (input, output) => {
-    const { args } = ask("tool.execute.before", directory, input, output)
+    const { decision, reason, args } = JSON.parse(ask(directory, input, output))
+    if (decision !== "allow") throw new Error(reason || "cp-exec hook failed: it did not allow this")
     if (args === undefined) return
     if (args === null || typeof args !== "object" || Array.isArray(args)) throw new Error("cp-exec hook failed: args")
     for (const name of Object.keys(output.args)) delete output.args[name]
     Object.assign(output.args, args)
   },
-  "tool.execute.after": async (input, output) => void ask("tool.execute.after", directory, input, output),
+  "tool.execute.after": async (input, output) => void ask(directory, input, output),
 })

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::install::person;
 use crate::hook::Host;
-use crate::hosts::{Canary, Command, file_of, fire, lines, program_in, program_of, with_ours};
+use crate::hosts::{Canary, Command, file_of, fire, lines, program_in, with_ours};
 use crate::verbs::doctor::policy_check;
 
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -40,7 +40,7 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let here = context.base()?;
     for host in args.host.map_or_else(|| Host::value_variants().to_vec(), |host| vec![host]) {
         let files = [("person", file_of(host, None, &person)), ("project", file_of(host, Some(&here), &person))];
-        let program = on_path(program_of(host));
+        let program = on_path(host.name());
         if args.host.is_some() || program.is_some() || files.iter().any(|(_, file)| has_hook(host, file)) {
             host_checks(host, program.as_deref(), &files, &here, context, &mut checks)?;
         }
@@ -65,7 +65,7 @@ fn host_checks(
     context: &Context,
     checks: &mut Vec<Check>,
 ) -> Result<()> {
-    let name = program_of(host);
+    let name = host.name();
     checks.push(match program {
         Some(program) => Check::pass(name, format!("{} {}", program.display(), version(program))),
         None => Check::not_fine(name, Status::Warn, "not on the path", "install it, or add its directory to PATH"),
@@ -129,7 +129,7 @@ fn canary(host: Host, program: &Path, file: &Path, here: &Path, context: &Contex
     struct Decision {
         reason: String,
     }
-    let check = format!("{}_canary", program_of(host));
+    let check = format!("{}_canary", host.name());
     let mark = format!("cp-exec-canary-{}", std::process::id());
     let place = std::env::temp_dir().join(&mark);
     std::fs::create_dir(&place).map_err(|e| Error::io("creating the directory", e).in_file(&place))?;

@@ -54,7 +54,7 @@ pub(crate) struct Place {
 #[cfg_attr(test, schemars(rename = "hook_changed"))]
 pub(crate) struct Changed {
     /// The agent.
-    host: Host,
+    host: String,
     /// Its file.
     file: String,
     /// Whether the file was changed now.
@@ -120,7 +120,13 @@ pub(super) fn change(
         let (old, new) = (hash(text), hash(after.as_deref()));
         let name = file.display().to_string();
         let changed = old != new;
-        let answer = Changed { host, file: name.clone(), changed, sha256: new.clone(), next: next.map(str::to_owned) };
+        let answer = Changed {
+            host: host.name().to_owned(),
+            file: name.clone(),
+            changed,
+            sha256: new.clone(),
+            next: next.map(str::to_owned),
+        };
         if !changed {
             gate.nothing_to_do()?;
             return Ok(Some(answer));

@@ -1,6 +1,7 @@
 //! `cp-exec hook`: answer a host's question about a tool call, and put that question into the host's configuration.
 
 pub(crate) mod answer;
+mod decided;
 pub(crate) mod doctor;
 pub(crate) mod install;
 pub(crate) mod remove;
