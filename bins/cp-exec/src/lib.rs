@@ -69,12 +69,18 @@ pub static PROGRAM: Program = Program {
     environment: &[
         ("CLAUDE_CODE_ENTRYPOINT", "How Claude Code was started, for `hook claude`; it sets it itself"),
         ("CLAUDE_CODE_SESSION_ATTENDED", "Whether a person is there to be asked, for `hook claude`; it sets it itself"),
+        ("CLAUDE_CONFIG_DIR", "Where Claude Code has its settings"),
+        ("CODEX_HOME", "Where Codex has its hooks"),
+        ("COPILOT_HOME", "Where Copilot has its hooks"),
+        ("GEMINI_CLI_HOME", "The directory whose `.gemini` has the settings of Gemini CLI"),
+        ("XDG_CONFIG_HOME", "The directory whose `opencode` has the plugins of opencode"),
         ("VIRTUAL_ENV", "The virtual environment of Python that `policy init --for` finds active"),
     ],
     schemas: &[
         ("approvals", include_str!("../schemas/approvals.json")),
         ("decision", include_str!("../schemas/decision.json")),
         cp_common::wire::schemas::EXEC_RESULT,
+        ("hook_changed", include_str!("../schemas/hook_changed.json")),
         ("item", include_str!("../schemas/item.json")),
         ("policy", include_str!("../schemas/policy.json")),
         ("policy_begun", include_str!("../schemas/policy_begun.json")),
