@@ -2,6 +2,8 @@
 
 mod decode;
 mod rewrite;
+#[cfg(test)]
+mod tests;
 mod tools;
 mod words;
 

@@ -72,7 +72,7 @@ impl Reply for Answer {
 }
 
 pub(super) fn run(named: Host, context: &mut Context) -> Result<()> {
-    let event = hook::decode(&question()?)?;
+    let event = hook::decode(&question()?, named)?;
     if named != event.host {
         let message = format!("asked as {}, in the words of {}", named.name(), event.host.name());
         context.out.notice("other_host", Severity::Info, message);
