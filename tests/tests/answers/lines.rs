@@ -56,6 +56,22 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
             "cp-exec check --strict-exit -- git push --force",
         ],
     ),
+    ("cp-exec hook doctor", &["cp-exec hook doctor"]),
+    (
+        "cp-exec hook install",
+        &[
+            "cp-exec hook install codex --dry-run",
+            "cp-exec hook install claude --project . --confirm $(cp-exec hook install claude --project . --dry-run | token)",
+            "cp-exec hook install claude",
+        ],
+    ),
+    (
+        "cp-exec hook remove",
+        &[
+            "cp-exec hook remove claude",
+            "cp-exec hook install gemini --confirm $(cp-exec hook install gemini --dry-run | token) >/dev/null; cp-exec hook remove gemini --dry-run",
+        ],
+    ),
     (
         "cp-exec policy init",
         &[

@@ -20,7 +20,7 @@ pub(super) struct Row {
 
 /// Verb, what must be made each time, its words, and words with which it waits. `f` is a pipe that nobody writes to, `locked` a ledger that
 /// somebody else holds, `$BASE` a server that never answers; standard input stays open.
-const ROWS: [[&str; 4]; 63] = [
+const ROWS: [[&str; 4]; 66] = [
     ["cp-log append", "", "-f L -- m", "-f locked -- m"],
     ["cp-log create", "", "new$N", ""],
     ["cp-log tee", "", "tee$N <lines", ""],
@@ -58,6 +58,9 @@ const ROWS: [[&str; 4]; 63] = [
     ["cp-exec policy init", "", "--home $PWD/fresh$N", ""],
     ["cp-exec policy test", "", "", ""],
     ["cp-exec approve", "", "", ""],
+    ["cp-exec hook install", "", "--project . --dry-run claude", ""],
+    ["cp-exec hook remove", "", "--project . claude", ""],
+    ["cp-exec hook doctor", "", "", ""],
     ["cp-compose", "", "-s brief -- text", "-s brief --input text"],
     ["cp-compose system", "", "-s brief", "-s @f"],
     ["cp-session start", "", "", ""],

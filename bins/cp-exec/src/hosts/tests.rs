@@ -111,7 +111,7 @@ proptest! {
         let new = with_ours(&command(host, "/usr/bin/cp-exec"), Some(&old)).unwrap();
         prop_assert!(!new.contains("neil"), "{}", new);
         prop_assert_eq!(lines(host, &new).unwrap().len(), lines(host, &old).unwrap().len());
-        let program = program_in(host, &lines(host, &old).unwrap()[0].1);
+        let program = program_in(host, &lines(host, &old).unwrap()[0]);
         prop_assert_eq!(program, Some("/home/o'neil/bin/cp-exec".into()));
     }
 }
