@@ -81,6 +81,7 @@ pub static PROGRAM: Program = Program {
         ("decision", include_str!("../schemas/decision.json")),
         cp_common::wire::schemas::EXEC_RESULT,
         ("hook_changed", include_str!("../schemas/hook_changed.json")),
+        ("hook_answer", include_str!("../schemas/hook_answer.json")),
         ("item", include_str!("../schemas/item.json")),
         ("policy", include_str!("../schemas/policy.json")),
         ("policy_begun", include_str!("../schemas/policy_begun.json")),

@@ -95,7 +95,8 @@ const ROWS: [[&str; 4]; 66] = [
 ];
 
 /// The rest, in another table: arrays of this length are easier to keep right.
-const MORE: [[&str; 4]; 10] = [
+const MORE: [[&str; 4]; 11] = [
+    ["cp-exec hook", "", "claude <question", "--format json claude"],
     ["cp-toolloop show", "", "$RUN", ""],
     [
         "cp-toolloop undo",
@@ -208,6 +209,7 @@ cp-log prove 1 -f L --format raw >proof; sed -n 2p L >line
 cp-log bundle L >bundle
 for f in torn R; do cp-log append -f $f m; done; printf 'torn\nmore' >>torn
 printf 'a\nb\n' >lines; mkfifo f
+echo '{"hook_event_name":"PreToolUse","session_id":"s","tool_use_id":"c","tool_name":"Read","tool_input":{"file_path":"a"}}' >question
 S=$(cp-session start --format text)
 for m in a b c; do cp-session append --session $S -- $m; cp-session append --session $S --role assistant -- $m; done
 cp-llm --backend stub -- text >message
