@@ -11,6 +11,8 @@ mod arguments;
 mod decision;
 mod digest;
 mod glob;
+mod hook;
+mod hosts;
 mod keyed;
 mod lowering;
 mod place;
@@ -41,6 +43,7 @@ enum Verb {
     Check(verbs::check::Args),
     Policy(verbs::policy::Args),
     Approve(verbs::approve::Args),
+    Hook(verbs::hook::Args),
 }
 
 /// What the program is.
@@ -55,15 +58,30 @@ pub static PROGRAM: Program = Program {
         verbs::policy::init::DOC,
         verbs::policy::test::DOC,
         verbs::approve::DOC,
+        verbs::hook::answer::DOC,
+        verbs::hook::install::DOC,
+        verbs::hook::doctor::DOC,
+        verbs::hook::remove::DOC,
     ],
     implicit: Some("run"),
     groups: &[],
     doctor: &[],
-    environment: &[("VIRTUAL_ENV", "The virtual environment of Python that `policy init --for` finds active")],
+    environment: &[
+        ("CLAUDE_CODE_ENTRYPOINT", "How Claude Code was started, for `hook claude`; it sets it itself"),
+        ("CLAUDE_CODE_SESSION_ATTENDED", "Whether a person is there to be asked, for `hook claude`; it sets it itself"),
+        ("CLAUDE_CONFIG_DIR", "Where Claude Code has its settings"),
+        ("CODEX_HOME", "Where Codex has its hooks"),
+        ("COPILOT_HOME", "Where Copilot has its hooks"),
+        ("GEMINI_CLI_HOME", "The directory whose `.gemini` has the settings of Gemini CLI"),
+        ("XDG_CONFIG_HOME", "The directory whose `opencode` has the plugins of opencode"),
+        ("VIRTUAL_ENV", "The virtual environment of Python that `policy init --for` finds active"),
+    ],
     schemas: &[
         ("approvals", include_str!("../schemas/approvals.json")),
         ("decision", include_str!("../schemas/decision.json")),
         cp_common::wire::schemas::EXEC_RESULT,
+        ("hook_changed", include_str!("../schemas/hook_changed.json")),
+        ("hook_answer", include_str!("../schemas/hook_answer.json")),
         ("item", include_str!("../schemas/item.json")),
         ("policy", include_str!("../schemas/policy.json")),
         ("policy_begun", include_str!("../schemas/policy_begun.json")),
@@ -82,5 +100,6 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Check(args) => verbs::check::run(&args, context),
         Verb::Policy(args) => verbs::policy::run(&args, context),
         Verb::Approve(args) => verbs::approve::run(&args, context),
+        Verb::Hook(args) => verbs::hook::run(&args, context),
     }
 }

@@ -9,8 +9,10 @@ use cp_common::wire::{Action, Approval, AskedBy, Binds, Level, Scope, Shown, Sho
 use cp_common::{Code, Error, Result, clock};
 use serde::Serialize;
 
+use super::decide::decide;
 use super::difference::difference;
-use super::line::{Line, Part};
+use super::hashes::Hashes;
+use super::line::{Line, Part, decide_line};
 use super::ruling::Ruling;
 use crate::digest::sha256;
 use crate::keyed::Keyed;
@@ -57,6 +59,17 @@ pub(crate) fn binding(policy: &Policy, ruling: &Ruling) -> Result<Binds> {
 fn binds(policy: &Policy, request: &impl Serialize, program: Option<String>, target: Option<String>) -> Result<Binds> {
     let request = serde_json::to_vec(request).map_err(|e| Error::new(Code::Unknown, e.to_string()))?;
     Ok(Binds { request: sha256(&request), program, target, policy: Some(policy.sha256().to_owned()) })
+}
+
+/// The record of a command or plan that needs a yes.
+pub(crate) fn of_command(policy: &Policy, hashes: &mut Hashes, command: &Command) -> Result<Approval> {
+    match command.stages.first().filter(|_| command.steps.is_empty()) {
+        None => of_line(policy, command, &decide_line(policy, hashes, command)?),
+        Some(argv) => {
+            let ruling = decide(policy, hashes, command, argv)?;
+            of_ruling(policy, &ruling, ruling.confirm.as_deref().unwrap_or_default())
+        }
+    }
 }
 
 /// The record of a ruling that needs a yes.
@@ -146,6 +159,21 @@ pub(crate) fn of_change(policy: &Policy, action: Action, path: &Path, before: &[
         ..Shown::default()
     };
     asked(policy, action, false, shown, binds(policy, &request, None, Some(sha256(before)))?)
+}
+
+/// The record of a tool of another agent that the policy lists.
+pub(crate) fn of_hosted(policy: &Policy, tool: &str, input: &serde_json::Value, cwd: &Path) -> Result<Approval> {
+    let shown = Shown {
+        tool: Some(tool.to_owned()),
+        input: Some(input.clone()),
+        cwd: Some(cwd.display().to_string()),
+        risk: "medium".to_owned(),
+        rule: "tools.approve".to_owned(),
+        why: format!("tools.approve of the policy lists `{tool}`"),
+        ..Shown::default()
+    };
+    let binds = binds(policy, &("hosted", tool, input, cwd), None, None)?;
+    asked(policy, Action::Tool, true, shown, binds)
 }
 
 /// A record of what this program asks. A yes to what is final, a deletion or a publication, is good for once only.
@@ -241,7 +269,7 @@ pub(crate) fn spend(policy: &Policy, approval: &Approval) -> Result<Spent> {
 pub(crate) fn token(policy: &Policy, ruling: &Ruling) -> Result<Option<(String, String)>> {
     match &ruling.confirm {
         None => Ok(None),
-        Some(_) => issued(policy, ruling.level, &of_ruling(policy, ruling, "")?),
+        Some(_) => token_for(policy, &of_ruling(policy, ruling, "")?),
     }
 }
 
@@ -249,7 +277,7 @@ pub(crate) fn token(policy: &Policy, ruling: &Ruling) -> Result<Option<(String, 
 pub(crate) fn token_of_line(policy: &Policy, command: &Command, line: &Line) -> Result<Option<(String, String)>> {
     match line.asks().next() {
         None => Ok(None),
-        Some(_) => issued(policy, policy.exec().confirm, &of_line(policy, command, line)?),
+        Some(_) => token_for(policy, &of_line(policy, command, line)?),
     }
 }
 
@@ -258,8 +286,9 @@ pub(crate) fn binding_of_line(policy: &Policy, command: &Command, line: &Line) -
     of_line(policy, command, line).map(|approval| approval.binds)
 }
 
-fn issued(policy: &Policy, level: Confirm, asked: &Approval) -> Result<Option<(String, String)>> {
-    if level == Confirm::Owner {
+/// The same for what was asked.
+pub(crate) fn token_for(policy: &Policy, asked: &Approval) -> Result<Option<(String, String)>> {
+    if policy.exec().confirm == Confirm::Owner {
         return Ok(None);
     }
     let (token, expires) = issue(&policy.cp_home, &approval::bound(asked)?)?;

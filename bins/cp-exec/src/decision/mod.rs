@@ -25,6 +25,7 @@ mod words;
 mod written;
 
 pub(crate) use self::decide::{Considered, consider, decide, timeout_of};
+pub(crate) use self::difference::difference;
 pub(crate) use self::directory::Directory;
 pub(crate) use self::hashes::Hashes;
 pub(crate) use self::line::{Deciding, Line, Part, decide_line};

@@ -153,10 +153,7 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
         return filter::run(&mut Requests { policy, hashes }, Source::Input, args.stream, context);
     }
     command.string.clone_from(&args.string);
-    let decision = match command.check().and_then(|()| decision::lowered(&policy, command)) {
-        Err(error) => refused(&policy, None, error)?,
-        Ok(command) => decision_on(&policy, &mut hashes, &command)?,
-    };
+    let (decision, _) = decision_of(&policy, &mut hashes, command)?;
     if !args.stream.strict_exit || decision.verdict == Decided::Allow {
         return context.out.answer(&decision);
     }
@@ -200,6 +197,18 @@ impl Filter for Requests {
             Err(error) => refused(&self.policy, None, error)?,
         };
         context.out.record(Kind::Item, &decision)
+    }
+}
+
+/// The decision about a command, and the command with its string read, unless that was refused.
+pub(super) fn decision_of(
+    policy: &Policy,
+    hashes: &mut Hashes,
+    command: Command,
+) -> Result<(Decision, Option<Command>)> {
+    match command.check().and_then(|()| decision::lowered(policy, command)) {
+        Err(error) => Ok((refused(policy, None, error)?, None)),
+        Ok(command) => Ok((decision_on(policy, hashes, &command)?, Some(command))),
     }
 }
 
