@@ -228,6 +228,9 @@ fn one_deadline_is_for_all_of_it_and_leaves_nothing() {
         assert!(!alive(&format!("sleep\0{word}")) && !exec.work.join("late").exists());
         let ended = exec.entries("exec.result");
         assert_eq!(ended[0]["data"]["ended"], "timed_out");
+        // Each alone would have had time enough.
+        assert_eq!(exec.ask(&["--timeout", "1", "-c", "sleep 0.7; sleep 0.7; touch late"]).1, 8);
+        assert!(!exec.work.join("late").exists());
     }
     let flood = loose().replace("[exec]", "[exec]\noutput_limit = 100000");
     let exec = Exec::with_policy(Who::Me, &flood);

@@ -166,26 +166,24 @@ fn a_session_that_was_named_goes_on_and_stays_open() {
 #[test]
 fn policy_decides_about_a_command_of_the_system() {
     let place = Person::new();
-    place.policy("[exec]\nallowed_commands = [\"echo\", \"find\", \"false\"]\n");
+    place.policy("[exec]\nallowed_commands = [\"echo\", \"find\", \"false\", \"cat\"]\n");
     let output = place
-        .stub(":! echo hi there\n:! rm x\n:! find . -delete\n:! echo a | cat\n:! false\n:!\n:! echo *.rs\n:quit\n");
+        .stub(":! echo hi there\n:! rm x\n:! find . -delete\n:! echo a$(id)\n:! echo piped | cat; echo on\n:! false\n:!\n:! echo *.rs\n:quit\n");
     let text = &output.stdout;
     assert!(text.contains("cp> :! echo hi there\nhi there\n"), "{text}");
     assert!(text.contains("✗ denied: ") && text.contains("`rm`"), "{text}");
     assert!(text.contains("\n  Hint: add its name to allowed_commands in config/policy.toml"), "{text}");
     assert!(text.contains("✗ cancelled: policy requires approval"), "{text}");
-    assert!(text.contains("`|` makes a pipeline"), "{text}");
+    assert!(text.contains("a shell would run a command here"), "{text}");
+    assert!(text.contains("\npiped\non\n"), "a list of commands runs: {text}");
     assert!(text.contains("✗ false exited with status 1"), "{text}");
-    assert!(text.contains("`:!` runs one command") && text.contains("✗ a command must follow `:!`\n"), "{text}");
+    assert!(text.contains("✗ a command must follow `:!`\n"), "{text}");
     assert_eq!(output.status, 5, "one of them required approval");
-    assert!(
-        text.contains("no glob expansion") && text.contains("\n*.rs\n"),
-        "what a shell would do and this does not is said: {text}"
-    );
+    assert!(text.contains("\n*.rs\n"), "no file is like it: {text}");
     let ran = place.session().records("ledger/exec.jsonl");
     assert_eq!(
         ran.iter().filter(|entry| entry["event"] == "exec.intent").count(),
-        3,
+        4,
         "only what was allowed was started"
     );
     assert!(ran.iter().any(|entry| entry["event"] == "exec.intent" && entry["data"]["origin"] == "person"), "{ran:?}");

@@ -12,7 +12,7 @@ use super::rules::{Finding, Risk};
 use crate::lowering::steps::{self, Target};
 use crate::policy::{Access, Policy, Verdict, readable, writable};
 use crate::refusal::refuse;
-use crate::sandbox::redirect::{How, Redirect, To};
+use crate::sandbox::plan::{How, Redirect, To};
 
 /// Redirections that policy allows.
 #[derive(Clone, Debug, Default)]
@@ -63,7 +63,11 @@ pub(super) fn decide(
         let appends = matches!(target, Target::Append { .. });
         let to = match device(&name, access)? {
             Some(to) => to,
-            None => file(policy, &reached(cwd, &name), access, appends, since, &mut decided.asks)?,
+            None => {
+                let path = reached(cwd, &name);
+                policy.modules_at(&[cwd]).into_iter().try_for_each(|module| module.check(access, &path))?;
+                file(policy, &path, access, appends, since, &mut decided.asks)?
+            }
         };
         decided.redirects.push(Redirect { fd: *fd, to });
     }

@@ -41,6 +41,8 @@ fn redirect(Redirect { fd, target }: &Redirect) -> String {
         Target::Write { path } => format!("{output}>{}", word(path)),
         Target::Append { path } => format!("{output}>>{}", word(path)),
         Target::Dup { to } => format!("{output}>&{to}"),
+        // A shell ends the text with a new line itself.
+        Target::Text { text: Word::Text(text) } => format!("<<<{}", quoted(text.strip_suffix('\n').unwrap_or(text))),
         Target::Text { text } => format!("<<<{}", word(text)),
     }
 }

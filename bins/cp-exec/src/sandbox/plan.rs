@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::redirect::Redirect;
 use crate::place::Node;
 
 /// Everything the helper needs to build the sandbox and start one command.
@@ -43,6 +42,36 @@ pub(crate) struct Plan {
     pub wants_cgroup: bool,
     /// Control groups already made for this run, to be joined before the command starts.
     pub cgroups: Vec<PathBuf>,
+}
+
+/// One redirection of a stream, in the order in which they are made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Redirect {
+    /// 0, 1 or 2.
+    pub fd: u8,
+    pub to: To,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum To {
+    /// Where another stream goes at this moment.
+    Stream(u8),
+    Text(String),
+    Null,
+    File(PathBuf, How),
+}
+
+/// How a file is opened: as it was when it was decided about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum How {
+    Read,
+    Append,
+    /// Nothing was there.
+    Create,
+    /// This file was there, and may be emptied.
+    Replace(Node),
+    /// This file was there, and was empty.
+    Fill(Node),
 }
 
 /// What a command sees of the file system, and what it may do there.

@@ -4,45 +4,15 @@
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
 
+use super::plan::{How, Redirect, To};
 use super::report::{Cause, Failure};
 use super::wire::memory_file;
-use crate::place::{self, Node};
-
-/// One redirection of a stream, in the order in which they are made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Redirect {
-    /// 0, 1 or 2.
-    pub fd: u8,
-    pub to: To,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum To {
-    /// Where another stream goes at this moment.
-    Stream(u8),
-    Text(String),
-    Null,
-    File(PathBuf, How),
-}
-
-/// How a file is opened: as it was when it was decided about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum How {
-    Read,
-    Append,
-    /// Nothing was there.
-    Create,
-    /// This file was there, and may be emptied.
-    Replace(Node),
-    /// This file was there, and was empty.
-    Fill(Node),
-}
+use crate::place;
 
 /// Makes the redirections of a command that is about to start.
 pub(super) fn make(redirects: &[Redirect]) -> std::result::Result<(), Failure> {

@@ -171,6 +171,8 @@ impl Call {
                 result.content = done.result.stdout;
                 if let Some((_, message)) = done.failure {
                     result.is_error = true;
+                    let hint = done.refusal.as_ref().and_then(Error::hint_text);
+                    let message = hint.map_or(message.clone(), |hint| format!("{message}\nHint: {hint}"));
                     for part in [done.result.stderr, message] {
                         if !result.content.is_empty() && !result.content.ends_with('\n') {
                             result.content.push('\n');
