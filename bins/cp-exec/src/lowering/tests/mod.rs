@@ -1,3 +1,4 @@
+mod commands;
 mod differential;
 mod lines;
 
