@@ -24,7 +24,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Governed,
     output: "hook_answer",
     examples: &[
-        r#"echo '{"hook_event_name":"PreToolUse","session_id":"s","tool_name":"Read","tool_input":{"file_path":"a"}}' | {} hook claude"#,
+        r#"echo '{"hook_event_name":"PreToolUse","session_id":"s","tool_name":"Read","tool_input":{"file_path":"a"}}' | {} hook claude --format json"#,
     ],
     input: &[Input::Bytes],
     events: &[
