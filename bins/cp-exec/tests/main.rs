@@ -18,6 +18,7 @@ mod links;
 mod missing;
 mod once;
 mod options;
+mod outer;
 mod projects;
 mod read_only;
 mod repositories;
