@@ -11,6 +11,8 @@ mod arguments;
 mod decision;
 mod digest;
 mod glob;
+mod hook;
+mod hosts;
 mod keyed;
 mod lowering;
 mod place;
@@ -41,6 +43,7 @@ enum Verb {
     Check(verbs::check::Args),
     Policy(verbs::policy::Args),
     Approve(verbs::approve::Args),
+    Hook(verbs::hook::Args),
 }
 
 /// What the program is.
@@ -55,11 +58,21 @@ pub static PROGRAM: Program = Program {
         verbs::policy::init::DOC,
         verbs::policy::test::DOC,
         verbs::approve::DOC,
+        verbs::hook::answer::DOC,
+        verbs::hook::install::DOC,
+        verbs::hook::doctor::DOC,
+        verbs::hook::remove::DOC,
     ],
     implicit: Some("run"),
     groups: &[],
     doctor: &[],
-    environment: &[("VIRTUAL_ENV", "The virtual environment of Python that `policy init --for` finds active")],
+    environment: &[
+        (
+            "CLAUDE_CODE_ENTRYPOINT",
+            "By which `hook claude` knows that no person is there to be asked; Claude Code sets it",
+        ),
+        ("VIRTUAL_ENV", "The virtual environment of Python that `policy init --for` finds active"),
+    ],
     schemas: &[
         ("approvals", include_str!("../schemas/approvals.json")),
         ("decision", include_str!("../schemas/decision.json")),
@@ -82,5 +95,6 @@ pub fn run(cli: Cli, context: &mut Context) -> Result<()> {
         Verb::Check(args) => verbs::check::run(&args, context),
         Verb::Policy(args) => verbs::policy::run(&args, context),
         Verb::Approve(args) => verbs::approve::run(&args, context),
+        Verb::Hook(args) => verbs::hook::run(&args, context),
     }
 }

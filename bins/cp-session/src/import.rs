@@ -125,6 +125,9 @@ fn answer(session: Option<&Session>, transcript: &Transcript, added: usize, rece
 
 fn import(transcript: &Transcript, from: &Imported, context: &Context) -> Result<Answer> {
     let (mut slot, known) = slot_of(from, context)?;
+    // The session that a hook of that program began is about the same conversation.
+    let hosted = || context.home.host_session(from.format.trim_end_matches("_code"), &from.id);
+    let known = known.or_else(|| Some(Known { session: hosted()?.0.directory, turns: 0 }));
     let entries = |id: &str, skip: usize| -> Vec<Entry> {
         transcript.turns.iter().skip(skip).map(|turn| turn_entry(id, turn)).collect()
     };

@@ -1,17 +1,19 @@
 //! `cp-session start`: create a session.
 
+use std::fs::File;
+
 use cp_common::context::options::AppendOptions;
 use cp_common::home::sessions::is_id;
-use cp_common::home::{DEFAULT_AGENT, Home, Session, TIERS};
+use cp_common::home::{DEFAULT_AGENT, Home, HostNote, Session, TIERS, lock, make_directory, write_whole};
 use cp_common::program::{Class, VerbDoc, idempotency};
-use cp_common::wire::{Receipt, Reply};
+use cp_common::wire::{Receipt, Reply, raw};
 use cp_common::{Context, Error, Result};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::creation::{create, working_directory};
 use crate::rename::named;
-use crate::transcript::{Mode, Start};
+use crate::transcript::{External, Mode, Start};
 
 /// The entry of this verb in `reference`.
 pub(crate) const DOC: VerbDoc = VerbDoc {
@@ -38,6 +40,12 @@ pub(crate) struct Args {
     /// How much of it goes to the model
     #[arg(long, value_enum, default_value_t)]
     mode: Mode,
+    /// The program that leads the conversation; the session that it has already is the answer
+    #[arg(long, value_name = "PROGRAM", requires = "host_session")]
+    host: Option<String>,
+    /// The id of the conversation there
+    #[arg(long, value_name = "ID", requires = "host")]
+    host_session: Option<String>,
     #[command(flatten)]
     append: AppendOptions,
 }
@@ -79,16 +87,37 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     if let Some(name) = &args.name {
         context.home.check_session_name(name, None)?;
     }
-    let start = Start { agent, tier, mode: args.mode, cwd: working_directory(), ..Start::default() };
+    let pair = args.host.clone().zip(args.host_session.clone());
+    let external = pair.map(|(host, id)| External { host, id });
+    let start = Start { agent, tier, mode: args.mode, cwd: working_directory(), external, ..Start::default() };
     let preview = || Ok(started(None, start.clone(), None));
     let asked = ("start", &start, &args.name);
     idempotency::answer(&args.append, &asked, context, preview, |context| {
-        let (session, receipt) = create(&start, context, |_| Vec::new())?;
+        let (session, receipt) = match &start.external {
+            Some(external) => hosted(external, &start, context)?,
+            None => create(&start, context, |_| Vec::new()).map(|(session, receipt)| (session, Some(receipt)))?,
+        };
         if let Some(name) = &args.name {
             named(&session, name, context)?;
         }
-        Ok(started(Some(&session), start.clone(), Some(receipt)))
+        Ok(started(Some(&session), start.clone(), receipt))
     })
+}
+
+/// The session of a conversation of another program, made for the first that asks: of several at once the others find it.
+fn hosted(external: &External, start: &Start, context: &Context) -> Result<(Session, Option<Receipt>)> {
+    let place = context.home.host_note_file(&external.host, &external.id);
+    make_directory(place.parent().unwrap_or(context.home.root()))?;
+    let lock_file = place.with_extension("lock");
+    let file = File::create(&lock_file).map_err(|e| Error::io("opening the lock", e).in_file(&lock_file))?;
+    lock(&file)?;
+    if let Some((session, _)) = context.home.host_session(&external.host, &external.id) {
+        return Ok((session, None));
+    }
+    let (session, receipt) = create(start, context, |_| Vec::new())?;
+    let note = HostNote { session: session.id.clone(), base: context.base()? };
+    write_whole(&place, raw(&note)?.get().as_bytes())?;
+    Ok((session, Some(receipt)))
 }
 
 fn started(session: Option<&Session>, start: Start, receipt: Option<Receipt>) -> Started {

@@ -58,6 +58,18 @@ pub(crate) struct Start {
     /// The transcript of another program that it was made from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) imported_from: Option<Imported>,
+    /// The conversation of another program that it keeps the record of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) external: Option<External>,
+}
+
+/// A conversation of another program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct External {
+    /// The program.
+    pub(crate) host: String,
+    /// The id of the conversation there.
+    pub(crate) id: String,
 }
 
 /// Where an imported session comes from.

@@ -56,7 +56,7 @@ fn binds(policy: &Policy, request: &impl Serialize, program: Option<String>, tar
 }
 
 /// The record of a ruling that needs a yes.
-fn of_ruling(policy: &Policy, ruling: &Ruling, why: &str) -> Result<Approval> {
+pub(crate) fn of_ruling(policy: &Policy, ruling: &Ruling, why: &str) -> Result<Approval> {
     let shown = Shown {
         argv: ruling.argv.clone(),
         variables: ruling.variables.clone(),
@@ -82,6 +82,21 @@ pub(crate) fn of_change(policy: &Policy, action: Action, path: &Path, before: &[
         ..Shown::default()
     };
     asked(policy, action, false, shown, binds(policy, &request, None, Some(sha256(before)))?)
+}
+
+/// The record of a tool of another agent that the policy lists.
+pub(crate) fn of_hosted(policy: &Policy, tool: &str, input: &serde_json::Value, cwd: &Path) -> Result<Approval> {
+    let shown = Shown {
+        tool: Some(tool.to_owned()),
+        input: Some(input.clone()),
+        cwd: Some(cwd.display().to_string()),
+        risk: "medium".to_owned(),
+        rule: "tools.approve".to_owned(),
+        why: format!("tools.approve of the policy lists `{tool}`"),
+        ..Shown::default()
+    };
+    let binds = binds(policy, &("hosted", tool, input, cwd), None, None)?;
+    asked(policy, Action::Tool, true, shown, binds)
 }
 
 /// A record of what this program asks. A yes to what is final, a deletion or a publication, is good for once only.

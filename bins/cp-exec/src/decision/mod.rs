@@ -20,6 +20,7 @@ mod watched;
 mod written;
 
 pub(crate) use self::decide::{Considered, consider, decide, timeout_of};
+pub(crate) use self::difference::difference;
 pub(crate) use self::hashes::Hashes;
 pub(crate) use self::paths::declared_by_modules;
 pub(crate) use self::plan::{Planned, plan};

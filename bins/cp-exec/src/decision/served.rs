@@ -48,7 +48,8 @@ const ACTS: [&str; 9] = ["-exec", "-execdir", "-ok", "-okdir", "-delete", "-fpri
 /// A program's or a model's read-only command is refused with the tool that serves it.
 pub(super) fn redirect(policy: &Policy, served: Option<Served>, notices: &mut Vec<String>) -> Result<()> {
     let Some(served) = served else { return Ok(()) };
-    let person = policy.actor.origin == Origin::Person;
+    // Another agent has no tools of ours.
+    let person = policy.actor.origin == Origin::Person || policy.actor.host.is_some();
     match policy.exec().intent {
         Intent::Off => Ok(()),
         Intent::Enforce if !person => Err(refuse(

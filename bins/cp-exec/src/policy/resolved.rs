@@ -48,7 +48,33 @@ pub(crate) struct Actor {
     pub run: Option<String>,
     /// The tool call of a model that is answered now.
     pub call: Option<String>,
+    /// The host whose hook asks.
+    pub host: Option<Hosted>,
     pub origin: Origin,
+}
+
+/// The tool call of another agent that is decided about or run.
+#[derive(Clone, Debug)]
+pub(crate) struct Hosted {
+    pub host: String,
+    pub session: String,
+    pub call: String,
+}
+
+impl Hosted {
+    /// Reads HOST/SESSION/CALL.
+    pub(crate) fn of(word: &str) -> Result<Self> {
+        let mut parts = word.splitn(3, '/').map(str::to_owned);
+        match (parts.next(), parts.next(), parts.next()) {
+            (Some(host), Some(session), Some(call)) => Ok(Self { host, session, call }),
+            _ => Err(Error::usage("--hosted takes HOST/SESSION/CALL").hint("only a hook writes it")),
+        }
+    }
+
+    /// The same in one word.
+    pub(crate) fn word(&self) -> String {
+        format!("{}/{}/{}", self.host, self.session, self.call)
+    }
 }
 
 impl Policy {
@@ -90,6 +116,7 @@ impl Policy {
                 session,
                 run: context.options.run.clone(),
                 call: None,
+                host: None,
                 origin: context.origin(),
             },
             tools,

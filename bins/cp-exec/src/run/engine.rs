@@ -8,7 +8,7 @@ use cp_common::{Context, Result};
 use super::helper::Helper;
 use super::journal::Journal;
 use crate::decision::Hashes;
-use crate::policy::Policy;
+use crate::policy::{Hosted, Policy};
 
 /// What one start of the program works with.
 pub(crate) struct Engine {
@@ -26,6 +26,13 @@ impl Engine {
         let hashes = Hashes::of_home(&policy.cp_home);
         let journal = Journal::new(&policy);
         Ok(Self { policy, hashes, journal, helper: None })
+    }
+
+    /// Serves a tool call of another agent: every entry names it from now on.
+    pub(crate) fn serve(&mut self, hosted: Hosted) {
+        self.policy.actor.call = Some(hosted.call.clone());
+        self.policy.actor.host = Some(hosted);
+        self.journal = Journal::new(&self.policy);
     }
 
     /// What starts runs. To be called on the main thread.

@@ -1,5 +1,6 @@
 //! What goes on the ledger: the intent before, the result after, and every refusal.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -18,7 +19,7 @@ use super::outcome::{Ended, Outcome};
 use crate::decision::Ruling;
 use crate::digest::sha256;
 use crate::keyed::Keyed;
-use crate::policy::{Actor, ArgumentRules, Policy};
+use crate::policy::{Actor, ArgumentRules, Hosted, Policy};
 
 /// Declared files up to this size are hashed.
 const HASHED: u64 = 16 << 20;
@@ -168,6 +169,44 @@ impl Journal {
         self.durably(entry)
     }
 
+    /// Records what another agent told, on the disk before it is answered.
+    pub(crate) fn told(&mut self, event: &str, data: &impl Serialize) -> Result<Receipt> {
+        let entry = self.entry(event).data(data).with("policy", &self.policy);
+        self.durably(entry)
+    }
+
+    /// Whether the newest entry about a tool call that has one of these events has this one, and names all of this.
+    pub(crate) fn has(&mut self, event: &str, among: &[&str], named: &[&str]) -> Result<bool> {
+        /// How far back an event is looked for: two hooks of one call come together.
+        const LINES: usize = 500;
+        let Some(Hosted { call, .. }) = self.actor.host.clone() else { return Ok(false) };
+        let quoted = |text: &str| {
+            let mut quoted = Vec::new();
+            cp_common::json::string(text, &mut quoted);
+            quoted
+        };
+        let call = quoted(&call);
+        let mut lines = cp_ledger::read::backward(self.ledger()?.path())?;
+        for _ in 0..LINES {
+            let Some(raw) = lines.next()? else { break };
+            let holds = |part: &[u8]| memchr::memmem::find(raw.bytes, part).is_some();
+            let Some(line) = raw.stored().filter(|_| holds(&call)) else { continue };
+            if among.iter().any(|event| line.is_event(event)) {
+                return Ok(line.is_event(event) && named.iter().all(|named| holds(&quoted(named))));
+            }
+        }
+        Ok(false)
+    }
+
+    /// How many secrets of each kind a text holds.
+    pub(crate) fn secrets_in(&mut self, text: &str) -> Result<BTreeMap<&'static str, u64>> {
+        let mut kinds = BTreeMap::new();
+        for found in self.ledger()?.redactor().find(text) {
+            *kinds.entry(found.rule).or_default() += 1;
+        }
+        Ok(kinds)
+    }
+
     /// Keeps bytes, whose hash this is, as they are beside the ledger: on the disk when this returns.
     pub(crate) fn keep(&mut self, hash: &Hash, bytes: &[u8]) -> Result<()> {
         blob::store_as(self.ledger()?.path(), hash, bytes)
@@ -194,8 +233,11 @@ impl Journal {
 
     /// An entry that names who acts.
     fn entry(&self, event: &str) -> Entry {
-        let Actor { agent, session, run, .. } = &self.actor;
+        let Actor { agent, session, run, host, .. } = &self.actor;
         let mut entry = Entry::new(event).agent(agent.clone());
+        if let Some(Hosted { host, session, call }) = host {
+            entry = entry.with("host", host).with("host_session", session).with("host_call", call);
+        }
         if let Some(session) = session {
             entry = entry.session(session.clone());
         }

@@ -85,7 +85,7 @@ fn find(policy: &Policy, name: &str) -> Result<PathBuf> {
 }
 
 /// Whether the policy allows a tool.
-fn permitted(policy: &Policy, name: &str) -> Result<()> {
+pub(crate) fn permitted(policy: &Policy, name: &str) -> Result<()> {
     let allow = &policy.loaded.settings.tools.allow;
     if allow.iter().any(|pattern| name_matches(pattern, name)) {
         return Ok(());
@@ -94,6 +94,6 @@ fn permitted(policy: &Policy, name: &str) -> Result<()> {
 }
 
 /// Whether the policy requires approval of a tool.
-fn asked_about(policy: &Policy, name: &str) -> bool {
+pub(crate) fn asked_about(policy: &Policy, name: &str) -> bool {
     policy.loaded.settings.tools.approve.iter().any(|pattern| name_matches(pattern, name))
 }

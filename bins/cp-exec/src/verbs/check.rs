@@ -140,17 +140,10 @@ pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let policy = Policy::resolve(context, &[], args.root.as_deref())?;
     let mut hashes = Hashes::of_home(&policy.cp_home);
     let mut command = Command { cwd: args.cwd.clone(), stages: vec![args.command.clone()], ..Command::default() };
-    let read = match &args.string {
-        Some(string) => command.take_string(string, &policy.tilde()),
-        None if args.command.is_empty() => {
-            return filter::run(&mut Requests { policy, hashes }, Source::Input, args.stream, context);
-        }
-        None => Ok(()),
-    };
-    let decision = match read.and_then(|()| command.check()) {
-        Err(error) => refused(&policy, None, error)?,
-        Ok(()) => decision_on(&policy, &mut hashes, &command)?,
-    };
+    if args.string.is_none() && args.command.is_empty() {
+        return filter::run(&mut Requests { policy, hashes }, Source::Input, args.stream, context);
+    }
+    let decision = decision_of(&policy, &mut hashes, &mut command, args.string.as_deref())?;
     if !args.stream.strict_exit || decision.verdict == Decided::Allow {
         return context.out.answer(&decision);
     }
@@ -192,6 +185,20 @@ impl Filter for Requests {
             Err(error) => refused(&self.policy, None, error)?,
         };
         context.out.record(Kind::Item, &decision)
+    }
+}
+
+/// The decision about a command, which is read from a string where there is one.
+pub(super) fn decision_of(
+    policy: &Policy,
+    hashes: &mut Hashes,
+    command: &mut Command,
+    string: Option<&str>,
+) -> Result<Decision> {
+    let read = string.map_or(Ok(()), |string| command.take_string(string, &policy.tilde()));
+    match read.and_then(|()| command.check()) {
+        Err(error) => refused(policy, None, error),
+        Ok(()) => decision_on(policy, hashes, command),
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn checks(context: &mut Context) -> Vec<Check> {
     checks
 }
 
-fn policy_check(context: &Context) -> Check {
+pub(super) fn policy_check(context: &Context) -> Check {
     match policy::load(&context.home.policy_file()) {
         Err(error) => {
             let fix = error.hint_text().unwrap_or("correct the file; `cp-exec policy test` checks it").to_owned();

@@ -3,5 +3,6 @@
 pub(crate) mod approve;
 pub(crate) mod check;
 pub(crate) mod doctor;
+pub(crate) mod hook;
 pub(crate) mod policy;
 pub(crate) mod run;

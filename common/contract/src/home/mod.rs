@@ -14,7 +14,7 @@ pub use self::class::{GOVERNED_ROOTS, PathClass, classify, classify_below, gover
 pub use self::files::{create_whole, make_directory, write_whole};
 pub use self::lock::lock;
 
-pub use self::sessions::Session;
+pub use self::sessions::{HostNote, Session};
 
 use crate::wire::{Error, Result};
 

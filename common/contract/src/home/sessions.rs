@@ -6,7 +6,10 @@ use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use crate::home::{Home, TIERS, make_directory};
+use crate::keys::hash;
 use crate::spelling::nearest;
 use crate::wire::{Code, Error, Result};
 
@@ -39,6 +42,15 @@ impl Session {
         let tier = self.directory.parent()?.parent()?.file_name()?;
         TIERS.into_iter().find(|known| tier == *known)
     }
+}
+
+/// The note that leads from a conversation of another program to its session.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HostNote {
+    /// The id of the session.
+    pub session: String,
+    /// The directory that the conversation began in: what `.` means in policy for all of it.
+    pub base: PathBuf,
 }
 
 /// Whether a name can be the name of a session's directory and nothing more: ASCII letters, digits, `-` and `_`.
@@ -128,6 +140,18 @@ impl Home {
             }
         }
         Ok(())
+    }
+
+    /// Where the note about a conversation of another program lies.
+    pub fn host_note_file(&self, host: &str, id: &str) -> PathBuf {
+        let hash = hash(format!("{host}\n{id}").as_bytes());
+        self.state("host_sessions").join(&hash["sha256:".len()..])
+    }
+
+    /// The session of a conversation of another program, with the note about it. A session that was deleted is none.
+    pub fn host_session(&self, host: &str, id: &str) -> Option<(Session, HostNote)> {
+        let note: HostNote = serde_json::from_slice(&std::fs::read(self.host_note_file(host, id)).ok()?).ok()?;
+        Some((self.with_id(Some(note.session.as_str()).filter(|id| is_id(id))?)?, note))
     }
 
     /// The names of sessions, by id.

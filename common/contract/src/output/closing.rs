@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{ClosingLine, FLUSH_AT, Format, Held, Output, Reader, Shape};
+use super::{ClosingLine, FLUSH_AT, Format, Held, Output, Reader, Shape, last};
 use crate::wire::record::{self, Kind, Record};
 use crate::wire::{Code, Error, Result};
 
@@ -13,7 +13,7 @@ impl Output {
         let result = result.map_err(Error::without_secrets);
         match self.write_closing(result).and_then(|status| self.flush().map(|()| status)) {
             Ok(status) => status,
-            Err(e) if e.is_reader_gone() => 0,
+            Err(e) if e.is_reader_gone() && !last::fails_closed() => 0,
             Err(e) => {
                 self.say_error(&e);
                 e.code().row().exit

@@ -1,5 +1,6 @@
 //! The last words of a program that does not come to its own end: after a bug, or a signal that its work does not look for.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -50,6 +51,26 @@ static STAND: Mutex<Stand> = Mutex::new(Stand {
     inside: false,
     closed: false,
 });
+
+/// Whether every failure leaves with [`REFUSED`].
+static CLOSED: AtomicBool = AtomicBool::new(false);
+/// The one status that every caller takes for a no.
+const REFUSED: u8 = 2;
+
+/// Says whether every failure, also one to write, is a no.
+pub(crate) fn fail_closed(closed: bool) {
+    CLOSED.store(closed, Ordering::Relaxed);
+}
+
+/// Whether every failure is a no.
+pub(super) fn fails_closed() -> bool {
+    CLOSED.load(Ordering::Relaxed)
+}
+
+/// The status to leave with.
+pub(crate) fn status_of(status: u8) -> u8 {
+    if status != 0 && fails_closed() { REFUSED } else { status }
+}
 
 /// How long a write that is under way may keep the last words back.
 const PATIENCE: Duration = Duration::from_millis(20);

@@ -1,5 +1,7 @@
 //! What a program is: its name, its verbs, and what it says of itself.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use crate::context::Context;
@@ -64,9 +66,15 @@ pub struct VerbDoc {
     pub events: &'static [&'static str],
     /// Whether it answers in text at a terminal where no format is asked for: a person is setting the programs up.
     pub is_for_person: bool,
+    /// Whether its caller takes any failure but status 2 with a text for a yes, and does not wait for long. Unless `--format json` or
+    /// `text` is given, it then writes no envelope and leaves with 0 or 2, within [`VerbDoc::PATIENCE`].
+    pub fails_closed: bool,
 }
 
 impl VerbDoc {
+    /// How long a verb that fails closed may take: less than any caller waits.
+    pub const PATIENCE: Duration = Duration::from_secs(5);
+
     /// The names of all that it prints, what it prints first in front: `preview` for a write, and `error` for all.
     pub fn outputs(&self) -> Vec<&'static str> {
         let preview = (self.class == Class::Write).then_some("preview");
@@ -113,6 +121,7 @@ impl VerbDoc {
         sort: None,
         events: &[],
         is_for_person: false,
+        fails_closed: false,
     };
 }
 

@@ -13,11 +13,11 @@ use crate::context::Context;
 use crate::context::options::Shared;
 use crate::home::Home;
 use crate::home::config::{Config, Origin};
-use crate::output::{Format, Output, bug, check_open, last_words, names_no_format};
+use crate::output::{Format, Output, bug, check_open, fail_closed, last_words, names_no_format, status_of};
 use crate::program::arguments::{Parsed, command_of, parse, usage_error, verb_of};
 use crate::program::completion;
 use crate::program::describe;
-use crate::program::identity::{Class, Finished, Program};
+use crate::program::identity::{Class, Finished, Program, VerbDoc};
 use crate::program::{projection, standard};
 use crate::signals;
 use crate::wire::{Code, Error, Result, bytes_of};
@@ -34,17 +34,19 @@ pub fn main<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Re
             leave(Code::Interrupted);
         }
     });
-    ExitCode::from(start(program, run, started))
+    ExitCode::from(status_of(start(program, run, started)))
 }
 
 /// Leaves from anywhere: after a bug, or where the work does not see a signal.
 #[expect(clippy::disallowed_methods, clippy::exit, reason = "the one place that must leave from anywhere")]
 fn leave(code: Code) -> ! {
-    std::process::exit(i32::from(code.row().exit))
+    std::process::exit(i32::from(status_of(code.row().exit)))
 }
 
 fn start<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Result<()>, started: Instant) -> u8 {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    // Until the command line is understood, a word that may be such a verb is taken for it.
+    fail_closed(program.verbs.iter().any(|doc| doc.fails_closed && arguments.iter().any(|word| word == doc.path)));
     let asked = asked_format(&arguments);
     let mut early = Output::new(program.name, asked.unwrap_or(Format::Json), false, started);
     if asked.is_none() {
@@ -85,6 +87,10 @@ fn with_options<C: Parser>(
     let verb = verb_of(matches);
     let describes = standard::VERBS.iter().any(|doc| doc.path == verb);
     let flag = if options.json { Some("json") } else { options.format.map(format_name) };
+    let doc = program.verbs.iter().find(|doc| doc.path == program.shown(&verb));
+    let closed = doc.is_some_and(|doc| doc.fails_closed) && matches!(flag, None | Some("raw"));
+    fail_closed(closed);
+    let flag = if closed { Some("raw") } else { flag };
     let loaded = Home::find(options.home.as_deref()).and_then(|home| {
         let config = match Config::load(&home.config_file()) {
             // A broken file must not keep `doctor` from saying so.
@@ -96,7 +102,8 @@ fn with_options<C: Parser>(
     let (home, config) = match loaded {
         Ok(loaded) => loaded,
         Err(error) => {
-            let mut out = Output::new(program.name, options.format.unwrap_or(Format::Json), options.quiet, started);
+            let format = flag.and_then(format_of).unwrap_or(Format::Json);
+            let mut out = Output::new(program.name, format, options.quiet, started);
             if flag.is_none() {
                 names_no_format();
             }
@@ -115,6 +122,9 @@ fn with_options<C: Parser>(
         names_no_format();
     }
     let mut context = Context { program: program.name, options, home, config, out };
+    if closed && let Err(error) = watch() {
+        return context.out.close(Err(error));
+    }
     if program.implicit == Some(verb.as_str()) {
         context.out.filtering();
     }
@@ -136,11 +146,26 @@ fn with_options<C: Parser>(
     context.out.close(result)
 }
 
+/// Ends a verb that fails closed when it takes too long.
+fn watch() -> Result<()> {
+    let end = || {
+        std::thread::sleep(VerbDoc::PATIENCE);
+        last_words(&Error::new(Code::Timeout, format!("no answer within {} s", VerbDoc::PATIENCE.as_secs())));
+        leave(Code::Timeout);
+    };
+    std::thread::Builder::new()
+        .stack_size(256 << 10)
+        .spawn(end)
+        .map_err(|e| Error::io("starting a thread", e))
+        .map(drop)
+}
+
 /// Records the command line: every governed and every write, and every failure that is not about the command line itself.
 fn audit(program: &'static Program, verb: &str, result: &Result<()>, took: Duration, context: &mut Context) {
     let shown = program.shown(verb);
     let class = program.verbs.iter().find(|doc| doc.path == shown).map_or(Class::Query, |doc| doc.class);
     let (exit, code) = context.out.outlook(result);
+    let exit = status_of(exit);
     let wanted = match class {
         Class::Query => false,
         Class::Append => exit != 0 && code != Some(Code::Usage),

@@ -22,7 +22,7 @@ use crate::run::Engine;
 const LONGEST: u64 = 256 << 20;
 
 /// A regular file as it is.
-pub(super) struct Present {
+pub(crate) struct Present {
     pub bytes: Vec<u8>,
     pub hash: Hash,
     pub permissions: u32,
@@ -34,14 +34,14 @@ pub(super) struct Present {
 type Stamp = (u64, u64, i64, i64, i64);
 
 /// What a file is to hold, with its permissions where it does not keep those it has.
-pub(super) struct After {
+pub(crate) struct After {
     bytes: Vec<u8>,
     hash: Hash,
     permissions: Option<u32>,
 }
 
 impl After {
-    pub(super) fn new(bytes: Vec<u8>, permissions: Option<u32>) -> Self {
+    pub(crate) fn new(bytes: Vec<u8>, permissions: Option<u32>) -> Self {
         Self { hash: Hash::of(&bytes), bytes, permissions }
     }
 
@@ -52,7 +52,7 @@ impl After {
 }
 
 /// A file that is about to change.
-pub(super) struct Pending {
+pub(crate) struct Pending {
     pub path: PathBuf,
     /// How, as the record says it.
     pub mode: &'static str,
@@ -73,7 +73,7 @@ pub(super) fn locked(policy: &Policy) -> Result<File> {
 }
 
 /// The file at a path; none if nothing is there.
-pub(super) fn present(path: &Path) -> Result<Option<Present>> {
+pub(crate) fn present(path: &Path) -> Result<Option<Present>> {
     let mut file = match open(path, "file", OFlags::empty()) {
         Err(error) if error.code() == Code::NotFound => return Ok(None),
         file => file?,
@@ -146,7 +146,7 @@ impl Pending {
     }
 
     /// Makes the change. The path was resolved before, so a link on the way to it now was put there since.
-    fn carry_out(&self) -> Result<()> {
+    pub(crate) fn carry_out(&self) -> Result<()> {
         let (Some(name), Some(parent)) = (self.path.file_name(), self.path.parent()) else {
             return Err(Error::validation("not a file name").with("rule", "path"));
         };

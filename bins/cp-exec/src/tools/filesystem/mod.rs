@@ -16,11 +16,11 @@ use cp_common::Result;
 use cp_common::program::confirm::Change;
 use serde_json::{Value, json};
 
-use self::change::Pending;
-use self::paths::{path_of, readable};
+pub(crate) use self::change::{After, Pending, present};
+use self::paths::{path_of, readable, writable};
 use super::item::Item;
 use crate::digest::sha256;
-use crate::policy::Policy;
+use crate::policy::{Access, Policy};
 use crate::request::FileOperation;
 use crate::run::Engine;
 
@@ -36,6 +36,16 @@ pub(crate) fn operate(engine: &mut Engine, operation: &FileOperation, spent: Opt
         FileOperation::EditFile(edit) => write::edit_file(engine, edit),
         FileOperation::RemoveFile(remove) => write::remove_file(engine, remove),
         FileOperation::RestoreFiles(restore) => write::restore_files(engine, restore),
+    }
+}
+
+/// Refuses a path that the policy does not let a tool look at or change, whoever has that tool.
+pub(crate) fn check(policy: &Policy, access: Access, asked: &str) -> Result<()> {
+    policy.check_base()?;
+    let path = path_of(policy, asked)?;
+    match access {
+        Access::Read | Access::Execute => readable(policy, &path),
+        Access::Write => writable(policy, &path),
     }
 }
 

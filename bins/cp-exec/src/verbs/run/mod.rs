@@ -23,7 +23,7 @@ use self::pause::{paused, until_answered};
 use self::requests::{Overrides, Requests};
 use crate::decision;
 use crate::decision::confirm::{self, Consent};
-use crate::policy::Policy;
+use crate::policy::{Hosted, Policy};
 use crate::request::Command;
 use crate::run::{Done, Engine, Prepared, Stream, Watch, stdin};
 use crate::verbs::check;
@@ -87,6 +87,9 @@ pub(crate) struct Args {
     /// How many requests to run at once; the answers keep their order
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Requests", hide_short_help = true)]
     jobs: u16,
+    /// The tool call of another agent that it serves, as HOST/SESSION/CALL: only a hook writes it
+    #[arg(long, value_name = "CALL", hide = true)]
+    hosted: Option<String>,
     #[command(flatten)]
     write: WriteOptions,
     #[command(flatten)]
@@ -99,6 +102,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
     require_text("--tools", args.tools.iter().map(PathBuf::as_path))?;
     let mut engine = Engine::new(context, &args.tools, args.root.as_deref())?;
+    if let Some(hosted) = &args.hosted {
+        engine.serve(Hosted::of(hosted)?);
+    }
     if args.read_only {
         engine.policy.only_reading();
     }

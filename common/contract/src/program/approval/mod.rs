@@ -142,17 +142,18 @@ pub fn withdraw(home: &Path, id: &str) -> Result<()> {
     remove(&file(home, id, "granted")).map(drop)
 }
 
+/// Whether a yes was given for exactly this and is not used up. Only [`take`] uses it up.
+pub fn is_granted(home: &Path, approval: &Approval) -> Result<bool> {
+    let Some(Kept { expires, token, grant }) = kept(home, approval)? else { return Ok(false) };
+    let counts = approval.level.takes(grant.how) && expires > clock::unix_seconds();
+    Ok(counts && recall(home, expires, &token, &bound(approval)?)?.is_some())
+}
+
 /// The yes that was given for exactly this, used up now: of several that take it, one gets it. One that has expired, was given for
 /// something else or came a way that does not count here is none.
 pub fn take(home: &Path, approval: &Approval) -> Result<Option<Spent>> {
-    let path = file(home, &approval.id, "granted");
-    let bytes = match std::fs::read(&path) {
-        Ok(bytes) => bytes,
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(Error::io("reading an approval", e).in_file(&path)),
-    };
-    let Ok(Kept { expires, token: kept, grant }) = serde_json::from_slice::<Kept>(&bytes) else { return Ok(None) };
-    if !approval.level.takes(grant.how) || !remove(&path)? {
+    let Some(Kept { expires, token: kept, grant }) = kept(home, approval)? else { return Ok(None) };
+    if !approval.level.takes(grant.how) || !remove(&file(home, &approval.id, "granted"))? {
         return Ok(None);
     }
     let bound = bound(approval)?;
@@ -161,6 +162,15 @@ pub fn take(home: &Path, approval: &Approval) -> Result<Option<Spent>> {
         Ok(()) => Ok(Some(Spent { approval: approval.clone(), grant, token: kept })),
         Err(error) if error.code() == Code::Conflict => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+fn kept(home: &Path, approval: &Approval) -> Result<Option<Kept>> {
+    let path = file(home, &approval.id, "granted");
+    match std::fs::read(&path) {
+        Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Error::io("reading an approval", e).in_file(&path)),
     }
 }
 

@@ -85,7 +85,11 @@ impl From<Vec<Change>> for Changes {
 impl Reply for Preview {
     fn text(&self) -> String {
         let Changes { changes, failed } = &self.preview;
-        let lines = changes.iter().map(|change| format!("{} {} {}", change.action, change.resource, change.id));
+        let line = |change: &Change| {
+            let difference = change.after["difference"].as_str().map(|shown| format!("\n{shown}")).unwrap_or_default();
+            format!("{} {} {}{}", change.action, change.resource, change.id, difference.trim_end())
+        };
+        let lines = changes.iter().map(line);
         let failed =
             failed.iter().map(|item| format!("{}: {}", item.target, item.error["message"].as_str().unwrap_or("")));
         let confirm = format!("confirm with --confirm {}", self.confirm_token);

@@ -21,6 +21,15 @@ pub struct Doctor {
     pub summary: Map<String, Value>,
 }
 
+impl Doctor {
+    /// What these checks come to.
+    pub fn of(checks: Vec<Check>) -> Self {
+        let count = |status: Status| checks.iter().filter(|check| check.status == status).count().into();
+        let summary = [("pass", count(Status::Pass)), ("warn", count(Status::Warn)), ("fail", count(Status::Fail))];
+        Self { summary: summary.into_iter().map(|(name, n)| (name.to_owned(), n)).collect(), checks }
+    }
+}
+
 impl Reply for Doctor {
     fn text(&self) -> String {
         let line = |check: &Check| {
@@ -49,9 +58,7 @@ pub(super) fn doctor(program: &Program, context: &mut Context) -> Result<Doctor>
         format!("{}: {}", readiness.level, readiness.reason),
         "try the services that you use with scripts/conformance, and keep what it prints",
     ));
-    let count = |status: Status| checks.iter().filter(|check| check.status == status).count().into();
-    let summary = [("pass", count(Status::Pass)), ("warn", count(Status::Warn)), ("fail", count(Status::Fail))];
-    Ok(Doctor { summary: summary.into_iter().map(|(name, n)| (name.to_owned(), n)).collect(), checks })
+    Ok(Doctor::of(checks))
 }
 
 fn home_check(context: &Context) -> Check {

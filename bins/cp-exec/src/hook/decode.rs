@@ -1,0 +1,111 @@
+//! From a host's JSON to what it tells. Members that are not known are left alone: hosts add some with each version.
+
+use std::path::PathBuf;
+
+use cp_common::{Error, Result, json};
+use serde_json::{Map, Value};
+
+use super::{Event, Host, Moment, Output, Tool};
+
+type Members = Map<String, Value>;
+
+/// Reads the one object that a host sends. Strict where two readers could differ: a member that is there twice is refused.
+pub(crate) fn decode(bytes: &[u8]) -> Result<Event> {
+    let unclear = |why: String| Error::validation(format!("the host's question cannot be read: {why}"));
+    json::check(bytes).map_err(|fault| unclear(fault.to_string()))?;
+    let members: Members = serde_json::from_slice(bytes).map_err(|e| unclear(e.to_string()))?;
+    let event = match (text(&members, "hook_event_name"), text(&members, "sessionId")) {
+        (Some(name), _) => named(&members, &name),
+        (None, Some(session)) => copilot(&members, session),
+        (None, None) => opencode(&members),
+    };
+    event.ok_or_else(|| unclear("no host that is known writes it so".to_owned()))
+}
+
+/// Claude Code, Codex, Gemini CLI, and Copilot under a name of Claude's.
+fn named(members: &Members, name: &str) -> Option<Event> {
+    let host = match name {
+        "BeforeTool" | "AfterTool" => Host::Gemini,
+        _ if members.contains_key("turn_id") => Host::Codex,
+        _ => Host::Claude,
+    };
+    let tool = || Some(Tool { name: text(members, "tool_name")?, input: object(members.get("tool_input")?)? });
+    let output = |member: &str, failed| {
+        let value = members.get(member).cloned().unwrap_or_default();
+        let failed = failed || value["is_error"] == true || value["interrupted"] == true || !value["error"].is_null();
+        Output { value, failed }
+    };
+    let moment = match name {
+        "PreToolUse" | "BeforeTool" => Moment::Before(tool()?),
+        "PostToolUse" | "AfterTool" => Moment::After(tool()?, output("tool_response", false)),
+        "PostToolUseFailure" => Moment::After(tool()?, output("error", true)),
+        "SessionStart" => Moment::Start,
+        "SessionEnd" => Moment::End,
+        _ => Moment::Other,
+    };
+    Some(Event {
+        host,
+        moment,
+        session: text(members, "session_id")?,
+        call: text(members, "tool_use_id"),
+        cwd: text(members, "cwd").map(PathBuf::from),
+        mode: text(members, "permission_mode"),
+    })
+}
+
+/// Copilot under its own names: which event it is, only the members say.
+fn copilot(members: &Members, session: String) -> Option<Event> {
+    let moment = match (text(members, "toolName"), members.get("toolResult"), members.get("error")) {
+        (Some(name), result, error) => {
+            let tool = Tool { name, input: object(members.get("toolArgs")?)? };
+            match (result, error) {
+                (None, None) => Moment::Before(tool),
+                (Some(value), _) => {
+                    let failed = value["resultType"] != "success";
+                    Moment::After(tool, Output { value: value.clone(), failed })
+                }
+                (None, Some(value)) => Moment::After(tool, Output { value: value.clone(), failed: true }),
+            }
+        }
+        (None, ..) if members.contains_key("source") => Moment::Start,
+        (None, ..) if members.contains_key("reason") => Moment::End,
+        (None, ..) => Moment::Other,
+    };
+    let cwd = text(members, "cwd").map(PathBuf::from);
+    Some(Event { host: Host::Copilot, moment, session, call: None, cwd, mode: None })
+}
+
+/// The plugin in opencode: the two arguments that it gets, and where it is.
+fn opencode(members: &Members) -> Option<Event> {
+    let (input, output) = (members.get("input")?.as_object()?, members.get("output")?.as_object()?);
+    let tool = |arguments: Option<&Value>| Some(Tool { name: text(input, "tool")?, input: object(arguments?)? });
+    let moment = match output.get("args") {
+        Some(arguments) => Moment::Before(tool(Some(arguments))?),
+        None => {
+            let value = output.get("output").cloned().unwrap_or_default();
+            let failed = output.get("metadata").is_some_and(|found| found["exit"].as_i64().unwrap_or(0) != 0);
+            Moment::After(tool(input.get("args"))?, Output { value, failed })
+        }
+    };
+    Some(Event {
+        host: Host::Opencode,
+        moment,
+        session: text(input, "sessionID")?,
+        call: text(input, "callID"),
+        cwd: text(members, "cwd").map(PathBuf::from),
+        mode: None,
+    })
+}
+
+/// An object, also one that came as its text: older versions send that.
+fn object(value: &Value) -> Option<Members> {
+    match value {
+        Value::Object(members) => Some(members.clone()),
+        Value::String(text) => json::check(text.as_bytes()).ok().and_then(|()| serde_json::from_str(text).ok()),
+        _ => None,
+    }
+}
+
+fn text(members: &Members, name: &str) -> Option<String> {
+    members.get(name)?.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
+}

@@ -1,0 +1,127 @@
+//! The proof that a host asks its hook: the real program, a model on loopback, and one command that the policy refuses.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cp_common::coprocess::{Child, Grace};
+use cp_common::home::write_whole;
+use cp_common::{Error, Result, signals};
+use serde_json::{Value, json};
+
+use super::model::{Call, Model};
+use crate::hook::Host;
+
+/// How long a host may take.
+const LIMIT: Duration = Duration::from_secs(60);
+const PROMPT: &str = "do it";
+
+/// What came of the command.
+pub(crate) struct Seen {
+    /// It ran.
+    pub ran: bool,
+    /// What the model was told; empty if it was never told anything.
+    pub told: Vec<String>,
+    /// What the host said last on standard error.
+    pub said: String,
+}
+
+/// What is to be tried.
+pub(crate) struct Canary<'a> {
+    pub host: Host,
+    pub program: &'a Path,
+    /// Where the host is started.
+    pub cwd: &'a Path,
+    /// The host's file of the person.
+    pub file: &'a Path,
+    /// A directory of our own.
+    pub place: &'a Path,
+    /// The file in it that the command makes if it runs.
+    pub mark: &'a str,
+    pub string: &'a str,
+}
+
+/// Has the host run, and its model ask for the command.
+pub(crate) fn fire(canary: &Canary<'_>) -> Result<Seen> {
+    let &Canary { host, program, cwd, place, mark, string, .. } = canary;
+    let (tool, name) = match host {
+        Host::Claude => ("Bash", "command"),
+        Host::Codex => ("exec_command", "cmd"),
+        Host::Gemini => ("run_shell_command", "command"),
+        Host::Copilot | Host::Opencode => ("bash", "command"),
+    };
+    let arguments = json!({ name: string, "description": mark });
+    let call = Call { tool, arguments, mark: mark.to_owned() };
+    let model = Model::start(call).map_err(|e| Error::io("listening on loopback", e))?;
+    let mut command = Command::new(program);
+    command.current_dir(cwd).stderr(Stdio::piped());
+    to(host, &mut command, &format!("http://{}", model.address), canary)?;
+    let grace = Grace { after_input: Duration::ZERO, after_term: Duration::from_secs(2) };
+    let mut child = Child::start_group(&mut command, grace)?;
+    child.close_input();
+    let until = Instant::now() + LIMIT;
+    let mut unread = Vec::new();
+    while Instant::now() < until && child.is_running() {
+        unread.clear();
+        if let Some(0) = child.read_some(&mut unread, Duration::from_millis(200))? {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        signals::check()?;
+    }
+    child.stop();
+    Ok(Seen { ran: place.join(mark).exists(), told: model.told(), said: child.error_text() })
+}
+
+/// Has a host speak to the model at `url`, without its questions to the person, and with the configuration that it has.
+fn to(host: Host, command: &mut Command, url: &str, canary: &Canary<'_>) -> Result<()> {
+    let v1 = format!("{url}/v1");
+    match host {
+        Host::Claude => {
+            let settings = json!({"env": {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "none"}}).to_string();
+            command.args(["-p", PROMPT, "--permission-mode", "bypassPermissions", "--no-session-persistence"]);
+            command.args(["--strict-mcp-config", "--settings", &settings]);
+            command.env("ANTHROPIC_BASE_URL", url).env("ANTHROPIC_API_KEY", "none").env("IS_SANDBOX", "1");
+            command.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1").env("DISABLE_AUTOUPDATER", "1");
+        }
+        Host::Codex => {
+            let provider = format!(
+                "model_providers.canary={{name=\"canary\",base_url=\"{v1}\",wire_api=\"responses\",request_max_retries=0,stream_max_retries=0}}"
+            );
+            command.args([
+                "exec",
+                "--dangerously-bypass-approvals-and-sandbox",
+                "--skip-git-repo-check",
+                "--ephemeral",
+            ]);
+            command.args(["-c", &provider, "-c", "model_provider=\"canary\"", "-c", "model=\"gpt-5\"", PROMPT]);
+        }
+        Host::Gemini => {
+            // How the person signs in stands in the settings, which cannot be overruled: a copy of them says otherwise.
+            let text = fs::read_to_string(canary.file).unwrap_or_else(|_| "{}".to_owned());
+            let mut settings: Value = serde_json::from_str(&text)
+                .map_err(|e| Error::config(format!("not strict JSON: {e}")).in_file(canary.file))?;
+            settings["security"]["auth"]["selectedType"] = "gemini-api-key".into();
+            let copy = canary.place.join(".gemini/settings.json");
+            write_whole(&copy, settings.to_string().as_bytes())?;
+            command.args(["-p", PROMPT, "--yolo", "--skip-trust"]).env("GEMINI_CLI_HOME", canary.place);
+            command.env("GEMINI_API_KEY", "none").env("GOOGLE_GEMINI_BASE_URL", url);
+            command.env("GEMINI_TELEMETRY_ENABLED", "false");
+        }
+        Host::Copilot => {
+            command.args(["-p", PROMPT, "--allow-all-tools"]).env("COPILOT_PROVIDER_BASE_URL", v1);
+            command.env("COPILOT_PROVIDER_TYPE", "openai").env("COPILOT_PROVIDER_API_KEY", "none");
+            command.env("COPILOT_MODEL", "gpt-5").env("COPILOT_OFFLINE", "true").env("COPILOT_AUTO_UPDATE", "false");
+        }
+        Host::Opencode => {
+            let models = json!({"m": {"name": "m", "tool_call": true}});
+            let provider = json!({"npm": "@ai-sdk/openai-compatible", "name": "canary",
+                "options": {"baseURL": v1, "apiKey": "none"}, "models": models});
+            let config: Value = json!({"model": "canary/m", "small_model": "canary/m", "permission": "allow",
+                "share": "disabled", "autoupdate": false, "provider": {"canary": provider}});
+            command.args(["run", PROMPT]).env("OPENCODE_CONFIG_CONTENT", config.to_string());
+            command.env("OPENCODE_DISABLE_AUTOUPDATE", "1").env("OPENCODE_DISABLE_MODELS_FETCH", "1");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,245 @@
+//! Where a host keeps its hooks, in which shape, and what becomes of that text when ours is put in or taken out.
+
+use std::path::{Path, PathBuf};
+
+use cp_common::wire::quoted;
+use cp_common::{Code, Error, Result, json, words};
+use serde_json::{Map, Value, json};
+
+use super::text::{Text, pretty};
+use crate::hook::Host;
+
+/// Seconds that a host waits for us, several times what we give ourselves.
+const LIMIT: u64 = 30;
+/// What a closed hook says last, so that no refusal is silent: some hosts go on then.
+const FAILED: &str = "cp-exec hook failed";
+const PLUGIN: &str = include_str!("opencode.js");
+/// What stands before the words in that file.
+const WORDS: &str = "const [program, ...words] = ";
+
+/// The file in which a host looks for hooks: of a project, or of the person.
+pub(crate) fn file_of(host: Host, project: Option<&Path>, home: &Path) -> PathBuf {
+    let named = |variable: &str| std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let (directory, file) = match host {
+        Host::Claude => (".claude", "settings.json"),
+        Host::Codex => (".codex", "hooks.json"),
+        Host::Gemini => (".gemini", "settings.json"),
+        Host::Copilot if project.is_some() => (".github", "hooks/cp-exec.json"),
+        Host::Copilot => (".copilot", "hooks/cp-exec.json"),
+        Host::Opencode => (".opencode", "plugin/cp-exec.js"),
+    };
+    if let Some(project) = project {
+        return project.join(directory).join(file);
+    }
+    let own = match host {
+        Host::Claude => named("CLAUDE_CONFIG_DIR"),
+        Host::Codex => named("CODEX_HOME"),
+        Host::Gemini => named("GEMINI_CLI_HOME").map(|home| home.join(directory)),
+        Host::Copilot => named("COPILOT_HOME"),
+        Host::Opencode => Some(named("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config")).join("opencode")),
+    };
+    own.unwrap_or_else(|| home.join(directory)).join(file)
+}
+
+/// The events that a host asks us about, or tells us of.
+fn events(host: Host) -> &'static [&'static str] {
+    match host {
+        Host::Claude => &["PreToolUse", "PostToolUse", "PostToolUseFailure", "SessionStart", "SessionEnd"],
+        Host::Codex => &["PreToolUse", "PostToolUse", "SessionStart", "SessionEnd"],
+        Host::Gemini => &["BeforeTool", "AfterTool", "SessionStart", "SessionEnd"],
+        Host::Copilot => &["preToolUse", "postToolUse", "postToolUseFailure", "sessionStart", "sessionEnd"],
+        Host::Opencode => &[],
+    }
+}
+
+/// What a host is to run: this program, and the home where that is not the usual one.
+pub(crate) struct Command<'a> {
+    pub host: Host,
+    pub program: &'a str,
+    pub home: Option<&'a str>,
+}
+
+impl Command<'_> {
+    fn words(&self) -> Vec<&str> {
+        let home = self.home.iter().flat_map(|home| ["--home", *home]);
+        std::iter::once(self.program).chain(home).chain(["hook", self.host.name()]).collect()
+    }
+
+    /// The line for the host's shell. A program that is missing or killed ends it with 2, which is the one status that hosts refuse
+    /// by; a refusal of the hook has said why and keeps its text.
+    pub(crate) fn line(&self) -> String {
+        let words: Vec<String> = self.words().into_iter().map(quoted).collect();
+        format!("{} || {{ [ $? -eq 2 ] || echo '{FAILED}' >&2; exit 2; }}", words.join(" "))
+    }
+
+    /// What stands under an event of the host.
+    fn entry(&self) -> Value {
+        let line = self.line();
+        match self.host {
+            Host::Claude => group(json!({"type": "command", "command": line, "timeout": LIMIT, "onFailure": "block"})),
+            Host::Codex => group(json!({"type": "command", "command": line, "timeout": LIMIT})),
+            Host::Gemini => group(json!({"type": "command", "command": line, "timeout": LIMIT * 1000})),
+            Host::Copilot | Host::Opencode => json!({"type": "command", "bash": line, "timeoutSec": LIMIT}),
+        }
+    }
+
+    fn plugin(&self) -> String {
+        PLUGIN.replacen("PROGRAM", &json!(self.words()).to_string(), 1)
+    }
+}
+
+fn group(handler: Value) -> Value {
+    json!({"matcher": "*", "hooks": [handler]})
+}
+
+/// The text with our hook in it, once for each event, whatever there was of it before.
+pub(crate) fn with_ours(command: &Command<'_>, text: Option<&str>) -> Result<String> {
+    let host = command.host;
+    if host == Host::Opencode {
+        return match text {
+            Some(text) if !is_plugin(text) => Err(Error::new(Code::Conflict, "the file is not one that cp-exec wrote")
+                .hint("move it away, or give it another name: opencode loads every file of this directory")),
+            _ => Ok(command.plugin()),
+        };
+    }
+    let entry = command.entry();
+    let all: Map<String, Value> = events(host).iter().map(|event| ((*event).to_owned(), json!([entry]))).collect();
+    let all = json!({ "hooks": all });
+    let rest = match text {
+        None => None,
+        Some(text) => {
+            let edited = checked(text, &all)?;
+            let value: Value = serde_json::from_str(text).unwrap_or_default();
+            let has = |event: &&str| value["hooks"][event].as_array().is_some_and(|list| list.contains(&entry));
+            if events(host).iter().all(has) && ours(host, &edited).len() == events(host).len() {
+                return Ok(text.to_owned());
+            }
+            without_ours(host, text)?
+        }
+    };
+    let Some(rest) = rest else {
+        let version = if host == Host::Copilot { json!({"version": 1}) } else { json!({}) };
+        let members = [version, all].into_iter().filter_map(|part| part.as_object().cloned()).flatten();
+        return Ok(pretty(&members.collect::<Map<_, _>>().into(), "  ") + "\n");
+    };
+    let mut text = checked(&rest, &all)?;
+    let Some(hooks) = text.member(&[], "hooks") else {
+        text.append(&[], Some("hooks"), &all["hooks"]);
+        return Ok(text.into_text());
+    };
+    for event in events(host) {
+        match text.member(&[hooks], event) {
+            Some(event) => text.append(&[hooks, event], None, &entry),
+            None => text.append(&[hooks], Some(event), &json!([entry])),
+        }
+    }
+    Ok(text.into_text())
+}
+
+/// The text without our hook; none if nothing is left of the file.
+pub(crate) fn without_ours(host: Host, text: &str) -> Result<Option<String>> {
+    if host == Host::Opencode {
+        return Ok((!is_plugin(text)).then(|| text.to_owned()));
+    }
+    let mut edited = checked(text, &Value::Null)?;
+    // From the end, so that the numbers of those before stay true.
+    for found in ours(host, &edited).into_iter().rev() {
+        if !edited.remove(&found.way) {
+            return Ok(None);
+        }
+    }
+    let text = edited.into_text();
+    let is_bare = serde_json::from_str::<Value>(&text).is_ok_and(|value| value == json!({"version": 1}));
+    Ok((host != Host::Copilot || !is_bare).then_some(text))
+}
+
+/// The lines of ours that a text has, with the event of each.
+pub(crate) fn lines(host: Host, text: &str) -> Result<Vec<(String, String)>> {
+    if host == Host::Opencode {
+        return Ok(if is_plugin(text) {
+            vec![("tool.execute.before".to_owned(), text.to_owned())]
+        } else {
+            Vec::new()
+        });
+    }
+    let found = ours(host, &checked(text, &Value::Null)?);
+    Ok(found.into_iter().map(|found| (found.event, found.line)).collect())
+}
+
+/// An entry of ours: the way to what has to go with it.
+struct Found {
+    way: Vec<usize>,
+    event: String,
+    line: String,
+}
+
+fn ours(host: Host, text: &Text) -> Vec<Found> {
+    let Some(hooks) = text.member(&[], "hooks") else { return Vec::new() };
+    let mut all = Vec::new();
+    for (number, (event, _)) in text.children(&[hooks]).into_iter().enumerate() {
+        let mut add = |way: &[usize], line| all.push(Found { way: way.to_vec(), event: event.clone(), line });
+        for (group, (_, raw)) in text.children(&[hooks, number]).into_iter().enumerate() {
+            let way = [hooks, number, group];
+            if let Some(line) = line_of(host, raw) {
+                add(&way, line);
+                continue;
+            }
+            let Some(list) = text.member(&way, "hooks") else { continue };
+            let handlers = text.children(&[hooks, number, group, list]);
+            let mine: Vec<_> = handlers.iter().map(|(_, raw)| line_of(host, raw)).collect();
+            // A group of nothing else goes whole.
+            let is_whole = mine.iter().all(Option::is_some);
+            for (handler, line) in mine.into_iter().enumerate().filter_map(|(at, line)| Some((at, line?))) {
+                match handler {
+                    0 if is_whole => add(&way, line),
+                    _ if is_whole => {}
+                    _ => add(&[hooks, number, group, list, handler], line),
+                }
+            }
+        }
+    }
+    all
+}
+
+/// The line of a handler that runs `cp-exec hook HOST`, wherever that lies and however it is closed.
+fn line_of(host: Host, raw: &str) -> Option<String> {
+    let handler: Value = serde_json::from_str(raw).ok()?;
+    let line = handler["command"].as_str().or_else(|| handler["bash"].as_str())?;
+    program_in(host, line).is_some_and(|program| program.ends_with("cp-exec")).then(|| line.to_owned())
+}
+
+/// The program that a line runs with `hook HOST`.
+pub(crate) fn program_in(host: Host, line: &str) -> Option<PathBuf> {
+    if host == Host::Opencode {
+        let words = line.lines().find_map(|line| line.strip_prefix(WORDS))?;
+        return serde_json::from_str::<Vec<String>>(words).ok()?.into_iter().next().map(PathBuf::from);
+    }
+    let (before, _) = line.split_once(&format!(" hook {}", host.name()))?;
+    words::split(before).ok()?.argv.into_iter().next().map(PathBuf::from)
+}
+
+fn is_plugin(text: &str) -> bool {
+    PLUGIN.lines().next().is_some_and(|first| text.starts_with(first))
+}
+
+/// A text that can be edited. `paste` is what its owner can put in, where we cannot.
+fn checked(text: &str, paste: &Value) -> Result<Text> {
+    let refused = |why: String| {
+        let hint = "correct the file, or put in yourself what `paste` shows; files with comments are not edited";
+        Error::new(Code::Conflict, why).with("rule", "format").with("paste", paste.clone()).hint(hint)
+    };
+    json::check(text.as_bytes()).map_err(|fault| {
+        let line = text.as_bytes()[..fault.offset.min(text.len())].split(|&byte| byte == b'\n').count();
+        refused(format!("not strict JSON: {}", fault.reason)).at_line(line as u64)
+    })?;
+    let value: Value = serde_json::from_str(text).map_err(|e| refused(e.to_string()))?;
+    let hooks = value.get("hooks");
+    let lists = hooks.and_then(Value::as_object).into_iter().flatten();
+    if !value.is_object() || hooks.is_some_and(|hooks| !hooks.is_object()) {
+        return Err(refused("`hooks` is not an object of an object".to_owned()));
+    }
+    if let Some((event, _)) = lists.into_iter().find(|(_, list)| !list.is_array()) {
+        return Err(refused(format!("`hooks.{event}` is not an array")));
+    }
+    Ok(Text::new(text))
+}

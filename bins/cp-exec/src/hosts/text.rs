@@ -1,0 +1,161 @@
+//! A JSON text edited where it stands: what is not touched keeps every byte, and what is put in and taken out again leaves no trace.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use serde_json::Value;
+use serde_json::ser::{PrettyFormatter, Serializer};
+use serde_json::value::RawValue;
+
+type Span = Range<usize>;
+
+/// A way down: the members and elements to go through, by their number.
+type Way<'a> = &'a [usize];
+
+/// A strict JSON text.
+pub(super) struct Text {
+    text: String,
+    /// What one level is indented by, and how its lines end.
+    unit: String,
+    newline: &'static str,
+}
+
+/// An element of an array, or a member of an object, which has a name.
+struct Element {
+    name: Option<String>,
+    span: Span,
+}
+
+impl Text {
+    /// A text that is known to be strict JSON.
+    pub(super) fn new(text: &str) -> Self {
+        let blank = |line: &str| line.len() - line.trim_start_matches([' ', '\t']).len();
+        let unit = text.lines().map(|line| &line[..blank(line)]).find(|unit| !unit.is_empty()).unwrap_or("  ");
+        let newline = if text.contains("\r\n") { "\r\n" } else { "\n" };
+        Self { text: text.to_owned(), unit: unit.to_owned(), newline }
+    }
+
+    pub(super) fn into_text(self) -> String {
+        self.text
+    }
+
+    /// The number of a member, by its name.
+    pub(super) fn member(&self, way: Way<'_>, name: &str) -> Option<usize> {
+        self.elements(&self.span(way)).iter().position(|element| element.name.as_deref() == Some(name))
+    }
+
+    /// What an object or array holds, in order: the name, empty in an array, and the text of the value.
+    pub(super) fn children(&self, way: Way<'_>) -> Vec<(String, &str)> {
+        let elements = self.elements(&self.span(way)).into_iter();
+        elements.map(|element| (element.name.unwrap_or_default(), &self.text[element.span])).collect()
+    }
+
+    /// Puts a value at the end of an object or an array.
+    pub(super) fn append(&mut self, way: Way<'_>, name: Option<&str>, value: &Value) {
+        let span = self.span(way);
+        let name = name.map(|name| format!("{}: ", Value::from(name))).unwrap_or_default();
+        let indent = format!("{}{}", self.newline, self.unit.repeat(way.len() + 1));
+        let new = name + &pretty(value, &self.unit).replace('\n', &indent);
+        match self.elements(&span).last() {
+            Some(last) => self.text.insert_str(last.span.end, &format!(",{indent}{new}")),
+            // On the line of the bracket: by that it is known that the container was there before. See `is_made`.
+            None => self.text.insert_str(span.start + 1, &new),
+        }
+    }
+
+    /// Takes an element away, and each container that was made for it and holds nothing else. False if that is the whole text.
+    pub(super) fn remove(&mut self, way: Way<'_>) -> bool {
+        let Some((&number, parent)) = way.split_last() else { return false };
+        let span = self.span(parent);
+        let elements = self.elements(&span);
+        if elements.len() == 1 && self.is_made(&span) {
+            return self.remove(parent);
+        }
+        let end = elements[number].span.end;
+        let gone = match number {
+            0 if elements.len() == 1 => span.start + 1..end,
+            // Up to the comma behind it.
+            0 => span.start + 1..end + self.text[end..].find(',').map_or(0, |comma| comma + 1),
+            _ => elements[number - 1].span.end..end,
+        };
+        self.text.replace_range(gone, "");
+        true
+    }
+
+    /// Whether a container was written by us, with all that is in it: its first element has a line of its own.
+    fn is_made(&self, span: &Span) -> bool {
+        self.text[span.start + 1..].starts_with(['\n', '\r'])
+    }
+
+    fn span(&self, way: Way<'_>) -> Span {
+        let start = self.text.len() - self.text.trim_start().len();
+        let whole = start..self.text.trim_end().len();
+        way.iter().fold(whole, |span, &number| self.elements(&span)[number].span.clone())
+    }
+
+    /// What an object or array holds, in order; nothing where it is neither.
+    fn elements(&self, span: &Span) -> Vec<Element> {
+        let text = &self.text[span.clone()];
+        let place = |raw: &RawValue| {
+            let start = raw.get().as_ptr().addr() - self.text.as_ptr().addr();
+            start..start + raw.get().len()
+        };
+        let mut elements: Vec<Element> = match serde_json::from_str::<BTreeMap<String, &RawValue>>(text) {
+            Ok(members) => {
+                members.into_iter().map(|(name, raw)| Element { name: Some(name), span: place(raw) }).collect()
+            }
+            Err(_) => serde_json::from_str::<Vec<&RawValue>>(text)
+                .unwrap_or_default()
+                .into_iter()
+                .map(|raw| Element { name: None, span: place(raw) })
+                .collect(),
+        };
+        elements.sort_by_key(|element| element.span.start);
+        elements
+    }
+}
+
+/// A value over several lines.
+pub(super) fn pretty(value: &Value, unit: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut serializer = Serializer::with_formatter(&mut bytes, PrettyFormatter::with_indent(unit.as_bytes()));
+    // A `Value` has no member that cannot be written, and a `Vec` takes everything.
+    let _ = serde::Serialize::serialize(value, &mut serializer);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Texts, and the text with a member added at the way of an object or array.
+    #[test]
+    fn a_value_is_put_in_as_the_text_is_written_and_taken_out_without_a_trace() {
+        let cases: [(&str, Way<'_>, Option<&str>, &str); 6] = [
+            ("{}", &[], Some("a"), "{\"a\": [\n    1\n  ]}"),
+            ("{\n}\n", &[], Some("a"), "{\"a\": [\n    1\n  ]\n}\n"),
+            ("{\r\n\t\"b\": 1e2\r\n}", &[], Some("a"), "{\r\n\t\"b\": 1e2,\r\n\t\"a\": [\r\n\t\t1\r\n\t]\r\n}"),
+            ("{\"x\":[ ],  \"y\":2}", &[0], None, "{\"x\":[[\n      1\n    ] ],  \"y\":2}"),
+            ("[1,2 ]", &[], None, "[1,2,\n  [\n    1\n  ] ]"),
+            (" [{\"k\":{}}]", &[0, 0], Some("é\""), " [{\"k\":{\"é\\\"\": [\n        1\n      ]}}]"),
+        ];
+        for (text, way, name, expected) in cases {
+            let mut edited = Text::new(text);
+            edited.append(way, name, &json!([1]));
+            assert_eq!(edited.text, expected);
+            let last = edited.elements(&edited.span(way)).len() - 1;
+            assert!(edited.remove(&[way, &[last]].concat()));
+            assert_eq!(edited.text, text);
+        }
+    }
+
+    #[test]
+    fn what_was_made_goes_with_its_last_element_and_the_rest_stays() {
+        let mut text = Text::new("{\n  \"a\": {\n    \"b\": [\n      1\n    ]\n  },\n  \"c\": 2\n}");
+        assert!(text.remove(&[0, 0, 0]));
+        assert_eq!(text.text, "{\n  \"c\": 2\n}");
+        assert!(!text.remove(&[0]));
+    }
+}

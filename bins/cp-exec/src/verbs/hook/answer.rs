@@ -1,0 +1,232 @@
+//! `cp-exec hook HOST`: a host's question about a tool call, answered in its words. What is not clearly allowed does not run.
+
+use std::fs::File;
+use std::io::Read as _;
+
+use cp_common::home::lock;
+use cp_common::output::{Severity, line_to_stderr};
+use cp_common::program::{Class, Input, VerbDoc};
+use cp_common::wire::Reply;
+use cp_common::{Context, Error, Result, coprocess, keys};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::decided::{Asking, Decided};
+use crate::digest::sha256;
+use crate::hook::{self, Event, Host, Moment, Output, Tool, Verdict};
+use crate::policy::Hosted;
+use crate::run::Engine;
+use crate::verbs::run::pause::paused;
+
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "hook",
+    class: Class::Governed,
+    output: "hook_answer",
+    examples: &[
+        r#"echo '{"hook_event_name":"PreToolUse","session_id":"s","tool_name":"Read","tool_input":{"file_path":"a"}}' | {} hook claude"#,
+    ],
+    input: &[Input::Bytes],
+    events: &[
+        "host.session",
+        "host.intent",
+        "host.result",
+        "exec.refused",
+        "approval.asked",
+        "approval.granted",
+        "approval.denied",
+        "approval.spent",
+    ],
+    fails_closed: true,
+    ..VerbDoc::EMPTY
+};
+
+/// The longest question: an answer of a tool may be in it.
+const LONGEST: u64 = 32 << 20;
+
+/// The events of a tool call, of which the newest says how far it is.
+const STAGES: [&str; 5] = ["host.intent", "host.result", "exec.refused", "exec.intent", "approval.asked"];
+
+/// What a host is told.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "hook_answer"))]
+pub(super) struct Answer {
+    /// Who asked, found by the members of the question.
+    host: Host,
+    /// What it is told: `pass`, `rewrite`, `ask`, `defer`, `deny`, or null where nothing was to be decided.
+    decision: Option<&'static str>,
+    /// The line in its words; empty where it is told nothing.
+    words: String,
+    /// Kinds of secrets in the output of a tool, and how many there are of each.
+    secrets: Value,
+}
+
+impl Reply for Answer {
+    fn text(&self) -> String {
+        self.words.trim_end().to_owned()
+    }
+
+    fn raw(&self) -> Vec<u8> {
+        self.words.clone().into_bytes()
+    }
+}
+
+pub(super) fn run(named: Host, context: &mut Context) -> Result<()> {
+    let event = hook::decode(&question()?)?;
+    if named != event.host {
+        let message = format!("asked as {}, in the words of {}", named.name(), event.host.name());
+        context.out.notice("other_host", Severity::Info, message);
+    }
+    let silent = Answer { host: event.host, decision: None, words: String::new(), secrets: json!({}) };
+    if matches!(event.moment, Moment::Other) {
+        return context.out.answer(&silent);
+    }
+    let _turn = enter(&event, context)?;
+    let mut engine = Engine::new(context, &[], None)?;
+    match &event.moment {
+        Moment::Before(tool) => before(&mut engine, &event, named, tool, context),
+        Moment::After(tool, output) => after(&mut engine, &event, tool, output, context),
+        Moment::Start | Moment::End => {
+            engine.serve(hosted(&event, "")?);
+            let moment = if matches!(event.moment, Moment::Start) { "start" } else { "end" };
+            engine.journal.told("host.session", &json!({ "moment": moment, "cwd": event.cwd }))?;
+            context.out.answer(&silent)
+        }
+        Moment::Other => context.out.answer(&silent),
+    }
+}
+
+fn question() -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::io::stdin()
+        .lock()
+        .take(LONGEST + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|e| Error::io("reading the question", e))?;
+    if bytes.len() as u64 > LONGEST {
+        return Err(Error::validation(format!("the host's question is longer than {LONGEST} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// Goes on in the session of the host's conversation, which is made at its first question. What comes back is a lock: the questions of
+/// one conversation are answered one after the other.
+fn enter(event: &Event, context: &mut Context) -> Result<Option<File>> {
+    let (host, id) = (event.host.name(), event.session.as_str());
+    if context.options.session.is_some() {
+        return Ok(None);
+    }
+    let (session, note) = if let Some(found) = context.home.host_session(host, id) {
+        found
+    } else {
+        context.options.base = context.options.base.take().or_else(|| event.cwd.clone());
+        coprocess::ask("cp-session", &["start", "--host", host, "--host-session", id], b"", context)?;
+        let found = context.home.host_session(host, id);
+        found.ok_or_else(|| Error::not_found("the session that was started for the host is not there"))?
+    };
+    context.options.session = Some(session.id);
+    context.options.base.get_or_insert(note.base);
+    let place = context.home.host_note_file(host, id);
+    let note = File::open(&place).map_err(|e| Error::io("opening the note of the session", e).in_file(&place))?;
+    lock(&note)?;
+    Ok(Some(note))
+}
+
+/// Who asks, for the ledger. A call without an id of the host's gets one that the same call has again.
+fn hosted(event: &Event, told: &str) -> Result<Hosted> {
+    if event.session.contains(|c: char| c == '/' || c.is_control()) {
+        return Err(Error::validation("the host's id of the session has a slash or a control character in it"));
+    }
+    let call = match (&event.call, told.is_empty()) {
+        (Some(call), _) => call.clone(),
+        (None, true) => String::new(),
+        (None, false) => format!("made-{}", &keys::hash(told.as_bytes())["sha256:".len()..][..16]),
+    };
+    Ok(Hosted { host: event.host.name().to_owned(), session: event.session.clone(), call })
+}
+
+fn before(engine: &mut Engine, event: &Event, named: Host, tool: &Tool, context: &mut Context) -> Result<()> {
+    let base = context.base()?;
+    let cwd = event.cwd.as_deref().unwrap_or(&base);
+    let handed_on = context.handed_on().into_iter().map(|word| word.into_string());
+    let handed_on = handed_on.collect::<std::result::Result<Vec<_>, _>>();
+    let handed_on = handed_on.map_err(|word| Error::validation(format!("{} is not UTF-8", word.display())))?;
+    engine.serve(hosted(event, &hook::told(tool))?);
+    let asking = Asking { tool, cwd, handed_on: &handed_on, asks: event.asks(named, headless()) };
+    let input_hash = sha256(Value::Object(tool.input.clone()).to_string().as_bytes());
+    let fresh = |engine: &mut Engine, stage: &str| -> Result<bool> {
+        Ok(event.call.is_none() || !engine.journal.has(stage, &STAGES, &[&input_hash])?)
+    };
+    let known = !fresh(engine, "host.intent")?;
+    let error = match asking.decide(engine, known) {
+        Ok(Decided { verdict, rule, paths, notices }) => {
+            if !known && !matches!(verdict, Verdict::Defer(_)) {
+                let intent = json!({
+                    "tool": tool.name,
+                    "decision": verdict.name(),
+                    "rule": rule,
+                    "cwd": cwd,
+                    "command": hook::command(tool),
+                    "paths": paths,
+                    "input_hash": input_hash,
+                    "input": keeps_content(engine).then_some(&tool.input),
+                });
+                engine.journal.told("host.intent", &intent)?;
+            }
+            for notice in notices {
+                context.out.notice("command", Severity::Info, notice);
+            }
+            return context.out.answer(&answer(event.host, &verdict));
+        }
+        Err(error) if error.is_fatal() => return Err(error),
+        Err(error) => error,
+    };
+    if paused(&error).is_none() && fresh(engine, "exec.refused")? {
+        let asked = json!({ "tool": tool.name, "command": hook::command(tool), "input_hash": input_hash });
+        engine.journal.refused(&asked, &error)?;
+    }
+    let hint = error.hint_text().map(|hint| format!(". {hint}")).unwrap_or_default();
+    let verdict = Verdict::Deny(format!("{}{hint}", error.message()));
+    context.out.refuse(&answer(event.host, &verdict), error)
+}
+
+fn after(engine: &mut Engine, event: &Event, tool: &Tool, output: &Output, context: &mut Context) -> Result<()> {
+    engine.serve(hosted(event, &hook::told(tool))?);
+    let text = output.value.as_str().map_or_else(|| output.value.to_string(), str::to_owned);
+    let secrets = engine.journal.secrets_in(&output.texts())?;
+    let hash = sha256(text.as_bytes());
+    if event.call.is_none() || !engine.journal.has("host.result", &STAGES, &[&hash])? {
+        let result = json!({
+            "tool": tool.name,
+            "failed": output.failed,
+            "output": { "bytes": text.len(), "sha256": hash },
+            "secrets": secrets,
+            "content": keeps_content(engine).then_some(&output.value),
+        });
+        engine.journal.told("host.result", &result)?;
+    }
+    let counted = secrets.iter().map(|(kind, count)| format!("{kind}: {count}")).collect::<Vec<_>>().join(", ");
+    let mut words = String::new();
+    if !secrets.is_empty() {
+        let report = format!("cp-exec: the output of {} holds what looks like secrets ({counted})", tool.name);
+        words = hook::reported(event.host, &report);
+        if words.is_empty() {
+            line_to_stderr(&report);
+        }
+    }
+    context.out.answer(&Answer { host: event.host, decision: None, words, secrets: json!(secrets) })
+}
+
+fn answer(host: Host, verdict: &Verdict) -> Answer {
+    Answer { host, decision: Some(verdict.name()), words: hook::words(host, verdict), secrets: json!({}) }
+}
+
+/// Whether what tools are given and give back goes on the ledger as it is.
+fn keeps_content(engine: &Engine) -> bool {
+    engine.policy.loaded.settings.llm.get("log_content").and_then(toml::Value::as_bool).unwrap_or(false)
+}
+
+/// Whether Claude Code says that it runs without a person.
+fn headless() -> bool {
+    std::env::var("CLAUDE_CODE_ENTRYPOINT").is_ok_and(|entry| entry.starts_with("sdk"))
+}

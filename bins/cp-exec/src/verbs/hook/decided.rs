@@ -1,0 +1,160 @@
+//! What policy says of a tool of a host.
+
+use std::path::{Path, PathBuf};
+
+use cp_common::program::approval;
+use cp_common::wire::Approval;
+use cp_common::{Code, Error, Result};
+use cp_ledger::format::approval::Said;
+use serde_json::{Map, Value};
+
+use crate::decision::{self, confirm};
+use crate::hook::{Asks, Deed, Line, Rewriting, Tool, Verdict, candidate, deed_of};
+use crate::policy::{Confirm, Hosted, LONGEST};
+use crate::request::Command;
+use crate::run::Engine;
+use crate::tools::{executable, filesystem};
+use crate::verbs::check::{self, Decision};
+use crate::verbs::run::pause::until_answered;
+
+/// A question about a tool.
+pub(super) struct Asking<'a> {
+    pub tool: &'a Tool,
+    /// Where the host is.
+    pub cwd: &'a Path,
+    /// The options that hand the context on.
+    pub handed_on: &'a [String],
+    /// How its person can be asked.
+    pub asks: Asks,
+}
+
+/// What was decided, and by which rule.
+pub(super) struct Decided {
+    pub verdict: Verdict,
+    pub rule: String,
+    pub paths: Vec<String>,
+    pub notices: Vec<String>,
+}
+
+impl Asking<'_> {
+    /// Decides. What is not allowed is an error, and what waits for a yes is put on the ledger. A call that is `known` has its yes.
+    pub(super) fn decide(&self, engine: &mut Engine, known: bool) -> Result<Decided> {
+        let decided =
+            |verdict, rule: &str| Decided { verdict, rule: rule.to_owned(), paths: Vec::new(), notices: Vec::new() };
+        match deed_of(self.tool, self.cwd)? {
+            Deed::Shell(line) => self.shell(engine, line),
+            Deed::Files(paths) => {
+                for (access, path) in &paths {
+                    filesystem::check(&engine.policy, *access, &path.to_string_lossy())?;
+                }
+                let paths = paths.iter().map(|(_, path)| path.display().to_string()).collect();
+                Ok(Decided { paths, ..decided(Verdict::Pass, "paths") })
+            }
+            Deed::Other => {
+                let name = &self.tool.name;
+                executable::permitted(&engine.policy, name)?;
+                if !executable::asked_about(&engine.policy, name) {
+                    return Ok(decided(Verdict::Pass, "tools.allow"));
+                }
+                if !known {
+                    let input = Value::Object(self.tool.input.clone());
+                    let approval = confirm::of_hosted(&engine.policy, name, &input, self.cwd)?;
+                    let spent = waits(engine, &approval, |engine| confirm::spend(&engine.policy, &approval))?;
+                    engine.journal.approval(Said::Spent(&spent.grant), &spent.approval)?;
+                }
+                Ok(decided(Verdict::Pass, "tools.approve"))
+            }
+        }
+    }
+
+    /// A command line: it runs in our sandbox instead, where it is decided about again.
+    fn shell(&self, engine: &mut Engine, line: Line) -> Result<Decided> {
+        let hosted = engine.policy.actor.host.as_ref().map(Hosted::word).unwrap_or_default();
+        let rewriting = Rewriting { program: &program()?, context: self.handed_on, hosted: &hosted };
+        let line = Line { timeout: line.timeout.map(|limit| limit.min(LONGEST)), ..line };
+        let line = candidate(&line).filter(|original| rewriting.of(original, None) == line.command).unwrap_or(line);
+        let mut command =
+            Command { cwd: Some(line.cwd.display().to_string()), timeout: line.timeout, ..Command::default() };
+        let decision = check::decision_of(&engine.policy, &mut engine.hashes, &mut command, Some(&line.command))?;
+        let verdict = match decision.verdict {
+            check::Decided::Allow => Verdict::Rewrite(self.with_command(rewriting.of(&line, None))),
+            check::Decided::Ask => {
+                self.asked(engine, &command, &decision, |token| self.with_command(rewriting.of(&line, token)))?
+            }
+            check::Decided::Deny => return Err(denial(decision)),
+        };
+        Ok(Decided { verdict, rule: decision.rule, paths: Vec::new(), notices: decision.notices })
+    }
+
+    /// What needs a yes: one that was given is left for the run, which uses it up.
+    fn asked(
+        &self,
+        engine: &mut Engine,
+        command: &Command,
+        decision: &Decision,
+        input: impl Fn(Option<&str>) -> Map<String, Value>,
+    ) -> Result<Verdict> {
+        let ruling = decision::decide(&engine.policy, &mut engine.hashes, command, &command.stages[0])?;
+        let approval = confirm::of_ruling(&engine.policy, &ruling, &decision.reason)?;
+        let home = engine.policy.cp_home.clone();
+        if approval::is_granted(&home, &approval)? {
+            return Ok(Verdict::Rewrite(input(None)));
+        }
+        let by_agent = engine.policy.exec().confirm == Confirm::Agent;
+        if by_agent
+            && self.asks == Asks::Now
+            && let Some((token, _)) = confirm::token(&engine.policy, &ruling)?
+        {
+            return Ok(Verdict::Ask(input(Some(&token)), decision.reason.clone()));
+        }
+        let granted = waits(engine, &approval, |_| match approval::is_granted(&home, &approval)? {
+            true => Ok(()),
+            false => Err(approval::pause(&home, &approval)?),
+        });
+        match granted {
+            Ok(()) => Ok(Verdict::Rewrite(input(None))),
+            Err(error) if by_agent && self.asks == Asks::Later && error.code() == Code::HumanRequired => {
+                let hint = error.hint_text().unwrap_or_default();
+                Ok(Verdict::Defer(format!("{}. {hint}", error.message())))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn with_command(&self, command: String) -> Map<String, Value> {
+        let mut input = self.tool.input.clone();
+        let member = if input.contains_key("command") { "command" } else { "cmd" };
+        input.insert(member.to_owned(), command.into());
+        input
+    }
+}
+
+/// Tries something that needs a yes. That it waits goes on the ledger once.
+fn waits<T>(engine: &mut Engine, approval: &Approval, mut attempt: impl FnMut(&mut Engine) -> Result<T>) -> Result<T> {
+    if engine.journal.has(
+        "approval.asked",
+        &["approval.asked", "approval.granted", "approval.denied"],
+        &[&approval.id],
+    )? {
+        return attempt(engine);
+    }
+    until_answered(engine, attempt)
+}
+
+fn denial(decision: Decision) -> Error {
+    let code = decision.code.and_then(Code::from_name).unwrap_or(Code::Forbidden);
+    let error = Error::new(code, decision.reason).with("rule", decision.rule);
+    match decision.hint {
+        Some(hint) => error.hint(hint),
+        None => error,
+    }
+}
+
+/// This program, as the host's shell finds it.
+fn program() -> Result<PathBuf> {
+    let program = std::env::current_exe().map_err(|e| Error::io("finding this program", e))?;
+    if program.is_file() {
+        return Ok(program);
+    }
+    Err(Error::not_found(format!("{} was replaced while it ran", program.display())).hint("try again"))
+}

@@ -1,0 +1,167 @@
+//! `cp-exec hook doctor`: where each host has the hook, whether that closes, and whether the host really asks it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::ValueEnum as _;
+use cp_common::coprocess::{ask_with, on_path};
+use cp_common::program::describe::Doctor;
+use cp_common::program::{Check, Class, Status, VerbDoc};
+use cp_common::{Context, Error, Result};
+use serde::Deserialize;
+
+use super::install::person;
+use crate::hook::Host;
+use crate::hosts::{Canary, Command, file_of, fire, lines, program_in, with_ours};
+use crate::verbs::doctor::policy_check;
+
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "hook doctor",
+    class: Class::Query,
+    output: "doctor",
+    examples: &["{} hook doctor"],
+    ..VerbDoc::EMPTY
+};
+
+/// How long a host may take to say its version.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Test that the hosts ask the hook: each that has it is run once, with a model of ours
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only this one (default: those that are installed or configured)
+    #[arg(value_name = "HOST", value_enum)]
+    host: Option<Host>,
+}
+
+pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let mut checks = vec![policy_check(context)];
+    let person = person(context)?;
+    let here = context.base()?;
+    for host in args.host.map_or_else(|| Host::value_variants().to_vec(), |host| vec![host]) {
+        let files = [("person", file_of(host, None, &person)), ("project", file_of(host, Some(&here), &person))];
+        let program = on_path(host.name());
+        if args.host.is_some() || program.is_some() || files.iter().any(|(_, file)| has_hook(host, file)) {
+            host_checks(host, program.as_deref(), &files, &here, context, &mut checks)?;
+        }
+    }
+    if checks.len() == 1 {
+        let message = "none of claude, codex, gemini, copilot and opencode is on the path or has the hook";
+        checks.push(Check::not_fine("hosts", Status::Warn, message, "`cp-exec hook install HOST` puts the hook in"));
+    }
+    context.out.answer(&Doctor::of(checks))
+}
+
+fn has_hook(host: Host, file: &Path) -> bool {
+    let text = std::fs::read_to_string(file);
+    text.is_ok_and(|text| lines(host, &text).map_or(true, |lines| !lines.is_empty()))
+}
+
+fn host_checks(
+    host: Host,
+    program: Option<&Path>,
+    files: &[(&str, PathBuf); 2],
+    here: &Path,
+    context: &Context,
+    checks: &mut Vec<Check>,
+) -> Result<()> {
+    let name = host.name();
+    checks.push(match program {
+        Some(program) => Check::pass(name, format!("{} {}", program.display(), version(program))),
+        None => Check::not_fine(name, Status::Warn, "not on the path", "install it, or add its directory to PATH"),
+    });
+    let there: Vec<&(&str, PathBuf)> = files.iter().filter(|(_, file)| has_hook(host, file)).collect();
+    if there.is_empty() {
+        let fix = format!("`cp-exec hook install {name}` puts it in, with --project DIR for one project");
+        checks.push(Check::not_fine(&format!("{name}_hook"), Status::Fail, "has no hook: its tools run freely", fix));
+        return Ok(());
+    }
+    for (whose, file) in there {
+        let (check, place) = (format!("{name}_{whose}"), file.display().to_string());
+        checks.push(match configured(host, file, context) {
+            Ok(()) => Check::pass(&check, place),
+            Err(why) => {
+                let fix = format!("`cp-exec hook install {name}` replaces it");
+                Check::not_fine(&check, Status::Fail, format!("{place}: {why}"), fix)
+            }
+        });
+    }
+    if let Some(program) = program {
+        checks.push(canary(host, program, &files[0].1, here, context)?);
+    }
+    Ok(())
+}
+
+/// What a program answers to `--version`: the first line of it.
+fn version(program: &Path) -> String {
+    let asked = duct::cmd(program, ["--version"]).stdin_null().stderr_null().stdout_capture().unchecked().start();
+    let text = asked.and_then(|child| {
+        let output = child.wait_timeout(LIMIT)?.map(|output| output.stdout.clone());
+        child.kill()?;
+        Ok(output.unwrap_or_default())
+    });
+    let text = text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    text.lines().next().unwrap_or("says no version").to_owned()
+}
+
+/// Whether the hook that stands in a file is the one that would be put there now.
+fn configured(host: Host, file: &Path, context: &Context) -> std::result::Result<(), String> {
+    let text = std::fs::read_to_string(file).map_err(|e| e.to_string())?;
+    let found = lines(host, &text).map_err(|e| e.message().to_owned())?;
+    let own = std::env::current_exe().and_then(|own| own.canonicalize()).map_err(|e| e.to_string())?;
+    for (_, line) in &found {
+        let program = program_in(host, line).unwrap_or_default();
+        match program.canonicalize() {
+            Err(e) => return Err(format!("{}: {e}", program.display())),
+            Ok(there) if there != own => return Err(format!("{} is not this cp-exec", program.display())),
+            Ok(_) => {}
+        }
+    }
+    let home = (context.home.origin() != "default").then(|| context.home.root().to_string_lossy());
+    let command = Command { host, program: &own.to_string_lossy(), home: home.as_deref() };
+    let same = with_ours(&command, Some(&text)).map_err(|e| e.message().to_owned())? == text;
+    if same { Ok(()) } else { Err("not as this cp-exec writes it, so it may not close".to_owned()) }
+}
+
+/// Has the host asked for a command that is refused, and looks whether our refusal is what its model is told.
+fn canary(host: Host, program: &Path, file: &Path, here: &Path, context: &Context) -> Result<Check> {
+    #[derive(Deserialize)]
+    struct Decision {
+        reason: String,
+    }
+    let check = format!("{}_canary", host.name());
+    let mark = format!("cp-exec-canary-{}", std::process::id());
+    let place = std::env::temp_dir().join(&mark);
+    std::fs::create_dir(&place).map_err(|e| Error::io("creating the directory", e).in_file(&place))?;
+    let string = format!("echo ran > {}; {mark}", cp_common::wire::quoted(&place.join(&mark).to_string_lossy()));
+    let canary = Canary { host, program, cwd: here, file, place: &place, mark: &mark, string: &string };
+    let home = ["--home".into(), context.home.root().into()];
+    let seen = ask_with("cp-exec", &["check", "-c", &string], b"", home)
+        .and_then(|answer| answer.data::<Decision>())
+        .and_then(|decision| Ok((decision.reason, fire(&canary)?)));
+    std::fs::remove_dir_all(&place).map_err(|e| Error::io("removing the directory", e).in_file(&place))?;
+    let (reason, seen) = seen?;
+    // Hosts put what a hook says into quotes of their own, and some show its command line, with the word by which that fails.
+    let plain = |text: &str| text.replace(['\\', '"', '\n', ' '], "").replace("'cp-exechookfailed'", "");
+    let says = |what: &str| seen.told.iter().any(|text| plain(text).contains(&plain(what)));
+    let refused = |status, message: String, fix: &str| Check::not_fine(&check, status, message, fix);
+    Ok(if seen.ran {
+        let fix = match host {
+            Host::Codex => {
+                "start codex and trust the hook (/hooks): it passes over one that was not trusted, and says nothing"
+            }
+            _ => "look whether the host has its hooks switched off, or does not trust this directory",
+        };
+        refused(Status::Fail, "a command that is refused ran: the hook was not asked".to_owned(), fix)
+    } else if says(&reason) {
+        Check::pass(&check, "the hook was asked, and what it refuses does not run")
+    } else if says("cp-exec hook failed") {
+        refused(Status::Fail, "the hook was asked and fails, so nothing runs".to_owned(), "run `cp-exec doctor`")
+    } else if let Some(last) = seen.told.iter().find(|text| text.contains(' ')) {
+        let message = format!("nothing ran, but not for our reason: {}", last.chars().take(300).collect::<String>());
+        refused(Status::Warn, message, "look whether the host refuses commands by itself")
+    } else {
+        let message = format!("the host did not ask its model: {}", seen.said);
+        refused(Status::Warn, message, "start the host once by itself, and see what it says")
+    })
+}

@@ -1,0 +1,42 @@
+//! `cp-exec hook`: answer a host's question about a tool call, and put that question into the host's configuration.
+
+pub(crate) mod answer;
+mod decided;
+pub(crate) mod doctor;
+pub(crate) mod install;
+pub(crate) mod remove;
+
+use cp_common::{Context, Error, Result};
+
+use crate::hook::Host;
+
+/// Decide about the tool calls of another agent, or set that up
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Args {
+    /// The agent that asks: its question is one JSON object on standard input
+    #[arg(value_name = "HOST", value_enum)]
+    host: Option<Host>,
+    #[command(subcommand)]
+    verb: Option<Verb>,
+}
+
+#[derive(clap::Subcommand)]
+enum Verb {
+    Install(install::Args),
+    Doctor(doctor::Args),
+    /// Take the hook out of the configuration of a host
+    Remove(install::Args),
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    match (&args.verb, args.host) {
+        (Some(Verb::Install(args)), _) => install::run(args, context),
+        (Some(Verb::Doctor(args)), _) => doctor::run(args, context),
+        (Some(Verb::Remove(args)), _) => remove::run(args, context),
+        (None, Some(host)) => answer::run(host, context),
+        (None, None) => {
+            Err(Error::usage("which agent asks?").hint("cp-exec hook claude, codex, gemini, copilot or opencode"))
+        }
+    }
+}

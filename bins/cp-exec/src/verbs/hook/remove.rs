@@ -1,0 +1,23 @@
+//! `cp-exec hook remove`: the configuration of a host as it was without the hook.
+
+use cp_common::program::{Class, VerbDoc};
+use cp_common::{Context, Result};
+
+use super::install::{Args, change};
+use crate::hosts::without_ours;
+
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "hook remove",
+    class: Class::Write,
+    output: "hook_changed",
+    examples: &["{} hook remove claude --project ."],
+    events: &["hook.remove"],
+    ..VerbDoc::EMPTY
+};
+
+pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    let host = args.place.host;
+    change("remove", (&args.place, &args.write), None, context, |text| {
+        text.map_or(Ok(None), |text| without_ours(host, text))
+    })
+}
