@@ -91,9 +91,7 @@ pub(super) struct Agent {
 
 impl Agent {
     pub(super) fn new(host: Host) -> Self {
-        let place = Place::new();
-        place.root.directory("temporary");
-        Self { host, place }
+        Self { host, place: Place::new() }
     }
 
     /// Asks this command before each tool, and gives it so many seconds. Of opencode the plugin of a careless author.
@@ -145,7 +143,7 @@ impl Agent {
 
     fn command(&self, url: &str, more: &[&str]) -> Program {
         let user = &self.place.user;
-        let program = self.place.program(self.host.program()).env("TMPDIR", self.place.root.join("temporary"));
+        let program = self.place.program(self.host.program());
         let program = match self.host {
             Claude => program
                 .env("ANTHROPIC_BASE_URL", url)
@@ -158,6 +156,8 @@ impl Agent {
                 let provider = format!("{{name=\"local\",base_url=\"{url}/v1\",wire_api=\"responses\"}}");
                 program
                     .env("CODEX_HOME", user.join(".codex"))
+                    // It keeps no programs of its own below the directory for temporary files.
+                    .env("TMPDIR", self.place.root.directory("temporary"))
                     .args(["exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"])
                     // As if the person had looked at the hooks; what it does without is a test of its own.
                     .arg("--dangerously-bypass-hook-trust")
@@ -177,6 +177,8 @@ impl Agent {
                     .env("GEMINI_API_KEY", "none")
                     .env("GOOGLE_GEMINI_BASE_URL", url)
                     .env("GEMINI_CLI_TRUST_WORKSPACE", "true")
+                    // It would start itself once more, and sometimes wait for that without end.
+                    .env("GEMINI_CLI_NO_RELAUNCH", "true")
                     .args(["-p", "go", "--yolo", "--output-format", "json"])
             }
             Opencode => {
