@@ -67,10 +67,8 @@ pub static PROGRAM: Program = Program {
     groups: &[],
     doctor: &[],
     environment: &[
-        (
-            "CLAUDE_CODE_ENTRYPOINT",
-            "By which `hook claude` knows that no person is there to be asked; Claude Code sets it",
-        ),
+        ("CLAUDE_CODE_ENTRYPOINT", "How Claude Code was started, for `hook claude`; it sets it itself"),
+        ("CLAUDE_CODE_SESSION_ATTENDED", "Whether a person is there to be asked, for `hook claude`; it sets it itself"),
         ("VIRTUAL_ENV", "The virtual environment of Python that `policy init --for` finds active"),
     ],
     schemas: &[

@@ -9,13 +9,14 @@ use super::{Event, Host, Moment, Output, Tool};
 
 type Members = Map<String, Value>;
 
-/// Reads the one object that a host sends. Strict where two readers could differ: a member that is there twice is refused.
-pub(crate) fn decode(bytes: &[u8]) -> Result<Event> {
+/// Reads the one object that a host sends. Strict where two readers could differ: a member that is there twice is refused. `asked` is who
+/// asks by the command line, which decides where the members fit several.
+pub(crate) fn decode(bytes: &[u8], asked: Host) -> Result<Event> {
     let unclear = |why: String| Error::validation(format!("the host's question cannot be read: {why}"));
     json::check(bytes).map_err(|fault| unclear(fault.to_string()))?;
     let members: Members = serde_json::from_slice(bytes).map_err(|e| unclear(e.to_string()))?;
     let event = match (text(&members, "hook_event_name"), text(&members, "sessionId")) {
-        (Some(name), _) => named(&members, &name),
+        (Some(name), _) => named(&members, &name, asked),
         (None, Some(session)) => copilot(&members, session),
         (None, None) => opencode(&members),
     };
@@ -23,11 +24,14 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Event> {
 }
 
 /// Claude Code, Codex, Gemini CLI, and Copilot under a name of Claude's.
-fn named(members: &Members, name: &str) -> Option<Event> {
-    let host = match name {
-        "BeforeTool" | "AfterTool" => Host::Gemini,
+fn named(members: &Members, name: &str, asked: Host) -> Option<Event> {
+    let host = match (name, asked) {
+        ("BeforeTool" | "AfterTool", _) => Host::Gemini,
+        (_, Host::Codex) => Host::Codex,
         _ if members.contains_key("turn_id") => Host::Codex,
-        _ => Host::Claude,
+        ("PreToolUse" | "PostToolUse" | "PostToolUseFailure", _) => Host::Claude,
+        (_, Host::Gemini) => Host::Gemini,
+        (_, Host::Claude | Host::Copilot | Host::Opencode) => Host::Claude,
     };
     let tool = || Some(Tool { name: text(members, "tool_name")?, input: object(members.get("tool_input")?)? });
     let output = |member: &str, failed| {

@@ -2,6 +2,8 @@
 
 mod decode;
 mod rewrite;
+#[cfg(test)]
+mod tests;
 mod tools;
 mod words;
 
@@ -100,14 +102,14 @@ pub(crate) enum Asks {
 }
 
 impl Event {
-    /// How its person can be asked. Only Claude Code takes what is asked for a no where nobody answers; and only where it asks for
-    /// itself too is somebody there.
-    pub(crate) fn asks(&self, named: Host, headless: bool) -> Asks {
-        match self.mode.as_deref() {
-            _ if self.host != Host::Claude || named != Host::Claude || self.call.is_none() => Asks::Never,
-            _ if headless => Asks::Later,
-            Some("default" | "acceptEdits" | "plan") => Asks::Now,
-            _ => Asks::Never,
+    /// How its person can be asked. Only Claude Code takes what is asked for a no where nobody answers, and it asks only where it asks
+    /// for itself too; where it does not tell, nobody is asked.
+    pub(crate) fn asks(&self, named: Host, attended: Option<bool>) -> Asks {
+        let is_claude = self.host == Host::Claude && named == Host::Claude && self.call.is_some();
+        match (attended.filter(|_| is_claude), self.mode.as_deref()) {
+            (Some(false), _) => Asks::Later,
+            (Some(true), Some("default" | "acceptEdits" | "plan")) => Asks::Now,
+            (Some(true) | None, _) => Asks::Never,
         }
     }
 }

@@ -163,7 +163,11 @@ fn patched(input: &Map<String, Value>) -> Vec<(Access, String)> {
 
 /// A path of a tool from where the host is. A leading `~` stays for the policy to read.
 fn below(cwd: &Path, path: &str) -> PathBuf {
-    if path == "~" || path.starts_with("~/") { PathBuf::from(path) } else { cwd.join(path) }
+    match path {
+        "" => cwd.to_owned(),
+        path if path == "~" || path.starts_with("~/") => PathBuf::from(path),
+        path => cwd.join(path),
+    }
 }
 
 fn text_of<'a>(input: &'a Map<String, Value>, member: &str) -> Option<&'a str> {

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// The longest request that is read.
 const LONGEST: u64 = 64 << 20;
@@ -86,7 +86,7 @@ fn serve(mut stream: &TcpStream, call: &Call, told: &Mutex<Vec<String>>) -> std:
     }
     // What has no tools is a question beside the conversation, such as its title.
     let asks = request["tools"].as_array().is_some_and(|tools| !tools.is_empty()) && asked.is_none();
-    let (kind, answer) = answer(&path, &request, asks.then_some(call));
+    let (kind, answer) = answer(&path, asks.then_some(call));
     let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type:";
     write!(stream, "{head} {kind}\r\ncontent-length: {}\r\n\r\n{answer}", answer.len())
 }
@@ -101,87 +101,63 @@ fn texts_of(value: &Value, texts: &mut Vec<String>) {
     }
 }
 
-const PLAIN: &str = "application/json";
-const EVENTS: &str = "text/event-stream";
+/// What the languages say, one event a line: the end of a path, a call, and the last word. `TOOL`, `OBJECT` and `STRING` stand for the
+/// call's tool and its arguments, as an object and as a text of it.
+const LANGUAGES: [(&str, &str, &str); 4] = [
+    (
+        "/messages",
+        r#"{"type":"message_start","message":{"id":"m","type":"message","role":"assistant","model":"m","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":1,"output_tokens":1}}}
+{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"toolu_1","name":TOOL,"input":{}}}
+{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":STRING}}
+{"type":"content_block_stop","index":0}
+{"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"output_tokens":1}}
+{"type":"message_stop"}"#,
+        r#"{"type":"message_start","message":{"id":"m","type":"message","role":"assistant","model":"m","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":1,"output_tokens":1}}}
+{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}
+{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"done"}}
+{"type":"content_block_stop","index":0}
+{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":1}}
+{"type":"message_stop"}"#,
+    ),
+    (
+        "/responses",
+        r#"{"type":"response.created","response":{"id":"r"}}
+{"type":"response.output_item.done","item":{"type":"function_call","call_id":"call_1","name":TOOL,"arguments":STRING}}
+{"type":"response.completed","response":{"id":"r","usage":{"input_tokens":1,"input_tokens_details":null,"output_tokens":1,"output_tokens_details":null,"total_tokens":2}}}"#,
+        r#"{"type":"response.created","response":{"id":"r"}}
+{"type":"response.output_item.done","item":{"type":"message","role":"assistant","id":"m","content":[{"type":"output_text","text":"done"}]}}
+{"type":"response.completed","response":{"id":"r","usage":{"input_tokens":1,"input_tokens_details":null,"output_tokens":1,"output_tokens_details":null,"total_tokens":2}}}"#,
+    ),
+    (
+        "enerateContent",
+        r#"{"candidates":[{"index":0,"content":{"role":"model","parts":[{"functionCall":{"name":TOOL,"args":OBJECT}}]},"finishReason":"STOP"}]}"#,
+        r#"{"candidates":[{"index":0,"content":{"role":"model","parts":[{"text":"{}"}]},"finishReason":"STOP"}]}"#,
+    ),
+    (
+        "/chat/completions",
+        r#"{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":TOOL,"arguments":STRING}}]},"finish_reason":"tool_calls"}]}"#,
+        r#"{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"done"},"finish_reason":"stop"}]}"#,
+    ),
+];
 
 /// The answer in the language of the path: the call, or the last word.
-fn answer(path: &str, request: &Value, call: Option<&Call>) -> (&'static str, String) {
+fn answer(path: &str, call: Option<&Call>) -> (&'static str, String) {
     let path = path.split('?').next().unwrap_or_default();
-    let arguments = call.map(|call| call.arguments.to_string()).unwrap_or_default();
-    if path.ends_with("/messages") {
-        let (block, delta, stop) = match call {
-            Some(Call { tool, .. }) => (
-                json!({"type": "tool_use", "id": "toolu_canary", "name": tool, "input": {}}),
-                json!({"type": "input_json_delta", "partial_json": arguments}),
-                "tool_use",
-            ),
-            None => (json!({"type": "text", "text": ""}), json!({"type": "text_delta", "text": "done"}), "end_turn"),
-        };
-        let usage = json!({"input_tokens": 1, "output_tokens": 1});
-        let message = json!({"id": "msg", "type": "message", "role": "assistant", "model": request["model"], "content": [],
-            "stop_reason": null, "stop_sequence": null, "usage": usage});
-        return events([
-            json!({"type": "message_start", "message": message}),
-            json!({"type": "content_block_start", "index": 0, "content_block": block}),
-            json!({"type": "content_block_delta", "index": 0, "delta": delta}),
-            json!({"type": "content_block_stop", "index": 0}),
-            json!({"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": null}, "usage": usage}),
-            json!({"type": "message_stop"}),
-        ]);
-    }
-    if path.ends_with("/responses") {
-        let item = match call {
-            Some(Call { tool, .. }) => {
-                json!({"type": "function_call", "call_id": "call_canary", "name": tool, "arguments": arguments})
-            }
-            None => json!({"type": "message", "role": "assistant", "id": "msg",
-                "content": [{"type": "output_text", "text": "done"}]}),
-        };
-        let usage = json!({"input_tokens": 1, "input_tokens_details": null, "output_tokens": 1,
-            "output_tokens_details": null, "total_tokens": 2});
-        return events([
-            json!({"type": "response.created", "response": {"id": "resp"}}),
-            json!({"type": "response.output_item.done", "item": item}),
-            json!({"type": "response.completed", "response": {"id": "resp", "usage": usage}}),
-        ]);
-    }
-    if path.ends_with("enerateContent") {
-        let part = match call {
-            Some(Call { tool, arguments, .. }) => json!({"functionCall": {"name": tool, "args": arguments}}),
-            None => json!({"text": "{}"}),
-        };
-        let answer = json!({"candidates": [{"index": 0, "content": {"role": "model", "parts": [part]}, "finishReason": "STOP"}],
-            "usageMetadata": {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}});
-        return if path.contains(":stream") { events([answer]) } else { (PLAIN, answer.to_string()) };
-    }
-    if path.ends_with("/chat/completions") {
-        let (delta, finish) = match call {
-            Some(Call { tool, .. }) => {
-                let function = json!({"name": tool, "arguments": arguments});
-                let calls = json!([{"index": 0, "id": "call_canary", "type": "function", "function": function}]);
-                (json!({"role": "assistant", "content": null, "tool_calls": calls}), "tool_calls")
-            }
-            None => (json!({"role": "assistant", "content": "done"}), "stop"),
-        };
-        let is_stream = request["stream"] == true;
-        let name = if is_stream { "delta" } else { "message" };
-        let mut chunk = json!({"id": "chat", "object": "chat.completion.chunk", "created": 1, "model": request["model"],
-            "choices": [{"index": 0, name: delta, "finish_reason": finish}],
-            "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}});
-        if is_stream {
-            return (EVENTS, format!("data: {chunk}\n\ndata: [DONE]\n\n"));
-        }
-        chunk["object"] = "chat.completion".into();
-        return (PLAIN, chunk.to_string());
-    }
-    (PLAIN, "{}".to_owned())
-}
-
-/// Events of a stream, each named by its type.
-fn events<const N: usize>(events: [Value; N]) -> (&'static str, String) {
-    let event = |data: Value| {
-        let name = data["type"].as_str().map(|name| format!("event: {name}\n")).unwrap_or_default();
-        format!("{name}data: {data}\n\n")
+    let Some((_, asks, ends)) = LANGUAGES.iter().find(|(end, ..)| path.ends_with(end)) else {
+        return ("application/json", "{}".to_owned());
     };
-    (EVENTS, events.map(event).concat())
+    let text = call.map_or((*ends).to_owned(), |Call { tool, arguments, .. }| {
+        let (tool, string) = (Value::from(*tool), Value::from(arguments.to_string()));
+        asks.replace("TOOL", &tool.to_string())
+            .replace("OBJECT", &arguments.to_string())
+            .replace("STRING", &string.to_string())
+    });
+    if path.ends_with(":generateContent") {
+        return ("application/json", text);
+    }
+    let event = |line: &str| match line.strip_prefix(r#"{"type":""#).and_then(|rest| rest.split_once('"')) {
+        Some((name, _)) => format!("event: {name}\ndata: {line}\n\n"),
+        None => format!("data: {line}\n\n"),
+    };
+    ("text/event-stream", text.lines().map(event).collect())
 }

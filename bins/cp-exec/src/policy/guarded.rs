@@ -51,22 +51,28 @@ const NAMES: [&str; 39] = [
 ];
 
 /// Names in a directory of this name: what editors and agents run for a workspace, and configuration below a home.
-const PAIRS: [(&str, &str); 20] = [
+const PAIRS: [(&str, &str); 26] = [
     (".claude", "hooks"),
     (".claude", "settings.json"),
     (".claude", "settings.local.json"),
     (".codex", "config.toml"),
+    (".codex", "hooks.json"),
     (".config", "fish"),
     (".config", "git"),
+    (".config", "opencode"),
+    (".copilot", "hooks"),
     (".cursor", "hooks.json"),
     (".cursor", "mcp.json"),
     (".devcontainer", "devcontainer.json"),
     (".gemini", "settings.json"),
+    (".github", "hooks"),
     (".idea", "externalDependencies.xml"),
     (".idea", "runConfigurations"),
     (".idea", "startup.xml"),
     (".idea", "tools"),
     (".idea", "workspace.xml"),
+    (".opencode", "plugin"),
+    (".opencode", "plugins"),
     (".vscode", "extensions.json"),
     (".vscode", "launch.json"),
     (".vscode", "mcp.json"),

@@ -63,7 +63,7 @@ pub(crate) fn fail_closed(closed: bool) {
 }
 
 /// Whether every failure is a no.
-pub(super) fn fails_closed() -> bool {
+pub(crate) fn fails_closed() -> bool {
     CLOSED.load(Ordering::Relaxed)
 }
 

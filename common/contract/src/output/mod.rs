@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 pub(crate) use self::closed::check_open;
-pub(crate) use self::last::{bug, fail_closed, has_owner, last_words, names_no_format, status_of};
+pub(crate) use self::last::{bug, fail_closed, fails_closed, has_owner, last_words, names_no_format, status_of};
 pub use self::printable::{printable, printable_line};
 pub use self::sink::{line_to_stderr, to_stderr};
 use crate::wire::fields::Fields;

@@ -13,7 +13,9 @@ use crate::context::Context;
 use crate::context::options::Shared;
 use crate::home::Home;
 use crate::home::config::{Config, Origin};
-use crate::output::{Format, Output, bug, check_open, fail_closed, last_words, names_no_format, status_of};
+use crate::output::{
+    Format, Output, bug, check_open, fail_closed, fails_closed, last_words, names_no_format, status_of,
+};
 use crate::program::arguments::{Parsed, command_of, parse, usage_error, verb_of};
 use crate::program::completion;
 use crate::program::describe;
@@ -168,6 +170,8 @@ fn audit(program: &'static Program, verb: &str, result: &Result<()>, took: Durat
     let exit = status_of(exit);
     let wanted = match class {
         Class::Query => false,
+        // What it refuses has an entry of its own, and one whose status is not that of its code cannot be proved.
+        Class::Governed if fails_closed() => code.is_some_and(|code| code != Code::Usage && code.row().exit == exit),
         Class::Append => exit != 0 && code != Some(Code::Usage),
         Class::Governed | Class::Write => code != Some(Code::Usage),
     };

@@ -72,7 +72,7 @@ impl Reply for Answer {
 }
 
 pub(super) fn run(named: Host, context: &mut Context) -> Result<()> {
-    let event = hook::decode(&question()?)?;
+    let event = hook::decode(&question()?, named)?;
     if named != event.host {
         let message = format!("asked as {}, in the words of {}", named.name(), event.host.name());
         context.out.notice("other_host", Severity::Info, message);
@@ -152,7 +152,7 @@ fn before(engine: &mut Engine, event: &Event, named: Host, tool: &Tool, context:
     let handed_on = handed_on.collect::<std::result::Result<Vec<_>, _>>();
     let handed_on = handed_on.map_err(|word| Error::validation(format!("{} is not UTF-8", word.display())))?;
     engine.serve(hosted(event, &hook::told(tool))?);
-    let asking = Asking { tool, cwd, handed_on: &handed_on, asks: event.asks(named, headless()) };
+    let asking = Asking { tool, cwd, handed_on: &handed_on, asks: event.asks(named, attended()) };
     let input_hash = sha256(Value::Object(tool.input.clone()).to_string().as_bytes());
     let fresh = |engine: &mut Engine, stage: &str| -> Result<bool> {
         Ok(event.call.is_none() || !engine.journal.has(stage, &STAGES, &[&input_hash])?)
@@ -226,7 +226,12 @@ fn keeps_content(engine: &Engine) -> bool {
     engine.policy.loaded.settings.llm.get("log_content").and_then(toml::Value::as_bool).unwrap_or(false)
 }
 
-/// Whether Claude Code says that it runs without a person.
-fn headless() -> bool {
-    std::env::var("CLAUDE_CODE_ENTRYPOINT").is_ok_and(|entry| entry.starts_with("sdk"))
+/// Whether somebody is there to be asked, where Claude Code tells: it does in what it gives its hooks, whatever their settings say.
+fn attended() -> Option<bool> {
+    let told = |name: &str| std::env::var(name).unwrap_or_default();
+    match told("CLAUDE_CODE_SESSION_ATTENDED").as_str() {
+        "1" => Some(true),
+        "0" if told("CLAUDE_CODE_ENTRYPOINT").starts_with("sdk") => Some(false),
+        _ => None,
+    }
 }

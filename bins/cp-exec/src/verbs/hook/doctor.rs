@@ -131,7 +131,8 @@ fn canary(host: Host, program: &Path, file: &Path, here: &Path, context: &Contex
     }
     let check = format!("{}_canary", host.name());
     let mark = format!("cp-exec-canary-{}", std::process::id());
-    let place = std::env::temp_dir().join(&mark);
+    // Not by the name of the mark: a host tells its model where it is.
+    let place = std::env::temp_dir().join(format!("cp-exec-{}-hook", std::process::id()));
     std::fs::create_dir(&place).map_err(|e| Error::io("creating the directory", e).in_file(&place))?;
     let string = format!("echo ran > {}; {mark}", cp_common::wire::quoted(&place.join(&mark).to_string_lossy()));
     let canary = Canary { host, program, cwd: here, file, place: &place, mark: &mark, string: &string };
