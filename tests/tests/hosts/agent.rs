@@ -177,9 +177,9 @@ impl Agent {
                     .env("GEMINI_API_KEY", "none")
                     .env("GOOGLE_GEMINI_BASE_URL", url)
                     .env("GEMINI_CLI_TRUST_WORKSPACE", "true")
-                    // It would start itself once more, and sometimes wait for that without end.
+                    // Else it starts itself once more, for more memory.
                     .env("GEMINI_CLI_NO_RELAUNCH", "true")
-                    .args(["-p", "go", "--yolo", "--output-format", "json"])
+                    .args(["-m", "gemini-2.5-flash", "-p", "go", "--yolo", "--output-format", "json"])
             }
             Opencode => {
                 let options = json!({"baseURL": format!("{url}/v1"), "apiKey": "none"});

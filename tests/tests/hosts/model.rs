@@ -66,7 +66,6 @@ fn answer(request: &Request, left: &Mutex<(usize, VecDeque<Turn>)>) -> Reply {
         () if target.ends_with("/responses") => stream(&responses(next())),
         () if target.ends_with("/chat/completions") => stream(&completions(next())),
         () if target.ends_with(":streamGenerateContent") => stream(&[("", generated(next()))]),
-        () if target.ends_with(":generateContent") => server::json(200, &generated((0, Vec::new()))),
         () => server::json(200, &json!({"object": "list", "data": [], "models": [], "input_tokens": 1})),
     }
 }
