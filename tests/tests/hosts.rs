@@ -3,4 +3,7 @@
 
 mod agent;
 mod failures;
+mod governed;
 mod model;
+mod outer;
+mod trust;

@@ -129,13 +129,41 @@ impl Agent {
         }
     }
 
+    /// Puts our hook into its configuration, as its person would. The programs lie in the place, where a test can replace them.
+    pub(super) fn govern(&self, policy: &str) {
+        for name in ["cp-exec", "cp-session"] {
+            self.place.install(name);
+        }
+        self.place.policy(policy);
+        let install = || self.place.program("cp-exec").args(["hook", "install", self.host.name()]);
+        let plan = install().arg("--dry-run").run().data();
+        install().arg("--confirm").arg(plan["confirm_token"].as_str().unwrap_or_default()).run().success();
+    }
+
     /// Has it do what the model asks for, to its end.
     pub(super) fn run(&self, turns: Vec<Turn>) -> (Outcome, Model) {
         self.run_with(turns, &[])
     }
 
+    /// The same in the conversation that it had last.
+    pub(super) fn resume(&self, turns: Vec<Turn>) -> (Outcome, Model) {
+        let words: &[&str] = match self.host {
+            Claude | Opencode | Copilot => &["--continue"],
+            Codex => &["resume", "--last"],
+            Gemini => &["--resume", "latest"],
+        };
+        self.run_with(turns, words)
+    }
+
     /// The same with more arguments.
-    pub(super) fn run_with(&self, turns: Vec<Turn>, more: &[&str]) -> (Outcome, Model) {
+    fn run_with(&self, turns: Vec<Turn>, more: &[&str]) -> (Outcome, Model) {
+        // As if the person had looked at the hooks.
+        let trusting: &[&str] = if self.host == Codex { &["--dangerously-bypass-hook-trust"] } else { &[] };
+        self.run_as_it_is(turns, &[trusting, more].concat())
+    }
+
+    /// The same with no trust in its hooks but what is in its configuration.
+    pub(super) fn run_as_it_is(&self, turns: Vec<Turn>, more: &[&str]) -> (Outcome, Model) {
         let model = Model::asking(turns);
         let outcome = self.command(&model.url(), more).run();
         (outcome, model)
@@ -155,12 +183,10 @@ impl Agent {
             Codex => {
                 let provider = format!("{{name=\"local\",base_url=\"{url}/v1\",wire_api=\"responses\"}}");
                 program
-                    .env("CODEX_HOME", user.join(".codex"))
+                    .env("CODEX_HOME", user.directory(".codex"))
                     // It keeps no programs of its own below the directory for temporary files.
                     .env("TMPDIR", self.place.root.directory("temporary"))
                     .args(["exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"])
-                    // As if the person had looked at the hooks; what it does without is a test of its own.
-                    .arg("--dangerously-bypass-hook-trust")
                     // This model gets the tool that patches files.
                     .args(["-m", "gpt-5.5", "-c", "model_provider=\"local\"", "-c"])
                     .arg(format!("model_providers.local={provider}"))
