@@ -20,7 +20,7 @@ struct Write {
     change: &'static str,
 }
 
-const WRITES: [Write; 6] = [
+const WRITES: [Write; 8] = [
     Write {
         verb: "cp-log forget",
         setup: "for m in a b; do cp-log append -f L --seal message $m; done; for n in 1 2; do sed -n \"$((n + 1))p\" L | jq -r '.message[]' >H$n; done",
@@ -62,6 +62,20 @@ const WRITES: [Write; 6] = [
         command: "cp-exec policy init --for p",
         other: "cp-exec policy init --for q",
         change: "printf '# more\\n' >>$CP_HOME/config/policy.toml",
+    },
+    Write {
+        verb: "cp-exec hook install",
+        setup: "mkdir -p p/.claude q && echo '{}' >p/.claude/settings.json",
+        command: "cp-exec hook install claude --project p",
+        other: "cp-exec hook install claude --project q",
+        change: "printf '\\n' >>p/.claude/settings.json",
+    },
+    Write {
+        verb: "cp-exec hook remove",
+        setup: "mkdir p q; for d in p q; do T=$(cp-exec hook install claude --project $d --dry-run | jq -r .data.confirm_token); cp-exec hook install claude --project $d --confirm $T; done",
+        command: "cp-exec hook remove claude --project p",
+        other: "cp-exec hook remove claude --project q",
+        change: "printf '\\n' >>p/.claude/settings.json",
     },
 ];
 

@@ -11,6 +11,7 @@ mod contract;
 mod endpoints;
 mod help;
 mod home;
+mod hooks;
 mod hosts;
 mod llama;
 mod loop_elixir;

@@ -9,6 +9,8 @@ fn schemas_are_those_of_the_types() {
     same_or_update(here, "item", &of_record(schema_for!(crate::tools::Item)));
     same_or_update(here, "decision", &of_record(schema_for!(crate::verbs::check::Decision)));
     same_or_update(here, "approvals", &schema_for!(crate::verbs::approve::Approvals));
+    same_or_update(here, "hook_changed", &schema_for!(crate::verbs::hook::install::Changed));
+    same_or_update(here, "hook_answer", &schema_for!(crate::verbs::hook::answer::Answer));
     same_or_update(here, "policy", &schema_for!(crate::verbs::policy::show::Shown));
     same_or_update(here, "policy_begun", &schema_for!(crate::verbs::policy::init::Begun));
     same_or_update(here, "policy_tested", &schema_for!(crate::verbs::policy::test::Tested));

@@ -12,6 +12,7 @@ mod files;
 mod governed;
 mod guard;
 mod hostile;
+mod hosts;
 mod init;
 mod leftovers;
 mod links;

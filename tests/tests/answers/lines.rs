@@ -7,6 +7,7 @@ turns() { session; for m in a b c; do cp-session append -- $m; cp-session append
 signed() { { cp-log append -f L hello; cp-log keygen K; cp-log checkpoint -f L --key K; } >/dev/null; cp-log prove 1 -f L --format raw >p; }
 allow() { mkdir -p "$CP_HOME/config"; printf '[exec]\nallowed_commands = ["echo", "false", "rm", "sleep"]\n%s\n' "$1" >"$CP_HOME/config/policy.toml"; }
 call() { printf '{"ok":true,"schema_version":"1.0","type":"tool_call","data":{"id":"1","name":"%s","input":%s}}\n' "$1" "$2"; }
+question() { printf '{"hook_event_name":"PreToolUse","session_id":"s","tool_use_id":"c","tool_name":"%s","tool_input":{%s}}\n' "$1" "$2"; }
 token() { jq -r .data.confirm_token; }
 make() { printf '%s\n' '{"tool_calls":[{"name":"filesystem","input":{"operation":"write_file","path":"new","content":"x"}}]}' '{"content":"Done."}' >script; cp-toolloop --backend stub --stub-script script -- hello >/dev/null; }
 play() { printf '%s\n' '{"content":"I look.","tool_calls":[{"name":"system","input":{"operation":"get_info"}}]}' '{"content":"Done."}' >script; }
@@ -54,6 +55,31 @@ pub(super) const LINES: &[(&str, &[&str])] = &[
             "allow; cp-exec check -- echo hi",
             r#"allow; printf '{"tool":"shell","arguments":{"command":"echo %s"}}\n' one two | cp-exec check"#,
             "cp-exec check --strict-exit -- git push --force",
+        ],
+    ),
+    ("cp-exec hook doctor", &["cp-exec hook doctor"]),
+    (
+        "cp-exec hook install",
+        &[
+            "cp-exec hook install codex --dry-run",
+            "cp-exec hook install claude --project . --confirm $(cp-exec hook install claude --project . --dry-run | token)",
+            "cp-exec hook install claude",
+        ],
+    ),
+    (
+        "cp-exec hook remove",
+        &[
+            "cp-exec hook remove claude",
+            "cp-exec hook install gemini --confirm $(cp-exec hook install gemini --dry-run | token) >/dev/null; cp-exec hook remove gemini --dry-run",
+        ],
+    ),
+    (
+        "cp-exec hook",
+        &[
+            "question Bash '\"command\":\"echo hi\"' | cp-exec hook claude --format json",
+            "allow; question Bash '\"command\":\"echo hi\"' | cp-exec hook claude --format json",
+            "question Read '\"file_path\":\"a\"' | cp-exec hook claude --format json",
+            "echo x | cp-exec hook claude --format json",
         ],
     ),
     (

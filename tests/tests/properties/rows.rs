@@ -20,7 +20,7 @@ pub(super) struct Row {
 
 /// Verb, what must be made each time, its words, and words with which it waits. `f` is a pipe that nobody writes to, `locked` a ledger that
 /// somebody else holds, `$BASE` a server that never answers; standard input stays open.
-const ROWS: [[&str; 4]; 63] = [
+const ROWS: [[&str; 4]; 66] = [
     ["cp-log append", "", "-f L -- m", "-f locked -- m"],
     ["cp-log create", "", "new$N", ""],
     ["cp-log tee", "", "tee$N <lines", ""],
@@ -58,6 +58,9 @@ const ROWS: [[&str; 4]; 63] = [
     ["cp-exec policy init", "", "--home $PWD/fresh$N", ""],
     ["cp-exec policy test", "", "", ""],
     ["cp-exec approve", "", "", ""],
+    ["cp-exec hook install", "", "--project . --dry-run claude", ""],
+    ["cp-exec hook remove", "", "--project . claude", ""],
+    ["cp-exec hook doctor", "", "", ""],
     ["cp-compose", "", "-s brief -- text", "-s brief --input text"],
     ["cp-compose system", "", "-s brief", "-s @f"],
     ["cp-session start", "", "", ""],
@@ -92,7 +95,8 @@ const ROWS: [[&str; 4]; 63] = [
 ];
 
 /// The rest, in another table: arrays of this length are easier to keep right.
-const MORE: [[&str; 4]; 10] = [
+const MORE: [[&str; 4]; 11] = [
+    ["cp-exec hook", "", "claude <question", "--format json claude"],
     ["cp-toolloop show", "", "$RUN", ""],
     [
         "cp-toolloop undo",
@@ -205,6 +209,7 @@ cp-log prove 1 -f L --format raw >proof; sed -n 2p L >line
 cp-log bundle L >bundle
 for f in torn R; do cp-log append -f $f m; done; printf 'torn\nmore' >>torn
 printf 'a\nb\n' >lines; mkfifo f
+echo '{"hook_event_name":"PreToolUse","session_id":"s","tool_use_id":"c","tool_name":"Read","tool_input":{"file_path":"a"}}' >question
 S=$(cp-session start --format text)
 for m in a b c; do cp-session append --session $S -- $m; cp-session append --session $S --role assistant -- $m; done
 cp-llm --backend stub -- text >message

@@ -69,7 +69,7 @@ fn a_secret_in_any_text_is_neither_printed_nor_stored() {
     for (at, verb) in verbs().iter().enumerate() {
         for param in verb.params().iter().filter(|param| param["type"] == "string") {
             let name = param["name"].as_str().unwrap();
-            if SHARED.contains(&name) && (at + 5) % 10 != 0 {
+            if SHARED.contains(&name) && (at + 2) % 10 != 0 {
                 continue;
             }
             let line = verb.with(param, &format!("'{both}'"));

@@ -103,8 +103,8 @@ pub(crate) fn with_ours(command: &Command<'_>, text: Option<&str>) -> Result<Str
         };
     }
     let entry = command.entry();
-    let all: Map<String, Value> = events(host).iter().map(|event| ((*event).to_owned(), json!([entry]))).collect();
-    let all = json!({ "hooks": all });
+    let lists = events(host).iter().map(|event| ((*event).to_owned(), json!([entry])));
+    let all = json!({ "hooks": lists.collect::<Map<_, _>>() });
     let rest = match text {
         None => None,
         Some(text) => {
@@ -118,9 +118,8 @@ pub(crate) fn with_ours(command: &Command<'_>, text: Option<&str>) -> Result<Str
         }
     };
     let Some(rest) = rest else {
-        let version = if host == Host::Copilot { json!({"version": 1}) } else { json!({}) };
-        let members = [version, all].into_iter().filter_map(|part| part.as_object().cloned()).flatten();
-        return Ok(pretty(&members.collect::<Map<_, _>>().into(), "  ") + "\n");
+        let whole = if host == Host::Copilot { json!({"version": 1, "hooks": all["hooks"]}) } else { all };
+        return Ok(pretty(&whole, "  ") + "\n");
     };
     let mut text = checked(&rest, &all)?;
     let Some(hooks) = text.member(&[], "hooks") else {
@@ -143,8 +142,8 @@ pub(crate) fn without_ours(host: Host, text: &str) -> Result<Option<String>> {
     }
     let mut edited = checked(text, &Value::Null)?;
     // From the end, so that the numbers of those before stay true.
-    for found in ours(host, &edited).into_iter().rev() {
-        if !edited.remove(&found.way) {
+    for (way, _) in ours(host, &edited).into_iter().rev() {
+        if !edited.remove(&way) {
             return Ok(None);
         }
     }
@@ -153,49 +152,34 @@ pub(crate) fn without_ours(host: Host, text: &str) -> Result<Option<String>> {
     Ok((host != Host::Copilot || !is_bare).then_some(text))
 }
 
-/// The lines of ours that a text has, with the event of each.
-pub(crate) fn lines(host: Host, text: &str) -> Result<Vec<(String, String)>> {
+/// What of a text runs us: lines for a shell, or a whole plugin.
+pub(crate) fn lines(host: Host, text: &str) -> Result<Vec<String>> {
     if host == Host::Opencode {
-        return Ok(if is_plugin(text) {
-            vec![("tool.execute.before".to_owned(), text.to_owned())]
-        } else {
-            Vec::new()
-        });
+        return Ok(is_plugin(text).then(|| text.to_owned()).into_iter().collect());
     }
-    let found = ours(host, &checked(text, &Value::Null)?);
-    Ok(found.into_iter().map(|found| (found.event, found.line)).collect())
+    Ok(ours(host, &checked(text, &Value::Null)?).into_iter().map(|(_, line)| line).collect())
 }
 
-/// An entry of ours: the way to what has to go with it.
-struct Found {
-    way: Vec<usize>,
-    event: String,
-    line: String,
-}
-
-fn ours(host: Host, text: &Text) -> Vec<Found> {
+/// The entries of ours: the way to what has to go with each, and its line.
+fn ours(host: Host, text: &Text) -> Vec<(Vec<usize>, String)> {
     let Some(hooks) = text.member(&[], "hooks") else { return Vec::new() };
     let mut all = Vec::new();
-    for (number, (event, _)) in text.children(&[hooks]).into_iter().enumerate() {
-        let mut add = |way: &[usize], line| all.push(Found { way: way.to_vec(), event: event.clone(), line });
-        for (group, (_, raw)) in text.children(&[hooks, number]).into_iter().enumerate() {
-            let way = [hooks, number, group];
+    for event in 0..text.children(&[hooks]).len() {
+        for (group, raw) in text.children(&[hooks, event]).into_iter().enumerate() {
+            let way = vec![hooks, event, group];
             if let Some(line) = line_of(host, raw) {
-                add(&way, line);
+                all.push((way, line));
                 continue;
             }
             let Some(list) = text.member(&way, "hooks") else { continue };
-            let handlers = text.children(&[hooks, number, group, list]);
-            let mine: Vec<_> = handlers.iter().map(|(_, raw)| line_of(host, raw)).collect();
+            let handlers = text.children(&[&way[..], &[list]].concat());
+            let mine: Vec<_> = handlers.into_iter().map(|raw| line_of(host, raw)).collect();
             // A group of nothing else goes whole.
             let is_whole = mine.iter().all(Option::is_some);
-            for (handler, line) in mine.into_iter().enumerate().filter_map(|(at, line)| Some((at, line?))) {
-                match handler {
-                    0 if is_whole => add(&way, line),
-                    _ if is_whole => {}
-                    _ => add(&[hooks, number, group, list, handler], line),
-                }
-            }
+            let mine = mine.into_iter().enumerate().filter_map(|(at, line)| Some((at, line?)));
+            all.extend(mine.take(if is_whole { 1 } else { usize::MAX }).map(|(handler, line)| {
+                (if is_whole { way.clone() } else { [&way[..], &[list, handler]].concat() }, line)
+            }));
         }
     }
     all

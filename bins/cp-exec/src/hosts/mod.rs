@@ -3,6 +3,8 @@
 mod canary;
 mod configured;
 mod model;
+#[cfg(test)]
+mod tests;
 mod text;
 
 pub(crate) use self::canary::{Canary, fire};

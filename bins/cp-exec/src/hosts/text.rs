@@ -44,10 +44,9 @@ impl Text {
         self.elements(&self.span(way)).iter().position(|element| element.name.as_deref() == Some(name))
     }
 
-    /// What an object or array holds, in order: the name, empty in an array, and the text of the value.
-    pub(super) fn children(&self, way: Way<'_>) -> Vec<(String, &str)> {
-        let elements = self.elements(&self.span(way)).into_iter();
-        elements.map(|element| (element.name.unwrap_or_default(), &self.text[element.span])).collect()
+    /// The texts of the values that an object or array holds, in order.
+    pub(super) fn children(&self, way: Way<'_>) -> Vec<&str> {
+        self.elements(&self.span(way)).into_iter().map(|element| &self.text[element.span]).collect()
     }
 
     /// Puts a value at the end of an object or an array.
@@ -139,7 +138,7 @@ mod tests {
             ("{\r\n\t\"b\": 1e2\r\n}", &[], Some("a"), "{\r\n\t\"b\": 1e2,\r\n\t\"a\": [\r\n\t\t1\r\n\t]\r\n}"),
             ("{\"x\":[ ],  \"y\":2}", &[0], None, "{\"x\":[[\n      1\n    ] ],  \"y\":2}"),
             ("[1,2 ]", &[], None, "[1,2,\n  [\n    1\n  ] ]"),
-            (" [{\"k\":{}}]", &[0, 0], Some("é\""), " [{\"k\":{\"é\\\"\": [\n        1\n      ]}}]"),
+            (" [{\"k\":{}}]", &[0, 0], Some("é\""), " [{\"k\":{\"é\\\"\": [\n    1\n   ]}}]"),
         ];
         for (text, way, name, expected) in cases {
             let mut edited = Text::new(text);

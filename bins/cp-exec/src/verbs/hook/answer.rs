@@ -1,5 +1,6 @@
 //! `cp-exec hook HOST`: a host's question about a tool call, answered in its words. What is not clearly allowed does not run.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
 
@@ -50,7 +51,7 @@ const STAGES: [&str; 5] = ["host.intent", "host.result", "exec.refused", "exec.i
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "hook_answer"))]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     /// Who asked, found by the members of the question.
     host: Host,
     /// What it is told: `pass`, `rewrite`, `ask`, `defer`, `deny`, or null where nothing was to be decided.
@@ -58,7 +59,7 @@ pub(super) struct Answer {
     /// The line in its words; empty where it is told nothing.
     words: String,
     /// Kinds of secrets in the output of a tool, and how many there are of each.
-    secrets: Value,
+    secrets: BTreeMap<&'static str, u64>,
 }
 
 impl Reply for Answer {
@@ -77,7 +78,7 @@ pub(super) fn run(named: Host, context: &mut Context) -> Result<()> {
         let message = format!("asked as {}, in the words of {}", named.name(), event.host.name());
         context.out.notice("other_host", Severity::Info, message);
     }
-    let silent = Answer { host: event.host, decision: None, words: String::new(), secrets: json!({}) };
+    let silent = Answer { host: event.host, decision: None, words: String::new(), secrets: BTreeMap::new() };
     if matches!(event.moment, Moment::Other) {
         return context.out.answer(&silent);
     }
@@ -214,11 +215,11 @@ fn after(engine: &mut Engine, event: &Event, tool: &Tool, output: &Output, conte
             line_to_stderr(&report);
         }
     }
-    context.out.answer(&Answer { host: event.host, decision: None, words, secrets: json!(secrets) })
+    context.out.answer(&Answer { host: event.host, decision: None, words, secrets })
 }
 
 fn answer(host: Host, verdict: &Verdict) -> Answer {
-    Answer { host, decision: Some(verdict.name()), words: hook::words(host, verdict), secrets: json!({}) }
+    Answer { host, decision: Some(verdict.name()), words: hook::words(host, verdict), secrets: BTreeMap::new() }
 }
 
 /// Whether what tools are given and give back goes on the ledger as it is.

@@ -7,7 +7,7 @@ use clap::ValueEnum as _;
 use cp_common::coprocess::{ask_with, on_path};
 use cp_common::program::describe::Doctor;
 use cp_common::program::{Check, Class, Status, VerbDoc};
-use cp_common::{Context, Error, Result};
+use cp_common::{Code, Context, Error, Result};
 use serde::Deserialize;
 
 use super::install::person;
@@ -87,7 +87,14 @@ fn host_checks(
         });
     }
     if let Some(program) = program {
-        checks.push(canary(host, program, &files[0].1, here, context)?);
+        let check = format!("{name}_canary");
+        checks.push(match canary(&check, host, program, &files[0].1, here, context) {
+            Err(error) if error.code() == Code::Interrupted => return Err(error),
+            Err(error) => {
+                Check::not_fine(&check, Status::Fail, error.message(), error.hint_text().unwrap_or("try again"))
+            }
+            Ok(check) => check,
+        });
     }
     Ok(())
 }
@@ -109,7 +116,7 @@ fn configured(host: Host, file: &Path, context: &Context) -> std::result::Result
     let text = std::fs::read_to_string(file).map_err(|e| e.to_string())?;
     let found = lines(host, &text).map_err(|e| e.message().to_owned())?;
     let own = std::env::current_exe().and_then(|own| own.canonicalize()).map_err(|e| e.to_string())?;
-    for (_, line) in &found {
+    for line in &found {
         let program = program_in(host, line).unwrap_or_default();
         match program.canonicalize() {
             Err(e) => return Err(format!("{}: {e}", program.display())),
@@ -124,12 +131,11 @@ fn configured(host: Host, file: &Path, context: &Context) -> std::result::Result
 }
 
 /// Has the host asked for a command that is refused, and looks whether our refusal is what its model is told.
-fn canary(host: Host, program: &Path, file: &Path, here: &Path, context: &Context) -> Result<Check> {
+fn canary(check: &str, host: Host, program: &Path, file: &Path, here: &Path, context: &Context) -> Result<Check> {
     #[derive(Deserialize)]
     struct Decision {
         reason: String,
     }
-    let check = format!("{}_canary", host.name());
     let mark = format!("cp-exec-canary-{}", std::process::id());
     // Not by the name of the mark: a host tells its model where it is.
     let place = std::env::temp_dir().join(format!("cp-exec-{}-hook", std::process::id()));
@@ -145,7 +151,7 @@ fn canary(host: Host, program: &Path, file: &Path, here: &Path, context: &Contex
     // Hosts put what a hook says into quotes of their own, and some show its command line, with the word by which that fails.
     let plain = |text: &str| text.replace(['\\', '"', '\n', ' '], "").replace("'cp-exechookfailed'", "");
     let says = |what: &str| seen.told.iter().any(|text| plain(text).contains(&plain(what)));
-    let refused = |status, message: String, fix: &str| Check::not_fine(&check, status, message, fix);
+    let refused = |status, message: String, fix: &str| Check::not_fine(check, status, message, fix);
     Ok(if seen.ran {
         let fix = match host {
             Host::Codex => {
@@ -155,7 +161,7 @@ fn canary(host: Host, program: &Path, file: &Path, here: &Path, context: &Contex
         };
         refused(Status::Fail, "a command that is refused ran: the hook was not asked".to_owned(), fix)
     } else if says(&reason) {
-        Check::pass(&check, "the hook was asked, and what it refuses does not run")
+        Check::pass(check, "the hook was asked, and what it refuses does not run")
     } else if says("cp-exec hook failed") {
         refused(Status::Fail, "the hook was asked and fails, so nothing runs".to_owned(), "run `cp-exec doctor`")
     } else if let Some(last) = seen.told.iter().find(|text| text.contains(' ')) {

@@ -103,11 +103,11 @@ pub(super) fn change(
     made: impl FnOnce(Option<&str>) -> Result<Option<String>>,
 ) -> Result<()> {
     let host = place.host;
-    let project = place
-        .project
-        .as_deref()
-        .map(|project| project.canonicalize().map_err(|e| Error::io("the project", e).in_file(project)));
-    let file = resolved(&file_of(host, project.transpose()?.as_deref(), &person(context)?));
+    let absolute = |project: &PathBuf| {
+        project.canonicalize().map_err(|e| Error::not_found(format!("the project: {e}")).in_file(project))
+    };
+    let project = place.project.as_ref().map(absolute).transpose()?;
+    let file = resolved(&file_of(host, project.as_deref(), &person(context)?));
     context.home.check_writable(&file)?;
     let verb = format!("hook {action}");
     let asked = Write { verb: &verb, arguments: &(host, &file), dangerous: false };

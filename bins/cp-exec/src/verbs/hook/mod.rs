@@ -12,7 +12,6 @@ use crate::hook::Host;
 
 /// Decide about the tool calls of another agent, or set that up
 #[derive(clap::Args)]
-#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     /// The agent that asks: its question is one JSON object on standard input
     #[arg(value_name = "HOST", value_enum)]

@@ -1,0 +1,187 @@
+//! Laws of putting the hook into a host's text and taking it out, over texts as people write them.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::{Command, file_of, lines, program_in, with_ours, without_ours};
+use crate::hook::Host;
+
+const JSON_HOSTS: [Host; 4] = [Host::Claude, Host::Codex, Host::Gemini, Host::Copilot];
+
+fn command(host: Host, program: &str) -> Command<'_> {
+    Command { host, program, home: None }
+}
+
+fn leaf() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("1e2"),
+        Just("-0.50"),
+        Just("null"),
+        Just("\"a \\u00e9 \\\" // /* x\""),
+        Just("[]"),
+        Just("{ }"),
+        Just("[1,  2]"),
+        Just("{\"hooks\": {\"PreToolUse\": []}}"),
+        Just("12345678901234567890"),
+    ]
+    .prop_map(str::to_owned)
+}
+
+/// Handlers and groups of others, also ones that only look like ours.
+fn group() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just(r#"{"matcher": "Bash", "hooks": [{"type": "command", "command": "lint || exit 2"}]}"#),
+        Just(
+            r#"{"hooks":[{"type":"command","command":"my-cp-exec-log hook claude"},{"type":"http","url":"http://x"}]}"#
+        ),
+        Just(r#"{"type": "command", "bash": "./check cp-exec hook copilot"}"#),
+        Just(r#"{"hooks": []}"#),
+        Just("{}"),
+    ]
+    .prop_map(str::to_owned)
+}
+
+/// A container over lines of its own, or on one.
+fn written(open: char, parts: Vec<String>, close: char, style: usize, depth: usize) -> String {
+    let (newline, unit) = [("", ""), ("\n", "  "), ("\n", "\t"), ("\r\n", "    "), ("\n\n", " ")][style];
+    let comma = if newline.is_empty() { ", ".to_owned() } else { format!(",{newline}{}", unit.repeat(depth + 1)) };
+    if parts.is_empty() {
+        return format!("{open}{newline}{close}");
+    }
+    format!("{open}{newline}{}{}{newline}{}{close}", unit.repeat(depth + 1), parts.join(&comma), unit.repeat(depth))
+}
+
+fn text() -> impl Strategy<Value = String> {
+    let events =
+        prop::sample::subsequence(vec!["PreToolUse", "BeforeTool", "preToolUse", "SessionStart", "Stop"], 0..4);
+    let hooks = (events, prop::collection::vec(prop::collection::vec(group(), 0..3), 5));
+    (prop::collection::vec(leaf(), 0..4), prop::option::of(hooks), 0..5_usize, 0..4_usize, prop::bool::ANY).prop_map(
+        |(leaves, hooks, style, at, end)| {
+            let mut members: Vec<String> =
+                leaves.into_iter().enumerate().map(|(n, leaf)| format!("\"m{n}\":{leaf}")).collect();
+            if let Some((events, groups)) = hooks {
+                let lists = events.iter().zip(groups);
+                let lists =
+                    lists.map(|(event, groups)| format!("\"{event}\": {}", written('[', groups, ']', style, 2)));
+                let hooks = format!("\"hooks\" : {}", written('{', lists.collect(), '}', style, 1));
+                members.insert(at.min(members.len()), hooks);
+            }
+            written('{', members, '}', style, 0) + if end { "\n" } else { "" }
+        },
+    )
+}
+
+/// Everything but our entries.
+fn of_others(host: Host, text: &str) -> Value {
+    let mut value: Value = serde_json::from_str(text).unwrap();
+    let Some(hooks) = value["hooks"].as_object_mut() else { return value };
+    for list in hooks.values_mut().filter_map(Value::as_array_mut) {
+        list.retain(|group| !group.to_string().contains(&format!("/bin/cp-exec hook {}", host.name())));
+    }
+    value
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_put_in_comes_out_and_leaves_every_byte_as_it_was(text in text(), host in prop::sample::select(&JSON_HOSTS)) {
+        let own = command(host, "/usr/bin/cp-exec");
+        let with = with_ours(&own, Some(&text)).unwrap();
+        let count = lines(host, &with).unwrap().len();
+        prop_assert!(count >= 4, "{with}");
+        prop_assert_eq!(&with_ours(&own, Some(&with)).unwrap(), &with, "twice is once");
+        // What others have stands before ours, in the same order; what was not there is empty without ours.
+        let (before, mut after) = (serde_json::from_str::<Value>(&text).unwrap(), of_others(host, &with));
+        if let Some(hooks) = after["hooks"].as_object_mut() {
+            hooks.retain(|event, list| list != &json!([]) || before["hooks"].get(event).is_some());
+        }
+        if before.get("hooks").is_none() {
+            after.as_object_mut().unwrap().shift_remove("hooks");
+        }
+        prop_assert_eq!(&after, &before);
+        let rest = without_ours(host, &with).unwrap();
+        prop_assert_eq!(rest.as_deref(), Some(text.as_str()));
+        prop_assert_eq!(without_ours(host, &text).unwrap(), Some(text));
+    }
+
+    #[test]
+    fn an_older_entry_of_ours_is_replaced(text in text(), host in prop::sample::select(&JSON_HOSTS)) {
+        let old = with_ours(&command(host, "/home/o'neil/bin/cp-exec"), Some(&text)).unwrap();
+        let new = with_ours(&command(host, "/usr/bin/cp-exec"), Some(&old)).unwrap();
+        prop_assert!(!new.contains("neil"), "{}", new);
+        prop_assert_eq!(lines(host, &new).unwrap().len(), lines(host, &old).unwrap().len());
+        let program = program_in(host, &lines(host, &old).unwrap()[0]);
+        prop_assert_eq!(program, Some("/home/o'neil/bin/cp-exec".into()));
+    }
+}
+
+#[test]
+fn a_file_of_ours_alone_goes_whole_and_one_that_others_use_too_stays() {
+    for host in JSON_HOSTS {
+        let own = command(host, "/bin/cp-exec");
+        let made = with_ours(&own, None).unwrap();
+        assert_eq!(without_ours(host, &made).unwrap(), None, "{made}");
+        let more = made.replacen('{', "{\n  \"other\": true,", 1);
+        let left = without_ours(host, &more).unwrap().unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&left).unwrap()["other"], true);
+        assert!(!left.contains("cp-exec"), "{left}");
+    }
+}
+
+#[test]
+fn of_a_group_that_is_shared_only_our_handler_goes() {
+    let text = r#"{"hooks": {"PreToolUse": [{"hooks": [{"command": "a"}, {"command": "'/x/cp-exec' --home /h hook claude"}, {"command": "b"}]},
+        {"hooks": [{"command": "cp-exec hook claude"}, {"command": "cp-exec hook claude 2>&1"}]}, {"hooks": [{"command": "cp-exec hook codex"}]}]}}"#;
+    let left: Value = serde_json::from_str(&without_ours(Host::Claude, text).unwrap().unwrap()).unwrap();
+    let expected =
+        json!([{"hooks": [{"command": "a"}, {"command": "b"}]}, {"hooks": [{"command": "cp-exec hook codex"}]}]);
+    assert_eq!(left["hooks"]["PreToolUse"], expected);
+}
+
+#[test]
+fn what_cannot_be_edited_is_refused_with_its_place_and_with_what_to_paste() {
+    let own = command(Host::Claude, "/bin/cp-exec");
+    for (text, line, why) in [
+        ("{\n  // mine\n  \"a\": 1\n}", Some(2), "expected a member name"),
+        ("{\"a\": 1,}", Some(1), "expected a member name"),
+        ("", Some(1), "ends inside"),
+        ("{\"a\": 1, \"a\": 2}", Some(1), "duplicate"),
+        ("[]", None, "`hooks` is not an object"),
+        ("{\"hooks\": []}", None, "`hooks` is not an object"),
+        ("{\"hooks\": {\"Stop\": {}}}", None, "`hooks.Stop` is not an array"),
+    ] {
+        let error = with_ours(&own, Some(text)).unwrap_err();
+        assert!(error.message().contains(why), "{text}: {error}");
+        assert_eq!(error.details().get("line").and_then(Value::as_u64), line, "{text}");
+        assert!(error.details()["paste"]["hooks"]["PreToolUse"].is_array(), "{text}");
+        assert!(without_ours(Host::Claude, text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn a_plugin_of_somebody_else_is_not_replaced() {
+    let own = command(Host::Opencode, "/bin/cp-exec");
+    assert!(with_ours(&own, Some("export const mine = 1\n")).is_err());
+    let made = with_ours(&own, None).unwrap();
+    assert_eq!(program_in(Host::Opencode, &made), Some("/bin/cp-exec".into()));
+    assert_eq!(without_ours(Host::Opencode, &made).unwrap(), None);
+    assert_eq!(without_ours(Host::Opencode, "mine\n").unwrap().as_deref(), Some("mine\n"));
+    let newer = with_ours(&command(Host::Opencode, "/opt/cp-exec"), Some(&made)).unwrap();
+    assert!(newer.contains("[\"/opt/cp-exec\",\"hook\",\"opencode\"]"), "{newer}");
+}
+
+#[test]
+fn each_host_has_a_file_in_a_project() {
+    let project = std::path::Path::new("/p");
+    let file = |host| file_of(host, Some(project), std::path::Path::new("/h")).display().to_string();
+    let files = [Host::Claude, Host::Codex, Host::Gemini, Host::Copilot, Host::Opencode].map(file);
+    let expected = [
+        "/p/.claude/settings.json",
+        "/p/.codex/hooks.json",
+        "/p/.gemini/settings.json",
+        "/p/.github/hooks/cp-exec.json",
+        "/p/.opencode/plugin/cp-exec.js",
+    ];
+    assert_eq!(files, expected);
+}

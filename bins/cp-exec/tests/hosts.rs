@@ -1,0 +1,299 @@
+//! `hook install`, `remove` and `doctor`: the configuration of other agents as files of a person, the wrapper in a real shell, the plugin in
+//! Node.js, and a host that asks its hook, does not, or cannot.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use cp_testkit::counterpart;
+use serde_json::{Value, json};
+
+use crate::exec::{Exec, Who};
+
+const HOSTS: [(&str, &str); 5] = [
+    ("claude", ".claude/settings.json"),
+    ("codex", ".codex/hooks.json"),
+    ("gemini", ".gemini/settings.json"),
+    ("copilot", ".copilot/hooks/cp-exec.json"),
+    ("opencode", ".config/opencode/plugin/cp-exec.js"),
+];
+
+/// The token of a dry run.
+#[track_caller]
+fn token(exec: &Exec, words: &[&str]) -> String {
+    let (answer, status) = exec.ask(&[words, &["--dry-run"]].concat());
+    assert_eq!(status, 0, "{answer}");
+    answer["data"]["confirm_token"].as_str().unwrap_or_else(|| panic!("no token: {answer}")).to_owned()
+}
+
+#[track_caller]
+fn confirmed(exec: &Exec, words: &[&str]) -> Value {
+    let token = token(exec, words);
+    let (answer, status) = exec.ask(&[words, &["--confirm", &token]].concat());
+    assert_eq!(status, 0, "{answer}");
+    answer["data"].clone()
+}
+
+#[test]
+fn the_hook_is_shown_confirmed_and_taken_out_and_the_file_is_as_it_was() {
+    for (host, file) in HOSTS {
+        let exec = Exec::new(Who::Me);
+        let install = ["hook", "install", host];
+        let (shown, _) = exec.ask(&["hook", "install", host, "--dry-run"]);
+        let difference = shown["data"]["preview"]["changes"][0]["after"]["difference"].as_str().unwrap();
+        assert!(difference.contains("+") && difference.contains("hook"), "{difference}");
+        assert!(!exec.user.join(file).exists(), "a dry run writes nothing");
+        let (answer, status) = exec.ask(&install);
+        assert_eq!((status, answer["error"]["code"].as_str()), (5, Some("E_CONFIRMATION_REQUIRED")), "{answer}");
+        assert!(!exec.user.join(file).exists() && exec.entries("hook.install").is_empty());
+
+        assert_eq!(confirmed(&exec, &install)["changed"], true);
+        let made = exec.user.read(file);
+        assert!(made.contains("cp-exec") && made.contains(exec.home.to_str().unwrap()), "{made}");
+        let (again, status) = exec.ask(&[&install[..], &["--dry-run"]].concat());
+        assert_eq!((status, &again["data"]["changed"]), (0, &json!(false)), "{again}");
+        let entries = exec.entries("hook.install");
+        assert_eq!((entries.len(), &entries[0]["data"]["host"]), (1, &json!(host)), "{entries:?}");
+
+        assert_eq!(confirmed(&exec, &["hook", "remove", host])["sha256"], Value::Null);
+        assert!(!exec.user.join(file).exists());
+        assert_eq!(exec.entries("hook.remove").len(), 1);
+        assert_eq!(exec.ask(&["hook", "remove", host]).0["data"]["changed"], false);
+    }
+}
+
+#[test]
+fn a_linked_file_keeps_its_link_its_mode_and_what_else_it_says() {
+    let exec = Exec::new(Who::Me);
+    let text = "{\n    \"model\": \"opus\",\n    \"hooks\": {\"PreToolUse\": [{\"hooks\": [{\"type\": \"command\", \"command\": \"lint\"}]}]}\n}\n";
+    let real = exec.user.write("dotfiles/claude.json", text);
+    fs::set_permissions(&real, Permissions::from_mode(0o600)).unwrap();
+    let link = exec.user.directory(".claude").join("settings.json");
+    symlink("../dotfiles/claude.json", &link).unwrap();
+    confirmed(&exec, &["hook", "install", "claude"]);
+    assert!(link.is_symlink());
+    assert_eq!(real.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let value: Value = serde_json::from_slice(&fs::read(&real).unwrap()).unwrap();
+    assert_eq!((&value["model"], value["hooks"]["PreToolUse"].as_array().unwrap().len()), (&json!("opus"), 2));
+    assert_eq!(fs::read_dir(exec.user.join("dotfiles")).unwrap().count(), 1, "no copy stays");
+    confirmed(&exec, &["hook", "remove", "claude"]);
+    assert_eq!(fs::read_to_string(&real).unwrap(), text);
+    // A link that leads nowhere yet is followed too.
+    symlink(exec.user.join("dotfiles/hooks.json"), exec.user.directory(".codex").join("hooks.json")).unwrap();
+    confirmed(&exec, &["hook", "install", "codex"]);
+    assert!(exec.user.join(".codex/hooks.json").is_symlink() && exec.user.join("dotfiles/hooks.json").is_file());
+}
+
+#[test]
+fn what_cannot_be_edited_stays_as_it_is_and_says_what_to_do() {
+    let exec = Exec::new(Who::Me);
+    let file = exec.user.write(".gemini/settings.json", "{\n  // mine\n  \"theme\": \"dark\"\n}\n");
+    let before = fs::read(&file).unwrap();
+    for verb in ["install", "remove"] {
+        let (answer, status) = exec.ask(&["hook", verb, "gemini", "--dry-run"]);
+        let details = &answer["error"]["details"];
+        assert_eq!((status, &details["rule"], &details["line"]), (6, &json!("format"), &json!(2)), "{answer}");
+    }
+    let (answer, _) = exec.ask(&["hook", "install", "gemini", "--dry-run"]);
+    assert!(answer["error"]["details"]["paste"]["hooks"]["BeforeTool"].is_array(), "{answer}");
+    assert_eq!(fs::read(&file).unwrap(), before);
+
+    let file = exec.user.write(".claude/settings.json", "{}");
+    fs::set_permissions(&file, Permissions::from_mode(0o444)).unwrap();
+    let (answer, status) = exec.ask(&["hook", "install", "claude", "--dry-run"]);
+    let message = answer["error"]["message"].as_str().unwrap_or_default();
+    assert!(status == 4 && message.ends_with("the file is read-only"), "{answer}");
+    fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(confirmed(&exec, &["hook", "install", "claude"])["changed"], true, "the control");
+
+    exec.user.write(".config/opencode/plugin/cp-exec.js", "export const mine = 1\n");
+    assert_eq!(exec.ask(&["hook", "install", "opencode", "--dry-run"]).1, 6);
+    assert_eq!(exec.ask(&["hook", "install", "claude", "--project", "nowhere", "--dry-run"]).1, 3);
+    assert_eq!(exec.ask(&["hook", "install", "emacs"]).1, 2);
+}
+
+#[test]
+fn a_token_is_for_the_file_as_it_was_shown() {
+    let exec = Exec::new(Who::Me);
+    exec.work.write(".claude/settings.json", "{\"a\": 1}");
+    let words = ["hook", "install", "claude", "--project", "."];
+    let old = token(&exec, &words);
+    exec.work.write(".claude/settings.json", "{\"a\": 2}");
+    let (answer, status) = exec.ask(&[&words[..], &["--confirm", &old]].concat());
+    assert_ne!(status, 0, "{answer}");
+    assert_eq!(exec.work.read(".claude/settings.json"), "{\"a\": 2}");
+    confirmed(&exec, &words);
+    assert!(exec.work.read(".claude/settings.json").starts_with("{\"a\": 2,"));
+    assert!(!exec.user.join(".claude").exists(), "the project's file alone");
+}
+
+#[test]
+fn of_many_at_once_one_writes_and_the_file_is_whole() {
+    let exec = Exec::new(Who::Me);
+    let words = ["hook", "install", "claude"];
+    let tokens: Vec<String> = (0..6).map(|_| token(&exec, &words)).collect();
+    let running: Vec<_> =
+        tokens.iter().map(|token| exec.command(&[&words[..], &["--confirm", token]].concat()).start()).collect();
+    let ran: Vec<_> = running.into_iter().map(cp_testkit::Background::finish).collect();
+    assert!(ran.iter().any(|ran| ran.status == 0), "{ran:?}");
+    let value: Value = serde_json::from_str(&exec.user.read(".claude/settings.json")).unwrap();
+    assert_eq!(value["hooks"]["PreToolUse"].as_array().unwrap().len(), 1);
+    assert_eq!(fs::read_dir(exec.user.join(".claude")).unwrap().count(), 1, "nothing else stays there");
+}
+
+/// The line that is installed, with another program in the place of ours.
+fn line_with(exec: &Exec, program: &str) -> String {
+    confirmed(exec, &["hook", "install", "claude"]);
+    let value: Value = serde_json::from_str(&exec.user.read(".claude/settings.json")).unwrap();
+    let line = value["hooks"]["PreToolUse"][0]["hooks"][0]["command"].as_str().unwrap().to_owned();
+    let (ours, rest) = line.split_once(" --home ").unwrap();
+    assert!(ours.ends_with("cp-exec"), "{line}");
+    format!("{program} --home {rest}")
+}
+
+#[test]
+fn the_wrapper_closes_whatever_happens_to_the_program() {
+    let exec = Exec::new(Who::Me);
+    exec.executable("fails", "#!/bin/sh\nexit 1\n");
+    exec.executable("killed", "#!/bin/sh\nkill -9 $$\n");
+    exec.executable("refuses", "#!/bin/sh\necho no >&2\nexit 2\n");
+    exec.executable("allows", "#!/bin/sh\necho '{}'\n");
+    exec.executable("panics", "#!/bin/sh\nkill -ABRT $$\n");
+    let line = line_with(&exec, "PROGRAM");
+    for (program, status, said) in [
+        ("./fails", 2, "cp-exec hook failed"),
+        ("./killed", 2, "cp-exec hook failed"),
+        ("./panics", 2, "cp-exec hook failed"),
+        ("./missing", 2, "cp-exec hook failed"),
+        ("./refuses", 2, "no"),
+        ("./allows", 0, ""),
+    ] {
+        for shell in ["sh", "bash"] {
+            let ran = exec.program(shell).args(["-c", &line.replace("PROGRAM", program)]).run();
+            let last = ran.stderr.lines().last().unwrap_or_default();
+            assert_eq!((ran.status, last), (status, said), "{shell} {program}: {ran:?}");
+        }
+    }
+}
+
+/// Runs the plugin of opencode, with a stand-in for cp-exec that is this script.
+fn plugin(exec: &Exec, script: &str) -> (Value, i32) {
+    let node = counterpart("node").unwrap();
+    let stand_in = exec.work.executable("cp-exec", format!("#!/bin/sh\ncat >asked.$$\n{script}\n"));
+    if script == "missing" {
+        fs::remove_file(&stand_in).unwrap();
+    }
+    let text = exec.user.read(".config/opencode/plugin/cp-exec.js");
+    let (head, rest) = text.split_once("= [").unwrap();
+    let (_, tail) = rest.split_once('\n').unwrap();
+    exec.work.write("plugin.mjs", format!("{head}= [\"{}\", \"hook\", \"opencode\"]\n{tail}", stand_in.display()));
+    let main = r#"import { CpExec } from "./plugin.mjs"
+const hooks = await CpExec({ directory: "/project" })
+const output = { args: { command: "ls", old: 1 } }
+const tried = async (name, ...words) => { try { await hooks[name](...words); return null } catch (e) { return String(e.message) } }
+const before = await tried("tool.execute.before", { tool: "bash", sessionID: "s", callID: "c" }, output)
+const after = await tried("tool.execute.after", { tool: "bash", sessionID: "s", callID: "c", args: {} }, { output: "x" })
+console.log(JSON.stringify({ before, after, args: output.args }))
+"#;
+    exec.work.write("main.mjs", main);
+    let ran = exec.program(node).arg("main.mjs").run();
+    (ran.records().pop().unwrap_or_else(|| panic!("{ran:?}")), ran.status)
+}
+
+#[test]
+fn the_plugin_throws_at_everything_but_a_clear_yes() {
+    if counterpart("node").is_none() {
+        return;
+    }
+    let exec = Exec::new(Who::Me);
+    confirmed(&exec, &["hook", "install", "opencode"]);
+    let (said, _) = plugin(&exec, "echo '{\"decision\":\"allow\"}'");
+    assert_eq!(said, json!({"before": null, "after": null, "args": {"command": "ls", "old": 1}}), "the control");
+    let asked = exec.work.names().into_iter().find(|name| name.starts_with("asked.")).unwrap();
+    let asked: Value = serde_json::from_str(&exec.work.read(asked)).unwrap();
+    assert_eq!((&asked["cwd"], &asked["input"]["callID"]), (&json!("/project"), &json!("c")), "{asked}");
+    let (said, _) = plugin(&exec, "echo '{\"decision\":\"allow\",\"args\":{\"command\":\"cp-exec\"}}'");
+    assert_eq!((&said["before"], &said["args"]), (&Value::Null, &json!({"command": "cp-exec"})));
+    for (script, why) in [
+        ("echo not this >&2; exit 2", "not this"),
+        ("echo '{\"decision\":\"deny\",\"reason\":\"no\"}'", "no"),
+        ("exit 2", "cp-exec hook failed: exit 2"),
+        ("exit 1", "cp-exec hook failed: exit 1"),
+        ("kill -9 $$", "cp-exec hook failed: SIGKILL"),
+        ("echo '{\"decision\"'", "JSON"),
+        ("exit 0", "JSON"),
+        ("echo null", ""),
+        ("echo '{}'", "did not allow"),
+        ("echo '{\"decision\":\"allow\",\"args\":[1]}'", "args"),
+        ("echo '{\"decision\":\"allow\"}'; exit 1", "exit 1"),
+        ("missing", "ENOENT"),
+    ] {
+        let (said, _) = plugin(&exec, script);
+        assert!(said["before"].as_str().is_some_and(|text| text.contains(why)), "{script}: {said}");
+        assert_eq!(said["args"], json!({"command": "ls", "old": 1}), "{script}");
+    }
+}
+
+/// A stand-in for a host: it asks the model, and does what it says as its mode tells.
+const HOST: &str = r#"#!/usr/bin/env python3
+import json, os, subprocess, sys, urllib.request
+if "--version" in sys.argv: print("7.0 (stand-in)"); sys.exit()
+def model(messages):
+    body = json.dumps({"tools": [{"name": "Bash"}], "messages": messages}).encode()
+    url = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages"
+    return urllib.request.urlopen(urllib.request.Request(url, body)).read().decode()
+mode = open("mode").read()
+if mode == "broken": sys.exit("cannot start")
+events = [json.loads(line[6:]) for line in model(["do it"]).splitlines() if line.startswith("data: ")]
+call = [e["delta"]["partial_json"] for e in events if e.get("delta", {}).get("type") == "input_json_delta"][0]
+command = json.loads(call)["command"]
+result = "hook says: " + mode
+if mode == "untrusted": result = subprocess.run(["sh", "-c", command], capture_output=True, text=True).stderr
+if mode == "asks":
+    line = json.load(open(os.path.expanduser("~/.claude/settings.json")))["hooks"]["PreToolUse"][0]["hooks"][0]["command"]
+    ours = line.split(" hook ")[0]
+    ran = subprocess.run(["sh", "-c", ours + ' check -c "$0"', command], capture_output=True, text=True)
+    result = "[" + line + "] refused: " + json.loads(ran.stdout.splitlines()[-1])["data"]["reason"]
+model(["do it", {"call": call}, {"result": result}])
+"#;
+
+#[test]
+fn doctor_tells_a_host_that_asks_from_one_that_does_not() {
+    let exec = Exec::new(Who::Me);
+    let bin = exec.root.directory("bin");
+    let doctor = |mode: &str| {
+        exec.work.write("mode", mode);
+        let ran = exec.command(&["hook", "doctor", "claude"]).also_on_path(&bin).run().success();
+        let checks = ran.data()["checks"].as_array().unwrap().clone();
+        let found = |name: &str| checks.iter().find(|check| check["check"] == name).cloned().unwrap_or_default();
+        (found("claude"), found("claude_hook"), found("claude_person"), found("claude_canary"))
+    };
+    let (program, hook, ..) = doctor("");
+    assert_eq!((&program["status"], &hook["status"]), (&json!("warn"), &json!("fail")), "{program} {hook}");
+    bin.executable("claude", HOST);
+    assert_eq!(doctor("").3, Value::Null, "without a hook nothing is tried");
+    confirmed(&exec, &["hook", "install", "claude"]);
+    for (mode, status, said) in [
+        ("untrusted", "fail", "the hook was not asked"),
+        ("broken", "warn", "cannot start"),
+        ("a host of its own mind", "warn", "not for our reason: hook says: a host of its own mind"),
+        ("cp-exec hook failed", "fail", "the hook was asked and fails"),
+        ("asks", "pass", "what it refuses does not run"),
+    ] {
+        let (program, _, person, canary) = doctor(mode);
+        assert!(program["message"].as_str().unwrap().ends_with("7.0 (stand-in)"), "{program}");
+        assert_eq!(person["status"], "pass", "{person}");
+        assert_eq!(canary["status"], status, "{mode}: {canary}");
+        assert!(canary["message"].as_str().unwrap().contains(said), "{mode}: {canary}");
+    }
+    let text = exec.user.read(".claude/settings.json");
+    for (from, to, why) in [
+        ("/cp-exec --home", "/gone/cp-exec --home", "cp-exec"),
+        ("exit 2;", "true;", "may not close"),
+        ("{", "{,", "not strict JSON"),
+    ] {
+        exec.user.write(".claude/settings.json", text.replace(from, to));
+        let (.., person, _) = doctor("asks");
+        assert_eq!(person["status"], "fail", "{person}");
+        assert!(person["message"].as_str().unwrap().contains(why), "{person}");
+    }
+}

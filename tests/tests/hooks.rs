@@ -1,0 +1,382 @@
+//! `cp-exec hook`: what hosts ask, as they asked it, and what becomes of their tools.
+
+use cp_testkit::{Outcome, Place, Program, repository};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+const POLICY: &str = r#"
+[exec]
+allowed_commands = ["echo", "touch", "rm"]
+CONFIRM
+[paths]
+forbidden = ["**/.env"]
+pristine = ["lib/**"]
+[tools]
+allow = ["Todo*", "mcp__*"]
+approve = ["mcp__prod__*"]
+"#;
+
+const HOSTS: [&str; 5] = ["claude", "codex", "gemini", "copilot", "opencode"];
+
+fn place_with(confirm: &str) -> Place {
+    let place = Place::of("cp-exec");
+    place.policy(&POLICY.replace("CONFIRM", confirm));
+    place
+}
+
+/// The recorded question of a host about its shell tool, with another command, in this place.
+fn question(place: &Place, host: &str, moment: &str, command: &str) -> Value {
+    let file = repository().join("bins/cp-exec/tests/data/host-questions.jsonl");
+    let text = std::fs::read_to_string(file).unwrap();
+    let mut lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let is_shell = |line: &Value| {
+        line["host"] == host
+            && line["moment"] == moment
+            && line["question"].to_string().contains("\"command\":\"echo ran")
+    };
+    let mut question = lines.find(is_shell).unwrap()["question"].take();
+    question["cwd"] = place.work.display().to_string().into();
+    for tool in ["/tool_input/command", "/toolArgs/command", "/output/args/command", "/input/args/command"] {
+        if let Some(found) = question.pointer_mut(tool) {
+            *found = command.into();
+        }
+    }
+    question
+}
+
+/// Claude Code's question about any tool.
+fn about(place: &Place, call: &str, tool: &str, input: &Value) -> Value {
+    json!({"hook_event_name":"PreToolUse","session_id":"s1","cwd":place.work.display().to_string(),"permission_mode":"default",
+        "tool_use_id":call,"tool_name":tool,"tool_input":input})
+}
+
+fn ask(place: &Place, host: &str, question: &Value) -> Outcome {
+    asking(place, host, question).run()
+}
+
+fn asking(place: &Place, host: &str, question: &Value) -> Program {
+    place.subject().args(["hook", host]).stdin(question.to_string())
+}
+
+/// The command that the host is told to run, or none.
+fn rewritten(ran: &Outcome) -> Option<String> {
+    let words: Value = serde_json::from_str(&ran.stdout).ok()?;
+    let places = [
+        "/hookSpecificOutput/updatedInput/command",
+        "/hookSpecificOutput/tool_input/command",
+        "/modifiedArgs/command",
+        "/args/command",
+    ];
+    places.iter().find_map(|place| words.pointer(place)?.as_str().map(str::to_owned))
+}
+
+#[track_caller]
+fn denied(ran: &Outcome, with: &str) {
+    assert_eq!(ran.status, 2, "{ran:?}");
+    assert!(
+        ran.stderr.contains(with) && !ran.stdout.contains("\"allow\"") && rewritten(ran).is_none(),
+        "{with}: {ran:?}"
+    );
+}
+
+/// The entries about tools in the sessions of this place.
+fn entries(place: &Place) -> Vec<Value> {
+    let sessions = place.home.at("planes/ho1/sessions");
+    let ledgers = sessions.names().into_iter().map(|session| sessions.records(format!("{session}/ledger/exec.jsonl")));
+    ledgers.flatten().collect()
+}
+
+fn events(place: &Place, event: &str) -> Vec<Value> {
+    entries(place).into_iter().filter(|entry| entry["event"] == event).collect()
+}
+
+#[test]
+fn what_is_allowed_runs_in_our_sandbox_on_the_record_of_the_hosts_session() {
+    for host in HOSTS {
+        let place = place_with("");
+        let told = ask(&place, host, &question(&place, host, "before", "echo 'it is' \"here\"")).code(0);
+        let command = rewritten(&told).unwrap_or_else(|| panic!("{told:?}"));
+        assert!(command.ends_with(r#" -c 'echo '\''it is'\'' "here"'"#), "{command}");
+        assert_eq!(place.sh(&command).stdout, "it is here\n", "{host}");
+        let of_call = entries(&place);
+        let call = &events(&place, "host.intent")[0]["data"]["host_call"];
+        for event in ["host.intent", "exec.intent", "exec.result", "exec.evidence"] {
+            let entry =
+                of_call.iter().find(|entry| entry["event"] == event).unwrap_or_else(|| panic!("{host}: {event}"));
+            assert_eq!((&entry["data"]["host"], &entry["data"]["host_call"]), (&json!(host), call), "{entry}");
+            assert!(entry["data"]["host_session"].is_string() && entry["session"].is_string(), "{entry}");
+        }
+        // The same command again is exactly what a hook makes, and stays as it is; nothing is to be said of it twice.
+        let again = ask(&place, host, &question(&place, host, "before", &command)).code(0);
+        assert_eq!(rewritten(&again).as_deref(), Some(command.as_str()), "{host}");
+        let almost = command.replace(" -c ", " --read-only -c ");
+        denied(&ask(&place, host, &question(&place, host, "before", &almost)), "not in allowed_commands");
+    }
+}
+
+#[test]
+fn what_is_refused_is_refused_with_status_two_a_text_and_the_hosts_words() {
+    for (host, words) in [
+        ("claude", r#""permissionDecision":"deny""#),
+        ("codex", r#""permissionDecision":"deny""#),
+        ("gemini", r#""decision":"deny""#),
+        ("copilot", r#""permissionDecision":"deny""#),
+        ("opencode", r#""decision":"deny""#),
+    ] {
+        let place = place_with("");
+        let ran = ask(&place, host, &question(&place, host, "before", "curl http://example.com"));
+        denied(&ran, "`curl` is not in allowed_commands");
+        assert!(ran.stdout.contains(words) && ran.stdout.contains("allowed_commands"), "{ran:?}");
+        assert_eq!(events(&place, "exec.refused").len(), 1, "{host}");
+        assert!(events(&place, "host.intent").is_empty());
+    }
+}
+
+#[test]
+fn what_an_owner_approved_passes_once() {
+    for host in HOSTS {
+        let place = place_with("confirm = \"owner\"");
+        let question = question(&place, host, "before", "rm -r made");
+        place.work.directory("made");
+        let asks = ask(&place, host, &question);
+        denied(&asks, "requires approval by a person");
+        let id = events(&place, "approval.asked")[0]["data"]["id"].as_str().unwrap().to_owned();
+        assert!(asks.stderr.contains(&id) && asks.stdout.contains(&id), "{asks:?}");
+        let mut terminal = place.subject().args(["approve", &id]).terminal(80);
+        terminal.wait_for("y = yes");
+        terminal.send("y\r");
+        terminal.end();
+        let command = rewritten(&ask(&place, host, &question).code(0)).unwrap();
+        assert_eq!((place.sh(&command).status, place.work.join("made").exists()), (0, false), "{host}");
+        place.work.directory("made");
+        assert_eq!(place.sh(&command).status, 126, "{host}: it was for once");
+        denied(&ask(&place, host, &question), &id);
+        assert_eq!(events(&place, "approval.spent").len(), 1);
+    }
+}
+
+#[test]
+fn claude_code_asks_its_person_or_defers() {
+    let place = place_with("");
+    place.work.directory("made");
+    let question = question(&place, "claude", "before", "rm -r made");
+    let headless =
+        |program: Program| program.env("CLAUDE_CODE_SESSION_ATTENDED", "0").env("CLAUDE_CODE_ENTRYPOINT", "sdk-cli");
+    let defers = headless(asking(&place, "claude", &question)).run().code(0);
+    assert!(defers.stdout.contains(r#""permissionDecision":"defer""#) && rewritten(&defers).is_none(), "{defers:?}");
+    assert_eq!(events(&place, "approval.asked").len(), 1);
+    headless(asking(&place, "claude", &question)).run().code(0);
+    assert_eq!(events(&place, "approval.asked").len(), 1, "it is asked once");
+
+    let mut attended = question.clone();
+    attended["permission_mode"] = "default".into();
+    let asks = asking(&place, "claude", &attended).env("CLAUDE_CODE_SESSION_ATTENDED", "1").run().code(0);
+    assert!(asks.stdout.contains(r#""permissionDecision":"ask""#), "{asks:?}");
+    let command = rewritten(&asks).unwrap();
+    assert_eq!((place.sh(&command).status, place.work.join("made").exists()), (0, false));
+    place.work.directory("made");
+    assert_ne!(place.sh(&command).status, 0, "a yes is for once");
+    // Where it is not told whether somebody is there, or asks for nothing itself, a yes comes by `approve` alone.
+    denied(&ask(&place, "claude", &attended), "requires approval");
+    let bypassing = asking(&place, "claude", &question).env("CLAUDE_CODE_SESSION_ATTENDED", "1").run();
+    denied(&bypassing, "requires approval");
+}
+
+#[test]
+fn two_hooks_of_one_call_make_one_record_and_one_session() {
+    let place = place_with("");
+    let both = |question: &Value| {
+        let hooks = [(); 4].map(|()| asking(&place, "claude", question).start());
+        hooks.map(cp_testkit::Background::finish)
+    };
+    let first = both(&question(&place, "claude", "before", "echo hi"));
+    assert!(first.iter().all(|ran| ran.status == 0 && ran.stdout == first[0].stdout), "{first:?}");
+    assert_eq!(place.home.at("planes/ho1/sessions").names().len(), 1);
+    assert_eq!(events(&place, "host.intent").len(), 1);
+    place.sh(&rewritten(&first[0]).unwrap());
+    both(&question(&place, "claude", "after", "echo hi"));
+    assert_eq!(events(&place, "host.result").len(), 1);
+    // The control: another call, and the same words of a host that has no ids.
+    let mut other = question(&place, "claude", "before", "echo hi");
+    other["tool_use_id"] = "another".into();
+    ask(&place, "claude", &other).code(0);
+    assert_eq!(events(&place, "host.intent").len(), 2);
+    for _ in 0..2 {
+        ask(&place, "copilot", &question(&place, "copilot", "before", "echo hi")).code(0);
+    }
+    assert_eq!(events(&place, "host.intent").len(), 4);
+}
+
+#[test]
+fn file_tools_meet_the_file_rules() {
+    let place = place_with("");
+    let told = |tool: &str, input: Value| ask(&place, "claude", &about(&place, "c", tool, &input));
+    for (tool, input) in [
+        ("Read", json!({"file_path":"src/a"})),
+        ("Write", json!({"file_path":place.work.join("new").display().to_string(),"content":"x"})),
+        ("Read", json!({"file_path":"lib/a"})),
+        ("Glob", json!({"pattern":"**/*.rs"})),
+        ("apply_patch", json!({"command":"*** Add File: a\n+x"})),
+        ("TodoWrite", json!({"todos":[]})),
+        ("mcp__docs__find", json!({"path":"/etc/shadow"})),
+    ] {
+        let ran = told(tool, input).code(0);
+        assert_eq!(ran.stdout, "", "the host goes on by its own rules: {ran:?}");
+    }
+    for (tool, input, rule) in [
+        ("Read", json!({"file_path":".env"}), "forbidden"),
+        ("Write", json!({"file_path":"a/../.env"}), "forbidden"),
+        ("Edit", json!({"file_path":"lib/a"}), "pristine"),
+        ("Edit", json!({"file_path":".claude/settings.json"}), "protected"),
+        ("Write", json!({"file_path":".github/hooks/x.json"}), "protected"),
+        ("Read", json!({"file_path":"/etc/passwd"}), "paths.read"),
+        ("Read", json!({"file_path":"~/.ssh/id_ed25519"}), "paths.read"),
+        ("Glob", json!({"pattern":"/etc/*"}), "paths.read"),
+        ("apply_patch", json!({"command":"*** Update File: ok\n*** Move to: lib/x"}), "pristine"),
+        ("Write", json!({"content":"x"}), "host_tool"),
+        ("WebFetch", json!({"url":"http://example.com"}), "tools.allow"),
+    ] {
+        denied(&told(tool, input.clone()), "");
+        let refused = events(&place, "exec.refused");
+        let last = refused.last().unwrap();
+        let secret = rule == "paths.read" && last["data"]["rule"] == "secret";
+        assert!(last["data"]["rule"] == rule || secret, "{tool} {input}: {last}");
+    }
+}
+
+#[test]
+fn a_tool_that_the_policy_lists_waits_for_its_owner() {
+    let place = place_with("");
+    let question = about(&place, "c", "mcp__prod__deploy", &json!({"to":"all"}));
+    denied(&ask(&place, "claude", &question), "tools.approve");
+    let id = events(&place, "approval.asked")[0]["data"]["id"].as_str().unwrap().to_owned();
+    let mut terminal = place.subject().args(["approve", &id]).terminal(80);
+    terminal.wait_for("y = yes");
+    terminal.send("y\r");
+    terminal.end();
+    let other = about(&place, "d", "mcp__prod__deploy", &json!({"to":"none"}));
+    denied(&ask(&place, "claude", &other), "tools.approve");
+    assert_eq!(ask(&place, "claude", &question).code(0).stdout, "");
+    assert_eq!(ask(&place, "claude", &question).code(0).stdout, "", "the second hook of the same call");
+    let ended = json!({"hook_event_name":"PostToolUse","tool_response":"ok"});
+    let mut after = question.clone();
+    after.as_object_mut().unwrap().extend(ended.as_object().unwrap().clone());
+    ask(&place, "claude", &after).code(0);
+    denied(&ask(&place, "claude", &question), "tools.approve");
+    assert_eq!(events(&place, "approval.spent").len(), 1);
+}
+
+#[test]
+fn output_is_recorded_by_its_hash_and_secrets_in_it_by_their_kind() {
+    let key = format!("ghp_{}", "a1B2c3D4e5".repeat(4));
+    for host in HOSTS {
+        let place = place_with("");
+        let text = question(&place, host, "after", "echo hi").to_string();
+        let text = text.replace("\"hi\"", &format!("\"{key}\"")).replace("hi\\n", &format!("{key}\\n"));
+        let ran = ask(&place, host, &serde_json::from_str(&text).unwrap()).code(0);
+        let said = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(said.contains("github_token: ") && !said.contains(&key), "{host}: {ran:?}");
+        let result = &events(&place, "host.result")[0]["data"];
+        assert!(result["secrets"]["github_token"].as_u64() >= Some(1) && result["content"].is_null(), "{result}");
+        assert!(result["output"]["sha256"].as_str().unwrap().starts_with("sha256:"), "{result}");
+    }
+    let place = place_with("");
+    place.policy(&format!("{}[llm]\nlog_content = true\n", POLICY.replace("CONFIRM", "")));
+    ask(&place, "codex", &question(&place, "codex", "after", "echo hi")).code(0);
+    assert_eq!(events(&place, "host.result")[0]["data"]["content"], "hi\n");
+}
+
+#[test]
+fn no_failure_lets_a_tool_run() {
+    let question = |place: &Place| question(place, "claude", "before", "echo hi");
+    let place = place_with("");
+    ask(&place, "claude", &question(&place)).code(0);
+    for broken in ["", "{", "[]", "{}", "\u{0}", r#"{"hook_event_name":"PreToolUse","session_id":"s"}"#] {
+        denied(&place.feed(&["hook", "claude"], broken), "✗");
+    }
+    let mut slash = question(&place);
+    slash["session_id"] = "../x".into();
+    denied(&ask(&place, "claude", &slash), "slash");
+    denied(&place.feed(&["hook", "nobody"], "{}"), "invalid value");
+    denied(&place.subject().args(["hook", "claude"]).env("CP_FORMAT", "json").stdin("{").run(), "✗");
+
+    let broken = |break_it: &dyn Fn(&Place)| {
+        let place = place_with("");
+        ask(&place, "claude", &question(&place)).code(0);
+        break_it(&place);
+        ask(&place, "claude", &question(&place))
+    };
+    denied(&broken(&|place| place.policy("[exec]\nnonsense = 1")), "nonsense");
+    denied(
+        &broken(&|place| std::fs::remove_file(place.home.join("config/policy.toml")).unwrap()),
+        "there is no policy",
+    );
+    denied(&broken(&|place| drop(place.home.write("config/cp.toml", "format = 3"))), "format");
+    denied(
+        &broken(&|place| {
+            let ledger = place
+                .home
+                .join("planes/ho1/sessions")
+                .join(&place.home.at("planes/ho1/sessions").names()[0])
+                .join("ledger/exec.jsonl");
+            std::fs::remove_file(&ledger).unwrap();
+            std::fs::create_dir(&ledger).unwrap();
+        }),
+        "exec.jsonl",
+    );
+
+    // A disk that is full, as far as files go; nobody who reads the answer; no cp-session for the first question.
+    let command = format!("printf %s '{}' | (ulimit -f 0; cp-exec hook claude)", question(&place));
+    let mut other = question(&place);
+    other["tool_use_id"] = "full".into();
+    denied(&place.sh(&command.replace(&question(&place).to_string(), &other.to_string())), "✗");
+    let closed = place.shell(
+        "bash",
+        &format!("printf %s '{}' | cp-exec hook claude | true; exit ${{PIPESTATUS[1]}}", question(&place)),
+    );
+    assert!(matches!(closed.run().status, 0 | 2), "it was answered, or not");
+    let closed = place.sh(&format!("printf %s '{}' | cp-exec hook claude >&-", question(&place)));
+    assert_eq!(closed.status, 2, "{closed:?}");
+    let alone = place_with("");
+    alone.install("cp-exec");
+    denied(&ask(&alone, "claude", &question(&alone)), "cp-session");
+}
+
+#[test]
+fn a_question_that_does_not_end_is_answered_with_no() {
+    let place = place_with("");
+    let silent = place.subject().args(["hook", "claude"]).start();
+    let mut signalled = place.subject().args(["hook", "claude"]).start();
+    signalled.write("{");
+    // Once it reads, it notices signals.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    signalled.signal(Signal::TERM);
+    denied(&signalled.wait(), "interrupted");
+    denied(&silent.wait(), "no answer within 5 s");
+}
+
+#[test]
+fn what_is_no_question_about_a_tool_passes() {
+    let place = place_with("");
+    let other = json!({"hook_event_name":"Notification","session_id":"s1","message":"hello"});
+    assert_eq!(ask(&place, "claude", &other).code(0).stdout, "");
+    assert!(!place.home.exists() || place.home.at("planes").names().is_empty(), "nothing is made for it");
+    let copilot = question(&place, "copilot", "before", "echo hi");
+    let ran = ask(&place, "claude", &copilot).code(0);
+    assert!(ran.stdout.contains("modifiedArgs"), "who really asks is answered: {ran:?}");
+}
+
+#[test]
+fn a_transcript_joins_the_session_of_its_host() {
+    let place = place_with("");
+    let told = ask(&place, "claude", &question(&place, "claude", "before", "echo hi"));
+    place.sh(&rewritten(&told).unwrap());
+    let id = question(&place, "claude", "before", "")["session_id"].as_str().unwrap().to_owned();
+    let user = json!({"type":"user","sessionId":id,"message":{"role":"user","content":"do it"}});
+    place.work.write("transcript.jsonl", format!("{user}\n"));
+    let ran = place.sh("cp-session import transcript.jsonl");
+    let session = place.home.at("planes/ho1/sessions").names();
+    assert_eq!((session.len(), &ran.data()["session_id"]), (1, &json!(session[0])), "{ran:?}");
+    let shown = place.sh(&format!("cp-session show {0} | jq .data.turns; cp-log audit {0} | tail -n 1 | jq -c .ok; cp-session start --host claude --host-session {id} | jq -r .data.session_id", session[0]));
+    assert_eq!(shown.stdout, format!("1\ntrue\n{}\n", session[0]), "{shown:?}");
+}
