@@ -68,6 +68,20 @@ def spawn(home, count):
     print((cpu(THEIRS) - used) / count * 1e3, sorted(times)[count // 2] * 1e3, f"{landlock}, {layers}")
 
 
+def hook(home, count):
+    """The median wall time of a host's question, from start to exit, in milliseconds."""
+    question = {"hook_event_name": "PreToolUse", "session_id": "bench", "cwd": HERE, "tool_name": "Bash", "tool_input": {"command": "true"}}
+    times = []
+    for call in range(count + 1):
+        text = json.dumps({**question, "tool_use_id": f"call-{call}"})
+        begun = time.perf_counter()
+        ran = subprocess.run(["cp-exec", "--home", home, "hook", "claude"], input=text, capture_output=True, text=True, cwd=HERE)
+        times.append(time.perf_counter() - begun)
+        assert ran.returncode == 0 and "updatedInput" in ran.stdout, ran
+    # The first starts the session.
+    print(sorted(times[1:])[count // 2] * 1e3)
+
+
 def survivors(home, count):
     word = f"600.{os.getpid()}"
     script = f"sleep {word} & setsid sleep {word} & (setsid sleep {word} &) ; trap '' TERM; sleep {word}"
@@ -85,6 +99,6 @@ def survivors(home, count):
 
 
 what, *rest = sys.argv[1:]
-{"check": check, "direct": direct, "spawn": spawn, "survivors": survivors}[what](
+{"check": check, "direct": direct, "hook": hook, "spawn": spawn, "survivors": survivors}[what](
     *(int(word) if word.isdigit() else word for word in rest)
 )

@@ -1,6 +1,7 @@
 //! `cp-session start`: create a session.
 
-use std::fs::File;
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
 
 use cp_common::context::options::AppendOptions;
 use cp_common::home::sessions::is_id;
@@ -109,7 +110,13 @@ fn hosted(external: &External, start: &Start, context: &Context) -> Result<(Sess
     let place = context.home.host_note_file(&external.host, &external.id);
     make_directory(place.parent().unwrap_or(context.home.root()))?;
     let lock_file = place.with_extension("lock");
-    let file = File::create(&lock_file).map_err(|e| Error::io("opening the lock", e).in_file(&lock_file))?;
+    let file = OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&lock_file)
+        .map_err(|e| Error::io("opening the lock", e).in_file(&lock_file))?;
     lock(&file)?;
     if let Some((session, _)) = context.home.host_session(&external.host, &external.id) {
         return Ok((session, None));

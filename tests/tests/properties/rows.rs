@@ -96,7 +96,7 @@ const ROWS: [[&str; 4]; 66] = [
 
 /// The rest, in another table: arrays of this length are easier to keep right.
 const MORE: [[&str; 4]; 11] = [
-    ["cp-exec hook", "", "claude <question", "--format json claude"],
+    ["cp-exec hook", "", "--format json claude <question", "--format json claude"],
     ["cp-toolloop show", "", "$RUN", ""],
     [
         "cp-toolloop undo",

@@ -29,9 +29,9 @@ fn named(members: &Members, name: &str, asked: Host) -> Option<Event> {
         ("BeforeTool" | "AfterTool", _) => Host::Gemini,
         (_, Host::Codex) => Host::Codex,
         _ if members.contains_key("turn_id") => Host::Codex,
-        ("PreToolUse" | "PostToolUse" | "PostToolUseFailure", _) => Host::Claude,
-        (_, Host::Gemini) => Host::Gemini,
-        (_, Host::Claude | Host::Copilot | Host::Opencode) => Host::Claude,
+        // Its tools have other moments.
+        (name, Host::Gemini) if !name.contains("ToolUse") => Host::Gemini,
+        (_, Host::Claude | Host::Gemini | Host::Copilot | Host::Opencode) => Host::Claude,
     };
     let tool = || Some(Tool { name: text(members, "tool_name")?, input: object(members.get("tool_input")?)? });
     let output = |member: &str, failed| {
@@ -83,13 +83,12 @@ fn copilot(members: &Members, session: String) -> Option<Event> {
 fn opencode(members: &Members) -> Option<Event> {
     let (input, output) = (members.get("input")?.as_object()?, members.get("output")?.as_object()?);
     let tool = |arguments: Option<&Value>| Some(Tool { name: text(input, "tool")?, input: object(arguments?)? });
-    let moment = match output.get("args") {
-        Some(arguments) => Moment::Before(tool(Some(arguments))?),
-        None => {
-            let value = output.get("output").cloned().unwrap_or_default();
-            let failed = output.get("metadata").is_some_and(|found| found["exit"].as_i64().unwrap_or(0) != 0);
-            Moment::After(tool(input.get("args"))?, Output { value, failed })
-        }
+    let moment = if let Some(arguments) = output.get("args") {
+        Moment::Before(tool(Some(arguments))?)
+    } else {
+        let value = output.get("output").cloned().unwrap_or_default();
+        let failed = output.get("metadata").is_some_and(|found| found["exit"].as_i64().unwrap_or(0) != 0);
+        Moment::After(tool(input.get("args"))?, Output { value, failed })
     };
     Some(Event {
         host: Host::Opencode,

@@ -91,10 +91,10 @@ fn tools_name_the_files_that_they_touch() {
     {
         assert_eq!(files("Glob", &json!({"pattern":pattern})), path(Read, looks), "{pattern}");
     }
-    let patch = "*** Begin Patch\n*** Update File: a b\n*** Move to: c\n@@\n-x\n*** Add File: /d\n*** Delete File: e\n*** End Patch";
+    let text = "*** Begin Patch\n*** Update File: a b\n*** Move to: c\n@@\n-x\n*** Add File: /d\n*** Delete File: e\n*** End Patch";
     let all = ["/w/a b", "/w/c", "/d", "/w/e"].map(|path| (Write, path.to_owned()));
-    assert_eq!(files("apply_patch", &json!({"command":patch})), all);
-    assert_eq!(files("patch", &json!({"patchText":patch})), all);
+    assert_eq!(files("apply_patch", &json!({"command":text})), all);
+    assert_eq!(files("patch", &json!({"patchText":text})), all);
 }
 
 #[test]

@@ -47,9 +47,11 @@ fn leave(code: Code) -> ! {
 
 fn start<C: Parser>(program: &'static Program, run: fn(C, &mut Context) -> Result<()>, started: Instant) -> u8 {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let asked = format_in(&arguments);
     // Until the command line is understood, a word that may be such a verb is taken for it.
-    fail_closed(program.verbs.iter().any(|doc| doc.fails_closed && arguments.iter().any(|word| word == doc.path)));
-    let asked = asked_format(&arguments);
+    let is_closed = |doc: &VerbDoc| doc.fails_closed && arguments.iter().any(|word| word == doc.path);
+    fail_closed(matches!(asked, None | Some(Format::Raw)) && program.verbs.iter().any(is_closed));
+    let asked = asked.or_else(|| std::env::var("CP_FORMAT").ok().and_then(|name| format_of(&name)));
     let mut early = Output::new(program.name, asked.unwrap_or(Format::Json), false, started);
     if asked.is_none() {
         names_no_format();
@@ -252,8 +254,8 @@ fn format_of(name: &str) -> Option<Format> {
     [Format::Json, Format::Text, Format::Raw].into_iter().find(|format| format_name(*format) == name)
 }
 
-/// The format that is asked for, before the arguments are known to be right: an error about them is written in it too.
-fn asked_format(arguments: &[OsString]) -> Option<Format> {
+/// The format that the arguments ask for, before they are known to be right: an error about them is written in it too.
+fn format_in(arguments: &[OsString]) -> Option<Format> {
     let words: Vec<&str> = arguments.iter().map_while(|word| word.to_str()).take_while(|word| *word != "--").collect();
     let named = words.iter().enumerate().find_map(|(at, word)| match word.strip_prefix("--format") {
         Some("") => words.get(at + 1).copied(),
@@ -261,7 +263,7 @@ fn asked_format(arguments: &[OsString]) -> Option<Format> {
         None => None,
     });
     let is_json = words.contains(&"--json").then_some("json");
-    named.or(is_json).map(str::to_owned).or_else(|| std::env::var("CP_FORMAT").ok()).and_then(|name| format_of(&name))
+    named.or(is_json).and_then(format_of)
 }
 
 #[cfg(test)]

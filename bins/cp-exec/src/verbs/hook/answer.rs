@@ -1,6 +1,7 @@
 //! `cp-exec hook HOST`: a host's question about a tool call, answered in its words. What is not clearly allowed does not run.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read as _;
 
@@ -24,7 +25,7 @@ pub(crate) const DOC: VerbDoc = VerbDoc {
     class: Class::Governed,
     output: "hook_answer",
     examples: &[
-        r#"echo '{"hook_event_name":"PreToolUse","session_id":"s","tool_name":"Read","tool_input":{"file_path":"a"}}' | {} hook claude"#,
+        r#"echo '{"hook_event_name":"PreToolUse","session_id":"s","tool_name":"Read","tool_input":{"file_path":"a"}}' | {} hook claude --json"#,
     ],
     input: &[Input::Bytes],
     events: &[
@@ -149,7 +150,7 @@ fn hosted(event: &Event, told: &str) -> Result<Hosted> {
 fn before(engine: &mut Engine, event: &Event, named: Host, tool: &Tool, context: &mut Context) -> Result<()> {
     let base = context.base()?;
     let cwd = event.cwd.as_deref().unwrap_or(&base);
-    let handed_on = context.handed_on().into_iter().map(|word| word.into_string());
+    let handed_on = context.handed_on().into_iter().map(OsString::into_string);
     let handed_on = handed_on.collect::<std::result::Result<Vec<_>, _>>();
     let handed_on = handed_on.map_err(|word| Error::validation(format!("{} is not UTF-8", word.display())))?;
     engine.serve(hosted(event, &hook::told(tool))?);

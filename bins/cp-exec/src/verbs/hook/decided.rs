@@ -107,9 +107,8 @@ impl Asking<'_> {
         {
             return Ok(Verdict::Ask(input(Some(&token)), decision.reason.clone()));
         }
-        let granted = waits(engine, &approval, |_| match approval::is_granted(&home, &approval)? {
-            true => Ok(()),
-            false => Err(approval::pause(&home, &approval)?),
+        let granted = waits(engine, &approval, |_| {
+            if approval::is_granted(&home, &approval)? { Ok(()) } else { Err(approval::pause(&home, &approval)?) }
         });
         match granted {
             Ok(()) => Ok(Verdict::Rewrite(input(None))),
