@@ -12,6 +12,7 @@ mod endpoints;
 mod help;
 mod home;
 mod hooks;
+mod hosts;
 mod llama;
 mod loop_elixir;
 mod loops;

@@ -19,6 +19,7 @@ mod links;
 mod missing;
 mod once;
 mod options;
+mod outer;
 mod plans;
 mod projects;
 mod read_only;

@@ -32,9 +32,15 @@ pub(crate) struct Run<'a> {
 
 /// The process that starts runs: this program once more, single-threaded and with nothing of ours in it. It ends with this.
 pub(crate) struct Helper {
+    /// Closed first: its end is what the process ends by. An outer sandbox may refuse to shut it down.
     control: OwnedFd,
-    process: duct::Handle,
+    _process: Ending,
 }
+
+/// A process that ends by itself in a moment, and is killed when it does not.
+struct Ending(duct::Handle);
+
+const MOMENT: Duration = Duration::from_secs(1);
 
 impl Helper {
     /// Starts it. The kernel ends it with the thread that calls this, which must be the main one.
@@ -48,7 +54,7 @@ impl Helper {
             .unchecked()
             .start()
             .map_err(|e| Error::io("cannot start the sandbox helper", e))?;
-        Ok(Self { control, process })
+        Ok(Self { control, _process: Ending(process) })
     }
 
     /// Whether it is there to be asked.
@@ -95,10 +101,11 @@ impl Helper {
     }
 }
 
-impl Drop for Helper {
+impl Drop for Ending {
     fn drop(&mut self) {
-        let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
-        drop(self.process.wait());
+        if !matches!(self.0.wait_timeout(MOMENT), Ok(Some(_))) {
+            let _ = self.0.kill();
+        }
     }
 }
 

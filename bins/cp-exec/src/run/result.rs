@@ -11,6 +11,7 @@ use super::outcome::{Ended, LineEnded, NotRun, Outcome, Stop};
 use crate::decision::{Line, Ruling};
 use crate::refusal::with_members;
 use crate::request::{Command, line_of};
+use crate::sandbox;
 use crate::sandbox::report::{Cause, Failure, Undone};
 
 /// What became of a command that ran.
@@ -81,13 +82,17 @@ pub(super) fn explain(ruling: &Ruling, not_run: NotRun) -> Error {
             Error::new(Code::Interrupted, format!("{} was interrupted before it had started", ruling.argv[0]))
         }
         NotRun::Failed(Failure { step, message, cause }) => match cause {
-            Cause::Required => Error::new(Code::Forbidden, message)
-                .with("rule", "require")
-                .with("layer", step)
-                .hint(
+            Cause::Required => {
+                let nested = sandbox::is_nested();
+                let error = Error::new(Code::Forbidden, message).with("rule", "require").with("layer", step);
+                error.with("outer_sandbox", nested).hint(if nested {
+                    "an outer sandbox is present and gives fewer layers than the machine; run cp-exec outside of it, or, where it is \
+                     enough, the owner of the policy writes degraded = \"allow\" under [exec], and takes the layer out of `require`"
+                } else {
                     "`cp-exec doctor` shows which layers this machine provides and how its administrator can get the others; to run \
-                     without one is for the owner of the policy to decide (exec.degraded, exec.require)",
-                ),
+                     without one is for the owner of the policy to decide (exec.degraded, exec.require)"
+                })
+            }
             Cause::Changed => Error::new(Code::Forbidden, message).with("rule", "changed").hint(
                 "the file was replaced between the check and the start; find out what changed it, then try again",
             ),

@@ -40,3 +40,10 @@ pub fn enter() -> Option<std::process::ExitCode> {
 pub(crate) fn landlock_abi() -> u32 {
     sys::landlock_abi()
 }
+
+/// Whether this process already is in a sandbox: something forbade it system calls or the rights of the files it executes.
+pub(crate) fn is_nested() -> bool {
+    use rustix::thread::{SecureComputingMode, no_new_privs, secure_computing_mode};
+    no_new_privs().unwrap_or_default()
+        || secure_computing_mode().is_ok_and(|mode| mode != SecureComputingMode::Disabled)
+}

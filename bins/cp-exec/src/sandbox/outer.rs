@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use rustix::mount::MountPropagationFlags;
 use rustix::process::{Pid, PidfdFlags, WaitOptions};
 
 use super::plan::{Layer, Network, Plan};
@@ -46,6 +47,29 @@ impl Account {
         fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
         fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))
     }
+
+    /// Whether a user namespace would give anything. A machine or an outer sandbox may let it be made and then refuse what it is
+    /// made for, and who is in it cannot leave: so another process tries.
+    pub(super) fn gets_user_namespace(self) -> bool {
+        match sys::fork_into(libc::CLONE_NEWUSER | libc::CLONE_NEWNS) {
+            Ok(Forked::Child) => {
+                let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+                let has_rights =
+                    self.map_into_user_namespace().is_ok() && rustix::mount::mount_change("/", private).is_ok();
+                sys::leave(i32::from(!has_rights))
+            }
+            Ok(Forked::Parent(pid)) => loop {
+                match rustix::process::waitpid(Some(pid), WaitOptions::empty()) {
+                    Err(rustix::io::Errno::INTR) => {}
+                    ended => {
+                        return ended
+                            .is_ok_and(|ended| ended.is_some_and(|(_, status)| status.exit_status() == Some(0)));
+                    }
+                }
+            },
+            Err(_) => false,
+        }
+    }
 }
 
 /// Takes namespaces, starts the init and ends with it.
@@ -81,6 +105,7 @@ pub(super) fn bare(plan: &Plan, account: Account) -> Enforcement {
         network: Some(plan.network),
         uid: plan.run_as.map_or(account.uid, |(uid, _)| uid),
         cgroup: "none".to_owned(),
+        outer_sandbox: super::is_nested(),
         ..Enforcement::default()
     }
 }
@@ -90,6 +115,7 @@ fn namespaces(plan: &Plan, account: Account) -> Enforcement {
     let mut got = bare(plan, account);
     // Without a right to the others, a user namespace gives it. Root needs none, unless its rights were taken.
     if (!account.is_root() || sys::unshare(libc::CLONE_NEWUTS).is_err())
+        && account.gets_user_namespace()
         && sys::unshare(libc::CLONE_NEWUSER).and_then(|()| account.map_into_user_namespace()).is_ok()
     {
         got.namespaces.push(Layer::User.name().to_owned());

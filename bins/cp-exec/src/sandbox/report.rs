@@ -28,6 +28,9 @@ pub(crate) struct Enforcement {
     pub kill: String,
     /// The user it runs as.
     pub uid: u32,
+    /// Whether this program was itself in a sandbox or a container, which may give fewer layers than the machine has.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub outer_sandbox: bool,
     /// Processes that the command left behind, and that were killed; null where nobody counted.
     pub killed_processes: Option<u32>,
     /// What the run left behind that would have run later, and where it is now.

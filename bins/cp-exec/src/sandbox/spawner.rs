@@ -21,8 +21,13 @@ pub(super) fn run() -> ExitCode {
     sys::close_from(3);
     match prepare() {
         Ok((control, signals)) => {
-            let mut spawner =
-                Spawner { account: Account::own(), filters: Filters::compile(), refused: Vec::new(), runs: Vec::new() };
+            let mut spawner = Spawner {
+                account: Account::own(),
+                filters: Filters::compile(),
+                users: None,
+                refused: Vec::new(),
+                runs: Vec::new(),
+            };
             spawner.serve(&control, &signals);
             ExitCode::SUCCESS
         }
@@ -47,6 +52,8 @@ fn prepare() -> std::io::Result<(OwnedFd, OwnedFd)> {
 struct Spawner {
     account: Account,
     filters: Filters,
+    /// Whether a user namespace gives rights, once that was tried.
+    users: Option<bool>,
     /// Namespaces that were asked for at once and not given.
     refused: Vec<i32>,
     /// The first process of each run under way, and our copy of its socket: the last to be closed, so that its end is the run's.
@@ -83,15 +90,18 @@ impl Spawner {
         let wanted = NAMESPACES.iter().filter(|(layer, _)| *layer != Layer::Network || network != Network::Host);
         let all = wanted.fold(0, |flags, (_, flag)| flags | flag);
         // Root needs no user namespace for the others, unless its rights were taken.
-        let root = self.account.is_root().then_some(all);
+        let account = self.account;
+        let root = account.is_root().then_some(all);
         for flags in root.into_iter().chain([all | libc::CLONE_NEWUSER]) {
             if self.refused.contains(&flags) {
                 continue;
             }
-            match sys::fork_into(flags) {
-                Ok(forked) => return Ok((forked, Some(flags))),
+            let is_given =
+                flags & libc::CLONE_NEWUSER == 0 || *self.users.get_or_insert_with(|| account.gets_user_namespace());
+            match is_given.then(|| sys::fork_into(flags)) {
+                Some(Ok(forked)) => return Ok((forked, Some(flags))),
                 // A machine that does not give them will not; the attempt costs a process.
-                Err(_) => self.refused.push(flags),
+                None | Some(Err(_)) => self.refused.push(flags),
             }
         }
         Ok((sys::fork()?, None))

@@ -1,6 +1,7 @@
 /* Runs a program on a machine that lacks something: without LAYER[,LAYER] PROGRAM ARG...
    landlock: the kernel has none. namespaces, or one of mount, user, pid, network, ipc, uts: nobody gets any, or none of that kind.
    seccomp: no filter can be installed. rlimits: no limit can be set. cgroup: there is no file system of groups.
+   outer: the rights of root, and shutdown(2) and sendto(2), as in the sandbox of a coding agent.
    ordinary: whoever runs it is not root. none: nothing is lacking. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -56,13 +57,19 @@ int main(int argc, char **argv) {
         LOAD(nr), IS(SYS_seccomp, 3, 0), IS(SYS_prctl, 0, 3),
         LOAD(args[0]), IS(PR_SET_SECCOMP, 0, 1), ERROR(EINVAL), ANSWER(SECCOMP_RET_ALLOW),
     };
+    struct sock_filter sockets[] = {
+        LOAD(nr), IS(SYS_shutdown, 1, 0), IS(SYS_sendto, 0, 1), ERROR(EPERM), ANSWER(SECCOMP_RET_ALLOW),
+    };
     if (strstr(argv[1], "cgroup")
         && (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL)
             || mount("none", "/sys/fs/cgroup", "tmpfs", MS_RDONLY, NULL))) return 125;
+    int outer = strstr(argv[1], "outer") != NULL;
+    for (int right = 0; outer && prctl(PR_CAPBSET_DROP, right, 0, 0, 0) == 0; right++) {}
     if (strstr(argv[1], "ordinary") && (setgroups(0, NULL) || setgid(1000) || setuid(1000))) return 125;
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return 125;
     if (strstr(argv[1], "landlock") && INSTALL(landlock)) return 125;
     if (flags && INSTALL(namespaces)) return 125;
+    if (outer && INSTALL(sockets)) return 125;
     if (strstr(argv[1], "rlimits") && INSTALL(limits)) return 125;
     /* The last: after it there are no more. */
     if (strstr(argv[1], "seccomp") && INSTALL(filters)) return 125;

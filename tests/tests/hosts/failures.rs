@@ -1,0 +1,103 @@
+//! What an agent does when its hook fails: the table of HOOKS in cp-exec(1).
+
+use super::agent::{Agent, Host, hosts};
+
+/// Fails as the command asks that the call would run.
+const FAILING: &str = "#!/bin/sh
+case $(cat) in
+*try-cut*) printf '{\"hookSpecificOutput\":'; kill -KILL $$ ;;
+*try-status*) exit 1 ;;
+*try-killed*) kill -KILL $$ ;;
+*try-silent*) exit 2 ;;
+*try-slow*) exec sleep 20 ;;
+*try-broken*) printf '{\"hookSpecificOutput\":' ;;
+*try-denied*) echo '{\"decision\": \"deny\", \"reason\": \"not today\", \"permissionDecision\": \"deny\", \"permissionDecisionReason\": \"not today\"}'; echo 'not today' >&2; exit 2 ;;
+*callID*try-passed*) echo '{\"decision\": \"allow\"}' ;;
+esac
+";
+
+/// Fewer seconds than the slow one takes.
+const LIMIT: u32 = 2;
+
+const FAILURES: [&str; 6] = ["status", "killed", "cut", "silent", "slow", "broken"];
+
+/// The calls that ran although the hook failed. A call that the hook refuses never runs, and one that it passes does.
+fn opened(agent: &Agent) -> Vec<&'static str> {
+    let names: Vec<&str> = FAILURES.into_iter().chain(["denied", "passed"]).collect();
+    let turns = names.iter().map(|name| vec![agent.host.shell(&format!("touch try-{name}"))]).collect();
+    let (outcome, model) = agent.run(turns);
+    let ran = |name: &str| agent.place.work.join(format!("try-{name}")).exists();
+    assert!(ran("passed") && !ran("denied"), "{:?}: {outcome:?}\n{model:?}", agent.host);
+    assert!(model.results().iter().any(|result| result.contains("not today")), "{:?}: {model:?}", agent.host);
+    FAILURES.into_iter().filter(|name| ran(name)).collect()
+}
+
+fn runs_without_the_program(agent: &Agent) -> bool {
+    let (outcome, model) = agent.run(vec![vec![agent.host.shell("touch try-missing")]]);
+    assert_eq!(model.results().len(), 1, "{:?}: {outcome:?}\n{model:?}", agent.host);
+    agent.place.work.join("try-missing").exists()
+}
+
+/// Those that run a command as their hook.
+fn with_commands() -> impl Iterator<Item = Agent> {
+    hosts().into_iter().filter(|host| *host != Host::Opencode).map(Agent::new)
+}
+
+/// What stands in the configuration of an agent that this hook was installed in, where this program takes our place.
+fn installed(host: Host, program: Option<&str>) -> Agent {
+    let agent = Agent::new(host);
+    agent.govern("");
+    // Nobody waits half a minute here.
+    for file in [
+        ".claude/settings.json",
+        ".codex/hooks.json",
+        ".gemini/settings.json",
+        ".copilot/hooks/cp-exec.json",
+        ".config/opencode/plugin/cp-exec.js",
+    ] {
+        let text = agent.place.user.read_if_there(file);
+        if !text.is_empty() {
+            let text = text.replace(": 30000,", ": 2000,").replace(": 30,", ": 2,").replace(": 30\n", ": 2\n");
+            agent.place.user.write(file, text);
+        }
+    }
+    let ours = agent.place.root.join("bin/cp-exec");
+    std::fs::remove_file(&ours).unwrap();
+    if let Some(text) = program {
+        agent.place.root.executable("bin/cp-exec", text);
+    }
+    agent
+}
+
+#[test]
+fn our_installed_hook_is_closed_by_all_that_it_can_be_closed_by() {
+    for host in hosts() {
+        let agent = installed(host, Some(FAILING));
+        let open: &[&str] = match host {
+            Host::Claude => &["broken"],
+            Host::Codex | Host::Gemini => &["silent", "slow", "broken"],
+            Host::Copilot => &["slow", "broken"],
+            Host::Opencode => &[],
+        };
+        assert_eq!(opened(&agent), open, "{host:?}");
+        assert!(!runs_without_the_program(&installed(host, None)), "{host:?}");
+    }
+}
+
+#[test]
+fn a_hook_that_fails_leaves_most_agents_open() {
+    for agent in with_commands() {
+        let program = agent.place.root.executable("hook", FAILING);
+        agent.hook(program.to_str().unwrap(), LIMIT);
+        let (open, missing): (&[&str], bool) = match agent.host {
+            Host::Claude => (&["status", "killed", "cut", "slow", "broken"], true),
+            Host::Codex => (&["status", "killed", "cut", "silent", "slow", "broken"], true),
+            Host::Gemini => (&["status", "killed", "cut", "silent", "slow", "broken"], false),
+            Host::Copilot => (&["slow", "broken"], false),
+            Host::Opencode => unreachable!("it has plugins"),
+        };
+        assert_eq!(opened(&agent), open, "{:?}", agent.host);
+        agent.hook(agent.place.root.join("nothing").to_str().unwrap(), LIMIT);
+        assert_eq!(runs_without_the_program(&agent), missing, "{:?}", agent.host);
+    }
+}
