@@ -96,6 +96,6 @@ def survivors(home, count):
 
 
 what, *rest = sys.argv[1:]
-{"check": check, "direct": direct, "spawn": spawn, "survivors": survivors}[what](
+{"check": check, "parse": parse, "direct": direct, "spawn": spawn, "survivors": survivors}[what](
     *(int(word) if word.isdigit() else word for word in rest)
 )
