@@ -204,6 +204,9 @@ impl Reader<'_> {
         let prefix = first || parts.exports;
         if let Some(equals) = word::assignment(&text).filter(|_| prefix) {
             let name: String = text[..equals].iter().filter_map(word::plain).collect();
+            if OWN.contains(&name.as_str()) || name.starts_with("BASH") {
+                return Err(Refusal::new(Rule::Assignment, at, format!("{name} belongs to the shell itself")));
+            }
             if parts.exports && word::has_braces(&text) {
                 return Err(Refusal::new(Rule::Brace, at, "the value has braces"));
             }
@@ -246,7 +249,7 @@ impl Reader<'_> {
             return Err(Refusal::new(Rule::Builtin, start, "`export` is understood with NAME=value"));
         }
         for (name, value) in &parts.env {
-            if OWN.contains(&name.as_str()) || name.starts_with("BASH") || name == "LANG" || name.starts_with("LC_") {
+            if name == "LANG" || name.starts_with("LC_") {
                 return Err(Refusal::new(
                     Rule::Assignment,
                     start,

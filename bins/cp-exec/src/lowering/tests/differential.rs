@@ -109,13 +109,7 @@ impl Tree for Below<'_> {
     }
 }
 
-/// What a line did: the commands of each pipeline in any order, and the status of all.
-#[derive(Debug, PartialEq)]
-struct Done {
-    commands: Vec<Vec<String>>,
-    status: u8,
-}
-
+/// The steps of a line on their way, without bash.
 struct Simulated<'a> {
     root: &'a Path,
     /// Files that were emptied.
