@@ -41,6 +41,17 @@ def check(home, count):
     print(count / (time.perf_counter() - begun))
 
 
+def parse(home, count):
+    """Lines a second through the parser of command lines: texts that only their last byte makes invalid."""
+    line = "cd src && grep -rn \"TODO\" --include='*.py' . | sort | head -5 2>/dev/null\n"
+    text = json.dumps({"tool": "shell", "arguments": {"command": line * 1000 + "'"}}) + "\n"
+    begun = time.perf_counter()
+    with coprocess(home, "check") as process:
+        answers, _ = process.communicate(text * (count // 1000))
+    assert "unterminated_quote" in answers, answers[:500]
+    print(count / (time.perf_counter() - begun))
+
+
 def direct(count):
     # What a spawn costs its parent is a part of it.
     begun, used = time.perf_counter(), cpu(OURS, THEIRS)

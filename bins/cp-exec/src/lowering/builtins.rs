@@ -213,6 +213,9 @@ fn escapes(text: &str, letters: &str) -> bool {
     while let Some(at) = rest.find('\\') {
         let Some(next) = rest[at + 1..].chars().next().filter(|next| letters.contains(*next)) else { return false };
         rest = &rest[at + 1 + next.len_utf8()..];
+        if next == 'x' && !rest.starts_with(|c: char| c.is_ascii_hexdigit()) {
+            return false;
+        }
     }
     true
 }
@@ -220,7 +223,7 @@ fn escapes(text: &str, letters: &str) -> bool {
 fn prints_alike(texts: &[Option<&str>]) -> bool {
     let texts = if texts.first() == Some(&Some("--")) { &texts[1..] } else { texts };
     let Some((Some(format), values)) = texts.split_first() else { return false };
-    if format.starts_with('-') || !escapes(format, "\\abefnrtv\"") {
+    if format.starts_with('-') || !escapes(format, "\\abefnrtvx01234567\"") {
         return false;
     }
     let mut numeric = Vec::new();

@@ -73,6 +73,7 @@ impl Reader<'_> {
     /// Reads a simple command, and what is certain after it.
     pub(super) fn simple(&mut self) -> Result<(Action, Outcome), Refusal> {
         let start = self.scanner.at;
+        self.scanner.printed = false;
         let mut parts = self.parts(start)?;
         let names: Vec<&str> = parts.env.iter().map(|(name, _)| name.as_str()).collect();
         self.check_own_values(start, &names)?;
@@ -155,7 +156,7 @@ impl Reader<'_> {
             let variables = Variables { known: &self.known, environment: &self.environment };
             let token = self.scanner.word(variables)?;
             if self.scanner.rest().starts_with(['<', '>']) {
-                let text = &self.scanner.text[at..self.scanner.at];
+                let text = self.scanner.text[at..self.scanner.at].replace("\\\n", "");
                 if text.bytes().all(|byte| byte.is_ascii_digit()) {
                     self.redirect(at, text.parse().ok().or(Some(u8::MAX)), &mut parts)?;
                     continue;
@@ -299,7 +300,7 @@ fn keyword(text: &str, at: usize) -> Refusal {
     let refusal = Refusal::new(Rule::Compound, at, format!("`{text}` is syntax of a shell"));
     match text {
         "[[" => refusal.hint("write [ … ] with one comparison"),
-        "time" => refusal.hint("leave `time` out: the answer says how long it took"),
+        "time" => refusal.hint("write `time` before the whole pipeline"),
         "!" => refusal.hint("write one `!`, before the whole pipeline"),
         _ => refusal,
     }

@@ -29,7 +29,7 @@ enum End {
 /// Lowers a command line.
 pub(crate) fn lower(text: &str, environment: &Environment) -> Result<Lowered, Box<Refusal>> {
     let mut reader = Reader {
-        scanner: Scanner { text, at: 0 },
+        scanner: Scanner { text, at: 0, printed: false },
         environment: *environment,
         known: Known::at_start(),
         documents: Documents::default(),
@@ -151,6 +151,14 @@ impl Reader<'_> {
         if negated {
             self.scanner.at += 1;
             self.scanner.skip_blanks();
+        }
+        if self.bare() == "time" && !negated {
+            self.scanner.at += 4;
+            self.scanner.skip_blanks();
+            self.notices.push("`time` says nothing: how long a command took is in the answer".to_owned());
+            if self.bare().starts_with('-') || matches!(self.bare(), "!" | "time") {
+                return self.refused(Rule::Compound, "`time` is understood before a command");
+            }
         }
         let (action, outcome) = match self.bare() {
             "{" => self.group(End::Brace, depth)?,

@@ -79,8 +79,8 @@ pub(super) fn redirect(
         return Ok(vec![Redirect { fd, target: Target::Text { text: AWAITED } }]);
     }
     let units = units(scanner.word(variables)?);
-    let digits = scanner.text[at..scanner.at].bytes().all(|byte| byte.is_ascii_digit());
-    if digits && scanner.rest().starts_with(['<', '>']) {
+    let is_number = units.iter().all(|unit| word::plain(unit).is_some_and(|c| c.is_ascii_digit()));
+    if is_number && scanner.rest().starts_with(['<', '>']) {
         return Err(Refusal::new(Rule::Syntax, at, "the redirection has no target"));
     }
     if operator == "<<<" {
@@ -153,7 +153,7 @@ impl Documents {
         for document in std::mem::take(&mut self.pending) {
             let start = scanner.at;
             let text = body(scanner, &document)?;
-            let mut inner = Scanner { text: &text, at: 0 };
+            let mut inner = Scanner { text: &text, at: 0, printed: false };
             let variables = Variables { known: &document.known, environment };
             let units =
                 inner.document(variables, document.literal).map_err(|refusal| Refusal { offset: start, ..refusal })?;

@@ -25,6 +25,8 @@ pub(super) enum Token<'t> {
 pub(super) struct Scanner<'t> {
     pub text: &'t str,
     pub at: usize,
+    /// Whether a text was printed in this command, which a shell takes for what `$?` is about.
+    pub printed: bool,
 }
 
 /// Refuses characters that no line should hold.
@@ -198,9 +200,15 @@ impl<'t> Scanner<'t> {
             return refused(Rule::Arithmetic, "a shell would calculate here");
         }
         if self.rest().starts_with('(') {
-            return Err(substitution(at));
+            let text = self.printed().filter(|_| !unquoted).ok_or_else(|| substitution(at))?;
+            units.extend(text.chars().map(Unit::Quoted));
+            self.printed = true;
+            return Ok(());
         }
-        if self.takes("?") {
+        if self.printed && (self.rest().starts_with('?') || self.rest().starts_with("{?")) {
+            return refused(Rule::Variable, "`$?` is about the text before it here");
+        }
+        if self.takes("?") || self.takes("{?}") {
             units.push(Unit::Status);
             return Ok(());
         }
@@ -209,10 +217,6 @@ impl<'t> Scanner<'t> {
         let name = &self.rest()[..length];
         self.at += length;
         let continued = self.rest().starts_with("\\\n");
-        if braced && name.is_empty() && self.takes("?}") {
-            units.push(Unit::Status);
-            return Ok(());
-        }
         if braced && !self.takes("}") {
             return refused(Rule::Variable, "of `${…}` only a plain name is understood");
         }
@@ -248,6 +252,25 @@ impl<'t> Scanner<'t> {
         }
         units.extend(value.chars().map(Unit::Quoted));
         Ok(())
+    }
+
+    /// The text of `(cat <<'END'`, its lines, `END` and `)`: the way in which agents write a message of many lines.
+    fn printed(&mut self) -> Option<&'t str> {
+        let rest = self.rest().strip_prefix("(cat <<'")?;
+        let (end, rest) = rest.split_once("'\n")?;
+        if end.is_empty() || !end.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            return None;
+        }
+        let mut length = 0;
+        for line in rest.split_inclusive('\n') {
+            if line.strip_suffix('\n') == Some(end) {
+                let after = rest[length + line.len()..].trim_start_matches([' ', '\t', '\n']).strip_prefix(')')?;
+                self.at = self.text.len() - after.len();
+                return Some(rest[..length].trim_end_matches('\n'));
+            }
+            length += line.len();
+        }
+        None
     }
 
     /// The rest of `$'…'`.

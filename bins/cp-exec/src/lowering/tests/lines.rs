@@ -117,7 +117,7 @@ const PIECES: [&str; 86] = [
 ];
 
 /// Pieces that seldom make a line that is understood.
-const ODD: [&str; 19] = [
+const ODD: [&str; 21] = [
     "$B",
     "${",
     "$",
@@ -137,6 +137,8 @@ const ODD: [&str; 19] = [
     "$(x)",
     "[[.a.]]",
     "\0",
+    "\"$(cat <<'X'\na 'b\" $(c)\n\nX\n)\"",
+    "\"a$(cat <<'E'\nE\n )b\"",
 ];
 
 const TARGETS: [&str; 12] =
@@ -210,7 +212,7 @@ impl Made<'_> {
                 }
             }
             if self.dice.chance(8) {
-                self.text += "! ";
+                self.text += self.dice.of(&["! ", "time "]);
             }
             match self.dice.below(if depth < 2 { 14 } else { 12 }) {
                 12 => {
