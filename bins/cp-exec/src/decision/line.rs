@@ -91,14 +91,13 @@ impl Part {
         self.considered.as_ref().map(|considered| considered.pinned.sha256.as_str())
     }
 
-    /// Refuses what was not agreed to: other than the part before it, this is what would run now.
+    /// Refuses what goes beyond `before`, the same part as it was agreed to.
     pub(crate) fn agreed(&self, before: &Self) -> Result<()> {
-        let known = |part: &Self| part.considered.as_ref().map(|it| it.pinned.path.clone());
-        if known(self) == known(before) && self.program() != before.program() {
+        let same = (&self.argv, &self.directory) == (&before.argv, &before.directory);
+        if same && self.program() != before.program() {
             return Err(refuse("changed", format!("`{}` is not the program that was checked", self.argv[0]))
                 .hint("find out what changes it, then try again"));
         }
-        let same = (&self.argv, &self.directory) == (&before.argv, &before.directory);
         let is_agreed = |ask: &Finding| before.asks.iter().any(|it| (&it.rule, &it.reason) == (&ask.rule, &ask.reason));
         match self.asks.iter().find(|ask| !same || !is_agreed(ask)) {
             None => Ok(()),

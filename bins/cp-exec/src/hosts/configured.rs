@@ -52,17 +52,16 @@ fn events(host: Host) -> &'static [&'static str] {
     }
 }
 
-/// What a host is to run: this program, and the home where that is not the usual one.
+/// What a host is to run: this program with its home, which no variable that a project sets can change.
 pub(crate) struct Command<'a> {
     pub host: Host,
     pub program: &'a str,
-    pub home: Option<&'a str>,
+    pub home: &'a str,
 }
 
 impl Command<'_> {
     fn words(&self) -> Vec<&str> {
-        let home = self.home.iter().flat_map(|home| ["--home", *home]);
-        std::iter::once(self.program).chain(home).chain(["hook", self.host.name()]).collect()
+        vec![self.program, "--home", self.home, "hook", self.host.name()]
     }
 
     /// The line for the host's shell. A program that is missing or killed ends it with 2, which is the one status that hosts refuse
@@ -76,9 +75,9 @@ impl Command<'_> {
     fn entry(&self) -> Value {
         let line = self.line();
         match self.host {
-            Host::Claude => group(json!({"type": "command", "command": line, "timeout": LIMIT, "onFailure": "block"})),
-            Host::Codex => group(json!({"type": "command", "command": line, "timeout": LIMIT})),
-            Host::Gemini => group(json!({"type": "command", "command": line, "timeout": LIMIT * 1000})),
+            Host::Claude => group(&json!({"type": "command", "command": line, "timeout": LIMIT, "onFailure": "block"})),
+            Host::Codex => group(&json!({"type": "command", "command": line, "timeout": LIMIT})),
+            Host::Gemini => group(&json!({"type": "command", "command": line, "timeout": LIMIT * 1000})),
             Host::Copilot | Host::Opencode => json!({"type": "command", "bash": line, "timeoutSec": LIMIT}),
         }
     }
@@ -88,7 +87,7 @@ impl Command<'_> {
     }
 }
 
-fn group(handler: Value) -> Value {
+fn group(handler: &Value) -> Value {
     json!({"matcher": "*", "hooks": [handler]})
 }
 

@@ -76,8 +76,8 @@ impl Reply for Changed {
 pub(super) fn run(args: &Args, context: &mut Context) -> Result<()> {
     let host = args.place.host;
     let program = text_of(&std::env::current_exe().map_err(|e| Error::io("finding this program", e))?)?;
-    let home = if context.home.origin() == "default" { None } else { Some(text_of(context.home.root())?) };
-    let command = Command { host, program: &program, home: home.as_deref() };
+    let home = text_of(&resolved(context.home.root()))?;
+    let command = Command { host, program: &program, home: &home };
     let next =
         (host == Host::Codex).then_some("start codex and trust the hook (/hooks): until then codex passes it over");
     let made = |text: Option<&str>| with_ours(&command, text).map(Some);
