@@ -91,11 +91,7 @@ fn what_its_person_approved_runs_once_in_the_session_that_is_resumed() {
         let made = || std::fs::remove_file(agent.place.work.join("made")).is_ok();
         assert!(!made(), "{host:?}: {told}");
 
-        let mut terminal = agent.place.program("cp-exec").args(["approve", &id]).terminal(80);
-        terminal.wait_for("Allow it? y = yes, n = no: ");
-        terminal.send("yes\r");
-        terminal.end();
-
+        approve(&agent, &id);
         let (outcome, model) = agent.resume(vec![call()]);
         assert!(made(), "{host:?}: {outcome:?}\n{model:?}");
         let (_, model) = agent.resume(vec![call()]);
@@ -117,4 +113,31 @@ fn two_calls_of_one_answer_are_two_of_one_session() {
         let [first, second] = &intents[..] else { panic!("{host:?}: {intents:?}") };
         assert_ne!(first["data"]["host_call"], second["data"]["host_call"], "{host:?}");
     }
+}
+
+/// What its person does meanwhile.
+fn approve(agent: &Agent, id: &str) {
+    let mut terminal = agent.place.program("cp-exec").args(["approve", id]).terminal(80);
+    terminal.wait_for("Allow it? y = yes, n = no: ");
+    terminal.send("yes\r");
+    terminal.end();
+}
+
+#[test]
+fn claude_code_stops_where_it_must_ask_and_goes_on_when_it_is_resumed() {
+    if !Host::Claude.is_there() {
+        return;
+    }
+    let agent = Agent::new(Host::Claude);
+    agent.govern(&POLICY.replace("\"owner\"", "\"agent\""));
+    let made = || agent.place.work.join("made").exists();
+    let (outcome, model) = agent.run(vec![vec![Host::Claude.shell("touch made")]]);
+    assert_eq!(outcome.records()[0]["stop_reason"], "tool_deferred", "{outcome:?}\n{model:?}");
+    assert!(!made(), "{outcome:?}");
+    let waiting = agent.place.program("cp-exec").arg("approve").run().stdout;
+    let id = waiting.split('"').find(|word| word.starts_with("APR-")).unwrap_or_else(|| panic!("{waiting}"));
+    approve(&agent, id);
+    let (outcome, model) = agent.resume(Vec::new());
+    assert!(made(), "{outcome:?}\n{model:?}");
+    assert_eq!(entries(&agent, "exec.intent").len(), 1, "{outcome:?}");
 }
