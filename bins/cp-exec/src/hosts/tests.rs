@@ -9,7 +9,7 @@ use crate::hook::Host;
 const JSON_HOSTS: [Host; 4] = [Host::Claude, Host::Codex, Host::Gemini, Host::Copilot];
 
 fn command(host: Host, program: &str) -> Command<'_> {
-    Command { host, program, home: None }
+    Command { host, program, home: "/the/home" }
 }
 
 fn leaf() -> impl Strategy<Value = String> {

@@ -143,10 +143,10 @@ mod tests {
         for (text, way, name, expected) in cases {
             let mut edited = Text::new(text);
             edited.append(way, name, &json!([1]));
-            assert_eq!(edited.text, expected);
+            assert_eq!(edited.whole, expected);
             let last = edited.elements(&edited.span(way)).len() - 1;
             assert!(edited.remove(&[way, &[last]].concat()));
-            assert_eq!(edited.text, text);
+            assert_eq!(edited.whole, text);
         }
     }
 
@@ -154,7 +154,7 @@ mod tests {
     fn what_was_made_goes_with_its_last_element_and_the_rest_stays() {
         let mut text = Text::new("{\n  \"a\": {\n    \"b\": [\n      1\n    ]\n  },\n  \"c\": 2\n}");
         assert!(text.remove(&[0, 0, 0]));
-        assert_eq!(text.text, "{\n  \"c\": 2\n}");
+        assert_eq!(text.whole, "{\n  \"c\": 2\n}");
         assert!(!text.remove(&[0]));
     }
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum as _;
+use cp_common::home::resolved;
 use cp_common::coprocess::{ask_with, on_path};
 use cp_common::program::describe::Doctor;
 use cp_common::program::{Check, Class, Status, VerbDoc};
@@ -124,8 +125,8 @@ fn configured(host: Host, file: &Path, context: &Context) -> std::result::Result
             Ok(_) => {}
         }
     }
-    let home = (context.home.origin() != "default").then(|| context.home.root().to_string_lossy());
-    let command = Command { host, program: &own.to_string_lossy(), home: home.as_deref() };
+    let home = resolved(context.home.root());
+    let command = Command { host, program: &own.to_string_lossy(), home: &home.to_string_lossy() };
     let same = with_ours(&command, Some(&text)).map_err(|e| e.message().to_owned())? == text;
     if same { Ok(()) } else { Err("not as this cp-exec writes it, so it may not close".to_owned()) }
 }
