@@ -61,13 +61,12 @@ pub(super) fn decide(
         }
         let name = path.with_status(status);
         let appends = matches!(target, Target::Append { .. });
-        let to = match device(&name, access)? {
-            Some(to) => to,
-            None => {
-                let path = reached(cwd, &name);
-                policy.modules_at(&[cwd]).into_iter().try_for_each(|module| module.check(access, &path))?;
-                file(policy, &path, access, appends, since, &mut decided.asks)?
-            }
+        let to = if let Some(to) = device(&name, access)? {
+            to
+        } else {
+            let path = reached(cwd, &name);
+            policy.modules_at(&[cwd]).into_iter().try_for_each(|module| module.check(access, &path))?;
+            file(policy, &path, access, appends, since, &mut decided.asks)?
         };
         decided.redirects.push(Redirect { fd: *fd, to });
     }
