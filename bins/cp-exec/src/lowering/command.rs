@@ -1,7 +1,7 @@
 //! Simple commands: assignments, words and redirections up to the operator that ends them.
 
 use super::builtins::{self, KEYWORDS, Meaning};
-use super::known::{Environment, Known, Outcome, Variables};
+use super::known::{Environment, Found, Known, Outcome, Variables};
 use super::redirects::{self, Documents, broken};
 use super::refusal::{Refusal, Rule};
 use super::scan::{Scanner, Token, Unit, ends_word};
@@ -203,7 +203,7 @@ impl Reader<'_> {
         };
         let prefix = first || parts.exports;
         if let Some(equals) = word::assignment(&text).filter(|_| prefix) {
-            let name: String = text[..equals].iter().filter_map(word::plain).collect();
+            let name: String = text[..equals].iter().copied().filter_map(word::plain).collect();
             if OWN.contains(&name.as_str()) || name.starts_with("BASH") {
                 return Err(Refusal::new(Rule::Assignment, at, format!("{name} belongs to the shell itself")));
             }
@@ -223,7 +223,7 @@ impl Reader<'_> {
             return Err(Refusal::new(Rule::Assignment, at, "a shell would take this for an assignment"));
         }
         if first && text.iter().all(|unit| matches!(unit, Unit::Plain(_))) {
-            let bare: String = text.iter().filter_map(word::plain).collect();
+            let bare: String = text.iter().copied().filter_map(word::plain).collect();
             if KEYWORDS.contains(&bare.as_str()) {
                 return Err(keyword(&bare, at));
             }
@@ -236,8 +236,8 @@ impl Reader<'_> {
     /// `export NAME`.
     fn export(&mut self, name: &str, at: usize, parts: &mut Parts) -> Result<(), Refusal> {
         match (Variables { known: &self.known, environment: &self.environment }).value(name) {
-            Some(Some(value)) => parts.env.push((name.to_owned(), Word::Text(value.to_owned()))),
-            _ => return Err(Refusal::new(Rule::Builtin, at, "`export` is understood with NAME=value")),
+            Found::Certain(value) => parts.env.push((name.to_owned(), Word::Text(value.to_owned()))),
+            Found::Uncertain | Found::Unknown => return Err(Refusal::new(Rule::Builtin, at, "`export` is understood with NAME=value")),
         }
         Ok(())
     }

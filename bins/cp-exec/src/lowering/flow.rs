@@ -1,6 +1,6 @@
 //! Which step runs next, and where, once it is known how those before it ended. Nothing is run here.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use super::steps::{Action, Join, Part, Step, Word};
 
@@ -139,19 +139,4 @@ fn count(steps: &[Step]) -> usize {
 
 fn negated(status: u8, turned: bool) -> u8 {
     if turned { u8::from(status == 0) } else { status }
-}
-
-/// Where `cd` leads from a directory, as bash keeps it: by name, links included.
-pub(crate) fn directory_after(from: &Path, to: &str) -> PathBuf {
-    let mut directory = PathBuf::new();
-    for component in from.join(to).components() {
-        match component {
-            Component::ParentDir => {
-                directory.pop();
-            }
-            Component::CurDir => {}
-            Component::Prefix(_) | Component::RootDir | Component::Normal(_) => directory.push(component),
-        }
-    }
-    directory
 }

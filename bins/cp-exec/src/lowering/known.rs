@@ -31,6 +31,15 @@ type Names = Rc<BTreeMap<String, Value>>;
 #[derive(Clone, Default)]
 pub(super) struct Known(Option<Names>);
 
+/// What is found of a variable.
+pub(super) enum Found<'a> {
+    Certain(&'a str),
+    /// It depends on how a command ended.
+    Uncertain,
+    /// A line may not use it.
+    Unknown,
+}
+
 /// What words may refer to at a place.
 #[derive(Clone, Copy)]
 pub(super) struct Variables<'a> {
@@ -97,22 +106,27 @@ impl Known {
 }
 
 impl<'a> Variables<'a> {
-    /// The value of a variable: none if the line may not use it, and an inner none if it is not certain.
-    pub(super) fn value(self, name: &str) -> Option<Option<&'a str>> {
-        let Some(names) = &self.known.0 else { return Some(None) };
+    /// The value of a variable.
+    pub(super) fn value(self, name: &str) -> Found<'a> {
+        let Some(names) = &self.known.0 else { return Found::Uncertain };
         if let Some(value) = names.get(name) {
-            return Some(value.text.as_deref());
+            return value.text.as_deref().map_or(Found::Uncertain, Found::Certain);
         }
         match name {
-            "HOME" => Some(Some(self.environment.home)),
-            "PWD" => Some(Some(self.environment.directory)),
-            _ if GIVEN.contains(&name) => self.environment.variables.get(name).map(|value| Some(value.as_str())),
-            _ => None,
+            "HOME" => Found::Certain(self.environment.home),
+            "PWD" => Found::Certain(self.environment.directory),
+            _ => {
+                let given = self.environment.variables.get(name).filter(|_| GIVEN.contains(&name));
+                given.map_or(Found::Unknown, |value| Found::Certain(value))
+            }
         }
     }
 
     /// What `~` stands for, where that is certain.
     pub(super) fn home(self) -> Option<&'a str> {
-        self.value("HOME").flatten()
+        match self.value("HOME") {
+            Found::Certain(home) => Some(home),
+            Found::Uncertain | Found::Unknown => None,
+        }
     }
 }

@@ -73,13 +73,6 @@ fn fill(steps: &mut [Step], bodies: &mut impl Iterator<Item = Word>) {
 }
 
 impl Reader<'_> {
-    fn all(&mut self) -> Result<Vec<Step>, Refusal> {
-        scan::check(self.scanner.text)?;
-        let (steps, _) = self.list(End::Text, 0)?;
-        self.documents.check()?;
-        Ok(steps)
-    }
-
     /// Reads steps up to the end that is asked for, and what is certain after them.
     fn list(&mut self, end: End, depth: usize) -> Result<(Vec<Step>, Outcome), Refusal> {
         if depth > DEEPEST {

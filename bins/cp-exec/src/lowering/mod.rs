@@ -23,4 +23,4 @@ mod tests;
 
 pub(crate) use self::check::check;
 pub(crate) use self::known::Environment;
-pub(crate) use self::line::{Lowered, lower};
+pub(crate) use self::line::lower;

@@ -79,7 +79,7 @@ pub(super) fn redirect(
         return Ok(vec![Redirect { fd, target: Target::Text { text: AWAITED } }]);
     }
     let units = units(scanner.word(variables)?);
-    let is_number = units.iter().all(|unit| word::plain(unit).is_some_and(|c| c.is_ascii_digit()));
+    let is_number = units.iter().all(|unit| word::plain(*unit).is_some_and(|c| c.is_ascii_digit()));
     if is_number && scanner.rest().starts_with(['<', '>']) {
         return Err(Refusal::new(Rule::Syntax, at, "the redirection has no target"));
     }
@@ -187,7 +187,7 @@ fn body(scanner: &mut Scanner, document: &Document) -> Result<String, Refusal> {
             let physical = &rest[..length];
             scanner.at += length + usize::from(ended);
             let backslashes = physical.len() - physical.trim_end_matches('\\').len();
-            if document.literal || !ended || backslashes % 2 == 0 {
+            if document.literal || !ended || backslashes.is_multiple_of(2) {
                 line.push_str(physical);
                 break;
             }

@@ -1,6 +1,6 @@
 //! The characters of a word, quotes removed, each with whether it was quoted.
 
-use super::known::Variables;
+use super::known::{Found, Variables};
 use super::refusal::{Refusal, Rule};
 
 /// One character of a word, or what stands for one.
@@ -240,11 +240,11 @@ impl<'t> Scanner<'t> {
             return Err(Refusal::new(Rule::Brace, at, "a shell may read on behind this name").hint("write ${NAME}"));
         }
         let value = match variables.value(name) {
-            None => return refused(Rule::Variable, &format!("the value of `${name}` is not known")),
-            Some(None) => {
+            Found::Unknown => return refused(Rule::Variable, &format!("the value of `${name}` is not known")),
+            Found::Uncertain => {
                 return refused(Rule::Uncertain, &format!("the value of `${name}` depends on what ran before"));
             }
-            Some(Some(value)) => value,
+            Found::Certain(value) => value,
         };
         if unquoted && (value.is_empty() || value.contains([' ', '\t', '\n', '*', '?', '[', ']', '\\'])) {
             return Err(Refusal::new(Rule::Variable, at, format!("a shell would take the value of `${name}` apart"))

@@ -18,11 +18,10 @@ pub(super) fn words(units: Vec<Unit>, home: Option<&str>) -> Result<Vec<Word>, B
 
 /// A word that stays one. Patterns in it are text where no names are looked for.
 pub(super) fn word(mut units: Vec<Unit>, home: Option<&str>, patterns: bool) -> Result<Word, Broken> {
-    if let Some(equals) = assignment(&units) {
-        if units[equals..].windows(2).any(|pair| matches!(pair, [Unit::Plain('=' | ':'), Unit::Plain('~')])) {
+    if let Some(equals) = assignment(&units)
+        && units[equals..].windows(2).any(|pair| matches!(pair, [Unit::Plain('=' | ':'), Unit::Plain('~')])) {
             return Err((Rule::Tilde, "a shell would put a home directory here"));
         }
-    }
     tilde(&mut units, 0, &['/'], home)?;
     pieces(&units, patterns)
 }
@@ -40,13 +39,13 @@ pub(super) fn value(mut units: Vec<Unit>, home: Option<&str>) -> Result<Word, Br
 /// Where the sign of `NAME=` stands in a word that begins with it.
 pub(super) fn assignment(units: &[Unit]) -> Option<usize> {
     let equals = units.iter().position(|unit| *unit == Unit::Plain('='))?;
-    is_name(units[..equals].iter().map(plain)).then_some(equals)
+    is_name(units[..equals].iter().copied().map(plain)).then_some(equals)
 }
 
 /// The character, if it was not quoted.
-pub(super) fn plain(unit: &Unit) -> Option<char> {
+pub(super) fn plain(unit: Unit) -> Option<char> {
     match unit {
-        Unit::Plain(c) => Some(*c),
+        Unit::Plain(c) => Some(c),
         Unit::Quoted(_) | Unit::Quote | Unit::Status => None,
     }
 }
@@ -70,7 +69,7 @@ fn tilde(units: &mut Vec<Unit>, at: usize, ends: &[char], home: Option<&str>) ->
     if units.get(at) != Some(&Unit::Plain('~')) {
         return Ok(());
     }
-    let ends = |unit: &Unit| plain(unit).is_some_and(|c| ends.contains(&c));
+    let ends = |unit: &Unit| plain(*unit).is_some_and(|c| ends.contains(&c));
     let end = units[at..].iter().position(ends).map_or(units.len(), |n| at + n);
     if units[at..end].iter().any(|unit| matches!(unit, Unit::Quoted(_) | Unit::Quote)) {
         return Ok(());
@@ -154,7 +153,7 @@ fn dotted(units: &[Unit]) -> bool {
 }
 
 fn sequence(inside: &[Unit]) -> Option<Vec<Vec<Unit>>> {
-    let text: String = inside.iter().map(plain).collect::<Option<_>>()?;
+    let text: String = inside.iter().copied().map(plain).collect::<Option<_>>()?;
     let (first, last) = text.split_once("..")?;
     let texts: Vec<String> = if let (Some(first), Some(last)) = (integer(first), integer(last)) {
         if first.abs_diff(last) as usize >= MOST {
@@ -220,7 +219,7 @@ fn bracket(units: &[Unit]) -> Result<Option<String>, Broken> {
         return Ok(None);
     }
     let broken = (Rule::Pattern, "this bracket is not a plain set of characters");
-    let text: String = units.iter().map_while(plain).take_while(|c| *c != '/').collect();
+    let text: String = units.iter().copied().map_while(plain).take_while(|c| *c != '/').collect();
     let end = super::glob::bracket_length(&text).ok_or(broken)?;
     Ok(Some(text[..end].to_owned()))
 }

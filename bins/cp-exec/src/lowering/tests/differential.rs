@@ -10,7 +10,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::super::flow::{Flow, Next, directory_after};
+use super::super::flow::{Flow, Next};
 use super::super::glob::{Tree, expand};
 use super::super::steps::{Part, Redirect, Step, Target};
 use super::super::{Environment, lower};
@@ -109,6 +109,9 @@ impl Tree for Below<'_> {
     }
 }
 
+/// The commands of each pipeline that ran, and the status of all.
+type Did = (Vec<(usize, Vec<Vec<String>>)>, u8);
+
 /// The steps of a line on their way, without bash.
 struct Simulated<'a> {
     root: &'a Path,
@@ -118,7 +121,7 @@ struct Simulated<'a> {
 
 impl Simulated<'_> {
     /// What the steps do; none if they leave what is modelled here.
-    fn run(&mut self, steps: &[Step]) -> Option<(Vec<(usize, Vec<Vec<String>>)>, u8)> {
+    fn run(&mut self, steps: &[Step]) -> Option<Did> {
         let mut flow = Flow::new(steps, self.root.to_owned(), false);
         let mut groups = Vec::new();
         while let Some(next) = flow.next() {
@@ -337,4 +340,19 @@ fn sample() -> u64 {
 #[test]
 fn lines_of_the_grammar_do_what_bash_does() {
     compare(sample(), 25, |seed| lines::line(&mut Dice::new(seed + 1)));
+}
+
+/// Where `cd` leads from a directory, as bash keeps it: by name, links included.
+fn directory_after(from: &Path, to: &str) -> PathBuf {
+    let mut directory = PathBuf::new();
+    for component in from.join(to).components() {
+        match component {
+            Component::ParentDir => {
+                directory.pop();
+            }
+            Component::CurDir => {}
+            Component::Prefix(_) | Component::RootDir | Component::Normal(_) => directory.push(component),
+        }
+    }
+    directory
 }

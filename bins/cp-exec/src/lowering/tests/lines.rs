@@ -228,11 +228,11 @@ impl Made<'_> {
                 0 => {
                     self.text += self.dice.of(&[
                         "cd d1", "cd d2", "cd ..", "cd none", "cd d1/", "cd ./d2", "cd -- d1", "cd lnk", "cd", "cd d*1",
-                    ])
+                    ]);
                 }
                 1 => self.assign(),
                 2 if self.dice.chance(40) => {
-                    self.text += self.dice.of(&["exit", "exit 3", "exit $?", ":", "pwd", ": > f1", "> f2"])
+                    self.text += self.dice.of(&["exit", "exit 3", "exit $?", ":", "pwd", ": > f1", "> f2"]);
                 }
                 _ => {
                     self.simple();
@@ -317,7 +317,7 @@ impl Made<'_> {
             4 => self.target(&["<", "< ", "0<"]),
             5 => self.target(&["&>", "&>>", ">&", "&> "]),
             6 if self.dice.chance(20) => {
-                self.text += self.dice.of(&["2>&-", "3>&1", "<&0", "3>f1", "<>f1", "{x}>f1", ">*.txt"])
+                self.text += self.dice.of(&["2>&-", "3>&1", "<&0", "3>f1", "<>f1", "{x}>f1", ">*.txt"]);
             }
             _ => self.target(&[">", "> ", ">>", "2>", "2>>", "1>", ">|", "\\\n>"]),
         }

@@ -5,7 +5,6 @@ mod programs;
 
 use std::collections::BTreeMap;
 
-use super::flow::directory_after;
 use super::*;
 
 /// The steps of a line, or the rule that it breaks and where.
@@ -150,11 +149,3 @@ fn steps_given_outright_are_checked_like_those_of_a_line() {
     }
 }
 
-#[test]
-fn cd_keeps_the_names_of_links() {
-    let after = |to: &str| directory_after("/w/link".as_ref(), to);
-    assert_eq!(
-        [after("a"), after(".."), after("../.."), after("/x/./y")],
-        ["/w/link/a", "/w", "/", "/x/y"].map(std::path::PathBuf::from)
-    );
-}

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum as _;
-use cp_common::home::resolved;
 use cp_common::coprocess::{ask_with, on_path};
+use cp_common::home::resolved;
 use cp_common::program::describe::Doctor;
 use cp_common::program::{Check, Class, Status, VerbDoc};
 use cp_common::{Code, Context, Error, Result};

@@ -58,7 +58,8 @@ pub(crate) struct Changed {
     /// Its file.
     file: String,
     /// Whether the file was changed now.
-    changed: bool,
+    #[serde(rename = "changed")]
+    is_new: bool,
     /// The hash of the file; null if it is gone.
     sha256: Option<String>,
     /// What is left to do.
@@ -67,7 +68,7 @@ pub(crate) struct Changed {
 
 impl Reply for Changed {
     fn text(&self) -> String {
-        let how = if self.changed { "changed" } else { "unchanged" };
+        let how = if self.is_new { "changed" } else { "unchanged" };
         let next = self.next.iter().map(|next| format!("\n{next}"));
         next.fold(format!("{how} {}", self.file), |text, next| text + &next)
     }
@@ -148,7 +149,7 @@ pub(super) fn change(
         if !gate.pass(vec![what], context)? {
             return Ok(None);
         }
-        let entry = Entry::new(&format!("hook.{action}"))
+        let entry = Entry::new(format!("hook.{action}"))
             .with("host", &host)
             .with("file", &name.as_str())
             .with("before", &old)
