@@ -14,7 +14,7 @@ use super::model::{Call, Model};
 use crate::hook::Host;
 
 /// How long a host may take.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 const PROMPT: &str = "do it";
 
 /// What came of the command.

@@ -76,9 +76,9 @@ impl Command<'_> {
     fn entry(&self) -> Value {
         let line = self.line();
         match self.host {
-            Host::Claude => group(json!({"type": "command", "command": line, "timeout": LIMIT, "onFailure": "block"})),
-            Host::Codex => group(json!({"type": "command", "command": line, "timeout": LIMIT})),
-            Host::Gemini => group(json!({"type": "command", "command": line, "timeout": LIMIT * 1000})),
+            Host::Claude => group(&json!({"type": "command", "command": line, "timeout": LIMIT, "onFailure": "block"})),
+            Host::Codex => group(&json!({"type": "command", "command": line, "timeout": LIMIT})),
+            Host::Gemini => group(&json!({"type": "command", "command": line, "timeout": LIMIT * 1000})),
             Host::Copilot | Host::Opencode => json!({"type": "command", "bash": line, "timeoutSec": LIMIT}),
         }
     }
@@ -88,7 +88,7 @@ impl Command<'_> {
     }
 }
 
-fn group(handler: Value) -> Value {
+fn group(handler: &Value) -> Value {
     json!({"matcher": "*", "hooks": [handler]})
 }
 
