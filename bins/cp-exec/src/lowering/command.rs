@@ -237,7 +237,9 @@ impl Reader<'_> {
     fn export(&mut self, name: &str, at: usize, parts: &mut Parts) -> Result<(), Refusal> {
         match (Variables { known: &self.known, environment: &self.environment }).value(name) {
             Found::Certain(value) => parts.env.push((name.to_owned(), Word::Text(value.to_owned()))),
-            Found::Uncertain | Found::Unknown => return Err(Refusal::new(Rule::Builtin, at, "`export` is understood with NAME=value")),
+            Found::Uncertain | Found::Unknown => {
+                return Err(Refusal::new(Rule::Builtin, at, "`export` is understood with NAME=value"));
+            }
         }
         Ok(())
     }

@@ -19,9 +19,10 @@ pub(super) fn words(units: Vec<Unit>, home: Option<&str>) -> Result<Vec<Word>, B
 /// A word that stays one. Patterns in it are text where no names are looked for.
 pub(super) fn word(mut units: Vec<Unit>, home: Option<&str>, patterns: bool) -> Result<Word, Broken> {
     if let Some(equals) = assignment(&units)
-        && units[equals..].windows(2).any(|pair| matches!(pair, [Unit::Plain('=' | ':'), Unit::Plain('~')])) {
-            return Err((Rule::Tilde, "a shell would put a home directory here"));
-        }
+        && units[equals..].windows(2).any(|pair| matches!(pair, [Unit::Plain('=' | ':'), Unit::Plain('~')]))
+    {
+        return Err((Rule::Tilde, "a shell would put a home directory here"));
+    }
     tilde(&mut units, 0, &['/'], home)?;
     pieces(&units, patterns)
 }

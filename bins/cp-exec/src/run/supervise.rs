@@ -150,7 +150,7 @@ impl Supervised {
                 Ok(Received::Report(report, fd)) => match *report {
                     Report::Init => self.init = fd,
                     Report::Layer(at) => self.layers.extend(fd.map(|fd| (at, fd))),
-                    Report::Ready(enforcement) => self.ready = Some(enforcement),
+                    Report::Ready(enforcement) => self.ready = Some(*enforcement),
                     Report::Failed(failure) => self.failure = Some(failure),
                     Report::Exited(status) => {
                         self.status = Some(status);

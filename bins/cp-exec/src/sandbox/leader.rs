@@ -89,7 +89,7 @@ fn become_command(
     required(plan, &enforcement)?;
     redirect::make(&plan.redirects)?;
 
-    wire::send_report(socket, &Report::Ready(enforcement), None);
+    wire::send_report(socket, &Report::Ready(Box::new(enforcement)), None);
     sys::close_on_exec().map_err(|e| Failure::setup("close", e))?;
     let error = sys::execute(file.as_fd(), &words);
     let message = format!("{}: {error}", plan.exe.path.display());

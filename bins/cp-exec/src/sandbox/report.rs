@@ -83,7 +83,7 @@ pub(crate) enum Report {
     /// A layer covers this repository of the plan; the directory that holds what is changed comes along.
     Layer(usize),
     /// The layers are in place, and the command is about to be executed.
-    Ready(Enforcement),
+    Ready(Box<Enforcement>),
     /// The command did not start.
     Failed(Failure),
     /// The command ended.

@@ -148,4 +148,3 @@ fn steps_given_outright_are_checked_like_those_of_a_line() {
         assert!(steps(&text).is_err() || check(&steps(&text).unwrap()).is_err(), "{text}");
     }
 }
-

@@ -124,7 +124,7 @@ pub(super) fn change(
         let answer = Changed {
             host: host.name().to_owned(),
             file: name.clone(),
-            changed,
+            is_new: changed,
             sha256: new.clone(),
             next: next.map(str::to_owned),
         };
