@@ -40,7 +40,7 @@ fn the_hook_is_shown_confirmed_and_taken_out_and_the_file_is_as_it_was() {
         let install = ["hook", "install", host];
         let (shown, _) = exec.ask(&["hook", "install", host, "--dry-run"]);
         let difference = shown["data"]["preview"]["changes"][0]["after"]["difference"].as_str().unwrap();
-        assert!(difference.contains("+") && difference.contains("hook"), "{difference}");
+        assert!(difference.contains('+') && difference.contains("hook"), "{difference}");
         assert!(!exec.user.join(file).exists(), "a dry run writes nothing");
         let (answer, status) = exec.ask(&install);
         assert_eq!((status, answer["error"]["code"].as_str()), (5, Some("E_CONFIRMATION_REQUIRED")), "{answer}");

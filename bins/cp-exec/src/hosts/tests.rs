@@ -42,7 +42,7 @@ fn group() -> impl Strategy<Value = String> {
 }
 
 /// A container over lines of its own, or on one.
-fn written(open: char, parts: Vec<String>, close: char, style: usize, depth: usize) -> String {
+fn written(open: char, parts: &[String], close: char, style: usize, depth: usize) -> String {
     let (newline, unit) = [("", ""), ("\n", "  "), ("\n", "\t"), ("\r\n", "    "), ("\n\n", " ")][style];
     let comma = if newline.is_empty() { ", ".to_owned() } else { format!(",{newline}{}", unit.repeat(depth + 1)) };
     if parts.is_empty() {
@@ -62,11 +62,11 @@ fn text() -> impl Strategy<Value = String> {
             if let Some((events, groups)) = hooks {
                 let lists = events.iter().zip(groups);
                 let lists =
-                    lists.map(|(event, groups)| format!("\"{event}\": {}", written('[', groups, ']', style, 2)));
-                let hooks = format!("\"hooks\" : {}", written('{', lists.collect(), '}', style, 1));
+                    lists.map(|(event, groups)| format!("\"{event}\": {}", written('[', &groups, ']', style, 2)));
+                let hooks = format!("\"hooks\" : {}", written('{', &lists.collect::<Vec<_>>(), '}', style, 1));
                 members.insert(at.min(members.len()), hooks);
             }
-            written('{', members, '}', style, 0) + if end { "\n" } else { "" }
+            written('{', &members, '}', style, 0) + if end { "\n" } else { "" }
         },
     )
 }

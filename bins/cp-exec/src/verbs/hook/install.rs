@@ -52,6 +52,7 @@ pub(crate) struct Place {
 #[derive(Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "hook_changed"))]
+#[expect(clippy::struct_field_names, reason = "the name of the member is for its readers")]
 pub(crate) struct Changed {
     /// The agent.
     host: String,
@@ -148,7 +149,7 @@ pub(super) fn change(
         if !gate.pass(vec![what], context)? {
             return Ok(None);
         }
-        let entry = Entry::new(&format!("hook.{action}"))
+        let entry = Entry::new(format!("hook.{action}"))
             .with("host", &host)
             .with("file", &name.as_str())
             .with("before", &old)
