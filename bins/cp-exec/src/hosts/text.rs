@@ -14,7 +14,7 @@ type Way<'a> = &'a [usize];
 
 /// A strict JSON text.
 pub(super) struct Text {
-    whole: String,
+    source: String,
     /// What one level is indented by, and how its lines end.
     unit: String,
     newline: &'static str,
@@ -32,11 +32,11 @@ impl Text {
         let blank = |line: &str| line.len() - line.trim_start_matches([' ', '\t']).len();
         let unit = text.lines().map(|line| &line[..blank(line)]).find(|unit| !unit.is_empty()).unwrap_or("  ");
         let newline = if text.contains("\r\n") { "\r\n" } else { "\n" };
-        Self { whole: text.to_owned(), unit: unit.to_owned(), newline }
+        Self { source: text.to_owned(), unit: unit.to_owned(), newline }
     }
 
     pub(super) fn into_text(self) -> String {
-        self.whole
+        self.source
     }
 
     /// The number of a member, by its name.
@@ -46,7 +46,7 @@ impl Text {
 
     /// The texts of the values that an object or array holds, in order.
     pub(super) fn children(&self, way: Way<'_>) -> Vec<&str> {
-        self.elements(&self.span(way)).into_iter().map(|element| &self.whole[element.span]).collect()
+        self.elements(&self.span(way)).into_iter().map(|element| &self.source[element.span]).collect()
     }
 
     /// Puts a value at the end of an object or an array.
@@ -56,9 +56,9 @@ impl Text {
         let indent = format!("{}{}", self.newline, self.unit.repeat(way.len() + 1));
         let new = name + &pretty(value, &self.unit).replace('\n', &indent);
         match self.elements(&span).last() {
-            Some(last) => self.whole.insert_str(last.span.end, &format!(",{indent}{new}")),
+            Some(last) => self.source.insert_str(last.span.end, &format!(",{indent}{new}")),
             // On the line of the bracket: by that it is known that the container was there before. See `is_made`.
-            None => self.whole.insert_str(span.start + 1, &new),
+            None => self.source.insert_str(span.start + 1, &new),
         }
     }
 
@@ -74,29 +74,29 @@ impl Text {
         let gone = match number {
             0 if elements.len() == 1 => span.start + 1..end,
             // Up to the comma behind it.
-            0 => span.start + 1..end + self.whole[end..].find(',').map_or(0, |comma| comma + 1),
+            0 => span.start + 1..end + self.source[end..].find(',').map_or(0, |comma| comma + 1),
             _ => elements[number - 1].span.end..end,
         };
-        self.whole.replace_range(gone, "");
+        self.source.replace_range(gone, "");
         true
     }
 
     /// Whether a container was written by us, with all that is in it: its first element has a line of its own.
     fn is_made(&self, span: &Span) -> bool {
-        self.whole[span.start + 1..].starts_with(['\n', '\r'])
+        self.source[span.start + 1..].starts_with(['\n', '\r'])
     }
 
     fn span(&self, way: Way<'_>) -> Span {
-        let start = self.whole.len() - self.whole.trim_start().len();
-        let whole = start..self.whole.trim_end().len();
+        let start = self.source.len() - self.source.trim_start().len();
+        let whole = start..self.source.trim_end().len();
         way.iter().fold(whole, |span, &number| self.elements(&span)[number].span.clone())
     }
 
     /// What an object or array holds, in order; nothing where it is neither.
     fn elements(&self, span: &Span) -> Vec<Element> {
-        let text = &self.whole[span.clone()];
+        let text = &self.source[span.clone()];
         let place = |raw: &RawValue| {
-            let start = raw.get().as_ptr().addr() - self.whole.as_ptr().addr();
+            let start = raw.get().as_ptr().addr() - self.source.as_ptr().addr();
             start..start + raw.get().len()
         };
         let mut elements: Vec<Element> = match serde_json::from_str::<BTreeMap<String, &RawValue>>(text) {
@@ -143,10 +143,10 @@ mod tests {
         for (text, way, name, expected) in cases {
             let mut edited = Text::new(text);
             edited.append(way, name, &json!([1]));
-            assert_eq!(edited.whole, expected);
+            assert_eq!(edited.source, expected);
             let last = edited.elements(&edited.span(way)).len() - 1;
             assert!(edited.remove(&[way, &[last]].concat()));
-            assert_eq!(edited.whole, text);
+            assert_eq!(edited.source, text);
         }
     }
 
@@ -154,7 +154,7 @@ mod tests {
     fn what_was_made_goes_with_its_last_element_and_the_rest_stays() {
         let mut text = Text::new("{\n  \"a\": {\n    \"b\": [\n      1\n    ]\n  },\n  \"c\": 2\n}");
         assert!(text.remove(&[0, 0, 0]));
-        assert_eq!(text.whole, "{\n  \"c\": 2\n}");
+        assert_eq!(text.source, "{\n  \"c\": 2\n}");
         assert!(!text.remove(&[0]));
     }
 }

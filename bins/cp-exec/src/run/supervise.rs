@@ -147,7 +147,7 @@ impl Supervised {
     fn receive(&mut self) {
         loop {
             match sandbox::receive_report(self.socket.as_fd()) {
-                Ok(Received::Report(report, fd)) => match *report {
+                Ok(Received::Report(report, fd)) => match report {
                     Report::Init => self.init = fd,
                     Report::Layer(at) => self.layers.extend(fd.map(|fd| (at, fd))),
                     Report::Ready(enforcement) => self.ready = Some(*enforcement),

@@ -18,7 +18,7 @@ const LONGEST: usize = 16 * 1024;
 /// What came from the helper.
 pub(crate) enum Received {
     /// A report, and the descriptor that came along.
-    Report(Box<Report>, Option<OwnedFd>),
+    Report(Report, Option<OwnedFd>),
     /// Nothing just now.
     Nothing,
     /// The helper and everything it started have closed the socket.
@@ -122,9 +122,7 @@ pub(crate) fn receive_report(socket: BorrowedFd<'_>) -> io::Result<Received> {
     let mut bytes = [0; LONGEST];
     match receive(socket, &mut bytes, RecvFlags::DONTWAIT) {
         Ok((0, _)) => Ok(Received::End),
-        Ok((length, fds)) => {
-            Ok(Received::Report(Box::new(serde_json::from_slice(&bytes[..length])?), fds.into_iter().next()))
-        }
+        Ok((length, fds)) => Ok(Received::Report(serde_json::from_slice(&bytes[..length])?, fds.into_iter().next())),
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Received::Nothing),
         Err(e) if e.kind() == io::ErrorKind::ConnectionReset => Ok(Received::End),
         Err(e) => Err(e),
