@@ -1,0 +1,182 @@
+//! `cp-report`: a bundle in, one page out. With `--format json`, what the page says, as records.
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+
+use cp_common::output::Format;
+use cp_common::program::{Class, Input as Takes, VerbDoc};
+use cp_common::wire::Reply;
+use cp_common::wire::record::Kind;
+use cp_common::{Context, Error, Result};
+use cp_ledger::proof::note::Verifier;
+use cp_ledger::read::source::is_stdin;
+use serde::Serialize;
+
+use crate::bundle::{Chunk, Head, Ledger, Reader, Record, Spool, each};
+use crate::model::{Entry, Overview, Shown, shown};
+use crate::page::{Heading, Input, Placed, heading, write};
+
+/// The entry of this verb in `reference`.
+pub(crate) const DOC: VerbDoc = VerbDoc {
+    path: "",
+    class: Class::Query,
+    output: "item",
+    also: &["summary"],
+    input: &[Takes::Bytes],
+    examples: &["cp-log append hello && cp-log bundle | {} --format json"],
+    ..VerbDoc::EMPTY
+};
+
+/// Make a page of a bundle, which shows what happened and proves itself
+///
+/// The page is one file of HTML and needs nothing else. It has the lines of the bundle as they are, and its script checks them where it
+/// is opened. With --format json what the page says comes as records.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Sums first: runs, days, models, refusals, failures, tools; all lines folded
+    #[arg(long)]
+    overview: bool,
+    /// A public key that may have signed, to go into the page; give it again for another
+    #[arg(long, value_name = "K.pub")]
+    key: Vec<PathBuf>,
+    /// The bundle; - is standard input
+    #[arg(value_name = "FILE|-", default_value = "-")]
+    file: PathBuf,
+}
+
+/// A part of what the page says.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("x-untrusted" = ["task", "facts", "overview", "title", "parts"])))]
+#[serde(tag = "part", rename_all = "snake_case")]
+pub(crate) enum Item<'a> {
+    /// What stands above the lines.
+    Heading {
+        #[serde(flatten)]
+        heading: &'a Heading,
+        /// The sums that it is made of.
+        overview: &'a Overview,
+        /// What is shown as others wrote it.
+        #[serde(rename = "_untrusted")]
+        untrusted: [&'static str; 4],
+    },
+    /// A ledger; its lines follow.
+    Ledger {
+        #[serde(flatten)]
+        ledger: &'a Ledger,
+        /// The run whose ledger it is.
+        run: Option<&'a str>,
+    },
+    /// A line as it is shown.
+    Line {
+        /// Its place in the order.
+        seq: Option<u64>,
+        /// The writer's clock.
+        ts: Option<&'a str>,
+        /// The event.
+        event: Option<&'a str>,
+        #[serde(flatten)]
+        shown: Shown,
+        /// What is shown as others wrote it.
+        #[serde(rename = "_untrusted")]
+        untrusted: [&'static str; 3],
+    },
+}
+
+impl Reply for Item<'_> {
+    fn text(&self) -> String {
+        String::new()
+    }
+}
+
+/// A bundle that was read once.
+struct Read {
+    head: Head,
+    overview: Overview,
+    ledgers: Vec<Placed>,
+    spool: Spool,
+}
+
+pub(crate) fn run(args: &Args, context: &mut Context) -> Result<()> {
+    if is_stdin(&args.file) && std::io::stdin().is_terminal() {
+        return Err(Error::usage("standard input is a terminal, not a bundle")
+            .hint("cp-log bundle --run RUN | cp-report >page.html"));
+    }
+    let keys: Vec<String> = args.key.iter().map(|key| Ok(Verifier::load(key)?.to_text())).collect::<Result<_>>()?;
+    let Read { head, overview, ledgers, spool } = read(args)?;
+    let described: Vec<Ledger> = ledgers.iter().map(|placed| placed.ledger.clone()).collect();
+    let heading = heading(&head, &described, &overview, args.overview);
+    let size = spool.size;
+    let file = spool.finish()?;
+    let is_json = context.options.json || context.options.format == Some(Format::Json);
+    if !is_json && context.out.fields().is_none() {
+        // From here on a failure is said on standard error: what is on standard output is a page.
+        context.out.ended_with(0);
+        let children = &overview.children;
+        let input = Input { file: &file, size, ledgers: &ledgers, children, keys: &keys, is_overview: args.overview };
+        return write(&heading, &input, &mut |bytes| context.out.raw(bytes));
+    }
+    context.out.streaming()?;
+    let untrusted = ["/task", "/facts", "/tables", "/overview"];
+    context.out.record(Kind::Item, &Item::Heading { heading: &heading, overview: &overview, untrusted })?;
+    let mut reader = Reader::new(&file, 0, size);
+    let mut index = 0;
+    while let Some((chunk, bytes)) = reader.next()? {
+        match chunk {
+            Chunk::Ledger => {
+                let Placed { ledger, run, .. } = &ledgers[index];
+                index += 1;
+                context.out.record(Kind::Item, &Item::Ledger { ledger, run: run.as_deref() })?;
+            }
+            Chunk::Line => {
+                let entry = Entry::read(std::str::from_utf8(bytes).unwrap_or_default());
+                let item = Item::Line {
+                    seq: entry.as_ref().map(|entry| entry.seq),
+                    ts: entry.as_ref().map(|entry| entry.ts),
+                    event: entry.as_ref().map(|entry| &*entry.event),
+                    shown: entry.as_ref().map_or_else(Shown::of_nothing, shown),
+                    untrusted: ["/title", "/facts", "/parts"],
+                };
+                context.out.record(Kind::Item, &item)?;
+                context.out.item_succeeded();
+            }
+            Chunk::Proof | Chunk::Blob => {}
+        }
+    }
+    Ok(())
+}
+
+/// Reads the bundle, folds its lines and puts them aside.
+fn read(args: &Args) -> Result<Read> {
+    let (mut head, mut overview, mut ledgers) = (Head::default(), Overview::default(), Vec::<Placed>::new());
+    let mut spool = Spool::new()?;
+    each(&args.file, &mut |record| match record {
+        Record::Head(found) => {
+            head = found;
+            Ok(())
+        }
+        Record::Ledger(ledger) => {
+            ledgers.push(Placed { at: spool.size, ledger, run: None });
+            spool.push(Chunk::Ledger, b"")
+        }
+        Record::Line(line) => {
+            let index = ledgers.len().saturating_sub(1);
+            if let Some(entry) = Entry::read(&line.raw) {
+                overview.add(index, &entry);
+                if let Some(placed) = ledgers.last_mut().filter(|_| entry.event == "run_start") {
+                    placed.run = entry.run.as_deref().map(str::to_owned);
+                }
+            }
+            if let Some(proof) = line.proof() {
+                spool.push(Chunk::Proof, proof.as_bytes())?;
+            }
+            spool.push(Chunk::Line, line.raw.as_bytes())
+        }
+        Record::Blob(blob) => {
+            let bytes = serde_json::to_vec(&blob).map_err(|e| Error::validation(e.to_string()).fatal())?;
+            spool.push(Chunk::Blob, &bytes)
+        }
+    })?;
+    overview.finish();
+    Ok(Read { head, overview, ledgers, spool })
+}

@@ -1,0 +1,3 @@
+//! `cp-report` as a shell user meets it.
+
+mod report;
