@@ -19,6 +19,10 @@ fn part(label: impl Into<Cow<'static, str>>, form: &'static str, text: String) -
 pub(super) fn parts_of(value: Json<'_>, form: Form, label: String, parts: &mut Vec<Part>) {
     match form {
         Form::Content => content(value, label, parts),
+        Form::Output => {
+            content(value, label, parts);
+            parts.iter_mut().filter(|part| part.form == "text").for_each(|part| part.form = "code");
+        }
         Form::Command => parts.push(part("", "command", command(value))),
         Form::Input => input(value, parts),
         Form::Difference => parts.push(unified(&value.text().unwrap_or_default())),
@@ -45,7 +49,7 @@ fn content(value: Json<'_>, label: String, parts: &mut Vec<Part>) {
             "text" => parts.push(part("", "text", named("text").into_owned())),
             "thinking" => parts.push(Part { folded: true, ..part("thinking", "text", named("thinking").into_owned()) }),
             "tool_use" => {
-                parts.push(part("call", "text", named("name").into_owned()));
+                parts.push(part("", "text", format!("→ {}", named("name"))));
                 if let Some(arguments) = block.at("input") {
                     input(arguments, parts);
                 }

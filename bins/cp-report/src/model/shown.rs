@@ -133,15 +133,17 @@ fn parts(row: &Row, entry: &Entry<'_>) -> Vec<Part> {
             parts_of(value, *form, if is_said { String::new() } else { label }, &mut parts);
         }
     }
-    // In a run the message and the calls come after it, each with a line of its own.
-    if entry.run.is_some() && entry.event == "llm.response" {
-        parts.iter_mut().for_each(|part| part.folded = true);
+    // In a run what comes after it says it again: the message what was answered, the calls their arguments.
+    if entry.run.is_some() && !entry.is_failed() {
+        let is_said_again = |part: &&mut Part| entry.event == "llm.response" || entry.event == "message" && part.form != "text";
+        parts.iter_mut().filter(is_said_again).for_each(|part| part.folded = true);
     }
     parts
 }
 
 /// What most readers pass over.
-const MINOR: [&str; 6] = ["iteration", "llm.request", "exec.evidence", "session_turn", "approval.spent", "tool_sifted"];
+const MINOR: [&str; 7] =
+    ["iteration", "llm.request", "exec.evidence", "session_turn", "approval.spent", "tool_sifted", "command"];
 
 impl Shown {
     /// How bytes are shown that are no line of a ledger.
@@ -152,7 +154,9 @@ impl Shown {
 
     /// Whether it is shown small.
     pub(crate) fn is_minor(&self, entry: Option<&Entry<'_>>) -> bool {
-        let is_minor = |entry: &Entry<'_>| MINOR.contains(&&*entry.event) || entry.event == "command";
-        self.group == "ledger" || entry.is_some_and(is_minor)
+        let is_minor = |entry: &Entry<'_>| {
+            MINOR.contains(&&*entry.event) || entry.event == "llm.response" && entry.run.is_some()
+        };
+        self.tone.is_empty() && (self.group == "ledger" || entry.is_some_and(is_minor))
     }
 }

@@ -14,6 +14,8 @@ pub(super) struct Row {
 pub(super) enum Form {
     /// What somebody said: a text, or a list of blocks.
     Content,
+    /// The same of a tool: what a program wrote.
+    Output,
     /// A command line.
     Command,
     /// The arguments of a tool, changes of files as differences.
@@ -24,7 +26,7 @@ pub(super) enum Form {
     Value,
 }
 
-use Form::{Command, Content, Difference, Input, Value};
+use Form::{Command, Content, Difference, Input, Output, Value};
 
 macro_rules! rows {
     ($($event:literal $group:ident $title:literal [$($facts:literal)?] $($path:literal as $form:ident),*;)*) => {
@@ -50,12 +52,12 @@ pub(super) const ROWS: &[Row] = rows! {
     "llm.batch" model "A batch at the provider" ["code"] "message" as Content, "data.job" as Value;
     "message" message "{role}" ["model endpoint stop_reason usage.input_tokens usage.output_tokens usage.cost_usd"] "content" as Content;
     "tool_call" tool "Call of {name}" ["id"] "data.input" as Input;
-    "tool_result" tool "Result of {name}" ["id exit_code duration_ms"] "content" as Content;
+    "tool_result" tool "Result of {name}" ["id exit_code duration_ms"] "content" as Output;
     "tool_screened" tool "Screened: {name}" ["id"] "data.outcome" as Value;
     "tool_sifted" tool "Result changed: {name}" ["id content_sha256"];
     "mcp.server" tool "A server of tools" [""] "data.server" as Value;
     "exec.intent" command "A command starts" ["tool rule risk profile network cwd timeout_ms confirmed"] "data.argv" as Command;
-    "exec.result" command "The command ends: {return_code}" ["signal ended duration_ms stdout.bytes stderr.bytes enforcement.profile enforcement.network"] "data.enforcement" as Value;
+    "exec.result" command "The command ends: exit {return_code}" ["signal ended duration_ms stdout.bytes stderr.bytes enforcement.profile enforcement.network"] "data.enforcement" as Value;
     "exec.refused" command "Refused: {rule}" ["code rule"] "message" as Content, "data.asked" as Value;
     "exec.evidence" command "What the command may touch" [""] "data" as Value;
     "exec.operation" command "{operation}" ["what.call"] "data.what" as Value;
