@@ -92,7 +92,7 @@ const ROWS: [[&str; 4]; 63] = [
 ];
 
 /// The rest, in another table: arrays of this length are easier to keep right.
-const MORE: [[&str; 4]; 10] = [
+const MORE: [[&str; 4]; 11] = [
     ["cp-toolloop show", "", "$RUN", ""],
     [
         "cp-toolloop undo",
@@ -108,6 +108,7 @@ const MORE: [[&str; 4]; 10] = [
     ["cp-shell config agent", "", "default soul", ""],
     ["cp-shell register", "echo $N >$PWD/p$N.md", "--yes $PWD/p$N.md", ""],
     ["cp-shell reset", "", "--session $S --dry-run", ""],
+    ["cp-report", "", "--format json bundle", "-"],
 ];
 
 /// Makes a run that waits for a higher limit.

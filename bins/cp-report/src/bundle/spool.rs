@@ -69,7 +69,8 @@ impl<'a> Reader<'a> {
         }
         self.fill(5)?;
         let head = &self.buffer[self.start..self.start + 5];
-        let chunk = [Chunk::Ledger, Chunk::Proof, Chunk::Line, Chunk::Blob].into_iter().find(|one| *one as u8 == head[0]);
+        let chunk =
+            [Chunk::Ledger, Chunk::Proof, Chunk::Line, Chunk::Blob].into_iter().find(|one| *one as u8 == head[0]);
         let chunk = chunk.ok_or_else(|| failed(std::io::ErrorKind::InvalidData.into()))?;
         let length = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
         self.fill(5 + length)?;

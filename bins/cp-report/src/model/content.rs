@@ -89,7 +89,11 @@ fn command(argv: Json<'_>) -> String {
 /// A word of a command line, quoted where a shell would need it.
 pub(crate) fn word(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }
 
 /// The arguments of a tool: names and values, and what changes a file as a difference.
@@ -122,7 +126,8 @@ fn input(value: Json<'_>, parts: &mut Vec<Part>) {
         };
         let (mut old, mut new) = (rows('-', removed), rows('+', added));
         let same = old.iter().zip(&new).take_while(|(old, new)| old.1 == new.1).count();
-        let last = old[same..].iter().rev().zip(new[same..].iter().rev()).take_while(|(old, new)| old.1 == new.1).count();
+        let last =
+            old[same..].iter().rev().zip(new[same..].iter().rev()).take_while(|(old, new)| old.1 == new.1).count();
         let kept = |(_, line): (char, String)| (' ', line);
         let after: Vec<_> = new.split_off(new.len() - last).into_iter().map(kept).collect();
         old.truncate(old.len() - last);
@@ -158,7 +163,8 @@ mod tests {
 
     #[test]
     fn a_change_shows_what_goes_and_what_comes_between_what_stays() {
-        let edit = r#"{"name":"filesystem","input":{"operation":"edit_file","path":"a","old":"1\n2\n3","new":"1\ntwo\n3"}}"#;
+        let edit =
+            r#"{"name":"filesystem","input":{"operation":"edit_file","path":"a","old":"1\n2\n3","new":"1\ntwo\n3"}}"#;
         let row = |sign: char, text: &str| (sign, text.to_owned());
         assert_eq!(of(edit), [row(' ', "1"), row('-', "2"), row('+', "two"), row(' ', "3")]);
         let patch = r#"{"name":"filesystem","input":{"patch":"@@ -1 +1 @@\n-a\n+b\n c"}}"#;

@@ -135,7 +135,8 @@ fn parts(row: &Row, entry: &Entry<'_>) -> Vec<Part> {
     }
     // In a run what comes after it says it again: the message what was answered, the calls their arguments.
     if entry.run.is_some() && !entry.is_failed() {
-        let is_said_again = |part: &&mut Part| entry.event == "llm.response" || entry.event == "message" && part.form != "text";
+        let is_said_again =
+            |part: &&mut Part| entry.event == "llm.response" || entry.event == "message" && part.form != "text";
         parts.iter_mut().filter(is_said_again).for_each(|part| part.folded = true);
     }
     parts
@@ -154,9 +155,8 @@ impl Shown {
 
     /// Whether it is shown small.
     pub(crate) fn is_minor(&self, entry: Option<&Entry<'_>>) -> bool {
-        let is_minor = |entry: &Entry<'_>| {
-            MINOR.contains(&&*entry.event) || entry.event == "llm.response" && entry.run.is_some()
-        };
+        let is_minor =
+            |entry: &Entry<'_>| MINOR.contains(&&*entry.event) || entry.event == "llm.response" && entry.run.is_some();
         self.tone.is_empty() && (self.group == "ledger" || entry.is_some_and(is_minor))
     }
 }

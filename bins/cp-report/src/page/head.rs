@@ -87,7 +87,10 @@ pub(crate) fn heading(head: &Head, ledgers: &[Ledger], overview: &Overview, is_o
     let files = || ledgers.iter().map(|ledger| ledger.file.as_str()).collect::<Vec<_>>();
     let session = head.selection.session.as_ref().or_else(|| overview.sessions.keys().next());
     let (kind, name) = match (is_overview, run, session) {
-        (true, ..) => ("Overview", head.selection.since.as_ref().map_or_else(|| "of all".to_owned(), |since| format!("since {since}"))),
+        (true, ..) => (
+            "Overview",
+            head.selection.since.as_ref().map_or_else(|| "of all".to_owned(), |since| format!("since {since}")),
+        ),
         (_, Some(run), _) => ("Run", run.id.clone()),
         (_, None, Some(session)) if roots.is_empty() || overview.sessions.len() == 1 => ("Session", session.clone()),
         _ if overview.totals.answers > 1 && roots.is_empty() => ("Batch", files().join(", ")),
@@ -180,7 +183,11 @@ fn table(name: &'static str, first: &'static str, columns: &[&'static str], rows
 fn runs(overview: &Overview) -> Option<Table> {
     let row = |run: &crate::model::Run| {
         let took = span(run.ended - run.started);
-        [vec![run.id.clone(), run.task.chars().take(80).collect(), run.status.clone(), took], sums("", &run.totals)[1..].to_vec()].concat()
+        [
+            vec![run.id.clone(), run.task.chars().take(80).collect(), run.status.clone(), took],
+            sums("", &run.totals)[1..].to_vec(),
+        ]
+        .concat()
     };
     let rows: Vec<_> = overview.runs.iter().map(row).collect();
     let columns = [&["task", "outcome", "took"], &SUMS[..]].concat();
@@ -198,16 +205,26 @@ fn tables(overview: &Overview) -> Vec<Table> {
     #[expect(clippy::cast_precision_loss, reason = "a duration for people")]
     let tool = |(name, times): (&String, &crate::model::Times)| {
         let mean = times.total_ms / times.count.max(1) as f64;
-        vec![name.clone(), times.count.to_string(), duration(mean), duration(times.longest_ms), duration(times.total_ms)]
+        vec![
+            name.clone(),
+            times.count.to_string(),
+            duration(mean),
+            duration(times.longest_ms),
+            duration(times.total_ms),
+        ]
     };
     let latency = |(step, count): (usize, &u64)| {
         vec![format!("at most {}", duration(2_f64.powi(i32::try_from(step).unwrap_or(0) + 1))), count.to_string()]
     };
-    let rows = |sums_of: &std::collections::BTreeMap<String, Totals>| sums_of.iter().map(|(name, totals)| sums(name, totals)).collect();
+    let rows = |sums_of: &std::collections::BTreeMap<String, Totals>| {
+        sums_of.iter().map(|(name, totals)| sums(name, totals)).collect()
+    };
     let latencies = overview.latencies.iter().enumerate().filter(|(_, count)| **count > 0).map(latency).collect();
     let picture: Vec<[u64; 2]> = overview.latencies.iter().map(|count| [*count, 0]).collect();
-    let latencies = table("How long answers took", "time", &["answers"], latencies)
-        .map(|table| Table { picture: bars("How long answers took, each bar twice as long as the one before", &picture), ..table });
+    let latencies = table("How long answers took", "time", &["answers"], latencies).map(|table| Table {
+        picture: bars("How long answers took, each bar twice as long as the one before", &picture),
+        ..table
+    });
     let days: Vec<[u64; 2]> =
         overview.days.values().map(|totals| [totals.input_tokens, totals.output_tokens]).collect();
     let days = table("By day", "day", &SUMS, rows(&overview.days))
@@ -218,7 +235,12 @@ fn tables(overview: &Overview) -> Vec<Table> {
         table("By model", "model", &SUMS, rows(&overview.models)),
         table("Refusals by rule", "rule", &["times"], counted(&overview.refusals)),
         table("Failures by code", "code", &["times"], counted(&overview.failures)),
-        table("Tools, those that took longest first", "tool", &["calls", "mean", "longest", "in all"], tools.into_iter().map(tool).collect()),
+        table(
+            "Tools, those that took longest first",
+            "tool",
+            &["calls", "mean", "longest", "in all"],
+            tools.into_iter().map(tool).collect(),
+        ),
         latencies,
         table("Sessions", "session", &["messages"], counted(&overview.sessions)),
     ]

@@ -78,7 +78,10 @@ mod tests {
     fn markup_controls_and_directions_become_visible_text() {
         assert_eq!(escaped("<b a='\"'>&amp;"), "&lt;b a=&#39;&quot;&#39;&gt;&amp;amp;");
         assert_eq!(escaped("a\0\u{1b}\r\n\t\u{7f}"), "a\u{2400}\u{241b}\u{240d}\n\t\u{2421}");
-        assert_eq!(escaped("\u{202e}x\u{2066}\u{200f}\u{feff}\u{85}\u{e0041}"), "[U+202E]x[U+2066][U+200F][U+FEFF][U+0085][U+E0041]");
+        assert_eq!(
+            escaped("\u{202e}x\u{2066}\u{200f}\u{feff}\u{85}\u{e0041}"),
+            "[U+202E]x[U+2066][U+200F][U+FEFF][U+0085][U+E0041]"
+        );
         assert_eq!(escaped("Grüße, 日本, \u{1f469}\u{200d}\u{1f680} …"), "Grüße, 日本, \u{1f469}\u{200d}\u{1f680} …");
     }
 

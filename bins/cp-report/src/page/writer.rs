@@ -61,11 +61,7 @@ fn wrong(e: minijinja::Error) -> Error {
 }
 
 /// Writes the whole page.
-pub(crate) fn write(
-    heading: &Heading,
-    input: &Input<'_>,
-    out: &mut dyn FnMut(&[u8]) -> Result<()>,
-) -> Result<()> {
+pub(crate) fn write(heading: &Heading, input: &Input<'_>, out: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
     let mut templates = Environment::new();
     templates.set_formatter(|out, _, value| {
         if value.is_undefined() || value.is_none() {
@@ -172,7 +168,8 @@ impl Writer<'_> {
     /// Ends a turn and begins the next where the line says so.
     fn turn(&mut self, index: usize, entry: &Entry<'_>, is_in_turn: &mut bool) -> Result<()> {
         let begins = entry.event == "iteration";
-        if std::mem::replace(is_in_turn, begins || *is_in_turn && entry.event != "run_end") && (begins || !*is_in_turn) {
+        if std::mem::replace(is_in_turn, begins || *is_in_turn && entry.event != "run_end") && (begins || !*is_in_turn)
+        {
             (self.out)(b"</section>\n")?;
         }
         if begins {
@@ -193,7 +190,8 @@ impl Writer<'_> {
                 is_minor => said.is_minor(entry),
             },
         )?;
-        let proof = if proof.is_empty() { String::new() } else { format!(" data-proof=\"{}\"", proof.replace('"', "&quot;")) };
+        let proof =
+            if proof.is_empty() { String::new() } else { format!(" data-proof=\"{}\"", proof.replace('"', "&quot;")) };
         self.block(
             &format!("<script type=\"text/plain\" data-of=\"{index}\" data-seq=\"{seq}\"{proof}>"),
             raw.as_bytes(),
