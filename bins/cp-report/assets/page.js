@@ -204,7 +204,7 @@
     entry(entry, text) {
       for (const [, hash] of text.matchAll(REFERENCE)) this.wanted.add(hash);
       const verifier = entry.data && entry.data.verifier;
-      if (typeof verifier === "string" && /^ledger\./.test(entry.event)) this.keys.push(readKey(verifier, "named by the ledger itself"));
+      if (typeof verifier === "string" && /^ledger\./.test(entry.event)) this.keys.push(readKey(verifier, "named only by the ledger itself"));
     }
     async blob(elements) {
       const place = elements[0].closest("section").id, { blob } = elements[0].dataset;
